@@ -1,0 +1,49 @@
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "lib/core/tensor_view.hpp"
+
+namespace pecia::kernels {
+
+/// Some keys of one sequence that lie next to each other in memory, with their values.
+struct KeyRun {
+  const void* k;             ///< key s of KV head g begins at element g · head_stride + s · head_dim
+  const void* v;             ///< likewise
+  int64_t head_stride;       ///< elements from one KV head to the next
+  int64_t num_keys;          ///< may be 0
+  const int64_t* positions;  ///< [num_keys] global positions, in any order
+};
+
+/// The query rows of one sequence, and all the keys they may see in this call.
+struct AttentionItem {
+  int64_t first_row, num_rows;  ///< rows of q, out and lse; items do not share rows
+  int64_t first_run, num_runs;  ///< entries of AttentionArgs::runs
+};
+
+/// Attention of query rows to one part of their keys, returned so that parts can be merged.
+///
+///     scores[t,h,s] = q[t,h] · k[s,g] · scale        g = h / (num_heads / num_kv_heads)
+///     lse[t,h]      = log Σ_s exp(scores)            natural log, fp32; −inf where a row sees no key
+///     out[t,h]      = Σ_s exp(scores − lse) v[s,g]   accumulated in fp32; 0 where a row sees no key
+///
+/// Row t sees key s of its own item when key position ≤ query position and, with a window w > 0,
+/// key position > query position − w. Positions are global; neither rows nor keys need be in order.
+/// Rows of no item are not written. Polls the stream between tiles.
+struct AttentionArgs {
+  TensorView q;                              ///< [rows, num_heads, head_dim] fp32, dense
+  std::span<const int64_t> query_positions;  ///< [rows]
+  std::span<const AttentionItem> items;
+  std::span<const KeyRun> runs;
+  DType kv_dtype;        ///< of every run: fp32, bf16 or fp16
+  int64_t num_kv_heads;  ///< divides num_heads
+  float scale;           ///< usually 1/sqrt(head_dim)
+  int64_t window = 0;    ///< 0: none
+  TensorView out;        ///< [rows, num_heads, head_dim] fp32, dense, written
+  TensorView lse;        ///< [rows, num_heads] fp32, dense, written
+};
+
+inline constexpr float empty_lse = -std::numeric_limits<float>::infinity();
+
+}  // namespace pecia::kernels

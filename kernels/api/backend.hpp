@@ -1,0 +1,51 @@
+#pragma once
+/// The ops a model needs, behind one interface: chosen at run time, the same with and without CUDA.
+///
+/// Each op's header says formula, shapes, dtypes and the empty case. An op throws InvalidArgument on
+/// shapes that contradict its header, before it writes anything. Work is enqueued on the stream; on the
+/// CPU it is done on return.
+
+#include <memory>
+#include <string_view>
+
+#include "kernels/api/attention.hpp"
+#include "kernels/api/embedding.hpp"
+#include "kernels/api/gated_activation.hpp"
+#include "kernels/api/kv_store.hpp"
+#include "kernels/api/linear.hpp"
+#include "kernels/api/merge.hpp"
+#include "kernels/api/rms_norm.hpp"
+#include "kernels/api/rope.hpp"
+#include "kernels/api/sampling.hpp"
+#include "lib/device/stream.hpp"
+
+namespace pecia::kernels {
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string_view name() const = 0;
+
+  virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;
+  virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;
+  virtual void rms_norm(const RmsNormArgs& args, device::Stream& stream) = 0;
+  virtual void rope(const RopeArgs& args, device::Stream& stream) = 0;
+  virtual void kv_store(const KvStoreArgs& args, device::Stream& stream) = 0;
+  virtual void attention(const AttentionArgs& args, device::Stream& stream) = 0;
+  virtual void merge(const MergeArgs& args, device::Stream& stream) = 0;
+  virtual void gated_activation(const GatedActivationArgs& args, device::Stream& stream) = 0;
+  virtual void sample(const SamplingArgs& args, device::Stream& stream) = 0;
+  virtual void log_probs(const LogProbsArgs& args, device::Stream& stream) = 0;
+};
+
+/// Plain loops with wide accumulators: the oracle of every test. One thread.
+std::unique_ptr<Backend> make_reference_backend();
+
+/// Vectorised, threaded; instructions by pecia::isa().
+std::unique_ptr<Backend> make_cpu_backend();
+
+/// Throws Unsupported in a build without CUDA.
+std::unique_ptr<Backend> make_cuda_backend();
+
+}  // namespace pecia::kernels

@@ -1,0 +1,13 @@
+#pragma once
+#include "lib/core/tensor_view.hpp"
+
+namespace pecia::kernels {
+
+/// SwiGLU: out[t, i] = gate[t, i] / (1 + exp(−gate[t, i])) · up[t, i]. `out` may be `gate` or `up`.
+struct GatedActivationArgs {
+  TensorView gate;  ///< [rows, ffn] fp32
+  TensorView up;    ///< [rows, ffn] fp32
+  TensorView out;   ///< [rows, ffn] fp32, written
+};
+
+}  // namespace pecia::kernels

@@ -1,0 +1,23 @@
+#pragma once
+#include "lib/core/tensor_view.hpp"
+
+namespace pecia::kernels {
+
+/// Which two elements of a head turn together, r = rotary_dim:
+enum class RopePairs {
+  halves,      ///< (i, i + r/2), as Llama, Mistral, Qwen, InternLM2
+  interleaved  ///< (2i, 2i + 1), as GLM-4
+};
+
+/// Rotary position embedding, in place, of the first rotary_dim = 2 · cos.size(1) elements of each head:
+///
+///     (a, b) → (a·cos[t,i] − b·sin[t,i],  b·cos[t,i] + a·sin[t,i])      i = 0 … rotary_dim/2 − 1
+///
+/// The tables are made once per pass from the rows' global positions (lib/model/rotary.hpp).
+struct RopeArgs {
+  TensorView x;         ///< [rows, heads, head_dim] fp32, dense, changed in place
+  TensorView cos, sin;  ///< [rows, rotary_dim/2] fp32
+  RopePairs pairs;
+};
+
+}  // namespace pecia::kernels

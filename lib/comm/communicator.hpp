@@ -1,0 +1,81 @@
+#pragma once
+/// A group of ranks and what they can do together. The null communicator is rank 0 of 1, so everything
+/// above this interface runs, and is tested, without MPI.
+///
+/// Collectives must be called by every rank of the group in the same order. Counts are bytes; buffers
+/// must not overlap and stay untouched until the transfer is done. Every blocking wait makes the other
+/// transfers of the process progress, and fails (throws SystemError naming the operation, its sequence
+/// number and the ranks waited for) when nothing arrives for `wait_timeout`.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace pecia::comm {
+
+/// A transfer under way. Destroying an unfinished one waits for it.
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+  /// Whether it is done; makes it progress. Never blocks.
+  virtual bool test() = 0;
+  virtual void wait() = 0;
+};
+
+/// What a communicator has moved since it was made, for reports and tests against the formulas.
+struct Traffic {
+  int64_t messages = 0;  ///< point-to-point messages sent to other ranks, those of all_to_all included
+  int64_t bytes = 0;     ///< payload of those
+};
+
+/// One rank's part in an all-to-all: to / from each rank of the group, in rank order; empty is allowed.
+struct Blocks {
+  std::vector<std::span<const std::byte>> send;
+  std::vector<std::span<std::byte>> receive;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Starts sending `send` to rank `to` and receiving exactly `receive.size()` bytes from rank `from`.
+  /// Either span may be empty: then no message goes that way (both sides must agree). Messages of
+  /// a pair arrive in the order sent; of any size (split where MPI's counts end).
+  virtual std::unique_ptr<Transfer> start_send_receive(std::span<const std::byte> send, int to,
+                                                       std::span<std::byte> receive, int from) = 0;
+
+  /// Starts exchanging one block with every rank, itself included (copied at once).
+  virtual std::unique_ptr<Transfer> start_all_to_all(const Blocks& blocks) = 0;
+
+  /// Every rank gets every rank's bytes; sizes may differ and be zero. Result by rank.
+  virtual std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) = 0;
+
+  /// `root`'s bytes replace everybody's; the size travels too.
+  virtual void broadcast(std::vector<std::byte>& bytes, int root) = 0;
+
+  /// Rank `root` gets every rank's bytes by rank; the others get an empty vector.
+  virtual std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine, int root) = 0;
+
+  virtual int64_t all_reduce_max(int64_t value) = 0;
+  virtual double all_reduce_sum(double value) = 0;
+  virtual void barrier() = 0;
+
+  /// Collective: ranks with equal `color` form a group, ordered by (key, rank).
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+
+  /// Makes transfers progress without waiting. Cheap (well under a microsecond when nothing is under way).
+  virtual void progress() = 0;
+
+  virtual Traffic traffic() const = 0;
+};
+
+/// Rank 0 of 1: collectives are identities, sending to itself copies.
+std::unique_ptr<Communicator> make_null_communicator();
+
+}  // namespace pecia::comm

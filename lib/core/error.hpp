@@ -1,0 +1,61 @@
+#pragma once
+/// The one family of exceptions, and the checks that throw them.
+///
+/// What a message says: what is wrong, where (file, dataset or key, row, rank), and what to do about it.
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace pecia {
+
+/// Root of everything thrown on purpose. The command exits with 1.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Something a user gave (command line, job file, checkpoint, prompt shard) cannot be used. The
+/// command exits with 2, having started nothing.
+class InputError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A caller inside the program broke a function's contract.
+class InvalidArgument : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Asked for, known, and absent from this build or version. For a user it is an InputError.
+class Unsupported : public InputError {
+ public:
+  using InputError::InputError;
+};
+
+/// The operating system or a library (files, memory, MPI, HDF5) reports a failure.
+class SystemError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Throws `E` with a formatted message.
+template <typename E, typename... Args>
+[[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
+  throw E(fmt::format(format, std::forward<Args>(args)...));
+}
+
+namespace detail {
+[[noreturn]] void check_failed(const char* condition, const char* file, int line,
+                               const std::string& message);
+}
+
+}  // namespace pecia
+
+/// Contract check that stays on in release builds: PECIA_CHECK(n >= 0, "{} rows", n).
+#define PECIA_CHECK(condition, ...)                                                           \
+  (static_cast<bool>(condition)                                                               \
+       ? void()                                                                               \
+       : ::pecia::detail::check_failed(#condition, __FILE__, __LINE__, fmt::format(__VA_ARGS__)))

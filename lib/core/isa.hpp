@@ -1,0 +1,17 @@
+#pragma once
+/// Which vector instructions this process may use: the machine's best, or less when capped.
+
+#include <string_view>
+
+namespace pecia {
+
+enum class Isa { avx2, avx512, avx512_bf16 };
+
+std::string_view name_of(Isa isa);
+
+/// The best this CPU has, no more than the environment variable PECIA_MAX_ISA (avx2, avx512,
+/// avx512_bf16) allows. Throws InputError for another value of it, and Unsupported on a CPU without AVX2.
+/// Resolved once; every later call gives the same answer.
+Isa isa();
+
+}  // namespace pecia

@@ -1,0 +1,27 @@
+#pragma once
+/// Where work is enqueued. On the CPU work is done before the call returns, by `num_threads` threads, and
+/// `poll` is called between tiles so that transfers progress beside it; on a GPU it is a CUDA stream.
+
+#include <functional>
+
+namespace pecia::device {
+
+class Stream {
+ public:
+  explicit Stream(int num_threads = 1) : num_threads_(num_threads) {}
+
+  int num_threads() const { return num_threads_; }
+
+  /// Called by the thread that enqueued the work, every few tens of microseconds while a long op
+  /// computes. Must be cheap; the communicator makes its transfers progress here.
+  void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
+  void poll() const {
+    if (poll_) poll_();
+  }
+
+ private:
+  int num_threads_;
+  std::function<void()> poll_;
+};
+
+}  // namespace pecia::device

@@ -1,0 +1,26 @@
+#pragma once
+/// Token positions, of two kinds that must never be confused.
+
+#include <cstdint>
+
+namespace pecia::parallel {
+
+/// Positions [begin, end) of one sequence, counted from its first token on every rank alike.
+struct GlobalRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
+  bool operator==(const GlobalRange&) const = default;
+};
+
+/// Slots [begin, end) of one rank's KV cache.
+struct SlotRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
+  bool operator==(const SlotRange&) const = default;
+};
+
+}  // namespace pecia::parallel

@@ -1,0 +1,87 @@
+#pragma once
+/// Spans: what a rank did when. Opening and closing one costs tens of nanoseconds; a report, the trace and a
+/// request's phase times are all read from the same spans.
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pecia::report {
+
+enum class Kind : uint8_t {
+  compute,  ///< an op
+  comm,     ///< waiting for a transfer or a collective: exposed communication
+  idle,     ///< waiting for work
+  phase     ///< groups others (a pass, a layer); not counted as time of its own
+};
+
+/// `name` must be a string literal (or live as long as the recorder).
+struct Span {
+  const char* name;
+  Kind kind;
+  int32_t layer;      ///< −1: none
+  int64_t pass;       ///< sequence number of the pass
+  int64_t begin_ns, end_ns;  ///< since the recorder was made
+  int64_t bytes;      ///< moved
+  double flops;
+};
+
+/// Seconds by kind since the recorder was made.
+struct Totals {
+  double compute_s = 0, comm_s = 0, idle_s = 0;
+  double flops = 0;
+  int64_t bytes = 0;
+};
+
+/// One rank's spans. Totals are always kept; the spans themselves only when `keep_spans` (trace: full),
+/// at most `capacity` of them, then dropped and counted. One thread.
+class Recorder {
+ public:
+  explicit Recorder(bool keep_spans = false, int64_t capacity = 4'000'000);
+
+  int64_t now_ns() const;
+  void add(const Span& span);
+  const Totals& totals() const { return totals_; }
+  const std::vector<Span>& spans() const { return spans_; }
+  int64_t dropped() const { return dropped_; }
+  const Span& last() const { return last_; }
+
+  /// What spans opened from now on belong to.
+  void set_pass(int64_t pass) { pass_ = pass; }
+  void set_layer(int32_t layer) { layer_ = layer; }
+  int64_t pass() const { return pass_; }
+  int32_t layer() const { return layer_; }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  bool keep_spans_;
+  int64_t capacity_;
+  Totals totals_;
+  std::vector<Span> spans_;
+  int64_t dropped_ = 0;
+  Span last_{};
+  int64_t pass_ = -1;
+  int32_t layer_ = -1;
+};
+
+/// Opens a span now and closes it at the end of the scope.
+class ScopedSpan {
+ public:
+  ScopedSpan(Recorder& recorder, const char* name, Kind kind, int64_t bytes = 0, double flops = 0)
+      : recorder_(recorder),
+        span_{name, kind, recorder.layer(), recorder.pass(), recorder.now_ns(), 0, bytes, flops} {}
+  ScopedSpan(const ScopedSpan&) = delete;
+  ScopedSpan& operator=(const ScopedSpan&) = delete;
+  ~ScopedSpan() {
+    span_.end_ns = recorder_.now_ns();
+    recorder_.add(span_);
+  }
+
+ private:
+  Recorder& recorder_;
+  Span span_;
+};
+
+}  // namespace pecia::report
