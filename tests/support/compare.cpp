@@ -15,7 +15,7 @@ testing::AssertionResult all_close(std::span<const float> actual, std::span<cons
     const double a = actual[i], b = expected[i];
     const bool same = a == b || (std::isnan(a) && std::isnan(b));
     const double difference = same ? 0 : std::fabs(a - b);
-    const double excess = difference / (absolute + relative * std::fabs(b) + 1e-300);
+    const double excess = same ? 0 : difference / (absolute + relative * std::fabs(b) + 1e-300);
     if (!(excess <= 1)) ++bad;
     if (!(excess <= worst)) worst = std::isnan(excess) ? INFINITY : excess, worst_index = i;
     if (std::isfinite(difference)) sum_squares += difference * difference;
