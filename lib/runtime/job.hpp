@@ -1,8 +1,8 @@
 #pragma once
 /// A job as its file describes it: one struct per section, one member per key, in the file's order.
 ///
-/// A word is an enum, `auto` is an absent optional, sizes are bytes and times are seconds. The schema
-/// (job_schema.hpp) says for each key what it may be; nothing here depends on the machine.
+/// A word is an enum, `auto` is an absent optional, sizes are bytes and times are seconds. The
+/// schema (job_schema.hpp) says for each key what it may be; nothing here depends on the machine.
 
 #include <cstdint>
 #include <filesystem>
@@ -32,8 +32,8 @@ enum class Reproducible {
   layout  ///< same bits on every legal layout
 };
 
-/// Replaces what config.json says about rope_scaling, so that prompts may be longer than the model's own
-/// length. `kind` is linear, dynamic or yarn.
+/// Replaces what config.json says about rope_scaling, so that prompts may be longer than the
+/// model's own length. `kind` is linear, dynamic or yarn.
 struct RopeOverride {
   model::RopeScaling kind = model::RopeScaling::yarn;
   double factor = 1.0;
@@ -97,17 +97,19 @@ struct Job {
   Reproducible reproducible = Reproducible::run;
 };
 
-/// The job in YAML `text`, with `overrides` ("key.path=value", the value in YAML) applied in order. Reads no
-/// other file: paths and patterns stay as written, so a rank may rebuild the job from to_yaml's text.
-/// InputError with every problem found: `name`, line, key, value, what is allowed.
+/// The job in YAML `text`, with `overrides` ("key.path=value", the value in YAML) applied in order.
+/// Reads no other file: paths and patterns stay as written, so a rank may rebuild the job from
+/// to_yaml's text. InputError with every problem found: `name`, line, key, value, what is allowed.
 Job parse_job(const std::string& text, const std::string& name,
               const std::vector<std::string>& overrides = {});
 
 /// parse_job of a file (at most 1 MB); then relative paths, those of overrides too, are resolved
-/// against its folder and input patterns expanded. InputError also for a pattern that matches nothing.
+/// against its folder and input patterns expanded. InputError also for a pattern that matches
+/// nothing.
 Job load_job(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
 
-/// All keys with their values; parse_job gives the same job back. The JSON form is report.json's `job`.
+/// All keys with their values; parse_job gives the same job back. The JSON form is report.json's
+/// `job`.
 std::string to_yaml(const Job& job);
 std::string to_json(const Job& job);
 
@@ -115,8 +117,8 @@ std::string to_json(const Job& job);
 /// that have no default (model.path, input, output).
 std::string default_yaml();
 
-/// Throws Unsupported for what the job language knows and this version lacks, naming key, value and the
-/// nearest setting that works.
+/// Throws Unsupported for what the job language knows and this version lacks, naming key, value and
+/// the nearest setting that works.
 void refuse_unimplemented(const Job& job);
 
 /// The words of job files, for first lines and reports.

@@ -17,7 +17,8 @@ struct RunOptions {
 };
 
 /// Runs the job on all ranks of `world`; collective. Returns the exit code, the same on every rank:
-/// 0 done, 3 some requests failed, 75 drained and resumable. Throws InputError before anything starts.
+/// 0 done, 3 some requests failed, 75 drained and resumable. Throws InputError before anything
+/// starts.
 int run(const RunOptions& options, comm::Communicator& world);
 
 }  // namespace pecia::runtime
