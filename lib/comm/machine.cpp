@@ -125,6 +125,11 @@ CpuFacts cpu_facts() {
   return facts;
 }
 
+std::string hwloc_version() {
+  const unsigned version = hwloc_get_api_version();
+  return fmt::format("{}.{}.{}", version >> 16, (version >> 8) & 0xffu, version & 0xffu);
+}
+
 MemoryFacts memory_facts() {
   MemoryFacts facts;
   facts.total_bytes = meminfo("MemTotal");

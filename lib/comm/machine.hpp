@@ -21,6 +21,7 @@ struct CpuFacts {
 };
 /// SystemError when hwloc cannot read the machine.
 CpuFacts cpu_facts();
+std::string hwloc_version();
 
 struct MemoryFacts {
   int64_t total_bytes = 0;
@@ -34,6 +35,7 @@ MemoryFacts memory_facts();
 /// Soft limits; absent: unlimited.
 struct LimitFacts {
   std::optional<int64_t> locked_memory_bytes, open_files;
+  bool rdma_devices = false;  ///< a network that needs locked memory is there
 };
 LimitFacts limit_facts();
 

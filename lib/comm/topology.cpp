@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 
+#include "lib/comm/launch.hpp"
 #include "lib/comm/machine.hpp"
 #include "lib/core/error.hpp"
 
@@ -22,12 +21,6 @@ std::vector<std::string> split(std::string_view text, char separator) {
     if (end == std::string_view::npos) return parts;
     text.remove_prefix(end + 1);
   }
-}
-
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
 }
 
 RackServer from_file(const std::string& path, const std::string& host) {
@@ -125,6 +118,22 @@ std::vector<RackServerGpu> gather_places(Communicator& world, const RackServerGp
           twin - places.begin(), rank, to_string(places[rank]));
   }
   return places;
+}
+
+std::vector<RackServerGpu> find_places(Communicator& world) {
+  RackServerGpu mine;
+  std::string problem;
+  const int local_rank = world.split_by_host()->rank();
+  try {
+    mine = locate(place_facts(local_rank));
+  } catch (const InputError& error) {
+    problem = error.what();
+  }
+  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(problem))))
+    if (!bytes.empty())
+      fail<InputError>("{}",
+                       std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  return gather_places(world, mine);
 }
 
 }  // namespace pecia::comm

@@ -60,4 +60,8 @@ RackServerGpu locate(const PlaceFacts& facts);
 /// place.
 std::vector<RackServerGpu> gather_places(Communicator& world, const RackServerGpu& mine);
 
+/// Collective: every rank finds its own place and gets all, by rank. What one rank cannot find is
+/// an InputError on every rank.
+std::vector<RackServerGpu> find_places(Communicator& world);
+
 }  // namespace pecia::comm

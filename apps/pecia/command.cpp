@@ -1,0 +1,55 @@
+#include "apps/pecia/command.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "lib/core/error.hpp"
+
+namespace pecia::app {
+
+int reported(const std::function<int()>& work) {
+  try {
+    return work();
+  } catch (const InputError& error) {
+    fmt::print(stderr, "pecia: {}\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "pecia: {}\n", error.what());
+    return 1;
+  }
+}
+
+int on_first_rank(comm::Communicator& world, const std::function<int()>& work) {
+  const int mine = world.rank() == 0 ? reported(work) : 0;
+  return static_cast<int>(world.all_reduce_max(mine));
+}
+
+std::vector<nlohmann::ordered_json> gather_json(comm::Communicator& world,
+                                                const nlohmann::ordered_json& mine) {
+  const std::string text = dump(mine, -1);
+  std::vector<nlohmann::ordered_json> values;
+  for (const auto& bytes : world.gather(std::as_bytes(std::span(text)), 0)) {
+    const auto* begin = reinterpret_cast<const char*>(bytes.data());
+    values.push_back(nlohmann::ordered_json::parse(begin, begin + bytes.size()));
+  }
+  return values;
+}
+
+std::string dump(const nlohmann::ordered_json& value, int indent) {
+  return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string ranges(const std::vector<int>& numbers) {
+  std::string text;
+  for (size_t begin = 0; begin < numbers.size();) {
+    size_t end = begin + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", numbers[begin]);
+    if (end - begin > 1) text += fmt::format("-{}", numbers[end - 1]);
+    begin = end;
+  }
+  return text;
+}
+
+}  // namespace pecia::app

@@ -1,0 +1,45 @@
+#pragma once
+/// What the subcommands share. Each is one file with one add_… function, which declares its options
+/// and, when the command line asks for it, leaves its work in `Context::chosen`.
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "lib/comm/mpi_environment.hpp"
+
+namespace pecia::app {
+
+struct Context {
+  comm::MpiEnvironment& mpi;
+  comm::Communicator& world;
+  std::function<int()> chosen;  ///< collective; returns the exit code, the same on every rank
+
+  bool first() const { return world.rank() == 0; }
+};
+
+void add_run(CLI::App& app, Context& context);
+void add_inspect(CLI::App& app, Context& context);
+void add_topology(CLI::App& app, Context& context);
+void add_doctor(CLI::App& app, Context& context);
+
+/// The exit code of `work`; what it throws is printed as "pecia: …" and becomes 2 (InputError)
+/// or 1.
+int reported(const std::function<int()>& work);
+
+/// reported(work) on rank 0 alone; collective, every rank gets its exit code.
+int on_first_rank(comm::Communicator& world, const std::function<int()>& work);
+
+/// Every rank's value by rank on rank 0, nothing on the others. Collective.
+std::vector<nlohmann::ordered_json> gather_json(comm::Communicator& world,
+                                                const nlohmann::ordered_json& mine);
+
+/// JSON text that any bytes survive; file and host names need not be UTF-8.
+std::string dump(const nlohmann::ordered_json& value, int indent = 2);
+
+/// {0, 1, 2, 5} → "0-2,5"; the numbers ascend.
+std::string ranges(const std::vector<int>& numbers);
+
+}  // namespace pecia::app

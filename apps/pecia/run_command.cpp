@@ -1,0 +1,69 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "apps/pecia/command.hpp"
+#include "lib/comm/launch.hpp"
+#include "lib/core/error.hpp"
+#include "lib/runtime/job.hpp"
+#include "lib/runtime/run.hpp"
+#include "lib/runtime/validate.hpp"
+
+namespace pecia::app {
+namespace {
+
+struct Options {
+  runtime::RunOptions run;
+  bool print_default = false, validate = false;
+};
+
+int print_default() {
+  fmt::print("{}", runtime::default_yaml());
+  return 0;
+}
+
+int validate(const runtime::RunOptions& options) {
+  const runtime::Job job = runtime::load_job(options.job_file, options.overrides);
+  runtime::refuse_unimplemented(job);
+  runtime::validate_inputs(job);
+  fmt::print(stderr, "{}: valid; {} prompt {}, output {}\n", options.job_file.string(),
+             job.input.size(), job.input.size() == 1 ? "shard" : "shards", job.output.string());
+  return 0;
+}
+
+int run_command(const Options& options, Context& context) {
+  comm::Communicator& world = context.world;
+  if (options.print_default) return on_first_rank(world, print_default);
+  if (options.run.job_file.empty())
+    fail<InputError>("run needs a job file; pecia run --print-default > job.yaml makes one");
+  if (options.validate) return on_first_rank(world, [&] { return validate(options.run); });
+  comm::refuse_copies(comm::launch_facts(), world.size());
+  return runtime::run(options.run, world);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Context& context) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* run = app.add_subcommand(
+      "run", "Runs a batch under mpirun, srun or alone, and continues an unfinished one.");
+  run->add_option("job", options->run.job_file, "The job file (YAML or JSON)")
+      ->type_name("JOB.yaml");
+  run->add_option("--set", options->run.overrides,
+                  "Replaces a value of the job file, as generation.seed=7; may be repeated")
+      ->type_name("KEY.PATH=VALUE")
+      ->allow_extra_args(false);
+  run->add_flag("--fresh", options->run.fresh,
+                "Starts over instead of continuing the run in the output folder");
+  run->add_flag("--retry-failed", options->run.retry_failed, "Takes failed requests again");
+  run->add_flag("--validate", options->validate,
+                "Checks the job file, the model folder and the inputs, and runs nothing");
+  run->add_flag("--print-default", options->print_default,
+                "Prints a complete commented job file and runs nothing");
+  run->callback([options, &context] {
+    context.chosen = [options, &context] { return run_command(*options, context); };
+  });
+}
+
+}  // namespace pecia::app
