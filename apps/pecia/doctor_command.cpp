@@ -1,0 +1,157 @@
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <hdf5.h>
+
+#include <cstdio>
+#include <memory>
+#include <set>
+
+#include "apps/pecia/command.hpp"
+#include "apps/pecia/findings.hpp"
+#include "lib/core/build_info.hpp"
+#include "lib/core/error.hpp"
+#include "lib/core/isa.hpp"
+
+namespace pecia::app {
+namespace {
+
+struct Options {
+  std::string output = ".";
+  bool json = false;
+};
+
+std::string hdf5_version() {
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return fmt::format("{}.{}.{}", major, minor, release);
+}
+
+/// OpenBLAS tells its version and the core its kernels were chosen for; another BLAS has no such
+/// functions, so they are looked up, not linked.
+std::string blas_version() {
+  using Text = char* (*)();
+  const auto config = reinterpret_cast<Text>(dlsym(RTLD_DEFAULT, "openblas_get_config"));
+  const auto core = reinterpret_cast<Text>(dlsym(RTLD_DEFAULT, "openblas_get_corename"));
+  if (config == nullptr || core == nullptr) return "not OpenBLAS";
+  return fmt::format("{} · core {}", config(), core());
+}
+
+Finding isa_finding() {
+  try {
+    return {"isa", true, std::string(name_of(isa())), ""};
+  } catch (const InputError& error) {
+    return {"isa", false, error.what(), "run on an x86-64 CPU with AVX2; unset PECIA_MAX_ISA"};
+  }
+}
+
+HostRanks host_ranks(comm::Communicator& world, const comm::CpuFacts& cpu) {
+  const auto host = world.split_by_host();
+  std::set<int> cores;
+  const auto all = host->all_gather(std::as_bytes(std::span(cpu.cores)));
+  for (const auto& bytes : all) {
+    const auto* numbers = reinterpret_cast<const int*>(bytes.data());
+    cores.insert(numbers, numbers + bytes.size() / sizeof(int));
+  }
+  return {host->size(), static_cast<int>(cores.size())};
+}
+
+std::vector<Finding> examine(const Options& options, Context& context) {
+  const BuildInfo& build = build_info();
+  const auto fact = [](const char* topic, std::string text) {
+    return Finding{topic, true, std::move(text), ""};
+  };
+  const comm::CpuFacts cpu = comm::cpu_facts();
+  const HostRanks host = host_ranks(context.world, cpu);
+  const comm::LimitFacts limits = comm::limit_facts();
+  const comm::MemoryFacts memory = comm::memory_facts();
+  const comm::FileSystemFacts output = comm::file_system_facts(options.output);
+  return {
+      fact("pecia",
+           fmt::format("{} (commit {}, {})", build.version, build.commit, build.build_type)),
+      fact("compiler", build.compiler),
+      fact("mpi", comm::MpiEnvironment::library_version()),
+      fact("hdf5", hdf5_version()),
+      fact("blas", blas_version()),
+      fact("hwloc", comm::hwloc_version()),
+      fact("cpu", cpu.model),
+      isa_finding(),
+      judge_launch(comm::launch_facts(), context.world.size()),
+      judge_thread_level(context.mpi.thread_level()),
+      judge_binding(cpu, host),
+      judge_memory(memory),
+      judge_huge_pages(memory),
+      judge_locked_memory(limits),
+      judge_open_files(limits),
+      judge_shared_memory(comm::file_system_facts("/dev/shm"), host),
+      judge_output(output),
+      judge_hdf5_locking(comm::variable("HDF5_USE_FILE_LOCKING"), output),
+  };
+}
+
+/// Equal findings of several ranks are one, with the list of ranks.
+nlohmann::ordered_json merged(const std::vector<nlohmann::ordered_json>& by_rank) {
+  auto findings = nlohmann::ordered_json::array();
+  for (size_t topic = 0; topic < by_rank.at(0).size(); ++topic) {
+    const size_t begin = findings.size();
+    for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+      auto finding = by_rank[rank].at(topic);
+      size_t same = begin;
+      for (; same < findings.size(); ++same) {
+        auto known = findings[same];
+        known.erase("ranks");
+        if (known == finding) break;
+      }
+      if (same == findings.size()) findings.push_back(std::move(finding));
+      findings[same]["ranks"].push_back(rank);
+    }
+  }
+  return findings;
+}
+
+void print_findings(const nlohmann::ordered_json& findings, size_t num_ranks) {
+  int warnings = 0;
+  for (const auto& finding : findings) {
+    const auto of_ranks = finding["ranks"].get<std::vector<int>>();
+    const bool good = finding["ok"].get<bool>();
+    warnings += !good;
+    fmt::print("{}  {:<14} {}", good ? "ok  " : "warn", finding["topic"].get<std::string>(),
+               finding["text"].get<std::string>());
+    fmt::print("{}\n",
+               of_ranks.size() < num_ranks ? fmt::format(" [ranks {}]", ranges(of_ranks)) : "");
+    if (!good) fmt::print("{:>20} {}\n", "→", finding["remedy"].get<std::string>());
+  }
+  fmt::print("{} warnings\n", warnings);
+}
+
+int doctor_command(const Options& options, Context& context) {
+  auto mine = nlohmann::ordered_json::array();
+  for (const Finding& finding : examine(options, context))
+    mine.push_back({{"topic", finding.topic},
+                    {"ok", finding.ok},
+                    {"text", finding.text},
+                    {"remedy", finding.remedy}});
+  const auto by_rank = gather_json(context.world, mine);
+  if (!context.first()) return 0;
+  const nlohmann::ordered_json findings = merged(by_rank);
+  if (options.json)
+    fmt::print("{}\n", dump({{"ranks", by_rank.size()}, {"findings", findings}}));
+  else
+    print_findings(findings, by_rank.size());
+  return 0;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Context& context) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* doctor = app.add_subcommand(
+      "doctor", "Looks for what will hurt a run here, and says what to do about it.");
+  doctor->add_option("--output", options->output, "The folder that results will go to")
+      ->type_name("DIR");
+  doctor->add_flag("--json", options->json, "JSON instead of text");
+  doctor->callback([options, &context] {
+    context.chosen = [options, &context] { return doctor_command(*options, context); };
+  });
+}
+
+}  // namespace pecia::app

@@ -1,0 +1,134 @@
+#include "apps/pecia/findings.hpp"
+
+#include <fmt/format.h>
+
+#include "lib/core/error.hpp"
+
+namespace pecia::app {
+namespace {
+
+constexpr int64_t mib = int64_t{1} << 20;
+constexpr int64_t enough_locked_bytes = 64 * mib;
+constexpr int64_t enough_open_files = 1024;
+constexpr int64_t shared_memory_per_rank_bytes = 8 * mib;  // Open MPI's vader: 4 MiB and its queues
+constexpr int64_t enough_output_bytes = 1024 * mib;
+
+std::string gib(int64_t bytes) {
+  return fmt::format("{:.1f} GiB",
+                     static_cast<double>(bytes) / (1024.0 * static_cast<double>(mib)));
+}
+
+Finding ok(std::string topic, std::string text) {
+  return {std::move(topic), true, std::move(text), ""};
+}
+
+Finding warning(std::string topic, std::string text, std::string remedy) {
+  return {std::move(topic), false, std::move(text), std::move(remedy)};
+}
+
+}  // namespace
+
+Finding judge_binding(const comm::CpuFacts& cpu, const HostRanks& host) {
+  const std::string text =
+      fmt::format("{} of {} cores bound; {} ranks on this host use {} cores", cpu.cores.size(),
+                  cpu.cores_of_machine, host.ranks, host.cores);
+  if (host.cores < host.ranks)
+    return warning("binding", text,
+                   "ranks share cores: start fewer ranks per host, or with mpirun --bind-to none "
+                   "where they are bound to the same core; if it must be, set "
+                   "OMPI_MCA_mpi_yield_when_idle=1");
+  if (host.cores < cpu.cores_of_machine)
+    return warning("binding", text,
+                   "cores stay idle: mpirun --bind-to none (or numa), srun --cpus-per-task=N");
+  return ok("binding", text);
+}
+
+Finding judge_thread_level(const std::string& provided) {
+  if (provided == "single")
+    return warning("mpi threads", "single", "use an MPI built with thread support");
+  return ok("mpi threads", provided);
+}
+
+Finding judge_launch(const comm::LaunchFacts& launch, int world_size) {
+  try {
+    refuse_copies(launch, world_size);
+  } catch (const InputError& error) {
+    return warning("launch", fmt::format("rank 0 of {}", world_size), error.what());
+  }
+  if (!launch.job_id) return ok("launch", fmt::format("{} ranks, not in a Slurm job", world_size));
+  const auto shown = [](const std::optional<std::string>& value) { return value.value_or("?"); };
+  return ok("launch",
+            fmt::format("{} ranks, Slurm job {} on {} nodes ({}), {} tasks, restart {}", world_size,
+                        *launch.job_id, shown(launch.nodes), shown(launch.node_list),
+                        shown(launch.tasks), launch.restart_count.value_or("0")));
+}
+
+Finding judge_locked_memory(const comm::LimitFacts& limits) {
+  if (!limits.locked_memory_bytes) return ok("locked memory", "unlimited");
+  const std::string text = fmt::format("at most {} KiB", *limits.locked_memory_bytes / 1024);
+  if (!limits.rdma_devices) return ok("locked memory", text + ", and no RDMA network needs it");
+  if (*limits.locked_memory_bytes >= enough_locked_bytes) return ok("locked memory", text);
+  return warning("locked memory", text,
+                 "the RDMA network needs it: ulimit -l unlimited, in Slurm "
+                 "PropagateResourceLimitsExcept=MEMLOCK");
+}
+
+Finding judge_open_files(const comm::LimitFacts& limits) {
+  if (!limits.open_files) return ok("open files", "unlimited");
+  const std::string text = fmt::format("at most {}", *limits.open_files);
+  if (*limits.open_files >= enough_open_files) return ok("open files", text);
+  return warning("open files", text, fmt::format("ulimit -n {}", enough_open_files));
+}
+
+Finding judge_shared_memory(const comm::FileSystemFacts& shm, const HostRanks& host) {
+  const int64_t needed = host.ranks * shared_memory_per_rank_bytes;
+  const std::string text = fmt::format("{} of {} MiB free in {}", shm.free_bytes / mib,
+                                       shm.total_bytes / mib, shm.path.string());
+  if (shm.writable && shm.free_bytes >= needed) return ok("shared memory", text);
+  return warning("shared memory", text,
+                 fmt::format("{} ranks need {} MiB: in a container --shm-size=1g, else "
+                             "OMPI_MCA_btl_vader_backing_directory=/tmp",
+                             host.ranks, needed / mib));
+}
+
+Finding judge_memory(const comm::MemoryFacts& memory) {
+  const std::string text =
+      fmt::format("{} of {} available", gib(memory.available_bytes), gib(memory.total_bytes));
+  if (memory.available_bytes >= enough_output_bytes) return ok("memory", text);
+  return warning("memory", text, "ask for more (sbatch --mem) or end what holds it");
+}
+
+Finding judge_huge_pages(const comm::MemoryFacts& memory) {
+  const std::string text =
+      fmt::format("transparent: {}; reserved: {} of {} KiB",
+                  memory.transparent_huge_pages.empty() ? "unknown" : memory.transparent_huge_pages,
+                  memory.huge_pages, memory.huge_page_bytes / 1024);
+  if (memory.transparent_huge_pages != "never") return ok("huge pages", text);
+  return warning("huge pages", text,
+                 "an administrator can allow them: echo madvise > "
+                 "/sys/kernel/mm/transparent_hugepage/enabled");
+}
+
+Finding judge_output(const comm::FileSystemFacts& output) {
+  const std::string text =
+      fmt::format("{} is {}, {} free", output.path.string(), output.type, gib(output.free_bytes));
+  if (!output.writable)
+    return warning("output", text + ", not writable", "choose a folder that you may write to");
+  if (output.free_bytes < enough_output_bytes)
+    return warning("output", text, "choose a folder with more room");
+  if (output.type == "tmpfs" || output.type == "ramfs")
+    return warning("output", text, "it is memory of one host: choose a folder on a disk");
+  return ok("output", text);
+}
+
+Finding judge_hdf5_locking(const std::optional<std::string>& locking,
+                           const comm::FileSystemFacts& output) {
+  if (!locking) return ok("hdf5 locking", "HDF5_USE_FILE_LOCKING unset");
+  const std::string text = "HDF5_USE_FILE_LOCKING=" + *locking;
+  if (*locking == "FALSE" || *locking == "0" || !output.network) return ok("hdf5 locking", text);
+  return warning("hdf5 locking", text,
+                 fmt::format("locks may fail on {}: unset HDF5_USE_FILE_LOCKING or make it FALSE",
+                             output.type));
+}
+
+}  // namespace pecia::app

@@ -1,0 +1,80 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "apps/pecia/summaries.hpp"
+#include "lib/core/error.hpp"
+#include "lib/io/prompts.hpp"
+
+namespace pecia::app {
+
+int64_t percentile(const std::vector<int64_t>& ascending, int percent) {
+  PECIA_CHECK(!ascending.empty() && percent >= 1 && percent <= 100, "percentile {} of {} values",
+              percent, ascending.size());
+  const size_t rank = (ascending.size() * static_cast<size_t>(percent) + 99) / 100;
+  return ascending[rank - 1];
+}
+
+nlohmann::ordered_json summarize_prompts(const std::filesystem::path& shard_path) {
+  const io::PromptShard shard(shard_path);
+  std::vector<int64_t> lengths;
+  int64_t max_new_tokens = 0, temperatures = 0, seeds = 0;
+  for (const io::PromptRequest& request : shard.requests())
+    for (const io::PromptTurn& turn : request.turns) {
+      lengths.push_back(turn.num_tokens());
+      max_new_tokens += turn.max_new_tokens.has_value();
+      temperatures += turn.temperature || turn.top_p;
+      seeds += turn.seed.has_value();
+    }
+  std::sort(lengths.begin(), lengths.end());
+
+  nlohmann::ordered_json summary{
+      {"kind", "prompts"},
+      {"path", shard_path.string()},
+      {"schema", "pecia.prompts/1"},
+      {"followup", shard.followup() == io::Followup::fork ? "fork" : "chain"},
+      {"created_by", shard.created_by()},
+      {"tokenizer_sha256", shard.tokenizer_sha256()},
+      {"vocab_size", shard.vocab_size()},
+      {"requests", shard.requests().size()},
+      {"turns", lengths.size()},
+      {"tokens", std::accumulate(lengths.begin(), lengths.end(), int64_t{0})},
+      {"turns_with_max_new_tokens", max_new_tokens},
+      {"turns_with_sampling", temperatures},
+      {"turns_with_seed", seeds}};
+  if (!lengths.empty())
+    summary["turn_tokens"] = {{"min", lengths.front()},
+                              {"p50", percentile(lengths, 50)},
+                              {"p90", percentile(lengths, 90)},
+                              {"p99", percentile(lengths, 99)},
+                              {"max", lengths.back()}};
+  return summary;
+}
+
+std::string prompts_text(const nlohmann::ordered_json& summary) {
+  const auto text = [&](const char* key) {
+    const auto value = summary[key].get<std::string>();
+    return value.empty() ? std::string("not said") : value;
+  };
+  std::string result = fmt::format("{}: prompt shard, {}\n", text("path"), text("schema"));
+  result += fmt::format("  {} requests, {} turns ({}), {} tokens\n",
+                        summary["requests"].get<int64_t>(), summary["turns"].get<int64_t>(),
+                        text("followup"), summary["tokens"].get<int64_t>());
+  if (summary.contains("turn_tokens")) {
+    const auto& lengths = summary["turn_tokens"];
+    result += fmt::format("  tokens per turn: min {}, median {}, p90 {}, p99 {}, max {}\n",
+                          lengths["min"].get<int64_t>(), lengths["p50"].get<int64_t>(),
+                          lengths["p90"].get<int64_t>(), lengths["p99"].get<int64_t>(),
+                          lengths["max"].get<int64_t>());
+  }
+  result += fmt::format("  own max_new_tokens: {} turns, own sampling: {}, own seed: {}\n",
+                        summary["turns_with_max_new_tokens"].get<int64_t>(),
+                        summary["turns_with_sampling"].get<int64_t>(),
+                        summary["turns_with_seed"].get<int64_t>());
+  result += fmt::format("  tokenizer {}, vocabulary {}, made by {}\n", text("tokenizer_sha256"),
+                        summary["vocab_size"].get<int64_t>(), text("created_by"));
+  return result;
+}
+
+}  // namespace pecia::app
