@@ -50,7 +50,7 @@ std::string metadata_event(const Track& track, const char* name,
 std::map<int64_t, const Span*> phases_by_pass(const std::vector<Span>& spans) {
   std::map<int64_t, const Span*> phases;
   for (const Span& span : spans) {
-    if (span.kind != Kind::phase) continue;
+    if (span.kind != Kind::phase || span.pass < 0) continue;
     const Span*& phase = phases[span.pass];
     if (phase == nullptr || span.end_ns - span.begin_ns > phase->end_ns - phase->begin_ns)
       phase = &span;
