@@ -16,7 +16,8 @@
 
 namespace pecia::comm {
 
-/// A transfer under way. Destroying an unfinished one waits for it.
+/// A transfer under way. Wait for it before its buffers go; destroying an unfinished one (after an
+/// exception, when the job ends) abandons it.
 class Transfer {
  public:
   virtual ~Transfer() = default;
@@ -35,6 +36,14 @@ struct Traffic {
 struct Blocks {
   std::vector<std::span<const std::byte>> send;
   std::vector<std::span<std::byte>> receive;
+};
+
+/// Numbers 0, 1, 2, … handed out one by one to whichever rank asks next.
+class SharedCounter {
+ public:
+  virtual ~SharedCounter() = default;
+  /// Not collective. No number is given twice.
+  virtual int64_t next() = 0;
 };
 
 class Communicator {
@@ -68,6 +77,12 @@ class Communicator {
 
   /// Collective: ranks with equal `color` form a group, ordered by (key, rank).
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+
+  /// Collective: the ranks that share this one's host, in rank order.
+  virtual std::unique_ptr<Communicator> split_by_host() = 0;
+
+  /// Collective, and so is destroying it.
+  virtual std::unique_ptr<SharedCounter> make_counter() = 0;
 
   /// Makes transfers progress without waiting. Cheap (well under a microsecond when nothing is under way).
   virtual void progress() = 0;

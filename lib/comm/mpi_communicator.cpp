@@ -1,0 +1,331 @@
+#include "lib/comm/mpi_communicator.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <thread>
+
+namespace pecia::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t max_message_bytes = size_t{1} << 30;  // MPI counts are ints
+
+enum Tag : int { tag_send_receive = 1, tag_all_to_all = 2 };
+
+/// What a transfer is, for the message of a wait that fails.
+struct Label {
+  const char* operation;
+  int64_t number;
+  std::string peers;
+};
+
+/// Tests until done. Short waits yield, so that ranks sharing a core go on at once; long ones sleep, so
+/// that a waiting rank does not take a core from one that computes.
+template <typename Test>
+void wait_until(Test test, const Label& label, std::chrono::seconds timeout) {
+  constexpr int yields = 2000;
+  const auto begin = Clock::now();
+  for (int64_t tries = 0; !test(); ++tries) {
+    if (tries < yields) {
+      ::sched_yield();
+      continue;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    if (tries % 1024 == 0 && Clock::now() - begin > timeout)
+      fail<SystemError>("{} #{} with {} has not finished for {} s; another rank is stopped or lost",
+                        label.operation, label.number, label.peers, timeout.count());
+  }
+}
+
+class MpiTransfer : public Transfer {
+ public:
+  MpiTransfer(Label label, std::chrono::seconds timeout)
+      : label_(std::move(label)), timeout_(timeout) {}
+  MpiTransfer(const MpiTransfer&) = delete;
+  MpiTransfer& operator=(const MpiTransfer&) = delete;
+  ~MpiTransfer() override {
+    for (MPI_Request& request : requests_)
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+
+  void send(std::span<const std::byte> bytes, int to, int tag, MPI_Comm comm) {
+    for_pieces(bytes.size(), [&](size_t offset, int count) {
+      check_mpi(MPI_Isend(bytes.data() + offset, count, MPI_BYTE, to, tag, comm, add()), "MPI_Isend");
+    });
+  }
+  void receive(std::span<std::byte> bytes, int from, int tag, MPI_Comm comm) {
+    for_pieces(bytes.size(), [&](size_t offset, int count) {
+      check_mpi(MPI_Irecv(bytes.data() + offset, count, MPI_BYTE, from, tag, comm, add()),
+                "MPI_Irecv");
+    });
+  }
+
+  bool test() override {
+    if (requests_.empty()) return true;
+    int done = 0;
+    check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
+                          MPI_STATUSES_IGNORE),
+              label_.operation);
+    if (done != 0) requests_.clear();
+    return done != 0;
+  }
+  void wait() override {
+    wait_until([this] { return test(); }, label_, timeout_);
+  }
+
+  MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+
+ private:
+  template <typename F>
+  static void for_pieces(size_t bytes, F each) {
+    for (size_t offset = 0; offset < bytes; offset += max_message_bytes)
+      each(offset, static_cast<int>(std::min(max_message_bytes, bytes - offset)));
+  }
+
+  Label label_;
+  std::chrono::seconds timeout_;
+  std::vector<MPI_Request> requests_;
+};
+
+int int_count(size_t bytes, const char* operation) {
+  if (bytes > static_cast<size_t>(std::numeric_limits<int>::max()))
+    fail<InvalidArgument>("{} of {} bytes: more than an MPI count holds", operation, bytes);
+  return static_cast<int>(bytes);
+}
+
+class MpiSharedCounter : public SharedCounter {
+ public:
+  explicit MpiSharedCounter(MPI_Comm comm) {
+    int rank = 0;
+    MPI_Comm_rank(comm, &rank);
+    check_mpi(MPI_Win_allocate(rank == 0 ? sizeof(int64_t) : 0, sizeof(int64_t), MPI_INFO_NULL, comm,
+                               &value_, &window_),
+              "MPI_Win_allocate");
+    check_mpi(MPI_Win_lock_all(0, window_), "MPI_Win_lock_all");
+    if (rank == 0) *value_ = 0;
+    check_mpi(MPI_Win_sync(window_), "MPI_Win_sync");
+    check_mpi(MPI_Barrier(comm), "MPI_Barrier");
+  }
+  MpiSharedCounter(const MpiSharedCounter&) = delete;
+  MpiSharedCounter& operator=(const MpiSharedCounter&) = delete;
+  ~MpiSharedCounter() override {
+    MPI_Win_unlock_all(window_);
+    MPI_Win_free(&window_);
+  }
+  int64_t next() override {
+    const int64_t one = 1;
+    int64_t before = 0;
+    check_mpi(MPI_Fetch_and_op(&one, &before, MPI_INT64_T, 0, 0, MPI_SUM, window_),
+              "MPI_Fetch_and_op");
+    check_mpi(MPI_Win_flush(0, window_), "MPI_Win_flush");
+    return before;
+  }
+
+ private:
+  int64_t* value_ = nullptr;
+  MPI_Win window_ = MPI_WIN_NULL;
+};
+
+class MpiCommunicator : public Communicator {
+ public:
+  MpiCommunicator(MPI_Comm owned, std::chrono::seconds timeout) : comm_(owned), timeout_(timeout) {
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  }
+  MpiCommunicator(const MpiCommunicator&) = delete;
+  MpiCommunicator& operator=(const MpiCommunicator&) = delete;
+  ~MpiCommunicator() override { MPI_Comm_free(&comm_); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  std::unique_ptr<Transfer> start_send_receive(std::span<const std::byte> send, int to,
+                                               std::span<std::byte> receive, int from) override {
+    auto transfer = start("send_receive", fmt::format("ranks {} and {}", to, from));
+    transfer->receive(receive, from, tag_send_receive, comm_);
+    transfer->send(send, to, tag_send_receive, comm_);
+    if (to != rank_) count(send);
+    return transfer;
+  }
+
+  std::unique_ptr<Transfer> start_all_to_all(const Blocks& blocks) override {
+    PECIA_CHECK(blocks.send.size() == static_cast<size_t>(size_) &&
+                    blocks.receive.size() == static_cast<size_t>(size_),
+                "{} and {} blocks for {} ranks", blocks.send.size(), blocks.receive.size(), size_);
+    auto transfer = start("all_to_all", "all ranks");
+    const auto& mine = blocks.send[rank_];
+    PECIA_CHECK(mine.size() == blocks.receive[rank_].size(), "a rank's block for itself: {} and {} bytes",
+                mine.size(), blocks.receive[rank_].size());
+    for (int step = 1; step < size_; ++step) {
+      const int from = (rank_ - step + size_) % size_, to = (rank_ + step) % size_;
+      transfer->receive(blocks.receive[from], from, tag_all_to_all, comm_);
+      transfer->send(blocks.send[to], to, tag_all_to_all, comm_);
+      count(blocks.send[to]);
+    }
+    if (!mine.empty()) std::memcpy(blocks.receive[rank_].data(), mine.data(), mine.size());
+    return transfer;
+  }
+
+  std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {
+    const int count = int_count(mine.size(), "all_gather");
+    std::vector<int> counts(size_);
+    auto sizes = start("all_gather", "all ranks");
+    check_mpi(MPI_Iallgather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, comm_, sizes->add()),
+              "MPI_Iallgather");
+    sizes->wait();
+    std::vector<std::byte> all;
+    const auto offsets = lay_out(counts, all, "all_gather");
+    auto data = start("all_gather", "all ranks");
+    check_mpi(MPI_Iallgatherv(mine.data(), count, MPI_BYTE, all.data(), counts.data(), offsets.data(),
+                              MPI_BYTE, comm_, data->add()),
+              "MPI_Iallgatherv");
+    data->wait();
+    return cut(all, counts, offsets);
+  }
+
+  std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine, int root) override {
+    const int count = int_count(mine.size(), "gather");
+    std::vector<int> counts(rank_ == root ? size_ : 0);
+    auto sizes = start("gather", fmt::format("root {}", root));
+    check_mpi(MPI_Igather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, root, comm_, sizes->add()),
+              "MPI_Igather");
+    sizes->wait();
+    std::vector<std::byte> all;
+    const auto offsets = lay_out(counts, all, "gather");
+    auto data = start("gather", fmt::format("root {}", root));
+    check_mpi(MPI_Igatherv(mine.data(), count, MPI_BYTE, all.data(), counts.data(), offsets.data(),
+                           MPI_BYTE, root, comm_, data->add()),
+              "MPI_Igatherv");
+    data->wait();
+    return cut(all, counts, offsets);
+  }
+
+  void broadcast(std::vector<std::byte>& bytes, int root) override {
+    // The size and the first kilobyte travel together: a plan of a decode step is one message.
+    struct Head {
+      int64_t size;
+      std::array<std::byte, 1016> first;
+    } head{};
+    const size_t inline_bytes = head.first.size();
+    if (rank_ == root) {
+      head.size = static_cast<int64_t>(bytes.size());
+      if (!bytes.empty())
+        std::memcpy(head.first.data(), bytes.data(), std::min(bytes.size(), inline_bytes));
+    }
+    broadcast_raw(std::as_writable_bytes(std::span(&head, 1)), root);
+    bytes.resize(head.size);
+    if (!bytes.empty())
+      std::memcpy(bytes.data(), head.first.data(), std::min(bytes.size(), inline_bytes));
+    if (bytes.size() > inline_bytes) broadcast_raw(std::span(bytes).subspan(inline_bytes), root);
+  }
+
+  int64_t all_reduce_max(int64_t value) override {
+    return all_reduce(value, MPI_INT64_T, MPI_MAX);
+  }
+  double all_reduce_sum(double value) override { return all_reduce(value, MPI_DOUBLE, MPI_SUM); }
+
+  void barrier() override {
+    auto transfer = start("barrier", "all ranks");
+    check_mpi(MPI_Ibarrier(comm_, transfer->add()), "MPI_Ibarrier");
+    transfer->wait();
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    MPI_Comm part = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(comm_, color, key, &part), "MPI_Comm_split");
+    return std::make_unique<MpiCommunicator>(part, timeout_);
+  }
+  std::unique_ptr<Communicator> split_by_host() override {
+    MPI_Comm part = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &part),
+              "MPI_Comm_split_type");
+    return std::make_unique<MpiCommunicator>(part, timeout_);
+  }
+  std::unique_ptr<SharedCounter> make_counter() override {
+    return std::make_unique<MpiSharedCounter>(comm_);
+  }
+
+  void progress() override {
+    // Any call into MPI runs its progress engine, for every transfer of the process.
+    int flag = 0;
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE), "MPI_Iprobe");
+  }
+
+  Traffic traffic() const override { return traffic_; }
+
+ private:
+  std::unique_ptr<MpiTransfer> start(const char* operation, std::string peers) {
+    return std::make_unique<MpiTransfer>(Label{operation, ++number_, std::move(peers)}, timeout_);
+  }
+  void count(std::span<const std::byte> sent) {
+    if (sent.empty()) return;
+    ++traffic_.messages;
+    traffic_.bytes += static_cast<int64_t>(sent.size());
+  }
+  template <typename T>
+  T all_reduce(T value, MPI_Datatype type, MPI_Op op) {
+    T result{};
+    auto transfer = start("all_reduce", "all ranks");
+    check_mpi(MPI_Iallreduce(&value, &result, 1, type, op, comm_, transfer->add()), "MPI_Iallreduce");
+    transfer->wait();
+    return result;
+  }
+  void broadcast_raw(std::span<std::byte> bytes, int root) {
+    for (size_t offset = 0; offset < bytes.size(); offset += max_message_bytes) {
+      auto transfer = start("broadcast", fmt::format("root {}", root));
+      const int count = static_cast<int>(std::min(max_message_bytes, bytes.size() - offset));
+      check_mpi(MPI_Ibcast(bytes.data() + offset, count, MPI_BYTE, root, comm_, transfer->add()),
+                "MPI_Ibcast");
+      transfer->wait();
+    }
+  }
+  static std::vector<int> lay_out(const std::vector<int>& counts, std::vector<std::byte>& all,
+                                  const char* operation) {
+    std::vector<int> offsets(counts.size());
+    size_t total = 0;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      offsets[i] = int_count(total, operation);
+      total += counts[i];
+    }
+    all.resize(total);
+    return offsets;
+  }
+  static std::vector<std::vector<std::byte>> cut(const std::vector<std::byte>& all,
+                                                 const std::vector<int>& counts,
+                                                 const std::vector<int>& offsets) {
+    std::vector<std::vector<std::byte>> parts(counts.size());
+    for (size_t i = 0; i < counts.size(); ++i)
+      parts[i].assign(all.begin() + offsets[i], all.begin() + offsets[i] + counts[i]);
+    return parts;
+  }
+
+  MPI_Comm comm_;
+  std::chrono::seconds timeout_;
+  int rank_ = 0, size_ = 1;
+  int64_t number_ = 0;
+  Traffic traffic_;
+};
+
+}  // namespace
+
+void check_mpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  fail<SystemError>("{} failed: {}", call, std::string(text, length));
+}
+
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent,
+                                                    std::chrono::seconds wait_timeout) {
+  MPI_Comm own = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(parent, &own), "MPI_Comm_dup");
+  return std::make_unique<MpiCommunicator>(own, wait_timeout);
+}
+
+}  // namespace pecia::comm

@@ -1,0 +1,35 @@
+#pragma once
+/// MPI for the life of the program. Made once, in main; everything else receives a Communicator.
+
+#include <memory>
+#include <string>
+
+#include "lib/comm/communicator.hpp"
+
+namespace pecia::comm {
+
+class MpiEnvironment {
+ public:
+  /// MPI_Init_thread with MPI_THREAD_FUNNELED: only the main thread communicates. A program started
+  /// without a launcher is rank 0 of 1.
+  MpiEnvironment(int& argc, char**& argv);
+  MpiEnvironment(const MpiEnvironment&) = delete;
+  MpiEnvironment& operator=(const MpiEnvironment&) = delete;
+  ~MpiEnvironment();
+
+  /// All ranks of the job. `wait_timeout`: how long a wait may see nothing arrive before it fails.
+  std::unique_ptr<Communicator> world(std::chrono::seconds wait_timeout);
+
+  /// Ends every rank with `exit_code`.
+  [[noreturn]] static void abort(int exit_code);
+
+  /// e.g. "Open MPI v4.1.4"
+  static std::string library_version();
+  /// What MPI_Init_thread provided: "single", "funneled", "serialized" or "multiple".
+  std::string thread_level() const;
+
+ private:
+  int provided_ = 0;
+};
+
+}  // namespace pecia::comm

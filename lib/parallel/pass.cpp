@@ -1,0 +1,37 @@
+#include "lib/parallel/pass.hpp"
+
+#include "lib/core/error.hpp"
+#include "lib/parallel/ring.hpp"
+
+namespace pecia::parallel {
+
+std::vector<GlobalRange> rows_of(const PassSequence& sequence, int num_ranks, int rank) {
+  std::vector<GlobalRange> rows;
+  const auto add = [&](int64_t begin, int64_t end) {
+    if (begin < end) rows.push_back({sequence.first + begin, sequence.first + end});
+  };
+  if (sequence.owner == PassSequence::balanced) {
+    for (const GlobalRange& chunk : owned_chunks(sequence.count, num_ranks, rank))
+      add(chunk.begin, chunk.end);
+  } else if (sequence.owner == rank) {
+    add(0, sequence.count);
+  }
+  return rows;
+}
+
+int64_t num_rows(const std::vector<PassSequence>& pass, int num_ranks, int rank) {
+  int64_t count = 0;
+  for (const PassSequence& sequence : pass)
+    for (const GlobalRange& range : rows_of(sequence, num_ranks, rank)) count += range.size();
+  return count;
+}
+
+int row_owner(const PassSequence& sequence, int num_ranks, int64_t position) {
+  for (int rank = 0; rank < num_ranks; ++rank)
+    for (const GlobalRange& range : rows_of(sequence, num_ranks, rank))
+      if (range.begin <= position && position < range.end) return rank;
+  fail<InvalidArgument>("position {} is not in the pass: [{}, {})", position, sequence.first,
+                        sequence.first + sequence.count);
+}
+
+}  // namespace pecia::parallel

@@ -1,0 +1,26 @@
+#include "lib/parallel/ring.hpp"
+
+#include <algorithm>
+
+namespace pecia::parallel {
+
+std::array<GlobalRange, 2> owned_chunks(int64_t num_tokens, int num_ranks, int rank) {
+  const int64_t num_chunks = 2 * int64_t{num_ranks};
+  const int64_t chunk_tokens = (num_tokens + num_chunks - 1) / num_chunks;
+  const auto chunk = [&](int64_t index) {
+    return GlobalRange{std::min(index * chunk_tokens, num_tokens),
+                       std::min((index + 1) * chunk_tokens, num_tokens)};
+  };
+  return {chunk(rank), chunk(num_chunks - 1 - rank)};
+}
+
+int64_t max_owned_tokens(int64_t num_tokens, int num_ranks) {
+  const int64_t num_chunks = 2 * int64_t{num_ranks};
+  return std::min(num_tokens, 2 * ((num_tokens + num_chunks - 1) / num_chunks));
+}
+
+int visiting_rank(int num_ranks, int rank, int step) {
+  return (rank - step + num_ranks) % num_ranks;
+}
+
+}  // namespace pecia::parallel

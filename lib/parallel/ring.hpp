@@ -1,0 +1,25 @@
+#pragma once
+/// Ring context parallelism as values: who holds which tokens, and what a rank sees at each step.
+/// Nothing here communicates; lib/context executes these values.
+/// Source: Context Parallelism for Scalable Million-Token Inference, §3.5.1 (sharding), Alg. 2 (pass-KV).
+
+#include <array>
+
+#include "lib/parallel/ranges.hpp"
+
+namespace pecia::parallel {
+
+/// The two of 2N equal chunks that `rank` of `num_ranks` owns, C[rank] and C[2N-1-rank], so that all
+/// ranks do the same causal work. The last chunks may be short or empty: padding is never owned.
+///
+///     8 tokens on 2 ranks     rank 0: [0,2) [6,8)     rank 1: [2,4) [4,6)
+///     5 tokens on 2 ranks     rank 0: [0,2) [5,5)     rank 1: [2,4) [4,5)
+std::array<GlobalRange, 2> owned_chunks(int64_t num_tokens, int num_ranks, int rank);
+
+/// Most tokens that any rank owns: what a cache must have room for on every rank.
+int64_t max_owned_tokens(int64_t num_tokens, int num_ranks);
+
+/// Whose keys and values (or queries) `rank` holds at `step` (0 is its own; each step receives from rank - 1).
+int visiting_rank(int num_ranks, int rank, int step);
+
+}  // namespace pecia::parallel

@@ -1,0 +1,155 @@
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <set>
+
+#include "lib/comm/mpi_communicator.hpp"
+
+namespace pecia::comm {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::unique_ptr<Communicator> world() { return make_mpi_communicator(MPI_COMM_WORLD, 60s); }
+
+/// Byte `index` of what rank `from` sends to rank `to`.
+std::byte payload(int from, int to, size_t index) {
+  return static_cast<std::byte>((from * 31 + to * 17 + index * 7 + index / 251) & 0xff);
+}
+std::vector<std::byte> message(int from, int to, size_t size) {
+  std::vector<std::byte> bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = payload(from, to, i);
+  return bytes;
+}
+
+TEST(SendReceive, GoesRoundTheRingAtEverySize) {
+  const auto comm = world();
+  const int size = comm->size(), rank = comm->rank();
+  const int right = (rank + 1) % size, left = (rank + size - 1) % size;
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4095}, size_t{70000}, size_t{3} << 20}) {
+    const auto sent = message(rank, right, bytes);
+    std::vector<std::byte> received(bytes);
+    const auto transfer = comm->start_send_receive(sent, right, received, left);
+    transfer->wait();
+    EXPECT_EQ(received, message(left, rank, bytes));
+    EXPECT_TRUE(transfer->test());
+  }
+}
+
+TEST(SendReceive, CountsWhatWentToOthers) {
+  const auto comm = world();
+  const int size = comm->size(), right = (comm->rank() + 1) % size;
+  std::vector<std::byte> sent(100), received(100);
+  comm->start_send_receive(sent, right, received, (comm->rank() + size - 1) % size)->wait();
+  EXPECT_EQ(comm->traffic().bytes, size == 1 ? 0 : 100);
+  EXPECT_EQ(comm->traffic().messages, size == 1 ? 0 : 1);
+}
+
+TEST(AllToAll, DeliversUnequalAndEmptyBlocks) {
+  const auto comm = world();
+  const int size = comm->size(), rank = comm->rank();
+  const auto bytes = [](int from, int to) { return static_cast<size_t>((from * to) % 3 * 1000 + from % 2); };
+  std::vector<std::vector<std::byte>> send, receive;
+  Blocks blocks;
+  for (int other = 0; other < size; ++other) {
+    send.push_back(message(rank, other, bytes(rank, other)));
+    receive.emplace_back(bytes(other, rank));
+  }
+  for (int other = 0; other < size; ++other) {
+    blocks.send.emplace_back(send[other]);
+    blocks.receive.emplace_back(receive[other]);
+  }
+  comm->start_all_to_all(blocks)->wait();
+  for (int other = 0; other < size; ++other)
+    EXPECT_EQ(receive[other], message(other, rank, bytes(other, rank))) << "from " << other;
+}
+
+TEST(Collectives, GatherAnySizes) {
+  const auto comm = world();
+  const auto bytes = [](int rank) { return static_cast<size_t>(rank % 3 * 500); };
+  const auto mine = message(comm->rank(), 0, bytes(comm->rank()));
+  const auto everywhere = comm->all_gather(mine);
+  const int root = comm->size() - 1;
+  const auto at_root = comm->gather(mine, root);
+  ASSERT_EQ(everywhere.size(), static_cast<size_t>(comm->size()));
+  for (int other = 0; other < comm->size(); ++other)
+    EXPECT_EQ(everywhere[other], message(other, 0, bytes(other)));
+  if (comm->rank() == root)
+    EXPECT_EQ(at_root, everywhere);
+  else
+    EXPECT_TRUE(at_root.empty());
+}
+
+TEST(Collectives, BroadcastReplacesSizeAndContents) {
+  const auto comm = world();
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{1016}, size_t{1017}, size_t{2} << 20}) {
+    std::vector<std::byte> bytes = message(comm->rank(), 0, 5 + comm->rank());
+    const int root = comm->size() / 2;
+    if (comm->rank() == root) bytes = message(root, 1, size);
+    comm->broadcast(bytes, root);
+    EXPECT_EQ(bytes, message(root, 1, size));
+  }
+}
+
+TEST(Collectives, ReduceMaxAndSum) {
+  const auto comm = world();
+  EXPECT_EQ(comm->all_reduce_max(comm->rank() * 10), (comm->size() - 1) * 10);
+  EXPECT_EQ(comm->all_reduce_sum(comm->rank() + 0.5),
+            comm->size() * (comm->size() - 1) / 2.0 + comm->size() * 0.5);
+}
+
+TEST(Split, OrdersByKeyInsideAColor) {
+  const auto comm = world();
+  const auto part = comm->split(comm->rank() % 2, -comm->rank());
+  const int same_color = (comm->size() + (comm->rank() % 2 == 0 ? 1 : 0)) / 2;
+  EXPECT_EQ(part->size(), same_color);
+  EXPECT_EQ(part->rank(), same_color - 1 - comm->rank() / 2);
+  EXPECT_EQ(comm->split_by_host()->size(), comm->size());
+}
+
+TEST(SharedCounter, GivesEveryNumberOnce) {
+  const auto comm = world();
+  const auto counter = comm->make_counter();
+  std::vector<int64_t> mine(20 + comm->rank());
+  for (int64_t& number : mine) number = counter->next();
+  std::set<int64_t> all;
+  size_t count = 0;
+  for (const auto& bytes : comm->all_gather(std::as_bytes(std::span(mine)))) {
+    const auto* numbers = reinterpret_cast<const int64_t*>(bytes.data());
+    all.insert(numbers, numbers + bytes.size() / sizeof(int64_t));
+    count += bytes.size() / sizeof(int64_t);
+  }
+  EXPECT_EQ(all.size(), count);
+  EXPECT_EQ(*all.rbegin(), static_cast<int64_t>(count) - 1);
+}
+
+TEST(Wait, FailsNamingTheOperationWhenNothingArrives) {
+  const auto comm = make_mpi_communicator(MPI_COMM_WORLD, 1s);
+  if (comm->size() > 1 && comm->rank() == 0) {
+    std::vector<std::byte> received(8);
+    try {
+      comm->start_send_receive({}, 1, received, 1)->wait();
+      ADD_FAILURE() << "a message that nobody sent has arrived";
+    } catch (const SystemError& error) {
+      EXPECT_NE(std::string(error.what()).find("send_receive #1 with ranks 1 and 1"), std::string::npos)
+          << error.what();
+    }
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+TEST(NullCommunicator, IsTheIdentity) {
+  const auto comm = make_null_communicator();
+  const auto sent = message(0, 0, 10);
+  std::vector<std::byte> received(10);
+  comm->start_send_receive(sent, 0, received, 0)->wait();
+  EXPECT_EQ(received, sent);
+  EXPECT_EQ(comm->all_gather(sent).at(0), sent);
+  EXPECT_EQ(comm->all_reduce_max(7), 7);
+  EXPECT_EQ(comm->make_counter()->next(), 0);
+  EXPECT_EQ(comm->traffic().bytes, 0);
+}
+
+}  // namespace
+}  // namespace pecia::comm
