@@ -1,6 +1,6 @@
 #pragma once
-/// Spans: what a rank did when. Opening and closing one costs tens of nanoseconds; a report, the trace and a
-/// request's phase times are all read from the same spans.
+/// Spans: what a rank did when. Opening and closing one costs tens of nanoseconds; a report, the
+/// trace and a request's phase times are all read from the same spans.
 
 #include <chrono>
 #include <cstdint>
@@ -21,10 +21,10 @@ enum class Kind : uint8_t {
 struct Span {
   const char* name;
   Kind kind;
-  int32_t layer;      ///< −1: none
-  int64_t pass;       ///< sequence number of the pass
+  int32_t layer;             ///< −1: none
+  int64_t pass;              ///< sequence number of the pass
   int64_t begin_ns, end_ns;  ///< since the recorder was made
-  int64_t bytes;      ///< moved
+  int64_t bytes;             ///< moved
   double flops;
 };
 
@@ -35,15 +35,30 @@ struct Totals {
   int64_t bytes = 0;
 };
 
-/// One rank's spans. Totals are always kept; the spans themselves only when `keep_spans` (trace: full),
-/// at most `capacity` of them, then dropped and counted. One thread.
+/// All spans of one name together: a phase, an op, a transfer.
+struct Stage {
+  const char* name;
+  Kind kind;
+  int64_t count = 0;
+  double seconds = 0, flops = 0;
+  int64_t bytes = 0;
+};
+
+/// Which spans are kept for the trace: none, those of kind phase, or all (the job's report.trace).
+enum class TraceDetail : uint8_t { off, summary, full };
+
+/// One rank's spans. Totals and stages are always kept; the spans themselves as `detail` says, at
+/// most `capacity` of them, then dropped and counted. One thread.
 class Recorder {
  public:
-  explicit Recorder(bool keep_spans = false, int64_t capacity = 4'000'000);
+  explicit Recorder(TraceDetail detail = TraceDetail::off, int64_t capacity = 4'000'000);
 
   int64_t now_ns() const;
   void add(const Span& span);
   const Totals& totals() const { return totals_; }
+  /// In the order of their first span's end.
+  const std::vector<Stage>& stages() const { return stages_; }
+  /// In the order of their ends: a phase comes after what it holds.
   const std::vector<Span>& spans() const { return spans_; }
   int64_t dropped() const { return dropped_; }
   const Span& last() const { return last_; }
@@ -56,9 +71,12 @@ class Recorder {
 
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  bool keep_spans_;
+  Stage& stage_of(const Span& span);
+
+  TraceDetail detail_;
   int64_t capacity_;
   Totals totals_;
+  std::vector<Stage> stages_;
   std::vector<Span> spans_;
   int64_t dropped_ = 0;
   Span last_{};

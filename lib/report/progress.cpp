@@ -1,0 +1,192 @@
+#include "lib/report/progress.hpp"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string_view>
+
+#include "lib/core/error.hpp"
+#include "lib/report/atomic_file.hpp"
+#include "lib/report/format.hpp"
+
+namespace pecia::report {
+namespace {
+
+using std::chrono::nanoseconds;
+
+double seconds_of(nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+bool is_set(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0';
+}
+
+double share(double part, double whole) {
+  return whole > 0 ? std::clamp(part / whole, 0.0, 1.0) : 1.0;
+}
+
+bool starts_code_point(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
+}
+
+/// The first `columns` characters of UTF-8 text.
+std::string_view first_columns(std::string_view text, int columns) {
+  size_t end = 0;
+  for (; end < text.size(); ++end)
+    if (starts_code_point(text[end]) && columns-- == 0) break;
+  return text.substr(0, end);
+}
+
+}  // namespace
+
+ProgressOptions progress_options_of(int fd) {
+  ProgressOptions options;
+  const char* terminal = std::getenv("TERM");
+  const bool dumb = terminal == nullptr || std::string_view(terminal) == "dumb";
+  if (isatty(fd) == 0 || dumb) return options;
+  options.style = ProgressStyle::bar;
+  options.colour = !is_set("NO_COLOR");
+  winsize size{};
+  if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) options.columns = size.ws_col;
+  return options;
+}
+
+nanoseconds steady_time() {
+  return std::chrono::duration_cast<nanoseconds>(
+      std::chrono::steady_clock::now().time_since_epoch());
+}
+
+Progress::Progress(const ProgressTotals& totals, const ProgressState& start,
+                   ProgressOptions options, std::ostream& out, MonotonicClock clock)
+    : totals_(totals),
+      options_(std::move(options)),
+      out_(out),
+      clock_(std::move(clock)),
+      start_{clock_(), start},
+      now_(start_),
+      window_{start_} {
+  PECIA_CHECK(options_.line_interval > nanoseconds::zero(), "a progress interval of {} ns",
+              options_.line_interval.count());
+  last_output_ = start_.time;  // the first line says something only after an interval
+}
+
+void Progress::take_sample(const ProgressState& state) {
+  now_ = {clock_(), state};
+  // Samples closer than a hundredth of the window would only make it long.
+  if (now_.time - window_.back().time >= rate_window / 100) window_.push_back(now_);
+  while (window_.size() > 1 && window_[1].time <= now_.time - rate_window) window_.pop_front();
+}
+
+void Progress::update(const ProgressState& state) {
+  take_sample(state);
+  const auto due = [&](const std::optional<nanoseconds>& last, nanoseconds interval) {
+    return !last || now_.time - *last >= interval;
+  };
+  if (options_.style == ProgressStyle::bar && due(last_output_, bar_interval)) draw_bar();
+  if (options_.style == ProgressStyle::lines && due(last_output_, options_.line_interval))
+    write_line();
+  if (!options_.file.empty() && due(last_file_, file_interval)) {
+    write_file(false);
+    last_file_ = now_.time;
+  }
+}
+
+void Progress::finish(const ProgressState& state) {
+  take_sample(state);
+  if (options_.style == ProgressStyle::bar) {
+    draw_bar();
+    out_ << std::endl;
+  }
+  if (options_.style == ProgressStyle::lines) write_line();
+  if (!options_.file.empty()) write_file(true);
+}
+
+double Progress::prefill_tokens_per_s() const {
+  const Sample& then = window_.front();
+  const double seconds = seconds_of(now_.time - then.time);
+  const auto tokens = static_cast<double>(now_.state.prompt_tokens - then.state.prompt_tokens);
+  return seconds > 0 ? tokens / seconds : 0;
+}
+
+double Progress::decode_tokens_per_s() const {
+  const Sample& then = window_.front();
+  const double seconds = seconds_of(now_.time - then.time);
+  const auto tokens = static_cast<double>(now_.state.output_tokens - then.state.output_tokens);
+  return seconds > 0 ? tokens / seconds : 0;
+}
+
+std::optional<double> Progress::remaining_s() const {
+  const double done_now = now_.state.work - start_.state.work;
+  const double left = std::max(totals_.work - now_.state.work, 0.0);
+  if (left == 0) return 0.0;
+  if (!(done_now > 0)) return std::nullopt;
+  return left / done_now * seconds_of(now_.time - start_.time);
+}
+
+std::string Progress::summary() const {
+  const auto remaining = remaining_s();
+  return fmt::format("prefill {} tok/s · decode {} tok/s · {}",
+                     format_count(prefill_tokens_per_s()), format_count(decode_tokens_per_s()),
+                     remaining ? format_duration(*remaining) + " left" : "time left unknown");
+}
+
+void Progress::draw_bar() {
+  last_output_ = now_.time;
+  const double done = share(now_.state.work, totals_.work);
+  const std::string failed = fmt::format("{} failed", now_.state.requests_failed);
+  const std::string before = fmt::format(" {:3.0f} %  {}/{} done, ", 100 * done,
+                                         now_.state.requests_done, totals_.requests);
+  const std::string after = " · " + summary();
+  const auto columns_of = [](std::string_view text) {
+    return static_cast<int>(std::ranges::count_if(text, starts_code_point));
+  };
+  const int text_columns = columns_of(before + failed + after);
+  const int bar_columns = std::clamp(options_.columns - 1 - text_columns, 0, 30);
+  const int filled = static_cast<int>(done * bar_columns);
+
+  std::string line;
+  for (int column = 0; column < bar_columns; ++column) line += column < filled ? "█" : "░";
+  line += before;
+  const size_t failed_at = line.size();
+  line += failed + after;
+  line = first_columns(line, options_.columns - 1);
+  if (options_.colour && now_.state.requests_failed > 0 && failed_at + failed.size() <= line.size())
+    line.replace(failed_at, failed.size(), "\x1b[31m" + failed + "\x1b[0m");
+  out_ << '\r' << line << "\x1b[K" << std::flush;
+}
+
+void Progress::write_line() {
+  last_output_ = now_.time;
+  out_ << fmt::format("pecia: {} of {} requests done, {} failed · {} of the work · {}\n",
+                      now_.state.requests_done, totals_.requests, now_.state.requests_failed,
+                      format_percent(share(now_.state.work, totals_.work)), summary())
+       << std::flush;
+}
+
+void Progress::write_file(bool finished) const {
+  const auto remaining = remaining_s();
+  const nlohmann::ordered_json json{
+      {"schema", "pecia.progress/1"},
+      {"finished", finished},
+      {"requests",
+       {{"total", totals_.requests},
+        {"done", now_.state.requests_done},
+        {"failed", now_.state.requests_failed}}},
+      {"prompt_tokens", {{"total", totals_.prompt_tokens}, {"done", now_.state.prompt_tokens}}},
+      {"output_tokens", now_.state.output_tokens},
+      {"work_share", share(now_.state.work, totals_.work)},
+      {"prefill_tokens_per_s", prefill_tokens_per_s()},
+      {"decode_tokens_per_s", decode_tokens_per_s()},
+      {"elapsed_s", seconds_of(now_.time - start_.time)},
+      {"remaining_s", remaining ? nlohmann::ordered_json(*remaining) : nullptr}};
+  write_atomically(options_.file, json.dump(2) + "\n");
+}
+
+}  // namespace pecia::report

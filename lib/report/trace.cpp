@@ -1,0 +1,147 @@
+#include "lib/report/trace.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "lib/core/error.hpp"
+#include "lib/report/atomic_file.hpp"
+
+namespace pecia::report {
+namespace {
+
+// One event per line between these two lines, so that merging is copying lines.
+constexpr std::string_view header_line = R"({"displayTimeUnit":"ms","traceEvents":[)";
+constexpr std::string_view footer_begin = R"(],"otherData":)";
+
+std::string to_text(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string footer_line(int ranks, int64_t dropped_spans) {
+  return fmt::format("{}{}}}", footer_begin,
+                     to_text({{"ranks", ranks}, {"dropped_spans", dropped_spans}}));
+}
+
+const char* category(Kind kind) {
+  switch (kind) {
+    case Kind::compute:
+      return "compute";
+    case Kind::comm:
+      return "comm";
+    case Kind::idle:
+      return "idle";
+    case Kind::phase:
+      return "phase";
+  }
+  return "?";
+}
+
+std::string metadata_event(const Track& track, const char* name,
+                           const nlohmann::ordered_json& args) {
+  return to_text(
+      {{"name", name}, {"ph", "M"}, {"pid", track.replica}, {"tid", track.rank}, {"args", args}});
+}
+
+/// The longest phase of each pass: what an op's name begins with.
+std::map<int64_t, const Span*> phases_by_pass(const std::vector<Span>& spans) {
+  std::map<int64_t, const Span*> phases;
+  for (const Span& span : spans) {
+    if (span.kind != Kind::phase || span.pass < 0) continue;
+    const Span*& phase = phases[span.pass];
+    if (phase == nullptr || span.end_ns - span.begin_ns > phase->end_ns - phase->begin_ns)
+      phase = &span;
+  }
+  return phases;
+}
+
+std::string full_name(const Span& span, const Span* phase) {
+  std::string name = phase != nullptr && phase != &span ? fmt::format("{}/", phase->name) : "";
+  if (span.layer >= 0) name += fmt::format("layer {}/", span.layer);
+  return name + span.name;
+}
+
+/// Written by hand, being most of the file: a JSON value per span takes several times as long.
+std::string span_event(const Track& track, const Span& span, const Span* phase) {
+  const auto microseconds = [](int64_t ns) { return static_cast<double>(ns) / 1000; };
+  return fmt::format(
+      R"({{"name":{},"cat":"{}","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":{},)"
+      R"("args":{{"pass":{},"bytes":{},"flops":{}}}}})",
+      to_text(full_name(span, phase)), category(span.kind),
+      microseconds(span.begin_ns + track.offset_ns), microseconds(span.end_ns - span.begin_ns),
+      track.replica, track.rank, span.pass, span.bytes,
+      std::isfinite(span.flops) ? fmt::to_string(span.flops) : "null");
+}
+
+/// Puts events one per line, with the commas between them.
+class EventList {
+ public:
+  explicit EventList(std::ostream& out) : out_(out) { out_ << header_line; }
+  void add(std::string_view event) {
+    out_ << (empty_ ? "\n" : ",\n") << event;
+    empty_ = false;
+  }
+  void close(std::string_view footer) { out_ << '\n' << footer << '\n'; }
+
+ private:
+  std::ostream& out_;
+  bool empty_ = true;
+};
+
+/// Copies a file's events into `events`; the number of spans the file says were dropped.
+int64_t copy_events(const std::filesystem::path& path, EventList& events) {
+  std::ifstream in(path, std::ios::binary);
+  std::string line;
+  if (!std::getline(in, line) || line != header_line)
+    fail<SystemError>("{}: is missing or no trace of one rank", path.string());
+  while (std::getline(in, line)) {
+    if (line.starts_with(footer_begin)) {
+      const auto footer =
+          nlohmann::json::parse(fmt::format("{{{}", line.substr(2)), nullptr, false);
+      if (!footer.is_discarded()) return footer.at("otherData").at("dropped_spans").get<int64_t>();
+      break;
+    }
+    if (line.ends_with(',')) line.pop_back();
+    events.add(line);
+  }
+  fail<SystemError>("{}: is cut short; it has no last line", path.string());
+}
+
+}  // namespace
+
+std::string trace_file_name(int rank) {
+  return fmt::format("rank-{:05}.json", rank);
+}
+
+void write_trace(const std::filesystem::path& path, const Track& track, const Recorder& recorder) {
+  const auto phases = phases_by_pass(recorder.spans());
+  write_atomically(path, [&](std::ostream& out) {
+    EventList events(out);
+    events.add(metadata_event(track, "process_name",
+                              {{"name", fmt::format("replica {}", track.replica)}}));
+    events.add(
+        metadata_event(track, "thread_name",
+                       {{"name", fmt::format("rank {} (host {})", track.rank, track.host)}}));
+    events.add(metadata_event(track, "thread_sort_index", {{"sort_index", track.rank}}));
+    for (const Span& span : recorder.spans()) {
+      const auto phase = phases.find(span.pass);
+      events.add(span_event(track, span, phase == phases.end() ? nullptr : phase->second));
+    }
+    events.close(footer_line(1, recorder.dropped()));
+  });
+}
+
+void merge_traces(const std::vector<std::filesystem::path>& files,
+                  const std::filesystem::path& merged) {
+  write_atomically(merged, [&](std::ostream& out) {
+    EventList events(out);
+    int64_t dropped_spans = 0;
+    for (const auto& file : files) dropped_spans += copy_events(file, events);
+    events.close(footer_line(static_cast<int>(files.size()), dropped_spans));
+  });
+}
+
+}  // namespace pecia::report

@@ -1,0 +1,241 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "lib/core/error.hpp"
+#include "lib/report/progress.hpp"
+#include "tests/report/temp_folder.hpp"
+
+namespace pecia::report {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+class ProgressTest : public testing::Test {
+ protected:
+  Progress make(ProgressOptions options, const ProgressState& start = {}) {
+    return Progress(totals_, start, std::move(options), out_, [this] { return now_; });
+  }
+  /// What was printed since the last call.
+  std::string printed() {
+    std::string text = out_.str();
+    out_.str("");
+    return text;
+  }
+  static ProgressOptions bar(int columns) {
+    ProgressOptions options;
+    options.style = ProgressStyle::bar;
+    options.columns = columns;
+    return options;
+  }
+
+  ProgressTotals totals_{64, 800'000, 100.0};
+  nanoseconds now_ = seconds(1000);  // a clock need not begin at 0
+  std::ostringstream out_;
+};
+
+TEST_F(ProgressTest, PrintsAPlainLinePerInterval) {
+  Progress progress = make({});
+  now_ += seconds(9);
+  progress.update({1, 0, 1000, 10, 5});
+  EXPECT_EQ(printed(), "");
+  now_ += seconds(1);
+  progress.update({16, 1, 412'000, 190, 25});
+  EXPECT_EQ(
+      printed(),
+      "pecia: 16 of 64 requests done, 1 failed · 25 % of the work · prefill 41.2k tok/s · decode "
+      "19 tok/s · 30 s left\n");
+  now_ += seconds(9);
+  progress.update({17, 1, 412'000, 190, 26});
+  EXPECT_EQ(printed(), "");
+}
+
+TEST_F(ProgressTest, TakesTheIntervalOfTheJob) {
+  ProgressOptions options;
+  options.line_interval = seconds(60);
+  Progress progress = make(options);
+  now_ += seconds(59);
+  progress.update({});
+  EXPECT_EQ(printed(), "");
+  now_ += seconds(1);
+  progress.update({});
+  EXPECT_NE(printed().find("time left unknown"), std::string::npos);
+  options.line_interval = seconds(0);
+  EXPECT_THROW(make(options), InvalidArgument);
+}
+
+TEST_F(ProgressTest, MeasuresSpeedOverTheWindowOnly) {
+  Progress progress = make({});
+  now_ += seconds(100);
+  progress.update({0, 0, 500'000, 0, 10});
+  EXPECT_EQ(progress.prefill_tokens_per_s(), 5000);  // nothing in between is known
+  now_ += seconds(30);
+  progress.update({0, 0, 500'000, 60, 20});
+  EXPECT_EQ(progress.prefill_tokens_per_s(), 0);
+  EXPECT_EQ(progress.decode_tokens_per_s(), 2);
+}
+
+TEST_F(ProgressTest, EstimatesTheRestFromWorkNotFromTokensOrRequests) {
+  Progress progress = make({});
+  EXPECT_FALSE(progress.remaining_s());
+  now_ += seconds(20);
+  progress.update({63, 0, 799'999, 0, 20});
+  EXPECT_DOUBLE_EQ(*progress.remaining_s(), 80);
+}
+
+TEST_F(ProgressTest, CountsEarlierWorkAsDoneButNotAsSpeed) {
+  Progress progress = make({}, {32, 0, 400'000, 100, 50});
+  now_ += seconds(10);
+  progress.update({33, 0, 410'000, 100, 60});
+  EXPECT_EQ(progress.prefill_tokens_per_s(), 1000);
+  EXPECT_DOUBLE_EQ(*progress.remaining_s(), 40);
+  EXPECT_NE(printed().find("33 of 64 requests done, 0 failed · 60 % of the work"),
+            std::string::npos);
+}
+
+TEST_F(ProgressTest, DrawsOneLineOverAndOver) {
+  Progress progress = make(bar(200));
+  now_ += milliseconds(199);
+  progress.update({});
+  EXPECT_EQ(printed(), "");
+  now_ += milliseconds(9'801);
+  progress.update({16, 1, 412'000, 190, 50});
+  EXPECT_EQ(
+      printed(),
+      "\r███████████████░░░░░░░░░░░░░░░  50 %  16/64 done, 1 failed · prefill 41.2k tok/s · decode "
+      "19 tok/s · 10 s left\x1b[K");
+  progress.finish({64, 0, 800'000, 400, 100});
+  const std::string last = printed();
+  EXPECT_NE(last.find("100 %  64/64 done"), std::string::npos) << last;
+  EXPECT_TRUE(last.ends_with("\x1b[K\n")) << last;
+}
+
+TEST_F(ProgressTest, NeverWrapsAndNeverCutsACharacter) {
+  for (int columns = 1; columns <= 120; ++columns) {
+    Progress progress = make(bar(columns));
+    now_ += seconds(1);
+    progress.update({16, 1, 412'000, 190, 50});
+    std::string line = printed();
+    ASSERT_TRUE(line.starts_with("\r") && line.ends_with("\x1b[K"));
+    line = line.substr(1, line.size() - 4);
+    EXPECT_TRUE(json::accept(json(line).dump())) << "dump throws on broken UTF-8";
+    const auto characters =
+        std::ranges::count_if(line, [](char byte) { return (byte & 0xc0) != 0x80; });
+    EXPECT_LT(characters, columns);
+  }
+}
+
+TEST_F(ProgressTest, ColoursFailuresOnlyIfAsked) {
+  for (const bool colour : {false, true}) {
+    ProgressOptions options = bar(200);
+    options.colour = colour;
+    Progress progress = make(options);
+    now_ += seconds(1);
+    progress.update({});
+    EXPECT_EQ(printed().find("\x1b[31m"), std::string::npos);
+    now_ += seconds(1);
+    progress.update({1, 2, 0, 0, 0});
+    EXPECT_EQ(printed().find("\x1b[31m2 failed\x1b[0m") != std::string::npos, colour);
+  }
+}
+
+TEST_F(ProgressTest, OffPrintsNothingButWritesTheFile) {
+  const test::TempFolder folder;
+  ProgressOptions options;
+  options.style = ProgressStyle::off;
+  options.file = folder / "progress.json";
+  Progress progress = make(options);
+  now_ += seconds(100);
+  progress.update({});
+  progress.finish({});
+  EXPECT_EQ(printed(), "");
+  EXPECT_TRUE(std::filesystem::exists(options.file));
+}
+
+TEST_F(ProgressTest, WritesTheFileAtMostOncePerSecondAndAtTheEnd) {
+  const test::TempFolder folder;
+  ProgressOptions options;
+  options.file = folder / "progress.json";
+  Progress progress = make(options);
+  const auto done = [&] {
+    return json::parse(test::text_of(options.file)).at("requests").at("done").get<int>();
+  };
+  now_ += seconds(10);
+  progress.update({16, 1, 412'000, 190, 25});
+  EXPECT_EQ(json::parse(test::text_of(options.file)), json::parse(R"({
+    "schema": "pecia.progress/1", "finished": false,
+    "requests": {"total": 64, "done": 16, "failed": 1},
+    "prompt_tokens": {"total": 800000, "done": 412000}, "output_tokens": 190, "work_share": 0.25,
+    "prefill_tokens_per_s": 41200.0, "decode_tokens_per_s": 19.0,
+    "elapsed_s": 10.0, "remaining_s": 30.0})"));
+  now_ += milliseconds(999);
+  progress.update({17, 1, 412'000, 190, 26});
+  EXPECT_EQ(done(), 16);
+  now_ += milliseconds(1);
+  progress.update({18, 1, 412'000, 190, 27});
+  EXPECT_EQ(done(), 18);
+  progress.finish({63, 1, 800'000, 400, 100});
+  EXPECT_EQ(done(), 63);
+  const json last = json::parse(test::text_of(options.file));
+  EXPECT_EQ(last.at("finished"), true);
+  EXPECT_EQ(last.at("remaining_s"), 0.0);
+}
+
+TEST_F(ProgressTest, OfNothingToDoIsDone) {
+  totals_ = {};
+  Progress progress = make({});
+  progress.finish({});
+  EXPECT_EQ(
+      printed(),
+      "pecia: 0 of 0 requests done, 0 failed · 100 % of the work · prefill 0 tok/s · decode 0 "
+      "tok/s · 0 ms left\n");
+}
+
+/// The slave side of a new pseudo-terminal, as a user's stderr would be.
+class Terminal {
+ public:
+  Terminal() : master_(posix_openpt(O_RDWR | O_NOCTTY)) {
+    if (master_ < 0 || grantpt(master_) != 0 || unlockpt(master_) != 0) return;
+    slave_ = open(ptsname(master_), O_RDWR | O_NOCTTY);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+  ~Terminal() {
+    if (slave_ >= 0) close(slave_);
+    if (master_ >= 0) close(master_);
+  }
+  int descriptor() const { return slave_; }
+
+ private:
+  int master_;
+  int slave_ = -1;
+};
+
+TEST(ProgressOptionsOf, RespectsTerminalsDumbOnesAndNoColor) {
+  const Terminal terminal;
+  ASSERT_GE(terminal.descriptor(), 0);
+  setenv("TERM", "xterm", 1);
+  unsetenv("NO_COLOR");
+  EXPECT_EQ(progress_options_of(terminal.descriptor()).style, ProgressStyle::bar);
+  EXPECT_TRUE(progress_options_of(terminal.descriptor()).colour);
+  setenv("NO_COLOR", "1", 1);
+  EXPECT_EQ(progress_options_of(terminal.descriptor()).style, ProgressStyle::bar);
+  EXPECT_FALSE(progress_options_of(terminal.descriptor()).colour);
+  setenv("TERM", "dumb", 1);
+  EXPECT_EQ(progress_options_of(terminal.descriptor()).style, ProgressStyle::lines);
+  setenv("TERM", "xterm", 1);
+  const int file = open("/dev/null", O_WRONLY);
+  EXPECT_EQ(progress_options_of(file).style, ProgressStyle::lines);
+  close(file);
+  unsetenv("NO_COLOR");
+}
+
+}  // namespace
+}  // namespace pecia::report
