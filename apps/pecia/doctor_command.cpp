@@ -120,7 +120,7 @@ void print_findings(const nlohmann::ordered_json& findings, size_t num_ranks) {
                of_ranks.size() < num_ranks ? fmt::format(" [ranks {}]", ranges(of_ranks)) : "");
     if (!good) fmt::print("{:>20} {}\n", "→", finding["remedy"].get<std::string>());
   }
-  fmt::print("{} warnings\n", warnings);
+  fmt::print("warnings: {}\n", warnings);
 }
 
 int doctor_command(const Options& options, Context& context) {

@@ -30,8 +30,8 @@ Finding warning(std::string topic, std::string text, std::string remedy) {
 
 Finding judge_binding(const comm::CpuFacts& cpu, const HostRanks& host) {
   const std::string text =
-      fmt::format("{} of {} cores bound; {} ranks on this host use {} cores", cpu.cores.size(),
-                  cpu.cores_of_machine, host.ranks, host.cores);
+      fmt::format("{} of {} cores bound; on this host ranks: {}, cores they use: {}",
+                  cpu.cores.size(), cpu.cores_of_machine, host.ranks, host.cores);
   if (host.cores < host.ranks)
     return warning("binding", text,
                    "ranks share cores: start fewer ranks per host, or with mpirun --bind-to none "
@@ -55,11 +55,11 @@ Finding judge_launch(const comm::LaunchFacts& launch, int world_size) {
   } catch (const InputError& error) {
     return warning("launch", fmt::format("rank 0 of {}", world_size), error.what());
   }
-  if (!launch.job_id) return ok("launch", fmt::format("{} ranks, not in a Slurm job", world_size));
+  if (!launch.job_id) return ok("launch", fmt::format("ranks: {}, not in a Slurm job", world_size));
   const auto shown = [](const std::optional<std::string>& value) { return value.value_or("?"); };
   return ok("launch",
-            fmt::format("{} ranks, Slurm job {} on {} nodes ({}), {} tasks, restart {}", world_size,
-                        *launch.job_id, shown(launch.nodes), shown(launch.node_list),
+            fmt::format("ranks: {}, Slurm job {}, nodes: {} ({}), tasks: {}, restarts: {}",
+                        world_size, *launch.job_id, shown(launch.nodes), shown(launch.node_list),
                         shown(launch.tasks), launch.restart_count.value_or("0")));
 }
 

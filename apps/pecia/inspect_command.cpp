@@ -35,7 +35,7 @@ nlohmann::ordered_json summarize(const std::filesystem::path& file) {
 }
 
 bool finished(const nlohmann::ordered_json& summary) {
-  return summary["kind"] != "results" || summary["open"] + summary["partial"] == 0;
+  return summary["kind"] != "results" || (summary["open"] == 0 && summary["partial"] == 0);
 }
 
 int inspect_command(const Options& options) {

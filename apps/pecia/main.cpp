@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
 
   CLI::App app("Language-model inference over very long documents, as offline batches.", "pecia");
   app.set_version_flag("--version", version());
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // a word that is no command is then named in the error
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return fmt::format(
         "pecia: {}\n       pecia --help and pecia COMMAND --help say what there is.\n",
@@ -57,6 +57,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (context.first()) app.exit(error);
     return error.get_exit_code() == 0 ? 0 : 2;
+  }
+  if (!context.chosen) {
+    if (context.first()) fmt::print(stderr, "pecia: no command given; pecia --help lists them\n");
+    return 2;
   }
   return run_chosen(context);
 }

@@ -30,8 +30,8 @@ void print_table(const comm::GridShape& shape, const std::vector<nlohmann::order
     host_width = std::max(host_width, row["host"].get_ref<const std::string&>().size());
     place_width = std::max(place_width, row["place"].get_ref<const std::string&>().size());
   }
-  fmt::print("{} ranks: DP {} × CP {} × SP {} × TP {}\n", rows.size(), shape.dp, shape.cp, shape.sp,
-             shape.tp);
+  fmt::print("DP {} × CP {} × SP {} × TP {}, ranks: {}\n", shape.dp, shape.cp, shape.sp, shape.tp,
+             rows.size());
   fmt::print("{:>5}  {:<{}}  {:<{}}  {:>5}  {:>3} {:>3} {:>3} {:>3}  {}\n", "rank", "host",
              host_width, "rack:server:gpu", place_width, "local", "dp", "cp", "sp", "tp", "cores");
   for (const auto& row : rows)

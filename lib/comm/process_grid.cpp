@@ -22,10 +22,11 @@ ProcessGrid::ProcessGrid(GridShape shape, std::span<const RackServerGpu> places)
   const int64_t without_cp = int64_t{shape.dp} * shape.sp * shape.tp;
   if (shape.ranks() != ranks)
     fail<InputError>(
-        "DP {} × CP {} × SP {} × TP {} is a grid of {} ranks, but {} run; start {} ranks or set "
-        "parallel.cp: {}",
-        shape.dp, shape.cp, shape.sp, shape.tp, shape.ranks(), ranks, shape.ranks(),
-        ranks % without_cp == 0 ? std::to_string(ranks / without_cp) : "auto and parallel.dp: 1");
+        "DP {} × CP {} × SP {} × TP {} is a grid of {} ranks, but {} run; {}", shape.dp, shape.cp,
+        shape.sp, shape.tp, shape.ranks(), ranks,
+        ranks % without_cp == 0
+            ? fmt::format("start {} or set parallel.cp: {}", shape.ranks(), ranks / without_cp)
+            : fmt::format("start a multiple of {} with parallel.cp: auto", without_cp));
   std::iota(rank_at_index_.begin(), rank_at_index_.end(), 0);
   std::sort(rank_at_index_.begin(), rank_at_index_.end(),
             [&](int a, int b) { return places[a] < places[b]; });

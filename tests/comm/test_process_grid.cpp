@@ -93,11 +93,19 @@ TEST(ProcessGrid, RefusesAShapeThatLeavesOrLacksRanks) {
     ProcessGrid({2, 2, 1, 1}, places);
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_STREQ(error.what(),
-                 "DP 2 × CP 2 × SP 1 × TP 1 is a grid of 4 ranks, but 6 run; start 4 ranks or set "
-                 "parallel.cp: 3");
+    EXPECT_STREQ(
+        error.what(),
+        "DP 2 × CP 2 × SP 1 × TP 1 is a grid of 4 ranks, but 6 run; start 4 or set parallel.cp: 3");
   }
-  EXPECT_THROW(ProcessGrid({4, 2, 1, 1}, places), InputError);
+  try {
+    ProcessGrid({4, 1, 1, 1}, places);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "DP 4 × CP 1 × SP 1 × TP 1 is a grid of 4 ranks, but 6 run; start a multiple of 4 with "
+        "parallel.cp: auto");
+  }
   EXPECT_THROW(ProcessGrid({0, 6, 1, 1}, places), InvalidArgument);
   EXPECT_THROW(ProcessGrid({2, 1, 1, 1}, std::vector(2, places[0])), InvalidArgument);
 }
