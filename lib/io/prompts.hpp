@@ -32,11 +32,13 @@ struct PromptRequest {
   std::vector<PromptTurn> turns;
 };
 
-/// An open shard. The constructor reads and checks everything but the tokens, so what is wrong with the
-/// file as a whole is an InputError naming file, dataset, row and remedy before any work starts: not HDF5,
-/// truncated, another schema, missing dataset, wrong type or rank, offsets not monotone or beyond /tokens,
-/// duplicate or empty request id. What concerns one request alone (an empty turn, a token outside the
-/// vocabulary) is left to whoever runs the request.
+/// An open shard. The constructor reads and checks everything but the tokens, so what is wrong with
+/// the file as a whole is an InputError naming file, dataset, row and remedy before any work
+/// starts: not HDF5, truncated, another schema, missing dataset, wrong type or rank, offsets not
+/// monotone or beyond /tokens or leaving some of it over, a request without turns, duplicate or
+/// empty request id. What concerns one request alone (an empty turn, a token outside the
+/// vocabulary) is left to whoever runs the request. Root attributes may be absent: the schema is
+/// then this one, `followup` is chain. One thread at a time.
 class PromptShard {
  public:
   explicit PromptShard(const std::filesystem::path& path);
@@ -51,7 +53,8 @@ class PromptShard {
   int64_t vocab_size() const;            ///< 0 when the shard does not say
   std::string created_by() const;
 
-  /// The turn's token ids, read from the file.
+  /// The turn's token ids, read from the file. What is stored wider than int32 and does not fit
+  /// becomes the nearest int32, which no vocabulary holds.
   std::vector<int32_t> tokens(const PromptTurn& turn) const;
 
  private:

@@ -1,9 +1,9 @@
 #pragma once
-/// The results file, schema "pecia.results/1": made whole before the first token, then only written in
-/// place, so it is readable at any moment and after a kill.
+/// The results file, schema "pecia.results/1": made whole before the first token, then only written
+/// in place, so it is readable at any moment and after a kill.
 ///
-/// Rows are written by plain pwrite at the datasets' offsets, made durable with fdatasync, and only then
-/// marked in /state, so several processes may write different turns of one file.
+/// Rows are written by plain pwrite at the datasets' offsets, made durable with fdatasync, and only
+/// then marked in /state, so several processes of a host may write different turns of one file.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,6 +11,8 @@
 #include <span>
 #include <string>
 #include <vector>
+
+#include "lib/io/file.hpp"
 
 namespace pecia::io {
 
@@ -23,44 +25,59 @@ struct ResultTurn {
   int32_t shard = 0;  ///< index into the job's list of input files
   int64_t request = 0;
   int32_t turn = 0;
-  int64_t slots = 0;          ///< its max_new_tokens
-  int64_t prompt_tokens = 0;  ///< of this turn alone
+  int64_t slots = 0;  ///< its max_new_tokens
+  /// Of this turn alone. Read back from /prompt_slot_offsets, or else, without prompt
+  /// log-probabilities, from /prompt_tokens, which a written row replaces.
+  int64_t prompt_tokens = 0;
 };
 
 struct ResultsLayout {
   std::vector<ResultTurn> turns;
+  std::vector<std::string> inputs;  ///< the job's input files, as ResultTurn::shard counts them
   int64_t vocab = 0;
   int logprobs = 0;         ///< K of /top_tokens; −1: whole vocabulary; 0: none
   int prompt_logprobs = 0;  ///< likewise; 0: none
-  std::string identity;     ///< JSON object: model, sampling, input, version; a re-run must have the same
+  std::string
+      identity;  ///< JSON object: model, sampling, input, version; a re-run must have the same
 };
 
-/// What a turn gave. Vectors may be longer on disk than here only for a partial turn.
+/// What a turn gave. The prompt's vectors may be shorter than the turn's slots (a prompt cut to
+/// fit, a turn that failed): the rest reads back as NaN and −1, that of prompt_top_logprobs as
+/// whatever is there.
 struct TurnResult {
   std::vector<int32_t> tokens;
-  std::vector<float> token_logprobs;
-  std::vector<int32_t> top_tokens;    ///< [tokens, K]
-  std::vector<float> top_logprobs;    ///< [tokens, K] or [tokens, vocab]
-  std::vector<float> prompt_logprobs;         ///< [prompt_tokens] when asked for
-  std::vector<int32_t> prompt_top_tokens;     ///< [prompt_tokens, K]
-  std::vector<float> prompt_top_logprobs;
+  std::vector<float> token_logprobs;       ///< [tokens]
+  std::vector<int32_t> top_tokens;         ///< [tokens, K]
+  std::vector<float> top_logprobs;         ///< [tokens, K] or [tokens, vocab]
+  std::vector<float> prompt_logprobs;      ///< [prompt tokens] when asked for
+  std::vector<int32_t> prompt_top_tokens;  ///< [prompt tokens, K]
+  std::vector<float> prompt_top_logprobs;  ///< [prompt tokens, K] or [prompt tokens, vocab]
   int32_t prompt_tokens = 0, cached_tokens = 0;
   FinishReason finish_reason = FinishReason::none;
   std::string error;  ///< cut at 256 bytes, at a character's boundary
   float queue_s = 0, ttft_s = 0, decode_s = 0;
   float prefill_compute_s = 0, prefill_comm_s = 0, decode_compute_s = 0, decode_comm_s = 0;
-  std::string mode;
+  std::string mode;  ///< at most 64 bytes
   int32_t replica = 0;
+};
+
+/// One row to write.
+struct TurnUpdate {
+  int64_t turn = 0;
+  const TurnResult& result;
+  TurnState state = TurnState::done;
 };
 
 class ResultsFile {
  public:
-  /// Makes the file under a temporary name, syncs it and renames it. Throws InputError if `path` exists
-  /// and SystemError (with the bytes needed and free) when the disk has no room for it.
+  /// Makes the file under a temporary name, syncs it and renames it. The file is sparse: it takes
+  /// next to no room until rows are written. InputError if `path` exists or the size is beyond 2^63
+  /// bytes; SystemError (with the bytes needed and free) if the file system cannot hold a file of
+  /// that size.
   static void create(const std::filesystem::path& path, const ResultsLayout& layout);
 
-  /// Opens an existing file for writing rows. InputError when it is no results file.
-  explicit ResultsFile(const std::filesystem::path& path);
+  /// Opens an existing file. InputError when it is no whole results file of this program.
+  explicit ResultsFile(const std::filesystem::path& path, Access access = Access::write);
   ~ResultsFile();
   ResultsFile(ResultsFile&&) noexcept;
   ResultsFile& operator=(ResultsFile&&) noexcept;
@@ -73,11 +90,17 @@ class ResultsFile {
   /// The row of a finished, failed or partial turn as it stands in the file.
   TurnResult read(int64_t turn) const;
 
-  /// Writes the row, then its state; durable on return unless `durable` is deferred to sync().
-  /// SystemError (errno's text, the path, the row) when the disk is full; then /state is untouched.
+  /// Writes the row, then its state (not `open`); durable on return. The turn must be open or
+  /// partial. A partial turn only grows: its tokens begin with those in the file, whose slots are
+  /// not written again. InvalidArgument when lengths contradict the layout. SystemError (errno's
+  /// text, the path, the rows) when the disk is full; then the states in the file are as before.
   void write(int64_t turn, const TurnResult& result, TurnState state);
 
-  /// Back to open (for --retry-failed).
+  /// The same for several turns, each at most once, at the price of one: one sync for all rows,
+  /// then one for all states.
+  void write_all(std::span<const TurnUpdate> updates);
+
+  /// Back to open (for --retry-failed), whatever the state.
   void reopen(int64_t turn);
 
  private:

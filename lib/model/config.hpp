@@ -1,10 +1,12 @@
 #pragma once
-/// What a model is, from config.json (key styles of transformers 4 and 5) and generation_config.json.
+/// What a model is, from config.json (key styles of transformers 4 and 5) and
+/// generation_config.json.
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/api/rope.hpp"
@@ -12,7 +14,8 @@
 
 namespace pecia::model {
 
-/// Families read from checkpoints. All are decoders of pre-norm blocks: attention, then a SwiGLU FFN.
+/// Families read from checkpoints. All are decoders of pre-norm blocks: attention, then a SwiGLU
+/// FFN.
 enum class Family { llama, mistral, qwen2, qwen3, glm, internlm2 };
 
 std::string_view name_of(Family family);
@@ -20,24 +23,34 @@ std::string_view name_of(Family family);
 /// rope_scaling kinds, as transformers' modeling_rope_utils defines them.
 enum class RopeScaling { none, linear, dynamic, llama3, yarn };
 
+/// The kind's rope_type in config.json; "default" for none.
+std::string_view name_of(RopeScaling scaling);
+
+/// No model is believed to have more positions than this.
+constexpr int64_t max_model_positions = int64_t{1} << 40;
+
 struct RopeConfig {
   double theta = 10000.0;
   int64_t rotary_dim = 0;  ///< head_dim · partial_rotary_factor
   kernels::RopePairs pairs = kernels::RopePairs::halves;
   RopeScaling scaling = RopeScaling::none;
   double factor = 1.0;
-  int64_t original_max_positions = 0;  ///< llama3, yarn: original_max_position_embeddings; dynamic: max_position_embeddings
-  double low_freq_factor = 1.0, high_freq_factor = 4.0;             ///< llama3
-  double beta_fast = 32.0, beta_slow = 1.0;                         ///< yarn
-  std::optional<double> attention_factor, mscale, mscale_all_dim;   ///< yarn
-  bool truncate = true;                                             ///< yarn
+  /// llama3, yarn: original_max_position_embeddings; linear, dynamic: max_position_embeddings.
+  int64_t original_max_positions = 0;
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;            ///< llama3
+  double beta_fast = 32.0, beta_slow = 1.0;                        ///< yarn
+  std::optional<double> attention_factor, mscale, mscale_all_dim;  ///< yarn
+  bool truncate = true;                                            ///< yarn
 };
 
 struct ModelConfig {
   Family family = Family::llama;
   int64_t vocab = 0, hidden = 0, ffn = 0, layers = 0;
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
-  int64_t max_positions = 0;  ///< context length the model says it has
+  /// Context length the model says it has: max_position_embeddings, longer by the factor of linear
+  /// and dynamic scaling, at least factor × original length with yarn. With Qwen2.5-1M's
+  /// dual_chunk_attention_config only the length within which that is plain attention.
+  int64_t max_positions = 0;
   double rms_norm_eps = 1e-6;
   RopeConfig rope;
   std::vector<int64_t> windows;  ///< sliding window of each layer; 0: none
@@ -45,20 +58,27 @@ struct ModelConfig {
   bool attention_bias = false;         ///< biases on q, k and v
   bool attention_output_bias = false;  ///< on the attention's output projection
   bool mlp_bias = false;
-  bool qk_norm = false;  ///< RMS norm over each head's q and k before the rotation
+  bool qk_norm = false;               ///< RMS norm over each head's q and k before the rotation
   std::optional<DType> stored_dtype;  ///< what config.json says; the tensors decide
-  std::vector<int32_t> stop_token_ids;  ///< eos_token_id of generation_config.json, else of config.json
-  std::string sha256;                   ///< of config.json's bytes
+  std::vector<int32_t>
+      stop_token_ids;  ///< eos_token_id of generation_config.json, else of config.json
+  std::string sha256;  ///< of config.json's bytes
 
-  int64_t parameters() const;                       ///< tied embeddings counted once
-  double flops_per_token() const;                   ///< 2 × weights of the layers and of the head
-  int64_t kv_bytes_per_token(DType dtype) const;    ///< all layers, K and V
+  int64_t parameters() const;                     ///< tied embeddings counted once
+  double flops_per_token() const;                 ///< 2 × weights of the layers and of the head
+  int64_t kv_bytes_per_token(DType dtype) const;  ///< all layers, K and V
 };
 
 /// Reads and validates. InputError naming file, key, value and remedy: not there, not JSON, a
-/// required key missing, a value of the wrong type or out of range, keys that contradict each other (heads not divisible by
-/// KV heads, …). Unsupported, by name, for an architecture or an option that would change the result and
-/// is not implemented (hidden_act other than silu, quantization_config, logit soft-capping, MoE, an unknown rope type, …).
+/// required key missing, a value of the wrong type or out of range, keys that contradict each other
+/// (heads not divisible by KV heads, …). Unsupported, by name, for an architecture or an option
+/// that would change the result and is not implemented (hidden_act other than silu,
+/// quantization_config, logit soft-capping, MoE, an unknown rope type, …).
 ModelConfig read_config(const std::filesystem::path& folder);
+
+/// Lets prompts run past the model's length, where a job asks for it: sets linear, dynamic or yarn
+/// scaling by `factor` > 1 with the model's length as the original one, and max_positions grows by
+/// the factor. InputError for another kind or factor, or where config.json scales already.
+void extend_context(ModelConfig& config, RopeScaling kind, double factor);
 
 }  // namespace pecia::model

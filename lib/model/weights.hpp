@@ -1,8 +1,9 @@
 #pragma once
 /// A model's weights as views of the mapped checkpoint, found by each family's names.
 
-#include <memory>
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "lib/device/buffer.hpp"
@@ -11,8 +12,9 @@
 
 namespace pecia::model {
 
-/// A projection [out, in] as one or more blocks of rows whose outputs stand side by side: InternLM2's
-/// wqkv gives one block per KV head, GLM's gate_up two halves, everything else a single block.
+/// A projection [out, in] as one or more blocks of rows whose outputs stand side by side:
+/// InternLM2's wqkv gives one block per KV head, GLM's gate_up two halves, everything else a single
+/// block.
 struct LinearWeight {
   struct Part {
     TensorView weight;  ///< [rows, in]
@@ -27,16 +29,17 @@ struct LinearWeight {
 struct LayerWeights {
   TensorView attention_norm, ffn_norm;  ///< [hidden]
   TensorView q_norm, k_norm;            ///< [head_dim], or absent
-  LinearWeight q, k, v, o;              ///< heads × head_dim rows in head order; o: [hidden, heads × head_dim]
+  LinearWeight q, k, v, o;  ///< heads × head_dim rows in head order; o: [hidden, heads × head_dim]
   LinearWeight gate, up, down;
 };
 
-/// The views stay valid while this object lives; it owns the mapped files and, where `dtype` asks for
-/// another type than the stored one, the converted copies.
+/// The views stay valid while this object lives; it owns the mapped files and, where `dtype` asks
+/// for another type than the stored one, the converted copies.
 class Weights {
  public:
-  /// InputError naming file and tensor: missing, misshaped, left over (unknown names; known harmless
-  /// ones such as rotary_emb.inv_freq excepted), of a type that is no float. `dtype`: the resident type of
+  /// InputError naming file and tensor: missing, misshaped, left over (unknown names; known
+  /// harmless ones such as rotary_emb.inv_freq excepted), of a type that is no float, not
+  /// representable in `dtype`, or two tied embeddings that differ. `dtype`: the resident type of
   /// matrices (fp32, bf16, fp16), or as stored. Norm weights and biases stay as stored.
   Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype);
 
@@ -46,18 +49,21 @@ class Weights {
   LinearWeight head;      ///< [vocab, hidden]; the embedding itself when tied
 
   /// Bytes of the tensors in use, mapped or converted; and of converted copies alone.
-  int64_t resident_bytes() const;
-  int64_t converted_bytes() const;
+  int64_t resident_bytes() const { return resident_bytes_; }
+  int64_t converted_bytes() const { return converted_bytes_; }
   const io::Checkpoint& checkpoint() const { return checkpoint_; }
 
   /// Throws InputError naming the first tensor of share `part` of `num_parts` that holds a NaN or
-  /// infinity, with its index. The tensors are dealt by bytes, so that the ranks of a host share the reading.
+  /// infinity, with its index. The stored bytes of all tensors, in the order of their names, are
+  /// cut into equal shares, so that the ranks of a host share the reading.
   void check_finite(int part, int num_parts) const;
 
  private:
   io::Checkpoint checkpoint_;
   std::vector<device::Buffer> converted_;
-  std::vector<std::string> used_;  ///< names of the checkpoint's tensors in use
+  std::vector<std::string> used_;  ///< names of the checkpoint's tensors in use, sorted
+  int64_t resident_bytes_ = 0;
+  int64_t converted_bytes_ = 0;
 };
 
 }  // namespace pecia::model

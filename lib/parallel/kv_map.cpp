@@ -1,5 +1,7 @@
 #include "lib/parallel/kv_map.hpp"
 
+#include <algorithm>
+
 #include "lib/core/error.hpp"
 
 namespace pecia::parallel {
@@ -29,6 +31,42 @@ void append_range(std::vector<StridedRange>& ranges, GlobalRange added) {
 }
 
 }  // namespace
+
+std::vector<IndexRun> runs_of(const std::vector<StridedRange>& ranges) {
+  constexpr int64_t long_tokens = 64;
+  std::vector<IndexRun> runs;
+  int64_t begin = 0;
+  bool after_long = true;
+  for (const StridedRange& range : ranges) {
+    const bool is_long = range.count >= long_tokens;
+    if (is_long || after_long)
+      runs.push_back({begin, range.count});
+    else
+      runs.back().count += range.count;
+    after_long = is_long;
+    begin += range.count;
+  }
+  return runs;
+}
+
+void fill_positions(const std::vector<StridedRange>& ranges, int64_t* out) {
+  for (const StridedRange& range : ranges)
+    for (int64_t i = 0; i < range.count; ++i) *out++ = range.position(i);
+}
+
+int64_t count_between(const std::vector<StridedRange>& ranges, int64_t begin, int64_t end) {
+  int64_t count = 0;
+  for (const StridedRange& range : ranges) {
+    // Indices i with begin <= range.begin + i * stride < end.
+    const auto first_at_least = [&](int64_t position) {
+      const int64_t distance = position - range.begin;
+      const int64_t index = distance <= 0 ? 0 : (distance + range.stride - 1) / range.stride;
+      return std::min(index, range.count);
+    };
+    count += std::max<int64_t>(0, first_at_least(end) - first_at_least(begin));
+  }
+  return count;
+}
 
 const KvMap::Sequence& KvMap::at(SequenceId sequence) const {
   const auto found = sequences_.find(sequence);
@@ -82,16 +120,6 @@ void KvMap::append(const PassSequence& rows) {
 std::vector<SequenceId> KvMap::lineage(SequenceId sequence) const {
   if (const auto above = at(sequence).parent) return {*above, sequence};
   return {sequence};
-}
-
-int KvMap::owner_of_next(SequenceId sequence, int preferred) const {
-  const Sequence& found = at(sequence);
-  for (int tried = 0; tried < num_ranks_; ++tried) {
-    const int rank = (preferred + tried) % num_ranks_;
-    if (found.ranks[rank].tokens < found.reserved) return rank;
-  }
-  fail<InvalidArgument>("sequence {} has no room left: {} tokens reserved on each rank", sequence,
-                        found.reserved);
 }
 
 }  // namespace pecia::parallel

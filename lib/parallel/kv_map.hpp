@@ -22,6 +22,23 @@ struct StridedRange {
   bool operator==(const StridedRange&) const = default;
 };
 
+/// Tokens [begin, begin + count) of a rank's list of a sequence, in the order they were cached.
+struct IndexRun {
+  int64_t begin = 0;
+  int64_t count = 0;
+  bool operator==(const IndexRun&) const = default;
+};
+
+/// Cuts a list of positions where a long stretch of prompt begins or ends, so that an attention kernel
+/// that looks at blocks of one run sees chunks it can take or skip whole. Short ranges stay together.
+std::vector<IndexRun> runs_of(const std::vector<StridedRange>& ranges);
+
+/// The positions in order; `out` has room for all of them.
+void fill_positions(const std::vector<StridedRange>& ranges, int64_t* out);
+
+/// How many of the positions lie in [begin, end).
+int64_t count_between(const std::vector<StridedRange>& ranges, int64_t begin, int64_t end);
+
 /// Sequences, the positions each rank of the group holds of them in the order they were cached, and how
 /// many tokens each may still cache on a rank.
 class KvMap {
@@ -54,9 +71,6 @@ class KvMap {
 
   /// Tokens reserved on each rank, by all sequences together.
   int64_t total_reserved() const { return total_reserved_; }
-
-  /// The rank for the next generated token: `preferred`, or the next one after it that has room.
-  int owner_of_next(SequenceId sequence, int preferred) const;
 
  private:
   struct Held {

@@ -81,10 +81,25 @@ TEST(KvMap, NeverHoldsMoreThanReserved) {
   KvMap map(2);
   map.add(1, 2);
   map.append({1, 0, 3});  // chunks of one: rank 0 holds 0, rank 1 holds 1 and 2
-  EXPECT_EQ(map.owner_of_next(1, 1), 0);
   map.append({1, 3, 1, 0});
-  EXPECT_THROW(map.owner_of_next(1, 0), InvalidArgument);
   EXPECT_THROW(map.append({1, 4, 1, 0}), InvalidArgument);
+}
+
+TEST(RunsOf, CutsAtLongStretchesOnly) {
+  const std::vector<StridedRange> ranges{{0, 100, 1}, {300, 64, 1}, {400, 3, 4}, {413, 1, 1}, {500, 70, 1}};
+  EXPECT_EQ(runs_of(ranges), (std::vector<IndexRun>{{0, 100}, {100, 64}, {164, 4}, {168, 70}}));
+  EXPECT_TRUE(runs_of({}).empty());
+}
+
+TEST(CountBetween, CountsWhatIsThere) {
+  const std::vector<StridedRange> ranges{{0, 10, 1}, {20, 5, 4}, {50, 1, 1}};  // 20 24 28 32 36
+  std::vector<int64_t> all(16);
+  fill_positions(ranges, all.data());
+  for (int64_t begin = -2; begin < 55; ++begin)
+    for (int64_t end = begin; end < 55; ++end)
+      ASSERT_EQ(count_between(ranges, begin, end),
+                std::count_if(all.begin(), all.end(), [&](int64_t p) { return begin <= p && p < end; }))
+          << begin << " to " << end;
 }
 
 TEST(KvMap, RefusesGapsAndStrangers) {

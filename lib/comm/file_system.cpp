@@ -1,0 +1,70 @@
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "lib/comm/machine.hpp"
+#include "lib/core/error.hpp"
+
+namespace pecia::comm {
+namespace {
+
+constexpr std::array<std::string_view, 12> network_types{"nfs",    "nfs4",  "lustre", "gpfs",
+                                                         "beegfs", "ceph",  "cifs",   "smb3",
+                                                         "panfs",  "pvfs2", "wekafs", "9p"};
+
+std::filesystem::path nearest_existing(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::absolute(folder, error).lexically_normal();
+  while (!std::filesystem::exists(path, error) && path.has_relative_path())
+    path = path.parent_path();
+  return std::filesystem::canonical(path);
+}
+
+/// Whether `path` lies in or below `mount`.
+bool below(const std::filesystem::path& path, const std::filesystem::path& mount) {
+  return std::mismatch(mount.begin(), mount.end(), path.begin(), path.end()).first == mount.end();
+}
+
+/// Type of the last mount that is the longest above `path`; later ones hide earlier ones.
+std::string mounted_type(const std::filesystem::path& path) {
+  std::ifstream mounts("/proc/self/mounts");
+  std::string type = "?";
+  size_t longest = 0;
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream words(line);
+    std::string device, mount, mount_type;
+    words >> device >> mount >> mount_type;
+    const bool holds = mount == "/" || below(path, mount);
+    if (holds && mount.size() >= longest) longest = mount.size(), type = mount_type;
+  }
+  return type;
+}
+
+}  // namespace
+
+FileSystemFacts file_system_facts(const std::filesystem::path& folder) {
+  FileSystemFacts facts;
+  facts.path = nearest_existing(folder);
+  struct statvfs status {};
+  if (statvfs(facts.path.c_str(), &status) != 0)
+    fail<SystemError>("{}: statvfs: {}", facts.path.string(), std::strerror(errno));
+  facts.type = mounted_type(facts.path);
+  const std::string_view kind = std::string_view(facts.type).starts_with("fuse.")
+                                    ? std::string_view(facts.type).substr(5)
+                                    : std::string_view(facts.type);
+  facts.network =
+      std::find(network_types.begin(), network_types.end(), kind) != network_types.end();
+  facts.writable = access(facts.path.c_str(), W_OK) == 0;
+  const auto block = static_cast<int64_t>(status.f_frsize);
+  facts.total_bytes = static_cast<int64_t>(status.f_blocks) * block;
+  facts.free_bytes = static_cast<int64_t>(status.f_bavail) * block;
+  return facts;
+}
+
+}  // namespace pecia::comm

@@ -1,0 +1,130 @@
+#include "lib/comm/topology.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "lib/comm/machine.hpp"
+#include "lib/core/error.hpp"
+
+namespace pecia::comm {
+namespace {
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const size_t end = text.find(separator);
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+RackServer from_file(const std::string& path, const std::string& host) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf()))
+    fail<InputError>("PECIA_TOPOLOGY_FILE {}: cannot be read or is empty: {}", path,
+                     std::strerror(errno));
+  const auto hosts = parse_topology_file(text.str(), path);
+  const auto entry = hosts.find(host);
+  if (entry == hosts.end())
+    fail<InputError>("{}: host {} is not in it; add a line: {} RACK", path, host, host);
+  return entry->second;
+}
+
+constexpr char field_separator = '\n';  // in no host name
+
+std::vector<std::byte> encoded(const RackServerGpu& place) {
+  const std::string text =
+      place.rack + field_separator + place.server + field_separator + std::to_string(place.device);
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+RackServerGpu decoded(const std::vector<std::byte>& bytes) {
+  const auto parts = split(
+      std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), field_separator);
+  PECIA_CHECK(parts.size() == 3, "a place of {} parts", parts.size());
+  return {parts[0], parts[1], std::stoi(parts[2])};
+}
+
+}  // namespace
+
+std::string to_string(const RackServerGpu& place) {
+  return fmt::format("{}:{}:{}", place.rack.empty() ? "-" : place.rack, place.server, place.device);
+}
+
+std::map<std::string, RackServer> parse_topology_file(const std::string& text,
+                                                      const std::string& name) {
+  std::map<std::string, RackServer> hosts;
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string host, rack, server, more;
+    if (!(words >> host)) continue;
+    if (!(words >> rack))
+      fail<InputError>("{}:{}: host {} has no rack; a line is HOST RACK [SERVER]", name, number,
+                       host);
+    if (!(words >> server)) server = host;
+    if (words >> more)
+      fail<InputError>("{}:{}: '{}' is too much; a line is HOST RACK [SERVER]", name, number, more);
+    if (!hosts.emplace(host, RackServer{rack, server}).second)
+      fail<InputError>("{}:{}: host {} is given twice; keep one line", name, number, host);
+  }
+  return hosts;
+}
+
+std::optional<RackServer> parse_slurm_address(std::string_view address, std::string_view pattern) {
+  const std::vector<std::string> names = split(address, '.'), kinds = split(pattern, '.');
+  if (names.size() != kinds.size() || kinds.back() != "node") return std::nullopt;
+  if (std::any_of(names.begin(), names.end(), [](const auto& part) { return part.empty(); }))
+    return std::nullopt;
+  RackServer place;
+  for (size_t i = 0; i + 1 < names.size(); ++i) place.rack += (i > 0 ? "." : "") + names[i];
+  place.server = names.back();
+  return place;
+}
+
+PlaceFacts place_facts(int local_rank) {
+  return {host_name(), local_rank, variable("PECIA_TOPOLOGY_FILE"), variable("SLURM_TOPOLOGY_ADDR"),
+          variable("SLURM_TOPOLOGY_ADDR_PATTERN")};
+}
+
+RackServerGpu locate(const PlaceFacts& facts) {
+  RackServer place{"", facts.host};
+  if (facts.topology_file) {
+    place = from_file(*facts.topology_file, facts.host);
+  } else if (facts.slurm_address && facts.slurm_pattern) {
+    place = parse_slurm_address(*facts.slurm_address, *facts.slurm_pattern).value_or(place);
+  }
+  return {place.rack, place.server, facts.local_rank};
+}
+
+std::vector<RackServerGpu> gather_places(Communicator& world, const RackServerGpu& mine) {
+  std::vector<RackServerGpu> places;
+  for (const auto& bytes : world.all_gather(encoded(mine))) places.push_back(decoded(bytes));
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    const auto twin = std::find(places.begin(), places.begin() + rank, places[rank]);
+    if (twin != places.begin() + rank)
+      fail<InputError>(
+          "ranks {} and {} are both at {}; give each server a name of its own in "
+          "PECIA_TOPOLOGY_FILE",
+          twin - places.begin(), rank, to_string(places[rank]));
+  }
+  return places;
+}
+
+}  // namespace pecia::comm

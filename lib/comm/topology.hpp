@@ -1,0 +1,63 @@
+#pragma once
+/// Where each rank is: its Rack-Server-GPU id, by which ranks are sorted into the process grid.
+
+#include <compare>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/comm/communicator.hpp"
+
+namespace pecia::comm {
+
+/// Equal racks are near, equal servers nearer. Ordered by rack, server, device.
+struct RackServerGpu {
+  std::string rack;    ///< switches from the root on, as "spine.rack1"; empty: unknown
+  std::string server;  ///< the node's name
+  int device = 0;      ///< the rank's number on its server: its GPU, on CPUs its local rank
+
+  auto operator<=>(const RackServerGpu&) const = default;
+};
+
+/// "spine.rack1:n1:0"; an unknown rack is "-".
+std::string to_string(const RackServerGpu& place);
+
+struct RackServer {
+  std::string rack, server;
+  bool operator==(const RackServer&) const = default;
+};
+
+/// A topology file: "HOST RACK [SERVER]" per line, '#' starts a comment, SERVER is HOST when
+/// absent. By host. InputError naming `name` and the line.
+std::map<std::string, RackServer> parse_topology_file(const std::string& text,
+                                                      const std::string& name);
+
+/// Slurm's SLURM_TOPOLOGY_ADDR and SLURM_TOPOLOGY_ADDR_PATTERN: "spine.rack1.n1" with
+/// "switch.switch.node" is rack "spine.rack1", server "n1". Absent when they do not fit each other.
+std::optional<RackServer> parse_slurm_address(std::string_view address, std::string_view pattern);
+
+/// What a rank knows of its own place. Absent: not there.
+struct PlaceFacts {
+  std::string host;
+  int local_rank = 0;                        ///< among the ranks that share the host
+  std::optional<std::string> topology_file;  ///< its path
+  std::optional<std::string> slurm_address, slurm_pattern;
+};
+
+/// The facts of this process: host name, PECIA_TOPOLOGY_FILE, Slurm's variables. The local rank
+/// comes from Communicator::split_by_host alone: Slurm's SLURM_LOCALID is the daemon's under
+/// mpirun.
+PlaceFacts place_facts(int local_rank);
+
+/// By the topology file if there is one, else Slurm's address, else the host's name. InputError for
+/// a file that cannot be read or lacks the host.
+RackServerGpu locate(const PlaceFacts& facts);
+
+/// Collective: every rank's place, by rank. InputError on every rank when two ranks have the same
+/// place.
+std::vector<RackServerGpu> gather_places(Communicator& world, const RackServerGpu& mine);
+
+}  // namespace pecia::comm

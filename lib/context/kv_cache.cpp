@@ -1,0 +1,78 @@
+#include "lib/context/kv_cache.hpp"
+
+#include <algorithm>
+
+namespace pecia::context {
+namespace {
+
+int64_t storage_bytes(const KvShape& shape, int64_t capacity) {
+  PECIA_CHECK(capacity >= 0, "a KV cache of {} tokens", capacity);
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(shape.bytes_per_token(), capacity, &bytes))
+    fail<InvalidArgument>("a KV cache of {} tokens of {} bytes is beyond 2^63 bytes", capacity,
+                          shape.bytes_per_token());
+  return bytes;
+}
+
+}  // namespace
+
+KvCache::KvCache(const KvShape& shape, int64_t capacity)
+    : shape_(shape),
+      capacity_(capacity),
+      free_tokens_(capacity),
+      storage_(storage_bytes(shape, capacity)) {
+  if (capacity > 0) free_[0] = capacity;
+}
+
+void KvCache::reserve(parallel::SequenceId sequence, int64_t tokens) {
+  PECIA_CHECK(!taken_.contains(sequence), "sequence {} has slots already", sequence);
+  PECIA_CHECK(tokens <= free_tokens_, "sequence {} wants {} KV slots, {} are free", sequence, tokens,
+              free_tokens_);
+  free_tokens_ -= tokens;
+  std::vector<parallel::SlotRange> slots;
+  while (tokens > 0) {
+    // One gap that holds them all if there is one, else the first.
+    auto gap = std::find_if(free_.begin(), free_.end(),
+                            [&](const auto& free) { return free.second - free.first >= tokens; });
+    if (gap == free_.end()) gap = free_.begin();
+    const auto [begin, end] = *gap;
+    const int64_t taken = std::min(tokens, end - begin);
+    free_.erase(gap);
+    if (begin + taken < end) free_[begin + taken] = end;
+    slots.push_back({begin, begin + taken});
+    tokens -= taken;
+  }
+  taken_[sequence] = std::move(slots);
+}
+
+void KvCache::release(parallel::SequenceId sequence) {
+  for (const parallel::SlotRange& range : slots(sequence)) {
+    free_tokens_ += range.size();
+    auto next = free_.upper_bound(range.begin);
+    int64_t begin = range.begin, end = range.end;
+    if (next != free_.end() && next->first == end) {
+      end = next->second;
+      next = free_.erase(next);
+    }
+    if (next != free_.begin() && std::prev(next)->second == begin) {
+      begin = std::prev(next)->first;
+    }
+    free_[begin] = end;
+  }
+  taken_.erase(sequence);
+}
+
+const std::vector<parallel::SlotRange>& KvCache::slots(parallel::SequenceId sequence) const {
+  const auto found = taken_.find(sequence);
+  PECIA_CHECK(found != taken_.end(), "sequence {} has no KV slots", sequence);
+  return found->second;
+}
+
+TensorView KvCache::at(int64_t index) const {
+  const int64_t elements = shape_.num_kv_heads * capacity_ * shape_.head_dim;
+  auto* data = storage_.as<std::byte>() + index * elements * size_of(shape_.dtype);
+  return TensorView(static_cast<void*>(data), shape_.dtype,
+                    {shape_.num_kv_heads, capacity_, shape_.head_dim});
+}
+
+}  // namespace pecia::context

@@ -1,0 +1,57 @@
+#pragma once
+/// One rank's store of keys and values, and which of its slots belong to which sequence.
+///
+/// Layout: for each layer K and V of [num_kv_heads, capacity, head_dim], so that the slots of one head lie
+/// next to each other. Slots are single tokens: any part of any sequence may lie on any rank.
+
+#include <map>
+#include <vector>
+
+#include "lib/device/buffer.hpp"
+#include "lib/parallel/pass.hpp"
+
+namespace pecia::context {
+
+struct KvShape {
+  int64_t layers = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  DType dtype = DType::fp32;
+
+  /// K and V of one token in all layers.
+  int64_t bytes_per_token() const {
+    return 2 * layers * num_kv_heads * head_dim * size_of(dtype);
+  }
+};
+
+class KvCache {
+ public:
+  /// Room for `capacity` tokens. Memory is taken from the system as slots are first written.
+  KvCache(const KvShape& shape, int64_t capacity);
+
+  const KvShape& shape() const { return shape_; }
+  int64_t capacity() const { return capacity_; }
+  int64_t free_tokens() const { return free_tokens_; }
+
+  /// Takes `tokens` slots for a sequence; InvalidArgument when fewer are free.
+  void reserve(parallel::SequenceId sequence, int64_t tokens);
+  void release(parallel::SequenceId sequence);
+
+  /// The sequence's slots: its i-th token on this rank is in the i-th slot of these ranges.
+  const std::vector<parallel::SlotRange>& slots(parallel::SequenceId sequence) const;
+
+  TensorView k(int64_t layer) const { return at(2 * layer); }  ///< [num_kv_heads, capacity, head_dim]
+  TensorView v(int64_t layer) const { return at(2 * layer + 1); }
+
+ private:
+  TensorView at(int64_t index) const;
+
+  KvShape shape_;
+  int64_t capacity_;
+  int64_t free_tokens_;
+  device::Buffer storage_;
+  std::map<int64_t, int64_t> free_;  ///< begin → end of free slots, never adjacent
+  std::map<parallel::SequenceId, std::vector<parallel::SlotRange>> taken_;
+};
+
+}  // namespace pecia::context

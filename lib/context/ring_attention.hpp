@@ -1,0 +1,125 @@
+#pragma once
+/// Exact attention of a pass over a ring of context-parallel ranks, keys and values staying where they
+/// were computed. Executes the schedules of lib/parallel; the same code on one rank and on many.
+///
+/// Sources: Context Parallelism for Scalable Million-Token Inference, Alg. 2 (pass-KV), Alg. 3 (pass-Q),
+/// Alg. 4 (batched pass-Q decode).
+
+#include <map>
+#include <vector>
+
+#include "kernels/api/backend.hpp"
+#include "lib/comm/communicator.hpp"
+#include "lib/context/kv_cache.hpp"
+#include "lib/parallel/kv_map.hpp"
+#include "lib/report/spans.hpp"
+
+namespace pecia::context {
+
+/// Bytes that one rank sends for attention in one layer of a pass.
+struct RingTraffic {
+  int64_t ring_bytes = 0;        ///< (N−1) messages to the next rank
+  int64_t all_to_all_bytes = 0;  ///< pass-Q only: partial outputs going home
+};
+
+class RingAttention {
+ public:
+  /// All references outlive this object. `ring` is the group of the ring; every rank of it takes part in
+  /// every call, with zero rows too. While a transfer is under way the stream's poll makes it progress.
+  /// `windows`: each layer's sliding window, 0 for none.
+  RingAttention(comm::Communicator& ring, kernels::Backend& backend, device::Stream& stream,
+                report::Recorder& recorder, KvCache& cache, int64_t num_heads,
+                std::vector<int64_t> windows);
+  ~RingAttention();
+  RingAttention(const RingAttention&) = delete;
+  RingAttention& operator=(const RingAttention&) = delete;
+
+  /// A new sequence with room for `reserved` tokens on every rank; it sees all tokens of `parent`, if any.
+  void add(parallel::SequenceId sequence, int64_t reserved,
+           std::optional<parallel::SequenceId> parent = {});
+  void remove(parallel::SequenceId sequence);
+  const parallel::KvMap& map() const { return map_; }
+
+  /// The layers that follow work on these rows. Every rank of the ring gives the same value.
+  void begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring);
+
+  /// Global positions of this rank's rows, in the order that q, k, v and out have them.
+  const std::vector<int64_t>& positions() const { return query_positions_[ring_.rank()]; }
+
+  /// Caches k and v of this rank's rows, then attends q to all keys of its sequences, everywhere.
+  ///   q [rows, num_heads, head_dim], k and v [rows, num_kv_heads, head_dim], out like q; fp32, dense.
+  /// Collective over the ring; returns when `out` is complete.
+  void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
+           const TensorView& out);
+
+  /// What one layer of the pass sends, by the formulas of the design, from the pass alone.
+  RingTraffic expected_traffic() const;
+
+ private:
+  /// A run of keys, before it is known in which buffer they are.
+  struct RunRef {
+    int64_t offset;       ///< elements from the buffer's first key of KV head 0
+    int64_t head_stride;  ///< elements
+    int64_t num_keys;
+    const int64_t* positions;
+  };
+  /// One attention call: whose queries against which keys.
+  struct Visit {
+    std::vector<kernels::AttentionItem> items;
+    std::vector<RunRef> runs;
+    std::map<int64_t, double> flops;  ///< by window
+  };
+  /// A sequence whose keys the pass needs; travelling, they are padded to the most that any rank holds.
+  struct Unit {
+    parallel::SequenceId sequence;
+    int64_t padded_tokens;
+    int64_t offset;  ///< in tokens, among the message's
+  };
+  using UnitRuns = std::map<parallel::SequenceId, std::vector<RunRef>>;
+  using Pass = std::vector<parallel::PassSequence>;
+
+  int size() const { return ring_.size(); }
+  int visiting(int step) const;
+  int64_t head_dim() const { return cache_.shape().head_dim; }
+  int64_t message_elements() const;  ///< K alone, or V alone
+  void plan_rows(const Pass& pass);
+  void plan_units(const Pass& pass);
+  UnitRuns runs_in_cache(std::vector<int64_t>& positions) const;
+  UnitRuns runs_in_message(int rank, std::vector<int64_t>& positions) const;
+  Visit visit(const Pass& pass, int query_rank, int key_rank, const UnitRuns& runs) const;
+
+  void store(int64_t layer, const TensorView& k, const TensorView& v);
+  void attend(int64_t layer, const Visit& visit, int query_rank, const TensorView& q, const void* k,
+              const void* v, const TensorView& out, const TensorView& lse);
+  void run_pass_kv(int64_t layer, const TensorView& q, const TensorView& out);
+  void run_pass_q(int64_t layer, const TensorView& q, const TensorView& out);
+  void pack(int64_t layer, std::byte* message);
+  void merge(const TensorView& part_out, const TensorView& part_lse, const TensorView& out,
+             const TensorView& lse);
+  void wait(comm::Transfer& transfer, const char* name, int64_t bytes);
+
+  comm::Communicator& ring_;
+  kernels::Backend& backend_;
+  device::Stream& stream_;
+  report::Recorder& recorder_;
+  KvCache& cache_;
+  int64_t num_heads_;
+  std::vector<int64_t> windows_;
+  parallel::KvMap map_;
+
+  // The pass.
+  parallel::Ring mode_ = parallel::Ring::pass_kv;
+  std::vector<std::vector<int64_t>> query_positions_;  ///< by rank
+  std::vector<int64_t> slots_;                         ///< of this rank's rows
+  std::vector<Unit> units_;
+  int64_t message_tokens_ = 0;
+  std::vector<Visit> visits_;                        ///< by step
+  std::vector<std::vector<int64_t>> key_positions_;  ///< by step (pass-KV), or one (pass-Q)
+
+  // Workspaces, grown and kept.
+  device::Buffer travelling_[2], part_out_, part_lse_, lse_;
+  std::vector<device::Buffer> away_;  ///< pass-Q: outputs of each rank's queries over this rank's keys
+  std::vector<device::Buffer> home_;  ///< pass-Q: outputs of this rank's queries over each rank's keys
+};
+
+}  // namespace pecia::context

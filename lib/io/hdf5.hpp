@@ -1,0 +1,133 @@
+#pragma once
+/// Owners of the HDF5 C API's identifiers, and its failures as exceptions.
+///
+/// Messages begin with file and dataset and end with HDF5's innermost message; nothing is printed.
+/// What cannot be read is an InputError, what cannot be written a SystemError. One thread at a
+/// time.
+
+#include <hdf5.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pecia::io {
+
+/// Owner of one identifier, closed by the function of its kind.
+template <herr_t (*close)(hid_t)>
+class Hdf5Id {
+ public:
+  Hdf5Id() = default;
+  explicit Hdf5Id(hid_t id) : id_(id) {}
+  ~Hdf5Id() {
+    if (id_ >= 0) close(id_);
+  }
+  Hdf5Id(Hdf5Id&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)) {}
+  Hdf5Id& operator=(Hdf5Id&& other) noexcept {
+    std::swap(id_, other.id_);
+    return *this;
+  }
+
+  hid_t get() const { return id_; }
+  bool valid() const { return id_ >= 0; }
+  /// Closes now; negative when HDF5 fails to.
+  herr_t reset() { return close(std::exchange(id_, H5I_INVALID_HID)); }
+
+ private:
+  hid_t id_ = H5I_INVALID_HID;
+};
+using Hdf5Type = Hdf5Id<H5Tclose>;
+using Hdf5Space = Hdf5Id<H5Sclose>;
+using Hdf5Properties = Hdf5Id<H5Pclose>;
+using Hdf5Attribute = Hdf5Id<H5Aclose>;
+
+/// The calling thread's last failure, as the innermost function described it.
+std::string hdf5_message();
+
+/// Fixed-length UTF-8 padded with NUL, as the files of this program hold text.
+Hdf5Type hdf5_text_type(int64_t bytes);
+
+class Hdf5Dataset {
+ public:
+  Hdf5Dataset(hid_t id, std::string where);
+
+  /// "FILE: /name", as messages begin.
+  const std::string& where() const { return where_; }
+  hid_t id() const { return id_.get(); }
+  hid_t type() const { return type_.get(); }
+  H5T_class_t type_class() const { return H5Tget_class(type_.get()); }
+  /// As messages call it, e.g. "float32", "fixed-length string".
+  std::string type_name() const;
+
+  const std::vector<int64_t>& extents() const { return extents_; }
+  int64_t elements() const { return elements_; }
+
+  /// Where the data of a contiguous dataset begin in the file; nothing for other layouts and for
+  /// datasets without storage, such as those of no elements.
+  std::optional<int64_t> offset() const;
+
+  /// InputError unless the dataset is one-dimensional, its filters are there and all of it was
+  /// written.
+  void check_readable_list() const;
+
+  /// Elements [begin, begin + count) of a one-dimensional dataset, converted to the memory type.
+  void read(int64_t begin, int64_t count, hid_t memory_type, void* out) const;
+  /// All elements, from the memory type.
+  void write(hid_t memory_type, const void* data) const;
+
+ private:
+  Hdf5Id<H5Dclose> id_;
+  Hdf5Type type_;
+  std::string where_;
+  std::vector<int64_t> extents_;
+  int64_t elements_ = 1;
+};
+
+class Hdf5File {
+ public:
+  /// Opens an existing file for reading. InputError: no such file, not HDF5, truncated.
+  static Hdf5File open(const std::filesystem::path& path);
+  /// Makes an empty file, in place of one that may be there.
+  static Hdf5File create(const std::filesystem::path& path);
+
+  bool has(const char* name) const;
+  Hdf5Dataset dataset(const char* name) const;
+  /// Contiguous, its space allocated at once, never filled.
+  Hdf5Dataset create_dataset(const char* name, hid_t type, const std::vector<int64_t>& extents);
+
+  /// Root attributes that are text or an integer; nothing when absent.
+  std::optional<std::string> text_attribute(const char* name) const;
+  std::optional<int64_t> integer_attribute(const char* name) const;
+  /// Variable-length UTF-8, so that the text may be longer than the 64 KiB of an object header.
+  void set_attribute(const char* name, const std::string& text);
+  void set_attribute(const char* name, int64_t value);
+
+  /// Writes everything and closes; no dataset may be open. The destructor closes too, but cannot
+  /// report.
+  void close();
+
+ private:
+  Hdf5File(hid_t id, std::string path) : id_(id), path_(std::move(path)) {}
+  Hdf5Attribute open_attribute(const char* name) const;
+  void write_attribute(const char* name, hid_t type, const void* value);
+
+  Hdf5Id<H5Fclose> id_;
+  std::string path_;
+};
+
+/// A whole one-dimensional dataset (InputError naming dataset and row). Integers of any size are
+/// accepted if they fit, floats of any size; nothing is converted from one kind to another.
+std::vector<int64_t> read_int64(const Hdf5Dataset& dataset);
+std::vector<int32_t> read_int32(const Hdf5Dataset& dataset);
+std::vector<float> read_float(const Hdf5Dataset& dataset);
+std::vector<double> read_double(const Hdf5Dataset& dataset);
+/// Fixed or variable length, any padding (removed).
+std::vector<std::string> read_text(const Hdf5Dataset& dataset);
+
+/// One value of a string type, read with that type: `data` as HDF5 gave it.
+std::string text_of(hid_t type, const char* data);
+
+}  // namespace pecia::io

@@ -1,0 +1,94 @@
+#include <limits>
+#include <new>
+
+#include "lib/core/error.hpp"
+#include "lib/io/hdf5.hpp"
+
+namespace pecia::io {
+namespace {
+
+void check_class(const Hdf5Dataset& dataset, H5T_class_t wanted, const char* what) {
+  if (dataset.type_class() != wanted)
+    fail<InputError>("{} holds {}; write it as {}", dataset.where(), dataset.type_name(), what);
+  dataset.check_readable_list();
+}
+
+template <typename T>
+std::vector<T> read_list(const Hdf5Dataset& dataset, hid_t memory_type) {
+  try {
+    std::vector<T> values(dataset.elements());
+    dataset.read(0, dataset.elements(), memory_type, values.data());
+    return values;
+  } catch (const std::bad_alloc&) {
+    fail<SystemError>("{}: its {} values do not fit into memory", dataset.where(),
+                      dataset.elements());
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> read_int64(const Hdf5Dataset& dataset) {
+  check_class(dataset, H5T_INTEGER, "int32 or int64");
+  if (H5Tget_sign(dataset.type()) != H5T_SGN_NONE)
+    return read_list<int64_t>(dataset, H5T_NATIVE_INT64);
+  // HDF5 would clamp what is above 2^63 - 1 without a word; read unsigned it shows as negative.
+  auto values = read_list<int64_t>(dataset, H5T_NATIVE_UINT64);
+  for (size_t row = 0; row < values.size(); ++row)
+    if (values[row] < 0)
+      fail<InputError>("{}[{}] is {}, more than an int64 holds", dataset.where(), row,
+                       static_cast<uint64_t>(values[row]));
+  return values;
+}
+
+std::vector<int32_t> read_int32(const Hdf5Dataset& dataset) {
+  const std::vector<int64_t> wide = read_int64(dataset);
+  for (size_t row = 0; row < wide.size(); ++row)
+    if (wide[row] < std::numeric_limits<int32_t>::min() ||
+        wide[row] > std::numeric_limits<int32_t>::max())
+      fail<InputError>("{}[{}] is {}; it must fit an int32", dataset.where(), row, wide[row]);
+  return {wide.begin(), wide.end()};
+}
+
+std::vector<float> read_float(const Hdf5Dataset& dataset) {
+  check_class(dataset, H5T_FLOAT, "float32");
+  return read_list<float>(dataset, H5T_NATIVE_FLOAT);
+}
+
+std::vector<double> read_double(const Hdf5Dataset& dataset) {
+  check_class(dataset, H5T_FLOAT, "float64");
+  return read_list<double>(dataset, H5T_NATIVE_DOUBLE);
+}
+
+std::string text_of(hid_t type, const char* data) {
+  std::string_view text(data, H5Tget_size(type));
+  switch (H5Tget_strpad(type)) {
+    case H5T_STR_NULLTERM:
+      return std::string(text.substr(0, text.find('\0')));
+    case H5T_STR_SPACEPAD:
+      return std::string(text.substr(0, text.find_last_not_of(' ') + 1));
+    default:
+      return std::string(text.substr(0, text.find_last_not_of('\0') + 1));
+  }
+}
+
+std::vector<std::string> read_text(const Hdf5Dataset& dataset) {
+  check_class(dataset, H5T_STRING, "fixed-length UTF-8 strings");
+  std::vector<std::string> texts;
+  texts.reserve(dataset.elements());
+  if (H5Tis_variable_str(dataset.type()) > 0) {
+    const auto pointers = read_list<char*>(dataset, dataset.type());
+    for (char* data : pointers) {
+      texts.emplace_back(data == nullptr ? "" : data);
+      H5free_memory(data);
+    }
+    return texts;
+  }
+  const size_t width = H5Tget_size(dataset.type());
+  std::vector<char> data(dataset.elements() * width);
+  dataset.read(0, dataset.elements(), dataset.type(), data.data());
+  for (int64_t row = 0; row < dataset.elements(); ++row)
+    texts.push_back(text_of(dataset.type(), data.data() + row * width));
+  return texts;
+}
+
+}  // namespace pecia::io

@@ -1,0 +1,205 @@
+#include "lib/io/prompts.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <unordered_map>
+
+#include "lib/core/error.hpp"
+#include "lib/io/hdf5.hpp"
+#include "lib/io/utf8.hpp"
+
+namespace pecia::io {
+namespace {
+
+constexpr const char* schema = "pecia.prompts/1";
+constexpr const char* remedy = "make the shard again, as with scripts/pecia-pack";
+
+Hdf5Dataset required(const Hdf5File& file, const std::filesystem::path& path, const char* name) {
+  if (!file.has(name))
+    fail<InputError>(
+        "{}: {} is missing; a prompt shard needs /tokens, /turn_offsets, "
+        "/request_offsets and /request_id: {}",
+        path.string(), name, remedy);
+  return file.dataset(name);
+}
+
+/// Offsets of `num_parts` parts that lie end to end in `num_elements` elements of `elements_name`.
+std::vector<int64_t> read_offsets(const Hdf5Dataset& dataset, const char* elements_name,
+                                  int64_t num_elements) {
+  std::vector<int64_t> offsets = read_int64(dataset);
+  const std::string& where = dataset.where();
+  if (offsets.empty())
+    fail<InputError>("{} is empty; it must have one entry more than parts: {}", where, remedy);
+  if (offsets.front() != 0)
+    fail<InputError>("{}[0] is {}; it must be 0: {}", where, offsets.front(), remedy);
+  for (size_t row = 1; row < offsets.size(); ++row) {
+    if (offsets[row] < offsets[row - 1])
+      fail<InputError>("{}[{}] is {}, less than the {} before it; offsets must not fall: {}", where,
+                       row, offsets[row], offsets[row - 1], remedy);
+    if (offsets[row] > num_elements)
+      fail<InputError>("{}[{}] is {}, beyond the {} entries of {}: {}", where, row, offsets[row],
+                       num_elements, elements_name, remedy);
+  }
+  if (offsets.back() != num_elements)
+    fail<InputError>("{}[{}], the last, is {}, but {} has {} entries; none may be left over: {}",
+                     where, offsets.size() - 1, offsets.back(), elements_name, num_elements,
+                     remedy);
+  return offsets;
+}
+
+/// Values of a per-turn or per-request dataset, none when it is absent.
+template <typename T>
+std::vector<T> read_optional(const Hdf5File& file, const char* name,
+                             std::vector<T> (*read)(const Hdf5Dataset&), int64_t num_rows,
+                             const char* rows_name) {
+  if (!file.has(name)) return {};
+  const Hdf5Dataset dataset = file.dataset(name);
+  std::vector<T> values = read(dataset);
+  if (static_cast<int64_t>(values.size()) != num_rows)
+    fail<InputError>("{} has {} rows for {} {}; it must have one for each: {}", dataset.where(),
+                     values.size(), num_rows, rows_name, remedy);
+  return values;
+}
+
+void check_ids(const std::string& where, const std::vector<PromptRequest>& requests) {
+  std::unordered_map<std::string_view, int64_t> row_of;
+  row_of.reserve(requests.size());
+  for (const PromptRequest& request : requests) {
+    if (request.id.empty())
+      fail<InputError>("{}[{}] is empty; every request needs an id: {}", where, request.row,
+                       remedy);
+    if (!is_utf8(request.id) || request.id.find('\0') != std::string::npos)
+      fail<InputError>("{}[{}] is no UTF-8 text; ids must be UTF-8 without NUL: {}", where,
+                       request.row, remedy);
+    const auto [earlier, added] = row_of.emplace(request.id, request.row);
+    if (!added)
+      fail<InputError>("{}[{}] is '{}', as is row {}; ids must be unique: rename one", where,
+                       request.row, request.id, earlier->second);
+  }
+}
+
+Hdf5Dataset opened_tokens(const Hdf5File& file, const std::filesystem::path& path) {
+  const std::string found = file.text_attribute("schema").value_or(schema);
+  if (found != schema)
+    fail<InputError>("{}: attribute 'schema' is '{}'; this version reads '{}': {}", path.string(),
+                     found, schema, remedy);
+  Hdf5Dataset tokens = required(file, path, "/tokens");
+  if (tokens.type_class() != H5T_INTEGER)
+    fail<InputError>("{} holds {}; write it as int32: {}", tokens.where(), tokens.type_name(),
+                     remedy);
+  tokens.check_readable_list();
+  return tokens;
+}
+
+}  // namespace
+
+struct PromptShard::Impl {
+  explicit Impl(const std::filesystem::path& shard)
+      : path(shard), file(Hdf5File::open(shard)), tokens(opened_tokens(file, path)) {
+    read_attributes();
+    read_requests();
+  }
+
+  void read_attributes() {
+    const std::string text = file.text_attribute("followup").value_or("chain");
+    if (text != "chain" && text != "fork")
+      fail<InputError>("{}: attribute 'followup' is '{}'; it may be 'chain' or 'fork'",
+                       path.string(), text);
+    followup = text == "chain" ? Followup::chain : Followup::fork;
+    tokenizer_sha256 = file.text_attribute("tokenizer_sha256").value_or("");
+    created_by = file.text_attribute("created_by").value_or("");
+    vocab_size = file.integer_attribute("vocab_size").value_or(0);
+    if (vocab_size < 0)
+      fail<InputError>("{}: attribute 'vocab_size' is {}; it must be positive", path.string(),
+                       vocab_size);
+  }
+
+  void read_requests() {
+    const auto turn_offsets =
+        read_offsets(required(file, path, "/turn_offsets"), "/tokens", tokens.elements());
+    const int64_t num_turns = static_cast<int64_t>(turn_offsets.size()) - 1;
+    const Hdf5Dataset request_offsets_dataset = required(file, path, "/request_offsets");
+    const auto request_offsets = read_offsets(request_offsets_dataset, "the turns", num_turns);
+    const int64_t num_requests = static_cast<int64_t>(request_offsets.size()) - 1;
+    const Hdf5Dataset ids_dataset = required(file, path, "/request_id");
+    std::vector<std::string> ids = read_text(ids_dataset);
+    if (static_cast<int64_t>(ids.size()) != num_requests)
+      fail<InputError>("{} has {} rows, but /request_offsets describes {} requests: {}",
+                       ids_dataset.where(), ids.size(), num_requests, remedy);
+    const auto max_new = read_optional(file, "/max_new_tokens", read_int32, num_turns, "turns");
+    const auto temperature = read_optional(file, "/temperature", read_float, num_turns, "turns");
+    const auto top_p = read_optional(file, "/top_p", read_float, num_turns, "turns");
+    const auto seed = read_optional(file, "/seed", read_int64, num_turns, "turns");
+    const auto arrival = read_optional(file, "/arrival_s", read_double, num_requests, "requests");
+
+    requests.resize(num_requests);
+    for (int64_t row = 0; row < num_requests; ++row) {
+      PromptRequest& request = requests[row];
+      request.id = std::move(ids[row]);
+      request.row = row;
+      if (request_offsets[row] == request_offsets[row + 1])
+        fail<InputError>("{}[{}]: request '{}' has no turns; every request needs one: {}",
+                         request_offsets_dataset.where(), row, request.id, remedy);
+      if (!arrival.empty()) request.arrival_s = arrival[row];
+      if (!(request.arrival_s >= 0 && std::isfinite(request.arrival_s)))
+        fail<InputError>("{}: /arrival_s[{}] is {}; it must be seconds after the start: {}",
+                         path.string(), row, request.arrival_s, remedy);
+      request.turns.reserve(request_offsets[row + 1] - request_offsets[row]);
+      for (int64_t t = request_offsets[row]; t < request_offsets[row + 1]; ++t) {
+        PromptTurn& turn = request.turns.emplace_back();
+        turn.token_begin = turn_offsets[t];
+        turn.token_end = turn_offsets[t + 1];
+        if (!max_new.empty()) turn.max_new_tokens = max_new[t];
+        if (!temperature.empty()) turn.temperature = temperature[t];
+        if (!top_p.empty()) turn.top_p = top_p[t];
+        if (!seed.empty()) turn.seed = seed[t];
+      }
+    }
+    check_ids(ids_dataset.where(), requests);
+  }
+
+  std::filesystem::path path;
+  Hdf5File file;
+  Hdf5Dataset tokens;
+  std::vector<PromptRequest> requests;
+  Followup followup = Followup::chain;
+  std::string tokenizer_sha256, created_by;
+  int64_t vocab_size = 0;
+};
+
+PromptShard::PromptShard(const std::filesystem::path& path) : impl_(std::make_unique<Impl>(path)) {}
+PromptShard::~PromptShard() = default;
+PromptShard::PromptShard(PromptShard&&) noexcept = default;
+PromptShard& PromptShard::operator=(PromptShard&&) noexcept = default;
+
+const std::filesystem::path& PromptShard::path() const {
+  return impl_->path;
+}
+const std::vector<PromptRequest>& PromptShard::requests() const {
+  return impl_->requests;
+}
+Followup PromptShard::followup() const {
+  return impl_->followup;
+}
+std::string PromptShard::tokenizer_sha256() const {
+  return impl_->tokenizer_sha256;
+}
+int64_t PromptShard::vocab_size() const {
+  return impl_->vocab_size;
+}
+std::string PromptShard::created_by() const {
+  return impl_->created_by;
+}
+
+std::vector<int32_t> PromptShard::tokens(const PromptTurn& turn) const {
+  const Hdf5Dataset& dataset = impl_->tokens;
+  PECIA_CHECK(0 <= turn.token_begin && turn.token_begin <= turn.token_end &&
+                  turn.token_end <= dataset.elements(),
+              "tokens [{}, {}) of {}", turn.token_begin, turn.token_end, dataset.elements());
+  std::vector<int32_t> tokens(turn.num_tokens());
+  dataset.read(turn.token_begin, turn.num_tokens(), H5T_NATIVE_INT32, tokens.data());
+  return tokens;
+}
+
+}  // namespace pecia::io

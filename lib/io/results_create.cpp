@@ -1,0 +1,113 @@
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "lib/core/build_info.hpp"
+#include "lib/core/error.hpp"
+#include "lib/io/results.hpp"
+#include "lib/io/results_schema.hpp"
+
+namespace pecia::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Removes the unfinished file unless it was renamed.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(fs::path path) : path_(std::move(path)) {}
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove(path_, ignored);
+  }
+
+  const fs::path& path() const { return path_; }
+  void rename_to(const fs::path& target) {
+    std::error_code error;
+    fs::rename(path_, target, error);
+    if (error)
+      fail<SystemError>("{} cannot be renamed to {}: {}", path_.string(), target.string(),
+                        error.message());
+    path_.clear();
+  }
+
+ private:
+  fs::path path_;
+};
+
+template <typename T, typename Field>
+std::vector<T> column(const std::vector<ResultTurn>& turns, Field field) {
+  std::vector<T> values;
+  values.reserve(turns.size());
+  for (const ResultTurn& turn : turns) values.push_back(static_cast<T>(turn.*field));
+  return values;
+}
+
+std::vector<char> id_column(const std::vector<ResultTurn>& turns, int64_t width) {
+  std::vector<char> text(turns.size() * width);
+  for (size_t t = 0; t < turns.size(); ++t)
+    turns[t].request_id.copy(text.data() + t * width, width);
+  return text;
+}
+
+void write_file(const fs::path& path, const ResultsLayout& layout,
+                const std::vector<ResultsDataset>& datasets) {
+  Hdf5File file = Hdf5File::create(path);
+  file.set_attribute("schema", std::string(results_schema));
+  file.set_attribute("created_by", "pecia " + build_info().version + " " + build_info().commit);
+  file.set_attribute("identity", layout.identity);
+  // Paths need not be UTF-8; this attribute tells readers which file was meant, nothing opens it.
+  file.set_attribute(
+      "inputs",
+      nlohmann::json(layout.inputs).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  file.set_attribute("vocab_size", layout.vocab);
+  file.set_attribute("logprobs", int64_t{layout.logprobs});
+  file.set_attribute("prompt_logprobs", int64_t{layout.prompt_logprobs});
+
+  for (const ResultsDataset& spec : datasets) {
+    const Hdf5Type type = hdf5_type(spec);
+    const Hdf5Dataset dataset = file.create_dataset(spec.name, type.get(), spec.extents);
+    const std::string_view name = spec.name;
+    const auto write = [&](const auto& values) { dataset.write(type.get(), values.data()); };
+    if (name == "/request_id") write(id_column(layout.turns, spec.element_bytes));
+    if (name == "/shard") write(column<int32_t>(layout.turns, &ResultTurn::shard));
+    if (name == "/request") write(column<int64_t>(layout.turns, &ResultTurn::request));
+    if (name == "/turn") write(column<int32_t>(layout.turns, &ResultTurn::turn));
+    if (name == "/prompt_tokens") write(column<int32_t>(layout.turns, &ResultTurn::prompt_tokens));
+    if (name == "/slot_offsets") write(slot_offsets(layout));
+    if (name == "/prompt_slot_offsets") write(prompt_slot_offsets(layout));
+  }
+  file.close();
+}
+
+}  // namespace
+
+void ResultsFile::create(const fs::path& path, const ResultsLayout& layout) {
+  const auto datasets = results_datasets(layout);
+  int64_t total_bytes = 0;
+  for (const ResultsDataset& dataset : datasets)
+    if (__builtin_add_overflow(total_bytes, dataset.bytes(), &total_bytes))
+      fail<InputError>(
+          "{} would need more than 2^63 bytes; ask for fewer new tokens or log-probabilities",
+          path.string());
+  if (fs::exists(path))
+    fail<InputError>("{} exists; continue it, or remove it to start anew", path.string());
+
+  TemporaryFile temporary(path.string() + ".unfinished");
+  try {
+    write_file(temporary.path(), layout, datasets);
+    File(temporary.path(), Access::write).sync_data();
+  } catch (const SystemError& error) {
+    std::error_code unknown;
+    const fs::space_info space = fs::space(fs::absolute(path).parent_path(), unknown);
+    fail<SystemError>(
+        "{}\nThe results need up to {} bytes, {} are free; choose another output folder or ask for "
+        "fewer log-probabilities",
+        error.what(), total_bytes, unknown ? "an unknown number" : std::to_string(space.available));
+  }
+  temporary.rename_to(path);
+  sync_folder(path.parent_path());
+}
+
+}  // namespace pecia::io

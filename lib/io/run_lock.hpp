@@ -1,0 +1,35 @@
+#pragma once
+/// One run per output folder: a lock file that names its holder.
+
+#include <filesystem>
+#include <string>
+
+namespace pecia::io {
+
+/// Holds FOLDER/.lock from construction to destruction or the process's death. One rank of a job
+/// takes it. Where the file system has flock, the kernel releases it; where it has not, the file's
+/// existence is the lock, and one left by a dead process of the same host is taken over.
+class RunLock {
+ public:
+  enum class Method {
+    automatic,    ///< flock if the file system has it, else existence
+    by_existence  ///< for file systems whose flock does not reach other hosts (Lustre's localflock)
+  };
+
+  /// InputError naming the holder when another run has the folder, SystemError when no lock file
+  /// can be made. Does not wait.
+  explicit RunLock(const std::filesystem::path& folder, Method method = Method::automatic);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  bool try_acquire(Method method);
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace pecia::io

@@ -1,0 +1,209 @@
+#include "lib/io/safetensors.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lib/core/error.hpp"
+#include "lib/io/file.hpp"
+#include "lib/io/mapped_file.hpp"
+#include "lib/io/safetensors_header.hpp"
+#include "lib/io/sha256.hpp"
+
+namespace pecia::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* single_name = "model.safetensors";
+constexpr const char* index_name = "model.safetensors.index.json";
+
+std::string_view text_of_file(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+/// Tensor name → shard name, as the index file says.
+std::map<std::string, std::string> read_index(const fs::path& path) {
+  const MappedFile file(path);
+  const nlohmann::json index = parse_strict_json(path, text_of_file(file));
+  const auto map = index.is_object() ? index.find("weight_map") : index.end();
+  if (map == index.end() || !map->is_object())
+    fail<InputError>("{} has no object 'weight_map'; download the checkpoint again", path.string());
+  std::map<std::string, std::string> shard_of;
+  for (const auto& [tensor, shard] : map->items()) {
+    if (!shard.is_string() || shard.get<std::string>().empty() ||
+        fs::path(shard.get<std::string>()).filename() != shard.get<std::string>())
+      fail<InputError>("{}: tensor '{}' is said to be in {}, which is no file name in this folder",
+                       path.string(), tensor, shard.dump());
+    shard_of.emplace(tensor, shard.get<std::string>());
+  }
+  return shard_of;
+}
+
+TensorView view_of(const void* data, const StoredTensor& tensor, const fs::path& path) {
+  const std::vector<int64_t>& s = tensor.shape;
+  switch (s.size()) {
+    case 0:
+      return TensorView(data, tensor.dtype, {1});
+    case 1:
+      return TensorView(data, tensor.dtype, {s[0]});
+    case 2:
+      return TensorView(data, tensor.dtype, {s[0], s[1]});
+    case 3:
+      return TensorView(data, tensor.dtype, {s[0], s[1], s[2]});
+    case 4:
+      return TensorView(data, tensor.dtype, {s[0], s[1], s[2], s[3]});
+  }
+  fail<Unsupported>("{}: tensor '{}' has {} dimensions; at most {} are supported", path.string(),
+                    tensor.name, s.size(), TensorView::max_rank);
+}
+
+}  // namespace
+
+struct Checkpoint::Impl {
+  struct Shard {
+    fs::path path;
+    MappedFile file;
+  };
+  struct Entry {
+    StoredTensor tensor;
+    size_t shard = 0;
+  };
+
+  explicit Impl(const fs::path& folder) {
+    if (!fs::is_directory(folder))
+      fail<InputError>("{} is no folder; name the folder of a Hugging Face checkpoint",
+                       folder.string());
+    const fs::path index = folder / index_name;
+    if (fs::exists(index)) {
+      add_indexed(folder, index);
+    } else if (fs::exists(folder / single_name)) {
+      add_shard(folder / single_name);
+    } else {
+      fail<InputError>(
+          "{} holds neither {} nor {}; only safetensors checkpoints are read, so convert other "
+          "formats first",
+          folder.string(), single_name, index_name);
+    }
+  }
+
+  void add_indexed(const fs::path& folder, const fs::path& index) {
+    const auto shard_of = read_index(index);
+    std::set<std::string> shards_named;
+    for (const auto& [tensor, shard] : shard_of) {
+      if (!shards_named.insert(shard).second) continue;
+      if (!fs::exists(folder / shard))
+        fail<InputError>("{}: tensor '{}' is said to be in {}, which is missing; download it",
+                         index.string(), tensor, shard);
+      add_shard(folder / shard);
+    }
+    for (const auto& [tensor, shard] : shard_of) {
+      const auto found = entries.find(tensor);
+      if (found == entries.end() || shards[found->second.shard].path.filename() != shard)
+        fail<InputError>(
+            "{}: tensor '{}' is said to be in {}, which does not hold it; index and shards are of "
+            "different checkpoints",
+            index.string(), tensor, shard);
+    }
+  }
+
+  void add_shard(const fs::path& path) {
+    shards.push_back({path, MappedFile(path)});
+    for (StoredTensor& tensor : read_safetensors_header(path, shards.back().file.bytes())) {
+      const std::string name = tensor.name;
+      const auto [at, added] =
+          entries.try_emplace(name, Entry{std::move(tensor), shards.size() - 1});
+      if (!added)
+        fail<InputError>("{}: tensor '{}' is in {} too; which one counts cannot be known",
+                         path.string(), name, shards[at->second.shard].path.filename().string());
+    }
+  }
+
+  const Entry& entry(const std::string& name) const {
+    const auto found = entries.find(name);
+    if (found == entries.end())
+      fail<InputError>("{}: there is no tensor '{}' in this checkpoint",
+                       shards.front().path.parent_path().string(), name);
+    return found->second;
+  }
+
+  /// The tensor's bytes, copied once where the file does not align them to the element size.
+  const void* aligned_data(const std::string& name, const Entry& entry) {
+    const StoredTensor& tensor = entry.tensor;
+    const std::byte* data = shards[entry.shard].file.bytes().data() + tensor.begin;
+    if (reinterpret_cast<uintptr_t>(data) % size_of(tensor.dtype) == 0) return data;
+    const std::lock_guard lock(copies_mutex);
+    std::vector<std::byte>& copy = copies[name];
+    if (copy.empty()) copy.assign(data, data + (tensor.end - tensor.begin));
+    return copy.data();
+  }
+
+  std::vector<Shard> shards;
+  std::map<std::string, Entry> entries;
+  std::mutex copies_mutex;
+  std::map<std::string, std::vector<std::byte>> copies;
+};
+
+Checkpoint::Checkpoint(const fs::path& folder) : impl_(std::make_unique<Impl>(folder)) {}
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+
+std::vector<std::string> Checkpoint::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : impl_->entries) names.push_back(name);
+  return names;
+}
+
+bool Checkpoint::contains(const std::string& name) const {
+  return impl_->entries.contains(name);
+}
+
+TensorView Checkpoint::tensor(const std::string& name) const {
+  const Impl::Entry& entry = impl_->entry(name);
+  return view_of(impl_->aligned_data(name, entry), entry.tensor, impl_->shards[entry.shard].path);
+}
+
+fs::path Checkpoint::file_of(const std::string& name) const {
+  return impl_->shards[impl_->entry(name).shard].path;
+}
+
+int64_t Checkpoint::total_bytes() const {
+  int64_t total = 0;
+  for (const auto& [name, entry] : impl_->entries) total += entry.tensor.end - entry.tensor.begin;
+  return total;
+}
+
+std::string Checkpoint::index_sha256() const {
+  Sha256 hash;
+  for (const auto& [name, entry] : impl_->entries) {
+    // One JSON array per line: no name can be read as part of another field.
+    const nlohmann::json line = {name,
+                                 name_of(entry.tensor.dtype),
+                                 entry.tensor.shape,
+                                 impl_->shards[entry.shard].path.filename().string(),
+                                 entry.tensor.begin,
+                                 entry.tensor.end};
+    hash.update(line.dump() + "\n");
+  }
+  return hash.hex();
+}
+
+std::string sha256_of_file(const fs::path& path) {
+  constexpr int64_t piece_bytes = 1 << 20;
+  const File file(path, Access::read);
+  const int64_t size = file.size();
+  std::vector<std::byte> piece(std::min(size, piece_bytes));
+  Sha256 hash;
+  for (int64_t offset = 0; offset < size; offset += piece_bytes) {
+    const auto part = std::span(piece).first(std::min(piece_bytes, size - offset));
+    file.read_at(offset, part);
+    hash.update(part);
+  }
+  return hash.hex();
+}
+
+}  // namespace pecia::io

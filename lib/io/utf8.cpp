@@ -1,0 +1,48 @@
+#include "lib/io/utf8.hpp"
+
+namespace pecia::io {
+namespace {
+
+/// Bytes of the character that `text` begins with; 0 when it begins with none.
+size_t character_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  // The second byte tells overlong forms (e0, f0), surrogates (ed) and what is above U+10FFFF (f4).
+  const unsigned char second = byte(1);
+  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
+      (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f))
+    return 0;
+  return length;
+}
+
+}  // namespace
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = character_bytes(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string fitted_utf8(std::string_view text, size_t max_bytes) {
+  constexpr std::string_view replacement = "\xef\xbf\xbd";
+  std::string fitted;
+  while (!text.empty()) {
+    const size_t length = character_bytes(text);
+    const bool kept = length > 0 && text.front() != '\0';
+    const std::string_view next = kept ? text.substr(0, length) : replacement;
+    if (fitted.size() + next.size() > max_bytes) break;
+    fitted += next;
+    text.remove_prefix(kept ? length : 1);
+  }
+  return fitted;
+}
+
+}  // namespace pecia::io

@@ -1,0 +1,137 @@
+#include "lib/model/convert.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <type_traits>
+
+namespace pecia::model {
+namespace {
+
+// Elements of a thread's turn: fits the first-level cache, and amortises the turn's bookkeeping.
+constexpr int64_t block_elements = 4096;
+
+/// As fp16_to_float of lib/core, without branches so that loops over it are vectorised.
+inline float half_to_float(uint16_t half) {
+  const uint32_t magnitude = uint32_t{half & 0x7fffu} << 13;
+  const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
+  const uint32_t special = (half & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
+  const uint32_t sign = uint32_t{half & 0x8000u} << 16;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
+}
+
+/// As float_to_fp16 of lib/core, without branches: the addition of a number 2^13 times the least
+/// half digit makes the hardware round at that digit.
+inline uint16_t float_to_half(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu);
+  const float saturated = magnitude * 0x1p112f * 0x1p-110f;
+  const uint32_t exponent = std::max(bits & 0x7f800000u, 0x38800000u);
+  const float rounded = std::bit_cast<float>(exponent + 0x07800000u) + saturated;
+  const uint32_t rounded_bits = std::bit_cast<uint32_t>(rounded);
+  const uint32_t number = ((rounded_bits >> 13) & 0x7c00u) + (rounded_bits & 0xfffu);
+  const uint32_t result = (bits & 0x7fffffffu) > 0x7f800000u ? 0x7e00u : number;
+  return static_cast<uint16_t>(((bits >> 16) & 0x8000u) | result);
+}
+
+struct Fp32 {
+  using Bits = float;
+  static float load(float value) { return value; }
+  static float store(float value) { return value; }
+};
+struct Bf16 {
+  using Bits = uint16_t;
+  static float load(uint16_t bits) { return bf16_to_float(bits); }
+  static uint16_t store(float value) { return float_to_bf16(value); }
+};
+struct Fp16 {
+  using Bits = uint16_t;
+  static float load(uint16_t bits) { return half_to_float(bits); }
+  static uint16_t store(float value) { return float_to_half(value); }
+};
+
+template <typename Visit>
+void with_type(DType dtype, Visit&& visit) {
+  switch (dtype) {
+    case DType::fp32:
+      return visit(Fp32{});
+    case DType::bf16:
+      return visit(Bf16{});
+    case DType::fp16:
+      return visit(Fp16{});
+    case DType::int32:
+    case DType::int64:
+    case DType::uint8:
+      break;
+  }
+  fail<InvalidArgument>("{} is not a float type", name_of(dtype));
+}
+
+template <typename From, typename To>
+void convert_block(const typename From::Bits* from, typename To::Bits* to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] = To::store(From::load(from[i]));
+}
+
+/// True if any element has all of its exponent bits set. No early exit, so that it is vectorised.
+template <typename Bits>
+bool any_not_finite(const Bits* data, Bits exponent_mask, int64_t count) {
+  Bits found = 0;
+  for (int64_t i = 0; i < count; ++i)
+    found |= static_cast<Bits>((data[i] & exponent_mask) == exponent_mask);
+  return found != 0;
+}
+
+template <typename Bits>
+std::optional<int64_t> first_not_finite_of(const Bits* data, Bits exponent_mask, int64_t begin,
+                                           int64_t end) {
+  const int64_t blocks = (end - begin + block_elements - 1) / block_elements;
+  int64_t first_block = blocks;
+#pragma omp parallel for schedule(static) reduction(min : first_block)
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t start = begin + block * block_elements;
+    if (any_not_finite(data + start, exponent_mask, std::min(block_elements, end - start)))
+      first_block = std::min(first_block, block);
+  }
+  for (int64_t i = begin + first_block * block_elements; i < end; ++i)
+    if ((data[i] & exponent_mask) == exponent_mask) return i;
+  return {};
+}
+
+}  // namespace
+
+void convert(const TensorView& from, const TensorView& to) {
+  PECIA_CHECK(from.dense() && to.dense() && from.elements() == to.elements(),
+              "conversion of {} elements to {}, both dense", from.elements(), to.elements());
+  with_type(from.dtype(), [&](auto from_type) {
+    with_type(to.dtype(), [&](auto to_type) {
+      using From = decltype(from_type);
+      using To = decltype(to_type);
+      const auto* source = from.as<typename From::Bits>();
+      auto* target = to.as<typename To::Bits>();
+      const int64_t count = from.elements();
+#pragma omp parallel for schedule(static)
+      for (int64_t begin = 0; begin < count; begin += block_elements)
+        convert_block<From, To>(source + begin, target + begin,
+                                std::min(block_elements, count - begin));
+    });
+  });
+}
+
+std::optional<int64_t> first_not_finite(const TensorView& tensor, int64_t begin, int64_t end) {
+  PECIA_CHECK(tensor.dense() && begin >= 0 && begin <= end && end <= tensor.elements(),
+              "elements [{}, {}) of {}", begin, end, tensor.elements());
+  switch (tensor.dtype()) {
+    case DType::fp32:
+      return first_not_finite_of<uint32_t>(tensor.as<uint32_t>(), 0x7f800000u, begin, end);
+    case DType::bf16:
+      return first_not_finite_of<uint16_t>(tensor.as<uint16_t>(), 0x7f80u, begin, end);
+    case DType::fp16:
+      return first_not_finite_of<uint16_t>(tensor.as<uint16_t>(), 0x7c00u, begin, end);
+    case DType::int32:
+    case DType::int64:
+    case DType::uint8:
+      break;
+  }
+  fail<InvalidArgument>("{} is not a float type", name_of(tensor.dtype()));
+}
+
+}  // namespace pecia::model

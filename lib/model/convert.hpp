@@ -1,0 +1,20 @@
+#pragma once
+/// Element-wise work on stored weights: conversion between float types, and the search for what is
+/// no number.
+
+#include <cstdint>
+#include <optional>
+
+#include "lib/core/tensor_view.hpp"
+
+namespace pecia::model {
+
+/// to[i] = from[i], rounded to nearest even; both dense, of the same number of elements and of
+/// types fp32, bf16 or fp16. On all OpenMP threads.
+void convert(const TensorView& from, const TensorView& to);
+
+/// The first of elements [begin, end) of a dense tensor (fp32, bf16 or fp16) that is NaN or
+/// infinite. On all OpenMP threads.
+std::optional<int64_t> first_not_finite(const TensorView& tensor, int64_t begin, int64_t end);
+
+}  // namespace pecia::model

@@ -1,0 +1,46 @@
+#pragma once
+/// What is particular to each family: the defaults of its configuration class in transformers (for
+/// keys that config.json leaves out), and what its model code fixes.
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "lib/model/config.hpp"
+
+namespace pecia::model {
+
+/// Which layers may have a sliding window.
+enum class WindowRule {
+  never,
+  every_layer,  ///< sliding_window, if there is one, holds for all layers
+  by_layer      ///< use_sliding_window with layer_types, or from layer max_window_layers on
+};
+
+struct FamilyTraits {
+  Family family;
+  std::string_view model_type;
+  std::vector<std::string_view> architectures;
+
+  int64_t head_dim;  ///< 0: hidden_size / num_attention_heads
+  double rms_norm_eps;
+  double partial_rotary_factor;
+  std::vector<int32_t> eos_token_ids;
+
+  std::string_view bias_key;   ///< key that puts biases on q, k and v; empty: not configurable
+  bool bias_default;           ///< without the key
+  bool bias_on_output;         ///< the key also puts one on the attention's output projection
+  bool mlp_bias_configurable;  ///< mlp_bias is honoured
+  bool qk_norm;
+  kernels::RopePairs pairs;
+  bool partial_rotation;  ///< partial_rotary_factor is honoured
+  WindowRule windows;
+  int64_t window_default;  ///< sliding_window when the key is absent (null means none)
+};
+
+/// All families, in the order of the enum.
+std::span<const FamilyTraits> families();
+
+const FamilyTraits& traits_of(Family family);
+
+}  // namespace pecia::model

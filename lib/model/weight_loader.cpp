@@ -1,0 +1,97 @@
+#include "lib/model/weight_loader.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "lib/model/convert.hpp"
+#include "lib/model/weight_names.hpp"
+
+namespace pecia::model {
+namespace {
+
+std::vector<int64_t> shape_of(const TensorView& tensor) {
+  std::vector<int64_t> shape;
+  for (int axis = 0; axis < tensor.rank(); ++axis) shape.push_back(tensor.size(axis));
+  return shape;
+}
+
+}  // namespace
+
+WeightLoader::WeightLoader(const io::Checkpoint& checkpoint, std::optional<DType> dtype)
+    : checkpoint_(checkpoint), dtype_(dtype) {
+  PECIA_CHECK(!dtype || is_float(*dtype), "weights resident as {}", name_of(*dtype));
+}
+
+std::string WeightLoader::folder() const {
+  const std::vector<std::string> names = checkpoint_.names();
+  return names.empty() ? "the checkpoint"
+                       : checkpoint_.file_of(names.front()).parent_path().string();
+}
+
+TensorView WeightLoader::stored(const std::string& name, std::initializer_list<int64_t> shape) {
+  const std::vector<int64_t> expected = shape;
+  if (!checkpoint_.contains(name))
+    fail<InputError>(
+        "{}: tensor '{}' is missing; config.json asks for it with shape [{}]. Download "
+        "every shard again, or correct config.json",
+        folder(), name, fmt::join(expected, ", "));
+  const TensorView tensor = checkpoint_.tensor(name);
+  const std::vector<int64_t> found = shape_of(tensor);
+  if (found != expected)
+    fail<InputError>(
+        "{}: tensor '{}' has shape [{}], but config.json asks for [{}]; the two belong "
+        "to different models",
+        checkpoint_.file_of(name).string(), name, fmt::join(found, ", "),
+        fmt::join(expected, ", "));
+  if (!is_float(tensor.dtype()))
+    fail<InputError>(
+        "{}: tensor '{}' is of type {}, but weights must be fp32, bf16 or fp16; use a "
+        "model that is not quantized",
+        checkpoint_.file_of(name).string(), name, name_of(tensor.dtype()));
+  used.insert(name);
+  return tensor;
+}
+
+TensorView WeightLoader::convert_checked(const std::string& name, const TensorView& stored) {
+  device::Buffer& buffer = converted.emplace_back(stored.elements() * size_of(*dtype_));
+  const TensorView tensor(buffer.data(), *dtype_, {stored.size(0), stored.size(1)});
+  convert(stored, tensor);
+  if (const auto index = first_not_finite(tensor, 0, tensor.elements()))
+    fail<InputError>(
+        "{}: tensor '{}' holds {} at element {}, which {} cannot hold; choose another "
+        "model.dtype, or a model whose weights are finite",
+        checkpoint_.file_of(name).string(), name,
+        load_as_float(stored.data(), stored.dtype(), *index), *index, name_of(*dtype_));
+  converted_bytes += buffer.bytes();
+  return tensor;
+}
+
+TensorView WeightLoader::matrix(const std::string& name, int64_t rows, int64_t columns) {
+  TensorView tensor = stored(name, {rows, columns});
+  if (dtype_ && *dtype_ != tensor.dtype()) tensor = convert_checked(name, tensor);
+  resident_bytes += tensor.elements() * size_of(tensor.dtype());
+  return tensor;
+}
+
+TensorView WeightLoader::vector(const std::string& name, int64_t size) {
+  const TensorView tensor = stored(name, {size});
+  resident_bytes += tensor.elements() * size_of(tensor.dtype());
+  return tensor;
+}
+
+void WeightLoader::refuse_left_over(int64_t layers) const {
+  std::vector<std::string> left_over = checkpoint_.names();
+  std::erase_if(left_over,
+                [&](const std::string& name) { return used.contains(name) || is_harmless(name); });
+  if (left_over.empty()) return;
+  const std::string& name = left_over.front();
+  fail<InputError>(
+      "{}: tensor '{}' (shape [{}]) has no place in the model that config.json "
+      "describes ({} layers); {} tensors are left over. Check that both are of the same "
+      "model",
+      checkpoint_.file_of(name).string(), name, fmt::join(shape_of(checkpoint_.tensor(name)), ", "),
+      layers, left_over.size());
+}
+
+}  // namespace pecia::model

@@ -1,0 +1,187 @@
+#include "lib/model/weights.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/model/convert.hpp"
+#include "lib/model/weight_loader.hpp"
+#include "lib/model/weight_names.hpp"
+
+namespace pecia::model {
+namespace {
+
+std::string weight(std::string_view name) {
+  return std::string(name) + ".weight";
+}
+std::string bias(std::string_view name) {
+  return std::string(name) + ".bias";
+}
+
+/// Reads one layer's tensors under the family's names.
+class LayerReader {
+ public:
+  LayerReader(const ModelConfig& config, WeightLoader& loader, int64_t layer)
+      : config_(config), names_(weight_names(config.family)), loader_(loader), layer_(layer) {}
+
+  LayerWeights read() {
+    LayerWeights weights;
+    weights.attention_norm = norm(names_.attention_norm, config_.hidden);
+    weights.ffn_norm = norm(names_.ffn_norm, config_.hidden);
+    if (config_.qk_norm) {
+      weights.q_norm = norm(names_.q_norm, config_.head_dim);
+      weights.k_norm = norm(names_.k_norm, config_.head_dim);
+    }
+    const int64_t query_width = config_.num_heads * config_.head_dim;
+    if (names_.qkv.empty()) {
+      const int64_t kv_width = config_.num_kv_heads * config_.head_dim;
+      weights.q = linear(names_.q, query_width, config_.hidden, config_.attention_bias);
+      weights.k = linear(names_.k, kv_width, config_.hidden, config_.attention_bias);
+      weights.v = linear(names_.v, kv_width, config_.hidden, config_.attention_bias);
+    } else {
+      read_packed_qkv(weights);
+    }
+    weights.o = linear(names_.o, config_.hidden, query_width, config_.attention_output_bias);
+    if (names_.gate_up.empty()) {
+      weights.gate = linear(names_.gate, config_.ffn, config_.hidden, config_.mlp_bias);
+      weights.up = linear(names_.up, config_.ffn, config_.hidden, config_.mlp_bias);
+    } else {
+      const LinearWeight::Part both =
+          part(names_.gate_up, 2 * config_.ffn, config_.hidden, config_.mlp_bias);
+      weights.gate.parts.push_back(rows_of(both, 0, config_.ffn));
+      weights.up.parts.push_back(rows_of(both, config_.ffn, config_.ffn));
+    }
+    weights.down = linear(names_.down, config_.hidden, config_.ffn, config_.mlp_bias);
+    return weights;
+  }
+
+ private:
+  TensorView norm(std::string_view name, int64_t size) {
+    return loader_.vector(layer_name(layer_, weight(name)), size);
+  }
+
+  LinearWeight::Part part(std::string_view name, int64_t rows, int64_t columns, bool has_bias) {
+    LinearWeight::Part part;
+    part.weight = loader_.matrix(layer_name(layer_, weight(name)), rows, columns);
+    if (has_bias) part.bias = loader_.vector(layer_name(layer_, bias(name)), rows);
+    return part;
+  }
+
+  LinearWeight linear(std::string_view name, int64_t rows, int64_t columns, bool has_bias) {
+    return {{part(name, rows, columns, has_bias)}};
+  }
+
+  static LinearWeight::Part rows_of(const LinearWeight::Part& part, int64_t begin, int64_t count) {
+    return {part.weight.slice_rows(begin, count),
+            part.bias ? part.bias.slice_rows(begin, count) : TensorView()};
+  }
+
+  /// Rows of one tensor, per KV head: its query heads, its key head, its value head. With 4 heads
+  /// over 2 KV heads: q0 q1 k0 v0 q2 q3 k1 v1.
+  void read_packed_qkv(LayerWeights& weights) {
+    const int64_t head = config_.head_dim;
+    const int64_t group = config_.num_heads / config_.num_kv_heads;
+    const int64_t rows = (config_.num_heads + 2 * config_.num_kv_heads) * head;
+    const LinearWeight::Part all = part(names_.qkv, rows, config_.hidden, config_.attention_bias);
+    for (int64_t kv_head = 0; kv_head < config_.num_kv_heads; ++kv_head) {
+      const int64_t begin = kv_head * (group + 2) * head;
+      weights.q.parts.push_back(rows_of(all, begin, group * head));
+      weights.k.parts.push_back(rows_of(all, begin + group * head, head));
+      weights.v.parts.push_back(rows_of(all, begin + (group + 1) * head, head));
+    }
+  }
+
+  const ModelConfig& config_;
+  const WeightNames& names_;
+  WeightLoader& loader_;
+  int64_t layer_;
+};
+
+bool same_bytes(const TensorView& a, const TensorView& b) {
+  return a.dtype() == b.dtype() && a.elements() == b.elements() &&
+         std::memcmp(a.data(), b.data(), a.elements() * size_of(a.dtype())) == 0;
+}
+
+/// The one matrix of tied embeddings, which checkpoints store under either name or under both.
+TensorView tied_matrix(const ModelConfig& config, const io::Checkpoint& checkpoint,
+                       WeightLoader& loader) {
+  const std::string embedding = weight(weight_names(config.family).embedding);
+  const std::string head = weight(weight_names(config.family).head);
+  if (!checkpoint.contains(embedding) && checkpoint.contains(head))
+    return loader.matrix(head, config.vocab, config.hidden);
+  const TensorView matrix = loader.matrix(embedding, config.vocab, config.hidden);
+  if (checkpoint.contains(head)) {
+    if (!same_bytes(checkpoint.tensor(embedding), checkpoint.tensor(head)))
+      fail<InputError>(
+          "{}: tensors '{}' and '{}' differ, but config.json ties them; set "
+          "tie_word_embeddings to false there",
+          checkpoint.file_of(head).string(), embedding, head);
+    loader.used.insert(head);
+  }
+  return matrix;
+}
+
+}  // namespace
+
+int64_t LinearWeight::out() const {
+  int64_t rows = 0;
+  for (const Part& part : parts) rows += part.weight.rows();
+  return rows;
+}
+
+Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype)
+    : checkpoint_(std::move(checkpoint)) {
+  const WeightNames& names = weight_names(config.family);
+  WeightLoader loader(checkpoint_, dtype);
+  TensorView head_matrix;
+  if (config.tied_embeddings) {
+    embedding = head_matrix = tied_matrix(config, checkpoint_, loader);
+  } else {
+    embedding = loader.matrix(weight(names.embedding), config.vocab, config.hidden);
+    head_matrix = loader.matrix(weight(names.head), config.vocab, config.hidden);
+  }
+  head.parts.push_back({head_matrix, TensorView()});
+  final_norm = loader.vector(weight(names.final_norm), config.hidden);
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    layers.push_back(LayerReader(config, loader, layer).read());
+  loader.refuse_left_over(config.layers);
+
+  used_.assign(loader.used.begin(), loader.used.end());
+  converted_ = std::move(loader.converted);
+  resident_bytes_ = loader.resident_bytes;
+  converted_bytes_ = loader.converted_bytes;
+}
+
+void Weights::check_finite(int part, int num_parts) const {
+  PECIA_CHECK(num_parts >= 1 && part >= 0 && part < num_parts, "share {} of {}", part, num_parts);
+  int64_t total = 0;
+  for (const std::string& name : used_) {
+    const TensorView tensor = checkpoint_.tensor(name);
+    total += tensor.elements() * size_of(tensor.dtype());
+  }
+  const auto share_begin = [&](int64_t share) {
+    return total / num_parts * share + std::min(share, total % num_parts);
+  };
+  const int64_t begin = share_begin(part), end = share_begin(part + 1);
+
+  int64_t offset = 0;  // of the tensor's first byte among all
+  for (const std::string& name : used_) {
+    const TensorView tensor = checkpoint_.tensor(name);
+    const int64_t element_bytes = size_of(tensor.dtype());
+    // An element cut by a share's border belongs to the share that holds its first byte.
+    const auto element_at = [&](int64_t byte) {
+      const int64_t inside =
+          std::clamp(byte - offset, int64_t{0}, tensor.elements() * element_bytes);
+      return (inside + element_bytes - 1) / element_bytes;
+    };
+    const auto index = first_not_finite(tensor, element_at(begin), element_at(end));
+    if (index)
+      fail<InputError>(
+          "{}: tensor '{}' holds {} at element {}; the file is damaged or the model was "
+          "saved after its training diverged: download it again",
+          checkpoint_.file_of(name).string(), name,
+          load_as_float(tensor.data(), tensor.dtype(), *index), *index);
+    offset += tensor.elements() * element_bytes;
+  }
+}
+
+}  // namespace pecia::model

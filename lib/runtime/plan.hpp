@@ -1,0 +1,100 @@
+#pragma once
+/// One iteration of a replica as a value: made by its rank 0, broadcast, executed by all, answered by
+/// outcomes. No rank decides anything alone.
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/api/sampling.hpp"
+#include "lib/core/archive.hpp"
+#include "lib/parallel/pass.hpp"
+
+namespace pecia::runtime {
+
+struct NewSequence {
+  static constexpr int64_t no_parent = -1;
+
+  int64_t sequence = 0;
+  int64_t parent = no_parent;  ///< whose tokens it begins with
+  int64_t reserved = 0;        ///< KV slots on every rank
+  uint8_t keeps_tokens = 0;    ///< penalties will ask which tokens it has
+};
+
+/// A turn begins: how its tokens are sampled from now on.
+struct TurnStart {
+  int64_t sequence = 0;
+  kernels::SamplingParams params;
+  uint64_t random_key = 0;    ///< of (seed, request, turn); the token's index is the address in it
+  int64_t answer_begin = 0;   ///< global position of the answer's first token
+};
+
+/// One sequence's part of the pass.
+struct PlanItem {
+  parallel::PassSequence rows;
+  std::vector<int32_t> tokens;  ///< [rows.count]
+  int64_t prompt_end = 0;       ///< where the turn's prompt ends; see Rotary::tables
+  int64_t sampled_index = -1;   ///< the last row's next token is sampled as token `index` of the answer; −1: not
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(rows), archive(tokens), archive(prompt_end), archive(sampled_index);
+  }
+};
+
+/// Wanted: the log-probability of `token` after the row at `position` of item `item`.
+struct Target {
+  int32_t item = 0;
+  int32_t token = 0;
+  int64_t position = 0;
+};
+
+struct Plan {
+  int64_t number = 0;
+  uint8_t last = 0;  ///< nothing to execute: the replica is done
+  parallel::Ring ring = parallel::Ring::pass_kv;
+  std::vector<int64_t> removed;  ///< sequences whose KV is freed first
+  std::vector<NewSequence> added;
+  std::vector<TurnStart> turns;
+  std::vector<PlanItem> items;
+  std::vector<Target> targets;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(number), archive(last), archive(ring), archive(removed), archive(added), archive(turns);
+    visit_all(archive, items);
+    archive(targets);
+  }
+  std::vector<parallel::PassSequence> pass() const {
+    std::vector<parallel::PassSequence> rows;
+    for (const PlanItem& item : items) rows.push_back(item.rows);
+    return rows;
+  }
+};
+
+/// Log-probabilities in the form results have: K most likely, or the whole vocabulary.
+struct LogProbs {
+  std::vector<int32_t> which;       ///< item (sampled) or target, by index in the plan
+  std::vector<int32_t> tokens;      ///< [which] sampled; empty for targets
+  std::vector<float> logprobs;      ///< [which]
+  std::vector<int32_t> top_tokens;  ///< [which, K]
+  std::vector<float> top_logprobs;  ///< [which, K or vocab]
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(which), archive(tokens), archive(logprobs), archive(top_tokens), archive(top_logprobs);
+  }
+};
+
+/// What one rank gives back: the rows it owned.
+struct Outcome {
+  LogProbs sampled, targets;
+  double compute_s = 0, comm_s = 0;
+
+  template <typename A>
+  void visit(A& archive) {
+    sampled.visit(archive), targets.visit(archive);
+    archive(compute_s), archive(comm_s);
+  }
+};
+
+}  // namespace pecia::runtime

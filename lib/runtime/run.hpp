@@ -1,0 +1,24 @@
+#pragma once
+/// The batch run behind `pecia run`.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "lib/comm/communicator.hpp"
+
+namespace pecia::runtime {
+
+struct RunOptions {
+  std::filesystem::path job_file;
+  std::vector<std::string> overrides;  ///< "key.path=value"
+  bool fresh = false;                  ///< start over instead of continuing the output folder's run
+  bool retry_failed = false;           ///< take failed turns again
+};
+
+/// Runs the job on all ranks of `world`; collective. Returns the exit code, the same on every rank:
+/// 0 done, 3 some requests failed, 75 drained and resumable. Throws InputError before anything
+/// starts.
+int run(const RunOptions& options, comm::Communicator& world);
+
+}  // namespace pecia::runtime

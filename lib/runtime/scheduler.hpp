@@ -1,0 +1,115 @@
+#pragma once
+/// Continuous batching for one replica: which sequences run, what the next pass is, what a finished pass
+/// means. No communication, no model: a state machine that is tested by itself.
+
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/io/prompts.hpp"
+#include "lib/io/results.hpp"
+#include "lib/parallel/kv_map.hpp"
+#include "lib/runtime/plan.hpp"
+
+namespace pecia::runtime {
+
+/// A turn to run. What an earlier run already generated is given in `answer` and not sampled again.
+struct Turn {
+  int64_t row = 0;  ///< in the results
+  std::vector<int32_t> tokens;
+  int32_t max_new_tokens = 0;
+  kernels::SamplingParams params;
+  uint64_t random_key = 0;
+  bool finished = false;      ///< by an earlier run: only context for the turns after it
+  std::string refused;        ///< why it cannot run; empty: it can
+  io::TurnResult answer;      ///< tokens and log-probabilities so far
+};
+
+struct Request {
+  io::Followup followup = io::Followup::chain;
+  std::vector<Turn> turns;
+};
+
+struct SchedulerLimits {
+  int ring_size = 1;
+  int64_t kv_tokens = 0;         ///< slots on each rank
+  int64_t max_sequences = 1;     ///< running at a time
+  int64_t max_batch_tokens = 1;  ///< new tokens of a prefill pass, all ranks together
+  int64_t max_positions = 0;     ///< the model's length
+  std::vector<int32_t> stop_token_ids;
+  int logprobs = 0, prompt_logprobs = 0;
+  int64_t vocab = 0;
+};
+
+/// A turn's result as it is to be written.
+struct Finished {
+  int64_t row = 0;
+  io::TurnState state = io::TurnState::done;
+  io::TurnResult result;
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(SchedulerLimits limits);
+  ~Scheduler();
+
+  /// `now`: seconds since the run began, on the caller's clock.
+  void add(Request request, double now);
+  /// Requests added whose first pass is still to come.
+  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  int64_t running() const { return static_cast<int64_t>(running_.size()); }
+
+  /// KV slots on each rank that the request needs at least to run at all.
+  int64_t tokens_needed(const Request& request) const;
+
+  /// The next pass; absent when nothing is left to run. Every plan must be executed and committed before the next.
+  std::optional<Plan> next(double now);
+
+  /// `outcomes` of all ranks. Seconds of the pass are the plan's wall time.
+  void commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now);
+
+  /// Turns finished or failed since the last call.
+  std::vector<Finished> take_finished();
+
+  /// Unfinished turns that have generated tokens, as partial results (before the run is drained).
+  std::vector<Finished> partial() const;
+
+ private:
+  struct Running;
+  struct Family;
+
+  int64_t feed_slots(int64_t tokens) const;
+  int64_t answer_slots(const Turn& turn) const;
+  int64_t chain_slots(const Request& request) const;
+  int64_t stem_slots(const Request& request) const;
+  int64_t branch_slots(const Request& request, size_t turn) const;
+  int64_t free_slots() const;
+  void admit(Plan& plan, double now);
+  bool admit_request(Plan& plan);
+  bool admit_branch(Plan& plan, Family& family);
+  void start_turn(Plan& plan, Running& running, double now);
+  void feed(Plan& plan, double now);
+  void decode(Plan& plan);
+  void add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin, int64_t end);
+  void answered(Running& running, int32_t token, double now);
+  void finish_turn(Running& running, io::FinishReason reason, double now);
+  void refuse(Turn& turn, const std::string& why);
+  void end(std::list<Running>::iterator running);
+  bool stops(int32_t token) const;
+
+  SchedulerLimits limits_;
+  parallel::KvMap map_;
+  std::deque<std::shared_ptr<Family>> waiting_;
+  std::list<std::shared_ptr<Family>> forks_;  ///< with branches still to start
+  std::list<Running> running_;
+  std::vector<int64_t> removed_;
+  std::vector<Finished> finished_;
+  int64_t credits_ = 0;  ///< slots kept back for the branches of running forks
+  int64_t next_sequence_ = 0, next_plan_ = 0;
+};
+
+}  // namespace pecia::runtime

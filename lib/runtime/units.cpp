@@ -1,0 +1,105 @@
+#include "lib/runtime/units.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+namespace pecia::runtime {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double factor;
+};
+constexpr std::array byte_units{Unit{"", 1},         Unit{"B", 1},        Unit{"kB", 1e3},
+                                Unit{"KB", 1e3},     Unit{"MB", 1e6},     Unit{"GB", 1e9},
+                                Unit{"TB", 1e12},    Unit{"KiB", 0x1p10}, Unit{"MiB", 0x1p20},
+                                Unit{"GiB", 0x1p30}, Unit{"TiB", 0x1p40}};
+constexpr std::array time_units{Unit{"d", 86400}, Unit{"h", 3600}, Unit{"min", 60}, Unit{"m", 60},
+                                Unit{"s", 1}};
+
+/// Takes an unsigned decimal number off the front; "1e5", "inf" and "nan" are none.
+std::optional<double> take_number(std::string_view& text) {
+  if (text.empty() || text[0] < '0' || text[0] > '9') return std::nullopt;
+  double value = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+  if (error != std::errc()) return std::nullopt;
+  text.remove_prefix(end - text.data());
+  return value;
+}
+
+std::string_view take_letters(std::string_view& text) {
+  size_t count = 0;
+  while (count < text.size() &&
+         ((text[count] >= 'a' && text[count] <= 'z') || (text[count] >= 'A' && text[count] <= 'Z')))
+    ++count;
+  const std::string_view letters = text.substr(0, count);
+  text.remove_prefix(count);
+  return letters;
+}
+
+}  // namespace
+
+std::optional<int64_t> parse_bytes(std::string_view text) {
+  const auto number = take_number(text);
+  if (!number) return std::nullopt;
+  if (text.size() > 1 && text[0] == ' ') text.remove_prefix(1);
+  for (const Unit& unit : byte_units) {
+    if (text != unit.name) continue;
+    const double bytes = std::round(*number * unit.factor);
+    if (bytes >= 0x1p53 || (unit.factor == 1 && bytes != *number)) return std::nullopt;
+    return static_cast<int64_t>(bytes);
+  }
+  return std::nullopt;
+}
+
+std::optional<double> parse_seconds(std::string_view text) {
+  double seconds = 0, last_factor = INFINITY;
+  for (bool first = true; first || !text.empty(); first = false) {
+    const auto number = take_number(text);
+    if (!number) return std::nullopt;
+    const std::string_view name = take_letters(text);
+    if (name.empty()) {
+      if (first && text.empty()) return number;
+      return std::nullopt;
+    }
+    double factor = 0;
+    for (const Unit& unit : time_units)
+      if (unit.name == name) factor = unit.factor;
+    if (factor == 0 || factor >= last_factor) return std::nullopt;
+    seconds += *number * factor;
+    last_factor = factor;
+  }
+  if (!std::isfinite(seconds)) return std::nullopt;
+  return seconds;
+}
+
+std::string format_seconds(double seconds) {
+  if (seconds != std::floor(seconds) || seconds < 120 || seconds > 0x1p53) {
+    std::array<char, 400> digits{};  // the longest fixed double has 325
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), seconds,
+                                   std::chars_format::fixed);
+    return std::string(digits.data(), end.ptr) + "s";
+  }
+  auto left = static_cast<int64_t>(seconds);
+  std::string text;
+  for (const Unit& unit : {Unit{"h", 3600}, Unit{"m", 60}, Unit{"s", 1}}) {
+    const auto count = left / static_cast<int64_t>(unit.factor);
+    left -= count * static_cast<int64_t>(unit.factor);
+    if (count > 0) text += fmt::format("{}{}", count, unit.name);
+  }
+  return text;
+}
+
+std::string format_bytes(int64_t bytes) {
+  constexpr std::array<std::string_view, 5> names{"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < names.size()) value /= 1024, ++unit;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, names[unit]);
+}
+
+}  // namespace pecia::runtime

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Make this folder's tiny random checkpoints and their goldens.
+
+    pip install torch==2.8.0 transformers==4.55.4 numpy==2.4.6 safetensors==0.8.0     (Python 3.11)
+    python make_goldens.py             writes every folder anew; two runs give the same bytes
+    python make_goldens.py --verify    writes nothing, checks what is here (verify.py)
+
+README.md describes the files.
+"""
+
+import argparse
+import json
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+import internlm2
+import oracle
+import verify
+from cases import CASES, Case
+from oracle import Tensors
+
+HERE = Path(__file__).resolve().parent
+MIN_GREEDY_MARGIN = 0.02
+MIN_GREEDY_DISTINCT = 6  # a model that repeats one token shows little
+SPECIAL_TOKENS = 5  # no prompt and no greedy continuation holds an id below
+MAX_ATTEMPTS = 500
+
+
+def random_numbers(case: Case, *what: int) -> np.random.Generator:
+    """Of the case's name, so that another case more or less changes nothing in this one."""
+    return np.random.default_rng((zlib.crc32(case.name.encode()), case.seed, *what))
+
+
+def random_weights(case: Case) -> Tensors:
+    """Under transformers' names; so wide that a wrong norm, bias, rotation or head shows."""
+    rng = random_numbers(case)
+    model = oracle.new_model(case.oracle_config)
+    weights: Tensors = {}
+    for name, parameter in sorted(model.named_parameters()):
+        noise = torch.from_numpy(rng.standard_normal(tuple(parameter.shape), dtype=np.float32))
+        if "norm" in name:
+            noise = 1 + 0.2 * noise
+        elif name.endswith("bias"):
+            noise = 0.3 * noise
+        elif "embed" in name:  # small, or a tied model would only repeat its last token
+            noise = 0.1 * noise
+        else:
+            noise = noise * (1.3 / parameter.shape[1] ** 0.5)
+        weights[name] = noise.to(getattr(torch, case.dtype))
+    return weights
+
+
+def save_weights(folder: Path, tensors: Tensors, shards: int) -> None:
+    """model.safetensors, or shards of about equal size with their index."""
+    metadata = {"format": "pt"}
+    if shards == 1:
+        save_file(tensors, folder / "model.safetensors", metadata)
+        return
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    files: list[Tensors] = [{} for _ in range(shards)]
+    begin = 0
+    for name, tensor in tensors.items():
+        files[begin * shards // total][name] = tensor
+        begin += tensor.nbytes
+    weight_map: dict[str, str] = {}
+    for number, held in enumerate(files, 1):
+        file = f"model-{number:05}-of-{shards:05}.safetensors"
+        save_file(held, folder / file, metadata)
+        weight_map.update(dict.fromkeys(held, file))
+    write_json(
+        folder / "model.safetensors.index.json",
+        {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))},
+    )
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON with one line for each list, so that a difference is read easily."""
+
+    def put(value: Any, indent: str) -> str:
+        inner = indent + "  "
+        if isinstance(value, dict):
+            items = [f"{inner}{json.dumps(key)}: {put(item, inner)}" for key, item in value.items()]
+            return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return "[\n" + ",\n".join(inner + put(item, inner) for item in value) + f"\n{indent}]"
+        return json.dumps(value)
+
+    path.write_text(put(value, "") + "\n", encoding="utf-8", newline="\n")
+
+
+def rounded(value: Any) -> Any:
+    """Floats at 7 significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return value
+
+
+def golden_record(case: Case, weights: Tensors, length: int) -> dict[str, Any]:
+    """Of the first random prompt that goes on without close calls, special tokens or stutter."""
+    for attempt in range(MAX_ATTEMPTS):
+        rng = random_numbers(case, length, attempt)
+        prompt = rng.integers(SPECIAL_TOKENS, case.config["vocab_size"], length).tolist()
+        model = oracle.with_weights(case.oracle_config, weights)
+        record = oracle.run(model, prompt, case.greedy_tokens)
+        greedy = record["greedy"]
+        if (
+            record["greedy_margin"] >= MIN_GREEDY_MARGIN
+            and min(greedy) >= SPECIAL_TOKENS
+            and len(set(greedy)) >= MIN_GREEDY_DISTINCT
+        ):
+            return {key: rounded(value) for key, value in record.items()}
+    raise SystemExit(f"{case.name}: no good prompt of {length} tokens; give the case another seed")
+
+
+def make(case: Case) -> None:
+    folder = HERE / case.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    weights = random_weights(case)
+    if case.config["model_type"] == "internlm2":
+        save_weights(folder, internlm2.pack(weights, case.config), case.shards)
+    else:
+        save_weights(folder, weights, case.shards)
+    write_json(folder / "config.json", case.config)
+    eos = list(case.eos) if isinstance(case.eos, tuple) else case.eos
+    write_json(folder / "generation_config.json", {"bos_token_id": 1, "eos_token_id": eos})
+    records = [golden_record(case, weights, length) for length in case.prompts]
+    write_json(folder / "golden.json", {"cases": records})
+    for file in folder.iterdir():
+        file.chmod(0o644)  # safetensors writes for its owner alone
+    margins = ", ".join(f"{record['greedy_margin']:.3f}" for record in records)
+    print(f"{case.name}: greedy margins {margins}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="check what is here instead of making it"
+    )
+    torch.set_num_threads(1)
+    if parser.parse_args().verify:
+        verify.verify_all(HERE)
+        return
+    for case in CASES:
+        make(case)
+
+
+if __name__ == "__main__":
+    main()

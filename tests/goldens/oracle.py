@@ -1,0 +1,71 @@
+"""Hugging Face transformers as the oracle: float32 on the CPU, eager attention, a KV cache."""
+
+import copy
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from cases import Config
+
+Tensors = dict[str, torch.Tensor]
+
+
+def new_model(config: Config) -> PreTrainedModel:
+    """A float32 model of the config, its weights not yet set."""
+    keys = {key: value for key, value in config.items() if key not in ("model_type", "torch_dtype")}
+    hf_config = AutoConfig.for_model(
+        config["model_type"], **copy.deepcopy(keys)
+    )  # it adds to rope_scaling
+    return AutoModelForCausalLM.from_config(hf_config, attn_implementation="eager").float().eval()
+
+
+def with_weights(config: Config, weights: Tensors) -> PreTrainedModel:
+    """The model with weights widened to float32, and not a tensor missing or left over."""
+    model = new_model(config)
+    widened = {name: tensor.float() for name, tensor in weights.items()}
+    if config["tie_word_embeddings"]:
+        widened["lm_head.weight"] = widened["model.embed_tokens.weight"]
+    model.load_state_dict(widened, strict=True)
+    return model
+
+
+def head_dim_of(config: Config) -> int:
+    return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+
+
+def log_softmax(logits: torch.Tensor) -> torch.Tensor:
+    return logits.double().log_softmax(-1)
+
+
+@torch.no_grad()
+def run(model: PreTrainedModel, prompt: list[int], greedy_tokens: int) -> dict[str, Any]:
+    """The golden record of one prompt.
+
+    The model must be fresh: with dynamic rope scaling transformers keeps the frequencies of the
+    longest sequence it has met. So a prompt has the frequencies of its whole length, each generated
+    token those of its position + 1, and cached keys stay as they were rotated.
+    """
+    out = model(torch.tensor([prompt]), use_cache=True)
+    predicted = log_softmax(out.logits[0])
+    record: dict[str, Any] = {
+        "prompt": prompt,
+        "logprobs": predicted[-1].tolist(),
+        "prompt_logprobs": [predicted[i, token].item() for i, token in enumerate(prompt[1:])],
+    }
+    greedy: list[int] = []
+    greedy_logprobs: list[float] = []
+    margins: list[float] = []
+    while True:
+        (best, second), (token, _) = (x.tolist() for x in log_softmax(out.logits[0, -1]).topk(2))
+        greedy.append(token)
+        greedy_logprobs.append(best)
+        margins.append(best - second)
+        if len(greedy) == greedy_tokens:
+            break
+        out = model(torch.tensor([[token]]), past_key_values=out.past_key_values, use_cache=True)
+    return record | {
+        "greedy": greedy,
+        "greedy_logprobs": greedy_logprobs,
+        "greedy_margin": min(margins),
+    }

@@ -1,0 +1,139 @@
+"""Models that read a checkpoint wrongly in one way, for verify.py."""
+
+from collections.abc import Iterator
+
+import torch
+
+import internlm2
+import oracle
+from cases import Case, Config
+from oracle import Tensors
+
+SCALINGS: dict[str, Config] = {
+    "default": {},
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 4.0},
+    "llama3": {
+        "factor": 4.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 64},
+}
+
+
+def models(case: Case, weights: Tensors) -> Iterator[tuple[str, Config, Tensors]]:
+    """Each with one thing read wrongly, and what that is."""
+    config = case.oracle_config
+    for what, keys in wrong_keys(config):
+        yield what, config | keys, weights
+    for what, tensors in wrong_weights(config, weights):
+        yield what, config, weights | tensors
+    if case.config["model_type"] == "internlm2":
+        yield "wqkv taken for q, k and v in turn", config, packed_in_turn(case, weights)
+
+
+def wrong_keys(config: Config) -> Iterator[tuple[str, Config]]:
+    yield "rms_norm_eps 1e-6", {"rms_norm_eps": 1e-6}
+    yield "rope_theta doubled", {"rope_theta": 2 * config["rope_theta"]}
+    if "partial_rotary_factor" in config:
+        yield "whole heads rotated", {"partial_rotary_factor": 1.0}
+    yield from wrong_scalings(config)
+    yield from wrong_windows(config)
+
+
+def wrong_scalings(config: Config) -> Iterator[tuple[str, Config]]:
+    scaling = config.get("rope_scaling")
+    if scaling is None:
+        return
+    kind = scaling.get("rope_type") or scaling["type"]
+    for other, keys in SCALINGS.items():
+        if other != kind:
+            yield f"rope scaling {other}", {"rope_scaling": {"rope_type": other, **keys}}
+    kept = {key: value for key, value in scaling.items() if key != "type"} | {"rope_type": kind}
+    changes: list[Config] = []
+    if kind != "yarn":  # transformers 4.55 derives yarn's factor from the two lengths
+        changes.append({"factor": scaling["factor"] + 1})
+    if kind == "llama3":
+        changes += [{"low_freq_factor": 2.0}, {"high_freq_factor": 2.0}]
+    if kind == "yarn":
+        changes += [{"attention_factor": 1.0}, {"original_max_position_embeddings": 128}]
+        defaults: Config = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
+        defaults |= {"mscale": None, "attention_factor": None}
+        changes += [{key: default} for key, default in defaults.items() if key in scaling]
+    for change in changes:
+        yield f"rope scaling with {change}", {"rope_scaling": kept | change}
+
+
+def wrong_windows(config: Config) -> Iterator[tuple[str, Config]]:
+    window = config.get("sliding_window")
+    if window is None:
+        return
+    if config.get("use_sliding_window") is False:
+        yield "the unused window used", {"use_sliding_window": True, "max_window_layers": 0}
+        return
+    switch = {"use_sliding_window": False} if "use_sliding_window" in config else {}
+    yield "no window", {"sliding_window": None, **switch}
+    yield "window one wider", {"sliding_window": window + 1}
+    yield "window one narrower", {"sliding_window": window - 1}
+    if "max_window_layers" in config:
+        yield "window in every layer", {"max_window_layers": 0}
+        yield "window in the lower layer", {"layer_types": ["sliding_attention", "full_attention"]}
+
+
+def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tensors]]:
+    for norm in ("input_layernorm", "post_attention_layernorm", "model.norm", "q_norm", "k_norm"):
+        if found := named(f"{norm}.weight", weights):
+            yield f"{norm} of ones", {name: torch.ones_like(x) for name, x in found.items()}
+    for projection in ("q", "k", "v", "o", "gate", "up", "down"):
+        if found := named(f"{projection}_proj.bias", weights):
+            yield f"no {projection} bias", {name: torch.zeros_like(x) for name, x in found.items()}
+    yield "gate and up exchanged", with_gate_and_up_exchanged(weights)
+
+    def heads(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.unflatten(0, (-1, oracle.head_dim_of(config)))
+
+    keys, values = named("k_proj", weights), named("v_proj", weights)
+    if config.get("num_key_value_heads") != 1:
+        flipped = {name: heads(x).flip(0).flatten(0, 1) for name, x in (keys | values).items()}
+        yield "KV heads reversed", flipped
+    rotated = keys | named("q_proj", weights) | named("q_norm", weights) | named("k_norm", weights)
+    order = other_pairs(config)
+    exchanged = {name: heads(x)[:, order].flatten(0, 1) for name, x in rotated.items()}
+    yield "rotated halves and neighbours exchanged", exchanged
+
+
+def named(part: str, weights: Tensors) -> Tensors:
+    return {name: tensor for name, tensor in weights.items() if part in name}
+
+
+def with_gate_and_up_exchanged(weights: Tensors) -> Tensors:
+    exchanged = {n: torch.cat(x.chunk(2)[::-1]) for n, x in named("gate_up_proj", weights).items()}
+    for gate in named(".gate_proj", weights):
+        up = gate.replace("gate", "up")
+        exchanged |= {gate: weights[up], up: weights[gate]}
+    return exchanged
+
+
+def other_pairs(config: Config) -> list[int]:
+    """The order of a head's rows that makes transformers rotate neighbours where it rotates halves,
+    or for GLM, where it rotates neighbours, halves."""
+    head_dim = oracle.head_dim_of(config)
+    rotary_dim = int(head_dim * config.get("partial_rotary_factor", 1))
+    order = [*range(0, rotary_dim, 2), *range(1, rotary_dim, 2)]
+    if config["model_type"] == "glm":
+        order = sorted(range(rotary_dim), key=order.__getitem__)
+    return order + list(range(rotary_dim, head_dim))
+
+
+def packed_in_turn(case: Case, weights: Tensors) -> Tensors:
+    """The weights of a reader who takes InternLM2's wqkv for all of q, then k, then v."""
+    kv_heads, group, head_dim = internlm2.head_shape(case.config)
+    rows = [kv_heads * group * head_dim, kv_heads * head_dim, kv_heads * head_dim]
+    wrong = dict(weights)
+    for name, tensor in internlm2.pack(weights, case.config).items():
+        if "wqkv" in name:
+            for letter, part in zip("qkv", tensor.split(rows), strict=True):
+                wrong[name.replace("attention.wqkv", f"self_attn.{letter}_proj")] = part
+    return wrong

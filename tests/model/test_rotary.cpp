@@ -1,0 +1,159 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lib/model/rotary.hpp"
+#include "tests/support/compare.hpp"
+
+namespace pecia::model {
+namespace {
+
+using test::all_close;
+
+// fp32 arithmetic of a few operations on each value.
+constexpr double relative = 1e-6;
+
+/// Eight rotated dimensions and theta 10⁴: the plain frequencies are 1, 0.1, 0.01, 0.001.
+ModelConfig eight_dimensions(RopeScaling scaling, double factor, int64_t original) {
+  ModelConfig config;
+  config.rope.theta = 10000.0;
+  config.rope.rotary_dim = 8;
+  config.rope.scaling = scaling;
+  config.rope.factor = factor;
+  config.rope.original_max_positions = original;
+  return config;
+}
+
+testing::AssertionResult frequencies_are(const ModelConfig& config, int64_t length,
+                                         std::vector<float> expected) {
+  return all_close(Rotary(config).frequencies(length), expected, 0, relative);
+}
+
+TEST(RotaryFrequencies, Plain) {
+  const ModelConfig config = eight_dimensions(RopeScaling::none, 1, 0);
+  EXPECT_TRUE(frequencies_are(config, 1, {1, 0.1f, 0.01f, 0.001f}));
+  EXPECT_TRUE(frequencies_are(config, 1'000'000, {1, 0.1f, 0.01f, 0.001f}));
+  EXPECT_EQ(Rotary(config).attention_factor(), 1.0f);
+}
+
+TEST(RotaryFrequencies, Linear) {
+  EXPECT_TRUE(frequencies_are(eight_dimensions(RopeScaling::linear, 4, 512), 1,
+                              {0.25f, 0.025f, 0.0025f, 0.00025f}));
+}
+
+TEST(RotaryFrequencies, DynamicGrowsTheBaseOnlyBeyondTheModelsLength) {
+  const ModelConfig config = eight_dimensions(RopeScaling::dynamic, 2, 512);
+  EXPECT_TRUE(frequencies_are(config, 512, {1, 0.1f, 0.01f, 0.001f}));
+  // 1024 tokens: theta · (2 · 1024 / 512 − 1)^(8/6) = 10⁴ · 3^(4/3) = 43267.487; its powers −i/4
+  EXPECT_TRUE(frequencies_are(config, 1024, {1, 0.069336127f, 0.0048074986f, 0.00033333333f}));
+}
+
+TEST(RotaryFrequencies, Llama3HasThreeBands) {
+  ModelConfig config = eight_dimensions(RopeScaling::llama3, 8, 1024);
+  config.rope.low_freq_factor = 1;
+  config.rope.high_freq_factor = 4;
+  // Wavelengths 6.28, 62.8, 628 and 6283. Below 1024/4 kept, above 1024/1 divided by 8; between,
+  // with s = (1024/628.32 − 1) / 3 = 0.20991554, 0.01 · ((1 − s)/8 + s).
+  EXPECT_TRUE(frequencies_are(config, 1, {1, 0.1f, 0.003086761f, 0.000125f}));
+}
+
+TEST(RotaryFrequencies, YarnRampsBetweenTheCorrectionDimensions) {
+  ModelConfig config = eight_dimensions(RopeScaling::yarn, 4, 1024);
+  // 8 ln(1024 / 2π rotations) / (2 ln 10⁴) is 0.707 for 32 rotations and 2.212 for one: from 0 to
+  // 3, so that a third and two thirds of the way are divided by 4.
+  EXPECT_TRUE(frequencies_are(config, 1, {1, 0.075f, 0.005f, 0.00025f}));
+  EXPECT_NEAR(Rotary(config).attention_factor(), 1.1386294, 1e-6);  // 0.1 ln 4 + 1
+
+  config.rope.truncate = false;
+  EXPECT_TRUE(frequencies_are(config, 1, {1, 0.085398637f, 0.0035569715f, 0.00025f}));
+}
+
+TEST(RotaryFrequencies, YarnWithoutRoomForARampStepsInstead) {
+  ModelConfig config = eight_dimensions(RopeScaling::yarn, 4, 4);
+  // Both correction dimensions lie below 0 (−1.70 and −0.20): the ramp from 0 to 0 becomes a step.
+  EXPECT_TRUE(frequencies_are(config, 1, {1, 0.025f, 0.0025f, 0.00025f}));
+}
+
+TEST(RotaryAttentionFactor, OfYarn) {
+  ModelConfig config = eight_dimensions(RopeScaling::yarn, 40, 1024);
+  config.rope.mscale = 0.707;
+  EXPECT_NEAR(Rotary(config).attention_factor(), 1.3688879, 1e-6);  // mscale alone is not used
+  config.rope.mscale_all_dim = 1.0;
+  EXPECT_NEAR(Rotary(config).attention_factor(), 0.92104236, 1e-6);
+  config.rope.attention_factor = 0.5;
+  EXPECT_EQ(Rotary(config).attention_factor(), 0.5f);
+}
+
+struct Tables {
+  std::vector<float> cos, sin;
+};
+
+Tables tables_of(const ModelConfig& config, const std::vector<int64_t>& positions,
+                 const std::vector<int64_t>& lengths) {
+  const Rotary rotary(config);
+  const auto rows = static_cast<int64_t>(positions.size());
+  const int64_t pairs = rotary.rotary_dim() / 2;
+  Tables tables{std::vector<float>(rows * pairs, NAN), std::vector<float>(rows * pairs, NAN)};
+  rotary.tables(positions, lengths, TensorView(tables.cos.data(), DType::fp32, {rows, pairs}),
+                TensorView(tables.sin.data(), DType::fp32, {rows, pairs}));
+  return tables;
+}
+
+TEST(RotaryTables, HoldCosineAndSineOfPositionTimesFrequency) {
+  const Tables tables = tables_of(eight_dimensions(RopeScaling::none, 1, 0), {0, 3}, {4, 4});
+  EXPECT_TRUE(all_close(
+      tables.cos, std::vector<float>{1, 1, 1, 1, -0.9899925f, 0.95533649f, 0.99955003f, 0.9999955f},
+      1e-7));
+  EXPECT_TRUE(all_close(
+      tables.sin,
+      std::vector<float>{0, 0, 0, 0, 0.14112001f, 0.29552021f, 0.0299955f, 0.0029999955f}, 1e-7));
+}
+
+TEST(RotaryTables, AngleIsTheProductInFp32) {
+  // 100003 · 0.1 is 10000.2998046875 in fp32; the cosine of 10000.3 would be -0.81931354.
+  const Tables tables = tables_of(eight_dimensions(RopeScaling::none, 1, 0), {100003}, {100004});
+  EXPECT_NEAR(tables.cos[1], -0.81942551, 1e-7);
+  EXPECT_NEAR(tables.sin[1], -0.57318570, 1e-7);
+}
+
+TEST(RotaryTables, HoldTheAttentionFactor) {
+  ModelConfig config = eight_dimensions(RopeScaling::yarn, 4, 1024);
+  config.rope.attention_factor = 2.0;
+  const Tables tables = tables_of(config, {0, 1}, {2, 2});
+  EXPECT_NEAR(tables.cos[0], 2.0, 1e-7);
+  EXPECT_NEAR(tables.cos[4], 2 * 0.54030231, 1e-6);
+  EXPECT_NEAR(tables.sin[4], 2 * 0.84147098, 1e-6);
+}
+
+TEST(RotaryTables, DynamicRowsTurnByTheirOwnLength) {
+  const ModelConfig config = eight_dimensions(RopeScaling::dynamic, 2, 512);
+  const Tables mixed = tables_of(config, {7, 7, 7}, {100, 1024, 100});
+  EXPECT_NEAR(mixed.sin[1], std::sin(0.7), 1e-6);
+  EXPECT_NEAR(mixed.sin[5], std::sin(7 * 0.069336127), 1e-6);
+  EXPECT_NEAR(mixed.sin[9], std::sin(0.7), 1e-6);
+}
+
+TEST(RotaryTables, DoNotDependOnHowRowsAreChunked) {
+  const ModelConfig config = eight_dimensions(RopeScaling::dynamic, 2, 16);
+  std::vector<int64_t> positions(1000);
+  for (size_t row = 0; row < positions.size(); ++row) positions[row] = static_cast<int64_t>(row);
+  const std::vector<int64_t> lengths(positions.size(), 1000);
+  const Tables whole = tables_of(config, positions, lengths);
+  const Tables last = tables_of(config, {999}, {1000});
+  EXPECT_THAT(last.cos, testing::ElementsAreArray(whole.cos.end() - 4, whole.cos.end()));
+  EXPECT_THAT(last.sin, testing::ElementsAreArray(whole.sin.end() - 4, whole.sin.end()));
+}
+
+TEST(RotaryTables, RefuseOutputsOfAnotherShape) {
+  const Rotary rotary(eight_dimensions(RopeScaling::none, 1, 0));
+  std::vector<float> table(8);
+  const TensorView right(table.data(), DType::fp32, {1, 4}),
+      wrong(table.data(), DType::fp32, {1, 8});
+  const std::vector<int64_t> one = {0};
+  EXPECT_THROW(rotary.tables(one, one, right, wrong), InvalidArgument);
+  EXPECT_THROW(rotary.tables(one, {}, right, right), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace pecia::model

@@ -1,0 +1,401 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lib/core/error.hpp"
+#include "lib/model/weights.hpp"
+#include "tests/model/checkpoint_file.hpp"
+
+namespace pecia::model {
+namespace {
+
+using test::CheckpointFile;
+using test::ModelFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// Vocabulary 3, width 4, FFN 6, 4 heads over 2 KV heads of 2 dimensions, 2 layers.
+ModelConfig small_model(Family family) {
+  ModelConfig config;
+  config.family = family;
+  config.vocab = 3;
+  config.hidden = 4;
+  config.ffn = 6;
+  config.layers = 2;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 2;
+  return config;
+}
+
+/// Tensors of small_model(llama), also those of mistral.
+CheckpointFile llama_file() {
+  CheckpointFile file;
+  file.add("model.embed_tokens.weight", {3, 4}, 1);
+  file.add("model.norm.weight", {4}, 2);
+  file.add("lm_head.weight", {3, 4}, 3);
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    file.add(layer + "input_layernorm.weight", {4}, 4);
+    file.add(layer + "post_attention_layernorm.weight", {4}, 5);
+    file.add(layer + "self_attn.q_proj.weight", {8, 4}, 6);
+    file.add(layer + "self_attn.k_proj.weight", {4, 4}, 7);
+    file.add(layer + "self_attn.v_proj.weight", {4, 4}, 8);
+    file.add(layer + "self_attn.o_proj.weight", {4, 8}, 9);
+    file.add(layer + "mlp.gate_proj.weight", {6, 4}, 10);
+    file.add(layer + "mlp.up_proj.weight", {6, 4}, 11);
+    file.add(layer + "mlp.down_proj.weight", {4, 6}, 12);
+  }
+  return file;
+}
+
+void add_qkv_biases(CheckpointFile& file) {
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    file.add(layer + "self_attn.q_proj.bias", {8}, 20);
+    file.add(layer + "self_attn.k_proj.bias", {4}, 21);
+    file.add(layer + "self_attn.v_proj.bias", {4}, 22);
+  }
+}
+
+CheckpointFile glm_file() {
+  CheckpointFile file = llama_file();
+  add_qkv_biases(file);
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    file.tensors.erase(layer + "mlp.gate_proj.weight");
+    file.tensors.erase(layer + "mlp.up_proj.weight");
+    file.add(layer + "mlp.gate_up_proj.weight", {12, 4}, 10);
+  }
+  return file;
+}
+
+CheckpointFile internlm2_file() {
+  CheckpointFile file;
+  file.add("model.tok_embeddings.weight", {3, 4}, 1);
+  file.add("model.norm.weight", {4}, 2);
+  file.add("output.weight", {3, 4}, 3);
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    file.add(layer + "attention_norm.weight", {4}, 4);
+    file.add(layer + "ffn_norm.weight", {4}, 5);
+    file.add(layer + "attention.wqkv.weight", {16, 4}, 100);
+    file.add(layer + "attention.wo.weight", {4, 8}, 9);
+    file.add(layer + "feed_forward.w1.weight", {6, 4}, 10);
+    file.add(layer + "feed_forward.w3.weight", {6, 4}, 11);
+    file.add(layer + "feed_forward.w2.weight", {4, 6}, 12);
+  }
+  return file;
+}
+
+Weights load(const ModelConfig& config, const CheckpointFile& file,
+             std::optional<DType> dtype = {}) {
+  const ModelFolder folder;
+  file.write(folder);
+  return Weights(config, io::Checkpoint(folder.path()), dtype);  // mapped files outlive the folder
+}
+
+std::string error_of(const ModelConfig& config, const CheckpointFile& file,
+                     std::optional<DType> dtype = {}) {
+  try {
+    load(config, file, dtype);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// First element, which tells the tensors of these files apart.
+float first(const TensorView& tensor) {
+  return load_as_float(tensor.data(), tensor.dtype(), 0);
+}
+
+std::vector<float> first_of_parts(const LinearWeight& linear) {
+  std::vector<float> firsts;
+  for (const LinearWeight::Part& part : linear.parts) firsts.push_back(first(part.weight));
+  return firsts;
+}
+
+std::vector<float> biases_of(const LinearWeight& linear) {
+  std::vector<float> values;
+  for (const LinearWeight::Part& part : linear.parts)
+    for (int64_t row = 0; row < part.bias.rows(); ++row)
+      values.push_back(load_as_float(part.bias.data(), part.bias.dtype(), row));
+  return values;
+}
+
+void expect_shape(const LinearWeight& linear, int64_t out, int64_t in) {
+  EXPECT_EQ(linear.out(), out);
+  EXPECT_EQ(linear.in(), in);
+}
+
+TEST(Weights, Llama) {
+  for (const Family family : {Family::llama, Family::mistral}) {
+    const Weights weights = load(small_model(family), llama_file());
+    EXPECT_EQ(first(weights.embedding), 1);
+    EXPECT_EQ(first(weights.final_norm), 2);
+    EXPECT_THAT(first_of_parts(weights.head), ElementsAre(3));
+    expect_shape(weights.head, 3, 4);
+    ASSERT_EQ(weights.layers.size(), 2u);
+    for (const LayerWeights& layer : weights.layers) {
+      EXPECT_EQ(first(layer.attention_norm), 4);
+      EXPECT_EQ(first(layer.ffn_norm), 5);
+      EXPECT_FALSE(layer.q_norm || layer.k_norm);
+      EXPECT_THAT(first_of_parts(layer.q), ElementsAre(6));
+      EXPECT_THAT(first_of_parts(layer.k), ElementsAre(7));
+      EXPECT_THAT(first_of_parts(layer.v), ElementsAre(8));
+      EXPECT_THAT(first_of_parts(layer.o), ElementsAre(9));
+      EXPECT_THAT(first_of_parts(layer.gate), ElementsAre(10));
+      EXPECT_THAT(first_of_parts(layer.up), ElementsAre(11));
+      EXPECT_THAT(first_of_parts(layer.down), ElementsAre(12));
+      expect_shape(layer.q, 8, 4);
+      expect_shape(layer.k, 4, 4);
+      expect_shape(layer.o, 4, 8);
+      expect_shape(layer.down, 4, 6);
+      EXPECT_FALSE(layer.q.parts[0].bias);
+    }
+  }
+}
+
+TEST(Weights, LayersAreTakenByNumber) {
+  CheckpointFile file = llama_file();
+  file.add("model.layers.1.self_attn.q_proj.weight", {8, 4}, 60);
+  const Weights weights = load(small_model(Family::llama), file);
+  EXPECT_THAT(first_of_parts(weights.layers[0].q), ElementsAre(6));
+  EXPECT_THAT(first_of_parts(weights.layers[1].q), ElementsAre(60));
+}
+
+TEST(Weights, LlamaWithEveryBias) {
+  ModelConfig config = small_model(Family::llama);
+  config.attention_bias = config.attention_output_bias = config.mlp_bias = true;
+  CheckpointFile file = llama_file();
+  add_qkv_biases(file);
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    file.add(layer + "self_attn.o_proj.bias", {4}, 23);
+    file.add(layer + "mlp.gate_proj.bias", {6}, 24);
+    file.add(layer + "mlp.up_proj.bias", {6}, 25);
+    file.add(layer + "mlp.down_proj.bias", {4}, 26);
+  }
+  const LayerWeights layer = load(config, file).layers[1];
+  EXPECT_EQ(first(layer.o.parts[0].bias), 23);
+  EXPECT_EQ(first(layer.gate.parts[0].bias), 24);
+  EXPECT_EQ(first(layer.up.parts[0].bias), 25);
+  EXPECT_EQ(first(layer.down.parts[0].bias), 26);
+}
+
+TEST(Weights, Qwen2) {
+  ModelConfig config = small_model(Family::qwen2);
+  config.attention_bias = true;
+  CheckpointFile file = llama_file();
+  add_qkv_biases(file);
+  const Weights weights = load(config, file);
+  EXPECT_THAT(biases_of(weights.layers[0].q), ElementsAre(20, 21, 22, 23, 24, 25, 26, 27));
+  EXPECT_THAT(biases_of(weights.layers[0].k), ElementsAre(21, 22, 23, 24));
+  EXPECT_THAT(biases_of(weights.layers[0].v), ElementsAre(22, 23, 24, 25));
+  EXPECT_FALSE(weights.layers[0].o.parts[0].bias);
+}
+
+TEST(Weights, Qwen3) {
+  ModelConfig config = small_model(Family::qwen3);
+  config.qk_norm = true;
+  CheckpointFile file = llama_file();
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    file.add(layer + "self_attn.q_norm.weight", {2}, 30);
+    file.add(layer + "self_attn.k_norm.weight", {2}, 31);
+  }
+  const Weights weights = load(config, file);
+  EXPECT_EQ(first(weights.layers[1].q_norm), 30);
+  EXPECT_EQ(first(weights.layers[1].k_norm), 31);
+  EXPECT_EQ(weights.layers[1].k_norm.rows(), 2);
+}
+
+TEST(Weights, GlmKeepsGateAboveUpInOneTensor) {
+  ModelConfig config = small_model(Family::glm);
+  config.attention_bias = true;
+  const LayerWeights layer = load(config, glm_file()).layers[0];
+  EXPECT_THAT(first_of_parts(layer.gate), ElementsAre(10));
+  EXPECT_THAT(first_of_parts(layer.up), ElementsAre(10 + 6 * 4));
+  expect_shape(layer.gate, 6, 4);
+  expect_shape(layer.up, 6, 4);
+  EXPECT_FALSE(layer.o.parts[0].bias);
+}
+
+TEST(Weights, InternLm2PacksQueriesKeyAndValueOfEachKvHead) {
+  const Weights weights = load(small_model(Family::internlm2), internlm2_file());
+  EXPECT_EQ(first(weights.embedding), 1);
+  EXPECT_THAT(first_of_parts(weights.head), ElementsAre(3));
+  const LayerWeights& layer = weights.layers[1];
+  // Rows of two dimensions each: q0 q1 k0 v0 q2 q3 k1 v1; row r begins with 100 + 4 r.
+  EXPECT_THAT(first_of_parts(layer.q), ElementsAre(100, 132));
+  EXPECT_THAT(first_of_parts(layer.k), ElementsAre(116, 148));
+  EXPECT_THAT(first_of_parts(layer.v), ElementsAre(124, 156));
+  expect_shape(layer.q, 8, 4);
+  expect_shape(layer.k, 4, 4);
+  EXPECT_THAT(first_of_parts(layer.o), ElementsAre(9));
+  EXPECT_THAT(first_of_parts(layer.gate), ElementsAre(10));
+  EXPECT_THAT(first_of_parts(layer.up), ElementsAre(11));
+  EXPECT_THAT(first_of_parts(layer.down), ElementsAre(12));
+}
+
+TEST(Weights, InternLm2PacksItsBiasesLikewise) {
+  ModelConfig config = small_model(Family::internlm2);
+  config.attention_bias = config.attention_output_bias = true;
+  CheckpointFile file = internlm2_file();
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    file.add(layer + "attention.wqkv.bias", {16}, 40);
+    file.add(layer + "attention.wo.bias", {4}, 60);
+  }
+  const LayerWeights layer = load(config, file).layers[0];
+  EXPECT_THAT(biases_of(layer.q), ElementsAre(40, 41, 42, 43, 48, 49, 50, 51));
+  EXPECT_THAT(biases_of(layer.k), ElementsAre(44, 45, 52, 53));
+  EXPECT_THAT(biases_of(layer.v), ElementsAre(46, 47, 54, 55));
+  EXPECT_THAT(biases_of(layer.o), ElementsAre(60, 61, 62, 63));
+}
+
+TEST(Weights, TiedEmbeddingsStandUnderEitherNameOrBoth) {
+  ModelConfig config = small_model(Family::llama);
+  config.tied_embeddings = true;
+  CheckpointFile both = llama_file();
+  both.add("lm_head.weight", {3, 4}, 1);
+  CheckpointFile only_embedding = both, only_head = both;
+  only_embedding.tensors.erase("lm_head.weight");
+  only_head.tensors.erase("model.embed_tokens.weight");
+  for (const CheckpointFile& file : {both, only_embedding, only_head}) {
+    const Weights weights = load(config, file);
+    EXPECT_EQ(first(weights.embedding), 1);
+    EXPECT_EQ(weights.head.parts[0].weight.data(), weights.embedding.data());
+    EXPECT_EQ(weights.resident_bytes(), config.parameters() * 4);
+  }
+  EXPECT_THAT(error_of(config, llama_file()),
+              testing::AllOf(HasSubstr("lm_head.weight"), HasSubstr("tie_word_embeddings")));
+}
+
+TEST(Weights, MappedTensorsAreUsedInPlace) {
+  const Weights weights = load(small_model(Family::llama), llama_file());
+  EXPECT_EQ(weights.embedding.data(),
+            weights.checkpoint().tensor("model.embed_tokens.weight").data());
+  EXPECT_EQ(weights.resident_bytes(), small_model(Family::llama).parameters() * 4);
+  EXPECT_EQ(weights.converted_bytes(), 0);
+}
+
+TEST(Weights, MatricesAreConvertedAndVectorsStay) {
+  const ModelConfig config = small_model(Family::internlm2);
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    const Weights weights = load(config, internlm2_file(), dtype);
+    EXPECT_EQ(weights.embedding.dtype(), dtype);
+    EXPECT_EQ(weights.final_norm.dtype(), DType::fp32);
+    EXPECT_EQ(weights.layers[0].attention_norm.dtype(), DType::fp32);
+    EXPECT_EQ(weights.layers[1].k.parts[1].weight.dtype(), dtype);
+    EXPECT_THAT(first_of_parts(weights.layers[1].k), ElementsAre(116, 148));
+    const int64_t vector_elements = 5 * 4;
+    const int64_t matrix_elements = config.parameters() - vector_elements;
+    EXPECT_EQ(weights.converted_bytes(), 2 * matrix_elements);
+    EXPECT_EQ(weights.resident_bytes(), 2 * matrix_elements + 4 * vector_elements);
+  }
+}
+
+TEST(Weights, NarrowTensorsAreWidened) {
+  CheckpointFile file = llama_file();
+  file.add("model.layers.0.mlp.up_proj.weight", {6, 4}, 7, DType::bf16);
+  const Weights weights = load(small_model(Family::llama), file, DType::fp32);
+  EXPECT_EQ(weights.layers[0].up.parts[0].weight.dtype(), DType::fp32);
+  EXPECT_THAT(first_of_parts(weights.layers[0].up), ElementsAre(7));
+  EXPECT_EQ(weights.converted_bytes(), 6 * 4 * 4);
+}
+
+TEST(Weights, StayValidWhenMoved) {
+  Weights weights = load(small_model(Family::llama), llama_file(), DType::bf16);
+  const Weights moved = std::move(weights);
+  EXPECT_EQ(first(moved.embedding), 1);
+  EXPECT_EQ(first(moved.final_norm), 2);
+}
+
+TEST(Weights, RefuseWhatTheTargetTypeCannotHold) {
+  CheckpointFile file = llama_file();
+  file.tensors["model.layers.1.mlp.down_proj.weight"].values[5] = 70000.0f;
+  EXPECT_THAT(error_of(small_model(Family::llama), file, DType::fp16),
+              testing::AllOf(HasSubstr("model.layers.1.mlp.down_proj.weight"), HasSubstr("70000"),
+                             HasSubstr("element 5"), HasSubstr("fp16")));
+  EXPECT_NO_THROW(load(small_model(Family::llama), file, DType::bf16));
+}
+
+TEST(Weights, NameAMissingTensor) {
+  CheckpointFile file = llama_file();
+  file.tensors.erase("model.layers.1.self_attn.k_proj.weight");
+  EXPECT_THAT(error_of(small_model(Family::llama), file),
+              testing::AllOf(HasSubstr("'model.layers.1.self_attn.k_proj.weight' is missing"),
+                             HasSubstr("[4, 4]")));
+  ModelConfig biased = small_model(Family::llama);
+  biased.attention_bias = true;
+  EXPECT_THAT(error_of(biased, llama_file()), HasSubstr("model.layers.0.self_attn.q_proj.bias"));
+}
+
+TEST(Weights, NameAMisshapenTensor) {
+  CheckpointFile file = llama_file();
+  file.add("model.layers.0.self_attn.o_proj.weight", {8, 4});
+  EXPECT_THAT(error_of(small_model(Family::llama), file),
+              testing::AllOf(HasSubstr("model.safetensors"),
+                             HasSubstr("'model.layers.0.self_attn.o_proj.weight'"),
+                             HasSubstr("[8, 4]"), HasSubstr("[4, 8]")));
+  file = llama_file();
+  file.add("model.norm.weight", {4, 1});
+  EXPECT_THAT(error_of(small_model(Family::llama), file), HasSubstr("[4, 1]"));
+}
+
+TEST(Weights, NameALeftOverTensor) {
+  CheckpointFile file = llama_file();
+  file.add("model.layers.2.self_attn.q_proj.weight", {8, 4});
+  EXPECT_THAT(error_of(small_model(Family::llama), file),
+              testing::AllOf(HasSubstr("'model.layers.2.self_attn.q_proj.weight'"),
+                             HasSubstr("[8, 4]"), HasSubstr("2 layers")));
+  file = llama_file();
+  file.add("model.layers.0.self_attn.q_proj.bias", {8});
+  EXPECT_THAT(error_of(small_model(Family::llama), file), HasSubstr("q_proj.bias"));
+}
+
+TEST(Weights, RotaryFrequenciesOfOldCheckpointsAreNoLeftOver) {
+  CheckpointFile file = llama_file();
+  file.add("model.layers.0.self_attn.rotary_emb.inv_freq", {1});
+  EXPECT_NO_THROW(load(small_model(Family::llama), file));
+}
+
+TEST(Weights, RefuseTensorsThatAreNoFloats) {
+  CheckpointFile file = llama_file();
+  file.add("model.layers.0.mlp.up_proj.weight", {6, 4}, 0, DType::uint8);
+  EXPECT_THAT(error_of(small_model(Family::llama), file),
+              testing::AllOf(HasSubstr("model.layers.0.mlp.up_proj.weight"), HasSubstr("uint8")));
+}
+
+class CheckFinite : public testing::TestWithParam<DType> {};
+
+TEST_P(CheckFinite, ExactlyOneShareNamesTheTensorAndElement) {
+  const ModelConfig config = small_model(Family::llama);
+  for (const auto& [name, tensor] : llama_file().tensors) {
+    CheckpointFile file = llama_file();
+    file.tensors[name].dtype = GetParam();
+    file.tensors[name].values[3] = name.ends_with("norm.weight") ? -INFINITY : NAN;
+    const Weights weights = load(config, file);
+    for (const int num_parts : {1, 2, 3, 7, 64}) {
+      int found = 0;
+      for (int part = 0; part < num_parts; ++part) try {
+          weights.check_finite(part, num_parts);
+        } catch (const InputError& error) {
+          ++found;
+          EXPECT_THAT(error.what(),
+                      testing::AllOf(HasSubstr("'" + name + "'"), HasSubstr("element 3")));
+        }
+      EXPECT_EQ(found, 1) << name << " in " << num_parts << " shares";
+    }
+  }
+}
+
+TEST_P(CheckFinite, SoundWeightsPass) {
+  CheckpointFile file = llama_file();
+  for (auto& [name, tensor] : file.tensors) tensor.dtype = GetParam();
+  const Weights weights = load(small_model(Family::llama), file);
+  for (int part = 0; part < 5; ++part) EXPECT_NO_THROW(weights.check_finite(part, 5));
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryType, CheckFinite,
+                         testing::Values(DType::fp32, DType::bf16, DType::fp16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace pecia::model

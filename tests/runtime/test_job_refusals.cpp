@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include "lib/core/error.hpp"
+#include "lib/runtime/job.hpp"
+
+namespace pecia::runtime {
+namespace {
+
+struct Absent {
+  const char* setting;
+  const char* message;
+};
+
+void PrintTo(const Absent& absent, std::ostream* out) { *out << absent.setting; }
+
+Job job_with(const std::string& setting) {
+  return parse_job("model: {path: m}\ninput: [p.h5]\noutput: o\n", "job.yaml", {setting});
+}
+
+class EveryAbsentFeature : public testing::TestWithParam<Absent> {};
+
+TEST_P(EveryAbsentFeature, IsRefusedByNameWithTheNearestSetting) {
+  const Job job = job_with(GetParam().setting);
+  try {
+    refuse_unimplemented(job);
+    FAIL() << GetParam().setting << " was taken";
+  } catch (const Unsupported& error) {
+    EXPECT_STREQ(error.what(), GetParam().message);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OfThisVersion, EveryAbsentFeature,
+    testing::Values(
+        Absent{"parallel.sp=2",
+               "parallel.sp: 2 is not in this version; use sp: 1, and cp for a "
+               "sequence on more ranks"},
+        Absent{"parallel.tp=4",
+               "parallel.tp: 4 is not in this version; use tp: 1, and cp for a "
+               "sequence on more ranks"},
+        Absent{"parallel.prefill=usp",
+               "parallel.prefill: usp is not in this version; use prefill: ring"},
+        Absent{"parallel.ring=pass_q",
+               "parallel.ring: pass_q is not in this version; use ring: pass_kv"},
+        Absent{"parallel.decode=shift",
+               "parallel.decode: shift is not in this version; use decode: pass_q"},
+        Absent{"parallel.shift_threshold=256",
+               "parallel.shift_threshold: 256 is not in this version; use shift_threshold: auto"},
+        Absent{"backend=cuda", "backend: cuda is not in this version; use backend: cpu"},
+        Absent{"model.dtype=int8", "model.dtype: int8 is not in this version; use dtype: bf16"},
+        Absent{"model.compute=bf16",
+               "model.compute: bf16 is not in this version; use compute: fp32"},
+        Absent{"kv.dtype=fp8", "kv.dtype: fp8 is not in this version; use dtype: bf16"},
+        Absent{"batch.policy=chunked",
+               "batch.policy: chunked is not in this version; use policy: prefill_first"},
+        Absent{"batch.arrivals=replay",
+               "batch.arrivals: replay is not in this version; use arrivals: ignore"},
+        Absent{"reproducible=layout",
+               "reproducible: layout is not in this version; use reproducible: run"}));
+
+TEST(RefuseUnimplemented, TakesTheSettingsItRecommends) {
+  for (const char* setting : {"parallel.cp=8", "parallel.prefill=ring", "parallel.ring=pass_kv",
+                              "parallel.decode=pass_q", "backend=cpu", "model.dtype=bf16",
+                              "model.compute=fp32", "kv.dtype=bf16", "reproducible=run"})
+    EXPECT_NO_THROW(refuse_unimplemented(job_with(setting))) << setting;
+}
+
+}  // namespace
+}  // namespace pecia::runtime

@@ -1,0 +1,54 @@
+#include <gtest/gtest.h>
+
+#include "lib/runtime/units.hpp"
+
+namespace pecia::runtime {
+namespace {
+
+TEST(ParseBytes, KnowsBothKindsOfUnits) {
+  EXPECT_EQ(parse_bytes("12GiB"), int64_t{12} << 30);
+  EXPECT_EQ(parse_bytes("500MB"), 500'000'000);
+  EXPECT_EQ(parse_bytes("1.3 GB"), 1'300'000'000);
+  EXPECT_EQ(parse_bytes("4096"), 4096);
+  EXPECT_EQ(parse_bytes("1.5KiB"), 1536);
+}
+
+TEST(ParseBytes, RefusesTheRest) {
+  for (const char* bad : {"", "GiB", "12G", "12gib", "-1", "1.5", "1e3", "9000000TiB", "1 ", "nan",
+                          "0x10", "1GiB2", " 1"})
+    EXPECT_EQ(parse_bytes(bad), std::nullopt) << bad;
+}
+
+TEST(ParseSeconds, AddsItsParts) {
+  EXPECT_EQ(parse_seconds("60s"), 60);
+  EXPECT_EQ(parse_seconds("10min"), 600);
+  EXPECT_EQ(parse_seconds("1h30m"), 5400);
+  EXPECT_EQ(parse_seconds("1d2h3min4s"), 93784);
+  EXPECT_EQ(parse_seconds("90"), 90);
+  EXPECT_EQ(parse_seconds("0.5h"), 1800);
+}
+
+TEST(ParseSeconds, RefusesTheRest) {
+  for (const char* bad :
+       {"", "s", "-5s", "1m1h", "1h1h", "5 s", "1h30", "1e3s", "inf", "01:30:00", "5w"})
+    EXPECT_EQ(parse_seconds(bad), std::nullopt) << bad;
+}
+
+TEST(FormatSeconds, IsReadBackExactly) {
+  EXPECT_EQ(format_seconds(60), "60s");
+  EXPECT_EQ(format_seconds(5400), "1h30m");
+  EXPECT_EQ(format_seconds(3601), "1h1s");
+  EXPECT_EQ(format_seconds(0.1), "0.1s");
+  for (const double seconds : {0.0, 1e-7, 0.1, 59.0, 119.0, 120.0, 3600.0, 86399.0, 90061.25, 3e7})
+    EXPECT_EQ(parse_seconds(format_seconds(seconds)), seconds) << seconds;
+}
+
+TEST(FormatBytes, KeepsOneDecimal) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(int64_t{12} << 30), "12.0 GiB");
+  EXPECT_EQ(format_bytes(int64_t{3} << 49), "1536.0 TiB");
+}
+
+}  // namespace
+}  // namespace pecia::runtime
