@@ -112,11 +112,8 @@ class ShardWriter:
             "request_offsets", data=np.array(self._request_offsets, dtype=np.int64)
         )
         longest = max((len(name) for name in self._ids), default=1)
-        self._file.create_dataset(
-            "request_id",
-            data=np.array(self._ids, dtype=f"S{longest}"),
-            dtype=h5py.string_dtype("utf-8", longest),
-        )
+        identifiers = np.array(self._ids, dtype=h5py.string_dtype("utf-8", longest))
+        self._file.create_dataset("request_id", data=identifiers)
         for column in self._options.values():
             column.write(self._file)
         self._arrivals.write(self._file)
