@@ -34,11 +34,15 @@ def main(arguments: list[str]) -> int:
     folder = Path(arguments[0])
     path = folder / "report.json"
     if not path.is_file():
-        raise UserError(f"{path}: not there, so the run has not ended. Run scripts/quickstart.sh again")
+        raise UserError(
+            f"{path}: not there, so the run has not ended. Run scripts/quickstart.sh again"
+        )
     try:
         print(speed_line(read_json(path)))
     except KeyError as error:
-        raise UserError(f"{path}: key {error} is missing; another version of pecia wrote it") from error
+        raise UserError(
+            f"{path}: key {error} is missing; another version of pecia wrote it"
+        ) from error
     for name, what in PLACES.items():
         print(f"  {folder / name}: {what}")
     return 0

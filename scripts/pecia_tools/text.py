@@ -77,8 +77,9 @@ def file_name(request_id: str) -> str:
     parts = []
     for part in request_id.split("/"):
         if part in ("", ".", ".."):
-            part = "%2E" * len(part) or "%2F"
-        parts.append(UNSAFE.sub(lambda m: f"%{ord(m.group()):02X}", part))
+            parts.append("%2E" * len(part) or "%2F")
+        else:
+            parts.append(UNSAFE.sub(lambda m: f"%{ord(m.group()):02X}", part))
     return "/".join(parts) + ".txt"
 
 

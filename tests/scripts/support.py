@@ -60,11 +60,15 @@ def make_tokenizer() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=SPECIAL, show_progress=False,
+        vocab_size=400,
+        special_tokens=SPECIAL,
+        show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     tokenizer.train_from_iterator([PROSE * 3], trainer)
-    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", BOS)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        "<s> $A", special_tokens=[("<s>", BOS)]
+    )
     return tokenizer
 
 
@@ -96,7 +100,9 @@ def quietly(main: Callable[[list[str]], int], *arguments: object) -> tuple[int, 
 def read_turns(path: Path) -> dict[str, list[list[int]]]:
     """Token lists of each request's turns, by id."""
     with h5py.File(path) as file:
-        tokens, turns, requests = (file[n][:] for n in ("tokens", "turn_offsets", "request_offsets"))
+        tokens, turns, requests = (
+            file[n][:] for n in ("tokens", "turn_offsets", "request_offsets")
+        )
         return {
             name.decode(): [tokens[turns[t] : turns[t + 1]].tolist() for t in range(first, last)]
             for name, first, last in zip(file["request_id"][:], requests, requests[1:])
@@ -126,8 +132,11 @@ def make_results(
         file["prompt_tokens"] = np.array([r.get("prompt", 10) for r in rows], dtype=np.int32)
         file["cached_tokens"] = np.array([r.get("cached", 0) for r in rows], dtype=np.int32)
         reasons = h5py.enum_dtype({"none": 0, "stop": 1, "length": 2, "failed": 3}, basetype="u1")
-        file.create_dataset("finish_reason", dtype=reasons, data=np.array(
-            [row.get("reason", 0) for row in rows], dtype=np.uint8))
+        file.create_dataset(
+            "finish_reason",
+            dtype=reasons,
+            data=np.array([row.get("reason", 0) for row in rows], dtype=np.uint8),
+        )
         if top_k:
             file["top_tokens"] = np.repeat(tokens[:, None], top_k, axis=1)
             file["top_logprobs"] = np.full((offsets[-1], top_k), -1.5, dtype=np.float32)

@@ -56,12 +56,17 @@ class Rendering(ChatTest):
 
 class Chain(ChatTest):
     def test_later_turn_begins_with_the_end_of_the_answer(self) -> None:
-        texts = self.chat(CHATML).chain([{"role": "system", "content": "s"}], ["one", "two", "three"])
-        self.assertEqual(texts, [
-            "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\n",
-            "<|im_end|>\n<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n",
-            "<|im_end|>\n<|im_start|>user\nthree<|im_end|>\n<|im_start|>assistant\n",
-        ])
+        texts = self.chat(CHATML).chain(
+            [{"role": "system", "content": "s"}], ["one", "two", "three"]
+        )
+        self.assertEqual(
+            texts,
+            [
+                "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\n",
+                "<|im_end|>\n<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n",
+                "<|im_end|>\n<|im_start|>user\nthree<|im_end|>\n<|im_start|>assistant\n",
+            ],
+        )
 
     def test_space_around_answers_is_the_models_to_write(self) -> None:
         texts = self.chat(LLAMA2).chain([], ["one", "two"])
@@ -74,5 +79,8 @@ class Chain(ChatTest):
 
     def test_template_that_rewrites_earlier_turns_is_refused(self) -> None:
         chat = self.chat(REWRITES_HISTORY)
-        self.assert_refused("changes earlier turns", "separate requests",
-                            call=lambda: chat.chain([], ["one", "two"]))
+        self.assert_refused(
+            "changes earlier turns",
+            "separate requests",
+            call=lambda: chat.chain([], ["one", "two"]),
+        )

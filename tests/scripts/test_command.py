@@ -17,7 +17,10 @@ class FilesAppearWholeOrNotAtAll(ScriptTest):
 
     def test_failure_leaves_the_old_file(self) -> None:
         self.write("a.txt", "old")
-        with self.assertRaises(ZeroDivisionError), temporary_file(self.folder / "a.txt") as temporary:
+        with (
+            self.assertRaises(ZeroDivisionError),
+            temporary_file(self.folder / "a.txt") as temporary,
+        ):
             temporary.write_text("half")
             raise ZeroDivisionError
         self.assertEqual((self.folder / "a.txt").read_text(), "old")

@@ -36,8 +36,12 @@ class ReadDocument(ScriptTest):
     def test_bad_byte_is_named_by_its_offset_in_the_file(self) -> None:
         for content in (b"\xc3\xa9t\xe9 1", b"\xef\xbb\xbf\xe9"):
             offset = content.index(b"\xe9")
-            self.assert_refused("a.txt", f"byte {offset} (0xe9)", "--encoding-errors",
-                                call=lambda c=content: self.read(c))
+            self.assert_refused(
+                "a.txt",
+                f"byte {offset} (0xe9)",
+                "--encoding-errors",
+                call=lambda c=content: self.read(c),
+            )
 
     def test_nul_is_named_by_its_offset(self) -> None:
         self.assert_refused("byte 3 is NUL", call=lambda: self.read(b"\xc3\xa9a\0"))

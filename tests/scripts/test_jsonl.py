@@ -32,9 +32,15 @@ class PlainForm(unittest.TestCase):
     def test_turn_options_come_before_the_lines(self) -> None:
         turns = ["one", {"prompt": "two", "max_new_tokens": 9}]
         line = {"id": "a", "turns": turns, "max_new_tokens": 5, "top_p": 0.5, "system": "s"}
-        self.assertEqual(read(line), Conversation(
-            "a", [("one", Sampling(5, top_p=0.5)), ("two", Sampling(9, top_p=0.5))], "in.jsonl:7",
-            [{"role": "system", "content": "s"}]))
+        self.assertEqual(
+            read(line),
+            Conversation(
+                "a",
+                [("one", Sampling(5, top_p=0.5)), ("two", Sampling(9, top_p=0.5))],
+                "in.jsonl:7",
+                [{"role": "system", "content": "s"}],
+            ),
+        )
 
 
 class BatchForm(unittest.TestCase):
@@ -42,14 +48,36 @@ class BatchForm(unittest.TestCase):
         line = batch(model="org/tiny", max_completion_tokens=8, temperature=0, top_p=1, seed=3)
         line["body"]["messages"] = [
             {"role": "system", "content": "s"},
-            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+            },
         ]
-        self.assertEqual(read(line), Conversation(
-            "r1", [("a\nb", Sampling(8, 0, 1, 3))], "in.jsonl:7", [{"role": "system", "content": "s"}]))
+        self.assertEqual(
+            read(line),
+            Conversation(
+                "r1",
+                [("a\nb", Sampling(8, 0, 1, 3))],
+                "in.jsonl:7",
+                [{"role": "system", "content": "s"}],
+            ),
+        )
 
     def test_values_that_ask_for_nothing_pass(self) -> None:
-        read(batch(n=1, stream=False, stop=None, tools=[], top_k=-1, presence_penalty=0.0, user="me",
-                   response_format={"type": "text"}, logprobs=True, top_logprobs=2))
+        read(
+            batch(
+                n=1,
+                stream=False,
+                stop=None,
+                tools=[],
+                top_k=-1,
+                presence_penalty=0.0,
+                user="me",
+                response_format={"type": "text"},
+                logprobs=True,
+                top_logprobs=2,
+            )
+        )
 
 
 class Refusals(ScriptTest):
@@ -83,13 +111,21 @@ class Refusals(ScriptTest):
             (batch(no_such_key=1), "'body.no_such_key'"),
             (batch(model="other"), "'body.model'"),
             (batch(top_logprobs=3), "'body.top_logprobs' asks for 3"),
-            (batch(max_tokens=3, max_completion_tokens=4), "contradicts 'body.max_completion_tokens'"),
+            (
+                batch(max_tokens=3, max_completion_tokens=4),
+                "contradicts 'body.max_completion_tokens'",
+            ),
             (batch(messages=[]), "'body.messages'"),
-            (batch(messages=[user, {"role": "assistant", "content": "y"}]), "'body.messages[1].role'"),
+            (
+                batch(messages=[user, {"role": "assistant", "content": "y"}]),
+                "'body.messages[1].role'",
+            ),
             (batch(messages=[{"role": "tool", "content": "y"}]), "'body.messages[0].role'"),
             (batch(messages=[{**user, "name": "n"}]), "'body.messages[0].name'"),
-            (batch(messages=[{"role": "user", "content": [{"type": "image_url"}]}]),
-             "'body.messages[0].content[0]'"),
+            (
+                batch(messages=[{"role": "user", "content": [{"type": "image_url"}]}]),
+                "'body.messages[0].content[0]'",
+            ),
             ({**batch(), "url": "/v1/embeddings"}, "'url' is \"/v1/embeddings\""),
             ({**batch(), "method": "GET"}, "'method'"),
             ({**batch(), "extra": 1}, "'extra'"),

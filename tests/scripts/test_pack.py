@@ -33,7 +33,9 @@ class PackTest(ScriptTest):
         self.shard = self.folder / "out.h5"
 
     def pack(self, *arguments: object) -> str:
-        code, out, err = quietly(pack.main, "--model", self.model, "--output", self.shard, *arguments)
+        code, out, err = quietly(
+            pack.main, "--model", self.model, "--output", self.shard, *arguments
+        )
         self.assertEqual((code, out), (0, ""))
         return err
 
@@ -47,8 +49,10 @@ class PackTest(ScriptTest):
 class Documents(PackTest):
     def test_instruction_stands_after_the_text(self) -> None:
         self.pack(self.write("a.txt", "The text {x}.\n"), "--instruction", "Count {name}.")
-        self.assertEqual(read_turns(self.shard), {
-            "a": [self.encode(f"{USER}The text {{x}}.\n\nCount {{name}}.{ANSWER}")]})
+        self.assertEqual(
+            read_turns(self.shard),
+            {"a": [self.encode(f"{USER}The text {{x}}.\n\nCount {{name}}.{ANSWER}")]},
+        )
 
     def test_template_fills_its_places_once(self) -> None:
         template = self.write("t", "{name}: {{{text}}}\n")
@@ -81,18 +85,22 @@ class Documents(PackTest):
             self.assertEqual(file.attrs["vocab_size"], self.tokenizer.get_vocab_size())
             self.assertEqual(file.attrs["followup"], "chain")
             self.assertIn("pecia-pack", file.attrs["created_by"])
-            self.assertEqual(sorted(file), ["request_id", "request_offsets", "tokens", "turn_offsets"])
+            self.assertEqual(
+                sorted(file), ["request_id", "request_offsets", "tokens", "turn_offsets"]
+            )
             self.assertEqual(h5py.check_string_dtype(file["request_id"].dtype).length, 1)
 
     def test_more_tokens_than_a_chunk(self) -> None:
         text = "".join(np.random.default_rng(3).choice(list("abcdefg .\n"), 150_000)).strip()
         with mock.patch("pecia_tools.prompts.BATCH_CHARACTERS", 100_000):
             self.pack(self.write("a.txt", text), self.write("b.txt", "b"), "--no-chat")
-        self.assertEqual(read_turns(self.shard), {
-            "a": [[BOS, *self.encode(text)]], "b": [[BOS, *self.encode("b")]]})
+        self.assertEqual(
+            read_turns(self.shard),
+            {"a": [[BOS, *self.encode(text)]], "b": [[BOS, *self.encode("b")]]},
+        )
 
     def test_parts_are_numbered(self) -> None:
-        self.pack(self.write("a.txt", PROSE), self.write("b.txt", "b"), "--split-tokens", 40)
+        self.pack(self.write("a.txt", PROSE * 4), self.write("b.txt", "b"), "--split-tokens", 40)
         names = list(read_turns(self.shard))
         self.assertEqual(names, [f"a#{n:03d}" for n in range(1, len(names))] + ["b"])
         self.assertGreater(len(names), 3)
@@ -103,11 +111,24 @@ class Documents(PackTest):
         self.assertIn("<|im_end|> in", message)
 
     def test_options_become_datasets(self) -> None:
-        self.pack(self.write("a.txt", "x"), "--max-new-tokens", 7, "--temperature", 0.5, "--top-p",
-                  0.25, "--seed", -3)
+        self.pack(
+            self.write("a.txt", "x"),
+            "--max-new-tokens",
+            7,
+            "--temperature",
+            0.5,
+            "--top-p",
+            0.25,
+            "--seed",
+            -3,
+        )
         with h5py.File(self.shard) as file:
-            for name, dtype, value in (("max_new_tokens", "int32", 7), ("temperature", "float32", 0.5),
-                                       ("top_p", "float32", 0.25), ("seed", "int64", -3)):
+            for name, dtype, value in (
+                ("max_new_tokens", "int32", 7),
+                ("temperature", "float32", 0.5),
+                ("top_p", "float32", 0.25),
+                ("seed", "int64", -3),
+            ):
                 self.assertEqual((file[name].dtype, file[name][:].tolist()), (dtype, [value]))
 
 
@@ -126,7 +147,7 @@ class Fork(PackTest):
         prose = PROSE.strip()
         turns = self.check([f"{USER}{prose}\n\n{q}{ANSWER}" for q in self.QUESTIONS])
         self.assertIn(prose, self.tokenizer.decode(turns[0]))
-        self.assertNotIn("scribe copy?", self.tokenizer.decode(turns[0])[len(prose):])
+        self.assertNotIn("scribe copy?", self.tokenizer.decode(turns[0])[len(prose) :])
         with h5py.File(self.shard) as file:
             self.assertEqual(file.attrs["followup"], "fork")
             self.assertNotIn("max_new_tokens", file)
@@ -135,25 +156,34 @@ class Fork(PackTest):
         """With one question alone nothing but the place of the question bounds what is shared."""
         self.pack(self.write("a.txt", PROSE), "--question", "What is a pecia?")
         turns = read_turns(self.shard)["a"]
-        self.assertEqual(turns[0] + turns[1],
-                         self.encode(f"{USER}{PROSE.strip()}\n\nWhat is a pecia?{ANSWER}"))
+        self.assertEqual(
+            turns[0] + turns[1], self.encode(f"{USER}{PROSE.strip()}\n\nWhat is a pecia?{ANSWER}")
+        )
         self.assertTrue(self.tokenizer.decode(turns[1]).lstrip().startswith("What is a pecia?"))
 
     def test_only_questions_generate(self) -> None:
-        self.pack(self.write("a.txt", PROSE), "--question", "a", "--question", "b",
-                  "--max-new-tokens", 5)
+        self.pack(
+            self.write("a.txt", PROSE), "--question", "a", "--question", "b", "--max-new-tokens", 5
+        )
         with h5py.File(self.shard) as file:
             self.assertEqual(file["max_new_tokens"][:].tolist(), [0, 5, 5])
 
     def test_template_with_a_question(self) -> None:
         template = self.write("t", "Read: {text}\nQ: {question}\nA:")
-        self.check([f"{USER}Read: {PROSE.strip()}\nQ: {q}\nA:{ANSWER}" for q in self.QUESTIONS],
-                   "--template", template)
+        self.check(
+            [f"{USER}Read: {PROSE.strip()}\nQ: {q}\nA:{ANSWER}" for q in self.QUESTIONS],
+            "--template",
+            template,
+        )
 
     def test_question_before_the_text_is_refused(self) -> None:
         template = self.write("t", "{question}\n{text}")
-        self.assert_refused("{question} must come after {text}", call=lambda: self.pack(
-            self.write("a.txt", "x"), "--question", "q", "--template", template))
+        self.assert_refused(
+            "{question} must come after {text}",
+            call=lambda: self.pack(
+                self.write("a.txt", "x"), "--question", "q", "--template", template
+            ),
+        )
 
 
 class Turns(PackTest):
@@ -170,26 +200,45 @@ class Turns(PackTest):
     def test_end_that_is_no_stop_token_is_refused(self) -> None:
         make_model(self.model, CHATML, eos=2)
         lines = self.write_lines("in.jsonl", {"id": "c", "turns": ["One?", "Two?"]})
-        self.assert_refused("in.jsonl:1", "'<|im_end|>", "[2]", "eos_token_id",
-                            call=lambda: self.pack(lines))
+        self.assert_refused(
+            "in.jsonl:1", "'<|im_end|>", "[2]", "eos_token_id", call=lambda: self.pack(lines)
+        )
 
     def test_plain_turns_are_verbatim_with_one_bos(self) -> None:
-        self.pack(self.write_lines("in.jsonl", {"id": "c", "turns": ["One?", " Two?"]}), "--no-chat")
-        self.assertEqual(read_turns(self.shard)["c"],
-                         [[BOS, *self.encode("One?")], self.encode(" Two?")])
+        self.pack(
+            self.write_lines("in.jsonl", {"id": "c", "turns": ["One?", " Two?"]}), "--no-chat"
+        )
+        self.assertEqual(
+            read_turns(self.shard)["c"], [[BOS, *self.encode("One?")], self.encode(" Two?")]
+        )
 
     def test_batch_form(self) -> None:
-        messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
-                    {"role": "user", "content": "c"}]
-        self.pack(self.write_lines("in.jsonl", {
-            "custom_id": "r", "url": "/v1/chat/completions",
-            "body": {"model": "org/tiny", "messages": messages, "max_tokens": 4}}))
+        messages = [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b"},
+            {"role": "user", "content": "c"},
+        ]
+        self.pack(
+            self.write_lines(
+                "in.jsonl",
+                {
+                    "custom_id": "r",
+                    "url": "/v1/chat/completions",
+                    "body": {"model": "org/tiny", "messages": messages, "max_tokens": 4},
+                },
+            )
+        )
         text = f"{USER}a{ANSWER}b<|im_end|>\n{USER}c{ANSWER}"
         self.assertEqual(read_turns(self.shard), {"r": [self.encode(text)]})
 
     def test_arrival_times(self) -> None:
-        self.pack(self.write_lines("in.jsonl", {"id": "a", "prompt": "x", "arrival_s": 0},
-                                   {"id": "b", "prompt": "y", "arrival_s": 1.5}))
+        self.pack(
+            self.write_lines(
+                "in.jsonl",
+                {"id": "a", "prompt": "x", "arrival_s": 0},
+                {"id": "b", "prompt": "y", "arrival_s": 1.5},
+            )
+        )
         with h5py.File(self.shard) as file:
             self.assertEqual(file["arrival_s"][:].tolist(), [0, 1.5])
 
@@ -197,19 +246,23 @@ class Turns(PackTest):
 class Shards(PackTest):
     def setUp(self) -> None:
         super().setUp()
-        self.lines = self.write_lines("in.jsonl", *({"id": str(n), "prompt": "x"} for n in range(5)))
+        self.lines = self.write_lines(
+            "in.jsonl", *({"id": str(n), "prompt": "x"} for n in range(5))
+        )
 
     def test_requests_are_spread_in_order(self) -> None:
         self.pack(self.lines, "--shard-requests", 2)
         names = ["out-0001.h5", "out-0002.h5", "out-0003.h5"]
         self.assertEqual(self.left_in_folder(), names)
-        self.assertEqual([list(read_turns(self.folder / n)) for n in names],
-                         [["0", "1"], ["2", "3"], ["4"]])
+        self.assertEqual(
+            [list(read_turns(self.folder / n)) for n in names], [["0", "1"], ["2", "3"], ["4"]]
+        )
 
     def test_force_leaves_no_shard_of_a_longer_pack(self) -> None:
         self.pack(self.lines, "--shard-requests", 1)
-        self.assert_refused("out-0001.h5", "--force",
-                            call=lambda: self.pack(self.lines, "--shard-requests", 4))
+        self.assert_refused(
+            "out-0001.h5", "--force", call=lambda: self.pack(self.lines, "--shard-requests", 4)
+        )
         self.pack(self.lines, "--shard-requests", 4, "--force")
         self.assertEqual(self.left_in_folder(), ["out-0001.h5", "out-0002.h5"])
 
@@ -228,15 +281,18 @@ class Refusals(PackTest):
         self.assertEqual(list(read_turns(self.shard)), ["a"])
 
     def test_same_name_twice(self) -> None:
-        self.refuse(self.write("a.txt", "x"), self.write("a.md", "y"), says=("'a'", "a.txt", "a.md"))
+        self.refuse(
+            self.write("a.txt", "x"), self.write("a.md", "y"), says=("'a'", "a.txt", "a.md")
+        )
 
     def test_failure_in_a_late_shard_leaves_none(self) -> None:
         lines = self.write_lines("in.jsonl", {"id": "a", "prompt": "x"}, {"id": "b", "prompt": ""})
         self.refuse(lines, "--shard-requests", 1, says=("in.jsonl:2", "'prompt' is empty"))
 
     def test_option_of_some_lines_only(self) -> None:
-        lines = self.write_lines("in.jsonl", {"id": "a", "prompt": "x", "top_p": 0.5},
-                                 {"id": "b", "prompt": "y"})
+        lines = self.write_lines(
+            "in.jsonl", {"id": "a", "prompt": "x", "top_p": 0.5}, {"id": "b", "prompt": "y"}
+        )
         self.refuse(lines, says=("in.jsonl:2: has no 'top_p'", "in.jsonl:1", "--top-p"))
         self.pack(lines, "--top-p", 1)
         with h5py.File(self.shard) as file:
@@ -254,8 +310,11 @@ class Refusals(PackTest):
 
     def test_template_places(self) -> None:
         document = self.write("a.txt", "x")
-        for template, problem in (("{nam}{text}", "{nam}"), ("no place", "{text} must occur once"),
-                                  ("{text} {", "literal brace")):
+        for template, problem in (
+            ("{nam}{text}", "{nam}"),
+            ("no place", "{text} must occur once"),
+            ("{text} {", "literal brace"),
+        ):
             self.refuse(document, "--template", self.write("t", template), says=("t: ", problem))
 
     def test_over_length(self) -> None:
@@ -274,7 +333,9 @@ class Refusals(PackTest):
 
     def test_tokenizer_larger_than_the_model(self) -> None:
         (self.model / "config.json").write_text(json.dumps({"vocab_size": 50}))
-        self.refuse(self.write("a.txt", "Every rank"), says=("50 entries", "do not belong together"))
+        self.refuse(
+            self.write("a.txt", "Every rank"), says=("50 entries", "do not belong together")
+        )
 
     def test_model_folder_without_tokenizer(self) -> None:
         Path(self.model, "tokenizer.json").unlink()
