@@ -37,10 +37,11 @@ fingerprint() {
   { printf '%s\n' "$part_tokens" "$instruction" "${documents[@]}"; cat "${documents[@]}" "$job"; } | sha256sum
 }
 
+is_packed() {
+  [[ -f $run/prompts.h5 && -f $run/prompts.sha256 && $(<"$run/prompts.sha256") == "$(fingerprint)" ]]
+}
+
 pack_documents() {
-  if [[ -f $run/prompts.h5 && -f $run/prompts.sha256 && $(<"$run/prompts.sha256") == "$(fingerprint)" ]]; then
-    return
-  fi
   rm -rf "$run"
   mkdir -p "$run"
   scripts/pecia-pack --model "$model" --split-tokens "$part_tokens" --instruction "$instruction" \
@@ -79,15 +80,14 @@ if ((${#documents[@]} == 0)); then
 fi
 
 scripts/setup.sh
-build
-scripts/pecia_tools/launch.sh demo_model "$model"
-pack_documents
-
 code=0
-if [[ -f $run/finished ]]; then
+if [[ -f $run/finished ]] && is_packed; then
   code=$(<"$run/finished")
   say "done already; here is what it gave (scripts/quickstart.sh FILE… takes other documents)"
 else
+  build
+  scripts/pecia_tools/launch.sh demo_model "$model"
+  is_packed || pack_documents
   run_job || code=$?
   # 0: all requests done, 3: some failed. Anything else has not finished, and its own words say why.
   if ((code != 0 && code != 3)); then exit "$code"; fi

@@ -191,7 +191,7 @@ class Turns(PackTest):
         """Feeding turn, answer and turn gives what the template makes of the whole conversation."""
         self.pack(self.write_lines("in.jsonl", {"id": "c", "turns": ["One?", "Two?", "Three?"]}))
         turns = read_turns(self.shard)["c"]
-        answers = [self.encode("First. ") + [IM_END], self.encode("Second") + [IM_END], []]
+        answers = [[*self.encode("First. "), IM_END], [*self.encode("Second"), IM_END], []]
         fed = [token for turn, answer in zip(turns, answers) for token in turn + answer]
         whole = f"{USER}One?{ANSWER}First. <|im_end|>\n{USER}Two?{ANSWER}"
         whole += f"Second<|im_end|>\n{USER}Three?{ANSWER}"
