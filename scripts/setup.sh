@@ -45,7 +45,7 @@ missing_packages() {
   done
 }
 
-explain_other_system() {
+explain_and_end() {
   local tool
   {
     echo "setup: $1"
@@ -57,13 +57,23 @@ explain_other_system() {
     for tool in g++ cmake ninja pkg-config mpirun python3; do
       command -v "$tool" >/dev/null || echo "  not found here: $tool"
     done
-    echo "Then, for the helpers: python3 -m venv .venv && .venv/bin/pip install -r scripts/requirements.txt"
+    echo "Then call scripts/setup.sh again. What CMake did not find is at the end of $log"
   } >&2
   exit 2
 }
 
+# Whether CMake finds all it needs, from modules for example; asked anew until it does.
+everything_is_found() {
+  local probe="$root/build/probe"
+  [[ -f $probe/build.ninja ]] ||
+    cmake -S "$root" -B "$probe" -G Ninja -DPECIA_BUILD_TESTS=OFF >>"$log" 2>&1 </dev/null
+}
+
 install_packages() {
-  is_known_system || explain_other_system "this system is neither Debian nor Ubuntu; nothing was installed"
+  if ! is_known_system; then
+    everything_is_found || explain_and_end "this system is neither Debian nor Ubuntu; nothing was installed"
+    return
+  fi
   local missing as_root=()
   mapfile -t missing < <(missing_packages)
   ((${#missing[@]} > 0)) || return 0
@@ -71,8 +81,10 @@ install_packages() {
     if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
       [[ ! -t 0 ]] || sudo -v
       as_root=(sudo)
+    elif everything_is_found; then
+      return
     else
-      explain_other_system "these packages are missing and need root: ${missing[*]}"
+      explain_and_end "these packages are missing and need root: ${missing[*]}"
     fi
   fi
   step "reading the package lists" "${as_root[@]}" apt-get -q update
@@ -82,7 +94,9 @@ install_packages() {
 
 make_environment() {
   if cmp -s "$requirements" "$stamp" && [[ -x $root/.venv/bin/python ]]; then return; fi
-  [[ -x $root/.venv/bin/pip ]] || step "making .venv" /usr/bin/python3 -m venv --clear "$root/.venv"
+  local python=/usr/bin/python3
+  is_known_system || python=python3
+  [[ -x $root/.venv/bin/pip ]] || step "making .venv" "$python" -m venv --clear "$root/.venv"
   step "installing scripts/requirements.txt into .venv" "$root/.venv/bin/pip" install \
     --disable-pip-version-check --no-input -q -r "$requirements"
   cp "$requirements" "$stamp"

@@ -11,7 +11,7 @@ from typing import Optional, Union
 
 from tokenizers import Encoding
 
-from .chat import ChatTemplate
+from .chat import ChatTemplate, Message
 from .command import UserError
 from .inputs import Conversation, Document, Sampling
 from .model_folder import ModelFolder
@@ -188,37 +188,55 @@ class PromptMaker:
         if not self._questions:
             text = self._render(self._opening, self._template.fill(document))
             return ChainPrompt(document, [text], [sampling], self._stop_token_ids)
-        mark = QUESTION_MARK
-        while mark in document.text:
-            mark += "x"
-        shared = self._render(self._opening, self._template.fill(document, mark)).partition(mark)[0]
-        texts = [
-            self._render(self._opening, self._template.fill(document, q)) for q in self._questions
-        ]
-        return ForkPrompt(document, texts, shared, [sampling] * len(texts), self._chat is None)
+        return self._fork(document, self._opening, [(q, sampling) for q in self._questions])
+
+    def of_fork(self, conversation: Conversation) -> Prompt:
+        """The first turn is a document, every later one a question about it alone."""
+        if len(conversation.turns) < 2:
+            raise UserError(
+                f"{conversation.origin}: --fork needs a document and questions, two turns or more"
+            )
+        (text, sampling), *questions = conversation.turns
+        document = Document(
+            conversation.name, text, conversation.origin, sampling, conversation.arrival_s
+        )
+        asked = [(question, own.over(self._defaults)) for question, own in questions]
+        return self._fork(document, self._opening_of(conversation), asked)
 
     def of_conversation(self, conversation: Conversation) -> Prompt:
-        opening = self._opening + conversation.opening
-        if self._chat is None and opening:
-            raise UserError(
-                f"{conversation.origin}: messages need a chat template; --no-chat packs plain prompts only"
-            )
-        if self._opening and conversation.opening:
-            raise UserError(
-                f"{conversation.origin}: has messages of its own before the prompt; leave out --system"
-            )
+        opening = self._opening_of(conversation)
         texts = [text for text, _ in conversation.turns]
         samplings = [sampling.over(self._defaults) for _, sampling in conversation.turns]
         if self._chat is not None:
             texts = self._chat.chain(opening, texts)
         return ChainPrompt(conversation, texts, samplings, self._stop_token_ids)
 
-    def _render(self, opening: list[dict[str, str]], text: str) -> str:
-        return (
-            text
-            if self._chat is None
-            else self._chat.render([*opening, {"role": "user", "content": text}])
-        )
+    def _fork(
+        self, document: Document, opening: list[Message], questions: list[tuple[str, Sampling]]
+    ) -> Prompt:
+        mark = QUESTION_MARK
+        while mark in document.text:
+            mark += "x"
+        shared = self._render(opening, self._template.fill(document, mark)).partition(mark)[0]
+        texts = [self._render(opening, self._template.fill(document, q)) for q, _ in questions]
+        samplings = [sampling for _, sampling in questions]
+        return ForkPrompt(document, texts, shared, samplings, self._chat is None)
+
+    def _opening_of(self, conversation: Conversation) -> list[Message]:
+        if self._opening and conversation.opening:
+            raise UserError(
+                f"{conversation.origin}: has messages of its own before the prompt; leave out --system"
+            )
+        if self._chat is None and conversation.opening:
+            raise UserError(
+                f"{conversation.origin}: messages need a chat template; --no-chat packs plain prompts only"
+            )
+        return self._opening + conversation.opening
+
+    def _render(self, opening: list[Message], text: str) -> str:
+        if self._chat is None:
+            return text
+        return self._chat.render([*opening, {"role": "user", "content": text}])
 
 
 def encode(model: ModelFolder, prompts: Iterable[Prompt]) -> Iterator[PackedRequest]:

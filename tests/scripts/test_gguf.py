@@ -109,10 +109,13 @@ class Import(GgufTest):
             np.testing.assert_array_equal(
                 tensors[f"{ours}.weight"], self.weights[f"{theirs}.weight"]
             )
-        query = self.weights["blk.0.attn_q.weight"].reshape(HEADS, HEAD_DIM // 2, 2, HIDDEN)
-        halves = tensors["model.layers.0.self_attn.q_proj.weight"].reshape(HEADS, 2, -1, HIDDEN)
-        np.testing.assert_array_equal(halves[:, 0], query[:, :, 0])
-        np.testing.assert_array_equal(halves[:, 1], query[:, :, 1])
+        for theirs, ours, heads in (("attn_q", "q_proj", HEADS), ("attn_k", "k_proj", KV_HEADS)):
+            pairs = self.weights[f"blk.0.{theirs}.weight"].reshape(heads, HEAD_DIM // 2, 2, HIDDEN)
+            halves = tensors[f"model.layers.0.self_attn.{ours}.weight"].reshape(
+                heads, 2, -1, HIDDEN
+            )
+            np.testing.assert_array_equal(halves[:, 0], pairs[:, :, 0])
+            np.testing.assert_array_equal(halves[:, 1], pairs[:, :, 1])
 
     def test_rotary_rows_by_hand(self) -> None:
         """Two heads of four rows: x0 y0 x1 y1 becomes x0 x1 y0 y1."""

@@ -176,6 +176,31 @@ class Fork(PackTest):
             template,
         )
 
+    def test_without_a_chat_template_the_bos_is_shared(self) -> None:
+        self.pack(
+            self.write("a.txt", PROSE), "--no-chat", "--question", "Who?", "--question", "Why?"
+        )
+        shared, *rest = read_turns(self.shard)["a"]
+        whole = [[BOS, *self.encode(f"{PROSE.strip()}\n\n{q}")] for q in ("Who?", "Why?")]
+        self.assertEqual([shared + tokens for tokens in rest], whole)
+
+    def test_lines_with_questions_of_their_own(self) -> None:
+        turns = [PROSE, {"prompt": "Who?", "max_new_tokens": 3}, "Why?"]
+        lines = self.write_lines("in.jsonl", {"id": "a", "turns": turns, "max_new_tokens": 8})
+        self.pack(lines, "--fork", "--system", "Short.")
+        shared, *rest = read_turns(self.shard)["a"]
+        before = f"<|im_start|>system\nShort.<|im_end|>\n{USER}{PROSE}\n\n"
+        whole = [self.encode(f"{before}{q}{ANSWER}") for q in ("Who?", "Why?")]
+        self.assertEqual([shared + tokens for tokens in rest], whole)
+        with h5py.File(self.shard) as file:
+            self.assertEqual(file.attrs["followup"], "fork")
+            self.assertEqual(file["max_new_tokens"][:].tolist(), [0, 3, 8])
+
+    def test_fork_without_questions_is_refused(self) -> None:
+        for line in ({"id": "a", "turns": ["x"]}, {"id": "a", "prompt": "x"}):
+            lines = self.write_lines("in.jsonl", line)
+            self.assert_refused("in.jsonl:1", "--fork", call=lambda p=lines: self.pack(p, "--fork"))
+
     def test_question_before_the_text_is_refused(self) -> None:
         template = self.write("t", "{question}\n{text}")
         self.assert_refused(

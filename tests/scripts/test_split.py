@@ -26,6 +26,12 @@ class Split(unittest.TestCase):
         room = max(self.size(first), self.size(second)) + 2
         self.assertEqual(split(self.tokenizer, PROSE.strip(), room), [first, second])
 
+    def test_takes_as_many_paragraphs_as_fit(self) -> None:
+        paragraph = "Every rank holds a part of the text."
+        text = "\n\n".join([paragraph] * 5)
+        two = f"{paragraph}\n\n{paragraph}"
+        self.assertEqual(split(self.tokenizer, text, self.size(two) + 2), [two, two, paragraph])
+
     def test_then_sentences(self) -> None:
         text = "One scribe copies it. Another scribe reads it! Who pays them? Nobody."
         for part in split(self.tokenizer, text, 16):

@@ -78,6 +78,17 @@ class TextFiles(TextTest):
         )
         self.assertIn("2 done, 1 failed, 1 partial, 1 open", self.message)
 
+    def test_ordinary_token_that_stopped_an_answer_is_not_shown(self) -> None:
+        tokens = [*self.encode("Stopped"), *self.encode("#")]
+        self.assertEqual(len(self.encode("#")), 1)
+        row = {"id": "x", "state": DONE, "slots": 40, "tokens": tokens}
+        make_results(
+            self.run_folder / "results.h5",
+            [{**row, "reason": STOP}, {**row, "id": "y", "reason": LENGTH}],
+        )
+        self.write_text("--output", self.folder / "text")
+        self.assertEqual(self.files(), {"x.txt": "Stopped\n", "y.txt": "Stopped#\n"})
+
     def test_only_one_state(self) -> None:
         make_results(self.run_folder / "results.h5", self.rows)
         self.write_text("--output", self.folder / "text", "--only", "partial")
