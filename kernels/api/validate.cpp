@@ -153,17 +153,17 @@ void validate(const AttentionArgs& args) {
   check_dense("lse", args.lse);
   check_float("kv_dtype", args.kv_dtype);
   check_size("query_positions", args.query_positions.size(), rows);
-  PECIA_CHECK(args.num_kv_heads > 0 && num_heads % args.num_kv_heads == 0, "{} heads share {} KV heads",
-              num_heads, args.num_kv_heads);
+  PECIA_CHECK(args.num_kv_heads > 0 && num_heads % args.num_kv_heads == 0,
+              "{} heads share {} KV heads", num_heads, args.num_kv_heads);
   PECIA_CHECK(args.window >= 0, "a window of {}", args.window);
   for (size_t i = 0; i < args.items.size(); ++i) {
     const AttentionItem& item = args.items[i];
     PECIA_CHECK(item.first_row >= 0 && item.num_rows >= 0 && item.num_rows <= rows - item.first_row,
                 "items[{}] has {} rows from {}, of {}", i, item.num_rows, item.first_row, rows);
     const auto num_runs = static_cast<int64_t>(args.runs.size());
-    PECIA_CHECK(item.first_run >= 0 && item.num_runs >= 0 &&
-                    item.num_runs <= num_runs - item.first_run,
-                "items[{}] has {} runs from {}, of {}", i, item.num_runs, item.first_run, num_runs);
+    PECIA_CHECK(
+        item.first_run >= 0 && item.num_runs >= 0 && item.num_runs <= num_runs - item.first_run,
+        "items[{}] has {} runs from {}, of {}", i, item.num_runs, item.first_run, num_runs);
   }
   for (size_t i = 0; i < args.runs.size(); ++i) {
     const KeyRun& run = args.runs[i];

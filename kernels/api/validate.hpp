@@ -1,7 +1,8 @@
 #pragma once
-/// The one place where an op's arguments are held against its header. Every backend calls it first, so
-/// that a contradiction throws InvalidArgument before anything is written. What would cost a pass over
-/// the data (token ids, distinct slots) is the caller's word, except where an index is written through.
+/// The one place where an op's arguments are held against its header. Every backend calls it first,
+/// so that a contradiction throws InvalidArgument before anything is written. What would cost a
+/// pass over the data (token ids, distinct slots) is the caller's word, except where an index is
+/// written through.
 
 #include "kernels/api/attention.hpp"
 #include "kernels/api/embedding.hpp"

@@ -32,8 +32,9 @@ class TileAttention {
  public:
   static int64_t scratch_bytes(const AttentionArgs& args, int64_t tile_rows) {
     const int64_t head_dim = args.q.size(2), rows = tile_rows * group_of(args);
-    return 2 * Carver::bytes_of<float>(rows * head_dim) + Carver::bytes_of<float>(rows * block_keys) +
-           2 * Carver::bytes_of<float>(rows) + Carver::bytes_of<float>(block_keys) +
+    return 2 * Carver::bytes_of<float>(rows * head_dim) +
+           Carver::bytes_of<float>(rows * block_keys) + 2 * Carver::bytes_of<float>(rows) +
+           Carver::bytes_of<float>(block_keys) +
            Carver::bytes_of<float>(padded_columns(block_keys) * head_dim) +
            Carver::bytes_of<float>(block_keys * padded_columns(head_dim)) +
            2 * Carver::bytes_of<char>(block_keys * head_dim * size_of(args.kv_dtype)) +
@@ -60,9 +61,9 @@ class TileAttention {
         staged_v_(scratch.take<char>(block_keys * row_bytes_)),
         staged_positions_(scratch.take<int64_t>(block_keys)) {
     for (int64_t t = 0; t < tile.num_rows; ++t)
-      scale_row(static_cast<const float*>(args.q.row(tile.first_row + t)) +
-                    kv_head * group_ * head_dim_,
-                args.scale, group_ * head_dim_, q_ + t * group_ * head_dim_);
+      scale_row(
+          static_cast<const float*>(args.q.row(tile.first_row + t)) + kv_head * group_ * head_dim_,
+          args.scale, group_ * head_dim_, q_ + t * group_ * head_dim_);
     std::fill_n(out_, rows_ * head_dim_, 0.0f);
     std::fill_n(maxima_, rows_, empty_lse);
     std::fill_n(sums_, rows_, 0.0f);
@@ -177,7 +178,8 @@ class TileAttention {
   int64_t* const staged_positions_;
 };
 
-/// The partial results of tiles whose keys were split: [rows of a tile × group, head_dim] and their lse.
+/// The partial results of tiles whose keys were split: [rows of a tile × group, head_dim] and their
+/// lse.
 class Partials {
  public:
   Partials(const AttentionArgs& args, const AttentionPlan& plan, Workspace& workspace)
@@ -216,7 +218,8 @@ void merge_parts(const Partials& partials, int64_t first, int64_t num_parts, int
   lse = maximum;
   if (maximum == empty_lse) return;
   float sum = 0;
-  for (int64_t p = first; p < first + num_parts; ++p) sum += std::exp(partials.lse(p)[row] - maximum);
+  for (int64_t p = first; p < first + num_parts; ++p)
+    sum += std::exp(partials.lse(p)[row] - maximum);
   lse = maximum + std::log(sum);
   for (int64_t p = first; p < first + num_parts; ++p) {
     const float weight = std::exp(partials.lse(p)[row] - maximum) / sum;

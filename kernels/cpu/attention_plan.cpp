@@ -8,8 +8,8 @@
 namespace pecia::kernels::cpu {
 namespace {
 
-// Rows of a tile's matrices, queries × heads of a group: q, scores and out of a head_dim of 128 take
-// 196 KiB each, and packing a block of keys costs a tenth of multiplying it.
+// Rows of a tile's matrices, queries × heads of a group: q, scores and out of a head_dim of 128
+// take 196 KiB each, and packing a block of keys costs a tenth of multiplying it.
 constexpr int64_t tile_matrix_rows = 384;
 // Tasks that keep every thread of a large host busy, and the least number of blocks worth a task.
 constexpr int64_t enough_tasks = 128;
@@ -53,19 +53,20 @@ void AttentionPlan::cut_keys(const AttentionArgs& args, const AttentionItem& ite
 }
 
 void AttentionPlan::find_positions(const AttentionArgs& args, const device::Stream& stream) {
-  for_each_range(stream, static_cast<int64_t>(blocks_.size()), 256, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      KeyBlock& block = blocks_[i];
-      block.min_position = std::numeric_limits<int64_t>::max();
-      block.max_position = std::numeric_limits<int64_t>::min();
-      for_each_piece(args, block, [&](const KeyRun& run, int64_t offset, int64_t count) {
-        for (int64_t s = offset; s < offset + count; ++s) {
-          block.min_position = std::min(block.min_position, run.positions[s]);
-          block.max_position = std::max(block.max_position, run.positions[s]);
+  for_each_range(
+      stream, static_cast<int64_t>(blocks_.size()), 256, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          KeyBlock& block = blocks_[i];
+          block.min_position = std::numeric_limits<int64_t>::max();
+          block.max_position = std::numeric_limits<int64_t>::min();
+          for_each_piece(args, block, [&](const KeyRun& run, int64_t offset, int64_t count) {
+            for (int64_t s = offset; s < offset + count; ++s) {
+              block.min_position = std::min(block.min_position, run.positions[s]);
+              block.max_position = std::max(block.max_position, run.positions[s]);
+            }
+          });
         }
       });
-    }
-  });
 }
 
 void AttentionPlan::cut_queries(const AttentionArgs& args) {
@@ -104,8 +105,8 @@ void AttentionPlan::make_tasks(const AttentionArgs& args) {
   for (size_t t = 0; t < tiles_.size(); ++t) {
     QueryTile& tile = tiles_[t];
     const int64_t most_parts = (tile.block_end - tile.block_begin) / least_part_blocks;
-    tile.num_parts =
-        std::clamp<int64_t>((enough_tasks + whole_tasks - 1) / whole_tasks, 1, std::max<int64_t>(1, most_parts));
+    tile.num_parts = std::clamp<int64_t>((enough_tasks + whole_tasks - 1) / whole_tasks, 1,
+                                         std::max<int64_t>(1, most_parts));
     tile.first_partial = num_partials_;
     if (tile.num_parts > 1) num_partials_ += args.num_kv_heads * tile.num_parts;
     for (int64_t part = 0; part < tile.num_parts; ++part) {
@@ -116,7 +117,8 @@ void AttentionPlan::make_tasks(const AttentionArgs& args) {
         tasks_.push_back({static_cast<int64_t>(t), head, part, seen * tile.num_rows});
     }
   }
-  // The longest first, so that the threads end together. Stable: neighbours share keys in the caches.
+  // The longest first, so that the threads end together. Stable: neighbours share keys in the
+  // caches.
   std::stable_sort(tasks_.begin(), tasks_.end(),
                    [](const AttentionTask& a, const AttentionTask& b) { return a.cost > b.cost; });
 }

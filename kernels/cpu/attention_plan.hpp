@@ -1,10 +1,10 @@
 #pragma once
-/// How one attention call is cut into tasks. Depends on the arguments alone, not on the thread count, so
-/// that results do not either.
+/// How one attention call is cut into tasks. Depends on the arguments alone, not on the thread
+/// count, so that results do not either.
 ///
-/// Queries of an item are cut into tiles, keys into blocks; a task is (tile, KV head, part of the blocks).
-/// Keys are split into several parts only when there are few tiles, as in decoding: then the parts' results
-/// are merged afterwards.
+/// Queries of an item are cut into tiles, keys into blocks; a task is (tile, KV head, part of the
+/// blocks). Keys are split into several parts only when there are few tiles, as in decoding: then
+/// the parts' results are merged afterwards.
 
 #include <cstdint>
 #include <vector>

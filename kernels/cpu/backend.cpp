@@ -66,7 +66,8 @@ std::unique_ptr<Backend> make_cpu_backend() {
   if (isa() == Isa::avx2) hwy::DisableTargets(HWY_AVX3 | HWY_AVX3_DL);
   // Highway asks for more than AVX2 and FMA (BMI2, F16C, AES), which a virtual machine may hide.
   if ((hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3)) == 0)
-    fail<Unsupported>("the CPU backend needs AVX2 with FMA, BMI2, F16C, AES and PCLMULQDQ; this CPU hides one");
+    fail<Unsupported>(
+        "the CPU backend needs AVX2 with FMA, BMI2, F16C, AES and PCLMULQDQ; this CPU hides one");
   return std::make_unique<CpuBackend>();
 }
 

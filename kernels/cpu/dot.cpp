@@ -98,7 +98,9 @@ HWY_AFTER_NAMESPACE();
 namespace pecia::kernels::cpu {
 HWY_EXPORT(DotRows);
 
-void dot_rows(const DotArgs& args) { HWY_DYNAMIC_DISPATCH(DotRows)(args); }
+void dot_rows(const DotArgs& args) {
+  HWY_DYNAMIC_DISPATCH(DotRows)(args);
+}
 
 }  // namespace pecia::kernels::cpu
 #endif  // HWY_ONCE

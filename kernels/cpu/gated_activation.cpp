@@ -43,9 +43,10 @@ namespace pecia::kernels::cpu {
 HWY_EXPORT(GateRows);
 
 void gated_activation(const GatedActivationArgs& args, const device::Stream& stream) {
-  for_each_range(
-      stream, args.out.rows(), rows_per_task(args.out.size(1)),
-      [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(GateRows)(args, begin, end); });
+  for_each_range(stream, args.out.rows(), rows_per_task(args.out.size(1)),
+                 [&](int64_t begin, int64_t end) {
+                   HWY_DYNAMIC_DISPATCH(GateRows)(args, begin, end);
+                 });
 }
 
 }  // namespace pecia::kernels::cpu

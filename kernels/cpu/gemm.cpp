@@ -20,7 +20,9 @@ constexpr int64_t panel = 2 * lanes;
 // Accumulators of a tile: 28 of 32 registers with AVX-512, 12 of 16 with AVX2.
 constexpr int max_tile_rows = lanes >= 16 ? 14 : 6;
 
-int64_t PanelColumns() { return panel; }
+int64_t PanelColumns() {
+  return panel;
+}
 
 template <int kRows>
 HWY_INLINE void multiply_tile(const float* HWY_RESTRICT a, int64_t a_stride,
@@ -159,16 +161,22 @@ HWY_EXPORT(PackTransposed);
 HWY_EXPORT(WidenRows);
 HWY_EXPORT(Gemm);
 
-int64_t panel_columns() { return HWY_DYNAMIC_DISPATCH(PanelColumns)(); }
+int64_t panel_columns() {
+  return HWY_DYNAMIC_DISPATCH(PanelColumns)();
+}
 
-void pack_transposed(const PackArgs& args) { HWY_DYNAMIC_DISPATCH(PackTransposed)(args); }
+void pack_transposed(const PackArgs& args) {
+  HWY_DYNAMIC_DISPATCH(PackTransposed)(args);
+}
 
 void widen_rows(const void* rows, DType dtype, int64_t row_stride, int64_t num_rows, int64_t width,
                 float* to, int64_t to_stride) {
   HWY_DYNAMIC_DISPATCH(WidenRows)(rows, dtype, row_stride, num_rows, width, to, to_stride);
 }
 
-void gemm(const GemmArgs& args) { HWY_DYNAMIC_DISPATCH(Gemm)(args); }
+void gemm(const GemmArgs& args) {
+  HWY_DYNAMIC_DISPATCH(Gemm)(args);
+}
 
 }  // namespace pecia::kernels::cpu
 #endif  // HWY_ONCE

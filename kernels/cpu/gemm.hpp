@@ -1,8 +1,9 @@
 #pragma once
-/// Matrix products of one thread, fp32, from tiles that fit the caches. Linear and attention are made
-/// of them. An own kernel rather than BLAS: weights are widened while they are packed, the stream can be
-/// polled between any two tiles, and a result's bits depend neither on the number of rows it is computed
-/// with nor on the thread count: every element is one chain of fused multiply-adds in order of depth.
+/// Matrix products of one thread, fp32, from tiles that fit the caches. Linear and attention are
+/// made of them. An own kernel rather than BLAS: weights are widened while they are packed, the
+/// stream can be polled between any two tiles, and a result's bits depend neither on the number of
+/// rows it is computed with nor on the thread count: every element is one chain of fused
+/// multiply-adds in order of depth.
 
 #include <cstdint>
 

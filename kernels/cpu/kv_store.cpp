@@ -12,7 +12,8 @@ HWY_BEFORE_NAMESPACE();
 namespace pecia::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// float_to_bf16 of a vector: round to nearest even, NaN stays NaN. (Highway's own DemoteTo cuts off.)
+/// float_to_bf16 of a vector: round to nearest even, NaN stays NaN. (Highway's own DemoteTo cuts
+/// off.)
 template <class D>
 HWY_INLINE void store_bf16(D, hn::Vec<D> value, uint16_t* to) {
   const hn::RebindToUnsigned<D> bits_tag;
@@ -67,9 +68,10 @@ namespace pecia::kernels::cpu {
 HWY_EXPORT(StoreRows);
 
 void kv_store(const KvStoreArgs& args, const device::Stream& stream) {
-  for_each_range(
-      stream, args.x.rows(), rows_per_task(args.x.row_elements()),
-      [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(StoreRows)(args, begin, end); });
+  for_each_range(stream, args.x.rows(), rows_per_task(args.x.row_elements()),
+                 [&](int64_t begin, int64_t end) {
+                   HWY_DYNAMIC_DISPATCH(StoreRows)(args, begin, end);
+                 });
 }
 
 }  // namespace pecia::kernels::cpu

@@ -7,8 +7,8 @@ namespace pecia::kernels::cpu {
 namespace {
 
 constexpr int64_t few_rows = 12;
-// A packed block of weights, depth × columns fp32, is 320 KiB: it lies in the second cache while all
-// the rows of a task meet it.
+// A packed block of weights, depth × columns fp32, is 320 KiB: it lies in the second cache while
+// all the rows of a task meet it.
 constexpr int64_t max_depth = 640;
 constexpr int64_t max_columns = 128;
 // Rows multiplied between two polls: whole tiles of every vector width, under 0.1 ms.
@@ -31,7 +31,9 @@ void begin_with_bias(const LinearArgs& args, int64_t begin, int64_t end, int64_t
   }
 }
 
-bool adds(const LinearArgs& args) { return args.bias || args.accumulate == Accumulate::yes; }
+bool adds(const LinearArgs& args) {
+  return args.bias || args.accumulate == Accumulate::yes;
+}
 
 void few(const LinearArgs& args, const device::Stream& stream) {
   const int64_t rows = args.x.rows(), out = args.y.size(1);

@@ -56,9 +56,10 @@ namespace pecia::kernels::cpu {
 HWY_EXPORT(MergeRows);
 
 void merge(const MergeArgs& args, const device::Stream& stream) {
-  for_each_range(
-      stream, args.part_out.rows(), rows_per_task(args.out.row_elements()),
-      [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(MergeRows)(args, begin, end); });
+  for_each_range(stream, args.part_out.rows(), rows_per_task(args.out.row_elements()),
+                 [&](int64_t begin, int64_t end) {
+                   HWY_DYNAMIC_DISPATCH(MergeRows)(args, begin, end);
+                 });
 }
 
 }  // namespace pecia::kernels::cpu

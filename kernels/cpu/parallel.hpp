@@ -23,9 +23,9 @@ struct Worker {
   }
 };
 
-/// body(task, worker) for every task in [0, num_tasks), on stream.num_threads() threads; polls between tasks
-/// and while waiting for the last ones. The first exception of a body or poll is thrown again here, after
-/// the other tasks have run. A single task runs in the calling thread.
+/// body(task, worker) for every task in [0, num_tasks), on stream.num_threads() threads; polls
+/// between tasks and while waiting for the last ones. The first exception of a body or poll is
+/// thrown again here, after the other tasks have run. A single task runs in the calling thread.
 template <typename Body>
 void for_each_task(const device::Stream& stream, int64_t num_tasks, const Body& body) {
   if (stream.num_threads() == 1 || num_tasks <= 1) {
@@ -72,7 +72,8 @@ void for_each_range(const device::Stream& stream, int64_t count, int64_t grain, 
   });
 }
 
-/// Rows of `row_elements` that make a task worth its hand-over (some microseconds of elementwise work).
+/// Rows of `row_elements` that make a task worth its hand-over (some microseconds of elementwise
+/// work).
 inline int64_t rows_per_task(int64_t row_elements) {
   return std::max<int64_t>(1, (16 << 10) / std::max<int64_t>(1, row_elements));
 }

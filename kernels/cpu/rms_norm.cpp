@@ -62,9 +62,10 @@ namespace pecia::kernels::cpu {
 HWY_EXPORT(NormRows);
 
 void rms_norm(const RmsNormArgs& args, const device::Stream& stream) {
-  for_each_range(
-      stream, args.x.rows(), rows_per_task(args.x.size(1)),
-      [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(NormRows)(args, begin, end); });
+  for_each_range(stream, args.x.rows(), rows_per_task(args.x.size(1)),
+                 [&](int64_t begin, int64_t end) {
+                   HWY_DYNAMIC_DISPATCH(NormRows)(args, begin, end);
+                 });
 }
 
 }  // namespace pecia::kernels::cpu

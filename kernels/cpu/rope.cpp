@@ -73,9 +73,10 @@ namespace pecia::kernels::cpu {
 HWY_EXPORT(RopeRows);
 
 void rope(const RopeArgs& args, const device::Stream& stream) {
-  for_each_range(
-      stream, args.x.rows(), rows_per_task(args.x.row_elements()),
-      [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(RopeRows)(args, begin, end); });
+  for_each_range(stream, args.x.rows(), rows_per_task(args.x.row_elements()),
+                 [&](int64_t begin, int64_t end) {
+                   HWY_DYNAMIC_DISPATCH(RopeRows)(args, begin, end);
+                 });
 }
 
 }  // namespace pecia::kernels::cpu

@@ -18,7 +18,8 @@ class Ranking {
   }
 
   int32_t at(int64_t rank) {
-    if (rank >= sorted_) sort_until(std::max<int64_t>(rank + 1, std::max<int64_t>(64, 8 * sorted_)));
+    if (rank >= sorted_)
+      sort_until(std::max<int64_t>(rank + 1, std::max<int64_t>(64, 8 * sorted_)));
     return ids_[rank];
   }
 
@@ -175,11 +176,12 @@ void for_each_row(const Args& args, const device::Stream& stream, Workspace& wor
 }  // namespace
 
 void sample(const SamplingArgs& args, const device::Stream& stream, Workspace& workspace) {
-  for_each_row(args, stream, workspace, [&](int64_t r, int32_t most_likely, const RowScratch& scratch) {
-    const auto* logits = static_cast<const float*>(args.logits.row(r));
-    return args.tokens[r] =
-               choose(args.rows[r], logits, args.logits.size(1), most_likely, scratch);
-  });
+  for_each_row(args, stream, workspace,
+               [&](int64_t r, int32_t most_likely, const RowScratch& scratch) {
+                 const auto* logits = static_cast<const float*>(args.logits.row(r));
+                 return args.tokens[r] =
+                            choose(args.rows[r], logits, args.logits.size(1), most_likely, scratch);
+               });
 }
 
 void log_probs(const LogProbsArgs& args, const device::Stream& stream, Workspace& workspace) {

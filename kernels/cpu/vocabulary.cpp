@@ -38,8 +38,7 @@ double SumExp(const float* values, int64_t count, float maximum, float factor) {
     auto piece = hn::Zero(d);
     int64_t i = begin;
     for (; i + lanes <= end; i += lanes)
-      piece = hn::Add(
-          piece, hn::Exp(d, hn::Mul(hn::Sub(hn::LoadU(d, values + i), shift), scale)));
+      piece = hn::Add(piece, hn::Exp(d, hn::Mul(hn::Sub(hn::LoadU(d, values + i), shift), scale)));
     sum += hn::GetLane(hn::SumOfLanes(d, piece));
     for (; i < end; ++i) sum += std::exp((values[i] - maximum) * factor);
   }

@@ -27,9 +27,15 @@ HWY_INLINE hn::Vec<D> load_wide(D d, const Stored* from) {
   return hn::PromoteTo(d, hn::LoadU(hn::Rebind<Stored, D>(), from));
 }
 
-HWY_INLINE float widen_one(float value) { return value; }
-HWY_INLINE float widen_one(bfloat16_t value) { return bf16_to_float(value.bits); }
-HWY_INLINE float widen_one(float16_t value) { return fp16_to_float(value.bits); }
+HWY_INLINE float widen_one(float value) {
+  return value;
+}
+HWY_INLINE float widen_one(bfloat16_t value) {
+  return bf16_to_float(value.bits);
+}
+HWY_INLINE float widen_one(float16_t value) {
+  return fp16_to_float(value.bits);
+}
 
 /// Elements [0, count) to fp32.
 template <class Stored>

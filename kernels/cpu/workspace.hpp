@@ -34,7 +34,8 @@ class Carver {
 
 class Workspace {
  public:
-  /// A block for each thread; its pages belong to the NUMA node of the thread that first writes them.
+  /// A block for each thread; its pages belong to the NUMA node of the thread that first writes
+  /// them.
   void reserve_threads(int num_threads, int64_t bytes) {
     if (static_cast<size_t>(num_threads) > threads_.size()) threads_.resize(num_threads);
     for (device::Buffer& buffer : threads_) buffer.reserve(bytes);

@@ -17,9 +17,8 @@ void merge(const MergeArgs& args) {
       const double mine_weight = std::exp(mine - m), their_weight = std::exp(theirs - m);
       for (int64_t i = h * head_dim; i < (h + 1) * head_dim; ++i) {
         float& out = row_of(args.out, r)[i];
-        out = static_cast<float>(
-            (out * mine_weight + row_of(args.part_out, p)[i] * their_weight) /
-            (mine_weight + their_weight));
+        out = static_cast<float>((out * mine_weight + row_of(args.part_out, p)[i] * their_weight) /
+                                 (mine_weight + their_weight));
       }
       lse = static_cast<float>(m + std::log(mine_weight + their_weight));
     }

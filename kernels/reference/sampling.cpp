@@ -69,7 +69,9 @@ template <typename Args>
 double write_tops(const Args& args, int64_t r, std::span<const double> scores) {
   const double normaliser = log_sum_exp(scores);
   PECIA_CHECK(std::isfinite(normaliser), "row {} of the logits holds NaN or infinity", r);
-  const auto logprob = [&](int64_t token) { return static_cast<float>(scores[token] - normaliser); };
+  const auto logprob = [&](int64_t token) {
+    return static_cast<float>(scores[token] - normaliser);
+  };
   const auto vocab = static_cast<int64_t>(scores.size());
   if (args.num_top < 0)
     for (int64_t token = 0; token < vocab; ++token)
