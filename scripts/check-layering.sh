@@ -15,7 +15,7 @@ order="core device comm report io parallel context model plan runtime"
 check_tree() {
   local root=$1
   (
-    cd "$root"
+    cd "$root" || exit 1
     local folders=()
     for folder in lib kernels apps tests; do
       if [ -d "$folder" ]; then folders+=("$folder"); fi
@@ -110,5 +110,5 @@ self_test() {
 if [ "${1:-}" = --self-test ]; then
   self_test
 else
-  check_tree "${1:-$(dirname "$0")/..}"
+  check_tree "${1:-$(dirname "$0")/..}" || exit 1
 fi

@@ -86,7 +86,7 @@ void RingAttention::plan_rows(const Pass& pass) {
         for (int64_t position = range.begin; position < range.end; ++position)
           query_positions_[rank].push_back(position);
     int64_t skipped = map_.held(sequence.sequence, ring_.rank());
-    int64_t wanted = num_rows({sequence}, size(), ring_.rank());
+    int64_t wanted = parallel::num_rows({sequence}, size(), ring_.rank());
     for (const SlotRange& range : cache_.slots(sequence.sequence)) {
       const int64_t begin = std::min(range.begin + skipped, range.end);
       const int64_t end = std::min(begin + wanted, range.end);
@@ -164,7 +164,7 @@ RingAttention::Visit RingAttention::visit(const Pass& pass, int query_rank, int 
   Visit visit;
   int64_t row = 0;
   for (const PassSequence& sequence : pass) {
-    const int64_t rows = num_rows({sequence}, size(), query_rank);
+    const int64_t rows = parallel::num_rows({sequence}, size(), query_rank);
     kernels::AttentionItem item{row, rows, static_cast<int64_t>(visit.runs.size()), 0};
     for (const SequenceId member : map_.lineage(sequence.sequence)) {
       if (const auto found = runs.find(member); found != runs.end())

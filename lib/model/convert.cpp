@@ -85,7 +85,7 @@ std::optional<int64_t> first_not_finite_of(const Bits* data, Bits exponent_mask,
                                            int64_t end) {
   const int64_t blocks = (end - begin + block_elements - 1) / block_elements;
   int64_t first_block = blocks;
-#pragma omp parallel for schedule(static) reduction(min : first_block)
+#pragma omp parallel for schedule(static) reduction(min : first_block) if (blocks > 1)
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t start = begin + block * block_elements;
     if (any_not_finite(data + start, exponent_mask, std::min(block_elements, end - start)))

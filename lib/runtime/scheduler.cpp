@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
+#include <utility>
 
 #include "lib/parallel/ring.hpp"
 
@@ -139,6 +139,7 @@ int64_t Scheduler::free_slots() const {
 void Scheduler::refuse(Turn& turn, const std::string& why) {
   if (turn.finished) return;
   turn.refused = why;
+  if (std::exchange(turn.recorded, true)) return;
   Finished failed{turn.row, io::TurnState::failed, {}};
   failed.result.finish_reason = io::FinishReason::failed;
   failed.result.error = why;

@@ -26,6 +26,7 @@ struct Turn {
   uint64_t random_key = 0;
   bool finished = false;      ///< by an earlier run: only context for the turns after it
   std::string refused;        ///< why it cannot run; empty: it can
+  bool recorded = false;      ///< finished or refused by an earlier run: its row is written
   io::TurnResult answer;      ///< tokens and log-probabilities so far
 };
 

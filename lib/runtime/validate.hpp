@@ -1,12 +1,18 @@
 #pragma once
-/// What `pecia run --validate` checks beyond the job file itself.
+/// `pecia run --validate`: everything that can be wrong before work starts, without starting it.
 
 #include "lib/runtime/job.hpp"
 
 namespace pecia::runtime {
 
-/// Reads the model's configuration and every prompt shard without running anything. InputError with
+/// Reads the model's configuration, the shapes of its weights and the input shards. InputError naming
 /// what is wrong.
 void validate_inputs(const Job& job);
+
+/// The model as the job wants it: config.json, with model.rope_scaling applied.
+model::ModelConfig read_model_config(const Job& job);
+
+/// The resident dtype of weight matrices that the job asks for; absent: as stored.
+std::optional<DType> resident_dtype(const Job& job);
 
 }  // namespace pecia::runtime

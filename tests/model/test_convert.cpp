@@ -114,7 +114,7 @@ TEST_P(FirstNotFinite, LetsTheLargestNumbersPass) {
 
 INSTANTIATE_TEST_SUITE_P(EveryType, FirstNotFinite,
                          testing::Values(DType::fp32, DType::bf16, DType::fp16),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& type) { return std::string(name_of(type.param)); });
 
 }  // namespace
 }  // namespace pecia::model

@@ -173,7 +173,8 @@ TEST(Weights, LlamaWithEveryBias) {
     file.add(layer + "mlp.up_proj.bias", {6}, 25);
     file.add(layer + "mlp.down_proj.bias", {4}, 26);
   }
-  const LayerWeights layer = load(config, file).layers[1];
+  const Weights weights = load(config, file);
+  const LayerWeights& layer = weights.layers[1];
   EXPECT_EQ(first(layer.o.parts[0].bias), 23);
   EXPECT_EQ(first(layer.gate.parts[0].bias), 24);
   EXPECT_EQ(first(layer.up.parts[0].bias), 25);
@@ -209,7 +210,8 @@ TEST(Weights, Qwen3) {
 TEST(Weights, GlmKeepsGateAboveUpInOneTensor) {
   ModelConfig config = small_model(Family::glm);
   config.attention_bias = true;
-  const LayerWeights layer = load(config, glm_file()).layers[0];
+  const Weights weights = load(config, glm_file());
+  const LayerWeights& layer = weights.layers[0];
   EXPECT_THAT(first_of_parts(layer.gate), ElementsAre(10));
   EXPECT_THAT(first_of_parts(layer.up), ElementsAre(10 + 6 * 4));
   expect_shape(layer.gate, 6, 4);
@@ -242,7 +244,8 @@ TEST(Weights, InternLm2PacksItsBiasesLikewise) {
     file.add(layer + "attention.wqkv.bias", {16}, 40);
     file.add(layer + "attention.wo.bias", {4}, 60);
   }
-  const LayerWeights layer = load(config, file).layers[0];
+  const Weights weights = load(config, file);
+  const LayerWeights& layer = weights.layers[0];
   EXPECT_THAT(biases_of(layer.q), ElementsAre(40, 41, 42, 43, 48, 49, 50, 51));
   EXPECT_THAT(biases_of(layer.k), ElementsAre(44, 45, 52, 53));
   EXPECT_THAT(biases_of(layer.v), ElementsAre(46, 47, 54, 55));
@@ -395,7 +398,7 @@ TEST_P(CheckFinite, SoundWeightsPass) {
 
 INSTANTIATE_TEST_SUITE_P(EveryType, CheckFinite,
                          testing::Values(DType::fp32, DType::bf16, DType::fp16),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& type) { return std::string(name_of(type.param)); });
 
 }  // namespace
 }  // namespace pecia::model

@@ -140,7 +140,9 @@ struct Bad {
   const char* message;
 };
 
-void PrintTo(const Bad& bad, std::ostream* out) { *out << bad.lines; }
+void PrintTo(const Bad& bad, std::ostream* out) {
+  *out << bad.lines;
+}
 
 class EveryBadValue : public testing::TestWithParam<Bad> {};
 

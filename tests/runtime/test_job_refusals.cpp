@@ -11,7 +11,9 @@ struct Absent {
   const char* message;
 };
 
-void PrintTo(const Absent& absent, std::ostream* out) { *out << absent.setting; }
+void PrintTo(const Absent& absent, std::ostream* out) {
+  *out << absent.setting;
+}
 
 Job job_with(const std::string& setting) {
   return parse_job("model: {path: m}\ninput: [p.h5]\noutput: o\n", "job.yaml", {setting});

@@ -1,0 +1,231 @@
+#include "kernels/api/validate.hpp"
+
+#include <cmath>
+#include <string_view>
+
+#include "lib/core/error.hpp"
+
+namespace pecia::kernels {
+namespace {
+
+std::string shape_of(const TensorView& view) {
+  std::string text = "[";
+  for (int axis = 0; axis < view.rank(); ++axis)
+    text += fmt::format("{}{}", axis ? ", " : "", view.size(axis));
+  return text + "]";
+}
+
+void check_shape(std::string_view name, const TensorView& view,
+                 std::initializer_list<int64_t> shape) {
+  bool same = view.rank() == static_cast<int>(shape.size());
+  int axis = 0;
+  for (const int64_t extent : shape) same = same && view.size(axis++) == extent;
+  PECIA_CHECK(same, "{} is {}, expected [{}]", name, shape_of(view), fmt::join(shape, ", "));
+}
+
+void check_rank(std::string_view name, const TensorView& view, int rank) {
+  PECIA_CHECK(view.rank() == rank, "{} is {}, expected {} axes", name, shape_of(view), rank);
+}
+
+void check_fp32(std::string_view name, const TensorView& view) {
+  PECIA_CHECK(view.dtype() == DType::fp32, "{} is {}, expected fp32", name, name_of(view.dtype()));
+}
+
+void check_float(std::string_view name, DType dtype) {
+  PECIA_CHECK(is_float(dtype), "{} is {}, expected fp32, bf16 or fp16", name, name_of(dtype));
+}
+
+void check_dense(std::string_view name, const TensorView& view) {
+  PECIA_CHECK(view.dense(), "{} {} has row stride {}, expected a dense tensor", name,
+              shape_of(view), view.row_stride());
+}
+
+void check_size(std::string_view name, size_t size, int64_t expected) {
+  PECIA_CHECK(static_cast<int64_t>(size) == expected, "{} has {} entries, expected {}", name, size,
+              expected);
+}
+
+void check_indices(std::string_view name, std::span<const int64_t> indices, int64_t limit) {
+  for (size_t i = 0; i < indices.size(); ++i)
+    PECIA_CHECK(indices[i] >= 0 && indices[i] < limit, "{}[{}] is {}, outside [0, {})", name, i,
+                indices[i], limit);
+}
+
+void check_vocabulary(std::string_view name, std::span<const int32_t> tokens, int64_t row,
+                      int64_t vocab) {
+  for (size_t i = 0; i < tokens.size(); ++i)
+    PECIA_CHECK(tokens[i] >= 0 && tokens[i] < vocab, "rows[{}].{}[{}] is {}, outside [0, {})", row,
+                name, i, tokens[i], vocab);
+}
+
+void check_tops(int64_t num_top, int64_t rows, int64_t vocab, size_t top_tokens,
+                size_t top_logprobs) {
+  PECIA_CHECK(num_top >= -1 && num_top <= vocab, "num_top is {}, outside [-1, {}]", num_top, vocab);
+  check_size("top_tokens", top_tokens, num_top > 0 ? rows * num_top : 0);
+  check_size("top_logprobs", top_logprobs, rows * (num_top < 0 ? vocab : num_top));
+}
+
+int64_t check_logits(const TensorView& logits) {
+  check_rank("logits", logits, 2);
+  check_fp32("logits", logits);
+  check_dense("logits", logits);
+  PECIA_CHECK(logits.rows() == 0 || logits.size(1) > 0, "logits of an empty vocabulary");
+  return logits.size(1);
+}
+
+void check_params(const SamplingParams& p, int64_t row) {
+  PECIA_CHECK(p.temperature >= 0 && std::isfinite(p.temperature), "rows[{}].temperature is {}", row,
+              p.temperature);
+  PECIA_CHECK(p.top_k >= 0, "rows[{}].top_k is {}", row, p.top_k);
+  PECIA_CHECK(p.top_p > 0 && p.top_p <= 1, "rows[{}].top_p is {}, outside (0, 1]", row, p.top_p);
+  PECIA_CHECK(p.min_p >= 0 && p.min_p <= 1, "rows[{}].min_p is {}, outside [0, 1]", row, p.min_p);
+  PECIA_CHECK(p.repetition_penalty > 0 && std::isfinite(p.repetition_penalty),
+              "rows[{}].repetition_penalty is {}", row, p.repetition_penalty);
+  PECIA_CHECK(std::isfinite(p.presence_penalty) && std::isfinite(p.frequency_penalty),
+              "rows[{}] has penalties {} and {}", row, p.presence_penalty, p.frequency_penalty);
+}
+
+}  // namespace
+
+void validate(const EmbeddingArgs& args) {
+  check_rank("table", args.table, 2);
+  check_float("table", args.table.dtype());
+  check_shape("out", args.out, {static_cast<int64_t>(args.tokens.size()), args.table.size(1)});
+  check_fp32("out", args.out);
+}
+
+void validate(const LinearArgs& args) {
+  check_rank("x", args.x, 2);
+  check_rank("weight", args.weight, 2);
+  check_fp32("x", args.x);
+  check_fp32("y", args.y);
+  check_float("weight", args.weight.dtype());
+  check_shape("weight", args.weight, {args.weight.rows(), args.x.size(1)});
+  check_shape("y", args.y, {args.x.rows(), args.weight.rows()});
+  if (!args.bias) return;
+  check_float("bias", args.bias.dtype());
+  check_shape("bias", args.bias, {args.weight.rows()});
+}
+
+void validate(const RmsNormArgs& args) {
+  check_rank("x", args.x, 2);
+  check_fp32("x", args.x);
+  check_fp32("out", args.out);
+  check_float("weight", args.weight.dtype());
+  check_shape("weight", args.weight, {args.x.size(1)});
+  check_shape("out", args.out, {args.x.rows(), args.x.size(1)});
+}
+
+void validate(const RopeArgs& args) {
+  check_rank("x", args.x, 3);
+  check_fp32("x", args.x);
+  check_dense("x", args.x);
+  check_rank("cos", args.cos, 2);
+  check_fp32("cos", args.cos);
+  check_fp32("sin", args.sin);
+  check_shape("cos", args.cos, {args.x.rows(), args.cos.size(1)});
+  check_shape("sin", args.sin, {args.x.rows(), args.cos.size(1)});
+  PECIA_CHECK(2 * args.cos.size(1) <= args.x.size(2), "rotary_dim {} of heads of {}",
+              2 * args.cos.size(1), args.x.size(2));
+}
+
+void validate(const KvStoreArgs& args) {
+  check_rank("x", args.x, 3);
+  check_fp32("x", args.x);
+  check_dense("x", args.x);
+  check_rank("cache", args.cache, 3);
+  check_float("cache", args.cache.dtype());
+  check_shape("cache", args.cache, {args.x.size(1), args.cache.size(1), args.x.size(2)});
+  check_size("slots", args.slots.size(), args.x.rows());
+  check_indices("slots", args.slots, args.cache.size(1));
+}
+
+void validate(const AttentionArgs& args) {
+  check_rank("q", args.q, 3);
+  const int64_t rows = args.q.rows(), num_heads = args.q.size(1);
+  check_fp32("q", args.q);
+  check_fp32("out", args.out);
+  check_fp32("lse", args.lse);
+  check_shape("out", args.out, {rows, num_heads, args.q.size(2)});
+  check_shape("lse", args.lse, {rows, num_heads});
+  check_dense("q", args.q);
+  check_dense("out", args.out);
+  check_dense("lse", args.lse);
+  check_float("kv_dtype", args.kv_dtype);
+  check_size("query_positions", args.query_positions.size(), rows);
+  PECIA_CHECK(args.num_kv_heads > 0 && num_heads % args.num_kv_heads == 0,
+              "{} heads share {} KV heads", num_heads, args.num_kv_heads);
+  PECIA_CHECK(args.window >= 0, "a window of {}", args.window);
+  for (size_t i = 0; i < args.items.size(); ++i) {
+    const AttentionItem& item = args.items[i];
+    PECIA_CHECK(item.first_row >= 0 && item.num_rows >= 0 && item.num_rows <= rows - item.first_row,
+                "items[{}] has {} rows from {}, of {}", i, item.num_rows, item.first_row, rows);
+    const auto num_runs = static_cast<int64_t>(args.runs.size());
+    PECIA_CHECK(
+        item.first_run >= 0 && item.num_runs >= 0 && item.num_runs <= num_runs - item.first_run,
+        "items[{}] has {} runs from {}, of {}", i, item.num_runs, item.first_run, num_runs);
+  }
+  for (size_t i = 0; i < args.runs.size(); ++i) {
+    const KeyRun& run = args.runs[i];
+    PECIA_CHECK(run.num_keys >= 0 && (run.num_keys == 0 || (run.k && run.v && run.positions)),
+                "runs[{}] has {} keys and a null pointer or a negative count", i, run.num_keys);
+  }
+}
+
+void validate(const MergeArgs& args) {
+  check_rank("part_out", args.part_out, 3);
+  check_rank("out", args.out, 3);
+  const int64_t parts = args.part_out.rows(), heads = args.part_out.size(1);
+  check_fp32("part_out", args.part_out);
+  check_fp32("part_lse", args.part_lse);
+  check_fp32("out", args.out);
+  check_fp32("lse", args.lse);
+  check_shape("part_lse", args.part_lse, {parts, heads});
+  check_shape("out", args.out, {args.out.rows(), heads, args.part_out.size(2)});
+  check_shape("lse", args.lse, {args.out.rows(), heads});
+  check_dense("part_out", args.part_out);
+  check_dense("part_lse", args.part_lse);
+  check_dense("out", args.out);
+  check_dense("lse", args.lse);
+  if (args.rows.empty())
+    PECIA_CHECK(parts <= args.out.rows(), "{} parts of {} rows", parts, args.out.rows());
+  else
+    check_size("rows", args.rows.size(), parts);
+  check_indices("rows", args.rows, args.out.rows());
+}
+
+void validate(const GatedActivationArgs& args) {
+  check_rank("gate", args.gate, 2);
+  check_fp32("gate", args.gate);
+  check_fp32("up", args.up);
+  check_fp32("out", args.out);
+  check_shape("up", args.up, {args.gate.rows(), args.gate.size(1)});
+  check_shape("out", args.out, {args.gate.rows(), args.gate.size(1)});
+}
+
+void validate(const SamplingArgs& args) {
+  const int64_t vocab = check_logits(args.logits), rows = args.logits.rows();
+  check_size("rows", args.rows.size(), rows);
+  check_size("tokens", args.tokens.size(), rows);
+  check_size("token_logprobs", args.token_logprobs.size(), rows);
+  check_tops(args.num_top, rows, vocab, args.top_tokens.size(), args.top_logprobs.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    const SamplingRow& row = args.rows[r];
+    check_params(row.params, r);
+    PECIA_CHECK(row.uniform >= 0 && row.uniform < 1, "rows[{}].uniform is {}", r, row.uniform);
+    if (row.params.repetition_penalty != 1) check_vocabulary("prompt", row.prompt, r, vocab);
+    check_vocabulary("output", row.output, r, vocab);
+  }
+}
+
+void validate(const LogProbsArgs& args) {
+  const int64_t vocab = check_logits(args.logits), rows = args.logits.rows();
+  check_size("tokens", args.tokens.size(), rows);
+  check_size("token_logprobs", args.token_logprobs.size(), rows);
+  check_tops(args.num_top, rows, vocab, args.top_tokens.size(), args.top_logprobs.size());
+  for (int64_t r = 0; r < rows; ++r)
+    PECIA_CHECK(args.tokens[r] >= 0 && args.tokens[r] < vocab, "tokens[{}] is {}, outside [0, {})",
+                r, args.tokens[r], vocab);
+}
+
+}  // namespace pecia::kernels

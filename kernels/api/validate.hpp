@@ -1,0 +1,30 @@
+#pragma once
+/// The one place where an op's arguments are held against its header. Every backend calls it first,
+/// so that a contradiction throws InvalidArgument before anything is written. What would cost a
+/// pass over the data (token ids, distinct slots) is the caller's word, except where an index is
+/// written through.
+
+#include "kernels/api/attention.hpp"
+#include "kernels/api/embedding.hpp"
+#include "kernels/api/gated_activation.hpp"
+#include "kernels/api/kv_store.hpp"
+#include "kernels/api/linear.hpp"
+#include "kernels/api/merge.hpp"
+#include "kernels/api/rms_norm.hpp"
+#include "kernels/api/rope.hpp"
+#include "kernels/api/sampling.hpp"
+
+namespace pecia::kernels {
+
+void validate(const EmbeddingArgs& args);
+void validate(const LinearArgs& args);
+void validate(const RmsNormArgs& args);
+void validate(const RopeArgs& args);
+void validate(const KvStoreArgs& args);
+void validate(const AttentionArgs& args);
+void validate(const MergeArgs& args);
+void validate(const GatedActivationArgs& args);
+void validate(const SamplingArgs& args);
+void validate(const LogProbsArgs& args);
+
+}  // namespace pecia::kernels

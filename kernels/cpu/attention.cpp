@@ -1,0 +1,277 @@
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/dot.hpp"
+#include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/softmax.hpp"
+
+namespace pecia::kernels::cpu {
+namespace {
+
+// Up to this many rows (queries × heads of a group) keys are read in place rather than packed.
+constexpr int64_t few_rows = 16;
+
+/// Where a task's result goes: rows of the call's output, or a partial to be merged.
+struct Destination {
+  float* out;  ///< of query t and head g of the group at t · row_stride + g · head_dim
+  float* lse;  ///< … at t · lse_stride + g
+  int64_t row_stride, lse_stride;
+};
+
+/// Keys and values of a block where the products can read them: in place, or copied together.
+struct StagedKeys {
+  const char* k;
+  const char* v;
+  const int64_t* positions;
+};
+
+/// One task's matrices, in its thread's scratch memory.
+class TileAttention {
+ public:
+  static int64_t scratch_bytes(const AttentionArgs& args, int64_t tile_rows) {
+    const int64_t head_dim = args.q.size(2), rows = tile_rows * group_of(args);
+    return 2 * Carver::bytes_of<float>(rows * head_dim) +
+           Carver::bytes_of<float>(rows * block_keys) + 2 * Carver::bytes_of<float>(rows) +
+           Carver::bytes_of<float>(block_keys) +
+           Carver::bytes_of<float>(padded_columns(block_keys) * head_dim) +
+           Carver::bytes_of<float>(block_keys * padded_columns(head_dim)) +
+           2 * Carver::bytes_of<char>(block_keys * head_dim * size_of(args.kv_dtype)) +
+           Carver::bytes_of<int64_t>(block_keys);
+  }
+
+  TileAttention(const AttentionArgs& args, const QueryTile& tile, int64_t kv_head, Carver scratch)
+      : args_(args),
+        tile_(tile),
+        kv_head_(kv_head),
+        group_(group_of(args)),
+        rows_(tile.num_rows * group_),
+        head_dim_(args.q.size(2)),
+        row_bytes_(head_dim_ * size_of(args.kv_dtype)),
+        q_(scratch.take<float>(rows_ * head_dim_)),
+        out_(scratch.take<float>(rows_ * head_dim_)),
+        scores_(scratch.take<float>(rows_ * block_keys)),
+        maxima_(scratch.take<float>(rows_)),
+        sums_(scratch.take<float>(rows_)),
+        mask_(scratch.take<float>(block_keys)),
+        packed_k_(scratch.take<float>(padded_columns(block_keys) * head_dim_)),
+        wide_v_(scratch.take<float>(block_keys * padded_columns(head_dim_))),
+        staged_k_(scratch.take<char>(block_keys * row_bytes_)),
+        staged_v_(scratch.take<char>(block_keys * row_bytes_)),
+        staged_positions_(scratch.take<int64_t>(block_keys)) {
+    for (int64_t t = 0; t < tile.num_rows; ++t)
+      scale_row(
+          static_cast<const float*>(args.q.row(tile.first_row + t)) + kv_head * group_ * head_dim_,
+          args.scale, group_ * head_dim_, q_ + t * group_ * head_dim_);
+    std::fill_n(out_, rows_ * head_dim_, 0.0f);
+    std::fill_n(maxima_, rows_, empty_lse);
+    std::fill_n(sums_, rows_, 0.0f);
+  }
+
+  void add(const KeyBlock& block, Sight sight) {
+    const StagedKeys keys = stage(block);
+    const ScoreBlock scores{scores_, block_keys, rows_, block.num_keys};
+    multiply_keys(keys, block.num_keys);
+    if (sight == Sight::some)
+      mask_scores(scores, group_, args_.query_positions.data() + tile_.first_row, keys.positions,
+                  args_.window, mask_);
+    softmax_block(scores, {maxima_, sums_, out_, head_dim_, head_dim_});
+    multiply_values(keys, block.num_keys);
+  }
+
+  void write(const Destination& to) const {
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t t = r / group_, g = r % group_;
+      const bool empty = sums_[r] == 0.0f;
+      scale_row(out_ + r * head_dim_, empty ? 0.0f : 1.0f / sums_[r], head_dim_,
+                to.out + t * to.row_stride + g * head_dim_);
+      to.lse[t * to.lse_stride + g] = empty ? empty_lse : maxima_[r] + std::log(sums_[r]);
+    }
+  }
+
+ private:
+  static int64_t group_of(const AttentionArgs& args) { return args.q.size(1) / args.num_kv_heads; }
+
+  StagedKeys stage(const KeyBlock& block) {
+    const auto at = [&](const void* base, const KeyRun& run, int64_t offset) {
+      return static_cast<const char*>(base) +
+             (kv_head_ * run.head_stride + offset * head_dim_) * size_of(args_.kv_dtype);
+    };
+    const KeyRun& first = args_.runs[block.run];
+    if (first.num_keys - block.offset >= block.num_keys)
+      return {at(first.k, first, block.offset), at(first.v, first, block.offset),
+              first.positions + block.offset};
+    int64_t done = 0;
+    for_each_piece(args_, block, [&](const KeyRun& run, int64_t offset, int64_t count) {
+      std::memcpy(staged_k_ + done * row_bytes_, at(run.k, run, offset), count * row_bytes_);
+      std::memcpy(staged_v_ + done * row_bytes_, at(run.v, run, offset), count * row_bytes_);
+      std::copy_n(run.positions + offset, count, staged_positions_ + done);
+      done += count;
+    });
+    return {staged_k_, staged_v_, staged_positions_};
+  }
+
+  void multiply_keys(const StagedKeys& keys, int64_t num_keys) {
+    if (rows_ <= few_rows) {
+      dot_rows({.a = q_,
+                .a_stride = head_dim_,
+                .b = keys.k,
+                .b_dtype = args_.kv_dtype,
+                .b_stride = head_dim_,
+                .c = scores_,
+                .c_stride = block_keys,
+                .rows = rows_,
+                .columns = num_keys,
+                .depth = head_dim_,
+                .accumulate = false});
+      return;
+    }
+    pack_transposed({.rows = keys.k,
+                     .dtype = args_.kv_dtype,
+                     .row_stride = head_dim_,
+                     .columns = num_keys,
+                     .depth = head_dim_,
+                     .packed = packed_k_});
+    gemm({.a = q_,
+          .a_stride = head_dim_,
+          .b = packed_k_,
+          .b_row_stride = panel_columns(),
+          .b_panel_stride = panel_columns() * head_dim_,
+          .c = scores_,
+          .c_stride = block_keys,
+          .rows = rows_,
+          .columns = num_keys,
+          .depth = head_dim_,
+          .accumulate = false});
+  }
+
+  void multiply_values(const StagedKeys& keys, int64_t num_keys) {
+    const int64_t v_stride = padded_columns(head_dim_);
+    widen_rows(keys.v, args_.kv_dtype, head_dim_, num_keys, head_dim_, wide_v_, v_stride);
+    gemm({.a = scores_,
+          .a_stride = block_keys,
+          .b = wide_v_,
+          .b_row_stride = v_stride,
+          .b_panel_stride = panel_columns(),
+          .c = out_,
+          .c_stride = head_dim_,
+          .rows = rows_,
+          .columns = head_dim_,
+          .depth = num_keys,
+          .accumulate = true});
+  }
+
+  const AttentionArgs& args_;
+  const QueryTile& tile_;
+  const int64_t kv_head_, group_, rows_, head_dim_, row_bytes_;
+  float* const q_;       ///< [rows, head_dim], scaled
+  float* const out_;     ///< [rows, head_dim], to be divided by sums
+  float* const scores_;  ///< [rows, block_keys]
+  float* const maxima_;  ///< [rows]
+  float* const sums_;    ///< [rows]
+  float* const mask_;    ///< [block_keys]
+  float* const packed_k_;
+  float* const wide_v_;  ///< [block_keys, padded_columns(head_dim)]
+  char* const staged_k_;
+  char* const staged_v_;
+  int64_t* const staged_positions_;
+};
+
+/// The partial results of tiles whose keys were split: [rows of a tile × group, head_dim] and their
+/// lse.
+class Partials {
+ public:
+  Partials(const AttentionArgs& args, const AttentionPlan& plan, Workspace& workspace)
+      : rows_(plan.tile_rows() * (args.q.size(1) / args.num_kv_heads)), head_dim_(args.q.size(2)) {
+    const int64_t rows = rows_ * plan.num_partials();
+    workspace.reserve_shared(Carver::bytes_of<float>(rows * head_dim_) +
+                             Carver::bytes_of<float>(rows));
+    Carver carver = workspace.shared();
+    out_ = carver.take<float>(rows * head_dim_);
+    lse_ = carver.take<float>(rows);
+  }
+
+  float* out(int64_t partial) const { return out_ + partial * rows_ * head_dim_; }
+  float* lse(int64_t partial) const { return lse_ + partial * rows_; }
+
+ private:
+  int64_t rows_, head_dim_;
+  float* out_;
+  float* lse_;
+};
+
+Destination result_of(const AttentionArgs& args, const QueryTile& tile, int64_t kv_head) {
+  const int64_t head_dim = args.q.size(2), heads = args.q.size(1);
+  const int64_t first_head = kv_head * (heads / args.num_kv_heads);
+  return {static_cast<float*>(args.out.row(tile.first_row)) + first_head * head_dim,
+          static_cast<float*>(args.lse.row(tile.first_row)) + first_head, heads * head_dim, heads};
+}
+
+/// Σ_p exp(lse_p − lse) · out_p of one query and head, over the parts of its tile.
+void merge_parts(const Partials& partials, int64_t first, int64_t num_parts, int64_t row,
+                 int64_t head_dim, float* out, float& lse) {
+  float maximum = empty_lse;
+  for (int64_t p = first; p < first + num_parts; ++p)
+    maximum = std::max(maximum, partials.lse(p)[row]);
+  std::fill_n(out, head_dim, 0.0f);
+  lse = maximum;
+  if (maximum == empty_lse) return;
+  float sum = 0;
+  for (int64_t p = first; p < first + num_parts; ++p)
+    sum += std::exp(partials.lse(p)[row] - maximum);
+  lse = maximum + std::log(sum);
+  for (int64_t p = first; p < first + num_parts; ++p) {
+    const float weight = std::exp(partials.lse(p)[row] - maximum) / sum;
+    const float* part = partials.out(p) + row * head_dim;
+    for (int64_t i = 0; i < head_dim; ++i) out[i] += weight * part[i];
+  }
+}
+
+void merge_tile(const AttentionArgs& args, const QueryTile& tile, int64_t kv_head,
+                const Partials& partials) {
+  const int64_t head_dim = args.q.size(2), group = args.q.size(1) / args.num_kv_heads;
+  const Destination to = result_of(args, tile, kv_head);
+  for (int64_t t = 0; t < tile.num_rows; ++t)
+    for (int64_t g = 0; g < group; ++g)
+      merge_parts(partials, tile.partial(kv_head, 0), tile.num_parts, t * group + g, head_dim,
+                  to.out + t * to.row_stride + g * head_dim, to.lse[t * to.lse_stride + g]);
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
+               AttentionPlan& plan) {
+  plan.make(args, stream);
+  const int64_t head_dim = args.q.size(2), group = args.q.size(1) / args.num_kv_heads;
+  const Partials partials(args, plan, workspace);
+  workspace.reserve_threads(stream.num_threads(),
+                            TileAttention::scratch_bytes(args, plan.tile_rows()));
+
+  const auto num_tasks = static_cast<int64_t>(plan.tasks().size());
+  for_each_task(stream, num_tasks, [&](int64_t index, const Worker& worker) {
+    const AttentionTask& task = plan.tasks()[index];
+    const QueryTile& tile = plan.tiles()[task.tile];
+    TileAttention work(args, tile, task.kv_head, workspace.of_thread(worker.thread));
+    for (int64_t b = tile.part_begin(task.part); b < tile.part_begin(task.part + 1); ++b) {
+      const KeyBlock& block = plan.blocks()[b];
+      const Sight sight = tile.sight(block, args.window);
+      if (sight == Sight::none) continue;
+      work.add(block, sight);
+      worker.poll();
+    }
+    const int64_t partial = tile.partial(task.kv_head, task.part);
+    work.write(tile.num_parts == 1 ? result_of(args, tile, task.kv_head)
+                                   : Destination{partials.out(partial), partials.lse(partial),
+                                                 group * head_dim, group});
+  });
+
+  const auto num_tiles = static_cast<int64_t>(plan.tiles().size());
+  if (plan.num_partials() == 0) return;
+  for_each_range(stream, num_tiles * args.num_kv_heads, 1, [&](int64_t begin, int64_t) {
+    const QueryTile& tile = plan.tiles()[begin / args.num_kv_heads];
+    if (tile.num_parts > 1) merge_tile(args, tile, begin % args.num_kv_heads, partials);
+  });
+}
+
+}  // namespace pecia::kernels::cpu

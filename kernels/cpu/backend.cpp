@@ -1,0 +1,74 @@
+#include "kernels/api/backend.hpp"
+
+#include <hwy/targets.h>
+
+#include "kernels/api/validate.hpp"
+#include "kernels/cpu/cpu.hpp"
+#include "lib/core/isa.hpp"
+
+namespace pecia::kernels {
+namespace {
+
+/// One op at a time: the scratch memory is shared by all of them.
+class CpuBackend : public Backend {
+ public:
+  std::string_view name() const override { return "cpu"; }
+
+  void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::embedding(args, stream);
+  }
+  void linear(const LinearArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::linear(args, stream, workspace_);
+  }
+  void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::rms_norm(args, stream);
+  }
+  void rope(const RopeArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::rope(args, stream);
+  }
+  void kv_store(const KvStoreArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::kv_store(args, stream);
+  }
+  void attention(const AttentionArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::attention(args, stream, workspace_, plan_);
+  }
+  void merge(const MergeArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::merge(args, stream);
+  }
+  void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::gated_activation(args, stream);
+  }
+  void sample(const SamplingArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::sample(args, stream, workspace_);
+  }
+  void log_probs(const LogProbsArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::log_probs(args, stream, workspace_);
+  }
+
+ private:
+  cpu::Workspace workspace_;
+  cpu::AttentionPlan plan_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend() {
+  if (isa() == Isa::avx2) hwy::DisableTargets(HWY_AVX3 | HWY_AVX3_DL);
+  // Highway asks for more than AVX2 and FMA (BMI2, F16C, AES), which a virtual machine may hide.
+  if ((hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3)) == 0)
+    fail<Unsupported>(
+        "the CPU backend needs AVX2 with FMA, BMI2, F16C, AES and PCLMULQDQ; this CPU hides one");
+  return std::make_unique<CpuBackend>();
+}
+
+}  // namespace pecia::kernels

@@ -1,0 +1,22 @@
+#pragma once
+/// The ops on the CPU, one file each. Arguments are valid; work is done on return.
+
+#include "kernels/api/backend.hpp"
+#include "kernels/cpu/attention_plan.hpp"
+#include "kernels/cpu/workspace.hpp"
+
+namespace pecia::kernels::cpu {
+
+void embedding(const EmbeddingArgs& args, const device::Stream& stream);
+void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace);
+void rms_norm(const RmsNormArgs& args, const device::Stream& stream);
+void rope(const RopeArgs& args, const device::Stream& stream);
+void kv_store(const KvStoreArgs& args, const device::Stream& stream);
+void attention(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
+               AttentionPlan& plan);
+void merge(const MergeArgs& args, const device::Stream& stream);
+void gated_activation(const GatedActivationArgs& args, const device::Stream& stream);
+void sample(const SamplingArgs& args, const device::Stream& stream, Workspace& workspace);
+void log_probs(const LogProbsArgs& args, const device::Stream& stream, Workspace& workspace);
+
+}  // namespace pecia::kernels::cpu

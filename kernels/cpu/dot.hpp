@@ -1,0 +1,24 @@
+#pragma once
+/// Products of few rows with many: memory is read once, in its stored type, and nothing is packed.
+
+#include <cstdint>
+
+#include "lib/core/dtype.hpp"
+
+namespace pecia::kernels::cpu {
+
+/// c[r, o] (+)= Σ_i a[r, i] · b[o, i], fp32 sums; b is fp32, bf16 or fp16. One thread.
+struct DotArgs {
+  const float* a;
+  int64_t a_stride;
+  const void* b;
+  DType b_dtype;
+  int64_t b_stride;
+  float* c;
+  int64_t c_stride;
+  int64_t rows, columns, depth;
+  bool accumulate;
+};
+void dot_rows(const DotArgs& args);
+
+}  // namespace pecia::kernels::cpu

@@ -1,0 +1,72 @@
+#include <cmath>
+
+#include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/parallel.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/rms_norm.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/widen-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace pecia::kernels::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+HWY_INLINE float sum_of_squares(const float* x, int64_t width) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = hn::Lanes(d);
+  auto even = hn::Zero(d), odd = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + 2 * lanes <= width; i += 2 * lanes) {
+    const auto a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + i + lanes);
+    even = hn::MulAdd(a, a, even);
+    odd = hn::MulAdd(b, b, odd);
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
+  for (; i < width; ++i) sum += x[i] * x[i];
+  return sum;
+}
+
+template <class Stored>
+HWY_INLINE void norm_rows(const RmsNormArgs& args, int64_t begin, int64_t end) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = hn::Lanes(d), width = args.x.size(1);
+  const auto* weight = static_cast<const Stored*>(args.weight.data());
+  for (int64_t row = begin; row < end; ++row) {
+    const auto* x = static_cast<const float*>(args.x.row(row));
+    auto* out = static_cast<float*>(args.out.row(row));
+    const float mean = sum_of_squares(x, width) / static_cast<float>(width);
+    const float factor = 1.0f / std::sqrt(mean + args.eps);
+    int64_t i = 0;
+    for (; i + lanes <= width; i += lanes) {
+      const auto scaled = hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor));
+      hn::StoreU(hn::Mul(scaled, load_wide(d, weight + i)), d, out + i);
+    }
+    for (; i < width; ++i) out[i] = x[i] * factor * widen_one(weight[i]);
+  }
+}
+
+void NormRows(const RmsNormArgs& args, int64_t begin, int64_t end) {
+  if (args.weight.dtype() == DType::fp32) return norm_rows<float>(args, begin, end);
+  if (args.weight.dtype() == DType::bf16) return norm_rows<bfloat16_t>(args, begin, end);
+  norm_rows<float16_t>(args, begin, end);
+}
+
+}  // namespace pecia::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pecia::kernels::cpu {
+HWY_EXPORT(NormRows);
+
+void rms_norm(const RmsNormArgs& args, const device::Stream& stream) {
+  for_each_range(stream, args.x.rows(), rows_per_task(args.x.size(1)),
+                 [&](int64_t begin, int64_t end) {
+                   HWY_DYNAMIC_DISPATCH(NormRows)(args, begin, end);
+                 });
+}
+
+}  // namespace pecia::kernels::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,192 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/vocabulary.hpp"
+
+namespace pecia::kernels::cpu {
+namespace {
+
+/// Token ids by falling score, ties by id, sorted only as far as asked.
+class Ranking {
+ public:
+  Ranking(const float* scores, int32_t* ids, int64_t vocab)
+      : scores_(scores), ids_(ids), vocab_(vocab) {
+    std::iota(ids, ids + vocab, 0);
+  }
+
+  int32_t at(int64_t rank) {
+    if (rank >= sorted_)
+      sort_until(std::max<int64_t>(rank + 1, std::max<int64_t>(64, 8 * sorted_)));
+    return ids_[rank];
+  }
+
+  void sort_until(int64_t count) {
+    count = std::min(count, vocab_);
+    if (count <= sorted_) return;
+    const auto before = [this](int32_t a, int32_t b) {
+      return scores_[a] > scores_[b] || (scores_[a] == scores_[b] && a < b);
+    };
+    if (count < vocab_ / 16) {  // one pass against a small heap
+      std::partial_sort(ids_ + sorted_, ids_ + count, ids_ + vocab_, before);
+    } else {
+      if (count < vocab_) std::nth_element(ids_ + sorted_, ids_ + count, ids_ + vocab_, before);
+      std::sort(ids_ + sorted_, ids_ + count, before);
+    }
+    sorted_ = count;
+  }
+
+ private:
+  const float* scores_;
+  int32_t* ids_;
+  int64_t vocab_;
+  int64_t sorted_ = 0;
+};
+
+/// A row's scratch memory: a copy of the logits, token ids, and counts of tokens.
+struct RowScratch {
+  RowScratch(Carver carver, int64_t vocab)
+      : scores(carver.take<float>(vocab)),
+        ids(carver.take<int32_t>(vocab)),
+        counts(carver.take<int32_t>(vocab)) {}
+  static int64_t bytes(int64_t vocab) { return 3 * Carver::bytes_of<float>(vocab); }
+
+  float* scores;
+  int32_t* ids;
+  int32_t* counts;
+};
+
+bool penalises(const SamplingParams& params) {
+  return params.repetition_penalty != 1 || params.presence_penalty != 0 ||
+         params.frequency_penalty != 0;
+}
+
+void penalise(const SamplingRow& row, int64_t vocab, const RowScratch& scratch) {
+  constexpr int32_t prompt_only = -1;
+  std::fill_n(scratch.counts, vocab, 0);
+  if (row.params.repetition_penalty != 1)
+    for (const int32_t token : row.prompt) scratch.counts[token] = prompt_only;
+  for (const int32_t token : row.output)
+    scratch.counts[token] = std::max(scratch.counts[token], 0) + 1;
+
+  const double repetition = row.params.repetition_penalty;
+  const double presence = row.params.presence_penalty, frequency = row.params.frequency_penalty;
+  for (int64_t token = 0; token < vocab; ++token) {
+    const int32_t count = scratch.counts[token];
+    if (count == 0) continue;
+    double score = scratch.scores[token];
+    score = score > 0 ? score / repetition : score * repetition;
+    if (count > 0) score -= presence + frequency * count;
+    scratch.scores[token] = static_cast<float>(score);
+  }
+}
+
+/// The filters and the draw; weights are relative to the most likely token's.
+int32_t draw(const SamplingRow& row, int64_t vocab, const RowScratch& scratch) {
+  const SamplingParams& params = row.params;
+  Ranking ranking(scratch.scores, scratch.ids, vocab);
+  int64_t kept = params.top_k > 0 ? std::min<int64_t>(params.top_k, vocab) : vocab;
+  if (kept < vocab) ranking.sort_until(kept);
+  const float best = scratch.scores[ranking.at(0)];
+  const auto weight = [&](int64_t rank) {
+    return std::exp((double{scratch.scores[ranking.at(rank)]} - best) / params.temperature);
+  };
+
+  double sum = 0;
+  if (kept < vocab)
+    for (int64_t rank = 0; rank < kept; ++rank) sum += weight(rank);
+  else
+    sum = sum_exp(scratch.scores, vocab, best, 1 / params.temperature);
+
+  if (params.top_p < 1 || params.min_p > 0) {
+    const double enough = params.top_p * sum;
+    double below = 0;
+    int64_t count = 0;
+    for (; count < kept && (params.top_p == 1 || below < enough); ++count) {
+      const double next = weight(count);
+      if (next < params.min_p) break;
+      below += next;
+    }
+    kept = count;
+    sum = below;
+  }
+
+  const double target = row.uniform * sum;
+  double below = 0;
+  for (int64_t rank = 0; rank + 1 < kept; ++rank)
+    if ((below += weight(rank)) > target) return ranking.at(rank);
+  return ranking.at(kept - 1);
+}
+
+int32_t choose(const SamplingRow& row, const float* logits, int64_t vocab, int32_t most_likely,
+               const RowScratch& scratch) {
+  const bool greedy = row.params.temperature == 0;
+  if (greedy && !penalises(row.params)) return most_likely;
+  std::copy_n(logits, vocab, scratch.scores);
+  if (penalises(row.params)) penalise(row, vocab, scratch);
+  if (greedy) return static_cast<int32_t>(argmax(scratch.scores, vocab));
+  return draw(row, vocab, scratch);
+}
+
+/// What the plain softmax of a row says.
+struct Softmax {
+  int32_t most_likely;
+  double normaliser;
+};
+
+template <typename Args>
+Softmax write_tops(const Args& args, int64_t r, const RowScratch& scratch) {
+  const int64_t vocab = args.logits.size(1);
+  const auto* logits = static_cast<const float*>(args.logits.row(r));
+  const int64_t best = argmax(logits, vocab);
+  const double normaliser = logits[best] + std::log(sum_exp(logits, vocab, logits[best], 1.0f));
+  PECIA_CHECK(std::isfinite(normaliser), "row {} of the logits holds NaN or infinity", r);
+  if (args.num_top < 0)
+    for (int64_t token = 0; token < vocab; ++token)
+      args.top_logprobs[r * vocab + token] = static_cast<float>(logits[token] - normaliser);
+  if (args.num_top > 0) {
+    Ranking ranking(logits, scratch.ids, vocab);
+    ranking.sort_until(args.num_top);
+    for (int64_t i = 0; i < args.num_top; ++i) {
+      args.top_tokens[r * args.num_top + i] = ranking.at(i);
+      args.top_logprobs[r * args.num_top + i] =
+          static_cast<float>(logits[ranking.at(i)] - normaliser);
+    }
+  }
+  return {static_cast<int32_t>(best), normaliser};
+}
+
+/// choose(row, softmax, scratch) → token, for every row.
+template <typename Args, typename Choose>
+void for_each_row(const Args& args, const device::Stream& stream, Workspace& workspace,
+                  const Choose& choose_token) {
+  const int64_t vocab = args.logits.size(1);
+  workspace.reserve_threads(stream.num_threads(), RowScratch::bytes(vocab));
+  for_each_task(stream, args.logits.rows(), [&](int64_t r, const Worker& worker) {
+    const RowScratch scratch(workspace.of_thread(worker.thread), vocab);
+    const Softmax softmax = write_tops(args, r, scratch);
+    const int32_t token = choose_token(r, softmax.most_likely, scratch);
+    args.token_logprobs[r] = static_cast<float>(
+        static_cast<const float*>(args.logits.row(r))[token] - softmax.normaliser);
+  });
+}
+
+}  // namespace
+
+void sample(const SamplingArgs& args, const device::Stream& stream, Workspace& workspace) {
+  for_each_row(args, stream, workspace,
+               [&](int64_t r, int32_t most_likely, const RowScratch& scratch) {
+                 const auto* logits = static_cast<const float*>(args.logits.row(r));
+                 return args.tokens[r] =
+                            choose(args.rows[r], logits, args.logits.size(1), most_likely, scratch);
+               });
+}
+
+void log_probs(const LogProbsArgs& args, const device::Stream& stream, Workspace& workspace) {
+  for_each_row(args, stream, workspace,
+               [&](int64_t r, int32_t, const RowScratch&) { return args.tokens[r]; });
+}
+
+}  // namespace pecia::kernels::cpu

@@ -1,0 +1,38 @@
+#pragma once
+/// Online softmax over blocks of keys: the parts of attention between its two products.
+
+#include <cstdint>
+
+namespace pecia::kernels::cpu {
+
+/// Scores of a block: [rows, keys], `stride` apart; there is room up to the next whole vector of
+/// keys.
+struct ScoreBlock {
+  float* scores;
+  int64_t stride;
+  int64_t rows, keys;
+};
+
+/// Sets to −inf what a row may not see. Rows r · group … r · group + group − 1 are the heads of the
+/// query at query_positions[r]. `scratch` has room for a row of scores.
+void mask_scores(const ScoreBlock& block, int64_t group, const int64_t* query_positions,
+                 const int64_t* key_positions, int64_t window, float* scratch);
+
+/// Running state of the rows: out = Σ exp(score − maximum) · v over the keys so far, sum = Σ
+/// exp(score − maximum); maximum is −inf before the first key.
+struct OnlineRows {
+  float* maxima;
+  float* sums;
+  float* out;
+  int64_t out_stride, width;
+};
+
+/// Raises the maxima to those of the block, rescales sums and out to them, and replaces the scores
+/// by exp(score − maximum), added to the sums. Padding keys become 0. The exponential is Highway's,
+/// within 1 ulp.
+void softmax_block(const ScoreBlock& block, const OnlineRows& state);
+
+/// to[i] = from[i] · factor
+void scale_row(const float* from, float factor, int64_t count, float* to);
+
+}  // namespace pecia::kernels::cpu

@@ -1,0 +1,60 @@
+#include "kernels/api/backend.hpp"
+
+#include "kernels/api/validate.hpp"
+#include "kernels/reference/reference.hpp"
+
+namespace pecia::kernels {
+namespace {
+
+/// Polls once per op: it is an oracle, not a thing to overlap transfers with.
+class ReferenceBackend : public Backend {
+ public:
+  std::string_view name() const override { return "reference"; }
+
+  void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
+    run(reference::embedding, args, stream);
+  }
+  void linear(const LinearArgs& args, device::Stream& stream) override {
+    run(reference::linear, args, stream);
+  }
+  void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
+    run(reference::rms_norm, args, stream);
+  }
+  void rope(const RopeArgs& args, device::Stream& stream) override {
+    run(reference::rope, args, stream);
+  }
+  void kv_store(const KvStoreArgs& args, device::Stream& stream) override {
+    run(reference::kv_store, args, stream);
+  }
+  void attention(const AttentionArgs& args, device::Stream& stream) override {
+    run(reference::attention, args, stream);
+  }
+  void merge(const MergeArgs& args, device::Stream& stream) override {
+    run(reference::merge, args, stream);
+  }
+  void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
+    run(reference::gated_activation, args, stream);
+  }
+  void sample(const SamplingArgs& args, device::Stream& stream) override {
+    run(reference::sample, args, stream);
+  }
+  void log_probs(const LogProbsArgs& args, device::Stream& stream) override {
+    run(reference::log_probs, args, stream);
+  }
+
+ private:
+  template <typename Args>
+  void run(void (*op)(const Args&), const Args& args, device::Stream& stream) {
+    validate(args);
+    op(args);
+    stream.poll();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_reference_backend() {
+  return std::make_unique<ReferenceBackend>();
+}
+
+}  // namespace pecia::kernels

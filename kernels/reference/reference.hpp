@@ -1,0 +1,24 @@
+#pragma once
+/// Each op as its header's formula, in plain loops with double accumulators. Arguments are valid.
+
+#include "kernels/api/backend.hpp"
+
+namespace pecia::kernels::reference {
+
+void embedding(const EmbeddingArgs& args);
+void linear(const LinearArgs& args);
+void rms_norm(const RmsNormArgs& args);
+void rope(const RopeArgs& args);
+void kv_store(const KvStoreArgs& args);
+void attention(const AttentionArgs& args);
+void merge(const MergeArgs& args);
+void gated_activation(const GatedActivationArgs& args);
+void sample(const SamplingArgs& args);
+void log_probs(const LogProbsArgs& args);
+
+/// Row `row` of an fp32 view.
+inline float* row_of(const TensorView& view, int64_t row) {
+  return static_cast<float*>(view.row(row));
+}
+
+}  // namespace pecia::kernels::reference

@@ -1,0 +1,20 @@
+#include <cmath>
+
+#include "kernels/reference/reference.hpp"
+
+namespace pecia::kernels::reference {
+
+void rms_norm(const RmsNormArgs& args) {
+  const int64_t width = args.x.size(1);
+  for (int64_t t = 0; t < args.x.rows(); ++t) {
+    const float* x = row_of(args.x, t);
+    double squares = 0;
+    for (int64_t i = 0; i < width; ++i) squares += double{x[i]} * x[i];
+    const double factor = 1 / std::sqrt(squares / static_cast<double>(width) + args.eps);
+    for (int64_t i = 0; i < width; ++i)
+      row_of(args.out, t)[i] = static_cast<float>(
+          x[i] * factor * load_as_float(args.weight.data(), args.weight.dtype(), i));
+  }
+}
+
+}  // namespace pecia::kernels::reference

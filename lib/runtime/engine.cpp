@@ -1,0 +1,124 @@
+#include "lib/runtime/engine.hpp"
+
+#include <chrono>
+#include <map>
+
+namespace pecia::runtime {
+namespace {
+
+using report::Kind;
+using report::ScopedSpan;
+
+class Clock {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+void record(Planner& planner, std::vector<Finished> finished, Tally& tally) {
+  std::vector<io::TurnUpdate> updates;
+  for (Finished& turn : finished) {
+    turn.result.mode = planner.mode;
+    turn.result.replica = planner.replica;
+    (turn.state == io::TurnState::failed    ? tally.failed
+     : turn.state == io::TurnState::partial ? tally.partial
+                                            : tally.done) += 1;
+    if (turn.state == io::TurnState::done) {
+      if (!turn.result.tokens.empty()) tally.ttft_s.push_back(turn.result.ttft_s);
+      tally.cached_tokens += turn.result.cached_tokens;
+    }
+    updates.push_back({turn.row, turn.result, turn.state});
+  }
+  if (!updates.empty()) planner.results.write_all(updates);
+}
+
+/// Counts the tokens of a pass and the time between the output tokens of each sequence.
+void count(const Plan& plan, double begin, double end,
+           std::map<int64_t, double>& last_token, Tally& tally) {
+  const bool decoding = plan.items.front().rows.owner != parallel::PassSequence::balanced;
+  (decoding ? tally.decode_s : tally.prefill_s) += end - begin;
+  for (const int64_t sequence : plan.removed) last_token.erase(sequence);
+  for (const TurnStart& turn : plan.turns) last_token.erase(turn.sequence);
+  for (const PlanItem& item : plan.items) {
+    if (!decoding) tally.prompt_tokens += item.rows.count;
+    if (item.sampled_index < 0) continue;
+    ++tally.output_tokens;
+    const auto [last, first] = last_token.try_emplace(item.rows.sequence, end);
+    if (!first) tally.tbt_s.push_back(end - last->second);
+    last->second = end;
+  }
+}
+
+/// The next pass, or the last plan. Turns that end without one are recorded.
+Plan make_plan(Planner& planner, double now, Tally& tally) {
+  Scheduler& scheduler = planner.scheduler;
+  const bool stopping = planner.stopping();
+  std::optional<Plan> plan;
+  bool exhausted = stopping;
+  do {
+    // One request is kept waiting, so that a place that becomes free is taken at once.
+    while (!exhausted && scheduler.waiting() == 0) {
+      auto request = planner.source.take();
+      exhausted = !request;
+      if (request) scheduler.add(std::move(*request), 0);
+    }
+    if (!stopping) plan = scheduler.next(now);
+    record(planner, scheduler.take_finished(), tally);
+  } while (!plan && !exhausted);
+  if (stopping) record(planner, scheduler.partial(), tally);
+  if (plan) return std::move(*plan);
+  Plan last;
+  last.last = 1;
+  return last;
+}
+
+double flops_of(const report::Recorder& recorder) { return recorder.totals().flops; }
+
+}  // namespace
+
+Tally run_replica(comm::Communicator& replica, Executor& executor, report::Recorder& recorder,
+                  Planner* planner) {
+  constexpr int root = 0;
+  const Clock clock;
+  Tally tally;
+  std::map<int64_t, double> last_token;
+  for (;;) {
+    Plan plan;
+    if (planner != nullptr) plan = make_plan(*planner, clock.seconds(), tally);
+    std::vector<std::byte> bytes;
+    if (planner != nullptr) bytes = to_bytes(plan);
+    {
+      const ScopedSpan span(recorder, "wait_for_plan", Kind::idle);
+      replica.broadcast(bytes, root);
+    }
+    if (planner == nullptr) plan = from_bytes<Plan>(bytes);
+    if (plan.last != 0) return tally;
+
+    const double begin = clock.seconds();
+    const double flops = flops_of(recorder);
+    const bool decoding = plan.items.front().rows.owner != parallel::PassSequence::balanced;
+    std::vector<std::vector<std::byte>> gathered;
+    {
+      const ScopedSpan span(recorder, decoding ? "decode" : "prefill", Kind::phase);
+      const Outcome outcome = executor.execute(plan);
+      const ScopedSpan waiting(recorder, "gather_outcomes", Kind::comm);
+      gathered = replica.gather(to_bytes(outcome), root);
+    }
+    if (planner == nullptr) continue;
+    std::vector<Outcome> outcomes;
+    for (const auto& part : gathered) outcomes.push_back(from_bytes<Outcome>(part));
+    const double end = clock.seconds();
+    planner->scheduler.commit(plan, outcomes, end);
+    // Load-balanced shards: what one rank computes, they all do.
+    (decoding ? tally.decode_flops : tally.prefill_flops) += (flops_of(recorder) - flops) * replica.size();
+    count(plan, begin, end, last_token, tally);
+    record(*planner, planner->scheduler.take_finished(), tally);
+    planner->on_pass(tally);
+  }
+}
+
+}  // namespace pecia::runtime

@@ -1,0 +1,65 @@
+#pragma once
+/// The job's prompt shards as one list of requests, checked against the model.
+
+#include <string>
+#include <vector>
+
+#include "lib/io/prompts.hpp"
+#include "lib/io/results.hpp"
+#include "lib/model/config.hpp"
+#include "lib/runtime/job.hpp"
+#include "lib/runtime/scheduler.hpp"
+
+namespace pecia::runtime {
+
+/// A request of the job. Its turns are consecutive rows of the results.
+struct InputRequest {
+  int32_t shard = 0;
+  int64_t index = 0;        ///< in the shard
+  int64_t first_row = 0;
+  double work = 0;          ///< estimated FLOPs, attention counted quadratically
+};
+
+class Inputs {
+ public:
+  /// Opens all shards. InputError naming file, request and remedy: a request id that two shards have, a
+  /// vocabulary or tokenizer other than the model's, a negative max_new_tokens.
+  Inputs(const Job& job, const model::ModelConfig& config);
+
+  const std::vector<InputRequest>& requests() const { return requests_; }
+  const io::PromptRequest& prompt(const InputRequest& request) const {
+    return shards_[request.shard].requests()[request.index];
+  }
+  io::Followup followup(const InputRequest& request) const {
+    return shards_[request.shard].followup();
+  }
+  int64_t num_turns() const { return num_turns_; }
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+
+  /// Rows of the results and what they are for; the identity is left empty.
+  io::ResultsLayout layout() const;
+  /// A text that changes when the requests, their turns or their lengths do.
+  std::string fingerprint() const;
+
+  int32_t max_new_tokens(const InputRequest& request, size_t turn) const;
+  /// Prompt tokens that are run, after limits.over_length.
+  int64_t kept_tokens(const InputRequest& request, size_t turn) const;
+  /// At most so many KV slots on each of `ring_size` ranks does the request need.
+  int64_t max_slots(const InputRequest& request, int ring_size, int64_t max_batch_tokens) const;
+
+  /// The request with its tokens, ready to run. What concerns it alone (an empty turn, a token outside the
+  /// vocabulary, too many tokens) is in the turns' `refused`.
+  Request load(const InputRequest& request) const;
+
+ private:
+  std::string refusal(const InputRequest& request, size_t turn,
+                      const std::vector<int32_t>& tokens) const;
+
+  const Job& job_;
+  const model::ModelConfig& config_;
+  std::vector<io::PromptShard> shards_;
+  std::vector<InputRequest> requests_;
+  int64_t num_turns_ = 0, prompt_tokens_ = 0;
+};
+
+}  // namespace pecia::runtime

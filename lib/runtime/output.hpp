@@ -1,0 +1,28 @@
+#pragma once
+/// The run's output folder: one run at a time, continued only as the same run.
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "lib/io/results.hpp"
+#include "lib/io/run_lock.hpp"
+
+namespace pecia::runtime {
+
+class Output {
+ public:
+  /// Makes or takes the folder and its results.h5; one rank of the job. InputError when another run
+  /// holds it or its results belong to another run. With `fresh`, older results are renamed, never
+  /// removed, and `say` is told the new name.
+  Output(const std::filesystem::path& folder, const io::ResultsLayout& layout, bool fresh,
+         bool retry_failed, const std::function<void(const std::string&)>& say);
+
+  const std::filesystem::path& results_path() const { return results_path_; }
+
+ private:
+  io::RunLock lock_;
+  std::filesystem::path results_path_;
+};
+
+}  // namespace pecia::runtime

@@ -1,0 +1,30 @@
+#include "lib/runtime/peak.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "lib/device/buffer.hpp"
+
+namespace pecia::runtime {
+
+double measure_peak_flops(kernels::Backend& backend, device::Stream& stream) {
+  constexpr int64_t size = 768;
+  constexpr int runs = 4;  // the first wakes threads and touches pages
+  device::Buffer x, weight, y;
+  const kernels::LinearArgs args{x.tensor(DType::fp32, {size, size}),
+                                 weight.tensor(DType::fp32, {size, size}),
+                                 {},
+                                 y.tensor(DType::fp32, {size, size})};
+  std::fill_n(args.x.as<float>(), size * size, 0.5f);
+  std::fill_n(args.weight.as<float>(), size * size, 0.25f);
+  double best = 0;
+  for (int run = 0; run < runs; ++run) {
+    const auto begin = std::chrono::steady_clock::now();
+    backend.linear(args, stream);
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+    best = std::max(best, 2.0 * size * size * size / elapsed.count());
+  }
+  return best;
+}
+
+}  // namespace pecia::runtime

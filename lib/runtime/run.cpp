@@ -1,0 +1,225 @@
+#include "lib/runtime/run.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+
+#include "lib/comm/process_grid.hpp"
+#include "lib/core/build_info.hpp"
+#include "lib/model/model.hpp"
+#include "lib/report/log.hpp"
+#include "lib/report/progress.hpp"
+#include "lib/runtime/agree.hpp"
+#include "lib/runtime/engine.hpp"
+#include "lib/runtime/identity.hpp"
+#include "lib/runtime/output.hpp"
+#include "lib/runtime/peak.hpp"
+#include "lib/runtime/run_summary.hpp"
+#include "lib/runtime/signals.hpp"
+#include "lib/runtime/validate.hpp"
+
+namespace pecia::runtime {
+namespace {
+
+constexpr int exit_failed_turns = 3;
+constexpr int exit_drained = 75;
+
+Job agreed_job(const RunOptions& options, comm::Communicator& world) {
+  std::optional<Job> job;
+  together(world, [&] {
+    job = load_job(options.job_file, options.overrides);
+    refuse_unimplemented(*job);
+  });
+  const BuildInfo& build = build_info();
+  require_same(world, "programs", build.version + build.commit + build.compiler);
+  require_same(world, "job files", to_yaml(*job));
+  return std::move(*job);
+}
+
+/// A group and this process's place in the grid.
+struct Groups {
+  std::unique_ptr<comm::Communicator> ordered;  ///< all ranks, in grid order
+  std::unique_ptr<comm::Communicator> replica;
+  std::vector<comm::RackServerGpu> places;      ///< by rank of `ordered`
+  int dp = 0;
+};
+
+Groups make_groups(comm::Communicator& world, const Resources& resources) {
+  const int local_rank = world.split_by_host()->rank();
+  comm::RackServerGpu place;
+  together(world, [&] { place = comm::locate(comm::place_facts(local_rank)); });
+  Groups groups;
+  const auto places = comm::gather_places(world, place);
+  const comm::ProcessGrid grid({resources.dp, resources.cp, 1, 1}, places);
+  const comm::GridCoordinates mine = grid.coordinates(world.rank());
+  groups.dp = mine.dp;
+  groups.ordered = world.split(0, mine.dp * resources.cp + mine.cp);
+  groups.replica = groups.ordered->split(mine.dp, mine.cp);
+  for (int dp = 0; dp < resources.dp; ++dp)
+    for (const int rank : grid.replica(dp)) groups.places.push_back(places[rank]);
+  return groups;
+}
+
+model::Weights load_weights(const Job& job, const model::ModelConfig& config,
+                            comm::Communicator& world) {
+  std::optional<model::Weights> weights;
+  together(world, [&] { weights.emplace(config, io::Checkpoint(job.model.path), resident_dtype(job)); });
+  const auto host = world.split_by_host();
+  together(world, [&] { weights->check_finite(host->rank(), host->size()); });
+  return std::move(*weights);
+}
+
+/// Where the run stands, for the progress line.
+report::ProgressState progress_state(const report::ProgressState& start, const Tally& tally) {
+  report::ProgressState state = start;
+  state.requests_done += tally.done;
+  state.requests_failed += tally.failed;
+  state.prompt_tokens += tally.prompt_tokens;
+  state.output_tokens += tally.output_tokens;
+  state.work += tally.prefill_flops + tally.decode_flops;
+  return state;
+}
+
+report::Progress make_progress(const Job& job, const Inputs& inputs, const io::ResultsFile& results,
+                               report::ProgressState& start) {
+  report::ProgressTotals totals{inputs.num_turns(), inputs.prompt_tokens(), 0};
+  for (const InputRequest& request : inputs.requests()) {
+    totals.work += request.work;
+    bool done = true;
+    for (size_t turn = 0; turn < inputs.prompt(request).turns.size(); ++turn) {
+      const auto state = results.state(request.first_row + static_cast<int64_t>(turn));
+      start.requests_done += state == io::TurnState::done;
+      start.requests_failed += state == io::TurnState::failed;
+      done = done && (state == io::TurnState::done || state == io::TurnState::failed);
+    }
+    if (done) start.work += request.work;
+  }
+  report::ProgressOptions options = report::progress_options_of(2);
+  if (job.report.progress == Progress::off) options.style = report::ProgressStyle::off;
+  if (job.report.progress == Progress::lines) options.style = report::ProgressStyle::lines;
+  if (job.report.progress == Progress::bar) options.style = report::ProgressStyle::bar;
+  options.file = job.output / "progress.json";
+  return report::Progress(totals, start, options, std::cerr);
+}
+
+report::TraceDetail trace_detail(Trace trace) {
+  if (trace == Trace::full) return report::TraceDetail::full;
+  return trace == Trace::off ? report::TraceDetail::off : report::TraceDetail::summary;
+}
+
+}  // namespace
+
+int run(const RunOptions& options, comm::Communicator& world) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Job job = agreed_job(options, world);
+  model::ModelConfig config;
+  Resources resources;
+  together(world, [&] {
+    config = read_model_config(job);
+    resolve_grid(job, world.size(), resources);
+  });
+  const Groups groups = make_groups(world, resources);
+  const bool chief = groups.ordered->rank() == 0, planning = groups.replica->rank() == 0;
+  const auto log = report::make_logger(groups.ordered->rank(), world.size());
+  const model::Weights weights = load_weights(job, config, world);
+
+  std::optional<Inputs> inputs;
+  together(world, [&] {
+    if (planning) inputs.emplace(job, config);
+    resources.threads = 1;
+  });
+  resources.threads = threads_per_rank(world);
+  const DType resident = weights.layers.front().q.parts.front().weight.dtype();
+  resources.kv_dtype = resolve_kv_dtype(job, resident);
+  resources.max_sequences = job.batch.max_sequences.value_or(256);
+  resources.max_batch_tokens = resolve_batch_tokens(job, config, resources.cp);
+  resources.kv_tokens = resolve_kv_tokens(job, config, inputs ? &*inputs : nullptr, resources, world);
+
+  std::optional<Output> output;
+  together(world, [&] {
+    if (!chief) return;
+    io::ResultsLayout layout = inputs->layout();
+    layout.identity = identity(job, config, weights.checkpoint(), *inputs, resources.kv_dtype);
+    output.emplace(job.output, layout, options.fresh, options.retry_failed,
+                   [&](const std::string& text) { log->info(text); });
+  });
+
+  const auto backend = kernels::make_cpu_backend();
+  device::Stream stream(resources.threads);
+  const RunFacts facts{job,
+                       config,
+                       resources,
+                       weights.resident_bytes(),
+                       groups.places,
+                       world.all_reduce_sum(measure_peak_flops(*backend, stream))};
+  if (chief)
+    log->info(first_line(facts, static_cast<int64_t>(inputs->requests().size()), inputs->prompt_tokens()));
+
+  report::Recorder recorder(trace_detail(job.report.trace));
+  context::KvCache cache({config.layers, config.num_kv_heads, config.head_dim, resources.kv_dtype},
+                         resources.kv_tokens);
+  context::RingAttention attention(*groups.replica, *backend, stream, recorder, cache,
+                                   config.num_heads, config.windows);
+  model::Model model(config, weights, *backend, stream, recorder);
+  Executor executor({groups.replica->rank(), resources.cp, config.vocab, job.generation.logprobs,
+                     job.generation.prompt_logprobs},
+                    model, attention, *backend, stream, recorder);
+
+  const DrainSignals signals;
+  const auto counter = world.make_counter();
+  std::optional<io::ResultsFile> results;
+  std::optional<Source> source;
+  std::optional<Scheduler> scheduler;
+  std::optional<Planner> planner;
+  std::optional<report::Progress> progress;
+  report::ProgressState start;
+  together(world, [&] {
+    if (!planning) return;
+    results.emplace(job.output / "results.h5");
+    source.emplace(*inputs, *results, job.batch.order, *counter);
+    std::vector<int32_t> stops = job.generation.stop_token_ids.value_or(config.stop_token_ids);
+    if (job.generation.ignore_eos)
+      std::erase_if(stops, [&](int32_t token) {
+        return std::count(config.stop_token_ids.begin(), config.stop_token_ids.end(), token) > 0;
+      });
+    scheduler.emplace(SchedulerLimits{resources.cp, resources.kv_tokens, resources.max_sequences,
+                                      resources.max_batch_tokens, config.max_positions, stops,
+                                      job.generation.logprobs, job.generation.prompt_logprobs,
+                                      config.vocab});
+    if (chief) progress.emplace(make_progress(job, *inputs, *results, start));
+    planner.emplace(Planner{*scheduler, *source, *results, mode_name(resources), groups.dp,
+                            [&] { return signals.received(); },
+                            [&](const Tally& tally) {
+                              if (progress) progress->update(progress_state(start, tally));
+                            }});
+  });
+
+  const Tally tally = run_replica(*groups.replica, executor, recorder, planner ? &*planner : nullptr);
+  world.barrier();
+  if (progress) progress->finish(progress_state(start, tally));
+  const bool drained = world.all_reduce_max(planning && signals.received() ? 1 : 0) > 0;
+  int64_t open = 0, failed = 0;
+  if (chief)
+    for (int64_t turn = 0; turn < results->num_turns(); ++turn) {
+      failed += results->state(turn) == io::TurnState::failed;
+      open += results->state(turn) == io::TurnState::open || results->state(turn) == io::TurnState::partial;
+    }
+  open = world.all_reduce_max(open), failed = world.all_reduce_max(failed);
+
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  const auto report = gather_report(*groups.ordered, *groups.replica, facts, recorder, tally, seconds.count());
+  if (job.report.trace != Trace::off)
+    write_traces(*groups.ordered, job.output / "trace", groups.dp, recorder);
+  if (report) {
+    const auto path = job.output / "report.json";
+    report::write_report(path, *report);
+    log->info(report::last_line(*report, path));
+    if (open > 0) log->info("{} turns are open; the same command continues the run", open);
+  }
+  if (open > 0 && !drained)
+    fail<Error>("{} turns were left open although the run was not asked to stop", open);
+  if (open > 0) return exit_drained;
+  return failed > 0 ? exit_failed_turns : 0;
+}
+
+}  // namespace pecia::runtime

@@ -1,0 +1,209 @@
+#include "lib/runtime/run_summary.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "lib/comm/machine.hpp"
+#include "lib/report/format.hpp"
+#include "lib/report/memory.hpp"
+#include "lib/report/trace.hpp"
+
+namespace pecia::runtime {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// What one rank knows of its own part.
+struct RankFacts {
+  std::string host, cpu;
+  double compute_s = 0, comm_s = 0, idle_s = 0;
+  int64_t peak_rss_bytes = 0, ring_messages = 0, ring_bytes = 0, memory_bytes = 0;
+  int32_t cores = 0;
+  struct Stage {
+    std::string name;
+    report::Kind kind = report::Kind::compute;
+    int64_t count = 0, bytes = 0;
+    double seconds = 0, flops = 0;
+    template <typename A>
+    void visit(A& archive) {
+      archive(name), archive(kind), archive(count), archive(bytes), archive(seconds), archive(flops);
+    }
+  };
+  std::vector<Stage> stages;
+  Tally tally;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(host), archive(cpu), archive(compute_s), archive(comm_s), archive(idle_s),
+        archive(peak_rss_bytes), archive(ring_messages), archive(ring_bytes), archive(memory_bytes),
+        archive(cores);
+    visit_all(archive, stages);
+    tally.visit(archive);
+  }
+};
+
+const char* kind_name(report::Kind kind) {
+  switch (kind) {
+    case report::Kind::compute:
+      return "compute";
+    case report::Kind::comm:
+      return "comm";
+    case report::Kind::idle:
+      return "idle";
+    case report::Kind::phase:
+      return "phase";
+  }
+  return "?";
+}
+
+int num_hosts(const RunFacts& facts) {
+  std::set<std::string> servers;
+  for (const auto& place : facts.places) servers.insert(place.rack + '/' + place.server);
+  return static_cast<int>(servers.size());
+}
+
+std::string grid_text(const Resources& resources) {
+  std::string text = fmt::format("CP {}", resources.cp);
+  if (resources.dp > 1) text = fmt::format("DP {} × {}", resources.dp, text);
+  return text;
+}
+
+RankFacts own_facts(comm::Communicator& replica, const report::Recorder& recorder,
+                    const Tally& tally) {
+  RankFacts facts;
+  const comm::CpuFacts cpu = comm::cpu_facts();
+  facts.host = comm::host_name();
+  facts.cpu = cpu.model;
+  facts.cores = static_cast<int32_t>(cpu.cores.size());
+  facts.memory_bytes = comm::memory_facts().total_bytes;
+  facts.compute_s = recorder.totals().compute_s;
+  facts.comm_s = recorder.totals().comm_s;
+  facts.idle_s = recorder.totals().idle_s;
+  facts.peak_rss_bytes = report::peak_rss_bytes();
+  facts.ring_messages = replica.traffic().messages;
+  facts.ring_bytes = replica.traffic().bytes;
+  for (const report::Stage& stage : recorder.stages())
+    facts.stages.push_back(
+        {stage.name, stage.kind, stage.count, stage.bytes, stage.seconds, stage.flops});
+  facts.tally = tally;
+  return facts;
+}
+
+void add_stages(const std::vector<RankFacts>& ranks, report::RunReport& report) {
+  std::map<std::string, size_t> index;
+  for (const RankFacts& rank : ranks)
+    for (const RankFacts::Stage& stage : rank.stages) {
+      const auto [found, added] = index.try_emplace(stage.name, report.stages.size());
+      if (added) report.stages.push_back({stage.name, kind_name(stage.kind)});
+      report::StageReport& sum = report.stages[found->second];
+      sum.count += stage.count;
+      sum.seconds += stage.seconds;
+      sum.flops += stage.flops;
+      sum.bytes += stage.bytes;
+    }
+}
+
+void add_tallies(const std::vector<RankFacts>& ranks, report::RunReport& report) {
+  report::PhaseReport prefill{"prefill"}, decode{"decode"};
+  for (const RankFacts& rank : ranks) {
+    const Tally& tally = rank.tally;
+    report.counts.done += tally.done;
+    report.counts.failed += tally.failed;
+    report.counts.partial += tally.partial;
+    report.counts.prompt_tokens += tally.prompt_tokens;
+    report.counts.cached_tokens += tally.cached_tokens;
+    report.counts.output_tokens += tally.output_tokens;
+    // Replicas run side by side: the slowest one's time is the run's.
+    prefill.seconds = std::max(prefill.seconds, tally.prefill_s);
+    decode.seconds = std::max(decode.seconds, tally.decode_s);
+    prefill.tokens += tally.prompt_tokens;
+    decode.tokens += static_cast<int64_t>(tally.tbt_s.size());
+    prefill.flops += tally.prefill_flops;
+    decode.flops += tally.decode_flops;
+    report.ttft_s.insert(report.ttft_s.end(), tally.ttft_s.begin(), tally.ttft_s.end());
+    report.tbt_s.insert(report.tbt_s.end(), tally.tbt_s.begin(), tally.tbt_s.end());
+  }
+  report.phases = {prefill, decode};
+}
+
+}  // namespace
+
+std::string mode_name(const Resources& resources) {
+  return resources.cp > 1 ? "ring/pass_kv+pass_q" : "ring/local";
+}
+
+std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens) {
+  const Resources& resources = facts.resources;
+  const int64_t kv_bytes = resources.kv_tokens * facts.config.kv_bytes_per_token(resources.kv_dtype);
+  const int hosts = num_hosts(facts);
+  const auto ranks = static_cast<int>(facts.places.size());
+  return fmt::format(
+      "{} {} · {} request{}, {} tokens · context {} · KV {} {} per rank · {} rank{} of {} thread{} on {} "
+      "host{}: {} · prefill {}, decode {}",
+      facts.job.model.path.filename().string(), report::format_bytes(facts.weight_bytes), requests,
+      requests == 1 ? "" : "s", report::format_count(static_cast<double>(prompt_tokens)),
+      facts.config.max_positions, name_of(resources.kv_dtype), report::format_bytes(kv_bytes), ranks,
+      ranks == 1 ? "" : "s", resources.threads, resources.threads == 1 ? "" : "s", hosts,
+      hosts == 1 ? "" : "s", grid_text(resources), resources.cp > 1 ? "ring pass_kv" : "local",
+      resources.cp > 1 ? "pass_q" : "local");
+}
+
+std::optional<report::RunReport> gather_report(comm::Communicator& ordered,
+                                               comm::Communicator& replica, const RunFacts& facts,
+                                               const report::Recorder& recorder, const Tally& tally,
+                                               double seconds) {
+  const auto parts = ordered.gather(to_bytes(own_facts(replica, recorder, tally)), 0);
+  if (ordered.rank() != 0) return {};
+  std::vector<RankFacts> ranks;
+  for (const auto& part : parts) ranks.push_back(from_bytes<RankFacts>(part));
+
+  const Resources& resources = facts.resources;
+  report::RunReport report;
+  report.seconds = seconds;
+  report.job = Json::parse(to_json(facts.job));
+  report.machine = Json{{"cpu", ranks[0].cpu},
+                        {"cores_of_a_rank", ranks[0].cores},
+                        {"memory_bytes_of_a_host", ranks[0].memory_bytes}};
+  report.topology = Json::array();
+  for (const auto& place : facts.places) report.topology.push_back(comm::to_string(place));
+  report.grid = Json{{"dp", resources.dp}, {"cp", resources.cp}, {"sp", 1}, {"tp", 1}};
+  report.modes = Json{{"mode", mode_name(resources)},
+                      {"threads", resources.threads},
+                      {"kv_dtype", std::string(name_of(resources.kv_dtype))},
+                      {"kv_tokens_per_rank", resources.kv_tokens},
+                      {"weight_bytes", facts.weight_bytes},
+                      {"max_sequences", resources.max_sequences},
+                      {"max_batch_tokens", resources.max_batch_tokens}};
+  report.peak_flops = facts.peak_flops;
+  add_tallies(ranks, report);
+  add_stages(ranks, report);
+  report::LinkReport ring{"ring and all_to_all", num_hosts(facts) > 1 ? "cluster" : "host"};
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankFacts& of = ranks[rank];
+    report.ranks.push_back({static_cast<int>(rank), of.host, of.compute_s, of.comm_s, of.idle_s,
+                            of.peak_rss_bytes});
+    ring.messages += of.ring_messages;
+    ring.bytes += of.ring_bytes;
+  }
+  if (ring.messages > 0) report.links.push_back(ring);
+  return report;
+}
+
+void write_traces(comm::Communicator& ordered, const std::filesystem::path& folder, int replica,
+                  const report::Recorder& recorder) {
+  ordered.barrier();
+  const int64_t now = recorder.now_ns();
+  const report::Track track{replica, ordered.rank(), comm::host_name(),
+                            ordered.all_reduce_max(now) - now};
+  const auto file = [&](int rank) { return folder / report::trace_file_name(rank); };
+  std::filesystem::create_directories(folder);
+  report::write_trace(file(ordered.rank()), track, recorder);
+  ordered.barrier();
+  if (ordered.rank() != 0 || ordered.size() > report::max_merged_ranks) return;
+  std::vector<std::filesystem::path> files;
+  for (int rank = 0; rank < ordered.size(); ++rank) files.push_back(file(rank));
+  report::merge_traces(files, folder / "trace.json");
+}
+
+}  // namespace pecia::runtime

@@ -1,0 +1,45 @@
+#pragma once
+/// What is said and written about a run: the first line, report.json, the trace.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "lib/comm/communicator.hpp"
+#include "lib/comm/topology.hpp"
+#include "lib/model/weights.hpp"
+#include "lib/report/run_report.hpp"
+#include "lib/report/spans.hpp"
+#include "lib/runtime/engine.hpp"
+#include "lib/runtime/resources.hpp"
+
+namespace pecia::runtime {
+
+/// What stays the same during a run.
+struct RunFacts {
+  const Job& job;
+  const model::ModelConfig& config;
+  const Resources& resources;
+  int64_t weight_bytes = 0;
+  std::vector<comm::RackServerGpu> places;  ///< by rank of `ordered`
+  double peak_flops = 0;                    ///< of all ranks
+};
+
+/// Llama-3.1-8B bf16 15.0 GiB · 64 requests, 7.9M tokens · context 131072 · KV … · 16 ranks on 4 hosts: …
+std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens);
+
+/// "ring/pass_kv+pass_q": how prefill and decode attend, as results have it.
+std::string mode_name(const Resources& resources);
+
+/// Rank 0's report of all ranks; empty elsewhere. Collective over `ordered`, the ranks in grid order.
+/// `tally` counts on the first rank of each replica and is empty elsewhere.
+std::optional<report::RunReport> gather_report(comm::Communicator& ordered,
+                                               comm::Communicator& replica, const RunFacts& facts,
+                                               const report::Recorder& recorder, const Tally& tally,
+                                               double seconds);
+
+/// Writes folder/trace: each rank its spans, rank 0 the merged file. Collective over `ordered`.
+void write_traces(comm::Communicator& ordered, const std::filesystem::path& folder, int replica,
+                  const report::Recorder& recorder);
+
+}  // namespace pecia::runtime

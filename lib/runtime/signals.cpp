@@ -1,0 +1,31 @@
+#include "lib/runtime/signals.hpp"
+
+#include <csignal>
+#include <initializer_list>
+
+namespace pecia::runtime {
+namespace {
+
+// A signal handler can reach nothing else.
+volatile std::sig_atomic_t received_signal = 0;
+
+constexpr std::initializer_list<int> draining = {SIGTERM, SIGUSR1, SIGINT};
+
+}  // namespace
+
+DrainSignals::DrainSignals() {
+  received_signal = 0;
+  struct sigaction action {};
+  // A second signal of the kind ends the process, as it would have without us.
+  action.sa_flags = SA_RESETHAND | SA_RESTART;
+  action.sa_handler = [](int number) { received_signal = number; };
+  for (const int number : draining) sigaction(number, &action, nullptr);
+}
+
+DrainSignals::~DrainSignals() {
+  for (const int number : draining) std::signal(number, SIG_DFL);
+}
+
+bool DrainSignals::received() const { return received_signal != 0; }
+
+}  // namespace pecia::runtime

@@ -1,0 +1,1 @@
+"""Text in, text out: what stands between documents and the HDF5 files that pecia reads and writes."""

@@ -1,0 +1,117 @@
+"""Chat templates, rendered as transformers' apply_chat_template renders them."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any, ClassVar, NoReturn
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from .command import UserError
+from .model_folder import ModelFolder
+
+Message = dict[str, str]
+
+
+class _GenerationBlock(Extension):
+    """{% generation %} … {% endgeneration %} marks text for training; here it is only its body."""
+
+    tags: ClassVar[set[str]] = {"generation"}
+
+    def parse(self, parser: Any) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.exceptions.TemplateError(message)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: Any = None,
+    separators: Any = None,
+    sort_keys: bool = False,
+) -> str:
+    # Unlike jinja2's own filter this does not escape for HTML.
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+class ChatTemplate:
+    def __init__(self, model: ModelFolder) -> None:
+        self._where = model.path
+        source = model.chat_template_source
+        if source is None:
+            raise UserError(
+                f"{model.path}: no chat template (neither chat_template.jinja nor chat_template in "
+                "tokenizer_config.json). For a base model pack plain prompts with --no-chat"
+            )
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, loopcontrols]
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise_exception
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        try:
+            self._template = environment.from_string(source)
+        except jinja2.exceptions.TemplateSyntaxError as error:
+            raise UserError(
+                f"{model.path}: chat template, line {error.lineno}: {error.message}"
+            ) from error
+        self._special_tokens = model.special_tokens
+
+    def render(self, messages: list[Message]) -> str:
+        """The text that stands before the next assistant message."""
+        try:
+            return self._template.render(
+                messages=messages,
+                tools=None,
+                documents=None,
+                add_generation_prompt=True,
+                **self._special_tokens,
+            )
+        except jinja2.exceptions.TemplateError as error:
+            raise UserError(
+                f"{self._where}: the chat template refuses these messages: {error}"
+            ) from error
+
+    def chain(self, opening: list[Message], user_texts: list[str]) -> list[str]:
+        """The texts of a conversation's turns, without the answers between them.
+
+        Text 0 is what stands before the first answer; a later text begins with the token that ends an
+        assistant message. Answers are not known yet, so marks stand for them, and the template is
+        refused unless every turn is what the shorter conversation gave: a template that rewrites
+        earlier turns cannot be continued over a KV cache.
+        """
+        marks = [f"PeciaAnswer{i}x" for i in range(len(user_texts) - 1)]
+        while any(mark in text for mark in marks for text in user_texts):
+            marks = [mark + "x" for mark in marks]
+        messages = list(opening)
+        texts: list[str] = []
+        expected = ""
+        for turn, text in enumerate(user_texts):
+            messages.append({"role": "user", "content": text})
+            rendered = self.render(messages)
+            if turn == 0:
+                texts.append(rendered)
+            else:
+                before, found, after = rendered.partition(marks[turn - 1])
+                # Some templates put a space before an answer; there the model generates it itself.
+                if not found or before.rstrip() != expected.rstrip():
+                    raise UserError(
+                        f"{self._where}: the chat template changes earlier turns when turn {turn + 1} is added, "
+                        "so a conversation cannot go on over its KV cache. Pack the turns as separate requests"
+                    )
+                texts.append(after.lstrip())
+            expected = rendered
+            if turn < len(marks):
+                messages.append({"role": "assistant", "content": marks[turn]})
+        return texts

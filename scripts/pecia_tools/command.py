@@ -1,0 +1,73 @@
+"""What the commands have in common: user errors, exit codes, files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Callable
+
+
+class UserError(Exception):
+    """Something the user can put right; the message says what, where and how."""
+
+
+def run(program: str, main: Callable[[list[str]], int]) -> None:
+    """Ends the process with main's exit code, or with 2 and one line on a UserError."""
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        # Whoever reads our output has had enough (`| head`); the interpreter must not flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        print(f"{program}: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def note(program: str, text: str) -> None:
+    print(f"{program}: {text}", file=sys.stderr)
+
+
+def refuse_existing(path: Path, force: bool) -> None:
+    if path.exists() and not force:
+        raise UserError(f"{path} exists already. Choose another name, or overwrite it with --force")
+
+
+@contextmanager
+def temporary_file(path: Path) -> Iterator[Path]:
+    """A name in path's folder that becomes `path` when the block ends well and disappears otherwise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """The same for a folder; an existing `path` is replaced."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        temporary.chmod(0o755)
+        yield temporary
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

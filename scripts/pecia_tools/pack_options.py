@@ -1,0 +1,153 @@
+"""The options of pecia-pack."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Callable
+
+FEWEST_SPLIT_TOKENS = 16
+
+
+def whole(minimum: int, maximum: int = 2**31 - 1) -> Callable[[str], int]:
+    def convert(text: str) -> int:
+        value = int(text)
+        if not minimum <= value <= maximum:
+            raise argparse.ArgumentTypeError(f"must be from {minimum} to {maximum}, not {value}")
+        return value
+
+    convert.__name__ = "whole number"
+    return convert
+
+
+def real(
+    legal_text: str, minimum: float, maximum: float, open_below: bool
+) -> Callable[[str], float]:
+    def convert(text: str) -> float:
+        value = float(text)
+        if not (minimum <= value <= maximum) or (open_below and value == minimum):
+            raise argparse.ArgumentTypeError(f"must be {legal_text}, not {text}")
+        return value
+
+    convert.__name__ = "number"
+    return convert
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pecia-pack",
+        description="Turn documents into prompt shards (HDF5) for `pecia run`.",
+        epilog="A request's name is its document's: the file's name without .txt or .md, in a folder its path there, "
+        "in JSONL the id. Exit code 2: something in the options or inputs is wrong, nothing was written.",
+    )
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="text files, folders (searched for *.txt, *.md, *.jsonl), .jsonl files, or - for stdin",
+    )
+    parser.add_argument(
+        "--model", required=True, type=Path, metavar="DIR", help="Hugging Face folder of the model"
+    )
+    parser.add_argument(
+        "--output",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="the shard to write, e.g. books.h5",
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite existing shards")
+    reading = parser.add_argument_group("reading")
+    reading.add_argument(
+        "--glob",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="names to take from folders instead of *.txt, *.md and *.jsonl (repeatable)",
+    )
+    reading.add_argument(
+        "--format",
+        choices=("auto", "text", "jsonl"),
+        default="auto",
+        help="what the files hold (default: JSONL if named .jsonl, else text)",
+    )
+    reading.add_argument(
+        "--encoding-errors",
+        choices=("strict", "replace"),
+        default="strict",
+        help="what to do with bytes that are not UTF-8, and NUL (default: %(default)s)",
+    )
+    asking = parser.add_argument_group("asking")
+    asking.add_argument(
+        "--instruction", metavar="TEXT", help="put after each document, with an empty line between"
+    )
+    asking.add_argument(
+        "--template",
+        type=Path,
+        metavar="FILE",
+        help="the user message instead: {text}, {name} and, with --question, {question} are filled in",
+    )
+    asking.add_argument(
+        "--question",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="ask this about each document, read only once for all questions (repeatable)",
+    )
+    asking.add_argument(
+        "--fork",
+        action="store_true",
+        help="in JSONL the first of a line's turns is a document, every later one a question about it",
+    )
+    asking.add_argument("--system", metavar="TEXT", help="system message")
+    asking.add_argument(
+        "--no-chat", action="store_true", help="plain prompts, without a chat template"
+    )
+    cutting = parser.add_argument_group("lengths")
+    cutting.add_argument(
+        "--split-tokens",
+        type=whole(FEWEST_SPLIT_TOKENS),
+        metavar="N",
+        help="cut documents into parts of at most N tokens, named name#001 and so on",
+    )
+    cutting.add_argument(
+        "--max-tokens",
+        type=whole(1),
+        metavar="N",
+        help="longest prompt that is allowed, templates included, all turns together",
+    )
+    cutting.add_argument(
+        "--over-length",
+        choices=("error", "skip"),
+        default="error",
+        help="what to do with a longer one; skipped ones are named (default: %(default)s)",
+    )
+    cutting.add_argument(
+        "--shard-requests",
+        type=whole(1),
+        metavar="N",
+        help="begin a new file name-0001.h5, name-0002.h5, … after N requests",
+    )
+    options = parser.add_argument_group(
+        "sampling, for requests that do not say (else the job file's)"
+    )
+    options.add_argument("--max-new-tokens", type=whole(1), metavar="N")
+    options.add_argument("--temperature", type=real("a number from 0", 0, 1e6, False), metavar="X")
+    options.add_argument("--top-p", type=real("above 0 and at most 1", 0, 1, True), metavar="X")
+    options.add_argument("--seed", type=whole(-(2**63), 2**63 - 1), metavar="N")
+    batch = parser.add_argument_group("OpenAI batch files")
+    batch.add_argument(
+        "--served-model-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name by which lines may call the model, besides its folder's (repeatable)",
+    )
+    batch.add_argument(
+        "--logprobs",
+        type=whole(-1),
+        default=0,
+        metavar="K",
+        help="generation.logprobs of the job file, so that lines may ask for up to K (-1: all)",
+    )
+    return parser

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Installs what this machine lacks (Debian 12, Ubuntu 24.04) and makes the helpers' Python environment, .venv.
+# Does nothing, quickly, when all is there. Exit code 2: something has to be installed by someone else.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+log="$root/build/setup.log"
+requirements="$root/scripts/requirements.txt"
+stamp="$root/.venv/requirements.installed"
+
+packages=(
+  openmpi-bin libopenmpi-dev libhdf5-dev hdf5-tools libcli11-dev libyaml-cpp-dev nlohmann-json3-dev
+  libspdlog-dev libfmt-dev libhwloc-dev libopenblas-openmp-dev libhwy-dev libgtest-dev
+  ninja-build cmake ccache pkg-config g++ git ca-certificates python3-venv
+)
+if [[ -n ${CI:-} ]]; then packages+=(clang-format shellcheck); fi
+
+# step WHAT COMMAND…: runs it with its output in the log; says WHAT, or shows the end of the log.
+step() {
+  local what=$1 code=0
+  shift
+  echo "setup: $what" >&2
+  printf '\n== %s: %s\n' "$(date -u +%FT%TZ)" "$*" >>"$log"
+  "$@" >>"$log" 2>&1 </dev/null || code=$?
+  if ((code != 0)); then
+    tail -n 20 "$log" >&2
+    echo "setup: failed ($what, exit code $code). The whole output is in $log" >&2
+    exit 1
+  fi
+}
+
+is_known_system() {
+  [[ -r /etc/os-release ]] || return 1
+  local ID="" ID_LIKE=""
+  # shellcheck source=/dev/null
+  source /etc/os-release
+  [[ " $ID $ID_LIKE " == *" debian "* || " $ID $ID_LIKE " == *" ubuntu "* ]] && command -v apt-get >/dev/null
+}
+
+missing_packages() {
+  local installed package
+  installed=$(dpkg-query -W -f='${db:Status-Abbrev} ${Package}\n' "${packages[@]}" 2>/dev/null |
+    sed -n 's/^ii *//p') || true
+  for package in "${packages[@]}"; do
+    grep -qxF "$package" <<<"$installed" || echo "$package"
+  done
+}
+
+explain_and_end() {
+  local tool
+  {
+    echo "setup: $1"
+    echo "On a cluster load modules, or ask for packages, that give:"
+    echo "  a C++20 compiler (GCC 11 or newer), CMake 3.22 or newer, Ninja, pkg-config, Python 3.9 to 3.13 with venv"
+    echo "  MPI (Open MPI 4.1 or newer), HDF5 1.10 or newer (serial C library), hwloc, OpenBLAS (OpenMP flavour)"
+    echo "  CLI11 2, yaml-cpp, nlohmann-json, spdlog with fmt, Highway 1.0; for the tests GoogleTest"
+    echo "Debian calls them: ${packages[*]}"
+    for tool in g++ cmake ninja pkg-config mpirun python3; do
+      command -v "$tool" >/dev/null || echo "  not found here: $tool"
+    done
+    echo "Then call scripts/setup.sh again. What CMake did not find is at the end of $log"
+  } >&2
+  exit 2
+}
+
+# Whether CMake finds all it needs, from modules for example; asked anew until it does.
+everything_is_found() {
+  local probe="$root/build/probe"
+  [[ -f $probe/build.ninja ]] ||
+    cmake -S "$root" -B "$probe" -G Ninja -DPECIA_BUILD_TESTS=OFF >>"$log" 2>&1 </dev/null
+}
+
+install_packages() {
+  if ! is_known_system; then
+    everything_is_found || explain_and_end "this system is neither Debian nor Ubuntu; nothing was installed"
+    return
+  fi
+  local missing as_root=()
+  mapfile -t missing < <(missing_packages)
+  ((${#missing[@]} > 0)) || return 0
+  if ((EUID != 0)); then
+    if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+      [[ ! -t 0 ]] || sudo -v
+      as_root=(sudo)
+    elif everything_is_found; then
+      return
+    else
+      explain_and_end "these packages are missing and need root: ${missing[*]}"
+    fi
+  fi
+  step "reading the package lists" "${as_root[@]}" apt-get -q update
+  step "installing ${missing[*]}" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -q install -y --no-install-recommends "${missing[@]}"
+}
+
+make_environment() {
+  if cmp -s "$requirements" "$stamp" && [[ -x $root/.venv/bin/python ]]; then return; fi
+  local python=/usr/bin/python3
+  is_known_system || python=python3
+  [[ -x $root/.venv/bin/pip ]] || step "making .venv" "$python" -m venv --clear "$root/.venv"
+  step "installing scripts/requirements.txt into .venv" "$root/.venv/bin/pip" install \
+    --disable-pip-version-check --no-input -q -r "$requirements"
+  cp "$requirements" "$stamp"
+}
+
+mkdir -p "$root/build"
+install_packages
+make_environment

@@ -1,0 +1,138 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "lib/io/prompts.hpp"
+#include "tests/io/temp_folder.hpp"
+#include "tests/support/shards.hpp"
+
+namespace pecia::io {
+namespace {
+
+using test::ShardContent;
+using test::Strings;
+
+ShardContent two_requests() {
+  ShardContent content;
+  content.requests = {{"moby-dick", {{{5, 6, 7}}, {{}}, {{8}}}}, {"Œuvre 𝄞", {{{1, 2}}}}};
+  content.followup = "fork";
+  content.tokenizer_sha256 = "3f1a";
+  content.created_by = "a test";
+  content.vocab_size = 151936;
+  content.max_new_tokens = {1, 2, 3, 4};
+  content.temperature = {0, 0.5, 1, 1.5};
+  content.top_p = {1, 0.75, 0.5, 0.25};
+  content.seed = {-1, 0, 1, INT64_MAX};
+  content.arrival_s = {0, 2.5};
+  return content;
+}
+
+class EveryStringKind : public testing::TestWithParam<Strings> {};
+
+TEST_P(EveryStringKind, GivesBackWhatWasWritten) {
+  const test::TempFolder folder;
+  ShardContent content = two_requests();
+  content.strings = GetParam();
+  write_shard(folder / "p.h5", content);
+
+  const PromptShard shard(folder / "p.h5");
+
+  EXPECT_EQ(shard.path(), folder / "p.h5");
+  EXPECT_EQ(shard.followup(), Followup::fork);
+  EXPECT_EQ(shard.tokenizer_sha256(), "3f1a");
+  EXPECT_EQ(shard.created_by(), "a test");
+  EXPECT_EQ(shard.vocab_size(), 151936);
+  ASSERT_EQ(shard.requests().size(), 2u);
+  const PromptRequest &first = shard.requests()[0], &second = shard.requests()[1];
+  EXPECT_EQ(first.id, "moby-dick");
+  EXPECT_EQ(second.id, "Œuvre 𝄞");
+  EXPECT_EQ(second.row, 1);
+  EXPECT_EQ(second.arrival_s, 2.5);
+  ASSERT_EQ(first.turns.size(), 3u);
+  ASSERT_EQ(second.turns.size(), 1u);
+  EXPECT_EQ(shard.tokens(first.turns[0]), (std::vector<int32_t>{5, 6, 7}));
+  EXPECT_EQ(shard.tokens(first.turns[1]), std::vector<int32_t>{});
+  EXPECT_EQ(shard.tokens(first.turns[2]), std::vector<int32_t>{8});
+  EXPECT_EQ(shard.tokens(second.turns[0]), (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(first.turns[2].max_new_tokens, 3);
+  EXPECT_EQ(first.turns[1].temperature, 0.5f);
+  EXPECT_EQ(first.turns[1].top_p, 0.75f);
+  EXPECT_EQ(first.turns[0].seed, -1);
+  EXPECT_EQ(second.turns[0].seed, INT64_MAX);
+}
+
+INSTANTIATE_TEST_SUITE_P(OfH5py, EveryStringKind,
+                         testing::Values(Strings::fixed_length, Strings::variable_length));
+
+TEST(PromptShard, NeedsOnlyTheFirstFourDatasets) {
+  const test::TempFolder folder;
+  ShardContent content;
+  content.schema = "";
+  content.requests = {{"a", {{{1}}}}};
+  write_shard(folder / "p.h5", content);
+
+  const PromptShard shard(folder / "p.h5");
+
+  EXPECT_EQ(shard.followup(), Followup::chain);
+  EXPECT_EQ(shard.tokenizer_sha256(), "");
+  EXPECT_EQ(shard.vocab_size(), 0);
+  const PromptTurn& turn = shard.requests().at(0).turns.at(0);
+  EXPECT_FALSE(turn.max_new_tokens || turn.temperature || turn.top_p || turn.seed);
+  EXPECT_EQ(shard.requests()[0].arrival_s, 0);
+}
+
+TEST(PromptShard, MayBeEmpty) {
+  const test::TempFolder folder;
+  write_shard(folder / "p.h5", ShardContent{});
+  EXPECT_TRUE(PromptShard(folder / "p.h5").requests().empty());
+}
+
+TEST(PromptShard, TakesIntegersOfAnySizeAndCompression) {
+  const test::TempFolder folder;
+  write_shard(folder / "p.h5", two_requests());
+  {
+    test::Hdf5Editor file(folder / "p.h5");
+    file.set("/turn_offsets", std::vector<int32_t>{0, 3, 3, 4, 6});
+    file.set("/request_offsets", std::vector<uint64_t>{0, 3, 4});
+    file.set("/max_new_tokens", std::vector<uint8_t>{1, 2, 3, 255});
+    file.set_compressed("/tokens", {5, 6, 7, 8, 1, 2});
+  }
+  const PromptShard shard(folder / "p.h5");
+  EXPECT_EQ(shard.requests()[1].turns[0].max_new_tokens, 255);
+  EXPECT_EQ(shard.tokens(shard.requests()[0].turns[0]), (std::vector<int32_t>{5, 6, 7}));
+  EXPECT_EQ(shard.tokens(shard.requests()[1].turns[0]), (std::vector<int32_t>{1, 2}));
+}
+
+TEST(PromptShard, WiderTokensNeverWrapIntoTheVocabulary) {
+  const test::TempFolder folder;
+  write_shard(folder / "p.h5", two_requests());
+  test::Hdf5Editor(folder / "p.h5")
+      .set("/tokens",
+           std::vector<int64_t>{5, (int64_t{1} << 32) + 6, -(int64_t{1} << 32), 8, 1, 2});
+  const PromptShard shard(folder / "p.h5");
+  EXPECT_EQ(shard.tokens(shard.requests()[0].turns[0]),
+            (std::vector<int32_t>{5, INT32_MAX, INT32_MIN}));
+}
+
+TEST(PromptShard, OpensAMillionRequestsInSeconds) {
+  const test::TempFolder folder;
+  ShardContent content;
+  content.requests.resize(1'000'000);
+  for (size_t row = 0; row < content.requests.size(); ++row)
+    content.requests[row] = {"request-" + std::to_string(row), {{{static_cast<int32_t>(row)}}}};
+  write_shard(folder / "p.h5", content);
+
+  const auto start = std::chrono::steady_clock::now();
+  const PromptShard shard(folder / "p.h5");
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+
+  EXPECT_EQ(shard.requests().back().id, "request-999999");
+  EXPECT_EQ(shard.tokens(shard.requests().back().turns[0]), std::vector<int32_t>{999999});
+  // 0.5 s on two busy cores; anything quadratic would take hours, and sanitizers cost a factor of
+  // ten.
+  EXPECT_LT(seconds.count(), 20);
+  RecordProperty("milliseconds", static_cast<int>(1e3 * seconds.count()));
+}
+
+}  // namespace
+}  // namespace pecia::io

@@ -1,0 +1,121 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "lib/core/error.hpp"
+#include "lib/io/safetensors.hpp"
+#include "tests/io/expect_error.hpp"
+#include "tests/io/temp_folder.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/safetensors_writer.hpp"
+
+namespace pecia::io {
+namespace {
+
+using test::float_tensor;
+using test::write_safetensors;
+
+std::vector<int64_t> shape_of(const TensorView& view) {
+  std::vector<int64_t> shape;
+  for (int axis = 0; axis < view.rank(); ++axis) shape.push_back(view.size(axis));
+  return shape;
+}
+
+TEST(Checkpoint, GivesBackEveryTypeAndShape) {
+  const test::TempFolder folder;
+  const auto values = test::random_floats(24, 1);
+  const int64_t position = -7;
+  test::NamedTensor integer{"position", "I64", {1}, std::vector<std::byte>(8)};
+  std::memcpy(integer.bytes.data(), &position, 8);
+  write_safetensors(folder / "model.safetensors",
+                    {integer, float_tensor("w32", DType::fp32, {4, 6}, values),
+                     float_tensor("w16", DType::fp16, {2, 3, 4}, values),
+                     float_tensor("b16", DType::bf16, {24}, values),
+                     float_tensor("none", DType::fp32, {0, 5}, {}),
+                     float_tensor("scalar", DType::fp32, {}, std::span(values).first(1))});
+
+  const Checkpoint checkpoint(folder.path());
+
+  EXPECT_EQ(checkpoint.names(),
+            (std::vector<std::string>{"b16", "none", "position", "scalar", "w16", "w32"}));
+  EXPECT_TRUE(checkpoint.contains("w16"));
+  EXPECT_FALSE(checkpoint.contains("w8"));
+  EXPECT_EQ(checkpoint.total_bytes(), 8 + 24 * 4 + 24 * 2 + 24 * 2 + 0 + 4);
+  EXPECT_EQ(checkpoint.file_of("w16"), folder / "model.safetensors");
+  EXPECT_EQ(checkpoint.tensor("position").as<int64_t>()[0], -7);
+  EXPECT_EQ(shape_of(checkpoint.tensor("none")), (std::vector<int64_t>{0, 5}));
+  EXPECT_EQ(shape_of(checkpoint.tensor("scalar")), (std::vector<int64_t>{1}));
+  EXPECT_EQ(checkpoint.tensor("scalar").as<float>()[0], values[0]);
+  const TensorView w32 = checkpoint.tensor("w32");
+  EXPECT_EQ(shape_of(w32), (std::vector<int64_t>{4, 6}));
+  EXPECT_TRUE(test::all_close(std::span<const float>(w32.as<float>(), 24), values, 0));
+  for (const auto& [name, dtype] : {std::pair{"w16", DType::fp16}, std::pair{"b16", DType::bf16}}) {
+    const auto stored = test::stored_as(dtype, values);
+    const TensorView view = checkpoint.tensor(name);
+    EXPECT_EQ(view.dtype(), dtype);
+    EXPECT_EQ(std::memcmp(view.data(), stored.data(), stored.size()), 0) << name;
+  }
+}
+
+class EveryMisalignment : public testing::TestWithParam<int> {};
+
+TEST_P(EveryMisalignment, IsHiddenByAPrivateCopy) {
+  const test::TempFolder folder;
+  const auto values = test::random_floats(10, 2);
+  write_safetensors(folder / "model.safetensors",
+                    {float_tensor("a", DType::bf16, {5}, std::span(values).first(5)),
+                     float_tensor("b", DType::fp32, {5}, std::span(values).last(5))},
+                    GetParam());
+  const Checkpoint checkpoint(folder.path());
+
+  const TensorView a = checkpoint.tensor("a"), b = checkpoint.tensor("b");
+
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(a.data()) % 2, 0u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(b.data()) % 4, 0u);
+  EXPECT_TRUE(
+      test::all_close(std::span<const float>(b.as<float>(), 5), std::span(values).last(5), 0));
+  const auto stored = test::stored_as(DType::bf16, std::span(values).first(5));
+  EXPECT_EQ(std::memcmp(a.data(), stored.data(), stored.size()), 0);
+  EXPECT_EQ(checkpoint.tensor("b").data(), b.data()) << "copied once, the first view stays valid";
+}
+
+INSTANTIATE_TEST_SUITE_P(OfTheData, EveryMisalignment, testing::Range(0, 8));
+
+TEST(Checkpoint, ReadsTheShardsOfAnIndexAndNotTheSingleFileBesideIt) {
+  const test::TempFolder folder;
+  const std::vector<float> one = {1}, two = {2}, three = {3};
+  write_safetensors(folder / "model.safetensors", {float_tensor("old", DType::fp32, {1}, three)});
+  write_safetensors(folder / "model-1.safetensors", {float_tensor("a", DType::fp32, {1}, one)});
+  write_safetensors(folder / "model-2.safetensors", {float_tensor("b", DType::fp32, {1}, two),
+                                                     float_tensor("extra", DType::fp32, {1}, two)});
+  test::write_safetensors_index(folder.path(),
+                                {{"a", "model-1.safetensors"}, {"b", "model-2.safetensors"}});
+
+  Checkpoint opened(folder.path());
+  const TensorView early = opened.tensor("a");
+  const Checkpoint checkpoint = std::move(opened);
+
+  EXPECT_EQ(checkpoint.names(), (std::vector<std::string>{"a", "b", "extra"}));
+  EXPECT_EQ(checkpoint.file_of("b"), folder / "model-2.safetensors");
+  EXPECT_EQ(checkpoint.tensor("b").as<float>()[0], 2);
+  EXPECT_EQ(early.as<float>()[0], 1) << "views outlive a move of the owner";
+}
+
+TEST(Checkpoint, IndexHashTellsApartWhatTheIndexTells) {
+  const auto hash = [](const std::string& name, DType dtype, const std::vector<int64_t>& shape,
+                       float value) {
+    const test::TempFolder folder;
+    const std::vector<float> values(6, value);
+    write_safetensors(folder / "model.safetensors", {float_tensor(name, dtype, shape, values)});
+    return Checkpoint(folder.path()).index_sha256();
+  };
+  const std::string base = hash("a", DType::bf16, {2, 3}, 1);
+  EXPECT_EQ(base.size(), 64u);
+  EXPECT_EQ(hash("a", DType::bf16, {2, 3}, 2), base) << "the values are not hashed";
+  EXPECT_NE(hash("b", DType::bf16, {2, 3}, 1), base);
+  EXPECT_NE(hash("a", DType::fp16, {2, 3}, 1), base);
+  EXPECT_NE(hash("a", DType::bf16, {3, 2}, 1), base);
+}
+
+}  // namespace
+}  // namespace pecia::io

@@ -1,0 +1,75 @@
+#pragma once
+/// What every op's test is made of: tensors that own their memory, and the backends to run.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/api/backend.hpp"
+#include "tests/support/compare.hpp"
+
+namespace pecia::test {
+
+/// A matrix or vector or higher tensor with its own memory. A strided one has `gap` more elements
+/// between its rows, all sentinels: `gaps_intact` says whether they still are.
+class Tensor {
+ public:
+  Tensor(std::vector<int64_t> shape, DType dtype, const std::vector<float>& values,
+         int64_t gap = 0);
+
+  static Tensor random(std::vector<int64_t> shape, DType dtype, uint64_t seed, int64_t gap = 0);
+  static Tensor filled(std::vector<int64_t> shape, float value, int64_t gap = 0);
+
+  TensorView view();
+  std::vector<float> values() const;
+  bool gaps_intact() const;
+
+ private:
+  int64_t row_elements() const;
+  std::vector<int64_t> shape_;
+  DType dtype_;
+  int64_t gap_;
+  std::vector<std::byte> bytes_;
+};
+
+inline constexpr DType stored_types[] = {DType::fp32, DType::bf16, DType::fp16};
+
+/// A backend and the stream to use it on.
+struct Device {
+  std::unique_ptr<kernels::Backend> backend;
+  device::Stream stream;
+};
+
+/// "reference", "cpu" (one thread) or "cpu_3_threads".
+Device make_device(const std::string& name);
+
+inline const std::vector<std::string> every_device = {"reference", "cpu", "cpu_3_threads"};
+
+/// Test body over (device, stored dtype).
+class OpTest : public testing::TestWithParam<std::tuple<std::string, DType>> {
+ protected:
+  Device device_ = make_device(std::get<0>(GetParam()));
+  DType dtype_ = std::get<1>(GetParam());
+};
+
+inline std::string name_of_param(
+    const testing::TestParamInfo<std::tuple<std::string, DType>>& info) {
+  return std::get<0>(info.param) + "_" + std::string(name_of(std::get<1>(info.param)));
+}
+
+#define PECIA_OP_TEST(Suite)                                                              \
+  class Suite : public OpTest {};                                                         \
+  INSTANTIATE_TEST_SUITE_P(                                                               \
+      Backends, Suite,                                                                    \
+      testing::Combine(testing::ValuesIn(every_device), testing::ValuesIn(stored_types)), \
+      name_of_param)
+
+/// Rounding of a sum of `depth` products of standard normal numbers in fp32, with a margin of six
+/// times its deviation: each addition errs by up to 2⁻²⁴ of a partial sum that grows as √depth.
+inline double sum_tolerance(int64_t depth) {
+  return 0x1p-22 * static_cast<double>(depth + 4);
+}
+
+}  // namespace pecia::test

@@ -1,0 +1,270 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tests/kernels/tensors.hpp"
+
+namespace pecia::test {
+namespace {
+
+using kernels::AttentionArgs;
+using kernels::AttentionItem;
+using kernels::empty_lse;
+using kernels::KeyRun;
+
+struct Heads {
+  int64_t num_heads, num_kv_heads, head_dim;
+};
+
+/// Queries, and keys with values in the cache's layout; keys of runs are cut out of it.
+struct Problem {
+  Heads heads;
+  int64_t num_rows, num_keys;
+  Tensor q, k, v;
+  std::vector<int64_t> query_positions, key_positions;
+  std::vector<AttentionItem> items;
+  std::vector<KeyRun> runs;
+  DType dtype;
+  int64_t window = 0;
+
+  /// Queries are the last of the keys' positions 0, 1, …; one item, one run.
+  Problem(Heads shape, int64_t rows, int64_t keys, DType type, float query_scale = 1.0f)
+      : heads(shape),
+        num_rows(rows),
+        num_keys(keys),
+        q({rows, shape.num_heads, shape.head_dim}, DType::fp32,
+          random_floats(rows * shape.num_heads * shape.head_dim, 1, query_scale)),
+        k(Tensor::random({shape.num_kv_heads, keys, shape.head_dim}, type, 2)),
+        v(Tensor::random({shape.num_kv_heads, keys, shape.head_dim}, type, 3)),
+        query_positions(rows),
+        key_positions(keys),
+        dtype(type) {
+    std::iota(query_positions.begin(), query_positions.end(), keys - rows);
+    std::iota(key_positions.begin(), key_positions.end(), 0);
+    items = {{0, rows, 0, 1}};
+    runs = {run(0, keys)};
+  }
+
+  KeyRun run(int64_t begin, int64_t count) {
+    const int64_t offset = begin * heads.head_dim * size_of(dtype);
+    return {static_cast<char*>(k.view().data()) + offset,
+            static_cast<char*>(v.view().data()) + offset, num_keys * heads.head_dim, count,
+            key_positions.data() + begin};
+  }
+
+  /// One item of the keys [bounds[i], bounds[i+1]) as runs.
+  void cut_runs(const std::vector<int64_t>& bounds) {
+    runs.clear();
+    for (size_t i = 0; i + 1 < bounds.size(); ++i)
+      runs.push_back(run(bounds[i], bounds[i + 1] - bounds[i]));
+    items = {{0, num_rows, 0, static_cast<int64_t>(runs.size())}};
+  }
+};
+
+struct Result {
+  std::vector<float> out, lse;
+};
+
+Result attend(Problem& p, Device& device) {
+  Tensor out = Tensor::filled({p.num_rows, p.heads.num_heads, p.heads.head_dim}, 55.0f);
+  Tensor lse = Tensor::filled({p.num_rows, p.heads.num_heads}, 55.0f);
+  device.backend->attention({.q = p.q.view(),
+                             .query_positions = p.query_positions,
+                             .items = p.items,
+                             .runs = p.runs,
+                             .kv_dtype = p.dtype,
+                             .num_kv_heads = p.heads.num_kv_heads,
+                             .scale = 1 / std::sqrt(static_cast<float>(p.heads.head_dim)),
+                             .window = p.window,
+                             .out = out.view(),
+                             .lse = lse.view()},
+                            device.stream);
+  return {out.values(), lse.values()};
+}
+
+PECIA_OP_TEST(Attention);
+
+/// Scores of standard normal vectors, divided by √head_dim, err by about 2⁻²⁴ · √head_dim each, and
+/// every weight by that share of itself; `query_scale` enlarges scores and with them their errors.
+void expect_equal_to_reference(Problem& p, Device& device, double query_scale = 1) {
+  Device oracle = make_device("reference");
+  const Result actual = attend(p, device), expected = attend(p, oracle);
+  const double tolerance = 4e-6 * query_scale;
+  EXPECT_TRUE(all_close(actual.out, expected.out, tolerance));
+  EXPECT_TRUE(all_close(actual.lse, expected.lse, tolerance, 0x1p-22));
+}
+
+TEST_P(Attention, OfTwoKeysByHand) {
+  // Scale 1, so head_dim is 1; scores are q·k = 0 and log 3, weights 1/4 and 3/4.
+  Problem p({1, 1, 1}, 2, 2, dtype_);
+  p.q = Tensor({2, 1, 1}, DType::fp32, {5.0f, std::log(3.0f)});
+  p.k = Tensor({1, 2, 1}, dtype_, {0.0f, 1.0f});
+  p.v = Tensor({1, 2, 1}, dtype_, {8.0f, 4.0f});
+  p.runs = {p.run(0, 2)};
+  const Result result = attend(p, device_);
+  EXPECT_TRUE(
+      all_close(result.out, std::vector<float>{8.0f, 5.0f}, 1e-6));  // row 0 sees key 0 only
+  EXPECT_TRUE(all_close(result.lse, std::vector<float>{0.0f, std::log(4.0f)}, 1e-6));
+}
+
+TEST_P(Attention, PairsQueryHeadsWithTheirKvHead) {
+  // Four heads on two KV heads; one key, so out is its value.
+  Problem p({4, 2, 1}, 1, 1, dtype_);
+  p.v = Tensor({2, 1, 1}, dtype_, {3.0f, -2.0f});
+  p.runs = {p.run(0, 1)};
+  EXPECT_EQ(attend(p, device_).out, (std::vector<float>{3, 3, -2, -2}));
+}
+
+TEST_P(Attention, AWindowForgetsFarKeys) {
+  // Equal scores: out is the mean of the values seen. Window 2: positions p − 1 and p.
+  Problem p({1, 1, 1}, 4, 4, dtype_);
+  p.q = Tensor::filled({4, 1, 1}, 0.0f);
+  p.v = Tensor({1, 4, 1}, dtype_, {1, 3, 5, 11});
+  p.runs = {p.run(0, 4)};
+  p.window = 2;
+  EXPECT_TRUE(all_close(attend(p, device_).out, std::vector<float>{1, 2, 4, 8}, 1e-6));
+}
+
+TEST_P(Attention, RowsThatSeeNothingAreEmptyAndRowsOfNoItemUntouched) {
+  Problem p({2, 1, 8}, 4, 3, dtype_);
+  p.query_positions = {2, 9, 50, 2};
+  p.key_positions = {9, 10, 11};
+  p.items = {{0, 2, 0, 1}, {2, 1, 1, 0}};  // row 2 has no runs, row 3 is of no item
+  const Result result = attend(p, device_);
+  for (int64_t i = 0; i < 16; ++i) {
+    EXPECT_EQ(result.out[i], 0.0f);
+    EXPECT_EQ(result.out[32 + i], 0.0f);
+    EXPECT_EQ(result.out[48 + i], 55.0f);
+  }
+  EXPECT_EQ(result.lse[0], empty_lse);
+  EXPECT_TRUE(std::isfinite(result.lse[2]));
+  EXPECT_EQ(result.lse[4], empty_lse);
+  EXPECT_EQ(result.lse[6], 55.0f);
+}
+
+TEST_P(Attention, OfNoItemsOrNoRowsDoesNothing) {
+  Problem p({2, 1, 8}, 1, 1, dtype_);
+  p.items = {{1, 0, 0, 1}, {0, 0, 0, 0}};
+  EXPECT_EQ(attend(p, device_).lse, (std::vector<float>{55, 55}));
+  p.items.clear();
+  EXPECT_EQ(attend(p, device_).lse, (std::vector<float>{55, 55}));
+}
+
+TEST_P(Attention, AgreesWithTheReferenceForEveryHeadShape) {
+  for (const int64_t head_dim : {1, 8, 16, 33, 64, 80, 128})
+    for (const int64_t group : {1, 2, 3, 8})
+      for (const int64_t kv_heads : {1, 2}) {
+        Problem p({group * kv_heads, kv_heads, head_dim}, 9, 135, dtype_);
+        SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << ", group " << group);
+        expect_equal_to_reference(p, device_);
+      }
+}
+
+TEST_P(Attention, AgreesWithTheReferenceAroundTilesAndBlocks) {
+  struct Lengths {
+    int64_t rows, keys;
+  };
+  // Blocks have 128 keys; tiles of three heads 128 queries.
+  for (const auto [rows, keys] : {Lengths{1, 1},
+                                  {1, 127},
+                                  {1, 128},
+                                  {1, 129},
+                                  {2, 16},
+                                  {5, 17},
+                                  {6, 300},
+                                  {127, 127},
+                                  {128, 128},
+                                  {129, 129},
+                                  {130, 257},
+                                  {260, 260}})
+    for (const int64_t window : {0, 1, 40, 200}) {
+      Problem p({3, 1, 16}, rows, keys, dtype_);
+      p.window = window;
+      SCOPED_TRACE(testing::Message()
+                   << rows << " queries, " << keys << " keys, window " << window);
+      expect_equal_to_reference(p, device_);
+    }
+}
+
+TEST_P(Attention, SplitsLongContextsOfFewQueries) {
+  for (const int64_t rows : {1, 3}) {
+    Problem p({6, 2, 16}, rows, 5000, dtype_);
+    expect_equal_to_reference(p, device_);
+    p.query_positions.assign(rows, 2500);  // the later parts are empty
+    expect_equal_to_reference(p, device_);
+    p.query_positions.assign(rows, -1);  // all parts are
+    expect_equal_to_reference(p, device_);
+  }
+}
+
+TEST_P(Attention, TakesKeysInAnyOrderFromManyRuns) {
+  Problem p({4, 2, 24}, 40, 400, dtype_);
+  // Keys in the order of a multiplication, with every third position left out.
+  for (int64_t s = 0; s < p.num_keys; ++s) p.key_positions[s] = (s * 173 % 400) * 3 / 2;
+  for (int64_t t = 0; t < p.num_rows; ++t) p.query_positions[t] = (t * 29 % 40) * 16;
+  expect_equal_to_reference(p, device_);
+  p.cut_runs({0, 1, 1, 4, 9, 16, 150, 151, 152, 300, 399, 400, 400});
+  expect_equal_to_reference(p, device_);
+  p.window = 100;
+  expect_equal_to_reference(p, device_);
+}
+
+TEST_P(Attention, KeepsItemsApart) {
+  Problem p({3, 1, 16}, 10, 200, dtype_);
+  p.runs = {p.run(150, 50), p.run(0, 20), p.run(20, 130)};
+  p.items = {{6, 4, 1, 2}, {0, 1, 0, 1}, {1, 5, 0, 1}};
+  expect_equal_to_reference(p, device_);
+}
+
+TEST_P(Attention, OfHugeScoresStaysFinite) {
+  for (const int64_t rows : {1, 60}) {
+    Problem p({2, 1, 16}, rows, 150, dtype_, 1000.0f);
+    const Result result = attend(p, device_);
+    EXPECT_GT(*std::max_element(result.lse.begin(), result.lse.end()), 1000.0f);
+    expect_equal_to_reference(p, device_, 1000);
+  }
+}
+
+TEST_P(Attention, PartsOfTheKeysMergeToTheWhole) {
+  Problem p({4, 2, 16}, 50, 300, dtype_);
+  const Result whole = attend(p, device_);
+  Tensor out = Tensor::filled({50, 4, 16}, 0.0f), lse = Tensor::filled({50, 4}, empty_lse);
+  const std::vector<int64_t> bounds = {0, 7, 7, 131, 290, 300};
+  for (const size_t part : {3, 0, 4, 1, 2}) {
+    p.cut_runs({bounds[part], bounds[part + 1]});
+    const Result result = attend(p, device_);
+    Tensor part_out({50, 4, 16}, DType::fp32, result.out);
+    Tensor part_lse({50, 4}, DType::fp32, result.lse);
+    device_.backend->merge({part_out.view(), part_lse.view(), {}, out.view(), lse.view()},
+                           device_.stream);
+  }
+  EXPECT_TRUE(all_close(out.values(), whole.out, 4e-6));
+  EXPECT_TRUE(all_close(lse.values(), whole.lse, 4e-6));
+}
+
+TEST(AttentionThreads, DoNotChangeTheResult) {
+  Device one = make_device("cpu"), three = make_device("cpu_3_threads");
+  for (const int64_t rows : {1, 140}) {
+    Problem p({3, 1, 16}, rows, 4500, DType::bf16);
+    const Result a = attend(p, one), b = attend(p, three);
+    EXPECT_EQ(a.out, b.out);
+    EXPECT_EQ(a.lse, b.lse);
+  }
+}
+
+TEST_P(Attention, RefusesContradictions) {
+  Problem p({3, 1, 8}, 2, 4, dtype_);
+  p.items = {{1, 2, 0, 1}};
+  EXPECT_THROW(attend(p, device_), InvalidArgument);
+  p.items = {{0, 2, 0, 2}};
+  EXPECT_THROW(attend(p, device_), InvalidArgument);
+  p.items = {{0, 2, 0, 1}};
+  p.heads.num_kv_heads = 2;
+  EXPECT_THROW(attend(p, device_), InvalidArgument);
+  p.heads.num_kv_heads = 1;
+  p.query_positions.pop_back();
+  EXPECT_THROW(attend(p, device_), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace pecia::test

@@ -1,0 +1,51 @@
+#include "tests/kernels/tensors.hpp"
+
+namespace pecia::test {
+namespace {
+
+class GatedActivation : public testing::TestWithParam<std::string> {
+ protected:
+  Device device_ = make_device(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(Backends, GatedActivation, testing::ValuesIn(every_device));
+
+TEST_P(GatedActivation, IsSiluOfTheGateTimesUp) {
+  std::vector<float> gates = {0, 1, -1, 20, -20, 90, -90, -105, -1e30f, 1e30f},
+                     expected = {0, 1.4621172f, -0.53788286f, 40, -8.2446145e-08f, 180, 0,
+                                 0, 0,          2e30f};
+  for (int copy = 0; copy < 2; ++copy) {  // twenty: in vectors and in the rest
+    gates.insert(gates.end(), gates.begin(), gates.begin() + 5);
+    expected.insert(expected.end(), expected.begin(), expected.begin() + 5);
+  }
+  const auto width = static_cast<int64_t>(gates.size());
+  Tensor gate({1, width}, DType::fp32, gates), up = Tensor::filled({1, width}, 2);
+  device_.backend->gated_activation({gate.view(), up.view(), gate.view()}, device_.stream);
+  EXPECT_TRUE(all_close(gate.values(), expected, 1e-35, 5e-7));
+}
+
+TEST_P(GatedActivation, AgreesWithTheReferenceWhereverItWrites) {
+  Device oracle = make_device("reference");
+  for (const int64_t width : {1, 7, 8, 16, 17, 31, 1536})
+    for (const int64_t rows : {0, 1, 40})
+      for (const int where : {0, 1, 2}) {
+        Tensor gate = Tensor::random({rows, width}, DType::fp32, 1, 3);
+        Tensor up = Tensor::random({rows, width}, DType::fp32, 2, 1);
+        Tensor other = Tensor::filled({rows, width}, 0), expected = other;
+        oracle.backend->gated_activation({gate.view(), up.view(), expected.view()}, oracle.stream);
+        Tensor& out = where == 0 ? gate : where == 1 ? up : other;
+        device_.backend->gated_activation({gate.view(), up.view(), out.view()}, device_.stream);
+        EXPECT_TRUE(all_close(out.values(), expected.values(), 1e-12, 5e-7))
+            << rows << " × " << width;
+        EXPECT_TRUE(out.gaps_intact());
+      }
+}
+
+TEST_P(GatedActivation, RefusesMismatchedShapes) {
+  Tensor gate = Tensor::filled({2, 3}, 1), up = Tensor::filled({3, 2}, 1);
+  EXPECT_THROW(
+      device_.backend->gated_activation({gate.view(), up.view(), gate.view()}, device_.stream),
+      InvalidArgument);
+}
+
+}  // namespace
+}  // namespace pecia::test

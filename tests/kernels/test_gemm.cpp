@@ -1,0 +1,64 @@
+#include "kernels/cpu/dot.hpp"
+#include "kernels/cpu/gemm.hpp"
+#include "tests/kernels/tensors.hpp"
+
+namespace pecia::test {
+namespace {
+
+using namespace kernels::cpu;
+
+TEST(PackTransposed, PutsElementsInPanelsAndZerosPastTheEnd) {
+  for (const DType dtype : stored_types)
+    for (const int64_t columns : {1, 3, 4, 15, 16, 17, 32, 33, 70})
+      for (const int64_t depth : {0, 1, 4, 7, 20}) {
+        Tensor rows = Tensor::random({columns, depth}, dtype, 1, 2);
+        std::vector<float> packed(padded_columns(columns) * depth + 16, -7.0f);
+        // Aligned as the backend's scratch memory is.
+        float* aligned = packed.data();
+        while (reinterpret_cast<uintptr_t>(aligned) % 64 != 0) ++aligned;
+        pack_transposed({rows.view().data(), dtype, depth + 2, columns, depth, aligned});
+        const auto values = rows.values();
+        for (int64_t c = 0; c < padded_columns(columns); ++c)
+          for (int64_t i = 0; i < depth; ++i) {
+            const int64_t panel = c / panel_columns(), in_panel = c % panel_columns();
+            ASSERT_EQ(aligned[(panel * depth + i) * panel_columns() + in_panel],
+                      c < columns ? values[c * depth + i] : 0.0f)
+                << "column " << c << " of " << columns << ", element " << i;
+          }
+      }
+}
+
+TEST(WidenRows, WidensAndPadsWithZeros) {
+  for (const DType dtype : stored_types)
+    for (const int64_t width : {1, 7, 16, 37}) {
+      Tensor rows = Tensor::random({3, width}, dtype, 1, 1);
+      std::vector<float> wide(3 * (width + 2), -7.0f);
+      widen_rows(rows.view().data(), dtype, width + 1, 3, width, wide.data(), width + 2);
+      const auto values = rows.values();
+      for (int64_t r = 0; r < 3; ++r)
+        for (int64_t i = 0; i < width + 2; ++i)
+          ASSERT_EQ(wide[r * (width + 2) + i], i < width ? values[r * width + i] : 0.0f);
+    }
+}
+
+TEST(DotRows, AgreesWithGemm) {
+  for (const int64_t rows : {1, 3, 4, 5, 9})
+    for (const int64_t columns : {1, 3, 16, 33})
+      for (const int64_t depth : {1, 16, 50}) {
+        Tensor a = Tensor::random({rows, depth}, DType::fp32, 1);
+        Tensor b = Tensor::random({columns, depth}, DType::bf16, 2);
+        std::vector<float> packed(padded_columns(columns) * depth + 16);
+        float* aligned = packed.data();
+        while (reinterpret_cast<uintptr_t>(aligned) % 64 != 0) ++aligned;
+        std::vector<float> dots(rows * columns, 1.0f), products(rows * columns, 1.0f);
+        dot_rows({a.view().as<float>(), depth, b.view().data(), DType::bf16, depth, dots.data(),
+                  columns, rows, columns, depth, true});
+        pack_transposed({b.view().data(), DType::bf16, depth, columns, depth, aligned});
+        gemm({a.view().as<float>(), depth, aligned, panel_columns(), panel_columns() * depth,
+              products.data(), columns, rows, columns, depth, true});
+        EXPECT_TRUE(all_close(dots, products, sum_tolerance(depth), 0x1p-22));
+      }
+}
+
+}  // namespace
+}  // namespace pecia::test

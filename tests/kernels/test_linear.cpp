@@ -1,0 +1,106 @@
+#include <thread>
+
+#include "tests/kernels/tensors.hpp"
+
+namespace pecia::test {
+namespace {
+
+using kernels::Accumulate;
+
+PECIA_OP_TEST(Linear);
+
+TEST_P(Linear, IsTheProductWithTheTransposedWeight) {
+  Tensor x({2, 3}, DType::fp32, {1, 2, 3, -1, 0, 0.5f});
+  Tensor weight({2, 3}, dtype_, {1, 0, -1, 2, 2, 2});
+  Tensor bias({2}, dtype_, {10, -0.5f});
+  Tensor y = Tensor::filled({2, 2}, 100.0f);
+
+  device_.backend->linear({x.view(), weight.view(), {}, y.view()}, device_.stream);
+  EXPECT_EQ(y.values(), (std::vector<float>{-2, 12, -1.5f, -1}));
+
+  device_.backend->linear({x.view(), weight.view(), bias.view(), y.view()}, device_.stream);
+  EXPECT_EQ(y.values(), (std::vector<float>{8, 11.5f, 8.5f, -1.5f}));
+
+  device_.backend->linear({x.view(), weight.view(), bias.view(), y.view(), Accumulate::yes},
+                          device_.stream);
+  EXPECT_EQ(y.values(), (std::vector<float>{16, 23, 17, -3}));
+}
+
+struct Size {
+  int64_t rows, out, in;
+};
+
+/// Around the tiles: 6 and 14 rows, 16 and 32 columns, 8 and 16 lanes, 12 rows of the small kernel,
+/// 84 rows between polls, blocks of 640 of depth and 128 columns.
+const Size sizes[] = {{1, 1, 1},     {1, 33, 17},   {2, 5, 15},    {3, 4, 16},    {4, 130, 31},
+                      {5, 31, 33},   {8, 17, 640},  {12, 40, 9},   {13, 40, 9},   {14, 32, 64},
+                      {15, 33, 65},  {29, 31, 641}, {85, 129, 20}, {6, 16, 1300}, {50, 127, 1300},
+                      {1030, 36, 7}, {13, 1, 5},    {84, 15, 3},   {7, 3, 0},     {70, 3, 0}};
+
+TEST_P(Linear, AgreesWithTheReferenceAtEverySize) {
+  Device oracle = make_device("reference");
+  for (const Size& size : sizes)
+    for (const int64_t gap : {0, 3})
+      for (const bool with_bias : {false, true})
+        for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
+          Tensor x = Tensor::random({size.rows, size.in}, DType::fp32, 1, gap);
+          Tensor weight = Tensor::random({size.out, size.in}, dtype_, 2, gap);
+          Tensor bias = Tensor::random({size.out}, dtype_, 3);
+          Tensor y = Tensor::random({size.rows, size.out}, DType::fp32, 4, gap);
+          Tensor expected = y;
+          const TensorView maybe_bias = with_bias ? bias.view() : TensorView();
+
+          device_.backend->linear({x.view(), weight.view(), maybe_bias, y.view(), accumulate},
+                                  device_.stream);
+          oracle.backend->linear({x.view(), weight.view(), maybe_bias, expected.view(), accumulate},
+                                 oracle.stream);
+
+          EXPECT_TRUE(all_close(y.values(), expected.values(), sum_tolerance(size.in), 0x1p-22))
+              << size.rows << " rows, " << size.out << " × " << size.in << ", gap " << gap;
+          EXPECT_TRUE(y.gaps_intact());
+        }
+}
+
+TEST_P(Linear, OfARowDoesNotDependOnTheRowsBesideIt) {
+  Tensor x = Tensor::random({60, 700}, DType::fp32, 1);
+  Tensor weight = Tensor::random({50, 700}, dtype_, 2);
+  Tensor all = Tensor::filled({60, 50}, 0), some = Tensor::filled({20, 50}, 0);
+
+  device_.backend->linear({x.view(), weight.view(), {}, all.view()}, device_.stream);
+  device_.backend->linear({x.view().slice_rows(31, 20), weight.view(), {}, some.view()},
+                          device_.stream);
+
+  const auto whole = all.values();
+  EXPECT_EQ(some.values(), std::vector<float>(whole.begin() + 31 * 50, whole.begin() + 51 * 50));
+}
+
+TEST_P(Linear, RefusesContradictoryShapesBeforeWriting) {
+  Tensor x = Tensor::random({2, 3}, DType::fp32, 1), weight = Tensor::random({4, 5}, dtype_, 2);
+  Tensor y = Tensor::filled({2, 4}, 9.0f), bias = Tensor::random({3}, dtype_, 3);
+  EXPECT_THROW(device_.backend->linear({x.view(), weight.view(), {}, y.view()}, device_.stream),
+               InvalidArgument);
+  const TensorView fitting = weight.view().slice_columns(0, 3);
+  EXPECT_THROW(device_.backend->linear({x.view(), fitting, bias.view(), y.view()}, device_.stream),
+               InvalidArgument);
+  EXPECT_THROW(device_.backend->linear({x.view(), fitting, {}, x.view()}, device_.stream),
+               InvalidArgument);
+  EXPECT_EQ(y.values(), std::vector<float>(8, 9.0f));
+}
+
+TEST(LinearPoll, IsCalledByTheCallingThreadWhileItComputes) {
+  Device device = make_device("cpu_3_threads");
+  Tensor x = Tensor::random({1000, 600}, DType::fp32, 1);
+  Tensor weight = Tensor::random({600, 600}, DType::bf16, 2);
+  Tensor y = Tensor::filled({1000, 600}, 0);
+  const auto caller = std::this_thread::get_id();
+  int polls = 0;
+  device.stream.set_poll([&] {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    ++polls;
+  });
+  device.backend->linear({x.view(), weight.view(), {}, y.view()}, device.stream);
+  EXPECT_GT(polls, 0);
+}
+
+}  // namespace
+}  // namespace pecia::test

@@ -1,0 +1,65 @@
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <vector>
+
+#include "kernels/cpu/parallel.hpp"
+
+namespace pecia::test {
+namespace {
+
+using kernels::cpu::for_each_range;
+using kernels::cpu::for_each_task;
+using kernels::cpu::Worker;
+
+TEST(ForEachTask, RunsEveryTaskOnce) {
+  for (const int num_threads : {1, 2, 5})
+    for (const int64_t num_tasks : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> times(num_tasks);
+      for_each_task(device::Stream(num_threads), num_tasks,
+                    [&](int64_t task, const Worker& worker) {
+                      EXPECT_LT(worker.thread, num_threads);
+                      ++times[task];
+                    });
+      for (const auto& count : times) EXPECT_EQ(count, 1);
+    }
+}
+
+TEST(ForEachTask, PollsOnlyInTheCallingThreadAndWhileOthersWork) {
+  device::Stream stream(2);
+  const auto caller = std::this_thread::get_id();
+  std::atomic<int> polls{0};
+  stream.set_poll([&] {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    ++polls;
+  });
+  // The other thread's task ends only once the caller, out of tasks, has polled a hundred times.
+  for_each_task(stream, 2, [&](int64_t, const Worker& worker) {
+    while (worker.thread != 0 && polls < 100) std::this_thread::yield();
+  });
+  EXPECT_GE(polls, 1);
+}
+
+TEST(ForEachTask, ThrowsTheErrorOfABodyOrOfPollInTheCaller) {
+  for (const int num_threads : {1, 3}) {
+    device::Stream stream(num_threads);
+    EXPECT_THROW(for_each_task(stream, 50,
+                               [](int64_t task, const Worker&) {
+                                 if (task == 20) throw std::runtime_error("task");
+                               }),
+                 std::runtime_error);
+    stream.set_poll([] { throw std::logic_error("poll"); });
+    EXPECT_THROW(for_each_task(stream, 50, [](int64_t, const Worker&) {}), std::logic_error);
+  }
+}
+
+TEST(ForEachRange, CoversTheRange) {
+  std::vector<std::atomic<int>> times(103);
+  for_each_range(device::Stream(3), 103, 10, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) ++times[i];
+  });
+  for (const auto& count : times) EXPECT_EQ(count, 1);
+}
+
+}  // namespace
+}  // namespace pecia::test

@@ -1,0 +1,74 @@
+#include <cmath>
+
+#include "tests/kernels/tensors.hpp"
+
+namespace pecia::test {
+namespace {
+
+using kernels::RopePairs;
+
+class Rope : public testing::TestWithParam<std::string> {
+ protected:
+  Device device_ = make_device(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(Backends, Rope, testing::ValuesIn(every_device));
+
+TEST_P(Rope, TurnsTheElementsThatBelongTogether) {
+  // One row, two heads of four elements; quarter turns of the first pair, none of the second.
+  Tensor cos({1, 2}, DType::fp32, {0, 1}), sin({1, 2}, DType::fp32, {1, 0});
+  Tensor halves({1, 2, 4}, DType::fp32, {1, 2, 3, 4, 5, 6, 7, 8});
+  Tensor interleaved = halves;
+
+  device_.backend->rope({halves.view(), cos.view(), sin.view(), RopePairs::halves}, device_.stream);
+  device_.backend->rope({interleaved.view(), cos.view(), sin.view(), RopePairs::interleaved},
+                        device_.stream);
+
+  EXPECT_EQ(halves.values(), (std::vector<float>{-3, 2, 1, 4, -7, 6, 5, 8}));
+  EXPECT_EQ(interleaved.values(), (std::vector<float>{-2, 1, 3, 4, -6, 5, 7, 8}));
+}
+
+TEST_P(Rope, LeavesWhatIsBeyondRotaryDim) {
+  Tensor cos({1, 1}, DType::fp32, {0}), sin({1, 1}, DType::fp32, {1});
+  Tensor x({1, 1, 5}, DType::fp32, {1, 2, 3, 4, 5});
+  device_.backend->rope({x.view(), cos.view(), sin.view(), RopePairs::halves}, device_.stream);
+  EXPECT_EQ(x.values(), (std::vector<float>{-2, 1, 3, 4, 5}));
+}
+
+TEST_P(Rope, AgreesWithTheReferenceAndKeepsLengths) {
+  Device oracle = make_device("reference");
+  for (const RopePairs pairs : {RopePairs::halves, RopePairs::interleaved})
+    for (const int64_t half : {0, 1, 4, 7, 8, 16, 20, 32, 40, 64})
+      for (const int64_t rows : {0, 1, 5, 100}) {
+        const int64_t head_dim = 2 * half + 3;
+        const std::vector<float> angles = random_floats(rows * half, 5, 10.0f);
+        std::vector<float> cosines, sines;
+        for (const float angle : angles) {
+          cosines.push_back(std::cos(angle));
+          sines.push_back(std::sin(angle));
+        }
+        Tensor cos({rows, half}, DType::fp32, cosines, 1), sin({rows, half}, DType::fp32, sines, 1);
+        Tensor x = Tensor::random({rows, 3, head_dim}, DType::fp32, 1);
+        Tensor expected = x;
+        const std::vector<float> before = x.values();
+
+        device_.backend->rope({x.view(), cos.view(), sin.view(), pairs}, device_.stream);
+        oracle.backend->rope({expected.view(), cos.view(), sin.view(), pairs}, oracle.stream);
+
+        const std::vector<float> after = x.values();
+        EXPECT_TRUE(all_close(after, expected.values(), 1e-6)) << "half " << half;
+        double length_before = 0, length_after = 0;
+        for (const float value : before) length_before += double{value} * value;
+        for (const float value : after) length_after += double{value} * value;
+        EXPECT_NEAR(length_after, length_before, 1e-6 * length_before);
+      }
+}
+
+TEST_P(Rope, RefusesTablesLongerThanHeads) {
+  Tensor cos = Tensor::filled({1, 3}, 1), x = Tensor::filled({1, 1, 4}, 1);
+  EXPECT_THROW(
+      device_.backend->rope({x.view(), cos.view(), cos.view(), RopePairs::halves}, device_.stream),
+      InvalidArgument);
+}
+
+}  // namespace
+}  // namespace pecia::test
