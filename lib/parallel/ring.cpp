@@ -15,8 +15,12 @@ std::array<GlobalRange, 2> owned_chunks(int64_t num_tokens, int num_ranks, int r
 }
 
 int64_t max_owned_tokens(int64_t num_tokens, int num_ranks) {
-  const int64_t num_chunks = 2 * int64_t{num_ranks};
-  return std::min(num_tokens, 2 * ((num_tokens + num_chunks - 1) / num_chunks));
+  int64_t most = 0;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const auto [early, late] = owned_chunks(num_tokens, num_ranks, rank);
+    most = std::max(most, early.size() + late.size());
+  }
+  return most;
 }
 
 int visiting_rank(int num_ranks, int rank, int step) {

@@ -1,0 +1,78 @@
+#include "lib/context/kv_cache.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "lib/core/random.hpp"
+
+namespace pecia::context {
+namespace {
+
+constexpr KvShape shape{2, 3, 4, DType::bf16};
+
+int64_t total(const std::vector<parallel::SlotRange>& ranges) {
+  int64_t sum = 0;
+  for (const auto& range : ranges) sum += range.size();
+  return sum;
+}
+
+TEST(KvShape, CountsBytesByFormula) { EXPECT_EQ(shape.bytes_per_token(), 2 * 2 * 3 * 4 * 2); }
+
+TEST(KvCache, LaysHeadsOutOneAfterTheOther) {
+  const KvCache cache(shape, 10);
+  const auto* base = static_cast<std::byte*>(cache.k(0).data());
+  EXPECT_EQ(static_cast<std::byte*>(cache.k(0).row(1)) - base, 10 * 4 * 2);
+  EXPECT_EQ(static_cast<std::byte*>(cache.v(0).data()) - base, 3 * 10 * 4 * 2);
+  EXPECT_EQ(static_cast<std::byte*>(cache.k(1).data()) - base, 2 * 3 * 10 * 4 * 2);
+}
+
+TEST(KvCache, PrefersOneGapAndFillsSeveralWhenItMust) {
+  KvCache cache(shape, 10);
+  cache.reserve(1, 3), cache.reserve(2, 3), cache.reserve(3, 4);
+  cache.release(1), cache.release(3);
+  cache.reserve(4, 4);
+  EXPECT_EQ(cache.slots(4), (std::vector<parallel::SlotRange>{{6, 10}}));
+  cache.release(4);
+  cache.reserve(5, 6);
+  EXPECT_EQ(cache.slots(5), (std::vector<parallel::SlotRange>{{0, 3}, {6, 9}}));
+  EXPECT_EQ(cache.free_tokens(), 1);
+}
+
+TEST(KvCache, RefusesWhatDoesNotFit) {
+  KvCache cache(shape, 10);
+  cache.reserve(1, 8);
+  EXPECT_THROW(cache.reserve(2, 3), InvalidArgument);
+  EXPECT_THROW(cache.reserve(1, 1), InvalidArgument);
+  EXPECT_THROW(cache.release(7), InvalidArgument);
+  EXPECT_THROW(KvCache(shape, int64_t{1} << 60), InvalidArgument);
+}
+
+TEST(KvCache, NeverGivesASlotTwiceAndLosesNone) {
+  KvCache cache(shape, 100);
+  std::set<parallel::SequenceId> living;
+  for (int64_t step = 0; step < 3000; ++step) {
+    const auto wanted = static_cast<int64_t>(uniform(7, 2 * step) * 30);
+    if (wanted <= cache.free_tokens() && uniform(7, 2 * step + 1) < 0.6) {
+      cache.reserve(step, wanted);
+      living.insert(step);
+    } else if (!living.empty()) {
+      cache.release(*living.begin());
+      living.erase(living.begin());
+    }
+    std::vector<int> owners(100);
+    int64_t taken = 0;
+    for (const auto sequence : living) {
+      taken += total(cache.slots(sequence));
+      for (const auto& range : cache.slots(sequence))
+        for (int64_t slot = range.begin; slot < range.end; ++slot) ASSERT_EQ(++owners.at(slot), 1);
+    }
+    ASSERT_EQ(taken + cache.free_tokens(), 100);
+  }
+  while (!living.empty()) cache.release(living.extract(living.begin()).value());
+  cache.reserve(-1, 100);
+  EXPECT_EQ(cache.slots(-1), (std::vector<parallel::SlotRange>{{0, 100}}));
+}
+
+}  // namespace
+}  // namespace pecia::context
