@@ -1,8 +1,6 @@
 #include "lib/io/hdf5.hpp"
 
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <mutex>
 #include <system_error>
 
@@ -16,7 +14,10 @@ namespace {
 /// guards the output folder), and no printing, which HDF5 keeps per thread.
 void prepare_hdf5() {
   static std::once_flag once;
-  std::call_once(once, [] { ::setenv("HDF5_USE_FILE_LOCKING", "FALSE", /*overwrite=*/0); });
+  std::call_once(once, [] {
+    ::setenv("HDF5_USE_FILE_LOCKING", "FALSE", /*overwrite=*/0);
+    H5dont_atexit();
+  });
   thread_local const herr_t quiet = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   static_cast<void>(quiet);
 }

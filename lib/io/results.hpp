@@ -94,6 +94,7 @@ class ResultsFile {
   /// partial. A partial turn only grows: its tokens begin with those in the file, whose slots are
   /// not written again. InvalidArgument when lengths contradict the layout. SystemError (errno's
   /// text, the path, the rows) when the disk is full; then the states in the file are as before.
+  /// Should the very last sync fail, the rows are whole and their states may be either.
   void write(int64_t turn, const TurnResult& result, TurnState state);
 
   /// The same for several turns, each at most once, at the price of one: one sync for all rows,

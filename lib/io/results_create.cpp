@@ -1,3 +1,7 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -36,6 +40,19 @@ class TemporaryFile {
   fs::path path_;
 };
 
+/// Fails while HDF5 is not yet involved: an HDF5 file that cannot be closed for want of room leaves
+/// the library in a state in which it crashes at exit.
+void check_room(const fs::path& path, int64_t file_bytes, int64_t written_bytes) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor < 0) fail<SystemError>("{} cannot be made: {}", path.string(), errno_text(errno));
+  int error = ::posix_fallocate(descriptor, 0, written_bytes);
+  if (error == 0 && ::ftruncate(descriptor, file_bytes) != 0) error = errno;
+  ::close(descriptor);
+  if (error != 0)
+    fail<SystemError>("{} cannot be made of {} bytes: {}", path.string(), file_bytes,
+                      errno_text(error));
+}
+
 template <typename T, typename Field>
 std::vector<T> column(const std::vector<ResultTurn>& turns, Field field) {
   std::vector<T> values;
@@ -49,6 +66,13 @@ std::vector<char> id_column(const std::vector<ResultTurn>& turns, int64_t width)
   for (size_t t = 0; t < turns.size(); ++t)
     turns[t].request_id.copy(text.data() + t * width, width);
   return text;
+}
+
+bool written_by_create(std::string_view dataset) {
+  for (const char* name : {"/request_id", "/shard", "/request", "/turn", "/prompt_tokens",
+                           "/slot_offsets", "/prompt_slot_offsets"})
+    if (dataset == name) return true;
+  return false;
 }
 
 void write_file(const fs::path& path, const ResultsLayout& layout,
@@ -85,17 +109,23 @@ void write_file(const fs::path& path, const ResultsLayout& layout,
 
 void ResultsFile::create(const fs::path& path, const ResultsLayout& layout) {
   const auto datasets = results_datasets(layout);
-  int64_t total_bytes = 0;
-  for (const ResultsDataset& dataset : datasets)
+  // What HDF5 adds of its own is about 30 KiB.
+  int64_t written_bytes = (1 << 20) + static_cast<int64_t>(layout.identity.size());
+  for (const std::string& input : layout.inputs) written_bytes += 2 * input.size();
+  int64_t total_bytes = written_bytes;
+  for (const ResultsDataset& dataset : datasets) {
     if (__builtin_add_overflow(total_bytes, dataset.bytes(), &total_bytes))
       fail<InputError>(
           "{} would need more than 2^63 bytes; ask for fewer new tokens or log-probabilities",
           path.string());
+    if (written_by_create(dataset.name)) written_bytes += dataset.bytes();
+  }
   if (fs::exists(path))
     fail<InputError>("{} exists; continue it, or remove it to start anew", path.string());
 
   TemporaryFile temporary(path.string() + ".unfinished");
   try {
+    check_room(temporary.path(), total_bytes, written_bytes);
     write_file(temporary.path(), layout, datasets);
     File(temporary.path(), Access::write).sync_data();
   } catch (const SystemError& error) {

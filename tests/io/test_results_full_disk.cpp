@@ -81,7 +81,7 @@ TEST(FullDisk, IsSaidWhenTheFileCannotBeMade) {
   const test::TempFolder folder;
   const FileSizeLimit full(100'000);
   test::expect_error<SystemError>([&] { ResultsFile::create(folder / "r.h5", two_long_turns()); },
-                                  {(folder / "r.h5").string(), "bytes", "free"});
+                                  {(folder / "r.h5").string(), "File too large", "bytes", "free"});
   EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "no unfinished file is left";
 }
 

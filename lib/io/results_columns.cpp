@@ -1,0 +1,139 @@
+#include "lib/io/results_columns.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "lib/core/error.hpp"
+#include "lib/io/results_schema.hpp"
+#include "lib/io/utf8.hpp"
+
+namespace pecia::io {
+namespace {
+
+ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
+  const std::string schema = file.text_attribute("schema").value_or("");
+  if (schema != results_schema)
+    fail<InputError>("{}: attribute 'schema' is '{}', not '{}': this is no results file", path,
+                     schema, results_schema);
+  const auto integer = [&](const char* name, int64_t low) {
+    const auto value = file.integer_attribute(name);
+    if (!value || *value < low || *value > std::numeric_limits<int32_t>::max())
+      fail<InputError>("{}: attribute '{}' is missing or out of range: the file is damaged", path,
+                       name);
+    return *value;
+  };
+  ResultsLayout layout;
+  layout.vocab = integer("vocab_size", 0);
+  layout.logprobs = static_cast<int>(integer("logprobs", -1));
+  layout.prompt_logprobs = static_cast<int>(integer("prompt_logprobs", -1));
+  layout.identity = file.text_attribute("identity").value_or("");
+  const auto inputs =
+      nlohmann::json::parse(file.text_attribute("inputs").value_or("[]"), nullptr, false);
+  try {
+    layout.inputs = inputs.get<std::vector<std::string>>();
+  } catch (const nlohmann::json::exception&) {
+    fail<InputError>("{}: attribute 'inputs' is no JSON array of paths: the file is damaged", path);
+  }
+
+  const auto ids = read_text(file.dataset("/request_id"));
+  const auto shards = read_int32(file.dataset("/shard"));
+  const auto requests = read_int64(file.dataset("/request"));
+  const auto turns = read_int32(file.dataset("/turn"));
+  const auto slots = read_int64(file.dataset("/slot_offsets"));
+  const auto prompt_tokens = read_int32(file.dataset("/prompt_tokens"));
+  std::vector<int64_t> prompt_slots;
+  if (layout.prompt_logprobs != 0) prompt_slots = read_int64(file.dataset("/prompt_slot_offsets"));
+  const size_t num_turns = ids.size();
+  if (shards.size() != num_turns || requests.size() != num_turns || turns.size() != num_turns ||
+      prompt_tokens.size() != num_turns || slots.size() != num_turns + 1 ||
+      (layout.prompt_logprobs != 0 && prompt_slots.size() != num_turns + 1))
+    fail<InputError>("{}: the datasets' lengths do not agree: the file is damaged", path);
+  for (const auto& offsets : {slots, prompt_slots})
+    if (!offsets.empty() &&
+        (offsets.front() != 0 || !std::is_sorted(offsets.begin(), offsets.end())))
+      fail<InputError>("{}: slot offsets fall: the file is damaged", path);
+  layout.turns.resize(num_turns);
+  for (size_t t = 0; t < num_turns; ++t)
+    layout.turns[t] = {ids[t],
+                       shards[t],
+                       requests[t],
+                       turns[t],
+                       slots[t + 1] - slots[t],
+                       prompt_slots.empty() ? std::max(prompt_tokens[t], 0)
+                                            : prompt_slots[t + 1] - prompt_slots[t]};
+  return layout;
+}
+
+}  // namespace
+
+ResultsColumns::ResultsColumns(const std::filesystem::path& path, Access access)
+    : ResultsColumns(path, access, Hdf5File::open(path)) {}
+
+ResultsColumns::ResultsColumns(const std::filesystem::path& path, Access access,
+                               const Hdf5File& hdf5)
+    : layout_(read_layout(hdf5, path.string())),
+      file_(path, access),
+      slots_(slot_offsets(layout_)),
+      prompt_slots_(prompt_slot_offsets(layout_)) {
+  locate(hdf5);
+}
+
+/// Finds every dataset's place, refusing what is not exactly as `create` made it: bytes are
+/// written there without HDF5.
+void ResultsColumns::locate(const Hdf5File& hdf5) {
+  const int64_t file_bytes = file_.size();
+  for (const ResultsDataset& spec : results_datasets(layout_)) {
+    const Hdf5Dataset dataset = hdf5.dataset(spec.name);
+    const Hdf5Type type = hdf5_type(spec);
+    if (H5Tequal(dataset.type(), type.get()) <= 0 || dataset.extents() != spec.extents)
+      fail<InputError>("{} has another type or shape than this version writes", dataset.where());
+    const int64_t bytes = spec.bytes();
+    const auto offset = dataset.offset();
+    if (bytes > 0 && !offset)
+      fail<InputError>(
+          "{} is not contiguous: the file was repacked, which is good for reading with HDF5 "
+          "programs only",
+          dataset.where());
+    if (bytes > 0 && (*offset > file_bytes || bytes > file_bytes - *offset))
+      fail<InputError>("{} lies beyond the file's end: the file was cut off", dataset.where());
+    places_[spec.name] = {offset.value_or(0), spec.element_bytes};
+  }
+}
+
+const ResultsColumns::Place& ResultsColumns::place(std::string_view dataset) const {
+  const auto found = places_.find(dataset);
+  PECIA_CHECK(found != places_.end(), "this file has no {}", dataset);
+  return found->second;
+}
+
+int64_t ResultsColumns::offset_of(std::string_view dataset, int64_t index) const {
+  const Place& at = place(dataset);
+  return at.offset + index * at.element_bytes;
+}
+
+TurnState ResultsColumns::state(int64_t turn) const {
+  PECIA_CHECK(turn >= 0 && turn < static_cast<int64_t>(layout_.turns.size()), "turn {} of {}", turn,
+              layout_.turns.size());
+  const auto value = get<uint8_t>("/state", turn);
+  if (value > static_cast<uint8_t>(TurnState::failed))
+    fail<InputError>("{}: /state[{}] is {}: the file is damaged", file_.path().string(), turn,
+                     value);
+  return static_cast<TurnState>(value);
+}
+
+void ResultsColumns::put_text(std::string_view dataset, int64_t index,
+                              std::string_view text) const {
+  const size_t width = place(dataset).element_bytes;
+  std::string padded = fitted_utf8(text, width);
+  padded.resize(width);
+  put(dataset, index, std::span<const char>(padded));
+}
+
+std::string ResultsColumns::get_text(std::string_view dataset, int64_t index) const {
+  const auto data = get<char>(dataset, index, place(dataset).element_bytes);
+  const std::string_view text(data.data(), data.size());
+  return std::string(text.substr(0, text.find_last_not_of('\0') + 1));
+}
+
+}  // namespace pecia::io

@@ -1,0 +1,75 @@
+#pragma once
+/// An open results file as columns: where each dataset's data lie, and values read and written
+/// there.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/io/file.hpp"
+#include "lib/io/hdf5.hpp"
+#include "lib/io/results.hpp"
+
+namespace pecia::io {
+
+/// HDF5 is used in the constructor alone; from then on the bytes are read and written in place.
+/// Datasets are named as in results_datasets(); indices count elements, of matrices too.
+class ResultsColumns {
+ public:
+  /// InputError when the file is not exactly as ResultsFile::create makes it.
+  ResultsColumns(const std::filesystem::path& path, Access access);
+
+  const ResultsLayout& layout() const { return layout_; }
+  const File& file() const { return file_; }
+  int64_t first_slot(int64_t turn) const { return slots_[turn]; }
+  int64_t first_prompt_slot(int64_t turn) const { return prompt_slots_[turn]; }
+
+  TurnState state(int64_t turn) const;
+
+  template <typename T>
+  void put(std::string_view dataset, int64_t index, std::span<const T> values) const {
+    file_.write_at(offset_of(dataset, index), std::as_bytes(values));
+  }
+  template <typename T>
+  void put(std::string_view dataset, int64_t index, const T& value) const {
+    put(dataset, index, std::span<const T>(&value, 1));
+  }
+  void put_text(std::string_view dataset, int64_t index, std::string_view text) const;
+
+  template <typename T>
+  T get(std::string_view dataset, int64_t index) const {
+    T value;
+    file_.read_at(offset_of(dataset, index), std::as_writable_bytes(std::span(&value, 1)));
+    return value;
+  }
+  template <typename T>
+  std::vector<T> get(std::string_view dataset, int64_t index, int64_t count) const {
+    std::vector<T> values(count);
+    if (count > 0)
+      file_.read_at(offset_of(dataset, index), std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+  std::string get_text(std::string_view dataset, int64_t index) const;
+
+ private:
+  struct Place {
+    int64_t offset = 0;
+    int64_t element_bytes = 0;
+  };
+
+  ResultsColumns(const std::filesystem::path& path, Access access, const Hdf5File& hdf5);
+  void locate(const Hdf5File& hdf5);
+  const Place& place(std::string_view dataset) const;
+  int64_t offset_of(std::string_view dataset, int64_t index) const;
+
+  ResultsLayout layout_;
+  File file_;
+  std::map<std::string_view, Place> places_;
+  std::vector<int64_t> slots_, prompt_slots_;
+};
+
+}  // namespace pecia::io
