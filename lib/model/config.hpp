@@ -14,8 +14,7 @@
 
 namespace pecia::model {
 
-/// Families read from checkpoints. All are decoders of pre-norm blocks: attention, then a SwiGLU
-/// FFN.
+/// Families read from checkpoints, all decoders of pre-norm blocks: attention, then a SwiGLU FFN.
 enum class Family { llama, mistral, qwen2, qwen3, glm, internlm2 };
 
 std::string_view name_of(Family family);
@@ -60,8 +59,8 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool qk_norm = false;               ///< RMS norm over each head's q and k before the rotation
   std::optional<DType> stored_dtype;  ///< what config.json says; the tensors decide
-  std::vector<int32_t>
-      stop_token_ids;  ///< eos_token_id of generation_config.json, else of config.json
+  /// eos_token_id of generation_config.json, else of config.json, else the family's default.
+  std::vector<int32_t> stop_token_ids;
   std::string sha256;  ///< of config.json's bytes
 
   int64_t parameters() const;                     ///< tied embeddings counted once

@@ -1,0 +1,81 @@
+#include "tests/support/replica.hpp"
+
+#include "lib/core/random.hpp"
+#include "lib/runtime/executor.hpp"
+
+namespace pecia::test {
+
+runtime::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens) {
+  runtime::Turn turn;
+  turn.row = row;
+  turn.tokens = std::move(tokens);
+  turn.max_new_tokens = new_tokens;
+  runtime::Request request;
+  request.turns.push_back(std::move(turn));
+  return request;
+}
+
+std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
+                                                  const std::filesystem::path& folder,
+                                                  std::vector<runtime::Request> requests,
+                                                  const ReplicaSettings& settings) {
+  const model::ModelConfig config = model::read_config(folder);
+  const model::Weights weights(config, io::Checkpoint(folder), {});
+  const auto backend = kernels::make_cpu_backend();
+  device::Stream stream(1);
+  report::Recorder recorder;
+
+  runtime::SchedulerLimits limits;
+  limits.ring_size = comm.size();
+  limits.kv_tokens = settings.kv_tokens;
+  limits.max_sequences = settings.max_sequences;
+  limits.max_batch_tokens = settings.max_batch_tokens;
+  limits.max_positions = int64_t{1} << 20;  // the oracle has no limit either
+  limits.stop_token_ids = settings.stop_token_ids;
+  limits.logprobs = settings.logprobs;
+  limits.prompt_logprobs = settings.prompt_logprobs;
+  limits.vocab = config.vocab;
+  if (limits.kv_tokens == 0) {
+    const runtime::Scheduler counting(limits);
+    for (const runtime::Request& request : requests)
+      limits.kv_tokens += counting.tokens_needed(request) * 8;
+  }
+  context::KvCache cache({config.layers, config.num_kv_heads, config.head_dim, settings.kv_dtype},
+                         limits.kv_tokens);
+  context::RingAttention attention(comm, *backend, stream, recorder, cache, config.num_heads,
+                                   config.windows);
+  model::Model model(config, weights, *backend, stream, recorder);
+  runtime::Executor executor(
+      {comm.rank(), comm.size(), config.vocab, settings.logprobs, settings.prompt_logprobs}, model,
+      attention, *backend, stream, recorder);
+
+  // Every rank schedules the same; only the outcomes travel.
+  runtime::Scheduler scheduler(limits);
+  for (runtime::Request& request : requests) scheduler.add(std::move(request), 0);
+  std::map<int64_t, runtime::Finished> results;
+  const auto take = [&] {
+    for (runtime::Finished& finished : scheduler.take_finished())
+      results[finished.row] = std::move(finished);
+  };
+  double now = 0;
+  take();
+  while (const auto plan = scheduler.next(now)) {
+    std::vector<runtime::Outcome> outcomes;
+    for (const auto& bytes : comm.all_gather(to_bytes(executor.execute(*plan))))
+      outcomes.push_back(from_bytes<runtime::Outcome>(bytes));
+    scheduler.commit(*plan, outcomes, ++now);
+    take();
+  }
+  take();
+  return results;
+}
+
+std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed) {
+  std::vector<int32_t> tokens(count);
+  for (int64_t i = 0; i < count; ++i)
+    tokens[i] = 5 + static_cast<int32_t>(uniform(seed, static_cast<uint64_t>(i)) *
+                                         static_cast<double>(vocab - 5));
+  return tokens;
+}
+
+}  // namespace pecia::test

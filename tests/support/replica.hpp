@@ -1,0 +1,37 @@
+#pragma once
+/// A whole replica without files or job: requests in, results out, for tests on any number of ranks.
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lib/comm/communicator.hpp"
+#include "lib/core/dtype.hpp"
+#include "lib/runtime/scheduler.hpp"
+
+namespace pecia::test {
+
+struct ReplicaSettings {
+  DType kv_dtype = DType::fp32;
+  int64_t max_batch_tokens = 4096;
+  int64_t max_sequences = 64;
+  int64_t kv_tokens = 0;  ///< on each rank; 0: enough for everything at once
+  int logprobs = 0, prompt_logprobs = 0;
+  std::vector<int32_t> stop_token_ids;
+};
+
+/// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.
+runtime::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens);
+
+/// Runs the requests in their order with the checkpoint in `folder`; every rank of `comm` gives the same and
+/// gets the results by row. Throws where a rank throws.
+std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
+                                                  const std::filesystem::path& folder,
+                                                  std::vector<runtime::Request> requests,
+                                                  const ReplicaSettings& settings);
+
+/// Ids from 5 on, below `vocab`: a function of the seed.
+std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed);
+
+}  // namespace pecia::test
