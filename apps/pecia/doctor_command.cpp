@@ -27,12 +27,14 @@ std::string hdf5_version() {
 }
 
 /// OpenBLAS tells its version and the core its kernels were chosen for; another BLAS has no such
-/// functions, so they are looked up, not linked.
+/// functions, and a build may link none at all, so they are looked up, not linked.
 std::string blas_version() {
   using Text = char* (*)();
   const auto config = reinterpret_cast<Text>(dlsym(RTLD_DEFAULT, "openblas_get_config"));
   const auto core = reinterpret_cast<Text>(dlsym(RTLD_DEFAULT, "openblas_get_corename"));
-  if (config == nullptr || core == nullptr) return "not OpenBLAS";
+  if (config == nullptr || core == nullptr)
+    return dlsym(RTLD_DEFAULT, "sgemm_") == nullptr ? "none loaded: matrix products are pecia's own"
+                                                    : "loaded, not OpenBLAS";
   return fmt::format("{} · core {}", config(), core());
 }
 
