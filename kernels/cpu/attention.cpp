@@ -215,12 +215,13 @@ void merge_parts(const Partials& partials, int64_t first, int64_t num_parts, int
   for (int64_t p = first; p < first + num_parts; ++p)
     maximum = std::max(maximum, partials.lse(p)[row]);
   std::fill_n(out, head_dim, 0.0f);
-  lse = maximum;
-  if (maximum == empty_lse) return;
+  if (maximum == empty_lse)
+    maximum = 0;  // so that empty parts weigh 0, and NaN is not taken for one
   float sum = 0;
   for (int64_t p = first; p < first + num_parts; ++p)
     sum += std::exp(partials.lse(p)[row] - maximum);
-  lse = maximum + std::log(sum);
+  lse = sum == 0 ? empty_lse : maximum + std::log(sum);
+  if (sum == 0) return;
   for (int64_t p = first; p < first + num_parts; ++p) {
     const float weight = std::exp(partials.lse(p)[row] - maximum) / sum;
     const float* part = partials.out(p) + row * head_dim;
