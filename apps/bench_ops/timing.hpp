@@ -27,9 +27,4 @@ double best_seconds(int runs, const Action& action) {
   return sorted_seconds(runs, action).front();
 }
 
-template <typename Action>
-double median_seconds(int runs, const Action& action) {
-  return sorted_seconds(runs, action)[runs / 2];
-}
-
 }  // namespace pecia::bench
