@@ -10,8 +10,9 @@
 namespace pecia::kernels::cpu {
 namespace {
 
-// Up to this many rows (queries × heads of a group) keys are read in place rather than packed.
-constexpr int64_t few_rows = 16;
+// Up to this many rows (queries × heads of a group) keys are read in place rather than packed:
+// measured, 0.7 against 0.8 µs for 3 rows of 64 and a block of keys, 2.7 against 1.3 µs for 12.
+constexpr int64_t few_rows = 4;
 
 /// Where a task's result goes: rows of the call's output, or a partial to be merged.
 struct Destination {
