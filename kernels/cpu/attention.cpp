@@ -10,8 +10,9 @@
 namespace pecia::kernels::cpu {
 namespace {
 
-// Up to this many rows (queries × heads of a group) keys are read in place rather than packed.
-constexpr int64_t few_rows = 16;
+// Up to this many rows (queries × heads of a group) keys are read in place rather than packed:
+// measured, 0.7 against 0.8 µs for 3 rows of 64 and a block of keys, 2.7 against 1.3 µs for 12.
+constexpr int64_t few_rows = 4;
 
 /// Where a task's result goes: rows of the call's output, or a partial to be merged.
 struct Destination {
@@ -215,12 +216,13 @@ void merge_parts(const Partials& partials, int64_t first, int64_t num_parts, int
   for (int64_t p = first; p < first + num_parts; ++p)
     maximum = std::max(maximum, partials.lse(p)[row]);
   std::fill_n(out, head_dim, 0.0f);
-  lse = maximum;
-  if (maximum == empty_lse) return;
+  if (maximum == empty_lse)
+    maximum = 0;  // so that empty parts weigh 0, and NaN is not taken for one
   float sum = 0;
   for (int64_t p = first; p < first + num_parts; ++p)
     sum += std::exp(partials.lse(p)[row] - maximum);
-  lse = maximum + std::log(sum);
+  lse = sum == 0 ? empty_lse : maximum + std::log(sum);
+  if (sum == 0) return;
   for (int64_t p = first; p < first + num_parts; ++p) {
     const float weight = std::exp(partials.lse(p)[row] - maximum) / sum;
     const float* part = partials.out(p) + row * head_dim;

@@ -16,18 +16,46 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Wide = hn::ScalableTag<float>;
 using Vector = hn::Vec<Wide>;
 constexpr int64_t lanes = hn::MaxLanes(Wide());
-constexpr int max_rows = 4;
-// Rows of b in flight: 16 accumulators with AVX-512, 8 with AVX2.
-constexpr int max_columns = lanes >= 16 ? 4 : 2;
+// Accumulators of a tile: 16 of 32 registers with AVX-512, 8 of 16 with AVX2.
+constexpr int max_rows = lanes >= 16 ? 4 : 2;
+constexpr int tile_columns = 4;
 
-template <int kRows, int kColumns, class Stored>
-HWY_INLINE void dot_tile(const DotArgs& args, const float* a, const Stored* b, float* c) {
+/// The sums of the lanes of four vectors. One reduction for four, as scores of short heads need
+/// many.
+HWY_INLINE void store_sums(const Vector (&v)[tile_columns], float* to) {
   const Wide d;
-  Vector sums[kRows][kColumns];
+  const hn::Repartition<double, Wide> pairs;  // two neighbouring floats, moved together
+  const Vector v01 =
+      hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1]));
+  const Vector v23 =
+      hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3]));
+  const auto p01 = hn::BitCast(pairs, v01), p23 = hn::BitCast(pairs, v23);
+  // Now in each block of 128 bits: parts of the four sums, to be added over the blocks.
+  const Vector blocks = hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, p01, p23)),
+                                hn::BitCast(d, hn::InterleaveUpper(pairs, p01, p23)));
+  HWY_ALIGN float parts[lanes];
+  hn::Store(blocks, d, parts);
+  const hn::FixedTag<float, tile_columns> block;
+  auto sums = hn::Load(block, parts);
+  for (int64_t i = tile_columns; i < lanes; i += tile_columns)
+    sums = hn::Add(sums, hn::Load(block, parts + i));
+  hn::StoreU(sums, block, to);
+}
+
+/// `count` ≤ 4 columns; missing ones are computed as copies of the last, so that a sum's order of
+/// additions never depends on its neighbours.
+template <int kRows, class Stored>
+HWY_INLINE void dot_tile(const DotArgs& args, const float* a, const Stored* b, int64_t count,
+                         float* c) {
+  const Wide d;
+  const Stored* columns[tile_columns];
+  Vector sums[kRows][tile_columns];
+  for (int64_t o = 0; o < tile_columns; ++o)
+    columns[o] = b + std::min(o, count - 1) * args.b_stride;
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-    for (int o = 0; o < kColumns; ++o) sums[r][o] = hn::Zero(d);
+    for (int o = 0; o < tile_columns; ++o) sums[r][o] = hn::Zero(d);
 
   int64_t i = 0;
   for (; i + lanes <= args.depth; i += lanes) {
@@ -35,54 +63,43 @@ HWY_INLINE void dot_tile(const DotArgs& args, const float* a, const Stored* b, f
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) x[r] = hn::LoadU(d, a + r * args.a_stride + i);
 #pragma GCC unroll 4
-    for (int o = 0; o < kColumns; ++o) {
-      const Vector w = load_wide(d, b + o * args.b_stride + i);
+    for (int o = 0; o < tile_columns; ++o) {
+      const Vector w = load_wide(d, columns[o] + i);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) sums[r][o] = hn::MulAdd(x[r], w, sums[r][o]);
     }
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-    for (int o = 0; o < kColumns; ++o) {
-      float sum = hn::GetLane(hn::SumOfLanes(d, sums[r][o]));
+  for (int r = 0; r < kRows; ++r) {
+    float total[tile_columns];
+    store_sums(sums[r], total);
+    float* const to = c + r * args.c_stride;
+    for (int64_t o = 0; o < count; ++o) {
       for (int64_t j = i; j < args.depth; ++j)
-        sum += a[r * args.a_stride + j] * widen_one(b[o * args.b_stride + j]);
-      float* const to = c + r * args.c_stride + o;
-      *to = args.accumulate ? *to + sum : sum;
-    }
-}
-
-/// All rows with `kColumns` rows of b, which stay in the first cache meanwhile.
-template <int kColumns, class Stored>
-HWY_INLINE void dot_columns(const DotArgs& args, const Stored* b, float* c) {
-  for (int64_t row = 0; row < args.rows; row += max_rows) {
-    const float* a = args.a + row * args.a_stride;
-    float* const to = c + row * args.c_stride;
-    switch (std::min<int64_t>(max_rows, args.rows - row)) {
-      case 1:
-        dot_tile<1, kColumns>(args, a, b, to);
-        break;
-      case 2:
-        dot_tile<2, kColumns>(args, a, b, to);
-        break;
-      case 3:
-        dot_tile<3, kColumns>(args, a, b, to);
-        break;
-      case 4:
-        dot_tile<4, kColumns>(args, a, b, to);
-        break;
+        total[o] += a[r * args.a_stride + j] * widen_one(columns[o][j]);
+      to[o] = args.accumulate ? to[o] + total[o] : total[o];
     }
   }
 }
 
+template <int kRows, class Stored>
+HWY_INLINE void dot_some_rows(int64_t rows, const DotArgs& args, const float* a, const Stored* b,
+                              int64_t count, float* c) {
+  if (rows == kRows) return dot_tile<kRows>(args, a, b, count, c);
+  if constexpr (kRows > 1) dot_some_rows<kRows - 1>(rows, args, a, b, count, c);
+}
+
 template <class Stored>
 void dot_stored(const DotArgs& args) {
-  const auto* b = static_cast<const Stored*>(args.b);
-  int64_t o = 0;
-  for (; o + max_columns <= args.columns; o += max_columns)
-    dot_columns<max_columns>(args, b + o * args.b_stride, args.c + o);
-  for (; o < args.columns; ++o) dot_columns<1>(args, b + o * args.b_stride, args.c + o);
+  for (int64_t o = 0; o < args.columns; o += tile_columns) {
+    const Stored* b = static_cast<const Stored*>(args.b) + o * args.b_stride;
+    const int64_t count = std::min<int64_t>(tile_columns, args.columns - o);
+    // All rows with these columns, which stay in the first cache meanwhile.
+    for (int64_t row = 0; row < args.rows; row += max_rows)
+      dot_some_rows<max_rows>(std::min<int64_t>(max_rows, args.rows - row), args,
+                              args.a + row * args.a_stride, b, count,
+                              args.c + row * args.c_stride + o);
+  }
 }
 
 void DotRows(const DotArgs& args) {

@@ -56,9 +56,11 @@ void for_each_task(const device::Stream& stream, int64_t num_tasks, const Body& 
         body(task, worker);
         worker.poll();
       });
-    while (worker.thread == 0 && open.load() > 0) {
-      if (!guarded([&] { worker.poll(); })) break;
-      std::this_thread::yield();
+    bool waiting = worker.thread == 0;
+    while (waiting) {
+      const bool polled = guarded([&] { worker.poll(); });
+      waiting = polled && open.load() > 0;
+      if (waiting) std::this_thread::yield();
     }
   }
   if (error) std::rethrow_exception(error);

@@ -141,7 +141,8 @@ Softmax write_tops(const Args& args, int64_t r, const RowScratch& scratch) {
   const int64_t vocab = args.logits.size(1);
   const auto* logits = static_cast<const float*>(args.logits.row(r));
   const int64_t best = argmax(logits, vocab);
-  const double normaliser = logits[best] + std::log(sum_exp(logits, vocab, logits[best], 1.0f));
+  const double normaliser =
+      best < vocab ? logits[best] + std::log(sum_exp(logits, vocab, logits[best], 1.0f)) : NAN;
   PECIA_CHECK(std::isfinite(normaliser), "row {} of the logits holds NaN or infinity", r);
   if (args.num_top < 0)
     for (int64_t token = 0; token < vocab; ++token)

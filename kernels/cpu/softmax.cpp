@@ -8,8 +8,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/softmax.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-// After highway.h, which selects the target.
-#include <hwy/contrib/math/math-inl.h>
+
+#include "kernels/cpu/exp-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace pecia::kernels::cpu::HWY_NAMESPACE {
@@ -58,7 +58,7 @@ HWY_INLINE float exponentials(float* scores, int64_t padded, float maximum) {
   const auto shift = hn::Set(d, maximum);
   auto sum = hn::Zero(d);
   for (int64_t j = 0; j < padded; j += lanes) {
-    const auto weight = hn::Exp(d, hn::Sub(hn::LoadU(d, scores + j), shift));
+    const auto weight = exp_nonpositive(d, hn::Sub(hn::LoadU(d, scores + j), shift));
     hn::StoreU(weight, d, scores + j);
     sum = hn::Add(sum, weight);
   }
@@ -72,10 +72,6 @@ void SoftmaxBlock(const ScoreBlock& block, const OnlineRows& state) {
     std::fill(scores + block.keys, scores + padded, -infinity);
     const float before = state.maxima[row];
     const float maximum = std::max(before, maximum_of(scores, padded));
-    if (maximum == -infinity) {  // nothing seen yet: no shift would make these scores numbers
-      std::fill(scores, scores + padded, 0.0f);
-      continue;
-    }
     if (maximum > before) {
       float* const out = state.out + row * state.out_stride;
       const float factor = std::exp(before - maximum);
@@ -83,7 +79,8 @@ void SoftmaxBlock(const ScoreBlock& block, const OnlineRows& state) {
       state.sums[row] *= factor;
       state.maxima[row] = maximum;
     }
-    state.sums[row] += exponentials(scores, padded, maximum);
+    // Nothing seen yet: no shift makes these scores numbers, 0 makes their weights 0 (and NaN NaN).
+    state.sums[row] += exponentials(scores, padded, maximum == -infinity ? 0.0f : maximum);
   }
 }
 

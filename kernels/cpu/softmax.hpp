@@ -28,8 +28,8 @@ struct OnlineRows {
 };
 
 /// Raises the maxima to those of the block, rescales sums and out to them, and replaces the scores
-/// by exp(score − maximum), added to the sums. Padding keys become 0. The exponential is Highway's,
-/// within 1 ulp.
+/// by exp(score − maximum), added to the sums. Padding keys become 0. Weights are within 2 units in
+/// the last place (exp-inl.hpp); a NaN among the scores makes the sum NaN.
 void softmax_block(const ScoreBlock& block, const OnlineRows& state);
 
 /// to[i] = from[i] · factor

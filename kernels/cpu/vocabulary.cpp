@@ -7,8 +7,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/vocabulary.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-// After highway.h, which selects the target.
-#include <hwy/contrib/math/math-inl.h>
+
+#include "kernels/cpu/exp-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace pecia::kernels::cpu::HWY_NAMESPACE {
@@ -38,7 +38,8 @@ double SumExp(const float* values, int64_t count, float maximum, float factor) {
     auto piece = hn::Zero(d);
     int64_t i = begin;
     for (; i + lanes <= end; i += lanes)
-      piece = hn::Add(piece, hn::Exp(d, hn::Mul(hn::Sub(hn::LoadU(d, values + i), shift), scale)));
+      piece = hn::Add(piece,
+                      exp_nonpositive(d, hn::Mul(hn::Sub(hn::LoadU(d, values + i), shift), scale)));
     sum += hn::GetLane(hn::SumOfLanes(d, piece));
     for (; i < end; ++i) sum += std::exp((values[i] - maximum) * factor);
   }

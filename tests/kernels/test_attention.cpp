@@ -225,6 +225,16 @@ TEST_P(Attention, OfHugeScoresStaysFinite) {
   }
 }
 
+TEST_P(Attention, NaNIsNotTakenForAnEmptyRow) {
+  for (const int64_t keys : {3, 150, 5000}) {
+    Problem p({2, 1, 8}, 1, keys, dtype_);
+    p.q = Tensor::filled({1, 2, 8}, NAN);
+    const Result result = attend(p, device_);
+    EXPECT_TRUE(std::isnan(result.out[0])) << keys << " keys";
+    EXPECT_TRUE(std::isnan(result.lse[1])) << keys << " keys";
+  }
+}
+
 TEST_P(Attention, PartsOfTheKeysMergeToTheWhole) {
   Problem p({4, 2, 16}, 50, 300, dtype_);
   const Result whole = attend(p, device_);

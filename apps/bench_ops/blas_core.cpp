@@ -1,0 +1,39 @@
+#include "apps/bench_ops/blas_core.hpp"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "lib/core/error.hpp"
+#include "lib/core/isa.hpp"
+
+namespace pecia::bench {
+namespace {
+
+constexpr const char* variable = "OPENBLAS_CORETYPE";
+
+bool is_avx512_core(std::string_view core) {
+  return core == "SkylakeX" || core == "Cooperlake" || core == "Sapphirerapids";
+}
+
+}  // namespace
+
+void choose_blas_core(char** argv) {
+  // A variable that is set, by the user or by this function before, is respected: no second start.
+  if (std::getenv(variable) != nullptr) return;
+  const auto core_name =
+      reinterpret_cast<char* (*)()>(::dlsym(RTLD_DEFAULT, "openblas_get_corename"));
+  if (core_name == nullptr) return;
+  const bool wanted = isa() != Isa::avx2;
+  if (is_avx512_core(core_name()) == wanted) return;
+  ::setenv(variable, wanted ? "SKYLAKEX" : "HASWELL", 1);
+  ::execv("/proc/self/exe", argv);
+  fail<SystemError>("could not start this program again with {} set: {}", variable,
+                    std::strerror(errno));
+}
+
+}  // namespace pecia::bench

@@ -1,0 +1,294 @@
+#include "apps/bench_ops/cases.hpp"
+
+#include <cmath>
+#include <numeric>
+
+#include "lib/device/buffer.hpp"
+
+namespace pecia::bench {
+namespace {
+
+using device::Buffer;
+using device::Stream;
+using kernels::Backend;
+
+struct Model {
+  std::string name;
+  int64_t hidden, ffn, num_heads, num_kv_heads, head_dim, vocab;
+};
+const Model smol{"SmolLM2-135M", 576, 1536, 9, 3, 64, 49152};
+const Model llama{"Llama-3.1-8B", 4096, 14336, 32, 8, 128, 128256};
+
+/// A tensor in its own memory, holding numbers of (−1, 1) that repeat after a few thousand.
+struct Tensor {
+  Buffer buffer;
+  TensorView view;
+
+  Tensor(DType dtype, std::initializer_list<int64_t> shape) {
+    view = buffer.tensor(dtype, shape);
+    for (int64_t i = 0; i < view.elements(); ++i)
+      store_from_float(view.data(), dtype, i, static_cast<float>(i * 7919 % 8191) / 4096.0f - 1.0f);
+  }
+};
+
+double bytes_of(std::initializer_list<int64_t> shape, DType dtype = DType::fp32) {
+  double bytes = static_cast<double>(size_of(dtype));
+  for (const int64_t extent : shape) bytes *= static_cast<double>(extent);
+  return bytes;
+}
+
+/// The call that times `op`, keeping its inputs.
+template <typename Inputs, typename Call>
+std::function<void()> keep(std::shared_ptr<Inputs> inputs, Call call) {
+  return [inputs, call] { call(*inputs); };
+}
+
+Case linear(const Model& model, int64_t rows, int64_t out, int64_t in) {
+  struct Inputs {
+    Tensor x, weight, y;
+  };
+  return {"linear", fmt::format("{} rows × {}×{} bf16, {}", rows, out, in, model.name),
+          2.0 * static_cast<double>(rows) * static_cast<double>(out) * static_cast<double>(in),
+          bytes_of({out, in}, DType::bf16) + bytes_of({rows, in}) + bytes_of({rows, out}),
+          [=](Backend& backend, Stream& stream) {
+            auto inputs = std::make_shared<Inputs>(Inputs{
+                {DType::fp32, {rows, in}}, {DType::bf16, {out, in}}, {DType::fp32, {rows, out}}});
+            return keep(inputs, [&](Inputs& i) {
+              backend.linear({i.x.view, i.weight.view, {}, i.y.view}, stream);
+            });
+          }};
+}
+
+/// The last `rows` of `keys` tokens of one sequence, causal.
+Case attention(const Model& model, int64_t rows, int64_t keys) {
+  struct Inputs {
+    Tensor q, k, v, out, lse;
+    std::vector<int64_t> query_positions, key_positions;
+    std::vector<kernels::KeyRun> runs;
+    std::vector<kernels::AttentionItem> items;
+  };
+  const Model m = model;
+  const double pairs = static_cast<double>(rows) *
+                       (static_cast<double>(keys - rows) + static_cast<double>(rows + 1) / 2);
+  return {"attention",
+          fmt::format("{} queries, {} keys, {}/{} heads of {} bf16", rows, keys, m.num_heads,
+                      m.num_kv_heads, m.head_dim),
+          4.0 * pairs * static_cast<double>(m.num_heads * m.head_dim),
+          2 * bytes_of({m.num_kv_heads, keys, m.head_dim}, DType::bf16) +
+              2 * bytes_of({rows, m.num_heads, m.head_dim}),
+          [=](Backend& backend, Stream& stream) {
+            auto inputs =
+                std::make_shared<Inputs>(Inputs{{DType::fp32, {rows, m.num_heads, m.head_dim}},
+                                                {DType::bf16, {m.num_kv_heads, keys, m.head_dim}},
+                                                {DType::bf16, {m.num_kv_heads, keys, m.head_dim}},
+                                                {DType::fp32, {rows, m.num_heads, m.head_dim}},
+                                                {DType::fp32, {rows, m.num_heads}},
+                                                std::vector<int64_t>(rows),
+                                                std::vector<int64_t>(keys),
+                                                {},
+                                                {{0, rows, 0, 1}}});
+            std::iota(inputs->query_positions.begin(), inputs->query_positions.end(), keys - rows);
+            std::iota(inputs->key_positions.begin(), inputs->key_positions.end(), 0);
+            inputs->runs = {{inputs->k.view.data(), inputs->v.view.data(), keys * m.head_dim, keys,
+                             inputs->key_positions.data()}};
+            return keep(inputs, [&backend, &stream, m](Inputs& i) {
+              backend.attention({.q = i.q.view,
+                                 .query_positions = i.query_positions,
+                                 .items = i.items,
+                                 .runs = i.runs,
+                                 .kv_dtype = DType::bf16,
+                                 .num_kv_heads = m.num_kv_heads,
+                                 .scale = 1 / std::sqrt(static_cast<float>(m.head_dim)),
+                                 .out = i.out.view,
+                                 .lse = i.lse.view},
+                                stream);
+            });
+          }};
+}
+
+Case embedding(const Model& model, int64_t rows) {
+  struct Inputs {
+    Tensor table, out;
+    std::vector<int32_t> tokens;
+  };
+  const int64_t hidden = model.hidden, vocab = model.vocab;
+  return {"embedding", fmt::format("{} rows of {} bf16", rows, hidden), 0,
+          bytes_of({rows, hidden}, DType::bf16) + bytes_of({rows, hidden}),
+          [=](Backend& backend, Stream& stream) {
+            auto inputs = std::make_shared<Inputs>(Inputs{{DType::bf16, {vocab, hidden}},
+                                                          {DType::fp32, {rows, hidden}},
+                                                          std::vector<int32_t>(rows)});
+            for (int64_t t = 0; t < rows; ++t)
+              inputs->tokens[t] = static_cast<int32_t>(t * 7919 % vocab);
+            return keep(inputs, [&](Inputs& i) {
+              backend.embedding({i.table.view, i.tokens, i.out.view}, stream);
+            });
+          }};
+}
+
+Case rms_norm(const Model& model, int64_t rows) {
+  struct Inputs {
+    Tensor x, weight, out;
+  };
+  const int64_t hidden = model.hidden;
+  return {
+      "rms_norm", fmt::format("{} × {}", rows, hidden), 0, 2 * bytes_of({rows, hidden}),
+      [=](Backend& backend, Stream& stream) {
+        auto inputs = std::make_shared<Inputs>(Inputs{
+            {DType::fp32, {rows, hidden}}, {DType::bf16, {hidden}}, {DType::fp32, {rows, hidden}}});
+        return keep(inputs, [&](Inputs& i) {
+          backend.rms_norm({i.x.view, i.weight.view, 1e-5f, i.out.view}, stream);
+        });
+      }};
+}
+
+Case rope(const Model& model, int64_t rows, kernels::RopePairs pairs) {
+  struct Inputs {
+    Tensor x, cos, sin;
+  };
+  const int64_t heads = model.num_heads, head_dim = model.head_dim;
+  return {"rope",
+          fmt::format("{} × {} heads of {}, {}", rows, heads, head_dim,
+                      pairs == kernels::RopePairs::halves ? "halves" : "interleaved"),
+          0, 2 * bytes_of({rows, heads, head_dim}) + 2 * bytes_of({rows, head_dim / 2}),
+          [=](Backend& backend, Stream& stream) {
+            auto inputs = std::make_shared<Inputs>(Inputs{{DType::fp32, {rows, heads, head_dim}},
+                                                          {DType::fp32, {rows, head_dim / 2}},
+                                                          {DType::fp32, {rows, head_dim / 2}}});
+            return keep(inputs, [&backend, &stream, pairs](Inputs& i) {
+              backend.rope({i.x.view, i.cos.view, i.sin.view, pairs}, stream);
+            });
+          }};
+}
+
+Case kv_store(const Model& model, int64_t rows, DType dtype) {
+  struct Inputs {
+    Tensor x, cache;
+    std::vector<int64_t> slots;
+  };
+  const int64_t heads = model.num_kv_heads, head_dim = model.head_dim;
+  return {"kv_store", fmt::format("{} × {} heads of {} {}", rows, heads, head_dim, name_of(dtype)),
+          0, bytes_of({rows, heads, head_dim}) + bytes_of({rows, heads, head_dim}, dtype),
+          [=](Backend& backend, Stream& stream) {
+            auto inputs = std::make_shared<Inputs>(Inputs{{DType::fp32, {rows, heads, head_dim}},
+                                                          {dtype, {heads, rows, head_dim}},
+                                                          std::vector<int64_t>(rows)});
+            std::iota(inputs->slots.begin(), inputs->slots.end(), 0);
+            return keep(inputs, [&](Inputs& i) {
+              backend.kv_store({i.x.view, i.slots, i.cache.view}, stream);
+            });
+          }};
+}
+
+Case merge(const Model& model, int64_t rows) {
+  struct Inputs {
+    Tensor part_out, part_lse, out, lse;
+  };
+  const int64_t heads = model.num_heads, head_dim = model.head_dim;
+  return {"merge", fmt::format("{} × {} heads of {}", rows, heads, head_dim), 0,
+          3 * bytes_of({rows, heads, head_dim}) + 3 * bytes_of({rows, heads}),
+          [=](Backend& backend, Stream& stream) {
+            auto inputs = std::make_shared<Inputs>(Inputs{{DType::fp32, {rows, heads, head_dim}},
+                                                          {DType::fp32, {rows, heads}},
+                                                          {DType::fp32, {rows, heads, head_dim}},
+                                                          {DType::fp32, {rows, heads}}});
+            return keep(inputs, [&](Inputs& i) {
+              backend.merge({i.part_out.view, i.part_lse.view, {}, i.out.view, i.lse.view}, stream);
+            });
+          }};
+}
+
+Case gated_activation(const Model& model, int64_t rows) {
+  struct Inputs {
+    Tensor gate, up, out;
+  };
+  const int64_t ffn = model.ffn;
+  return {
+      "gated_activation", fmt::format("{} × {}", rows, ffn), 0, 3 * bytes_of({rows, ffn}),
+      [=](Backend& backend, Stream& stream) {
+        auto inputs = std::make_shared<Inputs>(Inputs{
+            {DType::fp32, {rows, ffn}}, {DType::fp32, {rows, ffn}}, {DType::fp32, {rows, ffn}}});
+        return keep(inputs, [&](Inputs& i) {
+          backend.gated_activation({i.gate.view, i.up.view, i.out.view}, stream);
+        });
+      }};
+}
+
+Case sample(const Model& model, int64_t rows, const std::string& how,
+            const kernels::SamplingParams& params) {
+  struct Inputs {
+    Tensor logits;
+    std::vector<kernels::SamplingRow> rows;
+    std::vector<int32_t> tokens;
+    std::vector<float> logprobs;
+  };
+  const int64_t vocab = model.vocab;
+  return {"sample", fmt::format("{} × {}, {}", rows, vocab, how), 0, bytes_of({rows, vocab}),
+          [=](Backend& backend, Stream& stream) {
+            auto inputs = std::make_shared<Inputs>(
+                Inputs{{DType::fp32, {rows, vocab}},
+                       std::vector<kernels::SamplingRow>(rows, {params, 0.5, {}, {}}),
+                       std::vector<int32_t>(rows),
+                       std::vector<float>(rows)});
+            // Most of the probability on a few hundred tokens, as in text.
+            float* const logits = inputs->logits.view.as<float>();
+            for (int64_t i = 0; i < rows * vocab; ++i) logits[i] *= 60 * logits[i] * logits[i];
+            return keep(inputs, [&](Inputs& i) {
+              backend.sample({.logits = i.logits.view,
+                              .rows = i.rows,
+                              .tokens = i.tokens,
+                              .token_logprobs = i.logprobs,
+                              .top_tokens = {},
+                              .top_logprobs = {}},
+                             stream);
+            });
+          }};
+}
+
+}  // namespace
+
+std::vector<Case> all_cases() {
+  using kernels::RopePairs;
+  return {
+      linear(smol, 2048, smol.ffn, smol.hidden),
+      linear(smol, 2048, smol.hidden, smol.ffn),
+      linear(smol, 2048, smol.hidden, smol.hidden),
+      linear(smol, 64, smol.ffn, smol.hidden),
+      linear(smol, 16, smol.ffn, smol.hidden),
+      linear(smol, 12, smol.ffn, smol.hidden),
+      linear(smol, 8, smol.ffn, smol.hidden),
+      linear(smol, 1, smol.ffn, smol.hidden),
+      linear(smol, 1, smol.vocab, smol.hidden),
+      linear(llama, 512, llama.hidden, llama.hidden),
+      linear(llama, 512, llama.ffn, llama.hidden),
+      linear(llama, 1, llama.ffn, llama.hidden),
+      linear(llama, 8, llama.ffn, llama.hidden),
+      attention(smol, 2048, 2048),
+      attention(smol, 8192, 8192),
+      attention(smol, 512, 16384),
+      attention(smol, 1, 65536),
+      attention(smol, 4, 65536),
+      attention(llama, 2048, 2048),
+      attention(llama, 1, 32768),
+      embedding(smol, 2048),
+      embedding(llama, 2048),
+      rms_norm(smol, 2048),
+      rms_norm(llama, 2048),
+      rope(smol, 2048, RopePairs::halves),
+      rope(llama, 2048, RopePairs::halves),
+      rope(llama, 2048, RopePairs::interleaved),
+      kv_store(smol, 2048, DType::bf16),
+      kv_store(llama, 8192, DType::bf16),
+      kv_store(llama, 8192, DType::fp16),
+      merge(smol, 2048),
+      merge(llama, 2048),
+      gated_activation(smol, 2048),
+      gated_activation(llama, 512),
+      sample(smol, 16, "greedy", {}),
+      sample(llama, 16, "greedy", {}),
+      sample(llama, 16, "temperature 0.8, top_p 0.95", {.temperature = 0.8f, .top_p = 0.95f}),
+      sample(llama, 16, "temperature 0.8, top_k 50", {.temperature = 0.8f, .top_k = 50}),
+  };
+}
+
+}  // namespace pecia::bench

@@ -1,0 +1,54 @@
+#include "apps/bench_ops/floors.hpp"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "apps/bench_ops/timing.hpp"
+#include "lib/core/error.hpp"
+
+// Of every BLAS, whatever C headers it has.
+extern "C" void sgemm_(const char* trans_a, const char* trans_b, const int* m, const int* n,
+                       const int* k, const float* alpha, const float* a, const int* lda,
+                       const float* b, const int* ldb, const float* beta, float* c, const int* ldc);
+
+namespace pecia::bench {
+namespace {
+
+double sgemm_flops(int num_threads, int runs) {
+  const int n = 2048;
+  const float one = 1, zero = 0;
+  const std::vector<float> a(int64_t{n} * n, 0.5f), b(int64_t{n} * n, 0.25f);
+  std::vector<float> c(int64_t{n} * n);
+  omp_set_num_threads(num_threads);
+  const double seconds = best_seconds(runs, [&] {
+    sgemm_("T", "N", &n, &n, &n, &one, a.data(), &n, b.data(), &n, &zero, c.data(), &n);
+  });
+  PECIA_CHECK(c.front() == 256.0f, "sgemm gave {}, expected 256", c.front());
+  return 2.0 * n * n * n / seconds;
+}
+
+double read_bandwidth(int num_threads, int runs) {
+  const int64_t count = int64_t{64} << 20;  // 512 MiB of uint64
+  std::vector<uint64_t> data(count, 1);
+  uint64_t sum = 0;
+  const double seconds = best_seconds(runs, [&] {
+    sum = 0;
+    const uint64_t* const from = data.data();
+#pragma omp parallel for simd num_threads(num_threads) reduction(+ : sum) schedule(static)
+    for (int64_t i = 0; i < count; ++i) sum += from[i];
+  });
+  PECIA_CHECK(sum == static_cast<uint64_t>(count), "the sum is {}", sum);
+  return static_cast<double>(count) * sizeof(uint64_t) / seconds;
+}
+
+}  // namespace
+
+Floors measure_floors(int num_threads, int runs) {
+  return {sgemm_flops(num_threads, runs), read_bandwidth(num_threads, runs)};
+}
+
+}  // namespace pecia::bench

@@ -1,0 +1,105 @@
+/// Times every op of a backend at the shapes of real models, and how near it is to what the machine
+/// can do: the floor of an op is the longer of flops / (sgemm's FLOP/s) and bytes / (read
+/// bandwidth), both measured first. Inputs are hot: what fits the caches may run faster than memory
+/// allows.
+
+#include <omp.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/bench_ops/blas_core.hpp"
+#include "apps/bench_ops/cases.hpp"
+#include "apps/bench_ops/floors.hpp"
+#include "apps/bench_ops/timing.hpp"
+#include "lib/core/build_info.hpp"
+#include "lib/core/isa.hpp"
+
+namespace pecia::bench {
+namespace {
+
+struct Options {
+  int threads = omp_get_max_threads();
+  int runs = 7;
+  std::string op;
+  std::string backend = "cpu";
+  bool json = false;
+};
+
+std::unique_ptr<kernels::Backend> make_backend(const std::string& name) {
+  return name == "cpu" ? kernels::make_cpu_backend() : kernels::make_reference_backend();
+}
+
+void print_floors(const Options& options, const Floors& floors) {
+  if (options.json)
+    std::puts(nlohmann::json{{"threads", options.threads},
+                             {"isa", name_of(isa())},
+                             {"commit", build_info().commit},
+                             {"sgemm_flops", floors.flops},
+                             {"read_bandwidth", floors.bandwidth}}
+                  .dump()
+                  .c_str());
+  else
+    fmt::print("{} threads, {}: sgemm {:.1f} GFLOP/s, memory {:.1f} GB/s\n", options.threads,
+               name_of(isa()), floors.flops * 1e-9, floors.bandwidth * 1e-9);
+}
+
+void measure(const Case& one, const Options& options, const Floors& floors,
+             kernels::Backend& backend, device::Stream& stream) {
+  const auto times = sorted_seconds(options.runs, one.make(backend, stream));
+  const double seconds = times[times.size() / 2];
+  const double floor = std::max(one.flops / floors.flops, one.bytes / floors.bandwidth);
+  if (options.json) {
+    std::puts(nlohmann::json{{"op", one.op},
+                             {"shape", one.shape},
+                             {"median_s", seconds},
+                             {"best_s", times.front()},
+                             {"flops", one.flops},
+                             {"bytes", one.bytes},
+                             {"share_of_floor", floor / seconds}}
+                  .dump()
+                  .c_str());
+    return;
+  }
+  const bool computes = one.flops / floors.flops >= one.bytes / floors.bandwidth;
+  fmt::print("{:17} {:52} {:9.3f} ms {:8.1f} {} {:4.0f} % of floor (best run {:.0f} %)\n", one.op,
+             one.shape, seconds * 1e3, (computes ? one.flops : one.bytes) / seconds * 1e-9,
+             computes ? "GFLOP/s" : "GB/s   ", 100 * floor / seconds, 100 * floor / times.front());
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app("Times the ops of a backend");
+  app.add_option("--threads", options.threads, "Threads per op")->check(CLI::PositiveNumber);
+  app.add_option("--runs", options.runs, "Timed runs of each op; the median counts")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--op", options.op, "Only this op");
+  app.add_option("--backend", options.backend)->check(CLI::IsMember({"cpu", "reference"}));
+  app.add_flag("--json", options.json, "One JSON object a line");
+  CLI11_PARSE(app, argc, argv);
+
+  std::vector<Case> cases = all_cases();
+  if (!options.op.empty())
+    std::erase_if(cases, [&](const Case& one) { return one.op != options.op; });
+  if (cases.empty()) fail<InputError>("there is no op named '{}'", options.op);
+
+  const Floors floors = measure_floors(options.threads, options.runs);
+  print_floors(options, floors);
+  const auto backend = make_backend(options.backend);
+  device::Stream stream(options.threads);
+  for (const Case& one : cases) measure(one, options, floors, *backend, stream);
+  return 0;
+}
+
+}  // namespace
+}  // namespace pecia::bench
+
+int main(int argc, char** argv) try {
+  pecia::bench::choose_blas_core(argv);
+  return pecia::bench::run(argc, argv);
+} catch (const pecia::Error& error) {
+  fmt::print(stderr, "bench_ops: {}\n", error.what());
+  return dynamic_cast<const pecia::InputError*>(&error) ? 2 : 1;
+}
