@@ -12,7 +12,8 @@
 namespace pecia::app {
 namespace {
 
-constexpr std::chrono::seconds wait_timeout{600};
+/// Longer than any rank computes alone: a slow disk may take minutes for the weights.
+constexpr std::chrono::seconds wait_timeout{1800};
 
 std::string version() {
   const BuildInfo& build = build_info();

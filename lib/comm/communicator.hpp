@@ -73,6 +73,7 @@ class Communicator {
 
   virtual int64_t all_reduce_max(int64_t value) = 0;
   virtual double all_reduce_sum(double value) = 0;
+  /// The one wait without a limit: replicas with uneven work meet here.
   virtual void barrier() = 0;
 
   /// Collective: ranks with equal `color` form a group, ordered by (key, rank).

@@ -23,7 +23,7 @@ struct Label {
   std::string peers;
 };
 
-/// Tests until done. Short waits yield, so that ranks sharing a core go on at once; long ones sleep, so
+/// Tests until done; a timeout of zero never ends the wait. Short waits yield, so that ranks sharing a core go on at once; long ones sleep, so
 /// that a waiting rank does not take a core from one that computes.
 template <typename Test>
 void wait_until(Test test, const Label& label, std::chrono::seconds timeout) {
@@ -35,7 +35,7 @@ void wait_until(Test test, const Label& label, std::chrono::seconds timeout) {
       continue;
     }
     std::this_thread::sleep_for(std::chrono::microseconds(20));
-    if (tries % 1024 == 0 && Clock::now() - begin > timeout)
+    if (tries % 1024 == 0 && timeout > timeout.zero() && Clock::now() - begin > timeout)
       fail<SystemError>("{} #{} with {} has not finished for {} s; another rank is stopped or lost",
                         label.operation, label.number, label.peers, timeout.count());
   }
@@ -230,9 +230,9 @@ class MpiCommunicator : public Communicator {
   double all_reduce_sum(double value) override { return all_reduce(value, MPI_DOUBLE, MPI_SUM); }
 
   void barrier() override {
-    auto transfer = start("barrier", "all ranks");
-    check_mpi(MPI_Ibarrier(comm_, transfer->add()), "MPI_Ibarrier");
-    transfer->wait();
+    MpiTransfer transfer({"barrier", ++number_, "all ranks"}, std::chrono::seconds::zero());
+    check_mpi(MPI_Ibarrier(comm_, transfer.add()), "MPI_Ibarrier");
+    transfer.wait();
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {

@@ -78,10 +78,10 @@ struct Checkpoint::Impl {
       fail<InputError>("{} is no folder; name the folder of a Hugging Face checkpoint",
                        folder.string());
     const fs::path index = folder / index_name;
-    if (fs::exists(index)) {
-      add_indexed(folder, index);
-    } else if (fs::exists(folder / single_name)) {
+    if (fs::exists(folder / single_name)) {  // first, as in transformers
       add_shard(folder / single_name);
+    } else if (fs::exists(index)) {
+      add_indexed(folder, index);
     } else {
       fail<InputError>(
           "{} holds neither {} nor {}; only safetensors checkpoints are read, so convert other "

@@ -81,10 +81,9 @@ TEST_P(EveryMisalignment, IsHiddenByAPrivateCopy) {
 
 INSTANTIATE_TEST_SUITE_P(OfTheData, EveryMisalignment, testing::Range(0, 8));
 
-TEST(Checkpoint, ReadsTheShardsOfAnIndexAndNotTheSingleFileBesideIt) {
+TEST(Checkpoint, ReadsTheShardsOfAnIndex) {
   const test::TempFolder folder;
-  const std::vector<float> one = {1}, two = {2}, three = {3};
-  write_safetensors(folder / "model.safetensors", {float_tensor("old", DType::fp32, {1}, three)});
+  const std::vector<float> one = {1}, two = {2};
   write_safetensors(folder / "model-1.safetensors", {float_tensor("a", DType::fp32, {1}, one)});
   write_safetensors(folder / "model-2.safetensors", {float_tensor("b", DType::fp32, {1}, two),
                                                      float_tensor("extra", DType::fp32, {1}, two)});
@@ -99,6 +98,16 @@ TEST(Checkpoint, ReadsTheShardsOfAnIndexAndNotTheSingleFileBesideIt) {
   EXPECT_EQ(checkpoint.file_of("b"), folder / "model-2.safetensors");
   EXPECT_EQ(checkpoint.tensor("b").as<float>()[0], 2);
   EXPECT_EQ(early.as<float>()[0], 1) << "views outlive a move of the owner";
+}
+
+TEST(Checkpoint, TakesTheSingleFileWhereAnIndexStandsBesideIt) {
+  const test::TempFolder folder;
+  const std::vector<float> one = {1};
+  write_safetensors(folder / "model.safetensors", {float_tensor("single", DType::fp32, {1}, one)});
+  write_safetensors(folder / "model-1.safetensors", {float_tensor("a", DType::fp32, {1}, one)});
+  test::write_safetensors_index(folder.path(), {{"a", "model-1.safetensors"}});
+
+  EXPECT_EQ(Checkpoint(folder.path()).names(), (std::vector<std::string>{"single"}));
 }
 
 TEST(Checkpoint, IndexHashTellsApartWhatTheIndexTells) {
