@@ -18,6 +18,9 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;   ///< subtracted per occurrence in the output
 };
 
+/// What stands for a token where there is none.
+inline constexpr int32_t no_token = -1;
+
 /// One row to sample.
 struct SamplingRow {
   SamplingParams params;
@@ -29,6 +32,9 @@ struct SamplingRow {
 /// tokens[r] and its log-probability under the plain softmax of the row's logits (before penalties,
 /// temperature and filters). Order: penalties, temperature, top_k, top_p, min_p, then the token at
 /// `uniform` of the cumulative distribution, most likely first (ties by id).
+///
+/// A row whose logits hold NaN or +infinity has no distribution: its token is no_token, its
+/// log-probabilities NaN and its top tokens no_token, and other rows are not touched by that.
 ///
 /// With num_top ≥ 0 also the num_top most likely tokens and their log-probabilities, most likely first,
 /// ties by id; with num_top = −1 the log-probabilities of the whole vocabulary by token id.

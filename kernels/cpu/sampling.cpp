@@ -130,10 +130,12 @@ int32_t choose(const SamplingRow& row, const float* logits, int64_t vocab, int32
   return draw(row, vocab, scratch);
 }
 
-/// What the plain softmax of a row says.
+/// What the plain softmax of a row says; nothing, where the normaliser is not finite.
 struct Softmax {
   int32_t most_likely;
   double normaliser;
+
+  bool exists() const { return std::isfinite(normaliser); }
 };
 
 template <typename Args>
@@ -143,7 +145,13 @@ Softmax write_tops(const Args& args, int64_t r, const RowScratch& scratch) {
   const int64_t best = argmax(logits, vocab);
   const double normaliser =
       best < vocab ? logits[best] + std::log(sum_exp(logits, vocab, logits[best], 1.0f)) : NAN;
-  PECIA_CHECK(std::isfinite(normaliser), "row {} of the logits holds NaN or infinity", r);
+  const Softmax softmax{static_cast<int32_t>(best), normaliser};
+  if (!softmax.exists()) {
+    const int64_t width = args.num_top < 0 ? vocab : args.num_top;
+    std::fill_n(args.top_logprobs.begin() + r * width, width, NAN);
+    if (args.num_top > 0) std::fill_n(args.top_tokens.begin() + r * width, width, no_token);
+    return softmax;
+  }
   if (args.num_top < 0)
     for (int64_t token = 0; token < vocab; ++token)
       args.top_logprobs[r * vocab + token] = static_cast<float>(logits[token] - normaliser);
@@ -156,10 +164,10 @@ Softmax write_tops(const Args& args, int64_t r, const RowScratch& scratch) {
           static_cast<float>(logits[ranking.at(i)] - normaliser);
     }
   }
-  return {static_cast<int32_t>(best), normaliser};
+  return softmax;
 }
 
-/// choose(row, softmax, scratch) → token, for every row.
+/// choose_token(row, softmax, scratch) → token, for every row.
 template <typename Args, typename Choose>
 void for_each_row(const Args& args, const device::Stream& stream, Workspace& workspace,
                   const Choose& choose_token) {
@@ -168,9 +176,11 @@ void for_each_row(const Args& args, const device::Stream& stream, Workspace& wor
   for_each_task(stream, args.logits.rows(), [&](int64_t r, const Worker& worker) {
     const RowScratch scratch(workspace.of_thread(worker.thread), vocab);
     const Softmax softmax = write_tops(args, r, scratch);
-    const int32_t token = choose_token(r, softmax.most_likely, scratch);
-    args.token_logprobs[r] = static_cast<float>(
-        static_cast<const float*>(args.logits.row(r))[token] - softmax.normaliser);
+    const int32_t token = choose_token(r, softmax, scratch);
+    args.token_logprobs[r] =
+        softmax.exists() ? static_cast<float>(static_cast<const float*>(args.logits.row(r))[token] -
+                                              softmax.normaliser)
+                         : NAN;
   });
 }
 
@@ -178,16 +188,18 @@ void for_each_row(const Args& args, const device::Stream& stream, Workspace& wor
 
 void sample(const SamplingArgs& args, const device::Stream& stream, Workspace& workspace) {
   for_each_row(args, stream, workspace,
-               [&](int64_t r, int32_t most_likely, const RowScratch& scratch) {
+               [&](int64_t r, const Softmax& softmax, const RowScratch& scratch) {
                  const auto* logits = static_cast<const float*>(args.logits.row(r));
                  return args.tokens[r] =
-                            choose(args.rows[r], logits, args.logits.size(1), most_likely, scratch);
+                            softmax.exists() ? choose(args.rows[r], logits, args.logits.size(1),
+                                                      softmax.most_likely, scratch)
+                                             : no_token;
                });
 }
 
 void log_probs(const LogProbsArgs& args, const device::Stream& stream, Workspace& workspace) {
   for_each_row(args, stream, workspace,
-               [&](int64_t r, int32_t, const RowScratch&) { return args.tokens[r]; });
+               [&](int64_t r, const Softmax&, const RowScratch&) { return args.tokens[r]; });
 }
 
 }  // namespace pecia::kernels::cpu

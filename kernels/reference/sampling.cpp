@@ -64,11 +64,19 @@ int32_t choose(const SamplingRow& row, std::vector<double> scores) {
   return ids[kept - 1];
 }
 
-/// The plain softmax of row `r`: writes the tops, returns the normaliser.
+/// The plain softmax of row `r`: writes the tops, returns the normaliser; not finite where the row has
+/// no distribution.
 template <typename Args>
 double write_tops(const Args& args, int64_t r, std::span<const double> scores) {
   const double normaliser = log_sum_exp(scores);
-  PECIA_CHECK(std::isfinite(normaliser), "row {} of the logits holds NaN or infinity", r);
+  if (!std::isfinite(normaliser)) {
+    const auto width = static_cast<int64_t>(args.num_top < 0 ? scores.size() : args.num_top);
+    for (int64_t i = r * width; i < (r + 1) * width; ++i) {
+      args.top_logprobs[i] = NAN;
+      if (args.num_top > 0) args.top_tokens[i] = no_token;
+    }
+    return normaliser;
+  }
   const auto logprob = [&](int64_t token) {
     return static_cast<float>(scores[token] - normaliser);
   };
@@ -96,8 +104,9 @@ void sample(const SamplingArgs& args) {
   for (int64_t r = 0; r < args.logits.rows(); ++r) {
     const std::vector<double> scores = scores_of(args.logits, r);
     const double normaliser = write_tops(args, r, scores);
-    args.tokens[r] = choose(args.rows[r], scores);
-    args.token_logprobs[r] = static_cast<float>(scores[args.tokens[r]] - normaliser);
+    const bool exists = std::isfinite(normaliser);
+    args.tokens[r] = exists ? choose(args.rows[r], scores) : no_token;
+    args.token_logprobs[r] = exists ? static_cast<float>(scores[args.tokens[r]] - normaliser) : NAN;
   }
 }
 
@@ -105,7 +114,8 @@ void log_probs(const LogProbsArgs& args) {
   for (int64_t r = 0; r < args.logits.rows(); ++r) {
     const std::vector<double> scores = scores_of(args.logits, r);
     const double normaliser = write_tops(args, r, scores);
-    args.token_logprobs[r] = static_cast<float>(scores[args.tokens[r]] - normaliser);
+    args.token_logprobs[r] =
+        std::isfinite(normaliser) ? static_cast<float>(scores[args.tokens[r]] - normaliser) : NAN;
   }
 }
 

@@ -1,6 +1,7 @@
 #include "lib/runtime/inputs.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "lib/core/random.hpp"
@@ -110,6 +111,11 @@ int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
 std::string Inputs::refusal(const InputRequest& request, size_t turn,
                             const std::vector<int32_t>& tokens) const {
   if (tokens.empty()) return "the turn has no tokens";
+  const io::PromptTurn& given = prompt(request).turns[turn];
+  if (given.temperature && !(*given.temperature >= 0 && std::isfinite(*given.temperature)))
+    return fmt::format("temperature is {}, it must be 0 or more", *given.temperature);
+  if (given.top_p && !(*given.top_p > 0 && *given.top_p <= 1))
+    return fmt::format("top_p is {}, it must be above 0 and at most 1", *given.top_p);
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= config_.vocab)
       return fmt::format("token {} of the turn is {}, the model's vocabulary has {} (0 … {})", i,

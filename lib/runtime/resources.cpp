@@ -10,11 +10,6 @@
 namespace pecia::runtime {
 
 int threads_per_rank(comm::Communicator& world) {
-  if (const char* text = std::getenv("OMP_NUM_THREADS")) {
-    const int threads = std::atoi(text);
-    if (threads < 1) fail<InputError>("OMP_NUM_THREADS is '{}'; it must be a number from 1 on", text);
-    return threads;
-  }
   const std::vector<int> mine = comm::cpu_facts().cores;
   const auto host = world.split_by_host();
   std::set<int> shared;
@@ -24,6 +19,11 @@ int threads_per_rank(comm::Communicator& world) {
     const size_t count = bytes.size() / sizeof(int);
     shared.insert(cores, cores + count);
     sum += static_cast<int64_t>(count);
+  }
+  if (const char* text = std::getenv("OMP_NUM_THREADS")) {
+    const int threads = std::atoi(text);
+    if (threads < 1) fail<InputError>("OMP_NUM_THREADS is '{}'; it must be a number from 1 on", text);
+    return threads;
   }
   const bool apart = sum == static_cast<int64_t>(shared.size());
   const auto threads = apart ? mine.size() : shared.size() / static_cast<size_t>(host->size());

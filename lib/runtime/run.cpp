@@ -1,5 +1,7 @@
 #include "lib/runtime/run.hpp"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <chrono>
 #include <iostream>
@@ -118,6 +120,8 @@ int run(const RunOptions& options, comm::Communicator& world) {
     config = read_model_config(job);
     resolve_grid(job, world.size(), resources);
   });
+  together(world, [&] { resources.threads = threads_per_rank(world); });
+  omp_set_num_threads(resources.threads);  // else every rank of a host would take all its cores
   const Groups groups = make_groups(world, resources);
   const bool chief = groups.ordered->rank() == 0, planning = groups.replica->rank() == 0;
   const auto log = report::make_logger(groups.ordered->rank(), world.size());
@@ -126,9 +130,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
   std::optional<Inputs> inputs;
   together(world, [&] {
     if (planning) inputs.emplace(job, config);
-    resources.threads = 1;
   });
-  resources.threads = threads_per_rank(world);
   const DType resident = weights.layers.front().q.parts.front().weight.dtype();
   resources.kv_dtype = resolve_kv_dtype(job, resident);
   resources.max_sequences = job.batch.max_sequences.value_or(256);

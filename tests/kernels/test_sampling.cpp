@@ -215,15 +215,22 @@ TEST_P(Sampling, LogProbsOfGivenTokens) {
   EXPECT_TRUE(all_close(top_logprobs, logs({0.4f, 0.4f}), 1e-6));
 }
 
-TEST_P(Sampling, LogitsThatAreNoNumbersAreAnErrorNamingTheRow) {
-  const SamplingRow row{{.temperature = 1.0f}, 0.5, {}, {}};
-  std::vector<float> logits = random_floats(200, 1);
-  logits[137] = NAN;
-  try {
-    sample(logits, {row, row});
-    ADD_FAILURE() << "NaN was sampled from";
-  } catch (const InvalidArgument& error) {
-    EXPECT_NE(std::string(error.what()).find("row 1"), std::string::npos) << error.what();
+TEST_P(Sampling, ARowThatHoldsNoNumberGivesNoTokenAndHarmsNoOther) {
+  for (const float bad : {NAN, INFINITY}) {
+    for (const float temperature : {0.0f, 1.0f}) {
+      const SamplingRow row{{.temperature = temperature}, 0.5, {}, {}};
+      std::vector<float> logits = random_floats(200, 1);
+      const std::vector<float> first(logits.begin(), logits.begin() + 100);
+      logits[137] = bad;
+
+      const Choice choice = sample(logits, {row, row}, 2);
+
+      EXPECT_EQ(choice.tokens, (std::vector<int32_t>{sample_one(first, row.params, 0.5), kernels::no_token}));
+      EXPECT_TRUE(std::isfinite(choice.logprobs[0]));
+      EXPECT_TRUE(std::isnan(choice.logprobs[1]));
+      EXPECT_EQ(choice.top_tokens[2], kernels::no_token);
+      EXPECT_TRUE(std::isnan(choice.top_logprobs[3]));
+    }
   }
 }
 
