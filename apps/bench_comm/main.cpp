@@ -1,0 +1,117 @@
+/// Latency and bandwidth of what ranks say to each other in a run, and how much of a ring step
+/// hides behind computing with and without polling. --check verifies every byte received.
+
+#include <algorithm>
+
+#include "apps/bench_comm/overlap.hpp"
+#include "apps/bench_comm/patterns.hpp"
+#include "apps/bench_support/agreement.hpp"
+#include "apps/bench_support/results.hpp"
+
+namespace pecia::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  uint64_t min_bytes = 1 << 10, max_bytes = 64 << 20;
+  uint64_t overlap_from =
+      64 << 10;  ///< smaller transfers are over before there is anything to hide
+};
+
+void add_options(CLI::App& app, Options& options) {
+  app.add_option("--min-bytes", options.min_bytes,
+                 "Smallest message; each next one is 4 times as large")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--max-bytes", options.max_bytes, "Largest message")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--overlap-from", options.overlap_from, "Smallest message beside computing")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+}
+
+/// So many repeats that a run of small messages is long enough for the clock.
+int repeats_of(int64_t bytes) {
+  constexpr int64_t bytes_of_a_run = 4 << 20;
+  return static_cast<int>(std::clamp<int64_t>(bytes_of_a_run / bytes, 1, 256));
+}
+
+double measure(const Session& session, Results& results, Pattern& pattern, int64_t bytes) {
+  pattern.run();
+  const int repeats = repeats_of(bytes);
+  std::vector<double> seconds = timed_runs(session.world, session.options.runs, [&] {
+    for (int i = 0; i < repeats; ++i) pattern.run();
+  });
+  for (double& one : seconds) one /= repeats;
+  const Spread one_s = spread(seconds);
+  const double bandwidth = static_cast<double>(pattern.bytes()) / one_s.median;
+  results.row({std::string(pattern.name()), std::to_string(bytes),
+               fmt::format("{:.2f}", one_s.median * 1e6), fmt::format("{:.2f}", one_s.min * 1e6),
+               fmt::format("{:.2f}", one_s.max * 1e6), fmt::format("{:.3f}", bandwidth * 1e-9), "",
+               "", ""});
+  results.write({{"pattern", std::string(pattern.name())},
+                 {"bytes", bytes},
+                 {"seconds", to_json(one_s)},
+                 {"bytes_per_s_of_a_rank", bandwidth}});
+  if (session.options.check) check_together(session.world, pattern.problem());
+  return one_s.median;
+}
+
+/// Beside twice as much computing as the transfer takes alone.
+void measure_hidden(const Session& session, Results& results, kernels::Backend& backend,
+                    int64_t bytes, double alone_s) {
+  for (const Polling polling : {Polling::off, Polling::on}) {
+    const Overlap overlap = measure_overlap(session.world, backend, session.options.threads, bytes,
+                                            2 * alone_s, polling, session.options.runs);
+    const char* name = polling == Polling::on ? "beside compute, polled" : "beside compute";
+    const double hidden =
+        std::clamp((alone_s + overlap.compute_s - overlap.total_s) / alone_s, 0.0, 1.0);
+    results.row({name, std::to_string(bytes), fmt::format("{:.2f}", overlap.total_s * 1e6), "", "",
+                 "", fmt::format("{:.2f}", overlap.compute_s * 1e6),
+                 fmt::format("{:.2f}", overlap.wait_s * 1e6), fmt::format("{:.0f}", 100 * hidden)});
+    results.write({{"pattern", "send_receive beside compute"},
+                   {"polled", polling == Polling::on},
+                   {"bytes", bytes},
+                   {"alone_s", alone_s},
+                   {"compute_s", overlap.compute_s},
+                   {"total_s", overlap.total_s},
+                   {"wait_s", overlap.wait_s},
+                   {"hidden_share", hidden}});
+  }
+}
+
+void run(const Session& session, const Options& options) {
+  if (options.min_bytes > options.max_bytes)
+    fail<InputError>("--min-bytes {} is more than --max-bytes {}", options.min_bytes,
+                     options.max_bytes);
+  Results results(session, "messages between ranks", Json::object());
+  results.columns({"pattern               ", "bytes", "us", "min us", "max us", "GB/s/rank",
+                   "compute us", "wait us", "hidden %"});
+  const auto backend = kernels::make_cpu_backend();
+  for (const auto make : {make_send_receive, make_all_to_all, make_broadcast, make_all_gather})
+    for (uint64_t size = options.min_bytes; size <= options.max_bytes; size *= 4) {
+      const auto bytes = static_cast<int64_t>(size);
+      const auto pattern = make(session.world, bytes);
+      const double alone_s = measure(session, results, *pattern, bytes);
+      if (pattern->name() == "send_receive" && size >= options.overlap_from &&
+          session.world.size() > 1)
+        measure_hidden(session, results, *backend, bytes, alone_s);
+    }
+  if (session.options.check) results.line("checked: every byte received is the one sent");
+}
+
+}  // namespace
+}  // namespace pecia::bench
+
+int main(int argc, char** argv) {
+  using namespace pecia::bench;
+  Options options;
+  return run_benchmark({"bench_comm", "Times messages between ranks, alone and beside computing",
+                        [&](CLI::App& app) { add_options(app, options); },
+                        [&](const Session& session) { run(session, options); }},
+                       argc, argv);
+}

@@ -1,0 +1,204 @@
+/// Decode steps of batches of sequences with long contexts: tokens/s and share of the floor, the
+/// longer of bytes / (measured read bandwidth) and FLOPs / (measured FLOP/s). Contexts are filled
+/// with random keys and values, so no prefill is paid for. --check compares the log-probabilities
+/// of a few steps with those of one rank alone that decodes the sequences one by one.
+
+#include <algorithm>
+#include <numeric>
+
+#include "apps/bench_support/agreement.hpp"
+#include "apps/bench_support/floors.hpp"
+#include "apps/bench_support/model_options.hpp"
+#include "apps/bench_support/work.hpp"
+
+namespace pecia::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int check_steps = 3;
+
+struct Options {
+  ModelOptions model;
+  std::vector<int64_t> contexts = {512, 8192}, batches = {1, 8, 32};
+  int steps = 16;
+};
+
+void add_options(CLI::App& app, Options& options) {
+  add_model_options(app, options.model);
+  app.add_option("--contexts", options.contexts, "Tokens in each sequence's cache")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--batches", options.batches, "Numbers of sequences")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--steps", options.steps, "Decode steps of a run")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+struct Case {
+  int64_t context, batch;
+};
+
+std::vector<parallel::SequenceId> filled(Replica& replica, const Case& one, int64_t first,
+                                         int64_t steps, uint64_t seed) {
+  std::vector<parallel::SequenceId> sequences(one.batch);
+  std::iota(sequences.begin(), sequences.end(), first);
+  for (const auto sequence : sequences) replica.fill(sequence, one.context, steps, seed);
+  return sequences;
+}
+
+/// Log-probabilities of some steps in passes of `per_pass` sequences, which are fed given tokens,
+/// not those sampled: a near tie then cannot send two layouts different ways. On rank 0.
+std::vector<float> forced_steps(Replica& replica, const Case& one, int64_t per_pass, int64_t vocab,
+                                uint64_t seed) {
+  const auto sequences = filled(replica, one, 0, check_steps, seed);
+  std::vector<float> logprobs;
+  for (int step = 0; step < check_steps; ++step) {
+    const auto tokens = random_tokens(one.batch, vocab, seed + static_cast<uint64_t>(step));
+    for (int64_t begin = 0; begin < one.batch; begin += per_pass) {
+      const Answer answer = replica.decode(std::span(sequences).subspan(begin, per_pass),
+                                           std::span(tokens).subspan(begin, per_pass));
+      logprobs.insert(logprobs.end(), answer.logprobs.begin(), answer.logprobs.end());
+    }
+  }
+  return logprobs;
+}
+
+class Decode {
+ public:
+  Decode(const Session& session, const Options& options, const LoadedModel& model)
+      : world_(session.world),
+        session_(session),
+        options_(options),
+        model_(model),
+        settings_(replica_settings(options.model, model, session.options.threads, world_.size())),
+        backend_(kernels::make_cpu_backend()),
+        results_(session,
+                 fmt::format("{}, KV {}, {} steps a run", options.model.model.filename().string(),
+                             name_of(settings_.kv_dtype), options.steps),
+                 Json{{"model", options.model.model.filename().string()},
+                      {"kv_dtype", std::string(name_of(settings_.kv_dtype))},
+                      {"steps", options.steps}}) {}
+
+  void run() {
+    device::Stream stream(session_.options.threads);
+    const Floors floors = measure_floors(world_, *backend_, stream);
+    results_.line(
+        fmt::format("floor of all ranks: reads {:.1f} GB/s, fp32 matrix product {:.1f} GFLOP/s",
+                    floors.read_bandwidth * 1e-9, floors.flops * 1e-9));
+    results_.columns({"context", "batch", "ms/step", "min ms", "max ms", "tok/s", "MB/step",
+                      "GFLOP/step", "bound by", "% of floor", "exposed comm %", "idle %"});
+    for (const int64_t context : options_.contexts)
+      for (const int64_t batch : options_.batches) {
+        measure({context, batch}, floors);
+        if (session_.options.check) check({context, batch});
+      }
+  }
+
+ private:
+  void measure(const Case& one, const Floors& floors) {
+    const int runs = session_.options.runs;
+    const int64_t all_steps = int64_t{runs + 1} * options_.steps;
+    ReplicaSettings settings = settings_;
+    settings.kv_tokens =
+        one.batch * Replica::slots(settings, world_.size(), one.context, all_steps);
+    Replica replica(world_, model_, *backend_, settings);
+    const auto sequences = filled(replica, one, 0, all_steps, options_.model.seed);
+    std::vector<int32_t> tokens =
+        random_tokens(one.batch, model_.config.vocab, options_.model.seed);
+    const auto once = [&] {
+      for (int step = 0; step < options_.steps; ++step)
+        tokens = replica.decode(sequences, tokens).tokens;
+    };
+    once();
+    const report::Totals totals = replica.recorder().totals();
+    const std::vector<report::Stage> stages = replica.recorder().stages();
+    std::vector<double> seconds = timed_runs(world_, runs, once);
+
+    const Shares shares = shares_since(world_, totals, replica.recorder().totals(),
+                                       std::accumulate(seconds.begin(), seconds.end(), 0.0));
+    for (double& one_run : seconds) one_run /= options_.steps;
+    const Spread step_s = spread(seconds);
+    const int64_t cached = one.context + all_steps - options_.steps * runs / 2;  // in the middle
+    const double bytes = decode_bytes(model_.config, model_.weights, one.batch, cached,
+                                      settings.kv_dtype, world_.size());
+    const double flops = decode_flops(model_.config, one.batch, cached);
+    const double bytes_s = bytes / floors.read_bandwidth, flops_s = flops / floors.flops;
+    const double share = std::max(bytes_s, flops_s) / step_s.median;
+    const char* bound = bytes_s >= flops_s ? "memory" : "compute";
+    const double tokens_per_s = static_cast<double>(one.batch) / step_s.median;
+    const auto taken = stage_seconds(stages, replica.recorder().stages());
+
+    results_.row({std::to_string(one.context), std::to_string(one.batch),
+                  fmt::format("{:.3f}", step_s.median * 1e3),
+                  fmt::format("{:.3f}", step_s.min * 1e3), fmt::format("{:.3f}", step_s.max * 1e3),
+                  fmt::format("{:.1f}", tokens_per_s), fmt::format("{:.1f}", bytes * 1e-6),
+                  fmt::format("{:.2f}", flops * 1e-9), bound, fmt::format("{:.1f}", 100 * share),
+                  fmt::format("{:.1f}", 100 * shares.exposed_comm),
+                  fmt::format("{:.1f}", 100 * shares.idle)});
+    if (options_.model.stages) print_stages(results_, taken);
+    results_.write({{"context", one.context},
+                    {"batch", one.batch},
+                    {"step_seconds", to_json(step_s)},
+                    {"tokens_per_s", tokens_per_s},
+                    {"bytes_per_step", bytes},
+                    {"flops_per_step", flops},
+                    {"read_bandwidth", floors.read_bandwidth},
+                    {"peak_flops", floors.flops},
+                    {"bound_by", bound},
+                    {"share_of_floor", share},
+                    {"exposed_comm_share", shares.exposed_comm},
+                    {"idle_share", shares.idle},
+                    {"stages_s_of_rank_0", taken}});
+  }
+
+  void check(const Case& one) {
+    ReplicaSettings settings = settings_;
+    settings.logprobs = -1;
+    const int64_t vocab = model_.config.vocab;
+    const auto steps_on = [&](comm::Communicator& ring, int64_t per_pass) {
+      settings.kv_tokens =
+          one.batch * Replica::slots(settings, ring.size(), one.context, check_steps);
+      Replica replica(ring, model_, *backend_, settings);
+      return forced_steps(replica, one, per_pass, vocab, options_.model.seed);
+    };
+    const std::vector<float> ours = steps_on(world_, one.batch);
+    std::string problem;
+    if (world_.rank() == 0) {
+      const auto alone = comm::make_null_communicator();
+      problem = difference(ours, steps_on(*alone, 1), logprob_tolerance(settings_.kv_dtype));
+      if (!problem.empty())
+        problem = fmt::format("log-probabilities of {} sequences after {} tokens: {}", one.batch,
+                              one.context, problem);
+    }
+    check_together(world_, problem);
+    results_.line(fmt::format("    checked: {} steps give what one rank alone gives", check_steps));
+  }
+
+  comm::Communicator& world_;
+  const Session& session_;
+  const Options& options_;
+  const LoadedModel& model_;
+  ReplicaSettings settings_;
+  std::unique_ptr<kernels::Backend> backend_;
+  Results results_;
+};
+
+}  // namespace
+}  // namespace pecia::bench
+
+int main(int argc, char** argv) {
+  using namespace pecia::bench;
+  Options options;
+  return run_benchmark({"bench_decode", "Times decode steps of a model on a ring of ranks",
+                        [&](CLI::App& app) { add_options(app, options); },
+                        [&](const Session& session) {
+                          const auto model = load_model(session.world, options.model.model);
+                          Decode(session, options, *model).run();
+                        }},
+                       argc, argv);
+}

@@ -1,0 +1,47 @@
+#include "apps/bench_support/floors.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "apps/bench_support/timing.hpp"
+#include "lib/device/buffer.hpp"
+#include "lib/runtime/peak.hpp"
+
+namespace pecia::bench {
+namespace {
+
+constexpr int repeats = 5;
+
+double read_bandwidth(int num_threads) {
+  const int64_t count = int64_t{32} << 20;
+  const device::Buffer buffer(count * static_cast<int64_t>(sizeof(uint64_t)));
+  uint64_t* const data = buffer.as<uint64_t>();
+#pragma omp parallel for num_threads(num_threads) schedule(static)
+  for (int64_t i = 0; i < count; ++i) data[i] = 1;
+  double best = std::numeric_limits<double>::infinity();
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    uint64_t sum = 0;
+    const Stopwatch watch;
+#pragma omp parallel for simd num_threads(num_threads) reduction(+ : sum) schedule(static)
+    for (int64_t i = 0; i < count; ++i) sum += data[i];
+    best = std::min(best, watch.seconds());
+    PECIA_CHECK(sum == static_cast<uint64_t>(count), "the sum is {}, expected {}", sum, count);
+  }
+  return static_cast<double>(buffer.bytes()) / best;
+}
+
+}  // namespace
+
+Floors measure_floors(comm::Communicator& world, kernels::Backend& backend,
+                      device::Stream& stream) {
+  Floors mine;
+  world.barrier();
+  for (int repeat = 0; repeat < repeats; ++repeat)
+    mine.flops = std::max(mine.flops, runtime::measure_peak_flops(backend, stream));
+  world.barrier();
+  mine.read_bandwidth = read_bandwidth(stream.num_threads());
+  return {world.all_reduce_sum(mine.flops), world.all_reduce_sum(mine.read_bandwidth)};
+}
+
+}  // namespace pecia::bench

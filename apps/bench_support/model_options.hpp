@@ -1,0 +1,46 @@
+#pragma once
+/// Options of the benchmarks that run a model.
+
+#include <CLI/CLI.hpp>
+
+#include "apps/bench_support/replica.hpp"
+#include "apps/bench_support/results.hpp"
+
+namespace pecia::bench {
+
+struct ModelOptions {
+  std::filesystem::path model;
+  std::string kv_dtype = "auto";  ///< auto: that of the weights
+  int64_t batch_tokens = 0;       ///< 0: as a run chooses them
+  uint64_t seed = 1;
+  bool stages = false;
+};
+
+void add_model_options(CLI::App& app, ModelOptions& options);
+
+/// What the options say about replicas of `model` on `ranks` ranks; kv_tokens is left open.
+ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel& model, int threads,
+                                 int ranks);
+
+/// The difference that --check allows between log-probabilities computed on different layouts. Sums
+/// in another order differ by some 1e-5 in fp32; where a key or value is rounded to a narrower
+/// type, such a difference may become one unit in its last place.
+double logprob_tolerance(DType kv_dtype);
+
+/// Seconds by kind since another time, as a share of all ranks' wall time: sums over the ranks.
+/// Collective.
+struct Shares {
+  double exposed_comm = 0, idle = 0;
+};
+Shares shares_since(comm::Communicator& world, const report::Totals& before,
+                    const report::Totals& now, double seconds);
+
+/// Seconds of rank 0 by span name that passed between two states of its recorder, most first.
+std::vector<std::pair<std::string, double>> stage_seconds(const std::vector<report::Stage>& before,
+                                                          const std::vector<report::Stage>& now);
+
+/// Prints those under a table's row.
+void print_stages(const Results& results,
+                  const std::vector<std::pair<std::string, double>>& stages);
+
+}  // namespace pecia::bench

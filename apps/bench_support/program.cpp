@@ -1,0 +1,76 @@
+#include "apps/bench_support/program.hpp"
+
+#include <cstdio>
+
+#include "apps/bench_support/agreement.hpp"
+#include "lib/comm/launch.hpp"
+#include "lib/comm/machine.hpp"
+#include "lib/comm/mpi_environment.hpp"
+#include "lib/core/error.hpp"
+#include "lib/runtime/resources.hpp"
+
+namespace pecia::bench {
+namespace {
+
+constexpr std::chrono::seconds wait_timeout{600};
+
+void add_common_options(CLI::App& app, CommonOptions& options) {
+  app.add_option("--runs", options.runs, "Timed runs of each case; the median counts")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "Threads of each rank; 0: as pecia run chooses them")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--json", options.json, "Appends one JSON object a line to this file");
+  app.add_flag("--check", options.check, "Also verifies results; a wrong one is an error");
+}
+
+int run_body(const Benchmark& benchmark, Session& session) {
+  comm::Communicator& world = session.world;
+  try {
+    comm::refuse_copies(comm::launch_facts(), world.size());
+    if (session.options.threads == 0) session.options.threads = runtime::threads_per_rank(world);
+    benchmark.run(session);
+    return 0;
+  } catch (const InputError& error) {  // thrown on every rank alike, and so is CheckFailed
+    if (world.rank() == 0) fmt::print(stderr, "{}: {}\n", benchmark.name, error.what());
+    return 2;
+  } catch (const CheckFailed& error) {
+    if (world.rank() == 0) fmt::print(stderr, "{}: {}\n", benchmark.name, error.what());
+    return 1;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: rank {} (host {}): {}\n", benchmark.name, world.rank(),
+               comm::host_name(), error.what());
+    if (world.size() > 1) comm::MpiEnvironment::abort(1);
+    return 1;
+  }
+}
+
+int run_under_mpi(const Benchmark& benchmark, int argc, char** argv) {
+  comm::MpiEnvironment mpi(argc, argv);
+  const auto world = mpi.world(wait_timeout);
+  Session session{*world, {}, benchmark.name, comm::MpiEnvironment::library_version()};
+  CLI::App app(benchmark.description, benchmark.name);
+  benchmark.add_options(app);
+  add_common_options(app, session.options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (world->rank() == 0) app.exit(error);
+    return error.get_exit_code() == 0 ? 0 : 2;
+  }
+  return run_body(benchmark, session);
+}
+
+}  // namespace
+
+int run_benchmark(const Benchmark& benchmark, int argc, char** argv) {
+  try {
+    return run_under_mpi(benchmark, argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", benchmark.name, error.what());
+    return 1;
+  }
+}
+
+}  // namespace pecia::bench

@@ -1,0 +1,194 @@
+#include "apps/bench_support/replica.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "lib/core/random.hpp"
+#include "lib/parallel/ring.hpp"
+#include "lib/runtime/agree.hpp"
+
+namespace pecia::bench {
+
+using parallel::PassSequence;
+using parallel::Ring;
+using report::Kind;
+using report::ScopedSpan;
+using runtime::NewSequence;
+
+std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
+                                        const std::filesystem::path& folder) {
+  std::unique_ptr<LoadedModel> model;
+  runtime::together(world, [&] {
+    model::ModelConfig config = model::read_config(folder);
+    model::Weights weights(config, io::Checkpoint(folder), {});
+    model = std::make_unique<LoadedModel>(LoadedModel{std::move(config), std::move(weights)});
+  });
+  return model;
+}
+
+Replica::Replica(comm::Communicator& ring, const LoadedModel& model, kernels::Backend& backend,
+                 const ReplicaSettings& settings)
+    : ring_(ring),
+      model_(model),
+      settings_(settings),
+      stream_(settings.threads),
+      cache_({model.config.layers, model.config.num_kv_heads, model.config.head_dim,
+              settings.kv_dtype},
+             settings.kv_tokens),
+      attention_(ring, backend, stream_, recorder_, cache_, model.config.num_heads,
+                 model.config.windows),
+      layers_(model.config, model.weights, backend, stream_, recorder_),
+      executor_({ring.rank(), ring.size(), model.config.vocab, settings.logprobs, 0}, layers_,
+                attention_, backend, stream_, recorder_) {}
+
+int64_t Replica::slots(const ReplicaSettings& settings, int ranks, int64_t tokens, int64_t steps) {
+  const int64_t chunk = settings.batch_tokens;
+  return tokens / chunk * parallel::max_owned_tokens(chunk, ranks) +
+         parallel::max_owned_tokens(tokens % chunk, ranks) + (steps + ranks - 1) / ranks;
+}
+
+Answer Replica::prefill(SequenceId sequence, std::span<const int32_t> tokens) {
+  const auto length = static_cast<int64_t>(tokens.size());
+  Answer answer;
+  for (int64_t first = 0; first < length; first += settings_.batch_tokens) {
+    const int64_t count = std::min(settings_.batch_tokens, length - first);
+    runtime::Plan plan = next_plan(settings_.prefill_ring);
+    if (first == 0) {
+      plan.added.push_back(
+          {sequence, NewSequence::no_parent, slots(settings_, ring_.size(), length, 0), 0});
+      plan.turns.push_back({sequence, {}, 0, length});
+    }
+    const auto chunk = tokens.subspan(first, count);
+    plan.items.push_back({PassSequence{sequence, first, count},
+                          {chunk.begin(), chunk.end()},
+                          length,
+                          first + count == length ? 0 : -1});
+    answer = execute(plan);
+  }
+  return answer;
+}
+
+namespace {
+/// Rows of random numbers to copy from, starting anywhere.
+class RandomRows {
+ public:
+  RandomRows(DType dtype, int64_t head_dim)
+      : row_bytes_(head_dim * size_of(dtype)), element_bytes_(size_of(dtype)) {
+    values_.reserve((starts + head_dim) * element_bytes_);
+    for (int64_t i = 0; i < starts + head_dim; ++i)
+      store_from_float(values_.data(), dtype, i,
+                       static_cast<float>(2 * uniform(0, static_cast<uint64_t>(i)) - 1));
+  }
+  void copy(uint64_t key, void* to) const {
+    std::memcpy(to, values_.as<std::byte>() + static_cast<int64_t>(key % starts) * element_bytes_,
+                row_bytes_);
+  }
+
+ private:
+  static constexpr int64_t starts = 8191;
+  int64_t row_bytes_, element_bytes_;
+  device::Buffer values_;
+};
+}  // namespace
+
+void Replica::fill(SequenceId sequence, int64_t tokens, int64_t steps, uint64_t seed) {
+  release_removed();
+  attention_.add(sequence, slots(settings_, ring_.size(), tokens, steps));
+  started_.push_back({sequence, {}, 0, tokens});
+  const RandomRows rows(settings_.kv_dtype, model_.config.head_dim);
+  for (int64_t first = 0; first < tokens; first += settings_.batch_tokens) {
+    const int64_t skipped = attention_.map().held(sequence, ring_.rank());
+    attention_.begin_pass(
+        {PassSequence{sequence, first, std::min(settings_.batch_tokens, tokens - first)}},
+        Ring::pass_kv);
+    std::vector<int64_t> slots;
+    for (const parallel::SlotRange& range : cache_.slots(sequence))
+      for (int64_t slot = range.begin; slot < range.end; ++slot) slots.push_back(slot);
+    const std::vector<int64_t>& positions = attention_.positions();
+    for (int64_t layer = 0; layer < model_.config.layers; ++layer)
+      for (const int tensor : {0, 1})
+        for (int64_t head = 0; head < model_.config.num_kv_heads; ++head) {
+          const TensorView cached = tensor == 0 ? cache_.k(layer) : cache_.v(layer);
+          const TensorView of_head(cached.row(head), cached.dtype(),
+                                   {cached.size(1), cached.size(2)});
+          const int64_t which = 2 * (layer * model_.config.num_kv_heads + head) + tensor;
+          const uint64_t key =
+              mix(mix(seed, static_cast<uint64_t>(sequence)), static_cast<uint64_t>(which));
+          for (size_t i = 0; i < positions.size(); ++i)
+            rows.copy(mix(key, static_cast<uint64_t>(positions[i])),
+                      of_head.row(slots[skipped + static_cast<int64_t>(i)]));
+        }
+  }
+}
+
+Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens) {
+  runtime::Plan plan = next_plan(ring_.size() > 1 ? Ring::pass_q : Ring::pass_kv);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const int64_t length = attention_.map().length(sequences[i]);
+    const auto owner = static_cast<int32_t>((static_cast<int64_t>(i) + plan.number) % ring_.size());
+    const int32_t token = ring_.rank() == 0 ? tokens[i] : 0;
+    plan.items.push_back({PassSequence{sequences[i], length, 1, owner}, {token}, length + 1, 0});
+  }
+  return execute(plan);
+}
+
+void Replica::remove(SequenceId sequence) {
+  removed_.push_back(sequence);
+}
+
+void Replica::release_removed() {
+  if (removed_.empty()) return;
+  execute(next_plan(Ring::pass_kv));
+}
+
+runtime::Plan Replica::next_plan(Ring ring) {
+  runtime::Plan plan;
+  plan.number = next_number_++;
+  plan.ring = ring;
+  plan.removed = std::exchange(removed_, {});
+  plan.turns = std::exchange(started_, {});
+  return plan;
+}
+
+Answer Replica::execute(const runtime::Plan& plan) {
+  constexpr int root = 0;
+  std::vector<std::byte> bytes;
+  if (ring_.rank() == root) bytes = to_bytes(plan);
+  {
+    const ScopedSpan span(recorder_, "wait_for_plan", Kind::idle);
+    ring_.broadcast(bytes, root);
+  }
+  const runtime::Outcome outcome = executor_.execute(from_bytes<runtime::Plan>(bytes));
+  const context::RingTraffic traffic = attention_.expected_traffic();
+  expected_bytes_ += model_.config.layers * (traffic.ring_bytes + traffic.all_to_all_bytes);
+  std::vector<std::vector<std::byte>> gathered;
+  {
+    const ScopedSpan span(recorder_, "gather_outcomes", Kind::comm);
+    gathered = ring_.gather(to_bytes(outcome), root);
+  }
+  Answer answer;
+  if (ring_.rank() != root) return answer;
+  const int64_t width = settings_.logprobs < 0 ? model_.config.vocab : 0;
+  answer.tokens.resize(plan.items.size());
+  answer.logprobs.resize(plan.items.size() * width);
+  for (const auto& part : gathered) {
+    const auto sampled = from_bytes<runtime::Outcome>(part).sampled;
+    for (size_t i = 0; i < sampled.which.size(); ++i) {
+      answer.tokens[sampled.which[i]] = sampled.tokens[i];
+      std::copy_n(sampled.top_logprobs.begin() + static_cast<int64_t>(i) * width, width,
+                  answer.logprobs.begin() + sampled.which[i] * width);
+    }
+  }
+  return answer;
+}
+
+std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed) {
+  std::vector<int32_t> tokens(count);
+  for (int64_t i = 0; i < count; ++i)
+    tokens[i] =
+        static_cast<int32_t>(uniform(seed, static_cast<uint64_t>(i)) * static_cast<double>(vocab));
+  return tokens;
+}
+
+}  // namespace pecia::bench

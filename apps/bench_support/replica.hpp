@@ -1,0 +1,93 @@
+#pragma once
+/// A replica that a benchmark drives pass by pass: the engine of a run (plan broadcast, executed,
+/// outcomes gathered) without job, files and scheduler.
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lib/runtime/executor.hpp"
+
+namespace pecia::bench {
+
+/// A checkpoint's configuration and mapped weights.
+struct LoadedModel {
+  model::ModelConfig config;
+  model::Weights weights;
+};
+
+/// Collective; fails on all ranks together.
+std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
+                                        const std::filesystem::path& folder);
+
+struct ReplicaSettings {
+  int threads = 1;
+  DType kv_dtype = DType::fp32;
+  int64_t kv_tokens = 0;     ///< slots on each rank
+  int64_t batch_tokens = 1;  ///< new tokens of a prefill pass, all ranks together
+  parallel::Ring prefill_ring = parallel::Ring::pass_kv;
+  int logprobs = 0;  ///< 0, or −1: the whole vocabulary's, for checks
+};
+
+/// What was sampled, by sequence in the order asked. On rank 0; empty elsewhere.
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;  ///< [sequences, vocab] by token id with logprobs −1, else empty
+};
+
+/// Every call is collective over the ring, with the same arguments on every rank.
+class Replica {
+ public:
+  using SequenceId = parallel::SequenceId;
+
+  /// `ring`, `model` and `backend` outlive this object.
+  Replica(comm::Communicator& ring, const LoadedModel& model, kernels::Backend& backend,
+          const ReplicaSettings& settings);
+
+  /// KV slots on each rank for `tokens` of a prompt, and `steps` decoded after it.
+  static int64_t slots(const ReplicaSettings& settings, int ranks, int64_t tokens, int64_t steps);
+
+  /// A new sequence; feeds its prompt and samples one token greedily.
+  Answer prefill(SequenceId sequence, std::span<const int32_t> tokens);
+
+  /// A new sequence whose `tokens` are cached as if fed, their keys and values random numbers that
+  /// depend on seed, sequence and position alone: what a decode step costs does not depend on what
+  /// they are.
+  void fill(SequenceId sequence, int64_t tokens, int64_t steps, uint64_t seed);
+
+  /// One token of each sequence in, the next ones out. `tokens` is read on rank 0.
+  Answer decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens);
+
+  /// Frees the sequence's KV with the next pass.
+  void remove(SequenceId sequence);
+
+  const report::Recorder& recorder() const { return recorder_; }
+  /// What this rank has to send in all passes so far, by the formulas of the design.
+  int64_t expected_bytes() const { return expected_bytes_; }
+  int64_t passes() const { return next_number_; }
+
+ private:
+  runtime::Plan next_plan(parallel::Ring ring);
+  Answer execute(const runtime::Plan& plan);
+  /// Slots freed by remove() are free only after a pass; fill() needs them at once.
+  void release_removed();
+
+  comm::Communicator& ring_;
+  const LoadedModel& model_;
+  ReplicaSettings settings_;
+  device::Stream stream_;
+  report::Recorder recorder_;
+  context::KvCache cache_;
+  context::RingAttention attention_;
+  model::Model layers_;
+  runtime::Executor executor_;
+  std::vector<SequenceId> removed_;
+  std::vector<runtime::TurnStart> started_;
+  int64_t next_number_ = 0, expected_bytes_ = 0;
+};
+
+/// Ids below `vocab`, a function of the seed.
+std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed);
+
+}  // namespace pecia::bench

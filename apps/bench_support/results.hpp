@@ -1,0 +1,39 @@
+#pragma once
+/// What a benchmark prints and keeps: a line that says what ran where, one table, and JSON lines.
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/bench_support/program.hpp"
+#include "apps/bench_support/timing.hpp"
+
+namespace pecia::bench {
+
+/// Rank 0 alone prints and writes; the other ranks' calls do nothing.
+class Results {
+ public:
+  /// Prints the first line: machine, ranks, threads, versions, and `what` is measured. Collective.
+  /// `facts` go into every JSON line beside those of the first line.
+  Results(const Session& session, const std::string& what, nlohmann::ordered_json facts);
+
+  void line(const std::string& text) const;
+
+  /// Prints a table's head; cells are right-aligned to it.
+  void columns(std::vector<std::string> heads);
+  void row(const std::vector<std::string>& cells) const;
+
+  /// Appends the facts and `values` to the --json file, if any. SystemError when that fails.
+  void write(const nlohmann::ordered_json& values) const;
+
+ private:
+  bool first_;
+  std::filesystem::path file_;
+  nlohmann::ordered_json facts_;
+  std::vector<size_t> widths_;
+};
+
+/// {"median": …, "min": …, "max": …}
+nlohmann::ordered_json to_json(const Spread& spread);
+
+}  // namespace pecia::bench

@@ -1,0 +1,34 @@
+#pragma once
+/// Times of repeated runs on all ranks.
+
+#include <chrono>
+#include <functional>
+#include <vector>
+
+#include "lib/comm/communicator.hpp"
+
+namespace pecia::bench {
+
+struct Spread {
+  double median, min, max;
+};
+
+/// Of at least one value.
+Spread spread(std::vector<double> values);
+
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+/// Runs `action` `runs` times, each after a barrier: seconds of the slowest rank in each. Whoever
+/// wants a warm-up runs it before. Collective.
+std::vector<double> timed_runs(comm::Communicator& world, int runs,
+                               const std::function<void()>& action);
+
+}  // namespace pecia::bench

@@ -1,0 +1,72 @@
+#include "apps/bench_support/work.hpp"
+
+#include <algorithm>
+
+namespace pecia::bench {
+namespace {
+
+/// Keys that the query at `position` sees in a layer.
+int64_t visible(int64_t position, int64_t window) {
+  return window > 0 ? std::min(position + 1, window) : position + 1;
+}
+
+/// Σ visible(position) over [first, first + count).
+double pairs(int64_t first, int64_t count, int64_t window) {
+  const int64_t end = first + count;
+  const int64_t growing_end = window > 0 ? std::clamp(window, first, end) : end;
+  const auto grown = static_cast<double>(growing_end - first);
+  return grown * (static_cast<double>(first + growing_end) + 1) / 2 +
+         static_cast<double>(end - growing_end) * static_cast<double>(window);
+}
+
+int64_t bytes_of(const model::LinearWeight& weight) {
+  int64_t bytes = 0;
+  for (const auto& part : weight.parts)
+    bytes += part.weight.elements() * size_of(part.weight.dtype());
+  return bytes;
+}
+
+}  // namespace
+
+double head_flops_per_row(const model::ModelConfig& config) {
+  return 2.0 * static_cast<double>(config.vocab) * static_cast<double>(config.hidden);
+}
+
+double layer_flops_per_token(const model::ModelConfig& config) {
+  return config.flops_per_token() - head_flops_per_row(config);
+}
+
+double attention_flops(const model::ModelConfig& config, int64_t first, int64_t count) {
+  double flops = 0;
+  for (const int64_t window : config.windows)
+    flops +=
+        4.0 * static_cast<double>(config.num_heads * config.head_dim) * pairs(first, count, window);
+  return flops;
+}
+
+double prefill_flops(const model::ModelConfig& config, int64_t tokens) {
+  return static_cast<double>(tokens) * layer_flops_per_token(config) +
+         attention_flops(config, 0, tokens) + head_flops_per_row(config);
+}
+
+double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cached) {
+  return static_cast<double>(batch) *
+         (layer_flops_per_token(config) + attention_flops(config, cached, 1) +
+          head_flops_per_row(config));
+}
+
+double decode_bytes(const model::ModelConfig& config, const model::Weights& weights, int64_t batch,
+                    int64_t cached, DType kv_dtype, int ranks) {
+  int64_t matrices = bytes_of(weights.head);
+  for (const model::LayerWeights& layer : weights.layers)
+    for (const model::LinearWeight* weight :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
+      matrices += bytes_of(*weight);
+  int64_t keys = 0;
+  for (const int64_t window : config.windows) keys += visible(cached, window);
+  return static_cast<double>(matrices) * static_cast<double>(std::min<int64_t>(batch, ranks)) +
+         static_cast<double>(batch) * static_cast<double>(keys) *
+             static_cast<double>(config.kv_bytes_per_token(kv_dtype) / config.layers);
+}
+
+}  // namespace pecia::bench

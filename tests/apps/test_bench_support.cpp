@@ -1,0 +1,100 @@
+/// What the benchmarks divide by, and what their --check lets pass.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "apps/bench_support/agreement.hpp"
+#include "apps/bench_support/timing.hpp"
+#include "apps/bench_support/work.hpp"
+
+namespace pecia::bench {
+namespace {
+
+/// Two layers, one of them seeing 4 tokens at most; 2 heads of 3, 1 KV head.
+model::ModelConfig small_model() {
+  model::ModelConfig config;
+  config.vocab = 11, config.hidden = 5, config.ffn = 7, config.layers = 2;
+  config.num_heads = 2, config.num_kv_heads = 1, config.head_dim = 3;
+  config.windows = {0, 4};
+  return config;
+}
+
+TEST(Work, LayersAndHeadMakeWhatTheConfigurationCounts) {
+  const model::ModelConfig config = small_model();
+  EXPECT_EQ(head_flops_per_row(config), 2 * 11 * 5);
+  // q and o 6×5, k and v 3×5, gate, up and down 7×5; 2 FLOPs each, two layers.
+  EXPECT_EQ(layer_flops_per_token(config), 2 * 2 * (2 * 30 + 2 * 15 + 3 * 35));
+}
+
+TEST(Work, AttentionCountsThePairsThatAreSeen) {
+  const model::ModelConfig config = small_model();
+  for (const int64_t first : {0, 2, 3, 4, 5, 20})
+    for (const int64_t count : {0, 1, 2, 5, 9}) {
+      double pairs = 0;
+      for (int64_t query = first; query < first + count; ++query)
+        for (int64_t key = 0; key <= query; ++key) pairs += key > query - 4 ? 2 : 1;
+      EXPECT_EQ(attention_flops(config, first, count), 4 * 2 * 3 * pairs)
+          << count << " tokens from " << first;
+    }
+}
+
+TEST(Work, APrefillIsTheSumOfItsParts) {
+  const model::ModelConfig config = small_model();
+  EXPECT_EQ(prefill_flops(config, 6), 6 * layer_flops_per_token(config) +
+                                          attention_flops(config, 0, 6) +
+                                          head_flops_per_row(config));
+  EXPECT_EQ(decode_flops(config, 3, 6),
+            3 * (layer_flops_per_token(config) + attention_flops(config, 6, 1) +
+                 head_flops_per_row(config)));
+}
+
+TEST(Work, ADecodeStepReadsMatricesOnceOnEachRankThatHasARow) {
+  const std::filesystem::path folder = PECIA_GOLDENS "/llama-gqa-fp32";
+  const model::ModelConfig config = model::read_config(folder);
+  const model::Weights weights(config, io::Checkpoint(folder), {});
+  // 2 layers of q and o 64×32, k and v 32×32, gate, up and down 48×32, and a head 96×32, in fp32.
+  const double matrices = 4 * (2 * (2 * 64 * 32 + 2 * 32 * 32 + 3 * 48 * 32) + 96 * 32);
+  // K and V of 4 heads of 8 in 2 layers, in bf16; the new token's own too.
+  const double kv = (50 + 1) * 2 * 4 * 8 * 2 * 2;
+  EXPECT_EQ(decode_bytes(config, weights, 3, 50, DType::bf16, 1), matrices + 3 * kv);
+  EXPECT_EQ(decode_bytes(config, weights, 3, 50, DType::bf16, 2), 2 * matrices + 3 * kv);
+  EXPECT_EQ(decode_bytes(config, weights, 1, 50, DType::bf16, 4), matrices + kv);
+}
+
+TEST(Spread, IsOfTheMiddleAndTheEnds) {
+  const Spread odd = spread({3, 1, 9});
+  EXPECT_EQ(odd.median, 3);
+  EXPECT_EQ(odd.min, 1);
+  EXPECT_EQ(odd.max, 9);
+  EXPECT_EQ(spread({4, 2}).median, 3);
+  EXPECT_THROW(spread({}), Error);
+}
+
+TEST(Difference, LetsPassWhatIsWithinTheTolerance) {
+  EXPECT_EQ(difference(std::vector{1.f, 2.f}, std::vector{1.f, 2.5f}, 0.5), "");
+}
+
+TEST(Difference, NamesTheWorstValue) {
+  const std::string found =
+      difference(std::vector{1.f, 2.f, 3.f}, std::vector{1.2f, 2.75f, 3.f}, 0.1);
+  EXPECT_NE(found.find("value 1 is 2, expected 2.75"), std::string::npos) << found;
+}
+
+TEST(Difference, IsNeverNothingForNaNOrMissingValues) {
+  EXPECT_NE(difference(std::vector{NAN}, std::vector{1.f}, 1e9), "");
+  EXPECT_NE(difference(std::vector{1.f, 0.f}, std::vector{NAN, 0.f}, 1e9), "");
+  EXPECT_NE(difference(std::vector{INFINITY}, std::vector{1.f}, 1e9), "");
+  EXPECT_NE(difference(std::vector{NAN, 5.f}, std::vector{1.f, 0.f}, 1), "");
+  EXPECT_NE(difference(std::vector{1.f}, std::vector{1.f, 2.f}, 1e9), "");
+  EXPECT_NE(difference({}, {}, 1e9), "");
+}
+
+TEST(CheckTogether, ThrowsTheProblemAndOnlyAProblem) {
+  const auto alone = comm::make_null_communicator();
+  EXPECT_NO_THROW(check_together(*alone, ""));
+  EXPECT_THROW(check_together(*alone, "wrong"), CheckFailed);
+}
+
+}  // namespace
+}  // namespace pecia::bench
