@@ -4,18 +4,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iostream>
 
 #include "lib/comm/process_grid.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/model/model.hpp"
 #include "lib/report/log.hpp"
-#include "lib/report/progress.hpp"
 #include "lib/runtime/agree.hpp"
 #include "lib/runtime/engine.hpp"
 #include "lib/runtime/identity.hpp"
 #include "lib/runtime/output.hpp"
 #include "lib/runtime/peak.hpp"
+#include "lib/runtime/run_progress.hpp"
 #include "lib/runtime/run_summary.hpp"
 #include "lib/runtime/signals.hpp"
 #include "lib/runtime/validate.hpp"
@@ -69,39 +68,6 @@ model::Weights load_weights(const Job& job, const model::ModelConfig& config,
   const auto host = world.split_by_host();
   together(world, [&] { weights->check_finite(host->rank(), host->size()); });
   return std::move(*weights);
-}
-
-/// Where the run stands, for the progress line.
-report::ProgressState progress_state(const report::ProgressState& start, const Tally& tally) {
-  report::ProgressState state = start;
-  state.requests_done += tally.done;
-  state.requests_failed += tally.failed;
-  state.prompt_tokens += tally.prompt_tokens;
-  state.output_tokens += tally.output_tokens;
-  state.work += tally.prefill_flops + tally.decode_flops;
-  return state;
-}
-
-report::Progress make_progress(const Job& job, const Inputs& inputs, const io::ResultsFile& results,
-                               report::ProgressState& start) {
-  report::ProgressTotals totals{inputs.num_turns(), inputs.prompt_tokens(), 0};
-  for (const InputRequest& request : inputs.requests()) {
-    totals.work += request.work;
-    bool done = true;
-    for (size_t turn = 0; turn < inputs.prompt(request).turns.size(); ++turn) {
-      const auto state = results.state(request.first_row + static_cast<int64_t>(turn));
-      start.requests_done += state == io::TurnState::done;
-      start.requests_failed += state == io::TurnState::failed;
-      done = done && (state == io::TurnState::done || state == io::TurnState::failed);
-    }
-    if (done) start.work += request.work;
-  }
-  report::ProgressOptions options = report::progress_options_of(2);
-  if (job.report.progress == Progress::off) options.style = report::ProgressStyle::off;
-  if (job.report.progress == Progress::lines) options.style = report::ProgressStyle::lines;
-  if (job.report.progress == Progress::bar) options.style = report::ProgressStyle::bar;
-  options.file = job.output / "progress.json";
-  return report::Progress(totals, start, options, std::cerr);
 }
 
 report::TraceDetail trace_detail(Trace trace) {
@@ -173,8 +139,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
   std::optional<Source> source;
   std::optional<Scheduler> scheduler;
   std::optional<Planner> planner;
-  std::optional<report::Progress> progress;
-  report::ProgressState start;
+  std::optional<RunProgress> progress;
   together(world, [&] {
     if (!planning) return;
     results.emplace(job.output / "results.h5");
@@ -188,25 +153,20 @@ int run(const RunOptions& options, comm::Communicator& world) {
                                       resources.max_batch_tokens, config.max_positions, stops,
                                       job.generation.logprobs, job.generation.prompt_logprobs,
                                       config.vocab});
-    if (chief) progress.emplace(make_progress(job, *inputs, *results, start));
+    if (chief) progress.emplace(job, *inputs, *results, resources.dp);
     planner.emplace(Planner{*scheduler, *source, *results, mode_name(resources), groups.dp,
                             [&] { return signals.received(); },
                             [&](const Tally& tally) {
-                              if (progress) progress->update(progress_state(start, tally));
+                              if (progress) progress->update(tally);
                             }});
   });
 
   const Tally tally = run_replica(*groups.replica, executor, recorder, planner ? &*planner : nullptr);
   world.barrier();
-  if (progress) progress->finish(progress_state(start, tally));
+  if (progress) progress->finish(tally);
   const bool drained = world.all_reduce_max(planning && signals.received() ? 1 : 0) > 0;
-  int64_t open = 0, failed = 0;
-  if (chief)
-    for (int64_t turn = 0; turn < results->num_turns(); ++turn) {
-      failed += results->state(turn) == io::TurnState::failed;
-      open += results->state(turn) == io::TurnState::open || results->state(turn) == io::TurnState::partial;
-    }
-  open = world.all_reduce_max(open), failed = world.all_reduce_max(failed);
+  const int64_t open = world.all_reduce_max(progress ? progress->open() : 0);
+  const int64_t failed = world.all_reduce_max(progress ? progress->failed() : 0);
 
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   const auto report = gather_report(*groups.ordered, *groups.replica, facts, recorder, tally, seconds.count());
