@@ -37,8 +37,8 @@ void record(Planner& planner, std::vector<Finished> finished, Tally& tally) {
 }
 
 /// Counts the tokens of a pass and the time between the output tokens of each sequence.
-void count(const Plan& plan, double begin, double end,
-           std::map<int64_t, double>& last_token, Tally& tally) {
+void count(const Plan& plan, double begin, double end, std::map<int64_t, double>& last_token,
+           Tally& tally) {
   const bool decoding = plan.items.front().rows.owner != parallel::PassSequence::balanced;
   (decoding ? tally.decode_s : tally.prefill_s) += end - begin;
   for (const int64_t sequence : plan.removed) last_token.erase(sequence);
@@ -60,8 +60,7 @@ Plan make_plan(Planner& planner, double now, Tally& tally) {
   std::optional<Plan> plan;
   bool exhausted = stopping;
   do {
-    // One request is kept waiting, so that a place that becomes free is taken at once.
-    while (!exhausted && scheduler.waiting() == 0) {
+    while (!exhausted && scheduler.wants_more()) {
       auto request = planner.source.take();
       exhausted = !request;
       if (request) scheduler.add(std::move(*request), 0);
@@ -76,7 +75,9 @@ Plan make_plan(Planner& planner, double now, Tally& tally) {
   return last;
 }
 
-double flops_of(const report::Recorder& recorder) { return recorder.totals().flops; }
+double flops_of(const report::Recorder& recorder) {
+  return recorder.totals().flops;
+}
 
 }  // namespace
 
@@ -114,7 +115,8 @@ Tally run_replica(comm::Communicator& replica, Executor& executor, report::Recor
     const double end = clock.seconds();
     planner->scheduler.commit(plan, outcomes, end);
     // Load-balanced shards: what one rank computes, they all do.
-    (decoding ? tally.decode_flops : tally.prefill_flops) += (flops_of(recorder) - flops) * replica.size();
+    (decoding ? tally.decode_flops : tally.prefill_flops) +=
+        (flops_of(recorder) - flops) * replica.size();
     count(plan, begin, end, last_token, tally);
     record(*planner, planner->scheduler.take_finished(), tally);
     planner->on_pass(tally);

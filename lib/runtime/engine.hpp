@@ -1,5 +1,6 @@
 #pragma once
-/// The loop of one replica: its rank 0 plans, all ranks execute, results go to disk as turns finish.
+/// The loop of one replica: its rank 0 plans, all ranks execute, results go to disk as turns
+/// finish.
 
 #include <functional>
 #include <vector>
@@ -14,16 +15,16 @@ namespace pecia::runtime {
 struct Tally {
   int64_t done = 0, failed = 0, partial = 0;
   int64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;
-  double prefill_s = 0, decode_s = 0;  ///< wall time of passes
+  double prefill_s = 0, decode_s = 0;          ///< wall time of passes
   double prefill_flops = 0, decode_flops = 0;  ///< of all the replica's ranks
-  std::vector<double> ttft_s;          ///< by turn
-  std::vector<double> tbt_s;           ///< by output token after a turn's first
+  std::vector<double> ttft_s;                  ///< by turn
+  std::vector<double> tbt_s;                   ///< by output token after a turn's first
 
   template <typename A>
   void visit(A& archive) {
-    archive(done), archive(failed), archive(partial), archive(prompt_tokens), archive(output_tokens),
-        archive(cached_tokens), archive(prefill_s), archive(decode_s), archive(prefill_flops), archive(decode_flops), archive(ttft_s),
-        archive(tbt_s);
+    archive(done), archive(failed), archive(partial), archive(prompt_tokens),
+        archive(output_tokens), archive(cached_tokens), archive(prefill_s), archive(decode_s),
+        archive(prefill_flops), archive(decode_flops), archive(ttft_s), archive(tbt_s);
   }
 };
 

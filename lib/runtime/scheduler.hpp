@@ -1,10 +1,9 @@
 #pragma once
-/// Continuous batching for one replica: which sequences run, what the next pass is, what a finished pass
-/// means. No communication, no model: a state machine that is tested by itself.
+/// Continuous batching for one replica: which sequences run, what the next pass is, what a finished
+/// pass means. No communication, no model: a state machine that is tested by itself.
 
 #include <deque>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,10 +23,10 @@ struct Turn {
   int32_t max_new_tokens = 0;
   kernels::SamplingParams params;
   uint64_t random_key = 0;
-  bool finished = false;      ///< by an earlier run: only context for the turns after it
-  std::string refused;        ///< why it cannot run; empty: it can
-  bool recorded = false;      ///< finished or refused by an earlier run: its row is written
-  io::TurnResult answer;      ///< tokens and log-probabilities so far
+  bool finished = false;  ///< by an earlier run: only context for the turns after it
+  std::string refused;    ///< why it cannot run; empty: it can
+  bool recorded = false;  ///< finished or refused by an earlier run: its row is written
+  io::TurnResult answer;  ///< tokens and log-probabilities so far
 };
 
 struct Request {
@@ -63,11 +62,15 @@ class Scheduler {
   /// Requests added whose first pass is still to come.
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t running() const { return static_cast<int64_t>(running_.size()); }
+  /// Whether the next pass could begin another request, or none is waiting to take a place that
+  /// becomes free. Who adds requests while this is true keeps no more of them from other replicas.
+  bool wants_more() const;
 
   /// KV slots on each rank that the request needs at least to run at all.
   int64_t tokens_needed(const Request& request) const;
 
-  /// The next pass; absent when nothing is left to run. Every plan must be executed and committed before the next.
+  /// The next pass; absent when nothing is left to run. Every plan must be executed and committed
+  /// before the next.
   std::optional<Plan> next(double now);
 
   /// `outcomes` of all ranks. Seconds of the pass are the plan's wall time.
@@ -83,24 +86,39 @@ class Scheduler {
   struct Running;
   struct Family;
 
+  // scheduler.cpp
+  void refuse(Turn& turn, const std::string& why);
+  void refuse_from(Request& request, size_t first, const std::string& why);
+  void refuse_too_large(Request& request);
+
+  // scheduler_slots.cpp
   int64_t feed_slots(int64_t tokens) const;
   int64_t answer_slots(const Turn& turn) const;
   int64_t chain_slots(const Request& request) const;
   int64_t stem_slots(const Request& request) const;
   int64_t branch_slots(const Request& request, size_t turn) const;
   int64_t free_slots() const;
-  void admit(Plan& plan, double now);
-  bool admit_request(Plan& plan);
-  bool admit_branch(Plan& plan, Family& family);
-  void start_turn(Plan& plan, Running& running, double now);
+
+  // scheduler_admit.cpp
+  void admit(Plan& plan);
+  void keep_back(Family& family, int64_t slots);
+  bool admit_request(Plan& plan, const std::shared_ptr<Family>& family);
+  bool admit_branch(Plan& plan, const std::shared_ptr<Family>& family);
+  void start_turn(Plan& plan, Running& running);
+
+  // scheduler_plan.cpp
   void feed(Plan& plan, double now);
   void decode(Plan& plan);
   void add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin, int64_t end);
+  std::vector<size_t> followers(const Running& running) const;
+
+  // scheduler_commit.cpp
+  void take_targets(const Plan& plan, const std::vector<Outcome>& outcomes,
+                    const std::vector<std::list<Running>::iterator>& of_item);
+  bool stops(int32_t token) const;
   void answered(Running& running, int32_t token, double now);
   void finish_turn(Running& running, io::FinishReason reason, double now);
-  void refuse(Turn& turn, const std::string& why);
   void end(std::list<Running>::iterator running);
-  bool stops(int32_t token) const;
 
   SchedulerLimits limits_;
   parallel::KvMap map_;

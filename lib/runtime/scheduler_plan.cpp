@@ -1,0 +1,123 @@
+/// The next pass as a value.
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "lib/runtime/scheduler_state.hpp"
+
+namespace pecia::runtime {
+
+std::optional<Plan> Scheduler::next(double now) {
+  Plan plan;
+  plan.number = next_plan_++;
+  // A turn that is refused as it begins may make room for others.
+  do {
+    admit(plan);
+    for (auto running = running_.begin(); running != running_.end();) {
+      const auto current = running++;
+      if (!current->begun) start_turn(plan, *current);
+      if (!current->begun) end(current);
+    }
+  } while (running_.empty() && !(waiting_.empty() && forks_.empty()));
+  // A sequence that could not begin its turn was never known to anyone else.
+  std::erase_if(plan.added,
+                [&](const NewSequence& added) { return std::erase(removed_, added.sequence) > 0; });
+  if (running_.empty()) return {};
+  plan.removed = std::exchange(removed_, {});
+  feed(plan, now);
+  if (plan.items.empty()) decode(plan);
+  return plan;
+}
+
+/// Prefill: the next chunk of every sequence that has one, as long as they fit the batch.
+void Scheduler::feed(Plan& plan, double now) {
+  plan.ring = parallel::Ring::pass_kv;
+  int64_t total = 0;
+  for (Running& running : running_) {
+    if (!running.feeding()) continue;
+    const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
+    const int64_t count = std::min(left, limits_.max_batch_tokens);
+    if (total > 0 && total + count > limits_.max_batch_tokens) continue;
+    total += count;
+    PlanItem item;
+    item.rows = {running.sequence, map_.length(running.sequence), count};
+    item.tokens.assign(running.feed.begin() + running.fed,
+                       running.feed.begin() + running.fed + count);
+    item.prompt_end = running.answer_begin;
+    if (count == left && running.samples)
+      item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
+    if (running.fed == 0) {
+      running.started = now;
+      if (running.result.tokens.empty())
+        running.result.queue_s = static_cast<float>(now - running.family->ready);
+    }
+    add_targets(plan, running, static_cast<int32_t>(plan.items.size()), item.rows.first,
+                item.rows.first + count);
+    map_.append(item.rows);
+    plan.items.push_back(std::move(item));
+  }
+}
+
+/// One token of every sequence that has been prefilled. Each goes to a rank that has the fewest
+/// rows of this pass, among those to one that has the fewest of the sequence; equals take turns,
+/// moving on by one rank with every step (Context Parallelism …, §3.6), so that no rank's memory
+/// fills up first.
+void Scheduler::decode(Plan& plan) {
+  plan.ring = limits_.ring_size > 1 ? parallel::Ring::pass_q : parallel::Ring::pass_kv;
+  std::vector<int64_t> rows(limits_.ring_size);
+  for (Running& running : running_) {
+    PECIA_CHECK(running.unfed.size() == 1, "sequence {} has {} tokens to decode", running.sequence,
+                running.unfed.size());
+    // A sequence's share of a rank's memory is fixed when it is admitted: a full rank is passed
+    // over.
+    const auto cost = [&](int32_t rank) {
+      return std::tuple(running.dealt[rank] == running.deal_limit, rows[rank], running.dealt[rank]);
+    };
+    auto owner = static_cast<int32_t>(plan.number % limits_.ring_size);
+    for (int step = 1; step < limits_.ring_size; ++step) {
+      const auto rank = static_cast<int32_t>((plan.number + step) % limits_.ring_size);
+      if (cost(rank) < cost(owner)) owner = rank;
+    }
+    ++running.dealt[owner];
+    ++rows[owner];
+    PlanItem item;
+    item.rows = {running.sequence, map_.length(running.sequence), 1, owner};
+    item.tokens = running.unfed;
+    item.prompt_end = running.answer_begin;
+    item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
+    map_.append(item.rows);
+    plan.items.push_back(std::move(item));
+  }
+}
+
+/// Log-probabilities of prompt tokens whose predecessor is among positions [begin, end): the turn's
+/// own up to position answer_begin − 2, then the first tokens of turns that follow its last one.
+void Scheduler::add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin,
+                            int64_t end) {
+  if (limits_.prompt_logprobs == 0) return;
+  const auto& own = running.current().tokens;
+  if (!(running.is_branch() && running.turn == 0))
+    for (int64_t position = std::max(begin, running.prompt_begin - 1);
+         position < std::min(end, running.answer_begin - 1); ++position)
+      plan.targets.push_back({item, own[position + 1 - running.prompt_begin], position});
+  if (end == running.answer_begin)
+    for (const size_t turn : followers(running))
+      plan.targets.push_back({item, running.family->request.turns[turn].tokens.front(), end - 1});
+}
+
+/// Turns whose first token comes right after the prompt of this one.
+std::vector<size_t> Scheduler::followers(const Running& running) const {
+  std::vector<size_t> followers;
+  const auto& turns = running.family->request.turns;
+  const auto add = [&](size_t turn) {
+    if (!settled(turns[turn])) followers.push_back(turn);
+  };
+  if (running.is_stem)
+    for (size_t branch = 1; branch < turns.size(); ++branch) add(branch);
+  if (!running.family->is_fork() && !running.samples && running.turn + 1 < turns.size())
+    add(running.turn + 1);
+  return followers;
+}
+
+}  // namespace pecia::runtime

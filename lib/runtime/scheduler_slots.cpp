@@ -1,0 +1,62 @@
+/// How many KV slots a request needs on each rank.
+
+#include <algorithm>
+
+#include "lib/parallel/ring.hpp"
+#include "lib/runtime/scheduler_state.hpp"
+
+namespace pecia::runtime {
+
+/// For tokens that are prefilled in chunks of max_batch_tokens.
+int64_t Scheduler::feed_slots(int64_t tokens) const {
+  const int64_t chunk = limits_.max_batch_tokens;
+  return tokens / chunk * parallel::max_owned_tokens(chunk, limits_.ring_size) +
+         parallel::max_owned_tokens(tokens % chunk, limits_.ring_size);
+}
+
+/// For what is still to be generated, when no rank gets more than its share.
+int64_t Scheduler::answer_slots(const Turn& turn) const {
+  const int64_t tokens =
+      std::max<int64_t>(0, turn.max_new_tokens - static_cast<int64_t>(turn.answer.tokens.size()));
+  return (tokens + limits_.ring_size - 1) / limits_.ring_size;
+}
+
+int64_t Scheduler::chain_slots(const Request& request) const {
+  int64_t slots = 0, unfed = 0;
+  for (const Turn& turn : request.turns) {
+    if (!turn.refused.empty()) break;
+    unfed += static_cast<int64_t>(turn.tokens.size() + turn.answer.tokens.size());
+    if (turn.finished) continue;
+    slots += feed_slots(unfed) + answer_slots(turn);
+    unfed = 1;  // the last token of an answer is cached with the turn after it
+  }
+  return slots;
+}
+
+int64_t Scheduler::stem_slots(const Request& request) const {
+  return feed_slots(static_cast<int64_t>(request.turns.front().tokens.size()));
+}
+
+int64_t Scheduler::branch_slots(const Request& request, size_t turn) const {
+  const Turn& branch = request.turns[turn];
+  const auto answered = static_cast<int64_t>(branch.answer.tokens.size());
+  if (turn > 0)
+    return feed_slots(static_cast<int64_t>(branch.tokens.size()) + answered) + answer_slots(branch);
+  // The first turn's own answer: its first token comes from the stem, if not from an earlier run.
+  if (branch.max_new_tokens <= 1) return 0;
+  return feed_slots(std::max<int64_t>(1, answered)) + answer_slots(branch);
+}
+
+int64_t Scheduler::tokens_needed(const Request& request) const {
+  if (request.followup == io::Followup::chain) return chain_slots(request);
+  int64_t most = 0;
+  for (size_t turn = 0; turn < request.turns.size(); ++turn)
+    if (!settled(request.turns[turn])) most = std::max(most, branch_slots(request, turn));
+  return stem_slots(request) + most;
+}
+
+int64_t Scheduler::free_slots() const {
+  return limits_.kv_tokens - map_.total_reserved() - credits_;
+}
+
+}  // namespace pecia::runtime

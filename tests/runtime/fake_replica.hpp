@@ -1,0 +1,67 @@
+#pragma once
+/// A replica whose model is a function of the tokens it was shown: drives a Scheduler as the engine
+/// does, checks every plan as the ranks would, and knows what each turn must give.
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "lib/runtime/scheduler.hpp"
+
+namespace pecia::test {
+
+constexpr int32_t stop_token = 2;
+
+/// Depends on every token, their order and the key; the stop token now and then.
+int32_t next_token(std::span<const int32_t> history, uint64_t random_key);
+/// Of `token` after `history`.
+float log_prob(std::span<const int32_t> history, int32_t token);
+
+/// All ranks of a replica. A plan that no executor could run throws InvalidArgument: positions with
+/// gaps, a rank that holds more than is reserved, more reserved than there is, a child without its
+/// parent.
+class FakeReplica {
+ public:
+  explicit FakeReplica(const runtime::SchedulerLimits& limits);
+
+  /// One outcome for each rank.
+  std::vector<runtime::Outcome> execute(const runtime::Plan& plan);
+
+ private:
+  void begin(const runtime::Plan& plan);
+
+  runtime::SchedulerLimits limits_;
+  parallel::KvMap map_;
+  std::map<int64_t, std::vector<int32_t>> tokens_;  ///< by sequence
+  std::map<int64_t, runtime::TurnStart> turns_;
+};
+
+struct Served {
+  std::map<int64_t, runtime::Finished> rows;
+  std::map<int64_t, double>
+      finished_at;  ///< by row, on the clock that began at 0 with the requests
+  std::vector<runtime::Finished> partial;  ///< when it was stopped
+  std::vector<runtime::Plan> plans;
+};
+
+/// Runs the requests to their end, or for `max_passes`. Throws where a plan is wrong, where a row
+/// is recorded twice and where it does not come to an end.
+Served serve(const runtime::SchedulerLimits& limits, std::vector<runtime::Request> requests,
+             int64_t max_passes = std::numeric_limits<int64_t>::max());
+
+/// What the model gives for the requests, one token at a time and without a cache: states, tokens
+/// and log-probabilities by row.
+std::map<int64_t, runtime::Finished> expected(const runtime::SchedulerLimits& limits,
+                                              const std::vector<runtime::Request>& requests);
+
+/// The requests as a later run finds them after `served`.
+std::vector<runtime::Request> resumed(std::vector<runtime::Request> requests, const Served& served);
+
+/// Everything in `rows` is in `wanted` and the other way round, tokens and log-probabilities
+/// exactly.
+void expect_same(const std::map<int64_t, runtime::Finished>& rows,
+                 const std::map<int64_t, runtime::Finished>& wanted);
+
+}  // namespace pecia::test
