@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <thread>
 
 #include "lib/comm/process_grid.hpp"
 #include "lib/core/build_info.hpp"
@@ -16,6 +17,7 @@
 #include "lib/runtime/peak.hpp"
 #include "lib/runtime/run_summary.hpp"
 #include "lib/runtime/signals.hpp"
+#include "lib/runtime/stop.hpp"
 #include "lib/runtime/validate.hpp"
 
 namespace pecia::runtime {
@@ -107,14 +109,60 @@ report::TraceDetail trace_detail(Trace trace) {
   return trace == Trace::off ? report::TraceDetail::off : report::TraceDetail::summary;
 }
 
+/// How the results stand, on every rank.
+struct Standing {
+  int64_t open = 0, partial = 0, done = 0, failed = 0;
+
+  int64_t unfinished() const { return open + partial; }
+};
+
+/// Collective over `world`; `results` on one rank, null elsewhere.
+Standing standing(const io::ResultsFile* results, comm::Communicator& world) {
+  Standing found;
+  for (int64_t turn = 0; results != nullptr && turn < results->num_turns(); ++turn)
+    switch (results->state(turn)) {
+      case io::TurnState::open:
+        ++found.open;
+        break;
+      case io::TurnState::partial:
+        ++found.partial;
+        break;
+      case io::TurnState::done:
+        ++found.done;
+        break;
+      case io::TurnState::failed:
+        ++found.failed;
+        break;
+    }
+  for (int64_t* count : {&found.open, &found.partial, &found.done, &found.failed})
+    *count = world.all_reduce_max(*count);
+  return found;
+}
+
+/// Waits until all replicas have finished, however long: their work may be uneven, so that none of the
+/// limits for a collective holds here. A rank that is lost ends the job through its launcher.
+void wait_for_replicas(comm::SharedCounter& finished, int replicas) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds longest(200);
+  for (milliseconds pause(1); finished.given() < replicas; pause = std::min(2 * pause, longest))
+    std::this_thread::sleep_for(pause);
+}
+
+const char* words_of(StopReason reason) {
+  return reason == StopReason::wall_time ? "the wall time is nearly over" : "asked to stop by a signal";
+}
+
 }  // namespace
 
 int run(const RunOptions& options, comm::Communicator& world) {
   const auto begin = std::chrono::steady_clock::now();
+  const DrainSignals signals;  // first, so that a signal during the start drains too
   const Job job = agreed_job(options, world);
   model::ModelConfig config;
   Resources resources;
+  std::optional<double> drain_s;
   together(world, [&] {
+    drain_s = seconds_to_drain(job.limits);
     config = read_model_config(job);
     resolve_grid(job, world.size(), resources);
   });
@@ -136,13 +184,21 @@ int run(const RunOptions& options, comm::Communicator& world) {
   resources.kv_tokens = resolve_kv_tokens(job, config, inputs ? &*inputs : nullptr, resources, world);
 
   std::optional<Output> output;
+  std::optional<io::ResultsFile> results;
   together(world, [&] {
     if (!chief) return;
     io::ResultsLayout layout = inputs->layout();
     layout.identity = identity(job, config, weights.checkpoint(), *inputs, resources.kv_dtype);
     output.emplace(job.output, layout, options.fresh, options.retry_failed,
                    [&](const std::string& text) { log->info(text); });
+    results.emplace(output->results_path());
   });
+  if (const Standing found = standing(chief ? &*results : nullptr, world); found.unfinished() == 0) {
+    log->info("nothing is left to do: {} turns done, {} failed{} · {}", found.done, found.failed,
+              found.failed > 0 ? " (--retry-failed takes them again)" : "",
+              (job.output / "results.h5").string());
+    return found.failed > 0 ? exit_failed_turns : 0;
+  }
 
   const auto backend = kernels::make_cpu_backend();
   device::Stream stream(resources.threads);
@@ -165,9 +221,11 @@ int run(const RunOptions& options, comm::Communicator& world) {
                      job.generation.prompt_logprobs},
                     model, attention, *backend, stream, recorder);
 
-  const DrainSignals signals;
-  const auto counter = world.make_counter();
-  std::optional<io::ResultsFile> results;
+  const auto taken = world.make_counter(), stopped = world.make_counter(), finished = world.make_counter();
+  const auto from_begin = [&](double seconds) {
+    return begin + std::chrono::duration_cast<Stop::Clock::duration>(std::chrono::duration<double>(seconds));
+  };
+  Stop stop(signals, drain_s ? std::optional(from_begin(*drain_s)) : std::nullopt, *stopped);
   std::optional<Source> source;
   std::optional<Scheduler> scheduler;
   std::optional<Planner> planner;
@@ -175,8 +233,8 @@ int run(const RunOptions& options, comm::Communicator& world) {
   report::ProgressState start;
   together(world, [&] {
     if (!planning) return;
-    results.emplace(job.output / "results.h5");
-    source.emplace(*inputs, *results, job.batch.order, *counter);
+    if (!results) results.emplace(job.output / "results.h5");
+    source.emplace(*inputs, *results, job.batch.order, *taken);
     std::vector<int32_t> stops = job.generation.stop_token_ids.value_or(config.stop_token_ids);
     if (job.generation.ignore_eos)
       std::erase_if(stops, [&](int32_t token) {
@@ -188,38 +246,37 @@ int run(const RunOptions& options, comm::Communicator& world) {
                                       config.vocab});
     if (chief) progress.emplace(make_progress(job, *inputs, *results, start));
     planner.emplace(Planner{*scheduler, *source, *results, mode_name(resources), groups.dp,
-                            [&] { return signals.received(); },
+                            [&](bool told) { return stop.agreed(told); },
                             [&](const Tally& tally) {
                               if (progress) progress->update(progress_state(start, tally));
                             }});
   });
 
-  const Tally tally = run_replica(*groups.replica, executor, recorder, planner ? &*planner : nullptr);
-  world.barrier();
+  const Tally tally = run_replica(*groups.replica, executor, recorder, planner ? &*planner : nullptr,
+                                  [&] { return stop.reason() != StopReason::none; });
+  if (planning) finished->next();
+  wait_for_replicas(*finished, resources.dp);
   if (progress) progress->finish(progress_state(start, tally));
-  const bool drained = world.all_reduce_max(planning && signals.received() ? 1 : 0) > 0;
-  int64_t open = 0, failed = 0;
-  if (chief)
-    for (int64_t turn = 0; turn < results->num_turns(); ++turn) {
-      failed += results->state(turn) == io::TurnState::failed;
-      open += results->state(turn) == io::TurnState::open || results->state(turn) == io::TurnState::partial;
-    }
-  open = world.all_reduce_max(open), failed = world.all_reduce_max(failed);
+  const auto reason = static_cast<StopReason>(world.all_reduce_max(static_cast<int64_t>(stop.reason())));
+  const Standing left = standing(chief ? &*results : nullptr, world);
 
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  const auto report = gather_report(*groups.ordered, *groups.replica, facts, recorder, tally, seconds.count());
+  auto report = gather_report(*groups.ordered, *groups.replica, facts, recorder, tally, seconds.count());
   if (job.report.trace != Trace::off)
     write_traces(*groups.ordered, job.output / "trace", groups.dp, recorder);
   if (report) {
+    report->counts.open = left.open;
     const auto path = job.output / "report.json";
     report::write_report(path, *report);
     log->info(report::last_line(*report, path));
-    if (open > 0) log->info("{} turns are open; the same command continues the run", open);
+    if (left.unfinished() > 0 && reason != StopReason::none)
+      log->info("{}: {} turns are open; the same command continues the run", words_of(reason),
+                left.unfinished());
   }
-  if (open > 0 && !drained)
-    fail<Error>("{} turns were left open although the run was not asked to stop", open);
-  if (open > 0) return exit_drained;
-  return failed > 0 ? exit_failed_turns : 0;
+  if (left.unfinished() > 0 && reason == StopReason::none)
+    fail<Error>("{} turns were left open although the run was not asked to stop", left.unfinished());
+  if (left.unfinished() > 0) return exit_drained;
+  return left.failed > 0 ? exit_failed_turns : 0;
 }
 
 }  // namespace pecia::runtime
