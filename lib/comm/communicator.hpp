@@ -44,6 +44,8 @@ class SharedCounter {
   virtual ~SharedCounter() = default;
   /// Not collective. No number is given twice.
   virtual int64_t next() = 0;
+  /// Not collective. How many numbers have been given so far.
+  virtual int64_t given() = 0;
 };
 
 class Communicator {
@@ -82,7 +84,7 @@ class Communicator {
   /// Collective: the ranks that share this one's host, in rank order.
   virtual std::unique_ptr<Communicator> split_by_host() = 0;
 
-  /// Collective, and so is destroying it.
+  /// Collective, and so is destroying it, except while an exception is under way.
   virtual std::unique_ptr<SharedCounter> make_counter() = 0;
 
   /// Makes transfers progress without waiting. Cheap (well under a microsecond when nothing is under way).

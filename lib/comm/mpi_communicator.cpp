@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
+#include <limits>
 #include <thread>
 
 namespace pecia::comm {
@@ -113,19 +115,25 @@ class MpiSharedCounter : public SharedCounter {
   MpiSharedCounter(const MpiSharedCounter&) = delete;
   MpiSharedCounter& operator=(const MpiSharedCounter&) = delete;
   ~MpiSharedCounter() override {
+    // Freeing a window waits for all ranks: one that fails alone has to get away, to say why.
+    if (std::uncaught_exceptions() > exceptions_) return;
     MPI_Win_unlock_all(window_);
     MPI_Win_free(&window_);
   }
-  int64_t next() override {
-    const int64_t one = 1;
+  int64_t next() override { return fetch(1, MPI_SUM); }
+  int64_t given() override { return fetch(0, MPI_NO_OP); }
+
+ private:
+  /// The value before `operation` with `operand`.
+  int64_t fetch(int64_t operand, MPI_Op operation) {
     int64_t before = 0;
-    check_mpi(MPI_Fetch_and_op(&one, &before, MPI_INT64_T, 0, 0, MPI_SUM, window_),
+    check_mpi(MPI_Fetch_and_op(&operand, &before, MPI_INT64_T, 0, 0, operation, window_),
               "MPI_Fetch_and_op");
     check_mpi(MPI_Win_flush(0, window_), "MPI_Win_flush");
     return before;
   }
 
- private:
+  const int exceptions_ = std::uncaught_exceptions();
   int64_t* value_ = nullptr;
   MPI_Win window_ = MPI_WIN_NULL;
 };

@@ -50,6 +50,7 @@ class NullCommunicator : public Communicator {
   std::unique_ptr<SharedCounter> make_counter() override {
     struct Counter : SharedCounter {
       int64_t next() override { return value++; }
+      int64_t given() override { return value; }
       int64_t value = 0;
     };
     return std::make_unique<Counter>();

@@ -54,9 +54,8 @@ void count(const Plan& plan, double begin, double end, std::map<int64_t, double>
 }
 
 /// The next pass, or the last plan. Turns that end without one are recorded.
-Plan make_plan(Planner& planner, double now, Tally& tally) {
+Plan make_plan(Planner& planner, bool stopping, double now, Tally& tally) {
   Scheduler& scheduler = planner.scheduler;
-  const bool stopping = planner.stopping();
   std::optional<Plan> plan;
   bool exhausted = stopping;
   do {
@@ -75,21 +74,33 @@ Plan make_plan(Planner& planner, double now, Tally& tally) {
   return last;
 }
 
-double flops_of(const report::Recorder& recorder) {
-  return recorder.totals().flops;
-}
+/// What a rank says after a pass.
+struct Answer {
+  uint8_t told = 0;  ///< to stop
+  Outcome outcome;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(told);
+    outcome.visit(archive);
+  }
+};
+
+double flops_of(const report::Recorder& recorder) { return recorder.totals().flops; }
 
 }  // namespace
 
 Tally run_replica(comm::Communicator& replica, Executor& executor, report::Recorder& recorder,
-                  Planner* planner) {
+                  Planner* planner, const std::function<bool()>& told) {
   constexpr int root = 0;
   const Clock clock;
   Tally tally;
   std::map<int64_t, double> last_token;
+  bool any_told = false;
   for (;;) {
     Plan plan;
-    if (planner != nullptr) plan = make_plan(*planner, clock.seconds(), tally);
+    if (planner != nullptr)
+      plan = make_plan(*planner, planner->stopping(any_told || told()), clock.seconds(), tally);
     std::vector<std::byte> bytes;
     if (planner != nullptr) bytes = to_bytes(plan);
     {
@@ -105,13 +116,17 @@ Tally run_replica(comm::Communicator& replica, Executor& executor, report::Recor
     std::vector<std::vector<std::byte>> gathered;
     {
       const ScopedSpan span(recorder, decoding ? "decode" : "prefill", Kind::phase);
-      const Outcome outcome = executor.execute(plan);
+      const Answer answer{told(), executor.execute(plan)};
       const ScopedSpan waiting(recorder, "gather_outcomes", Kind::comm);
-      gathered = replica.gather(to_bytes(outcome), root);
+      gathered = replica.gather(to_bytes(answer), root);
     }
     if (planner == nullptr) continue;
     std::vector<Outcome> outcomes;
-    for (const auto& part : gathered) outcomes.push_back(from_bytes<Outcome>(part));
+    for (const auto& part : gathered) {
+      auto answer = from_bytes<Answer>(part);
+      any_told = any_told || answer.told != 0;
+      outcomes.push_back(std::move(answer.outcome));
+    }
     const double end = clock.seconds();
     planner->scheduler.commit(plan, outcomes, end);
     // Load-balanced shards: what one rank computes, they all do.

@@ -35,13 +35,15 @@ struct Planner {
   io::ResultsFile& results;
   std::string mode;  ///< written into the results
   int32_t replica = 0;
-  std::function<bool()> stopping;             ///< asked between passes: drain now?
+  /// Asked between passes: drain now? `told`: a rank of the replica was told to stop.
+  std::function<bool(bool told)> stopping;
   std::function<void(const Tally&)> on_pass;  ///< after every pass
 };
 
 /// Runs until nothing is left, or `stopping` says so: then turns under way are written as partial.
-/// Collective over `replica`; `planner` on its rank 0 alone, null elsewhere. The tally is rank 0's.
+/// Collective over `replica`; `planner` on its rank 0 alone, null elsewhere. `told` is asked on every rank:
+/// was it told to stop? The tally is rank 0's.
 Tally run_replica(comm::Communicator& replica, Executor& executor, report::Recorder& recorder,
-                  Planner* planner);
+                  Planner* planner, const std::function<bool()>& told);
 
 }  // namespace pecia::runtime

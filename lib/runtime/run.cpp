@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "lib/comm/process_grid.hpp"
 #include "lib/core/build_info.hpp"
@@ -17,6 +18,8 @@
 #include "lib/runtime/run_progress.hpp"
 #include "lib/runtime/run_summary.hpp"
 #include "lib/runtime/signals.hpp"
+#include "lib/runtime/standing.hpp"
+#include "lib/runtime/stop.hpp"
 #include "lib/runtime/validate.hpp"
 
 namespace pecia::runtime {
@@ -75,14 +78,30 @@ report::TraceDetail trace_detail(Trace trace) {
   return trace == Trace::off ? report::TraceDetail::off : report::TraceDetail::summary;
 }
 
+/// Waits until all replicas have finished, however long: their work may be uneven, so that none of the
+/// limits for a collective holds here. A rank that is lost ends the job through its launcher.
+void wait_for_replicas(comm::SharedCounter& finished, int replicas) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds longest(200);
+  for (milliseconds pause(1); finished.given() < replicas; pause = std::min(2 * pause, longest))
+    std::this_thread::sleep_for(pause);
+}
+
+const char* words_of(StopReason reason) {
+  return reason == StopReason::wall_time ? "the wall time is nearly over" : "asked to stop by a signal";
+}
+
 }  // namespace
 
 int run(const RunOptions& options, comm::Communicator& world) {
   const auto begin = std::chrono::steady_clock::now();
+  const DrainSignals signals;  // first, so that a signal during the start drains too
   const Job job = agreed_job(options, world);
   model::ModelConfig config;
   Resources resources;
+  std::optional<double> drain_s;
   together(world, [&] {
+    drain_s = seconds_to_drain(job.limits);
     config = read_model_config(job);
     resolve_grid(job, world.size(), resources);
   });
@@ -104,13 +123,21 @@ int run(const RunOptions& options, comm::Communicator& world) {
   resources.kv_tokens = resolve_kv_tokens(job, config, inputs ? &*inputs : nullptr, resources, world);
 
   std::optional<Output> output;
+  std::optional<io::ResultsFile> results;
   together(world, [&] {
     if (!chief) return;
     io::ResultsLayout layout = inputs->layout();
     layout.identity = identity(job, config, weights.checkpoint(), *inputs, resources.kv_dtype);
     output.emplace(job.output, layout, options.fresh, options.retry_failed,
                    [&](const std::string& text) { log->info(text); });
+    results.emplace(output->results_path());
   });
+  if (const Standing found = standing(chief ? &*results : nullptr, world); found.unfinished() == 0) {
+    log->info("nothing is left to do: {} turns done, {} failed{} · {}", found.done, found.failed,
+              found.failed > 0 ? " (--retry-failed takes them again)" : "",
+              (job.output / "results.h5").string());
+    return found.failed > 0 ? exit_failed_turns : 0;
+  }
 
   const auto backend = kernels::make_cpu_backend();
   device::Stream stream(resources.threads);
@@ -133,17 +160,19 @@ int run(const RunOptions& options, comm::Communicator& world) {
                      job.generation.prompt_logprobs},
                     model, attention, *backend, stream, recorder);
 
-  const DrainSignals signals;
-  const auto counter = world.make_counter();
-  std::optional<io::ResultsFile> results;
+  const auto taken = world.make_counter(), stopped = world.make_counter(), finished = world.make_counter();
+  const auto from_begin = [&](double seconds) {
+    return begin + std::chrono::duration_cast<Stop::Clock::duration>(std::chrono::duration<double>(seconds));
+  };
+  Stop stop(signals, drain_s ? std::optional(from_begin(*drain_s)) : std::nullopt, *stopped);
   std::optional<Source> source;
   std::optional<Scheduler> scheduler;
   std::optional<Planner> planner;
   std::optional<RunProgress> progress;
   together(world, [&] {
     if (!planning) return;
-    results.emplace(job.output / "results.h5");
-    source.emplace(*inputs, *results, job.batch.order, *counter);
+    if (!results) results.emplace(job.output / "results.h5");
+    source.emplace(*inputs, *results, job.batch.order, *taken);
     std::vector<int32_t> stops = job.generation.stop_token_ids.value_or(config.stop_token_ids);
     if (job.generation.ignore_eos)
       std::erase_if(stops, [&](int32_t token) {
@@ -155,33 +184,37 @@ int run(const RunOptions& options, comm::Communicator& world) {
                                       config.vocab});
     if (chief) progress.emplace(job, *inputs, *results, resources.dp);
     planner.emplace(Planner{*scheduler, *source, *results, mode_name(resources), groups.dp,
-                            [&] { return signals.received(); },
+                            [&](bool told) { return stop.agreed(told); },
                             [&](const Tally& tally) {
                               if (progress) progress->update(tally);
                             }});
   });
 
-  const Tally tally = run_replica(*groups.replica, executor, recorder, planner ? &*planner : nullptr);
-  world.barrier();
-  if (progress) progress->finish(tally);
-  const bool drained = world.all_reduce_max(planning && signals.received() ? 1 : 0) > 0;
-  const int64_t open = world.all_reduce_max(progress ? progress->open() : 0);
-  const int64_t failed = world.all_reduce_max(progress ? progress->failed() : 0);
+  const Tally tally = run_replica(*groups.replica, executor, recorder, planner ? &*planner : nullptr,
+                                  [&] { return stop.reason() != StopReason::none; });
+  if (planning) finished->next();
+  wait_for_replicas(*finished, resources.dp);
+  const auto reason = static_cast<StopReason>(world.all_reduce_max(static_cast<int64_t>(stop.reason())));
+  const Standing left = standing(chief ? &*results : nullptr, world);
+  if (progress) progress->finish(tally, left);
 
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  const auto report = gather_report(*groups.ordered, *groups.replica, facts, recorder, tally, seconds.count());
+  auto report = gather_report(*groups.ordered, *groups.replica, facts, recorder, tally, seconds.count());
   if (job.report.trace != Trace::off)
     write_traces(*groups.ordered, job.output / "trace", groups.dp, recorder);
   if (report) {
+    report->counts.open = left.open;
     const auto path = job.output / "report.json";
     report::write_report(path, *report);
     log->info(report::last_line(*report, path));
-    if (open > 0) log->info("{} turns are open; the same command continues the run", open);
+    if (left.unfinished() > 0 && reason != StopReason::none)
+      log->info("{}: {} turns are open; the same command continues the run", words_of(reason),
+                left.unfinished());
   }
-  if (open > 0 && !drained)
-    fail<Error>("{} turns were left open although the run was not asked to stop", open);
-  if (open > 0) return exit_drained;
-  return failed > 0 ? exit_failed_turns : 0;
+  if (left.unfinished() > 0 && reason == StopReason::none)
+    fail<Error>("{} turns were left open although the run was not asked to stop", left.unfinished());
+  if (left.unfinished() > 0) return exit_drained;
+  return left.failed > 0 ? exit_failed_turns : 0;
 }
 
 }  // namespace pecia::runtime

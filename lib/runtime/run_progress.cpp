@@ -19,7 +19,7 @@ report::ProgressOptions options_of(const Job& job) {
 }  // namespace
 
 RunProgress::RunProgress(const Job& job, const Inputs& inputs, const io::ResultsFile& results, int dp)
-    : results_(results), dp_(dp), totals_{inputs.num_turns(), inputs.prompt_tokens(), 0} {
+    : dp_(dp), totals_{inputs.num_turns(), inputs.prompt_tokens(), 0} {
   for (const InputRequest& request : inputs.requests()) {
     bool settled = true;
     for (size_t turn = 0; turn < inputs.prompt(request).turns.size(); ++turn) {
@@ -29,19 +29,10 @@ RunProgress::RunProgress(const Job& job, const Inputs& inputs, const io::Results
     totals_.work += request.work;
     if (settled) start_.work += request.work;
   }
-  start_.requests_done = count(io::TurnState::done);
-  start_.requests_failed = failed();
+  const Standing now = standing(results);
+  start_.requests_done = now.done;
+  start_.requests_failed = now.failed;
   progress_.emplace(totals_, start_, options_of(job), std::cerr);
-}
-
-int64_t RunProgress::count(io::TurnState state) const {
-  int64_t turns = 0;
-  for (int64_t turn = 0; turn < results_.num_turns(); ++turn) turns += results_.state(turn) == state;
-  return turns;
-}
-
-int64_t RunProgress::open() const {
-  return count(io::TurnState::open) + count(io::TurnState::partial);
 }
 
 report::ProgressState RunProgress::state(const Tally& tally) const {
@@ -57,12 +48,12 @@ report::ProgressState RunProgress::state(const Tally& tally) const {
 
 void RunProgress::update(const Tally& tally) { progress_->update(state(tally)); }
 
-void RunProgress::finish(const Tally& tally) {
+void RunProgress::finish(const Tally& tally, const Standing& left) {
   report::ProgressState last = state(tally);
-  last.requests_done = count(io::TurnState::done);
-  last.requests_failed = failed();
+  last.requests_done = left.done;
+  last.requests_failed = left.failed;
   // Answers that stopped early cost less than was set aside for them.
-  if (open() == 0) last.work = totals_.work;
+  if (left.unfinished() == 0) last.work = totals_.work;
   progress_->finish(last);
 }
 

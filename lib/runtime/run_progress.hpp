@@ -3,28 +3,23 @@
 
 #include "lib/report/progress.hpp"
 #include "lib/runtime/engine.hpp"
+#include "lib/runtime/standing.hpp"
 
 namespace pecia::runtime {
 
 class RunProgress {
  public:
-  /// All references outlive this object. `dp`: replicas that share the work.
+  /// `results` is read once. `dp`: replicas that share the work.
   RunProgress(const Job& job, const Inputs& inputs, const io::ResultsFile& results, int dp);
 
   /// After every pass of this replica.
   void update(const Tally& tally);
-  /// After the last pass of all replicas.
-  void finish(const Tally& tally);
-
-  /// Turns that are neither done nor failed, and failed ones, as the file says now.
-  int64_t open() const;
-  int64_t failed() const { return count(io::TurnState::failed); }
+  /// After the last pass of all replicas; `left` is how the results stand now.
+  void finish(const Tally& tally, const Standing& left);
 
  private:
-  int64_t count(io::TurnState state) const;
   report::ProgressState state(const Tally& tally) const;
 
-  const io::ResultsFile& results_;
   int dp_;
   report::ProgressTotals totals_;
   report::ProgressState start_;

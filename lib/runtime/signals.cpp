@@ -16,14 +16,17 @@ constexpr std::initializer_list<int> draining = {SIGTERM, SIGUSR1, SIGINT};
 DrainSignals::DrainSignals() {
   received_signal = 0;
   struct sigaction action {};
-  // A second signal of the kind ends the process, as it would have without us.
-  action.sa_flags = SA_RESETHAND | SA_RESTART;
   action.sa_handler = [](int number) { received_signal = number; };
-  for (const int number : draining) sigaction(number, &action, nullptr);
+  for (const int number : draining) {
+    action.sa_flags = SA_RESTART | (number == SIGINT ? SA_RESETHAND : 0);
+    sigaction(number, &action, nullptr);
+  }
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 DrainSignals::~DrainSignals() {
   for (const int number : draining) std::signal(number, SIG_DFL);
+  std::signal(SIGXFSZ, SIG_DFL);
 }
 
 bool DrainSignals::received() const { return received_signal != 0; }

@@ -1,0 +1,224 @@
+"""Kills, a full disk, ranks that disagree: nothing that was done is lost or done again."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import unittest
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from harness import (
+    DONE,
+    FAILURE,
+    MPIEXEC,
+    OPEN,
+    PARTIAL,
+    PROGRAM,
+    REFUSED,
+    Request,
+    Results,
+    RunTest,
+    limit_file_size,
+    random_requests,
+    wait_for,
+    wait_for_state,
+)
+
+ROUNDS = int(os.environ.get("PECIA_TEST_ROUNDS", "20"))
+GENERATION = {"max_new_tokens": 16, "ignore_eos": True, "logprobs": 2}
+# A few sequences at a time, so that rows are finished all along the run.
+BATCH = {"max_sequences": 3}
+
+
+def open_prompt_tokens(requests: Sequence[Request], results: Results) -> int:
+    """What a run that goes on from `results` has to prefill: requests with open turns, the finished turns
+    of those as context."""
+    total = row = 0
+    for request in requests:
+        context = 0
+        for turn in request.turns:
+            state, answered = results["state"][row], int(results["output_tokens"][row])
+            row += 1
+            if state == DONE:
+                context += len(turn) + answered
+            else:
+                total += context + len(turn) + (answered if state == PARTIAL else 0)
+                context = 1  # an answer's last token is cached with the turn after it
+    return total
+
+
+class KillTest(RunTest):
+    requests: ClassVar[list[Request]] = random_requests(12, 5, 90, seed=11, every_second_turn=4)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.reference = self.uninterrupted(GENERATION)
+
+    def uninterrupted(self, generation: dict[str, Any]) -> Results:
+        job = self.new_job(f"whole-{generation['max_new_tokens']}", generation)
+        self.run_job(job, 1)
+        found = self.results(job)
+        self.assertEqual(found.rows(DONE), list(range(len(found["state"]))))
+        return found
+
+    def new_job(self, name: str, generation: dict[str, Any]) -> Path:
+        return self.write_job(self.requests, name, generation=generation, batch=BATCH)
+
+    def check_what_is_done(self, found: Results) -> None:
+        done = found.rows(DONE)
+        self.assertEqual(sorted(done + found.rows(OPEN)), list(range(len(found["state"]))))
+        self.assert_same_answers(found, self.reference, done)
+
+    def finish(self, job: Path, ranks: int, before: Results) -> None:
+        """Runs what is left: all of it, nothing else, rows done before untouched."""
+        self.run_job(job, ranks)
+        after = self.results(job)
+        self.assertEqual(after.rows(DONE), list(range(len(after["state"]))))
+        self.assert_same_answers(after, self.reference, after.rows(DONE))
+        for row in before.rows(DONE):
+            self.assertEqual(after.row_bytes(row), before.row_bytes(row), f"row {row}")
+        if len(before.rows(DONE)) == len(before["state"]):
+            return
+        counts = self.report(job)["counts"]
+        self.assertEqual(counts["done"], len(before["state"]) - len(before.rows(DONE)))
+        self.assertEqual(counts["prompt_tokens"], open_prompt_tokens(self.requests, before))
+
+    def test_whole_job_killed_at_any_moment(self) -> None:
+        draw = random.Random(os.getpid())
+        last_s = 1.0  # how long a run takes on this machine, as far as known
+        reached = 0
+        for number in range(ROUNDS):
+            job = self.new_job(f"killed-{number}", GENERATION)
+            ranks, ranks_after = draw.randint(1, 4), draw.choice([0, 1, 2, 3, 4])
+            launch = self.start(job, ranks)
+            with self.subTest(round=number, ranks=ranks, then=ranks_after):
+                # Every other kill falls among the rows, the others anywhere, before the first too.
+                if number % 2 == 0:
+                    rows = draw.randint(1, len(self.reference["state"]) - 1)
+                    wait_for("rows", lambda job=job, rows=rows: self.done(job) >= rows)
+                else:
+                    launch.runs_for(draw.uniform(0, last_s))
+                launch.kill()
+                path = self.output(job) / "results.h5"
+                before = Results.read(path) if path.exists() else None
+                if before is None:
+                    self.run_job(job, ranks_after)
+                    before = self.results(job)
+                self.check_what_is_done(before)
+                reached += 0 < len(before.rows(DONE)) < len(before["state"])
+                self.finish(job, ranks_after, before)
+                last_s = max(last_s, self.report(job)["seconds"] + 0.5)
+        self.assertGreater(reached, 0, "no kill fell among the rows")
+
+    def test_one_rank_killed_ends_the_job(self) -> None:
+        longer = {**GENERATION, "max_new_tokens": 64}
+        self.reference = self.uninterrupted(longer)
+        for victim in (0, 1, 2):
+            with self.subTest(victim=victim):
+                job = self.new_job(f"victim-{victim}", longer)
+                launch = self.start(job, 3)
+                wait_for("all ranks", lambda launch=launch: len(launch.ranks()) == 3)
+                wait_for("a row", lambda job=job: self.done(job) >= 1)
+                launch.signal_ranks(signal.SIGKILL, slice(victim, victim + 1))
+                self.assertNotEqual(launch.wait(10), 0)
+                wait_for("all processes to end", lambda launch=launch: not launch.processes(), 5)
+                before = self.results(job)
+                self.check_what_is_done(before)
+                self.assertGreater(len(before.rows(OPEN)), 0, "the rank was killed too late")
+                self.finish(job, 2, before)
+
+
+class FullDiskTest(RunTest):
+    def test_full_disk_ends_the_run_and_keeps_what_is_done(self) -> None:
+        requests = random_requests(24, 5, 40, seed=3)
+        # The whole vocabulary's log-probabilities are the file's last and largest part, in row order.
+        sections = {
+            "generation": {"max_new_tokens": 48, "ignore_eos": True, "logprobs": -1},
+            "batch": {"max_sequences": 1, "order": "fcfs"},
+        }
+        reference = self.write_job(requests, "reference", **sections)
+        self.run_job(reference, 1)
+        for name, ranks, parallel in (("alone", 0, {}), ("ring", 2, {}), ("replicas", 2, {"dp": 2})):
+            with self.subTest(name):
+                job = self.write_job(requests, name, parallel=parallel, **sections)
+                path = self.output(job) / "results.h5"
+                launch = self.start(job, ranks)
+                wait_for("ranks", lambda launch=launch, ranks=ranks: len(launch.ranks()) == max(ranks, 1))
+                wait_for_state(path, 0, DONE)
+                # As a disk that is full from now on: of a sparse file its later half is missing.
+                for process in launch.known_ranks:
+                    limit_file_size(process, path.stat().st_size // 2)
+                words = self.end(launch, FAILURE)
+                self.assertIn(str(path), words)
+                self.assertIn("make room and run the same command", words)
+                wait_for("all processes to end", lambda launch=launch: not launch.processes(), 5)
+
+                before = self.results(job)
+                done = before.rows(DONE)
+                self.assertGreater(len(done), 0)
+                self.assertGreater(len(before.rows(OPEN)), 0)
+                self.assert_same_answers(before, self.results(reference), done)
+                self.run_job(job, ranks)
+                after = self.results(job)
+                self.assertEqual(after.rows(DONE), list(range(len(requests))))
+                self.assert_same_answers(after, self.results(reference), after.rows(DONE))
+                for row in done:
+                    self.assertEqual(after.row_bytes(row), before.row_bytes(row))
+
+
+class DisagreementTest(RunTest):
+    def test_ranks_with_different_job_files_do_not_begin(self) -> None:
+        a = self.write_job(random_requests(3, 5, 9, seed=1), "a")
+        b = self.write_job(random_requests(3, 5, 9, seed=2), "b")
+        part = ["-np", 1, PROGRAM, "run"]
+        launch = self.launch([MPIEXEC, "--bind-to", "none", *part, a, ":", *part, b])
+        self.assertIn("different job files", self.end(launch, REFUSED))
+        self.assertFalse(self.output(a).exists() or self.output(b).exists())
+
+    def test_ranks_with_different_values_do_not_begin(self) -> None:
+        job = self.write_job(random_requests(3, 5, 9, seed=1))
+        part = ["-np", 1, PROGRAM, "run", job]
+        launch = self.launch(
+            [MPIEXEC, "--bind-to", "none", *part, ":", *part, "--set", "generation.seed=7"]
+        )
+        self.assertIn("different job files", self.end(launch, REFUSED))
+        self.assertFalse(self.output(job).exists())
+
+    def test_a_rank_without_its_job_file_ends_all(self) -> None:
+        job = self.write_job(random_requests(3, 5, 9, seed=1))
+        part = ["-np", 1, PROGRAM, "run"]
+        missing = self.folder / "missing.yaml"
+        launch = self.launch([MPIEXEC, "--bind-to", "none", *part, job, ":", *part, missing])
+        self.assertIn(str(missing), self.end(launch, REFUSED))
+        self.assertFalse(self.output(job).exists())
+
+
+class MemoryTest(RunTest):
+    def test_requests_wait_for_memory_and_one_that_never_fits_fails(self) -> None:
+        requests = random_requests(10, 30, 60, seed=5)
+        requests.insert(4, random_requests(1, 300, 300, seed=6)[0])
+        requests[4].id = "too-large"
+        job = self.write_job(
+            requests, "small", kv={"memory": "64KiB"}, generation={"max_new_tokens": 24}
+        )
+        roomy = self.write_job(name="roomy", input=["small.h5"], generation={"max_new_tokens": 24})
+        self.run_job(roomy, 1)
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                # 2 layers × 2 (K, V) × 4 heads × 8 × 4 bytes = 512: 64 KiB hold 128 tokens of a rank.
+                self.run_job(job, ranks, "--fresh", expect=3)
+                found = self.results(job)
+                self.assertEqual(found.rows(3), [4])
+                slots = {1: 324, 2: 162}[ranks]
+                self.assertIn(f"needs {slots} KV slots".encode(), found["error"][4])
+                self.assertIn(b"there are 128", found["error"][4])
+                self.assertEqual(found.rows(DONE), [row for row in range(11) if row != 4])
+                self.assert_same_answers(found, self.results(roomy), found.rows(DONE))
+                self.assertEqual(self.report(job)["modes"]["kv_tokens_per_rank"], 128)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,301 @@
+"""What a run leaves: columns, errors of single requests, report, progress, trace; and from text to text."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import unittest
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from harness import (
+    DONE,
+    FAILED,
+    MODEL,
+    POSITIONS,
+    SOME_FAILED,
+    SOURCE,
+    VOCAB,
+    Request,
+    RunTest,
+    random_requests,
+)
+
+LENGTH = 2  # of finish_reason
+
+
+def log_softmax(values: np.ndarray) -> np.ndarray:
+    shifted = values - values.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+class ColumnsTest(RunTest):
+    requests = random_requests(5, 1, 40, seed=61, every_second_turn=2)
+
+    def run_with(self, name: str, ranks: int, **generation: int) -> tuple[Path, Any]:
+        generation = {"max_new_tokens": 7, "ignore_eos": True, **generation}
+        job = self.write_job(self.requests, name, generation=generation)
+        self.run_job(job, ranks)
+        return self.output(job) / "results.h5", self.results(job)
+
+    def test_datasets_have_the_documented_types_and_lengths(self) -> None:
+        path, found = self.run_with("columns", 2, logprobs=3, prompt_logprobs=2)
+        turns = sum(len(request.turns) for request in self.requests)
+        slots = 7 * turns
+        prompt = sum(len(turn) for request in self.requests for turn in request.turns)
+        i4, i8, f4 = np.dtype("<i4"), np.dtype("<i8"), np.dtype("<f4")
+        expected: dict[str, tuple[Any, tuple[int, ...]]] = {
+            "shard": (i4, (turns,)),
+            "request": (i8, (turns,)),
+            "turn": (i4, (turns,)),
+            "slot_offsets": (i8, (turns + 1,)),
+            "tokens": (i4, (slots,)),
+            "token_logprob": (f4, (slots,)),
+            "top_tokens": (i4, (slots, 3)),
+            "top_logprobs": (f4, (slots, 3)),
+            "prompt_slot_offsets": (i8, (turns + 1,)),
+            "prompt_token_logprob": (f4, (prompt,)),
+            "prompt_top_tokens": (i4, (prompt, 2)),
+            "prompt_top_logprobs": (f4, (prompt, 2)),
+            "state": (np.dtype("u1"), (turns,)),
+            "replica": (i4, (turns,)),
+        }
+        expected |= {
+            f"{name}_tokens": (i4, (turns,)) for name in ("prompt", "cached", "output")
+        }
+        seconds = ("queue", "ttft", "decode", "prefill_compute", "prefill_comm", "decode_compute")
+        expected |= {f"{name}_s": (f4, (turns,)) for name in (*seconds, "decode_comm")}
+        with h5py.File(path, "r") as file:
+            self.assertEqual(file.attrs["schema"], "pecia.results/1")
+            self.assertEqual(json.loads(file.attrs["identity"])["generation"]["logprobs"], 3)
+            for name, (dtype, shape) in expected.items():
+                self.assertEqual((file[name].dtype, file[name].shape), (dtype, shape), name)
+                self.assertIsNone(file[name].chunks, f"{name} is contiguous")
+            for name in ("request_id", "error", "mode"):
+                self.assertEqual(h5py.check_string_dtype(file[name].dtype).encoding, "utf-8")
+                self.assertEqual(file[name].shape, (turns,))
+            self.assertEqual(file["error"].dtype.itemsize, 256)
+            reasons = {"none": 0, "stop": 1, "length": 2, "failed": 3}
+            self.assertEqual(h5py.check_enum_dtype(file["finish_reason"].dtype), reasons)
+            known = {*expected, "request_id", "error", "mode", "finish_reason"}
+            self.assertEqual(set(file), known)
+        for name in (n for n in expected if n.endswith("_s")):
+            self.assertTrue((found[name] >= 0).all(), name)
+        self.assertTrue((found["ttft_s"] > 0).all())
+        self.assertEqual(set(found["mode"]), {b"ring/pass_kv+pass_q"})
+        lengths = [len(turn) for request in self.requests for turn in request.turns]
+        self.assertEqual(found["prompt_tokens"].tolist(), lengths)
+
+    def test_top_log_probabilities_are_the_head_of_the_whole_vocabulary(self) -> None:
+        _, top = self.run_with("top", 2, logprobs=3, prompt_logprobs=2)
+        path, whole = self.run_with("whole", 3, logprobs=-1, prompt_logprobs=-1)
+        with h5py.File(path, "r") as file:
+            self.assertNotIn("top_tokens", file)
+            self.assertNotIn("prompt_top_tokens", file)
+        self.assertEqual(whole["top_logprobs"].shape[1], VOCAB)
+        self.assertEqual(whole["prompt_top_logprobs"].shape[1], VOCAB)
+        self.assert_same_answers(top, whole, top.rows(DONE))
+        for logprobs, top_tokens, top_logprobs, tokens, own in (
+            (
+                whole["top_logprobs"],
+                top["top_tokens"],
+                top["top_logprobs"],
+                whole["tokens"],
+                whole["token_logprob"],
+            ),
+            (
+                whole["prompt_top_logprobs"],
+                top["prompt_top_tokens"],
+                top["prompt_top_logprobs"],
+                np.array([t for r in self.requests for turn in r.turns for t in turn]),
+                whole["prompt_token_logprob"],
+            ),
+        ):
+            first = np.isnan(own)  # first tokens of first turns have no prediction
+            self.assertTrue(np.isnan(logprobs[first]).all())
+            self.assertTrue((top_tokens[first] == -1).all())
+            logprobs, top_tokens, top_logprobs = (
+                values[~first] for values in (logprobs, top_tokens, top_logprobs)
+            )
+            # Distributions: sums of 96 fp32 terms, and what is stored is rounded once more.
+            np.testing.assert_allclose(log_softmax(logprobs), logprobs, rtol=0, atol=1e-5)
+            at = np.take_along_axis(logprobs, tokens[~first, None], axis=1)[:, 0]
+            np.testing.assert_array_equal(at, own[~first])
+            width = top_tokens.shape[1]
+            best = np.sort(logprobs, axis=1)[:, ::-1][:, :width]
+            np.testing.assert_allclose(top_logprobs, best, rtol=0, atol=1e-4)
+            at = np.take_along_axis(logprobs, top_tokens, axis=1)
+            np.testing.assert_allclose(top_logprobs, at, rtol=0, atol=1e-4)
+        missing = np.flatnonzero(np.isnan(top["prompt_token_logprob"]))
+        first_turns = np.flatnonzero(top["turn"] == 0)
+        np.testing.assert_array_equal(missing, top["prompt_slot_offsets"][first_turns])
+
+
+class FailedRequestTest(RunTest):
+    def test_a_bad_request_fails_alone_and_says_why(self) -> None:
+        good = random_requests(4, 5, 30, seed=71)
+        bad = (
+            ("outside", [5, VOCAB, 7], f"token 1 of the turn is {VOCAB}"),
+            ("negative", [5, 6, -1], "token 2 of the turn is -1"),
+            ("empty", [], "no tokens"),
+            ("too-long", [5] * (POSITIONS + 1), f"{POSITIONS + 1} prompt tokens"),
+        )
+        for name, tokens, why in bad:
+            for ranks in (1, 3):
+                with self.subTest(name, ranks=ranks):
+                    requests = [*good[:2], Request(name, [tokens]), *good[2:]]
+                    generation = {"max_new_tokens": 5}
+                    job = self.write_job(requests, f"{name}-{ranks}", generation=generation)
+                    self.run_job(job, ranks, expect=SOME_FAILED)
+                    found = self.results(job)
+                    self.assertEqual(found["state"].tolist(), [DONE, DONE, FAILED, DONE, DONE])
+                    self.assertIn(why.encode(), found["error"][2])
+                    self.assertEqual(found["finish_reason"][2], 3)
+                    self.assertEqual(found["output_tokens"][2], 0)
+                    counts = self.report(job)["counts"]
+                    self.assertEqual((counts["done"], counts["failed"]), (4, 1))
+
+    def test_a_conversation_ends_at_its_first_bad_turn(self) -> None:
+        request = Request("talk", [[5, 6], [7, VOCAB], [8]])
+        job = self.write_job([request], generation={"max_new_tokens": 3})
+        self.run_job(job, 2, expect=SOME_FAILED)
+        found = self.results(job)
+        self.assertEqual(found["state"].tolist(), [DONE, FAILED, FAILED])
+        self.assertIn(b"an earlier turn of this request failed", found["error"][2])
+
+
+class ReportTest(RunTest):
+    def run_job_with(self, ranks: int, **sections: Any) -> tuple[Path, list[Request]]:
+        requests = random_requests(6, 5, 60, seed=81)
+        generation = {"max_new_tokens": 8, "ignore_eos": True}
+        job = self.write_job(requests, generation=generation, **sections)
+        self.run_job(job, ranks)
+        return job, requests
+
+    def test_report_and_progress(self) -> None:
+        job, requests = self.run_job_with(4, parallel={"dp": 2})
+        report = self.report(job)
+        tokens = sum(len(request.turns[0]) for request in requests)
+        self.assertEqual(report["schema"], "pecia.report/1")
+        counts = {"done": 6, "failed": 0, "partial": 0, "open": 0}
+        counts |= {"prompt_tokens": tokens, "cached_tokens": 0, "output_tokens": 48}
+        self.assertEqual(report["counts"], counts)
+        self.assertEqual(report["job"]["generation"]["max_new_tokens"], 8)
+        self.assertEqual(report["grid"], {"dp": 2, "cp": 2, "sp": 1, "tp": 1})
+        self.assertEqual([rank["rank"] for rank in report["ranks"]], [0, 1, 2, 3])
+        self.assertEqual(len(report["topology"]), 4)
+        self.assertEqual(report["phases"]["prefill"]["tokens"], tokens)
+        self.assertEqual(report["phases"]["decode"]["tokens"], 48 - 6)
+        for times in (report["ttft_s"], report["tbt_s"]):
+            self.assertTrue(0 < times["p50"] <= times["p90"] <= times["p99"])
+        for rank in report["ranks"]:
+            spent = rank["compute_s"] + rank["exposed_communication_s"] + rank["idle_s"]
+            self.assertTrue(0 < spent <= report["seconds"])
+        self.assertGreater(report["links"][0]["bytes"], 0)
+
+        progress = json.loads((self.output(job) / "progress.json").read_text())
+        self.assertEqual(progress["schema"], "pecia.progress/1")
+        self.assertTrue(progress["finished"])
+        self.assertEqual(progress["requests"], {"total": 6, "done": 6, "failed": 0})
+        self.assertEqual(progress["output_tokens"], 48)
+        self.assertEqual(progress["work_share"], 1)
+
+    def test_full_trace_has_a_track_per_rank(self) -> None:
+        job, _ = self.run_job_with(4, parallel={"dp": 2}, report={"trace": "full"})
+        folder = self.output(job) / "trace"
+        whole = json.loads((folder / "trace.json").read_text())
+        self.assertEqual(whole["otherData"]["ranks"], 4)
+        self.assertEqual(whole["otherData"]["dropped_spans"], 0)
+        events = whole["traceEvents"]
+        tracks = {(event["pid"], event["tid"]) for event in events if event["ph"] == "X"}
+        self.assertEqual(tracks, {(0, 0), (0, 1), (1, 2), (1, 3)})
+        names = [e["tid"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"]
+        self.assertEqual(sorted(names), [0, 1, 2, 3])
+        spans = [event for event in events if event["ph"] == "X"]
+        for span in spans:
+            self.assertGreaterEqual(span["ts"], 0)
+            self.assertGreaterEqual(span["dur"], 0)
+            self.assertGreaterEqual(span["args"]["bytes"], 0)
+        for phase in ("prefill", "decode"):
+            for layer in (0, 1):
+                found = {s["tid"] for s in spans if s["name"].startswith(f"{phase}/layer {layer}/")}
+                self.assertEqual(found, {0, 1, 2, 3})
+        for rank in range(4):
+            part = json.loads((folder / f"rank-{rank:05}.json").read_text())["traceEvents"]
+            own = [s for s in part if s["ph"] == "X"]
+            self.assertEqual(len(own), sum(s["tid"] == rank for s in spans))
+
+
+class TextTest(RunTest):
+    WORDS = ("one two three four five six seven eight nine ten the ring passes keys and values").split()
+
+    def make_model(self) -> Path:
+        """The tiny model with a tokenizer of whole words."""
+        model = self.folder / "model"
+        shutil.copytree(MODEL, model, ignore=shutil.ignore_patterns("golden.json"))
+        special = ["<unk>", "<s>", "</s>"]
+        words = [*special, *self.WORDS]
+        words += [f"word{number}" for number in range(VOCAB - len(words))]
+        tokenizer = {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [
+                {
+                    "id": index,
+                    "content": word,
+                    "single_word": False,
+                    "lstrip": False,
+                    "rstrip": False,
+                    "normalized": False,
+                    "special": True,
+                }
+                for index, word in enumerate(special)
+            ],
+            "normalizer": None,
+            "pre_tokenizer": {"type": "Whitespace"},
+            "post_processor": None,
+            "decoder": None,
+            "model": {
+                "type": "WordLevel",
+                "vocab": {word: index for index, word in enumerate(words)},
+                "unk_token": "<unk>",
+            },
+        }
+        (model / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+        self.words = words
+        return model
+
+    def script(self, name: str, *arguments: object) -> None:
+        command = [str(SOURCE / "scripts" / name), *map(str, arguments)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+
+    def test_documents_become_texts(self) -> None:
+        model = self.make_model()
+        documents = self.folder / "documents"
+        documents.mkdir()
+        (documents / "a.txt").write_text("the ring passes keys and values", encoding="utf-8")
+        (documents / "b.txt").write_text("one two three four " * 20, encoding="utf-8")
+        shard = self.folder / "job.h5"
+        self.script("pecia-pack", "--model", model, "--no-chat", "--output", shard, documents)
+        generation = {"max_new_tokens": 6, "ignore_eos": True}
+        job = self.write_job(model={"path": str(model)}, generation=generation)
+        self.run_job(job, 2)
+        found = self.results(job)
+        self.assertEqual(found["prompt_tokens"].tolist(), [6, 80])
+        self.assertEqual(found["finish_reason"].tolist(), [LENGTH, LENGTH])
+        texts = self.folder / "texts"
+        self.script("pecia-text", self.output(job), "--model", model, "--output", texts)
+        for row, name in enumerate(found["request_id"]):
+            text = (texts / f"{name.decode()}.txt").read_text().split()
+            expected = [self.words[t] for t in found.tokens(row) if t > 2]  # special ones are left out
+            self.assertEqual(text, expected)
+            self.assertGreater(len(text), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,273 @@
+"""Runs that are asked to stop, and what a second run in the same folder may do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+import unittest
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness import (
+    ALL_DONE,
+    DONE,
+    DRAINED,
+    FAILED,
+    FAILURE,
+    MODEL,
+    OPEN,
+    PARTIAL,
+    REFUSED,
+    SOME_FAILED,
+    VOCAB,
+    Launch,
+    Request,
+    Results,
+    RunTest,
+    random_requests,
+    wait_for,
+    wait_for_state,
+)
+
+GREEDY: dict[str, Any] = {"max_new_tokens": 400, "ignore_eos": True, "logprobs": 1}
+SAMPLED = {
+    **GREEDY,
+    "temperature": 0.8,
+    "top_p": 0.95,
+    "repetition_penalty": 1.1,
+    "presence_penalty": 0.2,
+    "seed": 42,
+}
+
+
+def long_answers() -> list[Request]:
+    """One short answer, which tells that the run is under way, and four long ones."""
+    requests = random_requests(5, 10, 40, seed=21)
+    for index, request in enumerate(requests):
+        request.max_new_tokens = [5 if index == 0 else 400 + 25 * index]
+    return requests
+
+
+class DrainTest(RunTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.references: dict[str, Results] = {}
+
+    def reference(self, name: str, generation: dict[str, Any]) -> Results:
+        if name not in self.references:
+            job = self.write_job(long_answers(), name, generation=generation)
+            self.run_job(job, 1)
+            self.references[name] = self.results(job)
+        return self.references[name]
+
+    def drain(self, job: Path, ranks: int, ask: Callable[[Launch], None]) -> Results:
+        """Stops the run when the short answer is done; what it left."""
+        launch = self.start(job, ranks)
+        wait_for("all ranks", lambda: len(launch.ranks()) == max(ranks, 1))
+        path = self.output(job) / "results.h5"
+        wait_for_state(path, 0, DONE)
+        ask(launch)
+        words = self.end(launch, DRAINED)
+        self.assertIn("the same command continues", words)
+        wait_for("all processes to end", lambda: not launch.processes(), 5)
+        return self.results(job)
+
+    def check_partial(self, before: Results, reference: Results) -> None:
+        partial = before.rows(PARTIAL)
+        self.assertGreater(len(partial), 0, "the signal came too late")
+        for row in partial:
+            tokens = before.tokens(row)
+            self.assertGreater(len(tokens), 0)
+            self.assertEqual(tokens, reference.tokens(row)[: len(tokens)])
+
+    def check_drain(
+        self, generation: dict[str, Any], ranks: int, ask: Callable[[Launch], None], then: int, **sections: Any
+    ) -> None:
+        name = "greedy" if generation is GREEDY else "sampled"
+        reference = self.reference(name, generation)
+        job = self.write_job(long_answers(), f"drained-{name}", generation=generation, **sections)
+        before = self.drain(job, ranks, ask)
+        self.check_partial(before, reference)
+        counts = self.report(job)["counts"]
+        self.assertEqual(counts["partial"], len(before.rows(PARTIAL)))
+        self.assertEqual(counts["open"], len(before.rows(OPEN)))
+
+        unpinned = self.write_job(name=f"drained-{name}", generation=generation)
+        self.run_job(unpinned, then)
+        after = self.results(job)
+        self.assertEqual(after.rows(DONE), list(range(len(after["state"]))))
+        self.assert_same_answers(after, reference, after.rows(DONE))
+        # Tokens of before the signal are context now, not generated again.
+        counts = self.report(job)["counts"]
+        missing = sum(map(len, map(reference.tokens, after.rows(DONE))))
+        missing -= sum(len(before.tokens(row)) for row in before.rows(DONE) + before.rows(PARTIAL))
+        self.assertEqual(counts["output_tokens"], missing)
+
+    def test_sigterm_to_all_ranks(self) -> None:
+        self.check_drain(GREEDY, 2, lambda launch: launch.signal_ranks(signal.SIGTERM), then=3)
+
+    def test_sigusr1_to_all_ranks_while_sampling(self) -> None:
+        self.check_drain(SAMPLED, 3, lambda launch: launch.signal_ranks(signal.SIGUSR1), then=2)
+
+    def test_sigusr1_to_mpirun(self) -> None:
+        self.check_drain(SAMPLED, 2, lambda launch: launch.process.send_signal(signal.SIGUSR1), then=1)
+
+    def test_sigterm_to_mpirun(self) -> None:
+        # It tells the ranks after a second, kills them after another, and ends with its own code, 1.
+        requests = random_requests(10, 10, 40, seed=21)
+        requests[0].max_new_tokens = [5]
+        for request in requests[1:]:
+            request.max_new_tokens = [3500]
+        job = self.write_job(
+            requests, generation=GREEDY, batch={"max_sequences": 1, "order": "fcfs"}
+        )
+        launch = self.start(job, 2)
+        wait_for_state(self.output(job) / "results.h5", 0, DONE)
+        launch.process.send_signal(signal.SIGTERM)
+        self.assertIn("the same command continues", self.end(launch, FAILURE))
+        found = self.results(job)
+        self.assertEqual(len(found.rows(PARTIAL)), 1)
+        self.assertGreater(len(found.tokens(found.rows(PARTIAL)[0])), 0)
+        self.assertFalse((self.output(job) / ".lock").exists())
+
+    def test_sigint_to_the_program_alone(self) -> None:
+        self.check_drain(GREEDY, 0, lambda launch: launch.process.send_signal(signal.SIGINT), then=2)
+
+    def test_signal_that_comes_twice(self) -> None:
+        def twice(launch: Launch) -> None:
+            launch.signal_ranks(signal.SIGTERM)
+            launch.signal_ranks(signal.SIGTERM)
+
+        self.check_drain(GREEDY, 2, twice, then=1)
+
+    def test_one_rank_that_is_told_tells_the_others(self) -> None:
+        def tell(which: int) -> Callable[[Launch], None]:
+            return lambda launch: launch.signal_ranks(signal.SIGTERM, slice(which, which + 1))
+
+        for parallel, told in (({}, 1), ({"dp": 2}, 0), ({"dp": 2}, 3)):
+            with self.subTest(parallel=parallel, told=told):
+                self.check_drain(
+                    GREEDY, 4 if parallel else 2, tell(told), then=1, parallel=parallel
+                )
+                shutil.rmtree(self.folder / "drained-greedy.run")
+
+    def test_signal_during_the_start(self) -> None:
+        reference = self.reference("greedy", GREEDY)
+        job = self.write_job(long_answers(), "early", generation=GREEDY)
+        launch = self.start(job, 2)
+        lock = self.output(job) / ".lock"
+        wait_for("the lock", lock.exists)
+        launch.signal_ranks(signal.SIGTERM)
+        self.end(launch, DRAINED)
+        self.run_job(job, 2)
+        self.assert_same_answers(self.results(job), reference, range(5))
+
+    def test_wall_time(self) -> None:
+        reference = self.reference("greedy", GREEDY)
+        limits = {"wall_time": "1s", "grace": "0.99s"}
+        job = self.write_job(long_answers(), "timed", generation=GREEDY, limits=limits)
+        self.assertIn("wall time", self.run_job(job, 2, expect=DRAINED))
+        self.assertLess(len(self.results(job).rows(DONE)), 5)
+        self.run_job(job, 2, "--set", "limits.wall_time=1h")
+        self.assert_same_answers(self.results(job), reference, range(5))
+
+    def test_end_of_the_slurm_job(self) -> None:
+        for end, code in ((time.time() + 30, DRAINED), (time.time() + 3600, ALL_DONE)):
+            with self.subTest(end=end):
+                job = self.write_job(long_answers(), "slurm", generation=GREEDY)
+                launch = self.start(job, 1, environment={"SLURM_JOB_END_TIME": str(int(end))})
+                self.end(launch, code)
+
+    def test_grace_that_leaves_no_time_is_refused(self) -> None:
+        limits = {"wall_time": "30s", "grace": "60s"}
+        job = self.write_job(long_answers(), generation=GREEDY, limits=limits)
+        self.assertIn("limits.grace", self.run_job(job, 2, expect=REFUSED))
+
+
+class SecondRunTest(RunTest):
+    def small_job(self, name: str = "job", **sections: Any) -> Path:
+        return self.write_job(random_requests(4, 5, 20, seed=8), name, **sections)
+
+    def test_finished_run_does_nothing(self) -> None:
+        bad = Request("bad", [[5, VOCAB, 5]])
+        for name, requests, code in (
+            ("good", random_requests(3, 5, 20, seed=8), ALL_DONE),
+            ("mixed", [*random_requests(3, 5, 20, seed=8), bad], SOME_FAILED),
+        ):
+            with self.subTest(name):
+                job = self.write_job(requests, name, generation={"max_new_tokens": 4})
+                self.run_job(job, 2, expect=code)
+                before = {p.name: p.read_bytes() for p in self.output(job).iterdir()}
+                words = self.run_job(job, 3, expect=code)
+                self.assertIn("nothing is left to do", words)
+                after = {p.name: p.read_bytes() for p in self.output(job).iterdir()}
+                self.assertEqual(after, before)
+
+    def test_retry_failed_takes_failed_turns_again(self) -> None:
+        requests = random_requests(4, 5, 20, seed=8)
+        requests[2].turns[0] *= 12
+        job = self.write_job(requests, generation={"max_new_tokens": 4}, kv={"memory": "16KiB"})
+        self.assertGreater(len(requests[2].turns[0]), 32)
+        self.run_job(job, 1, expect=SOME_FAILED)
+        before = self.results(job)
+        self.assertEqual(before.rows(FAILED), [2])
+        # More memory, and yet a failed turn stays as it is until it is asked for.
+        self.run_job(job, 1, "--set", "kv.memory=1MiB", expect=SOME_FAILED)
+        self.assertEqual(self.results(job).rows(FAILED), [2])
+        self.run_job(job, 1, "--set", "kv.memory=1MiB", "--retry-failed")
+        after = self.results(job)
+        self.assertEqual(after.rows(DONE), [0, 1, 2, 3])
+        self.assertEqual(after["error"][2], b"")
+        for row in (0, 1, 3):
+            self.assertEqual(after.row_bytes(row), before.row_bytes(row))
+
+    def test_fresh_keeps_the_old_results(self) -> None:
+        job = self.small_job(generation={"max_new_tokens": 4})
+        self.run_job(job, 1)
+        old = (self.output(job) / "results.h5").read_bytes()
+        words = self.run_job(job, 2, "--fresh", "--set", "generation.max_new_tokens=6")
+        self.assertIn("results.1.h5", words)
+        self.assertEqual((self.output(job) / "results.1.h5").read_bytes(), old)
+        self.assertTrue((self.results(job)["output_tokens"] <= 6).all())
+        self.assertEqual(self.results(job)["slot_offsets"][-1], 24)
+        self.run_job(job, 1, "--fresh")
+        self.assertEqual((self.output(job) / "results.1.h5").read_bytes(), old)
+        self.assertTrue((self.output(job) / "results.2.h5").exists())
+
+    def test_another_run_is_refused_with_what_differs(self) -> None:
+        job = self.small_job(generation={"max_new_tokens": 4, "temperature": 0.5})
+        self.run_job(job, 1)
+        before = (self.output(job) / "results.h5").read_bytes()
+        for option, key, old, new in (
+            ("generation.temperature=0.25", "generation/temperature", "0.5", "0.25"),
+            ("generation.seed=9", "generation/seed", "0", "9"),
+            ("kv.dtype=bf16", "kv/dtype", "fp32", "bf16"),
+            (f"model.path={MODEL.parent / 'llama-mqa'}", "model/config_sha256", "", ""),
+        ):
+            with self.subTest(option):
+                words = self.run_job(job, 2, "--set", option, expect=REFUSED)
+                self.assertRegex(words, f"{key}: .*{old}.* there, .*{new}.* now")
+                self.assertIn("--fresh", words)
+        with self.subTest("other prompts"):
+            self.write_job(random_requests(4, 5, 20, seed=9))
+            self.assertIn("input:", self.run_job(job, 2, expect=REFUSED))
+        self.assertEqual((self.output(job) / "results.h5").read_bytes(), before)
+
+    def test_folder_in_use_is_refused_and_its_holder_named(self) -> None:
+        job = self.write_job(long_answers(), generation=GREEDY)
+        first = self.start(job, 2)
+        wait_for("all ranks", lambda: len(first.ranks()) == 2)
+        wait_for_state(self.output(job) / "results.h5", 0, DONE)
+        first.signal_ranks(signal.SIGSTOP)
+        holder = json.loads((self.output(job) / ".lock").read_text())
+        words = self.run_job(job, 2, expect=REFUSED)
+        self.assertIn(f"process {holder['pid']} on host {holder['host']}", words)
+        self.assertIn(holder["pid"], first.ranks())
+        first.kill()
+
+
+if __name__ == "__main__":
+    unittest.main()
