@@ -5,17 +5,28 @@
 #include <cstdio>
 
 #include "lib/core/error.hpp"
+#include "lib/io/utf8.hpp"
 
 namespace pecia::app {
+
+std::string text_of(const std::exception& error) {
+  constexpr size_t max_bytes = 3000;
+  const std::string_view whole = error.what();
+  std::string text = io::fitted_utf8(whole, max_bytes);
+  if (whole.size() > max_bytes) text += "…";
+  for (char& c : text)
+    if ((c >= 0 && c < ' ' && c != '\n') || c == '\x7f') c = '?';
+  return text;
+}
 
 int reported(const std::function<int()>& work) {
   try {
     return work();
   } catch (const InputError& error) {
-    fmt::print(stderr, "pecia: {}\n", error.what());
+    fmt::print(stderr, "pecia: {}\n", text_of(error));
     return 2;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "pecia: {}\n", error.what());
+    fmt::print(stderr, "pecia: {}\n", text_of(error));
     return 1;
   }
 }

@@ -3,6 +3,7 @@
 /// and, when the command line asks for it, leaves its work in `Context::chosen`.
 
 #include <CLI/CLI.hpp>
+#include <exception>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -24,6 +25,10 @@ void add_run(CLI::App& app, Context& context);
 void add_inspect(CLI::App& app, Context& context);
 void add_topology(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
+
+/// The error's message as a terminal can show it: what it quotes from files is cut short, and
+/// control characters become '?'.
+std::string text_of(const std::exception& error);
 
 /// The exit code of `work`; what it throws is printed as "pecia: …" and becomes 2 (InputError)
 /// or 1.

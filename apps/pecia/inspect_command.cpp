@@ -20,9 +20,10 @@ struct Options {
 };
 
 std::filesystem::path file_of(const std::filesystem::path& path) {
-  if (!std::filesystem::is_directory(path)) return path;
+  std::error_code ignored;  // what cannot be looked at, opening it will say why
+  if (!std::filesystem::is_directory(path, ignored)) return path;
   const std::filesystem::path results = path / "results.h5";
-  if (!std::filesystem::exists(results))
+  if (!std::filesystem::exists(results, ignored))
     fail<InputError>("{}: a folder without results.h5: no run has begun in it", path.string());
   return results;
 }

@@ -26,11 +26,11 @@ int run_chosen(const Context& context) {
   try {
     return context.chosen();
   } catch (const InputError& error) {  // thrown on every rank alike
-    if (context.first()) fmt::print(stderr, "pecia: {}\n", error.what());
+    if (context.first()) fmt::print(stderr, "pecia: {}\n", text_of(error));
     return 2;
   } catch (const std::exception& error) {
     fmt::print(stderr, "pecia: rank {} (host {}): {}\n", context.world.rank(), comm::host_name(),
-               error.what());
+               text_of(error));
     if (context.world.size() > 1) comm::MpiEnvironment::abort(1);
     return 1;
   }

@@ -23,6 +23,22 @@ File::File(std::filesystem::path path, Access access) : path_(std::move(path)) {
                       access == Access::read ? "reading" : "writing", errno_text(errno));
 }
 
+File::File(std::filesystem::path path, int descriptor)
+    : path_(std::move(path)), descriptor_(descriptor) {}
+
+File File::open_input(const std::filesystem::path& path) {
+  // O_NONBLOCK lets a pipe be opened without a writer, and means nothing to regular files.
+  File file(path, ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.descriptor_ < 0)
+    fail<InputError>("{}: cannot be opened for reading: {}; correct the path or its permissions",
+                     path.string(), errno_text(errno));
+  struct stat status;
+  if (::fstat(file.descriptor_, &status) != 0 || !S_ISREG(status.st_mode))
+    fail<InputError>("{}: no regular file, but a {}; name a file that holds its content",
+                     path.string(), S_ISDIR(status.st_mode) ? "folder" : "pipe or device");
+  return file;
+}
+
 File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }

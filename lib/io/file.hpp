@@ -20,6 +20,11 @@ class File {
  public:
   /// Opens an existing file; `Access::write` for reading and writing.
   File(std::filesystem::path path, Access access);
+
+  /// Opens for reading what a user named. InputError where that is absent, cannot be read, or is no
+  /// regular file: a pipe would keep the program waiting for its writer.
+  static File open_input(const std::filesystem::path& path);
+
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -36,6 +41,8 @@ class File {
   void sync_data() const;
 
  private:
+  File(std::filesystem::path path, int descriptor);
+
   std::filesystem::path path_;
   int descriptor_ = -1;
 };

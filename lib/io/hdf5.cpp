@@ -10,6 +10,8 @@
 namespace pecia::io {
 namespace {
 
+constexpr size_t max_attribute_bytes = 64 << 10;  // what an object header holds
+
 /// Before the first call of a thread: no locks (they fail on many network file systems; RunLock
 /// guards the output folder), and no printing, which HDF5 keeps per thread.
 void prepare_hdf5() {
@@ -57,7 +59,8 @@ Hdf5Dataset::Hdf5Dataset(hid_t id, std::string where) : id_(id), where_(std::mov
   type_ = Hdf5Type(checked<InputError>(H5Dget_type(id_.get()), where_, "has no readable type"));
   const Hdf5Space space(
       checked<InputError>(H5Dget_space(id_.get()), where_, "has no readable shape"));
-  const int rank = H5Sget_simple_extent_ndims(space.get());
+  const int rank =
+      checked<InputError>(H5Sget_simple_extent_ndims(space.get()), where_, "has no readable shape");
   std::vector<hsize_t> extents(rank);
   H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr);
   int64_t bytes = static_cast<int64_t>(H5Tget_size(type_.get()));
@@ -87,6 +90,35 @@ std::string Hdf5Dataset::type_name() const {
   }
 }
 
+void Hdf5Dataset::check_whole() const {
+  const Hdf5Properties properties(H5Dget_create_plist(id()));
+  const hsize_t stored = H5Dget_storage_size(id());
+  if (H5Pget_layout(properties.get()) == H5D_CHUNKED) {
+    hsize_t chunk = 0, chunks = 0;
+    const Hdf5Space space(H5Dget_space(id()));
+    H5Pget_chunk(properties.get(), 1, &chunk);
+    if (H5Dget_num_chunks(id(), space.get(), &chunks) < 0 || chunk == 0)
+      fail<InputError>("{} has chunks that cannot be found: {}", where_, hdf5_message());
+    const hsize_t needed = (static_cast<hsize_t>(elements_) + chunk - 1) / chunk;
+    if (chunks < needed)
+      fail<InputError>(
+          "{} was not wholly written: {} of {} chunks are stored; write the file again", where_,
+          chunks, needed);
+    return;
+  }
+  const hsize_t needed = static_cast<hsize_t>(elements_) * H5Tget_size(type());
+  if (stored < needed)
+    fail<InputError>("{} was not wholly written: {} of {} bytes are stored; write the file again",
+                     where_, stored, needed);
+  // HDF5 takes the header's word for it, and reads zeros beyond the end.
+  const Hdf5Id<H5Fclose> file(H5Iget_file_id(id()));
+  hsize_t file_bytes = 0;
+  H5Fget_filesize(file.get(), &file_bytes);
+  if (stored > file_bytes || static_cast<hsize_t>(offset().value_or(0)) > file_bytes - stored)
+    fail<InputError>("{} lies beyond the file's {} bytes; the file is damaged, write it again",
+                     where_, file_bytes);
+}
+
 std::optional<int64_t> Hdf5Dataset::offset() const {
   const Hdf5Properties properties(H5Dget_create_plist(id()));
   if (H5Pget_layout(properties.get()) != H5D_CONTIGUOUS) return std::nullopt;
@@ -105,13 +137,7 @@ void Hdf5Dataset::check_readable_list() const {
         "h5repack "
         "-f NONE where the filter is installed",
         where_);
-  // A filter may make less of the data, otherwise all bytes must be there.
-  const bool filtered = H5Pget_nfilters(properties.get()) > 0;
-  const hsize_t stored = H5Dget_storage_size(id());
-  const hsize_t needed = static_cast<hsize_t>(elements_) * H5Tget_size(type());
-  if (elements_ > 0 && (filtered ? stored == 0 : stored < needed))
-    fail<InputError>("{} was not wholly written: {} of {} bytes are stored; write the file again",
-                     where_, stored, needed);
+  if (elements_ > 0) check_whole();
 }
 
 void Hdf5Dataset::read(int64_t begin, int64_t count, hid_t memory_type, void* out) const {
@@ -137,11 +163,7 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     fail<InputError>("{} is a folder; name the HDF5 files in it", path.string());
-  try {
-    const File readable(path, Access::read);
-  } catch (const SystemError& unreadable) {
-    throw InputError(unreadable.what());
-  }
+  static_cast<void>(File::open_input(path));
   if (H5Fis_hdf5(path.c_str()) <= 0)
     fail<InputError>("{} is no HDF5 file; make prompt shards with scripts/pecia-pack",
                      path.string());
@@ -209,7 +231,10 @@ std::optional<std::string> Hdf5File::text_attribute(const char* name) const {
     H5free_memory(data);
     return text;
   }
-  std::vector<char> data(H5Tget_size(type.get()));
+  const size_t bytes = H5Tget_size(type.get());
+  if (bytes > max_attribute_bytes)
+    fail<InputError>("{} claims {} bytes; the file is damaged", where, bytes);
+  std::vector<char> data(bytes);
   checked<InputError>(H5Aread(attribute.get(), type.get(), data.data()), where, "cannot be read");
   return text_of(type.get(), data.data());
 }

@@ -79,6 +79,8 @@ class Hdf5Dataset {
   void write(hid_t memory_type, const void* data) const;
 
  private:
+  void check_whole() const;
+
   Hdf5Id<H5Dclose> id_;
   Hdf5Type type_;
   std::string where_;

@@ -1,5 +1,5 @@
+#include <exception>
 #include <limits>
-#include <new>
 
 #include "lib/core/error.hpp"
 #include "lib/io/hdf5.hpp"
@@ -13,16 +13,22 @@ void check_class(const Hdf5Dataset& dataset, H5T_class_t wanted, const char* wha
   dataset.check_readable_list();
 }
 
+/// Memory for `per_row` values of each row.
+template <typename T>
+std::vector<T> space_for(const Hdf5Dataset& dataset, size_t per_row = 1) {
+  try {
+    return std::vector<T>(dataset.elements() * per_row);
+  } catch (const std::exception&) {  // bad_alloc, or length_error for what no machine holds
+    fail<InputError>("{}: its {} rows do not fit into memory; split the file", dataset.where(),
+                     dataset.elements());
+  }
+}
+
 template <typename T>
 std::vector<T> read_list(const Hdf5Dataset& dataset, hid_t memory_type) {
-  try {
-    std::vector<T> values(dataset.elements());
-    dataset.read(0, dataset.elements(), memory_type, values.data());
-    return values;
-  } catch (const std::bad_alloc&) {
-    fail<SystemError>("{}: its {} values do not fit into memory", dataset.where(),
-                      dataset.elements());
-  }
+  auto values = space_for<T>(dataset);
+  dataset.read(0, dataset.elements(), memory_type, values.data());
+  return values;
 }
 
 }  // namespace
@@ -84,7 +90,7 @@ std::vector<std::string> read_text(const Hdf5Dataset& dataset) {
     return texts;
   }
   const size_t width = H5Tget_size(dataset.type());
-  std::vector<char> data(dataset.elements() * width);
+  auto data = space_for<char>(dataset, width);
   dataset.read(0, dataset.elements(), dataset.type(), data.data());
   for (int64_t row = 0; row < dataset.elements(); ++row)
     texts.push_back(text_of(dataset.type(), data.data() + row * width));

@@ -11,7 +11,7 @@
 namespace pecia::io {
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const File file(path, Access::read);
+  const File file = File::open_input(path);
   const auto size = static_cast<size_t>(file.size());
   if (size == 0) return;
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.descriptor(), 0);

@@ -9,7 +9,7 @@ namespace pecia::io {
 
 class MappedFile {
  public:
-  /// SystemError when the file cannot be opened or mapped.
+  /// InputError when the file cannot be opened (File::open_input), SystemError when not mapped.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

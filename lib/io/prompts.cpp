@@ -62,6 +62,16 @@ std::vector<T> read_optional(const Hdf5File& file, const char* name,
   return values;
 }
 
+/// Refuses the first value for which `allowed` does not hold.
+template <typename T, typename Allowed>
+void check_values(const std::filesystem::path& path, const char* name, const std::vector<T>& values,
+                  const char* range, const Allowed& allowed) {
+  for (size_t row = 0; row < values.size(); ++row)
+    if (!allowed(values[row]))
+      fail<InputError>("{}: {}[{}] is {}; it must be {}: {}", path.string(), name, row, values[row],
+                       range, remedy);
+}
+
 void check_ids(const std::string& where, const std::vector<PromptRequest>& requests) {
   std::unordered_map<std::string_view, int64_t> row_of;
   row_of.reserve(requests.size());
@@ -132,6 +142,13 @@ struct PromptShard::Impl {
     const auto top_p = read_optional(file, "/top_p", read_float, num_turns, "turns");
     const auto seed = read_optional(file, "/seed", read_int64, num_turns, "turns");
     const auto arrival = read_optional(file, "/arrival_s", read_double, num_requests, "requests");
+    check_values(path, "/max_new_tokens", max_new, "0 or more", [](int32_t n) { return n >= 0; });
+    check_values(path, "/temperature", temperature, "a number of at least 0",
+                 [](float t) { return t >= 0 && std::isfinite(t); });
+    check_values(path, "/top_p", top_p, "above 0, up to 1",
+                 [](float p) { return p > 0 && p <= 1; });
+    check_values(path, "/arrival_s", arrival, "seconds after the start",
+                 [](double s) { return s >= 0 && std::isfinite(s); });
 
     requests.resize(num_requests);
     for (int64_t row = 0; row < num_requests; ++row) {
@@ -142,9 +159,6 @@ struct PromptShard::Impl {
         fail<InputError>("{}[{}]: request '{}' has no turns; every request needs one: {}",
                          request_offsets_dataset.where(), row, request.id, remedy);
       if (!arrival.empty()) request.arrival_s = arrival[row];
-      if (!(request.arrival_s >= 0 && std::isfinite(request.arrival_s)))
-        fail<InputError>("{}: /arrival_s[{}] is {}; it must be seconds after the start: {}",
-                         path.string(), row, request.arrival_s, remedy);
       request.turns.reserve(request_offsets[row + 1] - request_offsets[row]);
       for (int64_t t = request_offsets[row]; t < request_offsets[row + 1]; ++t) {
         PromptTurn& turn = request.turns.emplace_back();

@@ -36,9 +36,9 @@ struct PromptRequest {
 /// the file as a whole is an InputError naming file, dataset, row and remedy before any work
 /// starts: not HDF5, truncated, another schema, missing dataset, wrong type or rank, offsets not
 /// monotone or beyond /tokens or leaving some of it over, a request without turns, duplicate or
-/// empty request id. What concerns one request alone (an empty turn, a token outside the
-/// vocabulary) is left to whoever runs the request. Root attributes may be absent: the schema is
-/// then this one, `followup` is chain. One thread at a time.
+/// empty request id, an option outside its range. What concerns one request alone (an empty turn, a
+/// token outside the vocabulary) is left to whoever runs the request. Root attributes may be
+/// absent: the schema is then this one, `followup` is chain. One thread at a time.
 class PromptShard {
  public:
   explicit PromptShard(const std::filesystem::path& path);

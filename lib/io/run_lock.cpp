@@ -129,7 +129,8 @@ bool RunLock::try_acquire(Method method) {
   const bool made = descriptor >= 0;
   if (!made && errno == EEXIST) descriptor = ::open(path_.c_str(), flags, 0644);
   if (descriptor < 0)
-    fail<SystemError>("{}: the lock file cannot be made: {}", path_.string(), errno_text(errno));
+    fail<InputError>("{}: the lock file cannot be made: {}; choose another folder", path_.string(),
+                     errno_text(errno));
 
   const bool locked = method == Method::automatic && ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
   const int error = method == Method::automatic ? errno : EOPNOTSUPP;

@@ -16,8 +16,8 @@ class RunLock {
     by_existence  ///< for file systems whose flock does not reach other hosts (Lustre's localflock)
   };
 
-  /// InputError naming the holder when another run has the folder, SystemError when no lock file
-  /// can be made. Does not wait.
+  /// InputError naming the holder when another run has the folder, or when no lock file can be made
+  /// there. Does not wait.
   explicit RunLock(const std::filesystem::path& folder, Method method = Method::automatic);
   ~RunLock();
   RunLock(const RunLock&) = delete;

@@ -12,6 +12,7 @@
 #include "lib/io/mapped_file.hpp"
 #include "lib/io/safetensors_header.hpp"
 #include "lib/io/sha256.hpp"
+#include "lib/io/strict_json.hpp"
 
 namespace pecia::io {
 namespace {
@@ -25,6 +26,12 @@ std::string_view text_of_file(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
+/// Whether the name stays in its folder.
+bool is_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
+}
+
 /// Tensor name → shard name, as the index file says.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const MappedFile file(path);
@@ -34,8 +41,7 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
     fail<InputError>("{} has no object 'weight_map'; download the checkpoint again", path.string());
   std::map<std::string, std::string> shard_of;
   for (const auto& [tensor, shard] : map->items()) {
-    if (!shard.is_string() || shard.get<std::string>().empty() ||
-        fs::path(shard.get<std::string>()).filename() != shard.get<std::string>())
+    if (!shard.is_string() || !is_file_name(shard.get<std::string>()))
       fail<InputError>("{}: tensor '{}' is said to be in {}, which is no file name in this folder",
                        path.string(), tensor, shard.dump());
     shard_of.emplace(tensor, shard.get<std::string>());
@@ -74,13 +80,14 @@ struct Checkpoint::Impl {
   };
 
   explicit Impl(const fs::path& folder) {
-    if (!fs::is_directory(folder))
+    std::error_code ignored;  // whatever cannot be looked at is not there
+    if (!fs::is_directory(folder, ignored))
       fail<InputError>("{} is no folder; name the folder of a Hugging Face checkpoint",
                        folder.string());
     const fs::path index = folder / index_name;
-    if (fs::exists(folder / single_name)) {  // first, as in transformers
+    if (fs::exists(folder / single_name, ignored)) {  // first, as in transformers
       add_shard(folder / single_name);
-    } else if (fs::exists(index)) {
+    } else if (fs::exists(index, ignored)) {
       add_indexed(folder, index);
     } else {
       fail<InputError>(
@@ -95,7 +102,8 @@ struct Checkpoint::Impl {
     std::set<std::string> shards_named;
     for (const auto& [tensor, shard] : shard_of) {
       if (!shards_named.insert(shard).second) continue;
-      if (!fs::exists(folder / shard))
+      std::error_code ignored;
+      if (!fs::exists(folder / shard, ignored))
         fail<InputError>("{}: tensor '{}' is said to be in {}, which is missing; download it",
                          index.string(), tensor, shard);
       add_shard(folder / shard);
@@ -194,7 +202,7 @@ std::string Checkpoint::index_sha256() const {
 
 std::string sha256_of_file(const fs::path& path) {
   constexpr int64_t piece_bytes = 1 << 20;
-  const File file(path, Access::read);
+  const File file = File::open_input(path);
   const int64_t size = file.size();
   std::vector<std::byte> piece(std::min(size, piece_bytes));
   Sha256 hash;

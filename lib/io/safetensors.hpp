@@ -49,7 +49,7 @@ class Checkpoint {
   std::unique_ptr<Impl> impl_;
 };
 
-/// sha256 of a file, lower-case hex. SystemError if it cannot be read.
+/// sha256 of a file, lower-case hex. InputError if it cannot be opened.
 std::string sha256_of_file(const std::filesystem::path& path);
 
 }  // namespace pecia::io

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <unordered_set>
 
 #include "lib/core/error.hpp"
+#include "lib/io/strict_json.hpp"
 
 namespace pecia::io {
 namespace {
@@ -33,7 +33,7 @@ DType dtype_named(const std::string& where, const std::string& name) {
 
 int64_t non_negative(const std::string& where, const json& value, const char* what) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX)
-    fail<InputError>("{}: {} {} is no size: {}", where, what, value.dump(), remedy);
+    fail<InputError>("{}: {} {:.100} is no size: {}", where, what, value.dump(), remedy);
   return value.get<int64_t>();
 }
 
@@ -62,7 +62,8 @@ StoredTensor parse_tensor(const std::filesystem::path& path, const std::string& 
   for (const json& extent : shape) {
     tensor.shape.push_back(non_negative(where, extent, "extent"));
     if (__builtin_mul_overflow(bytes, tensor.shape.back(), &bytes))
-      fail<InputError>("{}: shape {} is more than 2^63 bytes: {}", where, shape.dump(), remedy);
+      fail<InputError>("{}: shape {:.100} is more than 2^63 bytes: {}", where, shape.dump(),
+                       remedy);
   }
   const int64_t begin = non_negative(where, offsets[0], "offset");
   const int64_t end = non_negative(where, offsets[1], "offset");
@@ -72,7 +73,7 @@ StoredTensor parse_tensor(const std::filesystem::path& path, const std::string& 
         "may have been cut off: {}",
         where, begin, end, data_bytes, remedy);
   if (end - begin != bytes)
-    fail<InputError>("{}: data_offsets give {} bytes, but shape {} of {} needs {}: {}", where,
+    fail<InputError>("{}: data_offsets give {} bytes, but shape {:.100} of {} needs {}: {}", where,
                      end - begin, shape.dump(), dtype.get<std::string>(), bytes, remedy);
   tensor.begin = data_begin + begin;
   tensor.end = data_begin + end;
@@ -101,23 +102,6 @@ void check_tiling(const std::filesystem::path& path, const std::vector<StoredTen
 }
 
 }  // namespace
-
-json parse_strict_json(const std::filesystem::path& path, std::string_view text) {
-  std::vector<std::unordered_set<std::string>> keys;  // of the objects being read, outermost first
-  const auto check_key = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
-      fail<InputError>("{}: '{}' appears twice in its JSON: {}", path.string(),
-                       value.get<std::string>(), remedy);
-    return true;
-  };
-  try {
-    return json::parse(text, check_key);
-  } catch (const json::exception& error) {
-    fail<InputError>("{}: its JSON cannot be read ({}): {}", path.string(), error.what(), remedy);
-  }
-}
 
 std::vector<StoredTensor> read_safetensors_header(const std::filesystem::path& path,
                                                   std::span<const std::byte> file) {

@@ -3,10 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "lib/core/dtype.hpp"
@@ -23,8 +21,5 @@ struct StoredTensor {
 /// The tensors of a whole file, in the order of their data. InputError naming file and tensor.
 std::vector<StoredTensor> read_safetensors_header(const std::filesystem::path& path,
                                                   std::span<const std::byte> file);
-
-/// JSON without duplicate keys; InputError naming the file and, for a duplicate, the key.
-nlohmann::json parse_strict_json(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace pecia::io

@@ -191,7 +191,8 @@ std::vector<int32_t> read_stop_tokens(const JsonSection& file, const FamilyTrait
   constexpr auto key = "eos_token_id";
   std::optional<std::vector<int64_t>> given;
   const std::filesystem::path generation = folder / "generation_config.json";
-  if (std::filesystem::exists(generation))
+  std::error_code ignored;
+  if (std::filesystem::exists(generation, ignored))
     given = JsonSection::read(generation).integers(key, 0, vocab - 1);
   if (!given) given = file.integers(key, 0, vocab - 1);
   if (given) return {given->begin(), given->end()};

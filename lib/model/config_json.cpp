@@ -1,13 +1,14 @@
 #include "lib/model/config_json.hpp"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include "lib/io/mapped_file.hpp"
+#include "lib/io/strict_json.hpp"
 
 namespace pecia::model {
 namespace {
 
 using nlohmann::json;
+
+constexpr size_t max_file_bytes = 10'000'000;
 
 bool is_integer_within(const json& value, int64_t min, int64_t max) {
   if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
@@ -18,16 +19,16 @@ bool is_integer_within(const json& value, int64_t min, int64_t max) {
 }  // namespace
 
 JsonSection JsonSection::read(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  if (!in)
+  std::error_code error;
+  if (!std::filesystem::exists(file, error))
     fail<InputError>("{}: cannot be opened ({}); a model is a Hugging Face folder with this file",
-                     file.string(), std::strerror(errno));
-  json object;
-  try {
-    object = json::parse(in);
-  } catch (const json::exception& error) {
-    fail<InputError>("{}: is not valid JSON ({}); download it again", file.string(), error.what());
-  }
+                     file.string(), error ? error.message() : "No such file or directory");
+  const io::MappedFile text(file);
+  if (text.bytes().size() > max_file_bytes)
+    fail<InputError>("{}: has {} bytes, more than any configuration; download it again",
+                     file.string(), text.bytes().size());
+  json object = io::parse_strict_json(
+      file, {reinterpret_cast<const char*>(text.bytes().data()), text.bytes().size()});
   if (!object.is_object())
     fail<InputError>("{}: holds a JSON {}, not an object; download it again", file.string(),
                      object.type_name());

@@ -18,7 +18,8 @@ namespace pecia::model {
 /// of another type or outside [min, max].
 class JsonSection {
  public:
-  /// The whole file. InputError if it is not there, cannot be read, or holds no JSON object.
+  /// The whole file. InputError if it is not there, cannot be read, is far too large, or holds no
+  /// JSON object.
   static JsonSection read(const std::filesystem::path& file);
 
   std::optional<int64_t> integer(std::string_view key, int64_t min, int64_t max) const;

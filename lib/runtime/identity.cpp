@@ -24,12 +24,18 @@ std::string identity(const Job& job, const model::ModelConfig& config,
   id["generation"] = settings["generation"];
   id["over_length"] = settings["limits"]["over_length"];
   id["input"] = inputs.fingerprint();
-  return id.dump();
+  for (const auto& shard : job.input) id["input_sha256"].push_back(io::sha256_of_file(shard));
+  // A path may be any bytes.
+  return id.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 void require_same_identity(const std::string& before, const std::string& now,
                            const std::filesystem::path& results) {
-  const Json old_id = Json::parse(before, nullptr, false).flatten();
+  // What is damaged, or nested as no identity is, counts as absent.
+  constexpr int max_depth = 8;
+  const auto is_shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= max_depth; };
+  const Json parsed = Json::parse(before, is_shallow, /*allow_exceptions=*/false);
+  const Json old_id = parsed.is_object() ? parsed.flatten() : Json::object();
   const Json new_id = Json::parse(now).flatten();
   std::string differences;
   const auto text = [](const Json& id, const std::string& key) {
@@ -40,15 +46,16 @@ void require_same_identity(const std::string& before, const std::string& now,
       if (key == "/model/path") continue;  // the hashes say whether it is the same model
       if (only_missing && new_id.contains(key)) continue;
       if (text(old_id, key) != text(new_id, key))
-        differences += fmt::format("\n       {}: {} there, {} now", key.substr(1), text(old_id, key),
-                                   text(new_id, key));
+        differences += fmt::format("\n       {}: {} there, {} now", key.substr(1),
+                                   text(old_id, key), text(new_id, key));
     }
   };
   compare(new_id, false);
   compare(old_id, true);
   if (!differences.empty())
     fail<InputError>(
-        "{} belongs to another run:{}\n       Choose another output folder, or start over with --fresh "
+        "{} belongs to another run:{}\n       Choose another output folder, or start over with "
+        "--fresh "
         "(the old results are kept beside the new ones).",
         results.string(), differences);
 }

@@ -112,7 +112,8 @@ std::vector<std::filesystem::path> expand(const std::filesystem::path& folder,
                                           const std::filesystem::path& pattern,
                                           const std::filesystem::path& job_file) {
   const std::filesystem::path literal = (folder / pattern).lexically_normal();
-  if (std::filesystem::exists(literal)) return {literal};
+  std::error_code ignored;
+  if (std::filesystem::exists(literal, ignored)) return {literal};
   const std::string full =
       pattern.is_absolute()
           ? pattern.string()
@@ -124,7 +125,8 @@ std::vector<std::filesystem::path> expand(const std::filesystem::path& folder,
     matches.push_back(std::filesystem::path(found.gl_pathv[i]).lexically_normal());
   globfree(&found);
   if (status != 0 && status != GLOB_NOMATCH)
-    fail<SystemError>("{}: input {}: a folder could not be listed", job_file.string(), full);
+    fail<InputError>("{}: input {}: a folder could not be listed; check its permissions",
+                     job_file.string(), full);
   if (matches.empty())
     fail<InputError>("{}: input {} matches no file (looked for {})", job_file.string(),
                      pattern.string(), full);

@@ -5,11 +5,12 @@
 
 namespace pecia::runtime {
 
-/// Reads the model's configuration, the shapes of its weights and the input shards. InputError naming
-/// what is wrong.
+/// Reads the model's configuration, the shapes of its weights and the input shards. InputError
+/// naming what is wrong.
 void validate_inputs(const Job& job);
 
-/// The model as the job wants it: config.json, with model.rope_scaling applied.
+/// The model as the job wants it: config.json, with model.rope_scaling applied. InputError where
+/// the job asks for tokens that the model has not.
 model::ModelConfig read_model_config(const Job& job);
 
 /// The resident dtype of weight matrices that the job asks for; absent: as stored.

@@ -4,6 +4,8 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <set>
 #include <sstream>
 
@@ -112,6 +114,13 @@ class TreeBuilder : public YAML::EventHandler {
   YamlNode root_;
 };
 
+std::string cut_short(const std::string& text) {
+  if (text.size() <= max_shown_bytes) return text;
+  size_t end = max_shown_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0u) == 0x80u) --end;
+  return text.substr(0, end) + "…";
+}
+
 void set_where(YamlNode& node, const std::string& where) {
   node.where = where;
   for (YamlNode& child : node.children) set_where(child, where);
@@ -141,13 +150,16 @@ YamlNode parse_yaml(const std::string& text, const std::string& name) {
 }
 
 void apply_override(YamlNode& root, const std::string& assignment) {
-  const std::string where = "--set " + assignment;
+  const std::string where = "--set " + cut_short(assignment);
   const size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0)
     fail<InputError>("{}: write it as key.path=value, as in --set generation.seed=7", where);
 
   YamlNode* node = &root;
-  std::istringstream path(assignment.substr(0, equals));
+  const std::string whole_key = assignment.substr(0, equals);
+  if (std::count(whole_key.begin(), whole_key.end(), '.') >= static_cast<int64_t>(max_depth))
+    fail<InputError>("{}: the key has more than {} levels", where, max_depth);
+  std::istringstream path(whole_key);
   for (std::string key; std::getline(path, key, '.');) {
     if (key.empty()) fail<InputError>("{}: an empty name in the key", where);
     if (node->kind != YamlNode::Kind::map) {
@@ -179,12 +191,7 @@ std::string describe(const YamlNode& node) {
     case YamlNode::Kind::scalar:
       break;
   }
-  std::string shown = node.text;
-  if (shown.size() > max_shown_bytes) {
-    size_t end = max_shown_bytes;
-    while (end > 0 && (static_cast<unsigned char>(shown[end]) & 0xc0u) == 0x80u) --end;
-    shown = shown.substr(0, end) + "…";
-  }
+  const std::string shown = cut_short(node.text);
   return node.quoted ? '"' + shown + '"' : shown;
 }
 

@@ -111,8 +111,8 @@ TEST(RunLockByExistence, TellsANewProcessOfTheSamePid) {
 
 TEST(RunLock, NeedsAFolder) {
   const test::TempFolder folder;
-  test::expect_error<SystemError>([&] { RunLock(folder / "missing"); },
-                                  {(folder / "missing" / ".lock").string(), "No such file"});
+  test::expect_error<InputError>([&] { RunLock(folder / "missing"); },
+                                 {(folder / "missing" / ".lock").string(), "No such file"});
 }
 
 }  // namespace

@@ -42,8 +42,8 @@ TEST(Sha256OfFile, HashesFilesLongerThanOnePiece) {
   const test::TempFolder folder;
   std::ofstream(folder / "a") << std::string((2 << 20) + 3, 'x');
   EXPECT_EQ(sha256_of_file(folder / "a"), sha256(std::string((2 << 20) + 3, 'x')));
-  test::expect_error<SystemError>([&] { sha256_of_file(folder / "b"); },
-                                  {(folder / "b").string(), "No such file"});
+  test::expect_error<InputError>([&] { sha256_of_file(folder / "b"); },
+                                 {(folder / "b").string(), "No such file"});
 }
 
 }  // namespace

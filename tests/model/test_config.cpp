@@ -480,7 +480,7 @@ TEST(ReadConfig, RefusesAGenerationConfigWithForeignTokens) {
 }
 
 TEST(ReadConfig, RefusesWhatIsNoConfiguration) {
-  EXPECT_THAT(error_of("{\"model_type\": "), HasSubstr("not valid JSON"));
+  EXPECT_THAT(error_of("{\"model_type\": "), HasSubstr("its JSON cannot be read"));
   EXPECT_THAT(error_of("[1, 2]"), HasSubstr("JSON array, not an object"));
   const test::ModelFolder empty;
   EXPECT_THROW(read_config(empty.path()), InputError);

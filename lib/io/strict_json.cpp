@@ -1,0 +1,42 @@
+#include "lib/io/strict_json.hpp"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "lib/core/error.hpp"
+
+namespace pecia::io {
+namespace {
+
+using nlohmann::json;
+
+constexpr int max_depth = 32;  // files of checkpoints have up to 6
+constexpr const char* remedy = "download or save the checkpoint again";
+
+}  // namespace
+
+json parse_strict_json(const std::filesystem::path& path, std::string_view text) {
+  std::vector<std::unordered_set<std::string>> keys;  // of the objects being read, outermost first
+  const auto check = [&](int depth, json::parse_event_t event, json& value) {
+    if (depth > max_depth)
+      fail<InputError>("{}: its JSON is nested deeper than {} levels: {}", path.string(), max_depth,
+                       remedy);
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
+      fail<InputError>("{}: '{}' appears twice in its JSON: {}", path.string(),
+                       value.get<std::string>(), remedy);
+    return true;
+  };
+  try {
+    return json::parse(text, check);
+  } catch (const json::exception& error) {
+    // It quotes what it last read, which may be the whole text.
+    fail<InputError>("{}: its JSON cannot be read ({:.200}): {}", path.string(), error.what(),
+                     remedy);
+  }
+}
+
+}  // namespace pecia::io

@@ -1,0 +1,15 @@
+#pragma once
+/// JSON from files that others made.
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
+namespace pecia::io {
+
+/// The value that `text` holds, without duplicate keys and nested no deeper than any known
+/// checkpoint's files by far, so that comparing, copying and printing it is safe. InputError naming
+/// `path` and, for a duplicate, the key.
+nlohmann::json parse_strict_json(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace pecia::io

@@ -1,0 +1,319 @@
+"""Broken job files, and jobs that this version, this model or this machine cannot do."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import unittest
+
+from support import BadInputTest, prompt, write_shard
+
+# Values outside a key's range or of another type.
+NUMBERS = {
+    "parallel.dp": ("0", "-1", "1048577", "1.5", "auto", "two"),
+    "parallel.cp": ("0", "-1", "1048577", "9223372036854775808"),
+    "parallel.sp": ("0", "-2", "true"),
+    "parallel.tp": ("0", "-2", "[1]"),
+    "parallel.shift_threshold": ("0", "-1", "9223372036854775808"),
+    "generation.max_new_tokens": ("0", "-1", "2147483648", "1e3", "auto", "null"),
+    "generation.temperature": ("-0.1", ".nan", ".inf", "nan", "inf", "1e39", "hot"),
+    "generation.top_k": ("-1", "2147483648", "0.5", "'4'"),
+    "generation.top_p": ("0", "-0.5", "1.01", "nan"),
+    "generation.min_p": ("-0.1", "1.1", "nan"),
+    "generation.repetition_penalty": ("0", "-1", "nan", "inf"),
+    "generation.presence_penalty": ("-2.1", "2.1", "nan"),
+    "generation.frequency_penalty": ("-2.1", "2.1", "nan"),
+    "generation.seed": ("9223372036854775808", "-9223372036854775809", "1.0", "auto"),
+    "generation.stop_token_ids": ("-1", "[1, -2]", "[2147483648]", "[[1]]", "two"),
+    "generation.ignore_eos": ("yes", "1", "auto", "'true'"),
+    "generation.logprobs": ("-2", "2147483648", "all"),
+    "generation.prompt_logprobs": ("-2", "2147483648", "all"),
+    "kv.memory": ("0", "-1", "12GG", "0.4", "9000TiB", "1e9"),
+    "batch.max_sequences": ("0", "-1", "9223372036854775808"),
+    "batch.max_batch_tokens": ("0", "-1", "9223372036854775808"),
+    "limits.wall_time": ("0s", "-5s", "367d", "12 parsecs", "1e3s"),
+    "limits.grace": ("-1s", "367d", "auto", "soon"),
+    "model.rope_scaling": ("yarn", "{type: yarn}", "{type: yarn, factor: 0.5}", "{type: ntk, factor: 2}"),
+}
+WORDS = (
+    "model.dtype",
+    "model.compute",
+    "backend",
+    "parallel.prefill",
+    "parallel.ring",
+    "parallel.decode",
+    "kv.dtype",
+    "batch.order",
+    "batch.policy",
+    "batch.arrivals",
+    "limits.over_length",
+    "report.trace",
+    "report.progress",
+    "reproducible",
+)
+PATHS = ("model.path", "output", "input")
+SHOWN_AT_ONCE = 20  # problems in one message
+
+
+class Values(BadInputTest):
+    def assert_all_named(self, wrong: dict[str, str]) -> None:
+        """One run names all the keys, with their values and what they may be."""
+        pairs = list(wrong.items())
+        for begin in range(0, len(pairs), SHOWN_AT_ONCE):
+            some = [f"{key}={value}" for key, value in pairs[begin : begin + SHOWN_AT_ONCE]]
+            ended = self.assert_refused(f"--set {some[0]}: ", arguments=self.set(*some))
+            for assignment in some:
+                key = re.escape(assignment.split("=")[0])
+                self.assertRegex(ended.err, f"--set {re.escape(assignment)}: {key} is .*; it may be .")
+            self.assertEqual(len(ended.err.splitlines()), len(some), ended)
+
+    def test_every_number_outside_its_range(self) -> None:
+        for turn in range(max(map(len, NUMBERS.values()))):
+            with self.subTest(turn=turn):
+                self.assert_all_named(
+                    {key: values[turn] for key, values in NUMBERS.items() if turn < len(values)}
+                )
+
+    def test_every_word_and_path(self) -> None:
+        for value in ("nonsense", "3", "[cpu]", "{a: b}", "null", ""):
+            with self.subTest(value=value):
+                self.assert_all_named(dict.fromkeys(WORDS, value))
+        for value in ("[[a]]", "{a: b}", "null", "''"):
+            with self.subTest(value=value):
+                self.assert_all_named(dict.fromkeys(PATHS, value))
+
+    def test_what_this_model_cannot(self) -> None:
+        for assignment, parts in {
+            "generation.logprobs=97": ("generation.logprobs", "97", "96", "-1"),
+            "generation.prompt_logprobs=2147483647": ("generation.prompt_logprobs", "96", "-1"),
+            "generation.stop_token_ids=[5, 96]": ("generation.stop_token_ids", "96", "0 … 95"),
+            "model.rope_scaling={type: yarn, factor: 1}": ("model.rope_scaling", "factor", "above 1"),
+            "model.rope_scaling={type: yarn, factor: 1e300}": ("model.rope_scaling", "at most"),
+            "kv.memory=5B": ("kv.memory", "5 bytes", "raise it"),
+        }.items():
+            with self.subTest(assignment=assignment):
+                self.assert_refused(*parts[:1], *parts[1:], arguments=self.set(assignment))
+
+    def test_extremes_within_range_run(self) -> None:
+        ended = self.run_job(
+            *self.set(
+                "batch.max_sequences=9223372036854775807",
+                "batch.max_batch_tokens=9223372036854775807",
+                "kv.memory=4TiB",
+                "generation.top_k=2147483647",
+                "generation.temperature=3e38",
+                "generation.repetition_penalty=3e38",
+                "generation.logprobs=96",
+                "generation.seed=-9223372036854775808",
+            )
+        )
+        self.assertEqual(ended.code, 0, ended)
+
+
+class Absent(BadInputTest):
+    """What this version has not is refused by name, with the nearest setting that works."""
+
+    def test_each_feature(self) -> None:
+        for assignment, nearest in {
+            "parallel.sp=2": "sp: 1",
+            "parallel.tp=2": "tp: 1",
+            "parallel.prefill=ulysses": "prefill: ring",
+            "parallel.prefill=usp": "prefill: ring",
+            "parallel.prefill=sp_tp": "prefill: ring",
+            "parallel.prefill=tp": "prefill: ring",
+            "parallel.ring=pass_q": "ring: pass_kv",
+            "parallel.decode=shift": "decode: pass_q",
+            "parallel.decode=broadcast_q": "decode: pass_q",
+            "parallel.shift_threshold=64": "shift_threshold: auto",
+            "backend=cuda": "backend: cpu",
+            "model.dtype=int8": "dtype: bf16",
+            "model.dtype=fp8": "dtype: bf16",
+            "model.compute=fp8": "compute: fp32",
+            "kv.dtype=fp8": "dtype: bf16",
+            "batch.policy=chunked": "policy: prefill_first",
+            "batch.arrivals=replay": "arrivals: ignore",
+            "reproducible=layout": "reproducible: run",
+        }.items():
+            key, value = assignment.split("=")
+            with self.subTest(assignment=assignment):
+                self.assert_refused(
+                    f"{key}: {value} is not in this version",
+                    f"use {nearest}",
+                    arguments=self.set(assignment),
+                )
+
+    def test_grid_that_is_not_the_ranks(self) -> None:
+        for dp, cp in ((2, "auto"), (1, 2), (3, 1), (1048576, 1048576)):
+            with self.subTest(dp=dp, cp=cp):
+                self.assert_refused(
+                    f"parallel.dp {dp} × parallel.cp",
+                    "ranks, 1",
+                    "cp: auto",
+                    arguments=self.set(f"parallel.dp={dp}", f"parallel.cp={cp}"),
+                )
+        self.assert_refused(
+            "parallel.dp 1 × parallel.cp 3",
+            "ranks, 2",
+            "start 3 ranks",
+            arguments=self.set("parallel.cp=3"),
+            ranks=2,
+        )
+
+
+class Text(BadInputTest):
+    GOOD = "model: {path: model}\ninput: prompts/a.h5\noutput: run\n"
+
+    def refused_text(self, text: str | bytes, *parts: str, ranks: int = 1) -> None:
+        self.job.write_bytes(text.encode() if isinstance(text, str) else text)
+        ended = self.assert_refused("pecia: ", *parts, ranks=ranks)
+        self.assertIn("job.yaml", ended.err)
+
+    def test_unknown_key_names_the_nearest(self) -> None:
+        self.refused_text(
+            self.GOOD + "generation:\n  max_new_token: 5\n",
+            "job.yaml:5: unknown key generation.max_new_token; did you mean generation.max_new_tokens?",
+        )
+        self.refused_text(
+            self.GOOD + "parallell: {dp: 1}\n", "job.yaml:4: unknown key parallell; did you mean parallel?"
+        )
+
+    def test_unknown_key_under_mpirun_is_said_once(self) -> None:
+        self.refused_text(self.GOOD + "outptu: x\n", "unknown key outptu; did you mean output?", ranks=2)
+
+    def test_section_that_is_none(self) -> None:
+        self.refused_text(self.GOOD + "kv: 12GiB\n", "job.yaml:4: kv is 12GiB", "dtype, memory")
+
+    def test_doubled_key(self) -> None:
+        self.refused_text(self.GOOD + "output: other\n", "job.yaml:4: key 'output' is given twice", "keep one")
+
+    def test_key_that_is_missing(self) -> None:
+        self.refused_text("model: {path: model}\n", "output is missing", "input is missing", "prompts/*.h5")
+        self.refused_text("", "model.path is missing")
+
+    def test_alias_bomb(self) -> None:
+        bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n"
+        for before, after in zip("abcdefgh", "bcdefghi"):
+            bomb += f"{after}: &{after} [{', '.join(['*' + before] * 9)}]\n"
+        self.refused_text(self.GOOD + bomb, "job.yaml:4: an anchor (&name)", "write the value out")
+
+    def test_deep_nesting(self) -> None:
+        for deep in ("[" * 100_000, "{a: " * 100_000, "- " * 100_000, "? " * 100_000, "[[" * 200 + "]]" * 200):
+            with self.subTest(deep=deep[:4]):
+                self.refused_text(deep, "job.yaml:1: nested deeper than 16 levels")
+
+    def test_large_file(self) -> None:
+        with open(self.job, "wb") as file:
+            file.truncate(100_000_000)
+        self.assert_refused("job.yaml: larger than 1000000 bytes", "names its prompts")
+
+    def test_texts_that_take_long_elsewhere(self) -> None:
+        for text in ("a" * 999_999, '"' * 999_999, "a: " * 333_333, "!" * 999_999, "\n" * 999_999 + ":",
+                     "# \n" * 333_333, "[a," * 10 + "b," * 400_000, "a\n" * 400_000, "'\n" * 400_000,
+                     "".join(f"k{i}: 1\n" for i in range(60_000)), "[" + "{a: b}," * 140_000 + "]",
+                     "a: [" + "b, " * 300_000, "|\n" * 400_000, "%YAML 1.2\n" * 90_000):  # fmt: skip
+            with self.subTest(text=text[:10]):
+                begin = time.monotonic()
+                self.refused_text(text, "pecia: ")
+                self.assertLess(time.monotonic() - begin, 10)
+
+    def test_not_yaml(self) -> None:
+        self.refused_text("model: {path: model\n", "job.yaml:", "not valid YAML")
+        self.refused_text("\tmodel: x\n", "job.yaml:1", "not valid YAML")
+        self.refused_text("just words\n", "job.yaml: just words instead of keys", "--print-default")
+        self.refused_text("[a, b]\n", "job.yaml: a list instead of keys", "--print-default")
+        self.refused_text(self.GOOD + "---\n" + self.GOOD, "a second YAML document")
+        self.refused_text(self.GOOD + "backend: !!str cpu\n", "job.yaml:4: a tag", "leave it out")
+        self.refused_text(bytes(range(256)), "job.yaml")
+        self.refused_text(b"\xff\xfe\x00", "job.yaml")
+        self.refused_text(self.GOOD.encode() + b"backend: \xff\xfe\xc0\n", "job.yaml:4: backend is")
+
+    def test_dotted_key(self) -> None:
+        self.refused_text(self.GOOD + "kv.memory: 1GiB\n", "job.yaml:4: kv.memory has a dot", "section")
+
+
+class Places(BadInputTest):
+    def test_job_file(self) -> None:
+        self.job.unlink()
+        self.assert_refused("job.yaml: cannot be read: No such file")
+        self.job.mkdir()
+        self.assert_refused("job.yaml: a folder, not a job file")
+        self.job.rmdir()
+        self.job.symlink_to("job.yaml")
+        self.assert_refused("job.yaml: cannot be read: Too many levels of symbolic links")
+
+    def test_model_folder(self) -> None:
+        long_name = "m" * 300
+        (self.folder / "loop").symlink_to("loop")
+        for path, part in {
+            "absent": "absent/config.json",
+            "prompts": "prompts/config.json",
+            "job.yaml": "job.yaml/config.json",
+            "loop": "loop/config.json",
+            long_name: "config.json: cannot be opened (File name too long)",
+        }.items():
+            with self.subTest(path=path):
+                self.assert_refused(part, arguments=self.set(f"model.path={path}"))
+
+    def test_missing_model_under_mpirun_is_said_once(self) -> None:
+        self.assert_refused("absent/config.json", "Hugging Face folder", ranks=2,
+                            arguments=self.set("model.path=absent"))  # fmt: skip
+
+    def test_inputs(self) -> None:
+        (self.folder / "prompts/loop").symlink_to("loop")
+        for pattern, parts in {
+            "none/*.h5": ("input none/*.h5 matches no file", "looked for"),
+            "absent.h5": ("input absent.h5 matches no file", "looked for"),
+            "prompts/loop": ("prompts/loop",),
+            "prompts": ("prompts is a folder", "name the HDF5 files in it"),
+            "[prompts/a.h5, prompts/*.h5]": ("prompts/a.h5 twice", "leave one pattern out"),
+            "p" * 300: ("input ppp",),
+            "a/" * 3000 + "b": ("input a/a/",),
+            "[a/b]": ("input a/b matches no file",),
+            "'[!'": ("input [! matches no file",),
+        }.items():
+            with self.subTest(pattern=pattern[:40]):
+                self.assert_refused(*parts, arguments=self.set(f"input={pattern}"))
+
+    def test_output_that_cannot_be(self) -> None:
+        (self.folder / "file").write_text("mine")
+        (self.folder / "loop").symlink_to("loop")
+        for path, parts in {
+            "file": ("file", "choose another folder"),
+            "file/below": ("file/below", "choose another folder"),
+            "loop": ("loop", "choose another folder"),
+            "o" * 300: ("output", "too long", "choose another folder"),
+            "/proc/run": ("/proc/run", "choose another folder"),
+            "/sys/kernel": ("/sys/kernel", "choose another folder"),
+        }.items():
+            with self.subTest(path=path[:40]):
+                self.assert_refused(*parts, arguments=self.set(f"output={path}"))
+
+    def test_output_that_cannot_be_under_mpirun_is_said_once(self) -> None:
+        (self.folder / "file").write_text("mine")
+        self.assert_refused("file cannot be", "choose another folder", ranks=2,
+                            arguments=self.set("output=file"))  # fmt: skip
+
+    def test_pipes_are_not_waited_for(self) -> None:
+        for name in ("model/config.json", "model/model.safetensors", "prompts/a.h5"):
+            with self.subTest(name=name):
+                path = self.folder / name
+                content = path.read_bytes()
+                path.unlink()
+                os.mkfifo(path)
+                before = sorted(self.folder.rglob("*"))
+                ended = self.run_job()
+                self.assert_refusal(ended, name, "no regular file")
+                self.assertEqual(before, sorted(self.folder.rglob("*")))
+                path.unlink()
+                path.write_bytes(content)
+
+    def test_the_unbroken_job_runs(self) -> None:
+        write_shard(self.folder / "prompts/b.h5", [("third", [prompt(4)])])
+        ended = self.run_job()
+        self.assertEqual(ended.code, 0, ended)
+        self.assertTrue((self.folder / "run/report.json").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
