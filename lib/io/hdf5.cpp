@@ -6,6 +6,7 @@
 
 #include "lib/core/error.hpp"
 #include "lib/io/file.hpp"
+#include "lib/io/hdf5_heap.hpp"
 
 namespace pecia::io {
 namespace {
@@ -225,11 +226,10 @@ std::optional<std::string> Hdf5File::text_attribute(const char* name) const {
   const Hdf5Type type(H5Aget_type(attribute.get()));
   if (H5Tget_class(type.get()) != H5T_STRING) fail<InputError>("{} must be text", where);
   if (H5Tis_variable_str(type.get()) > 0) {
-    char* data = nullptr;
-    checked<InputError>(H5Aread(attribute.get(), type.get(), &data), where, "cannot be read");
-    const std::string text = data == nullptr ? "" : data;
-    H5free_memory(data);
-    return text;
+    HeapReference reference;
+    checked<InputError>(H5Aread(attribute.get(), heap_reference_type(), reference.data()), where,
+                        "cannot be read");
+    return heap_text(attribute.get(), reference, where);
   }
   const size_t bytes = H5Tget_size(type.get());
   if (bytes > max_attribute_bytes)

@@ -3,6 +3,7 @@
 
 #include "lib/core/error.hpp"
 #include "lib/io/hdf5.hpp"
+#include "lib/io/hdf5_heap.hpp"
 
 namespace pecia::io {
 namespace {
@@ -82,11 +83,9 @@ std::vector<std::string> read_text(const Hdf5Dataset& dataset) {
   std::vector<std::string> texts;
   texts.reserve(dataset.elements());
   if (H5Tis_variable_str(dataset.type()) > 0) {
-    const auto pointers = read_list<char*>(dataset, dataset.type());
-    for (char* data : pointers) {
-      texts.emplace_back(data == nullptr ? "" : data);
-      H5free_memory(data);
-    }
+    const auto references = read_list<HeapReference>(dataset, heap_reference_type());
+    for (const HeapReference& reference : references)
+      texts.push_back(heap_text(dataset.id(), reference, dataset.where()));
     return texts;
   }
   const size_t width = H5Tget_size(dataset.type());

@@ -56,21 +56,22 @@ def command(
     *arguments: object,
     ranks: int = 1,
     prepare: Optional[Callable[[], None]] = None,
-    cwd: Optional[Path] = None,
 ) -> Ended:
     """Runs pecia; subprocess.TimeoutExpired after LIMIT_S."""
     start = [*MPIEXEC, str(ranks), "--bind-to", "none"] if ranks > 1 else []
     begin = time.monotonic()
-    done = subprocess.run(
-        [*start, PECIA, *map(os.fspath, arguments)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=LIMIT_S,
-        preexec_fn=prepare,
-        cwd=cwd,
-        env={**os.environ, **(ALONE if ranks == 1 else {})},
-        check=False,
-    )
+    # Processes without a daemon would share, and remove, one session folder.
+    with tempfile.TemporaryDirectory() as session:
+        alone = {**ALONE, "OMPI_MCA_orte_tmpdir_base": session}
+        done = subprocess.run(
+            [*start, PECIA, *map(os.fspath, arguments)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=LIMIT_S,
+            preexec_fn=prepare,
+            env={**os.environ, **(alone if ranks == 1 else {})},
+            check=False,
+        )
     return Ended(
         done.returncode,
         done.stdout.decode(errors="replace"),

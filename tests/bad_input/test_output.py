@@ -157,7 +157,7 @@ class Inspect(BadInputTest):
         self.refused_path(self.folder / "other.h5", "other.h5: /tokens is missing")
         with h5py.File(self.folder / "other.h5", "a") as file:
             file.attrs["schema"] = "pecia.results/7"
-        self.refused_path(self.folder / "other.h5", "'schema' is 'pecia.results/7'")
+        self.refused_path(self.folder / "other.h5", "other.h5: /state is missing")
         content = self.shard.read_bytes()
         self.shard.write_bytes(content[: len(content) // 2])
         self.refused_path(self.shard, "prompts/a.h5", "cut off")
