@@ -42,12 +42,7 @@ std::optional<Request> Source::take() {
       turn.refused = earlier.error;
     } else {
       turn.finished = state == io::TurnState::done;
-      turn.answer.tokens = std::move(earlier.tokens);
-      turn.answer.token_logprobs = std::move(earlier.token_logprobs);
-      turn.answer.top_tokens = std::move(earlier.top_tokens);
-      turn.answer.top_logprobs = std::move(earlier.top_logprobs);
-      turn.answer.queue_s = earlier.queue_s;
-      turn.answer.ttft_s = earlier.ttft_s;
+      turn.answer = std::move(earlier);
     }
   }
   return request;

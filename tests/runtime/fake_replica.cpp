@@ -200,7 +200,8 @@ class Expectation {
       append_tops(result.token_logprobs.back(), token, limits_.logprobs, limits_.vocab,
                   result.top_tokens, result.top_logprobs);
       history.push_back(token);
-      if (token != stop_token) continue;
+      if (std::count(limits_.stop_token_ids.begin(), limits_.stop_token_ids.end(), token) == 0)
+        continue;
       result.finish_reason = io::FinishReason::stop;
       break;
     }

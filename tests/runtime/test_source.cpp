@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+
+#include "lib/runtime/source.hpp"
+#include "tests/io/temp_folder.hpp"
+#include "tests/support/shards.hpp"
+
+namespace pecia::runtime {
+namespace {
+
+/// Requests "0" … with prompts of 3, 30, 3 and 20 tokens, two turns each, and their results.
+class OpenRequests : public testing::Test {
+ protected:
+  OpenRequests() {
+    test::ShardContent content;
+    for (const size_t length : {3, 30, 3, 20})
+      content.requests.push_back(
+          {std::to_string(content.requests.size()), {{std::vector<int32_t>(length, 1)}, {{2}}}});
+    test::write_shard(folder_ / "a.h5", content);
+    job_.model.path = folder_.path();
+    job_.input = {folder_ / "a.h5"};
+    job_.generation.max_new_tokens = 4;
+    config_.vocab = 100, config_.max_positions = 1000;
+    config_.hidden = 8, config_.ffn = 8, config_.layers = 1;
+    config_.num_heads = config_.num_kv_heads = 1, config_.head_dim = 8;
+    inputs_.emplace(job_, config_);
+    io::ResultsFile::create(folder_ / "results.h5", inputs_->layout());
+    results_.emplace(folder_ / "results.h5");
+  }
+  void write(int64_t row, io::TurnState state, std::vector<int32_t> tokens,
+             std::string error = "") {
+    io::TurnResult result;
+    result.token_logprobs.assign(tokens.size(), -0.5f);
+    result.tokens = std::move(tokens);
+    result.error = std::move(error);
+    result.queue_s = 1, result.ttft_s = 2, result.decode_s = 3;
+    results_->write(row, result, state);
+  }
+  /// First rows of what a run takes, in order.
+  std::vector<int64_t> taken(Order order) {
+    const auto counter = comm::make_null_communicator()->make_counter();
+    Source source(*inputs_, *results_, order, *counter);
+    std::vector<int64_t> rows;
+    while (const auto request = source.take()) rows.push_back(request->turns.front().row);
+    EXPECT_FALSE(source.take());
+    return rows;
+  }
+
+  test::TempFolder folder_;
+  Job job_;
+  model::ModelConfig config_;
+  std::optional<Inputs> inputs_;
+  std::optional<io::ResultsFile> results_;
+};
+
+TEST_F(OpenRequests, AreTakenInTheOrderAsked) {
+  EXPECT_EQ(taken(Order::fcfs), (std::vector<int64_t>{0, 2, 4, 6}));
+  EXPECT_EQ(taken(Order::longest_first), (std::vector<int64_t>{2, 6, 0, 4}))
+      << "equals keep their order";
+}
+
+TEST_F(OpenRequests, AreThoseWithATurnLeft) {
+  write(0, io::TurnState::done, {1});
+  write(1, io::TurnState::failed, {}, "bad");
+  write(2, io::TurnState::done, {1});
+  EXPECT_EQ(taken(Order::fcfs), (std::vector<int64_t>{2, 4, 6}));
+}
+
+TEST_F(OpenRequests, AreSharedByTheReplicasThatTake) {
+  const auto counter = comm::make_null_communicator()->make_counter();
+  Source one(*inputs_, *results_, Order::fcfs, *counter);
+  Source other(*inputs_, *results_, Order::fcfs, *counter);
+  EXPECT_EQ(one.take()->turns.front().row, 0);
+  EXPECT_EQ(other.take()->turns.front().row, 2);
+  EXPECT_EQ(other.take()->turns.front().row, 4);
+  EXPECT_EQ(one.take()->turns.front().row, 6);
+  EXPECT_FALSE(one.take());
+  EXPECT_FALSE(other.take());
+}
+
+TEST_F(OpenRequests, GoOnFromWhatIsInTheResults) {
+  write(0, io::TurnState::done, {7, 8});
+  write(1, io::TurnState::partial, {9});
+  write(2, io::TurnState::failed, {}, "bad");
+  const auto counter = comm::make_null_communicator()->make_counter();
+  Source source(*inputs_, *results_, Order::fcfs, *counter);
+  const Request first = *source.take(), second = *source.take();
+
+  EXPECT_TRUE(first.turns[0].finished);
+  EXPECT_TRUE(first.turns[0].recorded);
+  EXPECT_EQ(first.turns[0].answer.tokens, (std::vector<int32_t>{7, 8}));
+  EXPECT_FALSE(first.turns[1].finished);
+  EXPECT_FALSE(first.turns[1].recorded);
+  EXPECT_EQ(first.turns[1].answer.tokens, (std::vector<int32_t>{9}));
+  EXPECT_EQ(first.turns[1].answer.token_logprobs, (std::vector<float>{-0.5f}));
+  EXPECT_EQ(first.turns[1].answer.queue_s, 1);
+  EXPECT_EQ(first.turns[1].answer.ttft_s, 2);
+  EXPECT_EQ(first.turns[1].answer.decode_s, 3);
+  EXPECT_EQ(second.turns[0].refused, "bad");
+  EXPECT_TRUE(second.turns[0].recorded);
+  EXPECT_FALSE(second.turns[0].finished);
+  EXPECT_EQ(second.turns[1].refused, "");
+}
+
+}  // namespace
+}  // namespace pecia::runtime
