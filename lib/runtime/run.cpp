@@ -1,6 +1,7 @@
 #include "lib/runtime/run.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <iostream>
 #include <thread>
@@ -71,22 +72,59 @@ model::Weights load_weights(const Job& job, const model::ModelConfig& config,
   return std::move(*weights);
 }
 
-/// Where the run stands, for the progress line.
-report::ProgressState progress_state(const report::ProgressState& start, const Tally& tally) {
-  report::ProgressState state = start;
-  state.requests_done += tally.done;
-  state.requests_failed += tally.failed;
-  state.prompt_tokens += tally.prompt_tokens;
-  state.output_tokens += tally.output_tokens;
-  state.work += tally.prefill_flops + tally.decode_flops;
-  return state;
+/// What all replicas have done so far, for the progress line.
+class SharedProgress {
+ public:
+  explicit SharedProgress(comm::Communicator& world) {
+    for (auto& counter : counters_) counter = world.make_counter();
+  }
+
+  /// Adds what a replica has done since the last call; `tally` is all it has done. Adding may cost messages,
+  /// and passes may be short, so calls that follow closely are left for the next one.
+  void add(const Tally& tally) {
+    constexpr std::chrono::milliseconds interval(100);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < interval) return;
+    last_ = now;
+    add_now(tally);
+  }
+  void add_now(const Tally& tally) {
+    const std::array<int64_t, num_counters> totals{
+        tally.done, tally.failed, tally.prompt_tokens, tally.output_tokens,
+        static_cast<int64_t>((tally.prefill_flops + tally.decode_flops) / flops_per_count)};
+    for (size_t i = 0; i < num_counters; ++i) {
+      if (totals[i] != added_[i]) counters_[i]->add(totals[i] - added_[i]);
+      added_[i] = totals[i];
+    }
+  }
+
+  report::ProgressState since(report::ProgressState state) const {
+    state.requests_done += counters_[0]->value();
+    state.requests_failed += counters_[1]->value();
+    state.prompt_tokens += counters_[2]->value();
+    state.output_tokens += counters_[3]->value();
+    state.work += flops_per_count * static_cast<double>(counters_[4]->value());
+    return state;
+  }
+
+ private:
+  static constexpr size_t num_counters = 5;
+  static constexpr double flops_per_count = 1e6;  // so that 64 bits last
+  std::array<std::unique_ptr<comm::SharedCounter>, num_counters> counters_;
+  std::array<int64_t, num_counters> added_{};
+  std::chrono::steady_clock::time_point last_;
+};
+
+double total_work(const Inputs& inputs) {
+  double work = 0;
+  for (const InputRequest& request : inputs.requests()) work += request.work;
+  return work;
 }
 
 report::Progress make_progress(const Job& job, const Inputs& inputs, const io::ResultsFile& results,
                                report::ProgressState& start) {
-  report::ProgressTotals totals{inputs.num_turns(), inputs.prompt_tokens(), 0};
+  report::ProgressTotals totals{inputs.num_turns(), inputs.prompt_tokens(), total_work(inputs)};
   for (const InputRequest& request : inputs.requests()) {
-    totals.work += request.work;
     bool done = true;
     for (size_t turn = 0; turn < inputs.prompt(request).turns.size(); ++turn) {
       const auto state = results.state(request.first_row + static_cast<int64_t>(turn));
@@ -144,7 +182,7 @@ Standing standing(const io::ResultsFile* results, comm::Communicator& world) {
 void wait_for_replicas(comm::SharedCounter& finished, int replicas) {
   using std::chrono::milliseconds;
   constexpr milliseconds longest(200);
-  for (milliseconds pause(1); finished.given() < replicas; pause = std::min(2 * pause, longest))
+  for (milliseconds pause(1); finished.value() < replicas; pause = std::min(2 * pause, longest))
     std::this_thread::sleep_for(pause);
 }
 
@@ -193,7 +231,10 @@ int run(const RunOptions& options, comm::Communicator& world) {
                    [&](const std::string& text) { log->info(text); });
     results.emplace(output->results_path());
   });
-  if (const Standing found = standing(chief ? &*results : nullptr, world); found.unfinished() == 0) {
+  const auto report_path = job.output / "report.json";
+  const bool reported = world.all_reduce_max(chief && std::filesystem::exists(report_path) ? 1 : 0) > 0;
+  const Standing found = standing(chief ? &*results : nullptr, world);
+  if (found.unfinished() == 0 && reported) {
     log->info("nothing is left to do: {} turns done, {} failed{} · {}", found.done, found.failed,
               found.failed > 0 ? " (--retry-failed takes them again)" : "",
               (job.output / "results.h5").string());
@@ -226,6 +267,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
     return begin + std::chrono::duration_cast<Stop::Clock::duration>(std::chrono::duration<double>(seconds));
   };
   Stop stop(signals, drain_s ? std::optional(from_begin(*drain_s)) : std::nullopt, *stopped);
+  SharedProgress shared_progress(world);
   std::optional<Source> source;
   std::optional<Scheduler> scheduler;
   std::optional<Planner> planner;
@@ -248,17 +290,25 @@ int run(const RunOptions& options, comm::Communicator& world) {
     planner.emplace(Planner{*scheduler, *source, *results, mode_name(resources), groups.dp,
                             [&](bool told) { return stop.agreed(told); },
                             [&](const Tally& tally) {
-                              if (progress) progress->update(progress_state(start, tally));
+                              shared_progress.add(tally);
+                              if (progress) progress->update(shared_progress.since(start));
                             }});
   });
 
   const Tally tally = run_replica(*groups.replica, executor, recorder, planner ? &*planner : nullptr,
                                   [&] { return stop.reason() != StopReason::none; });
-  if (planning) finished->next();
+  if (planning) {
+    shared_progress.add_now(tally);
+    finished->next();
+  }
   wait_for_replicas(*finished, resources.dp);
-  if (progress) progress->finish(progress_state(start, tally));
   const auto reason = static_cast<StopReason>(world.all_reduce_max(static_cast<int64_t>(stop.reason())));
   const Standing left = standing(chief ? &*results : nullptr, world);
+  if (progress) {
+    report::ProgressState end = shared_progress.since(start);
+    if (left.unfinished() == 0) end.work = total_work(*inputs);  // what was known of it was an estimate
+    progress->finish(end);
+  }
 
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   auto report = gather_report(*groups.ordered, *groups.replica, facts, recorder, tally, seconds.count());
@@ -266,9 +316,8 @@ int run(const RunOptions& options, comm::Communicator& world) {
     write_traces(*groups.ordered, job.output / "trace", groups.dp, recorder);
   if (report) {
     report->counts.open = left.open;
-    const auto path = job.output / "report.json";
-    report::write_report(path, *report);
-    log->info(report::last_line(*report, path));
+    report::write_report(report_path, *report);
+    log->info(report::last_line(*report, report_path));
     if (left.unfinished() > 0 && reason != StopReason::none)
       log->info("{}: {} turns are open; the same command continues the run", words_of(reason),
                 left.unfinished());
