@@ -38,14 +38,16 @@ struct Blocks {
   std::vector<std::span<std::byte>> receive;
 };
 
-/// Numbers 0, 1, 2, … handed out one by one to whichever rank asks next.
+/// A number, 0 at first, that every rank may add to at any time; nothing of it is collective.
 class SharedCounter {
  public:
   virtual ~SharedCounter() = default;
-  /// Not collective. No number is given twice.
-  virtual int64_t next() = 0;
-  /// Not collective. How many numbers have been given so far.
-  virtual int64_t given() = 0;
+  /// Returns the value before, in one step: no two ranks see the same.
+  virtual int64_t add(int64_t amount) = 0;
+
+  /// Hands out 0, 1, 2, … one by one to whichever rank asks next.
+  int64_t next() { return add(1); }
+  int64_t value() { return add(0); }
 };
 
 class Communicator {

@@ -120,19 +120,15 @@ class MpiSharedCounter : public SharedCounter {
     MPI_Win_unlock_all(window_);
     MPI_Win_free(&window_);
   }
-  int64_t next() override { return fetch(1, MPI_SUM); }
-  int64_t given() override { return fetch(0, MPI_NO_OP); }
-
- private:
-  /// The value before `operation` with `operand`.
-  int64_t fetch(int64_t operand, MPI_Op operation) {
+  int64_t add(int64_t amount) override {
     int64_t before = 0;
-    check_mpi(MPI_Fetch_and_op(&operand, &before, MPI_INT64_T, 0, 0, operation, window_),
+    check_mpi(MPI_Fetch_and_op(&amount, &before, MPI_INT64_T, 0, 0, MPI_SUM, window_),
               "MPI_Fetch_and_op");
     check_mpi(MPI_Win_flush(0, window_), "MPI_Win_flush");
     return before;
   }
 
+ private:
   const int exceptions_ = std::uncaught_exceptions();
   int64_t* value_ = nullptr;
   MPI_Win window_ = MPI_WIN_NULL;

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <utility>
 
 #include "lib/comm/communicator.hpp"
 #include "lib/core/error.hpp"
@@ -49,9 +50,8 @@ class NullCommunicator : public Communicator {
   std::unique_ptr<Communicator> split_by_host() override { return make_null_communicator(); }
   std::unique_ptr<SharedCounter> make_counter() override {
     struct Counter : SharedCounter {
-      int64_t next() override { return value++; }
-      int64_t given() override { return value; }
-      int64_t value = 0;
+      int64_t add(int64_t amount) override { return std::exchange(sum, sum + amount); }
+      int64_t sum = 0;
     };
     return std::make_unique<Counter>();
   }

@@ -93,6 +93,7 @@ double flops_of(const report::Recorder& recorder) { return recorder.totals().flo
 Tally run_replica(comm::Communicator& replica, Executor& executor, report::Recorder& recorder,
                   Planner* planner, const std::function<bool()>& told) {
   constexpr int root = 0;
+  constexpr int64_t no_pass = -1;
   const Clock clock;
   Tally tally;
   std::map<int64_t, double> last_token;
@@ -110,6 +111,7 @@ Tally run_replica(comm::Communicator& replica, Executor& executor, report::Recor
     if (planner == nullptr) plan = from_bytes<Plan>(bytes);
     if (plan.last != 0) return tally;
 
+    recorder.set_pass(plan.number);  // before the phase's span, which belongs to it
     const double begin = clock.seconds();
     const double flops = flops_of(recorder);
     const bool decoding = plan.items.front().rows.owner != parallel::PassSequence::balanced;
@@ -120,6 +122,7 @@ Tally run_replica(comm::Communicator& replica, Executor& executor, report::Recor
       const ScopedSpan waiting(recorder, "gather_outcomes", Kind::comm);
       gathered = replica.gather(to_bytes(answer), root);
     }
+    recorder.set_pass(no_pass);
     if (planner == nullptr) continue;
     std::vector<Outcome> outcomes;
     for (const auto& part : gathered) {

@@ -83,7 +83,7 @@ report::TraceDetail trace_detail(Trace trace) {
 void wait_for_replicas(comm::SharedCounter& finished, int replicas) {
   using std::chrono::milliseconds;
   constexpr milliseconds longest(200);
-  for (milliseconds pause(1); finished.given() < replicas; pause = std::min(2 * pause, longest))
+  for (milliseconds pause(1); finished.value() < replicas; pause = std::min(2 * pause, longest))
     std::this_thread::sleep_for(pause);
 }
 
@@ -132,7 +132,10 @@ int run(const RunOptions& options, comm::Communicator& world) {
                    [&](const std::string& text) { log->info(text); });
     results.emplace(output->results_path());
   });
-  if (const Standing found = standing(chief ? &*results : nullptr, world); found.unfinished() == 0) {
+  const auto report_path = job.output / "report.json";
+  const bool reported = world.all_reduce_max(chief && std::filesystem::exists(report_path) ? 1 : 0) > 0;
+  const Standing found = standing(chief ? &*results : nullptr, world);
+  if (found.unfinished() == 0 && reported) {
     log->info("nothing is left to do: {} turns done, {} failed{} · {}", found.done, found.failed,
               found.failed > 0 ? " (--retry-failed takes them again)" : "",
               (job.output / "results.h5").string());
@@ -165,10 +168,10 @@ int run(const RunOptions& options, comm::Communicator& world) {
     return begin + std::chrono::duration_cast<Stop::Clock::duration>(std::chrono::duration<double>(seconds));
   };
   Stop stop(signals, drain_s ? std::optional(from_begin(*drain_s)) : std::nullopt, *stopped);
+  RunProgress progress(world);
   std::optional<Source> source;
   std::optional<Scheduler> scheduler;
   std::optional<Planner> planner;
-  std::optional<RunProgress> progress;
   together(world, [&] {
     if (!planning) return;
     if (!results) results.emplace(job.output / "results.h5");
@@ -182,21 +185,22 @@ int run(const RunOptions& options, comm::Communicator& world) {
                                       resources.max_batch_tokens, config.max_positions, stops,
                                       job.generation.logprobs, job.generation.prompt_logprobs,
                                       config.vocab});
-    if (chief) progress.emplace(job, *inputs, *results, resources.dp);
+    if (chief) progress.show(job, *inputs, *results);
     planner.emplace(Planner{*scheduler, *source, *results, mode_name(resources), groups.dp,
                             [&](bool told) { return stop.agreed(told); },
-                            [&](const Tally& tally) {
-                              if (progress) progress->update(tally);
-                            }});
+                            [&](const Tally& tally) { progress.update(tally); }});
   });
 
   const Tally tally = run_replica(*groups.replica, executor, recorder, planner ? &*planner : nullptr,
                                   [&] { return stop.reason() != StopReason::none; });
-  if (planning) finished->next();
+  if (planning) {
+    progress.add(tally);
+    finished->next();
+  }
   wait_for_replicas(*finished, resources.dp);
   const auto reason = static_cast<StopReason>(world.all_reduce_max(static_cast<int64_t>(stop.reason())));
   const Standing left = standing(chief ? &*results : nullptr, world);
-  if (progress) progress->finish(tally, left);
+  if (chief) progress.finish(left);
 
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   auto report = gather_report(*groups.ordered, *groups.replica, facts, recorder, tally, seconds.count());
@@ -204,9 +208,8 @@ int run(const RunOptions& options, comm::Communicator& world) {
     write_traces(*groups.ordered, job.output / "trace", groups.dp, recorder);
   if (report) {
     report->counts.open = left.open;
-    const auto path = job.output / "report.json";
-    report::write_report(path, *report);
-    log->info(report::last_line(*report, path));
+    report::write_report(report_path, *report);
+    log->info(report::last_line(*report, report_path));
     if (left.unfinished() > 0 && reason != StopReason::none)
       log->info("{}: {} turns are open; the same command continues the run", words_of(reason),
                 left.unfinished());

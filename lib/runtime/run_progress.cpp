@@ -7,6 +7,8 @@
 namespace pecia::runtime {
 namespace {
 
+constexpr double flops_per_count = 1e6;  // so that 64 bits last
+
 report::ProgressOptions options_of(const Job& job) {
   report::ProgressOptions options = report::progress_options_of(STDERR_FILENO);
   if (job.report.progress == Progress::off) options.style = report::ProgressStyle::off;
@@ -18,8 +20,12 @@ report::ProgressOptions options_of(const Job& job) {
 
 }  // namespace
 
-RunProgress::RunProgress(const Job& job, const Inputs& inputs, const io::ResultsFile& results, int dp)
-    : dp_(dp), totals_{inputs.num_turns(), inputs.prompt_tokens(), 0} {
+RunProgress::RunProgress(comm::Communicator& world) {
+  for (auto& counter : counters_) counter = world.make_counter();
+}
+
+void RunProgress::show(const Job& job, const Inputs& inputs, const io::ResultsFile& results) {
+  totals_ = {inputs.num_turns(), inputs.prompt_tokens(), 0};
   for (const InputRequest& request : inputs.requests()) {
     bool settled = true;
     for (size_t turn = 0; turn < inputs.prompt(request).turns.size(); ++turn) {
@@ -32,29 +38,46 @@ RunProgress::RunProgress(const Job& job, const Inputs& inputs, const io::Results
   const Standing now = standing(results);
   start_.requests_done = now.done;
   start_.requests_failed = now.failed;
-  progress_.emplace(totals_, start_, options_of(job), std::cerr);
+  shown_.emplace(totals_, start_, options_of(job), std::cerr);
 }
 
-report::ProgressState RunProgress::state(const Tally& tally) const {
+void RunProgress::update(const Tally& tally) {
+  constexpr std::chrono::milliseconds interval(100);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_added_ >= interval) {
+    last_added_ = now;
+    add(tally);
+  }
+  if (shown_) shown_->update(state());
+}
+
+void RunProgress::add(const Tally& tally) {
+  const std::array<int64_t, num_counters> totals{
+      tally.done, tally.failed, tally.prompt_tokens, tally.output_tokens,
+      static_cast<int64_t>((tally.prefill_flops + tally.decode_flops) / flops_per_count)};
+  for (size_t i = 0; i < num_counters; ++i) {
+    if (totals[i] != added_[i]) counters_[i]->add(totals[i] - added_[i]);
+    added_[i] = totals[i];
+  }
+}
+
+report::ProgressState RunProgress::state() const {
   report::ProgressState state = start_;
-  state.requests_done += tally.done;
-  state.requests_failed += tally.failed;
-  state.prompt_tokens += tally.prompt_tokens;
-  state.output_tokens += tally.output_tokens;
-  // Replicas take from one queue, so this one's share of the work stands for all.
-  state.work += dp_ * (tally.prefill_flops + tally.decode_flops);
+  state.requests_done += counters_[0]->value();
+  state.requests_failed += counters_[1]->value();
+  state.prompt_tokens += counters_[2]->value();
+  state.output_tokens += counters_[3]->value();
+  state.work += flops_per_count * static_cast<double>(counters_[4]->value());
   return state;
 }
 
-void RunProgress::update(const Tally& tally) { progress_->update(state(tally)); }
-
-void RunProgress::finish(const Tally& tally, const Standing& left) {
-  report::ProgressState last = state(tally);
+void RunProgress::finish(const Standing& left) {
+  report::ProgressState last = state();
   last.requests_done = left.done;
   last.requests_failed = left.failed;
   // Answers that stopped early cost less than was set aside for them.
   if (left.unfinished() == 0) last.work = totals_.work;
-  progress_->finish(last);
+  shown_->finish(last);
 }
 
 }  // namespace pecia::runtime

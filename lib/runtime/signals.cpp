@@ -29,6 +29,8 @@ DrainSignals::~DrainSignals() {
   std::signal(SIGXFSZ, SIG_DFL);
 }
 
-bool DrainSignals::received() const { return received_signal != 0; }
+bool DrainSignals::received() const {
+  return received_signal != 0;
+}
 
 }  // namespace pecia::runtime

@@ -1,12 +1,13 @@
 #pragma once
 /// Signals that ask a run to drain: finish the pass, save what is generated, leave with code 75.
-/// Launchers and batch systems send them more than once, so only a second SIGINT, from the keyboard,
-/// ends the process at once.
+/// Launchers and batch systems send them more than once, so only a second SIGINT, from the
+/// keyboard, ends the process at once.
 
 namespace pecia::runtime {
 
-/// Catches SIGTERM, SIGUSR1 and SIGINT from construction to destruction. One at a time in a process.
-/// Until then SIGXFSZ is ignored too: a write beyond a limit of file sizes fails with its error instead.
+/// Catches SIGTERM, SIGUSR1 and SIGINT from construction to destruction. One at a time in a
+/// process. Until then SIGXFSZ is ignored too: a write beyond a limit of file sizes fails with its
+/// error instead.
 class DrainSignals {
  public:
   DrainSignals();

@@ -124,6 +124,16 @@ TEST(SharedCounter, GivesEveryNumberOnce) {
   EXPECT_EQ(*all.rbegin(), static_cast<int64_t>(count) - 1);
 }
 
+TEST(SharedCounter, AddsUpWhatRanksAdd) {
+  const auto comm = world();
+  const auto sum = comm->make_counter(), other = comm->make_counter();
+  for (int i = 0; i < 10; ++i) sum->add(100 + comm->rank());
+  comm->barrier();
+  const int64_t size = comm->size();
+  EXPECT_EQ(sum->value(), 10 * (100 * size + size * (size - 1) / 2));
+  EXPECT_EQ(other->value(), 0);
+}
+
 TEST(Wait, FailsNamingTheOperationWhenNothingArrives) {
   const auto comm = make_mpi_communicator(MPI_COMM_WORLD, 1s);
   if (comm->size() > 1 && comm->rank() == 0) {
@@ -147,7 +157,10 @@ TEST(NullCommunicator, IsTheIdentity) {
   EXPECT_EQ(received, sent);
   EXPECT_EQ(comm->all_gather(sent).at(0), sent);
   EXPECT_EQ(comm->all_reduce_max(7), 7);
-  EXPECT_EQ(comm->make_counter()->next(), 0);
+  const auto counter = comm->make_counter();
+  EXPECT_EQ(counter->next(), 0);
+  EXPECT_EQ(counter->add(5), 1);
+  EXPECT_EQ(counter->value(), 6);
   EXPECT_EQ(comm->traffic().bytes, 0);
 }
 

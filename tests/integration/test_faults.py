@@ -141,12 +141,18 @@ class FullDiskTest(RunTest):
         }
         reference = self.write_job(requests, "reference", **sections)
         self.run_job(reference, 1)
-        for name, ranks, parallel in (("alone", 0, {}), ("ring", 2, {}), ("replicas", 2, {"dp": 2})):
+        for name, ranks, parallel in (
+            ("alone", 0, {}),
+            ("ring", 2, {}),
+            ("replicas", 2, {"dp": 2}),
+        ):
             with self.subTest(name):
                 job = self.write_job(requests, name, parallel=parallel, **sections)
                 path = self.output(job) / "results.h5"
                 launch = self.start(job, ranks)
-                wait_for("ranks", lambda launch=launch, ranks=ranks: len(launch.ranks()) == max(ranks, 1))
+                wait_for(
+                    "ranks", lambda launch=launch, ranks=ranks: len(launch.ranks()) == max(ranks, 1)
+                )
                 wait_for_state(path, 0, DONE)
                 # As a disk that is full from now on: of a sparse file its later half is missing.
                 for process in launch.known_ranks:

@@ -11,6 +11,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+
 from harness import (
     DONE,
     FAILED,
@@ -63,9 +64,7 @@ class ColumnsTest(RunTest):
             "state": (np.dtype("u1"), (turns,)),
             "replica": (i4, (turns,)),
         }
-        expected |= {
-            f"{name}_tokens": (i4, (turns,)) for name in ("prompt", "cached", "output")
-        }
+        expected |= {f"{name}_tokens": (i4, (turns,)) for name in ("prompt", "cached", "output")}
         seconds = ("queue", "ttft", "decode", "prefill_compute", "prefill_comm", "decode_compute")
         expected |= {f"{name}_s": (f4, (turns,)) for name in (*seconds, "decode_comm")}
         with h5py.File(path, "r") as file:
@@ -230,7 +229,7 @@ class ReportTest(RunTest):
 
 
 class TextTest(RunTest):
-    WORDS = ("one two three four five six seven eight nine ten the ring passes keys and values").split()
+    WORDS = ("one", "two", "three", "four", "the", "ring", "passes", "keys", "and", "values")
 
     def make_model(self) -> Path:
         """The tiny model with a tokenizer of whole words."""
@@ -292,7 +291,9 @@ class TextTest(RunTest):
         self.script("pecia-text", self.output(job), "--model", model, "--output", texts)
         for row, name in enumerate(found["request_id"]):
             text = (texts / f"{name.decode()}.txt").read_text().split()
-            expected = [self.words[t] for t in found.tokens(row) if t > 2]  # special ones are left out
+            expected = [
+                self.words[t] for t in found.tokens(row) if t > 2
+            ]  # special ones are left out
             self.assertEqual(text, expected)
             self.assertGreater(len(text), 0)
 

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+
 from harness import DONE, Results, RunTest, random_requests
 
 LAYOUTS = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (4, 1))  # dp × cp
@@ -50,13 +51,17 @@ class LayoutTest(RunTest):
             top = reference.slots(row, "top_logprobs")
             self.assertGreater(np.min(top[:, 0] - top[:, 1]), 1e-5)
         # And what makes it worth something: answers are not one token over and over.
-        self.assertGreater(len({t for row in reference.rows(DONE) for t in reference.tokens(row)}), 20)
+        self.assertGreater(
+            len({t for row in reference.rows(DONE) for t in reference.tokens(row)}), 20
+        )
 
     def test_sampled(self) -> None:
         sampling = {"temperature": 0.9, "top_k": 40, "top_p": 0.95, "min_p": 0.01, "seed": 5}
         penalties = {"repetition_penalty": 1.1, "frequency_penalty": 0.2}
         sampled = self.check_layouts("sampled", {**GENERATION, **sampling, **penalties})
-        other = self.results_of("other-seed", {**GENERATION, **sampling, **penalties, "seed": 6}, 1, 1)
+        other = self.results_of(
+            "other-seed", {**GENERATION, **sampling, **penalties, "seed": 6}, 1, 1
+        )
         different = [row for row in sampled.rows(DONE) if sampled.tokens(row) != other.tokens(row)]
         self.assertGreater(len(different), 5)
 

@@ -84,7 +84,12 @@ class DrainTest(RunTest):
             self.assertEqual(tokens, reference.tokens(row)[: len(tokens)])
 
     def check_drain(
-        self, generation: dict[str, Any], ranks: int, ask: Callable[[Launch], None], then: int, **sections: Any
+        self,
+        generation: dict[str, Any],
+        ranks: int,
+        ask: Callable[[Launch], None],
+        then: int,
+        **sections: Any,
     ) -> None:
         name = "greedy" if generation is GREEDY else "sampled"
         reference = self.reference(name, generation)
@@ -113,7 +118,9 @@ class DrainTest(RunTest):
         self.check_drain(SAMPLED, 3, lambda launch: launch.signal_ranks(signal.SIGUSR1), then=2)
 
     def test_sigusr1_to_mpirun(self) -> None:
-        self.check_drain(SAMPLED, 2, lambda launch: launch.process.send_signal(signal.SIGUSR1), then=1)
+        self.check_drain(
+            SAMPLED, 2, lambda launch: launch.process.send_signal(signal.SIGUSR1), then=1
+        )
 
     def test_sigterm_to_mpirun(self) -> None:
         # It tells the ranks after a second, kills them after another, and ends with its own code, 1.
@@ -134,7 +141,9 @@ class DrainTest(RunTest):
         self.assertFalse((self.output(job) / ".lock").exists())
 
     def test_sigint_to_the_program_alone(self) -> None:
-        self.check_drain(GREEDY, 0, lambda launch: launch.process.send_signal(signal.SIGINT), then=2)
+        self.check_drain(
+            GREEDY, 0, lambda launch: launch.process.send_signal(signal.SIGINT), then=2
+        )
 
     def test_signal_that_comes_twice(self) -> None:
         def twice(launch: Launch) -> None:
