@@ -1,6 +1,5 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <hdf5.h>
 
 #include <cstdio>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/isa.hpp"
+#include "lib/io/hdf5.hpp"
 
 namespace pecia::app {
 namespace {
@@ -19,12 +19,6 @@ struct Options {
   std::string output = ".";
   bool json = false;
 };
-
-std::string hdf5_version() {
-  unsigned major = 0, minor = 0, release = 0;
-  H5get_libversion(&major, &minor, &release);
-  return fmt::format("{}.{}.{}", major, minor, release);
-}
 
 /// OpenBLAS tells its version and the core its kernels were chosen for; another BLAS has no such
 /// functions, and a build may link none at all, so they are looked up, not linked.
@@ -72,7 +66,7 @@ std::vector<Finding> examine(const Options& options, Context& context) {
            fmt::format("{} (commit {}, {})", build.version, build.commit, build.build_type)),
       fact("compiler", build.compiler),
       fact("mpi", comm::MpiEnvironment::library_version()),
-      fact("hdf5", hdf5_version()),
+      fact("hdf5", io::hdf5_version()),
       fact("blas", blas_version()),
       fact("hwloc", comm::hwloc_version()),
       fact("cpu", cpu.model),

@@ -1,12 +1,10 @@
 #pragma once
 /// The one way the CPU backend uses threads: independent tasks, taken in order by whoever is free.
 
-#include <omp.h>
-
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <thread>
+#include <mutex>
 
 #include "lib/device/stream.hpp"
 
@@ -35,34 +33,27 @@ void for_each_task(const device::Stream& stream, int64_t num_tasks, const Body& 
     }
     return;
   }
-  std::atomic<int64_t> next{0}, open{num_tasks};
+  std::atomic<int64_t> next{0};
+  std::mutex mutex;
   std::exception_ptr error;
-  const auto guarded = [&error](const auto& action) {
+  const auto guarded = [&](const auto& action) {
     try {
       action();
-      return true;
     } catch (...) {
-#pragma omp critical(pecia_task_error)
+      const std::lock_guard lock(mutex);
       if (!error) error = std::current_exception();
-      return false;
     }
   };
-  // Always the same team size: libgomp ends and starts threads when it changes.
-#pragma omp parallel num_threads(stream.num_threads())
-  {
-    const Worker worker{omp_get_thread_num(), stream};
-    for (int64_t task; (task = next.fetch_add(1)) < num_tasks; open.fetch_sub(1))
-      guarded([&] {
-        body(task, worker);
-        worker.poll();
-      });
-    bool waiting = worker.thread == 0;
-    while (waiting) {
-      const bool polled = guarded([&] { worker.poll(); });
-      waiting = polled && open.load() > 0;
-      if (waiting) std::this_thread::yield();
-    }
-  }
+  stream.pool().run(
+      [&](int thread) {
+        const Worker worker{thread, stream};
+        for (int64_t task; (task = next.fetch_add(1)) < num_tasks;)
+          guarded([&] {
+            body(task, worker);
+            worker.poll();
+          });
+      },
+      [&] { guarded([&] { stream.poll(); }); });
   if (error) std::rethrow_exception(error);
 }
 

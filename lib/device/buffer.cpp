@@ -28,7 +28,10 @@ TensorView Buffer::tensor(DType dtype, std::initializer_list<int64_t> shape) {
   for (const int64_t extent : shape)
     if (__builtin_mul_overflow(elements, extent, &elements))
       fail<InvalidArgument>("a tensor of more than 2^63 elements");
-  reserve(elements * size_of(dtype));
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(elements, size_of(dtype), &bytes))
+    fail<InvalidArgument>("a tensor of more than 2^63 bytes");
+  reserve(bytes);
   return TensorView(data(), dtype, shape);
 }
 

@@ -1,16 +1,21 @@
 #pragma once
-/// Where work is enqueued. On the CPU work is done before the call returns, by `num_threads` threads, and
+/// Where work is enqueued. On the CPU work is done before the call returns, by the stream's threads, and
 /// `poll` is called between tiles so that transfers progress beside it; on a GPU it is a CUDA stream.
 
 #include <functional>
+#include <memory>
+
+#include "lib/device/thread_pool.hpp"
 
 namespace pecia::device {
 
 class Stream {
  public:
-  explicit Stream(int num_threads = 1) : num_threads_(num_threads) {}
+  explicit Stream(int num_threads = 1)
+      : num_threads_(num_threads), pool_(std::make_unique<ThreadPool>(num_threads)) {}
 
   int num_threads() const { return num_threads_; }
+  ThreadPool& pool() const { return *pool_; }
 
   /// Called by the thread that enqueued the work, every few tens of microseconds while a long op
   /// computes. Must be cheap; the communicator makes its transfers progress here.
@@ -21,6 +26,7 @@ class Stream {
 
  private:
   int num_threads_;
+  std::unique_ptr<ThreadPool> pool_;
   std::function<void()> poll_;
 };
 

@@ -276,4 +276,10 @@ void Hdf5File::close() {
   checked<SystemError>(id_.reset(), path_, "cannot be closed");
 }
 
+std::string hdf5_version() {
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return fmt::format("{}.{}.{}", major, minor, release);
+}
+
 }  // namespace pecia::io

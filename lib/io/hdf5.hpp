@@ -132,4 +132,7 @@ std::vector<std::string> read_text(const Hdf5Dataset& dataset);
 /// One value of a string type, read with that type: `data` as HDF5 gave it.
 std::string text_of(hid_t type, const char* data);
 
+/// Of the library in use, e.g. "1.10.8".
+std::string hdf5_version();
+
 }  // namespace pecia::io

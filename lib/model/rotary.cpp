@@ -127,23 +127,19 @@ void Rotary::tables(std::span<const int64_t> positions, std::span<const int64_t>
                     table.size(1) == pairs,
                 "rotary tables are fp32 [{}, {}]", rows, pairs);
 
-#pragma omp parallel
-  {
-    std::vector<float> inverse;
-    int64_t inverse_length = -1;  // rows of one prompt follow each other and share their length
-#pragma omp for schedule(static)
-    for (int64_t row = 0; row < rows; ++row) {
-      if (lengths[row] != inverse_length) {
-        inverse_length = lengths[row];
-        inverse = frequencies(inverse_length);
-      }
-      auto* cos_row = static_cast<float*>(cos.row(row));
-      auto* sin_row = static_cast<float*>(sin.row(row));
-      for (int64_t i = 0; i < pairs; ++i) {
-        const float angle = static_cast<float>(positions[row]) * inverse[i];
-        cos_row[i] = static_cast<float>(std::cos(double{angle})) * attention_factor_;
-        sin_row[i] = static_cast<float>(std::sin(double{angle})) * attention_factor_;
-      }
+  std::vector<float> inverse;
+  int64_t inverse_length = -1;  // rows of one prompt follow each other and share their length
+  for (int64_t row = 0; row < rows; ++row) {
+    if (lengths[row] != inverse_length) {
+      inverse_length = lengths[row];
+      inverse = frequencies(inverse_length);
+    }
+    auto* cos_row = static_cast<float*>(cos.row(row));
+    auto* sin_row = static_cast<float*>(sin.row(row));
+    for (int64_t i = 0; i < pairs; ++i) {
+      const float angle = static_cast<float>(positions[row]) * inverse[i];
+      cos_row[i] = static_cast<float>(std::cos(double{angle})) * attention_factor_;
+      sin_row[i] = static_cast<float>(std::sin(double{angle})) * attention_factor_;
     }
   }
 }

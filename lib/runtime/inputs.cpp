@@ -87,8 +87,12 @@ std::string Inputs::fingerprint() const {
     const io::PromptRequest& from = prompt(request);
     hash = mix(hash, from.id);
     for (size_t turn = 0; turn < from.turns.size(); ++turn) {
-      hash = mix(hash, static_cast<uint64_t>(from.turns[turn].num_tokens()));
-      hash = mix(hash, static_cast<uint64_t>(max_new_tokens(request, turn)));
+      const io::PromptTurn& given = from.turns[turn];
+      const std::vector<int32_t> tokens = shards_[request.shard].tokens(given);
+      hash = mix(hash, {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(int32_t)});
+      hash = mix(hash, fmt::format("{} {} {} {}", max_new_tokens(request, turn),
+                                   given.temperature.value_or(-1), given.top_p.value_or(-1),
+                                   given.seed.value_or(-1)));
     }
   }
   return fmt::format("{} requests, {} turns, {} tokens, {:016x}", requests_.size(), num_turns_,

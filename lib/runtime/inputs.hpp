@@ -38,7 +38,7 @@ class Inputs {
 
   /// Rows of the results and what they are for; the identity is left empty.
   io::ResultsLayout layout() const;
-  /// A text that changes when the requests, their turns or their lengths do.
+  /// A text that changes with any request's id, tokens or options. Reads all tokens.
   std::string fingerprint() const;
 
   int32_t max_new_tokens(const InputRequest& request, size_t turn) const;

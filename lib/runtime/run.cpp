@@ -106,7 +106,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
     resolve_grid(job, world.size(), resources);
   });
   together(world, [&] { resources.threads = threads_per_rank(world); });
-  omp_set_num_threads(resources.threads);  // else every rank of a host would take all its cores
+  omp_set_num_threads(resources.threads);  // of loops at load; else each rank would take all cores
   const Groups groups = make_groups(world, resources);
   const bool chief = groups.ordered->rank() == 0, planning = groups.replica->rank() == 0;
   const auto log = report::make_logger(groups.ordered->rank(), world.size());

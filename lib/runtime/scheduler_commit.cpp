@@ -62,7 +62,9 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
     if (running.feeding()) continue;
     PECIA_CHECK(sampled[i].has_value() == (plan.items[i].sampled_index >= 0),
                 "sequence {} was {}sampled", running.sequence, sampled[i] ? "" : "not ");
-    if (sampled[i])
+    if (sampled[i] == kernels::no_token)
+      fail_turn(running, now);
+    else if (sampled[i])
       answered(running, *sampled[i], now);
     else
       finish_turn(running, io::FinishReason::length, now);
@@ -119,6 +121,24 @@ void Scheduler::answered(Running& running, int32_t token, double now) {
     running.begun = false;
     running.family->stem_answered = running.family->ready = now;
   }
+}
+
+/// The model gave no distribution for the next token. A chain ends with it; branches of a stem are not
+/// concerned.
+void Scheduler::fail_turn(Running& running, double now) {
+  auto& turns = running.family->request.turns;
+  const std::string why = fmt::format(
+      "the logits after {} tokens of the answer hold NaN or infinity: try kv.dtype fp32 or model.dtype fp32",
+      running.result.tokens.size());
+  refuse(turns[running.turn], why);
+  if (!running.family->is_fork()) {
+    for (size_t later = running.turn + 1; later < turns.size(); ++later)
+      refuse(turns[later], "an earlier turn of this request failed: " + why);
+    running.turn = turns.size();
+  }
+  running.begun = false;
+  running.result = {};
+  if (!running.is_branch()) running.family->ready = now;
 }
 
 void Scheduler::finish_turn(Running& running, io::FinishReason reason, double now) {

@@ -1,0 +1,49 @@
+#include "lib/device/thread_pool.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace pecia::device {
+namespace {
+
+struct EveryPool : testing::TestWithParam<int> {};
+
+TEST_P(EveryPool, RunsTheBodyOnceOnEveryThreadEachTime) {
+  const int size = GetParam();
+  ThreadPool pool(size);
+  std::vector<int> calls(size);  // each thread writes its own element; run is the only synchronisation
+  for (int round = 1; round <= 2000; ++round) {
+    pool.run([&](int thread) { ++calls[thread]; }, [] {});
+    ASSERT_EQ(std::accumulate(calls.begin(), calls.end(), 0), round * size);
+  }
+  EXPECT_EQ(calls, std::vector<int>(size, 2000));
+}
+
+TEST_P(EveryPool, WakesThreadsThatWentToSleep) {
+  ThreadPool pool(GetParam());
+  std::atomic<int> calls = 0;
+  for (int round = 0; round < 5; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(5)) {
+    }
+    pool.run([&](int) { ++calls; }, [] {});
+  }
+  EXPECT_EQ(calls, 5 * GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, EveryPool, testing::Values(1, 2, 3, 8));
+
+TEST(ThreadPool, CallsWaitingWhileOthersWork) {
+  ThreadPool pool(2);
+  std::atomic<bool> called = false;
+  pool.run(
+      [&](int thread) {
+        while (thread == 1 && !called) std::this_thread::yield();
+      },
+      [&] { called = true; });
+  EXPECT_TRUE(called);
+}
+
+}  // namespace
+}  // namespace pecia::device
