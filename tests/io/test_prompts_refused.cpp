@@ -55,7 +55,7 @@ const Broken broken_shards[] = {
      {"/tokens has 2 dimensions"}},
     {"UnwrittenTokens",
      [](auto& f) { f.set_unwritten("/tokens", 6); },
-     {"/tokens was not wholly written", "0 of 24 bytes"}},
+     {"/tokens was not wholly written", "0 of 1 chunks"}},
     {"HugeUnwrittenTokens",
      [](auto& f) { f.set_unwritten("/tokens", int64_t{1} << 58); },
      {"/tokens was not wholly written"}},
