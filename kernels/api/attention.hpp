@@ -9,10 +9,10 @@ namespace pecia::kernels {
 
 /// Some keys of one sequence that lie next to each other in memory, with their values.
 struct KeyRun {
-  const void* k;             ///< key s of KV head g begins at element g · head_stride + s · head_dim
-  const void* v;             ///< likewise
-  int64_t head_stride;       ///< elements from one KV head to the next
-  int64_t num_keys;          ///< may be 0
+  const void* k;        ///< key s of KV head g begins at element g · head_stride + s · head_dim
+  const void* v;        ///< likewise
+  int64_t head_stride;  ///< elements from one KV head to the next
+  int64_t num_keys;     ///< may be 0
   const int64_t* positions;  ///< [num_keys] global positions, in any order
 };
 
@@ -25,8 +25,9 @@ struct AttentionItem {
 /// Attention of query rows to one part of their keys, returned so that parts can be merged.
 ///
 ///     scores[t,h,s] = q[t,h] · k[s,g] · scale        g = h / (num_heads / num_kv_heads)
-///     lse[t,h]      = log Σ_s exp(scores)            natural log, fp32; −inf where a row sees no key
-///     out[t,h]      = Σ_s exp(scores − lse) v[s,g]   accumulated in fp32; 0 where a row sees no key
+///     lse[t,h]      = log Σ_s exp(scores)            natural log, fp32; −inf where a row sees no
+///     key out[t,h]      = Σ_s exp(scores − lse) v[s,g]   accumulated in fp32; 0 where a row sees
+///     no key
 ///
 /// Row t sees key s of its own item when key position ≤ query position and, with a window w > 0,
 /// key position > query position − w. Positions are global; neither rows nor keys need be in order.

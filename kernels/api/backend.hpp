@@ -1,9 +1,9 @@
 #pragma once
 /// The ops a model needs, behind one interface: chosen at run time, the same with and without CUDA.
 ///
-/// Each op's header says formula, shapes, dtypes and the empty case. An op throws InvalidArgument on
-/// shapes that contradict its header, before it writes anything. Work is enqueued on the stream; on the
-/// CPU it is done on return.
+/// Each op's header says formula, shapes, dtypes and the empty case. An op throws InvalidArgument
+/// on shapes that contradict its header, before it writes anything. Work is enqueued on the stream;
+/// on the CPU it is done on return.
 
 #include <memory>
 #include <string_view>

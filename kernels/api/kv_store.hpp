@@ -14,7 +14,8 @@ namespace pecia::kernels {
 struct KvStoreArgs {
   TensorView x;                    ///< [rows, num_kv_heads, head_dim] fp32, dense
   std::span<const int64_t> slots;  ///< [rows], distinct, each in [0, capacity)
-  TensorView cache;                ///< [num_kv_heads, capacity, head_dim], fp32, bf16 or fp16; axis 0 may be strided
+  TensorView
+      cache;  ///< [num_kv_heads, capacity, head_dim], fp32, bf16 or fp16; axis 0 may be strided
 };
 
 }  // namespace pecia::kernels

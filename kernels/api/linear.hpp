@@ -7,8 +7,8 @@ enum class Accumulate { no, yes };
 
 /// y[t, o] (+)= Σ_i x[t, i] · weight[o, i] + bias[o]
 ///
-/// Products and sums in fp32; weights of a narrower type are widened exactly. Rows of `x`, `weight` and
-/// `y` may be strided (a slice of columns is a view). Zero rows do nothing.
+/// Products and sums in fp32; weights of a narrower type are widened exactly. Rows of `x`, `weight`
+/// and `y` may be strided (a slice of columns is a view). Zero rows do nothing.
 struct LinearArgs {
   TensorView x;       ///< [rows, in] fp32
   TensorView weight;  ///< [out, in], fp32, bf16 or fp16

@@ -7,16 +7,17 @@
 namespace pecia::kernels {
 
 /// Merges a partial attention output into another one of the same queries, seen over other keys
-/// (Context Parallelism for Scalable Million-Token Inference, §3.4). With r = rows[p] (p itself when
-/// `rows` is empty) and m = max(lse[r], part_lse[p]):
+/// (Context Parallelism for Scalable Million-Token Inference, §3.4). With r = rows[p] (p itself
+/// when `rows` is empty) and m = max(lse[r], part_lse[p]):
 ///
-///     out[r] = (out[r]·exp(lse[r] − m) + part_out[p]·exp(part_lse[p] − m)) / (exp(lse[r] − m) + exp(part_lse[p] − m))
-///     lse[r] = m + log(exp(lse[r] − m) + exp(part_lse[p] − m))
+///     out[r] = (out[r]·exp(lse[r] − m) + part_out[p]·exp(part_lse[p] − m)) / (exp(lse[r] − m) +
+///     exp(part_lse[p] − m)) lse[r] = m + log(exp(lse[r] − m) + exp(part_lse[p] − m))
 ///
-/// An empty part (lse = −inf, out = 0) changes nothing; two empty parts give an empty part, never NaN.
+/// An empty part (lse = −inf, out = 0) changes nothing; two empty parts give an empty part, never
+/// NaN.
 struct MergeArgs {
-  TensorView part_out;  ///< [parts, heads, head_dim] fp32, dense
-  TensorView part_lse;  ///< [parts, heads] fp32, dense
+  TensorView part_out;            ///< [parts, heads, head_dim] fp32, dense
+  TensorView part_lse;            ///< [parts, heads] fp32, dense
   std::span<const int64_t> rows;  ///< [parts], distinct, or empty
   TensorView out;                 ///< [rows, heads, head_dim] fp32, dense, read and written
   TensorView lse;                 ///< [rows, heads] fp32, dense, read and written

@@ -9,7 +9,8 @@ enum class RopePairs {
   interleaved  ///< (2i, 2i + 1), as GLM-4
 };
 
-/// Rotary position embedding, in place, of the first rotary_dim = 2 · cos.size(1) elements of each head:
+/// Rotary position embedding, in place, of the first rotary_dim = 2 · cos.size(1) elements of each
+/// head:
 ///
 ///     (a, b) → (a·cos[t,i] − b·sin[t,i],  b·cos[t,i] + a·sin[t,i])      i = 0 … rotary_dim/2 − 1
 ///

@@ -187,14 +187,13 @@ void for_each_row(const Args& args, const device::Stream& stream, Workspace& wor
 }  // namespace
 
 void sample(const SamplingArgs& args, const device::Stream& stream, Workspace& workspace) {
-  for_each_row(args, stream, workspace,
-               [&](int64_t r, const Softmax& softmax, const RowScratch& scratch) {
-                 const auto* logits = static_cast<const float*>(args.logits.row(r));
-                 return args.tokens[r] =
-                            softmax.exists() ? choose(args.rows[r], logits, args.logits.size(1),
-                                                      softmax.most_likely, scratch)
-                                             : no_token;
-               });
+  for_each_row(
+      args, stream, workspace, [&](int64_t r, const Softmax& softmax, const RowScratch& scratch) {
+        const auto* logits = static_cast<const float*>(args.logits.row(r));
+        return args.tokens[r] = softmax.exists() ? choose(args.rows[r], logits, args.logits.size(1),
+                                                          softmax.most_likely, scratch)
+                                                 : no_token;
+      });
 }
 
 void log_probs(const LogProbsArgs& args, const device::Stream& stream, Workspace& workspace) {

@@ -3,7 +3,8 @@
 namespace pecia::kernels {
 
 std::unique_ptr<Backend> make_cuda_backend() {
-  fail<Unsupported>("this pecia was built without CUDA; set backend: cpu (or auto) in the job file");
+  fail<Unsupported>(
+      "this pecia was built without CUDA; set backend: cpu (or auto) in the job file");
 }
 
 }  // namespace pecia::kernels

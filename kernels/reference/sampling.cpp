@@ -64,8 +64,8 @@ int32_t choose(const SamplingRow& row, std::vector<double> scores) {
   return ids[kept - 1];
 }
 
-/// The plain softmax of row `r`: writes the tops, returns the normaliser; not finite where the row has
-/// no distribution.
+/// The plain softmax of row `r`: writes the tops, returns the normaliser; not finite where the row
+/// has no distribution.
 template <typename Args>
 double write_tops(const Args& args, int64_t r, std::span<const double> scores) {
   const double normaliser = log_sum_exp(scores);

@@ -1,11 +1,12 @@
 #pragma once
-/// A group of ranks and what they can do together. The null communicator is rank 0 of 1, so everything
-/// above this interface runs, and is tested, without MPI.
+/// A group of ranks and what they can do together. The null communicator is rank 0 of 1, so
+/// everything above this interface runs, and is tested, without MPI.
 ///
-/// Collectives must be called by every rank of the group in the same order. Counts are bytes; buffers
-/// must not overlap and stay untouched until the transfer is done. Every blocking wait makes the other
-/// transfers of the process progress, and fails (throws SystemError naming the operation, its sequence
-/// number and the ranks waited for) when nothing arrives for `wait_timeout`.
+/// Collectives must be called by every rank of the group in the same order. Counts are bytes;
+/// buffers must not overlap and stay untouched until the transfer is done. Every blocking wait
+/// makes the other transfers of the process progress, and fails (throws SystemError naming the
+/// operation, its sequence number and the ranks waited for) when nothing arrives for
+/// `wait_timeout`.
 
 #include <chrono>
 #include <cstdint>
@@ -28,11 +29,13 @@ class Transfer {
 
 /// What a communicator has moved since it was made, for reports and tests against the formulas.
 struct Traffic {
-  int64_t messages = 0;  ///< point-to-point messages sent to other ranks, those of all_to_all included
-  int64_t bytes = 0;     ///< payload of those
+  int64_t messages =
+      0;              ///< point-to-point messages sent to other ranks, those of all_to_all included
+  int64_t bytes = 0;  ///< payload of those
 };
 
-/// One rank's part in an all-to-all: to / from each rank of the group, in rank order; empty is allowed.
+/// One rank's part in an all-to-all: to / from each rank of the group, in rank order; empty is
+/// allowed.
 struct Blocks {
   std::vector<std::span<const std::byte>> send;
   std::vector<std::span<std::byte>> receive;
@@ -57,9 +60,9 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Starts sending `send` to rank `to` and receiving exactly `receive.size()` bytes from rank `from`.
-  /// Either span may be empty: then no message goes that way (both sides must agree). Messages of
-  /// a pair arrive in the order sent; of any size (split where MPI's counts end).
+  /// Starts sending `send` to rank `to` and receiving exactly `receive.size()` bytes from rank
+  /// `from`. Either span may be empty: then no message goes that way (both sides must agree).
+  /// Messages of a pair arrive in the order sent; of any size (split where MPI's counts end).
   virtual std::unique_ptr<Transfer> start_send_receive(std::span<const std::byte> send, int to,
                                                        std::span<std::byte> receive, int from) = 0;
 
@@ -89,7 +92,8 @@ class Communicator {
   /// Collective, and so is destroying it, except while an exception is under way.
   virtual std::unique_ptr<SharedCounter> make_counter() = 0;
 
-  /// Makes transfers progress without waiting. Cheap (well under a microsecond when nothing is under way).
+  /// Makes transfers progress without waiting. Cheap (well under a microsecond when nothing is
+  /// under way).
   virtual void progress() = 0;
 
   virtual Traffic traffic() const = 0;

@@ -25,8 +25,9 @@ struct Label {
   std::string peers;
 };
 
-/// Tests until done; a timeout of zero never ends the wait. Short waits yield, so that ranks sharing a core go on at once; long ones sleep, so
-/// that a waiting rank does not take a core from one that computes.
+/// Tests until done; a timeout of zero never ends the wait. Short waits yield, so that ranks
+/// sharing a core go on at once; long ones sleep, so that a waiting rank does not take a core from
+/// one that computes.
 template <typename Test>
 void wait_until(Test test, const Label& label, std::chrono::seconds timeout) {
   constexpr int yields = 2000;
@@ -56,7 +57,8 @@ class MpiTransfer : public Transfer {
 
   void send(std::span<const std::byte> bytes, int to, int tag, MPI_Comm comm) {
     for_pieces(bytes.size(), [&](size_t offset, int count) {
-      check_mpi(MPI_Isend(bytes.data() + offset, count, MPI_BYTE, to, tag, comm, add()), "MPI_Isend");
+      check_mpi(MPI_Isend(bytes.data() + offset, count, MPI_BYTE, to, tag, comm, add()),
+                "MPI_Isend");
     });
   }
   void receive(std::span<std::byte> bytes, int from, int tag, MPI_Comm comm) {
@@ -104,8 +106,8 @@ class MpiSharedCounter : public SharedCounter {
   explicit MpiSharedCounter(MPI_Comm comm) {
     int rank = 0;
     MPI_Comm_rank(comm, &rank);
-    check_mpi(MPI_Win_allocate(rank == 0 ? sizeof(int64_t) : 0, sizeof(int64_t), MPI_INFO_NULL, comm,
-                               &value_, &window_),
+    check_mpi(MPI_Win_allocate(rank == 0 ? sizeof(int64_t) : 0, sizeof(int64_t), MPI_INFO_NULL,
+                               comm, &value_, &window_),
               "MPI_Win_allocate");
     check_mpi(MPI_Win_lock_all(0, window_), "MPI_Win_lock_all");
     if (rank == 0) *value_ = 0;
@@ -163,8 +165,9 @@ class MpiCommunicator : public Communicator {
                 "{} and {} blocks for {} ranks", blocks.send.size(), blocks.receive.size(), size_);
     auto transfer = start("all_to_all", "all ranks");
     const auto& mine = blocks.send[rank_];
-    PECIA_CHECK(mine.size() == blocks.receive[rank_].size(), "a rank's block for itself: {} and {} bytes",
-                mine.size(), blocks.receive[rank_].size());
+    PECIA_CHECK(mine.size() == blocks.receive[rank_].size(),
+                "a rank's block for itself: {} and {} bytes", mine.size(),
+                blocks.receive[rank_].size());
     for (int step = 1; step < size_; ++step) {
       const int from = (rank_ - step + size_) % size_, to = (rank_ + step) % size_;
       transfer->receive(blocks.receive[from], from, tag_all_to_all, comm_);
@@ -185,8 +188,8 @@ class MpiCommunicator : public Communicator {
     std::vector<std::byte> all;
     const auto offsets = lay_out(counts, all, "all_gather");
     auto data = start("all_gather", "all ranks");
-    check_mpi(MPI_Iallgatherv(mine.data(), count, MPI_BYTE, all.data(), counts.data(), offsets.data(),
-                              MPI_BYTE, comm_, data->add()),
+    check_mpi(MPI_Iallgatherv(mine.data(), count, MPI_BYTE, all.data(), counts.data(),
+                              offsets.data(), MPI_BYTE, comm_, data->add()),
               "MPI_Iallgatherv");
     data->wait();
     return cut(all, counts, offsets);
@@ -228,9 +231,7 @@ class MpiCommunicator : public Communicator {
     if (bytes.size() > inline_bytes) broadcast_raw(std::span(bytes).subspan(inline_bytes), root);
   }
 
-  int64_t all_reduce_max(int64_t value) override {
-    return all_reduce(value, MPI_INT64_T, MPI_MAX);
-  }
+  int64_t all_reduce_max(int64_t value) override { return all_reduce(value, MPI_INT64_T, MPI_MAX); }
   double all_reduce_sum(double value) override { return all_reduce(value, MPI_DOUBLE, MPI_SUM); }
 
   void barrier() override {
@@ -257,7 +258,8 @@ class MpiCommunicator : public Communicator {
   void progress() override {
     // Any call into MPI runs its progress engine, for every transfer of the process.
     int flag = 0;
-    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE), "MPI_Iprobe");
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE),
+              "MPI_Iprobe");
   }
 
   Traffic traffic() const override { return traffic_; }
@@ -275,7 +277,8 @@ class MpiCommunicator : public Communicator {
   T all_reduce(T value, MPI_Datatype type, MPI_Op op) {
     T result{};
     auto transfer = start("all_reduce", "all ranks");
-    check_mpi(MPI_Iallreduce(&value, &result, 1, type, op, comm_, transfer->add()), "MPI_Iallreduce");
+    check_mpi(MPI_Iallreduce(&value, &result, 1, type, op, comm_, transfer->add()),
+              "MPI_Iallreduce");
     transfer->wait();
     return result;
   }

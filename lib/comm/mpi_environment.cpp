@@ -9,8 +9,8 @@
 namespace pecia::comm {
 
 MpiEnvironment::MpiEnvironment(int& argc, char**& argv) {
-  // More ranks than cores must yield to each other (4 ranks on 2 cores: all-reduce 5 µs, else 6 ms).
-  // mpirun --oversubscribe says so itself, srun does not; a user's setting wins.
+  // More ranks than cores must yield to each other (4 ranks on 2 cores: all-reduce 5 µs, else 6
+  // ms). mpirun --oversubscribe says so itself, srun does not; a user's setting wins.
   ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided_), "MPI_Init_thread");
   if (provided_ < MPI_THREAD_FUNNELED)

@@ -26,8 +26,8 @@ KvCache::KvCache(const KvShape& shape, int64_t capacity)
 
 void KvCache::reserve(parallel::SequenceId sequence, int64_t tokens) {
   PECIA_CHECK(!taken_.contains(sequence), "sequence {} has slots already", sequence);
-  PECIA_CHECK(tokens <= free_tokens_, "sequence {} wants {} KV slots, {} are free", sequence, tokens,
-              free_tokens_);
+  PECIA_CHECK(tokens <= free_tokens_, "sequence {} wants {} KV slots, {} are free", sequence,
+              tokens, free_tokens_);
   free_tokens_ -= tokens;
   std::vector<parallel::SlotRange> slots;
   while (tokens > 0) {

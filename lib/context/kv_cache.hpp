@@ -1,8 +1,9 @@
 #pragma once
 /// One rank's store of keys and values, and which of its slots belong to which sequence.
 ///
-/// Layout: for each layer K and V of [num_kv_heads, capacity, head_dim], so that the slots of one head lie
-/// next to each other. Slots are single tokens: any part of any sequence may lie on any rank.
+/// Layout: for each layer K and V of [num_kv_heads, capacity, head_dim], so that the slots of one
+/// head lie next to each other. Slots are single tokens: any part of any sequence may lie on any
+/// rank.
 
 #include <map>
 #include <vector>
@@ -19,9 +20,7 @@ struct KvShape {
   DType dtype = DType::fp32;
 
   /// K and V of one token in all layers.
-  int64_t bytes_per_token() const {
-    return 2 * layers * num_kv_heads * head_dim * size_of(dtype);
-  }
+  int64_t bytes_per_token() const { return 2 * layers * num_kv_heads * head_dim * size_of(dtype); }
 };
 
 class KvCache {
@@ -40,7 +39,9 @@ class KvCache {
   /// The sequence's slots: its i-th token on this rank is in the i-th slot of these ranges.
   const std::vector<parallel::SlotRange>& slots(parallel::SequenceId sequence) const;
 
-  TensorView k(int64_t layer) const { return at(2 * layer); }  ///< [num_kv_heads, capacity, head_dim]
+  TensorView k(int64_t layer) const {
+    return at(2 * layer);
+  }  ///< [num_kv_heads, capacity, head_dim]
   TensorView v(int64_t layer) const { return at(2 * layer + 1); }
 
  private:

@@ -31,12 +31,14 @@ RingAttention::RingAttention(comm::Communicator& ring, kernels::Backend& backend
       query_positions_(ring.size()),
       away_(ring.size()),
       home_(ring.size()) {
-  PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers, "{} windows for {} layers",
-              windows_.size(), cache.shape().layers);
+  PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
+              "{} windows for {} layers", windows_.size(), cache.shape().layers);
   if (size() > 1) stream_.set_poll([this] { ring_.progress(); });
 }
 
-RingAttention::~RingAttention() { stream_.set_poll({}); }
+RingAttention::~RingAttention() {
+  stream_.set_poll({});
+}
 
 void RingAttention::add(SequenceId sequence, int64_t reserved, std::optional<SequenceId> parent) {
   cache_.reserve(sequence, reserved);
@@ -76,7 +78,8 @@ void RingAttention::begin_pass(const Pass& pass, parallel::Ring ring) {
   }
 }
 
-/// Positions of every rank's rows, and the cache slots of this rank's: the next ones of each sequence.
+/// Positions of every rank's rows, and the cache slots of this rank's: the next ones of each
+/// sequence.
 void RingAttention::plan_rows(const Pass& pass) {
   for (auto& positions : query_positions_) positions.clear();
   slots_.clear();
@@ -94,7 +97,8 @@ void RingAttention::plan_rows(const Pass& pass) {
       skipped -= begin - range.begin;
       wanted -= end - begin;
     }
-    PECIA_CHECK(wanted == 0, "sequence {} has {} rows more than KV slots", sequence.sequence, wanted);
+    PECIA_CHECK(wanted == 0, "sequence {} has {} rows more than KV slots", sequence.sequence,
+                wanted);
   }
 }
 
@@ -152,8 +156,8 @@ RingAttention::UnitRuns RingAttention::runs_in_message(int rank,
     parallel::fill_positions(ranges, next);
     const int64_t base = unit.offset * cache_.shape().num_kv_heads * head_dim();
     for (const IndexRun& run : parallel::runs_of(ranges))
-      runs[unit.sequence].push_back({base + run.begin * head_dim(),
-                                     unit.padded_tokens * head_dim(), run.count, next + run.begin});
+      runs[unit.sequence].push_back({base + run.begin * head_dim(), unit.padded_tokens * head_dim(),
+                                     run.count, next + run.begin});
     next += map_.held(unit.sequence, rank);
   }
   return runs;
@@ -185,8 +189,8 @@ RingAttention::Visit RingAttention::visit(const Pass& pass, int query_rank, int 
   return visit;
 }
 
-void RingAttention::run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
-                        const TensorView& out) {
+void RingAttention::run(int64_t layer, const TensorView& q, const TensorView& k,
+                        const TensorView& v, const TensorView& out) {
   store(layer, k, v);
   if (mode_ == parallel::Ring::pass_q)
     run_pass_q(layer, q, out);
@@ -195,7 +199,8 @@ void RingAttention::run(int64_t layer, const TensorView& q, const TensorView& k,
 }
 
 void RingAttention::store(int64_t layer, const TensorView& k, const TensorView& v) {
-  const ScopedSpan span(recorder_, "kv_store", Kind::compute, 2 * k.elements() * size_of(cache_.shape().dtype));
+  const ScopedSpan span(recorder_, "kv_store", Kind::compute,
+                        2 * k.elements() * size_of(cache_.shape().dtype));
   backend_.kv_store({k, slots_, cache_.k(layer)}, stream_);
   backend_.kv_store({v, slots_, cache_.v(layer)}, stream_);
 }
@@ -214,7 +219,8 @@ void RingAttention::attend(int64_t layer, const Visit& visit, int query_rank, co
   std::vector<kernels::KeyRun> runs;
   runs.reserve(visit.runs.size());
   for (const RunRef& run : visit.runs)
-    runs.push_back({at(k, run.offset), at(v, run.offset), run.head_stride, run.num_keys, run.positions});
+    runs.push_back(
+        {at(k, run.offset), at(v, run.offset), run.head_stride, run.num_keys, run.positions});
   backend_.attention({.q = q,
                       .query_positions = query_positions_[query_rank],
                       .items = visit.items,
@@ -239,8 +245,8 @@ void RingAttention::wait(comm::Transfer& transfer, const char* name, int64_t byt
   transfer.wait();
 }
 
-/// Local keys and values of all units, one after the other: K [num_kv_heads, padded, head_dim] of each
-/// unit, then V likewise. What is padding is left as it is; no schedule ever points at it.
+/// Local keys and values of all units, one after the other: K [num_kv_heads, padded, head_dim] of
+/// each unit, then V likewise. What is padding is left as it is; no schedule ever points at it.
 void RingAttention::pack(int64_t layer, std::byte* message) {
   const ScopedSpan span(recorder_, "pack", Kind::compute,
                         2 * message_elements() * size_of(cache_.shape().dtype));
@@ -276,15 +282,16 @@ void RingAttention::run_pass_kv(int64_t layer, const TensorView& q, const Tensor
     device::Buffer& here = travelling_[step % 2];
     std::unique_ptr<comm::Transfer> transfer;
     if (step + 1 < size())
-      transfer = ring_.start_send_receive({here.as<std::byte>(), bytes}, right,
-                                          {travelling_[(step + 1) % 2].as<std::byte>(), bytes}, left);
+      transfer =
+          ring_.start_send_receive({here.as<std::byte>(), bytes}, right,
+                                   {travelling_[(step + 1) % 2].as<std::byte>(), bytes}, left);
     if (step == 0) {
       attend(layer, visits_[0], rank, q, cache_.k(layer).data(), cache_.v(layer).data(), out, lse);
     } else {
       const TensorView part_out = part_out_.tensor(DType::fp32, {q.rows(), num_heads_, head_dim()});
       const TensorView part_lse = part_lse_.tensor(DType::fp32, {q.rows(), num_heads_});
-      attend(layer, visits_[step], rank, q, here.data(), here.as<std::byte>() + half_bytes, part_out,
-             part_lse);
+      attend(layer, visits_[step], rank, q, here.data(), here.as<std::byte>() + half_bytes,
+             part_out, part_lse);
       merge(part_out, part_lse, out, lse);
     }
     if (transfer) wait(*transfer, "ring_pass_kv", static_cast<int64_t>(bytes));
@@ -318,8 +325,9 @@ void RingAttention::run_pass_q(int64_t layer, const TensorView& q, const TensorV
     if (step + 1 < size()) {
       const int coming = visiting(step + 1);
       next.reserve(static_cast<int64_t>(q_bytes(coming)));
-      transfer = ring_.start_send_receive({static_cast<const std::byte*>(visiting_q.data()), q_bytes(owner)},
-                                          right, {next.as<std::byte>(), q_bytes(coming)}, left);
+      transfer = ring_.start_send_receive(
+          {static_cast<const std::byte*>(visiting_q.data()), q_bytes(owner)}, right,
+          {next.as<std::byte>(), q_bytes(coming)}, left);
     }
     const void *k = cache_.k(layer).data(), *v = cache_.v(layer).data();
     if (step == 0) {
@@ -359,8 +367,8 @@ RingTraffic RingAttention::expected_traffic() const {
     return traffic;
   }
   for (int step = 0; step + 1 < size(); ++step)
-    traffic.ring_bytes += static_cast<int64_t>(query_positions_[visiting(step)].size()) * num_heads_ *
-                          head_dim() * size_of(DType::fp32);
+    traffic.ring_bytes += static_cast<int64_t>(query_positions_[visiting(step)].size()) *
+                          num_heads_ * head_dim() * size_of(DType::fp32);
   for (int other = 0; other < size(); ++other)
     if (other != ring_.rank())
       traffic.all_to_all_bytes += static_cast<int64_t>(query_positions_[other].size()) *

@@ -1,9 +1,10 @@
 #pragma once
-/// Exact attention of a pass over a ring of context-parallel ranks, keys and values staying where they
-/// were computed. Executes the schedules of lib/parallel; the same code on one rank and on many.
+/// Exact attention of a pass over a ring of context-parallel ranks, keys and values staying where
+/// they were computed. Executes the schedules of lib/parallel; the same code on one rank and on
+/// many.
 ///
-/// Sources: Context Parallelism for Scalable Million-Token Inference, Alg. 2 (pass-KV), Alg. 3 (pass-Q),
-/// Alg. 4 (batched pass-Q decode).
+/// Sources: Context Parallelism for Scalable Million-Token Inference, Alg. 2 (pass-KV), Alg. 3
+/// (pass-Q), Alg. 4 (batched pass-Q decode).
 
 #include <map>
 #include <vector>
@@ -24,9 +25,9 @@ struct RingTraffic {
 
 class RingAttention {
  public:
-  /// All references outlive this object. `ring` is the group of the ring; every rank of it takes part in
-  /// every call, with zero rows too. While a transfer is under way the stream's poll makes it progress.
-  /// `windows`: each layer's sliding window, 0 for none.
+  /// All references outlive this object. `ring` is the group of the ring; every rank of it takes
+  /// part in every call, with zero rows too. While a transfer is under way the stream's poll makes
+  /// it progress. `windows`: each layer's sliding window, 0 for none.
   RingAttention(comm::Communicator& ring, kernels::Backend& backend, device::Stream& stream,
                 report::Recorder& recorder, KvCache& cache, int64_t num_heads,
                 std::vector<int64_t> windows);
@@ -34,7 +35,8 @@ class RingAttention {
   RingAttention(const RingAttention&) = delete;
   RingAttention& operator=(const RingAttention&) = delete;
 
-  /// A new sequence with room for `reserved` tokens on every rank; it sees all tokens of `parent`, if any.
+  /// A new sequence with room for `reserved` tokens on every rank; it sees all tokens of `parent`,
+  /// if any.
   void add(parallel::SequenceId sequence, int64_t reserved,
            std::optional<parallel::SequenceId> parent = {});
   void remove(parallel::SequenceId sequence);
@@ -47,7 +49,8 @@ class RingAttention {
   const std::vector<int64_t>& positions() const { return query_positions_[ring_.rank()]; }
 
   /// Caches k and v of this rank's rows, then attends q to all keys of its sequences, everywhere.
-  ///   q [rows, num_heads, head_dim], k and v [rows, num_kv_heads, head_dim], out like q; fp32, dense.
+  ///   q [rows, num_heads, head_dim], k and v [rows, num_kv_heads, head_dim], out like q; fp32,
+  ///   dense.
   /// Collective over the ring; returns when `out` is complete.
   void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
            const TensorView& out);
@@ -69,7 +72,8 @@ class RingAttention {
     std::vector<RunRef> runs;
     std::map<int64_t, double> flops;  ///< by window
   };
-  /// A sequence whose keys the pass needs; travelling, they are padded to the most that any rank holds.
+  /// A sequence whose keys the pass needs; travelling, they are padded to the most that any rank
+  /// holds.
   struct Unit {
     parallel::SequenceId sequence;
     int64_t padded_tokens;
@@ -118,8 +122,10 @@ class RingAttention {
 
   // Workspaces, grown and kept.
   device::Buffer travelling_[2], part_out_, part_lse_, lse_;
-  std::vector<device::Buffer> away_;  ///< pass-Q: outputs of each rank's queries over this rank's keys
-  std::vector<device::Buffer> home_;  ///< pass-Q: outputs of this rank's queries over each rank's keys
+  std::vector<device::Buffer>
+      away_;  ///< pass-Q: outputs of each rank's queries over this rank's keys
+  std::vector<device::Buffer>
+      home_;  ///< pass-Q: outputs of this rank's queries over each rank's keys
 };
 
 }  // namespace pecia::context

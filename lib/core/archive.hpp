@@ -1,6 +1,6 @@
 #pragma once
-/// Plain values to bytes and back, for what ranks of one program send each other. Not a file format: both
-/// ends are the same build on the same kind of machine (checked at start).
+/// Plain values to bytes and back, for what ranks of one program send each other. Not a file
+/// format: both ends are the same build on the same kind of machine (checked at start).
 
 #include <cstddef>
 #include <cstdint>
@@ -17,12 +17,10 @@ namespace pecia {
 class Writer {
  public:
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
-  void operator()(const T& value) {
-    append(&value, sizeof(T));
-  }
+  requires std::is_trivially_copyable_v<T>
+  void operator()(const T& value) { append(&value, sizeof(T)); }
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   void operator()(const std::vector<T>& values) {
     (*this)(static_cast<int64_t>(values.size()));
     append(values.data(), values.size() * sizeof(T));
@@ -45,12 +43,10 @@ class Reader {
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
-  void operator()(T& value) {
-    extract(&value, sizeof(T));
-  }
+  requires std::is_trivially_copyable_v<T>
+  void operator()(T& value) { extract(&value, sizeof(T)); }
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   void operator()(std::vector<T>& values) {
     int64_t count = 0;
     (*this)(count);
@@ -76,7 +72,8 @@ class Reader {
   std::span<const std::byte> bytes_;
 };
 
-/// Bytes of a value whose type has `template <typename A> void visit(A& archive)` naming its members.
+/// Bytes of a value whose type has `template <typename A> void visit(A& archive)` naming its
+/// members.
 template <typename T>
 std::vector<std::byte> to_bytes(const T& value) {
   Writer writer;

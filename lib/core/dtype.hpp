@@ -32,7 +32,9 @@ constexpr bool is_float(DType dtype) {
 }
 
 /// bfloat16 bits → float, exact.
-inline float bf16_to_float(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+inline float bf16_to_float(uint16_t bits) {
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
 
 /// float → bfloat16 bits, round to nearest even; NaN stays NaN (quiet).
 inline uint16_t float_to_bf16(float value) {

@@ -1,7 +1,8 @@
 #pragma once
 /// The one family of exceptions, and the checks that throw them.
 ///
-/// What a message says: what is wrong, where (file, dataset or key, row, rank), and what to do about it.
+/// What a message says: what is wrong, where (file, dataset or key, row, rank), and what to do
+/// about it.
 
 #include <fmt/format.h>
 
@@ -55,7 +56,7 @@ namespace detail {
 }  // namespace pecia
 
 /// Contract check that stays on in release builds: PECIA_CHECK(n >= 0, "{} rows", n).
-#define PECIA_CHECK(condition, ...)                                                           \
-  (static_cast<bool>(condition)                                                               \
-       ? void()                                                                               \
+#define PECIA_CHECK(condition, ...) \
+  (static_cast<bool>(condition)     \
+       ? void()                     \
        : ::pecia::detail::check_failed(#condition, __FILE__, __LINE__, fmt::format(__VA_ARGS__)))

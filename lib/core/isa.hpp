@@ -10,8 +10,8 @@ enum class Isa { avx2, avx512, avx512_bf16 };
 std::string_view name_of(Isa isa);
 
 /// The best this CPU has, no more than the environment variable PECIA_MAX_ISA (avx2, avx512,
-/// avx512_bf16) allows. Throws InputError for another value of it, and Unsupported on a CPU without AVX2.
-/// Resolved once; every later call gives the same answer.
+/// avx512_bf16) allows. Throws InputError for another value of it, and Unsupported on a CPU without
+/// AVX2. Resolved once; every later call gives the same answer.
 Isa isa();
 
 }  // namespace pecia

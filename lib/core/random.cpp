@@ -16,9 +16,8 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
 }
 
 double uniform(uint64_t key, uint64_t index) {
-  const auto bits =
-      philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0},
-             {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+  const auto bits = philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0},
+                           {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
   const uint64_t wide = (uint64_t{bits[0]} << 32) | bits[1];
   return static_cast<double>(wide >> 11) * 0x1p-53;
 }

@@ -10,8 +10,8 @@
 
 namespace pecia {
 
-/// Row-major view of up to four dimensions. The last dimension is always dense (stride 1); the first
-/// may have any stride, so a column slice of a matrix is a view too.
+/// Row-major view of up to four dimensions. The last dimension is always dense (stride 1); the
+/// first may have any stride, so a column slice of a matrix is a view too.
 class TensorView {
  public:
   static constexpr int max_rank = 4;
@@ -65,8 +65,8 @@ class TensorView {
 
   /// Rows [begin, begin + count) of axis 0.
   TensorView slice_rows(int64_t begin, int64_t count) const {
-    PECIA_CHECK(begin >= 0 && count >= 0 && begin + count <= shape_[0], "rows [{}, {}) of {}", begin,
-                begin + count, shape_[0]);
+    PECIA_CHECK(begin >= 0 && count >= 0 && begin + count <= shape_[0], "rows [{}, {}) of {}",
+                begin, begin + count, shape_[0]);
     TensorView view = *this;
     view.data_ = row(begin);
     view.shape_[0] = count;

@@ -1,6 +1,7 @@
 #pragma once
-/// Where work is enqueued. On the CPU work is done before the call returns, by the stream's threads, and
-/// `poll` is called between tiles so that transfers progress beside it; on a GPU it is a CUDA stream.
+/// Where work is enqueued. On the CPU work is done before the call returns, by the stream's
+/// threads, and `poll` is called between tiles so that transfers progress beside it; on a GPU it is
+/// a CUDA stream.
 
 #include <functional>
 #include <memory>

@@ -1,6 +1,7 @@
 #pragma once
-/// Threads that wait for short pieces of work: they spin for some tens of microseconds, so that the next op
-/// of a layer finds them awake, then sleep, so that a rank waiting for others leaves its cores to them.
+/// Threads that wait for short pieces of work: they spin for some tens of microseconds, so that the
+/// next op of a layer finds them awake, then sleep, so that a rank waiting for others leaves its
+/// cores to them.
 
 #include <atomic>
 #include <functional>
@@ -17,8 +18,9 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  /// body(thread) on every thread, thread 0 being the caller; returns when all have returned. The caller
-  /// calls `waiting` again and again while only others still work. Neither may throw. Not reentrant.
+  /// body(thread) on every thread, thread 0 being the caller; returns when all have returned. The
+  /// caller calls `waiting` again and again while only others still work. Neither may throw. Not
+  /// reentrant.
   void run(const std::function<void(int thread)>& body, const std::function<void()>& waiting);
 
  private:

@@ -18,11 +18,11 @@ namespace pecia::io {
 /// shared: ranks of a host share the pages, and only what is touched is read.
 class Checkpoint {
  public:
-  /// The single file wins where both are there, as in transformers. InputError naming file and tensor: nothing there,
-  /// truncated, header longer than the file or not JSON, offsets out of range, overlapping, with
-  /// holes or not matching shape × dtype, a dtype that DType has not, a tensor twice, an index
-  /// naming a missing shard or a tensor that its shard does not hold. Tensors that the index leaves
-  /// out are there all the same.
+  /// The single file wins where both are there, as in transformers. InputError naming file and
+  /// tensor: nothing there, truncated, header longer than the file or not JSON, offsets out of
+  /// range, overlapping, with holes or not matching shape × dtype, a dtype that DType has not, a
+  /// tensor twice, an index naming a missing shard or a tensor that its shard does not hold.
+  /// Tensors that the index leaves out are there all the same.
   explicit Checkpoint(const std::filesystem::path& folder);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;

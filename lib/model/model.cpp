@@ -20,7 +20,7 @@ Model::Model(const ModelConfig& config, const Weights& weights, kernels::Backend
 
 int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
   const int64_t heads = 2 * config.num_heads + 2 * config.num_kv_heads;  // q, mixed, k, v
-  const int64_t partial = config.num_heads * config.head_dim;            // the ring's partial output
+  const int64_t partial = config.num_heads * config.head_dim;  // the ring's partial output
   return size_of(DType::fp32) * (2 * config.hidden + heads * config.head_dim + partial +
                                  2 * config.ffn + config.rope.rotary_dim);
 }
@@ -38,7 +38,8 @@ TensorView Model::forward(const Rows& rows, context::RingAttention& attention) {
     const ScopedSpan embedding(recorder_, "embedding", Kind::compute);
     backend_.embedding({weights_.embedding, rows.tokens, hidden}, stream_);
     const int64_t half = rotary_.rotary_dim() / 2;
-    rotary_.tables(attention.positions(), rows.rope_lengths, cos_.tensor(DType::fp32, {count, half}),
+    rotary_.tables(attention.positions(), rows.rope_lengths,
+                   cos_.tensor(DType::fp32, {count, half}),
                    sin_.tensor(DType::fp32, {count, half}));
   }
   for (int64_t index = 0; index < config_.layers; ++index) {
@@ -115,7 +116,8 @@ void Model::linear(const char* name, const TensorView& x, const LinearWeight& we
                             static_cast<double>(y.size(1)));
   for (const LinearWeight::Part& part : weight.parts) {
     const int64_t width = part.weight.rows();
-    backend_.linear({x, part.weight, part.bias, y.slice_columns(column, width), accumulate}, stream_);
+    backend_.linear({x, part.weight, part.bias, y.slice_columns(column, width), accumulate},
+                    stream_);
     column += width;
   }
 }

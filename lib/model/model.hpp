@@ -38,8 +38,8 @@ class Model {
 
  private:
   void layer(int64_t index, const TensorView& hidden, context::RingAttention& attention);
-  void linear(const char* name, const TensorView& x, const LinearWeight& weight, const TensorView& y,
-              kernels::Accumulate accumulate = kernels::Accumulate::no);
+  void linear(const char* name, const TensorView& x, const LinearWeight& weight,
+              const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no);
   void norm(const TensorView& x, const TensorView& weight, const TensorView& out);
 
   const ModelConfig& config_;

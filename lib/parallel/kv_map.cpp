@@ -111,8 +111,9 @@ void KvMap::append(const PassSequence& rows) {
       append_range(held.ranges, range);
       held.tokens += range.size();
     }
-    PECIA_CHECK(held.tokens <= sequence.reserved, "sequence {} holds {} tokens on rank {}, {} reserved",
-                rows.sequence, held.tokens, rank, sequence.reserved);
+    PECIA_CHECK(held.tokens <= sequence.reserved,
+                "sequence {} holds {} tokens on rank {}, {} reserved", rows.sequence, held.tokens,
+                rank, sequence.reserved);
   }
   sequence.length += rows.count;
 }

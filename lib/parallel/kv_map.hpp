@@ -1,6 +1,6 @@
 #pragma once
-/// Who holds the keys and values of which tokens. Every rank of a ring keeps the same map: it follows from
-/// the passes alone, so positions never travel.
+/// Who holds the keys and values of which tokens. Every rank of a ring keeps the same map: it
+/// follows from the passes alone, so positions never travel.
 
 #include <cstdint>
 #include <map>
@@ -11,8 +11,8 @@
 
 namespace pecia::parallel {
 
-/// Positions begin, begin + stride, … (count of them): a chunk of a prompt has stride 1, generated tokens
-/// dealt round-robin to N ranks mostly stride N.
+/// Positions begin, begin + stride, … (count of them): a chunk of a prompt has stride 1, generated
+/// tokens dealt round-robin to N ranks mostly stride N.
 struct StridedRange {
   int64_t begin = 0;
   int64_t count = 0;
@@ -29,8 +29,9 @@ struct IndexRun {
   bool operator==(const IndexRun&) const = default;
 };
 
-/// Cuts a list of positions where a long stretch of prompt begins or ends, so that an attention kernel
-/// that looks at blocks of one run sees chunks it can take or skip whole. Short ranges stay together.
+/// Cuts a list of positions where a long stretch of prompt begins or ends, so that an attention
+/// kernel that looks at blocks of one run sees chunks it can take or skip whole. Short ranges stay
+/// together.
 std::vector<IndexRun> runs_of(const std::vector<StridedRange>& ranges);
 
 /// The positions in order; `out` has room for all of them.
@@ -39,16 +40,16 @@ void fill_positions(const std::vector<StridedRange>& ranges, int64_t* out);
 /// How many of the positions lie in [begin, end).
 int64_t count_between(const std::vector<StridedRange>& ranges, int64_t begin, int64_t end);
 
-/// Sequences, the positions each rank of the group holds of them in the order they were cached, and how
-/// many tokens each may still cache on a rank.
+/// Sequences, the positions each rank of the group holds of them in the order they were cached, and
+/// how many tokens each may still cache on a rank.
 class KvMap {
  public:
   explicit KvMap(int num_ranks) : num_ranks_(num_ranks) {}
 
   int num_ranks() const { return num_ranks_; }
 
-  /// A new sequence with room for `reserved` tokens on every rank. With `parent`, its first tokens are
-  /// all those of the parent, which stays as it is while it has children.
+  /// A new sequence with room for `reserved` tokens on every rank. With `parent`, its first tokens
+  /// are all those of the parent, which stays as it is while it has children.
   void add(SequenceId sequence, int64_t reserved, std::optional<SequenceId> parent = {});
   void remove(SequenceId sequence);
   bool contains(SequenceId sequence) const { return sequences_.contains(sequence); }

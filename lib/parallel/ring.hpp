@@ -1,7 +1,8 @@
 #pragma once
 /// Ring context parallelism as values: who holds which tokens, and what a rank sees at each step.
 /// Nothing here communicates; lib/context executes these values.
-/// Source: Context Parallelism for Scalable Million-Token Inference, §3.5.1 (sharding), Alg. 2 (pass-KV).
+/// Source: Context Parallelism for Scalable Million-Token Inference, §3.5.1 (sharding), Alg. 2
+/// (pass-KV).
 
 #include <array>
 
@@ -9,8 +10,9 @@
 
 namespace pecia::parallel {
 
-/// The two of 2N equal chunks that `rank` of `num_ranks` owns, C[rank] and C[2N-1-rank], so that all
-/// ranks do the same causal work. The last chunks may be short or empty: padding is never owned.
+/// The two of 2N equal chunks that `rank` of `num_ranks` owns, C[rank] and C[2N-1-rank], so that
+/// all ranks do the same causal work. The last chunks may be short or empty: padding is never
+/// owned.
 ///
 ///     8 tokens on 2 ranks     rank 0: [0,2) [6,8)     rank 1: [2,4) [4,6)
 ///     5 tokens on 2 ranks     rank 0: [0,2) [5,5)     rank 1: [2,4) [4,5)
@@ -19,7 +21,8 @@ std::array<GlobalRange, 2> owned_chunks(int64_t num_tokens, int num_ranks, int r
 /// Most tokens that any rank owns: what a cache must have room for on every rank.
 int64_t max_owned_tokens(int64_t num_tokens, int num_ranks);
 
-/// Whose keys and values (or queries) `rank` holds at `step` (0 is its own; each step receives from rank - 1).
+/// Whose keys and values (or queries) `rank` holds at `step` (0 is its own; each step receives from
+/// rank - 1).
 int visiting_rank(int num_ranks, int rank, int step);
 
 }  // namespace pecia::parallel

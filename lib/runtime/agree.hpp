@@ -8,12 +8,13 @@
 
 namespace pecia::runtime {
 
-/// Runs `step` on every rank of `world`. If it throws anywhere, every rank throws the lowest failing
-/// rank's error, an InputError if that is one, else an Error that names the rank. Collective.
+/// Runs `step` on every rank of `world`. If it throws anywhere, every rank throws the lowest
+/// failing rank's error, an InputError if that is one, else an Error that names the rank.
+/// Collective.
 void together(comm::Communicator& world, const std::function<void()>& step);
 
-/// Throws InputError on every rank when the ranks' texts differ, naming `what` and the first rank that
-/// differs from rank 0. Collective.
+/// Throws InputError on every rank when the ranks' texts differ, naming `what` and the first rank
+/// that differs from rank 0. Collective.
 void require_same(comm::Communicator& world, const std::string& what, const std::string& text);
 
 }  // namespace pecia::runtime

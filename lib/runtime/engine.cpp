@@ -86,7 +86,9 @@ struct Answer {
   }
 };
 
-double flops_of(const report::Recorder& recorder) { return recorder.totals().flops; }
+double flops_of(const report::Recorder& recorder) {
+  return recorder.totals().flops;
+}
 
 }  // namespace
 

@@ -41,8 +41,8 @@ struct Planner {
 };
 
 /// Runs until nothing is left, or `stopping` says so: then turns under way are written as partial.
-/// Collective over `replica`; `planner` on its rank 0 alone, null elsewhere. `told` is asked on every rank:
-/// was it told to stop? The tally is rank 0's.
+/// Collective over `replica`; `planner` on its rank 0 alone, null elsewhere. `told` is asked on
+/// every rank: was it told to stop? The tally is rank 0's.
 Tally run_replica(comm::Communicator& replica, Executor& executor, report::Recorder& recorder,
                   Planner* planner, const std::function<bool()>& told);
 

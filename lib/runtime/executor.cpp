@@ -51,8 +51,10 @@ Outcome Executor::execute(const Plan& plan) {
     const PlanItem& item = plan.items[i];
     for (const auto& range : rows_of(item.rows, settings_.ring_size, settings_.rank))
       for (int64_t position = range.begin; position < range.end; ++position) {
-        const bool asked = !plan.targets.empty() || position + 1 == item.rows.first + item.rows.count;
-        if (asked) row_at[{static_cast<int32_t>(i), position}] = static_cast<int64_t>(rows.tokens.size());
+        const bool asked =
+            !plan.targets.empty() || position + 1 == item.rows.first + item.rows.count;
+        if (asked)
+          row_at[{static_cast<int32_t>(i), position}] = static_cast<int64_t>(rows.tokens.size());
         rows.tokens.push_back(item.tokens[position - item.rows.first]);
         rows.rope_lengths.push_back(std::max(item.prompt_end, position + 1));
       }
@@ -85,7 +87,8 @@ Outcome Executor::execute(const Plan& plan) {
 
 /// So many rows that their logits take some 32 MB.
 int64_t Executor::tile_rows() const {
-  return std::clamp<int64_t>((int64_t{32} << 20) / (settings_.vocab * size_of(DType::fp32)), 1, 512);
+  return std::clamp<int64_t>((int64_t{32} << 20) / (settings_.vocab * size_of(DType::fp32)), 1,
+                             512);
 }
 
 TensorView Executor::logits(const TensorView& hidden) {
@@ -104,7 +107,8 @@ void make_room(LogProbs& found, int64_t rows, int wanted, int64_t vocab) {
 /// Rows [begin, begin + count) of `width` values each.
 template <typename T>
 std::span<T> part(std::vector<T>& values, int64_t begin, int64_t count, int64_t width) {
-  return values.empty() ? std::span<T>() : std::span<T>(values).subspan(begin * width, count * width);
+  return values.empty() ? std::span<T>()
+                        : std::span<T>(values).subspan(begin * width, count * width);
 }
 }  // namespace
 
@@ -120,10 +124,8 @@ LogProbs Executor::sample(const Plan& plan, const TensorView& hidden,
   for (const int32_t index : items) {
     const PlanItem& item = plan.items[index];
     const TurnStart& turn = turns_.at(item.rows.sequence);
-    kernels::SamplingRow row{turn.params,
-                             uniform(turn.random_key, static_cast<uint64_t>(item.sampled_index)),
-                             {},
-                             {}};
+    kernels::SamplingRow row{
+        turn.params, uniform(turn.random_key, static_cast<uint64_t>(item.sampled_index)), {}, {}};
     if (const auto history = histories_.find(item.rows.sequence); history != histories_.end()) {
       const std::span<const int32_t> tokens = history->second.tokens;
       row.prompt = tokens.first(turn.answer_begin);

@@ -1,5 +1,6 @@
 #pragma once
-/// What makes two runs the same run: model, inputs, sampling, precision. Not: ranks, threads, layout.
+/// What makes two runs the same run: model, inputs, sampling, precision. Not: ranks, threads,
+/// layout.
 
 #include <string>
 

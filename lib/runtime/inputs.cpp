@@ -19,27 +19,31 @@ Inputs::Inputs(const Job& job, const model::ModelConfig& config) : job_(job), co
     const std::string remedy =
         fmt::format("pack it again with scripts/pecia-pack --model {}", job.model.path.string());
     if (shard.vocab_size() != 0 && shard.vocab_size() != config.vocab)
-      fail<InputError>("{}: attribute vocab_size is {}, the model {} has {} tokens; {}", path.string(),
-                       shard.vocab_size(), job.model.path.string(), config.vocab, remedy);
+      fail<InputError>("{}: attribute vocab_size is {}, the model {} has {} tokens; {}",
+                       path.string(), shard.vocab_size(), job.model.path.string(), config.vocab,
+                       remedy);
     if (!shard.tokenizer_sha256().empty() && !tokenizer_sha256.empty() &&
         shard.tokenizer_sha256() != tokenizer_sha256)
-      fail<InputError>("{}: attribute tokenizer_sha256 is {:.12}…, {} has {:.12}…; {}", path.string(),
-                       shard.tokenizer_sha256(), tokenizer.string(), tokenizer_sha256, remedy);
+      fail<InputError>("{}: attribute tokenizer_sha256 is {:.12}…, {} has {:.12}…; {}",
+                       path.string(), shard.tokenizer_sha256(), tokenizer.string(),
+                       tokenizer_sha256, remedy);
     for (size_t index = 0; index < shard.requests().size(); ++index) {
       const io::PromptRequest& prompt = shard.requests()[index];
       if (!ids.insert(prompt.id).second)
-        fail<InputError>("{}: /request_id[{}] is '{}', which an earlier input file has too; ids must be "
-                         "unique in a job",
-                         path.string(), index, prompt.id);
+        fail<InputError>(
+            "{}: /request_id[{}] is '{}', which an earlier input file has too; ids must be "
+            "unique in a job",
+            path.string(), index, prompt.id);
       InputRequest request{static_cast<int32_t>(shards_.size() - 1), static_cast<int64_t>(index),
                            num_turns_, 0};
       double length = 0;
       for (size_t turn = 0; turn < prompt.turns.size(); ++turn) {
         const int64_t new_tokens = max_new_tokens(request, turn);
         if (new_tokens < 0)
-          fail<InputError>("{}: /max_new_tokens of turn {} of request '{}' (row {}) is {}; it must be 0 or "
-                           "more",
-                           path.string(), turn, prompt.id, index, new_tokens);
+          fail<InputError>(
+              "{}: /max_new_tokens of turn {} of request '{}' (row {}) is {}; it must be 0 or "
+              "more",
+              path.string(), turn, prompt.id, index, new_tokens);
         prompt_tokens_ += prompt.turns[turn].num_tokens();
         length += static_cast<double>(prompt.turns[turn].num_tokens() + new_tokens);
       }
@@ -63,7 +67,8 @@ int32_t Inputs::max_new_tokens(const InputRequest& request, size_t turn) const {
 int64_t Inputs::kept_tokens(const InputRequest& request, size_t turn) const {
   const int64_t tokens = prompt(request).turns[turn].num_tokens();
   if (job_.limits.over_length == OverLength::fail) return tokens;
-  return std::min(tokens, std::max<int64_t>(1, config_.max_positions - max_new_tokens(request, turn)));
+  return std::min(tokens,
+                  std::max<int64_t>(1, config_.max_positions - max_new_tokens(request, turn)));
 }
 
 io::ResultsLayout Inputs::layout() const {
@@ -89,7 +94,8 @@ std::string Inputs::fingerprint() const {
     for (size_t turn = 0; turn < from.turns.size(); ++turn) {
       const io::PromptTurn& given = from.turns[turn];
       const std::vector<int32_t> tokens = shards_[request.shard].tokens(given);
-      hash = mix(hash, {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(int32_t)});
+      hash = mix(hash,
+                 {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(int32_t)});
       hash = mix(hash, fmt::format("{} {} {} {}", max_new_tokens(request, turn),
                                    given.temperature.value_or(-1), given.top_p.value_or(-1),
                                    given.seed.value_or(-1)));
@@ -126,9 +132,10 @@ std::string Inputs::refusal(const InputRequest& request, size_t turn,
                          tokens[i], config_.vocab, config_.vocab - 1);
   const int64_t room = config_.max_positions - (max_new_tokens(request, turn) > 0 ? 1 : 0);
   if (static_cast<int64_t>(tokens.size()) > room)
-    return fmt::format("{} prompt tokens, the model's length is {}: shorten the prompt, or set "
-                       "limits.over_length or model.rope_scaling",
-                       tokens.size(), config_.max_positions);
+    return fmt::format(
+        "{} prompt tokens, the model's length is {}: shorten the prompt, or set "
+        "limits.over_length or model.rope_scaling",
+        tokens.size(), config_.max_positions);
   return {};
 }
 

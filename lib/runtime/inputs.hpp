@@ -15,15 +15,15 @@ namespace pecia::runtime {
 /// A request of the job. Its turns are consecutive rows of the results.
 struct InputRequest {
   int32_t shard = 0;
-  int64_t index = 0;        ///< in the shard
+  int64_t index = 0;  ///< in the shard
   int64_t first_row = 0;
-  double work = 0;          ///< estimated FLOPs, attention counted quadratically
+  double work = 0;  ///< estimated FLOPs, attention counted quadratically
 };
 
 class Inputs {
  public:
-  /// Opens all shards. InputError naming file, request and remedy: a request id that two shards have, a
-  /// vocabulary or tokenizer other than the model's, a negative max_new_tokens.
+  /// Opens all shards. InputError naming file, request and remedy: a request id that two shards
+  /// have, a vocabulary or tokenizer other than the model's, a negative max_new_tokens.
   Inputs(const Job& job, const model::ModelConfig& config);
 
   const std::vector<InputRequest>& requests() const { return requests_; }
@@ -47,8 +47,8 @@ class Inputs {
   /// At most so many KV slots on each of `ring_size` ranks does the request need.
   int64_t max_slots(const InputRequest& request, int ring_size, int64_t max_batch_tokens) const;
 
-  /// The request with its tokens, ready to run. What concerns it alone (an empty turn, a token outside the
-  /// vocabulary, too many tokens) is in the turns' `refused`.
+  /// The request with its tokens, ready to run. What concerns it alone (an empty turn, a token
+  /// outside the vocabulary, too many tokens) is in the turns' `refused`.
   Request load(const InputRequest& request) const;
 
  private:

@@ -5,7 +5,8 @@
 
 namespace pecia::runtime {
 
-/// FLOP/s of an fp32 matrix product in cache by the stream's threads: the best of a few, some 20 ms.
+/// FLOP/s of an fp32 matrix product in cache by the stream's threads: the best of a few, some 20
+/// ms.
 double measure_peak_flops(kernels::Backend& backend, device::Stream& stream);
 
 }  // namespace pecia::runtime

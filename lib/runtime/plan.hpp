@@ -1,6 +1,6 @@
 #pragma once
-/// One iteration of a replica as a value: made by its rank 0, broadcast, executed by all, answered by
-/// outcomes. No rank decides anything alone.
+/// One iteration of a replica as a value: made by its rank 0, broadcast, executed by all, answered
+/// by outcomes. No rank decides anything alone.
 
 #include <cstdint>
 #include <vector>
@@ -24,8 +24,8 @@ struct NewSequence {
 struct TurnStart {
   int64_t sequence = 0;
   kernels::SamplingParams params;
-  uint64_t random_key = 0;    ///< of (seed, request, turn); the token's index is the address in it
-  int64_t answer_begin = 0;   ///< global position of the answer's first token
+  uint64_t random_key = 0;   ///< of (seed, request, turn); the token's index is the address in it
+  int64_t answer_begin = 0;  ///< global position of the answer's first token
 };
 
 /// One sequence's part of the pass.
@@ -33,7 +33,8 @@ struct PlanItem {
   parallel::PassSequence rows;
   std::vector<int32_t> tokens;  ///< [rows.count]
   int64_t prompt_end = 0;       ///< where the turn's prompt ends; see Rotary::tables
-  int64_t sampled_index = -1;   ///< the last row's next token is sampled as token `index` of the answer; −1: not
+  int64_t sampled_index =
+      -1;  ///< the last row's next token is sampled as token `index` of the answer; −1: not
 
   template <typename A>
   void visit(A& archive) {

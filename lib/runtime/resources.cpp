@@ -22,7 +22,8 @@ int threads_per_rank(comm::Communicator& world) {
   }
   if (const char* text = std::getenv("OMP_NUM_THREADS")) {
     const int threads = std::atoi(text);
-    if (threads < 1) fail<InputError>("OMP_NUM_THREADS is '{}'; it must be a number from 1 on", text);
+    if (threads < 1)
+      fail<InputError>("OMP_NUM_THREADS is '{}'; it must be a number from 1 on", text);
     return threads;
   }
   const bool apart = sum == static_cast<int64_t>(shared.size());
@@ -34,10 +35,11 @@ void resolve_grid(const Job& job, int num_ranks, Resources& resources) {
   resources.dp = job.parallel.dp;
   resources.cp = job.parallel.cp.value_or(num_ranks / std::max(1, resources.dp));
   if (int64_t{resources.dp} * resources.cp != num_ranks)
-    fail<InputError>("parallel.dp {} × parallel.cp {} is not the number of ranks, {}: set cp: auto and a dp "
-                     "that divides {}, or start {} ranks",
-                     resources.dp, resources.cp, num_ranks, num_ranks,
-                     std::max<int64_t>(1, int64_t{resources.dp} * resources.cp));
+    fail<InputError>(
+        "parallel.dp {} × parallel.cp {} is not the number of ranks, {}: set cp: auto and a dp "
+        "that divides {}, or start {} ranks",
+        resources.dp, resources.cp, num_ranks, num_ranks,
+        std::max<int64_t>(1, int64_t{resources.dp} * resources.cp));
 }
 
 DType resolve_kv_dtype(const Job& job, DType resident) {
@@ -71,8 +73,9 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
   const int64_t per_token = config.kv_bytes_per_token(resources.kv_dtype);
   const int64_t room = -world.all_reduce_max(-(memory / per_token));  // the least of all ranks
   if (room < 1)
-    fail<InputError>("kv.memory of {} bytes on a rank holds no token of {} bytes; raise it, or free memory",
-                     memory, per_token);
+    fail<InputError>(
+        "kv.memory of {} bytes on a rank holds no token of {} bytes; raise it, or free memory",
+        memory, per_token);
   // What the largest requests of a full batch hold together.
   int64_t most = 1;
   if (inputs != nullptr) {

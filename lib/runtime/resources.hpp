@@ -18,8 +18,8 @@ struct Resources {
   int64_t max_batch_tokens = 1;
 };
 
-/// Threads of this rank: OMP_NUM_THREADS if set, else the cores it is bound to, divided among the ranks of
-/// its host when they are bound to the same. Collective over `world`.
+/// Threads of this rank: OMP_NUM_THREADS if set, else the cores it is bound to, divided among the
+/// ranks of its host when they are bound to the same. Collective over `world`.
 int threads_per_rank(comm::Communicator& world);
 
 /// dp × cp = the number of ranks. InputError when that cannot be.
@@ -28,12 +28,14 @@ void resolve_grid(const Job& job, int num_ranks, Resources& resources);
 /// The KV cache's element type: the job's, or the weights'.
 DType resolve_kv_dtype(const Job& job, DType resident);
 
-/// New tokens of a prefill pass: the job's, or as many as keep the activations of a rank near 128 MB.
+/// New tokens of a prefill pass: the job's, or as many as keep the activations of a rank near 128
+/// MB.
 int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int cp);
 
-/// KV slots on each rank: what kv.memory holds, or (auto) what 80 % of the memory that is free on the host
-/// holds, shared by its ranks; never more than the job's requests can use at a time. InputError when not
-/// one token fits. `inputs` on at least one rank, null elsewhere. Collective over `world`.
+/// KV slots on each rank: what kv.memory holds, or (auto) what 80 % of the memory that is free on
+/// the host holds, shared by its ranks; never more than the job's requests can use at a time.
+/// InputError when not one token fits. `inputs` on at least one rank, null elsewhere. Collective
+/// over `world`.
 int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, const Inputs* inputs,
                           const Resources& resources, comm::Communicator& world);
 

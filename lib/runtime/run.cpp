@@ -44,7 +44,7 @@ Job agreed_job(const RunOptions& options, comm::Communicator& world) {
 struct Groups {
   std::unique_ptr<comm::Communicator> ordered;  ///< all ranks, in grid order
   std::unique_ptr<comm::Communicator> replica;
-  std::vector<comm::RackServerGpu> places;      ///< by rank of `ordered`
+  std::vector<comm::RackServerGpu> places;  ///< by rank of `ordered`
   int dp = 0;
 };
 
@@ -67,7 +67,8 @@ Groups make_groups(comm::Communicator& world, const Resources& resources) {
 model::Weights load_weights(const Job& job, const model::ModelConfig& config,
                             comm::Communicator& world) {
   std::optional<model::Weights> weights;
-  together(world, [&] { weights.emplace(config, io::Checkpoint(job.model.path), resident_dtype(job)); });
+  together(world,
+           [&] { weights.emplace(config, io::Checkpoint(job.model.path), resident_dtype(job)); });
   const auto host = world.split_by_host();
   together(world, [&] { weights->check_finite(host->rank(), host->size()); });
   return std::move(*weights);
@@ -78,8 +79,8 @@ report::TraceDetail trace_detail(Trace trace) {
   return trace == Trace::off ? report::TraceDetail::off : report::TraceDetail::summary;
 }
 
-/// Waits until all replicas have finished, however long: their work may be uneven, so that none of the
-/// limits for a collective holds here. A rank that is lost ends the job through its launcher.
+/// Waits until all replicas have finished, however long: their work may be uneven, so that none of
+/// the limits for a collective holds here. A rank that is lost ends the job through its launcher.
 void wait_for_replicas(comm::SharedCounter& finished, int replicas) {
   using std::chrono::milliseconds;
   constexpr milliseconds longest(200);
@@ -88,7 +89,8 @@ void wait_for_replicas(comm::SharedCounter& finished, int replicas) {
 }
 
 const char* words_of(StopReason reason) {
-  return reason == StopReason::wall_time ? "the wall time is nearly over" : "asked to stop by a signal";
+  return reason == StopReason::wall_time ? "the wall time is nearly over"
+                                         : "asked to stop by a signal";
 }
 
 }  // namespace
@@ -120,7 +122,8 @@ int run(const RunOptions& options, comm::Communicator& world) {
   resources.kv_dtype = resolve_kv_dtype(job, resident);
   resources.max_sequences = job.batch.max_sequences.value_or(256);
   resources.max_batch_tokens = resolve_batch_tokens(job, config, resources.cp);
-  resources.kv_tokens = resolve_kv_tokens(job, config, inputs ? &*inputs : nullptr, resources, world);
+  resources.kv_tokens =
+      resolve_kv_tokens(job, config, inputs ? &*inputs : nullptr, resources, world);
 
   std::optional<Output> output;
   std::optional<io::ResultsFile> results;
@@ -133,7 +136,8 @@ int run(const RunOptions& options, comm::Communicator& world) {
     results.emplace(output->results_path());
   });
   const auto report_path = job.output / "report.json";
-  const bool reported = world.all_reduce_max(chief && std::filesystem::exists(report_path) ? 1 : 0) > 0;
+  const bool reported =
+      world.all_reduce_max(chief && std::filesystem::exists(report_path) ? 1 : 0) > 0;
   const Standing found = standing(chief ? &*results : nullptr, world);
   if (found.unfinished() == 0 && reported) {
     log->info("nothing is left to do: {} turns done, {} failed{} · {}", found.done, found.failed,
@@ -144,14 +148,12 @@ int run(const RunOptions& options, comm::Communicator& world) {
 
   const auto backend = kernels::make_cpu_backend();
   device::Stream stream(resources.threads);
-  const RunFacts facts{job,
-                       config,
-                       resources,
-                       weights.resident_bytes(),
-                       groups.places,
-                       world.all_reduce_sum(measure_peak_flops(*backend, stream))};
+  const RunFacts facts{job,           config,
+                       resources,     weights.resident_bytes(),
+                       groups.places, world.all_reduce_sum(measure_peak_flops(*backend, stream))};
   if (chief)
-    log->info(first_line(facts, static_cast<int64_t>(inputs->requests().size()), inputs->prompt_tokens()));
+    log->info(first_line(facts, static_cast<int64_t>(inputs->requests().size()),
+                         inputs->prompt_tokens()));
 
   report::Recorder recorder(trace_detail(job.report.trace));
   context::KvCache cache({config.layers, config.num_kv_heads, config.head_dim, resources.kv_dtype},
@@ -163,9 +165,11 @@ int run(const RunOptions& options, comm::Communicator& world) {
                      job.generation.prompt_logprobs},
                     model, attention, *backend, stream, recorder);
 
-  const auto taken = world.make_counter(), stopped = world.make_counter(), finished = world.make_counter();
+  const auto taken = world.make_counter(), stopped = world.make_counter(),
+             finished = world.make_counter();
   const auto from_begin = [&](double seconds) {
-    return begin + std::chrono::duration_cast<Stop::Clock::duration>(std::chrono::duration<double>(seconds));
+    return begin + std::chrono::duration_cast<Stop::Clock::duration>(
+                       std::chrono::duration<double>(seconds));
   };
   Stop stop(signals, drain_s ? std::optional(from_begin(*drain_s)) : std::nullopt, *stopped);
   RunProgress progress(world);
@@ -191,19 +195,22 @@ int run(const RunOptions& options, comm::Communicator& world) {
                             [&](const Tally& tally) { progress.update(tally); }});
   });
 
-  const Tally tally = run_replica(*groups.replica, executor, recorder, planner ? &*planner : nullptr,
-                                  [&] { return stop.reason() != StopReason::none; });
+  const Tally tally =
+      run_replica(*groups.replica, executor, recorder, planner ? &*planner : nullptr,
+                  [&] { return stop.reason() != StopReason::none; });
   if (planning) {
     progress.add(tally);
     finished->next();
   }
   wait_for_replicas(*finished, resources.dp);
-  const auto reason = static_cast<StopReason>(world.all_reduce_max(static_cast<int64_t>(stop.reason())));
+  const auto reason =
+      static_cast<StopReason>(world.all_reduce_max(static_cast<int64_t>(stop.reason())));
   const Standing left = standing(chief ? &*results : nullptr, world);
   if (chief) progress.finish(left);
 
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  auto report = gather_report(*groups.ordered, *groups.replica, facts, recorder, tally, seconds.count());
+  auto report =
+      gather_report(*groups.ordered, *groups.replica, facts, recorder, tally, seconds.count());
   if (job.report.trace != Trace::off)
     write_traces(*groups.ordered, job.output / "trace", groups.dp, recorder);
   if (report) {
@@ -215,7 +222,8 @@ int run(const RunOptions& options, comm::Communicator& world) {
                 left.unfinished());
   }
   if (left.unfinished() > 0 && reason == StopReason::none)
-    fail<Error>("{} turns were left open although the run was not asked to stop", left.unfinished());
+    fail<Error>("{} turns were left open although the run was not asked to stop",
+                left.unfinished());
   if (left.unfinished() > 0) return exit_drained;
   return left.failed > 0 ? exit_failed_turns : 0;
 }

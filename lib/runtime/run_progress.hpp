@@ -17,11 +17,13 @@ class RunProgress {
   /// Collective over `world`, and so is destroying it.
   explicit RunProgress(comm::Communicator& world);
 
-  /// On the rank that shows it, before the first pass: what there is to do, and what of it `results` has.
+  /// On the rank that shows it, before the first pass: what there is to do, and what of it
+  /// `results` has.
   void show(const Job& job, const Inputs& inputs, const io::ResultsFile& results);
 
-  /// On the rank that plans for a replica, after every pass; `tally` is all that the replica has done.
-  /// Telling the others may cost messages, so calls that follow closely are left for the next one.
+  /// On the rank that plans for a replica, after every pass; `tally` is all that the replica has
+  /// done. Telling the others may cost messages, so calls that follow closely are left for the next
+  /// one.
   void update(const Tally& tally);
 
   /// The same after the last pass, whenever it was.

@@ -27,7 +27,8 @@ struct RankFacts {
     double seconds = 0, flops = 0;
     template <typename A>
     void visit(A& archive) {
-      archive(name), archive(kind), archive(count), archive(bytes), archive(seconds), archive(flops);
+      archive(name), archive(kind), archive(count), archive(bytes), archive(seconds),
+          archive(flops);
     }
   };
   std::vector<Stage> stages;
@@ -135,16 +136,18 @@ std::string mode_name(const Resources& resources) {
 
 std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens) {
   const Resources& resources = facts.resources;
-  const int64_t kv_bytes = resources.kv_tokens * facts.config.kv_bytes_per_token(resources.kv_dtype);
+  const int64_t kv_bytes =
+      resources.kv_tokens * facts.config.kv_bytes_per_token(resources.kv_dtype);
   const int hosts = num_hosts(facts);
   const auto ranks = static_cast<int>(facts.places.size());
   return fmt::format(
-      "{} {} · {} request{}, {} tokens · context {} · KV {} {} per rank · {} rank{} of {} thread{} on {} "
+      "{} {} · {} request{}, {} tokens · context {} · KV {} {} per rank · {} rank{} of {} thread{} "
+      "on {} "
       "host{}: {} · prefill {}, decode {}",
       facts.job.model.path.filename().string(), report::format_bytes(facts.weight_bytes), requests,
       requests == 1 ? "" : "s", report::format_count(static_cast<double>(prompt_tokens)),
-      facts.config.max_positions, name_of(resources.kv_dtype), report::format_bytes(kv_bytes), ranks,
-      ranks == 1 ? "" : "s", resources.threads, resources.threads == 1 ? "" : "s", hosts,
+      facts.config.max_positions, name_of(resources.kv_dtype), report::format_bytes(kv_bytes),
+      ranks, ranks == 1 ? "" : "s", resources.threads, resources.threads == 1 ? "" : "s", hosts,
       hosts == 1 ? "" : "s", grid_text(resources), resources.cp > 1 ? "ring pass_kv" : "local",
       resources.cp > 1 ? "pass_q" : "local");
 }
@@ -181,8 +184,8 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered,
   report::LinkReport ring{"ring and all_to_all", num_hosts(facts) > 1 ? "cluster" : "host"};
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankFacts& of = ranks[rank];
-    report.ranks.push_back({static_cast<int>(rank), of.host, of.compute_s, of.comm_s, of.idle_s,
-                            of.peak_rss_bytes});
+    report.ranks.push_back(
+        {static_cast<int>(rank), of.host, of.compute_s, of.comm_s, of.idle_s, of.peak_rss_bytes});
     ring.messages += of.ring_messages;
     ring.bytes += of.ring_bytes;
   }

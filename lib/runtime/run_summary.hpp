@@ -25,14 +25,15 @@ struct RunFacts {
   double peak_flops = 0;                    ///< of all ranks
 };
 
-/// Llama-3.1-8B bf16 15.0 GiB · 64 requests, 7.9M tokens · context 131072 · KV … · 16 ranks on 4 hosts: …
+/// Llama-3.1-8B bf16 15.0 GiB · 64 requests, 7.9M tokens · context 131072 · KV … · 16 ranks on 4
+/// hosts: …
 std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens);
 
 /// "ring/pass_kv+pass_q": how prefill and decode attend, as results have it.
 std::string mode_name(const Resources& resources);
 
-/// Rank 0's report of all ranks; empty elsewhere. Collective over `ordered`, the ranks in grid order.
-/// `tally` counts on the first rank of each replica and is empty elsewhere.
+/// Rank 0's report of all ranks; empty elsewhere. Collective over `ordered`, the ranks in grid
+/// order. `tally` counts on the first rank of each replica and is empty elsewhere.
 std::optional<report::RunReport> gather_report(comm::Communicator& ordered,
                                                comm::Communicator& replica, const RunFacts& facts,
                                                const report::Recorder& recorder, const Tally& tally,

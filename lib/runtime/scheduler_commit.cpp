@@ -123,12 +123,13 @@ void Scheduler::answered(Running& running, int32_t token, double now) {
   }
 }
 
-/// The model gave no distribution for the next token. A chain ends with it; branches of a stem are not
-/// concerned.
+/// The model gave no distribution for the next token. A chain ends with it; branches of a stem are
+/// not concerned.
 void Scheduler::fail_turn(Running& running, double now) {
   auto& turns = running.family->request.turns;
   const std::string why = fmt::format(
-      "the logits after {} tokens of the answer hold NaN or infinity: try kv.dtype fp32 or model.dtype fp32",
+      "the logits after {} tokens of the answer hold NaN or infinity: try kv.dtype fp32 or "
+      "model.dtype fp32",
       running.result.tokens.size());
   refuse(turns[running.turn], why);
   if (!running.family->is_fork()) {

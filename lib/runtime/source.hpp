@@ -9,8 +9,8 @@
 
 namespace pecia::runtime {
 
-/// The unfinished requests in the job's order. All replicas have the same list and take from it by one
-/// shared counter, so uneven work evens out.
+/// The unfinished requests in the job's order. All replicas have the same list and take from it by
+/// one shared counter, so uneven work evens out.
 class Source {
  public:
   /// `results` as the run found it; `counter` is shared by all replicas. All outlive this object.

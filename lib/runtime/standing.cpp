@@ -4,8 +4,7 @@ namespace pecia::runtime {
 
 Standing standing(const io::ResultsFile& results) {
   Standing found;
-  for (int64_t turn = 0; turn < results.num_turns(); ++turn)
-    switch (results.state(turn)) {
+  for (int64_t turn = 0; turn < results.num_turns(); ++turn) switch (results.state(turn)) {
       case io::TurnState::open:
         ++found.open;
         break;

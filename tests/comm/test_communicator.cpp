@@ -11,7 +11,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::unique_ptr<Communicator> world() { return make_mpi_communicator(MPI_COMM_WORLD, 60s); }
+std::unique_ptr<Communicator> world() {
+  return make_mpi_communicator(MPI_COMM_WORLD, 60s);
+}
 
 /// Byte `index` of what rank `from` sends to rank `to`.
 std::byte payload(int from, int to, size_t index) {
@@ -49,7 +51,9 @@ TEST(SendReceive, CountsWhatWentToOthers) {
 TEST(AllToAll, DeliversUnequalAndEmptyBlocks) {
   const auto comm = world();
   const int size = comm->size(), rank = comm->rank();
-  const auto bytes = [](int from, int to) { return static_cast<size_t>((from * to) % 3 * 1000 + from % 2); };
+  const auto bytes = [](int from, int to) {
+    return static_cast<size_t>((from * to) % 3 * 1000 + from % 2);
+  };
   std::vector<std::vector<std::byte>> send, receive;
   Blocks blocks;
   for (int other = 0; other < size; ++other) {
@@ -142,7 +146,8 @@ TEST(Wait, FailsNamingTheOperationWhenNothingArrives) {
       comm->start_send_receive({}, 1, received, 1)->wait();
       ADD_FAILURE() << "a message that nobody sent has arrived";
     } catch (const SystemError& error) {
-      EXPECT_NE(std::string(error.what()).find("send_receive #1 with ranks 1 and 1"), std::string::npos)
+      EXPECT_NE(std::string(error.what()).find("send_receive #1 with ranks 1 and 1"),
+                std::string::npos)
           << error.what();
     }
   }

@@ -1,9 +1,8 @@
-#include "lib/context/kv_cache.hpp"
-
 #include <gtest/gtest.h>
 
 #include <set>
 
+#include "lib/context/kv_cache.hpp"
 #include "lib/core/random.hpp"
 
 namespace pecia::context {
@@ -17,7 +16,9 @@ int64_t total(const std::vector<parallel::SlotRange>& ranges) {
   return sum;
 }
 
-TEST(KvShape, CountsBytesByFormula) { EXPECT_EQ(shape.bytes_per_token(), 2 * 2 * 3 * 4 * 2); }
+TEST(KvShape, CountsBytesByFormula) {
+  EXPECT_EQ(shape.bytes_per_token(), 2 * 2 * 3 * 4 * 2);
+}
 
 TEST(KvCache, LaysHeadsOutOneAfterTheOther) {
   const KvCache cache(shape, 10);

@@ -1,13 +1,12 @@
 /// Ring attention on N ranks against the reference kernel over all keys at once.
 
-#include "lib/context/ring_attention.hpp"
-
 #include <gtest/gtest.h>
 #include <mpi.h>
 
 #include <cmath>
 
 #include "lib/comm/mpi_communicator.hpp"
+#include "lib/context/ring_attention.hpp"
 #include "lib/parallel/ring.hpp"
 #include "tests/support/compare.hpp"
 
@@ -19,9 +18,11 @@ using parallel::Ring;
 
 constexpr int64_t heads = 4, kv_heads = 2, head_dim = 8, capacity = 4000;
 
-/// Vector of a token: a function of its kind, sequence and position, so any rank can make any rank's.
+/// Vector of a token: a function of its kind, sequence and position, so any rank can make any
+/// rank's.
 std::vector<float> vector_of(uint64_t kind, int64_t sequence, int64_t position, int64_t count) {
-  return test::random_floats(count, kind * 1'000'003 + static_cast<uint64_t>(sequence * 65'537 + position));
+  return test::random_floats(
+      count, kind * 1'000'003 + static_cast<uint64_t>(sequence * 65'537 + position));
 }
 
 /// A ring over `comm`, fed with pass after pass; checks every output row.
@@ -70,8 +71,9 @@ class Ringed {
     for (const PassSequence& rows : pass)
       for (const auto& range : rows_of(rows, comm_.size(), comm_.rank()))
         for (int64_t position = range.begin; position < range.end; ++position, ++row)
-          ASSERT_TRUE(test::all_close(std::span(out).subspan(row * heads * head_dim, heads * head_dim),
-                                      expected_row(rows.sequence, position), 1e-5))
+          ASSERT_TRUE(
+              test::all_close(std::span(out).subspan(row * heads * head_dim, heads * head_dim),
+                              expected_row(rows.sequence, position), 1e-5))
               << "sequence " << rows.sequence << ", position " << position;
   }
   /// Softmax over all visible positions, in double.
@@ -89,7 +91,8 @@ class Ringed {
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t g = h / (heads / kv_heads);
         double score = 0;
-        for (int64_t d = 0; d < head_dim; ++d) score += double{q[h * head_dim + d]} * k[g * head_dim + d];
+        for (int64_t d = 0; d < head_dim; ++d)
+          score += double{q[h * head_dim + d]} * k[g * head_dim + d];
         const double e = std::exp(score / std::sqrt(double{head_dim}));
         weight[h] += e;
         for (int64_t d = 0; d < head_dim; ++d) sum[h * head_dim + d] += e * v[g * head_dim + d];

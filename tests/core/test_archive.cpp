@@ -1,6 +1,6 @@
-#include "lib/core/archive.hpp"
-
 #include <gtest/gtest.h>
+
+#include "lib/core/archive.hpp"
 
 namespace pecia {
 namespace {

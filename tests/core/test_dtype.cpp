@@ -1,17 +1,17 @@
-#include "lib/core/dtype.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
+
+#include "lib/core/dtype.hpp"
 
 namespace pecia {
 namespace {
 
 TEST(Bf16, RoundsToNearestEven) {
   EXPECT_EQ(float_to_bf16(1.0f), 0x3f80);
-  EXPECT_EQ(float_to_bf16(1.0f + 0x1p-8f), 0x3f80);           // half way: even
-  EXPECT_EQ(float_to_bf16(1.0f + 3 * 0x1p-8f), 0x3f82);       // half way: even is up
-  EXPECT_EQ(float_to_bf16(1.0f + 0x1.02p-8f), 0x3f81);        // above half way
+  EXPECT_EQ(float_to_bf16(1.0f + 0x1p-8f), 0x3f80);      // half way: even
+  EXPECT_EQ(float_to_bf16(1.0f + 3 * 0x1p-8f), 0x3f82);  // half way: even is up
+  EXPECT_EQ(float_to_bf16(1.0f + 0x1.02p-8f), 0x3f81);   // above half way
   EXPECT_EQ(float_to_bf16(-INFINITY), 0xff80);
   EXPECT_TRUE(std::isnan(bf16_to_float(float_to_bf16(NAN))));
 }

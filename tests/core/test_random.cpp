@@ -1,8 +1,8 @@
-#include "lib/core/random.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
+
+#include "lib/core/random.hpp"
 
 namespace pecia {
 namespace {

@@ -1,9 +1,9 @@
-#include "lib/core/tensor_view.hpp"
-
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <vector>
+
+#include "lib/core/tensor_view.hpp"
 
 namespace pecia {
 namespace {

@@ -1,14 +1,15 @@
-#include "lib/device/buffer.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cstring>
+
+#include "lib/device/buffer.hpp"
 
 namespace pecia::device {
 namespace {
 
 TEST(Buffer, IsAlignedToCacheLinesAtEverySize) {
-  for (const int64_t bytes : {int64_t{1}, int64_t{63}, int64_t{65}, int64_t{1} << 20, int64_t{9} << 20}) {
+  for (const int64_t bytes :
+       {int64_t{1}, int64_t{63}, int64_t{65}, int64_t{1} << 20, int64_t{9} << 20}) {
     const Buffer buffer(bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u) << bytes;
     std::memset(buffer.data(), 1, bytes);

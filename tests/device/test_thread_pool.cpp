@@ -1,8 +1,8 @@
-#include "lib/device/thread_pool.hpp"
-
 #include <gtest/gtest.h>
 
 #include <numeric>
+
+#include "lib/device/thread_pool.hpp"
 
 namespace pecia::device {
 namespace {
@@ -12,7 +12,8 @@ struct EveryPool : testing::TestWithParam<int> {};
 TEST_P(EveryPool, RunsTheBodyOnceOnEveryThreadEachTime) {
   const int size = GetParam();
   ThreadPool pool(size);
-  std::vector<int> calls(size);  // each thread writes its own element; run is the only synchronisation
+  std::vector<int> calls(
+      size);  // each thread writes its own element; run is the only synchronisation
   for (int round = 1; round <= 2000; ++round) {
     pool.run([&](int thread) { ++calls[thread]; }, [] {});
     ASSERT_EQ(std::accumulate(calls.begin(), calls.end(), 0), round * size);

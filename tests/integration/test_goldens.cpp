@@ -56,7 +56,8 @@ TEST_P(Golden, IsMet) {
     EXPECT_TRUE(all_close(found.result.token_logprobs,
                           golden["greedy_logprobs"].get<std::vector<float>>(), tolerance));
     const auto last = golden["logprobs"].get<std::vector<float>>();
-    EXPECT_TRUE(all_close(std::span(found.result.top_logprobs).first(last.size()), last, tolerance));
+    EXPECT_TRUE(
+        all_close(std::span(found.result.top_logprobs).first(last.size()), last, tolerance));
     const auto prompt = golden["prompt_logprobs"].get<std::vector<float>>();
     ASSERT_EQ(found.result.prompt_logprobs.size(), prompt.size() + 1);
     EXPECT_TRUE(std::isnan(found.result.prompt_logprobs.front()));

@@ -1,5 +1,5 @@
-/// Larger goldens of the same oracle, where they are at hand: logits instead of log-probabilities, prompts up
-/// to 1,500 tokens, a trained model among random ones.
+/// Larger goldens of the same oracle, where they are at hand: logits instead of log-probabilities,
+/// prompts up to 1,500 tokens, a trained model among random ones.
 
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -35,7 +35,8 @@ std::vector<float> log_softmax(const std::vector<double>& logits) {
   for (const double logit : logits) most = std::max(most, logit);
   for (const double logit : logits) sum += std::exp(logit - most);
   std::vector<float> found;
-  for (const double logit : logits) found.push_back(static_cast<float>(logit - most - std::log(sum)));
+  for (const double logit : logits)
+    found.push_back(static_cast<float>(logit - most - std::log(sum)));
   return found;
 }
 
@@ -63,7 +64,8 @@ TEST_P(LogitGolden, IsMet) {
     EXPECT_EQ(found.tokens, cases[i]["greedy"].get<std::vector<int32_t>>());
     const auto expected = log_softmax(cases[i]["logits"].get<std::vector<double>>());
     ASSERT_GE(found.top_logprobs.size(), expected.size());
-    EXPECT_TRUE(all_close(std::span(found.top_logprobs).first(expected.size()), expected, tolerance));
+    EXPECT_TRUE(
+        all_close(std::span(found.top_logprobs).first(expected.size()), expected, tolerance));
     if (!cases[i].contains("top5")) continue;
     // Differences of logits are differences of log-probabilities.
     const json& top5 = cases[i]["top5"];

@@ -225,7 +225,8 @@ TEST_P(Sampling, ARowThatHoldsNoNumberGivesNoTokenAndHarmsNoOther) {
 
       const Choice choice = sample(logits, {row, row}, 2);
 
-      EXPECT_EQ(choice.tokens, (std::vector<int32_t>{sample_one(first, row.params, 0.5), kernels::no_token}));
+      EXPECT_EQ(choice.tokens,
+                (std::vector<int32_t>{sample_one(first, row.params, 0.5), kernels::no_token}));
       EXPECT_TRUE(std::isfinite(choice.logprobs[0]));
       EXPECT_TRUE(std::isnan(choice.logprobs[1]));
       EXPECT_EQ(choice.top_tokens[2], kernels::no_token);

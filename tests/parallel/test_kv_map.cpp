@@ -1,10 +1,9 @@
-#include "lib/parallel/kv_map.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "lib/core/error.hpp"
+#include "lib/parallel/kv_map.hpp"
 
 namespace pecia::parallel {
 namespace {
@@ -86,7 +85,8 @@ TEST(KvMap, NeverHoldsMoreThanReserved) {
 }
 
 TEST(RunsOf, CutsAtLongStretchesOnly) {
-  const std::vector<StridedRange> ranges{{0, 100, 1}, {300, 64, 1}, {400, 3, 4}, {413, 1, 1}, {500, 70, 1}};
+  const std::vector<StridedRange> ranges{
+      {0, 100, 1}, {300, 64, 1}, {400, 3, 4}, {413, 1, 1}, {500, 70, 1}};
   EXPECT_EQ(runs_of(ranges), (std::vector<IndexRun>{{0, 100}, {100, 64}, {164, 4}, {168, 70}}));
   EXPECT_TRUE(runs_of({}).empty());
 }
@@ -97,8 +97,9 @@ TEST(CountBetween, CountsWhatIsThere) {
   fill_positions(ranges, all.data());
   for (int64_t begin = -2; begin < 55; ++begin)
     for (int64_t end = begin; end < 55; ++end)
-      ASSERT_EQ(count_between(ranges, begin, end),
-                std::count_if(all.begin(), all.end(), [&](int64_t p) { return begin <= p && p < end; }))
+      ASSERT_EQ(
+          count_between(ranges, begin, end),
+          std::count_if(all.begin(), all.end(), [&](int64_t p) { return begin <= p && p < end; }))
           << begin << " to " << end;
 }
 

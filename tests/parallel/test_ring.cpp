@@ -1,10 +1,10 @@
-#include "lib/parallel/ring.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <tuple>
 #include <vector>
+
+#include "lib/parallel/ring.hpp"
 
 namespace pecia::parallel {
 namespace {
@@ -38,7 +38,8 @@ TEST_P(EveryRing, OwnsEveryTokenExactlyOnce) {
 TEST_P(EveryRing, BalancesCausalWorkWithinOneChunkSquared) {
   const auto [num_tokens, num_ranks] = GetParam();
   const int64_t chunk = (num_tokens + 2 * num_ranks - 1) / (2 * num_ranks);
-  if (num_tokens != chunk * 2 * num_ranks) return;  // short last chunks are the price of ragged lengths
+  if (num_tokens != chunk * 2 * num_ranks)
+    return;  // short last chunks are the price of ragged lengths
   std::vector<int64_t> work;
   for (int rank = 0; rank < num_ranks; ++rank) {
     int64_t pairs = 0;
@@ -66,7 +67,8 @@ TEST_P(EveryRing, EveryRankVisitsEveryOtherOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AroundTheEdges, EveryRing,
-                         testing::Combine(testing::Values(0, 1, 2, 7, 8, 9, 15, 16, 17, 40, 64, 240, 1000),
+                         testing::Combine(testing::Values(0, 1, 2, 7, 8, 9, 15, 16, 17, 40, 64, 240,
+                                                          1000),
                                           testing::Values(1, 2, 3, 4, 5, 8)));
 
 }  // namespace

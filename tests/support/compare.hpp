@@ -11,8 +11,9 @@
 
 namespace pecia::test {
 
-/// Elementwise |a − b| ≤ absolute + relative · |b|. Infinities must be equal, NaN must meet NaN. The failure
-/// prints the worst element's index and both values, and the root-mean-square difference.
+/// Elementwise |a − b| ≤ absolute + relative · |b|. Infinities must be equal, NaN must meet NaN.
+/// The failure prints the worst element's index and both values, and the root-mean-square
+/// difference.
 testing::AssertionResult all_close(std::span<const float> actual, std::span<const float> expected,
                                    double absolute, double relative = 0);
 

@@ -1,5 +1,5 @@
-/// Main of tests that run on several ranks: only failures of ranks > 0 are printed, with their rank,
-/// and every rank's exit code is the worst of all.
+/// Main of tests that run on several ranks: only failures of ranks > 0 are printed, with their
+/// rank, and every rank's exit code is the worst of all.
 
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -15,8 +15,9 @@ class FailurePrinter : public testing::EmptyTestEventListener {
  private:
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    std::fprintf(stderr, "rank %d: %s:%d\n%s\n", rank_, result.file_name() ? result.file_name() : "",
-                 result.line_number(), result.message());
+    std::fprintf(stderr, "rank %d: %s:%d\n%s\n", rank_,
+                 result.file_name() ? result.file_name() : "", result.line_number(),
+                 result.message());
   }
   int rank_;
 };

@@ -1,5 +1,6 @@
 #pragma once
-/// A whole replica without files or job: requests in, results out, for tests on any number of ranks.
+/// A whole replica without files or job: requests in, results out, for tests on any number of
+/// ranks.
 
 #include <filesystem>
 #include <map>
@@ -24,8 +25,8 @@ struct ReplicaSettings {
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.
 runtime::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens);
 
-/// Runs the requests in their order with the checkpoint in `folder`; every rank of `comm` gives the same and
-/// gets the results by row. Throws where a rank throws.
+/// Runs the requests in their order with the checkpoint in `folder`; every rank of `comm` gives the
+/// same and gets the results by row. Throws where a rank throws.
 std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
                                                   const std::filesystem::path& folder,
                                                   std::vector<runtime::Request> requests,

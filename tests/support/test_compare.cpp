@@ -1,7 +1,7 @@
-#include "tests/support/compare.hpp"
-
 #include <cmath>
 #include <set>
+
+#include "tests/support/compare.hpp"
 
 namespace pecia::test {
 namespace {
@@ -22,7 +22,9 @@ TEST(AllClose, NaNNeverPassesForANumber) {
   EXPECT_FALSE(all_close(std::vector{-INFINITY}, std::vector{INFINITY}, 1e9, 1e9));
 }
 
-TEST(AllClose, SizesMustAgree) { EXPECT_FALSE(all_close(std::vector{1.f}, std::vector<float>{}, 1)); }
+TEST(AllClose, SizesMustAgree) {
+  EXPECT_FALSE(all_close(std::vector{1.f}, std::vector<float>{}, 1));
+}
 
 TEST(RandomFloats, AreNotConstantAndDependOnTheSeed) {
   const auto values = random_floats(1000, 1);
