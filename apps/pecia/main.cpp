@@ -28,6 +28,9 @@ int run_chosen(const Context& context) {
   } catch (const InputError& error) {  // thrown on every rank alike
     if (context.first()) fmt::print(stderr, "pecia: {}\n", text_of(error));
     return 2;
+  } catch (const SharedError& error) {  // likewise
+    if (context.first()) fmt::print(stderr, "pecia: {}\n", text_of(error));
+    return 1;
   } catch (const std::exception& error) {
     fmt::print(stderr, "pecia: rank {} (host {}): {}\n", context.world.rank(), comm::host_name(),
                text_of(error));

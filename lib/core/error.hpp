@@ -36,6 +36,12 @@ class Unsupported : public InputError {
   using InputError::InputError;
 };
 
+/// What one rank found, thrown by all of them: said once, and nobody waits for anybody.
+class SharedError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// The operating system or a library (files, memory, MPI, HDF5) reports a failure.
 class SystemError : public Error {
  public:

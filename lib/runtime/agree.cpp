@@ -33,7 +33,7 @@ void together(comm::Communicator& world, const std::function<void()>& step) {
     if (texts[rank].front() == static_cast<char>(Verdict::fine)) continue;
     message = texts[rank].substr(1);
     if (texts[rank].front() == static_cast<char>(Verdict::input)) throw InputError(message);
-    fail<Error>("rank {}: {}", rank, message);
+    fail<SharedError>("rank {}: {}", rank, message);
   }
 }
 

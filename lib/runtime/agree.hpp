@@ -9,7 +9,7 @@
 namespace pecia::runtime {
 
 /// Runs `step` on every rank of `world`. If it throws anywhere, every rank throws the lowest
-/// failing rank's error, an InputError if that is one, else an Error that names the rank.
+/// failing rank's error, an InputError if that is one, else a SharedError that names the rank.
 /// Collective.
 void together(comm::Communicator& world, const std::function<void()>& step);
 

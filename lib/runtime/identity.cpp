@@ -9,7 +9,7 @@ namespace pecia::runtime {
 using Json = nlohmann::ordered_json;
 
 std::string identity(const Job& job, const model::ModelConfig& config,
-                     const io::Checkpoint& checkpoint, const Inputs& inputs, DType kv_dtype) {
+                     const io::Checkpoint& checkpoint, DType kv_dtype) {
   // The job as text leaves out what may change between starts, and spells the rest one way.
   const Json settings = Json::parse(to_json(job));
   Json id;
@@ -23,7 +23,6 @@ std::string identity(const Job& job, const model::ModelConfig& config,
   id["kv"] = {{"dtype", std::string(name_of(kv_dtype))}};
   id["generation"] = settings["generation"];
   id["over_length"] = settings["limits"]["over_length"];
-  id["input"] = inputs.fingerprint();
   for (const auto& shard : job.input) id["input_sha256"].push_back(io::sha256_of_file(shard));
   // A path may be any bytes.
   return id.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -10,9 +10,9 @@
 
 namespace pecia::runtime {
 
-/// A JSON object.
+/// A JSON object. Reads every input shard once, for its sha256.
 std::string identity(const Job& job, const model::ModelConfig& config,
-                     const io::Checkpoint& checkpoint, const Inputs& inputs, DType kv_dtype);
+                     const io::Checkpoint& checkpoint, DType kv_dtype);
 
 /// Throws InputError listing each key whose value differs, before and now, and what to do.
 void require_same_identity(const std::string& before, const std::string& now,

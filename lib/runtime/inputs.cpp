@@ -1,7 +1,6 @@
 #include "lib/runtime/inputs.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "lib/core/random.hpp"
@@ -39,11 +38,6 @@ Inputs::Inputs(const Job& job, const model::ModelConfig& config) : job_(job), co
       double length = 0;
       for (size_t turn = 0; turn < prompt.turns.size(); ++turn) {
         const int64_t new_tokens = max_new_tokens(request, turn);
-        if (new_tokens < 0)
-          fail<InputError>(
-              "{}: /max_new_tokens of turn {} of request '{}' (row {}) is {}; it must be 0 or "
-              "more",
-              path.string(), turn, prompt.id, index, new_tokens);
         prompt_tokens_ += prompt.turns[turn].num_tokens();
         length += static_cast<double>(prompt.turns[turn].num_tokens() + new_tokens);
       }
@@ -86,23 +80,9 @@ io::ResultsLayout Inputs::layout() const {
   return layout;
 }
 
-std::string Inputs::fingerprint() const {
-  uint64_t hash = 0;
-  for (const InputRequest& request : requests_) {
-    const io::PromptRequest& from = prompt(request);
-    hash = mix(hash, from.id);
-    for (size_t turn = 0; turn < from.turns.size(); ++turn) {
-      const io::PromptTurn& given = from.turns[turn];
-      const std::vector<int32_t> tokens = shards_[request.shard].tokens(given);
-      hash = mix(hash,
-                 {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(int32_t)});
-      hash = mix(hash, fmt::format("{} {} {} {}", max_new_tokens(request, turn),
-                                   given.temperature.value_or(-1), given.top_p.value_or(-1),
-                                   given.seed.value_or(-1)));
-    }
-  }
-  return fmt::format("{} requests, {} turns, {} tokens, {:016x}", requests_.size(), num_turns_,
-                     prompt_tokens_, hash);
+int32_t Inputs::answer_tokens(const InputRequest& request, size_t turn) const {
+  const int64_t room = std::max<int64_t>(0, config_.max_positions - kept_tokens(request, turn));
+  return static_cast<int32_t>(std::min<int64_t>(max_new_tokens(request, turn), room));
 }
 
 int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
@@ -110,10 +90,10 @@ int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
   int64_t slots = 0;
   for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn) {
     // An earlier run's answer may be fed again, and the last token of the answer before.
-    const int64_t fed = kept_tokens(request, turn) + max_new_tokens(request, turn) + 1;
+    const int64_t answer = answer_tokens(request, turn);
+    const int64_t fed = kept_tokens(request, turn) + answer + 1;
     const int64_t chunks = fed / max_batch_tokens + 1;
-    slots += fed / ring_size + 2 * (chunks + 1) +
-             (max_new_tokens(request, turn) + ring_size - 1) / ring_size;
+    slots += fed / ring_size + 2 * (chunks + 1) + (answer + ring_size - 1) / ring_size;
   }
   return slots;
 }
@@ -121,11 +101,6 @@ int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
 std::string Inputs::refusal(const InputRequest& request, size_t turn,
                             const std::vector<int32_t>& tokens) const {
   if (tokens.empty()) return "the turn has no tokens";
-  const io::PromptTurn& given = prompt(request).turns[turn];
-  if (given.temperature && !(*given.temperature >= 0 && std::isfinite(*given.temperature)))
-    return fmt::format("temperature is {}, it must be 0 or more", *given.temperature);
-  if (given.top_p && !(*given.top_p > 0 && *given.top_p <= 1))
-    return fmt::format("top_p is {}, it must be above 0 and at most 1", *given.top_p);
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= config_.vocab)
       return fmt::format("token {} of the turn is {}, the model's vocabulary has {} (0 … {})", i,
@@ -155,7 +130,7 @@ Request Inputs::load(const InputRequest& request) const {
       const int64_t head = job_.limits.over_length == OverLength::truncate_left ? 0 : kept / 2;
       turn.tokens.erase(turn.tokens.begin() + head, turn.tokens.begin() + head + cut);
     }
-    turn.max_new_tokens = max_new_tokens(request, index);
+    turn.max_new_tokens = answer_tokens(request, index);
     turn.params = job_.generation.sampling;
     if (given.temperature) turn.params.temperature = *given.temperature;
     if (given.top_p) turn.params.top_p = *given.top_p;

@@ -23,7 +23,7 @@ struct InputRequest {
 class Inputs {
  public:
   /// Opens all shards. InputError naming file, request and remedy: a request id that two shards
-  /// have, a vocabulary or tokenizer other than the model's, a negative max_new_tokens.
+  /// have, a vocabulary or tokenizer other than the model's.
   Inputs(const Job& job, const model::ModelConfig& config);
 
   const std::vector<InputRequest>& requests() const { return requests_; }
@@ -38,10 +38,10 @@ class Inputs {
 
   /// Rows of the results and what they are for; the identity is left empty.
   io::ResultsLayout layout() const;
-  /// A text that changes with any request's id, tokens or options. Reads all tokens.
-  std::string fingerprint() const;
 
   int32_t max_new_tokens(const InputRequest& request, size_t turn) const;
+  /// Those of them that the model's length leaves room for after the turn's own prompt.
+  int32_t answer_tokens(const InputRequest& request, size_t turn) const;
   /// Prompt tokens that are run, after limits.over_length.
   int64_t kept_tokens(const InputRequest& request, size_t turn) const;
   /// At most so many KV slots on each of `ring_size` ranks does the request need.

@@ -130,7 +130,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
   together(world, [&] {
     if (!chief) return;
     io::ResultsLayout layout = inputs->layout();
-    layout.identity = identity(job, config, weights.checkpoint(), *inputs, resources.kv_dtype);
+    layout.identity = identity(job, config, weights.checkpoint(), resources.kv_dtype);
     output.emplace(job.output, layout, options.fresh, options.retry_failed,
                    [&](const std::string& text) { log->info(text); });
     results.emplace(output->results_path());
@@ -222,8 +222,8 @@ int run(const RunOptions& options, comm::Communicator& world) {
                 left.unfinished());
   }
   if (left.unfinished() > 0 && reason == StopReason::none)
-    fail<Error>("{} turns were left open although the run was not asked to stop",
-                left.unfinished());
+    fail<SharedError>("{} turns were left open although the run was not asked to stop",
+                      left.unfinished());
   if (left.unfinished() > 0) return exit_drained;
   return left.failed > 0 ? exit_failed_turns : 0;
 }

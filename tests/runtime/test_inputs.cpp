@@ -205,23 +205,14 @@ TEST_F(Shards, RefuseAnotherTokenizerWhenBothAreKnown) {
                                  {"a.h5", "tokenizer_sha256 is aaaaaaaaaaaa", "pecia-pack"});
 }
 
-TEST_F(Shards, RefuseANegativeNumberOfTokens) {
-  write("a.h5", {{"a", {{{1}}, {{1}}}}}, [](ShardContent& shard) {
-    shard.max_new_tokens = {1, -2};
-  });
-  test::expect_error<InputError>([&] { inputs(); }, {"a.h5", "turn 1", "'a'", "row 0", "-2"});
-}
-
-TEST_F(Shards, AreKnownByTheirRequests) {
-  write("a.h5", {{"a", {{{1}}}}, {"b", {{{1, 2}}}}});
-  const std::string before = inputs().fingerprint();
-  EXPECT_EQ(inputs().fingerprint(), before);
-  job_.generation.max_new_tokens = 11;
-  EXPECT_NE(inputs().fingerprint(), before);
-  job_.generation.max_new_tokens = 10;
-  job_.input.clear();
-  write("c.h5", {{"a", {{{1, 2}}}}, {"b", {{{1}}}}});
-  EXPECT_NE(inputs().fingerprint(), before);
+TEST_F(Shards, AskForNoMoreThanTheModelsLengthHolds) {
+  config_.max_positions = 100;
+  write("a.h5", {{"a", {{ascending(60)}}}},
+        [](ShardContent& shard) { shard.max_new_tokens = {2'000'000'000}; });
+  const Inputs all = inputs();
+  const InputRequest& request = all.requests().front();
+  EXPECT_EQ(all.load(request).turns[0].max_new_tokens, 40);
+  EXPECT_LT(all.max_slots(request, 1, 4096), 200);
 }
 
 TEST_F(Shards, NeedNoMoreSlotsThanIsSaidBeforehand) {
