@@ -42,9 +42,8 @@ void resolve_grid(const Job& job, int num_ranks, Resources& resources) {
         std::max<int64_t>(1, int64_t{resources.dp} * resources.cp));
 }
 
-DType resolve_kv_dtype(const Job& job, DType resident) {
-  if (!job.kv.dtype) return resident;
-  switch (*job.kv.dtype) {
+DType dtype_of(Precision precision, std::string_view key) {
+  switch (precision) {
     case Precision::fp32:
       return DType::fp32;
     case Precision::bf16:
@@ -55,8 +54,8 @@ DType resolve_kv_dtype(const Job& job, DType resident) {
     case Precision::int8:
       break;
   }
-  fail<Unsupported>("kv.dtype {} is not in this version; use fp32, bf16 or fp16",
-                    name_of(*job.kv.dtype));
+  fail<Unsupported>("{} {} is not in this version; use auto, fp32, bf16 or fp16", key,
+                    name_of(precision));
 }
 
 int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int cp) {

@@ -25,8 +25,8 @@ int threads_per_rank(comm::Communicator& world);
 /// dp × cp = the number of ranks. InputError when that cannot be.
 void resolve_grid(const Job& job, int num_ranks, Resources& resources);
 
-/// The KV cache's element type: the job's, or the weights'.
-DType resolve_kv_dtype(const Job& job, DType resident);
+/// The element type that a job's word means. Unsupported, naming `key`, for those without one here.
+DType dtype_of(Precision precision, std::string_view key);
 
 /// New tokens of a prefill pass: the job's, or as many as keep the activations of a rank near 128
 /// MB.

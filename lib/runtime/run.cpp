@@ -67,8 +67,11 @@ Groups make_groups(comm::Communicator& world, const Resources& resources) {
 model::Weights load_weights(const Job& job, const model::ModelConfig& config,
                             comm::Communicator& world) {
   std::optional<model::Weights> weights;
-  together(world,
-           [&] { weights.emplace(config, io::Checkpoint(job.model.path), resident_dtype(job)); });
+  together(world, [&] {
+    std::optional<DType> resident;  // absent: as stored
+    if (job.model.dtype) resident = dtype_of(*job.model.dtype, "model.dtype");
+    weights.emplace(config, io::Checkpoint(job.model.path), resident);
+  });
   const auto host = world.split_by_host();
   together(world, [&] { weights->check_finite(host->rank(), host->size()); });
   return std::move(*weights);
@@ -119,7 +122,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
     if (planning) inputs.emplace(job, config);
   });
   const DType resident = weights.layers.front().q.parts.front().weight.dtype();
-  resources.kv_dtype = resolve_kv_dtype(job, resident);
+  resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype, "kv.dtype") : resident;
   resources.max_sequences = job.batch.max_sequences.value_or(256);
   resources.max_batch_tokens = resolve_batch_tokens(job, config, resources.cp);
   resources.kv_tokens =

@@ -13,7 +13,4 @@ void validate_inputs(const Job& job);
 /// the job asks for tokens that the model has not.
 model::ModelConfig read_model_config(const Job& job);
 
-/// The resident dtype of weight matrices that the job asks for; absent: as stored.
-std::optional<DType> resident_dtype(const Job& job);
-
 }  // namespace pecia::runtime

@@ -29,13 +29,11 @@ TEST(Grid, IsRefusedWhenItIsNotAllRanks) {
   test::expect_error<InputError>([] { grid(1, 4, 6); }, {"dp 1", "cp 4", "start 4 ranks"});
 }
 
-TEST(KvDtype, IsTheJobsOrTheWeights) {
-  Job job;
-  EXPECT_EQ(resolve_kv_dtype(job, DType::bf16), DType::bf16);
-  job.kv.dtype = Precision::fp16;
-  EXPECT_EQ(resolve_kv_dtype(job, DType::bf16), DType::fp16);
-  job.kv.dtype = Precision::fp8;
-  test::expect_error<Unsupported>([&] { resolve_kv_dtype(job, DType::bf16); }, {"kv.dtype fp8"});
+TEST(DtypeOf, KnowsTheWordsThatHaveATypeHere) {
+  EXPECT_EQ(dtype_of(Precision::fp32, "kv.dtype"), DType::fp32);
+  EXPECT_EQ(dtype_of(Precision::bf16, "kv.dtype"), DType::bf16);
+  EXPECT_EQ(dtype_of(Precision::fp16, "kv.dtype"), DType::fp16);
+  test::expect_error<Unsupported>([] { dtype_of(Precision::fp8, "kv.dtype"); }, {"kv.dtype fp8"});
 }
 
 model::ModelConfig small_model() {
