@@ -9,7 +9,7 @@ namespace pecia::runtime {
 
 double measure_peak_flops(kernels::Backend& backend, device::Stream& stream) {
   constexpr int64_t size = 768;
-  constexpr int runs = 4;  // the first wakes threads and touches pages
+  constexpr int runs = 6;
   device::Buffer x, weight, y;
   const kernels::LinearArgs args{x.tensor(DType::fp32, {size, size}),
                                  weight.tensor(DType::fp32, {size, size}),
@@ -17,14 +17,11 @@ double measure_peak_flops(kernels::Backend& backend, device::Stream& stream) {
                                  y.tensor(DType::fp32, {size, size})};
   std::fill_n(args.x.as<float>(), size * size, 0.5f);
   std::fill_n(args.weight.as<float>(), size * size, 0.25f);
-  double best = 0;
-  for (int run = 0; run < runs; ++run) {
-    const auto begin = std::chrono::steady_clock::now();
-    backend.linear(args, stream);
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    best = std::max(best, 2.0 * size * size * size / elapsed.count());
-  }
-  return best;
+  backend.linear(args, stream);  // wakes threads, touches pages
+  const auto begin = std::chrono::steady_clock::now();
+  for (int run = 0; run < runs; ++run) backend.linear(args, stream);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  return runs * 2.0 * size * size * size / elapsed.count();
 }
 
 }  // namespace pecia::runtime

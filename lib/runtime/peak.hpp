@@ -5,8 +5,8 @@
 
 namespace pecia::runtime {
 
-/// FLOP/s of an fp32 matrix product in cache by the stream's threads: the best of a few, some 20
-/// ms.
+/// FLOP/s of an fp32 matrix product in cache by the stream's threads: the mean over some 20 ms, so
+/// that ranks which measure at the same time and share cores do not each count all of them.
 double measure_peak_flops(kernels::Backend& backend, device::Stream& stream);
 
 }  // namespace pecia::runtime

@@ -151,6 +151,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
 
   const auto backend = kernels::make_cpu_backend();
   device::Stream stream(resources.threads);
+  world.barrier();  // the ranks measure together
   const RunFacts facts{job,           config,
                        resources,     weights.resident_bytes(),
                        groups.places, world.all_reduce_sum(measure_peak_flops(*backend, stream))};

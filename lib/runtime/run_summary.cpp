@@ -173,6 +173,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered,
   report.grid = Json{{"dp", resources.dp}, {"cp", resources.cp}, {"sp", 1}, {"tp", 1}};
   report.modes = Json{{"mode", mode_name(resources)},
                       {"threads", resources.threads},
+                      {"compute", "fp32"},
                       {"kv_dtype", std::string(name_of(resources.kv_dtype))},
                       {"kv_tokens_per_rank", resources.kv_tokens},
                       {"weight_bytes", facts.weight_bytes},

@@ -262,7 +262,7 @@ class SecondRunTest(RunTest):
                 self.assertIn("--fresh", words)
         with self.subTest("other prompts"):
             self.write_job(random_requests(4, 5, 20, seed=9))
-            self.assertIn("input:", self.run_job(job, 2, expect=REFUSED))
+            self.assertIn("input_sha256/0:", self.run_job(job, 2, expect=REFUSED))
         self.assertEqual((self.output(job) / "results.h5").read_bytes(), before)
 
     def test_folder_in_use_is_refused_and_its_holder_named(self) -> None:
