@@ -22,7 +22,7 @@ struct Worker {
 };
 
 /// body(task, worker) for every task in [0, num_tasks), on stream.num_threads() threads; polls
-/// between tasks and while waiting for the last ones. The first exception of a body or poll is
+/// between tasks, while waiting for the last ones, and at the end. The first exception of a body or poll is
 /// thrown again here, after the other tasks have run. A single task runs in the calling thread.
 template <typename Body>
 void for_each_task(const device::Stream& stream, int64_t num_tasks, const Body& body) {
@@ -54,6 +54,7 @@ void for_each_task(const device::Stream& stream, int64_t num_tasks, const Body& 
           });
       },
       [&] { guarded([&] { stream.poll(); }); });
+  guarded([&] { stream.poll(); });  // the others may have left the caller no task and no wait
   if (error) std::rethrow_exception(error);
 }
 
