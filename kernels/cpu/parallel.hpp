@@ -22,8 +22,9 @@ struct Worker {
 };
 
 /// body(task, worker) for every task in [0, num_tasks), on stream.num_threads() threads; polls
-/// between tasks, while waiting for the last ones, and at the end. The first exception of a body or poll is
-/// thrown again here, after the other tasks have run. A single task runs in the calling thread.
+/// between tasks, while waiting for the last ones, and at the end. The first exception of a body or
+/// poll is thrown again here, after the other tasks have run. A single task runs in the calling
+/// thread.
 template <typename Body>
 void for_each_task(const device::Stream& stream, int64_t num_tasks, const Body& body) {
   if (stream.num_threads() == 1 || num_tasks <= 1) {
