@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "kernels/cpu/bf16_native.hpp"
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/parallel.hpp"
 
@@ -31,6 +32,10 @@ HWY_INLINE void store_bf16(D, hn::Vec<D> value, uint16_t* to) {
 HWY_INLINE void store_head(const float* x, int64_t count, DType dtype, void* to) {
   if (dtype == DType::fp32) {
     std::memcpy(to, x, count * sizeof(float));
+    return;
+  }
+  if (dtype == DType::bf16 && has_native_bf16()) {
+    store_bf16_native(x, count, static_cast<uint16_t*>(to));
     return;
   }
   const hn::ScalableTag<float> d;

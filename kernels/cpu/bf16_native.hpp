@@ -1,0 +1,16 @@
+#pragma once
+/// fp32 to bf16 by the CPU's own conversion (AVX512-BF16), one instruction where the integer form
+/// takes seven.
+
+#include <cstdint>
+
+namespace pecia::kernels::cpu {
+
+/// True when pecia::isa() allows it.
+bool has_native_bf16();
+
+/// to[i] = bf16(x[i]) for i < count: to nearest, ties to even, NaN quiet, as float_to_bf16; only
+/// magnitudes below 2^-126 become a zero of their sign. Requires has_native_bf16().
+void store_bf16_native(const float* x, int64_t count, uint16_t* to);
+
+}  // namespace pecia::kernels::cpu
