@@ -33,14 +33,8 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model, kernels::Ba
       model_(model),
       settings_(settings),
       stream_(settings.threads),
-      cache_({model.config.layers, model.config.num_kv_heads, model.config.head_dim,
-              settings.kv_dtype},
-             settings.kv_tokens),
-      attention_(ring, backend, stream_, recorder_, cache_, model.config.num_heads,
-                 model.config.windows),
-      layers_(model.config, model.weights, backend, stream_, recorder_),
-      executor_({ring.rank(), ring.size(), model.config.vocab, settings.logprobs, 0}, layers_,
-                attention_, backend, stream_, recorder_) {}
+      worker_(ring, model.config, model.weights, backend, stream_, recorder_,
+              {settings.kv_dtype, settings.kv_tokens, settings.logprobs, 0}) {}
 
 int64_t Replica::slots(const ReplicaSettings& settings, int ranks, int64_t tokens, int64_t steps) {
   const int64_t chunk = settings.batch_tokens;
@@ -94,22 +88,23 @@ class RandomRows {
 
 void Replica::fill(SequenceId sequence, int64_t tokens, int64_t steps, uint64_t seed) {
   release_removed();
-  attention_.add(sequence, slots(settings_, ring_.size(), tokens, steps));
+  worker_.attention().add(sequence, slots(settings_, ring_.size(), tokens, steps));
   started_.push_back({sequence, {}, 0, tokens});
   const RandomRows rows(settings_.kv_dtype, model_.config.head_dim);
   for (int64_t first = 0; first < tokens; first += settings_.batch_tokens) {
-    const int64_t skipped = attention_.map().held(sequence, ring_.rank());
-    attention_.begin_pass(
+    const int64_t skipped = worker_.attention().map().held(sequence, ring_.rank());
+    worker_.attention().begin_pass(
         {PassSequence{sequence, first, std::min(settings_.batch_tokens, tokens - first)}},
         Ring::pass_kv);
     std::vector<int64_t> slots;
-    for (const parallel::SlotRange& range : cache_.slots(sequence))
+    for (const parallel::SlotRange& range : worker_.cache().slots(sequence))
       for (int64_t slot = range.begin; slot < range.end; ++slot) slots.push_back(slot);
-    const std::vector<int64_t>& positions = attention_.positions();
+    const std::vector<int64_t>& positions = worker_.attention().positions();
     for (int64_t layer = 0; layer < model_.config.layers; ++layer)
       for (const int tensor : {0, 1})
         for (int64_t head = 0; head < model_.config.num_kv_heads; ++head) {
-          const TensorView cached = tensor == 0 ? cache_.k(layer) : cache_.v(layer);
+          const TensorView cached =
+              tensor == 0 ? worker_.cache().k(layer) : worker_.cache().v(layer);
           const TensorView of_head(cached.row(head), cached.dtype(),
                                    {cached.size(1), cached.size(2)});
           const int64_t which = 2 * (layer * model_.config.num_kv_heads + head) + tensor;
@@ -125,7 +120,7 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t steps, uint64_t 
 Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens) {
   runtime::Plan plan = next_plan(ring_.size() > 1 ? Ring::pass_q : Ring::pass_kv);
   for (size_t i = 0; i < sequences.size(); ++i) {
-    const int64_t length = attention_.map().length(sequences[i]);
+    const int64_t length = worker_.attention().map().length(sequences[i]);
     const auto owner = static_cast<int32_t>((static_cast<int64_t>(i) + plan.number) % ring_.size());
     const int32_t token = ring_.rank() == 0 ? tokens[i] : 0;
     plan.items.push_back({PassSequence{sequences[i], length, 1, owner}, {token}, length + 1, 0});
@@ -159,8 +154,8 @@ Answer Replica::execute(const runtime::Plan& plan) {
     const ScopedSpan span(recorder_, "wait_for_plan", Kind::idle);
     ring_.broadcast(bytes, root);
   }
-  const runtime::Outcome outcome = executor_.execute(from_bytes<runtime::Plan>(bytes));
-  const context::RingTraffic traffic = attention_.expected_traffic();
+  const runtime::Outcome outcome = worker_.execute(from_bytes<runtime::Plan>(bytes));
+  const context::RingTraffic traffic = worker_.attention().expected_traffic();
   expected_bytes_ += model_.config.layers * (traffic.ring_bytes + traffic.all_to_all_bytes);
   std::vector<std::vector<std::byte>> gathered;
   {

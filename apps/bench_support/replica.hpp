@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "lib/runtime/executor.hpp"
+#include "lib/runtime/worker.hpp"
 
 namespace pecia::bench {
 
@@ -78,10 +78,7 @@ class Replica {
   ReplicaSettings settings_;
   device::Stream stream_;
   report::Recorder recorder_;
-  context::KvCache cache_;
-  context::RingAttention attention_;
-  model::Model layers_;
-  runtime::Executor executor_;
+  runtime::Worker worker_;
   std::vector<SequenceId> removed_;
   std::vector<runtime::TurnStart> started_;
   int64_t next_number_ = 0, expected_bytes_ = 0;

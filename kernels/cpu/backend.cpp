@@ -63,7 +63,7 @@ class CpuBackend : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> make_cpu_backend() {
-  if (isa() == Isa::avx2) hwy::DisableTargets(HWY_AVX3 | HWY_AVX3_DL);
+  if (isa() == Isa::avx2) hwy::DisableTargets(HWY_AVX3);
   // Highway asks for more than AVX2 and FMA (BMI2, F16C, AES), which a virtual machine may hide.
   if ((hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3)) == 0)
     fail<Unsupported>(

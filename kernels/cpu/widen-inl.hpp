@@ -9,6 +9,8 @@
 
 #include <hwy/highway.h>
 
+#include <bit>
+
 #include "lib/core/dtype.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -31,10 +33,10 @@ HWY_INLINE float widen_one(float value) {
   return value;
 }
 HWY_INLINE float widen_one(bfloat16_t value) {
-  return bf16_to_float(value.bits);
+  return bf16_to_float(std::bit_cast<uint16_t>(value));
 }
 HWY_INLINE float widen_one(float16_t value) {
-  return fp16_to_float(value.bits);
+  return fp16_to_float(std::bit_cast<uint16_t>(value));
 }
 
 /// Elements [0, count) to fp32.

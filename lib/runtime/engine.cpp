@@ -92,7 +92,7 @@ double flops_of(const report::Recorder& recorder) {
 
 }  // namespace
 
-Tally run_replica(comm::Communicator& replica, Executor& executor, report::Recorder& recorder,
+Tally run_replica(comm::Communicator& replica, Worker& worker, report::Recorder& recorder,
                   Planner* planner, const std::function<bool()>& told) {
   constexpr int root = 0;
   constexpr int64_t no_pass = -1;
@@ -120,7 +120,7 @@ Tally run_replica(comm::Communicator& replica, Executor& executor, report::Recor
     std::vector<std::vector<std::byte>> gathered;
     {
       const ScopedSpan span(recorder, decoding ? "decode" : "prefill", Kind::phase);
-      const Answer answer{told(), executor.execute(plan)};
+      const Answer answer{told(), worker.execute(plan)};
       const ScopedSpan waiting(recorder, "gather_outcomes", Kind::comm);
       gathered = replica.gather(to_bytes(answer), root);
     }

@@ -5,9 +5,9 @@
 #include <functional>
 #include <vector>
 
-#include "lib/runtime/executor.hpp"
 #include "lib/runtime/scheduler.hpp"
 #include "lib/runtime/source.hpp"
+#include "lib/runtime/worker.hpp"
 
 namespace pecia::runtime {
 
@@ -43,7 +43,7 @@ struct Planner {
 /// Runs until nothing is left, or `stopping` says so: then turns under way are written as partial.
 /// Collective over `replica`; `planner` on its rank 0 alone, null elsewhere. `told` is asked on
 /// every rank: was it told to stop? The tally is rank 0's.
-Tally run_replica(comm::Communicator& replica, Executor& executor, report::Recorder& recorder,
+Tally run_replica(comm::Communicator& replica, Worker& worker, report::Recorder& recorder,
                   Planner* planner, const std::function<bool()>& told);
 
 }  // namespace pecia::runtime

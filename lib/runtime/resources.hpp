@@ -3,7 +3,7 @@
 
 #include "lib/comm/communicator.hpp"
 #include "lib/core/dtype.hpp"
-#include "lib/model/config.hpp"
+#include "lib/model/weights.hpp"
 #include "lib/runtime/inputs.hpp"
 #include "lib/runtime/job.hpp"
 
@@ -38,5 +38,10 @@ int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, i
 /// over `world`.
 int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, const Inputs* inputs,
                           const Resources& resources, comm::Communicator& world);
+
+/// kv_dtype (auto: as the weights), max_sequences, max_batch_tokens and kv_tokens. Collective over
+/// `world`.
+void resolve_memory(const Job& job, const model::ModelConfig& config, const model::Weights& weights,
+                    const Inputs* inputs, Resources& resources, comm::Communicator& world);
 
 }  // namespace pecia::runtime

@@ -8,7 +8,6 @@
 
 #include "lib/comm/process_grid.hpp"
 #include "lib/core/build_info.hpp"
-#include "lib/model/model.hpp"
 #include "lib/report/log.hpp"
 #include "lib/runtime/agree.hpp"
 #include "lib/runtime/engine.hpp"
@@ -96,10 +95,41 @@ const char* words_of(StopReason reason) {
                                          : "asked to stop by a signal";
 }
 
+SchedulerLimits scheduler_limits(const Job& job, const model::ModelConfig& config,
+                                 const Resources& resources) {
+  std::vector<int32_t> stops = job.generation.stop_token_ids.value_or(config.stop_token_ids);
+  if (job.generation.ignore_eos)
+    std::erase_if(stops, [&](int32_t token) {
+      return std::count(config.stop_token_ids.begin(), config.stop_token_ids.end(), token) > 0;
+    });
+  return {resources.cp,
+          resources.kv_tokens,
+          resources.max_sequences,
+          resources.max_batch_tokens,
+          config.max_positions,
+          stops,
+          job.generation.logprobs,
+          job.generation.prompt_logprobs,
+          config.vocab};
+}
+
+Stop::Clock::time_point after(Stop::Clock::time_point begin, double seconds) {
+  return begin +
+         std::chrono::duration_cast<Stop::Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+int exit_code(const Standing& left, StopReason reason) {
+  if (left.unfinished() > 0 && reason == StopReason::none)
+    fail<SharedError>("{} turns were left open although the run was not asked to stop",
+                      left.unfinished());
+  if (left.unfinished() > 0) return exit_drained;
+  return left.failed > 0 ? exit_failed_turns : 0;
+}
+
 }  // namespace
 
 int run(const RunOptions& options, comm::Communicator& world) {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Stop::Clock::now();
   const DrainSignals signals;  // first, so that a signal during the start drains too
   const Job job = agreed_job(options, world);
   model::ModelConfig config;
@@ -116,17 +146,11 @@ int run(const RunOptions& options, comm::Communicator& world) {
   const bool chief = groups.ordered->rank() == 0, planning = groups.replica->rank() == 0;
   const auto log = report::make_logger(groups.ordered->rank(), world.size());
   const model::Weights weights = load_weights(job, config, world);
-
   std::optional<Inputs> inputs;
   together(world, [&] {
     if (planning) inputs.emplace(job, config);
   });
-  const DType resident = weights.layers.front().q.parts.front().weight.dtype();
-  resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype, "kv.dtype") : resident;
-  resources.max_sequences = job.batch.max_sequences.value_or(256);
-  resources.max_batch_tokens = resolve_batch_tokens(job, config, resources.cp);
-  resources.kv_tokens =
-      resolve_kv_tokens(job, config, inputs ? &*inputs : nullptr, resources, world);
+  resolve_memory(job, config, weights, inputs ? &*inputs : nullptr, resources, world);
 
   std::optional<Output> output;
   std::optional<io::ResultsFile> results;
@@ -160,22 +184,12 @@ int run(const RunOptions& options, comm::Communicator& world) {
                          inputs->prompt_tokens()));
 
   report::Recorder recorder(trace_detail(job.report.trace));
-  context::KvCache cache({config.layers, config.num_kv_heads, config.head_dim, resources.kv_dtype},
-                         resources.kv_tokens);
-  context::RingAttention attention(*groups.replica, *backend, stream, recorder, cache,
-                                   config.num_heads, config.windows);
-  model::Model model(config, weights, *backend, stream, recorder);
-  Executor executor({groups.replica->rank(), resources.cp, config.vocab, job.generation.logprobs,
-                     job.generation.prompt_logprobs},
-                    model, attention, *backend, stream, recorder);
-
+  Worker worker(*groups.replica, config, weights, *backend, stream, recorder,
+                {resources.kv_dtype, resources.kv_tokens, job.generation.logprobs,
+                 job.generation.prompt_logprobs});
   const auto taken = world.make_counter(), stopped = world.make_counter(),
              finished = world.make_counter();
-  const auto from_begin = [&](double seconds) {
-    return begin + std::chrono::duration_cast<Stop::Clock::duration>(
-                       std::chrono::duration<double>(seconds));
-  };
-  Stop stop(signals, drain_s ? std::optional(from_begin(*drain_s)) : std::nullopt, *stopped);
+  Stop stop(signals, drain_s ? std::optional(after(begin, *drain_s)) : std::nullopt, *stopped);
   RunProgress progress(world);
   std::optional<Source> source;
   std::optional<Scheduler> scheduler;
@@ -184,24 +198,15 @@ int run(const RunOptions& options, comm::Communicator& world) {
     if (!planning) return;
     if (!results) results.emplace(job.output / "results.h5");
     source.emplace(*inputs, *results, job.batch.order, *taken);
-    std::vector<int32_t> stops = job.generation.stop_token_ids.value_or(config.stop_token_ids);
-    if (job.generation.ignore_eos)
-      std::erase_if(stops, [&](int32_t token) {
-        return std::count(config.stop_token_ids.begin(), config.stop_token_ids.end(), token) > 0;
-      });
-    scheduler.emplace(SchedulerLimits{resources.cp, resources.kv_tokens, resources.max_sequences,
-                                      resources.max_batch_tokens, config.max_positions, stops,
-                                      job.generation.logprobs, job.generation.prompt_logprobs,
-                                      config.vocab});
+    scheduler.emplace(scheduler_limits(job, config, resources));
     if (chief) progress.show(job, *inputs, *results);
     planner.emplace(Planner{*scheduler, *source, *results, mode_name(resources), groups.dp,
                             [&](bool told) { return stop.agreed(told); },
                             [&](const Tally& tally) { progress.update(tally); }});
   });
 
-  const Tally tally =
-      run_replica(*groups.replica, executor, recorder, planner ? &*planner : nullptr,
-                  [&] { return stop.reason() != StopReason::none; });
+  const Tally tally = run_replica(*groups.replica, worker, recorder, planner ? &*planner : nullptr,
+                                  [&] { return stop.reason() != StopReason::none; });
   if (planning) {
     progress.add(tally);
     finished->next();
@@ -212,7 +217,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
   const Standing left = standing(chief ? &*results : nullptr, world);
   if (chief) progress.finish(left);
 
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  const std::chrono::duration<double> seconds = Stop::Clock::now() - begin;
   auto report =
       gather_report(*groups.ordered, *groups.replica, facts, recorder, tally, seconds.count());
   if (job.report.trace != Trace::off)
@@ -225,11 +230,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
       log->info("{}: {} turns are open; the same command continues the run", words_of(reason),
                 left.unfinished());
   }
-  if (left.unfinished() > 0 && reason == StopReason::none)
-    fail<SharedError>("{} turns were left open although the run was not asked to stop",
-                      left.unfinished());
-  if (left.unfinished() > 0) return exit_drained;
-  return left.failed > 0 ? exit_failed_turns : 0;
+  return exit_code(left, reason);
 }
 
 }  // namespace pecia::runtime

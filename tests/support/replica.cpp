@@ -1,7 +1,7 @@
 #include "tests/support/replica.hpp"
 
 #include "lib/core/random.hpp"
-#include "lib/runtime/executor.hpp"
+#include "lib/runtime/worker.hpp"
 
 namespace pecia::test {
 
@@ -40,14 +40,9 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
     for (const runtime::Request& request : requests)
       limits.kv_tokens += counting.tokens_needed(request) * 8;
   }
-  context::KvCache cache({config.layers, config.num_kv_heads, config.head_dim, settings.kv_dtype},
-                         limits.kv_tokens);
-  context::RingAttention attention(comm, *backend, stream, recorder, cache, config.num_heads,
-                                   config.windows);
-  model::Model model(config, weights, *backend, stream, recorder);
-  runtime::Executor executor(
-      {comm.rank(), comm.size(), config.vocab, settings.logprobs, settings.prompt_logprobs}, model,
-      attention, *backend, stream, recorder);
+  runtime::Worker worker(
+      comm, config, weights, *backend, stream, recorder,
+      {settings.kv_dtype, limits.kv_tokens, settings.logprobs, settings.prompt_logprobs});
 
   // Every rank schedules the same; only the outcomes travel.
   runtime::Scheduler scheduler(limits);
@@ -61,7 +56,7 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   take();
   while (const auto plan = scheduler.next(now)) {
     std::vector<runtime::Outcome> outcomes;
-    for (const auto& bytes : comm.all_gather(to_bytes(executor.execute(*plan))))
+    for (const auto& bytes : comm.all_gather(to_bytes(worker.execute(*plan))))
       outcomes.push_back(from_bytes<runtime::Outcome>(bytes));
     scheduler.commit(*plan, outcomes, ++now);
     take();
