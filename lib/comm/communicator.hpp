@@ -8,12 +8,15 @@
 /// operation, its sequence number and the ranks waited for) when nothing arrives for
 /// `wait_timeout`.
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "lib/comm/place.hpp"
 
 namespace pecia::comm {
 
@@ -29,9 +32,11 @@ class Transfer {
 
 /// What a communicator has moved since it was made, for reports and tests against the formulas.
 struct Traffic {
-  int64_t messages =
-      0;              ///< point-to-point messages sent to other ranks, those of all_to_all included
+  /// Point-to-point messages sent to other ranks, those of all_to_all and exchanges included.
+  int64_t messages = 0;
   int64_t bytes = 0;  ///< payload of those
+  /// The same by how far they went; all at LinkLevel::server while no places are set.
+  std::array<int64_t, num_link_levels> bytes_by_level{};
 };
 
 /// One rank's part in an all-to-all: to / from each rank of the group, in rank order; empty is
@@ -39,6 +44,29 @@ struct Traffic {
 struct Blocks {
   std::vector<std::span<const std::byte>> send;
   std::vector<std::span<std::byte>> receive;
+};
+
+/// A set of messages that start at once: one step of a collective that is built of them.
+struct Exchange {
+  struct Send {
+    std::span<const std::byte> bytes;
+    int to;
+  };
+  struct Receive {
+    std::span<std::byte> bytes;
+    int from;
+  };
+  std::vector<Send> sends;
+  std::vector<Receive> receives;
+
+  /// "ranks 1, 3": those that something comes from or goes to.
+  std::string peers() const;
+};
+
+/// What exchanges belong to: its number keeps their messages apart, its name is for errors.
+struct Operation {
+  const char* name;
+  int64_t number;
 };
 
 /// A number, 0 at first, that every rank may add to at any time; nothing of it is collective.
@@ -69,6 +97,16 @@ class Communicator {
   /// Starts exchanging one block with every rank, itself included (copied at once).
   virtual std::unique_ptr<Transfer> start_all_to_all(const Blocks& blocks) = 0;
 
+  /// Numbers an operation that is built of exchanges: 1, 2, … Says nothing to anybody; collective
+  /// all the same, so that every rank gives an operation the same number.
+  virtual int64_t next_operation() = 0;
+
+  /// Starts the messages of one step, none of them to the rank itself; empty ones do not travel
+  /// (both sides must agree). Messages of one pair and operation arrive in the order started,
+  /// whatever other operations do; at most 16384 of these may be under way at a time.
+  virtual std::unique_ptr<Transfer> start_exchange(const Exchange& exchange,
+                                                   const Operation& operation) = 0;
+
   /// Every rank gets every rank's bytes; sizes may differ and be zero. Result by rank.
   virtual std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) = 0;
 
@@ -96,6 +134,12 @@ class Communicator {
   /// under way).
   virtual void progress() = 0;
 
+  /// After how long a blocking wait fails; zero: never.
+  virtual std::chrono::seconds wait_timeout() const = 0;
+
+  /// Where the ranks of this group are, by rank: from now on traffic is counted by level. A split
+  /// inherits nothing.
+  virtual void set_places(const std::vector<RackServerGpu>& by_rank) = 0;
   virtual Traffic traffic() const = 0;
 };
 

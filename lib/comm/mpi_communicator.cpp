@@ -1,22 +1,21 @@
 #include "lib/comm/mpi_communicator.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <exception>
 #include <limits>
-#include <thread>
+
+#include "lib/comm/wait.hpp"
 
 namespace pecia::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr size_t max_message_bytes = size_t{1} << 30;  // MPI counts are ints
 
-enum Tag : int { tag_send_receive = 1, tag_all_to_all = 2 };
+/// Operations take turns in the tags from tag_operations on: MPI promises tags up to 32767.
+enum Tag : int { tag_send_receive = 1, tag_all_to_all = 2, tag_operations = 3 };
+constexpr int64_t num_operation_tags = 16384;
 
 /// What a transfer is, for the message of a wait that fails.
 struct Label {
@@ -24,25 +23,6 @@ struct Label {
   int64_t number;
   std::string peers;
 };
-
-/// Tests until done; a timeout of zero never ends the wait. Short waits yield, so that ranks
-/// sharing a core go on at once; long ones sleep, so that a waiting rank does not take a core from
-/// one that computes.
-template <typename Test>
-void wait_until(Test test, const Label& label, std::chrono::seconds timeout) {
-  constexpr int yields = 2000;
-  const auto begin = Clock::now();
-  for (int64_t tries = 0; !test(); ++tries) {
-    if (tries < yields) {
-      ::sched_yield();
-      continue;
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-    if (tries % 1024 == 0 && timeout > timeout.zero() && Clock::now() - begin > timeout)
-      fail<SystemError>("{} #{} with {} has not finished for {} s; another rank is stopped or lost",
-                        label.operation, label.number, label.peers, timeout.count());
-  }
-}
 
 class MpiTransfer : public Transfer {
  public:
@@ -78,7 +58,12 @@ class MpiTransfer : public Transfer {
     return done != 0;
   }
   void wait() override {
-    wait_until([this] { return test(); }, label_, timeout_);
+    wait_until([this] { return test(); },
+               [this] {
+                 return fmt::format("{} #{} with {}", label_.operation, label_.number,
+                                    label_.peers);
+               },
+               timeout_);
   }
 
   MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
@@ -142,6 +127,7 @@ class MpiCommunicator : public Communicator {
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+    level_of_rank_.resize(size_, LinkLevel::server);
   }
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
@@ -155,7 +141,7 @@ class MpiCommunicator : public Communicator {
     auto transfer = start("send_receive", fmt::format("ranks {} and {}", to, from));
     transfer->receive(receive, from, tag_send_receive, comm_);
     transfer->send(send, to, tag_send_receive, comm_);
-    if (to != rank_) count(send);
+    if (to != rank_) count(send, to);
     return transfer;
   }
 
@@ -172,9 +158,28 @@ class MpiCommunicator : public Communicator {
       const int from = (rank_ - step + size_) % size_, to = (rank_ + step) % size_;
       transfer->receive(blocks.receive[from], from, tag_all_to_all, comm_);
       transfer->send(blocks.send[to], to, tag_all_to_all, comm_);
-      count(blocks.send[to]);
+      count(blocks.send[to], to);
     }
     if (!mine.empty()) std::memcpy(blocks.receive[rank_].data(), mine.data(), mine.size());
+    return transfer;
+  }
+
+  int64_t next_operation() override { return ++operation_; }
+
+  std::unique_ptr<Transfer> start_exchange(const Exchange& exchange,
+                                           const Operation& operation) override {
+    const int tag = tag_operations + static_cast<int>(operation.number % num_operation_tags);
+    auto transfer = std::make_unique<MpiTransfer>(
+        Label{operation.name, operation.number, exchange.peers()}, timeout_);
+    for (const auto& [bytes, from] : exchange.receives) {
+      check_peer(from);
+      transfer->receive(bytes, from, tag, comm_);
+    }
+    for (const auto& [bytes, to] : exchange.sends) {
+      check_peer(to);
+      transfer->send(bytes, to, tag, comm_);
+      count(bytes, to);
+    }
     return transfer;
   }
 
@@ -262,16 +267,30 @@ class MpiCommunicator : public Communicator {
               "MPI_Iprobe");
   }
 
+  std::chrono::seconds wait_timeout() const override { return timeout_; }
+  void set_places(const std::vector<RackServerGpu>& by_rank) override {
+    PECIA_CHECK(by_rank.size() == static_cast<size_t>(size_), "{} places for {} ranks",
+                by_rank.size(), size_);
+    for (int rank = 0; rank < size_; ++rank)
+      level_of_rank_[rank] = link_level(by_rank[rank_], by_rank[rank]);
+  }
   Traffic traffic() const override { return traffic_; }
 
  private:
   std::unique_ptr<MpiTransfer> start(const char* operation, std::string peers) {
     return std::make_unique<MpiTransfer>(Label{operation, ++number_, std::move(peers)}, timeout_);
   }
-  void count(std::span<const std::byte> sent) {
+  void check_peer(int rank) const {
+    PECIA_CHECK(rank >= 0 && rank < size_ && rank != rank_,
+                "rank {} of {} exchanges with rank {}, not with another of its group", rank_, size_,
+                rank);
+  }
+  void count(std::span<const std::byte> sent, int to) {
     if (sent.empty()) return;
+    const auto bytes = static_cast<int64_t>(sent.size());
     ++traffic_.messages;
-    traffic_.bytes += static_cast<int64_t>(sent.size());
+    traffic_.bytes += bytes;
+    traffic_.bytes_by_level[static_cast<size_t>(level_of_rank_[to])] += bytes;
   }
   template <typename T>
   T all_reduce(T value, MPI_Datatype type, MPI_Op op) {
@@ -314,7 +333,8 @@ class MpiCommunicator : public Communicator {
   MPI_Comm comm_;
   std::chrono::seconds timeout_;
   int rank_ = 0, size_ = 1;
-  int64_t number_ = 0;
+  int64_t number_ = 0, operation_ = 0;
+  std::vector<LinkLevel> level_of_rank_;
   Traffic traffic_;
 };
 

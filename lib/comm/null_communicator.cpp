@@ -33,6 +33,14 @@ class NullCommunicator : public Communicator {
     copy(blocks.send[0], blocks.receive[0]);
     return std::make_unique<Done>();
   }
+  int64_t next_operation() override { return ++operation_; }
+  std::unique_ptr<Transfer> start_exchange(const Exchange& exchange,
+                                           const Operation& operation) override {
+    PECIA_CHECK(exchange.sends.empty() && exchange.receives.empty(),
+                "{} #{} exchanges with {}, but there is one rank", operation.name, operation.number,
+                exchange.peers());
+    return std::make_unique<Done>();
+  }
   std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {
     return {{mine.begin(), mine.end()}};
   }
@@ -56,7 +64,14 @@ class NullCommunicator : public Communicator {
     return std::make_unique<Counter>();
   }
   void progress() override {}
+  std::chrono::seconds wait_timeout() const override { return std::chrono::seconds::zero(); }
+  void set_places(const std::vector<RackServerGpu>& by_rank) override {
+    PECIA_CHECK(by_rank.size() == 1, "{} places for one rank", by_rank.size());
+  }
   Traffic traffic() const override { return {}; }
+
+ private:
+  int64_t operation_ = 0;
 };
 
 }  // namespace

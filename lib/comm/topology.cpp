@@ -54,10 +54,6 @@ RackServerGpu decoded(const std::vector<std::byte>& bytes) {
 
 }  // namespace
 
-std::string to_string(const RackServerGpu& place) {
-  return fmt::format("{}:{}:{}", place.rack.empty() ? "-" : place.rack, place.server, place.device);
-}
-
 std::map<std::string, RackServer> parse_topology_file(const std::string& text,
                                                       const std::string& name) {
   std::map<std::string, RackServer> hosts;

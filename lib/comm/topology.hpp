@@ -1,29 +1,16 @@
 #pragma once
-/// Where each rank is: its Rack-Server-GPU id, by which ranks are sorted into the process grid.
+/// How each rank finds its place, by which ranks are sorted into the process grid.
 
-#include <compare>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "lib/comm/communicator.hpp"
+#include "lib/comm/place.hpp"
 
 namespace pecia::comm {
-
-/// Equal racks are near, equal servers nearer. Ordered by rack, server, device.
-struct RackServerGpu {
-  std::string rack;    ///< switches from the root on, as "spine.rack1"; empty: unknown
-  std::string server;  ///< the node's name
-  int device = 0;      ///< the rank's number on its server: its GPU, on CPUs its local rank
-
-  auto operator<=>(const RackServerGpu&) const = default;
-};
-
-/// "spine.rack1:n1:0"; an unknown rack is "-".
-std::string to_string(const RackServerGpu& place);
 
 struct RackServer {
   std::string rack, server;

@@ -70,11 +70,6 @@ TEST(Locate, PrefersTheFileThenSlurmThenTheHost) {
   std::filesystem::remove(path);
 }
 
-TEST(RackServerGpu, IsPrintedInOneWord) {
-  EXPECT_EQ(to_string(RackServerGpu{"spine.rack1", "n1", 2}), "spine.rack1:n1:2");
-  EXPECT_EQ(to_string(RackServerGpu{"", "n1", 0}), "-:n1:0");
-}
-
 TEST(GatherPlaces, OfOneRankIsItsOwn) {
   const auto world = make_null_communicator();
   const RackServerGpu mine{"", "n1", 0};

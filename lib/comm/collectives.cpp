@@ -1,0 +1,224 @@
+#include "lib/comm/collectives.hpp"
+
+#include <functional>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "lib/comm/collective_steps.hpp"
+#include "lib/comm/server_map.hpp"
+#include "lib/comm/wait.hpp"
+#include "lib/core/error.hpp"
+
+namespace pecia::comm {
+namespace {
+
+/// With all ranks on one server nothing is to be saved, and one exchange does instead of two.
+std::vector<int> labels_to_use(const Communicator& group, std::vector<int> labels) {
+  PECIA_CHECK(labels.size() == static_cast<size_t>(group.size()), "servers of {} ranks, of {}",
+              labels.size(), group.size());
+  if (std::set<int>(labels.begin(), labels.end()).size() == 1)
+    std::iota(labels.begin(), labels.end(), 0);
+  return labels;
+}
+
+bool overlap(std::span<const float> a, std::span<const float> b) {
+  const std::less<const float*> before;
+  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
+         before(b.data(), a.data() + a.size());
+}
+
+void check_blocks(std::span<const float> partial, std::span<const int64_t> counts,
+                  std::span<float> mine, const Communicator& group) {
+  PECIA_CHECK(counts.size() == static_cast<size_t>(group.size()), "{} counts for {} ranks",
+              counts.size(), group.size());
+  int64_t own_offset = 0, offset = 0;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const int64_t left = static_cast<int64_t>(partial.size()) - offset;
+    PECIA_CHECK(counts[rank] >= 0 && counts[rank] <= left, "rank {}'s block of {} floats, {} left",
+                rank, counts[rank], left);
+    if (rank == group.rank()) own_offset = offset;
+    offset += counts[rank];
+  }
+  PECIA_CHECK(offset == static_cast<int64_t>(partial.size()), "blocks of {} floats in all, of {}",
+              offset, partial.size());
+  PECIA_CHECK(mine.size() == static_cast<size_t>(counts[group.rank()]),
+              "{} floats for a block of {}", mine.size(), counts[group.rank()]);
+  PECIA_CHECK(!overlap(mine, partial) || mine.data() == partial.data() + own_offset,
+              "the sum overlaps the partials elsewhere than at its own block");
+}
+
+std::vector<int64_t> equal_cuts(int64_t total, int parts) {
+  std::vector<int64_t> counts(parts, total / parts);
+  for (int part = 0; part < total % parts; ++part) ++counts[part];
+  return counts;
+}
+
+}  // namespace
+
+class Collectives::State {
+ public:
+  class Running;
+
+  State(Communicator& group_of, std::vector<int> labels)
+      : group(group_of), servers(labels_to_use(group, std::move(labels))) {}
+
+  std::vector<float> borrow_scratch(int64_t floats) {
+    std::vector<float> scratch;
+    if (floats == 0) return scratch;
+    if (!free_scratch.empty()) {
+      scratch = std::move(free_scratch.back());
+      free_scratch.pop_back();
+    }
+    if (scratch.size() < static_cast<size_t>(floats)) {
+      scratch.clear();  // nothing to be copied
+      scratch.resize(floats);
+    }
+    return scratch;
+  }
+
+  std::vector<Step> reduce_scatter(std::span<const float> partial, std::span<const int64_t> counts,
+                                   std::span<float> mine, std::span<float> scratch) const {
+    return reduce_scatter_steps(servers, group.rank(), partial, counts, mine, scratch);
+  }
+  int64_t scratch_floats(std::span<const int64_t> counts) const {
+    return reduce_scatter_scratch(servers, group.rank(), counts);
+  }
+
+  static std::unique_ptr<Transfer> start(const std::shared_ptr<State>& state, const char* name,
+                                         std::vector<Step> steps, std::vector<float> scratch);
+  void progress() const;
+
+  Communicator& group;
+  const ServerMap servers;
+  std::vector<Running*> running;  ///< finished ones too, until they are destroyed
+  std::vector<std::vector<float>> free_scratch;
+  /// Of transfers destroyed unfinished: messages may still arrive there.
+  std::vector<std::vector<float>> abandoned_scratch;
+};
+
+/// One collective: its steps, and the exchange under way.
+class Collectives::State::Running : public Transfer {
+ public:
+  Running(std::shared_ptr<State> state, const char* name, std::vector<Step> steps,
+          std::vector<float> scratch)
+      : state_(std::move(state)),
+        operation_{name, state_->group.next_operation()},
+        steps_(std::move(steps)),
+        scratch_(std::move(scratch)) {
+    state_->running.push_back(this);
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() override {
+    std::erase(state_->running, this);
+    if (!done_) state_->abandoned_scratch.push_back(std::move(scratch_));
+  }
+
+  bool test() override {
+    while (!done_) {
+      if (under_way_ != nullptr && !under_way_->test()) return false;
+      under_way_.reset();
+      if (next_ < steps_.size())
+        start_next();
+      else
+        finish();
+    }
+    return true;
+  }
+
+  void wait() override {
+    // All of them: what another rank waits for first may be another transfer's next exchange.
+    wait_until(
+        [this] {
+          state_->progress();
+          return done_;
+        },
+        [this] {
+          return fmt::format("{} #{} with {}", operation_.name, operation_.number,
+                             exchange_.peers());
+        },
+        state_->group.wait_timeout());
+  }
+
+ private:
+  void start_next() {
+    exchange_ = steps_[next_++]();
+    if (!exchange_.sends.empty() || !exchange_.receives.empty())
+      under_way_ = state_->group.start_exchange(exchange_, operation_);
+  }
+  void finish() {
+    done_ = true;
+    if (!scratch_.empty()) state_->free_scratch.push_back(std::move(scratch_));
+  }
+
+  std::shared_ptr<State> state_;
+  Operation operation_;
+  std::vector<Step> steps_;
+  size_t next_ = 0;
+  std::vector<float> scratch_;
+  Exchange exchange_;
+  std::unique_ptr<Transfer> under_way_;
+  bool done_ = false;
+};
+
+void Collectives::State::progress() const {
+  for (Running* one : running) one->test();
+}
+
+std::unique_ptr<Transfer> Collectives::State::start(const std::shared_ptr<State>& state,
+                                                    const char* name, std::vector<Step> steps,
+                                                    std::vector<float> scratch) {
+  auto one = std::make_unique<Running>(state, name, std::move(steps), std::move(scratch));
+  one->test();
+  return one;
+}
+
+Collectives::Collectives(Communicator& group, std::vector<int> server_of_rank)
+    : state_(std::make_shared<State>(group, std::move(server_of_rank))) {}
+Collectives::~Collectives() = default;
+
+Route Collectives::route() const {
+  const ServerMap& servers = state_->servers;
+  return servers.num_servers() == servers.num_ranks() ? Route::flat : Route::hierarchical;
+}
+
+void Collectives::progress() {
+  state_->progress();
+}
+
+std::unique_ptr<Transfer> Collectives::start_all_gather(std::vector<std::span<std::byte>> blocks) {
+  const Communicator& group = state_->group;
+  PECIA_CHECK(blocks.size() == static_cast<size_t>(group.size()), "{} blocks for {} ranks",
+              blocks.size(), group.size());
+  return State::start(state_, "all_gather",
+                      all_gather_steps(state_->servers, group.rank(), std::move(blocks)), {});
+}
+
+std::unique_ptr<Transfer> Collectives::start_reduce_scatter(std::span<const float> partial,
+                                                            std::span<const int64_t> counts,
+                                                            std::span<float> mine) {
+  check_blocks(partial, counts, mine, state_->group);
+  auto scratch = state_->borrow_scratch(state_->scratch_floats(counts));
+  auto steps = state_->reduce_scatter(partial, counts, mine, scratch);
+  return State::start(state_, "reduce_scatter", std::move(steps), std::move(scratch));
+}
+
+std::unique_ptr<Transfer> Collectives::start_all_reduce(std::span<float> values) {
+  const Communicator& group = state_->group;
+  const auto counts = equal_cuts(static_cast<int64_t>(values.size()), group.size());
+  std::vector<std::span<float>> cuts;
+  std::vector<std::span<std::byte>> blocks;
+  for (int64_t offset = 0; const int64_t count : counts) {
+    cuts.push_back(values.subspan(offset, count));
+    blocks.push_back(std::as_writable_bytes(cuts.back()));
+    offset += count;
+  }
+  auto scratch = state_->borrow_scratch(state_->scratch_floats(counts));
+  auto steps = state_->reduce_scatter(values, counts, cuts[group.rank()], scratch);
+  for (Step& step : all_gather_steps(state_->servers, group.rank(), std::move(blocks)))
+    steps.push_back(std::move(step));
+  return State::start(state_, "all_reduce", std::move(steps), std::move(scratch));
+}
+
+}  // namespace pecia::comm

@@ -1,0 +1,78 @@
+#pragma once
+/// Gathering and summing tensors over a group without blocking, built of point-to-point messages,
+/// so that what the communicator counts is what travels.
+///
+/// Flat, every rank exchanges with every other. Hierarchically, what ranks of one server have in
+/// common crosses to another server once. With N ranks on S servers, L(r) of them on r's server,
+/// blocks of b(r) bytes that are B together, all ranks together send
+///
+///                                     between servers, flat        hierarchical    anywhere, both
+///     all_gather, reduce_scatter      Σ b(r) · (N - L(r))          (S-1) · B       (N-1) · B
+///     all_reduce of B bytes           twice that, b(r) = B / N     2 (S-1) · B     2 (N-1) · B
+///
+/// Two servers of 4 ranks: flat 4 B cross between them, hierarchically 1 B. A rank r of server s
+/// sends, where D(r) are the ranks of other servers that it is its server's delegate for
+/// (ServerMap):
+///
+///                                     to other servers             inside its server
+///     all_gather, flat                b(r) · (N - L(r))            b(r) · (L(r)-1)
+///     all_gather, hierarchical        b(r) · (S-1)                 (b(r) + Σ_D(r) b) · (L(r)-1)
+///     reduce_scatter, flat            Σ b of other servers         Σ b of its server - b(r)
+///     reduce_scatter, hierarchical    Σ_D(r) b                     B - b(r) - Σ_D(r) b
+///
+/// A collective is up to four exchanges in turn. The next one starts when some call finds the one
+/// before finished: test() or wait() of any transfer of the same Collectives, or progress(). So
+/// poll while computing; and let all ranks wait for transfers of different Collectives or of the
+/// communicator itself in the same order. Transfers of one Collectives may be waited for in any
+/// order.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lib/comm/communicator.hpp"
+
+namespace pecia::comm {
+
+enum class Route { flat, hierarchical };
+
+/// Collective, as the communicator's own: every rank of the group starts the same ones in the same
+/// order. Several may be under way. Buffers stay untouched until the transfer is done. One thread
+/// at a time.
+class Collectives {
+ public:
+  /// Ranks of equal labels share a server; the labels are the same on every rank. All equal or all
+  /// different means flat. `group` outlives this and every transfer.
+  Collectives(Communicator& group, std::vector<int> server_of_rank);
+  ~Collectives();
+
+  Route route() const;
+
+  /// blocks[r] is where rank r's bytes belong: the same sizes on every rank, zero allowed, no two
+  /// of them overlapping. The own block is filled already.
+  std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks);
+
+  /// `partial` is the blocks of all ranks one after the other, counts[r] floats each, zero allowed.
+  /// mine[i] is the sum of all ranks' values of the own block: of each server's ranks in their
+  /// order, then of the servers in the order of their lowest ranks. `mine` is the own block inside
+  /// `partial`, or does not overlap it.
+  std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
+                                                 std::span<const int64_t> counts,
+                                                 std::span<float> mine);
+
+  /// Every value becomes the sum over ranks, bitwise the same on every rank: a reduce-scatter over
+  /// N cuts whose lengths differ by one at most (the first ones are longer), then an all-gather.
+  std::unique_ptr<Transfer> start_all_reduce(std::span<float> values);
+
+  /// Moves all transfers under way on as far as they get without waiting. Sums that are due are
+  /// computed here.
+  void progress();
+
+ private:
+  class State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace pecia::comm

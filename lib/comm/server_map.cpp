@@ -1,0 +1,25 @@
+#include "lib/comm/server_map.hpp"
+
+#include <map>
+
+namespace pecia::comm {
+
+ServerMap::ServerMap(std::span<const int> label_of_rank) {
+  std::map<int, int> server_of_label;
+  for (const int label : label_of_rank) {
+    const int next = num_servers();
+    const int server = server_of_label.try_emplace(label, next).first->second;
+    if (server == next) ranks_.emplace_back();
+    const int rank = num_ranks();
+    server_of_rank_.push_back(server);
+    index_on_server_.push_back(static_cast<int>(ranks_[server].size()));
+    ranks_[server].push_back(rank);
+  }
+}
+
+int ServerMap::delegate(int server, int rank) const {
+  const std::vector<int>& ranks = ranks_[server];
+  return ranks[index_on_server_[rank] % ranks.size()];
+}
+
+}  // namespace pecia::comm

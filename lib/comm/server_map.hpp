@@ -1,0 +1,34 @@
+#pragma once
+/// Which ranks of a group share a server, and who of them acts for it: pure values.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace pecia::comm {
+
+/// Servers are numbered by their lowest rank, the ranks of a server by rank.
+///
+///     labels 7 9 9 9 4     server of rank  0 1 1 1 2     index on its server  0 0 1 2 0
+///                          delegates of server 1 for ranks 0 … 4:  1 1 2 3 1
+class ServerMap {
+ public:
+  /// Equal labels are one server.
+  explicit ServerMap(std::span<const int> label_of_rank);
+
+  int num_ranks() const { return static_cast<int>(server_of_rank_.size()); }
+  int num_servers() const { return static_cast<int>(ranks_.size()); }
+  int server(int rank) const { return server_of_rank_[rank]; }
+  const std::vector<int>& ranks(int server) const { return ranks_[server]; }
+
+  /// The rank of `server` that sends and receives what `rank` has to do with `server`: itself on
+  /// its own; elsewhere such that a server's ranks share the work.
+  int delegate(int server, int rank) const;
+
+ private:
+  std::vector<int> server_of_rank_;
+  std::vector<int> index_on_server_;
+  std::vector<std::vector<int>> ranks_;
+};
+
+}  // namespace pecia::comm

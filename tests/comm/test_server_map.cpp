@@ -1,0 +1,39 @@
+#include <gtest/gtest.h>
+
+#include "lib/comm/server_map.hpp"
+
+namespace pecia::comm {
+namespace {
+
+TEST(ServerMap, IsTheWorkedExample) {
+  const std::vector<int> labels{7, 9, 9, 9, 4};
+  const ServerMap map(labels);
+  EXPECT_EQ(map.num_servers(), 3);
+  std::vector<int> servers, delegates;
+  for (int rank = 0; rank < map.num_ranks(); ++rank) {
+    servers.push_back(map.server(rank));
+    delegates.push_back(map.delegate(1, rank));
+  }
+  EXPECT_EQ(servers, (std::vector{0, 1, 1, 1, 2}));
+  EXPECT_EQ(delegates, (std::vector{1, 1, 2, 3, 1}));
+  EXPECT_EQ(map.ranks(1), (std::vector{1, 2, 3}));
+}
+
+TEST(ServerMap, MakesEveryRankItsOwnDelegateAtHome) {
+  const std::vector<int> labels{0, 1, 0, 2, 2, 1, 0, 2};
+  const ServerMap map(labels);
+  for (int rank = 0; rank < map.num_ranks(); ++rank)
+    EXPECT_EQ(map.delegate(map.server(rank), rank), rank);
+}
+
+TEST(ServerMap, SharesTheWorkForEqualServersEvenly) {
+  const std::vector<int> labels{0, 0, 0, 1, 1, 1};
+  const ServerMap map(labels);
+  EXPECT_EQ(map.delegate(1, 0), 3);
+  EXPECT_EQ(map.delegate(1, 1), 4);
+  EXPECT_EQ(map.delegate(1, 2), 5);
+  EXPECT_EQ(map.delegate(0, 4), 1);
+}
+
+}  // namespace
+}  // namespace pecia::comm
