@@ -34,7 +34,9 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model, kernels::Ba
       settings_(settings),
       stream_(settings.threads),
       worker_(ring, model.config, model.weights, backend, stream_, recorder_,
-              {settings.kv_dtype, settings.kv_tokens, settings.logprobs, 0}) {}
+              {.kv_dtype = settings.kv_dtype,
+               .kv_tokens = settings.kv_tokens,
+               .logprobs = settings.logprobs}) {}
 
 int64_t Replica::slots(const ReplicaSettings& settings, int ranks, int64_t tokens, int64_t steps) {
   const int64_t chunk = settings.batch_tokens;
@@ -92,22 +94,22 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t steps, uint64_t 
   started_.push_back({sequence, {}, 0, tokens});
   const RandomRows rows(settings_.kv_dtype, model_.config.head_dim);
   for (int64_t first = 0; first < tokens; first += settings_.batch_tokens) {
-    const int64_t skipped = worker_.attention().map().held(sequence, ring_.rank());
+    const int64_t skipped = worker_.attention().map().held(sequence, worker_.groups().cp_index);
     worker_.attention().begin_pass(
         {PassSequence{sequence, first, std::min(settings_.batch_tokens, tokens - first)}},
-        Ring::pass_kv);
+        Ring::pass_kv, parallel::Sharding::base);
     std::vector<int64_t> slots;
     for (const parallel::SlotRange& range : worker_.cache().slots(sequence))
       for (int64_t slot = range.begin; slot < range.end; ++slot) slots.push_back(slot);
     const std::vector<int64_t>& positions = worker_.attention().positions();
     for (int64_t layer = 0; layer < model_.config.layers; ++layer)
       for (const int tensor : {0, 1})
-        for (int64_t head = 0; head < model_.config.num_kv_heads; ++head) {
+        for (int64_t head = 0; head < worker_.cache().shape().num_kv_heads; ++head) {
           const TensorView cached =
               tensor == 0 ? worker_.cache().k(layer) : worker_.cache().v(layer);
           const TensorView of_head(cached.row(head), cached.dtype(),
                                    {cached.size(1), cached.size(2)});
-          const int64_t which = 2 * (layer * model_.config.num_kv_heads + head) + tensor;
+          const int64_t which = 2 * (layer * worker_.cache().shape().num_kv_heads + head) + tensor;
           const uint64_t key =
               mix(mix(seed, static_cast<uint64_t>(sequence)), static_cast<uint64_t>(which));
           for (size_t i = 0; i < positions.size(); ++i)
@@ -155,7 +157,7 @@ Answer Replica::execute(const runtime::Plan& plan) {
     ring_.broadcast(bytes, root);
   }
   const runtime::Outcome outcome = worker_.execute(from_bytes<runtime::Plan>(bytes));
-  const context::RingTraffic traffic = worker_.attention().expected_traffic();
+  const context::RingTraffic traffic = worker_.attention().expected_traffic().ring;
   expected_bytes_ += model_.config.layers * (traffic.ring_bytes + traffic.all_to_all_bytes);
   std::vector<std::vector<std::byte>> gathered;
   {

@@ -6,11 +6,19 @@
 
 namespace pecia::kernels {
 
-/// out[t, :] = table[tokens[t], :], widened to fp32.
+/// out[t, :] = table[tokens[t] − first_token, :], widened to fp32; zeros for a token that is not in
+/// the table, which may be a part of a vocabulary.
 struct EmbeddingArgs {
-  TensorView table;                 ///< [vocab, hidden], fp32, bf16 or fp16
-  std::span<const int32_t> tokens;  ///< [rows], each in [0, vocab): the caller has checked
+  TensorView table;                 ///< [tokens of the table, hidden], fp32, bf16 or fp16
+  std::span<const int32_t> tokens;  ///< [rows]
   TensorView out;                   ///< [rows, hidden] fp32, written
+  int64_t first_token = 0;          ///< of the table's first row
+
+  /// Row of the table for row t; −1: none.
+  int64_t table_row(int64_t t) const {
+    const int64_t row = tokens[t] - first_token;
+    return row >= 0 && row < table.rows() ? row : -1;
+  }
 };
 
 }  // namespace pecia::kernels

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/parallel.hpp"
@@ -7,9 +9,13 @@ namespace pecia::kernels::cpu {
 void embedding(const EmbeddingArgs& args, const device::Stream& stream) {
   const int64_t hidden = args.out.size(1);
   for_each_range(stream, args.out.rows(), rows_per_task(hidden), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t)
-      widen_rows(args.table.row(args.tokens[t]), args.table.dtype(), hidden, 1, hidden,
-                 static_cast<float*>(args.out.row(t)), hidden);
+    for (int64_t t = begin; t < end; ++t) {
+      auto* out = static_cast<float*>(args.out.row(t));
+      if (const int64_t row = args.table_row(t); row >= 0)
+        widen_rows(args.table.row(row), args.table.dtype(), hidden, 1, hidden, out, hidden);
+      else
+        std::fill_n(out, hidden, 0.0f);
+    }
   });
 }
 

@@ -33,11 +33,6 @@ RingAttention::RingAttention(comm::Communicator& ring, kernels::Backend& backend
       home_(ring.size()) {
   PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
               "{} windows for {} layers", windows_.size(), cache.shape().layers);
-  if (size() > 1) stream_.set_poll([this] { ring_.progress(); });
-}
-
-RingAttention::~RingAttention() {
-  stream_.set_poll({});
 }
 
 void RingAttention::add(SequenceId sequence, int64_t reserved, std::optional<SequenceId> parent) {
@@ -66,6 +61,7 @@ void RingAttention::begin_pass(const Pass& pass, parallel::Ring ring) {
 
   visits_.clear();
   key_positions_.assign(mode_ == parallel::Ring::pass_kv ? size() : 1, {});
+  if (mode_ == parallel::Ring::broadcast_q) return plan_visitors(pass);
   const UnitRuns own = runs_in_cache(key_positions_[0]);
   for (int step = 0; step < size(); ++step) {
     if (mode_ == parallel::Ring::pass_q)
@@ -167,6 +163,14 @@ RingAttention::Visit RingAttention::visit(const Pass& pass, int query_rank, int 
                                           const UnitRuns& runs) const {
   Visit visit;
   int64_t row = 0;
+  add_items(visit, pass, query_rank, key_rank, row, query_positions_[query_rank], runs);
+  return visit;
+}
+
+/// Rows of `query_rank` in the pass, from `row` on, against the runs of keys of `key_rank`.
+void RingAttention::add_items(Visit& visit, const Pass& pass, int query_rank, int key_rank,
+                              int64_t& row, const std::vector<int64_t>& positions,
+                              const UnitRuns& runs) const {
   for (const PassSequence& sequence : pass) {
     const int64_t rows = parallel::num_rows({sequence}, size(), query_rank);
     kernels::AttentionItem item{row, rows, static_cast<int64_t>(visit.runs.size()), 0};
@@ -175,7 +179,7 @@ RingAttention::Visit RingAttention::visit(const Pass& pass, int query_rank, int 
         visit.runs.insert(visit.runs.end(), found->second.begin(), found->second.end());
       for (const int64_t window : std::set<int64_t>(windows_.begin(), windows_.end()))
         for (int64_t i = row; i < row + rows; ++i) {
-          const int64_t position = query_positions_[query_rank][i];
+          const int64_t position = positions[i];
           const int64_t first = window > 0 ? position - window + 1 : 0;
           visit.flops[window] += 4.0 * static_cast<double>(num_heads_ * head_dim()) *
                                  static_cast<double>(parallel::count_between(
@@ -186,16 +190,19 @@ RingAttention::Visit RingAttention::visit(const Pass& pass, int query_rank, int 
     visit.items.push_back(item);
     row += rows;
   }
-  return visit;
 }
 
 void RingAttention::run(int64_t layer, const TensorView& q, const TensorView& k,
                         const TensorView& v, const TensorView& out) {
   store(layer, k, v);
-  if (mode_ == parallel::Ring::pass_q)
-    run_pass_q(layer, q, out);
-  else
-    run_pass_kv(layer, q, out);
+  switch (mode_) {
+    case parallel::Ring::pass_kv:
+      return run_pass_kv(layer, q, out);
+    case parallel::Ring::pass_q:
+      return run_pass_q(layer, q, out);
+    case parallel::Ring::broadcast_q:
+      return run_broadcast_q(layer, q, out);
+  }
 }
 
 void RingAttention::store(int64_t layer, const TensorView& k, const TensorView& v) {
@@ -205,8 +212,8 @@ void RingAttention::store(int64_t layer, const TensorView& k, const TensorView& 
   backend_.kv_store({v, slots_, cache_.v(layer)}, stream_);
 }
 
-void RingAttention::attend(int64_t layer, const Visit& visit, int query_rank, const TensorView& q,
-                           const void* k, const void* v, const TensorView& out,
+void RingAttention::attend(int64_t layer, const Visit& visit, const std::vector<int64_t>& positions,
+                           const TensorView& q, const void* k, const void* v, const TensorView& out,
                            const TensorView& lse) {
   const int64_t window = windows_[layer];
   const auto flops = visit.flops.find(window);
@@ -222,7 +229,7 @@ void RingAttention::attend(int64_t layer, const Visit& visit, int query_rank, co
     runs.push_back(
         {at(k, run.offset), at(v, run.offset), run.head_stride, run.num_keys, run.positions});
   backend_.attention({.q = q,
-                      .query_positions = query_positions_[query_rank],
+                      .query_positions = positions,
                       .items = visit.items,
                       .runs = runs,
                       .kv_dtype = shape.dtype,
@@ -286,12 +293,13 @@ void RingAttention::run_pass_kv(int64_t layer, const TensorView& q, const Tensor
           ring_.start_send_receive({here.as<std::byte>(), bytes}, right,
                                    {travelling_[(step + 1) % 2].as<std::byte>(), bytes}, left);
     if (step == 0) {
-      attend(layer, visits_[0], rank, q, cache_.k(layer).data(), cache_.v(layer).data(), out, lse);
+      attend(layer, visits_[0], query_positions_[rank], q, cache_.k(layer).data(),
+             cache_.v(layer).data(), out, lse);
     } else {
       const TensorView part_out = part_out_.tensor(DType::fp32, {q.rows(), num_heads_, head_dim()});
       const TensorView part_lse = part_lse_.tensor(DType::fp32, {q.rows(), num_heads_});
-      attend(layer, visits_[step], rank, q, here.data(), here.as<std::byte>() + half_bytes,
-             part_out, part_lse);
+      attend(layer, visits_[step], query_positions_[rank], q, here.data(),
+             here.as<std::byte>() + half_bytes, part_out, part_lse);
       merge(part_out, part_lse, out, lse);
     }
     if (transfer) wait(*transfer, "ring_pass_kv", static_cast<int64_t>(bytes));
@@ -331,11 +339,11 @@ void RingAttention::run_pass_q(int64_t layer, const TensorView& q, const TensorV
     }
     const void *k = cache_.k(layer).data(), *v = cache_.v(layer).data();
     if (step == 0) {
-      attend(layer, visits_[0], rank, q, k, v, out, lse);
+      attend(layer, visits_[0], query_positions_[rank], q, k, v, out, lse);
     } else {
       away_[owner].reserve(static_cast<int64_t>(block_bytes(owner)));
-      attend(layer, visits_[step], owner, visiting_q, k, v, out_of(away_[owner], owner),
-             lse_of(away_[owner], owner));
+      attend(layer, visits_[step], query_positions_[owner], visiting_q, k, v,
+             out_of(away_[owner], owner), lse_of(away_[owner], owner));
     }
     if (transfer) {
       wait(*transfer, "ring_pass_q", static_cast<int64_t>(q_bytes(owner)));
@@ -361,6 +369,7 @@ void RingAttention::run_pass_q(int64_t layer, const TensorView& q, const TensorV
 }
 
 RingTraffic RingAttention::expected_traffic() const {
+  if (mode_ == parallel::Ring::broadcast_q) return broadcast_q_traffic();
   RingTraffic traffic;
   if (mode_ == parallel::Ring::pass_kv) {
     traffic.ring_bytes = (size() - 1) * 2 * message_elements() * size_of(cache_.shape().dtype);

@@ -4,7 +4,7 @@
 /// many.
 ///
 /// Sources: Context Parallelism for Scalable Million-Token Inference, Alg. 2 (pass-KV), Alg. 3
-/// (pass-Q), Alg. 4 (batched pass-Q decode).
+/// (pass-Q), Alg. 4 (batched pass-Q decode); broadcast_q.cpp has its own.
 
 #include <map>
 #include <vector>
@@ -19,19 +19,18 @@ namespace pecia::context {
 
 /// Bytes that one rank sends for attention in one layer of a pass.
 struct RingTraffic {
-  int64_t ring_bytes = 0;        ///< (N−1) messages to the next rank
-  int64_t all_to_all_bytes = 0;  ///< pass-Q only: partial outputs going home
+  int64_t ring_bytes = 0;        ///< (N−1) messages to the next rank; broadcast-Q: to holders
+  int64_t all_to_all_bytes = 0;  ///< partial outputs going home; none with pass-KV
 };
 
 class RingAttention {
  public:
   /// All references outlive this object. `ring` is the group of the ring; every rank of it takes
-  /// part in every call, with zero rows too. While a transfer is under way the stream's poll makes
-  /// it progress. `windows`: each layer's sliding window, 0 for none.
+  /// part in every call, with zero rows too. The stream's poll must make its transfers progress.
+  /// `windows`: each layer's sliding window, 0 for none.
   RingAttention(comm::Communicator& ring, kernels::Backend& backend, device::Stream& stream,
                 report::Recorder& recorder, KvCache& cache, int64_t num_heads,
                 std::vector<int64_t> windows);
-  ~RingAttention();
   RingAttention(const RingAttention&) = delete;
   RingAttention& operator=(const RingAttention&) = delete;
 
@@ -91,13 +90,23 @@ class RingAttention {
   UnitRuns runs_in_cache(std::vector<int64_t>& positions) const;
   UnitRuns runs_in_message(int rank, std::vector<int64_t>& positions) const;
   Visit visit(const Pass& pass, int query_rank, int key_rank, const UnitRuns& runs) const;
+  void add_items(Visit& visit, const Pass& pass, int query_rank, int key_rank, int64_t& row,
+                 const std::vector<int64_t>& positions, const UnitRuns& runs) const;
 
   void store(int64_t layer, const TensorView& k, const TensorView& v);
-  void attend(int64_t layer, const Visit& visit, int query_rank, const TensorView& q, const void* k,
-              const void* v, const TensorView& out, const TensorView& lse);
+  void attend(int64_t layer, const Visit& visit, const std::vector<int64_t>& positions,
+              const TensorView& q, const void* k, const void* v, const TensorView& out,
+              const TensorView& lse);
   void run_pass_kv(int64_t layer, const TensorView& q, const TensorView& out);
   void run_pass_q(int64_t layer, const TensorView& q, const TensorView& out);
   void pack(int64_t layer, std::byte* message);
+
+  // broadcast_q.cpp
+  bool holds_keys(const parallel::PassSequence& sequence, int rank) const;
+  void plan_visitors(const Pass& pass);
+  void run_broadcast_q(int64_t layer, const TensorView& q, const TensorView& out);
+  RingTraffic broadcast_q_traffic() const;
+
   void merge(const TensorView& part_out, const TensorView& part_lse, const TensorView& out,
              const TensorView& lse);
   void wait(comm::Transfer& transfer, const char* name, int64_t bytes);
@@ -120,8 +129,15 @@ class RingAttention {
   std::vector<Visit> visits_;                        ///< by step
   std::vector<std::vector<int64_t>> key_positions_;  ///< by step (pass-KV), or one (pass-Q)
 
+  // The pass, broadcast-Q: rows of this rank that go to each rank, how many come from each, and the
+  // own rows with those that came.
+  std::vector<std::vector<int64_t>> leaving_;
+  std::vector<int64_t> visiting_;
+  Visit batch_;
+  std::vector<int64_t> batch_positions_;
+
   // Workspaces, grown and kept.
-  device::Buffer travelling_[2], part_out_, part_lse_, lse_;
+  device::Buffer travelling_[2], part_out_, part_lse_, lse_, batch_q_;
   std::vector<device::Buffer>
       away_;  ///< pass-Q: outputs of each rank's queries over this rank's keys
   std::vector<device::Buffer>

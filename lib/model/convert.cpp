@@ -99,19 +99,24 @@ std::optional<int64_t> first_not_finite_of(const Bits* data, Bits exponent_mask,
 }  // namespace
 
 void convert(const TensorView& from, const TensorView& to) {
-  PECIA_CHECK(from.dense() && to.dense() && from.elements() == to.elements(),
-              "conversion of {} elements to {}, both dense", from.elements(), to.elements());
+  PECIA_CHECK(to.dense() && from.elements() == to.elements(),
+              "conversion of {} elements to {}, which are dense", from.elements(), to.elements());
+  const int64_t width = from.dense() ? from.elements() : from.row_elements();
+  const int64_t rows = width == 0 ? 0 : from.elements() / width;
+  const int64_t blocks = (width + block_elements - 1) / block_elements;  // of a row
   with_type(from.dtype(), [&](auto from_type) {
     with_type(to.dtype(), [&](auto to_type) {
       using From = decltype(from_type);
       using To = decltype(to_type);
       const auto* source = from.as<typename From::Bits>();
       auto* target = to.as<typename To::Bits>();
-      const int64_t count = from.elements();
 #pragma omp parallel for schedule(static)
-      for (int64_t begin = 0; begin < count; begin += block_elements)
-        convert_block<From, To>(source + begin, target + begin,
-                                std::min(block_elements, count - begin));
+      for (int64_t block = 0; block < rows * blocks; ++block) {
+        const int64_t row = block / blocks, begin = block % blocks * block_elements;
+        convert_block<From, To>(source + row * from.row_stride() + begin,
+                                target + row * width + begin,
+                                std::min(block_elements, width - begin));
+      }
     });
   });
 }

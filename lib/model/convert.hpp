@@ -9,8 +9,8 @@
 
 namespace pecia::model {
 
-/// to[i] = from[i], rounded to nearest even; both dense, of the same number of elements and of
-/// types fp32, bf16 or fp16. On all OpenMP threads.
+/// to[i] = from[i], rounded to nearest even; of types fp32, bf16 or fp16 and the same number of
+/// elements. `to` is dense, rows of `from` may be strided. On all OpenMP threads.
 void convert(const TensorView& from, const TensorView& to);
 
 /// The first of elements [begin, end) of a dense tensor (fp32, bf16 or fp16) that is NaN or

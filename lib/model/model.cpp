@@ -9,14 +9,17 @@ using kernels::Accumulate;
 using report::Kind;
 using report::ScopedSpan;
 
-Model::Model(const ModelConfig& config, const Weights& weights, kernels::Backend& backend,
+Model::Model(const ModelConfig& config, const Weights& weights,
+             const context::ReplicaGroups& groups, kernels::Backend& backend,
              device::Stream& stream, report::Recorder& recorder)
     : config_(config),
       weights_(weights),
       backend_(backend),
       stream_(stream),
       recorder_(recorder),
-      rotary_(config) {}
+      rotary_(config),
+      tensor_(groups, recorder),
+      gather_(config, weights, groups, recorder) {}
 
 int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
   const int64_t heads = 2 * config.num_heads + 2 * config.num_kv_heads;  // q, mixed, k, v
@@ -25,57 +28,101 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
                                  2 * config.ffn + config.rope.rotary_dim);
 }
 
-TensorView Model::forward(const Rows& rows, context::RingAttention& attention) {
+void Model::forward(const Rows& rows, context::Attention& attention) {
   const ScopedSpan span(recorder_, "forward", Kind::phase);
   const auto count = static_cast<int64_t>(rows.tokens.size());
   PECIA_CHECK(count == static_cast<int64_t>(attention.positions().size()) &&
                   rows.rope_lengths.size() == rows.tokens.size(),
               "{} tokens, {} positions, {} lengths", count, attention.positions().size(),
               rows.rope_lengths.size());
+  const parallel::Sharding sharding = attention.sharding();
+  tensor_.begin_pass(sharding, count);
+  const bool gathered = sharding == parallel::Sharding::gathered;
+  if (gathered) gather_.begin_pass();
 
-  const TensorView hidden = hidden_.tensor(DType::fp32, {count, config_.hidden});
+  const TensorView hidden =
+      hidden_.tensor(DType::fp32, {tensor_.rows().own.size(), config_.hidden});
+  embed(rows, hidden);
   {
-    const ScopedSpan embedding(recorder_, "embedding", Kind::compute);
-    backend_.embedding({weights_.embedding, rows.tokens, hidden}, stream_);
+    const ScopedSpan tables(recorder_, "rope_tables", Kind::compute);
+    const parallel::RowRange linear = tensor_.rows().linear;
     const int64_t half = rotary_.rotary_dim() / 2;
-    rotary_.tables(attention.positions(), rows.rope_lengths,
-                   cos_.tensor(DType::fp32, {count, half}),
-                   sin_.tensor(DType::fp32, {count, half}));
+    rotary_.tables(std::span(attention.positions()).subspan(linear.begin, linear.size()),
+                   std::span(rows.rope_lengths).subspan(linear.begin, linear.size()),
+                   cos_.tensor(DType::fp32, {linear.size(), half}),
+                   sin_.tensor(DType::fp32, {linear.size(), half}));
   }
   for (int64_t index = 0; index < config_.layers; ++index) {
     recorder_.set_layer(static_cast<int32_t>(index));
-    layer(index, hidden, attention);
+    const LayerWeights weights =
+        gathered ? gather_.layer(index)
+                 : cut_layer(weights_.layers[index], config_, weights_.cut(), tensor_.cut());
+    layer(index, weights, hidden, attention);
   }
   recorder_.set_layer(-1);
-
-  const auto wanted = static_cast<int64_t>(rows.output_rows.size());
-  const TensorView output = output_.tensor(DType::fp32, {wanted, config_.hidden});
-  for (int64_t i = 0; i < wanted; ++i)
-    std::memcpy(output.row(i), hidden.row(rows.output_rows[i]),
-                config_.hidden * size_of(DType::fp32));
-  norm(output, weights_.final_norm, output);
-  return output;
 }
 
-void Model::layer(int64_t index, const TensorView& hidden, context::RingAttention& attention) {
-  const LayerWeights& weights = weights_.layers[index];
-  const int64_t rows = hidden.rows(), head_dim = config_.head_dim;
-  const auto heads = [&](device::Buffer& buffer, int64_t count) {
-    return buffer.tensor(DType::fp32, {rows, count, head_dim});
+void Model::embed(const Rows& rows, const TensorView& hidden) {
+  const parallel::RowRange held = vocab_part(config_, weights_.cut());
+  const parallel::RowRange part = vocab_part(config_, tensor_.vocab_cut());
+  tensor_.embed(hidden, [&](const TensorParallel::Rows& ranges, const TensorView& to) {
+    const ScopedSpan span(recorder_, "embedding", Kind::compute);
+    int64_t begin = 0;
+    for (const parallel::RowRange& range : ranges) {
+      backend_.embedding({weights_.embedding.slice_rows(part.begin - held.begin, part.size()),
+                          std::span(rows.tokens).subspan(range.begin, range.size()),
+                          to.slice_rows(begin, range.size()), part.begin},
+                         stream_);
+      begin += range.size();
+    }
+  });
+}
+
+Model::Outputs Model::outputs(std::span<const int64_t> rows) {
+  Outputs outputs;
+  std::vector<int64_t> counts;
+  std::vector<int64_t> own;  // rows of hidden_
+  const parallel::RowRange mine = tensor_.rows().own;
+  for (const parallel::RowRange& range : tensor_.vocab_rows()) {
+    counts.push_back(0);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i] < range.begin || rows[i] >= range.end) continue;
+      ++counts.back();
+      outputs.which.push_back(static_cast<int64_t>(i));
+      if (range == mine) own.push_back(rows[i] - mine.begin);
+    }
+  }
+  const auto count = static_cast<int64_t>(own.size());
+  const TensorView hidden = hidden_.tensor(DType::fp32, {mine.size(), config_.hidden});
+  const TensorView output = output_.tensor(DType::fp32, {count, config_.hidden});
+  for (int64_t i = 0; i < count; ++i)
+    std::memcpy(output.row(i), hidden.row(own[i]), config_.hidden * size_of(DType::fp32));
+  norm(output, weights_.final_norm, output);
+  outputs.hidden = tensor_.gather_outputs(output, counts);
+  return outputs;
+}
+
+void Model::layer(int64_t index, const LayerWeights& weights, const TensorView& hidden,
+                  context::Attention& attention) {
+  const int64_t rows = tensor_.rows().linear.size(), head_dim = config_.head_dim;
+  const auto heads = [&](device::Buffer& buffer, const LinearWeight& weight) {
+    return buffer.tensor(DType::fp32, {rows, weight.out() / head_dim, head_dim});
   };
   const auto flat = [&](const TensorView& x) { return x.reshape({rows, x.row_elements()}); };
+  const auto normalised = [&](const TensorView& norm_weight) {
+    const TensorView normed = normed_.tensor(DType::fp32, {hidden.rows(), config_.hidden});
+    norm(hidden, norm_weight, normed);
+    return tensor_.gather(normed);
+  };
 
-  const TensorView normed = normed_.tensor(DType::fp32, {rows, config_.hidden});
-  norm(hidden, weights.attention_norm, normed);
-  const TensorView q = heads(q_, config_.num_heads);
-  const TensorView k = heads(k_, config_.num_kv_heads);
-  const TensorView v = heads(v_, config_.num_kv_heads);
-  linear("q_proj", normed, weights.q, flat(q));
-  linear("k_proj", normed, weights.k, flat(k));
-  linear("v_proj", normed, weights.v, flat(v));
+  const TensorView x = normalised(weights.attention_norm);
+  const TensorView q = heads(q_, weights.q), k = heads(k_, weights.k), v = heads(v_, weights.v);
+  linear("q_proj", x, weights.q, flat(q));
+  linear("k_proj", x, weights.k, flat(k));
+  linear("v_proj", x, weights.v, flat(v));
   if (weights.q_norm) {
-    const auto each_head = [&](const TensorView& x) {
-      return x.reshape({rows * x.size(1), head_dim});
+    const auto each_head = [&](const TensorView& all) {
+      return all.reshape({rows * all.size(1), head_dim});
     };
     norm(each_head(q), weights.q_norm, each_head(q));
     norm(each_head(k), weights.k_norm, each_head(k));
@@ -84,39 +131,51 @@ void Model::layer(int64_t index, const TensorView& hidden, context::RingAttentio
     const ScopedSpan span(recorder_, "rope", Kind::compute);
     const TensorView cos = cos_.tensor(DType::fp32, {rows, rotary_.rotary_dim() / 2});
     const TensorView sin = sin_.tensor(DType::fp32, {rows, rotary_.rotary_dim() / 2});
-    for (const TensorView& x : {q, k}) backend_.rope({x, cos, sin, config_.rope.pairs}, stream_);
+    for (const TensorView& each : {q, k})
+      backend_.rope({each, cos, sin, config_.rope.pairs}, stream_);
   }
-  const TensorView mixed = heads(mixed_, config_.num_heads);
+  const TensorView mixed = heads(mixed_, weights.q);
   attention.run(index, q, k, v, mixed);
-  linear("o_proj", flat(mixed), weights.o, hidden, Accumulate::yes);
+  tensor_.add_product(hidden, [&](const TensorView& to, Accumulate accumulate) {
+    linear("o_proj", flat(mixed), weights.o, to, accumulate);
+  });
 
-  norm(hidden, weights.ffn_norm, normed);
-  const TensorView gate = gate_.tensor(DType::fp32, {rows, config_.ffn});
-  const TensorView up = up_.tensor(DType::fp32, {rows, config_.ffn});
-  linear("gate_proj", normed, weights.gate, gate);
-  linear("up_proj", normed, weights.up, up);
+  const TensorView y = normalised(weights.ffn_norm);
+  const TensorView gate = gate_.tensor(DType::fp32, {rows, weights.gate.out()});
+  const TensorView up = up_.tensor(DType::fp32, {rows, weights.up.out()});
+  linear("gate_proj", y, weights.gate, gate);
+  linear("up_proj", y, weights.up, up);
   {
     const ScopedSpan span(recorder_, "swiglu", Kind::compute);
     backend_.gated_activation({gate, up, gate}, stream_);
   }
-  linear("down_proj", gate, weights.down, hidden, Accumulate::yes);
+  tensor_.add_product(hidden, [&](const TensorView& to, Accumulate accumulate) {
+    linear("down_proj", gate, weights.down, to, accumulate);
+  });
 }
 
 void Model::logits(const TensorView& hidden, const TensorView& out) {
-  linear("lm_head", hidden, weights_.head, out);
+  const parallel::RowRange held = vocab_part(config_, weights_.cut());
+  const parallel::RowRange part = vocab_part(config_, tensor_.vocab_cut());
+  const LinearWeight head = slice_rows(weights_.head, part.begin - held.begin, part.size());
+  if (part.size() == config_.vocab) return linear("lm_head", hidden, head, out);
+  const TensorView mine = logits_.tensor(DType::fp32, {hidden.rows(), part.size()});
+  linear("lm_head", hidden, head, mine);
+  tensor_.exchange_logits(mine, out);
 }
 
 void Model::linear(const char* name, const TensorView& x, const LinearWeight& weight,
                    const TensorView& y, Accumulate accumulate) {
-  int64_t column = 0, bytes = 0;
-  for (const LinearWeight::Part& part : weight.parts)
-    bytes += part.weight.elements() * size_of(part.weight.dtype());
-  const ScopedSpan span(recorder_, name, Kind::compute, bytes,
+  const ScopedSpan span(recorder_, name, Kind::compute, weight.bytes(),
                         2.0 * static_cast<double>(x.rows()) * static_cast<double>(x.size(1)) *
                             static_cast<double>(y.size(1)));
+  const bool rows = weight.blocks == LinearWeight::Blocks::rows;
+  int64_t column = 0;  // of y, or of x
   for (const LinearWeight::Part& part : weight.parts) {
-    const int64_t width = part.weight.rows();
-    backend_.linear({x, part.weight, part.bias, y.slice_columns(column, width), accumulate},
+    const int64_t width = rows ? part.weight.rows() : part.weight.size(1);
+    const Accumulate each = !rows && column > 0 ? Accumulate::yes : accumulate;
+    backend_.linear({rows ? x : x.slice_columns(column, width), part.weight, part.bias,
+                     rows ? y.slice_columns(column, width) : y, each},
                     stream_);
     column += width;
   }

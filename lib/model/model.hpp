@@ -1,43 +1,56 @@
 #pragma once
-/// The forward pass: rows of any sequences through all layers, attention by the ring.
+/// The forward pass: rows of any sequences through all layers, on the ranks of a replica.
 
 #include <span>
 #include <vector>
 
 #include "kernels/api/backend.hpp"
-#include "lib/context/ring_attention.hpp"
-#include "lib/model/config.hpp"
+#include "lib/context/attention.hpp"
+#include "lib/model/layer_gather.hpp"
 #include "lib/model/rotary.hpp"
-#include "lib/model/weights.hpp"
+#include "lib/model/tensor_parallel.hpp"
 #include "lib/report/spans.hpp"
 
 namespace pecia::model {
 
-/// This rank's rows of a pass, in the order of RingAttention::positions().
+/// The rows of this rank's block, in the order of Attention::positions().
 struct Rows {
   std::vector<int32_t> tokens;
   std::vector<int64_t> rope_lengths;  ///< see Rotary::tables
-  std::vector<int64_t> output_rows;   ///< rows whose next-token logits are wanted
 };
 
 class Model {
  public:
-  /// All references outlive this object.
-  Model(const ModelConfig& config, const Weights& weights, kernels::Backend& backend,
-        device::Stream& stream, report::Recorder& recorder);
+  /// All references outlive this object. `weights`: cut over the TP ranks of `groups`.
+  Model(const ModelConfig& config, const Weights& weights, const context::ReplicaGroups& groups,
+        kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder);
 
-  /// Runs the layers of the pass that `attention` has begun. Returns the final norm's output of the
-  /// output rows, [output_rows, hidden] fp32, valid until the next call. Collective over the ring.
-  TensorView forward(const Rows& rows, context::RingAttention& attention);
+  /// Runs the layers of the pass that `attention` has begun. Collective over the replica.
+  void forward(const Rows& rows, context::Attention& attention);
 
-  /// out[r, :] = logits of hidden[r, :]; out [rows, vocab] fp32.
+  /// Rows whose next-token logits this rank makes together with the ranks that hold the rest of the
+  /// vocabulary.
+  struct Outputs {
+    std::vector<int64_t> which;  ///< indices into the rows asked for
+    TensorView hidden;           ///< final norm's output, [which, hidden] fp32
+  };
+  /// Of the last pass. `rows`: rows of the block, any order. Every rank asks for the same ones;
+  /// valid until the next call. Collective over the block.
+  Outputs outputs(std::span<const int64_t> rows);
+
+  /// Which rows of `count` outputs `logits` gives to this rank.
+  parallel::RowRange logits_share(int64_t count) const { return tensor_.logits_share(count); }
+  /// out[r, :] = logits of hidden's row logits_share.begin + r; out [logits_share, vocab] fp32.
+  /// Collective over the ranks that share the outputs.
   void logits(const TensorView& hidden, const TensorView& out);
 
   /// Bytes of activations that forward needs for each row.
   static int64_t activation_bytes_per_row(const ModelConfig& config);
 
  private:
-  void layer(int64_t index, const TensorView& hidden, context::RingAttention& attention);
+  void embed(const Rows& rows, const TensorView& hidden);
+  void layer(int64_t index, const LayerWeights& weights, const TensorView& hidden,
+             context::Attention& attention);
   void linear(const char* name, const TensorView& x, const LinearWeight& weight,
               const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no);
   void norm(const TensorView& x, const TensorView& weight, const TensorView& out);
@@ -48,7 +61,9 @@ class Model {
   device::Stream& stream_;
   report::Recorder& recorder_;
   Rotary rotary_;
-  device::Buffer hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, cos_, sin_, output_;
+  TensorParallel tensor_;
+  LayerGather gather_;
+  device::Buffer hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, cos_, sin_, output_, logits_;
 };
 
 }  // namespace pecia::model

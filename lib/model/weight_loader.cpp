@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "lib/model/convert.hpp"
 #include "lib/model/weight_names.hpp"
 
 namespace pecia::model {
@@ -17,11 +16,6 @@ std::vector<int64_t> shape_of(const TensorView& tensor) {
 }
 
 }  // namespace
-
-WeightLoader::WeightLoader(const io::Checkpoint& checkpoint, std::optional<DType> dtype)
-    : checkpoint_(checkpoint), dtype_(dtype) {
-  PECIA_CHECK(!dtype || is_float(*dtype), "weights resident as {}", name_of(*dtype));
-}
 
 std::string WeightLoader::folder() const {
   const std::vector<std::string> names = checkpoint_.names();
@@ -53,31 +47,12 @@ TensorView WeightLoader::stored(const std::string& name, std::initializer_list<i
   return tensor;
 }
 
-TensorView WeightLoader::convert_checked(const std::string& name, const TensorView& stored) {
-  device::Buffer& buffer = converted.emplace_back(stored.elements() * size_of(*dtype_));
-  const TensorView tensor(buffer.data(), *dtype_, {stored.size(0), stored.size(1)});
-  convert(stored, tensor);
-  if (const auto index = first_not_finite(tensor, 0, tensor.elements()))
-    fail<InputError>(
-        "{}: tensor '{}' holds {} at element {}, which {} cannot hold; choose another "
-        "model.dtype, or a model whose weights are finite",
-        checkpoint_.file_of(name).string(), name,
-        load_as_float(stored.data(), stored.dtype(), *index), *index, name_of(*dtype_));
-  converted_bytes += buffer.bytes();
-  return tensor;
-}
-
 TensorView WeightLoader::matrix(const std::string& name, int64_t rows, int64_t columns) {
-  TensorView tensor = stored(name, {rows, columns});
-  if (dtype_ && *dtype_ != tensor.dtype()) tensor = convert_checked(name, tensor);
-  resident_bytes += tensor.elements() * size_of(tensor.dtype());
-  return tensor;
+  return stored(name, {rows, columns});
 }
 
 TensorView WeightLoader::vector(const std::string& name, int64_t size) {
-  const TensorView tensor = stored(name, {size});
-  resident_bytes += tensor.elements() * size_of(tensor.dtype());
-  return tensor;
+  return stored(name, {size});
 }
 
 void WeightLoader::refuse_left_over(int64_t layers) const {

@@ -4,10 +4,14 @@
 #include <cstring>
 
 #include "lib/model/convert.hpp"
+#include "lib/model/residence.hpp"
 #include "lib/model/weight_loader.hpp"
 #include "lib/model/weight_names.hpp"
 
 namespace pecia::model {
+
+using parallel::WeightCut;
+
 namespace {
 
 std::string weight(std::string_view name) {
@@ -17,7 +21,7 @@ std::string bias(std::string_view name) {
   return std::string(name) + ".bias";
 }
 
-/// Reads one layer's tensors under the family's names.
+/// Reads one layer's tensors under the family's names: whole, as stored.
 class LayerReader {
  public:
   LayerReader(const ModelConfig& config, WeightLoader& loader, int64_t layer)
@@ -45,10 +49,10 @@ class LayerReader {
       weights.gate = linear(names_.gate, config_.ffn, config_.hidden, config_.mlp_bias);
       weights.up = linear(names_.up, config_.ffn, config_.hidden, config_.mlp_bias);
     } else {
-      const LinearWeight::Part both =
-          part(names_.gate_up, 2 * config_.ffn, config_.hidden, config_.mlp_bias);
-      weights.gate.parts.push_back(rows_of(both, 0, config_.ffn));
-      weights.up.parts.push_back(rows_of(both, config_.ffn, config_.ffn));
+      const LinearWeight both =
+          linear(names_.gate_up, 2 * config_.ffn, config_.hidden, config_.mlp_bias);
+      weights.gate = slice_rows(both, 0, config_.ffn);
+      weights.up = slice_rows(both, config_.ffn, config_.ffn);
     }
     weights.down = linear(names_.down, config_.hidden, config_.ffn, config_.mlp_bias);
     return weights;
@@ -59,20 +63,11 @@ class LayerReader {
     return loader_.vector(layer_name(layer_, weight(name)), size);
   }
 
-  LinearWeight::Part part(std::string_view name, int64_t rows, int64_t columns, bool has_bias) {
+  LinearWeight linear(std::string_view name, int64_t rows, int64_t columns, bool has_bias) {
     LinearWeight::Part part;
     part.weight = loader_.matrix(layer_name(layer_, weight(name)), rows, columns);
     if (has_bias) part.bias = loader_.vector(layer_name(layer_, bias(name)), rows);
-    return part;
-  }
-
-  LinearWeight linear(std::string_view name, int64_t rows, int64_t columns, bool has_bias) {
-    return {{part(name, rows, columns, has_bias)}};
-  }
-
-  static LinearWeight::Part rows_of(const LinearWeight::Part& part, int64_t begin, int64_t count) {
-    return {part.weight.slice_rows(begin, count),
-            part.bias ? part.bias.slice_rows(begin, count) : TensorView()};
+    return {{part}};
   }
 
   /// Rows of one tensor, per KV head: its query heads, its key head, its value head. With 4 heads
@@ -81,12 +76,15 @@ class LayerReader {
     const int64_t head = config_.head_dim;
     const int64_t group = config_.num_heads / config_.num_kv_heads;
     const int64_t rows = (config_.num_heads + 2 * config_.num_kv_heads) * head;
-    const LinearWeight::Part all = part(names_.qkv, rows, config_.hidden, config_.attention_bias);
+    const LinearWeight all = linear(names_.qkv, rows, config_.hidden, config_.attention_bias);
+    const auto append = [&](LinearWeight& to, int64_t begin, int64_t count) {
+      to.parts.push_back(slice_rows(all, begin, count).parts.front());
+    };
     for (int64_t kv_head = 0; kv_head < config_.num_kv_heads; ++kv_head) {
       const int64_t begin = kv_head * (group + 2) * head;
-      weights.q.parts.push_back(rows_of(all, begin, group * head));
-      weights.k.parts.push_back(rows_of(all, begin + group * head, head));
-      weights.v.parts.push_back(rows_of(all, begin + (group + 1) * head, head));
+      append(weights.q, begin, group * head);
+      append(weights.k, begin + group * head, head);
+      append(weights.v, begin + (group + 1) * head, head);
     }
   }
 
@@ -122,33 +120,34 @@ TensorView tied_matrix(const ModelConfig& config, const io::Checkpoint& checkpoi
 
 }  // namespace
 
-int64_t LinearWeight::out() const {
-  int64_t rows = 0;
-  for (const Part& part : parts) rows += part.weight.rows();
-  return rows;
-}
-
-Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype)
-    : checkpoint_(std::move(checkpoint)) {
+Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
+                 WeightCut cut)
+    : checkpoint_(std::move(checkpoint)), cut_(cut) {
   const WeightNames& names = weight_names(config.family);
-  WeightLoader loader(checkpoint_, dtype);
-  TensorView head_matrix;
+  WeightLoader loader(checkpoint_);
+  Residence residence(checkpoint_, dtype);
+  const parallel::RowRange rows = vocab_part(config, cut);
+  const auto of_vocab = [&](const TensorView& matrix) {
+    return residence.matrix(matrix.slice_rows(rows.begin, rows.size()));
+  };
   if (config.tied_embeddings) {
-    embedding = head_matrix = tied_matrix(config, checkpoint_, loader);
+    embedding = of_vocab(tied_matrix(config, checkpoint_, loader));
+    head.parts.push_back({embedding, TensorView()});
   } else {
-    embedding = loader.matrix(weight(names.embedding), config.vocab, config.hidden);
-    head_matrix = loader.matrix(weight(names.head), config.vocab, config.hidden);
+    embedding = of_vocab(loader.matrix(weight(names.embedding), config.vocab, config.hidden));
+    head.parts.push_back(
+        {of_vocab(loader.matrix(weight(names.head), config.vocab, config.hidden)), TensorView()});
   }
-  head.parts.push_back({head_matrix, TensorView()});
-  final_norm = loader.vector(weight(names.final_norm), config.hidden);
+  final_norm = residence.vector(loader.vector(weight(names.final_norm), config.hidden));
   for (int64_t layer = 0; layer < config.layers; ++layer)
-    layers.push_back(LayerReader(config, loader, layer).read());
+    layers.push_back(residence.layer(
+        cut_layer(LayerReader(config, loader, layer).read(), config, WeightCut{}, cut)));
   loader.refuse_left_over(config.layers);
 
   used_.assign(loader.used.begin(), loader.used.end());
-  converted_ = std::move(loader.converted);
-  resident_bytes_ = loader.resident_bytes;
-  converted_bytes_ = loader.converted_bytes;
+  converted_ = std::move(residence.converted);
+  resident_bytes_ = residence.resident_bytes;
+  converted_bytes_ = residence.converted_bytes;
 }
 
 void Weights::check_finite(int part, int num_parts) const {

@@ -8,30 +8,9 @@
 
 #include "lib/device/buffer.hpp"
 #include "lib/io/safetensors.hpp"
-#include "lib/model/config.hpp"
+#include "lib/model/layer_weights.hpp"
 
 namespace pecia::model {
-
-/// A projection [out, in] as one or more blocks of rows whose outputs stand side by side:
-/// InternLM2's wqkv gives one block per KV head, GLM's gate_up two halves, everything else a single
-/// block.
-struct LinearWeight {
-  struct Part {
-    TensorView weight;  ///< [rows, in]
-    TensorView bias;    ///< [rows], or absent
-  };
-  std::vector<Part> parts;
-
-  int64_t in() const { return parts.front().weight.size(1); }
-  int64_t out() const;
-};
-
-struct LayerWeights {
-  TensorView attention_norm, ffn_norm;  ///< [hidden]
-  TensorView q_norm, k_norm;            ///< [head_dim], or absent
-  LinearWeight q, k, v, o;  ///< heads × head_dim rows in head order; o: [hidden, heads × head_dim]
-  LinearWeight gate, up, down;
-};
 
 /// The views stay valid while this object lives; it owns the mapped files and, where `dtype` asks
 /// for another type than the stored one, the converted copies.
@@ -40,15 +19,18 @@ class Weights {
   /// InputError naming file and tensor: missing, misshaped, left over (unknown names; known
   /// harmless ones such as rotary_emb.inv_freq excepted), of a type that is no float, not
   /// representable in `dtype`, or two tied embeddings that differ. `dtype`: the resident type of
-  /// matrices (fp32, bf16, fp16), or as stored. Norm weights and biases stay as stored.
-  Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype);
+  /// matrices (fp32, bf16, fp16), or as stored. Norm weights and biases stay as stored. `cut`: the
+  /// part of every matrix that is resident; pages of the rest are never touched.
+  Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
+          parallel::WeightCut cut = {});
 
-  TensorView embedding;  ///< [vocab, hidden]
+  TensorView embedding;  ///< rows vocab_part of [vocab, hidden]
   std::vector<LayerWeights> layers;
   TensorView final_norm;  ///< [hidden]
-  LinearWeight head;      ///< [vocab, hidden]; the embedding itself when tied
+  LinearWeight head;      ///< like embedding, and the same matrix when tied
 
-  /// Bytes of the tensors in use, mapped or converted; and of converted copies alone.
+  parallel::WeightCut cut() const { return cut_; }
+  /// Bytes of the views in use, mapped or converted; and of converted copies alone.
   int64_t resident_bytes() const { return resident_bytes_; }
   int64_t converted_bytes() const { return converted_bytes_; }
   const io::Checkpoint& checkpoint() const { return checkpoint_; }
@@ -60,6 +42,7 @@ class Weights {
 
  private:
   io::Checkpoint checkpoint_;
+  parallel::WeightCut cut_;
   std::vector<device::Buffer> converted_;
   std::vector<std::string> used_;  ///< names of the checkpoint's tensors in use, sorted
   int64_t resident_bytes_ = 0;

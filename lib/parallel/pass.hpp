@@ -10,8 +10,9 @@ namespace pecia::parallel {
 
 using SequenceId = int64_t;
 
-/// Which tensor travels round the ring of context-parallel ranks.
-enum class Ring : uint8_t { pass_kv, pass_q };
+/// What travels between context-parallel ranks: keys and values round the ring, queries round the
+/// ring, or queries straight to the ranks that hold keys of their sequence.
+enum class Ring : uint8_t { pass_kv, pass_q, broadcast_q };
 
 /// New tokens of one sequence in one pass. `first` is also how many tokens are cached already.
 struct PassSequence {

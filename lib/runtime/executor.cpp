@@ -9,7 +9,7 @@ namespace pecia::runtime {
 using report::Kind;
 using report::ScopedSpan;
 
-Executor::Executor(const Settings& settings, model::Model& model, context::RingAttention& attention,
+Executor::Executor(const Settings& settings, model::Model& model, context::Attention& attention,
                    kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder)
     : settings_(settings),
       model_(model),
@@ -42,14 +42,14 @@ Outcome Executor::execute(const Plan& plan) {
   const report::Totals before = recorder_.totals();
   recorder_.set_pass(plan.number);
   begin(plan);
-  attention_.begin_pass(plan.pass(), plan.ring);
+  attention_.begin_pass(plan.pass(), plan.ring, plan.sharding);
 
-  // This rank's rows, and which of them somebody asks about.
+  // The rows of this rank's block, and which of them somebody asks about.
   model::Rows rows;
   std::map<std::pair<int32_t, int64_t>, int64_t> row_at;  // (item, position) → row
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const PlanItem& item = plan.items[i];
-    for (const auto& range : rows_of(item.rows, settings_.ring_size, settings_.rank))
+    for (const auto& range : rows_of(item.rows, settings_.ring_size, settings_.ring_rank))
       for (int64_t position = range.begin; position < range.end; ++position) {
         const bool asked =
             !plan.targets.empty() || position + 1 == item.rows.first + item.rows.count;
@@ -59,26 +59,24 @@ Outcome Executor::execute(const Plan& plan) {
         rows.rope_lengths.push_back(std::max(item.prompt_end, position + 1));
       }
   }
-  std::vector<int32_t> sampled, targets;
-  for (size_t i = 0; i < plan.items.size(); ++i) {
-    const auto last = plan.items[i].rows.first + plan.items[i].rows.count - 1;
-    const auto row = row_at.find({static_cast<int32_t>(i), last});
-    if (plan.items[i].sampled_index < 0 || row == row_at.end()) continue;
-    sampled.push_back(static_cast<int32_t>(i));
-    rows.output_rows.push_back(row->second);
-  }
-  for (size_t i = 0; i < plan.targets.size(); ++i) {
-    const auto row = row_at.find({plan.targets[i].item, plan.targets[i].position});
-    if (row == row_at.end()) continue;
-    targets.push_back(static_cast<int32_t>(i));
-    rows.output_rows.push_back(row->second);
-  }
+  Asked sampled, targets;
+  const auto ask = [&](Asked& asked, size_t which, int32_t item, int64_t position) {
+    const auto row = row_at.find({item, position});
+    if (row == row_at.end()) return;
+    asked.which.push_back(static_cast<int32_t>(which));
+    asked.rows.push_back(row->second);
+  };
+  for (size_t i = 0; i < plan.items.size(); ++i)
+    if (plan.items[i].sampled_index >= 0)
+      ask(sampled, i, static_cast<int32_t>(i),
+          plan.items[i].rows.first + plan.items[i].rows.count - 1);
+  for (size_t i = 0; i < plan.targets.size(); ++i)
+    ask(targets, i, plan.targets[i].item, plan.targets[i].position);
 
-  const TensorView hidden = model_.forward(rows, attention_);
-  const auto count = static_cast<int64_t>(sampled.size());
+  model_.forward(rows, attention_);
   Outcome outcome;
-  outcome.sampled = sample(plan, hidden.slice_rows(0, count), sampled);
-  outcome.targets = score(plan, hidden.slice_rows(count, hidden.rows() - count), targets);
+  outcome.sampled = sample(plan, sampled);
+  outcome.targets = score(plan, targets);
   const report::Totals& after = recorder_.totals();
   outcome.compute_s = after.compute_s - before.compute_s;
   outcome.comm_s = after.comm_s - before.comm_s;
@@ -91,86 +89,89 @@ int64_t Executor::tile_rows() const {
                              512);
 }
 
-TensorView Executor::logits(const TensorView& hidden) {
-  const TensorView logits = logits_.tensor(DType::fp32, {hidden.rows(), settings_.vocab});
-  model_.logits(hidden, logits);
-  return logits;
+namespace {
+
+template <typename T>
+void append(std::vector<T>& to, const std::vector<T>& from) {
+  to.insert(to.end(), from.begin(), from.end());
 }
 
-namespace {
-/// Room for the top log-probabilities of `rows` rows.
-void make_room(LogProbs& found, int64_t rows, int wanted, int64_t vocab) {
-  found.logprobs.resize(rows);
-  if (wanted > 0) found.top_tokens.resize(rows * wanted);
-  found.top_logprobs.resize(rows * (wanted < 0 ? vocab : wanted));
-}
-/// Rows [begin, begin + count) of `width` values each.
-template <typename T>
-std::span<T> part(std::vector<T>& values, int64_t begin, int64_t count, int64_t width) {
-  return values.empty() ? std::span<T>()
-                        : std::span<T>(values).subspan(begin * width, count * width);
-}
 }  // namespace
 
-LogProbs Executor::sample(const Plan& plan, const TensorView& hidden,
-                          const std::vector<int32_t>& items) {
+/// Evaluates the rows asked about that fall to this rank, tile by tile. `evaluate` fills a tile
+/// whose `which` is set and whose other members have room.
+LogProbs Executor::predict(
+    const Asked& asked, int num_top, bool sampled,
+    const std::function<void(const TensorView& logits, LogProbs& tile)>& evaluate) {
+  const model::Model::Outputs outputs = model_.outputs(asked.rows);
+  const int64_t count = outputs.hidden.rows();
+  const int64_t width = num_top < 0 ? settings_.vocab : num_top;
   LogProbs found;
-  found.which = items;
-  const auto count = static_cast<int64_t>(items.size());
-  make_room(found, count, settings_.logprobs, settings_.vocab);
-  found.tokens.resize(count);
-  const int64_t width = settings_.logprobs < 0 ? settings_.vocab : settings_.logprobs;
-  std::vector<kernels::SamplingRow> rows;
-  for (const int32_t index : items) {
-    const PlanItem& item = plan.items[index];
-    const TurnStart& turn = turns_.at(item.rows.sequence);
-    kernels::SamplingRow row{
-        turn.params, uniform(turn.random_key, static_cast<uint64_t>(item.sampled_index)), {}, {}};
-    if (const auto history = histories_.find(item.rows.sequence); history != histories_.end()) {
-      const std::span<const int32_t> tokens = history->second.tokens;
-      row.prompt = tokens.first(turn.answer_begin);
-      row.output = tokens.subspan(turn.answer_begin);
-    }
-    rows.push_back(row);
-  }
   for (int64_t begin = 0; begin < count; begin += tile_rows()) {
-    const int64_t tile = std::min(tile_rows(), count - begin);
-    const TensorView scores = logits(hidden.slice_rows(begin, tile));
-    const ScopedSpan span(recorder_, "sample", Kind::compute);
-    backend_.sample({.logits = scores,
-                     .rows = std::span<const kernels::SamplingRow>(rows).subspan(begin, tile),
-                     .num_top = settings_.logprobs,
-                     .tokens = part(found.tokens, begin, tile, 1),
-                     .token_logprobs = part(found.logprobs, begin, tile, 1),
-                     .top_tokens = part(found.top_tokens, begin, tile, width),
-                     .top_logprobs = part(found.top_logprobs, begin, tile, width)},
-                    stream_);
+    const TensorView hidden =
+        outputs.hidden.slice_rows(begin, std::min(tile_rows(), count - begin));
+    const parallel::RowRange mine = model_.logits_share(hidden.rows());
+    const TensorView logits = logits_.tensor(DType::fp32, {mine.size(), settings_.vocab});
+    model_.logits(hidden, logits);
+    LogProbs tile;
+    for (int64_t i = mine.begin; i < mine.end; ++i)
+      tile.which.push_back(asked.which[outputs.which[begin + i]]);
+    if (sampled) tile.tokens.resize(mine.size());
+    tile.logprobs.resize(mine.size());
+    if (num_top > 0) tile.top_tokens.resize(mine.size() * width);
+    tile.top_logprobs.resize(mine.size() * width);
+    evaluate(logits, tile);
+    append(found.which, tile.which);
+    append(found.tokens, tile.tokens);
+    append(found.logprobs, tile.logprobs);
+    append(found.top_tokens, tile.top_tokens);
+    append(found.top_logprobs, tile.top_logprobs);
   }
   return found;
 }
 
-LogProbs Executor::score(const Plan& plan, const TensorView& hidden,
-                         const std::vector<int32_t>& targets) {
-  LogProbs found;
-  found.which = targets;
-  const auto count = static_cast<int64_t>(targets.size());
-  make_room(found, count, settings_.prompt_logprobs, settings_.vocab);
-  const int64_t width = settings_.prompt_logprobs < 0 ? settings_.vocab : settings_.prompt_logprobs;
-  std::vector<int32_t> tokens;
-  for (const int32_t target : targets) tokens.push_back(plan.targets[target].token);
-  for (int64_t begin = 0; begin < count; begin += tile_rows()) {
-    const int64_t tile = std::min(tile_rows(), count - begin);
-    const TensorView scores = logits(hidden.slice_rows(begin, tile));
+LogProbs Executor::sample(const Plan& plan, const Asked& asked) {
+  const auto evaluate = [&](const TensorView& logits, LogProbs& tile) {
+    std::vector<kernels::SamplingRow> rows;
+    for (const int32_t index : tile.which) {
+      const PlanItem& item = plan.items[index];
+      const TurnStart& turn = turns_.at(item.rows.sequence);
+      kernels::SamplingRow row{
+          turn.params, uniform(turn.random_key, static_cast<uint64_t>(item.sampled_index)), {}, {}};
+      if (const auto history = histories_.find(item.rows.sequence); history != histories_.end()) {
+        const std::span<const int32_t> tokens = history->second.tokens;
+        row.prompt = tokens.first(turn.answer_begin);
+        row.output = tokens.subspan(turn.answer_begin);
+      }
+      rows.push_back(row);
+    }
+    const ScopedSpan span(recorder_, "sample", Kind::compute);
+    backend_.sample({.logits = logits,
+                     .rows = rows,
+                     .num_top = settings_.logprobs,
+                     .tokens = tile.tokens,
+                     .token_logprobs = tile.logprobs,
+                     .top_tokens = tile.top_tokens,
+                     .top_logprobs = tile.top_logprobs},
+                    stream_);
+  };
+  return predict(asked, settings_.logprobs, true, evaluate);
+}
+
+LogProbs Executor::score(const Plan& plan, const Asked& asked) {
+  const auto evaluate = [&](const TensorView& logits, LogProbs& tile) {
+    std::vector<int32_t> tokens;
+    for (const int32_t target : tile.which) tokens.push_back(plan.targets[target].token);
     const ScopedSpan span(recorder_, "log_probs", Kind::compute);
-    backend_.log_probs({.logits = scores,
-                        .tokens = std::span<const int32_t>(tokens).subspan(begin, tile),
+    backend_.log_probs({.logits = logits,
+                        .tokens = tokens,
                         .num_top = settings_.prompt_logprobs,
-                        .token_logprobs = part(found.logprobs, begin, tile, 1),
-                        .top_tokens = part(found.top_tokens, begin, tile, width),
-                        .top_logprobs = part(found.top_logprobs, begin, tile, width)},
+                        .token_logprobs = tile.logprobs,
+                        .top_tokens = tile.top_tokens,
+                        .top_logprobs = tile.top_logprobs},
                        stream_);
-  }
-  return found;
+  };
+  return predict(asked, settings_.prompt_logprobs, false, evaluate);
 }
 
 }  // namespace pecia::runtime

@@ -1,6 +1,7 @@
 #pragma once
 /// One rank's part of a plan: rows through the model, sampling of the rows it owns.
 
+#include <functional>
 #include <map>
 
 #include "lib/model/model.hpp"
@@ -11,16 +12,16 @@ namespace pecia::runtime {
 class Executor {
  public:
   struct Settings {
-    int rank = 0, ring_size = 1;
+    int ring_rank = 0, ring_size = 1;
     int64_t vocab = 0;
     int logprobs = 0, prompt_logprobs = 0;  ///< as in job files
   };
 
   /// All references outlive this object.
-  Executor(const Settings& settings, model::Model& model, context::RingAttention& attention,
+  Executor(const Settings& settings, model::Model& model, context::Attention& attention,
            kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder);
 
-  /// Collective over the ring: every rank executes the same plan.
+  /// Collective over the replica: every rank executes the same plan.
   Outcome execute(const Plan& plan);
 
  private:
@@ -28,15 +29,21 @@ class Executor {
   struct History {
     std::vector<int32_t> tokens;
   };
+  /// Rows of this rank's block that somebody asks about.
+  struct Asked {
+    std::vector<int32_t> which;  ///< items or targets of the plan
+    std::vector<int64_t> rows;
+  };
   void begin(const Plan& plan);
-  LogProbs sample(const Plan& plan, const TensorView& hidden, const std::vector<int32_t>& items);
-  LogProbs score(const Plan& plan, const TensorView& hidden, const std::vector<int32_t>& targets);
-  TensorView logits(const TensorView& hidden);
+  LogProbs sample(const Plan& plan, const Asked& asked);
+  LogProbs score(const Plan& plan, const Asked& asked);
+  LogProbs predict(const Asked& asked, int num_top, bool sampled,
+                   const std::function<void(const TensorView& logits, LogProbs& tile)>& evaluate);
   int64_t tile_rows() const;
 
   Settings settings_;
   model::Model& model_;
-  context::RingAttention& attention_;
+  context::Attention& attention_;
   kernels::Backend& backend_;
   device::Stream& stream_;
   report::Recorder& recorder_;

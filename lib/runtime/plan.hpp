@@ -8,6 +8,7 @@
 #include "kernels/api/sampling.hpp"
 #include "lib/core/archive.hpp"
 #include "lib/parallel/pass.hpp"
+#include "lib/parallel/sharding.hpp"
 
 namespace pecia::runtime {
 
@@ -53,6 +54,7 @@ struct Plan {
   int64_t number = 0;
   uint8_t last = 0;  ///< nothing to execute: the replica is done
   parallel::Ring ring = parallel::Ring::pass_kv;
+  parallel::Sharding sharding = parallel::Sharding::base;
   std::vector<int64_t> removed;  ///< sequences whose KV is freed first
   std::vector<NewSequence> added;
   std::vector<TurnStart> turns;
@@ -61,7 +63,8 @@ struct Plan {
 
   template <typename A>
   void visit(A& archive) {
-    archive(number), archive(last), archive(ring), archive(removed), archive(added), archive(turns);
+    archive(number), archive(last), archive(ring), archive(sharding);
+    archive(removed), archive(added), archive(turns);
     visit_all(archive, items);
     archive(targets);
   }

@@ -185,8 +185,10 @@ int run(const RunOptions& options, comm::Communicator& world) {
 
   report::Recorder recorder(trace_detail(job.report.trace));
   Worker worker(*groups.replica, config, weights, *backend, stream, recorder,
-                {resources.kv_dtype, resources.kv_tokens, job.generation.logprobs,
-                 job.generation.prompt_logprobs});
+                {.kv_dtype = resources.kv_dtype,
+                 .kv_tokens = resources.kv_tokens,
+                 .logprobs = job.generation.logprobs,
+                 .prompt_logprobs = job.generation.prompt_logprobs});
   const auto taken = world.make_counter(), stopped = world.make_counter(),
              finished = world.make_counter();
   Stop stop(signals, drain_s ? std::optional(after(begin, *drain_s)) : std::nullopt, *stopped);

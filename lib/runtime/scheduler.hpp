@@ -12,6 +12,7 @@
 #include "lib/io/prompts.hpp"
 #include "lib/io/results.hpp"
 #include "lib/parallel/kv_map.hpp"
+#include "lib/parallel/pass_modes.hpp"
 #include "lib/runtime/plan.hpp"
 
 namespace pecia::runtime {
@@ -43,6 +44,7 @@ struct SchedulerLimits {
   std::vector<int32_t> stop_token_ids;
   int logprobs = 0, prompt_logprobs = 0;
   int64_t vocab = 0;
+  parallel::PassModes modes = {};
 };
 
 /// A turn's result as it is to be written.

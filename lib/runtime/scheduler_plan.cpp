@@ -26,7 +26,11 @@ std::optional<Plan> Scheduler::next(double now) {
   if (running_.empty()) return {};
   plan.removed = std::exchange(removed_, {});
   feed(plan, now);
-  if (plan.items.empty()) decode(plan);
+  const bool prefills = !plan.items.empty();
+  if (!prefills) decode(plan);
+  int64_t new_tokens = 0;
+  for (const PlanItem& item : plan.items) new_tokens += item.rows.count;
+  plan.sharding = limits_.modes.sharding(new_tokens, prefills);
   return plan;
 }
 
@@ -64,7 +68,7 @@ void Scheduler::feed(Plan& plan, double now) {
 /// moving on by one rank with every step (Context Parallelism …, §3.6), so that no rank's memory
 /// fills up first.
 void Scheduler::decode(Plan& plan) {
-  plan.ring = limits_.ring_size > 1 ? parallel::Ring::pass_q : parallel::Ring::pass_kv;
+  plan.ring = limits_.ring_size > 1 ? limits_.modes.decode_ring : parallel::Ring::pass_kv;
   std::vector<int64_t> rows(limits_.ring_size);
   for (Running& running : running_) {
     PECIA_CHECK(running.unfed.size() == 1, "sequence {} has {} tokens to decode", running.sequence,

@@ -1,5 +1,5 @@
 #pragma once
-/// One rank's part of a replica, put together: KV cache, attention, model, executor.
+/// One rank's part of a replica, put together: groups, KV cache, attention, model, executor.
 
 #include "lib/runtime/executor.hpp"
 
@@ -8,32 +8,37 @@ namespace pecia::runtime {
 class Worker {
  public:
   struct Settings {
+    int sp = 1, tp = 1;  ///< cp is what is left of the replica's ranks
     DType kv_dtype = DType::fp32;
     int64_t kv_tokens = 0;                  ///< slots on this rank
     int logprobs = 0, prompt_logprobs = 0;  ///< as in job files
+    std::vector<int> servers = {};          ///< a label by rank of the replica; none: all on one
   };
 
-  /// `replica`: the ranks that run a request together. All references outlive this object.
+  /// `replica`: the ranks that run a request together, in the order of ProcessGrid. `weights`: cut
+  /// over TP. All references outlive this object. Collective over the replica.
   Worker(comm::Communicator& replica, const model::ModelConfig& config,
          const model::Weights& weights, kernels::Backend& backend, device::Stream& stream,
-         report::Recorder& recorder, const Settings& settings)
-      : cache_({config.layers, config.num_kv_heads, config.head_dim, settings.kv_dtype},
-               settings.kv_tokens),
-        attention_(replica, backend, stream, recorder, cache_, config.num_heads, config.windows),
-        model_(config, weights, backend, stream, recorder),
-        executor_({replica.rank(), replica.size(), config.vocab, settings.logprobs,
-                   settings.prompt_logprobs},
-                  model_, attention_, backend, stream, recorder) {}
+         report::Recorder& recorder, const Settings& settings);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  /// The part of the weights that a rank of the replica holds.
+  static parallel::WeightCut weight_cut(int rank, int tp) { return {tp, rank % tp}; }
 
   /// Collective over the replica: every rank executes the same plan.
   Outcome execute(const Plan& plan) { return executor_.execute(plan); }
 
+  const context::ReplicaGroups& groups() const { return groups_; }
   context::KvCache& cache() { return cache_; }
-  context::RingAttention& attention() { return attention_; }
+  context::Attention& attention() { return attention_; }
 
  private:
+  device::Stream& stream_;
+  context::ReplicaGroups groups_;
   context::KvCache cache_;
-  context::RingAttention attention_;
+  context::Attention attention_;
   model::Model model_;
   Executor executor_;
 };

@@ -162,7 +162,8 @@ TEST_P(EveryRing, ChildrenSeeTheirParent) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, EveryRing,
-                         testing::Combine(testing::Values(Ring::pass_kv, Ring::pass_q),
+                         testing::Combine(testing::Values(Ring::pass_kv, Ring::pass_q,
+                                                          Ring::broadcast_q),
                                           testing::Values(0, 1, 16)));
 
 TEST(Traffic, PassKvSendsTheFormulasBytes) {
@@ -193,6 +194,27 @@ TEST(Traffic, PassQSendsTheFormulasBytes) {
   EXPECT_EQ(ringed.expected().ring_bytes, ring);
   EXPECT_EQ(ringed.expected().all_to_all_bytes, home);
   EXPECT_EQ(comm->traffic().bytes - before, ring + home);
+}
+
+TEST(Traffic, BroadcastQSendsQueriesToHoldersAlone) {
+  const auto comm = world();
+  const int size = comm->size();
+  Ringed ringed(*comm, 0);
+  ringed.add(1, 20), ringed.add(2, 20);
+  ringed.pass({{1, 0, 1, 0}, {2, 0, 12}}, Ring::pass_kv);  // 1 on rank 0 alone, 2 on several
+  int holders = 0;
+  for (int rank = 0; rank < size; ++rank)
+    holders += parallel::num_rows({{2, 0, 12}}, size, rank) > 0 ? 1 : 0;
+  const int64_t before = comm->traffic().bytes;
+  ringed.pass({{1, 1, 1, 0}, {2, 12, 1, 0}}, Ring::broadcast_q);
+  // Both new rows are rank 0's: the first stays, the second goes to the other holders of 2.
+  const bool root = comm->rank() == 0;
+  const bool holds = parallel::num_rows({{2, 0, 12}}, size, comm->rank()) > 0;
+  const int64_t row = heads * head_dim * 4, home = (heads * head_dim + heads) * 4;
+  EXPECT_EQ(ringed.expected().ring_bytes, root ? (holders - 1) * row : 0);
+  EXPECT_EQ(ringed.expected().all_to_all_bytes, !root && holds ? home : 0);
+  EXPECT_EQ(comm->traffic().bytes - before,
+            ringed.expected().ring_bytes + ringed.expected().all_to_all_bytes);
 }
 
 TEST(Traffic, DecodeHasNoPaddingRows) {

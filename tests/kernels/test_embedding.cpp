@@ -34,6 +34,16 @@ TEST_P(Embedding, CopiesRowsOfEveryWidthExactly) {
     }
 }
 
+TEST_P(Embedding, OfAPartOfTheVocabularyGivesZerosForOtherTokens) {
+  Tensor table({2, 2}, dtype_, {1.0f, 2.0f, 3.0f, 4.0f});  // tokens 5 and 6
+  Tensor out = Tensor::filled({5, 2}, 9.0f);
+  const std::vector<int32_t> tokens = {4, 6, 5, 7, 0};
+
+  device_.backend->embedding({table.view(), tokens, out.view(), 5}, device_.stream);
+
+  EXPECT_EQ(out.values(), (std::vector<float>{0, 0, 3, 4, 1, 2, 0, 0, 0, 0}));
+}
+
 TEST_P(Embedding, OfNoTokensDoesNothing) {
   Tensor table({1, 2}, dtype_, {1.0f, 2.0f});
   Tensor out({0, 2}, DType::fp32, {});

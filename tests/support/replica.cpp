@@ -20,13 +20,15 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
                                                   std::vector<runtime::Request> requests,
                                                   const ReplicaSettings& settings) {
   const model::ModelConfig config = model::read_config(folder);
-  const model::Weights weights(config, io::Checkpoint(folder), {});
+  const model::Weights weights(config, io::Checkpoint(folder), {},
+                               runtime::Worker::weight_cut(comm.rank(), settings.tp));
   const auto backend = kernels::make_cpu_backend();
   device::Stream stream(1);
   report::Recorder recorder;
 
   runtime::SchedulerLimits limits;
-  limits.ring_size = comm.size();
+  limits.ring_size = comm.size() / (settings.sp * settings.tp);
+  limits.modes = settings.modes;
   limits.kv_tokens = settings.kv_tokens;
   limits.max_sequences = settings.max_sequences;
   limits.max_batch_tokens = settings.max_batch_tokens;
@@ -40,9 +42,13 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
     for (const runtime::Request& request : requests)
       limits.kv_tokens += counting.tokens_needed(request) * 8;
   }
-  runtime::Worker worker(
-      comm, config, weights, *backend, stream, recorder,
-      {settings.kv_dtype, limits.kv_tokens, settings.logprobs, settings.prompt_logprobs});
+  runtime::Worker worker(comm, config, weights, *backend, stream, recorder,
+                         {.sp = settings.sp,
+                          .tp = settings.tp,
+                          .kv_dtype = settings.kv_dtype,
+                          .kv_tokens = limits.kv_tokens,
+                          .logprobs = settings.logprobs,
+                          .prompt_logprobs = settings.prompt_logprobs});
 
   // Every rank schedules the same; only the outcomes travel.
   runtime::Scheduler scheduler(limits);

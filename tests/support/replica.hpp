@@ -14,6 +14,8 @@
 namespace pecia::test {
 
 struct ReplicaSettings {
+  int sp = 1, tp = 1;  ///< cp is what is left of the ranks
+  parallel::PassModes modes;
   DType kv_dtype = DType::fp32;
   int64_t max_batch_tokens = 4096;
   int64_t max_sequences = 64;

@@ -1,0 +1,74 @@
+#pragma once
+/// Attention of a pass on all ranks of a replica: heads are exchanged inside each SP × TP block
+/// (Ulysses), then every rank attends its shard of the heads over the ring of its CP group. A ring
+/// over blocks is USP.
+
+#include "lib/context/head_exchange.hpp"
+#include "lib/context/replica_groups.hpp"
+#include "lib/context/ring_attention.hpp"
+
+namespace pecia::context {
+
+/// Heads of the whole model.
+struct HeadCounts {
+  int64_t num_heads = 0, num_kv_heads = 0;
+};
+
+/// Bytes that one rank sends for attention in one layer of a pass.
+struct AttentionTraffic {
+  RingTraffic ring;
+  int64_t exchange_bytes = 0;  ///< heads to their ranks, and back
+};
+
+class Attention {
+ public:
+  /// All references outlive this object. `cache` holds the rank's shard of the KV heads: shard
+  /// kv_shard of SP · TP. `windows`: each layer's sliding window, 0 for none.
+  Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
+            kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder,
+            KvCache& cache);
+
+  /// The KV shard of this rank.
+  static parallel::HeadShard held_heads(const parallel::BlockPlace& place, HeadCounts heads);
+
+  void add(parallel::SequenceId sequence, int64_t reserved,
+           std::optional<parallel::SequenceId> parent = {}) {
+    ring_.add(sequence, reserved, parent);
+  }
+  void remove(parallel::SequenceId sequence) { ring_.remove(sequence); }
+  const parallel::KvMap& map() const { return ring_.map(); }
+
+  /// The layers that follow work on these rows. Every rank of the replica gives the same value.
+  void begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring,
+                  parallel::Sharding sharding);
+
+  parallel::Sharding sharding() const { return sharding_; }
+  /// Global positions of all rows of this rank's block, and which of them are the rank's.
+  const std::vector<int64_t>& positions() const { return ring_.positions(); }
+  const parallel::ShardedRows& rows() const { return rows_; }
+
+  /// Caches k and v, then attends q to all keys of its sequences, everywhere. Rows: rows().linear.
+  /// Heads: those of weight_cut. q and out [rows, query heads, head_dim], k and v [rows, KV heads,
+  /// head_dim]; fp32, dense. Collective over the replica; returns when `out` is complete.
+  void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
+           const TensorView& out);
+
+  /// What one layer of the pass sends, by the formulas of the design, from the pass alone.
+  AttentionTraffic expected_traffic() const;
+
+ private:
+  const ReplicaGroups& groups_;
+  HeadCounts heads_;
+  KvCache& cache_;
+  RingAttention ring_;
+  HeadExchange exchange_;
+  device::Buffer attended_;
+
+  // The pass.
+  parallel::Sharding sharding_ = parallel::Sharding::base;
+  parallel::ShardedRows rows_;
+  comm::Communicator* exchange_group_ = nullptr;  ///< null: every row is here already
+  ExchangePlan plan_;
+};
+
+}  // namespace pecia::context

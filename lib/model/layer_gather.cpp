@@ -1,0 +1,138 @@
+#include "lib/model/layer_gather.hpp"
+
+#include <cstring>
+
+#include "lib/parallel/heads.hpp"
+
+namespace pecia::model {
+
+using report::Kind;
+using report::ScopedSpan;
+
+namespace {
+
+constexpr int64_t alignment = 64;
+
+int64_t aligned(int64_t bytes) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace
+
+LayerGather::LayerGather(const ModelConfig& config, const Weights& weights,
+                         const context::ReplicaGroups& groups, report::Recorder& recorder)
+    : config_(config),
+      weights_(weights),
+      group_(*groups.tp),
+      collectives_(group_, groups.tp_servers),
+      recorder_(recorder) {
+  PECIA_CHECK(weights.cut().count == group_.size(), "weights cut in {} for {} ranks",
+              weights.cut().count, group_.size());
+}
+
+/// The same on every rank of the group, from this rank's part: all parts have equal shapes.
+std::vector<LayerGather::Piece> LayerGather::pieces(int64_t index, int64_t& block_bytes) const {
+  const LayerWeights& layer = weights_.layers[index];
+  const bool qkv = config_.attention_bias, output = config_.attention_output_bias,
+             mlp = config_.mlp_bias;
+  std::vector<Piece> pieces;
+  block_bytes = 0;
+  const auto add = [&](LinearWeight LayerWeights::*member, bool has_bias) {
+    const LinearWeight& weight = layer.*member;
+    const DType dtype = weight.parts.front().weight.dtype();
+    Piece piece{member, weight.out(), weight.in(), dtype, has_bias, block_bytes, 0};
+    piece.bias_offset = piece.offset + aligned(piece.rows * piece.columns * size_of(dtype));
+    block_bytes = piece.bias_offset + (has_bias ? aligned(piece.rows * size_of(DType::fp32)) : 0);
+    pieces.push_back(piece);
+  };
+  add(&LayerWeights::q, qkv);
+  add(&LayerWeights::k, qkv);
+  add(&LayerWeights::v, qkv);
+  add(&LayerWeights::o, output);
+  add(&LayerWeights::gate, mlp);
+  add(&LayerWeights::up, mlp);
+  add(&LayerWeights::down, mlp);
+  return pieces;
+}
+
+int64_t LayerGather::bytes_sent(int64_t index) const {
+  int64_t block_bytes = 0;
+  pieces(index, block_bytes);
+  return block_bytes * (group_.size() - 1);
+}
+
+void LayerGather::pack(const LayerWeights& layer, const std::vector<Piece>& pieces,
+                       std::byte* to) const {
+  for (const Piece& piece : pieces) {
+    const int64_t row_bytes = piece.columns * size_of(piece.dtype);
+    std::byte* next = to + piece.offset;
+    auto* bias = reinterpret_cast<float*>(to + piece.bias_offset);
+    for (const LinearWeight::Part& part : (layer.*piece.member).parts) {
+      for (int64_t row = 0; row < part.weight.rows(); ++row, next += row_bytes)
+        std::memcpy(next, part.weight.row(row), row_bytes);
+      if (!piece.has_bias) continue;
+      for (int64_t row = 0; row < part.weight.rows(); ++row)
+        *bias++ = part.bias ? load_as_float(part.bias.data(), part.bias.dtype(), row) : 0.0f;
+    }
+  }
+}
+
+void LayerGather::start(int64_t index) {
+  if (index >= config_.layers) return;
+  int64_t block_bytes = 0;
+  const std::vector<Piece> layout = pieces(index, block_bytes);
+  Slot& slot = slots_[index % 2];
+  slot.memory.reserve(block_bytes * group_.size());
+  std::vector<std::span<std::byte>> blocks;
+  for (int rank = 0; rank < group_.size(); ++rank)
+    blocks.emplace_back(slot.memory.as<std::byte>() + rank * block_bytes, block_bytes);
+  {
+    const ScopedSpan span(recorder_, "pack_weights", Kind::compute, block_bytes);
+    pack(weights_.layers[index], layout, blocks[group_.rank()].data());
+  }
+  slot.transfer = collectives_.start_all_gather(blocks);
+}
+
+void LayerGather::begin_pass() {
+  start(0);
+}
+
+LinearWeight::Part LayerGather::part_at(const Piece& piece, const std::byte* block) {
+  LinearWeight::Part part;
+  part.weight = TensorView(static_cast<const void*>(block + piece.offset), piece.dtype,
+                           {piece.rows, piece.columns});
+  if (piece.has_bias)
+    part.bias =
+        TensorView(static_cast<const void*>(block + piece.bias_offset), DType::fp32, {piece.rows});
+  return part;
+}
+
+LayerWeights LayerGather::layer(int64_t index) {
+  start(index + 1);
+  Slot& slot = slots_[index % 2];
+  {
+    const ScopedSpan span(recorder_, "gather_weights", Kind::comm, bytes_sent(index));
+    slot.transfer->wait();
+  }
+  int64_t block_bytes = 0;
+  LayerWeights whole = weights_.layers[index];  // for its norms
+  for (const Piece& piece : pieces(index, block_bytes)) {
+    LinearWeight& weight = whole.*piece.member;
+    weight = {};
+    const bool kv = piece.member == &LayerWeights::k || piece.member == &LayerWeights::v;
+    const bool columns = piece.member == &LayerWeights::o || piece.member == &LayerWeights::down;
+    if (columns) weight.blocks = LinearWeight::Blocks::columns;
+    int64_t heads = 0;  // KV heads so far; neighbours have the same one where they share it
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      const parallel::HeadRange range =
+          parallel::head_shard(config_.num_heads, config_.num_kv_heads, group_.size(), rank).kv;
+      if (kv && range.begin < heads) continue;
+      heads = range.end;
+      weight.parts.push_back(part_at(piece, slot.memory.as<std::byte>() + rank * block_bytes));
+      if (columns && rank > 0) weight.parts.back().bias = {};
+    }
+  }
+  return whole;
+}
+
+}  // namespace pecia::model

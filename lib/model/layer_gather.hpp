@@ -1,0 +1,58 @@
+#pragma once
+/// Layers' weights that are cut over a tensor-parallel group, gathered whole on every rank: for a
+/// pass over long sequences moving weights costs less than moving activations. While a layer
+/// computes, the next one's weights travel. Source: CSPS §3.2.1 (SP-NTP over sharded weights).
+
+#include <memory>
+
+#include "lib/comm/collectives.hpp"
+#include "lib/context/replica_groups.hpp"
+#include "lib/device/buffer.hpp"
+#include "lib/model/weights.hpp"
+#include "lib/report/spans.hpp"
+
+namespace pecia::model {
+
+class LayerGather {
+ public:
+  /// All references outlive this object; `weights` is cut over the ranks of groups.tp.
+  LayerGather(const ModelConfig& config, const Weights& weights,
+              const context::ReplicaGroups& groups, report::Recorder& recorder);
+
+  /// Starts with layer 0. Collective over groups.tp, as is `layer`.
+  void begin_pass();
+
+  /// Layer `index` whole, valid until the call after the next; asked for in order.
+  LayerWeights layer(int64_t index);
+
+  /// Bytes that this rank sends for layer `index`.
+  int64_t bytes_sent(int64_t index) const;
+
+ private:
+  /// Where one matrix of a rank's part lies in the rank's block; its bias, in fp32, follows.
+  struct Piece {
+    LinearWeight LayerWeights::*member;
+    int64_t rows, columns;
+    DType dtype;
+    bool has_bias;
+    int64_t offset, bias_offset;
+  };
+  struct Slot {
+    device::Buffer memory;
+    std::unique_ptr<comm::Transfer> transfer;
+  };
+
+  std::vector<Piece> pieces(int64_t index, int64_t& block_bytes) const;
+  void start(int64_t index);
+  void pack(const LayerWeights& layer, const std::vector<Piece>& pieces, std::byte* to) const;
+  static LinearWeight::Part part_at(const Piece& piece, const std::byte* block);
+
+  const ModelConfig& config_;
+  const Weights& weights_;
+  comm::Communicator& group_;
+  comm::Collectives collectives_;
+  report::Recorder& recorder_;
+  Slot slots_[2];
+};
+
+}  // namespace pecia::model

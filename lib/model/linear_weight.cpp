@@ -1,0 +1,55 @@
+#include "lib/model/linear_weight.hpp"
+
+#include <algorithm>
+
+namespace pecia::model {
+
+int64_t LinearWeight::in() const {
+  int64_t columns = 0;
+  if (blocks == Blocks::rows) return parts.front().weight.size(1);
+  for (const Part& part : parts) columns += part.weight.size(1);
+  return columns;
+}
+
+int64_t LinearWeight::out() const {
+  int64_t rows = 0;
+  if (blocks == Blocks::columns) return parts.front().weight.rows();
+  for (const Part& part : parts) rows += part.weight.rows();
+  return rows;
+}
+
+int64_t LinearWeight::bytes() const {
+  int64_t bytes = 0;
+  for (const Part& part : parts)
+    bytes += part.weight.elements() * size_of(part.weight.dtype()) +
+             (part.bias ? part.bias.elements() * size_of(part.bias.dtype()) : 0);
+  return bytes;
+}
+
+LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count) {
+  PECIA_CHECK(weight.blocks == LinearWeight::Blocks::rows && begin >= 0 && count >= 0 &&
+                  begin + count <= weight.out(),
+              "rows [{}, {}) of {}", begin, begin + count, weight.out());
+  LinearWeight slice;
+  int64_t first = 0;  // row of the part in the whole matrix
+  for (const LinearWeight::Part& part : weight.parts) {
+    const int64_t from = std::max(begin, first),
+                  to = std::min(begin + count, first + part.weight.rows());
+    if (from < to)
+      slice.parts.push_back(
+          {part.weight.slice_rows(from - first, to - from),
+           part.bias ? part.bias.slice_rows(from - first, to - from) : TensorView()});
+    first += part.weight.rows();
+  }
+  return slice;
+}
+
+LinearWeight slice_columns(const LinearWeight& weight, int64_t begin, int64_t count) {
+  PECIA_CHECK(weight.blocks == LinearWeight::Blocks::rows, "columns of blocks of columns");
+  LinearWeight slice;
+  for (const LinearWeight::Part& part : weight.parts)
+    slice.parts.push_back({part.weight.slice_columns(begin, count), TensorView()});
+  return slice;
+}
+
+}  // namespace pecia::model

@@ -1,0 +1,69 @@
+#include "lib/model/residence.hpp"
+
+#include "lib/model/convert.hpp"
+
+namespace pecia::model {
+
+Residence::Residence(const io::Checkpoint& checkpoint, std::optional<DType> dtype)
+    : checkpoint_(checkpoint), dtype_(dtype) {
+  PECIA_CHECK(!dtype || is_float(*dtype), "weights resident as {}", name_of(*dtype));
+}
+
+TensorView Residence::matrix(const TensorView& stored) {
+  TensorView tensor = stored;
+  if (dtype_ && *dtype_ != stored.dtype()) {
+    device::Buffer& buffer = converted.emplace_back(stored.elements() * size_of(*dtype_));
+    tensor = TensorView(buffer.data(), *dtype_, {stored.size(0), stored.size(1)});
+    convert(stored, tensor);
+    if (const auto index = first_not_finite(tensor, 0, tensor.elements()))
+      refuse_value(stored, *index);
+    converted_bytes += buffer.bytes();
+  }
+  resident_bytes += tensor.elements() * size_of(tensor.dtype());
+  return tensor;
+}
+
+TensorView Residence::vector(const TensorView& stored) {
+  if (stored) resident_bytes += stored.elements() * size_of(stored.dtype());
+  return stored;
+}
+
+LinearWeight Residence::linear(const LinearWeight& stored) {
+  LinearWeight weight = stored;
+  for (LinearWeight::Part& part : weight.parts) part = {matrix(part.weight), vector(part.bias)};
+  return weight;
+}
+
+LayerWeights Residence::layer(const LayerWeights& stored) {
+  return {.attention_norm = vector(stored.attention_norm),
+          .ffn_norm = vector(stored.ffn_norm),
+          .q_norm = vector(stored.q_norm),
+          .k_norm = vector(stored.k_norm),
+          .q = linear(stored.q),
+          .k = linear(stored.k),
+          .v = linear(stored.v),
+          .o = linear(stored.o),
+          .gate = linear(stored.gate),
+          .up = linear(stored.up),
+          .down = linear(stored.down)};
+}
+
+/// Finds the tensor that the element lies in by its address.
+void Residence::refuse_value(const TensorView& stored, int64_t index) const {
+  const int64_t width = stored.row_elements(), element_bytes = size_of(stored.dtype());
+  const auto* element =
+      static_cast<const std::byte*>(stored.row(index / width)) + index % width * element_bytes;
+  for (const std::string& name : checkpoint_.names()) {
+    const TensorView tensor = checkpoint_.tensor(name);
+    const int64_t offset = element - static_cast<const std::byte*>(tensor.data());
+    if (offset < 0 || offset >= tensor.elements() * element_bytes) continue;
+    fail<InputError>(
+        "{}: tensor '{}' holds {} at element {}, which {} cannot hold; choose another "
+        "model.dtype, or a model whose weights are finite",
+        checkpoint_.file_of(name).string(), name, load_as_float(element, stored.dtype(), 0),
+        offset / element_bytes, name_of(*dtype_));
+  }
+  fail<InvalidArgument>("a weight lies in no tensor of the checkpoint");
+}
+
+}  // namespace pecia::model

@@ -1,0 +1,36 @@
+#pragma once
+/// Keeps weights in the type a job asks for: as views of the mapped file, or as converted copies.
+
+#include <optional>
+#include <vector>
+
+#include "lib/device/buffer.hpp"
+#include "lib/io/safetensors.hpp"
+#include "lib/model/layer_weights.hpp"
+
+namespace pecia::model {
+
+class Residence {
+ public:
+  /// `checkpoint` outlives this object. Matrices are converted to `dtype` unless stored so.
+  Residence(const io::Checkpoint& checkpoint, std::optional<DType> dtype);
+
+  /// What to compute with in place of a view of stored elements. InputError naming file and tensor
+  /// for a value that `dtype` cannot hold.
+  TensorView matrix(const TensorView& stored);
+  TensorView vector(const TensorView& stored);
+  LayerWeights layer(const LayerWeights& stored);
+
+  std::vector<device::Buffer> converted;
+  int64_t resident_bytes = 0;
+  int64_t converted_bytes = 0;
+
+ private:
+  LinearWeight linear(const LinearWeight& stored);
+  [[noreturn]] void refuse_value(const TensorView& stored, int64_t index) const;
+
+  const io::Checkpoint& checkpoint_;
+  std::optional<DType> dtype_;
+};
+
+}  // namespace pecia::model

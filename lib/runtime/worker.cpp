@@ -1,0 +1,33 @@
+#include "lib/runtime/worker.hpp"
+
+namespace pecia::runtime {
+namespace {
+
+context::KvShape kv_shape(const model::ModelConfig& config, const parallel::BlockPlace& place,
+                          DType dtype) {
+  const auto heads = context::Attention::held_heads(place, {config.num_heads, config.num_kv_heads});
+  return {config.layers, heads.kv.size(), config.head_dim, dtype};
+}
+
+}  // namespace
+
+Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
+               const model::Weights& weights, kernels::Backend& backend, device::Stream& stream,
+               report::Recorder& recorder, const Settings& settings)
+    : stream_(stream),
+      groups_(context::make_replica_groups(replica, settings.sp, settings.tp, settings.servers)),
+      cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens),
+      attention_(groups_, {config.num_heads, config.num_kv_heads}, config.windows, backend, stream,
+                 recorder, cache_),
+      model_(config, weights, groups_, backend, stream, recorder),
+      executor_(
+          {groups_.cp_index, groups_.cp, config.vocab, settings.logprobs, settings.prompt_logprobs},
+          model_, attention_, backend, stream, recorder) {
+  if (replica.size() > 1) stream_.set_poll([&replica] { replica.progress(); });
+}
+
+Worker::~Worker() {
+  stream_.set_poll({});
+}
+
+}  // namespace pecia::runtime

@@ -1,0 +1,91 @@
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "lib/parallel/pass_modes.hpp"
+#include "lib/parallel/sharding.hpp"
+
+namespace pecia::parallel {
+namespace {
+
+TEST(RowPart, IsContiguousAndEvenToOneRow) {
+  EXPECT_EQ(row_part({0, 5}, 3, 0), (RowRange{0, 1}));
+  EXPECT_EQ(row_part({0, 5}, 3, 1), (RowRange{1, 3}));
+  EXPECT_EQ(row_part({0, 5}, 3, 2), (RowRange{3, 5}));
+  EXPECT_EQ(row_part({10, 11}, 2, 0), (RowRange{10, 10}));
+  for (const int64_t rows : {0, 1, 7, 64, 1001})
+    for (int count = 1; count <= 9; ++count) {
+      int64_t next = 3;
+      for (int index = 0; index < count; ++index) {
+        const RowRange part = row_part({3, 3 + rows}, count, index);
+        EXPECT_EQ(part.begin, next);
+        EXPECT_GE(part.size(), rows / count);
+        EXPECT_LE(part.size(), (rows + count - 1) / count);
+        next = part.end;
+      }
+      EXPECT_EQ(next, 3 + rows);
+    }
+}
+
+TEST(Sharding, OfTwoTimesTwoRanksIsWhatItsNameSays) {
+  const auto of = [](Sharding sharding, int sp_index, int tp_index) {
+    return sharded_rows(sharding, {2, 2, sp_index, tp_index}, 8);
+  };
+  EXPECT_EQ(of(Sharding::base, 1, 0).own, (RowRange{4, 8}));
+  EXPECT_EQ(of(Sharding::base, 1, 1).linear, (RowRange{4, 8}));
+  EXPECT_EQ(of(Sharding::sp_tp, 1, 0).own, (RowRange{4, 6}));
+  EXPECT_EQ(of(Sharding::sp_tp, 1, 1).own, (RowRange{6, 8}));
+  EXPECT_EQ(of(Sharding::sp_tp, 1, 1).linear, (RowRange{4, 8}));
+  EXPECT_EQ(of(Sharding::shift, 1, 0).own, (RowRange{0, 8}));
+  EXPECT_EQ(of(Sharding::gathered, 1, 0).own, (RowRange{2, 4}));  // shard 0 · 2 + 1
+  EXPECT_EQ(of(Sharding::gathered, 0, 1).own, (RowRange{4, 6}));
+
+  EXPECT_EQ(weight_cut(Sharding::base, {2, 2, 1, 0}), (WeightCut{2, 0}));
+  EXPECT_EQ(weight_cut(Sharding::sp_tp, {2, 2, 1, 1}), (WeightCut{2, 1}));
+  EXPECT_EQ(weight_cut(Sharding::shift, {2, 2, 1, 0}), (WeightCut{4, 1}));
+  EXPECT_EQ(weight_cut(Sharding::gathered, {2, 2, 1, 1}), (WeightCut{1, 0}));
+}
+
+TEST(Sharding, MultipliesEveryRowByEveryPartOfTheWeightsOnce) {
+  for (const Sharding sharding :
+       {Sharding::base, Sharding::sp_tp, Sharding::shift, Sharding::gathered})
+    for (const int sp : {1, 2, 3})
+      for (const int tp : {1, 2, 4})
+        for (const int64_t rows : {0, 1, 5, 30}) {
+          std::map<std::pair<int64_t, int>, int> products;  // (row, part)
+          std::map<int64_t, int> owners;
+          int parts = 0;
+          for (int sp_index = 0; sp_index < sp; ++sp_index)
+            for (int tp_index = 0; tp_index < tp; ++tp_index) {
+              const BlockPlace place{sp, tp, sp_index, tp_index};
+              const WeightCut cut = weight_cut(sharding, place);
+              const ShardedRows part = sharded_rows(sharding, place, rows);
+              parts = cut.count;
+              for (int64_t row = part.linear.begin; row < part.linear.end; ++row)
+                ++products[{row, cut.index}];
+              for (int64_t row = part.own.begin; row < part.own.end; ++row) ++owners[row];
+            }
+          EXPECT_EQ(static_cast<int64_t>(products.size()), rows * parts);
+          for (const auto& [product, times] : products) EXPECT_EQ(times, 1);
+          EXPECT_EQ(static_cast<int64_t>(owners.size()), rows);
+          const int copies = sharding == Sharding::base    ? tp
+                             : sharding == Sharding::shift ? sp * tp
+                                                           : 1;
+          for (const auto& [row, times] : owners) EXPECT_EQ(times, copies);
+        }
+}
+
+TEST(PassModes, ShiftsSmallPassesWhateverTheyDo) {
+  PassModes modes;
+  modes.prefill = Sharding::sp_tp;
+  EXPECT_EQ(modes.sharding(1, false), Sharding::base);
+  EXPECT_EQ(modes.sharding(1, true), Sharding::sp_tp);
+  modes.shift_threshold = 8;
+  EXPECT_EQ(modes.sharding(8, false), Sharding::shift);
+  EXPECT_EQ(modes.sharding(9, false), Sharding::base);
+  EXPECT_EQ(modes.sharding(8, true), Sharding::shift);
+  EXPECT_EQ(modes.sharding(9, true), Sharding::sp_tp);
+}
+
+}  // namespace
+}  // namespace pecia::parallel
