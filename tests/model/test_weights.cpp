@@ -340,8 +340,8 @@ TEST(CutWeights, HaveTheRowsAndColumnsOfTheirHeads) {
   expect_shape(layer.k, 2, 4);  // KV head 1
   EXPECT_EQ(first(layer.k.parts[0].weight), 7 + 8);
   expect_shape(layer.o, 4, 4);  // columns 4 to 7 of [4, 8]
-  EXPECT_THAT(values_of(layer.o), ElementsAre(13, 14, 15, 16, 21, 22, 23, 24, 29, 30, 31, 32, 37,
-                                              38, 39, 40));
+  EXPECT_THAT(values_of(layer.o),
+              ElementsAre(13, 14, 15, 16, 21, 22, 23, 24, 29, 30, 31, 32, 37, 38, 39, 40));
   expect_shape(layer.gate, 3, 4);  // rows 3 to 5 of [6, 4]
   EXPECT_EQ(first(layer.gate.parts[0].weight), 10 + 12);
   EXPECT_THAT(values_of(layer.down), ElementsAre(15, 16, 17, 21, 22, 23, 27, 28, 29, 33, 34, 35));
@@ -371,9 +371,9 @@ TEST(CutWeights, OfACutAreThatCutOfTheWhole) {
       if (family == Family::internlm2)
         for (const std::string name : {"feed_forward.w1", "feed_forward.w3"})
           file.add(layer + name + ".weight", {8, 4}, 10);
-      file.add(layer + (family == Family::internlm2 ? "feed_forward.w2" : "mlp.down_proj") +
-                   ".weight",
-               {4, 8}, 12);
+      file.add(
+          layer + (family == Family::internlm2 ? "feed_forward.w2" : "mlp.down_proj") + ".weight",
+          {4, 8}, 12);
     }
     const Weights whole = load_cut(config, file, {});
     for (int outer = 0; outer < 2; ++outer) {
@@ -382,9 +382,9 @@ TEST(CutWeights, OfACutAreThatCutOfTheWhole) {
         const parallel::WeightCut quarter{4, 2 * outer + inner};
         const LayerWeights once = cut_layer(whole.layers[1], config, {}, quarter);
         const LayerWeights twice = cut_layer(half.layers[1], config, {2, outer}, quarter);
-        for (const auto member : {&LayerWeights::q, &LayerWeights::k, &LayerWeights::v,
-                                  &LayerWeights::o, &LayerWeights::gate, &LayerWeights::up,
-                                  &LayerWeights::down}) {
+        for (const auto member :
+             {&LayerWeights::q, &LayerWeights::k, &LayerWeights::v, &LayerWeights::o,
+              &LayerWeights::gate, &LayerWeights::up, &LayerWeights::down}) {
           EXPECT_EQ(values_of(twice.*member), values_of(once.*member));
           EXPECT_FALSE(values_of(once.*member).empty());
         }

@@ -1,0 +1,44 @@
+#pragma once
+/// Bytes that one rank sends inside its SP × TP block for one layer of a pass, from shapes alone:
+/// what reports compare with, and what the choice of a mode counts. What travels over the ring is
+/// counted by lib/context. Activations are fp32. With T rows in the block, N ranks and MHA (E =
+/// Hq·D) all ranks together send for attention
+///
+///     SP-NTP (gathered)   (4·E² + 4·T·E/N)·(N−1) elements
+///     SP-TP               2·T·E·(N−1)
+///
+/// and SP-TP as much again for the FFN, SP-NTP its 3·E·F weights (CSPS §3.2.1; the design's
+/// sequence-parallelism.md §3).
+
+#include <cstdint>
+
+#include "lib/parallel/sharding.hpp"
+
+namespace pecia::parallel {
+
+struct BlockShape {
+  int64_t hidden = 0, ffn = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int64_t weight_bytes = 4;  ///< of one element
+};
+
+struct LayerTraffic {
+  int64_t heads = 0;    ///< all-to-alls to heads and back to rows
+  int64_t gather = 0;   ///< rows gathered before products
+  int64_t reduce = 0;   ///< products summed after them
+  int64_t weights = 0;  ///< weights gathered; biases and alignment not counted
+
+  int64_t total() const { return heads + gather + reduce + weights; }
+};
+
+/// With flat collectives.
+LayerTraffic layer_traffic(const BlockShape& shape, Sharding sharding, const BlockPlace& place,
+                           int64_t num_rows);
+
+/// What the rank sends so that every row has its token's embedding, from a table cut over ranks.
+int64_t embedding_traffic(const BlockShape& shape, Sharding sharding, const BlockPlace& place,
+                          int64_t num_rows);
+
+/// A layer's of all ranks of the block together.
+int64_t block_traffic(const BlockShape& shape, Sharding sharding, int sp, int tp, int64_t num_rows);
+
+}  // namespace pecia::parallel

@@ -1,0 +1,149 @@
+/// One rank's machinery driven plan by plan: what travels, and what stays where it is.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <cstring>
+
+#include "lib/comm/mpi_communicator.hpp"
+#include "lib/parallel/traffic.hpp"
+#include "lib/runtime/worker.hpp"
+#include "tests/support/replica.hpp"
+
+namespace pecia::test {
+namespace {
+
+using parallel::PassSequence;
+using parallel::Ring;
+using parallel::Sharding;
+
+/// A model of 8 heads over 4 KV heads on a grid of the world's ranks.
+class Machine {
+ public:
+  Machine(comm::Communicator& world, int sp, int tp)
+      : config_(model::read_config(std::filesystem::path(PECIA_GOLDENS) / "llama-gqa-fp32")),
+        weights_(config_, io::Checkpoint(std::filesystem::path(PECIA_GOLDENS) / "llama-gqa-fp32"),
+                 {}, runtime::Worker::weight_cut(world.rank(), tp)),
+        backend_(kernels::make_cpu_backend()),
+        worker_(world, config_, weights_, *backend_, stream_, recorder_,
+                {.sp = sp, .tp = tp, .kv_tokens = 500}) {}
+
+  /// Feeds the next `count` tokens of sequence 0; nothing is sampled.
+  void feed(int64_t count, Ring ring, Sharding sharding, int32_t owner = PassSequence::balanced) {
+    runtime::Plan plan;
+    plan.number = number_++;
+    plan.ring = ring;
+    plan.sharding = sharding;
+    if (length_ == 0) {
+      plan.added.push_back({0, runtime::NewSequence::no_parent, 400, 0});
+      plan.turns.push_back({0, {}, 0, 1 << 20});
+    }
+    plan.items.push_back(
+        {{0, length_, count, owner}, random_tokens(count, 96, 7), int64_t{1} << 20, -1});
+    worker_.execute(plan);
+    length_ += count;
+  }
+
+  /// Bytes of keys and values of the first `count` tokens that this rank holds.
+  std::vector<float> cached(int64_t count) {
+    std::vector<float> values;
+    const context::KvShape& shape = worker_.cache().shape();
+    for (int64_t layer = 0; layer < shape.layers; ++layer)
+      for (const TensorView& tensor : {worker_.cache().k(layer), worker_.cache().v(layer)})
+        for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
+          int64_t left = count;
+          for (const parallel::SlotRange& slots : worker_.cache().slots(0))
+            for (int64_t slot = slots.begin; slot < slots.end && left > 0; ++slot, --left) {
+              const float* row =
+                  static_cast<const float*>(tensor.row(head)) + slot * shape.head_dim;
+              values.insert(values.end(), row, row + shape.head_dim);
+            }
+        }
+    return values;
+  }
+
+  int64_t block_bytes() const {
+    const context::ReplicaGroups& groups = worker_.groups();
+    return groups.sp->traffic().bytes + groups.tp->traffic().bytes + groups.block->traffic().bytes;
+  }
+  parallel::BlockShape shape() const {
+    return {config_.hidden,       config_.ffn,      config_.num_heads,
+            config_.num_kv_heads, config_.head_dim, 4};
+  }
+  const model::ModelConfig& config() const { return config_; }
+  runtime::Worker& worker() { return worker_; }
+
+ private:
+  model::ModelConfig config_;
+  model::Weights weights_;
+  std::unique_ptr<kernels::Backend> backend_;
+  device::Stream stream_;
+  report::Recorder recorder_;
+  runtime::Worker worker_;
+  int64_t length_ = 0, number_ = 0;
+};
+
+std::unique_ptr<comm::Communicator> world() {
+  return comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+}
+
+TEST(Worker, SendsInItsBlockWhatTheFormulasSay) {
+  const auto comm = world();
+  for (const int tp : {1, 2, 4, 8})
+    for (const int sp : {1, 2, 4, 8}) {
+      if (comm->size() % (sp * tp) != 0 || sp * tp > 8) continue;
+      for (const Sharding sharding :
+           {Sharding::base, Sharding::sp_tp, Sharding::shift, Sharding::gathered}) {
+        if (tp == 1 && (sharding == Sharding::sp_tp || sharding == Sharding::gathered)) continue;
+        for (const int64_t tokens : {64, 61, 1}) {
+          SCOPED_TRACE(fmt::format("SP {} × TP {}, sharding {}, {} tokens", sp, tp,
+                                   static_cast<int>(sharding), tokens));
+          Machine machine(*comm, sp, tp);
+          const int64_t before = machine.block_bytes();
+          machine.feed(tokens, Ring::pass_kv, sharding);
+          const auto rows = static_cast<int64_t>(machine.worker().attention().positions().size());
+          const parallel::BlockPlace place = machine.worker().groups().place;
+          const int64_t layers = machine.config().layers *
+                                 layer_traffic(machine.shape(), sharding, place, rows).total();
+          EXPECT_EQ(machine.block_bytes() - before,
+                    layers + embedding_traffic(machine.shape(), sharding, place, rows));
+        }
+      }
+    }
+}
+
+TEST(Worker, SendsRoundTheRingWhatItExpects) {
+  const auto comm = world();
+  for (const Ring ring : {Ring::pass_kv, Ring::pass_q, Ring::broadcast_q}) {
+    Machine machine(*comm, comm->size() % 2 == 0 ? 2 : 1, 1);
+    const auto sent = [&] { return machine.worker().groups().ring->traffic().bytes; };
+    for (const int64_t tokens : {61, 7, 1}) {
+      const int64_t before = sent();
+      machine.feed(tokens, ring, Sharding::base, tokens == 1 ? 0 : PassSequence::balanced);
+      const auto expected = machine.worker().attention().expected_traffic().ring;
+      EXPECT_EQ(sent() - before,
+                machine.config().layers * (expected.ring_bytes + expected.all_to_all_bytes));
+    }
+  }
+}
+
+TEST(Worker, ShiftingMovesNoKeysAndKeepsTheSameWeights) {
+  const auto comm = world();
+  const int sp = comm->size() % 2 == 0 ? comm->size() / (comm->size() % 4 == 0 ? 2 : 1) : 1;
+  const int tp = comm->size() / sp;
+  if (sp * tp > 8 || 8 % (sp * tp) != 0) return;  // 8 heads
+  Machine machine(*comm, sp, tp);
+  machine.feed(50, Ring::pass_kv, Sharding::base);
+  const std::vector<float> prefilled = machine.cached(50);
+  EXPECT_EQ(prefilled.size(), 2u * 2 * machine.worker().cache().shape().num_kv_heads * 50 * 8);
+  machine.feed(1, Ring::pass_kv, Sharding::shift, 0);
+  machine.feed(1, Ring::pass_kv, Sharding::shift, 0);
+  EXPECT_EQ(machine.cached(50), prefilled);
+  const std::vector<float> shifted = machine.cached(52);
+  machine.feed(20, Ring::pass_kv, Sharding::base);
+  EXPECT_EQ(machine.cached(52), shifted);
+  EXPECT_NE(shifted.back(), 0.0f);
+}
+
+}  // namespace
+}  // namespace pecia::test
