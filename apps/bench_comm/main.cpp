@@ -2,11 +2,14 @@
 /// hides behind computing with and without polling. --check verifies every byte received.
 
 #include <algorithm>
+#include <functional>
 
+#include "apps/bench_comm/collective_patterns.hpp"
 #include "apps/bench_comm/overlap.hpp"
 #include "apps/bench_comm/patterns.hpp"
 #include "apps/bench_support/agreement.hpp"
 #include "apps/bench_support/results.hpp"
+#include "lib/comm/topology.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -84,18 +87,37 @@ void measure_hidden(const Session& session, Results& results, kernels::Backend& 
   }
 }
 
+using MakePattern = std::function<std::unique_ptr<Pattern>(int64_t bytes)>;
+
+/// Collectives of tensors come twice where servers share ranks: flat, and once per server.
+/// Collective.
+std::vector<MakePattern> patterns(comm::Communicator& world) {
+  std::vector<MakePattern> all;
+  for (const auto make : {make_send_receive, make_all_to_all, make_broadcast, make_all_gather})
+    all.push_back([&world, make](int64_t bytes) { return make(world, bytes); });
+  const std::vector<int> flat(world.size(), 0);
+  const std::vector<int> by_place = comm::server_of_rank(comm::find_places(world));
+  std::vector<std::vector<int>> routes{flat};
+  if (comm::Collectives(world, by_place).route() == comm::Route::hierarchical)
+    routes.push_back(by_place);
+  for (const auto make : {make_tensor_all_gather, make_reduce_scatter, make_all_reduce})
+    for (const std::vector<int>& servers : routes)
+      all.push_back([&world, make, servers](int64_t bytes) { return make(world, servers, bytes); });
+  return all;
+}
+
 void run(const Session& session, const Options& options) {
   if (options.min_bytes > options.max_bytes)
     fail<InputError>("--min-bytes {} is more than --max-bytes {}", options.min_bytes,
                      options.max_bytes);
   Results results(session, "messages between ranks", Json::object());
-  results.columns({"pattern               ", "bytes", "us", "min us", "max us", "GB/s/rank",
+  results.columns({"pattern                  ", "bytes", "us", "min us", "max us", "GB/s/rank",
                    "compute us", "wait us", "hidden %"});
   const auto backend = kernels::make_cpu_backend();
-  for (const auto make : {make_send_receive, make_all_to_all, make_broadcast, make_all_gather})
+  for (const MakePattern& make : patterns(session.world))
     for (uint64_t size = options.min_bytes; size <= options.max_bytes; size *= 4) {
       const auto bytes = static_cast<int64_t>(size);
-      const auto pattern = make(session.world, bytes);
+      const auto pattern = make(bytes);
       const double alone_s = measure(session, results, *pattern, bytes);
       if (pattern->name() == "send_receive" && size >= options.overlap_from &&
           session.world.size() > 1)

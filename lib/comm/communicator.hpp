@@ -4,7 +4,8 @@
 ///
 /// Collectives must be called by every rank of the group in the same order. Counts are bytes;
 /// buffers must not overlap and stay untouched until the transfer is done. Every blocking wait
-/// makes the other transfers of the process progress, and fails (throws SystemError naming the
+/// makes the other transfers of the process progress (those of Collectives up to their next
+/// exchange), and fails (throws SystemError naming the
 /// operation, its sequence number and the ranks waited for) when nothing arrives for
 /// `wait_timeout`.
 
