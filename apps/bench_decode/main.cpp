@@ -28,6 +28,7 @@ struct Options {
   ModelOptions model;
   std::vector<int64_t> contexts = {512, 8192}, batches = {1, 8, 32};
   int steps = 16;
+  std::string ring = "pass_q";
 };
 
 void add_options(CLI::App& app, Options& options) {
@@ -39,6 +40,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--batches", options.batches, "Numbers of sequences")
       ->delimiter(',')
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--ring", options.ring, "What travels between context-parallel ranks")
+      ->check(CLI::IsMember({"pass_q", "broadcast_q"}))
       ->capture_default_str();
   app.add_option("--steps", options.steps, "Decode steps of a run")
       ->check(CLI::PositiveNumber)
@@ -84,13 +88,17 @@ class Decode {
         settings_(replica_settings(options.model, model, session.options.threads, world_.size())),
         backend_(kernels::make_cpu_backend()),
         results_(session,
-                 fmt::format("{}, KV {}, {} steps a run", options.model.model.filename().string(),
-                             name_of(settings_.kv_dtype), options.steps),
+                 fmt::format("{}, KV {}, {} steps a run, {}, {}",
+                             options.model.model.filename().string(), name_of(settings_.kv_dtype),
+                             options.steps, options.ring, grid(options.model, world_.size())),
                  Json{{"model", options.model.model.filename().string()},
+                      {"grid", grid(options.model, world_.size())},
+                      {"ring", options.ring},
                       {"kv_dtype", std::string(name_of(settings_.kv_dtype))},
                       {"steps", options.steps}}) {}
 
   void run() {
+    if (options_.ring == "broadcast_q") settings_.decode_ring = parallel::Ring::broadcast_q;
     device::Stream stream(session_.options.threads);
     const Floors floors = measure_floors(world_, *backend_, stream);
     results_.line(
@@ -168,6 +176,10 @@ class Decode {
     settings.kv_dtype = check_kv_dtype;
     const int64_t vocab = model_.config.vocab;
     const auto steps_on = [&](comm::Communicator& ring, int64_t per_pass) {
+      if (ring.size() == 1) {
+        settings.sp = settings.tp = 1;
+        settings.sharding = parallel::Sharding::base;
+      }
       settings.kv_tokens =
           one.batch * Replica::slots(settings, ring.size(), one.context, check_steps);
       Replica replica(ring, model_, *backend_, settings);

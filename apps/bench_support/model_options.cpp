@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/parallel/heads.hpp"
 #include "lib/runtime/job.hpp"
 #include "lib/runtime/resources.hpp"
 
@@ -13,6 +14,15 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
       ->check(CLI::ExistingDirectory);
   app.add_option("--kv-dtype", options.kv_dtype, "Element type of the KV cache")
       ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16"}))
+      ->capture_default_str();
+  app.add_option("--sp", options.sp, "Ulysses degree: heads cut over so many ranks, rows before")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--tp", options.tp, "Tensor-parallel degree; cp is what is left of the ranks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--sharding", options.sharding, "Of the passes over SP x TP ranks")
+      ->check(CLI::IsMember({"base", "sp_tp", "shift", "gathered"}))
       ->capture_default_str();
   app.add_option("--batch-tokens", options.batch_tokens,
                  "New tokens of a prefill pass, all ranks together; 0: as pecia run chooses them")
@@ -26,7 +36,23 @@ ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel&
                                  int ranks) {
   runtime::Job job;
   if (options.batch_tokens > 0) job.batch.max_batch_tokens = options.batch_tokens;
+  if (options.sp < 1 || options.tp < 1 || ranks % (options.sp * options.tp) != 0)
+    fail<InputError>("--sp {} x --tp {} does not divide the {} ranks", options.sp, options.tp,
+                     ranks);
+  const int shards = options.sp * options.tp;
+  if (!parallel::can_shard_heads(model.config.num_heads, model.config.num_kv_heads, shards) ||
+      !parallel::can_shard_heads(model.config.num_heads, model.config.num_kv_heads, options.tp) ||
+      model.config.ffn % shards != 0)
+    fail<InputError>("--sp {} x --tp {} cannot cut {} heads over {} KV heads and {} FFN columns",
+                     options.sp, options.tp, model.config.num_heads, model.config.num_kv_heads,
+                     model.config.ffn);
   ReplicaSettings settings;
+  settings.sp = options.sp;
+  settings.tp = options.tp;
+  settings.sharding = options.sharding == "sp_tp"      ? parallel::Sharding::sp_tp
+                      : options.sharding == "shift"    ? parallel::Sharding::shift
+                      : options.sharding == "gathered" ? parallel::Sharding::gathered
+                                                       : parallel::Sharding::base;
   settings.threads = threads;
   settings.batch_tokens = runtime::resolve_batch_tokens(job, model.config, ranks);
   settings.kv_dtype = options.kv_dtype == "fp32"   ? DType::fp32
@@ -35,6 +61,11 @@ ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel&
                           ? DType::fp16
                           : model.weights.layers.front().q.parts.front().weight.dtype();
   return settings;
+}
+
+std::string grid(const ModelOptions& options, int ranks) {
+  return fmt::format("CP {} × SP {} × TP {}, {}", ranks / (options.sp * options.tp), options.sp,
+                     options.tp, options.sharding);
 }
 
 double logprob_tolerance(DType kv_dtype) {

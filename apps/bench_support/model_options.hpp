@@ -11,6 +11,8 @@ namespace pecia::bench {
 struct ModelOptions {
   std::filesystem::path model;
   std::string kv_dtype = "auto";  ///< auto: that of the weights
+  int sp = 1, tp = 1;
+  std::string sharding = "base";
   int64_t batch_tokens = 0;       ///< 0: as a run chooses them
   uint64_t seed = 1;
   bool stages = false;
@@ -21,6 +23,9 @@ void add_model_options(CLI::App& app, ModelOptions& options);
 /// What the options say about replicas of `model` on `ranks` ranks; kv_tokens is left open.
 ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel& model, int threads,
                                  int ranks);
+
+/// "CP 2 × SP 2 × TP 1, base": how the options use `ranks` ranks.
+std::string grid(const ModelOptions& options, int ranks);
 
 /// The difference that --check allows between log-probabilities computed on different layouts. Sums
 /// in another order differ by some 1e-5 in fp32; where a key or value is rounded to a narrower

@@ -6,6 +6,7 @@
 
 #include "lib/core/random.hpp"
 #include "lib/parallel/ring.hpp"
+#include "lib/parallel/traffic.hpp"
 #include "lib/runtime/agree.hpp"
 
 namespace pecia::bench {
@@ -22,23 +23,36 @@ std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
   runtime::together(world, [&] {
     model::ModelConfig config = model::read_config(folder);
     model::Weights weights(config, io::Checkpoint(folder), {});
-    model = std::make_unique<LoadedModel>(LoadedModel{std::move(config), std::move(weights)});
+    model = std::make_unique<LoadedModel>(LoadedModel{folder, std::move(config), std::move(weights)});
   });
   return model;
 }
+
+namespace {
+std::optional<model::Weights> cut_weights(const LoadedModel& model, int rank, int tp) {
+  if (tp == 1) return {};
+  return std::optional<model::Weights>(std::in_place, model.config, io::Checkpoint(model.folder),
+                                       std::nullopt, runtime::Worker::weight_cut(rank, tp));
+}
+}  // namespace
 
 Replica::Replica(comm::Communicator& ring, const LoadedModel& model, kernels::Backend& backend,
                  const ReplicaSettings& settings)
     : ring_(ring),
       model_(model),
       settings_(settings),
+      cut_(cut_weights(model, ring.rank(), settings.tp)),
       stream_(settings.threads),
-      worker_(ring, model.config, model.weights, backend, stream_, recorder_,
-              {.kv_dtype = settings.kv_dtype,
+      worker_(ring, model.config, cut_ ? *cut_ : model.weights, backend, stream_, recorder_,
+              {.sp = settings.sp,
+               .tp = settings.tp,
+               .kv_dtype = settings.kv_dtype,
                .kv_tokens = settings.kv_tokens,
                .logprobs = settings.logprobs}) {}
 
-int64_t Replica::slots(const ReplicaSettings& settings, int ranks, int64_t tokens, int64_t steps) {
+int64_t Replica::slots(const ReplicaSettings& settings, int num_ranks, int64_t tokens,
+                       int64_t steps) {
+  const int ranks = num_ranks / (settings.sp * settings.tp);  // that share the tokens
   const int64_t chunk = settings.batch_tokens;
   return tokens / chunk * parallel::max_owned_tokens(chunk, ranks) +
          parallel::max_owned_tokens(tokens % chunk, ranks) + (steps + ranks - 1) / ranks;
@@ -93,6 +107,10 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t steps, uint64_t 
   worker_.attention().add(sequence, slots(settings_, ring_.size(), tokens, steps));
   started_.push_back({sequence, {}, 0, tokens});
   const RandomRows rows(settings_.kv_dtype, model_.config.head_dim);
+  const int64_t first_head =
+      context::Attention::held_heads(worker_.groups().place,
+                                     {model_.config.num_heads, model_.config.num_kv_heads})
+          .kv.begin;
   for (int64_t first = 0; first < tokens; first += settings_.batch_tokens) {
     const int64_t skipped = worker_.attention().map().held(sequence, worker_.groups().cp_index);
     worker_.attention().begin_pass(
@@ -109,7 +127,8 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t steps, uint64_t 
               tensor == 0 ? worker_.cache().k(layer) : worker_.cache().v(layer);
           const TensorView of_head(cached.row(head), cached.dtype(),
                                    {cached.size(1), cached.size(2)});
-          const int64_t which = 2 * (layer * worker_.cache().shape().num_kv_heads + head) + tensor;
+          const int64_t whole = first_head + head;
+          const int64_t which = 2 * (layer * model_.config.num_kv_heads + whole) + tensor;
           const uint64_t key =
               mix(mix(seed, static_cast<uint64_t>(sequence)), static_cast<uint64_t>(which));
           for (size_t i = 0; i < positions.size(); ++i)
@@ -120,10 +139,11 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t steps, uint64_t 
 }
 
 Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens) {
-  runtime::Plan plan = next_plan(ring_.size() > 1 ? Ring::pass_q : Ring::pass_kv);
+  const int cp = worker_.groups().cp;
+  runtime::Plan plan = next_plan(cp > 1 ? settings_.decode_ring : Ring::pass_kv);
   for (size_t i = 0; i < sequences.size(); ++i) {
     const int64_t length = worker_.attention().map().length(sequences[i]);
-    const auto owner = static_cast<int32_t>((static_cast<int64_t>(i) + plan.number) % ring_.size());
+    const auto owner = static_cast<int32_t>((static_cast<int64_t>(i) + plan.number) % cp);
     const int32_t token = ring_.rank() == 0 ? tokens[i] : 0;
     plan.items.push_back({PassSequence{sequences[i], length, 1, owner}, {token}, length + 1, 0});
   }
@@ -143,6 +163,7 @@ runtime::Plan Replica::next_plan(Ring ring) {
   runtime::Plan plan;
   plan.number = next_number_++;
   plan.ring = ring;
+  plan.sharding = settings_.sharding;
   plan.removed = std::exchange(removed_, {});
   plan.turns = std::exchange(started_, {});
   return plan;
@@ -157,8 +178,7 @@ Answer Replica::execute(const runtime::Plan& plan) {
     ring_.broadcast(bytes, root);
   }
   const runtime::Outcome outcome = worker_.execute(from_bytes<runtime::Plan>(bytes));
-  const context::RingTraffic traffic = worker_.attention().expected_traffic().ring;
-  expected_bytes_ += model_.config.layers * (traffic.ring_bytes + traffic.all_to_all_bytes);
+  count_expected();
   std::vector<std::vector<std::byte>> gathered;
   {
     const ScopedSpan span(recorder_, "gather_outcomes", Kind::comm);
@@ -178,6 +198,20 @@ Answer Replica::execute(const runtime::Plan& plan) {
     }
   }
   return answer;
+}
+
+void Replica::count_expected() {
+  const context::AttentionTraffic attention = worker_.attention().expected_traffic();
+  const model::ModelConfig& config = model_.config;
+  const parallel::BlockShape shape{
+      config.hidden,       config.ffn,
+      config.num_heads,    config.num_kv_heads,
+      config.head_dim,     size_of(model_.weights.layers.front().q.parts.front().weight.dtype())};
+  const parallel::BlockPlace place = worker_.groups().place;
+  const auto rows = static_cast<int64_t>(worker_.attention().positions().size());
+  expected_bytes_ += config.layers * (attention.ring.ring_bytes + attention.ring.all_to_all_bytes +
+                                      layer_traffic(shape, settings_.sharding, place, rows).total()) +
+                     embedding_traffic(shape, settings_.sharding, place, rows);
 }
 
 std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed) {

@@ -13,8 +13,9 @@ namespace pecia::bench {
 
 /// A checkpoint's configuration and mapped weights.
 struct LoadedModel {
+  std::filesystem::path folder;
   model::ModelConfig config;
-  model::Weights weights;
+  model::Weights weights;  ///< whole
 };
 
 /// Collective; fails on all ranks together.
@@ -22,11 +23,14 @@ std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
                                         const std::filesystem::path& folder);
 
 struct ReplicaSettings {
+  int sp = 1, tp = 1;  ///< cp is what is left of the ranks
+  parallel::Sharding sharding = parallel::Sharding::base;
   int threads = 1;
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;     ///< slots on each rank
   int64_t batch_tokens = 1;  ///< new tokens of a prefill pass, all ranks together
   parallel::Ring prefill_ring = parallel::Ring::pass_kv;
+  parallel::Ring decode_ring = parallel::Ring::pass_q;
   int logprobs = 0;  ///< 0, or −1: the whole vocabulary's, for checks
 };
 
@@ -45,7 +49,7 @@ class Replica {
   Replica(comm::Communicator& ring, const LoadedModel& model, kernels::Backend& backend,
           const ReplicaSettings& settings);
 
-  /// KV slots on each rank for `tokens` of a prompt, and `steps` decoded after it.
+  /// KV slots on each of `ranks` ranks for `tokens` of a prompt, and `steps` decoded after it.
   static int64_t slots(const ReplicaSettings& settings, int ranks, int64_t tokens, int64_t steps);
 
   /// A new sequence; feeds its prompt and samples one token greedily.
@@ -63,19 +67,23 @@ class Replica {
   void remove(SequenceId sequence);
 
   const report::Recorder& recorder() const { return recorder_; }
-  /// What this rank has to send in all passes so far, by the formulas of the design.
+  /// What this rank has sent, and what it has to send by the formulas of the design, for all rows and
+  /// layers of all passes so far. Not counted by the formulas: logits of a vocabulary that is cut.
+  comm::Traffic traffic() const { return traffic_of(worker_.groups()); }
   int64_t expected_bytes() const { return expected_bytes_; }
   int64_t passes() const { return next_number_; }
 
  private:
   runtime::Plan next_plan(parallel::Ring ring);
   Answer execute(const runtime::Plan& plan);
+  void count_expected();
   /// Slots freed by remove() are free only after a pass; fill() needs them at once.
   void release_removed();
 
   comm::Communicator& ring_;
   const LoadedModel& model_;
   ReplicaSettings settings_;
+  std::optional<model::Weights> cut_;  ///< with TP
   device::Stream stream_;
   report::Recorder recorder_;
   runtime::Worker worker_;

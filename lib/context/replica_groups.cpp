@@ -5,13 +5,15 @@
 
 namespace pecia::context {
 
+using Places = std::vector<comm::RackServerGpu>;
+
 ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
-                                  std::span<const int> servers) {
+                                  std::span<const comm::RackServerGpu> places) {
   const int block = sp * tp, rank = replica.rank(), size = replica.size();
   PECIA_CHECK(sp >= 1 && tp >= 1 && size % block == 0, "{} ranks in blocks of SP {} × TP {}", size,
               sp, tp);
-  PECIA_CHECK(servers.empty() || static_cast<int>(servers.size()) == size,
-              "{} server labels for {} ranks", servers.size(), size);
+  PECIA_CHECK(places.empty() || static_cast<int>(places.size()) == size, "{} places for {} ranks",
+              places.size(), size);
   ReplicaGroups groups;
   groups.cp = size / block;
   groups.cp_index = rank / block;
@@ -23,14 +25,36 @@ ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
   groups.tp = replica.split(cp_index * sp + sp_index, tp_index);
   groups.block = replica.split(cp_index, parallel::kv_shard(sp, sp_index, tp_index));
 
-  const auto server = [&](int i, int j) {
-    return servers.empty() ? 0 : servers[(cp_index * sp + i) * tp + j];
+  // Where the ranks of each group are, in its order.
+  const auto place = [&](int cp, int i, int j) {
+    return places.empty() ? comm::RackServerGpu{} : places[(cp * sp + i) * tp + j];
   };
+  Places in_ring, in_sp, in_tp, in_block;
+  for (int cp = 0; cp < groups.cp; ++cp) in_ring.push_back(place(cp, sp_index, tp_index));
+  for (int i = 0; i < sp; ++i) in_sp.push_back(place(cp_index, i, tp_index));
   for (int j = 0; j < tp; ++j) {
-    groups.tp_servers.push_back(server(sp_index, j));
-    for (int i = 0; i < sp; ++i) groups.block_servers.push_back(server(i, j));
+    in_tp.push_back(place(cp_index, sp_index, j));
+    for (int i = 0; i < sp; ++i) in_block.push_back(place(cp_index, i, j));
   }
+  groups.tp_servers = comm::server_of_rank(in_tp);
+  groups.block_servers = comm::server_of_rank(in_block);
+  groups.ring->set_places(in_ring);
+  groups.sp->set_places(in_sp);
+  groups.tp->set_places(in_tp);
+  groups.block->set_places(in_block);
   return groups;
+}
+
+comm::Traffic traffic_of(const ReplicaGroups& groups) {
+  comm::Traffic sum;
+  for (const auto* group : {&groups.ring, &groups.sp, &groups.tp, &groups.block}) {
+    const comm::Traffic traffic = (*group)->traffic();
+    sum.messages += traffic.messages;
+    sum.bytes += traffic.bytes;
+    for (size_t level = 0; level < sum.bytes_by_level.size(); ++level)
+      sum.bytes_by_level[level] += traffic.bytes_by_level[level];
+  }
+  return sum;
 }
 
 }  // namespace pecia::context

@@ -22,8 +22,12 @@ struct ReplicaGroups {
 };
 
 /// Rank (cp_index · sp + sp_index) · tp + tp_index of `replica`, which has cp · sp · tp ranks.
-/// `servers`: a label of each rank's server, or none when all share one. Collective over `replica`.
+/// `places` by rank of the replica, or none: then all count as being on one server. Collective over
+/// `replica`.
 ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
-                                  std::span<const int> servers = {});
+                                  std::span<const comm::RackServerGpu> places = {});
+
+/// What this rank has sent in all groups together.
+comm::Traffic traffic_of(const ReplicaGroups& groups);
 
 }  // namespace pecia::context

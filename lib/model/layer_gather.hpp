@@ -25,6 +25,9 @@ class LayerGather {
   /// Layer `index` whole, valid until the call after the next; asked for in order.
   LayerWeights layer(int64_t index);
 
+  /// Moves a gather under way on; for polls while computing.
+  void progress() { collectives_.progress(); }
+
   /// Bytes that this rank sends for layer `index`.
   int64_t bytes_sent(int64_t index) const;
 

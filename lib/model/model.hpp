@@ -44,6 +44,9 @@ class Model {
   /// Collective over the ranks that share the outputs.
   void logits(const TensorView& hidden, const TensorView& out);
 
+  /// Moves weights that travel ahead of their layer on; for polls while computing.
+  void progress() { gather_.progress(); }
+
   /// Bytes of activations that forward needs for each row.
   static int64_t activation_bytes_per_row(const ModelConfig& config);
 

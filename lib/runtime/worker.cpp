@@ -15,7 +15,7 @@ Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
                const model::Weights& weights, kernels::Backend& backend, device::Stream& stream,
                report::Recorder& recorder, const Settings& settings)
     : stream_(stream),
-      groups_(context::make_replica_groups(replica, settings.sp, settings.tp, settings.servers)),
+      groups_(context::make_replica_groups(replica, settings.sp, settings.tp, settings.places)),
       cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens),
       attention_(groups_, {config.num_heads, config.num_kv_heads}, config.windows, backend, stream,
                  recorder, cache_),
@@ -23,7 +23,11 @@ Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
       executor_(
           {groups_.cp_index, groups_.cp, config.vocab, settings.logprobs, settings.prompt_logprobs},
           model_, attention_, backend, stream, recorder) {
-  if (replica.size() > 1) stream_.set_poll([&replica] { replica.progress(); });
+  if (replica.size() > 1)
+    stream_.set_poll([this, &replica] {
+      replica.progress();
+      model_.progress();
+    });
 }
 
 Worker::~Worker() {

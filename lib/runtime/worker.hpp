@@ -12,7 +12,7 @@ class Worker {
     DType kv_dtype = DType::fp32;
     int64_t kv_tokens = 0;                  ///< slots on this rank
     int logprobs = 0, prompt_logprobs = 0;  ///< as in job files
-    std::vector<int> servers = {};          ///< a label by rank of the replica; none: all on one
+    std::vector<comm::RackServerGpu> places = {};  ///< by rank of the replica; none: on one server
   };
 
   /// `replica`: the ranks that run a request together, in the order of ProcessGrid. `weights`: cut
