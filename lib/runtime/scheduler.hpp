@@ -12,6 +12,8 @@
 #include "lib/io/prompts.hpp"
 #include "lib/io/results.hpp"
 #include "lib/parallel/kv_map.hpp"
+#include "lib/parallel/ring_rule.hpp"
+#include "lib/runtime/job.hpp"
 #include "lib/runtime/plan.hpp"
 
 namespace pecia::runtime {
@@ -38,11 +40,22 @@ struct SchedulerLimits {
   int ring_size = 1;
   int64_t kv_tokens = 0;         ///< slots on each rank
   int64_t max_sequences = 1;     ///< running at a time
-  int64_t max_batch_tokens = 1;  ///< new tokens of a prefill pass, all ranks together
+  int64_t max_batch_tokens = 1;  ///< new tokens of a pass that feeds prompts, all ranks together
   int64_t max_positions = 0;     ///< the model's length
   std::vector<int32_t> stop_token_ids;
   int logprobs = 0, prompt_logprobs = 0;
   int64_t vocab = 0;
+  Policy policy = Policy::prefill_first;
+  /// What travels when prompts are fed; absent: by rule B for each chunk, of the shape and rates.
+  std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;
+  parallel::RingShape ring_shape;
+  parallel::RingRates ring_rates;
+};
+
+/// By rule: what a prompt's chunk wants to travel, and why.
+struct ChunkRing {
+  int64_t sequence = 0;
+  parallel::RingDecision decision;
 };
 
 /// A turn's result as it is to be written.
@@ -71,7 +84,15 @@ class Scheduler {
 
   /// The next pass; absent when nothing is left to run. Every plan must be executed and committed
   /// before the next.
+  ///
+  /// prefill_first: prompts are fed as long as there are any, then all sequences decode together.
+  /// chunked (Sarathi): every sequence that decodes rides in every pass, and what is left of
+  /// max_batch_tokens is filled with chunks of prompts, in the order their requests began. As in
+  /// vLLM a decode row counts as one token; but rows are never held back, so that more of them than
+  /// max_batch_tokens make a pass without prompts, until enough answers have ended.
   std::optional<Plan> next(double now);
+  /// For the chunks of the last plan; empty where the ring is fixed.
+  const std::vector<ChunkRing>& chunk_rings() const { return chunk_rings_; }
 
   /// `outcomes` of all ranks. Seconds of the pass are the plan's wall time.
   void commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now);
@@ -92,6 +113,7 @@ class Scheduler {
   void refuse_too_large(Request& request);
 
   // scheduler_slots.cpp
+  int64_t chunk_unit() const;
   int64_t feed_slots(int64_t tokens) const;
   int64_t answer_slots(const Turn& turn) const;
   int64_t chain_slots(const Request& request) const;
@@ -107,6 +129,9 @@ class Scheduler {
   void start_turn(Plan& plan, Running& running);
 
   // scheduler_plan.cpp
+  int64_t batch_tokens() const;
+  int64_t chunk_tokens(int64_t left, int64_t room) const;
+  bool agrees_on_ring(const PlanItem& chunk, parallel::RingLoad riders, Plan& plan, bool first);
   void feed(Plan& plan, double now);
   void decode(Plan& plan);
   void add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin, int64_t end);
@@ -128,6 +153,7 @@ class Scheduler {
   std::list<Running> running_;
   std::vector<int64_t> removed_;
   std::vector<Finished> finished_;
+  std::vector<ChunkRing> chunk_rings_;
   int64_t credits_ = 0;  ///< slots kept back for the branches of running forks
   int64_t next_sequence_ = 0, next_plan_ = 0;
 };

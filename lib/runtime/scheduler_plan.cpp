@@ -25,23 +25,70 @@ std::optional<Plan> Scheduler::next(double now) {
                 [&](const NewSequence& added) { return std::erase(removed_, added.sequence) > 0; });
   if (running_.empty()) return {};
   plan.removed = std::exchange(removed_, {});
+  chunk_rings_.clear();
+  if (limits_.policy == Policy::chunked) decode(plan);
   feed(plan, now);
   if (plan.items.empty()) decode(plan);
   return plan;
 }
 
-/// Prefill: the next chunk of every sequence that has one, as long as they fit the batch.
+/// New tokens of a pass with prompts; under chunked at least one unit, so that every pass gets on.
+int64_t Scheduler::batch_tokens() const {
+  return limits_.policy == Policy::chunked ? std::max(limits_.max_batch_tokens, chunk_unit())
+                                           : limits_.max_batch_tokens;
+}
+
+/// Of the `left` tokens of a prompt, those that its next chunk takes with `room` in the batch; 0:
+/// none now.
+int64_t Scheduler::chunk_tokens(int64_t left, int64_t room) const {
+  if (limits_.policy == Policy::chunked)
+    return left <= room ? left : std::max<int64_t>(0, room / chunk_unit() * chunk_unit());
+  const int64_t count = std::min(left, limits_.max_batch_tokens);
+  return count <= room ? count : 0;
+}
+
+/// Whether the chunk may join the pass: the first one says what travels, the others must agree.
+///
+/// By rule B, not A: our pass-Q sends outputs home in fp32, twice the bytes of a bf16 cache, and
+/// nothing hides that all-to-all. `riders`, the decode rows of the pass, count too, since with
+/// pass-KV the keys of their sequences would travel as well.
+bool Scheduler::agrees_on_ring(const PlanItem& chunk, parallel::RingLoad riders, Plan& plan,
+                               bool first) {
+  parallel::Ring ring = limits_.ring.value_or(parallel::Ring::pass_kv);
+  std::optional<parallel::RingDecision> decision;
+  if (limits_.ring_size == 1) {
+    ring = parallel::Ring::pass_kv;
+  } else if (!limits_.ring) {
+    riders.add(chunk.rows.count, chunk.rows.first);
+    decision =
+        parallel::rule_b({riders, limits_.ring_size, limits_.ring_shape, limits_.ring_rates});
+    ring = decision->ring;
+  }
+  if (first) plan.ring = ring;
+  if (plan.ring != ring) return false;
+  if (decision) chunk_rings_.push_back({chunk.rows.sequence, *decision});
+  return true;
+}
+
+/// Prefill: the next chunk of every sequence that has one, as long as they fit the batch. The first
+/// one always does, or the pass has decode rows, which end: nobody waits for ever.
 void Scheduler::feed(Plan& plan, double now) {
-  plan.ring = parallel::Ring::pass_kv;
-  int64_t total = 0;
+  parallel::RingLoad riders;
+  for (const PlanItem& item : plan.items) riders.add(item.rows.count, item.rows.first);
+  int64_t room = batch_tokens() - static_cast<int64_t>(plan.items.size());
+  bool first = true;
   for (Running& running : running_) {
     if (!running.feeding()) continue;
     const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
-    const int64_t count = std::min(left, limits_.max_batch_tokens);
-    if (total > 0 && total + count > limits_.max_batch_tokens) continue;
-    total += count;
+    const int64_t count = chunk_tokens(left, room);
+    // Under chunked a short prompt that fitted would become another decode row in the way of this.
+    if (count == 0 && limits_.policy == Policy::chunked) break;
+    if (count == 0) continue;
     PlanItem item;
     item.rows = {running.sequence, map_.length(running.sequence), count};
+    if (!agrees_on_ring(item, riders, plan, first)) continue;
+    first = false;
+    room -= count;
     item.tokens.assign(running.feed.begin() + running.fed,
                        running.feed.begin() + running.fed + count);
     item.prompt_end = running.answer_begin;
@@ -67,6 +114,7 @@ void Scheduler::decode(Plan& plan) {
   plan.ring = limits_.ring_size > 1 ? parallel::Ring::pass_q : parallel::Ring::pass_kv;
   std::vector<int64_t> rows(limits_.ring_size);
   for (Running& running : running_) {
+    if (running.feeding()) continue;
     PECIA_CHECK(running.unfed.size() == 1, "sequence {} has {} tokens to decode", running.sequence,
                 running.unfed.size());
     // A sequence's share of a rank's memory is fixed when it is admitted: a full rank is passed

@@ -35,6 +35,12 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   limits.logprobs = settings.logprobs;
   limits.prompt_logprobs = settings.prompt_logprobs;
   limits.vocab = config.vocab;
+  limits.policy = settings.policy;
+  limits.ring = settings.ring;
+  limits.ring_shape = {static_cast<double>(config.num_heads),
+                       static_cast<double>(config.num_kv_heads),
+                       static_cast<double>(size_of(settings.kv_dtype))};
+  limits.ring_rates = settings.ring_rates;
   if (limits.kv_tokens == 0) {
     const runtime::Scheduler counting(limits);
     for (const runtime::Request& request : requests)
