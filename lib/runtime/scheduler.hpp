@@ -86,10 +86,10 @@ class Scheduler {
   /// before the next.
   ///
   /// prefill_first: prompts are fed as long as there are any, then all sequences decode together.
-  /// chunked (Sarathi): every sequence that decodes rides in every pass, and what is left of
-  /// max_batch_tokens is filled with chunks of prompts, in the order their requests began. As in
-  /// vLLM a decode row counts as one token; but rows are never held back, so that more of them than
-  /// max_batch_tokens make a pass without prompts, until enough answers have ended.
+  /// chunked (Sarathi): every sequence that decodes rides in every pass as one token, and what is
+  /// left of max_batch_tokens is filled with chunks of prompts, in the order their requests began.
+  /// Riders never exceed max_batch_tokens (which vLLM has to demand of its users), for each of them
+  /// was in the pass before. A prompt that finds no room waits until enough answers have ended.
   std::optional<Plan> next(double now);
   /// For the chunks of the last plan; empty where the ring is fixed.
   const std::vector<ChunkRing>& chunk_rings() const { return chunk_rings_; }
