@@ -61,6 +61,7 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   double now = 0;
   take();
   while (const auto plan = scheduler.next(now)) {
+    if (settings.on_plan) settings.on_plan(*plan);
     std::vector<runtime::Outcome> outcomes;
     for (const auto& bytes : comm.all_gather(to_bytes(worker.execute(*plan))))
       outcomes.push_back(from_bytes<runtime::Outcome>(bytes));

@@ -3,6 +3,7 @@
 /// ranks.
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@ struct ReplicaSettings {
   runtime::Policy policy = runtime::Policy::prefill_first;
   std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;  ///< absent: by rule, of the rates
   parallel::RingRates ring_rates;
+  std::function<void(const runtime::Plan&)> on_plan;  ///< sees every pass
 };
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.
