@@ -131,7 +131,8 @@ class Scheduler {
   // scheduler_plan.cpp
   int64_t batch_tokens() const;
   int64_t chunk_tokens(int64_t left, int64_t room) const;
-  bool agrees_on_ring(const PlanItem& chunk, parallel::RingLoad riders, Plan& plan, bool first);
+  std::optional<parallel::RingDecision> ring_by_rule(const parallel::PassSequence& chunk,
+                                                     parallel::RingLoad riders) const;
   void feed(Plan& plan, double now);
   void decode(Plan& plan);
   void add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin, int64_t end);

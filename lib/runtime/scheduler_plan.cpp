@@ -8,6 +8,8 @@
 
 namespace pecia::runtime {
 
+using parallel::Ring;
+
 std::optional<Plan> Scheduler::next(double now) {
   Plan plan;
   plan.number = next_plan_++;
@@ -47,36 +49,27 @@ int64_t Scheduler::chunk_tokens(int64_t left, int64_t room) const {
   return count <= room ? count : 0;
 }
 
-/// Whether the chunk may join the pass: the first one says what travels, the others must agree.
+/// What the chunk wants to travel, if that is not fixed.
 ///
 /// By rule B, not A: our pass-Q sends outputs home in fp32, twice the bytes of a bf16 cache, and
 /// nothing hides that all-to-all. `riders`, the decode rows of the pass, count too, since with
 /// pass-KV the keys of their sequences would travel as well.
-bool Scheduler::agrees_on_ring(const PlanItem& chunk, parallel::RingLoad riders, Plan& plan,
-                               bool first) {
-  parallel::Ring ring = limits_.ring.value_or(parallel::Ring::pass_kv);
-  std::optional<parallel::RingDecision> decision;
-  if (limits_.ring_size == 1) {
-    ring = parallel::Ring::pass_kv;
-  } else if (!limits_.ring) {
-    riders.add(chunk.rows.count, chunk.rows.first);
-    decision =
-        parallel::rule_b({riders, limits_.ring_size, limits_.ring_shape, limits_.ring_rates});
-    ring = decision->ring;
-  }
-  if (first) plan.ring = ring;
-  if (plan.ring != ring) return false;
-  if (decision) chunk_rings_.push_back({chunk.rows.sequence, *decision});
-  return true;
+std::optional<parallel::RingDecision> Scheduler::ring_by_rule(const parallel::PassSequence& chunk,
+                                                              parallel::RingLoad riders) const {
+  if (limits_.ring || limits_.ring_size == 1) return {};
+  riders.add(chunk.count, chunk.first);
+  return parallel::rule_b({riders, limits_.ring_size, limits_.ring_shape, limits_.ring_rates});
 }
 
-/// Prefill: the next chunk of every sequence that has one, as long as they fit the batch. The first
-/// one always does, or the pass has decode rows, which end: nobody waits for ever.
+/// Prefill: the next chunk of every sequence that has one, as long as they fit the batch and want
+/// the same tensor to travel as the first. The first one always fits, or the pass has decode rows,
+/// which end: nobody waits for ever.
 void Scheduler::feed(Plan& plan, double now) {
   parallel::RingLoad riders;
   for (const PlanItem& item : plan.items) riders.add(item.rows.count, item.rows.first);
-  int64_t room = batch_tokens() - static_cast<int64_t>(plan.items.size());
-  bool first = true;
+  const size_t num_riders = plan.items.size();
+  const Ring fixed = limits_.ring_size == 1 ? Ring::pass_kv : limits_.ring.value_or(Ring::pass_kv);
+  int64_t room = batch_tokens() - static_cast<int64_t>(num_riders);
   for (Running& running : running_) {
     if (!running.feeding()) continue;
     const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
@@ -86,8 +79,11 @@ void Scheduler::feed(Plan& plan, double now) {
     if (count == 0) continue;
     PlanItem item;
     item.rows = {running.sequence, map_.length(running.sequence), count};
-    if (!agrees_on_ring(item, riders, plan, first)) continue;
-    first = false;
+    const auto decision = ring_by_rule(item.rows, riders);
+    const Ring ring = decision ? decision->ring : fixed;
+    if (plan.items.size() > num_riders && ring != plan.ring) continue;
+    plan.ring = ring;
+    if (decision) chunk_rings_.push_back({running.sequence, *decision});
     room -= count;
     item.tokens.assign(running.feed.begin() + running.fed,
                        running.feed.begin() + running.fed + count);
@@ -111,7 +107,7 @@ void Scheduler::feed(Plan& plan, double now) {
 /// moving on by one rank with every step (Context Parallelism …, §3.6), so that no rank's memory
 /// fills up first.
 void Scheduler::decode(Plan& plan) {
-  plan.ring = limits_.ring_size > 1 ? parallel::Ring::pass_q : parallel::Ring::pass_kv;
+  plan.ring = limits_.ring_size > 1 ? Ring::pass_q : Ring::pass_kv;
   std::vector<int64_t> rows(limits_.ring_size);
   for (Running& running : running_) {
     if (running.feeding()) continue;
