@@ -57,4 +57,13 @@ void Recorder::add(const Span& span) {
     ++dropped_;
 }
 
+void Recorder::note(const char* name, std::vector<std::pair<const char*, double>> values,
+                    const char* outcome) {
+  if (detail_ == TraceDetail::off) return;
+  if (static_cast<int64_t>(notes_.size()) < capacity_)
+    notes_.push_back({name, pass_, now_ns(), std::move(values), outcome});
+  else
+    ++dropped_;
+}
+
 }  // namespace pecia::report

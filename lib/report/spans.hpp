@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace pecia::report {
@@ -28,6 +29,15 @@ struct Span {
   double flops;
 };
 
+/// A decision made during a pass, with the numbers it was made of. Names are string literals.
+struct Note {
+  const char* name;
+  int64_t pass;
+  int64_t at_ns;  ///< since the recorder was made
+  std::vector<std::pair<const char*, double>> values;
+  const char* outcome;
+};
+
 /// Seconds by kind since the recorder was made.
 struct Totals {
   double compute_s = 0, comm_s = 0, idle_s = 0;
@@ -48,18 +58,24 @@ struct Stage {
 enum class TraceDetail : uint8_t { off, summary, full };
 
 /// One rank's spans. Totals and stages are always kept; the spans themselves as `detail` says, at
-/// most `capacity` of them, then dropped and counted. One thread.
+/// most `capacity` of them, then dropped and counted; notes likewise, unless `detail` is off. One
+/// thread.
 class Recorder {
  public:
   explicit Recorder(TraceDetail detail = TraceDetail::off, int64_t capacity = 4'000'000);
 
   int64_t now_ns() const;
   void add(const Span& span);
+  /// Of the pass under way, now.
+  void note(const char* name, std::vector<std::pair<const char*, double>> values,
+            const char* outcome);
   const Totals& totals() const { return totals_; }
   /// In the order of their first span's end.
   const std::vector<Stage>& stages() const { return stages_; }
   /// In the order of their ends: a phase comes after what it holds.
   const std::vector<Span>& spans() const { return spans_; }
+  const std::vector<Note>& notes() const { return notes_; }
+  /// Spans and notes.
   int64_t dropped() const { return dropped_; }
   const Span& last() const { return last_; }
 
@@ -78,6 +94,7 @@ class Recorder {
   Totals totals_;
   std::vector<Stage> stages_;
   std::vector<Span> spans_;
+  std::vector<Note> notes_;
   int64_t dropped_ = 0;
   Span last_{};
   int64_t pass_ = -1;

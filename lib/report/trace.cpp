@@ -76,6 +76,20 @@ std::string span_event(const Track& track, const Span& span, const Span* phase) 
       std::isfinite(span.flops) ? fmt::to_string(span.flops) : "null");
 }
 
+std::string note_event(const Track& track, const Note& note) {
+  nlohmann::ordered_json args = {{"pass", note.pass}};
+  for (const auto& [name, value] : note.values) args[name] = value;
+  args["outcome"] = note.outcome;
+  return to_text({{"name", note.name},
+                  {"cat", "note"},
+                  {"ph", "i"},
+                  {"s", "t"},
+                  {"ts", static_cast<double>(note.at_ns + track.offset_ns) / 1000},
+                  {"pid", track.replica},
+                  {"tid", track.rank},
+                  {"args", args}});
+}
+
 /// Puts events one per line, with the commas between them.
 class EventList {
  public:
@@ -130,6 +144,7 @@ void write_trace(const std::filesystem::path& path, const Track& track, const Re
       const auto phase = phases.find(span.pass);
       events.add(span_event(track, span, phase == phases.end() ? nullptr : phase->second));
     }
+    for (const Note& note : recorder.notes()) events.add(note_event(track, note));
     events.close(footer_line(1, recorder.dropped()));
   });
 }

@@ -1,7 +1,6 @@
 #include "lib/runtime/engine.hpp"
 
 #include <chrono>
-#include <map>
 
 namespace pecia::runtime {
 namespace {
@@ -36,20 +35,21 @@ void record(Planner& planner, std::vector<Finished> finished, Tally& tally) {
   if (!updates.empty()) planner.results.write_all(updates);
 }
 
-/// Counts the tokens of a pass and the time between the output tokens of each sequence.
-void count(const Plan& plan, double begin, double end, std::map<int64_t, double>& last_token,
-           Tally& tally) {
-  const bool decoding = plan.items.front().rows.owner != parallel::PassSequence::balanced;
-  (decoding ? tally.decode_s : tally.prefill_s) += end - begin;
-  for (const int64_t sequence : plan.removed) last_token.erase(sequence);
-  for (const TurnStart& turn : plan.turns) last_token.erase(turn.sequence);
-  for (const PlanItem& item : plan.items) {
-    if (!decoding) tally.prompt_tokens += item.rows.count;
-    if (item.sampled_index < 0) continue;
-    ++tally.output_tokens;
-    const auto [last, first] = last_token.try_emplace(item.rows.sequence, end);
-    if (!first) tally.tbt_s.push_back(end - last->second);
-    last->second = end;
+/// Into the trace: why the pass's prompts let keys or queries travel.
+void note_rings(const std::vector<ChunkRing>& rings, report::Recorder& recorder) {
+  for (const auto& [sequence, decision] : rings) {
+    const parallel::RingInputs& in = decision.in;
+    recorder.note("ring_rule",
+                  {{"sequence", static_cast<double>(sequence)},
+                   {"new_tokens", in.load.new_tokens},
+                   {"cached_tokens", in.load.cached_tokens()},
+                   {"ranks", in.ranks},
+                   {"flops", in.rates.flops},
+                   {"bandwidth", in.rates.bandwidth},
+                   {"hiding_tokens", decision.hiding_tokens},
+                   {"miss_rate", in.load.miss_rate()},
+                   {"miss_rate_limit", decision.miss_rate_limit}},
+                  decision.ring == parallel::Ring::pass_kv ? "pass_kv" : "pass_q");
   }
 }
 
@@ -98,7 +98,7 @@ Tally run_replica(comm::Communicator& replica, Worker& worker, report::Recorder&
   constexpr int64_t no_pass = -1;
   const Clock clock;
   Tally tally;
-  std::map<int64_t, double> last_token;
+  PassCounter counter;
   bool any_told = false;
   for (;;) {
     Plan plan;
@@ -116,10 +116,10 @@ Tally run_replica(comm::Communicator& replica, Worker& worker, report::Recorder&
     recorder.set_pass(plan.number);  // before the phase's span, which belongs to it
     const double begin = clock.seconds();
     const double flops = flops_of(recorder);
-    const bool decoding = plan.items.front().rows.owner != parallel::PassSequence::balanced;
+    if (planner != nullptr) note_rings(planner->scheduler.chunk_rings(), recorder);
     std::vector<std::vector<std::byte>> gathered;
     {
-      const ScopedSpan span(recorder, decoding ? "decode" : "prefill", Kind::phase);
+      const ScopedSpan span(recorder, phase_name(plan), Kind::phase);
       const Answer answer{told(), worker.execute(plan)};
       const ScopedSpan waiting(recorder, "gather_outcomes", Kind::comm);
       gathered = replica.gather(to_bytes(answer), root);
@@ -135,9 +135,7 @@ Tally run_replica(comm::Communicator& replica, Worker& worker, report::Recorder&
     const double end = clock.seconds();
     planner->scheduler.commit(plan, outcomes, end);
     // Load-balanced shards: what one rank computes, they all do.
-    (decoding ? tally.decode_flops : tally.prefill_flops) +=
-        (flops_of(recorder) - flops) * replica.size();
-    count(plan, begin, end, last_token, tally);
+    counter.count(plan, {begin, end, (flops_of(recorder) - flops) * replica.size()}, tally);
     record(*planner, planner->scheduler.take_finished(), tally);
     planner->on_pass(tally);
   }

@@ -10,6 +10,7 @@
 #include "lib/core/build_info.hpp"
 #include "lib/report/log.hpp"
 #include "lib/runtime/agree.hpp"
+#include "lib/runtime/calibration.hpp"
 #include "lib/runtime/engine.hpp"
 #include "lib/runtime/identity.hpp"
 #include "lib/runtime/output.hpp"
@@ -95,22 +96,35 @@ const char* words_of(StopReason reason) {
                                          : "asked to stop by a signal";
 }
 
+/// What travels round the ring when prompts are fed; absent: chosen by rule.
+std::optional<parallel::Ring> fixed_ring(const Job& job) {
+  if (!job.parallel.ring) return {};
+  return *job.parallel.ring == RingMode::pass_kv ? parallel::Ring::pass_kv : parallel::Ring::pass_q;
+}
+
 SchedulerLimits scheduler_limits(const Job& job, const model::ModelConfig& config,
-                                 const Resources& resources) {
+                                 const Resources& resources, const parallel::RingRates& rates) {
   std::vector<int32_t> stops = job.generation.stop_token_ids.value_or(config.stop_token_ids);
   if (job.generation.ignore_eos)
     std::erase_if(stops, [&](int32_t token) {
       return std::count(config.stop_token_ids.begin(), config.stop_token_ids.end(), token) > 0;
     });
-  return {resources.cp,
-          resources.kv_tokens,
-          resources.max_sequences,
-          resources.max_batch_tokens,
-          config.max_positions,
-          stops,
-          job.generation.logprobs,
-          job.generation.prompt_logprobs,
-          config.vocab};
+  return {.ring_size = resources.cp,
+          .kv_tokens = resources.kv_tokens,
+          .max_sequences = resources.max_sequences,
+          .max_batch_tokens = resources.max_batch_tokens,
+          .max_positions = config.max_positions,
+          .stop_token_ids = stops,
+          .logprobs = job.generation.logprobs,
+          .prompt_logprobs = job.generation.prompt_logprobs,
+          .vocab = config.vocab,
+          .modes = {},
+          .policy = job.batch.policy,
+          .ring = fixed_ring(job),
+          .ring_shape = {static_cast<double>(config.num_heads),
+                         static_cast<double>(config.num_kv_heads),
+                         static_cast<double>(size_of(resources.kv_dtype))},
+          .ring_rates = rates};
 }
 
 Stop::Clock::time_point after(Stop::Clock::time_point begin, double seconds) {
@@ -175,6 +189,11 @@ int run(const RunOptions& options, comm::Communicator& world) {
 
   const auto backend = kernels::make_cpu_backend();
   device::Stream stream(resources.threads);
+  parallel::RingRates rates;
+  if (resources.cp > 1 && !fixed_ring(job))
+    rates = calibrate(world, *groups.replica, *backend, stream,
+                      {config.num_heads, config.num_kv_heads, config.head_dim, resources.kv_dtype},
+                      *log);
   world.barrier();  // the ranks measure together
   const RunFacts facts{job,           config,
                        resources,     weights.resident_bytes(),
@@ -200,7 +219,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
     if (!planning) return;
     if (!results) results.emplace(job.output / "results.h5");
     source.emplace(*inputs, *results, job.batch.order, *taken);
-    scheduler.emplace(scheduler_limits(job, config, resources));
+    scheduler.emplace(scheduler_limits(job, config, resources, rates));
     if (chief) progress.show(job, *inputs, *results);
     planner.emplace(Planner{*scheduler, *source, *results, mode_name(resources), groups.dp,
                             [&](bool told) { return stop.agreed(told); },

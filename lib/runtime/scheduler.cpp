@@ -18,6 +18,9 @@ bool Scheduler::Family::keeps_tokens() const {
 Scheduler::Scheduler(SchedulerLimits limits) : limits_(std::move(limits)), map_(limits_.ring_size) {
   PECIA_CHECK(limits_.max_sequences >= 1 && limits_.max_batch_tokens >= 1,
               "{} sequences, {} tokens", limits_.max_sequences, limits_.max_batch_tokens);
+  const parallel::RingRates& rates = limits_.ring_rates;
+  PECIA_CHECK(limits_.ring_size == 1 || limits_.ring || (rates.flops > 0 && rates.bandwidth > 0),
+              "a ring by rule with rates of {} FLOP/s and {} B/s", rates.flops, rates.bandwidth);
 }
 
 Scheduler::~Scheduler() = default;

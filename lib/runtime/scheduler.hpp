@@ -13,6 +13,8 @@
 #include "lib/io/results.hpp"
 #include "lib/parallel/kv_map.hpp"
 #include "lib/parallel/pass_modes.hpp"
+#include "lib/parallel/ring_rule.hpp"
+#include "lib/runtime/job.hpp"
 #include "lib/runtime/plan.hpp"
 
 namespace pecia::runtime {
@@ -39,12 +41,23 @@ struct SchedulerLimits {
   int ring_size = 1;
   int64_t kv_tokens = 0;         ///< slots on each rank
   int64_t max_sequences = 1;     ///< running at a time
-  int64_t max_batch_tokens = 1;  ///< new tokens of a prefill pass, all ranks together
+  int64_t max_batch_tokens = 1;  ///< new tokens of a pass that feeds prompts, all ranks together
   int64_t max_positions = 0;     ///< the model's length
   std::vector<int32_t> stop_token_ids;
   int logprobs = 0, prompt_logprobs = 0;
   int64_t vocab = 0;
-  parallel::PassModes modes = {};
+  parallel::PassModes modes;
+  Policy policy = Policy::prefill_first;
+  /// What travels when prompts are fed; absent: by rule B for each chunk, of the shape and rates.
+  std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;
+  parallel::RingShape ring_shape;
+  parallel::RingRates ring_rates;
+};
+
+/// By rule: what a prompt's chunk wants to travel, and why.
+struct ChunkRing {
+  int64_t sequence = 0;
+  parallel::RingDecision decision;
 };
 
 /// A turn's result as it is to be written.
@@ -73,7 +86,15 @@ class Scheduler {
 
   /// The next pass; absent when nothing is left to run. Every plan must be executed and committed
   /// before the next.
+  ///
+  /// prefill_first: prompts are fed as long as there are any, then all sequences decode together.
+  /// chunked (Sarathi): every sequence that decodes rides in every pass as one token, and what is
+  /// left of max_batch_tokens is filled with chunks of prompts, in the order their requests began.
+  /// Riders never exceed max_batch_tokens (which vLLM has to demand of its users), for each of them
+  /// was in the pass before. A prompt that finds no room waits until enough answers have ended.
   std::optional<Plan> next(double now);
+  /// For the chunks of the last plan; empty where the ring is fixed.
+  const std::vector<ChunkRing>& chunk_rings() const { return chunk_rings_; }
 
   /// `outcomes` of all ranks. Seconds of the pass are the plan's wall time.
   void commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now);
@@ -94,6 +115,7 @@ class Scheduler {
   void refuse_too_large(Request& request);
 
   // scheduler_slots.cpp
+  int64_t chunk_unit() const;
   int64_t feed_slots(int64_t tokens) const;
   int64_t answer_slots(const Turn& turn) const;
   int64_t chain_slots(const Request& request) const;
@@ -109,6 +131,10 @@ class Scheduler {
   void start_turn(Plan& plan, Running& running);
 
   // scheduler_plan.cpp
+  int64_t batch_tokens() const;
+  int64_t chunk_tokens(int64_t left, int64_t room) const;
+  std::optional<parallel::RingDecision> ring_by_rule(const parallel::PassSequence& chunk,
+                                                     parallel::RingLoad riders) const;
   void feed(Plan& plan, double now);
   void decode(Plan& plan);
   void add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin, int64_t end);
@@ -130,6 +156,7 @@ class Scheduler {
   std::list<Running> running_;
   std::vector<int64_t> removed_;
   std::vector<Finished> finished_;
+  std::vector<ChunkRing> chunk_rings_;
   int64_t credits_ = 0;  ///< slots kept back for the branches of running forks
   int64_t next_sequence_ = 0, next_plan_ = 0;
 };

@@ -8,6 +8,8 @@
 
 namespace pecia::runtime {
 
+using parallel::Ring;
+
 std::optional<Plan> Scheduler::next(double now) {
   Plan plan;
   plan.number = next_plan_++;
@@ -25,27 +27,69 @@ std::optional<Plan> Scheduler::next(double now) {
                 [&](const NewSequence& added) { return std::erase(removed_, added.sequence) > 0; });
   if (running_.empty()) return {};
   plan.removed = std::exchange(removed_, {});
+  chunk_rings_.clear();
+  if (limits_.policy == Policy::chunked) decode(plan);
+  const size_t num_riders = plan.items.size();
   feed(plan, now);
-  const bool prefills = !plan.items.empty();
-  if (!prefills) decode(plan);
+  const bool prefills = plan.items.size() > num_riders;
+  if (plan.items.empty()) decode(plan);
   int64_t new_tokens = 0;
   for (const PlanItem& item : plan.items) new_tokens += item.rows.count;
   plan.sharding = limits_.modes.sharding(new_tokens, prefills);
   return plan;
 }
 
-/// Prefill: the next chunk of every sequence that has one, as long as they fit the batch.
+/// New tokens of a pass with prompts; under chunked at least one unit, so that every pass gets on.
+int64_t Scheduler::batch_tokens() const {
+  return limits_.policy == Policy::chunked ? std::max(limits_.max_batch_tokens, chunk_unit())
+                                           : limits_.max_batch_tokens;
+}
+
+/// Of the `left` tokens of a prompt, those that its next chunk takes with `room` in the batch; 0:
+/// none now.
+int64_t Scheduler::chunk_tokens(int64_t left, int64_t room) const {
+  if (limits_.policy == Policy::chunked)
+    return left <= room ? left : std::max<int64_t>(0, room / chunk_unit() * chunk_unit());
+  const int64_t count = std::min(left, limits_.max_batch_tokens);
+  return count <= room ? count : 0;
+}
+
+/// What the chunk wants to travel, if that is not fixed.
+///
+/// By rule B, not A: our pass-Q sends outputs home in fp32, twice the bytes of a bf16 cache, and
+/// nothing hides that all-to-all. `riders`, the decode rows of the pass, count too, since with
+/// pass-KV the keys of their sequences would travel as well.
+std::optional<parallel::RingDecision> Scheduler::ring_by_rule(const parallel::PassSequence& chunk,
+                                                              parallel::RingLoad riders) const {
+  if (limits_.ring || limits_.ring_size == 1) return {};
+  riders.add(chunk.count, chunk.first);
+  return parallel::rule_b({riders, limits_.ring_size, limits_.ring_shape, limits_.ring_rates});
+}
+
+/// Prefill: the next chunk of every sequence that has one, as long as they fit the batch and want
+/// the same tensor to travel as the first. The first one always fits, or the pass has decode rows,
+/// which end: nobody waits for ever.
 void Scheduler::feed(Plan& plan, double now) {
-  plan.ring = parallel::Ring::pass_kv;
-  int64_t total = 0;
+  parallel::RingLoad riders;
+  for (const PlanItem& item : plan.items) riders.add(item.rows.count, item.rows.first);
+  const size_t num_riders = plan.items.size();
+  const Ring fixed = limits_.ring_size == 1 ? Ring::pass_kv : limits_.ring.value_or(Ring::pass_kv);
+  int64_t room = batch_tokens() - static_cast<int64_t>(num_riders);
   for (Running& running : running_) {
     if (!running.feeding()) continue;
     const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
-    const int64_t count = std::min(left, limits_.max_batch_tokens);
-    if (total > 0 && total + count > limits_.max_batch_tokens) continue;
-    total += count;
+    const int64_t count = chunk_tokens(left, room);
+    // Under chunked a short prompt that fitted would become another decode row in the way of this.
+    if (count == 0 && limits_.policy == Policy::chunked) break;
+    if (count == 0) continue;
     PlanItem item;
     item.rows = {running.sequence, map_.length(running.sequence), count};
+    const auto decision = ring_by_rule(item.rows, riders);
+    const Ring ring = decision ? decision->ring : fixed;
+    if (plan.items.size() > num_riders && ring != plan.ring) continue;
+    plan.ring = ring;
+    if (decision) chunk_rings_.push_back({running.sequence, *decision});
+    room -= count;
     item.tokens.assign(running.feed.begin() + running.fed,
                        running.feed.begin() + running.fed + count);
     item.prompt_end = running.answer_begin;
@@ -68,9 +112,10 @@ void Scheduler::feed(Plan& plan, double now) {
 /// moving on by one rank with every step (Context Parallelism …, §3.6), so that no rank's memory
 /// fills up first.
 void Scheduler::decode(Plan& plan) {
-  plan.ring = limits_.ring_size > 1 ? limits_.modes.decode_ring : parallel::Ring::pass_kv;
+  plan.ring = limits_.ring_size > 1 ? limits_.modes.decode_ring : Ring::pass_kv;
   std::vector<int64_t> rows(limits_.ring_size);
   for (Running& running : running_) {
+    if (running.feeding()) continue;
     PECIA_CHECK(running.unfed.size() == 1, "sequence {} has {} tokens to decode", running.sequence,
                 running.unfed.size());
     // A sequence's share of a rank's memory is fixed when it is admitted: a full rank is passed

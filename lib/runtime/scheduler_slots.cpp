@@ -7,8 +7,23 @@
 
 namespace pecia::runtime {
 
-/// For tokens that are prefilled in chunks of max_batch_tokens.
+/// Under chunked, every chunk of a prompt but its last is a multiple of this many tokens: then each
+/// rank owns the same number of them.
+int64_t Scheduler::chunk_unit() const {
+  return 2 * int64_t{limits_.ring_size};
+}
+
+/// For tokens that are prefilled in chunks. prefill_first: of max_batch_tokens each, the last one
+/// shorter.
+///
+/// chunked: nobody knows yet how long the chunks will be. Let U = 2N be their unit, tokens = a·U +
+/// r with 0 ≤ r < U, and the last chunk b·U + r of them (b ≤ a). All before it are multiples of U,
+/// of which every rank owns two in U: 2·(a − b). The last is cut into U pieces of b tokens (r = 0)
+/// or of at most b + 1, and a rank owns two pieces: no more than 2·b, or 2·(b + 1). Together 2·a (r
+/// = 0) or 2·(a + 1), whatever b and the chunks were: 2·⌈tokens / U⌉. And never more than all.
 int64_t Scheduler::feed_slots(int64_t tokens) const {
+  if (limits_.policy == Policy::chunked)
+    return std::min(tokens, 2 * ((tokens + chunk_unit() - 1) / chunk_unit()));
   const int64_t chunk = limits_.max_batch_tokens;
   return tokens / chunk * parallel::max_owned_tokens(chunk, limits_.ring_size) +
          parallel::max_owned_tokens(tokens % chunk, limits_.ring_size);

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <numeric>
+#include <optional>
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/model/config.hpp"
@@ -176,6 +178,69 @@ TEST_P(EveryModel, AnswersForkBranchesAsWholePrompts) {
   limits.max_batch_tokens = settings.max_batch_tokens;
   settings.kv_tokens = runtime::Scheduler(limits).tokens_needed(fork);  // one branch at a time
   expect_same_results(run_requests(*world.all, golden(GetParam()), {fork}, settings), wanted);
+}
+
+/// Ragged prompts, a chain and a fork.
+std::vector<Request> requests_of_every_kind(int ranks) {
+  auto requests = ragged_requests(ranks);
+  Request chain, fork;
+  int64_t row = static_cast<int64_t>(requests.size());
+  for (const int64_t length : {90, 3, 41})
+    chain.turns.push_back(turn_of(row++, random_tokens(length, vocab, 7), 9));
+  for (const int64_t length : {133, 1, 17, 30})
+    fork.turns.push_back(turn_of(row++, random_tokens(length, vocab, 8), 6));
+  fork.followup = io::Followup::fork;
+  requests.push_back(chain);
+  requests.push_back(fork);
+  return requests;
+}
+
+/// What the passes of a run had in them.
+struct PassesSeen {
+  bool pass_kv = false, pass_q = false;  ///< with prompts
+  bool mixed = false;                    ///< prompts and decodes together
+
+  void operator()(const runtime::Plan& plan) {
+    const auto prompts = std::count_if(plan.items.begin(), plan.items.end(), [](const auto& item) {
+      return item.rows.owner == parallel::PassSequence::balanced;
+    });
+    if (prompts == 0) return;
+    (plan.ring == parallel::Ring::pass_kv ? pass_kv : pass_q) = true;
+    mixed = mixed || prompts < static_cast<int64_t>(plan.items.size());
+  }
+};
+
+TEST_P(EveryModel, AnswersTheSameUnderEveryPolicyAndRing) {
+  using parallel::Ring;
+  using runtime::Policy;
+  const World world;
+  const auto requests = requests_of_every_kind(world.all->size());
+  ReplicaSettings settings;
+  settings.prompt_logprobs = 1;
+  settings.logprobs = 5;
+  // Attention that hides no transfer: what travels follows from how much is new, and both do.
+  settings.ring_rates = {1e15, 1e6};
+  const Results wanted = one_by_one(GetParam(), requests, settings);
+  for (const Policy policy : {Policy::prefill_first, Policy::chunked})
+    for (const std::optional<Ring> ring :
+         {std::optional(Ring::pass_kv), std::optional(Ring::pass_q), std::optional<Ring>()})
+      for (const int64_t max_batch_tokens : {4096, 64, 7}) {
+        const bool chunked = policy == Policy::chunked;
+        SCOPED_TRACE(fmt::format(
+            "{}, ring {}, {} tokens a pass", chunked ? "chunked" : "prefill first",
+            ring ? std::to_string(static_cast<int>(*ring)) : "by rule", max_batch_tokens));
+        PassesSeen seen;
+        settings.on_plan = std::ref(seen);
+        settings.policy = policy;
+        settings.ring = ring;
+        settings.max_batch_tokens = max_batch_tokens;
+        expect_same_results(run_requests(*world.all, golden(GetParam()), requests, settings),
+                            wanted);
+        const bool alone = world.all->size() == 1;
+        EXPECT_EQ(seen.mixed, chunked);
+        EXPECT_EQ(seen.pass_q, !alone && ring != Ring::pass_kv);
+        EXPECT_EQ(seen.pass_kv, alone || ring != Ring::pass_q);
+      }
 }
 
 std::vector<Request> sampled_requests() {

@@ -61,6 +61,24 @@ TEST(Recorder, DropsAndCountsAboveItsCapacity) {
   EXPECT_EQ(recorder.last().begin_ns, 4 * second_ns);
 }
 
+TEST(Recorder, KeepsNotesOfThePassUnlessTheTraceIsOff) {
+  for (const auto detail : {TraceDetail::off, TraceDetail::summary, TraceDetail::full}) {
+    Recorder recorder(detail, 1);
+    recorder.set_pass(7);
+    recorder.note("ring_rule", {{"ranks", 4}}, "pass_q");
+    recorder.note("ring_rule", {{"ranks", 4}}, "pass_q");
+    if (detail == TraceDetail::off) {
+      EXPECT_TRUE(recorder.notes().empty());
+      EXPECT_EQ(recorder.dropped(), 0);
+      continue;
+    }
+    ASSERT_EQ(recorder.notes().size(), 1u);
+    EXPECT_EQ(recorder.notes()[0].pass, 7);
+    EXPECT_GE(recorder.notes()[0].at_ns, 0);
+    EXPECT_EQ(recorder.dropped(), 1) << "above the capacity";
+  }
+}
+
 TEST(ScopedSpan, BelongsToThePassAndLayerInWhichItOpened) {
   Recorder recorder(TraceDetail::full);
   recorder.set_pass(3);

@@ -73,6 +73,19 @@ TEST(WriteTrace, NamesSpansByPhaseLayerAndOp) {
   EXPECT_EQ(events_named(trace, "wait").size(), 1u);
 }
 
+TEST(WriteTrace, HasNotesAsInstantsWithTheirNumbers) {
+  Recorder recorder(TraceDetail::summary);
+  recorder.set_pass(9);
+  recorder.note("ring_rule", {{"new_tokens", 1280}, {"bandwidth", 2.6e10}}, "pass_q");
+  const TempFolder folder;
+  write_trace(folder / "t.json", {2, 12, "n3", 0}, recorder);
+  json note = events_named(json::parse(text_of(folder / "t.json")), "ring_rule").at(0);
+  EXPECT_GE(note.at("ts"), 0);
+  note.erase("ts");
+  EXPECT_EQ(note, json::parse(R"({"name":"ring_rule","cat":"note","ph":"i","s":"t","pid":2,"tid":12,
+    "args":{"pass":9,"new_tokens":1280.0,"bandwidth":2.6e10,"outcome":"pass_q"}})"));
+}
+
 TEST(WriteTrace, IsValidJsonWhateverTheSpansHold) {
   Recorder recorder(TraceDetail::full, 2);
   recorder.add(

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "lib/core/random.hpp"
 
@@ -120,7 +121,8 @@ std::vector<Outcome> FakeReplica::execute(const Plan& plan) {
   return outcomes;
 }
 
-Served serve(const SchedulerLimits& limits, std::vector<Request> requests, int64_t max_passes) {
+Served serve(const SchedulerLimits& limits, std::vector<Request> requests, int64_t max_passes,
+             std::vector<int64_t> arrivals) {
   runtime::Scheduler scheduler(limits);
   FakeReplica replica(limits);
   Served served;
@@ -133,20 +135,28 @@ Served serve(const SchedulerLimits& limits, std::vector<Request> requests, int64
                   row);
     }
   };
-  int64_t most_passes = 1000;
-  for (Request& request : requests) {
+  arrivals.resize(requests.size(), 0);
+  int64_t most_passes = 1000 + std::accumulate(arrivals.begin(), arrivals.end(), int64_t{0});
+  for (const Request& request : requests)
     for (const Turn& turn : request.turns)
       most_passes += 2 * static_cast<int64_t>(turn.tokens.size()) + 2 * turn.max_new_tokens;
-    scheduler.add(std::move(request), now);
-  }
-  take();
-  while (static_cast<int64_t>(served.plans.size()) < max_passes) {
+  const auto add_arrived = [&](int64_t pass) {
+    for (size_t i = 0; i < requests.size(); ++i)
+      if (arrivals[i] == pass) scheduler.add(requests[i], now);
+  };
+  const int64_t last_arrival =
+      arrivals.empty() ? 0 : *std::max_element(arrivals.begin(), arrivals.end());
+  for (int64_t pass = 0; static_cast<int64_t>(served.plans.size()) < max_passes; ++pass) {
+    add_arrived(pass);
+    take();
     const auto plan = scheduler.next(now);
     PECIA_CHECK(scheduler.running() <= limits.max_sequences, "{} sequences run",
                 scheduler.running());
     take();
+    if (!plan && pass < last_arrival) continue;
     if (!plan) return served;
     served.plans.push_back(*plan);
+    served.chunk_rings.push_back(scheduler.chunk_rings());
     PECIA_CHECK(plan->number < most_passes, "{} passes and no end", plan->number);
     now += 1 + static_cast<double>(plan->number % 3);
     scheduler.commit(*plan, replica.execute(*plan), now);

@@ -44,12 +44,15 @@ struct Served {
       finished_at;  ///< by row, on the clock that began at 0 with the requests
   std::vector<runtime::Finished> partial;  ///< when it was stopped
   std::vector<runtime::Plan> plans;
+  std::vector<std::vector<runtime::ChunkRing>> chunk_rings;  ///< by plan
 };
 
 /// Runs the requests to their end, or for `max_passes`. Throws where a plan is wrong, where a row
-/// is recorded twice and where it does not come to an end.
+/// is recorded twice and where it does not come to an end. `arrivals`: the pass before which each
+/// request comes; empty: all before the first.
 Served serve(const runtime::SchedulerLimits& limits, std::vector<runtime::Request> requests,
-             int64_t max_passes = std::numeric_limits<int64_t>::max());
+             int64_t max_passes = std::numeric_limits<int64_t>::max(),
+             std::vector<int64_t> arrivals = {});
 
 /// What the model gives for the requests, one token at a time and without a cache: states, tokens
 /// and log-probabilities by row.

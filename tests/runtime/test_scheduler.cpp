@@ -6,8 +6,8 @@
 #include <cmath>
 #include <set>
 
-#include "lib/core/random.hpp"
 #include "tests/runtime/fake_replica.hpp"
+#include "tests/runtime/random_workload.hpp"
 
 namespace pecia::test {
 namespace {
@@ -15,68 +15,6 @@ namespace {
 using runtime::Request;
 using runtime::SchedulerLimits;
 using runtime::Turn;
-
-/// Numbers drawn one after the other from a seed.
-class Draw {
- public:
-  explicit Draw(uint64_t seed) : seed_(seed) {}
-  /// In [low, high].
-  int64_t operator()(int64_t low, int64_t high) {
-    return low +
-           static_cast<int64_t>(uniform(seed_, index_++) * static_cast<double>(high - low + 1));
-  }
-  template <typename T>
-  T of(const std::vector<T>& values) {
-    return values[(*this)(0, static_cast<int64_t>(values.size()) - 1)];
-  }
-  bool one_in(int64_t count) { return (*this)(1, count) == 1; }
-
- private:
-  uint64_t seed_;
-  uint64_t index_ = 0;
-};
-
-Turn random_turn(Draw& draw, int64_t row) {
-  Turn turn;
-  turn.row = row;
-  turn.tokens.resize(draw.one_in(3) ? draw(1, 3) : draw(1, 60));
-  for (int32_t& token : turn.tokens) token = static_cast<int32_t>(draw(5, 95));
-  turn.max_new_tokens = static_cast<int32_t>(draw.one_in(3) ? draw(0, 2) : draw(0, 25));
-  turn.random_key = static_cast<uint64_t>(draw(0, 1 << 30));
-  if (draw.one_in(25)) turn.refused = "a bad turn";
-  return turn;
-}
-
-std::vector<Request> random_requests(Draw& draw) {
-  std::vector<Request> requests(draw(1, 10));
-  int64_t row = 0;
-  for (Request& request : requests) {
-    const bool fork = draw.one_in(2);
-    request.followup = fork ? io::Followup::fork : io::Followup::chain;
-    const int64_t turns = fork ? draw(1, 21) : draw(1, 4);
-    for (int64_t i = 0; i < turns; ++i) request.turns.push_back(random_turn(draw, row++));
-    if (fork && draw.one_in(2)) request.turns.front().max_new_tokens = 0;
-  }
-  return requests;
-}
-
-/// Memory is often just what the largest request needs.
-SchedulerLimits random_limits(Draw& draw, const std::vector<Request>& requests) {
-  SchedulerLimits limits;
-  limits.ring_size = draw.of<int>({1, 2, 3, 8});
-  limits.max_sequences = draw.of<int64_t>({1, 2, 5, 64});
-  limits.max_batch_tokens = draw.of<int64_t>({1, 3, 16, 50, 1000});
-  limits.max_positions = draw.of<int64_t>({40, 70, 100, 100000});
-  limits.stop_token_ids = {0, stop_token};
-  limits.logprobs = draw.of<int>({0, 2, -1});
-  limits.prompt_logprobs = draw.of<int>({0, 1, 3, -1});
-  limits.vocab = 7;
-  const runtime::Scheduler counting(limits);
-  for (const Request& request : requests)
-    limits.kv_tokens = std::max(limits.kv_tokens, counting.tokens_needed(request));
-  limits.kv_tokens = draw.of<int64_t>({1, 1, 2, 100}) * limits.kv_tokens + draw(0, 1) * draw(0, 10);
-  return limits;
-}
 
 struct EveryWorkload : testing::TestWithParam<uint64_t> {};
 
@@ -92,15 +30,16 @@ TEST_P(EveryWorkload, FillsBatchesWithinTheirLimit) {
   const auto requests = random_requests(draw);
   const auto limits = random_limits(draw, requests);
   for (const auto& plan : serve(limits, requests).plans) {
-    int64_t tokens = 0;
     std::set<int64_t> sequences;
-    for (const auto& item : plan.items) {
-      tokens += item.rows.count;
+    for (const auto& item : plan.items)
       EXPECT_TRUE(sequences.insert(item.rows.sequence).second) << "twice in pass " << plan.number;
-    }
-    if (plan.items.front().rows.owner == parallel::PassSequence::balanced) {
-      EXPECT_EQ(plan.ring, parallel::Ring::pass_kv);
-      EXPECT_LE(tokens, limits.max_batch_tokens) << "pass " << plan.number;
+    const NewTokens tokens = new_tokens(plan);
+    if (tokens.prompt > 0)
+      EXPECT_LE(tokens.prompt + tokens.decode, batch_tokens(limits)) << "pass " << plan.number;
+    else
+      EXPECT_EQ(plan.ring, limits.ring_size > 1 ? parallel::Ring::pass_q : parallel::Ring::pass_kv);
+    if (limits.policy == runtime::Policy::prefill_first) {
+      EXPECT_EQ(std::min(tokens.prompt, tokens.decode), 0) << "pass " << plan.number;
     }
   }
 }
@@ -113,9 +52,9 @@ TEST_P(EveryWorkload, DealsDecodeRowsEvenly) {
     for (Turn& turn : request.turns) turn.max_new_tokens = 4000;
   const auto limits = random_limits(draw, requests);
   for (const auto& plan : serve(limits, requests).plans) {
-    if (plan.items.front().rows.owner == parallel::PassSequence::balanced) continue;
     std::vector<int64_t> rows(limits.ring_size);
     for (const auto& item : plan.items) {
+      if (item.rows.owner == parallel::PassSequence::balanced) continue;
       EXPECT_EQ(item.rows.count, 1);
       ++rows.at(item.rows.owner);
     }

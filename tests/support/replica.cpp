@@ -37,6 +37,12 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   limits.logprobs = settings.logprobs;
   limits.prompt_logprobs = settings.prompt_logprobs;
   limits.vocab = config.vocab;
+  limits.policy = settings.policy;
+  limits.ring = settings.ring;
+  limits.ring_shape = {static_cast<double>(config.num_heads),
+                       static_cast<double>(config.num_kv_heads),
+                       static_cast<double>(size_of(settings.kv_dtype))};
+  limits.ring_rates = settings.ring_rates;
   if (limits.kv_tokens == 0) {
     const runtime::Scheduler counting(limits);
     for (const runtime::Request& request : requests)
@@ -61,6 +67,7 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   double now = 0;
   take();
   while (const auto plan = scheduler.next(now)) {
+    if (settings.on_plan) settings.on_plan(*plan);
     std::vector<runtime::Outcome> outcomes;
     for (const auto& bytes : comm.all_gather(to_bytes(worker.execute(*plan))))
       outcomes.push_back(from_bytes<runtime::Outcome>(bytes));

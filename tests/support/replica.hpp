@@ -3,7 +3,9 @@
 /// ranks.
 
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,10 @@ struct ReplicaSettings {
   int64_t kv_tokens = 0;  ///< on each rank; 0: enough for everything at once
   int logprobs = 0, prompt_logprobs = 0;
   std::vector<int32_t> stop_token_ids;
+  runtime::Policy policy = runtime::Policy::prefill_first;
+  std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;  ///< absent: by rule, of the rates
+  parallel::RingRates ring_rates;
+  std::function<void(const runtime::Plan&)> on_plan;  ///< sees every pass
 };
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.

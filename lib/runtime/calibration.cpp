@@ -1,0 +1,159 @@
+#include "lib/runtime/calibration.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "lib/comm/machine.hpp"
+#include "lib/core/archive.hpp"
+#include "lib/core/build_info.hpp"
+#include "lib/core/isa.hpp"
+#include "lib/device/buffer.hpp"
+#include "lib/runtime/rates_cache.hpp"
+
+namespace pecia::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// Of this rank. The call is small enough for a slow core to end in milliseconds, and large enough
+/// to give every thread several tiles.
+double attention_flops(kernels::Backend& backend, device::Stream& stream,
+                       const AttentionShape& shape) {
+  constexpr double wanted_s = 0.02;
+  constexpr int64_t rows = 64, keys = 512;
+  device::Buffer q, k, v, out, lse;
+  const auto zeroed = [](device::Buffer& buffer, int64_t bytes) {
+    buffer.reserve(bytes);
+    std::memset(buffer.data(), 0, bytes);
+  };
+  const int64_t q_elements = rows * shape.num_heads * shape.head_dim;
+  const int64_t kv_bytes =
+      keys * shape.num_kv_heads * shape.head_dim * static_cast<int64_t>(size_of(shape.kv_dtype));
+  zeroed(q, q_elements * static_cast<int64_t>(sizeof(float)));
+  zeroed(k, kv_bytes), zeroed(v, kv_bytes);
+  const std::vector<int64_t> query_positions(rows, keys), key_positions(keys, 0);
+  const std::vector<kernels::AttentionItem> items = {{0, rows, 0, 1}};
+  const std::vector<kernels::KeyRun> runs = {
+      {k.data(), v.data(), keys * shape.head_dim, keys, key_positions.data()}};
+  const kernels::AttentionArgs args{
+      .q = q.tensor(DType::fp32, {rows, shape.num_heads, shape.head_dim}),
+      .query_positions = query_positions,
+      .items = items,
+      .runs = runs,
+      .kv_dtype = shape.kv_dtype,
+      .num_kv_heads = shape.num_kv_heads,
+      .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+      .window = 0,
+      .out = out.tensor(DType::fp32, {rows, shape.num_heads, shape.head_dim}),
+      .lse = lse.tensor(DType::fp32, {rows, shape.num_heads})};
+  backend.attention(args, stream);  // wakes threads, touches pages
+  const auto begin = Clock::now();
+  int calls = 0;
+  do {
+    backend.attention(args, stream);
+    ++calls;
+  } while (seconds_since(begin) < wanted_s);
+  return 4.0 * calls * static_cast<double>(q_elements) * keys / seconds_since(begin);
+}
+
+/// B/s that each rank sends round its ring while all do. The message is as large as passes within
+/// some 10 ms.
+double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring) {
+  constexpr int64_t small_bytes = int64_t{64} << 10, large_bytes = int64_t{4} << 20;
+  constexpr double wanted_s = 0.01;
+  constexpr int repetitions = 3;
+  const int right = (ring.rank() + 1) % ring.size();
+  const int left = (ring.rank() + ring.size() - 1) % ring.size();
+  std::vector<std::byte> sent(large_bytes), received(large_bytes);
+  const auto slowest_s = [&](int64_t bytes, int times) {
+    world.barrier();
+    const auto begin = Clock::now();
+    for (int i = 0; i < times; ++i)
+      ring.start_send_receive({sent.data(), static_cast<size_t>(bytes)}, right,
+                              {received.data(), static_cast<size_t>(bytes)}, left)
+          ->wait();
+    const double mine_ns = 1e9 * seconds_since(begin);
+    return 1e-9 *
+           static_cast<double>(world.all_reduce_max(std::max<int64_t>(1, std::llround(mine_ns))));
+  };
+  slowest_s(small_bytes, 1);  // opens connections
+  const double fits = static_cast<double>(small_bytes) * wanted_s / slowest_s(small_bytes, 1);
+  const auto bytes = static_cast<int64_t>(
+      std::clamp(fits, static_cast<double>(small_bytes), static_cast<double>(large_bytes)));
+  return static_cast<double>(repetitions * bytes) / slowest_s(bytes, repetitions);
+}
+
+/// What rank 0 found in the cache.
+struct Found {
+  uint8_t there = 0;
+  double flops = 0, bandwidth = 0;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(there), archive(flops), archive(bandwidth);
+  }
+};
+
+}  // namespace
+
+parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator& ring,
+                                  kernels::Backend& backend, device::Stream& stream,
+                                  const AttentionShape& shape) {
+  world.barrier();
+  const int64_t mine = std::llround(attention_flops(backend, stream, shape));
+  const auto flops = static_cast<double>(-world.all_reduce_max(-mine));
+  return {flops, ring_bandwidth(world, ring)};
+}
+
+std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,
+                      const device::Stream& stream, const AttentionShape& shape) {
+  const auto host = world.split_by_host();
+  const int64_t ranks_per_host = world.all_reduce_max(host->size());
+  const auto hosts = std::llround(world.all_reduce_sum(host->rank() == 0 ? 1 : 0));
+  const BuildInfo& build = build_info();
+  return fmt::format(
+      "{} {} · {} threads per rank · {} ranks per host · {} hosts · ring of {} · heads {}/{} of {} "
+      "{} · {} {}",
+      comm::cpu_facts().model, name_of(isa()), stream.num_threads(), ranks_per_host, hosts,
+      ring.size(), shape.num_heads, shape.num_kv_heads, shape.head_dim, name_of(shape.kv_dtype),
+      build.version, build.commit);
+}
+
+parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& ring,
+                              kernels::Backend& backend, device::Stream& stream,
+                              const AttentionShape& shape, spdlog::logger& log) {
+  constexpr int root = 0;
+  const std::string key = rates_key(world, ring, stream, shape);
+  const auto path = world.rank() == root ? rates_cache_path() : std::nullopt;
+  CachedRates cached;
+  Found found;
+  if (path) {
+    cached = read_rates(*path);
+    if (!cached.damage.empty())
+      log.warn("{}: not used, rates are measured again: {}", path->string(), cached.damage);
+    if (const auto kept = cached.by_key.find(key); kept != cached.by_key.end())
+      found = {1, kept->second.flops, kept->second.bandwidth};
+  }
+  auto bytes = to_bytes(found);
+  world.broadcast(bytes, root);
+  found = from_bytes<Found>(bytes);
+  if (found.there != 0) return {found.flops, found.bandwidth};
+
+  const parallel::RingRates rates = measure_rates(world, ring, backend, stream, shape);
+  if (!path) return rates;
+  cached.by_key[key] = rates;
+  try {
+    write_rates(*path, cached.by_key);
+  } catch (const SystemError& error) {
+    log.warn("the measured rates are not kept for the next run: {}", error.what());
+  }
+  return rates;
+}
+
+}  // namespace pecia::runtime

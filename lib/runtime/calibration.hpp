@@ -1,0 +1,37 @@
+#pragma once
+/// How fast this machine attends and how fast its ranks send to each other: what the choice of the
+/// ring depends on, measured once and kept.
+
+#include <spdlog/logger.h>
+
+#include "kernels/api/backend.hpp"
+#include "lib/comm/communicator.hpp"
+#include "lib/parallel/ring_rule.hpp"
+
+namespace pecia::runtime {
+
+struct AttentionShape {
+  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  DType kv_dtype = DType::fp32;
+};
+
+/// FLOP/s of attention on the stream and B/s round `ring`, of the slowest rank of `world` while all
+/// ranks do the same; some 60 ms. Every rank gets the same. Collective over `world`, which is one
+/// or several rings.
+parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator& ring,
+                                  kernels::Backend& backend, device::Stream& stream,
+                                  const AttentionShape& shape);
+
+/// What rates depend on: CPU, instructions, threads, ranks, hosts, ring, shape, build. Rank 0's CPU
+/// stands for all. Collective over `world`.
+std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,
+                      const device::Stream& stream, const AttentionShape& shape);
+
+/// The rates kept under this key (rates_cache.hpp), else measured now and kept. Rank 0 alone reads
+/// and writes the file, and says in a line of `log` when it could not. Collective over `world`;
+/// every rank gets the same.
+parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& ring,
+                              kernels::Backend& backend, device::Stream& stream,
+                              const AttentionShape& shape, spdlog::logger& log);
+
+}  // namespace pecia::runtime

@@ -1,0 +1,48 @@
+#pragma once
+/// What a replica did, counted where it was planned.
+
+#include <map>
+#include <vector>
+
+#include "lib/runtime/plan.hpp"
+
+namespace pecia::runtime {
+
+struct Tally {
+  int64_t done = 0, failed = 0, partial = 0;
+  int64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;
+  double prefill_s = 0, decode_s = 0;          ///< wall time of passes
+  double prefill_flops = 0, decode_flops = 0;  ///< of all the replica's ranks
+  std::vector<double> ttft_s;                  ///< by turn
+  std::vector<double> tbt_s;                   ///< by output token after a turn's first
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(done), archive(failed), archive(partial), archive(prompt_tokens),
+        archive(output_tokens), archive(cached_tokens), archive(prefill_s), archive(decode_s),
+        archive(prefill_flops), archive(decode_flops), archive(ttft_s), archive(tbt_s);
+  }
+};
+
+/// "prefill", "decode", or "mixed" for a pass that has rows of both.
+const char* phase_name(const Plan& plan);
+
+/// A pass that has been executed.
+struct PassCost {
+  double begin_s = 0, end_s = 0;
+  double flops = 0;  ///< of all the replica's ranks
+};
+
+/// Counts passes into a tally.
+class PassCounter {
+ public:
+  /// Tokens count as what they are; time and FLOPs of a mixed pass go to prefill and decode by
+  /// their shares of its new tokens. The time between two output tokens of a turn is that between
+  /// the ends of their passes.
+  void count(const Plan& plan, const PassCost& cost, Tally& tally);
+
+ private:
+  std::map<int64_t, double> last_token_;  ///< when each sequence had one, on the passes' clock
+};
+
+}  // namespace pecia::runtime

@@ -1,0 +1,74 @@
+#include <gtest/gtest.h>
+
+#include "lib/runtime/tally.hpp"
+
+namespace pecia::runtime {
+namespace {
+
+constexpr int64_t not_sampled = -1;
+
+PlanItem chunk(int64_t sequence, int64_t tokens, int64_t sampled_index = not_sampled) {
+  PlanItem item;
+  item.rows = {sequence, 0, tokens};
+  item.sampled_index = sampled_index;
+  return item;
+}
+PlanItem decode_row(int64_t sequence, int64_t sampled_index) {
+  PlanItem item = chunk(sequence, 1, sampled_index);
+  item.rows.owner = 0;
+  return item;
+}
+Plan plan_of(std::vector<PlanItem> items) {
+  Plan plan;
+  plan.items = std::move(items);
+  return plan;
+}
+
+TEST(PhaseName, SaysWhatThePassHas) {
+  EXPECT_STREQ(phase_name(plan_of({chunk(1, 5)})), "prefill");
+  EXPECT_STREQ(phase_name(plan_of({decode_row(1, 3)})), "decode");
+  EXPECT_STREQ(phase_name(plan_of({decode_row(1, 3), chunk(2, 1)})), "mixed");
+  EXPECT_STREQ(phase_name(plan_of({chunk(2, 1), decode_row(1, 3)})), "mixed");
+}
+
+TEST(PassCounter, SharesAMixedPassByNewTokens) {
+  Tally tally;
+  PassCounter counter;
+  counter.count(plan_of({decode_row(1, 4), decode_row(2, 9), chunk(3, 5), chunk(4, 1, 0)}),
+                {10, 14, 800}, tally);
+  EXPECT_EQ(tally.prefill_s, 3);
+  EXPECT_EQ(tally.decode_s, 1);
+  EXPECT_EQ(tally.prefill_flops, 600);
+  EXPECT_EQ(tally.decode_flops, 200);
+  EXPECT_EQ(tally.prompt_tokens, 6);
+  EXPECT_EQ(tally.output_tokens, 3);
+}
+
+TEST(PassCounter, GivesAPurePassToItsPhase) {
+  Tally tally;
+  PassCounter counter;
+  counter.count(plan_of({chunk(1, 7)}), {0, 0.1, 10}, tally);
+  counter.count(plan_of({decode_row(1, 0)}), {1, 1.25, 20}, tally);
+  EXPECT_EQ(tally.prefill_s, 0.1);
+  EXPECT_EQ(tally.prefill_flops, 10);
+  EXPECT_EQ(tally.decode_s, 0.25);
+  EXPECT_EQ(tally.decode_flops, 20);
+}
+
+TEST(PassCounter, MeasuresBetweenTokensOfATurnThroughMixedPasses) {
+  Tally tally;
+  PassCounter counter;
+  counter.count(plan_of({chunk(1, 7, 0)}), {0, 2, 0}, tally);
+  EXPECT_TRUE(tally.tbt_s.empty()) << "the first token has none before it";
+  counter.count(plan_of({decode_row(1, 1), chunk(2, 30)}), {2, 5, 0}, tally);
+  counter.count(plan_of({decode_row(1, 2), chunk(2, 3, 0)}), {6, 7, 0}, tally);
+  EXPECT_EQ(tally.tbt_s, (std::vector<double>{3, 2}));
+  Plan next_turn = plan_of({chunk(1, 4, 0), decode_row(2, 1)});
+  next_turn.turns.push_back({1, {}, 0, 12});
+  counter.count(next_turn, {8, 9, 0}, tally);
+  EXPECT_EQ(tally.tbt_s, (std::vector<double>{3, 2, 2})) << "of sequence 2 alone";
+  EXPECT_EQ(tally.output_tokens, 6);
+}
+
+}  // namespace
+}  // namespace pecia::runtime
