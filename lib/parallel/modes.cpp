@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "lib/core/error.hpp"
 
@@ -34,21 +35,32 @@ std::string choices(std::string_view word, const std::vector<T>& values) {
   return text;
 }
 
-/// What all rows with the mode say about one degree, or nothing where they differ.
+/// What all rows with the mode say: of each degree, and of those that differ from row to row
+/// whether one of them is always above 1.
 template <typename Mode>
 std::string needs_of(Mode mode) {
-  std::string text;
-  const auto add = [&](const char* name, bool ModeRow::*above) {
-    size_t with = 0, over = 0;
-    for (const ModeRow& row : mode_table())
-      if (has(row, mode)) ++with, over += row.*above ? 1 : 0;
-    if (over != 0 && over != with) return;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, over == 0 ? "1" : "above 1");
-  };
-  add("cp", &ModeRow::cp);
-  add("sp", &ModeRow::sp);
-  add("tp", &ModeRow::tp);
-  return text;
+  constexpr std::pair<const char*, bool ModeRow::*> degrees[]{
+      {"cp", &ModeRow::cp}, {"sp", &ModeRow::sp}, {"tp", &ModeRow::tp}};
+  std::vector<ModeRow> rows;
+  for (const ModeRow& row : mode_table())
+    if (has(row, mode)) rows.push_back(row);
+  std::vector<std::string> needs;
+  std::vector<bool ModeRow::*> mixed;
+  std::string either;
+  for (const auto& [name, above] : degrees) {
+    const auto count = std::count_if(rows.begin(), rows.end(), std::mem_fn(above));
+    if (count != 0 && count != std::ssize(rows)) {
+      mixed.push_back(above);
+      either += fmt::format("{}{}", either.empty() ? "" : " or ", name);
+    } else {
+      needs.push_back(fmt::format("{} {}", name, count == 0 ? "1" : "above 1"));
+    }
+  }
+  const bool one_of_them = std::all_of(rows.begin(), rows.end(), [&](const ModeRow& row) {
+    return std::any_of(mixed.begin(), mixed.end(), [&](auto above) { return row.*above; });
+  });
+  if (one_of_them) needs.push_back(either + " above 1");
+  return fmt::format("{}", fmt::join(needs, ", "));
 }
 
 /// Whether one of the numbers is a multiple of the other: heads are dealt out whole, or each is
