@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "lib/core/error.hpp"
 #include "lib/runtime/job.hpp"
 #include "lib/runtime/resources.hpp"
@@ -60,7 +62,7 @@ TEST(RefuseUnimplemented, LeavesParallelSettingsToTheTable) {
 
 struct Unexecuted {
   const char* setting;
-  Resources resources;
+  parallel::Degrees degrees;
   const char* message;
 };
 
@@ -72,7 +74,9 @@ class EveryUnexecutedMode : public testing::TestWithParam<Unexecuted> {};
 
 TEST_P(EveryUnexecutedMode, IsRefusedByNameWithTheNearestSetting) {
   const Job job = job_with(GetParam().setting);
-  Resources resources = GetParam().resources;
+  Resources resources;
+  std::tie(resources.cp, resources.sp, resources.tp) =
+      std::tie(GetParam().degrees.cp, GetParam().degrees.sp, GetParam().degrees.tp);
   try {
     refuse_unexecuted(job, resources);
     FAIL() << GetParam().setting << " was taken";
@@ -85,25 +89,28 @@ INSTANTIATE_TEST_SUITE_P(
     OfThisVersion, EveryUnexecutedMode,
     testing::Values(
         Unexecuted{"parallel.sp=2",
-                   {.sp = 2},
+                   {1, 2, 1},
                    "parallel.sp: 2 is not in this version; use sp: 1, and cp for a "
                    "sequence on more ranks"},
         Unexecuted{"parallel.tp=4",
-                   {.tp = 4},
+                   {1, 1, 4},
                    "parallel.tp: 4 is not in this version; use tp: 1, and cp for a "
                    "sequence on more ranks"},
         Unexecuted{"parallel.ring=pass_q",
-                   {.cp = 2},
+                   {2, 1, 1},
                    "parallel.ring: pass_q is not in this version; use ring: pass_kv"},
         Unexecuted{"parallel.decode=broadcast_q",
-                   {.cp = 2},
+                   {2, 1, 1},
                    "parallel.decode: broadcast_q is not in this version; use decode: pass_q"},
         Unexecuted{"batch.policy=chunked",
                    {},
                    "batch.policy: chunked is not in this version; use policy: prefill_first"}));
 
 TEST(RefuseUnexecuted, KeepsAutoToWhatIsExecuted) {
-  Resources ring{.cp = 4, .prefill = PrefillMode::ring, .decode = DecodeMode::broadcast_q};
+  Resources ring;
+  ring.cp = 4;
+  ring.prefill = PrefillMode::ring;
+  ring.decode = DecodeMode::broadcast_q;
   refuse_unexecuted(job_with("parallel.prefill=ring"), ring);
   EXPECT_EQ(ring.ring, RingMode::pass_kv);
   EXPECT_EQ(ring.decode, DecodeMode::pass_q);

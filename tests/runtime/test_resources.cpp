@@ -18,9 +18,10 @@ model::ModelConfig small_model() {
   return config;
 }
 
-Resources resolved(const Job::Parallel& parallel, int num_ranks) {
-  Job job;
-  job.parallel = parallel;
+/// `settings` are keys of the job's section parallel, with values.
+Resources resolved(std::vector<std::string> settings, int num_ranks) {
+  for (std::string& setting : settings) setting.insert(0, "parallel.");
+  const Job job = parse_job("model: {path: m}\ninput: [p.h5]\noutput: o\n", "job.yaml", settings);
   Resources resources;
   resolve_grid(job, small_model(), num_ranks, resources);
   return resources;
@@ -28,28 +29,32 @@ Resources resolved(const Job::Parallel& parallel, int num_ranks) {
 
 TEST(Grid, GivesARingWhatTheOthersLeave) {
   EXPECT_EQ(resolved({}, 6).cp, 6);
-  EXPECT_EQ(resolved({.dp = 3}, 6).cp, 2);
-  EXPECT_EQ(resolved({.dp = 3, .cp = 2}, 6).dp, 3);
-  const Resources whole = resolved({.dp = 2, .sp = 2, .tp = 2}, 24);
+  EXPECT_EQ(resolved({"dp=3"}, 6).cp, 2);
+  EXPECT_EQ(resolved({"dp=3", "cp=2"}, 6).dp, 3);
+  const Resources whole = resolved({"dp=2", "sp=2", "tp=2"}, 24);
   EXPECT_EQ(whole.degrees(), (parallel::Degrees{3, 2, 2}));
 }
 
 TEST(Grid, IsRefusedWhenItIsNotAllRanks) {
-  test::expect_error<InputError>([] { resolved({.dp = 4}, 6); },
+  test::expect_error<InputError>([] { resolved({"dp=4"}, 6); },
                                  {"parallel.dp 4 × cp 1", "6", "start 4 ranks"});
-  test::expect_error<InputError>([] { resolved({.cp = 4}, 6); }, {"dp 1 × cp 4", "start 4 ranks"});
-  test::expect_error<InputError>([] { resolved({.sp = 2, .tp = 2}, 6); },
-                                 {"cp 1 × sp 2 × tp 2", "divides 6", "start 4 ranks"});
-  constexpr int million = 1 << 20;
+  test::expect_error<InputError>([] { resolved({"cp=4"}, 6); }, {"dp 1 × cp 4", "start 4 ranks"});
   test::expect_error<InputError>(
-      [] { resolved({.dp = million, .cp = million, .sp = million, .tp = million}, 6); },
+      [] {
+        resolved({"sp=2", "tp=2"}, 6);
+      },
+      {"cp 1 × sp 2 × tp 2", "divides 6", "start 4 ranks"});
+  test::expect_error<InputError>(
+      [] {
+        resolved({"dp=1048576", "cp=1048576", "sp=1048576", "tp=1048576"}, 6);
+      },
       {"dp 1048576 × cp 1048576", "start that many ranks"});
 }
 
 TEST(Grid, IsRefusedByTheTable) {
-  test::expect_error<InputError>([] { resolved({.sp = 3}, 6); },
+  test::expect_error<InputError>([] { resolved({"sp=3"}, 6); },
                                  {"parallel.sp 3 does not divide the 4 query heads: use sp 2"});
-  test::expect_error<InputError>([] { resolved({.prefill = PrefillMode::ring}, 1); },
+  test::expect_error<InputError>([] { resolved({"prefill=ring"}, 1); },
                                  {"parallel.prefill ring needs cp above 1", "use prefill auto"});
 }
 
@@ -60,12 +65,11 @@ TEST(Modes, AreResolvedOnce) {
   const Resources ring = resolved({}, 4);
   EXPECT_EQ(mode_name(ring), "ring/auto+broadcast_q");
   EXPECT_NE(ring.why.find("decode broadcast_q: "), std::string::npos);
-  const Resources shifting = resolved({.sp = 2, .shift_threshold = 7}, 2);
+  const Resources shifting = resolved({"sp=2", "shift_threshold=7"}, 2);
   EXPECT_EQ(mode_name(shifting), "ulysses+shift");
   EXPECT_EQ(shifting.shift_threshold, 7);
-  EXPECT_EQ(mode_name(resolved({.tp = 2, .prefill = PrefillMode::tp}, 2)), "tp+tp");
-  const Resources said = resolved(
-      {.prefill = PrefillMode::ring, .ring = RingMode::pass_kv, .decode = DecodeMode::pass_q}, 2);
+  EXPECT_EQ(mode_name(resolved({"tp=2", "prefill=tp"}, 2)), "tp+tp");
+  const Resources said = resolved({"prefill=ring", "ring=pass_kv", "decode=pass_q"}, 2);
   EXPECT_EQ(mode_name(said), "ring/pass_kv+pass_q");
   EXPECT_EQ(said.why, "");
 }
@@ -94,13 +98,13 @@ TEST(FirstLine, ShowsDegreesAboveOneAndTheMode) {
     return first_line(facts, 1, 10);
   };
   EXPECT_NE(line(resolved({}, 1)).find("on 1 host · single"), std::string::npos);
-  EXPECT_NE(line(resolved({.dp = 2}, 2)).find("on 1 host: DP 2 · single"), std::string::npos);
-  const std::string grid = line(resolved({.dp = 2, .tp = 2}, 12));
+  EXPECT_NE(line(resolved({"dp=2"}, 2)).find("on 1 host: DP 2 · single"), std::string::npos);
+  const std::string grid = line(resolved({"dp=2", "tp=2"}, 12));
   EXPECT_NE(grid.find("on 1 host: DP 2 × CP 3 × TP 2 · prefill ring auto, decode pass_q\n"),
             std::string::npos)
       << grid;
   EXPECT_NE(grid.find("\n       auto: prefill ring: "), std::string::npos) << grid;
-  EXPECT_NE(line(resolved({.sp = 2}, 2)).find(": SP 2 · prefill ulysses, decode shift\n"),
+  EXPECT_NE(line(resolved({"sp=2"}, 2)).find(": SP 2 · prefill ulysses, decode shift\n"),
             std::string::npos);
 }
 
