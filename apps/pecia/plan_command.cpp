@@ -79,8 +79,8 @@ int modes_of_job(const Options& options) {
     return 0;
   }
   fmt::print("{}: {} query heads, {} KV heads, {} FFN columns · {} ranks, DP {}\n{}{}",
-             job.model.path.string(), shape.num_heads, shape.num_kv_heads, shape.ffn,
-             ranks, dp, parallel::modes_text(ranks / dp, shape), outcome_text(result));
+             job.model.path.string(), shape.num_heads, shape.num_kv_heads, shape.ffn, ranks, dp,
+             parallel::modes_text(ranks / dp, shape), outcome_text(result));
   return 0;
 }
 

@@ -45,8 +45,7 @@ void resolve_degrees(const Job::Parallel& parallel, int num_ranks, Resources& re
   if (ranks != num_ranks)
     fail<InputError>(
         "parallel.dp {} × cp {} × sp {} × tp {} is not the number of ranks, {}: use cp auto and "
-        "dp, "
-        "sp and tp whose product divides {}, or start {} ranks",
+        "dp, sp and tp whose product divides {}, or start {} ranks",
         resources.dp, resources.cp, resources.sp, resources.tp, num_ranks, num_ranks,
         ranks == INT64_MAX ? "that many" : std::to_string(ranks));
 }
@@ -61,7 +60,8 @@ void resolve_grid(const Job& job, const model::ModelConfig& config, int num_rank
   const parallel::ModelShape shape = shape_of(config);
   if (const auto refused = parallel::refusal(setting, shape))
     fail<InputError>("{}", refused->text());
-  // Where the choice depends on it, rows are cut over TP whichever mode is chosen.
+  // The choice depends on the tokens only with TP alone, where auto's passes are cut over all
+  // ranks.
   const int64_t tokens =
       resolve_batch_tokens(job, config, static_cast<int>(setting.degrees.ranks()));
   const auto choice = parallel::choose_modes(setting, shape, tokens);
