@@ -53,6 +53,7 @@ int main(int argc, char** argv) {
         error.what());
   });
   add_run(app, context);
+  add_plan(app, context);
   add_inspect(app, context);
   add_topology(app, context);
   add_doctor(app, context);

@@ -23,10 +23,10 @@ int print_default() {
   return 0;
 }
 
-int validate(const runtime::RunOptions& options) {
+int validate(const runtime::RunOptions& options, int num_ranks) {
   const runtime::Job job = runtime::load_job(options.job_file, options.overrides);
   runtime::refuse_unimplemented(job);
-  runtime::validate_inputs(job);
+  runtime::validate_inputs(job, num_ranks);
   fmt::print(stderr, "{}: valid; {} prompt {}, output {}\n", options.job_file.string(),
              job.input.size(), job.input.size() == 1 ? "shard" : "shards", job.output.string());
   return 0;
@@ -37,7 +37,8 @@ int run_command(const Options& options, Context& context) {
   if (options.print_default) return on_first_rank(world, print_default);
   if (options.run.job_file.empty())
     fail<InputError>("run needs a job file; pecia run --print-default > job.yaml makes one");
-  if (options.validate) return on_first_rank(world, [&] { return validate(options.run); });
+  if (options.validate)
+    return on_first_rank(world, [&] { return validate(options.run, world.size()); });
   comm::refuse_copies(comm::launch_facts(), world.size());
   return runtime::run(options.run, world);
 }
@@ -58,7 +59,8 @@ void add_run(CLI::App& app, Context& context) {
                 "Starts over instead of continuing the run in the output folder");
   run->add_flag("--retry-failed", options->run.retry_failed, "Takes failed requests again");
   run->add_flag("--validate", options->validate,
-                "Checks the job file, the model folder and the inputs, and runs nothing");
+                "Checks the job file, the model folder, the inputs and the grid of the ranks it is "
+                "started on, and runs nothing");
   run->add_flag("--print-default", options->print_default,
                 "Prints a complete commented job file and runs nothing");
   run->callback([options, &context] {

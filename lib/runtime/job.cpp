@@ -166,12 +166,17 @@ Job parse_job(const std::string& text, const std::string& name,
   return job;
 }
 
-Job load_job(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
+Job read_job(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
   Job job = parse_job(read_text(path), path.string(), overrides);
   const std::filesystem::path folder = path.parent_path();
   job.model.path = (folder / job.model.path).lexically_normal();
   job.output = (folder / job.output).lexically_normal();
+  return job;
+}
 
+Job load_job(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
+  Job job = read_job(path, overrides);
+  const std::filesystem::path folder = path.parent_path();
   std::vector<std::filesystem::path> files;
   for (const std::filesystem::path& pattern : job.input)
     for (std::filesystem::path& file : expand(folder, pattern, path)) {

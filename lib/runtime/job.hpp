@@ -13,14 +13,15 @@
 
 #include "kernels/api/sampling.hpp"
 #include "lib/model/config.hpp"
+#include "lib/parallel/modes.hpp"
 
 namespace pecia::runtime {
 
 enum class Precision { fp32, bf16, fp16, fp8, int8 };
 enum class BackendKind { cpu, cuda };
-enum class PrefillMode { ring, ulysses, usp, sp_tp, tp };
-enum class RingMode { pass_kv, pass_q };
-enum class DecodeMode { pass_q, broadcast_q, sp, tp, shift };
+using parallel::DecodeMode;
+using parallel::PrefillMode;
+using parallel::RingMode;
 enum class Order { longest_first, fcfs };
 enum class Policy { prefill_first, chunked };
 enum class Arrivals { ignore, replay };
@@ -103,9 +104,12 @@ struct Job {
 Job parse_job(const std::string& text, const std::string& name,
               const std::vector<std::string>& overrides = {});
 
-/// parse_job of a file (at most 1 MB); then relative paths, those of overrides too, are resolved
-/// against its folder and input patterns expanded. InputError also for a pattern that matches
-/// nothing.
+/// parse_job of a file (at most 1 MB); then the paths of model and output, those of overrides too,
+/// are resolved against its folder. Input patterns stay as written.
+Job read_job(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
+
+/// read_job with the input patterns resolved and expanded. InputError also for a pattern that
+/// matches nothing.
 Job load_job(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
 
 /// All keys with their values; parse_job gives the same job back. The JSON form is report.json's
@@ -124,8 +128,6 @@ void refuse_unimplemented(const Job& job);
 /// The words of job files, for first lines and reports.
 std::string_view name_of(Precision value);
 std::string_view name_of(BackendKind value);
-std::string_view name_of(PrefillMode value);
-std::string_view name_of(RingMode value);
-std::string_view name_of(DecodeMode value);
+using parallel::name_of;
 
 }  // namespace pecia::runtime

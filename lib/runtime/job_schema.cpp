@@ -33,17 +33,13 @@ const Words<Precision> precisions{{"fp32", Precision::fp32},
                                   {"fp8", Precision::fp8},
                                   {"int8", Precision::int8}};
 const Words<BackendKind> backends{{"cpu", BackendKind::cpu}, {"cuda", BackendKind::cuda}};
-const Words<PrefillMode> prefill_modes{{"ring", PrefillMode::ring},
-                                       {"ulysses", PrefillMode::ulysses},
-                                       {"usp", PrefillMode::usp},
-                                       {"sp_tp", PrefillMode::sp_tp},
-                                       {"tp", PrefillMode::tp}};
-const Words<RingMode> ring_modes{{"pass_kv", RingMode::pass_kv}, {"pass_q", RingMode::pass_q}};
-const Words<DecodeMode> decode_modes{{"pass_q", DecodeMode::pass_q},
-                                     {"broadcast_q", DecodeMode::broadcast_q},
-                                     {"sp", DecodeMode::sp},
-                                     {"tp", DecodeMode::tp},
-                                     {"shift", DecodeMode::shift}};
+
+template <typename Modes>
+Words<typename Modes::value_type> words_of(const Modes& modes) {
+  Words<typename Modes::value_type> words;
+  for (const auto mode : modes) words.emplace_back(name_of(mode), mode);
+  return words;
+}
 
 template <typename E>
 std::string_view name_in(const Words<E>& words, E value) {
@@ -89,17 +85,18 @@ std::vector<Field> make_schema() {
       field("parallel.cp", PECIA_MEMBER(parallel.cp), auto_or(whole32(1, max_degree)),
             "Ranks that share a sequence's tokens; auto: all ranks that dp, sp and tp leave."),
       field("parallel.sp", PECIA_MEMBER(parallel.sp), whole32(1, max_degree),
-            "Ulysses sequence parallelism."),
+            "Ranks that share a pass's rows and its heads (Ulysses)."),
       field("parallel.tp", PECIA_MEMBER(parallel.tp), whole32(1, max_degree),
-            "Tensor parallelism."),
-      field("parallel.prefill", PECIA_MEMBER(parallel.prefill), auto_or(word(prefill_modes)),
-            "How prompts are read."),
-      field("parallel.ring", PECIA_MEMBER(parallel.ring), auto_or(word(ring_modes)),
-            "What goes round in ring prefill."),
-      field("parallel.decode", PECIA_MEMBER(parallel.decode), auto_or(word(decode_modes)),
-            "How output tokens are made."),
+            "Ranks that share the weights."),
+      field("parallel.prefill", PECIA_MEMBER(parallel.prefill),
+            auto_or(word(words_of(parallel::named_prefill_modes))), "How prompts are read."),
+      field("parallel.ring", PECIA_MEMBER(parallel.ring),
+            auto_or(word(words_of(parallel::named_ring_modes))),
+            "What goes round CP's ring in prefill; auto: by the cached share of each turn."),
+      field("parallel.decode", PECIA_MEMBER(parallel.decode),
+            auto_or(word(words_of(parallel::named_decode_modes))), "How output tokens are made."),
       field("parallel.shift_threshold", PECIA_MEMBER(parallel.shift_threshold), auto_or(whole(1)),
-            "Tokens in a pass below which shift uses tensor parallelism."),
+            "Most new tokens of a pass that decode shift runs by tensor parallelism alone."),
 
       field("generation.max_new_tokens", PECIA_MEMBER(generation.max_new_tokens), whole32(1),
             "Per turn, where the shard does not say."),
@@ -236,15 +233,6 @@ std::string_view name_of(Precision value) {
 }
 std::string_view name_of(BackendKind value) {
   return name_in(backends, value);
-}
-std::string_view name_of(PrefillMode value) {
-  return name_in(prefill_modes, value);
-}
-std::string_view name_of(RingMode value) {
-  return name_in(ring_modes, value);
-}
-std::string_view name_of(DecodeMode value) {
-  return name_in(decode_modes, value);
 }
 
 }  // namespace pecia::runtime

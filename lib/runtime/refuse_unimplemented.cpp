@@ -2,6 +2,7 @@
 
 #include "lib/core/error.hpp"
 #include "lib/runtime/job.hpp"
+#include "lib/runtime/resources.hpp"
 
 namespace pecia::runtime {
 namespace {
@@ -13,23 +14,6 @@ namespace {
 }  // namespace
 
 void refuse_unimplemented(const Job& job) {
-  const Job::Parallel& parallel = job.parallel;
-  if (parallel.sp > 1)
-    refuse("parallel.sp", std::to_string(parallel.sp),
-           "sp: 1, and cp for a sequence on more ranks");
-  if (parallel.tp > 1)
-    refuse("parallel.tp", std::to_string(parallel.tp),
-           "tp: 1, and cp for a sequence on more ranks");
-  if (parallel.prefill && parallel.prefill != PrefillMode::ring)
-    refuse("parallel.prefill", name_of(*parallel.prefill), "prefill: ring");
-  if (parallel.ring && parallel.ring != RingMode::pass_kv)
-    refuse("parallel.ring", name_of(*parallel.ring), "ring: pass_kv");
-  if (parallel.decode && parallel.decode != DecodeMode::pass_q)
-    refuse("parallel.decode", name_of(*parallel.decode), "decode: pass_q");
-  if (parallel.shift_threshold)
-    refuse("parallel.shift_threshold", std::to_string(*parallel.shift_threshold),
-           "shift_threshold: auto");
-
   if (job.backend == BackendKind::cuda) refuse("backend", "cuda", "backend: cpu");
   for (const Precision precision : {Precision::fp8, Precision::int8})
     if (job.model.dtype == precision) refuse("model.dtype", name_of(precision), "dtype: bf16");
@@ -38,12 +22,26 @@ void refuse_unimplemented(const Job& job) {
       refuse("model.compute", name_of(precision), "compute: fp32");
   if (job.kv.dtype == Precision::fp8) refuse("kv.dtype", "fp8", "dtype: bf16");
 
-  if (job.batch.policy == Policy::chunked)
-    refuse("batch.policy", "chunked", "policy: prefill_first");
   if (job.batch.arrivals == Arrivals::replay)
     refuse("batch.arrivals", "replay", "arrivals: ignore");
   if (job.reproducible == Reproducible::layout)
     refuse("reproducible", "layout", "reproducible: run");
+}
+
+void refuse_unexecuted(const Job& job, Resources& resources) {
+  for (const auto& [key, degree] : {std::pair{"sp", resources.sp}, std::pair{"tp", resources.tp}})
+    if (degree > 1)
+      refuse(fmt::format("parallel.{}", key), std::to_string(degree),
+             fmt::format("{}: 1, and cp for a sequence on more ranks", key));
+  if (job.parallel.ring == RingMode::pass_q) refuse("parallel.ring", "pass_q", "ring: pass_kv");
+  if (job.parallel.decode == DecodeMode::broadcast_q)
+    refuse("parallel.decode", "broadcast_q", "decode: pass_q");
+  if (job.batch.policy == Policy::chunked)
+    refuse("batch.policy", "chunked", "policy: prefill_first");
+  if (resources.cp == 1 || (resources.ring && job.parallel.decode)) return;
+  resources.ring = RingMode::pass_kv;
+  resources.decode = DecodeMode::pass_q;
+  resources.why = "ring pass_kv and decode pass_q: the ones in this version";
 }
 
 }  // namespace pecia::runtime

@@ -31,15 +31,49 @@ int threads_per_rank(comm::Communicator& world) {
   return std::max(1, static_cast<int>(threads));
 }
 
-void resolve_grid(const Job& job, int num_ranks, Resources& resources) {
-  resources.dp = job.parallel.dp;
-  resources.cp = job.parallel.cp.value_or(num_ranks / std::max(1, resources.dp));
-  if (int64_t{resources.dp} * resources.cp != num_ranks)
+namespace {
+
+/// The degrees that fill the ranks; cp takes what the others leave.
+void resolve_degrees(const Job::Parallel& parallel, int num_ranks, Resources& resources) {
+  // Each factor may be a million; past the ranks the exact product does not matter.
+  int64_t ranks = 1;
+  for (const int degree : {parallel.dp, parallel.sp, parallel.tp, parallel.cp.value_or(1)})
+    if (__builtin_mul_overflow(ranks, int64_t{degree}, &ranks)) ranks = INT64_MAX;
+  resources.dp = parallel.dp, resources.sp = parallel.sp, resources.tp = parallel.tp;
+  resources.cp = parallel.cp.value_or(static_cast<int>(std::max<int64_t>(1, num_ranks / ranks)));
+  if (!parallel.cp) ranks *= resources.cp;
+  if (ranks != num_ranks)
     fail<InputError>(
-        "parallel.dp {} × parallel.cp {} is not the number of ranks, {}: set cp: auto and a dp "
-        "that divides {}, or start {} ranks",
-        resources.dp, resources.cp, num_ranks, num_ranks,
-        std::max<int64_t>(1, int64_t{resources.dp} * resources.cp));
+        "parallel.dp {} × cp {} × sp {} × tp {} is not the number of ranks, {}: use cp auto and "
+        "dp, sp and tp whose product divides {}, or start {} ranks",
+        resources.dp, resources.cp, resources.sp, resources.tp, num_ranks, num_ranks,
+        ranks == INT64_MAX ? "that many" : std::to_string(ranks));
+}
+
+}  // namespace
+
+void resolve_grid(const Job& job, const model::ModelConfig& config, int num_ranks,
+                  Resources& resources) {
+  resolve_degrees(job.parallel, num_ranks, resources);
+  const parallel::Setting setting{resources.degrees(), job.parallel.prefill, job.parallel.ring,
+                                  job.parallel.decode, job.parallel.shift_threshold};
+  const parallel::ModelShape shape = shape_of(config);
+  if (const auto refused = parallel::refusal(setting, shape))
+    fail<InputError>("{}", refused->text());
+  // The choice depends on the tokens only with TP alone, where auto's passes are cut over all
+  // ranks.
+  const int64_t tokens =
+      resolve_batch_tokens(job, config, static_cast<int>(setting.degrees.ranks()));
+  const auto choice = parallel::choose_modes(setting, shape, tokens);
+  resources.prefill = choice.prefill;
+  resources.ring = choice.ring;
+  resources.decode = choice.decode;
+  resources.shift_threshold = job.parallel.shift_threshold;
+  resources.why = choice.why;
+}
+
+parallel::ModelShape shape_of(const model::ModelConfig& config) {
+  return {config.num_heads, config.num_kv_heads, config.ffn, config.hidden, config.head_dim};
 }
 
 DType dtype_of(Precision precision, std::string_view key) {
@@ -58,10 +92,16 @@ DType dtype_of(Precision precision, std::string_view key) {
                     name_of(precision));
 }
 
-int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int cp) {
+int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int row_ranks) {
   if (job.batch.max_batch_tokens) return *job.batch.max_batch_tokens;
   const int64_t rows = (int64_t{128} << 20) / model::Model::activation_bytes_per_row(config);
-  return std::clamp<int64_t>(rows / 256 * 256, 256, 4096) * cp;
+  return std::clamp<int64_t>(rows / 256 * 256, 256, 4096) * row_ranks;
+}
+
+int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources) {
+  model::ModelConfig part = config;
+  part.num_kv_heads = parallel::kv_heads_of_rank(resources.degrees(), config.num_kv_heads);
+  return part.kv_bytes_per_token(resources.kv_dtype);
 }
 
 int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, const Inputs* inputs,
@@ -69,7 +109,7 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
   const auto host = world.split_by_host();
   const int64_t memory = job.kv.memory.value_or(static_cast<int64_t>(
       0.8 * static_cast<double>(comm::memory_facts().available_bytes) / host->size()));
-  const int64_t per_token = config.kv_bytes_per_token(resources.kv_dtype);
+  const int64_t per_token = kv_bytes_of_rank(config, resources);
   const int64_t room = -world.all_reduce_max(-(memory / per_token));  // the least of all ranks
   if (room < 1)
     fail<InputError>(
@@ -93,7 +133,8 @@ void resolve_memory(const Job& job, const model::ModelConfig& config, const mode
   const DType stored = weights.layers.front().q.parts.front().weight.dtype();
   resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype, "kv.dtype") : stored;
   resources.max_sequences = job.batch.max_sequences.value_or(256);
-  resources.max_batch_tokens = resolve_batch_tokens(job, config, resources.cp);
+  resources.max_batch_tokens = resolve_batch_tokens(
+      job, config, parallel::row_ranks(resources.degrees(), resources.prefill));
   resources.kv_tokens = resolve_kv_tokens(job, config, inputs, resources, world);
 }
 

@@ -4,33 +4,54 @@
 #include "lib/comm/communicator.hpp"
 #include "lib/core/dtype.hpp"
 #include "lib/model/weights.hpp"
+#include "lib/parallel/mode_choice.hpp"
 #include "lib/runtime/inputs.hpp"
 #include "lib/runtime/job.hpp"
 
 namespace pecia::runtime {
 
 struct Resources {
-  int dp = 1, cp = 1;
-  int threads = 1;  ///< of each rank
+  int dp = 1, cp = 1, sp = 1, tp = 1;
+  PrefillMode prefill = PrefillMode::single;
+  DecodeMode decode = DecodeMode::single;
+  std::optional<RingMode> ring;            ///< absent: by rule, turn by turn; or no ring
+  std::optional<int64_t> shift_threshold;  ///< absent: by rule; or no shift
+  std::string why;                         ///< reasons of the modes that were auto; may be empty
+  int threads = 1;                         ///< of each rank
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;  ///< slots on each rank
   int64_t max_sequences = 1;
   int64_t max_batch_tokens = 1;
+
+  parallel::Degrees degrees() const { return {cp, sp, tp}; }
 };
 
 /// Threads of this rank: OMP_NUM_THREADS if set, else the cores it is bound to, divided among the
 /// ranks of its host when they are bound to the same. Collective over `world`.
 int threads_per_rank(comm::Communicator& world);
 
-/// dp × cp = the number of ranks. InputError when that cannot be.
-void resolve_grid(const Job& job, int num_ranks, Resources& resources);
+/// Degrees and modes, before any weight is read: dp × cp × sp × tp = the number of ranks, and a
+/// pair of modes that parallel::mode_table has for them and this model. InputError, naming key,
+/// value, reason and the nearest legal setting, when that cannot be.
+void resolve_grid(const Job& job, const model::ModelConfig& config, int num_ranks,
+                  Resources& resources);
+
+/// What parallel's table and rules want to know of a model.
+parallel::ModelShape shape_of(const model::ModelConfig& config);
+
+/// Keeps `auto` to the modes that are executed, and throws Unsupported for others that the job
+/// names: a ring of pass_kv and pass_q, prompts before decoding.
+void refuse_unexecuted(const Job& job, Resources& resources);
 
 /// The element type that a job's word means. Unsupported, naming `key`, for those without one here.
 DType dtype_of(Precision precision, std::string_view key);
 
-/// New tokens of a prefill pass: the job's, or as many as keep the activations of a rank near 128
-/// MB.
-int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int cp);
+/// New tokens of a prefill pass whose rows are cut over `row_ranks` ranks: the job's, or as many as
+/// keep the activations of a rank near 128 MB.
+int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int row_ranks);
+
+/// Bytes of a cached token on a rank that holds it: its share of the KV heads, all layers.
+int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources);
 
 /// KV slots on each rank: what kv.memory holds, or (auto) what 80 % of the memory that is free on
 /// the host holds, shared by its ranks; never more than the job's requests can use at a time.

@@ -152,7 +152,8 @@ int run(const RunOptions& options, comm::Communicator& world) {
   together(world, [&] {
     drain_s = seconds_to_drain(job.limits);
     config = read_model_config(job);
-    resolve_grid(job, world.size(), resources);
+    resolve_grid(job, config, world.size(), resources);
+    refuse_unexecuted(job, resources);
   });
   together(world, [&] { resources.threads = threads_per_rank(world); });
   omp_set_num_threads(resources.threads);  // of loops at load; else each rank would take all cores

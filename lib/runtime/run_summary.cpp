@@ -64,10 +64,22 @@ int num_hosts(const RunFacts& facts) {
   return static_cast<int>(servers.size());
 }
 
+/// What goes round the ring; empty where there is none.
+std::string_view ring_text(const Resources& resources) {
+  if (resources.cp == 1) return "";
+  return resources.ring ? name_of(*resources.ring) : "auto";
+}
+
+/// ": DP 2 × CP 4 · prefill ring pass_kv, decode pass_q"; ": DP 2 · single"; " · single".
 std::string grid_text(const Resources& resources) {
-  std::string text = fmt::format("CP {}", resources.cp);
-  if (resources.dp > 1) text = fmt::format("DP {} × {}", resources.dp, text);
-  return text;
+  const std::string replica = to_string(resources.degrees());
+  std::string grid = resources.dp > 1 ? fmt::format("DP {}", resources.dp) : "";
+  if (!grid.empty() && !replica.empty()) grid += " × ";
+  grid += replica;
+  const std::string before = grid.empty() ? " · " : fmt::format(": {} · ", grid);
+  if (replica.empty()) return before + "single";
+  return fmt::format("{}prefill {}{}{}, decode {}", before, name_of(resources.prefill),
+                     resources.cp > 1 ? " " : "", ring_text(resources), name_of(resources.decode));
 }
 
 RankFacts own_facts(comm::Communicator& replica, const report::Recorder& recorder,
@@ -131,25 +143,25 @@ void add_tallies(const std::vector<RankFacts>& ranks, report::RunReport& report)
 }  // namespace
 
 std::string mode_name(const Resources& resources) {
-  return resources.cp > 1 ? "ring/pass_kv+pass_q" : "ring/local";
+  if (resources.prefill == PrefillMode::single) return "single";
+  return fmt::format("{}{}{}+{}", name_of(resources.prefill), resources.cp > 1 ? "/" : "",
+                     ring_text(resources), name_of(resources.decode));
 }
 
 std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens) {
   const Resources& resources = facts.resources;
-  const int64_t kv_bytes =
-      resources.kv_tokens * facts.config.kv_bytes_per_token(resources.kv_dtype);
+  const int64_t kv_bytes = resources.kv_tokens * kv_bytes_of_rank(facts.config, resources);
   const int hosts = num_hosts(facts);
   const auto ranks = static_cast<int>(facts.places.size());
   return fmt::format(
       "{} {} · {} request{}, {} tokens · context {} · KV {} {} per rank · {} rank{} of {} thread{} "
-      "on {} "
-      "host{}: {} · prefill {}, decode {}",
+      "on {} host{}{}{}",
       facts.job.model.path.filename().string(), report::format_bytes(facts.weight_bytes), requests,
       requests == 1 ? "" : "s", report::format_count(static_cast<double>(prompt_tokens)),
       facts.config.max_positions, name_of(resources.kv_dtype), report::format_bytes(kv_bytes),
       ranks, ranks == 1 ? "" : "s", resources.threads, resources.threads == 1 ? "" : "s", hosts,
-      hosts == 1 ? "" : "s", grid_text(resources), resources.cp > 1 ? "ring pass_kv" : "local",
-      resources.cp > 1 ? "pass_q" : "local");
+      hosts == 1 ? "" : "s", grid_text(resources),
+      resources.why.empty() ? "" : "\n       auto: " + resources.why);
 }
 
 std::optional<report::RunReport> gather_report(comm::Communicator& ordered,
@@ -170,15 +182,22 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered,
                         {"memory_bytes_of_a_host", ranks[0].memory_bytes}};
   report.topology = Json::array();
   for (const auto& place : facts.places) report.topology.push_back(comm::to_string(place));
-  report.grid = Json{{"dp", resources.dp}, {"cp", resources.cp}, {"sp", 1}, {"tp", 1}};
-  report.modes = Json{{"mode", mode_name(resources)},
-                      {"threads", resources.threads},
-                      {"compute", "fp32"},
-                      {"kv_dtype", std::string(name_of(resources.kv_dtype))},
-                      {"kv_tokens_per_rank", resources.kv_tokens},
-                      {"weight_bytes", facts.weight_bytes},
-                      {"max_sequences", resources.max_sequences},
-                      {"max_batch_tokens", resources.max_batch_tokens}};
+  report.grid =
+      Json{{"dp", resources.dp}, {"cp", resources.cp}, {"sp", resources.sp}, {"tp", resources.tp}};
+  report.modes = Json{
+      {"mode", mode_name(resources)},
+      {"prefill", std::string(name_of(resources.prefill))},
+      {"ring", resources.cp > 1 ? Json(std::string(ring_text(resources))) : Json()},
+      {"decode", std::string(name_of(resources.decode))},
+      {"shift_threshold", resources.shift_threshold ? Json(*resources.shift_threshold) : Json()},
+      {"why", resources.why},
+      {"threads", resources.threads},
+      {"compute", "fp32"},
+      {"kv_dtype", std::string(name_of(resources.kv_dtype))},
+      {"kv_tokens_per_rank", resources.kv_tokens},
+      {"weight_bytes", facts.weight_bytes},
+      {"max_sequences", resources.max_sequences},
+      {"max_batch_tokens", resources.max_batch_tokens}};
   report.peak_flops = facts.peak_flops;
   add_tallies(ranks, report);
   add_stages(ranks, report);

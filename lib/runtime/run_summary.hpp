@@ -26,10 +26,11 @@ struct RunFacts {
 };
 
 /// Llama-3.1-8B bf16 15.0 GiB · 64 requests, 7.9M tokens · context 131072 · KV … · 16 ranks on 4
-/// hosts: …
+/// hosts: … and, where modes were auto, a second line with the reasons for what they became.
 std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens);
 
-/// "ring/pass_kv+pass_q": how prefill and decode attend, as results have it.
+/// "ring/pass_kv+pass_q", "ulysses+shift", "single": how prefill and decode run, as results have
+/// it.
 std::string mode_name(const Resources& resources);
 
 /// Rank 0's report of all ranks; empty elsewhere. Collective over `ordered`, the ranks in grid

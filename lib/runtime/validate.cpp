@@ -2,6 +2,7 @@
 
 #include "lib/model/weights.hpp"
 #include "lib/runtime/inputs.hpp"
+#include "lib/runtime/resources.hpp"
 
 namespace pecia::runtime {
 
@@ -40,8 +41,11 @@ model::ModelConfig read_model_config(const Job& job) {
   return config;
 }
 
-void validate_inputs(const Job& job) {
+void validate_inputs(const Job& job, int num_ranks) {
   const model::ModelConfig config = read_model_config(job);
+  Resources resources;
+  resolve_grid(job, config, num_ranks, resources);
+  refuse_unexecuted(job, resources);
   const model::Weights weights(config, io::Checkpoint(job.model.path), {});
   const Inputs inputs(job, config);
 }

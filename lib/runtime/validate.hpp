@@ -5,9 +5,9 @@
 
 namespace pecia::runtime {
 
-/// Reads the model's configuration, the shapes of its weights and the input shards. InputError
-/// naming what is wrong.
-void validate_inputs(const Job& job);
+/// Reads the model's configuration, the shapes of its weights and the input shards, and resolves
+/// degrees and modes for a start on `num_ranks` ranks. InputError naming what is wrong.
+void validate_inputs(const Job& job, int num_ranks);
 
 /// The model as the job wants it: config.json, with model.rope_scaling applied. InputError where
 /// the job asks for tokens that the model has not.

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The command's surface: exit codes, what goes to stdout and what to stderr, alone and under mpiexec.
-# usage: test_command_line.sh PECIA MPIEXEC NUMPROC_FLAG
+# usage: test_command_line.sh PECIA MPIEXEC NUMPROC_FLAG MODEL
 set -u
 pecia=$1
 mpiexec=("$2" "$3")
+model=$4
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0
@@ -47,8 +48,24 @@ expect 2 - 'absent.yaml: cannot be read' "$pecia" run "$folder/absent.yaml" --va
 expect 2 - 'set generation.top_p=2: generation.top_p is 2' \
   "$pecia" run --validate --set generation.top_p=2 --set kv.memory=1GiB "$folder/job.yaml"
 touch "$folder/p.h5"
-expect 2 - 'parallel.tp: 2 is not in this version' \
-  "$pecia" run --validate "$folder/job.yaml" --set input=[p.h5] --set parallel.tp=2
+expect 2 - 'reproducible: layout is not in this version' \
+  "$pecia" run --validate "$folder/job.yaml" --set input=[p.h5] --set reproducible=layout
+
+expect 2 - 'predicted memory and times are not in this version; --modes' "$pecia" plan
+expect 0 '^| >1 | 1 | >1 | ring, sp_tp | pass_q, broadcast_q |$' - "$pecia" plan --modes
+expect 0 '"prefill"' - "$pecia" plan --modes --json
+expect 2 - 'needs a job file' "$pecia" plan --modes --ranks 4
+expect 2 - '--ranks' "$pecia" plan --modes --ranks 0
+expect 2 - 'config.json' "$pecia" plan --modes --ranks 4 "$folder/job.yaml"
+plan=("$pecia" plan --modes "$folder/job.yaml" --set "model.path=$model")
+expect 2 - 'say how many with --ranks' "${plan[@]}"
+expect 0 '^     2      1      2  ring, sp_tp          pass_q, broadcast_q$' - "${plan[@]}" --ranks 4
+expect 0 '^this job runs as usp/auto+pass_q; auto: prefill usp: ' - \
+  "${plan[@]}" --set parallel.cp=2 --set parallel.sp=2
+expect 0 '^this job is refused: parallel.sp 3 does not divide the 8 query heads: use sp 1$' - \
+  "${plan[@]}" --ranks 3 --set parallel.sp=3
+expect 2 - 'parallel.dp 3 does not divide 4 ranks' "${plan[@]}" --ranks 4 --set parallel.dp=3
+expect 0 '"legal": false' - "${plan[@]}" --ranks 4 --json
 
 expect 2 - 'no run has begun' "$pecia" inspect "$folder"
 expect 2 - 'p.h5' "$pecia" inspect "$folder/p.h5"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -116,16 +117,6 @@ class Absent(BadInputTest):
 
     def test_each_feature(self) -> None:
         for assignment, nearest in {
-            "parallel.sp=2": "sp: 1",
-            "parallel.tp=2": "tp: 1",
-            "parallel.prefill=ulysses": "prefill: ring",
-            "parallel.prefill=usp": "prefill: ring",
-            "parallel.prefill=sp_tp": "prefill: ring",
-            "parallel.prefill=tp": "prefill: ring",
-            "parallel.ring=pass_q": "ring: pass_kv",
-            "parallel.decode=shift": "decode: pass_q",
-            "parallel.decode=broadcast_q": "decode: pass_q",
-            "parallel.shift_threshold=64": "shift_threshold: auto",
             "backend=cuda": "backend: cpu",
             "model.dtype=int8": "dtype: bf16",
             "model.dtype=fp8": "dtype: bf16",
@@ -143,22 +134,106 @@ class Absent(BadInputTest):
                     arguments=self.set(assignment),
                 )
 
+    def test_each_mode_that_is_not_executed(self) -> None:
+        for assignment, nearest in {
+            "parallel.sp=2": "sp: 1",
+            "parallel.tp=2": "tp: 1",
+            "parallel.ring=pass_q": "ring: pass_kv",
+            "parallel.decode=broadcast_q": "decode: pass_q",
+        }.items():
+            key, value = assignment.split("=")
+            with self.subTest(assignment=assignment):
+                self.assert_refused(
+                    f"{key}: {value} is not in this version",
+                    f"use {nearest}",
+                    arguments=self.set(assignment),
+                    ranks=2,
+                )
+
+
+class Modes(BadInputTest):
+    """What the table of parallel modes has not is refused with key, value, reason and nearest setting."""
+
+    def edit_config(self, **values: object) -> None:
+        path = self.model / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
     def test_grid_that_is_not_the_ranks(self) -> None:
         for dp, cp in ((2, "auto"), (1, 2), (3, 1), (1048576, 1048576)):
             with self.subTest(dp=dp, cp=cp):
                 self.assert_refused(
-                    f"parallel.dp {dp} × parallel.cp",
+                    f"parallel.dp {dp} × cp",
                     "ranks, 1",
-                    "cp: auto",
+                    "cp auto",
                     arguments=self.set(f"parallel.dp={dp}", f"parallel.cp={cp}"),
                 )
         self.assert_refused(
-            "parallel.dp 1 × parallel.cp 3",
+            "parallel.dp 1 × cp 3",
             "ranks, 2",
             "start 3 ranks",
             arguments=self.set("parallel.cp=3"),
             ranks=2,
         )
+        million = [f"parallel.{name}=1048576" for name in ("dp", "cp", "sp", "tp")]
+        self.assert_refused("sp 1048576 × tp 1048576", "start that many", arguments=self.set(*million))
+        self.assert_refused("cp 1 × sp 2 × tp 1", "start 2 ranks", arguments=self.set("parallel.sp=2"))
+
+    def test_one_rank_has_no_modes_to_choose(self) -> None:
+        for assignment in (
+            *(f"parallel.prefill={mode}" for mode in ("ring", "ulysses", "usp", "sp_tp", "tp")),
+            *(f"parallel.ring={mode}" for mode in ("pass_kv", "pass_q")),
+            *(f"parallel.decode={mode}" for mode in ("pass_q", "broadcast_q", "sp", "tp", "shift")),
+        ):
+            key, mode = assignment.split("=")
+            with self.subTest(assignment=assignment):
+                parts = (f"{key} {mode} needs", "a replica is one rank", f"use {key.split('.')[1]} auto")
+                self.assert_refused(*parts, arguments=self.set(assignment))
+        self.assert_refused(
+            "parallel.shift_threshold 64 belongs to decode shift",
+            "use shift_threshold auto",
+            arguments=self.set("parallel.shift_threshold=64"),
+        )
+        self.assert_refused("parallel.prefill is single", arguments=self.set("parallel.prefill=single"))
+
+    def test_pairs_outside_the_table(self) -> None:
+        for assignments, parts in {
+            ("prefill=ulysses",): ("parallel.prefill ulysses needs cp 1", "CP 2", "use prefill ring"),
+            ("decode=shift",): ("parallel.decode shift needs cp 1, sp above 1", "pass_q or broadcast_q"),
+            ("sp=2", "decode=pass_q"): ("parallel.decode pass_q needs cp above 1", "use decode sp or shift"),
+            ("tp=2", "prefill=usp"): ("parallel.prefill usp needs cp above 1, sp above 1", "TP 2"),
+            ("tp=2", "ring=pass_kv"): ("parallel.ring pass_kv needs cp above 1", "use ring auto"),
+            ("shift_threshold=8",): ("parallel.shift_threshold 8 belongs to decode shift", "auto"),
+        }.items():
+            with self.subTest(assignments=assignments):
+                settings = self.set(*(f"parallel.{assignment}" for assignment in assignments))
+                self.assert_refused(*parts, arguments=settings, ranks=2)
+
+    def test_degrees_that_the_model_cannot_take(self) -> None:
+        # 4 query heads, 1 KV head, an FFN of 48 columns
+        for assignment, parts in {
+            "parallel.sp=3": ("parallel.sp 3 does not divide the 4 query heads", "use sp 1"),
+            "parallel.tp=3": ("parallel.tp 3 does not divide the 4 query heads", "use tp 1"),
+        }.items():
+            with self.subTest(assignment=assignment):
+                self.assert_refused(*parts, arguments=self.set(assignment), ranks=3)
+        self.edit_config(num_attention_heads=6, num_key_value_heads=3, head_dim=8)
+        self.assert_refused("parallel.sp 2 neither divides the 3 KV heads", "use sp 1",
+                            arguments=self.set("parallel.sp=2"), ranks=2)  # fmt: skip
+        self.edit_config(num_attention_heads=4, num_key_value_heads=1, intermediate_size=45)
+        self.assert_refused("parallel.tp 2 does not divide the FFN's 45 columns", "use tp 1",
+                            arguments=self.set("parallel.tp=2"), ranks=2)  # fmt: skip
+        self.assert_refused("parallel.decode shift cuts the FFN's 45 columns", "use decode sp", ranks=2,
+                            arguments=self.set("parallel.sp=2", "parallel.decode=shift"))  # fmt: skip
+
+    def test_refused_before_the_weights_are_read(self) -> None:
+        (self.model / "model.safetensors").unlink()
+        self.assert_refused("parallel.decode sp needs", arguments=self.set("parallel.decode=sp"))
+
+    def test_validate_refuses_for_the_ranks_it_is_started_on(self) -> None:
+        settings = self.set("parallel.prefill=ring")
+        self.assert_refused("parallel.prefill ring needs", arguments=["--validate", *settings])
+        ended = self.run_job("--validate", *settings, ranks=2)
+        self.assertEqual(ended.code, 0, ended)
 
 
 class Text(BadInputTest):

@@ -2,39 +2,13 @@
 
 #include "lib/core/error.hpp"
 #include "lib/runtime/resources.hpp"
+#include "lib/runtime/run_summary.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/io/temp_folder.hpp"
 #include "tests/support/shards.hpp"
 
 namespace pecia::runtime {
 namespace {
-
-Resources grid(int dp, std::optional<int> cp, int num_ranks) {
-  Job job;
-  job.parallel.dp = dp;
-  job.parallel.cp = cp;
-  Resources resources;
-  resolve_grid(job, num_ranks, resources);
-  return resources;
-}
-
-TEST(Grid, GivesARingWhatReplicasLeave) {
-  EXPECT_EQ(grid(1, {}, 6).cp, 6);
-  EXPECT_EQ(grid(3, {}, 6).cp, 2);
-  EXPECT_EQ(grid(3, 2, 6).dp, 3);
-}
-
-TEST(Grid, IsRefusedWhenItIsNotAllRanks) {
-  test::expect_error<InputError>([] { grid(4, {}, 6); }, {"dp 4", "cp 1", "6"});
-  test::expect_error<InputError>([] { grid(1, 4, 6); }, {"dp 1", "cp 4", "start 4 ranks"});
-}
-
-TEST(DtypeOf, KnowsTheWordsThatHaveATypeHere) {
-  EXPECT_EQ(dtype_of(Precision::fp32, "kv.dtype"), DType::fp32);
-  EXPECT_EQ(dtype_of(Precision::bf16, "kv.dtype"), DType::bf16);
-  EXPECT_EQ(dtype_of(Precision::fp16, "kv.dtype"), DType::fp16);
-  test::expect_error<Unsupported>([] { dtype_of(Precision::fp8, "kv.dtype"); }, {"kv.dtype fp8"});
-}
 
 model::ModelConfig small_model() {
   model::ModelConfig config;
@@ -44,7 +18,104 @@ model::ModelConfig small_model() {
   return config;
 }
 
-TEST(BatchTokens, GrowWithTheRing) {
+/// `settings` are keys of the job's section parallel, with values.
+Resources resolved(std::vector<std::string> settings, int num_ranks) {
+  for (std::string& setting : settings) setting.insert(0, "parallel.");
+  const Job job = parse_job("model: {path: m}\ninput: [p.h5]\noutput: o\n", "job.yaml", settings);
+  Resources resources;
+  resolve_grid(job, small_model(), num_ranks, resources);
+  return resources;
+}
+
+TEST(Grid, GivesARingWhatTheOthersLeave) {
+  EXPECT_EQ(resolved({}, 6).cp, 6);
+  EXPECT_EQ(resolved({"dp=3"}, 6).cp, 2);
+  EXPECT_EQ(resolved({"dp=3", "cp=2"}, 6).dp, 3);
+  const Resources whole = resolved({"dp=2", "sp=2", "tp=2"}, 24);
+  EXPECT_EQ(whole.degrees(), (parallel::Degrees{3, 2, 2}));
+}
+
+TEST(Grid, IsRefusedWhenItIsNotAllRanks) {
+  test::expect_error<InputError>([] { resolved({"dp=4"}, 6); },
+                                 {"parallel.dp 4 × cp 1", "6", "start 4 ranks"});
+  test::expect_error<InputError>([] { resolved({"cp=4"}, 6); }, {"dp 1 × cp 4", "start 4 ranks"});
+  test::expect_error<InputError>(
+      [] {
+        resolved({"sp=2", "tp=2"}, 6);
+      },
+      {"cp 1 × sp 2 × tp 2", "divides 6", "start 4 ranks"});
+  test::expect_error<InputError>(
+      [] {
+        resolved({"dp=1048576", "cp=1048576", "sp=1048576", "tp=1048576"}, 6);
+      },
+      {"dp 1048576 × cp 1048576", "start that many ranks"});
+}
+
+TEST(Grid, IsRefusedByTheTable) {
+  test::expect_error<InputError>([] { resolved({"sp=3"}, 6); },
+                                 {"parallel.sp 3 does not divide the 4 query heads: use sp 2"});
+  test::expect_error<InputError>([] { resolved({"prefill=ring"}, 1); },
+                                 {"parallel.prefill ring needs cp above 1", "use prefill auto"});
+}
+
+TEST(Modes, AreResolvedOnce) {
+  const Resources alone = resolved({}, 1);
+  EXPECT_EQ(mode_name(alone), "single");
+  EXPECT_EQ(alone.why, "");
+  const Resources ring = resolved({}, 4);
+  EXPECT_EQ(mode_name(ring), "ring/auto+broadcast_q");
+  EXPECT_NE(ring.why.find("decode broadcast_q: "), std::string::npos);
+  const Resources shifting = resolved({"sp=2", "shift_threshold=7"}, 2);
+  EXPECT_EQ(mode_name(shifting), "ulysses+shift");
+  EXPECT_EQ(shifting.shift_threshold, 7);
+  EXPECT_EQ(mode_name(resolved({"tp=2", "prefill=tp"}, 2)), "tp+tp");
+  const Resources said = resolved({"prefill=ring", "ring=pass_kv", "decode=pass_q"}, 2);
+  EXPECT_EQ(mode_name(said), "ring/pass_kv+pass_q");
+  EXPECT_EQ(said.why, "");
+}
+
+TEST(Modes, OfTpAloneDependOnTheTokensOfAPass) {
+  // 2·64·(4 + 2)·16 + 3·64·128 = 36864 weights over 4·64 − (4 + 2)·16 = 160 of each token: 230.4.
+  Job job;
+  job.parallel.tp = 2;
+  Resources resources;
+  const auto prefill = [&](int64_t tokens) {
+    job.batch.max_batch_tokens = tokens;
+    resolve_grid(job, small_model(), 2, resources);
+    return resources.prefill;
+  };
+  EXPECT_EQ(prefill(1), PrefillMode::tp);
+  EXPECT_EQ(prefill(230), PrefillMode::sp_tp);
+  EXPECT_EQ(prefill(231), PrefillMode::ulysses);
+}
+
+TEST(FirstLine, ShowsDegreesAboveOneAndTheMode) {
+  Job job;
+  job.model.path = "models/tiny";
+  const auto config = small_model();
+  const auto line = [&](const Resources& resources) {
+    const RunFacts facts{job, config, resources, 1 << 20, {{"rack", "server", 0}}, 0};
+    return first_line(facts, 1, 10);
+  };
+  EXPECT_NE(line(resolved({}, 1)).find("on 1 host · single"), std::string::npos);
+  EXPECT_NE(line(resolved({"dp=2"}, 2)).find("on 1 host: DP 2 · single"), std::string::npos);
+  const std::string grid = line(resolved({"dp=2", "tp=2"}, 12));
+  EXPECT_NE(grid.find("on 1 host: DP 2 × CP 3 × TP 2 · prefill ring auto, decode pass_q\n"),
+            std::string::npos)
+      << grid;
+  EXPECT_NE(grid.find("\n       auto: prefill ring: "), std::string::npos) << grid;
+  EXPECT_NE(line(resolved({"sp=2"}, 2)).find(": SP 2 · prefill ulysses, decode shift\n"),
+            std::string::npos);
+}
+
+TEST(DtypeOf, KnowsTheWordsThatHaveATypeHere) {
+  EXPECT_EQ(dtype_of(Precision::fp32, "kv.dtype"), DType::fp32);
+  EXPECT_EQ(dtype_of(Precision::bf16, "kv.dtype"), DType::bf16);
+  EXPECT_EQ(dtype_of(Precision::fp16, "kv.dtype"), DType::fp16);
+  test::expect_error<Unsupported>([] { dtype_of(Precision::fp8, "kv.dtype"); }, {"kv.dtype fp8"});
+}
+
+TEST(BatchTokens, GrowWithTheRanksThatShareRows) {
   Job job;
   const int64_t alone = resolve_batch_tokens(job, small_model(), 1);
   EXPECT_GE(alone, 256);
@@ -88,6 +159,11 @@ TEST(KvTokens, AreWhatTheMemoryHolds) {
   job.kv.memory = 768 * 500 + 383;
   EXPECT_EQ(tokens(DType::fp32, 8), 500);
   EXPECT_EQ(tokens(DType::bf16, 8), 1000);
+  resources.tp = 2;
+  EXPECT_EQ(tokens(DType::fp32, 8), 1000) << "one of two heads on each rank";
+  resources.sp = 2;
+  EXPECT_EQ(tokens(DType::fp32, 8), 1000) << "two ranks hold the same head";
+  resources.sp = resources.tp = 1;
   job.kv.memory = 767;
   test::expect_error<InputError>([&] { tokens(DType::fp32, 8); }, {"kv.memory", "767", "768"});
   job.kv.memory.reset();

@@ -1,0 +1,113 @@
+#pragma once
+/// The parallel modes and where each is legal: one table, from which every refusal, enumeration and
+/// printed list follows. modes.md is the table as people read it. Nothing here communicates.
+///
+/// A replica's ranks are a grid CP × SP × TP. CP cuts the tokens of the KV cache (ring), SP cuts
+/// the rows of a pass and moves heads by all-to-all (Ulysses), TP cuts the weights. The heads of
+/// the KV cache are cut over SP × TP.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/parallel/pass.hpp"
+
+namespace pecia::parallel {
+
+/// How prompts are read. `single`, one rank alone, is what `auto` becomes there; no job says it.
+enum class PrefillMode { single, ring, ulysses, usp, sp_tp, tp };
+/// How output tokens are made; `single` as above.
+enum class DecodeMode { single, pass_q, broadcast_q, sp, tp, shift };
+using RingMode = Ring;
+
+/// The words of job files.
+std::string_view name_of(PrefillMode mode);
+std::string_view name_of(DecodeMode mode);
+std::string_view name_of(RingMode mode);
+
+/// Those that a job may name, in the order of its help.
+inline constexpr std::array named_prefill_modes{
+    PrefillMode::ring, PrefillMode::ulysses, PrefillMode::usp, PrefillMode::sp_tp, PrefillMode::tp};
+inline constexpr std::array named_ring_modes{RingMode::pass_kv, RingMode::pass_q};
+inline constexpr std::array named_decode_modes{DecodeMode::pass_q, DecodeMode::broadcast_q,
+                                               DecodeMode::sp, DecodeMode::tp, DecodeMode::shift};
+
+/// Ranks of one replica.
+struct Degrees {
+  int cp = 1, sp = 1, tp = 1;
+
+  int64_t ranks() const { return int64_t{cp} * sp * tp; }
+  bool operator==(const Degrees&) const = default;
+};
+
+/// "CP 2 × TP 4": the degrees above 1; empty for one rank.
+std::string to_string(const Degrees& degrees);
+
+/// What a model lends to be cut. The first three decide what is legal, all five what pays.
+struct ModelShape {
+  int64_t num_heads = 1, num_kv_heads = 1, ffn = 1;
+  int64_t hidden = 1, head_dim = 1;
+};
+
+/// A row of the table: for degrees that are 1 or above, every pair of these modes is legal.
+struct ModeRow {
+  bool cp, sp, tp;  ///< above 1
+  std::vector<PrefillMode> prefill;
+  std::vector<DecodeMode> decode;
+};
+std::span<const ModeRow> mode_table();
+
+/// The row that the degrees belong to.
+const ModeRow& row_of(const Degrees& degrees);
+
+/// "cp above 1, sp 1": what all rows that have the mode have in common.
+std::string needs(PrefillMode mode);
+std::string needs(DecodeMode mode);
+
+/// What a job asks for; absent is auto.
+struct Setting {
+  Degrees degrees;
+  std::optional<PrefillMode> prefill;
+  std::optional<RingMode> ring;
+  std::optional<DecodeMode> decode;
+  std::optional<int64_t> shift_threshold;
+};
+
+struct Refusal {
+  std::string key;      ///< "parallel.sp"
+  std::string problem;  ///< "parallel.sp 2 does not divide the 9 query heads"
+  std::string nearest;  ///< "sp 1 or 3"
+
+  std::string text() const { return problem + ": use " + nearest; }
+};
+
+/// Why the setting cannot run, the first reason found: degrees before modes. Other degrees are
+/// recommended only where they divide the replica's ranks, so that `cp: auto` takes the rest.
+std::optional<Refusal> refusal(const Setting& setting, const ModelShape& model);
+
+/// A grid and a pair of modes for it.
+struct ModePair {
+  Degrees degrees;
+  PrefillMode prefill = PrefillMode::single;
+  DecodeMode decode = DecodeMode::single;
+
+  bool operator==(const ModePair&) const = default;
+};
+
+/// All CP × SP × TP of so many ranks; CP descends, then SP.
+std::vector<Degrees> grids_of(int ranks);
+
+/// Every legal pair on every grid of `ranks` ranks, in the order of grids_of and of the table.
+std::vector<ModePair> legal_modes(int ranks, const ModelShape& model);
+
+/// Over how many ranks of the replica a prefill pass cuts its rows.
+int row_ranks(const Degrees& degrees, PrefillMode prefill);
+
+/// KV heads whose cache one rank holds: its share of SP × TP, or one that several ranks hold.
+int64_t kv_heads_of_rank(const Degrees& degrees, int64_t num_kv_heads);
+
+}  // namespace pecia::parallel

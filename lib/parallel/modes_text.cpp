@@ -1,0 +1,175 @@
+#include "lib/parallel/modes_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace pecia::parallel {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <typename Mode>
+std::string joined(const std::vector<Mode>& modes) {
+  std::string text;
+  for (const Mode mode : modes)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", name_of(mode));
+  return text;
+}
+
+template <typename Mode>
+Json names(const std::vector<Mode>& modes) {
+  Json list = Json::array();
+  for (const Mode mode : modes) list.push_back(std::string(name_of(mode)));
+  return list;
+}
+
+const char* degree(bool above) {
+  return above ? ">1" : "1";
+}
+
+const char* meaning(PrefillMode mode) {
+  switch (mode) {
+    case PrefillMode::single:
+      return "one rank has everything";
+    case PrefillMode::ring:
+      return "each sequence's tokens are cut over CP; keys and values, or queries, go round";
+    case PrefillMode::ulysses:
+      return "rows are cut, an all-to-all gives each rank its heads of all rows; with SP 1 the "
+             "rows "
+             "are cut over TP and each layer's weights are gathered first";
+    case PrefillMode::usp:
+      return "ulysses inside SP, ring across CP";
+    case PrefillMode::sp_tp:
+      return "as tp with rows cut over TP too: all-gather and reduce-scatter in place of "
+             "all-reduce";
+    case PrefillMode::tp:
+      return "all ranks have all rows and a slice of the weights; sums by all-reduce";
+  }
+  return "";
+}
+
+const char* meaning(DecodeMode mode) {
+  switch (mode) {
+    case DecodeMode::single:
+      return "one rank has everything";
+    case DecodeMode::pass_q:
+      return "queries go round the ring, partial outputs come home by all-to-all";
+    case DecodeMode::broadcast_q:
+      return "queries are sent to all of CP at once, partial outputs are merged";
+    case DecodeMode::sp:
+      return "a step's sequences are cut over SP, heads move by all-to-all";
+    case DecodeMode::tp:
+      return "all ranks have all rows and a slice of the weights";
+    case DecodeMode::shift:
+      return "passes of at most `shift_threshold` new tokens run as TP over SP × TP ranks, the "
+             "others "
+             "as sp, on one KV cache";
+  }
+  return "";
+}
+
+template <typename Modes>
+std::string meanings(const char* key, const Modes& modes) {
+  std::string text = fmt::format("| `{}` | what it does | needs |\n|---|---|---|\n", key);
+  for (const auto mode : modes)
+    text += fmt::format("| {} | {} | {} |\n", name_of(mode), meaning(mode), needs(mode));
+  return text;
+}
+
+/// The pairs to say something about on a grid: `single` is none but on one rank.
+std::vector<PrefillMode> prefill_candidates(const Degrees& degrees) {
+  std::vector<PrefillMode> modes(named_prefill_modes.begin(), named_prefill_modes.end());
+  if (degrees.ranks() == 1) modes.insert(modes.begin(), PrefillMode::single);
+  return modes;
+}
+std::vector<DecodeMode> decode_candidates(const Degrees& degrees) {
+  std::vector<DecodeMode> modes(named_decode_modes.begin(), named_decode_modes.end());
+  if (degrees.ranks() == 1) modes.insert(modes.begin(), DecodeMode::single);
+  return modes;
+}
+
+}  // namespace
+
+std::string modes_markdown() {
+  std::string text =
+      "# Parallel modes\n"
+      "Printed by `pecia plan --modes`; `pecia plan JOB.yaml --modes` says it for a job's "
+      "model.\n\n"
+      "Ranks = DP · CP · SP · TP. DP replicas run requests of their own, with every mode. In one "
+      "replica CP cuts the\ntokens of the KV cache, SP the rows of a pass, TP the weights; the "
+      "heads "
+      "of the KV cache are cut over SP · TP.\nEvery prefill mode of a row goes with every decode "
+      "mode "
+      "of that row; nothing else is legal.\n\n"
+      "| cp | sp | tp | prefill | decode |\n|---|---|---|---|---|\n";
+  for (const ModeRow& row : mode_table())
+    text += fmt::format("| {} | {} | {} | {} | {} |\n", degree(row.cp), degree(row.sp),
+                        degree(row.tp), joined(row.prefill), joined(row.decode));
+  text += "\n`single` is what `auto` is called on one rank; a job cannot ask for it.\n\n";
+  text += meanings("prefill", named_prefill_modes) + "\n" + meanings("decode", named_decode_modes);
+  text +=
+      "\n`ring` (pass_kv, pass_q) needs cp above 1; `shift_threshold`, 1 or more, needs decode "
+      "shift.\n\n"
+      "Of the model, with P = SP · TP:\n"
+      "- P divides the query heads.\n"
+      "- P divides the KV heads, or the KV heads divide P: then P / heads ranks hold the same "
+      "one.\n"
+      "- TP divides the KV heads, or they divide TP; TP divides the FFN's columns.\n"
+      "- With decode shift, P divides the FFN's columns.\n";
+  return text;
+}
+
+Json modes_json() {
+  Json rows = Json::array();
+  for (const ModeRow& row : mode_table())
+    rows.push_back({{"cp", degree(row.cp)},
+                    {"sp", degree(row.sp)},
+                    {"tp", degree(row.tp)},
+                    {"prefill", names(row.prefill)},
+                    {"decode", names(row.decode)}});
+  return {{"modes", rows}};
+}
+
+std::string modes_text(int ranks, const ModelShape& model) {
+  std::string text =
+      fmt::format("{:>6} {:>6} {:>6}  {:<20} {}\n", "cp", "sp", "tp", "prefill", "decode");
+  for (const Degrees& degrees : grids_of(ranks)) {
+    text += fmt::format("{:>6} {:>6} {:>6}  ", degrees.cp, degrees.sp, degrees.tp);
+    if (const auto refused = refusal({degrees, {}, {}, {}, {}}, model)) {
+      text += fmt::format("none: {}\n", refused->text());
+      continue;
+    }
+    const ModeRow& row = row_of(degrees);
+    std::vector<DecodeMode> legal;
+    std::string reasons;
+    for (const DecodeMode decode : row.decode) {
+      const auto refused = refusal({degrees, {}, {}, decode, {}}, model);
+      if (refused)
+        reasons += fmt::format("; {}", refused->text());
+      else
+        legal.push_back(decode);
+    }
+    text += fmt::format("{:<20} {}{}\n", joined(row.prefill), joined(legal), reasons);
+  }
+  return text;
+}
+
+Json modes_json(int ranks, const ModelShape& model) {
+  Json pairs = Json::array();
+  for (const Degrees& degrees : grids_of(ranks))
+    for (const PrefillMode prefill : prefill_candidates(degrees))
+      for (const DecodeMode decode : decode_candidates(degrees)) {
+        const auto refused = refusal({degrees, prefill, {}, decode, {}}, model);
+        pairs.push_back({{"cp", degrees.cp},
+                         {"sp", degrees.sp},
+                         {"tp", degrees.tp},
+                         {"prefill", std::string(name_of(prefill))},
+                         {"decode", std::string(name_of(decode))},
+                         {"legal", !refused},
+                         {"reason", refused ? Json(refused->text()) : Json()}});
+      }
+  return pairs;
+}
+
+}  // namespace pecia::parallel
