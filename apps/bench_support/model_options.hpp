@@ -13,7 +13,7 @@ struct ModelOptions {
   std::string kv_dtype = "auto";  ///< auto: that of the weights
   int sp = 1, tp = 1;
   std::string sharding = "base";
-  int64_t batch_tokens = 0;       ///< 0: as a run chooses them
+  int64_t batch_tokens = 0;  ///< 0: as a run chooses them
   uint64_t seed = 1;
   bool stages = false;
 };

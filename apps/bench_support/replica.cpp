@@ -23,7 +23,8 @@ std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
   runtime::together(world, [&] {
     model::ModelConfig config = model::read_config(folder);
     model::Weights weights(config, io::Checkpoint(folder), {});
-    model = std::make_unique<LoadedModel>(LoadedModel{folder, std::move(config), std::move(weights)});
+    model =
+        std::make_unique<LoadedModel>(LoadedModel{folder, std::move(config), std::move(weights)});
   });
   return model;
 }
@@ -204,14 +205,15 @@ void Replica::count_expected() {
   const context::AttentionTraffic attention = worker_.attention().expected_traffic();
   const model::ModelConfig& config = model_.config;
   const parallel::BlockShape shape{
-      config.hidden,       config.ffn,
-      config.num_heads,    config.num_kv_heads,
-      config.head_dim,     size_of(model_.weights.layers.front().q.parts.front().weight.dtype())};
+      config.hidden,    config.ffn,
+      config.num_heads, config.num_kv_heads,
+      config.head_dim,  size_of(model_.weights.layers.front().q.parts.front().weight.dtype())};
   const parallel::BlockPlace place = worker_.groups().place;
   const auto rows = static_cast<int64_t>(worker_.attention().positions().size());
-  expected_bytes_ += config.layers * (attention.ring.ring_bytes + attention.ring.all_to_all_bytes +
-                                      layer_traffic(shape, settings_.sharding, place, rows).total()) +
-                     embedding_traffic(shape, settings_.sharding, place, rows);
+  expected_bytes_ +=
+      config.layers * (attention.ring.ring_bytes + attention.ring.all_to_all_bytes +
+                       layer_traffic(shape, settings_.sharding, place, rows).total()) +
+      embedding_traffic(shape, settings_.sharding, place, rows);
 }
 
 std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed) {

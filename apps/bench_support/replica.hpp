@@ -67,8 +67,9 @@ class Replica {
   void remove(SequenceId sequence);
 
   const report::Recorder& recorder() const { return recorder_; }
-  /// What this rank has sent, and what it has to send by the formulas of the design, for all rows and
-  /// layers of all passes so far. Not counted by the formulas: logits of a vocabulary that is cut.
+  /// What this rank has sent, and what it has to send by the formulas of the design, for all rows
+  /// and layers of all passes so far. Not counted by the formulas: logits of a vocabulary that is
+  /// cut.
   comm::Traffic traffic() const { return traffic_of(worker_.groups()); }
   int64_t expected_bytes() const { return expected_bytes_; }
   int64_t passes() const { return next_number_; }

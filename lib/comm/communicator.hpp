@@ -37,7 +37,7 @@ struct Traffic {
   int64_t messages = 0;
   int64_t bytes = 0;  ///< payload of those
   /// The same by how far they went; all at LinkLevel::server while no places are set.
-  std::array<int64_t, num_link_levels> bytes_by_level{};
+  std::array<int64_t, num_link_levels> messages_by_level{}, bytes_by_level{};
 };
 
 /// One rank's part in an all-to-all: to / from each rank of the group, in rank order; empty is

@@ -290,7 +290,9 @@ class MpiCommunicator : public Communicator {
     const auto bytes = static_cast<int64_t>(sent.size());
     ++traffic_.messages;
     traffic_.bytes += bytes;
-    traffic_.bytes_by_level[static_cast<size_t>(level_of_rank_[to])] += bytes;
+    const auto level = static_cast<size_t>(level_of_rank_[to]);
+    ++traffic_.messages_by_level[level];
+    traffic_.bytes_by_level[level] += bytes;
   }
   template <typename T>
   T all_reduce(T value, MPI_Datatype type, MPI_Op op) {

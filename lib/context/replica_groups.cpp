@@ -51,8 +51,10 @@ comm::Traffic traffic_of(const ReplicaGroups& groups) {
     const comm::Traffic traffic = (*group)->traffic();
     sum.messages += traffic.messages;
     sum.bytes += traffic.bytes;
-    for (size_t level = 0; level < sum.bytes_by_level.size(); ++level)
+    for (size_t level = 0; level < sum.bytes_by_level.size(); ++level) {
+      sum.messages_by_level[level] += traffic.messages_by_level[level];
       sum.bytes_by_level[level] += traffic.bytes_by_level[level];
+    }
   }
   return sum;
 }

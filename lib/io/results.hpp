@@ -39,6 +39,7 @@ struct ResultsLayout {
   int prompt_logprobs = 0;  ///< likewise; 0: none
   std::string
       identity;  ///< JSON object: model, sampling, input, version; a re-run must have the same
+  std::string measured;  ///< JSON object: what the run's automatic choices depend on
 };
 
 /// What a turn gave. The prompt's vectors may be shorter than the turn's slots (a prompt cut to

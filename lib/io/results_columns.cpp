@@ -28,6 +28,7 @@ ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
   layout.logprobs = static_cast<int>(integer("logprobs", -1));
   layout.prompt_logprobs = static_cast<int>(integer("prompt_logprobs", -1));
   layout.identity = file.text_attribute("identity").value_or("");
+  layout.measured = file.text_attribute("measured").value_or("");
   const auto inputs =
       nlohmann::json::parse(file.text_attribute("inputs").value_or("[]"), nullptr, false);
   try {

@@ -81,6 +81,7 @@ void write_file(const fs::path& path, const ResultsLayout& layout,
   file.set_attribute("schema", std::string(results_schema));
   file.set_attribute("created_by", "pecia " + build_info().version + " " + build_info().commit);
   file.set_attribute("identity", layout.identity);
+  file.set_attribute("measured", layout.measured);
   // Paths need not be UTF-8; this attribute tells readers which file was meant, nothing opens it.
   file.set_attribute(
       "inputs",
@@ -110,7 +111,8 @@ void write_file(const fs::path& path, const ResultsLayout& layout,
 void ResultsFile::create(const fs::path& path, const ResultsLayout& layout) {
   const auto datasets = results_datasets(layout);
   // What HDF5 adds of its own is about 30 KiB.
-  int64_t written_bytes = (1 << 20) + static_cast<int64_t>(layout.identity.size());
+  int64_t written_bytes =
+      (1 << 20) + static_cast<int64_t>(layout.identity.size() + layout.measured.size());
   for (const std::string& input : layout.inputs) written_bytes += 2 * input.size();
   int64_t total_bytes = written_bytes;
   for (const ResultsDataset& dataset : datasets) {

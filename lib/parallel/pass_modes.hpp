@@ -1,10 +1,10 @@
 #pragma once
-/// Which sharding and ring each pass of a run takes: what a job's prefill and decode modes come to.
+/// Which sharding and ring each pass of a run takes: what a job's modes come to.
 
 #include <cstdint>
 #include <optional>
 
-#include "lib/parallel/pass.hpp"
+#include "lib/parallel/modes.hpp"
 #include "lib/parallel/sharding.hpp"
 
 namespace pecia::parallel {
@@ -13,8 +13,7 @@ struct PassModes {
   Sharding prefill = Sharding::base;  ///< of passes with prompt tokens
   Sharding decode = Sharding::base;   ///< of passes without
   Ring decode_ring = Ring::pass_q;
-  /// Passes of at most so many new tokens run in the shift configuration (Shift Parallelism, Alg.
-  /// 1).
+  /// Passes of at most so many new tokens run in the shift configuration.
   std::optional<int64_t> shift_threshold = {};
 
   Sharding sharding(int64_t new_tokens, bool prefills) const {
@@ -22,5 +21,8 @@ struct PassModes {
     return prefills ? prefill : decode;
   }
 };
+
+/// Of a legal pair of modes. `shift_threshold` counts with decode shift alone.
+PassModes pass_modes(const ModePair& modes, std::optional<int64_t> shift_threshold);
 
 }  // namespace pecia::parallel

@@ -41,8 +41,8 @@ struct RankReport {
   int64_t peak_rss_bytes = 0;
 };
 
-/// What one pattern ("ring", "all_to_all") sent over one level of links ("host", "rack",
-/// "cluster"), all ranks together.
+/// What one kind of group ("ring", "sp", "tp", "block") sent over one level of links ("server":
+/// inside one, "rack": between servers of one, "system": between racks), all ranks together.
 struct LinkReport {
   std::string pattern, level;
   int64_t messages = 0, bytes = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "lib/device/buffer.hpp"
 
@@ -22,6 +23,24 @@ double measure_peak_flops(kernels::Backend& backend, device::Stream& stream) {
   for (int run = 0; run < runs; ++run) backend.linear(args, stream);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   return runs * 2.0 * size * size * size / elapsed.count();
+}
+
+double measure_read_bandwidth(kernels::Backend& backend, device::Stream& stream, DType weights) {
+  constexpr int64_t bytes = 64 << 20, columns = 2048;
+  constexpr int runs = 3;
+  const int64_t rows = bytes / columns / size_of(weights);
+  device::Buffer x, weight, y;
+  const kernels::LinearArgs args{x.tensor(DType::fp32, {1, columns}),
+                                 weight.tensor(weights, {rows, columns}),
+                                 {},
+                                 y.tensor(DType::fp32, {1, rows})};
+  std::fill_n(args.x.as<float>(), columns, 0.5f);
+  std::memset(args.weight.data(), 0, bytes);
+  backend.linear(args, stream);
+  const auto begin = std::chrono::steady_clock::now();
+  for (int run = 0; run < runs; ++run) backend.linear(args, stream);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  return runs * static_cast<double>(bytes) / elapsed.count();
 }
 
 }  // namespace pecia::runtime

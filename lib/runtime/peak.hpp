@@ -1,5 +1,6 @@
 #pragma once
-/// What this machine can do, measured now: the denominator of "share of peak".
+/// What this machine can do, measured now: the denominator of "share of peak",
+/// and what automatic choices count with.
 
 #include "kernels/api/backend.hpp"
 
@@ -8,5 +9,9 @@ namespace pecia::runtime {
 /// FLOP/s of an fp32 matrix product in cache by the stream's threads: the mean over some 20 ms, so
 /// that ranks which measure at the same time and share cores do not each count all of them.
 double measure_peak_flops(kernels::Backend& backend, device::Stream& stream);
+
+/// B/s at which a product with one row reads weights of this type that no cache holds, by the
+/// stream's threads; some 30 ms.
+double measure_read_bandwidth(kernels::Backend& backend, device::Stream& stream, DType weights);
 
 }  // namespace pecia::runtime

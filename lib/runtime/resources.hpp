@@ -39,10 +39,6 @@ void resolve_grid(const Job& job, const model::ModelConfig& config, int num_rank
 /// What parallel's table and rules want to know of a model.
 parallel::ModelShape shape_of(const model::ModelConfig& config);
 
-/// Keeps `auto` to the modes that are executed, and throws Unsupported for others that the job
-/// names: a ring of pass_kv and pass_q, prompts before decoding.
-void refuse_unexecuted(const Job& job, Resources& resources);
-
 /// The element type that a job's word means. Unsupported, naming `key`, for those without one here.
 DType dtype_of(Precision precision, std::string_view key);
 

@@ -10,9 +10,9 @@
 #include "lib/core/build_info.hpp"
 #include "lib/report/log.hpp"
 #include "lib/runtime/agree.hpp"
-#include "lib/runtime/calibration.hpp"
 #include "lib/runtime/engine.hpp"
 #include "lib/runtime/identity.hpp"
+#include "lib/runtime/measured.hpp"
 #include "lib/runtime/output.hpp"
 #include "lib/runtime/peak.hpp"
 #include "lib/runtime/run_progress.hpp"
@@ -46,6 +46,11 @@ struct Groups {
   std::unique_ptr<comm::Communicator> replica;
   std::vector<comm::RackServerGpu> places;  ///< by rank of `ordered`
   int dp = 0;
+
+  std::vector<comm::RackServerGpu> replica_places() const {
+    const auto begin = places.begin() + int64_t{dp} * replica->size();
+    return {begin, begin + replica->size()};
+  }
 };
 
 Groups make_groups(comm::Communicator& world, const Resources& resources) {
@@ -54,23 +59,25 @@ Groups make_groups(comm::Communicator& world, const Resources& resources) {
   together(world, [&] { place = comm::locate(comm::place_facts(local_rank)); });
   Groups groups;
   const auto places = comm::gather_places(world, place);
-  const comm::ProcessGrid grid({resources.dp, resources.cp, 1, 1}, places);
+  const comm::ProcessGrid grid({resources.dp, resources.cp, resources.sp, resources.tp}, places);
   const comm::GridCoordinates mine = grid.coordinates(world.rank());
   groups.dp = mine.dp;
-  groups.ordered = world.split(0, mine.dp * resources.cp + mine.cp);
-  groups.replica = groups.ordered->split(mine.dp, mine.cp);
+  const int in_replica = (mine.cp * resources.sp + mine.sp) * resources.tp + mine.tp;
+  groups.ordered =
+      world.split(0, mine.dp * resources.cp * resources.sp * resources.tp + in_replica);
+  groups.replica = groups.ordered->split(mine.dp, in_replica);
   for (int dp = 0; dp < resources.dp; ++dp)
     for (const int rank : grid.replica(dp)) groups.places.push_back(places[rank]);
   return groups;
 }
 
 model::Weights load_weights(const Job& job, const model::ModelConfig& config,
-                            comm::Communicator& world) {
+                            parallel::WeightCut cut, comm::Communicator& world) {
   std::optional<model::Weights> weights;
   together(world, [&] {
     std::optional<DType> resident;  // absent: as stored
     if (job.model.dtype) resident = dtype_of(*job.model.dtype, "model.dtype");
-    weights.emplace(config, io::Checkpoint(job.model.path), resident);
+    weights.emplace(config, io::Checkpoint(job.model.path), resident, cut);
   });
   const auto host = world.split_by_host();
   together(world, [&] { weights->check_finite(host->rank(), host->size()); });
@@ -96,14 +103,27 @@ const char* words_of(StopReason reason) {
                                          : "asked to stop by a signal";
 }
 
-/// What travels round the ring when prompts are fed; absent: chosen by rule.
-std::optional<parallel::Ring> fixed_ring(const Job& job) {
-  if (!job.parallel.ring) return {};
-  return *job.parallel.ring == RingMode::pass_kv ? parallel::Ring::pass_kv : parallel::Ring::pass_q;
+/// What an earlier run into the same results measured; "" where there is none. On every rank.
+std::string kept_measurement(const Job& job, const RunOptions& options, bool chief,
+                             comm::Communicator& ordered) {
+  const auto path = job.output / "results.h5";
+  std::vector<std::byte> bytes;
+  std::error_code unreachable;  // what is wrong with the folder, who takes it says
+  if (chief && !options.fresh && std::filesystem::exists(path, unreachable)) {
+    try {
+      const std::string text = io::ResultsFile(path).layout().measured;
+      const auto* data = reinterpret_cast<const std::byte*>(text.data());
+      bytes.assign(data, data + text.size());
+    } catch (const Error&) {
+      // Whoever opens the results for good says what is wrong with them.
+    }
+  }
+  ordered.broadcast(bytes, 0);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 SchedulerLimits scheduler_limits(const Job& job, const model::ModelConfig& config,
-                                 const Resources& resources, const parallel::RingRates& rates) {
+                                 const Resources& resources, const Measured& measured) {
   std::vector<int32_t> stops = job.generation.stop_token_ids.value_or(config.stop_token_ids);
   if (job.generation.ignore_eos)
     std::erase_if(stops, [&](int32_t token) {
@@ -118,13 +138,14 @@ SchedulerLimits scheduler_limits(const Job& job, const model::ModelConfig& confi
           .logprobs = job.generation.logprobs,
           .prompt_logprobs = job.generation.prompt_logprobs,
           .vocab = config.vocab,
-          .modes = {},
+          .modes = parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
+                                        measured.shift_threshold),
           .policy = job.batch.policy,
-          .ring = fixed_ring(job),
+          .ring = resources.ring,
           .ring_shape = {static_cast<double>(config.num_heads),
                          static_cast<double>(config.num_kv_heads),
                          static_cast<double>(size_of(resources.kv_dtype))},
-          .ring_rates = rates};
+          .ring_rates = measured.ring};
 }
 
 Stop::Clock::time_point after(Stop::Clock::time_point begin, double seconds) {
@@ -153,19 +174,36 @@ int run(const RunOptions& options, comm::Communicator& world) {
     drain_s = seconds_to_drain(job.limits);
     config = read_model_config(job);
     resolve_grid(job, config, world.size(), resources);
-    refuse_unexecuted(job, resources);
   });
   together(world, [&] { resources.threads = threads_per_rank(world); });
   omp_set_num_threads(resources.threads);  // of loops at load; else each rank would take all cores
   const Groups groups = make_groups(world, resources);
   const bool chief = groups.ordered->rank() == 0, planning = groups.replica->rank() == 0;
   const auto log = report::make_logger(groups.ordered->rank(), world.size());
-  const model::Weights weights = load_weights(job, config, world);
+  const model::Weights weights =
+      load_weights(job, config, Worker::weight_cut(groups.replica->rank(), resources.tp), world);
   std::optional<Inputs> inputs;
   together(world, [&] {
     if (planning) inputs.emplace(job, config);
   });
   resolve_memory(job, config, weights, inputs ? &*inputs : nullptr, resources, world);
+
+  const auto backend = kernels::make_cpu_backend();
+  device::Stream stream(resources.threads);
+  report::Recorder recorder(trace_detail(job.report.trace));
+  Worker worker(*groups.replica, config, weights, *backend, stream, recorder,
+                {.sp = resources.sp,
+                 .tp = resources.tp,
+                 .kv_dtype = resources.kv_dtype,
+                 .kv_tokens = resources.kv_tokens,
+                 .logprobs = job.generation.logprobs,
+                 .prompt_logprobs = job.generation.prompt_logprobs,
+                 .places = groups.replica_places()});
+  const auto kept =
+      parse_measured(kept_measurement(job, options, chief, *groups.ordered), resources);
+  const Measured measured =
+      kept ? *kept : measure(job, config, resources, world, worker, *backend, stream, *log);
+  resources.shift_threshold = measured.shift_threshold;
 
   std::optional<Output> output;
   std::optional<io::ResultsFile> results;
@@ -173,6 +211,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
     if (!chief) return;
     io::ResultsLayout layout = inputs->layout();
     layout.identity = identity(job, config, weights.checkpoint(), resources.kv_dtype);
+    layout.measured = to_json(measured, resources);
     output.emplace(job.output, layout, options.fresh, options.retry_failed,
                    [&](const std::string& text) { log->info(text); });
     results.emplace(output->results_path());
@@ -188,13 +227,6 @@ int run(const RunOptions& options, comm::Communicator& world) {
     return found.failed > 0 ? exit_failed_turns : 0;
   }
 
-  const auto backend = kernels::make_cpu_backend();
-  device::Stream stream(resources.threads);
-  parallel::RingRates rates;
-  if (resources.cp > 1 && !fixed_ring(job))
-    rates = calibrate(world, *groups.replica, *backend, stream,
-                      {config.num_heads, config.num_kv_heads, config.head_dim, resources.kv_dtype},
-                      *log);
   world.barrier();  // the ranks measure together
   const RunFacts facts{job,           config,
                        resources,     weights.resident_bytes(),
@@ -203,12 +235,6 @@ int run(const RunOptions& options, comm::Communicator& world) {
     log->info(first_line(facts, static_cast<int64_t>(inputs->requests().size()),
                          inputs->prompt_tokens()));
 
-  report::Recorder recorder(trace_detail(job.report.trace));
-  Worker worker(*groups.replica, config, weights, *backend, stream, recorder,
-                {.kv_dtype = resources.kv_dtype,
-                 .kv_tokens = resources.kv_tokens,
-                 .logprobs = job.generation.logprobs,
-                 .prompt_logprobs = job.generation.prompt_logprobs});
   const auto taken = world.make_counter(), stopped = world.make_counter(),
              finished = world.make_counter();
   Stop stop(signals, drain_s ? std::optional(after(begin, *drain_s)) : std::nullopt, *stopped);
@@ -220,7 +246,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
     if (!planning) return;
     if (!results) results.emplace(job.output / "results.h5");
     source.emplace(*inputs, *results, job.batch.order, *taken);
-    scheduler.emplace(scheduler_limits(job, config, resources, rates));
+    scheduler.emplace(scheduler_limits(job, config, resources, measured));
     if (chief) progress.show(job, *inputs, *results);
     planner.emplace(Planner{*scheduler, *source, *results, mode_name(resources), groups.dp,
                             [&](bool told) { return stop.agreed(told); },
@@ -240,8 +266,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
   if (chief) progress.finish(left);
 
   const std::chrono::duration<double> seconds = Stop::Clock::now() - begin;
-  auto report =
-      gather_report(*groups.ordered, *groups.replica, facts, recorder, tally, seconds.count());
+  auto report = gather_report(*groups.ordered, facts, worker, recorder, tally, seconds.count());
   if (job.report.trace != Trace::off)
     write_traces(*groups.ordered, job.output / "trace", groups.dp, recorder);
   if (report) {

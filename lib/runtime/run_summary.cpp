@@ -1,6 +1,7 @@
 #include "lib/runtime/run_summary.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -18,7 +19,9 @@ using Json = nlohmann::ordered_json;
 struct RankFacts {
   std::string host, cpu;
   double compute_s = 0, comm_s = 0, idle_s = 0;
-  int64_t peak_rss_bytes = 0, ring_messages = 0, ring_bytes = 0, memory_bytes = 0;
+  int64_t peak_rss_bytes = 0, memory_bytes = 0;
+  static constexpr std::array<const char*, 4> groups{"ring", "sp", "tp", "block"};
+  std::array<comm::Traffic, groups.size()> traffic;
   int32_t cores = 0;
   struct Stage {
     std::string name;
@@ -37,8 +40,8 @@ struct RankFacts {
   template <typename A>
   void visit(A& archive) {
     archive(host), archive(cpu), archive(compute_s), archive(comm_s), archive(idle_s),
-        archive(peak_rss_bytes), archive(ring_messages), archive(ring_bytes), archive(memory_bytes),
-        archive(cores);
+        archive(peak_rss_bytes), archive(memory_bytes), archive(cores);
+    for (comm::Traffic& of : traffic) archive(of.messages_by_level), archive(of.bytes_by_level);
     visit_all(archive, stages);
     tally.visit(archive);
   }
@@ -82,8 +85,7 @@ std::string grid_text(const Resources& resources) {
                      resources.cp > 1 ? " " : "", ring_text(resources), name_of(resources.decode));
 }
 
-RankFacts own_facts(comm::Communicator& replica, const report::Recorder& recorder,
-                    const Tally& tally) {
+RankFacts own_facts(const Worker& worker, const report::Recorder& recorder, const Tally& tally) {
   RankFacts facts;
   const comm::CpuFacts cpu = comm::cpu_facts();
   facts.host = comm::host_name();
@@ -94,8 +96,9 @@ RankFacts own_facts(comm::Communicator& replica, const report::Recorder& recorde
   facts.comm_s = recorder.totals().comm_s;
   facts.idle_s = recorder.totals().idle_s;
   facts.peak_rss_bytes = report::peak_rss_bytes();
-  facts.ring_messages = replica.traffic().messages;
-  facts.ring_bytes = replica.traffic().bytes;
+  const context::ReplicaGroups& groups = worker.groups();
+  facts.traffic = {groups.ring->traffic(), groups.sp->traffic(), groups.tp->traffic(),
+                   groups.block->traffic()};
   for (const report::Stage& stage : recorder.stages())
     facts.stages.push_back(
         {stage.name, stage.kind, stage.count, stage.bytes, stage.seconds, stage.flops});
@@ -140,6 +143,20 @@ void add_tallies(const std::vector<RankFacts>& ranks, report::RunReport& report)
   report.phases = {prefill, decode};
 }
 
+/// What each kind of group sent over each level of links.
+void add_links(const std::vector<RankFacts>& ranks, report::RunReport& report) {
+  constexpr std::array<const char*, comm::num_link_levels> levels{"server", "rack", "system"};
+  for (size_t group = 0; group < RankFacts::groups.size(); ++group)
+    for (size_t level = 0; level < levels.size(); ++level) {
+      report::LinkReport link{RankFacts::groups[group], levels[level]};
+      for (const RankFacts& rank : ranks) {
+        link.messages += rank.traffic[group].messages_by_level[level];
+        link.bytes += rank.traffic[group].bytes_by_level[level];
+      }
+      if (link.messages > 0) report.links.push_back(link);
+    }
+}
+
 }  // namespace
 
 std::string mode_name(const Resources& resources) {
@@ -164,11 +181,11 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
       resources.why.empty() ? "" : "\n       auto: " + resources.why);
 }
 
-std::optional<report::RunReport> gather_report(comm::Communicator& ordered,
-                                               comm::Communicator& replica, const RunFacts& facts,
+std::optional<report::RunReport> gather_report(comm::Communicator& ordered, const RunFacts& facts,
+                                               const Worker& worker,
                                                const report::Recorder& recorder, const Tally& tally,
                                                double seconds) {
-  const auto parts = ordered.gather(to_bytes(own_facts(replica, recorder, tally)), 0);
+  const auto parts = ordered.gather(to_bytes(own_facts(worker, recorder, tally)), 0);
   if (ordered.rank() != 0) return {};
   std::vector<RankFacts> ranks;
   for (const auto& part : parts) ranks.push_back(from_bytes<RankFacts>(part));
@@ -201,15 +218,12 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered,
   report.peak_flops = facts.peak_flops;
   add_tallies(ranks, report);
   add_stages(ranks, report);
-  report::LinkReport ring{"ring and all_to_all", num_hosts(facts) > 1 ? "cluster" : "host"};
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankFacts& of = ranks[rank];
     report.ranks.push_back(
         {static_cast<int>(rank), of.host, of.compute_s, of.comm_s, of.idle_s, of.peak_rss_bytes});
-    ring.messages += of.ring_messages;
-    ring.bytes += of.ring_bytes;
   }
-  if (ring.messages > 0) report.links.push_back(ring);
+  add_links(ranks, report);
   return report;
 }
 

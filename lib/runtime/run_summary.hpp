@@ -20,7 +20,7 @@ struct RunFacts {
   const Job& job;
   const model::ModelConfig& config;
   const Resources& resources;
-  int64_t weight_bytes = 0;
+  int64_t weight_bytes = 0;                 ///< resident on this rank
   std::vector<comm::RackServerGpu> places;  ///< by rank of `ordered`
   double peak_flops = 0;                    ///< of all ranks
 };
@@ -35,8 +35,8 @@ std::string mode_name(const Resources& resources);
 
 /// Rank 0's report of all ranks; empty elsewhere. Collective over `ordered`, the ranks in grid
 /// order. `tally` counts on the first rank of each replica and is empty elsewhere.
-std::optional<report::RunReport> gather_report(comm::Communicator& ordered,
-                                               comm::Communicator& replica, const RunFacts& facts,
+std::optional<report::RunReport> gather_report(comm::Communicator& ordered, const RunFacts& facts,
+                                               const Worker& worker,
                                                const report::Recorder& recorder, const Tally& tally,
                                                double seconds);
 

@@ -45,7 +45,6 @@ void validate_inputs(const Job& job, int num_ranks) {
   const model::ModelConfig config = read_model_config(job);
   Resources resources;
   resolve_grid(job, config, num_ranks, resources);
-  refuse_unexecuted(job, resources);
   const model::Weights weights(config, io::Checkpoint(job.model.path), {});
   const Inputs inputs(job, config);
 }

@@ -10,8 +10,8 @@ class Worker {
   struct Settings {
     int sp = 1, tp = 1;  ///< cp is what is left of the replica's ranks
     DType kv_dtype = DType::fp32;
-    int64_t kv_tokens = 0;                  ///< slots on this rank
-    int logprobs = 0, prompt_logprobs = 0;  ///< as in job files
+    int64_t kv_tokens = 0;                         ///< slots on this rank
+    int logprobs = 0, prompt_logprobs = 0;         ///< as in job files
     std::vector<comm::RackServerGpu> places = {};  ///< by rank of the replica; none: on one server
   };
 

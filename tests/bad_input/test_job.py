@@ -122,7 +122,6 @@ class Absent(BadInputTest):
             "model.dtype=fp8": "dtype: bf16",
             "model.compute=fp8": "compute: fp32",
             "kv.dtype=fp8": "dtype: bf16",
-            "batch.policy=chunked": "policy: prefill_first",
             "batch.arrivals=replay": "arrivals: ignore",
             "reproducible=layout": "reproducible: run",
         }.items():
@@ -132,22 +131,6 @@ class Absent(BadInputTest):
                     f"{key}: {value} is not in this version",
                     f"use {nearest}",
                     arguments=self.set(assignment),
-                )
-
-    def test_each_mode_that_is_not_executed(self) -> None:
-        for assignment, nearest in {
-            "parallel.sp=2": "sp: 1",
-            "parallel.tp=2": "tp: 1",
-            "parallel.ring=pass_q": "ring: pass_kv",
-            "parallel.decode=broadcast_q": "decode: pass_q",
-        }.items():
-            key, value = assignment.split("=")
-            with self.subTest(assignment=assignment):
-                self.assert_refused(
-                    f"{key}: {value} is not in this version",
-                    f"use {nearest}",
-                    arguments=self.set(assignment),
-                    ranks=2,
                 )
 
 
