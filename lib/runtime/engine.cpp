@@ -21,7 +21,7 @@ class Clock {
 void record(Planner& planner, std::vector<Finished> finished, Tally& tally) {
   std::vector<io::TurnUpdate> updates;
   for (Finished& turn : finished) {
-    turn.result.mode = planner.mode;
+    turn.result.mode = planner.mode(turn.result.mode);
     turn.result.replica = planner.replica;
     (turn.state == io::TurnState::failed    ? tally.failed
      : turn.state == io::TurnState::partial ? tally.partial

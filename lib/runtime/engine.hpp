@@ -17,7 +17,8 @@ struct Planner {
   Scheduler& scheduler;
   Source& source;
   io::ResultsFile& results;
-  std::string mode;  ///< written into the results
+  /// What the results call the mode of a turn whose prompt went round by this ring.
+  std::function<std::string(const std::string& ring)> mode;
   int32_t replica = 0;
   /// Asked between passes: drain now? `told`: a rank of the replica was told to stop.
   std::function<bool(bool told)> stopping;

@@ -248,8 +248,9 @@ int run(const RunOptions& options, comm::Communicator& world) {
     source.emplace(*inputs, *results, job.batch.order, *taken);
     scheduler.emplace(scheduler_limits(job, config, resources, measured));
     if (chief) progress.show(job, *inputs, *results);
-    planner.emplace(Planner{*scheduler, *source, *results, mode_name(resources), groups.dp,
-                            [&](bool told) { return stop.agreed(told); },
+    planner.emplace(Planner{*scheduler, *source, *results,
+                            [&](const std::string& ring) { return mode_name(resources, ring); },
+                            groups.dp, [&](bool told) { return stop.agreed(told); },
                             [&](const Tally& tally) { progress.update(tally); }});
   });
 

@@ -159,10 +159,13 @@ void add_links(const std::vector<RankFacts>& ranks, report::RunReport& report) {
 
 }  // namespace
 
-std::string mode_name(const Resources& resources) {
+std::string mode_name(const Resources& resources, std::string_view ring) {
   if (resources.prefill == PrefillMode::single) return "single";
-  return fmt::format("{}{}{}+{}", name_of(resources.prefill), resources.cp > 1 ? "/" : "",
-                     ring_text(resources), name_of(resources.decode));
+  const std::string_view taken = resources.cp == 1 ? ""
+                                 : resources.ring  ? name_of(*resources.ring)
+                                                   : ring;
+  return fmt::format("{}{}{}+{}", name_of(resources.prefill), resources.cp > 1 ? "/" : "", taken,
+                     name_of(resources.decode));
 }
 
 std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens) {

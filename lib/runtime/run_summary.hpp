@@ -30,8 +30,8 @@ struct RunFacts {
 std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens);
 
 /// "ring/pass_kv+pass_q", "ulysses+shift", "single": how prefill and decode run, as results have
-/// it.
-std::string mode_name(const Resources& resources);
+/// it. `ring`: what was taken where the resources leave it open.
+std::string mode_name(const Resources& resources, std::string_view ring = "auto");
 
 /// Rank 0's report of all ranks; empty elsewhere. Collective over `ordered`, the ranks in grid
 /// order. `tally` counts on the first rank of each replica and is empty elsewhere.

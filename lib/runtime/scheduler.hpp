@@ -64,7 +64,7 @@ struct ChunkRing {
 struct Finished {
   int64_t row = 0;
   io::TurnState state = io::TurnState::done;
-  io::TurnResult result;
+  io::TurnResult result;  ///< `mode`: the ring of its prompt's last chunk, where there was one
 };
 
 class Scheduler {

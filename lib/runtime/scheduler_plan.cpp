@@ -88,6 +88,7 @@ void Scheduler::feed(Plan& plan, double now) {
     const Ring ring = decision ? decision->ring : fixed;
     if (plan.items.size() > num_riders && ring != plan.ring) continue;
     plan.ring = ring;
+    if (limits_.ring_size > 1) running.result.mode = name_of(ring);
     if (decision) chunk_rings_.push_back({running.sequence, *decision});
     room -= count;
     item.tokens.assign(running.feed.begin() + running.fed,

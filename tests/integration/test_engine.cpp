@@ -55,7 +55,7 @@ class Engine : public testing::Test {
     runtime::Planner planner{scheduler,
                              source,
                              results,
-                             "ring",
+                             [](const std::string& ring) { return ring; },
                              0,
                              [](bool) { return false; },
                              [](const runtime::Tally&) {}};

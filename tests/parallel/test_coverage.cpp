@@ -29,8 +29,8 @@ struct Grid {
   int cp, sp, tp;
 };
 
-/// What every rank of the grid attends in a pass, as lib/context walks it: the block's rows with the
-/// rank's shard of the heads, against the keys of each ring rank that visits.
+/// What every rank of the grid attends in a pass, as lib/context walks it: the block's rows with
+/// the rank's shard of the heads, against the keys of each ring rank that visits.
 Pairs attended(const std::vector<PassSequence>& pass, const KvMap& map, const Grid& grid,
                int64_t num_heads, int64_t num_kv_heads) {
   Pairs pairs;
@@ -76,9 +76,9 @@ TEST(Coverage, EveryCausalPairOfEveryHeadIsAttendedOnce) {
       for (const SequenceId sequence : {1, 2, 3}) {
         if (!map.contains(sequence) || (sequence == 1 && forked)) continue;
         const bool decoding = map.length(sequence) > 0 && draw(0, 1) == 1;
-        pass.push_back({sequence, map.length(sequence), decoding ? 1 : draw(1, 13),
-                        decoding ? static_cast<int32_t>(draw(0, grid.cp - 1))
-                                 : PassSequence::balanced});
+        pass.push_back(
+            {sequence, map.length(sequence), decoding ? 1 : draw(1, 13),
+             decoding ? static_cast<int32_t>(draw(0, grid.cp - 1)) : PassSequence::balanced});
       }
       for (const PassSequence& sequence : pass) map.append(sequence);
       const Pairs pairs = attended(pass, map, grid, num_heads, num_kv_heads);
@@ -127,8 +127,7 @@ TEST(Coverage, EveryRowMeetsEveryRanksHeadsInTheExchange) {
             ASSERT_GE(wanted.kv.begin, held.kv.begin);
             ASSERT_LE(wanted.kv.end, held.kv.end);
             for (int64_t row = own.begin; row < own.end; ++row)
-              for (int64_t head = wanted.q.begin; head < wanted.q.end; ++head)
-                ++sent[{row, head}];
+              for (int64_t head = wanted.q.begin; head < wanted.q.end; ++head) ++sent[{row, head}];
           }
         }
       ASSERT_EQ(static_cast<int64_t>(sent.size()), rows * num_heads);
