@@ -7,7 +7,7 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/model/config.hpp"
-#include "lib/parallel/heads.hpp"
+#include "lib/runtime/resources.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/replica.hpp"
 
@@ -15,7 +15,6 @@ namespace pecia::test {
 namespace {
 
 using parallel::Ring;
-using parallel::Sharding;
 using runtime::Finished;
 using runtime::Request;
 using Results = std::map<int64_t, Finished>;
@@ -23,44 +22,58 @@ using Results = std::map<int64_t, Finished>;
 constexpr double tolerance = 1e-4;  // the project's bound for another order of fp32 sums
 constexpr int64_t vocab = 96;       // at least, of every checkpoint used here
 
-struct Mode {
+struct Variant {
   std::string name;
   ReplicaSettings settings;
 };
 
-bool can_cut(const model::ModelConfig& config, int sp, int tp) {
-  const auto heads = [&](int count) {
-    return parallel::can_shard_heads(config.num_heads, config.num_kv_heads, count);
-  };
-  return heads(sp * tp) && heads(tp) && config.ffn % (sp * tp) == 0;
+/// Ranks 0 to n/2 − 1 on one server, the others on the next.
+std::vector<comm::RackServerGpu> two_servers(int ranks) {
+  std::vector<comm::RackServerGpu> places;
+  for (int rank = 0; rank < ranks; ++rank)
+    places.push_back({"rack", rank < ranks / 2 ? "a" : "b", rank});
+  return places;
 }
 
-/// Every mode of every grid of `ranks` ranks that the model can be cut into.
-std::vector<Mode> modes_of(const model::ModelConfig& config, int ranks) {
-  std::vector<Mode> modes;
-  for (int tp = 1; tp <= ranks; ++tp)
-    for (int sp = 1; sp * tp <= ranks; ++sp) {
-      if (ranks % (sp * tp) != 0 || !can_cut(config, sp, tp)) continue;
-      const int cp = ranks / (sp * tp);
-      std::vector<std::pair<std::string, parallel::PassModes>> found;
-      found.push_back({"base", {}});
-      if (tp > 1) found.push_back({"sp_tp", {.prefill = Sharding::sp_tp}});
-      if (tp > 1) found.push_back({"gathered", {.prefill = Sharding::gathered}});
-      if (tp > 1)
-        found.push_back(
-            {"sp_tp in decode too", {.prefill = Sharding::sp_tp, .decode = Sharding::sp_tp}});
-      if (sp > 1) found.push_back({"shift", {.decode = Sharding::shift}});
-      if (sp > 1) found.push_back({"shift by threshold", {.shift_threshold = 6}});
-      if (cp > 1) found.push_back({"broadcast_q", {.decode_ring = Ring::broadcast_q}});
-      for (const auto& [name, passes] : found) {
-        Mode mode{fmt::format("CP {} × SP {} × TP {}, {}", cp, sp, tp, name), {}};
-        mode.settings.sp = sp;
-        mode.settings.tp = tp;
-        mode.settings.modes = passes;
-        modes.push_back(mode);
-      }
-    }
-  return modes;
+/// Every legal pair of modes on every grid of `ranks` ranks, with every policy, ring and size of
+/// pass. Of these one for each pair of modes in turn, or all: set PECIA_FULL_MATRIX.
+std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
+  const bool full = std::getenv("PECIA_FULL_MATRIX") != nullptr;
+  std::vector<Variant> variants;
+  size_t number = 0;
+  for (const parallel::ModePair& pair : parallel::legal_modes(ranks, runtime::shape_of(config))) {
+    std::vector<Variant> of_pair;
+    for (const int64_t max_batch_tokens : {4096, 23})
+      for (const auto policy : {runtime::Policy::prefill_first, runtime::Policy::chunked})
+        for (const Ring ring : {Ring::pass_kv, Ring::pass_q}) {
+          if (pair.degrees.cp == 1 && ring == Ring::pass_q) continue;
+          Variant variant{
+              fmt::format("CP {} × SP {} × TP {}, {} + {}, {}, {} tokens a pass, {}",
+                          pair.degrees.cp, pair.degrees.sp, pair.degrees.tp,
+                          parallel::name_of(pair.prefill), parallel::name_of(pair.decode),
+                          parallel::name_of(ring), max_batch_tokens,
+                          policy == runtime::Policy::chunked ? "chunked" : "prefill first"),
+              {}};
+          ReplicaSettings& settings = variant.settings;
+          settings.sp = pair.degrees.sp;
+          settings.tp = pair.degrees.tp;
+          settings.modes = parallel::pass_modes(pair, 6);
+          settings.ring = ring;
+          settings.policy = policy;
+          settings.max_batch_tokens = max_batch_tokens;
+          settings.max_sequences = max_batch_tokens == 23 ? 4 : 64;
+          if (of_pair.size() % 2 == 0) settings.places = two_servers(ranks);
+          of_pair.push_back(variant);
+        }
+    if (full)
+      variants.insert(variants.end(), of_pair.begin(), of_pair.end());
+    else
+      for (const size_t step : {0, 1})
+        variants.push_back(
+            of_pair[(3 * number + step * (of_pair.size() / 2 + 1)) % of_pair.size()]);
+    ++number;
+  }
+  return variants;
 }
 
 /// Lengths around where rings and blocks cut them, finishing at different times; a chain and a fork
@@ -130,16 +143,12 @@ TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {
     requests = requests_for(world->size(), seed += 100);
     wanted = run_requests(*alone, golden(GetParam()), requests, settings);
   } while (near_tie(wanted, settings.logprobs));
-  for (const Mode& mode : modes_of(model::read_config(golden(GetParam())), world->size()))
-    for (const int64_t max_batch_tokens : {4096, 23}) {
-      SCOPED_TRACE(fmt::format("{}, {} tokens a pass", mode.name, max_batch_tokens));
-      ReplicaSettings in_mode = mode.settings;
-      in_mode.logprobs = settings.logprobs;
-      in_mode.prompt_logprobs = settings.prompt_logprobs;
-      in_mode.max_batch_tokens = max_batch_tokens;
-      in_mode.max_sequences = max_batch_tokens == 23 ? 4 : 64;
-      expect_same(run_requests(*world, golden(GetParam()), requests, in_mode), wanted);
-    }
+  for (Variant& variant : variants_of(model::read_config(golden(GetParam())), world->size())) {
+    SCOPED_TRACE(variant.name);
+    variant.settings.logprobs = settings.logprobs;
+    variant.settings.prompt_logprobs = settings.prompt_logprobs;
+    expect_same(run_requests(*world, golden(GetParam()), requests, variant.settings), wanted);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, EveryModel,

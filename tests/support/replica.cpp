@@ -54,7 +54,8 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
                           .kv_dtype = settings.kv_dtype,
                           .kv_tokens = limits.kv_tokens,
                           .logprobs = settings.logprobs,
-                          .prompt_logprobs = settings.prompt_logprobs});
+                          .prompt_logprobs = settings.prompt_logprobs,
+                          .places = settings.places});
 
   // Every rank schedules the same; only the outcomes travel.
   runtime::Scheduler scheduler(limits);

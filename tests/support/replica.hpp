@@ -18,6 +18,7 @@ namespace pecia::test {
 struct ReplicaSettings {
   int sp = 1, tp = 1;  ///< cp is what is left of the ranks
   parallel::PassModes modes;
+  std::vector<comm::RackServerGpu> places;  ///< by rank; none: all on one server
   DType kv_dtype = DType::fp32;
   int64_t max_batch_tokens = 4096;
   int64_t max_sequences = 64;
