@@ -81,8 +81,11 @@ std::string grid_text(const Resources& resources) {
   grid += replica;
   const std::string before = grid.empty() ? " · " : fmt::format(": {} · ", grid);
   if (replica.empty()) return before + "single";
-  return fmt::format("{}prefill {}{}{}, decode {}", before, name_of(resources.prefill),
-                     resources.cp > 1 ? " " : "", ring_text(resources), name_of(resources.decode));
+  return fmt::format("{}prefill {}{}{}, decode {}{}", before, name_of(resources.prefill),
+                     resources.cp > 1 ? " " : "", ring_text(resources), name_of(resources.decode),
+                     resources.shift_threshold
+                         ? fmt::format(" up to {} new tokens", *resources.shift_threshold)
+                         : "");
 }
 
 RankFacts own_facts(const Worker& worker, const report::Recorder& recorder, const Tally& tally) {
@@ -174,14 +177,15 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
   const int hosts = num_hosts(facts);
   const auto ranks = static_cast<int>(facts.places.size());
   return fmt::format(
-      "{} {} · {} request{}, {} tokens · context {} · KV {} {} per rank · {} rank{} of {} thread{} "
+      "{} {}{} · {} request{}, {} tokens · context {} · KV {} {} per rank · {} rank{} of {} "
+      "thread{} "
       "on {} host{}{}{}",
-      facts.job.model.path.filename().string(), report::format_bytes(facts.weight_bytes), requests,
-      requests == 1 ? "" : "s", report::format_count(static_cast<double>(prompt_tokens)),
-      facts.config.max_positions, name_of(resources.kv_dtype), report::format_bytes(kv_bytes),
-      ranks, ranks == 1 ? "" : "s", resources.threads, resources.threads == 1 ? "" : "s", hosts,
-      hosts == 1 ? "" : "s", grid_text(resources),
-      resources.why.empty() ? "" : "\n       auto: " + resources.why);
+      facts.job.model.path.filename().string(), report::format_bytes(facts.weight_bytes),
+      resources.tp > 1 ? " per rank" : "", requests, requests == 1 ? "" : "s",
+      report::format_count(static_cast<double>(prompt_tokens)), facts.config.max_positions,
+      name_of(resources.kv_dtype), report::format_bytes(kv_bytes), ranks, ranks == 1 ? "" : "s",
+      resources.threads, resources.threads == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s",
+      grid_text(resources), resources.why.empty() ? "" : "\n       auto: " + resources.why);
 }
 
 std::optional<report::RunReport> gather_report(comm::Communicator& ordered, const RunFacts& facts,
