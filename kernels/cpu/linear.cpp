@@ -125,7 +125,7 @@ void many(const LinearArgs& args, const device::Stream& stream, Workspace& works
 
 void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace) {
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
-  if (args.x.rows() <= few_rows)
+  if (args.x.rows() <= few_rows && args.row_invariant == RowInvariant::no)
     few(args, stream);
   else
     many(args, stream, workspace);

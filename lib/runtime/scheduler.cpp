@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "lib/parallel/virtual_ranks.hpp"
 #include "lib/runtime/scheduler_state.hpp"
 
 namespace pecia::runtime {
@@ -18,6 +19,8 @@ bool Scheduler::Family::keeps_tokens() const {
 Scheduler::Scheduler(SchedulerLimits limits) : limits_(std::move(limits)), map_(limits_.ring_size) {
   PECIA_CHECK(limits_.max_sequences >= 1 && limits_.max_batch_tokens >= 1,
               "{} sequences, {} tokens", limits_.max_sequences, limits_.max_batch_tokens);
+  PECIA_CHECK(!limits_.layout_invariant || parallel::can_play_layout(limits_.ring_size),
+              "{} ranks cannot play {}", limits_.ring_size, parallel::layout_ranks);
 }
 
 Scheduler::~Scheduler() = default;

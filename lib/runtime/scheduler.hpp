@@ -45,6 +45,7 @@ struct SchedulerLimits {
   int logprobs = 0, prompt_logprobs = 0;
   int64_t vocab = 0;
   parallel::PassModes modes = {};
+  bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks
 };
 
 /// A turn's result as it is to be written.
@@ -94,6 +95,7 @@ class Scheduler {
   void refuse_too_large(Request& request);
 
   // scheduler_slots.cpp
+  int virtual_ranks() const;
   int64_t feed_slots(int64_t tokens) const;
   int64_t answer_slots(const Turn& turn) const;
   int64_t chain_slots(const Request& request) const;
@@ -111,6 +113,7 @@ class Scheduler {
   // scheduler_plan.cpp
   void feed(Plan& plan, double now);
   void decode(Plan& plan);
+  int32_t deal(Running& running, std::vector<int64_t>& rows, int64_t step) const;
   void add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin, int64_t end);
   std::vector<size_t> followers(const Running& running) const;
 

@@ -37,6 +37,7 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   limits.logprobs = settings.logprobs;
   limits.prompt_logprobs = settings.prompt_logprobs;
   limits.vocab = config.vocab;
+  limits.layout_invariant = settings.layout_invariant;
   if (limits.kv_tokens == 0) {
     const runtime::Scheduler counting(limits);
     for (const runtime::Request& request : requests)
@@ -48,7 +49,8 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
                           .kv_dtype = settings.kv_dtype,
                           .kv_tokens = limits.kv_tokens,
                           .logprobs = settings.logprobs,
-                          .prompt_logprobs = settings.prompt_logprobs});
+                          .prompt_logprobs = settings.prompt_logprobs,
+                          .layout_invariant = settings.layout_invariant});
 
   // Every rank schedules the same; only the outcomes travel.
   runtime::Scheduler scheduler(limits);

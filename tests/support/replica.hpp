@@ -22,6 +22,7 @@ struct ReplicaSettings {
   int64_t kv_tokens = 0;  ///< on each rank; 0: enough for everything at once
   int logprobs = 0, prompt_logprobs = 0;
   std::vector<int32_t> stop_token_ids;
+  bool layout_invariant = false;
 };
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.
