@@ -13,7 +13,7 @@ void merge(const MergeArgs& args) {
       float& lse = row_of(args.lse, r)[h];
       const double mine = lse, theirs = row_of(args.part_lse, p)[h];
       if (theirs == empty_lse) continue;  // also when both are empty, where m would be −inf
-      if (mine == empty_lse) {  // the formula, but for the sign of a zero
+      if (mine == empty_lse) {            // the formula, but for the sign of a zero
         std::copy_n(row_of(args.part_out, p) + h * head_dim, head_dim,
                     row_of(args.out, r) + h * head_dim);
         lse = row_of(args.part_lse, p)[h];

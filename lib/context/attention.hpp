@@ -44,7 +44,8 @@ class Attention {
     std::visit([&](auto& ring) { ring.remove(sequence); }, ring_);
   }
   const parallel::KvMap& map() const {
-    return std::visit([](const auto& ring) -> auto& { return ring.map(); }, ring_);
+    return std::visit(
+        [](const auto& ring) -> auto& { return ring.map(); }, ring_);
   }
 
   /// The layers that follow work on these rows. Every rank of the replica gives the same value.
@@ -54,7 +55,8 @@ class Attention {
   parallel::Sharding sharding() const { return sharding_; }
   /// Global positions of all rows of this rank's block, and which of them are the rank's.
   const std::vector<int64_t>& positions() const {
-    return std::visit([](const auto& ring) -> auto& { return ring.positions(); }, ring_);
+    return std::visit(
+        [](const auto& ring) -> auto& { return ring.positions(); }, ring_);
   }
   const parallel::ShardedRows& rows() const { return rows_; }
 

@@ -329,8 +329,8 @@ void InvariantAttention::attend_stacked(int64_t layer, const Visit& visit, const
 }
 
 /// Local keys and values of all units, one after the other: K [num_kv_heads, padded, head_dim] of
-/// each unit and virtual rank, then V likewise. What is padding is left as it is; no run ever points
-/// at it.
+/// each unit and virtual rank, then V likewise. What is padding is left as it is; no run ever
+/// points at it.
 void InvariantAttention::pack(int64_t layer, std::byte* message) {
   const int64_t token_bytes = head_dim() * size_of(cache_.shape().dtype);
   const ScopedSpan span(recorder_, "pack", Kind::compute,
@@ -383,8 +383,8 @@ void InvariantAttention::pass_keys(int64_t layer, const TensorView& q, const Par
       place[visitor] = free.back();
       free.pop_back();
     }
-    const Keys keys = step == 0 ? cached(layer)
-                                : Keys{here.data(), here.as<std::byte>() + half_bytes};
+    const Keys keys =
+        step == 0 ? cached(layer) : Keys{here.data(), here.as<std::byte>() + half_bytes};
     attend_rank(layer, visits_[step], q, keys, result(visitor));
     for (const MergeTree::Merge& ready : tree.arrive(visitor)) {
       merge(result(ready.from), result(ready.into));
@@ -394,8 +394,8 @@ void InvariantAttention::pass_keys(int64_t layer, const TensorView& q, const Par
   }
 }
 
-/// Every rank attends all queries to its own keys and sends each rank's results home, where they are
-/// merged.
+/// Every rank attends all queries to its own keys and sends each rank's results home, where they
+/// are merged.
 void InvariantAttention::pass_queries(int64_t layer, const TensorView& q, const Partial& to) {
   const int rank = ring_.rank();
   const int64_t total = all_.count();
@@ -418,8 +418,7 @@ void InvariantAttention::pass_queries(int64_t layer, const TensorView& q, const 
   begin = 0;
   int64_t sent = 0;
   for (int other = 0; other < size(); ++other) {
-    home.push_back(other == 0 ? to
-                              : partial(waiting_[other].out, waiting_[other].lse, q.rows()));
+    home.push_back(other == 0 ? to : partial(waiting_[other].out, waiting_[other].lse, q.rows()));
     outs.send.push_back(bytes_of(here.out.slice_rows(begin, counts_[other])));
     lses.send.push_back(bytes_of(here.lse.slice_rows(begin, counts_[other])));
     outs.receive.push_back(bytes_of(home.back().out));

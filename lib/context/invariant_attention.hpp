@@ -32,8 +32,8 @@ class InvariantAttention {
   /// Of the virtual ranks.
   const parallel::KvMap& map() const { return map_; }
 
-  /// Every PassSequence has virtual_ranks = layout_ranks. Keys travel with pass_kv, else the queries
-  /// do: straight to all ranks, in one exchange.
+  /// Every PassSequence has virtual_ranks = layout_ranks. Keys travel with pass_kv, else the
+  /// queries do: straight to all ranks, in one exchange.
   void begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring);
   const std::vector<int64_t>& positions() const { return own_.positions; }
   void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
@@ -58,7 +58,7 @@ class InvariantAttention {
   struct Unit {
     parallel::SequenceId sequence;
     int64_t padded_tokens;
-    int64_t offset;  ///< in tokens, among the message's
+    int64_t offset;                               ///< in tokens, among the message's
     std::vector<std::vector<int64_t>> positions;  ///< by virtual rank
   };
   /// Some keys of one virtual rank, before it is known in which buffer they are.
@@ -132,12 +132,12 @@ class InvariantAttention {
 
   // The pass.
   bool keys_travel_ = false;
-  QueryRows own_, all_;         ///< all_: of every rank, one after the other; when queries travel
-  std::vector<int64_t> counts_; ///< rows by rank
-  std::vector<int64_t> slots_;  ///< of this rank's rows
+  QueryRows own_, all_;          ///< all_: of every rank, one after the other; when queries travel
+  std::vector<int64_t> counts_;  ///< rows by rank
+  std::vector<int64_t> slots_;   ///< of this rank's rows
   std::vector<Unit> units_;
   int64_t message_tokens_ = 0;
-  std::vector<Visit> visits_;   ///< by step, or one
+  std::vector<Visit> visits_;  ///< by step, or one
 
   // Workspaces, grown and kept.
   device::Buffer travelling_[2], stacked_q_, all_q_;

@@ -6,10 +6,10 @@
 ///
 ///     N = 2     rank 0 plays 0 1 2 3, rank 1 plays 4 5 6 7
 ///
-/// A prompt's chunk is cut into 16 segments; virtual rank v owns segments v and 15 − v. Each virtual
-/// rank makes one partial result of attention from all the keys it owns, in the order they were
-/// cached, and the 8 are merged along one binary tree (merge_tree.hpp), of which a real rank plays a
-/// whole subtree.
+/// A prompt's chunk is cut into 16 segments; virtual rank v owns segments v and 15 − v. Each
+/// virtual rank makes one partial result of attention from all the keys it owns, in the order they
+/// were cached, and the 8 are merged along one binary tree (merge_tree.hpp), of which a real rank
+/// plays a whole subtree.
 
 #include <cstdint>
 

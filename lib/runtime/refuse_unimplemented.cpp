@@ -2,6 +2,7 @@
 
 #include "lib/core/error.hpp"
 #include "lib/runtime/job.hpp"
+#include "lib/runtime/layout_rules.hpp"
 
 namespace pecia::runtime {
 namespace {
@@ -42,8 +43,7 @@ void refuse_unimplemented(const Job& job) {
     refuse("batch.policy", "chunked", "policy: prefill_first");
   if (job.batch.arrivals == Arrivals::replay)
     refuse("batch.arrivals", "replay", "arrivals: ignore");
-  if (job.reproducible == Reproducible::layout)
-    refuse("reproducible", "layout", "reproducible: run");
+  check_layout_rules(job);
 }
 
 }  // namespace pecia::runtime

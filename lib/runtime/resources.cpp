@@ -6,6 +6,8 @@
 
 #include "lib/comm/machine.hpp"
 #include "lib/model/model.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
+#include "lib/runtime/layout_rules.hpp"
 
 namespace pecia::runtime {
 
@@ -40,6 +42,7 @@ void resolve_grid(const Job& job, int num_ranks, Resources& resources) {
         "that divides {}, or start {} ranks",
         resources.dp, resources.cp, num_ranks, num_ranks,
         std::max<int64_t>(1, int64_t{resources.dp} * resources.cp));
+  check_layout_ring(job, resources.cp);
 }
 
 DType dtype_of(Precision precision, std::string_view key) {
@@ -61,7 +64,8 @@ DType dtype_of(Precision precision, std::string_view key) {
 int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int cp) {
   if (job.batch.max_batch_tokens) return *job.batch.max_batch_tokens;
   const int64_t rows = (int64_t{128} << 20) / model::Model::activation_bytes_per_row(config);
-  return std::clamp<int64_t>(rows / 256 * 256, 256, 4096) * cp;
+  const int ranks = job.reproducible == Reproducible::layout ? 1 : cp;  // the cuts show in the bits
+  return std::clamp<int64_t>(rows / 256 * 256, 256, 4096) * ranks;
 }
 
 int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, const Inputs* inputs,
@@ -76,11 +80,14 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
         "kv.memory of {} bytes on a rank holds no token of {} bytes; raise it, or free memory",
         memory, per_token);
   // What the largest requests of a full batch hold together.
+  const int dealt_to =
+      job.reproducible == Reproducible::layout ? parallel::layout_ranks : resources.cp;
   int64_t most = 1;
   if (inputs != nullptr) {
     std::vector<int64_t> wanted;
     for (const InputRequest& request : inputs->requests())
-      wanted.push_back(inputs->max_slots(request, resources.cp, resources.max_batch_tokens));
+      wanted.push_back(dealt_to / resources.cp *
+                       inputs->max_slots(request, dealt_to, resources.max_batch_tokens));
     std::sort(wanted.begin(), wanted.end(), std::greater<>());
     for (size_t i = 0; i < wanted.size() && static_cast<int64_t>(i) < resources.max_sequences; ++i)
       if (__builtin_add_overflow(most, wanted[i], &most)) most = room;

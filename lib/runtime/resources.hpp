@@ -22,14 +22,15 @@ struct Resources {
 /// ranks of its host when they are bound to the same. Collective over `world`.
 int threads_per_rank(comm::Communicator& world);
 
-/// dp × cp = the number of ranks. InputError when that cannot be.
+/// dp × cp = the number of ranks. InputError when that cannot be, Unsupported when cp ranks cannot
+/// keep reproducible: layout.
 void resolve_grid(const Job& job, int num_ranks, Resources& resources);
 
 /// The element type that a job's word means. Unsupported, naming `key`, for those without one here.
 DType dtype_of(Precision precision, std::string_view key);
 
 /// New tokens of a prefill pass: the job's, or as many as keep the activations of a rank near 128
-/// MB.
+/// MB; with reproducible: layout, those of one rank alone, on any number of ranks.
 int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int cp);
 
 /// KV slots on each rank: what kv.memory holds, or (auto) what 80 % of the memory that is free on

@@ -110,7 +110,9 @@ SchedulerLimits scheduler_limits(const Job& job, const model::ModelConfig& confi
           stops,
           job.generation.logprobs,
           job.generation.prompt_logprobs,
-          config.vocab};
+          config.vocab,
+          {},
+          job.reproducible == Reproducible::layout};
 }
 
 Stop::Clock::time_point after(Stop::Clock::time_point begin, double seconds) {
@@ -188,7 +190,8 @@ int run(const RunOptions& options, comm::Communicator& world) {
                 {.kv_dtype = resources.kv_dtype,
                  .kv_tokens = resources.kv_tokens,
                  .logprobs = job.generation.logprobs,
-                 .prompt_logprobs = job.generation.prompt_logprobs});
+                 .prompt_logprobs = job.generation.prompt_logprobs,
+                 .layout_invariant = job.reproducible == Reproducible::layout});
   const auto taken = world.make_counter(), stopped = world.make_counter(),
              finished = world.make_counter();
   Stop stop(signals, drain_s ? std::optional(after(begin, *drain_s)) : std::nullopt, *stopped);

@@ -133,7 +133,6 @@ class Absent(BadInputTest):
             "kv.dtype=fp8": "dtype: bf16",
             "batch.policy=chunked": "policy: prefill_first",
             "batch.arrivals=replay": "arrivals: ignore",
-            "reproducible=layout": "reproducible: run",
         }.items():
             key, value = assignment.split("=")
             with self.subTest(assignment=assignment):

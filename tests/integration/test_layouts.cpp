@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "lib/comm/mpi_communicator.hpp"
+#include "tests/support/compare.hpp"
 #include "tests/support/replica.hpp"
 
 namespace pecia::test {
@@ -36,9 +37,9 @@ testing::AssertionResult same_bits(const std::vector<float>& found,
     if (std::bit_cast<uint32_t>(found[i]) != std::bit_cast<uint32_t>(wanted[i]))
       ++differing, first = i;
   if (differing == 0) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << fmt::format("{} of {} numbers differ, first [{}]: {:a}, {:a}",
-                                                    differing, found.size(), first, found[first],
-                                                    wanted[first]);
+  return testing::AssertionFailure()
+         << fmt::format("{} of {} numbers differ, first [{}]: {:a}, {:a}", differing, found.size(),
+                        first, found[first], wanted[first]);
 }
 
 void expect_same_bits(const Results& found, const Results& wanted) {
@@ -129,6 +130,47 @@ TEST_P(Layouts, OfChainsAndForksGiveTheSameBits) {
     expect_same_in_every_batch(requests, settings(max_batch_tokens));
 }
 
+/// Everything at once, and as little memory as the largest request needs.
+TEST_P(Layouts, InTightMemoryGiveTheSameBits) {
+  Request fork = greedy_request(0, random_tokens(90, vocab, 3), 9);
+  fork.followup = io::Followup::fork;
+  for (int64_t row = 1; row < 4; ++row)
+    fork.turns.push_back(
+        greedy_request(row, random_tokens(3 * row, vocab, static_cast<uint64_t>(row)), 17)
+            .turns.front());
+  const std::vector<Request> requests = {fork, greedy_request(4, random_tokens(33, vocab, 8), 12),
+                                         greedy_request(5, random_tokens(64, vocab, 9), 30)};
+  ReplicaSettings settings = this->settings(40);
+  const Results wanted = one_by_one(requests, settings);
+  runtime::SchedulerLimits limits;
+  limits.layout_invariant = true;
+  limits.ring_size = all->size();
+  limits.max_batch_tokens = settings.max_batch_tokens;
+  for (const Request& request : requests)
+    settings.kv_tokens =
+        std::max(settings.kv_tokens, runtime::Scheduler(limits).tokens_needed(request));
+  expect_same_bits(run_requests(*all, model, requests, settings), wanted);
+}
+
+TEST_P(Layouts, GiveWhatTheFastestWayGives) {
+  constexpr double tolerance = 1e-4;  // the project's bound for another order of fp32 sums
+  std::vector<Request> requests;
+  for (const int64_t length : {5, 140, 700})
+    requests.push_back(greedy_request(static_cast<int64_t>(requests.size()),
+                                      random_tokens(length, vocab, static_cast<uint64_t>(length)),
+                                      1));
+  ReplicaSettings settings = this->settings(256);
+  settings.kv_dtype = DType::fp32;  // a narrower one rounds differently where sums differ
+  const Results ours = run_requests(*all, model, requests, settings);
+  settings.layout_invariant = false;
+  for (const auto& [row, fastest] : run_requests(*all, model, requests, settings)) {
+    const io::TurnResult& found = ours.at(row).result;
+    EXPECT_TRUE(all_close(found.top_logprobs, fastest.result.top_logprobs, tolerance));
+    EXPECT_TRUE(
+        all_close(found.prompt_top_logprobs, fastest.result.prompt_top_logprobs, tolerance));
+  }
+}
+
 TEST_P(Layouts, OfSampledTextGiveTheSameBits) {
   std::vector<Request> requests;
   for (int64_t row = 0; row < 5; ++row) {
@@ -145,9 +187,8 @@ TEST_P(Layouts, OfSampledTextGiveTheSameBits) {
 }
 
 TEST_P(Layouts, AreTheSameWhateverMakesTheDecodingRing) {
-  const std::vector<Request> requests = {
-      greedy_request(0, random_tokens(40, vocab, 1), 20),
-      greedy_request(1, random_tokens(7, vocab, 2), 30)};
+  const std::vector<Request> requests = {greedy_request(0, random_tokens(40, vocab, 1), 20),
+                                         greedy_request(1, random_tokens(7, vocab, 2), 30)};
   ReplicaSettings settings = this->settings(4096);
   const Results wanted = one_by_one(requests, settings);
   for (const auto ring :
@@ -158,16 +199,16 @@ TEST_P(Layouts, AreTheSameWhateverMakesTheDecodingRing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Goldens, Layouts,
-    testing::Combine(testing::Values("llama-gqa-fp32", "llama-mqa", "mistral-window16",
-                                     "qwen3-qknorm-tied"),
-                     testing::Values(DType::fp32, DType::bf16)),
-    [](const auto& param) {
-      std::string text = std::get<0>(param.param) + "_" + std::string(name_of(std::get<1>(param.param)));
-      std::replace(text.begin(), text.end(), '-', '_');
-      return text;
-    });
+INSTANTIATE_TEST_SUITE_P(Goldens, Layouts,
+                         testing::Combine(testing::Values("llama-gqa-fp32", "llama-mqa",
+                                                          "mistral-window16", "qwen3-qknorm-tied"),
+                                          testing::Values(DType::fp32, DType::bf16)),
+                         [](const auto& param) {
+                           std::string text = std::get<0>(param.param) + "_" +
+                                              std::string(name_of(std::get<1>(param.param)));
+                           std::replace(text.begin(), text.end(), '-', '_');
+                           return text;
+                         });
 
 }  // namespace
 }  // namespace pecia::test

@@ -27,9 +27,8 @@ std::string formula_of(const std::vector<int>& arrivals, int& most_pending) {
       results[merge.into] = "(" + results[merge.into] + results[merge.from] + ")";
       results[merge.from] = "";
     }
-    EXPECT_EQ(tree.pending(), std::count_if(results.begin(), results.end(), [](const auto& text) {
-                return !text.empty();
-              }));
+    EXPECT_EQ(tree.pending(), std::count_if(results.begin(), results.end(),
+                                            [](const auto& text) { return !text.empty(); }));
   }
   EXPECT_TRUE(tree.complete());
   return results[0];

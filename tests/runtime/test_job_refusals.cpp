@@ -56,14 +56,13 @@ INSTANTIATE_TEST_SUITE_P(
         Absent{"batch.policy=chunked",
                "batch.policy: chunked is not in this version; use policy: prefill_first"},
         Absent{"batch.arrivals=replay",
-               "batch.arrivals: replay is not in this version; use arrivals: ignore"},
-        Absent{"reproducible=layout",
-               "reproducible: layout is not in this version; use reproducible: run"}));
+               "batch.arrivals: replay is not in this version; use arrivals: ignore"}));
 
 TEST(RefuseUnimplemented, TakesTheSettingsItRecommends) {
-  for (const char* setting : {"parallel.cp=8", "parallel.prefill=ring", "parallel.ring=pass_kv",
-                              "parallel.decode=pass_q", "backend=cpu", "model.dtype=bf16",
-                              "model.compute=fp32", "kv.dtype=bf16", "reproducible=run"})
+  for (const char* setting :
+       {"parallel.cp=8", "parallel.prefill=ring", "parallel.ring=pass_kv", "parallel.decode=pass_q",
+        "backend=cpu", "model.dtype=bf16", "model.compute=fp32", "kv.dtype=bf16",
+        "reproducible=run", "reproducible=layout"})
     EXPECT_NO_THROW(refuse_unimplemented(job_with(setting))) << setting;
 }
 
