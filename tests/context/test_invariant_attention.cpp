@@ -18,7 +18,8 @@ using parallel::layout_ranks;
 using parallel::PassSequence;
 using parallel::Ring;
 
-constexpr int64_t heads = 4, kv_heads = 2, head_dim = 8, capacity = 8000;
+constexpr int64_t heads = 4, kv_heads = 2, capacity = 8000;
+constexpr int64_t head_dim = 20;  // whole vectors and a remainder
 
 /// Output bits by (sequence, position).
 using Bits = std::map<std::pair<int64_t, int64_t>, std::vector<uint32_t>>;
