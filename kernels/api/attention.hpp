@@ -3,6 +3,7 @@
 #include <limits>
 #include <span>
 
+#include "kernels/api/row_invariant.hpp"
 #include "lib/core/tensor_view.hpp"
 
 namespace pecia::kernels {
@@ -43,6 +44,9 @@ struct AttentionArgs {
   int64_t window = 0;    ///< 0: none
   TensorView out;        ///< [rows, num_heads, head_dim] fp32, dense, written
   TensorView lse;        ///< [rows, num_heads] fp32, dense, written
+  /// yes: a row's bits follow from its query, its position and the keys of its item alone, in their
+  /// order; how the keys are cut into runs, and what the row does not see after them, is nothing.
+  RowInvariant row_invariant = RowInvariant::no;
 };
 
 inline constexpr float empty_lse = -std::numeric_limits<float>::infinity();

@@ -1,4 +1,5 @@
 #pragma once
+#include "kernels/api/row_invariant.hpp"
 #include "lib/core/tensor_view.hpp"
 
 namespace pecia::kernels {
@@ -15,6 +16,7 @@ struct LinearArgs {
   TensorView bias;    ///< [out], fp32, bf16 or fp16, or absent
   TensorView y;       ///< [rows, out] fp32, written; added to with Accumulate::yes
   Accumulate accumulate = Accumulate::no;
+  RowInvariant row_invariant = RowInvariant::no;
 };
 
 }  // namespace pecia::kernels

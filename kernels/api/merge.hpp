@@ -13,8 +13,8 @@ namespace pecia::kernels {
 ///     out[r] = (out[r]·exp(lse[r] − m) + part_out[p]·exp(part_lse[p] − m)) / (exp(lse[r] − m) +
 ///     exp(part_lse[p] − m)) lse[r] = m + log(exp(lse[r] − m) + exp(part_lse[p] − m))
 ///
-/// An empty part (lse = −inf, out = 0) changes nothing; two empty parts give an empty part, never
-/// NaN.
+/// An empty part (lse = −inf, out = 0) changes no bit of the other, on either side; two empty parts
+/// give an empty part, never NaN.
 struct MergeArgs {
   TensorView part_out;            ///< [parts, heads, head_dim] fp32, dense
   TensorView part_lse;            ///< [parts, heads] fp32, dense

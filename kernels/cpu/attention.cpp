@@ -114,7 +114,7 @@ class TileAttention {
   }
 
   void multiply_keys(const StagedKeys& keys, int64_t num_keys) {
-    if (rows_ <= few_rows) {
+    if (rows_ <= few_rows && args_.row_invariant == RowInvariant::no) {
       dot_rows({.a = q_,
                 .a_stride = head_dim_,
                 .b = keys.k,

@@ -104,7 +104,9 @@ void AttentionPlan::make_tasks(const AttentionArgs& args) {
   const int64_t whole_tasks = static_cast<int64_t>(tiles_.size()) * args.num_kv_heads;
   for (size_t t = 0; t < tiles_.size(); ++t) {
     QueryTile& tile = tiles_[t];
-    const int64_t most_parts = (tile.block_end - tile.block_begin) / least_part_blocks;
+    const int64_t most_parts = args.row_invariant == RowInvariant::yes
+                                   ? 1
+                                   : (tile.block_end - tile.block_begin) / least_part_blocks;
     tile.num_parts = std::clamp<int64_t>((enough_tasks + whole_tasks - 1) / whole_tasks, 1,
                                          std::max<int64_t>(1, most_parts));
     tile.first_partial = num_partials_;

@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/dot.hpp"
 #include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/ordered_dot.hpp"
 #include "kernels/cpu/parallel.hpp"
 
 namespace pecia::kernels::cpu {
@@ -36,23 +37,25 @@ bool adds(const LinearArgs& args) {
   return args.bias || args.accumulate == Accumulate::yes;
 }
 
-void few(const LinearArgs& args, const device::Stream& stream) {
-  const int64_t rows = args.x.rows(), out = args.y.size(1);
+/// The first `out` columns of y by `dot`, in tasks of whole multiples of `unit` columns.
+void few(const LinearArgs& args, const device::Stream& stream, int64_t out, int64_t unit,
+         void (*dot)(const DotArgs&)) {
+  const int64_t rows = args.x.rows();
   const int64_t even_share = (out + 4 * stream.num_threads() - 1) / (4 * stream.num_threads());
-  const int64_t grain = std::max(rows_per_task(args.x.size(1)), (even_share + 7) / 8 * 8);
-  for_each_range(stream, out, grain, [&](int64_t begin, int64_t end) {
+  const int64_t least = std::max(rows_per_task(args.x.size(1)), even_share);
+  for_each_range(stream, out, (least + unit - 1) / unit * unit, [&](int64_t begin, int64_t end) {
     if (args.bias) begin_with_bias(args, 0, rows, begin, end - begin);
-    dot_rows({.a = args.x.as<float>(),
-              .a_stride = args.x.row_stride(),
-              .b = args.weight.row(begin),
-              .b_dtype = args.weight.dtype(),
-              .b_stride = args.weight.row_stride(),
-              .c = args.y.as<float>() + begin,
-              .c_stride = args.y.row_stride(),
-              .rows = rows,
-              .columns = end - begin,
-              .depth = args.x.size(1),
-              .accumulate = adds(args)});
+    dot({.a = args.x.as<float>(),
+         .a_stride = args.x.row_stride(),
+         .b = args.weight.row(begin),
+         .b_dtype = args.weight.dtype(),
+         .b_stride = args.weight.row_stride(),
+         .c = args.y.as<float>() + begin,
+         .c_stride = args.y.row_stride(),
+         .rows = rows,
+         .columns = end - begin,
+         .depth = args.x.size(1),
+         .accumulate = adds(args)});
   });
 }
 
@@ -105,30 +108,44 @@ void compute_tile(const LinearArgs& args, int64_t first_row, int64_t last_row, i
   }
 }
 
-void many(const LinearArgs& args, const device::Stream& stream, Workspace& workspace) {
+/// Columns [first, …) of y, from packed weights.
+void many(const LinearArgs& args, const device::Stream& stream, Workspace& workspace,
+          int64_t first) {
   const int64_t rows = args.x.rows(), out = args.y.size(1);
-  const Tile tile = choose_tile(rows, out, stream.num_threads());
+  const Tile tile = choose_tile(rows, out - first, stream.num_threads());
   const int64_t row_tiles = (rows + tile.rows - 1) / tile.rows;
-  const int64_t column_tiles = (out + tile.columns - 1) / tile.columns;
+  const int64_t column_tiles = (out - first + tile.columns - 1) / tile.columns;
   constexpr int64_t packed_elements = max_depth * max_columns;
   workspace.reserve_threads(stream.num_threads(), Carver::bytes_of<float>(packed_elements));
 
   for_each_task(stream, row_tiles * column_tiles, [&](int64_t task, const Worker& worker) {
-    const int64_t row = task % row_tiles * tile.rows, column = task / row_tiles * tile.columns;
+    const int64_t row = task % row_tiles * tile.rows;
+    const int64_t column = first + task / row_tiles * tile.columns;
     compute_tile(args, row, std::min(rows, row + tile.rows), column,
                  std::min(tile.columns, out - column),
                  workspace.of_thread(worker.thread).take<float>(packed_elements), worker);
   });
 }
 
+/// Every element is one chain of fused multiply-adds in order of depth, whichever way is taken.
+void row_invariant(const LinearArgs& args, const device::Stream& stream, Workspace& workspace) {
+  const int64_t out = args.y.size(1), unit = panel_columns();
+  const int64_t whole =
+      args.x.rows() <= most_ordered_rows(args.weight.dtype()) ? out / unit * unit : 0;
+  if (whole > 0) few(args, stream, whole, unit, ordered_dot_rows);
+  if (whole < out) many(args, stream, workspace, whole);
+}
+
 }  // namespace
 
 void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace) {
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
-  if (args.x.rows() <= few_rows)
-    few(args, stream);
+  if (args.row_invariant == RowInvariant::yes)
+    row_invariant(args, stream, workspace);
+  else if (args.x.rows() <= few_rows)
+    few(args, stream, args.y.size(1), 8, dot_rows);
   else
-    many(args, stream, workspace);
+    many(args, stream, workspace, 0);
 }
 
 }  // namespace pecia::kernels::cpu

@@ -29,6 +29,11 @@ HWY_INLINE void blend(float* out, const float* part, float a, float b, int64_t c
 HWY_INLINE void merge_head(float* out, float& lse, const float* part, float part_lse,
                            int64_t count) {
   if (part_lse == empty_lse) return;
+  if (lse == empty_lse) {
+    std::copy_n(part, count, out);
+    lse = part_lse;
+    return;
+  }
   const float x = std::exp(-std::fabs(lse - part_lse));
   const float larger = 1.0f / (1.0f + x), smaller = x / (1.0f + x);
   const bool part_larger = part_lse > lse;

@@ -13,6 +13,12 @@ void merge(const MergeArgs& args) {
       float& lse = row_of(args.lse, r)[h];
       const double mine = lse, theirs = row_of(args.part_lse, p)[h];
       if (theirs == empty_lse) continue;  // also when both are empty, where m would be −inf
+      if (mine == empty_lse) {            // the formula, but for the sign of a zero
+        std::copy_n(row_of(args.part_out, p) + h * head_dim, head_dim,
+                    row_of(args.out, r) + h * head_dim);
+        lse = row_of(args.part_lse, p)[h];
+        continue;
+      }
       const double m = std::max(mine, theirs);
       const double mine_weight = std::exp(mine - m), their_weight = std::exp(theirs - m);
       for (int64_t i = h * head_dim; i < (h + 1) * head_dim; ++i) {

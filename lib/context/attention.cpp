@@ -13,21 +13,27 @@ HeadShard Attention::held_heads(const BlockPlace& place, HeadCounts heads) {
 
 Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
                      kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder,
-                     KvCache& cache)
+                     KvCache& cache, kernels::RowInvariant row_invariant)
     : groups_(groups),
       heads_(heads),
       cache_(cache),
-      ring_(*groups.ring, backend, stream, recorder, cache,
-            held_heads(groups.place, heads).q.size(), std::move(windows)),
+      ring_(row_invariant == kernels::RowInvariant::yes
+                ? AnyRing(std::in_place_type<InvariantAttention>, *groups.ring, backend, stream,
+                          recorder, cache, heads.num_heads, std::move(windows))
+                : AnyRing(std::in_place_type<RingAttention>, *groups.ring, backend, stream,
+                          recorder, cache, held_heads(groups.place, heads).q.size(),
+                          std::move(windows))),
       exchange_(recorder) {
   PECIA_CHECK(cache.shape().num_kv_heads == held_heads(groups.place, heads).kv.size(),
               "a cache of {} KV heads for a shard of {}", cache.shape().num_kv_heads,
               held_heads(groups.place, heads).kv.size());
+  PECIA_CHECK(row_invariant == kernels::RowInvariant::no || groups.block->size() == 1,
+              "row-invariant attention on a block of {} ranks", groups.block->size());
 }
 
 void Attention::begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring,
                            Sharding sharding) {
-  ring_.begin_pass(pass, ring);
+  std::visit([&](auto& any) { any.begin_pass(pass, ring); }, ring_);
   sharding_ = sharding;
   const BlockPlace& place = groups_.place;
   const auto num_rows = static_cast<int64_t>(positions().size());
@@ -51,16 +57,20 @@ void Attention::begin_pass(const std::vector<parallel::PassSequence>& pass, para
 
 void Attention::run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
                     const TensorView& out) {
-  if (exchange_group_ == nullptr) return ring_.run(layer, q, k, v, out);
+  const auto attend = [&](const HeadExchange::Heads& rows, const TensorView& to) {
+    std::visit([&](auto& ring) { ring.run(layer, rows.q, rows.k, rows.v, to); }, ring_);
+  };
+  if (exchange_group_ == nullptr) return attend({q, k, v}, out);
   const HeadExchange::Heads heads = exchange_.to_heads(*exchange_group_, plan_, {q, k, v});
   const TensorView attended =
       attended_.tensor(DType::fp32, {heads.q.rows(), heads.q.size(1), heads.q.size(2)});
-  ring_.run(layer, heads.q, heads.k, heads.v, attended);
+  attend(heads, attended);
   exchange_.to_rows(*exchange_group_, plan_, attended, out);
 }
 
 AttentionTraffic Attention::expected_traffic() const {
-  AttentionTraffic traffic{ring_.expected_traffic(), 0};
+  AttentionTraffic traffic{
+      std::visit([](const auto& ring) { return ring.expected_traffic(); }, ring_), 0};
   if (exchange_group_ != nullptr)
     traffic.exchange_bytes =
         HeadExchange::bytes_sent(plan_, exchange_group_->rank(), cache_.shape().head_dim);

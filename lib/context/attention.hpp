@@ -3,7 +3,10 @@
 /// (Ulysses), then every rank attends its shard of the heads over the ring of its CP group. A ring
 /// over blocks is USP.
 
+#include <variant>
+
 #include "lib/context/head_exchange.hpp"
+#include "lib/context/invariant_attention.hpp"
 #include "lib/context/replica_groups.hpp"
 #include "lib/context/ring_attention.hpp"
 
@@ -23,20 +26,27 @@ struct AttentionTraffic {
 class Attention {
  public:
   /// All references outlive this object. `cache` holds the rank's shard of the KV heads: shard
-  /// kv_shard of SP · TP. `windows`: each layer's sliding window, 0 for none.
+  /// kv_shard of SP · TP. `windows`: each layer's sliding window, 0 for none. `row_invariant`: a
+  /// row's bits depend neither on the pass nor on the number of ranks; passes are then cut for
+  /// virtual ranks, and there is neither SP nor TP.
   Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
             kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder,
-            KvCache& cache);
+            KvCache& cache, kernels::RowInvariant row_invariant = kernels::RowInvariant::no);
 
   /// The KV shard of this rank.
   static parallel::HeadShard held_heads(const parallel::BlockPlace& place, HeadCounts heads);
 
   void add(parallel::SequenceId sequence, int64_t reserved,
            std::optional<parallel::SequenceId> parent = {}) {
-    ring_.add(sequence, reserved, parent);
+    std::visit([&](auto& ring) { ring.add(sequence, reserved, parent); }, ring_);
   }
-  void remove(parallel::SequenceId sequence) { ring_.remove(sequence); }
-  const parallel::KvMap& map() const { return ring_.map(); }
+  void remove(parallel::SequenceId sequence) {
+    std::visit([&](auto& ring) { ring.remove(sequence); }, ring_);
+  }
+  const parallel::KvMap& map() const {
+    return std::visit(
+        [](const auto& ring) -> auto& { return ring.map(); }, ring_);
+  }
 
   /// The layers that follow work on these rows. Every rank of the replica gives the same value.
   void begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring,
@@ -44,7 +54,10 @@ class Attention {
 
   parallel::Sharding sharding() const { return sharding_; }
   /// Global positions of all rows of this rank's block, and which of them are the rank's.
-  const std::vector<int64_t>& positions() const { return ring_.positions(); }
+  const std::vector<int64_t>& positions() const {
+    return std::visit(
+        [](const auto& ring) -> auto& { return ring.positions(); }, ring_);
+  }
   const parallel::ShardedRows& rows() const { return rows_; }
 
   /// Caches k and v, then attends q to all keys of its sequences, everywhere. Rows: rows().linear.
@@ -60,7 +73,8 @@ class Attention {
   const ReplicaGroups& groups_;
   HeadCounts heads_;
   KvCache& cache_;
-  RingAttention ring_;
+  using AnyRing = std::variant<RingAttention, InvariantAttention>;
+  AnyRing ring_;
   HeadExchange exchange_;
   device::Buffer attended_;
 

@@ -11,7 +11,8 @@ using report::ScopedSpan;
 
 Model::Model(const ModelConfig& config, const Weights& weights,
              const context::ReplicaGroups& groups, kernels::Backend& backend,
-             device::Stream& stream, report::Recorder& recorder)
+             device::Stream& stream, report::Recorder& recorder,
+             kernels::RowInvariant row_invariant)
     : config_(config),
       weights_(weights),
       backend_(backend),
@@ -19,7 +20,8 @@ Model::Model(const ModelConfig& config, const Weights& weights,
       recorder_(recorder),
       rotary_(config),
       tensor_(groups, recorder),
-      gather_(config, weights, groups, recorder) {}
+      gather_(config, weights, groups, recorder),
+      row_invariant_(row_invariant) {}
 
 int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
   const int64_t heads = 2 * config.num_heads + 2 * config.num_kv_heads;  // q, mixed, k, v
@@ -175,7 +177,7 @@ void Model::linear(const char* name, const TensorView& x, const LinearWeight& we
     const int64_t width = rows ? part.weight.rows() : part.weight.size(1);
     const Accumulate each = !rows && column > 0 ? Accumulate::yes : accumulate;
     backend_.linear({rows ? x : x.slice_columns(column, width), part.weight, part.bias,
-                     rows ? y.slice_columns(column, width) : y, each},
+                     rows ? y.slice_columns(column, width) : y, each, row_invariant_},
                     stream_);
     column += width;
   }

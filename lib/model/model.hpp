@@ -22,8 +22,10 @@ struct Rows {
 class Model {
  public:
   /// All references outlive this object. `weights`: cut over the TP ranks of `groups`.
+  /// `row_invariant`: of all products with weights.
   Model(const ModelConfig& config, const Weights& weights, const context::ReplicaGroups& groups,
-        kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder);
+        kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder,
+        kernels::RowInvariant row_invariant = kernels::RowInvariant::no);
 
   /// Runs the layers of the pass that `attention` has begun. Collective over the replica.
   void forward(const Rows& rows, context::Attention& attention);
@@ -66,6 +68,7 @@ class Model {
   Rotary rotary_;
   TensorParallel tensor_;
   LayerGather gather_;
+  kernels::RowInvariant row_invariant_;
   device::Buffer hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, cos_, sin_, output_, logits_;
 };
 

@@ -2,6 +2,7 @@
 
 #include "lib/core/error.hpp"
 #include "lib/parallel/ring.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
 
 namespace pecia::parallel {
 
@@ -10,10 +11,11 @@ std::vector<GlobalRange> rows_of(const PassSequence& sequence, int num_ranks, in
   const auto add = [&](int64_t begin, int64_t end) {
     if (begin < end) rows.push_back({sequence.first + begin, sequence.first + end});
   };
+  const int virtual_ranks = sequence.virtual_ranks > 0 ? sequence.virtual_ranks : num_ranks;
   if (sequence.owner == PassSequence::balanced) {
-    for (const GlobalRange& chunk : owned_chunks(sequence.count, num_ranks, rank))
+    for (const GlobalRange& chunk : owned_chunks(sequence.count, num_ranks, rank, virtual_ranks))
       add(chunk.begin, chunk.end);
-  } else if (sequence.owner == rank) {
+  } else if (player_of(sequence.owner, virtual_ranks, num_ranks) == rank) {
     add(0, sequence.count);
   }
   return rows;

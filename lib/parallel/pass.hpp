@@ -23,6 +23,7 @@ struct PassSequence {
   int64_t count = 0;  ///< new tokens
   int32_t owner =
       balanced;  ///< the one rank that has all rows; balanced: 2N chunks, two on each rank
+  int32_t virtual_ranks = 0;  ///< when positive, N and `owner` are of these (virtual_ranks.hpp)
 };
 
 /// Positions of the rows that `rank` of `num_ranks` has: at most two ranges, none empty, ascending.

@@ -2,11 +2,20 @@
 
 #include <algorithm>
 
+#include "lib/core/error.hpp"
+
 namespace pecia::parallel {
 
 std::array<GlobalRange, 2> owned_chunks(int64_t num_tokens, int num_ranks, int rank) {
-  const int64_t num_chunks = 2 * int64_t{num_ranks};
-  const int64_t chunk_tokens = (num_tokens + num_chunks - 1) / num_chunks;
+  return owned_chunks(num_tokens, num_ranks, rank, num_ranks);
+}
+
+std::array<GlobalRange, 2> owned_chunks(int64_t num_tokens, int num_ranks, int rank,
+                                        int virtual_ranks) {
+  PECIA_CHECK(virtual_ranks % num_ranks == 0, "{} ranks cannot play {}", num_ranks, virtual_ranks);
+  const int64_t num_chunks = 2 * int64_t{num_ranks}, num_segments = 2 * int64_t{virtual_ranks};
+  const int64_t segment_tokens = (num_tokens + num_segments - 1) / num_segments;
+  const int64_t chunk_tokens = segment_tokens * (num_segments / num_chunks);
   const auto chunk = [&](int64_t index) {
     return GlobalRange{std::min(index * chunk_tokens, num_tokens),
                        std::min((index + 1) * chunk_tokens, num_tokens)};

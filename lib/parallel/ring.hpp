@@ -18,6 +18,14 @@ namespace pecia::parallel {
 ///     5 tokens on 2 ranks     rank 0: [0,2) [5,5)     rank 1: [2,4) [4,5)
 std::array<GlobalRange, 2> owned_chunks(int64_t num_tokens, int num_ranks, int rank);
 
+/// The same with the cuts of `virtual_ranks` ranks, a multiple of num_ranks: each rank owns the
+/// chunks of all those that it plays (virtual_ranks.hpp), which lie next to each other.
+///
+///     20 tokens cut for 4 ranks, chunks of 3
+///     on 2 ranks     rank 0: [0,6) [18,20)     rank 1: [6,12) [12,18)
+std::array<GlobalRange, 2> owned_chunks(int64_t num_tokens, int num_ranks, int rank,
+                                        int virtual_ranks);
+
 /// Most tokens that any rank owns: what a cache must have room for on every rank.
 int64_t max_owned_tokens(int64_t num_tokens, int num_ranks);
 

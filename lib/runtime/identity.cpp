@@ -23,6 +23,9 @@ std::string identity(const Job& job, const model::ModelConfig& config,
   id["kv"] = {{"dtype", std::string(name_of(kv_dtype))}};
   id["generation"] = settings["generation"];
   id["over_length"] = settings["limits"]["over_length"];
+  if (job.reproducible == Reproducible::layout)  // whose bits follow from where prompts are cut
+    id["reproducible"] = {{"mode", "layout"},
+                          {"max_batch_tokens", settings["batch"]["max_batch_tokens"]}};
   for (const auto& shard : job.input) id["input_sha256"].push_back(io::sha256_of_file(shard));
   // A path may be any bytes.
   return id.dump(-1, ' ', false, Json::error_handler_t::replace);

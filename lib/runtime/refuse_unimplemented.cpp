@@ -2,6 +2,7 @@
 
 #include "lib/core/error.hpp"
 #include "lib/runtime/job.hpp"
+#include "lib/runtime/layout_rules.hpp"
 
 namespace pecia::runtime {
 namespace {
@@ -23,8 +24,7 @@ void refuse_unimplemented(const Job& job) {
 
   if (job.batch.arrivals == Arrivals::replay)
     refuse("batch.arrivals", "replay", "arrivals: ignore");
-  if (job.reproducible == Reproducible::layout)
-    refuse("reproducible", "layout", "reproducible: run");
+  check_layout_rules(job);
 }
 
 }  // namespace pecia::runtime

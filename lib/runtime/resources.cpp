@@ -6,6 +6,8 @@
 
 #include "lib/comm/machine.hpp"
 #include "lib/model/model.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
+#include "lib/runtime/layout_rules.hpp"
 
 namespace pecia::runtime {
 
@@ -55,6 +57,7 @@ void resolve_degrees(const Job::Parallel& parallel, int num_ranks, Resources& re
 void resolve_grid(const Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources) {
   resolve_degrees(job.parallel, num_ranks, resources);
+  check_layout_ring(job, resources.cp);
   const parallel::Setting setting{resources.degrees(), job.parallel.prefill, job.parallel.ring,
                                   job.parallel.decode, job.parallel.shift_threshold};
   const parallel::ModelShape shape = shape_of(config);
@@ -95,7 +98,8 @@ DType dtype_of(Precision precision, std::string_view key) {
 int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int row_ranks) {
   if (job.batch.max_batch_tokens) return *job.batch.max_batch_tokens;
   const int64_t rows = (int64_t{128} << 20) / model::Model::activation_bytes_per_row(config);
-  return std::clamp<int64_t>(rows / 256 * 256, 256, 4096) * row_ranks;
+  const int ranks = job.reproducible == Reproducible::layout ? 1 : row_ranks;  // cuts show in bits
+  return std::clamp<int64_t>(rows / 256 * 256, 256, 4096) * ranks;
 }
 
 int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources) {
@@ -116,11 +120,14 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
         "kv.memory of {} bytes on a rank holds no token of {} bytes; raise it, or free memory",
         memory, per_token);
   // What the largest requests of a full batch hold together.
+  const int dealt_to =
+      job.reproducible == Reproducible::layout ? parallel::layout_ranks : resources.cp;
   int64_t most = 1;
   if (inputs != nullptr) {
     std::vector<int64_t> wanted;
     for (const InputRequest& request : inputs->requests())
-      wanted.push_back(inputs->max_slots(request, resources.cp, resources.max_batch_tokens));
+      wanted.push_back(dealt_to / resources.cp *
+                       inputs->max_slots(request, dealt_to, resources.max_batch_tokens));
     std::sort(wanted.begin(), wanted.end(), std::greater<>());
     for (size_t i = 0; i < wanted.size() && static_cast<int64_t>(i) < resources.max_sequences; ++i)
       if (__builtin_add_overflow(most, wanted[i], &most)) most = room;

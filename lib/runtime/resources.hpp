@@ -32,7 +32,8 @@ int threads_per_rank(comm::Communicator& world);
 
 /// Degrees and modes, before any weight is read: dp × cp × sp × tp = the number of ranks, and a
 /// pair of modes that parallel::mode_table has for them and this model. InputError, naming key,
-/// value, reason and the nearest legal setting, when that cannot be.
+/// value, reason and the nearest legal setting, when that cannot be; Unsupported when cp ranks
+/// cannot keep reproducible: layout.
 void resolve_grid(const Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources);
 
@@ -43,7 +44,8 @@ parallel::ModelShape shape_of(const model::ModelConfig& config);
 DType dtype_of(Precision precision, std::string_view key);
 
 /// New tokens of a prefill pass whose rows are cut over `row_ranks` ranks: the job's, or as many as
-/// keep the activations of a rank near 128 MB.
+/// keep the activations of a rank near 128 MB; with reproducible: layout, those of one rank alone,
+/// on any number of ranks.
 int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int row_ranks);
 
 /// Bytes of a cached token on a rank that holds it: its share of the KV heads, all layers.

@@ -145,7 +145,8 @@ SchedulerLimits scheduler_limits(const Job& job, const model::ModelConfig& confi
           .ring_shape = {static_cast<double>(config.num_heads),
                          static_cast<double>(config.num_kv_heads),
                          static_cast<double>(size_of(resources.kv_dtype))},
-          .ring_rates = measured.ring};
+          .ring_rates = measured.ring,
+          .layout_invariant = job.reproducible == Reproducible::layout};
 }
 
 Stop::Clock::time_point after(Stop::Clock::time_point begin, double seconds) {
@@ -198,7 +199,8 @@ int run(const RunOptions& options, comm::Communicator& world) {
                  .kv_tokens = resources.kv_tokens,
                  .logprobs = job.generation.logprobs,
                  .prompt_logprobs = job.generation.prompt_logprobs,
-                 .places = groups.replica_places()});
+                 .places = groups.replica_places(),
+                 .layout_invariant = job.reproducible == Reproducible::layout});
   const auto kept =
       parse_measured(kept_measurement(job, options, chief, *groups.ordered), resources);
   const Measured measured =

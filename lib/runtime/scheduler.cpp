@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "lib/parallel/virtual_ranks.hpp"
 #include "lib/runtime/scheduler_state.hpp"
 
 namespace pecia::runtime {
@@ -21,6 +22,8 @@ Scheduler::Scheduler(SchedulerLimits limits) : limits_(std::move(limits)), map_(
   const parallel::RingRates& rates = limits_.ring_rates;
   PECIA_CHECK(limits_.ring_size == 1 || limits_.ring || (rates.flops > 0 && rates.bandwidth > 0),
               "a ring by rule with rates of {} FLOP/s and {} B/s", rates.flops, rates.bandwidth);
+  PECIA_CHECK(!limits_.layout_invariant || parallel::can_play_layout(limits_.ring_size),
+              "{} ranks cannot play {}", limits_.ring_size, parallel::layout_ranks);
 }
 
 Scheduler::~Scheduler() = default;

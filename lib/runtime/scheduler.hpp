@@ -52,6 +52,7 @@ struct SchedulerLimits {
   std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;
   parallel::RingShape ring_shape;
   parallel::RingRates ring_rates;
+  bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks
 };
 
 /// By rule: what a prompt's chunk wants to travel, and why.
@@ -116,6 +117,7 @@ class Scheduler {
 
   // scheduler_slots.cpp
   int64_t chunk_unit() const;
+  int virtual_ranks() const;
   int64_t feed_slots(int64_t tokens) const;
   int64_t answer_slots(const Turn& turn) const;
   int64_t chain_slots(const Request& request) const;
@@ -137,6 +139,7 @@ class Scheduler {
                                                      parallel::RingLoad riders) const;
   void feed(Plan& plan, double now);
   void decode(Plan& plan);
+  int32_t deal(Running& running, std::vector<int64_t>& rows, int64_t step) const;
   void add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin, int64_t end);
   std::vector<size_t> followers(const Running& running) const;
 

@@ -1,6 +1,7 @@
 /// Which requests and branches begin, and how a turn begins.
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "lib/runtime/scheduler_state.hpp"
@@ -106,6 +107,7 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
   running.max_new_tokens = std::min<int64_t>(turn.max_new_tokens, room);
   running.deal_limit = answer_slots(turn);
   running.dealt.assign(limits_.ring_size, 0);
+  running.deal_shift = std::accumulate(turn.tokens.begin(), turn.tokens.end(), int64_t{0});
   running.earlier_decode_s = turn.answer.decode_s;
   if (running.is_branch() && running.turn == 0) running.first_token = family.stem_answered;
   // A stem is fed its prompt alone; what follows an answer that it has already is a branch's.

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "lib/parallel/virtual_ranks.hpp"
 #include "lib/runtime/scheduler_state.hpp"
 
 namespace pecia::runtime {
@@ -83,7 +84,8 @@ void Scheduler::feed(Plan& plan, double now) {
     if (count == 0 && limits_.policy == Policy::chunked) break;
     if (count == 0) continue;
     PlanItem item;
-    item.rows = {running.sequence, map_.length(running.sequence), count};
+    item.rows = {running.sequence, map_.length(running.sequence), count,
+                 parallel::PassSequence::balanced, virtual_ranks()};
     const auto decision = ring_by_rule(item.rows, riders);
     const Ring ring = decision ? decision->ring : fixed;
     if (plan.items.size() > num_riders && ring != plan.ring) continue;
@@ -108,10 +110,28 @@ void Scheduler::feed(Plan& plan, double now) {
   }
 }
 
-/// One token of every sequence that has been prefilled. Each goes to a rank that has the fewest
-/// rows of this pass, among those to one that has the fewest of the sequence; equals take turns,
-/// moving on by one rank with every step (Context Parallelism …, §3.6), so that no rank's memory
-/// fills up first.
+/// Who computes a sequence's next token. It is a rank that has the fewest rows of this pass, among
+/// those one that has the fewest of the sequence; equals take turns, moving on by one rank with
+/// every step (Context Parallelism …, §3.6), so that no rank's memory fills up first. For virtual
+/// ranks it follows from the position, so that nothing of the batch shows.
+int32_t Scheduler::deal(Running& running, std::vector<int64_t>& rows, int64_t step) const {
+  if (limits_.layout_invariant)
+    return parallel::generated_owner(map_.length(running.sequence), running.deal_shift);
+  // A sequence's share of a rank's memory is fixed when it is admitted: a full rank is passed over.
+  const auto cost = [&](int32_t rank) {
+    return std::tuple(running.dealt[rank] == running.deal_limit, rows[rank], running.dealt[rank]);
+  };
+  auto owner = static_cast<int32_t>(step % limits_.ring_size);
+  for (int next = 1; next < limits_.ring_size; ++next) {
+    const auto rank = static_cast<int32_t>((step + next) % limits_.ring_size);
+    if (cost(rank) < cost(owner)) owner = rank;
+  }
+  ++running.dealt[owner];
+  ++rows[owner];
+  return owner;
+}
+
+/// One token of every sequence that has been prefilled.
 void Scheduler::decode(Plan& plan) {
   plan.ring = limits_.ring_size > 1 ? limits_.modes.decode_ring : Ring::pass_kv;
   std::vector<int64_t> rows(limits_.ring_size);
@@ -119,20 +139,9 @@ void Scheduler::decode(Plan& plan) {
     if (running.feeding()) continue;
     PECIA_CHECK(running.unfed.size() == 1, "sequence {} has {} tokens to decode", running.sequence,
                 running.unfed.size());
-    // A sequence's share of a rank's memory is fixed when it is admitted: a full rank is passed
-    // over.
-    const auto cost = [&](int32_t rank) {
-      return std::tuple(running.dealt[rank] == running.deal_limit, rows[rank], running.dealt[rank]);
-    };
-    auto owner = static_cast<int32_t>(plan.number % limits_.ring_size);
-    for (int step = 1; step < limits_.ring_size; ++step) {
-      const auto rank = static_cast<int32_t>((plan.number + step) % limits_.ring_size);
-      if (cost(rank) < cost(owner)) owner = rank;
-    }
-    ++running.dealt[owner];
-    ++rows[owner];
     PlanItem item;
-    item.rows = {running.sequence, map_.length(running.sequence), 1, owner};
+    item.rows = {running.sequence, map_.length(running.sequence), 1,
+                 deal(running, rows, plan.number), virtual_ranks()};
     item.tokens = running.unfed;
     item.prompt_end = running.answer_begin;
     item.sampled_index = static_cast<int64_t>(running.result.tokens.size());

@@ -3,9 +3,16 @@
 #include <algorithm>
 
 #include "lib/parallel/ring.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
 #include "lib/runtime/scheduler_state.hpp"
 
 namespace pecia::runtime {
+
+/// The ranks that slots are shared out to: those of the ring, or the virtual ones, of which each of
+/// the ring plays as many.
+int Scheduler::virtual_ranks() const {
+  return limits_.layout_invariant ? parallel::layout_ranks : limits_.ring_size;
+}
 
 /// Under chunked, every chunk of a prompt but its last is a multiple of this many tokens: then each
 /// rank owns the same number of them.
@@ -25,15 +32,17 @@ int64_t Scheduler::feed_slots(int64_t tokens) const {
   if (limits_.policy == Policy::chunked)
     return std::min(tokens, 2 * ((tokens + chunk_unit() - 1) / chunk_unit()));
   const int64_t chunk = limits_.max_batch_tokens;
-  return tokens / chunk * parallel::max_owned_tokens(chunk, limits_.ring_size) +
-         parallel::max_owned_tokens(tokens % chunk, limits_.ring_size);
+  return virtual_ranks() / limits_.ring_size *
+         (tokens / chunk * parallel::max_owned_tokens(chunk, virtual_ranks()) +
+          parallel::max_owned_tokens(tokens % chunk, virtual_ranks()));
 }
 
 /// For what is still to be generated, when no rank gets more than its share.
 int64_t Scheduler::answer_slots(const Turn& turn) const {
   const int64_t tokens =
       std::max<int64_t>(0, turn.max_new_tokens - static_cast<int64_t>(turn.answer.tokens.size()));
-  return (tokens + limits_.ring_size - 1) / limits_.ring_size;
+  const int shares = virtual_ranks();
+  return shares / limits_.ring_size * ((tokens + shares - 1) / shares);
 }
 
 int64_t Scheduler::chain_slots(const Request& request) const {

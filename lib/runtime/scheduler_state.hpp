@@ -56,6 +56,7 @@ struct Scheduler::Running {
   int64_t max_new_tokens = 0;
   int64_t deal_limit = 0;      ///< of generated tokens, on any one rank
   std::vector<int64_t> dealt;  ///< by rank
+  int64_t deal_shift = 0;      ///< of generated tokens over virtual ranks
   bool samples = false;        ///< the end of the feed is followed by a sampled token
   double started = 0;          ///< when the first pass of the turn was planned
   std::optional<double> first_token;

@@ -9,6 +9,10 @@ context::KvShape kv_shape(const model::ModelConfig& config, const parallel::Bloc
   return {config.layers, heads.kv.size(), config.head_dim, dtype};
 }
 
+kernels::RowInvariant row_invariant(const Worker::Settings& settings) {
+  return settings.layout_invariant ? kernels::RowInvariant::yes : kernels::RowInvariant::no;
+}
+
 }  // namespace
 
 Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
@@ -18,8 +22,8 @@ Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
       groups_(context::make_replica_groups(replica, settings.sp, settings.tp, settings.places)),
       cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens),
       attention_(groups_, {config.num_heads, config.num_kv_heads}, config.windows, backend, stream,
-                 recorder, cache_),
-      model_(config, weights, groups_, backend, stream, recorder),
+                 recorder, cache_, row_invariant(settings)),
+      model_(config, weights, groups_, backend, stream, recorder, row_invariant(settings)),
       executor_(
           {groups_.cp_index, groups_.cp, config.vocab, settings.logprobs, settings.prompt_logprobs},
           model_, attention_, backend, stream, recorder) {

@@ -123,7 +123,6 @@ class Absent(BadInputTest):
             "model.compute=fp8": "compute: fp32",
             "kv.dtype=fp8": "dtype: bf16",
             "batch.arrivals=replay": "arrivals: ignore",
-            "reproducible=layout": "reproducible: run",
         }.items():
             key, value = assignment.split("=")
             with self.subTest(assignment=assignment):

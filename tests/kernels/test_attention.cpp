@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -11,6 +12,7 @@ using kernels::AttentionArgs;
 using kernels::AttentionItem;
 using kernels::empty_lse;
 using kernels::KeyRun;
+using kernels::RowInvariant;
 
 struct Heads {
   int64_t num_heads, num_kv_heads, head_dim;
@@ -26,6 +28,7 @@ struct Problem {
   std::vector<KeyRun> runs;
   DType dtype;
   int64_t window = 0;
+  RowInvariant row_invariant = RowInvariant::no;
 
   /// Queries are the last of the keys' positions 0, 1, …; one item, one run.
   Problem(Heads shape, int64_t rows, int64_t keys, DType type, float query_scale = 1.0f)
@@ -77,7 +80,8 @@ Result attend(Problem& p, Device& device) {
                              .scale = 1 / std::sqrt(static_cast<float>(p.heads.head_dim)),
                              .window = p.window,
                              .out = out.view(),
-                             .lse = lse.view()},
+                             .lse = lse.view(),
+                             .row_invariant = p.row_invariant},
                             device.stream);
   return {out.values(), lse.values()};
 }
@@ -250,6 +254,48 @@ TEST_P(Attention, PartsOfTheKeysMergeToTheWhole) {
   }
   EXPECT_TRUE(all_close(out.values(), whole.out, 4e-6));
   EXPECT_TRUE(all_close(lse.values(), whole.lse, 4e-6));
+}
+
+std::vector<float> row_values(const std::vector<float>& values, int64_t row, int64_t num_rows) {
+  const auto width = static_cast<int64_t>(values.size()) / num_rows;
+  return {values.begin() + row * width, values.begin() + (row + 1) * width};
+}
+
+/// Bits of a row's output and log-sum-exp.
+std::vector<uint32_t> bits_of_row(const Result& result, int64_t row, int64_t num_rows) {
+  std::vector<uint32_t> bits;
+  for (const std::vector<float>* values : {&result.out, &result.lse})
+    for (const float value : row_values(*values, row, num_rows))
+      bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
+/// The number of threads and the rows of the call, by their index, change; the wanted bits do not.
+TEST(AttentionRowInvariant, GivesARowTheSameBitsInEveryCall) {
+  // Enough keys for a split between threads, more rows than a tile has, groups of 1, 3 and 4.
+  constexpr int64_t rows = 150, keys = 4500;
+  Device one_thread = make_device("cpu"), three_threads = make_device("cpu_3_threads");
+  for (const DType dtype : stored_types)
+    for (const Heads shape : {Heads{2, 2, 16}, Heads{3, 1, 64}, Heads{8, 2, 20}})
+      for (const int64_t window : {0, 300}) {
+        Problem together(shape, rows, keys, dtype);
+        together.window = window;
+        together.row_invariant = RowInvariant::yes;
+        for (int64_t row = 0; row < rows; ++row)  // the first sees one key, the last nearly all
+          together.query_positions[row] = 30 * row;
+        together.cut_runs({0, 1, 130, 131, 131, 1000, keys});
+        const Result all = attend(together, three_threads);
+        for (const int64_t row : {0, 1, 2, 77, 148, 149}) {
+          Problem alone = together;
+          alone.num_rows = 1;
+          alone.q = Tensor({1, shape.num_heads, shape.head_dim}, DType::fp32,
+                           row_values(together.q.values(), row, rows));
+          alone.query_positions = {30 * row};
+          alone.cut_runs({0, 30 * row + 1});  // nothing but what it sees
+          EXPECT_EQ(bits_of_row(attend(alone, one_thread), 0, 1), bits_of_row(all, row, rows))
+              << "row " << row << ", window " << window << ", " << shape.num_heads << " heads";
+        }
+      }
 }
 
 TEST(AttentionThreads, DoNotChangeTheResult) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <bit>
 #include <thread>
 
 #include "tests/kernels/tensors.hpp"
@@ -6,6 +8,7 @@ namespace pecia::test {
 namespace {
 
 using kernels::Accumulate;
+using kernels::RowInvariant;
 
 PECIA_OP_TEST(Linear);
 
@@ -72,6 +75,67 @@ TEST_P(Linear, OfARowDoesNotDependOnTheRowsBesideIt) {
 
   const auto whole = all.values();
   EXPECT_EQ(some.values(), std::vector<float>(whole.begin() + 17 * 50, whole.begin() + 51 * 50));
+}
+
+std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
+/// Those of the row computed alone by one thread.
+TEST(LinearRowInvariant, GivesARowTheSameBitsInEveryCall) {
+  constexpr int64_t most_rows = 100;
+  Device one_thread = make_device("cpu"), three_threads = make_device("cpu_3_threads");
+  struct Shape {
+    int64_t out, in;
+  };
+  // Around four elements of depth, slabs of 128, blocks of 640 and panels of 16 and 32 columns.
+  for (const Shape shape : {Shape{1, 5}, {31, 64}, {32, 3}, {96, 130}, {130, 700}, {161, 129}})
+    for (const DType dtype : stored_types)
+      for (const bool with_bias : {false, true}) {
+        const Accumulate accumulate = with_bias ? Accumulate::no : Accumulate::yes;
+        Tensor x = Tensor::random({most_rows, shape.in}, DType::fp32, 1, 3);
+        Tensor weight = Tensor::random({shape.out, shape.in}, dtype, 2, 5);
+        Tensor bias = Tensor::random({shape.out}, dtype, 3);
+        Tensor before = Tensor::random({most_rows, shape.out}, DType::fp32, 4, 1), wanted = before;
+        const auto multiply = [&](Device& device, Tensor& y, int64_t begin, int64_t count) {
+          device.backend->linear({x.view().slice_rows(begin, count), weight.view(),
+                                  with_bias ? bias.view() : TensorView(),
+                                  y.view().slice_rows(begin, count), accumulate, RowInvariant::yes},
+                                 device.stream);
+        };
+        for (int64_t row = 0; row < most_rows; ++row) multiply(one_thread, wanted, row, 1);
+        for (Device* device : {&one_thread, &three_threads})
+          for (int64_t count = 1; count <= most_rows; count += count < 40 ? 1 : 15) {
+            Tensor y = before;
+            for (int64_t begin = 0; begin < most_rows; begin += count)
+              multiply(*device, y, begin, std::min(count, most_rows - begin));
+            ASSERT_EQ(bits_of(y.values()), bits_of(wanted.values()))
+                << count << " rows a call, " << shape.out << " × " << shape.in << ", "
+                << name_of(dtype);
+            EXPECT_TRUE(y.gaps_intact());
+          }
+      }
+}
+
+TEST_P(Linear, RowInvariantAgreesWithTheReference) {
+  Device oracle = make_device("reference");
+  for (const Size& size : sizes) {
+    Tensor x = Tensor::random({size.rows, size.in}, DType::fp32, 1);
+    Tensor weight = Tensor::random({size.out, size.in}, dtype_, 2);
+    Tensor y = Tensor::filled({size.rows, size.out}, 7), expected = y;
+    for (Device* device : {&device_, &oracle})
+      device->backend->linear({x.view(),
+                               weight.view(),
+                               {},
+                               (device == &oracle ? expected : y).view(),
+                               Accumulate::no,
+                               RowInvariant::yes},
+                              device->stream);
+    EXPECT_TRUE(all_close(y.values(), expected.values(), sum_tolerance(size.in), 0x1p-22))
+        << size.rows << " rows, " << size.out << " × " << size.in;
+  }
 }
 
 TEST_P(Linear, RefusesContradictoryShapesBeforeWriting) {

@@ -36,6 +36,17 @@ TEST_P(Merge, EmptyPartsChangeNothing) {
   EXPECT_EQ(lse.values(), (std::vector<float>{1, -2, empty_lse}));
 }
 
+TEST_P(Merge, WithNothingKeepsTheSignOfZero) {
+  Tensor out({2, 1, 2}, DType::fp32, {0, 0, -0.0f, 0}), lse({2, 1}, DType::fp32, {empty_lse, 3});
+  Tensor part_out({2, 1, 2}, DType::fp32, {-0.0f, 0, 0, 0});
+  Tensor part_lse({2, 1}, DType::fp32, {1, empty_lse});
+  device_.backend->merge({part_out.view(), part_lse.view(), {}, out.view(), lse.view()},
+                         device_.stream);
+  const std::vector<float> found = out.values();
+  EXPECT_TRUE(std::signbit(found[0]) && std::signbit(found[2]));
+  EXPECT_FALSE(std::signbit(found[1]) || std::signbit(found[3]));
+}
+
 TEST_P(Merge, GoesToTheRowsNamed) {
   Tensor out({3, 1, 1}, DType::fp32, {1, 2, 3}), lse = Tensor::filled({3, 1}, 0);
   Tensor part_out({2, 1, 1}, DType::fp32, {5, 7}), part_lse = Tensor::filled({2, 1}, 0);

@@ -126,6 +126,8 @@ TEST(BatchTokens, GrowWithTheRanksThatShareRows) {
   wide.hidden = 16384, wide.ffn = 65536;
   EXPECT_LT(resolve_batch_tokens(job, wide, 1), alone);
   EXPECT_GE(resolve_batch_tokens(job, wide, 1), 256);
+  job.reproducible = Reproducible::layout;  // the same cuts on any number of ranks
+  EXPECT_EQ(resolve_batch_tokens(job, small_model(), 4), alone);
   job.batch.max_batch_tokens = 17;
   EXPECT_EQ(resolve_batch_tokens(job, small_model(), 4), 17);
 }

@@ -43,6 +43,7 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
                        static_cast<double>(config.num_kv_heads),
                        static_cast<double>(size_of(settings.kv_dtype))};
   limits.ring_rates = settings.ring_rates;
+  limits.layout_invariant = settings.layout_invariant;
   if (limits.kv_tokens == 0) {
     const runtime::Scheduler counting(limits);
     for (const runtime::Request& request : requests)
@@ -55,7 +56,8 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
                           .kv_tokens = limits.kv_tokens,
                           .logprobs = settings.logprobs,
                           .prompt_logprobs = settings.prompt_logprobs,
-                          .places = settings.places});
+                          .places = settings.places,
+                          .layout_invariant = settings.layout_invariant});
 
   // Every rank schedules the same; only the outcomes travel.
   runtime::Scheduler scheduler(limits);

@@ -29,6 +29,7 @@ struct ReplicaSettings {
   std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;  ///< absent: by rule, of the rates
   parallel::RingRates ring_rates;
   std::function<void(const runtime::Plan&)> on_plan;  ///< sees every pass
+  bool layout_invariant = false;
 };
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.

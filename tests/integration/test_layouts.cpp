@@ -1,0 +1,214 @@
+/// `reproducible: layout`: every bit of a result is that of one rank alone with the request alone,
+/// on every number of ranks that divides 8 and in every batch.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+
+#include "lib/comm/mpi_communicator.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/replica.hpp"
+
+namespace pecia::test {
+namespace {
+
+using runtime::Finished;
+using runtime::Request;
+using runtime::Turn;
+using Results = std::map<int64_t, Finished>;
+
+constexpr int64_t vocab = 96;  // of every checkpoint used here
+
+std::filesystem::path golden(const std::string& name) {
+  return std::filesystem::path(PECIA_GOLDENS) / name;
+}
+
+/// Equal bits: NaN, which prompts' first tokens have, is equal to itself, and 0 differs from −0.
+testing::AssertionResult same_bits(const std::vector<float>& found,
+                                   const std::vector<float>& wanted) {
+  if (found.size() != wanted.size())
+    return testing::AssertionFailure() << found.size() << " numbers, not " << wanted.size();
+  int64_t differing = 0;
+  size_t first = 0;
+  for (size_t i = found.size(); i-- > 0;)
+    if (std::bit_cast<uint32_t>(found[i]) != std::bit_cast<uint32_t>(wanted[i]))
+      ++differing, first = i;
+  if (differing == 0) return testing::AssertionSuccess();
+  return testing::AssertionFailure()
+         << fmt::format("{} of {} numbers differ, first [{}]: {:a}, {:a}", differing, found.size(),
+                        first, found[first], wanted[first]);
+}
+
+void expect_same_bits(const Results& found, const Results& wanted) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (const auto& [row, want] : wanted) {
+    SCOPED_TRACE(fmt::format("row {}", row));
+    ASSERT_TRUE(found.contains(row));
+    ASSERT_EQ(found.at(row).state, io::TurnState::done) << found.at(row).result.error;
+    ASSERT_EQ(want.state, io::TurnState::done) << want.result.error;
+    const io::TurnResult &a = found.at(row).result, &b = want.result;
+    EXPECT_EQ(a.tokens, b.tokens);
+    EXPECT_TRUE(same_bits(a.token_logprobs, b.token_logprobs)) << "token_logprobs";
+    EXPECT_EQ(a.top_tokens, b.top_tokens);
+    EXPECT_TRUE(same_bits(a.top_logprobs, b.top_logprobs)) << "top_logprobs";
+    EXPECT_TRUE(same_bits(a.prompt_logprobs, b.prompt_logprobs)) << "prompt_logprobs";
+    EXPECT_TRUE(same_bits(a.prompt_top_logprobs, b.prompt_top_logprobs)) << "prompt_top_logprobs";
+  }
+}
+
+struct Layouts : testing::TestWithParam<std::tuple<std::string, DType>> {
+  std::unique_ptr<comm::Communicator> all =
+      comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  std::unique_ptr<comm::Communicator> alone = comm::make_null_communicator();
+  std::filesystem::path model = golden(std::get<0>(GetParam()));
+
+  /// Whole distributions, so that every logit counts.
+  ReplicaSettings settings(int64_t max_batch_tokens) const {
+    ReplicaSettings settings;
+    settings.layout_invariant = true;
+    settings.kv_dtype = std::get<1>(GetParam());
+    settings.max_batch_tokens = max_batch_tokens;
+    settings.logprobs = settings.prompt_logprobs = -1;
+    return settings;
+  }
+
+  Results one_by_one(const std::vector<Request>& requests, const ReplicaSettings& settings) const {
+    Results results;
+    for (const Request& request : requests)
+      results.merge(run_requests(*alone, model, {request}, settings));
+    return results;
+  }
+
+  /// In both orders, with many and with few sequences at a time.
+  void expect_same_in_every_batch(const std::vector<Request>& requests,
+                                  const ReplicaSettings& like) const {
+    const Results wanted = one_by_one(requests, like);
+    for (const bool backwards : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} tokens a pass, {}", like.max_batch_tokens,
+                               backwards ? "backwards, 3 at a time" : "in order"));
+      auto ordered = requests;
+      if (backwards) std::reverse(ordered.begin(), ordered.end());
+      ReplicaSettings settings = like;
+      settings.max_sequences = backwards ? 3 : 64;
+      expect_same_bits(run_requests(*all, model, ordered, settings), wanted);
+    }
+  }
+};
+
+TEST_P(Layouts, OfARaggedBatchGiveTheSameBits) {
+  std::vector<Request> requests;
+  for (const int64_t length : {1, 2, 15, 16, 17, 37, 300, 1100}) {
+    const auto row = static_cast<int64_t>(requests.size());
+    requests.push_back(
+        greedy_request(row, random_tokens(length, vocab, 100 + static_cast<uint64_t>(row)),
+                       static_cast<int32_t>(2 + row % 4 * 6)));
+  }
+  for (const int64_t max_batch_tokens : {4096, 64})
+    expect_same_in_every_batch(requests, settings(max_batch_tokens));
+}
+
+TEST_P(Layouts, OfChainsAndForksGiveTheSameBits) {
+  std::vector<Request> requests;
+  int64_t row = 0;
+  for (const io::Followup followup : {io::Followup::chain, io::Followup::fork})
+    for (const int64_t length : {3, 121, 260}) {
+      Request request = greedy_request(row++, random_tokens(length, vocab, 7), 11);
+      request.followup = followup;
+      for (const int64_t more : {1, 18, 40}) {
+        request.turns.push_back(
+            greedy_request(row, random_tokens(more, vocab, static_cast<uint64_t>(row)),
+                           static_cast<int32_t>(5 + more))
+                .turns.front());
+        ++row;
+      }
+      requests.push_back(std::move(request));
+    }
+  for (const int64_t max_batch_tokens : {4096, 50})
+    expect_same_in_every_batch(requests, settings(max_batch_tokens));
+}
+
+/// Everything at once, and as little memory as the largest request needs.
+TEST_P(Layouts, InTightMemoryGiveTheSameBits) {
+  Request fork = greedy_request(0, random_tokens(90, vocab, 3), 9);
+  fork.followup = io::Followup::fork;
+  for (int64_t row = 1; row < 4; ++row)
+    fork.turns.push_back(
+        greedy_request(row, random_tokens(3 * row, vocab, static_cast<uint64_t>(row)), 17)
+            .turns.front());
+  const std::vector<Request> requests = {fork, greedy_request(4, random_tokens(33, vocab, 8), 12),
+                                         greedy_request(5, random_tokens(64, vocab, 9), 30)};
+  ReplicaSettings settings = this->settings(40);
+  const Results wanted = one_by_one(requests, settings);
+  runtime::SchedulerLimits limits;
+  limits.layout_invariant = true;
+  limits.ring_size = all->size();
+  limits.max_batch_tokens = settings.max_batch_tokens;
+  for (const Request& request : requests)
+    settings.kv_tokens =
+        std::max(settings.kv_tokens, runtime::Scheduler(limits).tokens_needed(request));
+  expect_same_bits(run_requests(*all, model, requests, settings), wanted);
+}
+
+TEST_P(Layouts, GiveWhatTheFastestWayGives) {
+  constexpr double tolerance = 1e-4;  // the project's bound for another order of fp32 sums
+  std::vector<Request> requests;
+  for (const int64_t length : {5, 140, 700})
+    requests.push_back(greedy_request(static_cast<int64_t>(requests.size()),
+                                      random_tokens(length, vocab, static_cast<uint64_t>(length)),
+                                      1));
+  ReplicaSettings settings = this->settings(256);
+  settings.kv_dtype = DType::fp32;  // a narrower one rounds differently where sums differ
+  const Results ours = run_requests(*all, model, requests, settings);
+  settings.layout_invariant = false;
+  for (const auto& [row, fastest] : run_requests(*all, model, requests, settings)) {
+    const io::TurnResult& found = ours.at(row).result;
+    EXPECT_TRUE(all_close(found.top_logprobs, fastest.result.top_logprobs, tolerance));
+    EXPECT_TRUE(
+        all_close(found.prompt_top_logprobs, fastest.result.prompt_top_logprobs, tolerance));
+  }
+}
+
+TEST_P(Layouts, OfSampledTextGiveTheSameBits) {
+  std::vector<Request> requests;
+  for (int64_t row = 0; row < 5; ++row) {
+    Request request = greedy_request(
+        row, random_tokens(5 + 31 * row, vocab, 60 + static_cast<uint64_t>(row)), 20);
+    Turn& turn = request.turns.front();
+    turn.random_key = 1000 + static_cast<uint64_t>(row);
+    turn.params.temperature = 0.8f;
+    turn.params.top_p = 0.9f;
+    if (row % 2 == 1) turn.params.repetition_penalty = 1.3f;
+    requests.push_back(std::move(request));
+  }
+  expect_same_in_every_batch(requests, settings(4096));
+}
+
+TEST_P(Layouts, AreTheSameWhateverMakesTheDecodingRing) {
+  const std::vector<Request> requests = {greedy_request(0, random_tokens(40, vocab, 1), 20),
+                                         greedy_request(1, random_tokens(7, vocab, 2), 30)};
+  ReplicaSettings settings = this->settings(4096);
+  const Results wanted = one_by_one(requests, settings);
+  for (const auto ring :
+       {parallel::Ring::pass_kv, parallel::Ring::pass_q, parallel::Ring::broadcast_q}) {
+    SCOPED_TRACE(fmt::format("ring {}", static_cast<int>(ring)));
+    settings.modes.decode_ring = ring;
+    expect_same_bits(run_requests(*all, model, requests, settings), wanted);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, Layouts,
+                         testing::Combine(testing::Values("llama-gqa-fp32", "llama-mqa",
+                                                          "mistral-window16", "qwen3-qknorm-tied"),
+                                          testing::Values(DType::fp32, DType::bf16)),
+                         [](const auto& param) {
+                           std::string text = std::get<0>(param.param) + "_" +
+                                              std::string(name_of(std::get<1>(param.param)));
+                           std::replace(text.begin(), text.end(), '-', '_');
+                           return text;
+                         });
+
+}  // namespace
+}  // namespace pecia::test
