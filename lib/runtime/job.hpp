@@ -30,7 +30,7 @@ enum class Trace { off, summary, full };
 enum class Progress { bar, lines, off };
 enum class Reproducible {
   run,    ///< same layout, same text
-  layout  ///< same bits on every legal layout
+  layout  ///< same bits on every legal layout (layout_rules.hpp) and in every batch
 };
 
 /// Replaces what config.json says about rope_scaling, so that prompts may be longer than the

@@ -167,7 +167,8 @@ std::vector<Field> make_schema() {
             "auto: a bar on a terminal, lines elsewhere."),
       field("reproducible", PECIA_MEMBER(reproducible),
             word<Reproducible>({{"run", Reproducible::run}, {"layout", Reproducible::layout}}),
-            "run: same layout, same text; layout: same bits on every legal layout."),
+            "run: same layout, same text; layout: same bits for cp 1, 2, 4 and 8 and in every "
+            "batch."),
   };
 }
 

@@ -1,5 +1,8 @@
 #pragma once
-/// Which jobs `reproducible: layout` can keep its word for.
+/// Which jobs `reproducible: layout` can keep its word for: the same bits of every result for cp 1,
+/// 2, 4 and 8 and in every batch, with the same model, max_batch_tokens (by which long prompts are
+/// cut), kv.dtype and vector instructions. A turn that an earlier run left half answered is fed
+/// again as one piece and may go on with other last bits.
 
 #include "lib/runtime/job.hpp"
 
