@@ -49,12 +49,19 @@ TEST(LayoutRules, AreForTheModeAlone) {
             "");
 }
 
+model::ModelConfig any_model() {
+  model::ModelConfig config;
+  config.vocab = 96, config.hidden = 64, config.ffn = 48, config.layers = 2;
+  config.num_heads = 8, config.num_kv_heads = 4, config.head_dim = 8;
+  return config;
+}
+
 TEST(LayoutRules, HoldForTheRanksStarted) {
   Resources resources;
-  EXPECT_THROW(resolve_grid(layout_job({}), 6, resources), Unsupported);
-  resolve_grid(layout_job({"parallel.dp=3"}), 6, resources);
+  EXPECT_THROW(resolve_grid(layout_job({}), any_model(), 6, resources), Unsupported);
+  resolve_grid(layout_job({"parallel.dp=3"}), any_model(), 6, resources);
   EXPECT_EQ(resources.cp, 2);
-  resolve_grid(layout_job({"reproducible=run"}), 6, resources);
+  resolve_grid(layout_job({"reproducible=run"}), any_model(), 6, resources);
   EXPECT_EQ(resources.cp, 6);
 }
 
