@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <memory>
 
 #include "lib/comm/wait.hpp"
 
@@ -24,13 +25,37 @@ struct Label {
   std::string peers;
 };
 
+/// When to look for progress next, in all communicators that come from one. A look may cost the
+/// rank its core for some milliseconds, where ranks share cores and give way to others.
+class Polls {
+ public:
+  void start() { ++under_way_; }
+  void finish() { --under_way_; }
+
+  /// Whether it is time: some 20 µs of the caller's own work after the last look while a transfer
+  /// is under way, else 1 ms, for what other ranks want of this one.
+  bool due() const {
+    const std::chrono::microseconds pause(under_way_ > 0 ? 20 : 1000);
+    return Clock::now() - last_ >= pause;
+  }
+  void done() { last_ = Clock::now(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  int64_t under_way_ = 0;
+  Clock::time_point last_;
+};
+
 class MpiTransfer : public Transfer {
  public:
-  MpiTransfer(Label label, std::chrono::seconds timeout)
-      : label_(std::move(label)), timeout_(timeout) {}
+  MpiTransfer(Label label, std::chrono::seconds timeout, std::shared_ptr<Polls> polls)
+      : label_(std::move(label)), timeout_(timeout), polls_(std::move(polls)) {
+    polls_->start();
+  }
   MpiTransfer(const MpiTransfer&) = delete;
   MpiTransfer& operator=(const MpiTransfer&) = delete;
   ~MpiTransfer() override {
+    polls_->finish();
     for (MPI_Request& request : requests_)
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
   }
@@ -77,6 +102,7 @@ class MpiTransfer : public Transfer {
 
   Label label_;
   std::chrono::seconds timeout_;
+  std::shared_ptr<Polls> polls_;
   std::vector<MPI_Request> requests_;
 };
 
@@ -123,7 +149,8 @@ class MpiSharedCounter : public SharedCounter {
 
 class MpiCommunicator : public Communicator {
  public:
-  MpiCommunicator(MPI_Comm owned, std::chrono::seconds timeout) : comm_(owned), timeout_(timeout) {
+  MpiCommunicator(MPI_Comm owned, std::chrono::seconds timeout, std::shared_ptr<Polls> polls)
+      : comm_(owned), timeout_(timeout), polls_(std::move(polls)) {
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
@@ -170,7 +197,7 @@ class MpiCommunicator : public Communicator {
                                            const Operation& operation) override {
     const int tag = tag_operations + static_cast<int>(operation.number % num_operation_tags);
     auto transfer = std::make_unique<MpiTransfer>(
-        Label{operation.name, operation.number, exchange.peers()}, timeout_);
+        Label{operation.name, operation.number, exchange.peers()}, timeout_, polls_);
     for (const auto& [bytes, from] : exchange.receives) {
       check_peer(from);
       transfer->receive(bytes, from, tag, comm_);
@@ -240,7 +267,7 @@ class MpiCommunicator : public Communicator {
   double all_reduce_sum(double value) override { return all_reduce(value, MPI_DOUBLE, MPI_SUM); }
 
   void barrier() override {
-    MpiTransfer transfer({"barrier", ++number_, "all ranks"}, std::chrono::seconds::zero());
+    MpiTransfer transfer({"barrier", ++number_, "all ranks"}, std::chrono::seconds::zero(), polls_);
     check_mpi(MPI_Ibarrier(comm_, transfer.add()), "MPI_Ibarrier");
     transfer.wait();
   }
@@ -248,23 +275,25 @@ class MpiCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override {
     MPI_Comm part = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split(comm_, color, key, &part), "MPI_Comm_split");
-    return std::make_unique<MpiCommunicator>(part, timeout_);
+    return std::make_unique<MpiCommunicator>(part, timeout_, polls_);
   }
   std::unique_ptr<Communicator> split_by_host() override {
     MPI_Comm part = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &part),
               "MPI_Comm_split_type");
-    return std::make_unique<MpiCommunicator>(part, timeout_);
+    return std::make_unique<MpiCommunicator>(part, timeout_, polls_);
   }
   std::unique_ptr<SharedCounter> make_counter() override {
     return std::make_unique<MpiSharedCounter>(comm_);
   }
 
   void progress() override {
+    if (!polls_->due()) return;
     // Any call into MPI runs its progress engine, for every transfer of the process.
     int flag = 0;
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE),
               "MPI_Iprobe");
+    polls_->done();
   }
 
   std::chrono::seconds wait_timeout() const override { return timeout_; }
@@ -278,7 +307,8 @@ class MpiCommunicator : public Communicator {
 
  private:
   std::unique_ptr<MpiTransfer> start(const char* operation, std::string peers) {
-    return std::make_unique<MpiTransfer>(Label{operation, ++number_, std::move(peers)}, timeout_);
+    return std::make_unique<MpiTransfer>(Label{operation, ++number_, std::move(peers)}, timeout_,
+                                         polls_);
   }
   void check_peer(int rank) const {
     PECIA_CHECK(rank >= 0 && rank < size_ && rank != rank_,
@@ -334,6 +364,7 @@ class MpiCommunicator : public Communicator {
 
   MPI_Comm comm_;
   std::chrono::seconds timeout_;
+  std::shared_ptr<Polls> polls_;
   int rank_ = 0, size_ = 1;
   int64_t number_ = 0, operation_ = 0;
   std::vector<LinkLevel> level_of_rank_;
@@ -354,7 +385,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent,
                                                     std::chrono::seconds wait_timeout) {
   MPI_Comm own = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(parent, &own), "MPI_Comm_dup");
-  return std::make_unique<MpiCommunicator>(own, wait_timeout);
+  return std::make_unique<MpiCommunicator>(own, wait_timeout, std::make_shared<Polls>());
 }
 
 }  // namespace pecia::comm
