@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   ModelOptions model;
   std::vector<int64_t> tokens = {512, 2048, 8192};
-  int64_t cached = 0;
+  int64_t cached = 0, total = 0;
   int warmups = 1;
   std::string ring = "pass_kv";
 };
@@ -35,12 +35,19 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--cached", options.cached, "Tokens that are in the cache before each prompt")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_option("--total", options.total, "Instead: caches before each prompt what lacks to this")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes("--cached");
   app.add_option("--warmups", options.warmups, "Runs of each prompt before those that count")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--ring", options.ring, "What travels round the ring")
       ->check(CLI::IsMember({"pass_kv", "pass_q"}))
       ->capture_default_str();
+}
+
+int64_t cached_before(const Options& options, int64_t tokens) {
+  return options.total > 0 ? options.total - tokens : options.cached;
 }
 
 /// Tokens to reserve slots for, so that a prompt of `tokens` fits on each rank wherever its chunks
@@ -55,10 +62,14 @@ ReplicaSettings settings_for(const Options& options, const LoadedModel& model, i
   ReplicaSettings settings = replica_settings(options.model, model, threads, ranks);
   settings.prefill_ring =
       options.ring == "pass_kv" ? parallel::Ring::pass_kv : parallel::Ring::pass_q;
-  for (const int64_t tokens : options.tokens)
-    settings.kv_tokens = std::max(
-        settings.kv_tokens,
-        Replica::slots(settings, ranks, options.cached, slots_of_prompt(settings, tokens, ranks)));
+  for (const int64_t tokens : options.tokens) {
+    const int64_t cached = cached_before(options, tokens);
+    if (cached < 0)
+      fail<InputError>("--total {} is less than the {} of --tokens", options.total, tokens);
+    settings.kv_tokens =
+        std::max(settings.kv_tokens,
+                 Replica::slots(settings, ranks, cached, slots_of_prompt(settings, tokens, ranks)));
+  }
   return settings;
 }
 
@@ -135,14 +146,14 @@ class Prefill {
     const Spread spread_s = spread(seconds);
     const double per_token_and_layer = static_cast<double>(tokens * model_.config.layers);
     const auto rss_bytes = world_.all_reduce_max(report::peak_rss_bytes());
-    const double flops = prefill_flops(model_.config, tokens, options_.cached);
+    const double flops = prefill_flops(model_.config, tokens, cached_before(options_, tokens));
     const double share = flops / floors.flops / spread_s.median;
     const auto taken = stage_seconds(stages, replica_.recorder().stages());
 
     constexpr double mib = 1 << 20;
-    results_.row({std::to_string(tokens), std::to_string(options_.cached), std::to_string(passes),
-                  fmt::format("{:.4f}", spread_s.median), fmt::format("{:.4f}", spread_s.min),
-                  fmt::format("{:.4f}", spread_s.max),
+    results_.row({std::to_string(tokens), std::to_string(cached_before(options_, tokens)),
+                  std::to_string(passes), fmt::format("{:.4f}", spread_s.median),
+                  fmt::format("{:.4f}", spread_s.min), fmt::format("{:.4f}", spread_s.max),
                   fmt::format("{:.1f}", static_cast<double>(tokens) / spread_s.median),
                   fmt::format("{:.1f}", flops / spread_s.median * 1e-9),
                   fmt::format("{:.1f}", 100 * share),
@@ -152,7 +163,7 @@ class Prefill {
                   fmt::format("{:.0f}", static_cast<double>(rss_bytes) / mib)});
     if (options_.model.stages) print_stages(results_, taken);
     results_.write({{"tokens", tokens},
-                    {"cached", options_.cached},
+                    {"cached", cached_before(options_, tokens)},
                     {"rule", by_rule(tokens)},
                     {"ring_flops", rates_ ? rates_->flops : 0},
                     {"ring_bandwidth", rates_ ? rates_->bandwidth : 0},
@@ -179,26 +190,27 @@ class Prefill {
     in.shape = {static_cast<double>(config.num_heads), static_cast<double>(config.num_kv_heads),
                 static_cast<double>(size_of(settings_.kv_dtype))};
     in.rates = *rates_;
-    in.load.add(std::min(tokens, settings_.batch_tokens), options_.cached);
+    in.load.add(std::min(tokens, settings_.batch_tokens), cached_before(options_, tokens));
     return rule_b(in).ring == parallel::Ring::pass_kv ? "pass_kv" : "pass_q";
   }
 
   /// On `ranks` ranks.
   void prepare(Replica& replica, const ReplicaSettings& settings, int64_t tokens, int ranks) {
-    if (options_.cached > 0)
-      replica.fill(0, options_.cached, slots_of_prompt(settings, tokens, ranks),
+    if (cached_before(options_, tokens) > 0)
+      replica.fill(0, cached_before(options_, tokens), slots_of_prompt(settings, tokens, ranks),
                    options_.model.seed);
   }
 
   Answer answer(Replica& replica, const std::vector<int32_t>& ids) {
-    return options_.cached > 0 ? replica.extend(0, ids) : replica.prefill(0, ids);
+    const auto tokens = static_cast<int64_t>(ids.size());
+    return cached_before(options_, tokens) > 0 ? replica.extend(0, ids) : replica.prefill(0, ids);
   }
 
   void check(int64_t tokens) {
     const std::vector<int32_t> ids = prompt(options_, model_, tokens);
     ReplicaSettings settings = settings_;
     settings.logprobs = -1;
-    if (options_.cached > 0) settings.kv_dtype = DType::fp32;
+    if (cached_before(options_, tokens) > 0) settings.kv_dtype = DType::fp32;
     const auto predicted = [&](comm::Communicator& ring) {
       Replica replica(ring, model_, *backend_, settings);
       prepare(replica, settings, tokens, ring.size());
@@ -210,8 +222,8 @@ class Prefill {
       settings.sp = settings.tp = 1;
       settings.sharding = parallel::Sharding::base;
       settings.batch_tokens = (tokens + 1) / 2;
-      settings.kv_tokens =
-          Replica::slots(settings, 1, options_.cached, slots_of_prompt(settings, tokens, 1));
+      settings.kv_tokens = Replica::slots(settings, 1, cached_before(options_, tokens),
+                                          slots_of_prompt(settings, tokens, 1));
       const auto alone = comm::make_null_communicator();
       const Answer expected = predicted(*alone);
       const auto tolerance = logprob_tolerance(settings.kv_dtype);
