@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, Tuple
 
 import ml_dtypes
 import numpy as np
@@ -41,7 +41,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def configuration(options: argparse.Namespace) -> Dict[str, object]:
+def configuration(options: argparse.Namespace) -> dict[str, object]:
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -64,7 +64,7 @@ def configuration(options: argparse.Namespace) -> Dict[str, object]:
     }
 
 
-def matrices(options: argparse.Namespace) -> Iterator[Tuple[str, Tuple[int, int]]]:
+def matrices(options: argparse.Namespace) -> Iterator[tuple[str, tuple[int, int]]]:
     queries, keys = options.heads * options.head_dim, options.kv_heads * options.head_dim
     yield "model.embed_tokens.weight", (options.vocab, options.hidden)
     for layer in range(options.layers):
@@ -78,11 +78,13 @@ def matrices(options: argparse.Namespace) -> Iterator[Tuple[str, Tuple[int, int]
         yield f"{prefix}.mlp.down_proj.weight", (options.hidden, options.ffn)
 
 
-def tensors(options: argparse.Namespace) -> Dict[str, np.ndarray]:
+def tensors(options: argparse.Namespace) -> dict[str, np.ndarray]:
     random = np.random.default_rng(options.seed)
     weights = {
         # 1/sqrt(inputs) keeps activations of order 1 through any number of layers.
-        name: (random.standard_normal(shape, dtype=np.float32) / np.sqrt(shape[1])).astype(ml_dtypes.bfloat16)
+        name: (random.standard_normal(shape, dtype=np.float32) / np.sqrt(shape[1])).astype(
+            ml_dtypes.bfloat16
+        )
         for name, shape in matrices(options)
     }
     ones = np.ones(options.hidden, dtype=ml_dtypes.bfloat16)

@@ -1,11 +1,12 @@
-"""modes_report local|net FILE: tables of what bench-modes.sh measured. A figure is the median over the runs of its case."""
+"""modes_report local|net FILE: tables of what bench-modes.sh measured. A figure is the median of its case."""
 
 from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any
 
 from .command import UserError, run
 
@@ -13,10 +14,10 @@ PROGRAM = "modes-report"
 WARM_UP = 512  # tokens of the prompt that comes first
 CLOSE = 0.05  # two ways that differ by less are equally good
 
-Line = Dict[str, Any]
+Line = dict[str, Any]
 
 
-def read(path: Path) -> List[Line]:
+def read(path: Path) -> list[Line]:
     return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -39,8 +40,8 @@ def mode(line: Line) -> str:
     return name if sharding == "base" else f"{name} {sharding}"
 
 
-def grouped(lines: Sequence[Line], keys: Sequence[str]) -> Dict[Tuple[Any, ...], List[Line]]:
-    groups: Dict[Tuple[Any, ...], List[Line]] = {}
+def grouped(lines: Sequence[Line], keys: Sequence[str]) -> dict[tuple[Any, ...], list[Line]]:
+    groups: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
         groups.setdefault((*(line[key] for key in keys), mode(line)), []).append(line)
     return groups
@@ -54,17 +55,19 @@ def seconds(lines: Sequence[Line], key: str = "seconds") -> float:
     return statistics.median(line[key]["median"] for line in lines)
 
 
-def bytes_cells(lines: Sequence[Line], tokens: int) -> List[str]:
+def bytes_cells(lines: Sequence[Line], tokens: int) -> list[str]:
     """Bytes for each token and layer, all ranks together: sent, and by formula."""
     first = lines[0]
     per = tokens * first["layers"]
-    return [f"{first[key] / per:.1f}" for key in ("sent_bytes_of_layers", "expected_bytes_of_layers")]
+    return [
+        f"{first[key] / per:.1f}" for key in ("sent_bytes_of_layers", "expected_bytes_of_layers")
+    ]
 
 
 HEADS = ("tok/s", "each round", "share of 1 rank", "exposed comm %", "B/token/layer", "by formula")
 
 
-def rate_cells(lines: Sequence[Line], base: Sequence[Line] | None, tokens: int) -> List[str]:
+def rate_cells(lines: Sequence[Line], base: Sequence[Line] | None, tokens: int) -> list[str]:
     rate = median(lines, "tokens_per_s")
     share = f"{100 * rate / median(base, 'tokens_per_s'):.0f} %" if base else "–"
     exposed = f"{100 * median(lines, 'exposed_comm_share'):.1f}"
@@ -72,7 +75,7 @@ def rate_cells(lines: Sequence[Line], base: Sequence[Line] | None, tokens: int) 
     return [f"{rate:.0f}", each, share, exposed, *bytes_cells(lines, tokens)]
 
 
-def alone(groups: Dict[Tuple[Any, ...], List[Line]], key: Tuple[Any, ...]) -> List[Line] | None:
+def alone(groups: dict[tuple[Any, ...], list[Line]], key: tuple[Any, ...]) -> list[Line] | None:
     for other, lines in groups.items():
         if other[:-1] == key[:-1] and lines[0]["ranks"] == 1:
             return lines
@@ -80,7 +83,10 @@ def alone(groups: Dict[Tuple[Any, ...], List[Line]], key: Tuple[Any, ...]) -> Li
 
 
 def prefills(lines: Sequence[Line]) -> None:
-    groups = grouped([line for line in lines if line["cached"] == 0 and line["tokens"] > WARM_UP], ("model", "tokens"))
+    groups = grouped(
+        [line for line in lines if line["cached"] == 0 and line["tokens"] > WARM_UP],
+        ("model", "tokens"),
+    )
     rows = []
     for key, found in groups.items():
         model, tokens, name = key
@@ -99,7 +105,7 @@ def decodes(lines: Sequence[Line]) -> None:
     show("Decode", ("model", "context", "batch", "mode", *HEADS), rows)
 
 
-def winner(times: Dict[str, float]) -> Tuple[str, float]:
+def winner(times: dict[str, float]) -> tuple[str, float]:
     """The faster of two, and how much longer the other takes."""
     (fast, a), (_, b) = sorted(times.items(), key=lambda item: item[1])
     return fast, b / a - 1
@@ -111,7 +117,10 @@ def grid(lines: Sequence[Line]) -> None:
     cells = sorted({(line["tokens"], line["cached"]) for line in lines})
     for tokens, cached in cells:
         here = [line for line in lines if (line["tokens"], line["cached"]) == (tokens, cached)]
-        times = {ring: seconds([line for line in here if line["ring"] == ring]) for ring in ("pass_kv", "pass_q")}
+        times = {
+            ring: seconds([line for line in here if line["ring"] == ring])
+            for ring in ("pass_kv", "pass_q")
+        }
         fast, margin = winner(times)
         rules = sorted({line["rule"] for line in here})
         if margin <= CLOSE:
@@ -136,35 +145,66 @@ def grid(lines: Sequence[Line]) -> None:
         return
     show(
         "Partial prefill across slow links",
-        ("new tokens", "miss rate", "pass_kv ms", "pass_q ms", "faster", "by", "rule B", "the rule is"),
+        (
+            "new tokens",
+            "miss rate",
+            "pass_kv ms",
+            "pass_q ms",
+            "faster",
+            "by",
+            "rule B",
+            "the rule is",
+        ),
         rows,
     )
     flops, bandwidth = median(lines, "ring_flops"), median(lines, "ring_bandwidth")
-    print(f"\nRates that the rule took: {flops * 1e-9:.1f} GFLOP/s of attention, {bandwidth * 1e-6:.1f} MB/s round the ring.")
-    print(f"Cells that differ by more than 5 % and where the rule is not always right: {wrong} of {len(rows)}.")
+    print(
+        f"\nRates that the rule took: {flops * 1e-9:.1f} GFLOP/s of attention, "
+        f"{bandwidth * 1e-6:.1f} MB/s round the ring."
+    )
+    print(
+        f"Cells that differ by more than 5 % and where the rule is not always right: {wrong} of {len(rows)}."
+    )
 
 
 def collectives(lines: Sequence[Line]) -> None:
-    times: Dict[Tuple[str, int], Dict[str, List[float]]] = {}
+    times: dict[tuple[str, int], dict[str, list[float]]] = {}
     for line in lines:
         name, _, route = line["pattern"].partition(", ")
         if route:
-            times.setdefault((name, line["bytes"]), {}).setdefault(route, []).append(line["seconds"]["median"])
+            times.setdefault((name, line["bytes"]), {}).setdefault(route, []).append(
+                line["seconds"]["median"]
+            )
     rows = []
     for (name, size), routes in times.items():
         if len(routes) != 2:
             continue
         medians = {route: statistics.median(values) for route, values in routes.items()}
         fast, margin = winner(medians)
-        rows.append([name, str(size), *(f"{1e3 * medians[route]:.2f}" for route in ("flat", "by server")), fast, f"{100 * margin:.0f} %"])
-    show("Collectives across slow links", ("collective", "bytes", "flat ms", "by server ms", "faster", "by"), rows)
+        rows.append(
+            [
+                name,
+                str(size),
+                *(f"{1e3 * medians[route]:.2f}" for route in ("flat", "by server")),
+                fast,
+                f"{100 * margin:.0f} %",
+            ]
+        )
+    show(
+        "Collectives across slow links",
+        ("collective", "bytes", "flat ms", "by server ms", "faster", "by"),
+        rows,
+    )
 
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 2 or arguments[0] not in ("local", "net"):
         raise UserError("usage: modes_report local|net FILE")
     lines = read(Path(arguments[1]))
-    of = {name: [line for line in lines if line["bench"] == f"bench_{name}"] for name in ("prefill", "decode", "comm")}
+    of = {
+        name: [line for line in lines if line["bench"] == f"bench_{name}"]
+        for name in ("prefill", "decode", "comm")
+    }
     prefills([line for line in of["prefill"] if arguments[0] == "local" or line["tokens"] != 8192])
     decodes(of["decode"])
     if arguments[0] == "net":
