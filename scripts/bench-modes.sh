@@ -34,8 +34,8 @@ make_model() { # NAME OPTIONS…
 }
 
 # The shortest prompt warms up for the others.
-local_prefill() { # MODEL TOKENS
-  local common=(bench_prefill --model "$root/models/$1" --tokens "512,$2" --warmups 0 --runs 1)
+local_prefill() { # MODEL TOKENS RUNS
+  local common=(bench_prefill --model "$root/models/$1" --tokens "512,$2" --warmups 0 --runs "$3")
   run 1 "" "${common[@]}" --threads 2
   run 2 "" "${common[@]}" --threads 1 --ring pass_kv
   run 2 "" "${common[@]}" --threads 1 --sp 2
@@ -63,8 +63,9 @@ bench_local() {
   make_model bench-2-layers --layers 2 --ffn 2048
   for round in $(seq "$rounds"); do
     say "round $round of $rounds, load $(cut -d' ' -f1-3 /proc/loadavg)"
-    local_prefill bench-111m 2048,8192
-    local_prefill bench-2-layers 32768
+    local_prefill bench-111m 2048,8192 1
+    local_prefill bench-2-layers 8192 6 # short, so that other work on the machine disturbs few of the runs
+    local_prefill bench-2-layers 32768 1
     local_decode bench-111m
   done
 }
