@@ -105,7 +105,8 @@ class Decode {
         fmt::format("floor of all ranks: reads {:.1f} GB/s, fp32 matrix product {:.1f} GFLOP/s",
                     floors.read_bandwidth * 1e-9, floors.flops * 1e-9));
     results_.columns({"context", "batch", "ms/step", "min ms", "max ms", "tok/s", "MB/step",
-                      "GFLOP/step", "bound by", "% of floor", "exposed comm %", "idle %"});
+                      "GFLOP/step", "bound by", "% of floor", "B/token/layer", "by formula",
+                      "exposed comm %", "idle %"});
     for (const int64_t context : options_.contexts)
       for (const int64_t batch : options_.batches) {
         measure({context, batch}, floors);
@@ -131,8 +132,12 @@ class Decode {
     once();
     const report::Totals totals = replica.recorder().totals();
     const std::vector<report::Stage> stages = replica.recorder().stages();
+    const Sent before = sent_by_all(world_, replica);
     std::vector<double> seconds = timed_runs(world_, runs, once);
 
+    const Sent sent = sent_by_all(world_, replica) - before;
+    const auto per_token_and_layer =
+        static_cast<double>(one.batch * runs * options_.steps * model_.config.layers);
     const Shares shares = shares_since(world_, totals, replica.recorder().totals(),
                                        std::accumulate(seconds.begin(), seconds.end(), 0.0));
     for (double& one_run : seconds) one_run /= options_.steps;
@@ -152,6 +157,8 @@ class Decode {
                   fmt::format("{:.3f}", step_s.min * 1e3), fmt::format("{:.3f}", step_s.max * 1e3),
                   fmt::format("{:.1f}", tokens_per_s), fmt::format("{:.1f}", bytes * 1e-6),
                   fmt::format("{:.2f}", flops * 1e-9), bound, fmt::format("{:.1f}", 100 * share),
+                  fmt::format("{:.1f}", sent.in_layers() / per_token_and_layer),
+                  fmt::format("{:.1f}", sent.expected_in_layers / per_token_and_layer),
                   fmt::format("{:.1f}", 100 * shares.exposed_comm),
                   fmt::format("{:.1f}", 100 * shares.idle)});
     if (options_.model.stages) print_stages(results_, taken);
@@ -165,9 +172,13 @@ class Decode {
                     {"peak_flops", floors.flops},
                     {"bound_by", bound},
                     {"share_of_floor", share},
+                    {"sent_bytes_of_layers", sent.in_layers()},
+                    {"expected_bytes_of_layers", sent.expected_in_layers},
+                    {"layers", model_.config.layers},
                     {"exposed_comm_share", shares.exposed_comm},
                     {"idle_share", shares.idle},
                     {"stages_s_of_rank_0", taken}});
+    if (session_.options.check) check_together(world_, sent.problem());
   }
 
   void check(const Case& one) {

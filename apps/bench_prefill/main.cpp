@@ -1,7 +1,8 @@
-/// Whole prefills of random prompts by the ring: tokens/s, share of the floor (FLOPs / the matrix
-/// product's measured FLOP/s), and what travels against the formula. --check compares the
+/// Prefills of random prompts, after a cache of random keys and values where one is asked for:
+/// tokens/s, share of the floor (FLOPs / the matrix product's measured FLOP/s), what travels
+/// against the formula, and what the rule says that should travel. --check compares the
 /// log-probabilities after the prompt with those of one rank alone that is fed the prompt in two
-/// passes.
+/// passes, with an fp32 cache where random keys and values come before.
 
 #include <algorithm>
 
@@ -20,6 +21,8 @@ using Json = nlohmann::ordered_json;
 struct Options {
   ModelOptions model;
   std::vector<int64_t> tokens = {512, 2048, 8192};
+  int64_t cached = 0, total = 0;
+  int warmups = 1;
   std::string ring = "pass_kv";
 };
 
@@ -29,9 +32,29 @@ void add_options(CLI::App& app, Options& options) {
       ->delimiter(',')
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--cached", options.cached, "Tokens that are in the cache before each prompt")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--total", options.total, "Instead: caches before each prompt what lacks to this")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes("--cached");
+  app.add_option("--warmups", options.warmups, "Runs of each prompt before those that count")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--ring", options.ring, "What travels round the ring")
       ->check(CLI::IsMember({"pass_kv", "pass_q"}))
       ->capture_default_str();
+}
+
+int64_t cached_before(const Options& options, int64_t tokens) {
+  return options.total > 0 ? options.total - tokens : options.cached;
+}
+
+/// Tokens to reserve slots for, so that a prompt of `tokens` fits on each rank wherever its chunks
+/// are cut.
+int64_t slots_of_prompt(const ReplicaSettings& settings, int64_t tokens, int ranks) {
+  const int64_t passes = (tokens + settings.batch_tokens - 1) / settings.batch_tokens;
+  return tokens + 2 * ranks * passes;
 }
 
 ReplicaSettings settings_for(const Options& options, const LoadedModel& model, int threads,
@@ -39,8 +62,14 @@ ReplicaSettings settings_for(const Options& options, const LoadedModel& model, i
   ReplicaSettings settings = replica_settings(options.model, model, threads, ranks);
   settings.prefill_ring =
       options.ring == "pass_kv" ? parallel::Ring::pass_kv : parallel::Ring::pass_q;
-  for (const int64_t tokens : options.tokens)
-    settings.kv_tokens = std::max(settings.kv_tokens, Replica::slots(settings, ranks, tokens, 0));
+  for (const int64_t tokens : options.tokens) {
+    const int64_t cached = cached_before(options, tokens);
+    if (cached < 0)
+      fail<InputError>("--total {} is less than the {} of --tokens", options.total, tokens);
+    settings.kv_tokens =
+        std::max(settings.kv_tokens,
+                 Replica::slots(settings, ranks, cached, slots_of_prompt(settings, tokens, ranks)));
+  }
   return settings;
 }
 
@@ -72,10 +101,16 @@ class Prefill {
   void run() {
     device::Stream stream(session_.options.threads);
     const Floors floors = measure_floors(world_, *backend_, stream);
+    const int cp = world_.size() / (options_.model.sp * options_.model.tp);
+    if (cp > 1) rates_ = replica_.measure_rates();
     results_.line(
         fmt::format("floor of all ranks: fp32 matrix product {:.1f} GFLOP/s", floors.flops * 1e-9));
-    results_.columns({"tokens", "passes", "s", "min s", "max s", "tok/s", "GFLOP/s", "% of floor",
-                      "sent MiB/rank", "by formula", "exposed comm %", "max RSS MiB"});
+    if (rates_)
+      results_.line(fmt::format("ring: attention {:.1f} GFLOP/s, {:.1f} MB/s round it",
+                                rates_->flops * 1e-9, rates_->bandwidth * 1e-6));
+    results_.columns({"tokens", "cached", "passes", "s", "min s", "max s", "tok/s", "GFLOP/s",
+                      "% of floor", "B/token/layer", "by formula", "exposed comm %", "rule",
+                      "max RSS MiB"});
     for (const int64_t tokens : options_.tokens) {
       measure(tokens, floors);
       if (session_.options.check) check(tokens);
@@ -85,73 +120,113 @@ class Prefill {
  private:
   void measure(int64_t tokens, const Floors& floors) {
     const std::vector<int32_t> ids = prompt(options_, model_, tokens);
-    const auto once = [&] {
-      replica_.prefill(next_sequence_, ids);
-      replica_.remove(next_sequence_++);
-    };
-    once();
-    const report::Totals totals = replica_.recorder().totals();
-    const std::vector<report::Stage> stages = replica_.recorder().stages();
-    const int64_t sent = replica_.traffic().bytes, expected = replica_.expected_bytes();
-    const int64_t passes = replica_.passes();
-    const std::vector<double> seconds = timed_runs(world_, session_.options.runs, once);
+    const auto once = [&] { answer(replica_, ids); };
+    const auto prepare = [&] { this->prepare(replica_, settings_, tokens, world_.size()); };
+    for (int i = 0; i < options_.warmups; ++i) prepare(), once(), replica_.remove(0);
+    std::vector<double> seconds;
+    Sent sent;
+    Shares shares;
+    std::vector<report::Stage> stages;
+    int64_t passes = 0;
+    for (int i = 0; i < session_.options.runs; ++i) {
+      prepare();
+      const report::Totals totals = replica_.recorder().totals();
+      const Sent before = sent_by_all(world_, replica_);
+      if (i == 0) stages = replica_.recorder().stages();
+      passes = replica_.passes();
+      seconds.push_back(timed_runs(world_, 1, once).front());
+      passes = replica_.passes() - passes;
+      sent = sent_by_all(world_, replica_) - before;
+      const double share_of_run =
+          shares_since(world_, totals, replica_.recorder().totals(), seconds.back()).exposed_comm;
+      shares.exposed_comm += share_of_run / session_.options.runs;
+      replica_.remove(0);
+    }
 
     const Spread spread_s = spread(seconds);
-    double all_s = 0;
-    for (const double one : seconds) all_s += one;
-    const Shares shares = shares_since(world_, totals, replica_.recorder().totals(), all_s);
-    const int64_t sent_bytes = (replica_.traffic().bytes - sent) / session_.options.runs;
-    const int64_t expected_bytes = (replica_.expected_bytes() - expected) / session_.options.runs;
+    const double per_token_and_layer = static_cast<double>(tokens * model_.config.layers);
     const auto rss_bytes = world_.all_reduce_max(report::peak_rss_bytes());
-    const double flops = prefill_flops(model_.config, tokens);
+    const double flops = prefill_flops(model_.config, tokens, cached_before(options_, tokens));
     const double share = flops / floors.flops / spread_s.median;
     const auto taken = stage_seconds(stages, replica_.recorder().stages());
 
     constexpr double mib = 1 << 20;
-    results_.row({std::to_string(tokens),
-                  std::to_string((replica_.passes() - passes) / session_.options.runs),
-                  fmt::format("{:.4f}", spread_s.median), fmt::format("{:.4f}", spread_s.min),
-                  fmt::format("{:.4f}", spread_s.max),
+    results_.row({std::to_string(tokens), std::to_string(cached_before(options_, tokens)),
+                  std::to_string(passes), fmt::format("{:.4f}", spread_s.median),
+                  fmt::format("{:.4f}", spread_s.min), fmt::format("{:.4f}", spread_s.max),
                   fmt::format("{:.1f}", static_cast<double>(tokens) / spread_s.median),
                   fmt::format("{:.1f}", flops / spread_s.median * 1e-9),
                   fmt::format("{:.1f}", 100 * share),
-                  fmt::format("{:.2f}", static_cast<double>(sent_bytes) / mib),
-                  fmt::format("{:.2f}", static_cast<double>(expected_bytes) / mib),
-                  fmt::format("{:.1f}", 100 * shares.exposed_comm),
+                  fmt::format("{:.1f}", sent.in_layers() / per_token_and_layer),
+                  fmt::format("{:.1f}", sent.expected_in_layers / per_token_and_layer),
+                  fmt::format("{:.1f}", 100 * shares.exposed_comm), by_rule(tokens),
                   fmt::format("{:.0f}", static_cast<double>(rss_bytes) / mib)});
     if (options_.model.stages) print_stages(results_, taken);
     results_.write({{"tokens", tokens},
+                    {"cached", cached_before(options_, tokens)},
+                    {"rule", by_rule(tokens)},
+                    {"ring_flops", rates_ ? rates_->flops : 0},
+                    {"ring_bandwidth", rates_ ? rates_->bandwidth : 0},
                     {"seconds", to_json(spread_s)},
                     {"tokens_per_s", static_cast<double>(tokens) / spread_s.median},
                     {"flops", flops},
                     {"peak_flops", floors.flops},
                     {"share_of_floor", share},
-                    {"sent_bytes_of_rank_0", sent_bytes},
-                    {"expected_bytes_of_rank_0", expected_bytes},
+                    {"sent_bytes_of_layers", sent.in_layers()},
+                    {"expected_bytes_of_layers", sent.expected_in_layers},
+                    {"layers", model_.config.layers},
                     {"exposed_comm_share", shares.exposed_comm},
                     {"max_rss_bytes", rss_bytes},
                     {"stages_s_of_rank_0", taken}});
-    if (session_.options.check)
-      check_together(world_,
-                     sent_bytes == expected_bytes || options_.model.tp > 1  // logits travel too
-                         ? ""
-                         : fmt::format("{} bytes sent, {} by formula", sent_bytes, expected_bytes));
+    if (session_.options.check) check_together(world_, sent.problem());
+  }
+
+  /// What the rule lets travel in the first pass of the prompt, with the rates of now.
+  std::string by_rule(int64_t tokens) const {
+    if (!rates_) return "";
+    const model::ModelConfig& config = model_.config;
+    parallel::RingInputs in;
+    in.ranks = world_.size() / (options_.model.sp * options_.model.tp);
+    in.shape = {static_cast<double>(config.num_heads), static_cast<double>(config.num_kv_heads),
+                static_cast<double>(size_of(settings_.kv_dtype))};
+    in.rates = *rates_;
+    in.load.add(std::min(tokens, settings_.batch_tokens), cached_before(options_, tokens));
+    return rule_b(in).ring == parallel::Ring::pass_kv ? "pass_kv" : "pass_q";
+  }
+
+  /// On `ranks` ranks.
+  void prepare(Replica& replica, const ReplicaSettings& settings, int64_t tokens, int ranks) {
+    if (cached_before(options_, tokens) > 0)
+      replica.fill(0, cached_before(options_, tokens), slots_of_prompt(settings, tokens, ranks),
+                   options_.model.seed);
+  }
+
+  Answer answer(Replica& replica, const std::vector<int32_t>& ids) {
+    const auto tokens = static_cast<int64_t>(ids.size());
+    return cached_before(options_, tokens) > 0 ? replica.extend(0, ids) : replica.prefill(0, ids);
   }
 
   void check(int64_t tokens) {
     const std::vector<int32_t> ids = prompt(options_, model_, tokens);
     ReplicaSettings settings = settings_;
     settings.logprobs = -1;
-    const Answer ours = Replica(world_, model_, *backend_, settings).prefill(0, ids);
+    if (cached_before(options_, tokens) > 0) settings.kv_dtype = DType::fp32;
+    const auto predicted = [&](comm::Communicator& ring) {
+      Replica replica(ring, model_, *backend_, settings);
+      prepare(replica, settings, tokens, ring.size());
+      return answer(replica, ids);
+    };
+    const Answer ours = predicted(world_);
     std::string problem;
     if (world_.rank() == 0) {
       settings.sp = settings.tp = 1;
       settings.sharding = parallel::Sharding::base;
       settings.batch_tokens = (tokens + 1) / 2;
-      settings.kv_tokens = Replica::slots(settings, 1, tokens, 0);
+      settings.kv_tokens = Replica::slots(settings, 1, cached_before(options_, tokens),
+                                          slots_of_prompt(settings, tokens, 1));
       const auto alone = comm::make_null_communicator();
-      const Answer expected = Replica(*alone, model_, *backend_, settings).prefill(0, ids);
-      const auto tolerance = logprob_tolerance(settings_.kv_dtype);
+      const Answer expected = predicted(*alone);
+      const auto tolerance = logprob_tolerance(settings.kv_dtype);
       problem = difference(ours.logprobs, expected.logprobs, tolerance);
       if (!problem.empty())
         problem = fmt::format("log-probabilities after {} tokens: {}", tokens, problem);
@@ -168,7 +243,7 @@ class Prefill {
   std::unique_ptr<kernels::Backend> backend_;
   Replica replica_;
   Results results_;
-  int64_t next_sequence_ = 0;
+  std::optional<parallel::RingRates> rates_;  ///< with a ring
 };
 
 }  // namespace

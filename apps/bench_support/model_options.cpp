@@ -79,6 +79,22 @@ Shares shares_since(comm::Communicator& world, const report::Totals& before,
           world.all_reduce_sum(now.idle_s - before.idle_s) / all};
 }
 
+Sent Sent::operator-(const Sent& before) const {
+  return {total - before.total, expected_in_layers - before.expected_in_layers,
+          expected_outside - before.expected_outside};
+}
+
+std::string Sent::problem() const {
+  const double expected = expected_in_layers + expected_outside;
+  return total == expected ? "" : fmt::format("{} bytes sent, {} by formula", total, expected);
+}
+
+Sent sent_by_all(comm::Communicator& world, const Replica& replica) {
+  const auto of_all = [&](int64_t mine) { return world.all_reduce_sum(static_cast<double>(mine)); };
+  return {of_all(replica.traffic().bytes), of_all(replica.expected().layers),
+          of_all(replica.expected().outside)};
+}
+
 std::vector<std::pair<std::string, double>> stage_seconds(const std::vector<report::Stage>& before,
                                                           const std::vector<report::Stage>& now) {
   std::vector<std::pair<std::string, double>> stages;

@@ -40,6 +40,19 @@ struct Shares {
 Shares shares_since(comm::Communicator& world, const report::Totals& before,
                     const report::Totals& now, double seconds);
 
+/// Bytes that all ranks together have sent, and those in layers by formula.
+struct Sent {
+  double total = 0, expected_in_layers = 0, expected_outside = 0;
+
+  /// Sent, but for what the formula says of embedding and logits.
+  double in_layers() const { return total - expected_outside; }
+  Sent operator-(const Sent& before) const;
+  /// "" when as many bytes were sent as the formulas say.
+  std::string problem() const;
+};
+/// Collective.
+Sent sent_by_all(comm::Communicator& world, const Replica& replica);
+
 /// Seconds of rank 0 by span name that passed between two states of its recorder, most first.
 std::vector<std::pair<std::string, double>> stage_seconds(const std::vector<report::Stage>& before,
                                                           const std::vector<report::Stage>& now);

@@ -6,8 +6,8 @@
 
 #include "lib/core/random.hpp"
 #include "lib/parallel/ring.hpp"
-#include "lib/parallel/traffic.hpp"
 #include "lib/runtime/agree.hpp"
+#include "lib/runtime/calibration.hpp"
 
 namespace pecia::bench {
 
@@ -41,6 +41,7 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model, kernels::Ba
                  const ReplicaSettings& settings)
     : ring_(ring),
       model_(model),
+      backend_(backend),
       settings_(settings),
       cut_(cut_weights(model, ring.rank(), settings.tp)),
       stream_(settings.threads),
@@ -61,19 +62,26 @@ int64_t Replica::slots(const ReplicaSettings& settings, int num_ranks, int64_t t
 
 Answer Replica::prefill(SequenceId sequence, std::span<const int32_t> tokens) {
   const auto length = static_cast<int64_t>(tokens.size());
+  added_.push_back(
+      {sequence, NewSequence::no_parent, slots(settings_, ring_.size(), length, 0), 0});
+  started_.push_back({sequence, {}, 0, length});
+  return feed(sequence, 0, tokens);
+}
+
+Answer Replica::extend(SequenceId sequence, std::span<const int32_t> tokens) {
+  return feed(sequence, worker_.attention().map().length(sequence), tokens);
+}
+
+Answer Replica::feed(SequenceId sequence, int64_t cached, std::span<const int32_t> tokens) {
+  const auto length = static_cast<int64_t>(tokens.size());
   Answer answer;
   for (int64_t first = 0; first < length; first += settings_.batch_tokens) {
     const int64_t count = std::min(settings_.batch_tokens, length - first);
     runtime::Plan plan = next_plan(settings_.prefill_ring);
-    if (first == 0) {
-      plan.added.push_back(
-          {sequence, NewSequence::no_parent, slots(settings_, ring_.size(), length, 0), 0});
-      plan.turns.push_back({sequence, {}, 0, length});
-    }
     const auto chunk = tokens.subspan(first, count);
-    plan.items.push_back({PassSequence{sequence, first, count},
+    plan.items.push_back({PassSequence{sequence, cached + first, count},
                           {chunk.begin(), chunk.end()},
-                          length,
+                          cached + length,
                           first + count == length ? 0 : -1});
     answer = execute(plan);
   }
@@ -103,9 +111,9 @@ class RandomRows {
 };
 }  // namespace
 
-void Replica::fill(SequenceId sequence, int64_t tokens, int64_t steps, uint64_t seed) {
+void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t seed) {
   release_removed();
-  worker_.attention().add(sequence, slots(settings_, ring_.size(), tokens, steps));
+  worker_.attention().add(sequence, slots(settings_, ring_.size(), tokens, later));
   started_.push_back({sequence, {}, 0, tokens});
   const RandomRows rows(settings_.kv_dtype, model_.config.head_dim);
   const int64_t first_head =
@@ -151,6 +159,14 @@ Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const in
   return execute(plan);
 }
 
+parallel::RingRates Replica::measure_rates() {
+  const context::KvShape& cache = worker_.cache().shape();
+  const int64_t group = model_.config.num_heads / model_.config.num_kv_heads;
+  return runtime::measure_rates(
+      ring_, *worker_.groups().ring, backend_, stream_,
+      {cache.num_kv_heads * group, cache.num_kv_heads, cache.head_dim, cache.dtype});
+}
+
 void Replica::remove(SequenceId sequence) {
   removed_.push_back(sequence);
 }
@@ -166,6 +182,7 @@ runtime::Plan Replica::next_plan(Ring ring) {
   plan.ring = ring;
   plan.sharding = settings_.sharding;
   plan.removed = std::exchange(removed_, {});
+  plan.added = std::exchange(added_, {});
   plan.turns = std::exchange(started_, {});
   return plan;
 }
@@ -179,7 +196,8 @@ Answer Replica::execute(const runtime::Plan& plan) {
     ring_.broadcast(bytes, root);
   }
   const runtime::Outcome outcome = worker_.execute(from_bytes<runtime::Plan>(bytes));
-  count_expected();
+  expected_ += bench::expected_bytes(worker_, plan, model_.config,
+                                     model_.weights.layers.front().q.parts.front().weight.dtype());
   std::vector<std::vector<std::byte>> gathered;
   {
     const ScopedSpan span(recorder_, "gather_outcomes", Kind::comm);
@@ -199,21 +217,6 @@ Answer Replica::execute(const runtime::Plan& plan) {
     }
   }
   return answer;
-}
-
-void Replica::count_expected() {
-  const context::AttentionTraffic attention = worker_.attention().expected_traffic();
-  const model::ModelConfig& config = model_.config;
-  const parallel::BlockShape shape{
-      config.hidden,    config.ffn,
-      config.num_heads, config.num_kv_heads,
-      config.head_dim,  size_of(model_.weights.layers.front().q.parts.front().weight.dtype())};
-  const parallel::BlockPlace place = worker_.groups().place;
-  const auto rows = static_cast<int64_t>(worker_.attention().positions().size());
-  expected_bytes_ +=
-      config.layers * (attention.ring.ring_bytes + attention.ring.all_to_all_bytes +
-                       layer_traffic(shape, settings_.sharding, place, rows).total()) +
-      embedding_traffic(shape, settings_.sharding, place, rows);
 }
 
 std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed) {

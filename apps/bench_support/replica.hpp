@@ -7,7 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "lib/runtime/worker.hpp"
+#include "apps/bench_support/expected.hpp"
+#include "lib/parallel/ring_rule.hpp"
 
 namespace pecia::bench {
 
@@ -55,10 +56,14 @@ class Replica {
   /// A new sequence; feeds its prompt and samples one token greedily.
   Answer prefill(SequenceId sequence, std::span<const int32_t> tokens);
 
+  /// Feeds more tokens to a sequence, and samples one greedily. Its slots are those reserved when
+  /// it was filled.
+  Answer extend(SequenceId sequence, std::span<const int32_t> tokens);
+
   /// A new sequence whose `tokens` are cached as if fed, their keys and values random numbers that
   /// depend on seed, sequence and position alone: what a decode step costs does not depend on what
-  /// they are.
-  void fill(SequenceId sequence, int64_t tokens, int64_t steps, uint64_t seed);
+  /// they are. Slots are reserved for `later` tokens more, see slots().
+  void fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t seed);
 
   /// One token of each sequence in, the next ones out. `tokens` is read on rank 0.
   Answer decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens);
@@ -67,30 +72,33 @@ class Replica {
   void remove(SequenceId sequence);
 
   const report::Recorder& recorder() const { return recorder_; }
-  /// What this rank has sent, and what it has to send by the formulas of the design, for all rows
-  /// and layers of all passes so far. Not counted by the formulas: logits of a vocabulary that is
-  /// cut.
+  /// What this rank has sent, and what it has to send by the formulas, in all passes so far.
   comm::Traffic traffic() const { return traffic_of(worker_.groups()); }
-  int64_t expected_bytes() const { return expected_bytes_; }
+  const ExpectedBytes& expected() const { return expected_; }
   int64_t passes() const { return next_number_; }
+  /// FLOP/s of attention and B/s round the ring now, measured as a run measures them. Collective.
+  parallel::RingRates measure_rates();
 
  private:
+  Answer feed(SequenceId sequence, int64_t cached, std::span<const int32_t> tokens);
   runtime::Plan next_plan(parallel::Ring ring);
   Answer execute(const runtime::Plan& plan);
-  void count_expected();
   /// Slots freed by remove() are free only after a pass; fill() needs them at once.
   void release_removed();
 
   comm::Communicator& ring_;
   const LoadedModel& model_;
+  kernels::Backend& backend_;
   ReplicaSettings settings_;
   std::optional<model::Weights> cut_;  ///< with TP
   device::Stream stream_;
   report::Recorder recorder_;
   runtime::Worker worker_;
   std::vector<SequenceId> removed_;
+  std::vector<runtime::NewSequence> added_;
   std::vector<runtime::TurnStart> started_;
-  int64_t next_number_ = 0, expected_bytes_ = 0;
+  int64_t next_number_ = 0;
+  ExpectedBytes expected_;
 };
 
 /// Ids below `vocab`, a function of the seed.

@@ -44,9 +44,9 @@ double attention_flops(const model::ModelConfig& config, int64_t first, int64_t 
   return flops;
 }
 
-double prefill_flops(const model::ModelConfig& config, int64_t tokens) {
+double prefill_flops(const model::ModelConfig& config, int64_t tokens, int64_t cached) {
   return static_cast<double>(tokens) * layer_flops_per_token(config) +
-         attention_flops(config, 0, tokens) + head_flops_per_row(config);
+         attention_flops(config, cached, tokens) + head_flops_per_row(config);
 }
 
 double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cached) {

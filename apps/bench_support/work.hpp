@@ -19,8 +19,8 @@ double head_flops_per_row(const model::ModelConfig& config);
 /// layer's window.
 double attention_flops(const model::ModelConfig& config, int64_t first, int64_t count);
 
-/// A whole prompt through all layers, and the logits after its last token.
-double prefill_flops(const model::ModelConfig& config, int64_t tokens);
+/// A whole prompt through all layers after `cached` tokens, and the logits after its last token.
+double prefill_flops(const model::ModelConfig& config, int64_t tokens, int64_t cached);
 
 /// One new token for each of `batch` sequences whose cache holds `cached` tokens before it.
 double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cached);

@@ -41,9 +41,12 @@ TEST(Work, AttentionCountsThePairsThatAreSeen) {
 
 TEST(Work, APrefillIsTheSumOfItsParts) {
   const model::ModelConfig config = small_model();
-  EXPECT_EQ(prefill_flops(config, 6), 6 * layer_flops_per_token(config) +
-                                          attention_flops(config, 0, 6) +
-                                          head_flops_per_row(config));
+  EXPECT_EQ(prefill_flops(config, 6, 0), 6 * layer_flops_per_token(config) +
+                                             attention_flops(config, 0, 6) +
+                                             head_flops_per_row(config));
+  EXPECT_EQ(prefill_flops(config, 6, 9), 6 * layer_flops_per_token(config) +
+                                             attention_flops(config, 9, 6) +
+                                             head_flops_per_row(config));
   EXPECT_EQ(decode_flops(config, 3, 6),
             3 * (layer_flops_per_token(config) + attention_flops(config, 6, 1) +
                  head_flops_per_row(config)));

@@ -1,0 +1,74 @@
+#include "apps/bench_support/expected.hpp"
+
+#include "lib/model/layer_weights.hpp"
+#include "lib/parallel/traffic.hpp"
+
+namespace pecia::bench {
+namespace {
+
+using parallel::RowRange;
+using parallel::Sharding;
+
+constexpr int64_t fp32_bytes = 4;
+
+/// Among this rank's place of the ring: rows whose next token is sampled.
+std::vector<int64_t> sampled_rows(const context::ReplicaGroups& groups, const runtime::Plan& plan) {
+  std::vector<int64_t> sampled;
+  int64_t end = 0;
+  for (const runtime::PlanItem& item : plan.items) {
+    end += parallel::num_rows({item.rows}, groups.cp, groups.cp_index);
+    const int64_t last = item.rows.first + item.rows.count - 1;
+    if (item.sampled_index >= 0 &&
+        parallel::row_owner(item.rows, groups.cp, last) == groups.cp_index)
+      sampled.push_back(end - 1);
+  }
+  return sampled;
+}
+
+/// Hidden rows to all ranks that hold parts of the vocabulary, where each has rows of its own; and
+/// each rank's columns of the logits to the ranks that sample the rows.
+int64_t logits_bytes(const context::ReplicaGroups& groups, const runtime::Plan& plan,
+                     const model::ModelConfig& config, int64_t num_rows) {
+  const bool rows_differ = plan.sharding == Sharding::sp_tp || plan.sharding == Sharding::gathered;
+  const Sharding of_table = plan.sharding == Sharding::gathered ? Sharding::base : plan.sharding;
+  const parallel::WeightCut cut = weight_cut(of_table, groups.place);
+  parallel::BlockPlace place = groups.place;
+  int64_t own = 0, all = 0;
+  for (int index = 0; index < (rows_differ ? place.tp : 1); ++index) {
+    if (rows_differ) place.tp_index = index;
+    const RowRange held = sharded_rows(plan.sharding, place, num_rows).own;
+    for (const int64_t row : sampled_rows(groups, plan)) {
+      if (row < held.begin || row >= held.end) continue;
+      ++all;
+      if (place.tp_index == groups.place.tp_index) ++own;
+    }
+  }
+  const int64_t columns = model::vocab_part(config, cut).size();
+  int64_t elements = rows_differ ? own * config.hidden * (cut.count - 1) : 0;
+  for (int rank = 0; rank < cut.count; ++rank)
+    if (rank != cut.index)
+      elements += parallel::row_part({0, all}, cut.count, rank).size() * columns;
+  return elements * fp32_bytes;
+}
+
+}  // namespace
+
+ExpectedBytes& ExpectedBytes::operator+=(const ExpectedBytes& other) {
+  layers += other.layers, outside += other.outside;
+  return *this;
+}
+
+ExpectedBytes expected_bytes(runtime::Worker& worker, const runtime::Plan& plan,
+                             const model::ModelConfig& config, DType weights) {
+  const context::AttentionTraffic attention = worker.attention().expected_traffic();
+  const parallel::BlockShape shape{config.hidden,       config.ffn,      config.num_heads,
+                                   config.num_kv_heads, config.head_dim, size_of(weights)};
+  const context::ReplicaGroups& groups = worker.groups();
+  const auto rows = static_cast<int64_t>(worker.attention().positions().size());
+  return {config.layers * (attention.ring.ring_bytes + attention.ring.all_to_all_bytes +
+                           layer_traffic(shape, plan.sharding, groups.place, rows).total()),
+          embedding_traffic(shape, plan.sharding, groups.place, rows) +
+              logits_bytes(groups, plan, config, rows)};
+}
+
+}  // namespace pecia::bench

@@ -1,0 +1,217 @@
+"""modes_report local|net FILE: tables of what bench-modes.sh measured. A figure is the median of its case."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .command import UserError, run
+
+PROGRAM = "modes-report"
+WARM_UP = 512  # tokens of the prompt that comes first
+CLOSE = 0.05  # two ways that differ by less are equally good
+
+Line = dict[str, Any]
+
+
+def read(path: Path) -> list[Line]:
+    return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
+
+
+def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if not rows:
+        return
+    print(f"\n{title}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+
+
+def mode(line: Line) -> str:
+    """Of lines of bench_prefill and bench_decode: "1 rank × 2 threads", "CP 2 pass_kv", "SP 2 × TP 2 sp_tp"."""
+    if line["ranks"] == 1:
+        return f"1 rank × {line['threads']} threads"
+    degrees, sharding = line["grid"].rsplit(", ", 1)
+    name = " × ".join(part for part in degrees.split(" × ") if not part.endswith(" 1"))
+    if "CP" in name:
+        name += f" {line['ring']}"
+    return name if sharding == "base" else f"{name} {sharding}"
+
+
+def grouped(lines: Sequence[Line], keys: Sequence[str]) -> dict[tuple[Any, ...], list[Line]]:
+    groups: dict[tuple[Any, ...], list[Line]] = {}
+    for line in lines:
+        groups.setdefault((*(line[key] for key in keys), mode(line)), []).append(line)
+    return groups
+
+
+def median(lines: Sequence[Line], key: str) -> float:
+    return statistics.median(line[key] for line in lines)
+
+
+def seconds(lines: Sequence[Line], key: str = "seconds") -> float:
+    return statistics.median(line[key]["median"] for line in lines)
+
+
+def bytes_cells(lines: Sequence[Line], tokens: int) -> list[str]:
+    """Bytes for each token and layer, all ranks together: sent, and by formula."""
+    first = lines[0]
+    per = tokens * first["layers"]
+    return [
+        f"{first[key] / per:.1f}" for key in ("sent_bytes_of_layers", "expected_bytes_of_layers")
+    ]
+
+
+HEADS = ("tok/s", "each round", "share of 1 rank", "exposed comm %", "B/token/layer", "by formula")
+
+
+def rate_cells(lines: Sequence[Line], base: Sequence[Line] | None, tokens: int) -> list[str]:
+    rate = median(lines, "tokens_per_s")
+    share = f"{100 * rate / median(base, 'tokens_per_s'):.0f} %" if base else "–"
+    exposed = f"{100 * median(lines, 'exposed_comm_share'):.1f}"
+    each = ", ".join(f"{line['tokens_per_s']:.0f}" for line in lines)
+    return [f"{rate:.0f}", each, share, exposed, *bytes_cells(lines, tokens)]
+
+
+def alone(groups: dict[tuple[Any, ...], list[Line]], key: tuple[Any, ...]) -> list[Line] | None:
+    for other, lines in groups.items():
+        if other[:-1] == key[:-1] and lines[0]["ranks"] == 1:
+            return lines
+    return None
+
+
+def prefills(lines: Sequence[Line]) -> None:
+    groups = grouped(
+        [line for line in lines if line["cached"] == 0 and line["tokens"] > WARM_UP],
+        ("model", "tokens"),
+    )
+    rows = []
+    for key, found in groups.items():
+        model, tokens, name = key
+        rows.append([model, str(tokens), name, *rate_cells(found, alone(groups, key), tokens)])
+    show("Prefill", ("model", "tokens", "mode", *HEADS), rows)
+
+
+def decodes(lines: Sequence[Line]) -> None:
+    groups = grouped(lines, ("model", "context", "batch"))
+    rows = []
+    for key, found in groups.items():
+        model, context, batch, name = key
+        generated = batch * found[0]["runs"] * found[0]["steps"]
+        cells = rate_cells(found, alone(groups, key), generated)
+        rows.append([model, str(context), str(batch), name, *cells])
+    show("Decode", ("model", "context", "batch", "mode", *HEADS), rows)
+
+
+def winner(times: dict[str, float]) -> tuple[str, float]:
+    """The faster of two, and how much longer the other takes."""
+    (fast, a), (_, b) = sorted(times.items(), key=lambda item: item[1])
+    return fast, b / a - 1
+
+
+def grid(lines: Sequence[Line]) -> None:
+    """pass_kv against pass_q, and whether the rule names the faster one wherever that matters."""
+    rows, wrong = [], 0
+    cells = sorted({(line["tokens"], line["cached"]) for line in lines})
+    for tokens, cached in cells:
+        here = [line for line in lines if (line["tokens"], line["cached"]) == (tokens, cached)]
+        times = {
+            ring: seconds([line for line in here if line["ring"] == ring])
+            for ring in ("pass_kv", "pass_q")
+        }
+        fast, margin = winner(times)
+        rules = sorted({line["rule"] for line in here})
+        if margin <= CLOSE:
+            verdict = "within 5 %"
+        elif rules == [fast]:
+            verdict = "right"
+        else:
+            verdict = "wrong" if fast not in rules else "undecided"
+            wrong += 1
+        rows.append(
+            [
+                str(tokens),
+                f"{100 * tokens / (tokens + cached):.0f} %",
+                *(f"{1e3 * times[ring]:.0f}" for ring in times),
+                fast,
+                f"{100 * margin:.0f} %",
+                " or ".join(rules),
+                verdict,
+            ]
+        )
+    if not rows:
+        return
+    show(
+        "Partial prefill across slow links",
+        (
+            "new tokens",
+            "miss rate",
+            "pass_kv ms",
+            "pass_q ms",
+            "faster",
+            "by",
+            "rule B",
+            "the rule is",
+        ),
+        rows,
+    )
+    flops, bandwidth = median(lines, "ring_flops"), median(lines, "ring_bandwidth")
+    print(
+        f"\nRates that the rule took: {flops * 1e-9:.1f} GFLOP/s of attention, "
+        f"{bandwidth * 1e-6:.1f} MB/s round the ring."
+    )
+    print(
+        f"Cells that differ by more than 5 % and where the rule is not always right: {wrong} of {len(rows)}."
+    )
+
+
+def collectives(lines: Sequence[Line]) -> None:
+    times: dict[tuple[str, int], dict[str, list[float]]] = {}
+    for line in lines:
+        name, _, route = line["pattern"].partition(", ")
+        if route:
+            times.setdefault((name, line["bytes"]), {}).setdefault(route, []).append(
+                line["seconds"]["median"]
+            )
+    rows = []
+    for (name, size), routes in times.items():
+        if len(routes) != 2:
+            continue
+        medians = {route: statistics.median(values) for route, values in routes.items()}
+        fast, margin = winner(medians)
+        rows.append(
+            [
+                name,
+                str(size),
+                *(f"{1e3 * medians[route]:.2f}" for route in ("flat", "by server")),
+                fast,
+                f"{100 * margin:.0f} %",
+            ]
+        )
+    show(
+        "Collectives across slow links",
+        ("collective", "bytes", "flat ms", "by server ms", "faster", "by"),
+        rows,
+    )
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2 or arguments[0] not in ("local", "net"):
+        raise UserError("usage: modes_report local|net FILE")
+    lines = read(Path(arguments[1]))
+    of = {
+        name: [line for line in lines if line["bench"] == f"bench_{name}"]
+        for name in ("prefill", "decode", "comm")
+    }
+    prefills([line for line in of["prefill"] if arguments[0] == "local" or line["tokens"] != 8192])
+    decodes(of["decode"])
+    if arguments[0] == "net":
+        grid([line for line in of["prefill"] if line["cached"] + line["tokens"] == 8192])
+        collectives(of["comm"])
+    return 0
+
+
+if __name__ == "__main__":
+    run(PROGRAM, main)

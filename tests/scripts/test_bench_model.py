@@ -1,0 +1,71 @@
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+from pecia_tools.bench_model import main
+from pecia_tools.command import UserError
+from safetensors import safe_open
+
+SMALL = [
+    "--heads",
+    "4",
+    "--kv-heads",
+    "2",
+    "--head-dim",
+    "8",
+    "--hidden",
+    "16",
+    "--ffn",
+    "24",
+    "--layers",
+    "2",
+]
+SMALL += ["--vocab", "40"]
+
+
+class BenchModel(unittest.TestCase):
+    def setUp(self) -> None:
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+
+    def test_same_options_give_the_same_bytes(self) -> None:
+        for name in ("a", "b"):
+            self.assertEqual(main([str(self.folder / name), *SMALL]), 0)
+        for file in ("config.json", "model.safetensors"):
+            self.assertEqual(
+                (self.folder / "a" / file).read_bytes(), (self.folder / "b" / file).read_bytes()
+            )
+
+    def test_shapes_are_those_asked_for(self) -> None:
+        main([str(self.folder / "a"), *SMALL])
+        config = json.loads((self.folder / "a" / "config.json").read_text())
+        self.assertEqual((config["num_attention_heads"], config["num_key_value_heads"]), (4, 2))
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            self.assertEqual(
+                file.get_slice("model.layers.1.self_attn.k_proj.weight").get_shape(), [16, 16]
+            )
+            self.assertEqual(
+                file.get_slice("model.layers.1.mlp.down_proj.weight").get_shape(), [16, 24]
+            )
+            self.assertEqual(len(list(file.keys())), 2 + 2 * 9)
+
+    def test_another_model_is_kept(self) -> None:
+        main([str(self.folder / "a"), *SMALL])
+        before = (self.folder / "a" / "model.safetensors").read_bytes()
+        with self.assertRaisesRegex(UserError, "another model"):
+            main([str(self.folder / "a"), *SMALL, "--seed", "2"])
+        self.assertEqual((self.folder / "a" / "model.safetensors").read_bytes(), before)
+
+    def test_shapes_that_cannot_be_are_named(self) -> None:
+        for options, words in (
+            (["--kv-heads", "3"], "--kv-heads 3"),
+            (["--ffn", "0"], "--ffn is 0"),
+        ):
+            with self.assertRaisesRegex(UserError, words):
+                main([str(self.folder / "a"), *options])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from pecia_tools.modes_report import main, mode
+
+
+def prefill(ring: str, tokens: int, seconds: float, rule: str) -> dict[str, Any]:
+    return {
+        "bench": "bench_prefill",
+        "model": "m",
+        "ranks": 4,
+        "threads": 1,
+        "grid": "CP 4 × SP 1 × TP 1, base",
+        "ring": ring,
+        "rule": rule,
+        "tokens": tokens,
+        "cached": 8192 - tokens,
+        "seconds": {"median": seconds},
+        "ring_flops": 1e9,
+        "ring_bandwidth": 1e6,
+    }
+
+
+def printed(lines: list[dict[str, Any]], tables: str) -> str:
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines))
+        file.flush()
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            main([tables, str(Path(file.name))])
+        return out.getvalue()
+
+
+class ModesReport(unittest.TestCase):
+    def test_modes_are_named_by_the_degrees_in_use(self) -> None:
+        line = {"ranks": 4, "threads": 1, "grid": "CP 2 × SP 1 × TP 2, sp_tp", "ring": "pass_q"}
+        self.assertEqual(mode(line), "CP 2 × TP 2 pass_q sp_tp")
+        self.assertEqual(mode({**line, "grid": "CP 1 × SP 4 × TP 1, base"}), "SP 4")
+        self.assertEqual(mode({**line, "ranks": 1, "threads": 2}), "1 rank × 2 threads")
+
+    def test_the_rule_is_judged_where_the_two_rings_differ(self) -> None:
+        cases = {82: (0.3, 0.1, "pass_q"), 100: (0.3, 0.1, "pass_kv"), 200: (1.0, 1.04, "pass_q")}
+        lines = []
+        for tokens, (kv, q, rule) in cases.items():
+            lines += [prefill("pass_kv", tokens, kv, rule), prefill("pass_q", tokens, q, rule)]
+        lines += [prefill("pass_kv", 300, 0.1, "pass_kv"), prefill("pass_q", 300, 0.2, "pass_q")]
+        text = printed(lines, "net")
+        ends = {
+            row.split(" | ")[0]: row.split(" | ")[-1]
+            for row in text.splitlines()
+            if row.startswith("| ")
+        }
+        self.assertEqual(ends["| 82"], "right |")
+        self.assertEqual(ends["| 100"], "wrong |")
+        self.assertEqual(ends["| 200"], "within 5 % |")
+        self.assertEqual(ends["| 300"], "undecided |")
+        self.assertIn("not always right: 2 of 4", text)
+
+    def test_shares_are_of_one_rank_in_the_same_case(self) -> None:
+        lines = []
+        for ranks, tokens, rate in ((1, 2048, 100), (2, 2048, 90), (1, 8192, 50), (2, 8192, 48)):
+            line = prefill("pass_kv", tokens, 1, "pass_kv")
+            line.update(ranks=ranks, cached=0, tokens_per_s=rate, exposed_comm_share=0.01, layers=2)
+            line.update(
+                sent_bytes_of_layers=2 * tokens * 7, expected_bytes_of_layers=2 * tokens * 8
+            )
+            lines.append(line)
+        text = printed(lines, "local")
+        self.assertIn("| 90 | 90 | 90 % | 1.0 | 7.0 | 8.0 |", text)
+        self.assertIn("| 48 | 48 | 96 % | 1.0 | 7.0 | 8.0 |", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
