@@ -62,31 +62,33 @@ double attention_flops(kernels::Backend& backend, device::Stream& stream,
   return 4.0 * calls * static_cast<double>(q_elements) * keys / seconds_since(begin);
 }
 
-/// B/s that each rank sends round its ring while all do. The message is as large as passes within
-/// some 10 ms.
+/// B/s that each rank sends round its ring while all do: the median of some messages, each as large
+/// as passes within some 10 ms. (Their mean wavered by a fifth on links shared with other traffic.)
 double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring) {
   constexpr int64_t small_bytes = int64_t{64} << 10, large_bytes = int64_t{4} << 20;
   constexpr double wanted_s = 0.01;
-  constexpr int repetitions = 3;
+  constexpr int repetitions = 5;
   const int right = (ring.rank() + 1) % ring.size();
   const int left = (ring.rank() + ring.size() - 1) % ring.size();
   std::vector<std::byte> sent(large_bytes), received(large_bytes);
-  const auto slowest_s = [&](int64_t bytes, int times) {
+  const auto slowest_s = [&](int64_t bytes) {
     world.barrier();
     const auto begin = Clock::now();
-    for (int i = 0; i < times; ++i)
-      ring.start_send_receive({sent.data(), static_cast<size_t>(bytes)}, right,
-                              {received.data(), static_cast<size_t>(bytes)}, left)
-          ->wait();
+    ring.start_send_receive({sent.data(), static_cast<size_t>(bytes)}, right,
+                            {received.data(), static_cast<size_t>(bytes)}, left)
+        ->wait();
     const double mine_ns = 1e9 * seconds_since(begin);
     return 1e-9 *
            static_cast<double>(world.all_reduce_max(std::max<int64_t>(1, std::llround(mine_ns))));
   };
-  slowest_s(small_bytes, 1);  // opens connections
-  const double fits = static_cast<double>(small_bytes) * wanted_s / slowest_s(small_bytes, 1);
+  slowest_s(small_bytes);  // opens connections
+  const double fits = static_cast<double>(small_bytes) * wanted_s / slowest_s(small_bytes);
   const auto bytes = static_cast<int64_t>(
       std::clamp(fits, static_cast<double>(small_bytes), static_cast<double>(large_bytes)));
-  return static_cast<double>(repetitions * bytes) / slowest_s(bytes, repetitions);
+  std::vector<double> seconds;
+  for (int i = 0; i < repetitions; ++i) seconds.push_back(slowest_s(bytes));
+  std::nth_element(seconds.begin(), seconds.begin() + repetitions / 2, seconds.end());
+  return static_cast<double>(bytes) / seconds[repetitions / 2];
 }
 
 /// What rank 0 found in the cache.
