@@ -68,13 +68,8 @@ void Attention::run(int64_t layer, const TensorView& q, const TensorView& k, con
   exchange_.to_rows(*exchange_group_, plan_, attended, out);
 }
 
-AttentionTraffic Attention::expected_traffic() const {
-  AttentionTraffic traffic{
-      std::visit([](const auto& ring) { return ring.expected_traffic(); }, ring_), 0};
-  if (exchange_group_ != nullptr)
-    traffic.exchange_bytes =
-        HeadExchange::bytes_sent(plan_, exchange_group_->rank(), cache_.shape().head_dim);
-  return traffic;
+RingTraffic Attention::expected_traffic() const {
+  return std::visit([](const auto& ring) { return ring.expected_traffic(); }, ring_);
 }
 
 }  // namespace pecia::context

@@ -17,12 +17,6 @@ struct HeadCounts {
   int64_t num_heads = 0, num_kv_heads = 0;
 };
 
-/// Bytes that one rank sends for attention in one layer of a pass.
-struct AttentionTraffic {
-  RingTraffic ring;
-  int64_t exchange_bytes = 0;  ///< heads to their ranks, and back
-};
-
 class Attention {
  public:
   /// All references outlive this object. `cache` holds the rank's shard of the KV heads: shard
@@ -66,8 +60,9 @@ class Attention {
   void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
            const TensorView& out);
 
-  /// What one layer of the pass sends, by the formulas of the design, from the pass alone.
-  AttentionTraffic expected_traffic() const;
+  /// What one layer of the pass sends round the ring, by the formulas of the design, from the pass
+  /// alone. What the exchange of heads sends is in parallel::layer_traffic.
+  RingTraffic expected_traffic() const;
 
  private:
   const ReplicaGroups& groups_;

@@ -112,15 +112,4 @@ void HeadExchange::to_rows(comm::Communicator& group, const ExchangePlan& plan,
   }
 }
 
-int64_t HeadExchange::bytes_sent(const ExchangePlan& plan, int rank, int64_t head_dim) {
-  int64_t elements = 0;
-  for (int other = 0; other < static_cast<int>(plan.rows.size()); ++other) {
-    if (other == rank) continue;
-    const parallel::HeadShard& theirs = plan.wanted[other];
-    elements += plan.rows[rank].size() * (theirs.q.size() + 2 * theirs.kv.size());
-    elements += plan.rows[other].size() * plan.wanted[rank].q.size();
-  }
-  return elements * head_dim * size_of(DType::fp32);
-}
-
 }  // namespace pecia::context

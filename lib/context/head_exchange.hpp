@@ -38,9 +38,6 @@ class HeadExchange {
   void to_rows(comm::Communicator& group, const ExchangePlan& plan, const TensorView& all,
                const TensorView& out);
 
-  /// Bytes that rank `rank` of the group sends to others in to_heads and to_rows together.
-  static int64_t bytes_sent(const ExchangePlan& plan, int rank, int64_t head_dim);
-
  private:
   report::Recorder& recorder_;
   device::Buffer q_, k_, v_;

@@ -21,7 +21,12 @@ Model::Model(const ModelConfig& config, const Weights& weights,
       rotary_(config),
       tensor_(groups, recorder),
       gather_(config, weights, groups, recorder),
-      row_invariant_(row_invariant) {}
+      row_invariant_(row_invariant) {
+  const parallel::WeightCut cut = weight_cut(parallel::Sharding::shift, groups.place);
+  if (cut == weights.cut()) return;
+  for (const LayerWeights& held : weights.layers)
+    shifted_.push_back(cut_layer(held, config, weights.cut(), cut));
+}
 
 int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
   const int64_t heads = 2 * config.num_heads + 2 * config.num_kv_heads;  // q, mixed, k, v
@@ -56,10 +61,11 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
   }
   for (int64_t index = 0; index < config_.layers; ++index) {
     recorder_.set_layer(static_cast<int32_t>(index));
-    const LayerWeights weights =
-        gathered ? gather_.layer(index)
-                 : cut_layer(weights_.layers[index], config_, weights_.cut(), tensor_.cut());
-    layer(index, weights, hidden, attention);
+    if (gathered)
+      layer(index, gather_.layer(index), hidden, attention);
+    else
+      layer(index, tensor_.cut() == weights_.cut() ? weights_.layers[index] : shifted_[index],
+            hidden, attention);
   }
   recorder_.set_layer(-1);
 }

@@ -68,6 +68,7 @@ class Model {
   Rotary rotary_;
   TensorParallel tensor_;
   LayerGather gather_;
+  std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, where it differs
   kernels::RowInvariant row_invariant_;
   device::Buffer hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, cos_, sin_, output_, logits_;
 };

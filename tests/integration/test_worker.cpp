@@ -120,7 +120,7 @@ TEST(Worker, SendsRoundTheRingWhatItExpects) {
     for (const int64_t tokens : {61, 7, 1}) {
       const int64_t before = sent();
       machine.feed(tokens, ring, Sharding::base, tokens == 1 ? 0 : PassSequence::balanced);
-      const auto expected = machine.worker().attention().expected_traffic().ring;
+      const auto expected = machine.worker().attention().expected_traffic();
       EXPECT_EQ(sent() - before,
                 machine.config().layers * (expected.ring_bytes + expected.all_to_all_bytes));
     }
