@@ -25,7 +25,7 @@ one() {
   local round=$1 arrivals=$2 name=$3 where=() settings=()
   local out=$work/$name-$arrivals-$round
   for setting in "${@:4}"; do settings+=(--set "parallel.$setting"); done
-  if [[ $mode == net ]]; then where=(-H n1,n2); fi
+  if [[ $mode == net ]]; then where=(-H "n1,n2"); fi
   say "round $round, arrivals $arrivals, $name"
   mpirun -np 2 "${where[@]}" --bind-to none "$pecia" run "$work/job.yaml" --set "output=$out" \
     --set "batch.arrivals=$arrivals" "${settings[@]}" >>"$log" 2>&1 </dev/null || {
