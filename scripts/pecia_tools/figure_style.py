@@ -19,6 +19,8 @@ from matplotlib.figure import Figure
 
 # Told apart by people with any colour vision (Okabe and Ito), and in dark by lightness alike.
 LIGHT = {
+    "paper": "#ffffff",
+    "sheet": "#f5f6f8",
     "ink": "#1f2428",
     "muted": "#5b646d",
     "line": "#c9ced4",
@@ -29,6 +31,8 @@ LIGHT = {
     "purple": "#a5629b",
 }
 DARK = {
+    "paper": "#16191c",
+    "sheet": "#20252a",
     "ink": "#e6e9ec",
     "muted": "#a3acb5",
     "line": "#444c54",
@@ -80,9 +84,7 @@ def style() -> None:
 def axes(height: float, rows: int = 1, columns: int = 1, **options: object) -> tuple[Figure, list]:
     """A figure as wide as the page, and its axes in reading order."""
     style()
-    figure, grid = pyplot.subplots(
-        rows, columns, figsize=(WIDTH, height), squeeze=False, **options
-    )
+    figure, grid = pyplot.subplots(rows, columns, figsize=(WIDTH, height), squeeze=False, **options)
     return figure, list(grid.flat)
 
 
@@ -117,4 +119,4 @@ def to_svg(figure: Figure, name: str, label: str) -> str:
 
 
 def to_png(figure: Figure, path: Path) -> None:
-    figure.savefig(path, format="png", transparent=False, facecolor="white")
+    figure.savefig(path, format="png", transparent=False, facecolor=LIGHT["paper"])

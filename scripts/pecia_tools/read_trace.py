@@ -15,7 +15,7 @@ from typing import Optional
 
 import numpy as np
 
-from .command import UserError
+from .command import UserError, note
 
 KINDS = ("compute", "comm", "idle")
 PHASES = ("prefill", "mixed", "decode")
@@ -95,7 +95,9 @@ def read_trace(folder: Path, num_ranks: Optional[int]) -> Optional[Trace]:
     wanted = chosen[0] if chosen else None
     edges_us = np.linspace(0, max(*ends, 1.0), BINS + 1)
     jobs = [(path, edges_us, wanted) for path in files.values()]
-    if sum(path.stat().st_size for path in files.values()) > 4 * PIECE_BYTES:
+    size = sum(path.stat().st_size for path in files.values())
+    if size > 4 * PIECE_BYTES:
+        note("pecia-report", f"reading {size / 1e6:.0f} MB of traces")
         with ProcessPoolExecutor(min(len(files), os.cpu_count() or 1)) as pool:
             scans = list(pool.map(_scan, *zip(*jobs)))
     else:
@@ -184,9 +186,7 @@ def _choose_layer(path: Path) -> Optional[tuple[_Wanted, str, int]]:
         for i in np.flatnonzero(piece.number == number)
         if (found := LAYER.search(piece.name[i]))
     }
-    return (
-        (_Wanted(number, sorted(layers)[len(layers) // 2]), phase, replica) if layers else None
-    )
+    return (_Wanted(number, sorted(layers)[len(layers) // 2]), phase, replica) if layers else None
 
 
 def _scan(path: Path, edges_us: np.ndarray, wanted: Optional[_Wanted]) -> tuple:

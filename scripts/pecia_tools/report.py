@@ -34,9 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     options = make_parser().parse_args(arguments)
     folder = read_run(options.run)
-    trace = read_trace(
-        options.run / "trace", len(folder.report.ranks) if folder.report else None
-    )
+    trace = read_trace(options.run / "trace", len(folder.report.ranks) if folder.report else None)
     found = sections(folder, trace)
     if options.png:
         written = write_pngs(found, options.png)

@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 from . import report_tables as tables
 from . import run_figures as figures
 from .figure_style import DARK, LIGHT, to_png, to_svg
-from .read_run import DONE, FAILED, OPEN, PARTIAL, RunFolder
+from .read_run import DONE, FAILED, OPEN, PARTIAL, Report, RunFolder
 from .read_trace import Trace
 from .report_tables import Table
 from .report_text import duration, plural, size
 from .throughput import followup, throughput, why_unknown
 
-FULL_TRACE = "report: {trace: full} in the job file records them."
+FULL_TRACE = "recorded with report: {trace: full} in the job file."
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,27 @@ class Section:
 
 
 def sections(run: RunFolder, trace: Optional[Trace]) -> list[Section]:
-    found = [_throughput(run), _latency(run), _rank_bars(run), _timeline(run, trace)]
-    found += [_layer(trace), _stages(run), _links(run), _memory(run), _failures(run)]
-    prediction = tables.predictions(run.report) if run.report else None
-    if prediction:
-        found.append(Section("Predicted and measured", tables=[prediction]))
+    found = [_throughput(run), _latency(run)]
+    if run.report:
+        found.append(_rank_bars(run.report))
+    found.append(
+        _timeline(run, trace) if trace else Section("Ranks over time", caption=_no_trace(run))
+    )
+    if trace:
+        found.append(_layer(trace))
+    if run.report:
+        found += [_stages(run.report), _links(run.report), _memory(run.report)]
+    else:
+        found.append(
+            Section(
+                "Ranks, links, memory",
+                caption="report.json has them; it is written when a run ends.",
+            )
+        )
+    found.append(_failures(run))
+    predictions = tables.predictions(run.report) if run.report else None
+    if predictions:
+        found.append(Section("Predicted and measured", tables=[predictions]))
     return found
 
 
@@ -73,30 +89,24 @@ def _latency(run: RunFolder) -> Section:
     )
 
 
-def _rank_bars(run: RunFolder) -> Section:
-    title = "Time of each rank"
-    if run.report is None:
-        return Section(title, caption="Known when the run has ended: report.json has it.")
+def _rank_bars(report: Report) -> Section:
     caption = "In passes and between them; loading is not counted."
-    return Section(title, "ranks", figures.rank_bars_figure(run.report.ranks), caption)
+    return Section("Time of each rank", "ranks", figures.rank_bars_figure(report.ranks), caption)
 
 
-def _timeline(run: RunFolder, trace: Optional[Trace]) -> Section:
-    title = "Ranks over time"
-    if trace is None:
-        return Section(title, caption=_no_trace(run))
+def _timeline(run: RunFolder, trace: Trace) -> Section:
     bin_width = duration(trace.end_s / trace.kinds.shape[2])
     if trace.is_full:
         caption = f"Shares of {bin_width} each."
     else:
-        caption = f"Shares of {bin_width} each, by phase. Compute, exposed communication and idle time: {FULL_TRACE}"
+        caption = f"Shares of {bin_width} each, by phase. Compute, exposed communication and idle are {FULL_TRACE}"
     if trace.dropped:
         caption += f" {trace.dropped:,} spans and notes did not fit into the trace; what is empty towards the end may be theirs."
     if run.report and len(trace.ranks) < len(run.report.ranks):
         caption += (
             f" trace/ has {len(trace.ranks)} of {plural(len(run.report.ranks), 'rank')}'s files."
         )
-    return Section(title, "timeline", figures.timeline_figure(trace), caption)
+    return Section("Ranks over time", "timeline", figures.timeline_figure(trace), caption)
 
 
 def _no_trace(run: RunFolder) -> str:
@@ -107,10 +117,10 @@ def _no_trace(run: RunFolder) -> str:
     return "The folder has no trace/."
 
 
-def _layer(trace: Optional[Trace]) -> Section:
+def _layer(trace: Trace) -> Section:
     title = "One layer, step by step"
-    if trace is None or trace.layer is None:
-        return Section(title, caption=f"The trace has no single steps. {FULL_TRACE}")
+    if trace.layer is None:
+        return Section(title, caption=f"The trace has no single steps; they are {FULL_TRACE}")
     layer = trace.layer
     where = f"Layer {layer.layer} of the longest {layer.phase} pass (number {layer.number}), replica {layer.replica}."
     if figures.ring_transfers(layer.spans):
@@ -125,46 +135,36 @@ def _layer(trace: Optional[Trace]) -> Section:
     return Section(title, "layer", figure, where)
 
 
-def _stages(run: RunFolder) -> Section:
-    title = "Where the time went"
-    if run.report is None:
-        return Section(title, caption="Known when the run has ended: report.json has it.")
-    return Section(title, tables=[tables.stages(run.report)], caption="All ranks together.")
+def _stages(report: Report) -> Section:
+    caption = "All ranks together."
+    return Section("Where the time went", tables=[tables.stages(report)], caption=caption)
 
 
-def _links(run: RunFolder) -> Section:
+def _links(report: Report) -> Section:
     title = "Bytes on the links"
-    if run.report is None:
-        return Section(title, caption="Known when the run has ended: report.json has it.")
-    if not run.report.links:
+    if not report.links:
         return Section(title, caption="Ranks sent nothing to one another.")
-    compared = tables.declared(run.report)
+    compared = tables.declared(report)
     caption = "All ranks together."
     if compared.rows:
         caption += (
             " The formulas give what the schedules of the passes send; the links also carry what is measured for automatic"
             " choices before the first pass."
         )
-    found = [tables.links(run.report), *([compared] if compared.rows else [])]
+    found = [tables.links(report), *([compared] if compared.rows else [])]
     return Section(title, tables=found, caption=caption)
 
 
-def _memory(run: RunFolder) -> Section:
-    title = "Memory"
-    report = run.report
-    if report is None:
-        return Section(title, caption="Known when the run has ended: report.json has it.")
+def _memory(report: Report) -> Section:
     peaks = [rank.peak_rss_bytes for rank in report.ranks]
     host = report.machine.get("memory_bytes_of_a_host")
     caption = f"Largest resident memory: {size(max(peaks))} on rank {report.ranks[peaks.index(max(peaks))].rank}"
     caption += f", {size(min(peaks))} at the least" if len(peaks) > 1 else ""
     caption += f"; a host has {size(host)}." if host else "."
     if len(peaks) > 1:
-        caption += (
-            " Weights that several ranks of a host map are counted in each of them."
-        )
+        caption += " Weights that several ranks of a host map are counted in each of them."
     figure = figures.memory_figure(report.ranks) if len(peaks) > 1 else None
-    return Section(title, "memory" if figure else "", figure, caption)
+    return Section("Memory", "memory", figure, caption)
 
 
 def _failures(run: RunFolder) -> Section:
@@ -189,12 +189,12 @@ def status(run: RunFolder) -> str:
     """How the run stands, in a sentence or two."""
     turns, report = run.turns, run.report
     if turns is None:
-        return (
-            "results.h5 is not in this folder; what follows is of the run's last start alone."
-        )
+        return "results.h5 is not in this folder; what follows is of the run's last start alone."
     left = turns.number(OPEN) + turns.number(PARTIAL)
     finished = turns.number(DONE) + turns.number(FAILED)
-    text = "Finished." if left == 0 else f"Not finished: {plural(left, 'turn')} of {len(turns)} to do."
+    text = (
+        "Finished." if left == 0 else f"Not finished: {plural(left, 'turn')} of {len(turns)} to do."
+    )
     if report is None:
         return text + " report.json is not there: the run goes on, or was killed."
     of_report = report.counts["done"] + report.counts["failed"]

@@ -58,7 +58,7 @@ def _turn_cards(run: RunFolder) -> list[Card]:
         done, failed = turns.number(DONE), turns.number(FAILED)
         left = turns.number(OPEN) + turns.number(PARTIAL)
         requests = len(np.unique(turns.first))
-        read = turns.state != OPEN
+        read = np.isin(turns.state, (DONE, PARTIAL))
         prompt, output = (
             int(column[read].sum()) for column in (turns.prompt_tokens, turns.output_tokens)
         )
@@ -111,16 +111,16 @@ def _latency_cards(run: RunFolder) -> list[Card]:
         )
     else:
         ttft = run.report.ttft_s if run.report else None
-    tbt, word = (run.report.tbt_s, "between tokens") if run.report else (None, "")
+    tbt, word = (run.report.tbt_s, "between tokens, median") if run.report else (None, "")
     if run.report is None and turns is not None:
         gaps = turns.between_tokens_s()
         gaps = gaps[~np.isnan(gaps)]
         if len(gaps):
             tbt = Percentiles(*np.percentile(gaps, (50, 90, 99)).tolist())
-            word = "between tokens, means of turns"
-    for percentiles, what in ((ttft, "to first token"), (tbt, word)):
+            word = "between tokens, median of turns"
+    for percentiles, what in ((ttft, "to first token, median"), (tbt, word)):
         if percentiles is not None:
-            more = f"median · p90 {duration(percentiles.p90)} · p99 {duration(percentiles.p99)}"
+            more = f"p90 {duration(percentiles.p90)} · p99 {duration(percentiles.p99)}"
             found.append(Card(duration(percentiles.p50), what, more))
     return found
 
@@ -133,9 +133,7 @@ def what_ran(run: RunFolder) -> list[tuple[str, str]]:
         model = run.identity.get("model", {})
         rows += [
             ("Model", model.get("path")),
-            ("Weights", model.get("dtype")),
             ("KV cache", run.identity.get("kv", {}).get("dtype")),
-            ("Input", run.identity.get("input")),
             ("Version", run.identity.get("version")),
         ]
     else:
@@ -152,7 +150,7 @@ def what_ran(run: RunFolder) -> list[tuple[str, str]]:
             ("Processor", _processor_text(machine)),
             ("Peak", _if_known(report.document["peak_flops"], "{}FLOP/s, measured, all ranks", _spaced)),
             ("Build", f"{build['version']}, commit {build['commit']}, {build['type']}, {build['compiler']}"),
-            ("Results kept by", job["output"]),
+            ("Output", job["output"]),
         ]  # fmt: skip
     return [(name, str(value)) for name, value in rows if value not in (None, "")]
 
@@ -198,15 +196,18 @@ def _spaced(number: float) -> str:
 
 
 def places(report: Report) -> Table:
-    """Ranks by host and rack."""
-    by_host: dict[tuple[str, str], list[int]] = {}
+    """Ranks by rack and host."""
+    racks: dict[str, dict[str, list[int]]] = {}
     for rank in report.ranks:
-        by_host.setdefault((rank.rack, rank.host), []).append(rank.rank)
+        racks.setdefault(rank.rack, {}).setdefault(rank.host, []).append(rank.rank)
     return Table(
-        ("rack", "host", "ranks"),
+        ("rack", "host: ranks"),
         [
-            ("unknown" if rack == "-" else rack, host, ranges(ranks))
-            for (rack, host), ranks in by_host.items()
+            (
+                "unknown" if rack == "-" else rack,
+                " · ".join(f"{host}: {ranges(ranks)}" for host, ranks in hosts.items()),
+            )
+            for rack, hosts in racks.items()
         ],
     )
 

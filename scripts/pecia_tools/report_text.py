@@ -44,6 +44,17 @@ def count(number: Optional[float]) -> str:
     return f"{number:.1f}P"
 
 
+def tick_count(number: float, _: object = None) -> str:
+    """For an axis: "5", "1.5k", "10k"."""
+    return count(number).replace(".0", "")
+
+
+def tick_seconds(seconds: float, _: object = None) -> str:
+    """For an axis, so without minutes: "5 ms", "1.5 s", "200 s"."""
+    unit, factor = ("µs", 1e6) if seconds < 1e-3 else ("ms", 1e3) if seconds < 1 else ("s", 1)
+    return f"{factor * seconds:g} {unit}"
+
+
 def size(number: Optional[int]) -> str:
     """Powers of 1024: "512 B", "1.5 KiB", "15.0 GiB"."""
     if number is None:
@@ -65,7 +76,7 @@ def percent(share: Optional[float]) -> str:
 
 
 def plural(number: int, word: str) -> str:
-    return f"{number} {word}" + ("" if number == 1 else "s")
+    return f"{number:,} {word}" + ("" if number == 1 else "s")
 
 
 def ranges(numbers: Iterable[int]) -> str:

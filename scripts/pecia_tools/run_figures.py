@@ -7,17 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from .figure_style import LIGHT, MANY_MARKS, axes, legend_above
 from .read_run import Rank, Turns
 from .read_trace import KINDS, PHASES, Layer, LayerSpan, Trace
-from .report_text import count, duration, plural
+from .report_text import plural, tick_count, tick_seconds
 from .throughput import Throughput
 
 FEW_RANKS = 8  # up to here each rank has a strip of its own
+LYING_BARS = 16
 MEDIAN_FROM = 40  # turns, from which on a median by length says something
 KIND_WORDS = {"compute": "compute", "comm": "exposed communication", "idle": "idle"}
 KIND_COLOURS = {"compute": LIGHT["blue"], "comm": LIGHT["orange"], "idle": LIGHT["grey"]}
@@ -39,9 +41,9 @@ def throughput_figure(rates: Throughput) -> Figure:
         axis.stairs(values, rates.edges_s, fill=True, color=colour, alpha=0.85)
         axis.set_ylabel(f"{word}\ntokens/s")
         axis.set_ylim(bottom=0)
-        axis.yaxis.set_major_locator(MaxNLocator(4))
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
-    _time_axis(below, rates.edges_s[-1])
+        axis.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        axis.yaxis.set_major_formatter(FuncFormatter(tick_count))
+    _time_axis(below, rates.edges_s[-1], "the first pass was planned")
     return figure
 
 
@@ -61,25 +63,23 @@ def latency_figure(turns: Turns) -> Figure:
 
 
 def rank_bars_figure(ranks: Sequence[Rank]) -> Figure:
-    figure, (axis,) = axes(2.6)
-    bottom = np.zeros(len(ranks))
+    figure, axis = _bar_axis(ranks, "seconds")
+    before = np.zeros(len(ranks))
     for kind, values in (
         ("compute", [rank.compute_s for rank in ranks]),
         ("comm", [rank.exposed_communication_s for rank in ranks]),
         ("idle", [rank.idle_s for rank in ranks]),
     ):
-        _bars(axis, ranks, values, bottom, KIND_COLOURS[kind], KIND_WORDS[kind])
-        bottom += values
-    axis.set_ylabel("seconds")
+        _add_bars(axis, ranks, values, before, KIND_COLOURS[kind], KIND_WORDS[kind])
+        before += values
     legend_above(axis)
     return figure
 
 
 def memory_figure(ranks: Sequence[Rank]) -> Figure:
-    figure, (axis,) = axes(2.3)
+    figure, axis = _bar_axis(ranks, "GiB")
     gib = [rank.peak_rss_bytes / 2**30 for rank in ranks]
-    _bars(axis, ranks, gib, np.zeros(len(ranks)), LIGHT["blue"], "")
-    axis.set_ylabel("GiB")
+    _add_bars(axis, ranks, gib, np.zeros(len(ranks)), LIGHT["blue"], "")
     return figure
 
 
@@ -90,7 +90,7 @@ def timeline_figure(trace: Trace) -> Figure:
     else:
         shares, names, colours = trace.phases, PHASES, PHASE_COLOURS
     if len(trace.ranks) > FEW_RANKS:
-        return _timeline_images(trace, shares, names)
+        return _timeline_images(trace, shares, names, colours)
     figure, strips = axes(0.6 + 0.55 * len(trace.ranks), rows=len(trace.ranks), sharex=True)
     edges = np.linspace(0, trace.end_s, shares.shape[2] + 1)
     for axis, rank, of in zip(strips, trace.ranks, shares):
@@ -110,9 +110,10 @@ def timeline_figure(trace: Trace) -> Figure:
             bottom = top
         axis.set_ylim(0, 1)
         axis.set_yticks([])
+        axis.tick_params(bottom=axis is strips[-1])
         axis.grid(False)
         axis.set_ylabel(f"rank {rank}", rotation=0, ha="right", va="center")
-    _time_axis(strips[-1], trace.end_s)
+    _time_axis(strips[-1], trace.end_s, "the model was loaded")
     legend_above(strips[0])
     return figure
 
@@ -152,7 +153,7 @@ def layer_figure(layer: Layer) -> Figure:
                 PolyCollection(
                     corners,
                     facecolor=STEP_COLOURS[what],
-                    edgecolor="white" if len(ranks) <= FEW_RANKS else "none",
+                    edgecolor=LIGHT["paper"] if len(ranks) <= FEW_RANKS else "none",
                     linewidth=0.3,
                     rasterized=as_image,
                     zorder=3 if what.startswith("transfer") else 2,
@@ -185,38 +186,36 @@ def ring_transfers(spans: Sequence[LayerSpan]) -> list[LayerSpan]:
                 attention = span
             elif span.name.startswith("ring_") and attention is not None:
                 transfers.append(
-                    LayerSpan(
-                        rank, span.name, span.kind, attention.begin_s, span.end_s, span.bytes
-                    )
+                    LayerSpan(rank, span.name, span.kind, attention.begin_s, span.end_s, span.bytes)
                 )
                 attention = None
     return transfers
 
 
-def _time_axis(axis: Axes, end_s: float) -> None:
+def _time_axis(axis: Axes, end_s: float, since: str) -> None:
     unit, per = next(
-        (unit, per) for unit, per in (("hours", 3600), ("minutes", 60), ("seconds", 1)) if end_s > 3 * per or per == 1
+        (unit, per)
+        for unit, per in (("hours", 3600), ("minutes", 60), ("seconds", 1))
+        if end_s > 3 * per or per == 1
     )
     axis.set_xlim(0, end_s)
     axis.xaxis.set_major_locator(_Multiples(per))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / per:g}"))
-    axis.set_xlabel(f"{unit} since the start")
+    axis.set_xlabel(f"{unit} since {since}")
 
 
 class _Multiples(MaxNLocator):
     """Round numbers of a unit that is `per` seconds long."""
 
     def __init__(self, per: int) -> None:
-        super().__init__(10)
+        super().__init__(12, steps=[1, 2, 5, 10])
         self._per = per
 
     def tick_values(self, low: float, high: float) -> np.ndarray:
         return super().tick_values(low / self._per, high / self._per) * self._per
 
 
-def _scatter_with_median(
-    axis: Axes, length: np.ndarray, seconds: np.ndarray, colour: str
-) -> None:
+def _scatter_with_median(axis: Axes, length: np.ndarray, seconds: np.ndarray, colour: str) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
     if not len(length):
@@ -226,7 +225,7 @@ def _scatter_with_median(
     axis.scatter(
         length,
         seconds,
-        s=4 if many else 18,
+        s=4 if many else 26,
         alpha=0.25 if many else 0.75,
         color=colour,
         linewidths=0,
@@ -241,67 +240,89 @@ def _scatter_with_median(
             medians = [np.median(seconds[which == row]) for row in bins]
             axis.plot(middle, medians, color=LIGHT["ink"], linewidth=1.5, label="median")
             axis.legend(loc="upper left")
-    _log_limits(axis.set_xlim, axis.xaxis, length, lambda value, _: count(value))
-    _log_limits(axis.set_ylim, axis.yaxis, seconds, lambda value, _: duration(value))
+    _log_limits(axis.set_xlim, axis.xaxis, length, tick_count)
+    _log_limits(axis.set_ylim, axis.yaxis, seconds, tick_seconds)
 
 
 def _log_limits(set_limits, axis, values: np.ndarray, text) -> None:
-    """At least a factor of four, with ticks at 1, 2 and 5, or at powers where those would crowd."""
+    """At least a factor of four, with as many ticks as do not crowd."""
     low, high = values.min() / 1.25, values.max() * 1.25
     if high / low < 4:
         middle = np.sqrt(low * high)
         low, high = middle / 2, middle * 2
     set_limits(low, high)
-    crowded = high / low > 1000
-    axis.set_major_locator(LogLocator(subs=(1.0,) if crowded else (1.0, 2.0, 5.0), numticks=12))
+    steps = (1, 1.5, 2, 3, 5, 7) if high / low < 12 else (1, 2, 5) if high / low < 400 else (1,)
+    axis.set_major_locator(LogLocator(subs=steps, numticks=20))
+    axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(text))
-    axis.set_minor_formatter(NullFormatter())
 
 
-def _bars(
+def _bar_axis(ranks: Sequence[Rank], unit: str) -> tuple[Figure, Axes]:
+    """Bars lie while there is room for their ranks' hosts beside them, and stand when there are many."""
+    if len(ranks) <= LYING_BARS:
+        figure, (axis,) = axes(0.75 + 0.24 * len(ranks))
+        axis.set_yticks(
+            range(len(ranks)), [f"rank {rank.rank} · {_shortened(rank.host)}" for rank in ranks]
+        )
+        axis.set_ylim(len(ranks) - 0.4, -0.6)
+        axis.set_xlabel(unit)
+        axis.grid(False, axis="y")
+    else:
+        figure, (axis,) = axes(2.6)
+        axis.set_xlim(-0.5, len(ranks) - 0.5)
+        axis.xaxis.set_major_locator(MaxNLocator(16, integer=True))
+        axis.set_xlabel(f"rank ({plural(len({rank.host for rank in ranks}), 'host')})")
+        axis.set_ylabel(unit)
+        axis.grid(False, axis="x")
+    return figure, axis
+
+
+def _add_bars(
     axis: Axes,
     ranks: Sequence[Rank],
     values: Sequence[float],
-    bottom: np.ndarray,
+    before: np.ndarray,
     colour: str,
     label: str,
 ) -> None:
-    numbers = [rank.rank for rank in ranks]
-    width = 0.8 if len(ranks) <= 32 else 1.0
-    axis.bar(numbers, values, width, bottom=bottom, color=colour, label=label, linewidth=0)
-    shown = max(len(ranks), 8)  # few ranks: bars, not boards
-    middle = (numbers[0] + numbers[-1]) / 2
-    axis.set_xlim(middle - shown / 2, middle + shown / 2)
-    axis.grid(False, axis="x")
-    if len(ranks) <= 16:
-        axis.set_xticks(numbers)
+    """Values that begin where those `before` end."""
+    look = {"color": colour, "label": label}
+    if len(ranks) <= LYING_BARS:
+        axis.barh(np.arange(len(ranks)), values, 0.75, left=before, linewidth=0, **look)
     else:
-        axis.xaxis.set_major_locator(MaxNLocator(16, integer=True))
-    hosts = len({rank.host for rank in ranks})
-    axis.set_xlabel(f"rank ({plural(hosts, 'host')})")
+        edges = np.arange(len(ranks) + 1) - 0.5
+        axis.stairs(before + values, edges, baseline=before, fill=True, **look)
 
 
-def _timeline_images(trace: Trace, shares: np.ndarray, names: Sequence[str]) -> Figure:
-    """One image per kind, ranks downward."""
+def _shortened(host: str) -> str:
+    return host if len(host) <= 24 else host[:23] + "…"
+
+
+def _timeline_images(
+    trace: Trace, shares: np.ndarray, names: Sequence[str], colours: dict[str, str]
+) -> Figure:
+    """One image per kind, ranks downward: none of its colour for none of the time."""
     shown = [row for row in range(len(names)) if shares[:, row].any()]
-    height = 0.8 + len(shown) * min(0.7 + 0.012 * len(trace.ranks), 2.4)
+    height = 0.8 + len(shown) * min(0.7 + 0.012 * len(trace.ranks), 2.2)
     figure, panels = axes(height, rows=len(shown), sharex=True)
     for axis, row in zip(panels, shown):
+        colour = to_rgb(colours[names[row]])
         image = axis.imshow(
             shares[:, row],
             aspect="auto",
             extent=(0, trace.end_s, len(trace.ranks) - 0.5, -0.5),
             vmin=0,
             vmax=1,
-            cmap="cividis",
+            cmap=LinearSegmentedColormap.from_list("", [(*colour, 0.0), (*colour, 1.0)]),
             interpolation="nearest",
         )
         axis.set_title(KIND_WORDS.get(names[row], names[row]))
         axis.set_ylabel("rank")
         axis.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axis.tick_params(bottom=axis is panels[-1])
         axis.grid(False)
-    _time_axis(panels[-1], trace.end_s)
-    bar = figure.colorbar(image, ax=panels, aspect=30, pad=0.01)
-    bar.set_label("share of the time")
-    bar.outline.set_linewidth(0)
+        bar = figure.colorbar(image, ax=axis, aspect=12, pad=0.01, ticks=(0, 0.5, 1))
+        bar.ax.set_yticklabels(("0", "50 %", "100 %"))
+        bar.outline.set_edgecolor(LIGHT["line"])
+    _time_axis(panels[-1], trace.end_s, "the model was loaded")
     return figure
