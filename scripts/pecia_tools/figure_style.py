@@ -1,7 +1,7 @@
 """How all figures look, and how they become SVG within a page, or PNG.
 
-Figures are drawn in the colours of LIGHT. Within a page each of these becomes a CSS variable of the same name, so that one
-drawing serves light, dark and print."""
+Figures are drawn in the colours of LIGHT. Within a page each of these becomes a CSS variable of the same name, so that
+one drawing serves light, dark and print."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ import re
 from pathlib import Path
 
 import matplotlib
-
-matplotlib.use("Agg")  # before pyplot: no window system is asked for
-
-from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -46,7 +42,7 @@ WIDTH = 9.2  # inches; the page scales it down to what it has
 DOTS_PER_INCH = 144  # of what is drawn as an image
 MANY_MARKS = 2500  # above this an image is smaller than its marks
 
-FONT = re.compile(r"(font:[^;\"]*?px )[^;\"]+")
+FONT = re.compile(r"(font-family: |font: [^;\"]*?px )[^;\"]+")  # one or the other, by version
 OUTSIDE_SVG = re.compile(r"^.*?(?=<svg)", re.S)
 SIZE = re.compile(r'<svg [^>]*?viewBox="([^"]+)"[^>]*>')
 NAMED = re.compile(r'(\bid="|url\(#|xlink:href="#)')
@@ -60,6 +56,7 @@ def style() -> None:
             "savefig.transparent": True,
             "figure.constrained_layout.use": True,
             "svg.fonttype": "none",
+            "text.parse_math": False,  # a host may have any name
             "font.size": 9.5,
             "axes.titlesize": 10,
             "axes.titlelocation": "left",
@@ -84,8 +81,8 @@ def style() -> None:
 def axes(height: float, rows: int = 1, columns: int = 1, **options: object) -> tuple[Figure, list]:
     """A figure as wide as the page, and its axes in reading order."""
     style()
-    figure, grid = pyplot.subplots(rows, columns, figsize=(WIDTH, height), squeeze=False, **options)
-    return figure, list(grid.flat)
+    figure = Figure(figsize=(WIDTH, height))
+    return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
 
 
 def legend_above(axis: Axes, columns: int = 6) -> None:
@@ -108,7 +105,6 @@ def to_svg(figure: Figure, name: str, label: str) -> str:
             format="svg",
             metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
         )
-    pyplot.close(figure)
     svg = OUTSIDE_SVG.sub("", text.getvalue(), count=1)
     svg = SIZE.sub(rf'<svg viewBox="\1" role="img" aria-label="{label}">', svg, count=1)
     svg = NAMED.sub(rf"\g<1>{name}-", svg).replace("xlink:href", "href")

@@ -173,9 +173,7 @@ def shifts(lines: Sequence[Line]) -> None:
     for degrees in sorted({line["grid"].rsplit(", ", 1)[0] for line in lines}):
         of_grid = [line for line in lines if line["grid"].rsplit(", ", 1)[0] == degrees]
         for context, batch in sorted({(line["context"], line["batch"]) for line in of_grid}):
-            here = [
-                line for line in of_grid if (line["context"], line["batch"]) == (context, batch)
-            ]
+            here = [line for line in of_grid if (line["context"], line["batch"]) == (context, batch)]
             times = {}
             for sharding in ("base", "shift"):
                 found = [line for line in here if line["grid"].endswith(f", {sharding}")]

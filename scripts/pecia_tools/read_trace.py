@@ -1,7 +1,7 @@
 """What the report shows of trace/: shares of time binned over the run, and one layer's spans on all ranks.
 
-Files of a full trace may have millions of lines each, so they are read in pieces, several files at once, and only sums and
-that one layer are kept."""
+Files of a full trace may have millions of lines each, so they are read in pieces, several files at once, and only sums
+and that one layer are kept."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ KINDS = ("compute", "comm", "idle")
 PHASES = ("prefill", "mixed", "decode")
 BINS = 240
 PIECE_BYTES = 1 << 24
+LONG_BYTES = 1 << 28  # takes several seconds
 FOOTER_BYTES = 4096
 SPAN = re.compile(
     rb'\{"name":"([^"]*)","cat":"(compute|comm|idle|phase)","ph":"X","ts":([^,]+),"dur":([^,]+),'
@@ -96,8 +97,9 @@ def read_trace(folder: Path, num_ranks: Optional[int]) -> Optional[Trace]:
     edges_us = np.linspace(0, max(*ends, 1.0), BINS + 1)
     jobs = [(path, edges_us, wanted) for path in files.values()]
     size = sum(path.stat().st_size for path in files.values())
-    if size > 4 * PIECE_BYTES:
+    if size > LONG_BYTES:
         note("pecia-report", f"reading {size / 1e6:.0f} MB of traces")
+    if size > 4 * PIECE_BYTES:
         with ProcessPoolExecutor(min(len(files), os.cpu_count() or 1)) as pool:
             scans = list(pool.map(_scan, *zip(*jobs)))
     else:
@@ -163,8 +165,8 @@ def _footer(path: Path) -> tuple[float, int]:
 
 
 def _choose_layer(path: Path) -> Optional[tuple[_Wanted, str, int]]:
-    """The middle layer of the longest pass that has prompts in it (else of the longest one), as one rank saw it: what to
-    look for, the phase's name and the replica."""
+    """The middle layer of the longest pass that has prompts in it (else of the longest one), as one rank saw it: what
+    to look for, the phase's name and the replica."""
     longest: dict[str, tuple[float, int, int]] = {}
     for piece in _pieces(path):
         for i in np.flatnonzero(piece.kind == b"phase"):

@@ -16,8 +16,8 @@ PROGRAM = "pecia-report"
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Show a run, also one that goes on or was killed, as one HTML page that needs no network. An earlier "
-        "page is replaced.",
+        description="Show a run, also one that goes on or was killed, as one HTML page that needs no network. "
+        "An earlier page is replaced.",
     )
     parser.add_argument(
         "run", type=Path, metavar="RUN_DIR", help="a run folder, the `output` of its job file"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from .report_tables import Table
 from .report_text import duration, plural, size
 from .throughput import followup, throughput, why_unknown
 
+CONTROL = re.compile(r"[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 FULL_TRACE = "recorded with report: {trace: full} in the job file."
 
 
@@ -64,7 +66,7 @@ def _throughput(run: RunFolder) -> Section:
     missing = why_unknown(run)
     if missing:
         return Section(title, caption=missing)
-    caption = "Each turn's prompt is spread evenly from its first pass to its first token, its output from there to its end."
+    caption = "Each turn's prompt is spread evenly from its first pass to its first token, its output from there on."
     if run.report is None:
         caption += " If the run was continued, its starts lie on top of one another."
     figure = figures.throughput_figure(throughput(run.turns, followup(run)))
@@ -95,18 +97,21 @@ def _rank_bars(report: Report) -> Section:
 
 
 def _timeline(run: RunFolder, trace: Trace) -> Section:
+    title = "Ranks over time"
+    if not trace.kinds.any() and not trace.phases.any():
+        return Section(title, caption="The trace has no spans.")
     bin_width = duration(trace.end_s / trace.kinds.shape[2])
     if trace.is_full:
         caption = f"Shares of {bin_width} each."
     else:
         caption = f"Shares of {bin_width} each, by phase. Compute, exposed communication and idle are {FULL_TRACE}"
     if trace.dropped:
-        caption += f" {trace.dropped:,} spans and notes did not fit into the trace; what is empty towards the end may be theirs."
+        caption += f" {trace.dropped:,} spans and notes did not fit into the trace, which may be why it ends early."
     if run.report and len(trace.ranks) < len(run.report.ranks):
         caption += (
             f" trace/ has {len(trace.ranks)} of {plural(len(run.report.ranks), 'rank')}'s files."
         )
-    return Section("Ranks over time", "timeline", figures.timeline_figure(trace), caption)
+    return Section(title, "timeline", figures.timeline_figure(trace), caption)
 
 
 def _no_trace(run: RunFolder) -> str:
@@ -125,8 +130,8 @@ def _layer(trace: Trace) -> Section:
     where = f"Layer {layer.layer} of the longest {layer.phase} pass (number {layer.number}), replica {layer.replica}."
     if figures.ring_transfers(layer.spans):
         where += (
-            " A ring step posts its transfer, computes attention, then waits: a transfer is drawn from the beginning of its"
-            " attention to the end of its wait, and only the wait costs time."
+            " A ring step posts its transfer, computes attention, then waits: a transfer is drawn from the beginning of"
+            " its attention to the end of its wait, and only the wait costs time."
         )
     moved = sum(span.bytes for span in layer.spans if span.kind == "comm")
     if moved:
@@ -148,8 +153,8 @@ def _links(report: Report) -> Section:
     caption = "All ranks together."
     if compared.rows:
         caption += (
-            " The formulas give what the schedules of the passes send; the links also carry what is measured for automatic"
-            " choices before the first pass."
+            " The formulas give what the schedules of the passes send; the links also carry what is measured for"
+            " automatic choices before the first pass."
         )
     found = [tables.links(report), *([compared] if compared.rows else [])]
     return Section(title, tables=found, caption=caption)
@@ -203,18 +208,23 @@ def status(run: RunFolder) -> str:
         return text + " report.json is of an earlier start than results.h5."
     if of_report < finished:
         return text + (
-            f" The run had several starts: speeds, ranks and links are of the last one, which finished {of_report} of the"
-            f" {finished} turns."
+            " The run had several starts: speeds, ranks and links are of the last one, which finished"
+            f" {of_report:,} of the {finished:,} turns."
         )
     return text
 
 
+def printable(value: object) -> object:
+    """Without characters that no page may have, wherever they come from (ids, errors, host names)."""
+    return value if isinstance(value, Markup) else CONTROL.sub("\ufffd", str(value))
+
+
 def render(run: RunFolder, found: Sequence[Section]) -> str:
-    """Closes the figures."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=printable,
         trim_blocks=True,
         lstrip_blocks=True,
     )

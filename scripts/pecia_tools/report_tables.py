@@ -67,11 +67,13 @@ def _turn_cards(run: RunFolder) -> list[Card]:
         done, failed, left = counts["done"], counts["failed"], counts["partial"] + counts["open"]
         requests, prompt, output = None, counts["prompt_tokens"], counts["output_tokens"]
     total = done + failed + left
-    more = f"{failed} failed" + (f", {left} not finished" if left else "")
+    more = f"{failed:,} failed" + (f", {left:,} not finished" if left else "")
     if requests is not None and requests != total:
         more += f" · turns of {plural(requests, 'request')}"
     return [
-        Card(f"{done} of {total}", "turns done" if requests != total else "requests done", more),
+        Card(
+            f"{done:,} of {total:,}", "turns done" if requests != total else "requests done", more
+        ),
         Card(count(prompt), "prompt tokens", f"{count(output)} tokens generated"),
     ]
 
@@ -139,9 +141,9 @@ def what_ran(run: RunFolder) -> list[tuple[str, str]]:
     else:
         job, modes, machine, build = report.job, report.modes, report.machine, report.build
         rows += [
-            ("Model", job["model"]["path"]),
+            ("Model", job.get("model", {}).get("path")),
             ("Weights", _if_known(modes.get("weight_bytes"), "{} per rank", size)),
-            ("Input", ", ".join(job["input"])),
+            ("Input", ", ".join(job.get("input", []))),
             ("Grid", grid_text(report.grid)),
             ("Modes", _modes_text(modes)),
             ("Chosen because", modes.get("why")),
@@ -149,8 +151,8 @@ def what_ran(run: RunFolder) -> list[tuple[str, str]]:
             ("Threads", _if_known(modes.get("threads"), "{} per rank")),
             ("Processor", _processor_text(machine)),
             ("Peak", _if_known(report.document["peak_flops"], "{}FLOP/s, measured, all ranks", _spaced)),
-            ("Build", f"{build['version']}, commit {build['commit']}, {build['type']}, {build['compiler']}"),
-            ("Output", job["output"]),
+            ("Build", ", ".join(str(value) for value in build.values())),
+            ("Output", job.get("output")),
         ]  # fmt: skip
     return [(name, str(value)) for name, value in rows if value not in (None, "")]
 
@@ -299,7 +301,7 @@ def predictions(report: Report) -> Optional[Table]:
             measured = measured.get(key) if isinstance(measured, dict) else None
         known = isinstance(measured, (int, float)) and not isinstance(measured, bool)
         off = percent(value / measured - 1) if known and measured else UNKNOWN
-        rows.append((".".join(path), f"{value:g}", f"{measured:g}" if known else UNKNOWN, off))
+        rows.append((".".join(path), f"{value:.4g}", f"{measured:.4g}" if known else UNKNOWN, off))
     return Table(("number", "predicted", "measured", "predicted is off by"), rows)
 
 

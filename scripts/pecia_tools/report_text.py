@@ -19,16 +19,21 @@ def duration(seconds: Optional[float]) -> str:
         return f"{1e3 * seconds:.{1 if seconds < 9.95e-3 else 0}f} ms"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
+    whole = _nearest(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
-    minutes = round(seconds / 60)
+    minutes = _nearest(seconds / 60)
     if minutes < 24 * 60:
         return f"{minutes // 60} h {minutes % 60} min"
-    hours = round(seconds / 3600)
+    hours = _nearest(seconds / 3600)
     return f"{hours // 24} d {hours % 24} h"
+
+
+def _nearest(number: float) -> int:
+    """Halves up, as the program rounds them."""
+    return math.floor(number + 0.5)
 
 
 def count(number: Optional[float]) -> str:

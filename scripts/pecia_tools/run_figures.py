@@ -176,8 +176,8 @@ def layer_figure(layer: Layer) -> Figure:
 
 
 def ring_transfers(spans: Sequence[LayerSpan]) -> list[LayerSpan]:
-    """When the ring's transfers were under way: a step posts its transfer, computes attention, then waits for it, and the
-    trace has only the wait. So from the beginning of that attention to the end of the wait."""
+    """When the ring's transfers were under way: a step posts its transfer, computes attention, then waits for it, and
+    the trace has only the wait. So from the beginning of that attention to the end of the wait."""
     transfers = []
     for rank in {span.rank for span in spans}:
         attention = None
