@@ -7,7 +7,7 @@ from typing import Optional
 
 import numpy as np
 
-from .read_run import DONE, PARTIAL, RunFolder, Turns
+from .read_run import DONE, FAILED, PARTIAL, RunFolder, Turns
 
 BINS = 120
 
@@ -30,7 +30,7 @@ def why_unknown(run: RunFolder) -> Optional[str]:
         if run.report.job.get("batch", {}).get("arrivals") == "replay":
             return "Requests arrived over time (batch.arrivals: replay); results.h5 has no arrival times."
         counts = run.report.counts
-        finished = turns.number(DONE) + turns.number(3)
+        finished = turns.number(DONE) + turns.number(FAILED)
         if counts["done"] + counts["failed"] < finished:
             return (
                 f"{finished - counts['done'] - counts['failed']} of {finished} turns were finished by another start of "

@@ -21,7 +21,7 @@ from run_folder import (
 )
 from support import ScriptTest, quietly
 
-HOSTILE = "</title><script src=http://evil.example/x.js>alert('$1')</script>&\"\x01"
+HOSTILE = "$\\x$</title><script src=http://evil.example/x.js>alert('$1')</script>&\"\x01"
 
 
 class PageTest(ScriptTest):
@@ -93,7 +93,7 @@ class Page(PageTest):
         for drawing in drawings:
             self.assertTrue("fill: var(--muted)" in drawing)
             self.assertEqual(re.findall(r"(?:fill|stroke): #\w+", drawing), [])
-            self.assertEqual(set(re.findall(r"font-family: ([^;]+)", drawing)), {"var(--sans)"})
+            self.assertTrue("var(--sans)" in drawing and "DejaVu" not in drawing)
 
     def test_one_rank_and_one_request(self) -> None:
         self.make([turn("only", tokens=[7], decode=0)], report_json(ranks=1, links=[]))
