@@ -19,7 +19,8 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
       cache_(cache),
       ring_(row_invariant == kernels::RowInvariant::yes
                 ? AnyRing(std::in_place_type<InvariantAttention>, *groups.ring, backend, stream,
-                          recorder, cache, heads.num_heads, std::move(windows))
+                          recorder, cache, held_heads(groups.place, heads).q.size(),
+                          std::move(windows))
                 : AnyRing(std::in_place_type<RingAttention>, *groups.ring, backend, stream,
                           recorder, cache, held_heads(groups.place, heads).q.size(),
                           std::move(windows))),
@@ -27,8 +28,6 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
   PECIA_CHECK(cache.shape().num_kv_heads == held_heads(groups.place, heads).kv.size(),
               "a cache of {} KV heads for a shard of {}", cache.shape().num_kv_heads,
               held_heads(groups.place, heads).kv.size());
-  PECIA_CHECK(row_invariant == kernels::RowInvariant::no || groups.block->size() == 1,
-              "row-invariant attention on a block of {} ranks", groups.block->size());
 }
 
 void Attention::begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring,

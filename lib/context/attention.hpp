@@ -22,7 +22,7 @@ class Attention {
   /// All references outlive this object. `cache` holds the rank's shard of the KV heads: shard
   /// kv_shard of SP · TP. `windows`: each layer's sliding window, 0 for none. `row_invariant`: a
   /// row's bits depend neither on the pass nor on the number of ranks; passes are then cut for
-  /// virtual ranks, and there is neither SP nor TP.
+  /// virtual ranks.
   Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
             kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder,
             KvCache& cache, kernels::RowInvariant row_invariant = kernels::RowInvariant::no);

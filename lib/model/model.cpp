@@ -1,7 +1,10 @@
 #include "lib/model/model.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+
+#include "lib/parallel/virtual_ranks.hpp"
 
 namespace pecia::model {
 
@@ -28,9 +31,13 @@ Model::Model(const ModelConfig& config, const Weights& weights,
       stream_(stream),
       recorder_(recorder),
       rotary_(config),
-      tensor_(groups, recorder),
+      tensor_(groups, backend, stream, recorder, row_invariant),
       gather_(config, weights, groups, recorder),
-      row_invariant_(row_invariant) {
+      row_invariant_(row_invariant),
+      splits_(row_invariant == kernels::RowInvariant::yes
+                  ? parallel::layout_splits(config.num_heads, config.ffn)
+                  : 1),
+      part_sums_(static_cast<size_t>(groups.tp->size())) {
   const parallel::WeightCut cut = weight_cut(parallel::Sharding::shift, groups.place);
   if (cut == weights.cut()) return;
   for (const LayerWeights& held : weights.layers)
@@ -147,7 +154,7 @@ void Model::layer(int64_t index, const LayerWeights& weights, const TensorView& 
     const TensorView x = tensor_.block_of(flat(mixed), block);
     tensor_.add_product(block, tensor_.own_of(pass.hidden, block),
                         [&](const TensorView& to, Accumulate accumulate) {
-                          linear("o_proj", x, weights.o, to, accumulate);
+                          linear("o_proj", x, weights.o, to, accumulate, splits());
                         });
   }
   for (int block = 0; block < blocks; ++block) {
@@ -191,7 +198,7 @@ void Model::ffn(const LayerWeights& weights, int block, const Pass& pass) {
   }
   tensor_.add_product(block, tensor_.own_of(pass.hidden, block),
                       [&](const TensorView& to, Accumulate accumulate) {
-                        linear("down_proj", gate, weights.down, to, accumulate);
+                        linear("down_proj", gate, weights.down, to, accumulate, splits());
                       });
 }
 
@@ -229,20 +236,44 @@ void Model::logits(const TensorView& hidden, const TensorView& out) {
 }
 
 void Model::linear(const char* name, const TensorView& x, const LinearWeight& weight,
-                   const TensorView& y, Accumulate accumulate) {
+                   const TensorView& y, Accumulate accumulate, int splits) {
   const ScopedSpan span(recorder_, name, Kind::compute, weight.bytes(),
                         2.0 * static_cast<double>(x.rows()) * static_cast<double>(x.size(1)) *
                             static_cast<double>(y.size(1)));
-  const bool rows = weight.blocks == LinearWeight::Blocks::rows;
-  int64_t column = 0;  // of y, or of x
+  if (weight.blocks == LinearWeight::Blocks::columns) {
+    const TensorView sum = part_sums_.back().tensor(DType::fp32, {y.rows(), y.size(1)});
+    const bool adds = accumulate == Accumulate::yes;
+    const auto parts = static_cast<int>(weight.parts.size());
+    sum_columns(x, weight.parts, std::max(1, splits / parts), 0, adds ? sum : y);
+    if (adds) backend_.add({sum, y}, stream_);
+    return;
+  }
+  int64_t column = 0;
   for (const LinearWeight::Part& part : weight.parts) {
-    const int64_t width = rows ? part.weight.rows() : part.weight.size(1);
-    const Accumulate each = !rows && column > 0 ? Accumulate::yes : accumulate;
-    backend_.linear({rows ? x : x.slice_columns(column, width), part.weight, part.bias,
-                     rows ? y.slice_columns(column, width) : y, each, row_invariant_},
+    const int64_t width = part.weight.rows();
+    backend_.linear({x, part.weight, part.bias, y.slice_columns(column, width), accumulate,
+                     row_invariant_, splits},
                     stream_);
     column += width;
   }
+}
+
+/// Products of blocks of columns, each in its share of the splits, added in the order in which
+/// ranks would add them.
+void Model::sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts, int splits,
+                        size_t depth, const TensorView& y) {
+  if (parts.size() == 1) {
+    const LinearWeight::Part& part = parts.front();
+    return backend_.linear({x, part.weight, part.bias, y, Accumulate::no, row_invariant_, splits},
+                           stream_);
+  }
+  const size_t left = std::bit_floor(parts.size() - 1);
+  const TensorView right = part_sums_[depth].tensor(DType::fp32, {y.rows(), y.size(1)});
+  const int64_t column = static_cast<int64_t>(left) * parts.front().weight.size(1);
+  sum_columns(x.slice_columns(0, column), parts.first(left), splits, depth + 1, y);
+  sum_columns(x.slice_columns(column, x.size(1) - column), parts.subspan(left), splits, depth + 1,
+              right);
+  backend_.add({right, y}, stream_);
 }
 
 void Model::norm(const TensorView& x, const TensorView& weight, const TensorView& out) {

@@ -75,7 +75,11 @@ class Model {
   void advance(int block, const TensorView& norm_weight, const TensorView& next_norm,
                const Pass& pass);
   void linear(const char* name, const TensorView& x, const LinearWeight& weight,
-              const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no);
+              const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no,
+              int splits = 1);
+  void sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts, int splits,
+                   size_t depth, const TensorView& y);
+  int splits() const { return splits_ / tensor_.cut().count; }
   void norm(const TensorView& x, const TensorView& weight, const TensorView& out);
 
   const ModelConfig& config_;
@@ -88,6 +92,8 @@ class Model {
   LayerGather gather_;
   std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, where it differs
   kernels::RowInvariant row_invariant_;
+  int splits_;                             ///< LinearArgs::splits of o and down, cut or not
+  std::vector<device::Buffer> part_sums_;  ///< by depth
   device::Buffer hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, cos_, sin_, output_, logits_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "lib/comm/server_map.hpp"
 #include "lib/parallel/heads.hpp"
 
 namespace pecia::model {
@@ -27,13 +28,24 @@ std::span<float> floats_of(const TensorView& tensor) {
   return {tensor.as<float>(), static_cast<size_t>(tensor.elements())};
 }
 
+/// Servers over which sums would have another order count as one.
+std::vector<int> servers_to_use(const std::vector<int>& servers,
+                                kernels::RowInvariant row_invariant) {
+  const bool any_order = row_invariant == kernels::RowInvariant::no;
+  return any_order || comm::sums_as_flat(servers) ? servers : std::vector<int>(servers.size());
+}
+
 }  // namespace
 
-TensorParallel::TensorParallel(const context::ReplicaGroups& groups, report::Recorder& recorder)
+TensorParallel::TensorParallel(const context::ReplicaGroups& groups, kernels::Backend& backend,
+                               device::Stream& stream, report::Recorder& recorder,
+                               kernels::RowInvariant row_invariant)
     : groups_(groups),
+      backend_(backend),
+      stream_(stream),
       recorder_(recorder),
-      tp_(*groups.tp, groups.tp_servers),
-      block_(*groups.block, groups.block_servers) {}
+      tp_(*groups.tp, servers_to_use(groups.tp_servers, row_invariant)),
+      block_(*groups.block, servers_to_use(groups.block_servers, row_invariant)) {}
 
 void TensorParallel::begin_pass(Sharding sharding, int64_t num_rows) {
   const parallel::BlockPlace& place = groups_.place;
@@ -77,22 +89,17 @@ int TensorParallel::products_before_sum() const {
 
 void TensorParallel::add_product(int block, const TensorView& hidden, const Multiply& multiply) {
   if (cut_.count == 1) return multiply(hidden, Accumulate::yes);
-  if (!rows_differ()) {
-    // One rank's product is added to the hidden states, so that the sum has them once.
-    multiply(hidden, cut_.index == 0 ? Accumulate::yes : Accumulate::no);
-    return start_sum(block, hidden);
-  }
   const TensorView partial =
       block_of(partial_.tensor(DType::fp32, {rows_.linear.size(), hidden.row_elements()}), block);
   const TensorView own = partial.slice_rows(rows_.own[block].begin - rows_.blocks[block].begin,
                                             rows_.own[block].size());
-  {
-    const ScopedSpan span(recorder_, "copy_hidden", Kind::compute, bytes_of(partial));
-    if (bytes_of(partial) > 0) std::memset(partial.data(), 0, bytes_of(partial));
-    if (bytes_of(own) > 0) std::memcpy(own.data(), hidden.data(), bytes_of(own));
-  }
-  multiply(partial, Accumulate::yes);
-  start_scatter(block, partial, hidden);
+  multiply(partial, Accumulate::no);
+  if (rows_differ())
+    start_scatter(block, partial, own);
+  else
+    start_sum(block, partial);
+  sums_[block].sum = own;
+  sums_[block].hidden = hidden;
 }
 
 void TensorParallel::embed(const TensorView& hidden, const LookUp& look_up) {
@@ -123,16 +130,16 @@ void TensorParallel::embed(const TensorView& hidden, const LookUp& look_up) {
   }
 }
 
-void TensorParallel::start_sum(int block, const TensorView& hidden) {
+void TensorParallel::start_sum(int block, const TensorView& partial) {
   comm::Collectives& group = sharding_ == Sharding::shift ? block_ : tp_;
-  sums_[block] = {group.start_all_reduce(floats_of(hidden)), "all_reduce", bytes_of(hidden)};
+  sums_[block] = {group.start_all_reduce(floats_of(partial)), "all_reduce", bytes_of(partial)};
 }
 
-void TensorParallel::start_scatter(int block, const TensorView& partial, const TensorView& hidden) {
+void TensorParallel::start_scatter(int block, const TensorView& partial, const TensorView& own) {
   std::vector<int64_t> counts;
   for (const parallel::ShardedRows& rows : vocab_rows_)
-    counts.push_back(rows.own[block].size() * hidden.row_elements());
-  sums_[block] = {tp_.start_reduce_scatter(floats_of(partial), counts, floats_of(hidden)),
+    counts.push_back(rows.own[block].size() * own.row_elements());
+  sums_[block] = {tp_.start_reduce_scatter(floats_of(partial), counts, floats_of(own)),
                   "reduce_scatter", bytes_of(partial)};
 }
 
@@ -147,7 +154,12 @@ void TensorParallel::start_gather(int block, const TensorView& all) {
 }
 
 void TensorParallel::wait_sum(int block) {
-  wait(sums_[block]);
+  UnderWay& one = sums_[block];
+  if (one.transfer == nullptr) return;
+  wait(one);
+  if (!one.hidden) return;
+  const ScopedSpan span(recorder_, "add_sum", Kind::compute, bytes_of(one.sum));
+  backend_.add({one.sum, one.hidden}, stream_);
 }
 
 void TensorParallel::wait_gather(int block) {

@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/api/linear.hpp"
+#include "kernels/api/backend.hpp"
 #include "lib/comm/collectives.hpp"
 #include "lib/context/replica_groups.hpp"
 #include "lib/device/buffer.hpp"
@@ -26,8 +26,11 @@ class TensorParallel {
  public:
   using Rows = std::vector<parallel::RowRange>;
 
-  /// Both outlive this object. Every call below is collective over the rank's block.
-  TensorParallel(const context::ReplicaGroups& groups, report::Recorder& recorder);
+  /// All outlive this object. Every call below is collective over the rank's block.
+  /// `row_invariant`: sums over the ranks are those of LinearArgs::splits, wherever the ranks are.
+  TensorParallel(const context::ReplicaGroups& groups, kernels::Backend& backend,
+                 device::Stream& stream, report::Recorder& recorder,
+                 kernels::RowInvariant row_invariant);
 
   void begin_pass(parallel::Sharding sharding, int64_t num_rows);
 
@@ -49,8 +52,8 @@ class TensorParallel {
 
   /// hidden += Σ over the parts of the weights of the block's rows times the part: started here,
   /// done after wait_sum. `multiply` makes this rank's product of all the block's rows, into `to`
-  /// or added there. `hidden` [own rows of the block, width], fp32, dense, untouched till then;
-  /// where several ranks own a row they get the same bits.
+  /// or, where the weights are whole, added there. `hidden` [own rows of the block, width], fp32,
+  /// dense, untouched till then; where several ranks own a row they get the same bits.
   using Multiply = std::function<void(const TensorView& to, kernels::Accumulate accumulate)>;
   void add_product(int block, const TensorView& hidden, const Multiply& multiply);
   /// Returns at once where nothing is under way.
@@ -83,18 +86,22 @@ class TensorParallel {
  private:
   bool rows_differ() const;  ///< over the ranks of the vocabulary group
   comm::Communicator& vocab_group() const;
-  /// A transfer under way, and how the wait for it is recorded.
+  /// A transfer under way, and how the wait for it is recorded; a sum of products is then added to
+  /// the hidden states.
   struct UnderWay {
     std::unique_ptr<comm::Transfer> transfer;
     const char* name = nullptr;
     int64_t bytes = 0;
+    TensorView sum = {}, hidden = {};
   };
   void wait(UnderWay& one);
   bool gathers() const { return sharding_ == parallel::Sharding::sp_tp && cut_.count > 1; }
-  void start_sum(int block, const TensorView& hidden);
-  void start_scatter(int block, const TensorView& partial, const TensorView& hidden);
+  void start_sum(int block, const TensorView& partial);
+  void start_scatter(int block, const TensorView& partial, const TensorView& own);
 
   const context::ReplicaGroups& groups_;
+  kernels::Backend& backend_;
+  device::Stream& stream_;
   report::Recorder& recorder_;
   comm::Collectives tp_, block_;
   device::Buffer outputs_, partial_;
