@@ -9,6 +9,7 @@ namespace pecia::context {
 using parallel::GlobalRange;
 using parallel::IndexRun;
 using parallel::PassSequence;
+using parallel::RowRange;
 using parallel::SequenceId;
 using parallel::SlotRange;
 
@@ -161,9 +162,44 @@ void RingAttention::add_items(AttentionCall& call, const Pass& pass, int query_r
   }
 }
 
+void RingAttention::plan_parts(const Pass& pass, const std::vector<RowRange>& rows) {
+  PECIA_CHECK(size() == 1, "parts of the rows of one of {} ranks", size());
+  const UnitRuns own = runs_in_cache(key_positions_[0]);
+  part_rows_ = rows;
+  parts_.clear();
+  for (const RowRange& part : rows) {
+    // On one rank a sequence's rows are all its new tokens, so that some of them are a pass too.
+    Pass sequences;
+    int64_t row = 0;
+    for (PassSequence sequence : pass) {
+      const int64_t first_row = row;
+      row += sequence.count;
+      const int64_t begin = std::max(first_row, part.begin), end = std::min(row, part.end);
+      if (begin >= end) continue;
+      sequence.first += begin - first_row;
+      sequence.count = end - begin;
+      sequences.push_back(sequence);
+    }
+    add_items(parts_.emplace_back(), sequences, 0, 0,
+              std::span(query_positions_[0]).subspan(part.begin, part.size()), own);
+  }
+}
+
+void RingAttention::store(int64_t layer, const TensorView& k, const TensorView& v) {
+  steps_.store(layer, k, v, slots_);
+}
+
+void RingAttention::attend_part(int64_t layer, size_t part, const TensorView& q,
+                                const TensorView& out) {
+  const RowRange& rows = part_rows_[part];
+  const auto of = [&](const TensorView& all) { return all.slice_rows(rows.begin, rows.size()); };
+  steps_.attend(layer, parts_[part], of(q), steps_.cached(layer),
+                {of(out), steps_.lse(lse_, rows.size())});
+}
+
 void RingAttention::run(int64_t layer, const TensorView& q, const TensorView& k,
                         const TensorView& v, const TensorView& out) {
-  steps_.store(layer, k, v, slots_);
+  store(layer, k, v);
   switch (mode_) {
     case parallel::Ring::pass_kv:
       return run_pass_kv(layer, q, out);

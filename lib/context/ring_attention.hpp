@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/context/attention_steps.hpp"
+#include "lib/parallel/sharding.hpp"
 
 namespace pecia::context {
 
@@ -49,6 +50,14 @@ class RingAttention {
   /// Collective over the ring; returns when `out` is complete.
   void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
            const TensorView& out);
+
+  /// For a ring of one rank: what run does, in parts. After begin_pass, `rows` are those of each
+  /// part; then in every layer store, of all rows, and attend_part of all parts. q and out have all
+  /// rows, of which those of the part are read and written.
+  void plan_parts(const std::vector<parallel::PassSequence>& pass,
+                  const std::vector<parallel::RowRange>& rows);
+  void store(int64_t layer, const TensorView& k, const TensorView& v);
+  void attend_part(int64_t layer, size_t part, const TensorView& q, const TensorView& out);
 
   /// What one layer of the pass sends, by the formulas of the design, from the pass alone.
   RingTraffic expected_traffic() const;
@@ -93,7 +102,9 @@ class RingAttention {
   std::vector<std::vector<int64_t>> query_positions_;  ///< by rank
   std::vector<int64_t> slots_;                         ///< of this rank's rows
   std::vector<Unit> units_;
-  std::vector<AttentionCall> visits_;                ///< by step
+  std::vector<AttentionCall> visits_;  ///< by step
+  std::vector<AttentionCall> parts_;
+  std::vector<parallel::RowRange> part_rows_;
   std::vector<std::vector<int64_t>> key_positions_;  ///< by step (pass-KV), or one (pass-Q)
 
   // The pass, broadcast-Q: rows of this rank that go to each rank, how many come from each, and the

@@ -148,7 +148,7 @@ void Model::layer(int64_t index, const LayerWeights& weights, const TensorView& 
     advance(block, weights.attention_norm, {}, pass);
     project(weights, block, pass, q, k, v);
   }
-  pass.attention.run(index, q, k, v, mixed);
+  pass.attention.run(index, q, mixed);
   for (int block = 0; block < blocks; ++block) {
     advance(block, {}, weights.ffn_norm, pass);
     const TensorView x = tensor_.block_of(flat(mixed), block);
@@ -182,6 +182,7 @@ void Model::project(const LayerWeights& weights, int block, const Pass& pass, co
   };
   turn(make("k_proj", weights.k, k), weights.k_norm);
   make("v_proj", weights.v, v);
+  if (block + 1 == tensor_.num_blocks()) pass.attention.start_keys(k, v);  // to travel beside q
   turn(make("q_proj", weights.q, q), weights.q_norm);
 }
 

@@ -53,7 +53,8 @@ class Model {
     tensor_.progress();
   }
 
-  /// Bytes of activations that forward needs for each row.
+  /// Bytes of activations that forward needs for each row where no heads are exchanged; with an
+  /// exchange q, k, v and attention's output are there twice more.
   static int64_t activation_bytes_per_row(const ModelConfig& config);
 
  private:

@@ -149,6 +149,12 @@ bool near_tie(const Results& results, int logprobs) {
   return false;
 }
 
+std::string name_of_model(const testing::TestParamInfo<std::string>& model) {
+  std::string name = model.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 struct EveryModel : testing::TestWithParam<std::string> {};
 
 TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {
@@ -172,8 +178,10 @@ TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {
   }
 }
 
-/// Passes long enough to be cut into blocks of rows and parts of attention.
-TEST_P(EveryModel, AnswersAsOneRankAfterALongPass) {
+struct LongPasses : testing::TestWithParam<std::string> {};
+
+/// Long enough to be cut into blocks of rows and parts of attention.
+TEST_P(LongPasses, GiveInEveryModeWhatOneRankGives) {
   const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   const auto alone = comm::make_null_communicator();
   std::vector<Request> requests;
@@ -201,11 +209,10 @@ INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
                                          "llama-biases", "qwen2-biases", "qwen3-qknorm-tied",
                                          "mistral-window16", "internlm2-dynamic-bias",
                                          "glm-partial-rope"),
-                         [](const auto& model) {
-                           std::string name = model.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         name_of_model);
+
+INSTANTIATE_TEST_SUITE_P(Families, LongPasses,
+                         testing::Values("llama-gqa-fp32", "qwen3-qknorm-tied"), name_of_model);
 
 }  // namespace
 }  // namespace pecia::test
