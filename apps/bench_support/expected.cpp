@@ -6,7 +6,6 @@
 namespace pecia::bench {
 namespace {
 
-using parallel::RowRange;
 using parallel::Sharding;
 
 constexpr int64_t fp32_bytes = 4;
@@ -36,9 +35,9 @@ int64_t logits_bytes(const context::ReplicaGroups& groups, const runtime::Plan& 
   int64_t own = 0, all = 0;
   for (int index = 0; index < (rows_differ ? place.tp : 1); ++index) {
     if (rows_differ) place.tp_index = index;
-    const RowRange held = sharded_rows(plan.sharding, place, num_rows).own;
+    const parallel::ShardedRows held = sharded_rows(plan.sharding, place, num_rows);
     for (const int64_t row : sampled_rows(groups, plan)) {
-      if (row < held.begin || row >= held.end) continue;
+      if (held.own_index(row) < 0) continue;
       ++all;
       if (place.tp_index == groups.place.tp_index) ++own;
     }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string_view>
 
+#include "kernels/api/add.hpp"
 #include "kernels/api/attention.hpp"
 #include "kernels/api/embedding.hpp"
 #include "kernels/api/gated_activation.hpp"
@@ -29,6 +30,7 @@ class Backend {
 
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;
   virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;
+  virtual void add(const AddArgs& args, device::Stream& stream) = 0;
   virtual void rms_norm(const RmsNormArgs& args, device::Stream& stream) = 0;
   virtual void rope(const RopeArgs& args, device::Stream& stream) = 0;
   virtual void kv_store(const KvStoreArgs& args, device::Stream& stream) = 0;

@@ -1,5 +1,6 @@
 #include "kernels/api/validate.hpp"
 
+#include <bit>
 #include <cmath>
 #include <string_view>
 
@@ -102,9 +103,21 @@ void validate(const LinearArgs& args) {
   check_float("weight", args.weight.dtype());
   check_shape("weight", args.weight, {args.weight.rows(), args.x.size(1)});
   check_shape("y", args.y, {args.x.rows(), args.weight.rows()});
+  PECIA_CHECK(args.splits >= 1 && std::has_single_bit(static_cast<unsigned>(args.splits)) &&
+                  args.x.size(1) % args.splits == 0,
+              "{} splits of a sum of {}", args.splits, args.x.size(1));
+  PECIA_CHECK(args.splits == 1 || args.row_invariant == RowInvariant::yes,
+              "{} splits without row invariance", args.splits);
   if (!args.bias) return;
   check_float("bias", args.bias.dtype());
   check_shape("bias", args.bias, {args.weight.rows()});
+}
+
+void validate(const AddArgs& args) {
+  check_rank("x", args.x, 2);
+  check_fp32("x", args.x);
+  check_fp32("y", args.y);
+  check_shape("y", args.y, {args.x.rows(), args.x.size(1)});
 }
 
 void validate(const RmsNormArgs& args) {

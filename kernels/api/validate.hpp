@@ -4,6 +4,7 @@
 /// pass over the data (token ids, distinct slots) is the caller's word, except where an index is
 /// written through.
 
+#include "kernels/api/add.hpp"
 #include "kernels/api/attention.hpp"
 #include "kernels/api/embedding.hpp"
 #include "kernels/api/gated_activation.hpp"
@@ -18,6 +19,7 @@ namespace pecia::kernels {
 
 void validate(const EmbeddingArgs& args);
 void validate(const LinearArgs& args);
+void validate(const AddArgs& args);
 void validate(const RmsNormArgs& args);
 void validate(const RopeArgs& args);
 void validate(const KvStoreArgs& args);

@@ -9,6 +9,7 @@ namespace pecia::kernels::cpu {
 
 void embedding(const EmbeddingArgs& args, const device::Stream& stream);
 void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace);
+void add(const AddArgs& args, const device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, const device::Stream& stream);
 void rope(const RopeArgs& args, const device::Stream& stream);
 void kv_store(const KvStoreArgs& args, const device::Stream& stream);

@@ -7,6 +7,7 @@ namespace pecia::kernels::reference {
 
 void embedding(const EmbeddingArgs& args);
 void linear(const LinearArgs& args);
+void add(const AddArgs& args);
 void rms_norm(const RmsNormArgs& args);
 void rope(const RopeArgs& args);
 void kv_store(const KvStoreArgs& args);

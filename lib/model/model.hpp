@@ -46,18 +46,41 @@ class Model {
   /// Collective over the ranks that share the outputs.
   void logits(const TensorView& hidden, const TensorView& out);
 
-  /// Moves weights that travel ahead of their layer on; for polls while computing.
-  void progress() { gather_.progress(); }
+  /// Moves on weights that travel ahead of their layer, sums and gathers of rows; for polls while
+  /// computing.
+  void progress() {
+    gather_.progress();
+    tensor_.progress();
+  }
 
-  /// Bytes of activations that forward needs for each row.
+  /// Bytes of activations that forward needs for each row where no heads are exchanged; with an
+  /// exchange q, k, v and attention's output are there twice more.
   static int64_t activation_bytes_per_row(const ModelConfig& config);
 
  private:
+  /// What the layers of a pass work on.
+  struct Pass {
+    context::Attention& attention;
+    TensorView hidden;    ///< [own rows, hidden]
+    TensorView normed;    ///< [linear rows, hidden]: what is multiplied next, block by block
+    TensorView cos, sin;  ///< [linear rows, rotary_dim / 2]
+  };
+
   void embed(const Rows& rows, const TensorView& hidden);
-  void layer(int64_t index, const LayerWeights& weights, const TensorView& hidden,
-             context::Attention& attention);
+  /// `next_norm`: that of the layer after it, absent for the last one.
+  void layer(int64_t index, const LayerWeights& weights, const TensorView& next_norm,
+             const Pass& pass);
+  void project(const LayerWeights& weights, int block, const Pass& pass, const TensorView& q,
+               const TensorView& k, const TensorView& v);
+  void ffn(const LayerWeights& weights, int block, const Pass& pass);
+  void advance(int block, const TensorView& norm_weight, const TensorView& next_norm,
+               const Pass& pass);
   void linear(const char* name, const TensorView& x, const LinearWeight& weight,
-              const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no);
+              const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no,
+              int splits = 1);
+  void sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts, int splits,
+                   size_t depth, const TensorView& y);
+  int splits() const { return splits_ / tensor_.cut().count; }
   void norm(const TensorView& x, const TensorView& weight, const TensorView& out);
 
   const ModelConfig& config_;
@@ -70,6 +93,8 @@ class Model {
   LayerGather gather_;
   std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, where it differs
   kernels::RowInvariant row_invariant_;
+  int splits_;                             ///< LinearArgs::splits of o and down, cut or not
+  std::vector<device::Buffer> part_sums_;  ///< by depth
   device::Buffer hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, cos_, sin_, output_, logits_;
 };
 

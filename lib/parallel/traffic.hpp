@@ -30,7 +30,7 @@ struct LayerTraffic {
   int64_t total() const { return heads + gather + reduce + weights; }
 };
 
-/// With flat collectives.
+/// With flat collectives, one for each of row_blocks.
 LayerTraffic layer_traffic(const BlockShape& shape, Sharding sharding, const BlockPlace& place,
                            int64_t num_rows);
 

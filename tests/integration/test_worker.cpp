@@ -26,7 +26,7 @@ class Machine {
                  {}, runtime::Worker::weight_cut(world.rank(), tp)),
         backend_(kernels::make_cpu_backend()),
         worker_(world, config_, weights_, *backend_, stream_, recorder_,
-                {.sp = sp, .tp = tp, .kv_tokens = 500}) {}
+                {.sp = sp, .tp = tp, .kv_tokens = 5000}) {}
 
   /// Feeds the next `count` tokens of sequence 0; nothing is sampled.
   void feed(int64_t count, Ring ring, Sharding sharding, int32_t owner = PassSequence::balanced) {
@@ -35,7 +35,7 @@ class Machine {
     plan.ring = ring;
     plan.sharding = sharding;
     if (length_ == 0) {
-      plan.added.push_back({0, runtime::NewSequence::no_parent, 400, 0});
+      plan.added.push_back({0, runtime::NewSequence::no_parent, 4000, 0});
       plan.turns.push_back({0, {}, 0, 1 << 20});
     }
     plan.items.push_back(
@@ -95,7 +95,7 @@ TEST(Worker, SendsInItsBlockWhatTheFormulasSay) {
       for (const Sharding sharding :
            {Sharding::base, Sharding::sp_tp, Sharding::shift, Sharding::gathered}) {
         if (tp == 1 && (sharding == Sharding::sp_tp || sharding == Sharding::gathered)) continue;
-        for (const int64_t tokens : {64, 61, 1}) {
+        for (const int64_t tokens : {64, 61, 1, 2051}) {
           SCOPED_TRACE(fmt::format("SP {} × TP {}, sharding {}, {} tokens", sp, tp,
                                    static_cast<int>(sharding), tokens));
           Machine machine(*comm, sp, tp);
