@@ -21,9 +21,6 @@ void refuse_unimplemented(const Job& job) {
     if (job.model.compute == precision)
       refuse("model.compute", name_of(precision), "compute: fp32");
   if (job.kv.dtype == Precision::fp8) refuse("kv.dtype", "fp8", "dtype: bf16");
-
-  if (job.batch.arrivals == Arrivals::replay)
-    refuse("batch.arrivals", "replay", "arrivals: ignore");
   check_layout_rules(job);
 }
 
