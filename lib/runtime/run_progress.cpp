@@ -50,7 +50,6 @@ void RunProgress::show(const Job& job, const Inputs& inputs, const io::ResultsFi
 void RunProgress::update(const Tally& tally) {
   constexpr std::chrono::milliseconds interval(100);
   const auto now = std::chrono::steady_clock::now();
-  arrived_ = tally.arrived;
   if (now - last_added_ >= interval) {
     last_added_ = now;
     add(tally);
@@ -62,6 +61,7 @@ void RunProgress::add(const Tally& tally) {
   const std::array<int64_t, num_counters> totals{
       tally.done, tally.failed, tally.prompt_tokens, tally.output_tokens,
       static_cast<int64_t>((tally.prefill_flops + tally.decode_flops) / flops_per_count)};
+  arrived_ = tally.arrived;
   for (size_t i = 0; i < num_counters; ++i) {
     if (totals[i] != added_[i]) counters_[i]->add(totals[i] - added_[i]);
     added_[i] = totals[i];

@@ -34,6 +34,9 @@ class ReplayTest(RunTest):
         sections["batch"] = {"arrivals": "replay", **sections.get("batch", {})}
         return self.write_job(requests, name, generation=GENERATION, **sections)
 
+    def progress(self, job: Path) -> dict[str, Any]:
+        return json.loads((self.output(job) / "progress.json").read_text())
+
     def test_answers_are_those_of_a_run_that_ignores_arrivals(self) -> None:
         times = [0.4, 0.0, 0.8, 0.4, 0.1, 0.8]
         requests = with_arrivals(random_requests(6, 5, 60, seed=71, every_second_turn=3), times)
@@ -52,6 +55,7 @@ class ReplayTest(RunTest):
                 self.assert_same_answers(found, expected, range(8))
                 self.assertGreaterEqual(report["seconds"], max(times))
                 self.assertEqual(report["counts"]["arrived"], 8)
+                self.assertEqual(self.progress(job)["requests"]["arrived"], 8)
                 self.assertTrue((found["queue_s"] >= 0).all())
                 # Tokens cannot come before their request has, and the run ended after the last.
                 self.assertTrue((found["ttft_s"] > found["queue_s"]).all())
@@ -83,9 +87,7 @@ class ReplayTest(RunTest):
         self.assertIn("2 done, 0 failed, 1 to continue, 2 arrived", words)
         found = self.results(job)
         self.assertEqual(found["state"].tolist(), [DONE, DONE, OPEN])
-        self.assertEqual(
-            json.loads((self.output(job) / "progress.json").read_text())["requests"]["arrived"], 2
-        )
+        self.assertEqual(self.progress(job)["requests"]["arrived"], 2)
         kept = found.row_bytes(1)
         self.run_job(job, 2, "--set", "batch.arrivals=ignore")
         found = self.results(job)
