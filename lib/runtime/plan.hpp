@@ -84,6 +84,9 @@ struct LogProbs {
   std::vector<int32_t> top_tokens;  ///< [which, K]
   std::vector<float> top_logprobs;  ///< [which, K or vocab]
 
+  /// Those of further items or targets.
+  void append(const LogProbs& other);
+
   template <typename A>
   void visit(A& archive) {
     archive(which), archive(tokens), archive(logprobs), archive(top_tokens), archive(top_logprobs);
