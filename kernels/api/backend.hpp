@@ -18,6 +18,7 @@
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
 #include "kernels/api/sampling.hpp"
+#include "kernels/api/shortlist.hpp"
 #include "lib/device/stream.hpp"
 
 namespace pecia::kernels {
@@ -39,6 +40,7 @@ class Backend {
   virtual void gated_activation(const GatedActivationArgs& args, device::Stream& stream) = 0;
   virtual void sample(const SamplingArgs& args, device::Stream& stream) = 0;
   virtual void log_probs(const LogProbsArgs& args, device::Stream& stream) = 0;
+  virtual void shortlist(const ShortlistArgs& args, device::Stream& stream) = 0;
 };
 
 /// Plain loops with wide accumulators: the oracle of every test. One thread.

@@ -241,4 +241,23 @@ void validate(const LogProbsArgs& args) {
                 r, args.tokens[r], vocab);
 }
 
+void validate(const ShortlistArgs& args) {
+  const int64_t part = check_logits(args.logits), rows = args.logits.rows();
+  PECIA_CHECK(args.first_token >= 0, "first_token is {}", args.first_token);
+  PECIA_CHECK(args.num_candidates >= 1 && args.num_candidates <= part, "{} candidates of {} tokens",
+              args.num_candidates, part);
+  PECIA_CHECK(args.num_top >= 0 && args.num_top <= part, "{} top tokens of {}", args.num_top, part);
+  check_size("log_sums", args.log_sums.size(), rows);
+  check_size("candidates", args.candidates.size(), rows * args.num_candidates);
+  check_size("tops", args.tops.size(), rows * args.num_top);
+  if (!args.wanted.empty()) {
+    check_size("wanted", args.wanted.size(), rows);
+    PECIA_CHECK(args.rows.empty() && args.num_candidates == 1, "{} rows and {} candidates",
+                args.rows.size(), args.num_candidates);
+    return;
+  }
+  check_size("rows", args.rows.size(), rows);
+  for (int64_t r = 0; r < rows; ++r) check_params(args.rows[r].params, r);
+}
+
 }  // namespace pecia::kernels

@@ -14,6 +14,7 @@
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
 #include "kernels/api/sampling.hpp"
+#include "kernels/api/shortlist.hpp"
 
 namespace pecia::kernels {
 
@@ -28,5 +29,6 @@ void validate(const MergeArgs& args);
 void validate(const GatedActivationArgs& args);
 void validate(const SamplingArgs& args);
 void validate(const LogProbsArgs& args);
+void validate(const ShortlistArgs& args);
 
 }  // namespace pecia::kernels

@@ -58,6 +58,10 @@ class CpuBackend : public Backend {
     validate(args);
     cpu::log_probs(args, stream, workspace_);
   }
+  void shortlist(const ShortlistArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::shortlist(args, stream, workspace_);
+  }
 
  private:
   cpu::Workspace workspace_;

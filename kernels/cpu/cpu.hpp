@@ -19,5 +19,6 @@ void merge(const MergeArgs& args, const device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, const device::Stream& stream);
 void sample(const SamplingArgs& args, const device::Stream& stream, Workspace& workspace);
 void log_probs(const LogProbsArgs& args, const device::Stream& stream, Workspace& workspace);
+void shortlist(const ShortlistArgs& args, const device::Stream& stream, Workspace& workspace);
 
 }  // namespace pecia::kernels::cpu

@@ -44,6 +44,9 @@ class ReferenceBackend : public Backend {
   void log_probs(const LogProbsArgs& args, device::Stream& stream) override {
     run(reference::log_probs, args, stream);
   }
+  void shortlist(const ShortlistArgs& args, device::Stream& stream) override {
+    run(reference::shortlist, args, stream);
+  }
 
  private:
   template <typename Args>

@@ -16,6 +16,7 @@ void merge(const MergeArgs& args);
 void gated_activation(const GatedActivationArgs& args);
 void sample(const SamplingArgs& args);
 void log_probs(const LogProbsArgs& args);
+void shortlist(const ShortlistArgs& args);
 
 /// Row `row` of an fp32 view.
 inline float* row_of(const TensorView& view, int64_t row) {

@@ -227,13 +227,24 @@ void Model::advance(int block, const TensorView& norm_weight, const TensorView& 
 }
 
 void Model::logits(const TensorView& hidden, const TensorView& out) {
+  if (vocab_parts() == 1) return linear("lm_head", hidden, head_part(), out);
+  tensor_.exchange_logits(logits_part(hidden), out);
+}
+
+parallel::RowRange Model::vocab_range() const {
+  return vocab_part(config_, tensor_.vocab_cut());
+}
+
+LinearWeight Model::head_part() const {
   const parallel::RowRange held = vocab_part(config_, weights_.cut());
-  const parallel::RowRange part = vocab_part(config_, tensor_.vocab_cut());
-  const LinearWeight head = slice_rows(weights_.head, part.begin - held.begin, part.size());
-  if (part.size() == config_.vocab) return linear("lm_head", hidden, head, out);
-  const TensorView mine = logits_.tensor(DType::fp32, {hidden.rows(), part.size()});
-  linear("lm_head", hidden, head, mine);
-  tensor_.exchange_logits(mine, out);
+  const parallel::RowRange part = vocab_range();
+  return slice_rows(weights_.head, part.begin - held.begin, part.size());
+}
+
+TensorView Model::logits_part(const TensorView& hidden) {
+  const TensorView part = logits_.tensor(DType::fp32, {hidden.rows(), vocab_range().size()});
+  linear("lm_head", hidden, head_part(), part);
+  return part;
 }
 
 void Model::linear(const char* name, const TensorView& x, const LinearWeight& weight,

@@ -46,6 +46,18 @@ class Model {
   /// Collective over the ranks that share the outputs.
   void logits(const TensorView& hidden, const TensorView& out);
 
+  /// Over how many ranks the vocabulary is cut in the pass, and this one's part.
+  int vocab_parts() const { return tensor_.vocab_cut().count; }
+  parallel::RowRange vocab_range() const;
+  /// Logits of hidden's rows [count, vocab_range] fp32; valid until the next call.
+  TensorView logits_part(const TensorView& hidden);
+  /// What each rank made of its part of `count` rows, the rows one after the other and equally long
+  /// → that of the rows in logits_share, by rank. Collective as `logits`.
+  std::vector<std::vector<std::byte>> exchange_rows(std::span<const std::byte> rows,
+                                                    int64_t count) {
+    return tensor_.exchange_rows(rows, count);
+  }
+
   /// Moves on weights that travel ahead of their layer, sums and gathers of rows; for polls while
   /// computing.
   void progress() {
@@ -75,6 +87,7 @@ class Model {
   void ffn(const LayerWeights& weights, int block, const Pass& pass);
   void advance(int block, const TensorView& norm_weight, const TensorView& next_norm,
                const Pass& pass);
+  LinearWeight head_part() const;
   void linear(const char* name, const TensorView& x, const LinearWeight& weight,
               const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no,
               int splits = 1);

@@ -231,4 +231,23 @@ void TensorParallel::exchange_logits(const TensorView& part, const TensorView& o
   }
 }
 
+std::vector<std::vector<std::byte>> TensorParallel::exchange_rows(std::span<const std::byte> rows,
+                                                                  int64_t count) {
+  comm::Communicator& group = vocab_group();
+  const int64_t row_bytes = static_cast<int64_t>(rows.size()) / count;
+  std::vector<std::vector<std::byte>> received(group.size());
+  comm::Blocks blocks;
+  int64_t sent = 0;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const RowRange theirs = parallel::row_part({0, count}, group.size(), rank);
+    blocks.send.push_back(rows.subspan(theirs.begin * row_bytes, theirs.size() * row_bytes));
+    received[rank].resize(logits_share(count).size() * row_bytes);
+    blocks.receive.push_back(received[rank]);
+    if (rank != group.rank()) sent += static_cast<int64_t>(blocks.send.back().size());
+  }
+  const ScopedSpan span(recorder_, "all_to_all_shortlists", Kind::comm, sent);
+  group.start_all_to_all(blocks)->wait();
+  return received;
+}
+
 }  // namespace pecia::model

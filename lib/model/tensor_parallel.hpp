@@ -82,6 +82,8 @@ class TensorParallel {
   parallel::RowRange logits_share(int64_t count) const;
   /// part [count, this rank's part of the vocabulary] → out [logits_share(count), vocab].
   void exchange_logits(const TensorView& part, const TensorView& out);
+  /// `count` rows of any bytes, equally long → by rank, the rank's rows of logits_share(count).
+  std::vector<std::vector<std::byte>> exchange_rows(std::span<const std::byte> rows, int64_t count);
 
  private:
   bool rows_differ() const;  ///< over the ranks of the vocabulary group

@@ -83,6 +83,10 @@ int64_t embedding_traffic(const BlockShape& shape, Sharding sharding, const Bloc
   return others * shape.hidden * fp32_bytes;
 }
 
+int64_t logits_traffic(int64_t count, const WeightCut& vocab, int64_t row_bytes) {
+  return (count - row_part({0, count}, vocab.count, vocab.index).size()) * row_bytes;
+}
+
 int64_t block_traffic(const BlockShape& shape, Sharding sharding, int sp, int tp,
                       int64_t num_rows) {
   int64_t bytes = 0;

@@ -146,7 +146,7 @@ std::vector<Field> make_schema() {
             "Whole prompts before decoding, or prompts in chunks beside it."),
       field("batch.arrivals", PECIA_MEMBER(batch.arrivals),
             word<Arrivals>({{"ignore", Arrivals::ignore}, {"replay", Arrivals::replay}}),
-            "Whether requests wait for their arrival_s."),
+            "Whether requests wait for their arrival_s in the shard."),
 
       field("limits.over_length", PECIA_MEMBER(limits.over_length),
             word<OverLength>({{"fail", OverLength::fail},

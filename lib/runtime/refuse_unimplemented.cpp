@@ -20,9 +20,6 @@ void refuse_unimplemented(const Job& job) {
     if (job.model.compute == precision)
       refuse("model.compute", name_of(precision), "compute: fp32");
   if (job.kv.dtype == Precision::fp8) refuse("kv.dtype", "fp8", "dtype: bf16");
-
-  if (job.batch.arrivals == Arrivals::replay)
-    refuse("batch.arrivals", "replay", "arrivals: ignore");
   if (job.reproducible == Reproducible::layout && job.batch.policy == Policy::chunked)
     fail<Unsupported>(
         "batch.policy: chunked with reproducible: layout is not in this version: where a prompt is "
