@@ -22,7 +22,7 @@ struct AttendPart {
 ///
 ///     rank 1 of 3, 512 rows each     [512,768)  [1024,1536): 1  [0,512): 2  [768,1024)
 ///
-/// Ranks of fewer rows attend all at once: a part of less than min_block_rows keeps few threads
+/// With fewer rows on some rank all at once: a part of less than min_block_rows keeps few threads
 /// busy.
 std::vector<AttendPart> attend_parts(const std::vector<RowRange>& rows, int rank);
 

@@ -14,8 +14,9 @@ RowRange row_part(RowRange rows, int count, int index) {
 }
 
 std::vector<RowRange> row_blocks(RowRange rows, int weight_parts) {
-  const int64_t most = weight_parts == 1 ? 1 : max_row_blocks;
-  const auto count = static_cast<int>(std::clamp<int64_t>(rows.size() / min_block_rows, 1, most));
+  int count = 1;
+  if (weight_parts > 1 && rows.size() >= 2 * min_block_rows)
+    count = static_cast<int>(std::clamp<int64_t>(rows.size() / full_block_rows, 2, max_row_blocks));
   std::vector<RowRange> blocks;
   for (int block = 0; block < count; ++block) blocks.push_back(row_part(rows, count, block));
   return blocks;

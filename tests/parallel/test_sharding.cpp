@@ -47,9 +47,10 @@ TEST(Sharding, OfTwoTimesTwoRanksIsWhatItsNameSays) {
   EXPECT_EQ(weight_cut(Sharding::gathered, {2, 2, 1, 1}), (WeightCut{1, 0}));
 }
 
-TEST(RowBlocks, AreOfFullSizeOrOne) {
+TEST(RowBlocks, AreOfFullSizeOrTwoOrOne) {
   using Rows = std::vector<RowRange>;
-  EXPECT_EQ(row_blocks({0, 1100}, 2), (Rows{{0, 275}, {275, 550}, {550, 825}, {825, 1100}}));
+  EXPECT_EQ(row_blocks({0, 1100}, 2), (Rows{{0, 550}, {550, 1100}}));
+  EXPECT_EQ(row_blocks({0, 1600}, 2), (Rows{{0, 533}, {533, 1066}, {1066, 1600}}));
   EXPECT_EQ(row_blocks({10, 522}, 4), (Rows{{10, 266}, {266, 522}}));
   EXPECT_EQ(row_blocks({0, 511}, 4), (Rows{{0, 511}}));
   EXPECT_EQ(row_blocks({7, 7}, 4), (Rows{{7, 7}}));
