@@ -16,6 +16,7 @@ class Executor {
     int ring_rank = 0, ring_size = 1;
     int64_t vocab = 0;
     int logprobs = 0, prompt_logprobs = 0;  ///< as in job files
+    bool whole_rows = false;  ///< log-sums of whole rows, whose bits no cut of the vocabulary moves
   };
 
   /// All references outlive this object.
@@ -53,6 +54,8 @@ class Executor {
   LogProbs score(const Plan& plan, const Asked& asked);
   LogProbs score_short(const Plan& plan, const Asked& asked, const ShortlistShape& shape);
   LogProbs predict(const Asked& asked, int num_top, bool sampled, const Evaluate& evaluate);
+  std::optional<ShortlistShape> short_shape(const kernels::SamplingParams& params,
+                                            int64_t num_top) const;
   kernels::SamplingRow sampling_row(const Plan& plan, int32_t item) const;
   TensorView whole_logits(const TensorView& hidden, const Tile& tile);
   std::vector<Shortlists> shortlists(const TensorView& hidden, const ShortlistShape& shape,

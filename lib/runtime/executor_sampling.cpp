@@ -85,6 +85,12 @@ std::vector<Shortlists> Executor::shortlists(const TensorView& hidden, const Sho
   return parts;
 }
 
+std::optional<ShortlistShape> Executor::short_shape(const kernels::SamplingParams& params,
+                                                    int64_t num_top) const {
+  if (settings_.whole_rows) return {};
+  return shortlist_shape(params, num_top, settings_.vocab, model_.vocab_parts());
+}
+
 kernels::SamplingRow Executor::sampling_row(const Plan& plan, int32_t item) const {
   const PlanItem& of = plan.items[item];
   const TurnStart& turn = turns_.at(of.rows.sequence);
@@ -103,8 +109,7 @@ LogProbs Executor::sample(const Plan& plan, const Asked& asked) {
   ShortlistShape shape{1, std::max(settings_.logprobs, 0)};
   for (size_t i = 0; i < asked.rows.size(); ++i) {
     const kernels::SamplingParams& params = sampling_row(plan, asked.which[i]).params;
-    const auto needed =
-        shortlist_shape(params, settings_.logprobs, settings_.vocab, model_.vocab_parts());
+    const auto needed = short_shape(params, settings_.logprobs);
     if (needed) shape.num_candidates = std::max(shape.num_candidates, needed->num_candidates);
     Asked& way = needed ? shortened : whole;
     way.which.push_back(asked.which[i]);
@@ -146,8 +151,7 @@ LogProbs Executor::sample_short(const Plan& plan, const Asked& asked, const Shor
 }
 
 LogProbs Executor::score(const Plan& plan, const Asked& asked) {
-  const auto shape =
-      shortlist_shape({}, settings_.prompt_logprobs, settings_.vocab, model_.vocab_parts());
+  const auto shape = short_shape({}, settings_.prompt_logprobs);
   if (shape) return score_short(plan, asked, *shape);
   const auto evaluate = [&](const TensorView& hidden, const Tile& tile) {
     const TensorView logits = whole_logits(hidden, tile);
