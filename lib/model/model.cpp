@@ -256,7 +256,7 @@ void Model::linear(const char* name, const TensorView& x, const LinearWeight& we
     const TensorView sum = part_sums_.back().tensor(DType::fp32, {y.rows(), y.size(1)});
     const bool adds = accumulate == Accumulate::yes;
     const auto parts = static_cast<int>(weight.parts.size());
-    sum_columns(x, weight.parts, std::max(1, splits / parts), 0, adds ? sum : y);
+    sum_columns(x, weight.parts, share_of_splits(splits, parts), 0, adds ? sum : y);
     if (adds) backend_.add({sum, y}, stream_);
     return;
   }

@@ -1,6 +1,7 @@
 #pragma once
 /// The forward pass: rows of any sequences through all layers, on the ranks of a replica.
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -93,7 +94,9 @@ class Model {
               int splits = 1);
   void sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts, int splits,
                    size_t depth, const TensorView& y);
-  int splits() const { return splits_ / tensor_.cut().count; }
+  /// LinearArgs::splits of one of `parts` equal parts of a product that has `whole` of them.
+  static int share_of_splits(int whole, int parts) { return std::max(1, whole / parts); }
+  int splits() const { return share_of_splits(splits_, tensor_.cut().count); }
   void norm(const TensorView& x, const TensorView& weight, const TensorView& out);
 
   const ModelConfig& config_;
@@ -106,7 +109,7 @@ class Model {
   LayerGather gather_;
   std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, where it differs
   kernels::RowInvariant row_invariant_;
-  int splits_;                             ///< LinearArgs::splits of o and down, cut or not
+  int splits_;  ///< of o and down whole; 1: their sums may have any order
   std::vector<device::Buffer> part_sums_;  ///< by depth
   device::Buffer hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, cos_, sin_, output_, logits_;
 };
