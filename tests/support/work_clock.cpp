@@ -91,7 +91,9 @@ class ClockedCommunicator : public comm::Communicator {
   int64_t all_reduce_max(int64_t value) override { return inner_->all_reduce_max(value); }
   double all_reduce_sum(double value) override { return inner_->all_reduce_sum(value); }
   void barrier() override { inner_->barrier(); }
-  std::unique_ptr<comm::SharedCounter> make_counter() override { return inner_->make_counter(); }
+  std::unique_ptr<comm::SharedCounters> make_counters(int64_t count) override {
+    return inner_->make_counters(count);
+  }
   std::chrono::seconds wait_timeout() const override { return inner_->wait_timeout(); }
   void set_places(const std::vector<comm::RackServerGpu>& by_rank) override {
     inner_->set_places(by_rank);
