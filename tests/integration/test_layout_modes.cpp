@@ -96,23 +96,21 @@ TEST_P(EveryModel, GivesTheSameBitsInEveryMode) {
   EXPECT_EQ(modes.empty(), all->size() % 3 == 0 && shape.num_heads % 3 != 0);
   for (size_t i = 0; i < modes.size(); ++i) {
     const parallel::ModePair& pair = modes[i];
-    for (const bool backwards : {false, true}) {
-      const size_t way = (i + (backwards ? 1 : 0)) % 2;
-      ReplicaSettings settings = ways[way];
-      settings.sp = pair.degrees.sp;
-      settings.tp = pair.degrees.tp;
-      settings.modes = parallel::pass_modes(pair, shift_threshold);
-      settings.ring = i % 3 == 0 ? Ring::pass_q : Ring::pass_kv;
-      settings.places = two_servers(all->size(), i % 4 < 2);
-      settings.max_sequences = backwards ? 3 : 64;
-      SCOPED_TRACE(fmt::format("{}, {} + {}, {} tokens a pass, {}",
-                               parallel::to_string(pair.degrees), parallel::name_of(pair.prefill),
-                               parallel::name_of(pair.decode), settings.max_batch_tokens,
-                               backwards ? "backwards, 3 at a time" : "in order"));
-      auto requests = make_requests();
-      if (backwards) std::reverse(requests.begin(), requests.end());
-      expect_same_bits(run_requests(*all, model, requests, settings), wanted[way]);
-    }
+    const bool backwards = i / 2 % 2 == 1;
+    ReplicaSettings settings = ways[i % 2];
+    settings.sp = pair.degrees.sp;
+    settings.tp = pair.degrees.tp;
+    settings.modes = parallel::pass_modes(pair, shift_threshold);
+    settings.ring = i % 3 == 0 ? Ring::pass_q : Ring::pass_kv;
+    settings.places = two_servers(all->size(), i % 5 < 2);
+    settings.max_sequences = backwards ? 3 : 64;
+    SCOPED_TRACE(fmt::format("{}, {} + {}, {} tokens a pass, {}", parallel::to_string(pair.degrees),
+                             parallel::name_of(pair.prefill), parallel::name_of(pair.decode),
+                             settings.max_batch_tokens,
+                             backwards ? "backwards, 3 at a time" : "in order"));
+    auto requests = make_requests();
+    if (backwards) std::reverse(requests.begin(), requests.end());
+    expect_same_bits(run_requests(*all, model, requests, settings), wanted[i % 2]);
   }
 }
 
