@@ -148,9 +148,9 @@ class Communicator {
     return std::make_unique<SharedCounter>(make_counters(1));
   }
 
-  /// Makes transfers progress without waiting. Cheap (well under a microsecond when nothing is
-  /// under way).
-  virtual void progress() = 0;
+  /// Makes transfers progress without waiting, where it is time to look for it; says whether it
+  /// was. Cheap (well under a microsecond when nothing is under way).
+  virtual bool progress() = 0;
 
   /// After how long a blocking wait fails; zero: never.
   virtual std::chrono::seconds wait_timeout() const = 0;

@@ -290,13 +290,14 @@ class MpiCommunicator : public Communicator {
     return std::make_unique<MpiSharedCounters>(comm_, count);
   }
 
-  void progress() override {
-    if (!polls_->due()) return;
+  bool progress() override {
+    if (!polls_->due()) return false;
     // Any call into MPI runs its progress engine, for every transfer of the process.
     int flag = 0;
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE),
               "MPI_Iprobe");
     polls_->done();
+    return true;
   }
 
   std::chrono::seconds wait_timeout() const override { return timeout_; }

@@ -68,7 +68,7 @@ class NullCommunicator : public Communicator {
     };
     return std::make_unique<Counters>(count);
   }
-  void progress() override {}
+  bool progress() override { return false; }
   std::chrono::seconds wait_timeout() const override { return std::chrono::seconds::zero(); }
   void set_places(const std::vector<RackServerGpu>& by_rank) override {
     PECIA_CHECK(by_rank.size() == 1, "{} places for one rank", by_rank.size());

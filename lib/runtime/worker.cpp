@@ -30,8 +30,7 @@ Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
           model_, attention_, backend, stream, recorder) {
   if (replica.size() > 1)
     stream_.set_poll([this, &replica] {
-      replica.progress();
-      model_.progress();
+      if (replica.progress()) model_.progress();
     });
 }
 

@@ -65,9 +65,10 @@ class ClockedCommunicator : public comm::Communicator {
     if (is_empty(exchange)) return transfer;
     return timed(std::move(transfer), operation.name, operation.number);
   }
-  void progress() override {
+  bool progress() override {
     ++clock_.now;
     inner_->progress();
+    return true;
   }
   std::unique_ptr<comm::Communicator> split(int color, int key) override {
     return clocked(inner_->split(color, key), clock_);
