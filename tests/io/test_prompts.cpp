@@ -78,7 +78,7 @@ TEST(PromptShard, NeedsOnlyTheFirstFourDatasets) {
   EXPECT_EQ(shard.vocab_size(), 0);
   const PromptTurn& turn = shard.requests().at(0).turns.at(0);
   EXPECT_FALSE(turn.max_new_tokens || turn.temperature || turn.top_p || turn.seed);
-  EXPECT_EQ(shard.requests()[0].arrival_s, 0);
+  EXPECT_FALSE(shard.requests()[0].arrival_s);
 }
 
 TEST(PromptShard, MayBeEmpty) {
