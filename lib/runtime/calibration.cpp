@@ -1,7 +1,6 @@
 #include "lib/runtime/calibration.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -17,15 +16,18 @@
 namespace pecia::runtime {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+/// Seconds until every rank of `world` has done its work, begun together: what a rank gets when all
+/// share cores and links. The same on every rank.
+double seconds_of_all(comm::Communicator& world, const std::function<void()>& work) {
+  world.barrier();
+  const double mine_ns = 1e9 * own_seconds(work);
+  return 1e-9 *
+         static_cast<double>(world.all_reduce_max(std::max<int64_t>(1, std::llround(mine_ns))));
 }
 
-/// Of this rank. The call is small enough for a slow core to end in milliseconds, and large enough
+/// Of each rank. The call is small enough for a slow core to end in milliseconds, and large enough
 /// to give every thread several tiles.
-double attention_flops(kernels::Backend& backend, device::Stream& stream,
+double attention_flops(comm::Communicator& world, kernels::Backend& backend, device::Stream& stream,
                        const AttentionShape& shape) {
   constexpr double wanted_s = 0.02;
   constexpr int64_t rows = 64, keys = 512;
@@ -55,13 +57,13 @@ double attention_flops(kernels::Backend& backend, device::Stream& stream,
       .out = out.tensor(DType::fp32, {rows, shape.num_heads, shape.head_dim}),
       .lse = lse.tensor(DType::fp32, {rows, shape.num_heads})};
   backend.attention(args, stream);  // wakes threads, touches pages
-  const auto begin = Clock::now();
-  int calls = 0;
-  do {
-    backend.attention(args, stream);
-    ++calls;
-  } while (seconds_since(begin) < wanted_s);
-  return 4.0 * calls * static_cast<double>(q_elements) * keys / seconds_since(begin);
+  const auto seconds_of = [&](int64_t calls) {
+    return seconds_of_all(world, [&] {
+      for (int64_t call = 0; call < calls; ++call) backend.attention(args, stream);
+    });
+  };
+  const int64_t calls = 1 + static_cast<int64_t>(wanted_s / seconds_of(1));
+  return 4.0 * static_cast<double>(calls * q_elements) * keys / seconds_of(calls);
 }
 
 /// B/s that each rank sends round its ring while all do: the median of some messages, each as large
@@ -74,14 +76,11 @@ double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring) {
   const int left = (ring.rank() + ring.size() - 1) % ring.size();
   std::vector<std::byte> sent(large_bytes), received(large_bytes);
   const auto slowest_s = [&](int64_t bytes) {
-    world.barrier();
-    const auto begin = Clock::now();
-    ring.start_send_receive({sent.data(), static_cast<size_t>(bytes)}, right,
-                            {received.data(), static_cast<size_t>(bytes)}, left)
-        ->wait();
-    const double mine_ns = 1e9 * seconds_since(begin);
-    return 1e-9 *
-           static_cast<double>(world.all_reduce_max(std::max<int64_t>(1, std::llround(mine_ns))));
+    return seconds_of_all(world, [&] {
+      ring.start_send_receive({sent.data(), static_cast<size_t>(bytes)}, right,
+                              {received.data(), static_cast<size_t>(bytes)}, left)
+          ->wait();
+    });
   };
   slowest_s(small_bytes);  // opens connections
   const double fits = static_cast<double>(small_bytes) * wanted_s / slowest_s(small_bytes);
@@ -93,27 +92,17 @@ double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring) {
   return static_cast<double>(bytes) / seconds[repetitions / 2];
 }
 
-/// Seconds of one exchange of a few bytes among the ranks of `group`.
-double exchange_seconds(comm::Communicator& group) {
+/// Seconds of one exchange of a few bytes among the ranks of `group`, one of those that make up
+/// `world`.
+double exchange_seconds(comm::Communicator& world, comm::Communicator& group) {
   constexpr int runs = 50;
   comm::Collectives collectives(group, std::vector<int>(group.size(), 0));
   std::vector<float> few(static_cast<size_t>(group.size()), 1.0f);
   collectives.start_all_reduce(few)->wait();
-  const auto begin = std::chrono::steady_clock::now();
-  for (int run = 0; run < runs; ++run) collectives.start_all_reduce(few)->wait();
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  return elapsed.count() / (2 * runs);  // a scatter and a gather
-}
-
-/// The least of all ranks.
-double slowest(comm::Communicator& world, double rate) {
-  double least = rate;
-  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&rate, 1)))) {
-    double other = 0;
-    std::memcpy(&other, bytes.data(), sizeof other);
-    least = std::min(least, other);
-  }
-  return least;
+  const double seconds = seconds_of_all(world, [&] {
+    for (int run = 0; run < runs; ++run) collectives.start_all_reduce(few)->wait();
+  });
+  return seconds / (2 * runs);  // a scatter and a gather
 }
 
 /// What rank 0 found in the cache.
@@ -132,9 +121,7 @@ struct Found {
 parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator& ring,
                                   kernels::Backend& backend, device::Stream& stream,
                                   const AttentionShape& shape) {
-  world.barrier();
-  const int64_t mine = std::llround(attention_flops(backend, stream, shape));
-  const auto flops = static_cast<double>(-world.all_reduce_max(-mine));
+  const double flops = attention_flops(world, backend, stream, shape);
   return {flops, ring_bandwidth(world, ring)};
 }
 
@@ -186,11 +173,13 @@ parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& rin
 void measure_shift_rates(parallel::ShiftInputs& inputs, comm::Communicator& world,
                          comm::Communicator& block, kernels::Backend& backend,
                          device::Stream& stream, DType weights) {
-  world.barrier();
-  inputs.flops = slowest(world, measure_peak_flops(backend, stream));
-  inputs.read_bandwidth = slowest(world, measure_read_bandwidth(backend, stream, weights));
+  const Stopwatch all = [&](const std::function<void()>& work) {
+    return seconds_of_all(world, work);
+  };
+  inputs.flops = measure_peak_flops(backend, stream, all);
+  inputs.read_bandwidth = measure_read_bandwidth(backend, stream, weights, all);
   inputs.link_bandwidth = ring_bandwidth(world, block);
-  inputs.exchange_s = -slowest(world, -exchange_seconds(block));
+  inputs.exchange_s = exchange_seconds(world, block);
 }
 
 }  // namespace pecia::runtime

@@ -8,7 +8,15 @@
 
 namespace pecia::runtime {
 
-double measure_peak_flops(kernels::Backend& backend, device::Stream& stream) {
+double own_seconds(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  return elapsed.count();
+}
+
+double measure_peak_flops(kernels::Backend& backend, device::Stream& stream,
+                          const Stopwatch& seconds_of) {
   constexpr int64_t size = 768;
   constexpr int runs = 6;
   device::Buffer x, weight, y;
@@ -19,13 +27,14 @@ double measure_peak_flops(kernels::Backend& backend, device::Stream& stream) {
   std::fill_n(args.x.as<float>(), size * size, 0.5f);
   std::fill_n(args.weight.as<float>(), size * size, 0.25f);
   backend.linear(args, stream);  // wakes threads, touches pages
-  const auto begin = std::chrono::steady_clock::now();
-  for (int run = 0; run < runs; ++run) backend.linear(args, stream);
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  return runs * 2.0 * size * size * size / elapsed.count();
+  const double seconds = seconds_of([&] {
+    for (int run = 0; run < runs; ++run) backend.linear(args, stream);
+  });
+  return runs * 2.0 * size * size * size / seconds;
 }
 
-double measure_read_bandwidth(kernels::Backend& backend, device::Stream& stream, DType weights) {
+double measure_read_bandwidth(kernels::Backend& backend, device::Stream& stream, DType weights,
+                              const Stopwatch& seconds_of) {
   constexpr int64_t bytes = 64 << 20, columns = 2048;
   constexpr int runs = 3;
   const int64_t rows = bytes / columns / size_of(weights);
@@ -37,10 +46,10 @@ double measure_read_bandwidth(kernels::Backend& backend, device::Stream& stream,
   std::fill_n(args.x.as<float>(), columns, 0.5f);
   std::memset(args.weight.data(), 0, bytes);
   backend.linear(args, stream);
-  const auto begin = std::chrono::steady_clock::now();
-  for (int run = 0; run < runs; ++run) backend.linear(args, stream);
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  return runs * static_cast<double>(bytes) / elapsed.count();
+  const double seconds = seconds_of([&] {
+    for (int run = 0; run < runs; ++run) backend.linear(args, stream);
+  });
+  return runs * static_cast<double>(bytes) / seconds;
 }
 
 }  // namespace pecia::runtime

@@ -2,16 +2,24 @@
 /// What this machine can do, measured now: the denominator of "share of peak",
 /// and what automatic choices count with.
 
+#include <functional>
+
 #include "kernels/api/backend.hpp"
 
 namespace pecia::runtime {
 
+/// Seconds that some work took.
+using Stopwatch = std::function<double(const std::function<void()>& work)>;
+double own_seconds(const std::function<void()>& work);
+
 /// FLOP/s of an fp32 matrix product in cache by the stream's threads: the mean over some 20 ms, so
 /// that ranks which measure at the same time and share cores do not each count all of them.
-double measure_peak_flops(kernels::Backend& backend, device::Stream& stream);
+double measure_peak_flops(kernels::Backend& backend, device::Stream& stream,
+                          const Stopwatch& seconds_of = own_seconds);
 
 /// B/s at which a product with one row reads weights of this type that no cache holds, by the
 /// stream's threads; some 30 ms.
-double measure_read_bandwidth(kernels::Backend& backend, device::Stream& stream, DType weights);
+double measure_read_bandwidth(kernels::Backend& backend, device::Stream& stream, DType weights,
+                              const Stopwatch& seconds_of = own_seconds);
 
 }  // namespace pecia::runtime
