@@ -50,11 +50,14 @@ struct Device {
   }
 };
 
-/// "reference", "cpu" (one thread), "cpu_3_threads", "emulated" (the CUDA backend's kernels, run on
-/// the CPU) or, in a build with CUDA, "cuda".
+/// "reference", "cpu" (one thread) or "cpu_3_threads".
+Device make_host_backend(const std::string& name);
+
+/// One of those, or of every_device.
 Device make_device(const std::string& name);
 
-/// Those that this program tests.
+/// The devices that this program tests: devices_host.cpp, devices_emulated.cpp (the CUDA backend's
+/// kernels, run on the CPU) or devices_cuda.cpp.
 std::vector<std::string> every_device();
 
 /// Test body over (device, stored dtype).
