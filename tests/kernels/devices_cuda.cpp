@@ -22,3 +22,12 @@ Device make_device(const std::string& name) {
 }
 
 }  // namespace pecia::test
+
+/// By default the tests of this device, without those that need no GPU, and without a property that
+/// cuBLAS does not have: the algorithm of a product follows from its number of rows, and with it
+/// the bits of each.
+int main(int argc, char** argv) {
+  testing::GTEST_FLAG(filter) = "Backends/*-*OfARowDoesNotDependOnTheRowsBesideIt*";
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
