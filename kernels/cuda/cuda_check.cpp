@@ -27,7 +27,8 @@ bool is_sticky(cudaError_t error) {
 std::string_view remedy(cudaError_t error) {
   switch (error) {
     case cudaErrorNoDevice:
-      return "No GPU is visible: check the driver with nvidia-smi, CUDA_VISIBLE_DEVICES and the job's "
+      return "No GPU is visible: check the driver with nvidia-smi, CUDA_VISIBLE_DEVICES and the "
+             "job's "
              "GPU request, or set backend: cpu.";
     case cudaErrorInsufficientDriver:
       return "The NVIDIA driver is missing or older than this build's CUDA: load or update it, "
