@@ -51,7 +51,8 @@ std::unique_ptr<Backend> make_cpu_backend();
 std::unique_ptr<device::Device> make_cuda_device(int index);
 
 /// Of a device made by make_cuda_device, which outlives it. Tensors are the device's memory,
-/// streams are made by it. Takes one stream at a time.
+/// streams are made by it. Takes one stream at a time, and calls from the thread that made the
+/// device.
 std::unique_ptr<Backend> make_cuda_backend(device::Device& device);
 
 }  // namespace pecia::kernels

@@ -35,6 +35,7 @@ std::string_view remedy(cudaError_t error) {
              "build "
              "with an older CUDA, or set backend: cpu.";
     case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
       return "This build holds no code for this GPU: configure with PECIA_CUDA_ARCHITECTURES set "
              "to "
              "its compute capability.";
@@ -59,7 +60,7 @@ void throw_cuda_error(cudaError_t error, const char* call, const char* file, int
                   cudaGetErrorName(error), call, file, line, hint.empty() ? "" : " ", hint);
   if (is_sticky(error)) throw DeviceLost(message);
   if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ||
-      error == cudaErrorNoKernelImageForDevice)
+      error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
     throw Unsupported(message);
   throw SystemError(message);
 }
