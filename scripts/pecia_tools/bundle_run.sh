@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # Starts a program of this bundle with its libraries; says on stderr which large ones of this machine it took.
 #
-#   ./run PROGRAM [OPTIONS…]     PROGRAM as listed in bin/; exit code 2: something of CUDA was not found
+#   ./run PROGRAM [OPTIONS…]                    PROGRAM as listed in bin/
+#   ./run mpirun -n 2 ./run PROGRAM [OPTIONS…]  with the bundle's Open MPI
+#
+# Exit code 2: something of CUDA was not found.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-if (($# == 0)) || [[ ! -x $here/bin/$1 ]]; then
+program="$here/bin/${1:-}"
+if [[ ${1:-} == mpirun ]]; then program="$here/openmpi/bin/mpirun"; fi
+if (($# == 0)) || [[ ! -x $program ]]; then
   echo "usage: ./run PROGRAM [OPTIONS…], PROGRAM one of: $(cd "$here/bin" && echo *)" >&2
   exit 2
 fi
@@ -46,4 +51,4 @@ while read -r library; do
 done <"$here/large-libraries"
 
 if [[ -d $here/openmpi ]]; then export OPAL_PREFIX="$here/openmpi"; fi
-LD_LIBRARY_PATH="$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "$here/bin/$1" "${@:2}"
+LD_LIBRARY_PATH="$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "$program" "${@:2}"
