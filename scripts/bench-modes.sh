@@ -82,7 +82,7 @@ bench_net() {
     done
     run 4 "$all" bench_prefill --model "$model" --threads 1 --tokens 2048,4096 --runs 2 --tp 4
     run 4 "$all" bench_prefill --model "$model" --threads 1 --tokens 2048,4096 --runs 2
-    for ring in pass_q broadcast_q; do
+    for ring in pass_q broadcast_q pass_kv; do
       run 4 "$all" bench_decode --model "$model" --threads 1 --contexts 2048 --batches 1,8,32 --ring "$ring" --runs 3
     done
     for sharding in base shift; do

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs what this machine lacks (Debian 12, Ubuntu 24.04) and makes the helpers' Python environment, .venv.
 # Does nothing, quickly, when all is there. Exit code 2: something has to be installed by someone else.
+#
+#   scripts/setup.sh [report]    report: adds what pecia-report draws with to .venv, and nothing else
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 log="$root/build/setup.log"
-requirements="$root/scripts/requirements.txt"
-stamp="$root/.venv/requirements.installed"
 
 packages=(
   openmpi-bin libopenmpi-dev libhdf5-dev hdf5-tools libcli11-dev libyaml-cpp-dev nlohmann-json3-dev
@@ -92,16 +92,31 @@ install_packages() {
     apt-get -q install -y --no-install-recommends "${missing[@]}"
 }
 
+# install_requirements NAME: scripts/NAME.txt into .venv, unless that very file has been installed.
+install_requirements() {
+  local list="$root/scripts/$1.txt" stamp="$root/.venv/$1.installed"
+  if cmp -s "$list" "$stamp"; then return; fi
+  step "installing scripts/$1.txt into .venv" "$root/.venv/bin/pip" install \
+    --disable-pip-version-check --no-input -q -r "$list"
+  cp "$list" "$stamp"
+}
+
 make_environment() {
-  if cmp -s "$requirements" "$stamp" && [[ -x $root/.venv/bin/python ]]; then return; fi
   local python=/usr/bin/python3
   is_known_system || python=python3
-  [[ -x $root/.venv/bin/pip ]] || step "making .venv" "$python" -m venv --clear "$root/.venv"
-  step "installing scripts/requirements.txt into .venv" "$root/.venv/bin/pip" install \
-    --disable-pip-version-check --no-input -q -r "$requirements"
-  cp "$requirements" "$stamp"
+  [[ -x $root/.venv/bin/python && -x $root/.venv/bin/pip ]] ||
+    step "making .venv" "$python" -m venv --clear "$root/.venv"
+  install_requirements requirements
 }
 
 mkdir -p "$root/build"
-install_packages
+case "${1:-}" in
+  "") install_packages ;;
+  report) ;;
+  *)
+    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or scripts/setup.sh report" >&2
+    exit 2
+    ;;
+esac
 make_environment
+if [[ ${1:-} == report ]]; then install_requirements requirements-report; fi

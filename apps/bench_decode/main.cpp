@@ -42,7 +42,7 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--ring", options.ring, "What travels between context-parallel ranks")
-      ->check(CLI::IsMember({"pass_q", "broadcast_q"}))
+      ->check(CLI::IsMember({"pass_q", "broadcast_q", "pass_kv"}))
       ->capture_default_str();
   app.add_option("--steps", options.steps, "Decode steps of a run")
       ->check(CLI::PositiveNumber)
@@ -99,6 +99,7 @@ class Decode {
 
   void run() {
     if (options_.ring == "broadcast_q") settings_.decode_ring = parallel::Ring::broadcast_q;
+    if (options_.ring == "pass_kv") settings_.decode_ring = parallel::Ring::pass_kv;
     device::Stream stream(session_.options.threads);
     const Floors floors = measure_floors(world_, *backend_, stream);
     results_.line(
@@ -106,7 +107,7 @@ class Decode {
                     floors.read_bandwidth * 1e-9, floors.flops * 1e-9));
     results_.columns({"context", "batch", "ms/step", "min ms", "max ms", "tok/s", "MB/step",
                       "GFLOP/step", "bound by", "% of floor", "B/token/layer", "by formula",
-                      "exposed comm %", "idle %"});
+                      "exposed comm %", "idle %", "rule"});
     for (const int64_t context : options_.contexts)
       for (const int64_t batch : options_.batches) {
         measure({context, batch}, floors);
@@ -122,6 +123,7 @@ class Decode {
     settings.kv_tokens =
         one.batch * Replica::slots(settings, world_.size(), one.context, all_steps);
     Replica replica(world_, model_, *backend_, settings);
+    const std::string rule = by_rule(replica, one.batch);
     const auto sequences = filled(replica, one, 0, all_steps, options_.model.seed);
     std::vector<int32_t> tokens =
         random_tokens(one.batch, model_.config.vocab, options_.model.seed);
@@ -160,10 +162,11 @@ class Decode {
                   fmt::format("{:.1f}", sent.in_layers() / per_token_and_layer),
                   fmt::format("{:.1f}", sent.expected_in_layers / per_token_and_layer),
                   fmt::format("{:.1f}", 100 * shares.exposed_comm),
-                  fmt::format("{:.1f}", 100 * shares.idle)});
+                  fmt::format("{:.1f}", 100 * shares.idle), rule});
     if (options_.model.stages) print_stages(results_, taken);
     results_.write({{"context", one.context},
                     {"batch", one.batch},
+                    {"rule", rule},
                     {"step_seconds", to_json(step_s)},
                     {"tokens_per_s", tokens_per_s},
                     {"bytes_per_step", bytes},
@@ -179,6 +182,12 @@ class Decode {
                     {"idle_share", shares.idle},
                     {"stages_s_of_rank_0", taken}});
     if (session_.options.check) check_together(world_, sent.problem());
+  }
+
+  /// In which configuration a step of `batch` tokens runs by the rule, with the rates of now.
+  std::string by_rule(Replica& replica, int64_t batch) const {
+    if (options_.model.sp == 1) return "";
+    return replica.measure_shift_threshold(batch) == batch ? "shift" : "base";
   }
 
   void check(const Case& one) {

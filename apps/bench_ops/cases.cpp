@@ -226,6 +226,19 @@ Case gated_activation(const Model& model, int64_t rows) {
           }};
 }
 
+Case add(const Model& model, int64_t rows) {
+  struct Inputs {
+    Tensor x, y;
+  };
+  const int64_t hidden = model.hidden;
+  return {"add", fmt::format("{} × {}", rows, hidden), 0, 3 * bytes_of({rows, hidden}),
+          [=](Backend& backend, Stream& stream) {
+            auto inputs = std::make_shared<Inputs>(
+                Inputs{{DType::fp32, {rows, hidden}}, {DType::fp32, {rows, hidden}}});
+            return keep(inputs, [&](Inputs& i) { backend.add({i.x.view, i.y.view}, stream); });
+          }};
+}
+
 Case sample(const Model& model, int64_t rows, const std::string& how,
             const kernels::SamplingParams& params) {
   struct Inputs {
@@ -297,6 +310,8 @@ std::vector<Case> all_cases() {
       merge(llama, 2048),
       gated_activation(smol, 2048),
       gated_activation(llama, 512),
+      add(smol, 2048),
+      add(llama, 512),
       sample(smol, 16, "greedy", {}),
       sample(llama, 16, "greedy", {}),
       sample(llama, 16, "temperature 0.8, top_p 0.95", {.temperature = 0.8f, .top_p = 0.95f}),

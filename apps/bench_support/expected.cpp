@@ -6,7 +6,6 @@
 namespace pecia::bench {
 namespace {
 
-using parallel::RowRange;
 using parallel::Sharding;
 
 constexpr int64_t fp32_bytes = 4;
@@ -26,7 +25,8 @@ std::vector<int64_t> sampled_rows(const context::ReplicaGroups& groups, const ru
 }
 
 /// Hidden rows to all ranks that hold parts of the vocabulary, where each has rows of its own; and
-/// each rank's columns of the logits to the ranks that sample the rows.
+/// what each rank made of its columns of the logits to the ranks that sample the rows, greedily and
+/// without log-probabilities.
 int64_t logits_bytes(const context::ReplicaGroups& groups, const runtime::Plan& plan,
                      const model::ModelConfig& config, int64_t num_rows) {
   const bool rows_differ = plan.sharding == Sharding::sp_tp || plan.sharding == Sharding::gathered;
@@ -36,19 +36,18 @@ int64_t logits_bytes(const context::ReplicaGroups& groups, const runtime::Plan& 
   int64_t own = 0, all = 0;
   for (int index = 0; index < (rows_differ ? place.tp : 1); ++index) {
     if (rows_differ) place.tp_index = index;
-    const RowRange held = sharded_rows(plan.sharding, place, num_rows).own;
+    const parallel::ShardedRows held = sharded_rows(plan.sharding, place, num_rows);
     for (const int64_t row : sampled_rows(groups, plan)) {
-      if (row < held.begin || row >= held.end) continue;
+      if (held.own_index(row) < 0) continue;
       ++all;
       if (place.tp_index == groups.place.tp_index) ++own;
     }
   }
   const int64_t columns = model::vocab_part(config, cut).size();
-  int64_t elements = rows_differ ? own * config.hidden * (cut.count - 1) : 0;
-  for (int rank = 0; rank < cut.count; ++rank)
-    if (rank != cut.index)
-      elements += parallel::row_part({0, all}, cut.count, rank).size() * columns;
-  return elements * fp32_bytes;
+  const auto shape = runtime::shortlist_shape({}, 0, config.vocab, cut.count);
+  const int64_t row_bytes = shape ? shape->row_bytes() : columns * fp32_bytes;
+  const int64_t hidden = rows_differ ? own * config.hidden * (cut.count - 1) * fp32_bytes : 0;
+  return hidden + logits_traffic(all, cut, row_bytes);
 }
 
 }  // namespace

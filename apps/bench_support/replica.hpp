@@ -78,6 +78,9 @@ class Replica {
   int64_t passes() const { return next_number_; }
   /// FLOP/s of attention and B/s round the ring now, measured as a run measures them. Collective.
   parallel::RingRates measure_rates();
+  /// The most new tokens of a pass that the rule runs in the shift configuration, with the rates of
+  /// now. Collective.
+  int64_t measure_shift_threshold(int64_t limit);
 
  private:
   Answer feed(SequenceId sequence, int64_t cached, std::span<const int32_t> tokens);

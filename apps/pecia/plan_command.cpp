@@ -67,20 +67,22 @@ int modes_of_job(const Options& options) {
   const parallel::ModelShape shape = runtime::shape_of(config);
   const auto result = outcome(job, config, ranks);
   if (options.json) {
-    fmt::print("{}\n", dump({{"model",
-                              {{"path", job.model.path.string()},
-                               {"num_heads", shape.num_heads},
-                               {"num_kv_heads", shape.num_kv_heads},
-                               {"ffn", shape.ffn}}},
-                             {"ranks", ranks},
-                             {"dp", dp},
-                             {"job", result},
-                             {"modes", parallel::modes_json(ranks / dp, shape)}}));
+    fmt::print("{}\n",
+               dump({{"model",
+                      {{"path", job.model.path.string()},
+                       {"num_heads", shape.num_heads},
+                       {"num_kv_heads", shape.num_kv_heads},
+                       {"ffn", shape.ffn}}},
+                     {"ranks", ranks},
+                     {"dp", dp},
+                     {"job", result},
+                     {"modes", parallel::modes_json(ranks / dp, shape, job.reproducible)}}));
     return 0;
   }
-  fmt::print("{}: {} query heads, {} KV heads, {} FFN columns · {} ranks, DP {}\n{}{}",
+  fmt::print("{}: {} query heads, {} KV heads, {} FFN columns · {} ranks, DP {}{}\n{}{}",
              job.model.path.string(), shape.num_heads, shape.num_kv_heads, shape.ffn, ranks, dp,
-             parallel::modes_text(ranks / dp, shape), outcome_text(result));
+             job.reproducible == runtime::Reproducible::layout ? " · reproducible: layout" : "",
+             parallel::modes_text(ranks / dp, shape, job.reproducible), outcome_text(result));
   return 0;
 }
 

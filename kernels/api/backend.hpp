@@ -8,6 +8,7 @@
 #include <memory>
 #include <string_view>
 
+#include "kernels/api/add.hpp"
 #include "kernels/api/attention.hpp"
 #include "kernels/api/embedding.hpp"
 #include "kernels/api/gated_activation.hpp"
@@ -17,6 +18,7 @@
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
 #include "kernels/api/sampling.hpp"
+#include "kernels/api/shortlist.hpp"
 #include "lib/device/device.hpp"
 
 namespace pecia::kernels {
@@ -29,6 +31,7 @@ class Backend {
 
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;
   virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;
+  virtual void add(const AddArgs& args, device::Stream& stream) = 0;
   virtual void rms_norm(const RmsNormArgs& args, device::Stream& stream) = 0;
   virtual void rope(const RopeArgs& args, device::Stream& stream) = 0;
   virtual void kv_store(const KvStoreArgs& args, device::Stream& stream) = 0;
@@ -37,6 +40,7 @@ class Backend {
   virtual void gated_activation(const GatedActivationArgs& args, device::Stream& stream) = 0;
   virtual void sample(const SamplingArgs& args, device::Stream& stream) = 0;
   virtual void log_probs(const LogProbsArgs& args, device::Stream& stream) = 0;
+  virtual void shortlist(const ShortlistArgs& args, device::Stream& stream) = 0;
 };
 
 /// Plain loops with wide accumulators: the oracle of every test. One thread.

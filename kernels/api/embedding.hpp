@@ -6,8 +6,8 @@
 
 namespace pecia::kernels {
 
-/// out[t, :] = table[tokens[t] − first_token, :], widened to fp32; zeros for a token that is not in
-/// the table, which may be a part of a vocabulary.
+/// out[t, :] = table[tokens[t] − first_token, :], widened to fp32; for a token that is not in the
+/// table, which may be a part of a vocabulary, −0: added to anything, it changes no bit.
 struct EmbeddingArgs {
   TensorView table;                 ///< [tokens of the table, hidden], fp32, bf16 or fp16
   std::span<const int32_t> tokens;  ///< [rows]

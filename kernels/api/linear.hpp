@@ -17,6 +17,14 @@ struct LinearArgs {
   TensorView y;       ///< [rows, out] fp32, written; added to with Accumulate::yes
   Accumulate accumulate = Accumulate::no;
   RowInvariant row_invariant = RowInvariant::no;
+  /// With RowInvariant::yes alone: into so many equal parts the sum over i is cut, a power of two.
+  /// Each is summed by itself, the first one from the bias on; then they are added as the leaves of
+  /// a complete binary tree, and y last of all:
+  ///
+  ///     splits 4     y + ((p0 + p1) + (p2 + p3))
+  ///
+  /// So whoever has a subtree of the parts, and adds its sum to the others', gets the same bits.
+  int splits = 1;
 };
 
 }  // namespace pecia::kernels

@@ -1,5 +1,6 @@
 #include "kernels/api/validate.hpp"
 
+#include <bit>
 #include <cmath>
 #include <string_view>
 
@@ -102,9 +103,21 @@ void validate(const LinearArgs& args) {
   check_float("weight", args.weight.dtype());
   check_shape("weight", args.weight, {args.weight.rows(), args.x.size(1)});
   check_shape("y", args.y, {args.x.rows(), args.weight.rows()});
+  PECIA_CHECK(args.splits >= 1 && std::has_single_bit(static_cast<unsigned>(args.splits)) &&
+                  args.x.size(1) % args.splits == 0,
+              "{} splits of a sum of {}", args.splits, args.x.size(1));
+  PECIA_CHECK(args.splits == 1 || args.row_invariant == RowInvariant::yes,
+              "{} splits without row invariance", args.splits);
   if (!args.bias) return;
   check_float("bias", args.bias.dtype());
   check_shape("bias", args.bias, {args.weight.rows()});
+}
+
+void validate(const AddArgs& args) {
+  check_rank("x", args.x, 2);
+  check_fp32("x", args.x);
+  check_fp32("y", args.y);
+  check_shape("y", args.y, {args.x.rows(), args.x.size(1)});
 }
 
 void validate(const RmsNormArgs& args) {
@@ -226,6 +239,25 @@ void validate(const LogProbsArgs& args) {
   for (int64_t r = 0; r < rows; ++r)
     PECIA_CHECK(args.tokens[r] >= 0 && args.tokens[r] < vocab, "tokens[{}] is {}, outside [0, {})",
                 r, args.tokens[r], vocab);
+}
+
+void validate(const ShortlistArgs& args) {
+  const int64_t part = check_logits(args.logits), rows = args.logits.rows();
+  PECIA_CHECK(args.first_token >= 0, "first_token is {}", args.first_token);
+  PECIA_CHECK(args.num_candidates >= 1 && args.num_candidates <= part, "{} candidates of {} tokens",
+              args.num_candidates, part);
+  PECIA_CHECK(args.num_top >= 0 && args.num_top <= part, "{} top tokens of {}", args.num_top, part);
+  check_size("log_sums", args.log_sums.size(), rows);
+  check_size("candidates", args.candidates.size(), rows * args.num_candidates);
+  check_size("tops", args.tops.size(), rows * args.num_top);
+  if (!args.wanted.empty()) {
+    check_size("wanted", args.wanted.size(), rows);
+    PECIA_CHECK(args.rows.empty() && args.num_candidates == 1, "{} rows and {} candidates",
+                args.rows.size(), args.num_candidates);
+    return;
+  }
+  check_size("rows", args.rows.size(), rows);
+  for (int64_t r = 0; r < rows; ++r) check_params(args.rows[r].params, r);
 }
 
 }  // namespace pecia::kernels

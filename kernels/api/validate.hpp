@@ -4,6 +4,7 @@
 /// pass over the data (token ids, distinct slots) is the caller's word, except where an index is
 /// written through.
 
+#include "kernels/api/add.hpp"
 #include "kernels/api/attention.hpp"
 #include "kernels/api/embedding.hpp"
 #include "kernels/api/gated_activation.hpp"
@@ -13,11 +14,13 @@
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
 #include "kernels/api/sampling.hpp"
+#include "kernels/api/shortlist.hpp"
 
 namespace pecia::kernels {
 
 void validate(const EmbeddingArgs& args);
 void validate(const LinearArgs& args);
+void validate(const AddArgs& args);
 void validate(const RmsNormArgs& args);
 void validate(const RopeArgs& args);
 void validate(const KvStoreArgs& args);
@@ -26,5 +29,6 @@ void validate(const MergeArgs& args);
 void validate(const GatedActivationArgs& args);
 void validate(const SamplingArgs& args);
 void validate(const LogProbsArgs& args);
+void validate(const ShortlistArgs& args);
 
 }  // namespace pecia::kernels

@@ -22,6 +22,10 @@ class CpuBackend : public Backend {
     validate(args);
     cpu::linear(args, stream, workspace_);
   }
+  void add(const AddArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::add(args, stream);
+  }
   void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
     validate(args);
     cpu::rms_norm(args, stream);
@@ -53,6 +57,10 @@ class CpuBackend : public Backend {
   void log_probs(const LogProbsArgs& args, device::Stream& stream) override {
     validate(args);
     cpu::log_probs(args, stream, workspace_);
+  }
+  void shortlist(const ShortlistArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::shortlist(args, stream, workspace_);
   }
 
  private:

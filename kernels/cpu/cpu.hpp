@@ -9,6 +9,7 @@ namespace pecia::kernels::cpu {
 
 void embedding(const EmbeddingArgs& args, const device::Stream& stream);
 void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace);
+void add(const AddArgs& args, const device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, const device::Stream& stream);
 void rope(const RopeArgs& args, const device::Stream& stream);
 void kv_store(const KvStoreArgs& args, const device::Stream& stream);
@@ -18,5 +19,6 @@ void merge(const MergeArgs& args, const device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, const device::Stream& stream);
 void sample(const SamplingArgs& args, const device::Stream& stream, Workspace& workspace);
 void log_probs(const LogProbsArgs& args, const device::Stream& stream, Workspace& workspace);
+void shortlist(const ShortlistArgs& args, const device::Stream& stream, Workspace& workspace);
 
 }  // namespace pecia::kernels::cpu

@@ -103,9 +103,8 @@ void dot_stored(const DotArgs& args) {
 }
 
 void DotRows(const DotArgs& args) {
-  if (args.b_dtype == DType::fp32) return dot_stored<float>(args);
-  if (args.b_dtype == DType::bf16) return dot_stored<bfloat16_t>(args);
-  dot_stored<float16_t>(args);
+  with_stored_type(args.b_dtype,
+                   [&]<class Stored>(std::type_identity<Stored>) { dot_stored<Stored>(args); });
 }
 
 }  // namespace pecia::kernels::cpu::HWY_NAMESPACE

@@ -14,7 +14,7 @@ void embedding(const EmbeddingArgs& args, const device::Stream& stream) {
       if (const int64_t row = args.table_row(t); row >= 0)
         widen_rows(args.table.row(row), args.table.dtype(), hidden, 1, hidden, out, hidden);
       else
-        std::fill_n(out, hidden, 0.0f);
+        std::fill_n(out, hidden, -0.0f);
     }
   });
 }

@@ -1,4 +1,4 @@
-#include <cmath>
+#include <algorithm>
 
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/parallel.hpp"
@@ -14,24 +14,30 @@ HWY_BEFORE_NAMESPACE();
 namespace pecia::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V gated(D d, V gate, V up) {
+  // Above 88.7 the exponential is infinite, as it should be; above 104 Highway's is not defined.
+  const V exponential = hn::Exp(d, hn::Min(hn::Neg(gate), hn::Set(d, 104.0f)));
+  return hn::Mul(hn::Div(gate, hn::Add(hn::Set(d, 1.0f), exponential)), up);
+}
+
+/// The last columns are computed as vectors too: a column's bits do not depend on where it stands.
 void GateRows(const GatedActivationArgs& args, int64_t begin, int64_t end) {
   const hn::ScalableTag<float> d;
-  const int64_t lanes = hn::Lanes(d), width = args.out.size(1);
-  const auto one = hn::Set(d, 1.0f);
-  // Above 88.7 the exponential is infinite, as it should be; above 104 Highway's is not defined.
-  const auto limit = hn::Set(d, 104.0f);
+  constexpr int64_t lanes = hn::MaxLanes(d);
+  const int64_t width = args.out.size(1), whole = width / lanes * lanes;
+  HWY_ALIGN float last_gate[lanes] = {}, last_up[lanes] = {};
   for (int64_t t = begin; t < end; ++t) {
     const auto* gate = static_cast<const float*>(args.gate.row(t));
     const auto* up = static_cast<const float*>(args.up.row(t));
     auto* out = static_cast<float*>(args.out.row(t));
-    int64_t i = 0;
-    for (; i + lanes <= width; i += lanes) {
-      const auto g = hn::LoadU(d, gate + i);
-      const auto exponential = hn::Exp(d, hn::Min(hn::Neg(g), limit));
-      const auto silu = hn::Div(g, hn::Add(one, exponential));
-      hn::StoreU(hn::Mul(silu, hn::LoadU(d, up + i)), d, out + i);
-    }
-    for (; i < width; ++i) out[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+    for (int64_t i = 0; i < whole; i += lanes)
+      hn::StoreU(gated(d, hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, out + i);
+    if (whole == width) continue;
+    std::copy(gate + whole, gate + width, last_gate);
+    std::copy(up + whole, up + width, last_up);
+    hn::Store(gated(d, hn::Load(d, last_gate), hn::Load(d, last_up)), d, last_gate);
+    std::copy_n(last_gate, width - whole, out + whole);
   }
 }
 

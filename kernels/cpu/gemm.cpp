@@ -125,9 +125,8 @@ void pack_panels(const PackArgs& args) {
 }
 
 void PackTransposed(const PackArgs& args) {
-  if (args.dtype == DType::fp32) return pack_panels<float>(args);
-  if (args.dtype == DType::bf16) return pack_panels<bfloat16_t>(args);
-  pack_panels<float16_t>(args);
+  with_stored_type(args.dtype,
+                   [&]<class Stored>(std::type_identity<Stored>) { pack_panels<Stored>(args); });
 }
 
 template <class Stored>
@@ -142,12 +141,9 @@ void widen_all(const void* from, int64_t row_stride, int64_t num_rows, int64_t w
 
 void WidenRows(const void* rows, DType dtype, int64_t row_stride, int64_t num_rows, int64_t width,
                float* to, int64_t to_stride) {
-  if (dtype == DType::fp32)
-    widen_all<float>(rows, row_stride, num_rows, width, to, to_stride);
-  else if (dtype == DType::bf16)
-    widen_all<bfloat16_t>(rows, row_stride, num_rows, width, to, to_stride);
-  else
-    widen_all<float16_t>(rows, row_stride, num_rows, width, to, to_stride);
+  with_stored_type(dtype, [&]<class Stored>(std::type_identity<Stored>) {
+    widen_all<Stored>(rows, row_stride, num_rows, width, to, to_stride);
+  });
 }
 
 }  // namespace pecia::kernels::cpu::HWY_NAMESPACE

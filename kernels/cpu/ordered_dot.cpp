@@ -135,9 +135,8 @@ void ordered_panels(const DotArgs& args) {
 }
 
 void OrderedDotRows(const DotArgs& args) {
-  if (args.b_dtype == DType::fp32) return ordered_panels<float>(args);
-  if (args.b_dtype == DType::bf16) return ordered_panels<bfloat16_t>(args);
-  ordered_panels<float16_t>(args);
+  with_stored_type(args.b_dtype,
+                   [&]<class Stored>(std::type_identity<Stored>) { ordered_panels<Stored>(args); });
 }
 
 }  // namespace pecia::kernels::cpu::HWY_NAMESPACE

@@ -49,9 +49,9 @@ HWY_INLINE void norm_rows(const RmsNormArgs& args, int64_t begin, int64_t end) {
 }
 
 void NormRows(const RmsNormArgs& args, int64_t begin, int64_t end) {
-  if (args.weight.dtype() == DType::fp32) return norm_rows<float>(args, begin, end);
-  if (args.weight.dtype() == DType::bf16) return norm_rows<bfloat16_t>(args, begin, end);
-  norm_rows<float16_t>(args, begin, end);
+  with_stored_type(args.weight.dtype(), [&]<class Stored>(std::type_identity<Stored>) {
+    norm_rows<Stored>(args, begin, end);
+  });
 }
 
 }  // namespace pecia::kernels::cpu::HWY_NAMESPACE

@@ -1,87 +1,13 @@
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/ranking.hpp"
 #include "kernels/cpu/vocabulary.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
-
-/// Token ids by falling score, ties by id, sorted only as far as asked.
-class Ranking {
- public:
-  Ranking(const float* scores, int32_t* ids, int64_t vocab)
-      : scores_(scores), ids_(ids), vocab_(vocab) {
-    std::iota(ids, ids + vocab, 0);
-  }
-
-  int32_t at(int64_t rank) {
-    if (rank >= sorted_)
-      sort_until(std::max<int64_t>(rank + 1, std::max<int64_t>(64, 8 * sorted_)));
-    return ids_[rank];
-  }
-
-  void sort_until(int64_t count) {
-    count = std::min(count, vocab_);
-    if (count <= sorted_) return;
-    const auto before = [this](int32_t a, int32_t b) {
-      return scores_[a] > scores_[b] || (scores_[a] == scores_[b] && a < b);
-    };
-    if (count < vocab_ / 16) {  // one pass against a small heap
-      std::partial_sort(ids_ + sorted_, ids_ + count, ids_ + vocab_, before);
-    } else {
-      if (count < vocab_) std::nth_element(ids_ + sorted_, ids_ + count, ids_ + vocab_, before);
-      std::sort(ids_ + sorted_, ids_ + count, before);
-    }
-    sorted_ = count;
-  }
-
- private:
-  const float* scores_;
-  int32_t* ids_;
-  int64_t vocab_;
-  int64_t sorted_ = 0;
-};
-
-/// A row's scratch memory: a copy of the logits, token ids, and counts of tokens.
-struct RowScratch {
-  RowScratch(Carver carver, int64_t vocab)
-      : scores(carver.take<float>(vocab)),
-        ids(carver.take<int32_t>(vocab)),
-        counts(carver.take<int32_t>(vocab)) {}
-  static int64_t bytes(int64_t vocab) { return 3 * Carver::bytes_of<float>(vocab); }
-
-  float* scores;
-  int32_t* ids;
-  int32_t* counts;
-};
-
-bool penalises(const SamplingParams& params) {
-  return params.repetition_penalty != 1 || params.presence_penalty != 0 ||
-         params.frequency_penalty != 0;
-}
-
-void penalise(const SamplingRow& row, int64_t vocab, const RowScratch& scratch) {
-  constexpr int32_t prompt_only = -1;
-  std::fill_n(scratch.counts, vocab, 0);
-  if (row.params.repetition_penalty != 1)
-    for (const int32_t token : row.prompt) scratch.counts[token] = prompt_only;
-  for (const int32_t token : row.output)
-    scratch.counts[token] = std::max(scratch.counts[token], 0) + 1;
-
-  const double repetition = row.params.repetition_penalty;
-  const double presence = row.params.presence_penalty, frequency = row.params.frequency_penalty;
-  for (int64_t token = 0; token < vocab; ++token) {
-    const int32_t count = scratch.counts[token];
-    if (count == 0) continue;
-    double score = scratch.scores[token];
-    score = score > 0 ? score / repetition : score * repetition;
-    if (count > 0) score -= presence + frequency * count;
-    scratch.scores[token] = static_cast<float>(score);
-  }
-}
 
 /// The filters and the draw; weights are relative to the most likely token's.
 int32_t draw(const SamplingRow& row, int64_t vocab, const RowScratch& scratch) {
@@ -125,7 +51,7 @@ int32_t choose(const SamplingRow& row, const float* logits, int64_t vocab, int32
   const bool greedy = row.params.temperature == 0;
   if (greedy && !penalises(row.params)) return most_likely;
   std::copy_n(logits, vocab, scratch.scores);
-  if (penalises(row.params)) penalise(row, vocab, scratch);
+  if (penalises(row.params)) penalise(row, 0, vocab, scratch);
   if (greedy) return static_cast<int32_t>(argmax(scratch.scores, vocab));
   return draw(row, vocab, scratch);
 }

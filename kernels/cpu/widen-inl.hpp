@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include <bit>
+#include <type_traits>
 
 #include "lib/core/dtype.hpp"
 
@@ -19,6 +20,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using hwy::bfloat16_t;
 using hwy::float16_t;
+
+/// use(std::type_identity<Stored>()) with the C++ type of stored elements.
+template <class Use>
+HWY_INLINE void with_stored_type(DType dtype, const Use& use) {
+  if (dtype == DType::fp32) return use(std::type_identity<float>());
+  if (dtype == DType::bf16) return use(std::type_identity<bfloat16_t>());
+  use(std::type_identity<float16_t>());
+}
 
 template <class D>
 HWY_INLINE hn::Vec<D> load_wide(D d, const float* from) {

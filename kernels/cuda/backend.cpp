@@ -14,6 +14,7 @@ class CudaBackend : public Backend {
 
   std::string_view name() const override { return "cuda"; }
 
+  void add(const AddArgs& args, device::Stream& stream) override { run(cuda::add, args, stream); }
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
     run(cuda::embedding, args, stream);
   }
@@ -43,6 +44,9 @@ class CudaBackend : public Backend {
   }
   void log_probs(const LogProbsArgs& args, device::Stream& stream) override {
     run(cuda::log_probs, args, stream);
+  }
+  void shortlist(const ShortlistArgs& args, device::Stream& stream) override {
+    run(cuda::shortlist, args, stream);
   }
 
  private:

@@ -3,8 +3,8 @@
 /// enqueued on the stream.
 ///
 /// What a call costs beside its kernels: one copy to the device of its host arrays (Staging); for
-/// linear, the rounding of x to the weight's type. sample and log_probs wait for their answers,
-/// which are on the host.
+/// linear, the rounding of x to the weight's type. sample, log_probs and shortlist wait for their
+/// answers, which are on the host.
 
 #include "kernels/api/backend.hpp"
 #include "kernels/cuda/matmul.hpp"
@@ -37,6 +37,7 @@ struct Context {
   device::Buffer host_answers{device, device::Memory::pinned};
 };
 
+void add(const AddArgs& args, Context& context, device::Stream& stream);
 void embedding(const EmbeddingArgs& args, Context& context, device::Stream& stream);
 void linear(const LinearArgs& args, Context& context, device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, Context& context, device::Stream& stream);
@@ -47,6 +48,7 @@ void merge(const MergeArgs& args, Context& context, device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, Context& context, device::Stream& stream);
 void sample(const SamplingArgs& args, Context& context, device::Stream& stream);
 void log_probs(const LogProbsArgs& args, Context& context, device::Stream& stream);
+void shortlist(const ShortlistArgs& args, Context& context, device::Stream& stream);
 
 /// The backend over its libraries; a test gives its own.
 std::unique_ptr<Backend> make_backend(device::Device& device, std::unique_ptr<Matmul> matmul,

@@ -55,13 +55,28 @@ __global__ void gated_activation_kernel(Matrix<const float> gate, Matrix<const f
   }
 }
 
+template <int Count>
+__global__ void add_kernel(Matrix<const float> x, Matrix<float> y) {
+  const int64_t row = blockIdx.x;
+  for (int64_t i = first_column<Count>(); i < y.columns; i += column_step<Count>()) {
+    float added[Count], sum[Count];
+    load<Count>(x.row(row) + i, added);
+    load<Count>(y.row(row) + i, sum);
+#pragma unroll
+    for (int j = 0; j < Count; ++j) sum[j] += added[j];
+    store<Count>(sum, y.row(row) + i);
+  }
+}
+
 template <int Count, typename T>
 __global__ void embedding_kernel(Matrix<const T> table, const int32_t* tokens, int64_t first_token,
                                  Matrix<float> out) {
   const int64_t row = blockIdx.x, from = tokens[row] - first_token;
   const bool known = from >= 0 && from < table.rows;
   for (int64_t i = first_column<Count>(); i < out.columns; i += column_step<Count>()) {
-    float values[Count] = {};
+    float values[Count];
+#pragma unroll
+    for (int j = 0; j < Count; ++j) values[j] = -0.0f;
     if (known) load<Count>(table.row(from) + i, values);
     store<Count>(values, out.row(row) + i);
   }

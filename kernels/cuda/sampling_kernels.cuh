@@ -50,7 +50,8 @@ static __global__ void softmax_kernel(const float* logits, int64_t vocab, RowSof
   const float* const row = logits + blockIdx.x * vocab;
   const Best best = best_of_row(row, vocab, bests);
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < vocab; i += blockDim.x) sum += expf(row[i] - best.score);
+  for (int64_t i = threadIdx.x; i < vocab; i += blockDim.x)
+    sum += row[i] == minus_infinity ? 0 : expf(row[i] - best.score);
   sum = block_sum(sum, sums);
   if (threadIdx.x == 0) rows[blockIdx.x] = {log(sum) + best.score, best.token};
 }

@@ -17,6 +17,9 @@ class ReferenceBackend : public Backend {
   void linear(const LinearArgs& args, device::Stream& stream) override {
     run(reference::linear, args, stream);
   }
+  void add(const AddArgs& args, device::Stream& stream) override {
+    run(reference::add, args, stream);
+  }
   void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
     run(reference::rms_norm, args, stream);
   }
@@ -40,6 +43,9 @@ class ReferenceBackend : public Backend {
   }
   void log_probs(const LogProbsArgs& args, device::Stream& stream) override {
     run(reference::log_probs, args, stream);
+  }
+  void shortlist(const ShortlistArgs& args, device::Stream& stream) override {
+    run(reference::shortlist, args, stream);
   }
 
  private:

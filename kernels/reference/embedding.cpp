@@ -7,7 +7,7 @@ void embedding(const EmbeddingArgs& args) {
     for (int64_t i = 0; i < args.out.size(1); ++i)
       row_of(args.out, t)[i] =
           args.table_row(t) < 0
-              ? 0.0f
+              ? -0.0f
               : load_as_float(args.table.row(args.table_row(t)), args.table.dtype(), i);
 }
 

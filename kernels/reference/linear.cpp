@@ -1,16 +1,44 @@
+#include <vector>
+
 #include "kernels/reference/reference.hpp"
 
 namespace pecia::kernels::reference {
+namespace {
+
+/// Σ over elements [begin, end) of the depth, from `sum` on.
+double product(const LinearArgs& args, int64_t t, int64_t o, int64_t begin, int64_t end,
+               double sum) {
+  for (int64_t i = begin; i < end; ++i)
+    sum += double{row_of(args.x, t)[i]} * load_as_float(args.weight.row(o), args.weight.dtype(), i);
+  return sum;
+}
+
+/// The splits' sums in fp32, added in pairs until one is left.
+float tree_sum(std::vector<float> sums) {
+  for (; sums.size() > 1; sums.resize(sums.size() / 2))
+    for (size_t i = 0; i < sums.size() / 2; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
+  return sums.front();
+}
+
+}  // namespace
 
 void linear(const LinearArgs& args) {
+  const int64_t depth = args.x.size(1), width = depth / args.splits;
+  const bool adds = args.accumulate == Accumulate::yes;
   for (int64_t t = 0; t < args.y.rows(); ++t)
     for (int64_t o = 0; o < args.y.size(1); ++o) {
-      double sum = args.bias ? load_as_float(args.bias.data(), args.bias.dtype(), o) : 0.0;
-      if (args.accumulate == Accumulate::yes) sum += row_of(args.y, t)[o];
-      for (int64_t i = 0; i < args.x.size(1); ++i)
-        sum += double{row_of(args.x, t)[i]} *
-               load_as_float(args.weight.row(o), args.weight.dtype(), i);
-      row_of(args.y, t)[o] = static_cast<float>(sum);
+      float& y = row_of(args.y, t)[o];
+      const double bias = args.bias ? load_as_float(args.bias.data(), args.bias.dtype(), o) : 0.0;
+      if (args.splits == 1) {
+        y = static_cast<float>(product(args, t, o, 0, depth, adds ? bias + y : bias));
+        continue;
+      }
+      std::vector<float> sums;
+      for (int split = 0; split < args.splits; ++split)
+        sums.push_back(static_cast<float>(
+            product(args, t, o, split * width, (split + 1) * width, split == 0 ? bias : 0.0)));
+      const float sum = tree_sum(std::move(sums));
+      y = adds ? y + sum : sum;
     }
 }
 

@@ -7,6 +7,7 @@ namespace pecia::kernels::reference {
 
 void embedding(const EmbeddingArgs& args);
 void linear(const LinearArgs& args);
+void add(const AddArgs& args);
 void rms_norm(const RmsNormArgs& args);
 void rope(const RopeArgs& args);
 void kv_store(const KvStoreArgs& args);
@@ -15,6 +16,7 @@ void merge(const MergeArgs& args);
 void gated_activation(const GatedActivationArgs& args);
 void sample(const SamplingArgs& args);
 void log_probs(const LogProbsArgs& args);
+void shortlist(const ShortlistArgs& args);
 
 /// Row `row` of an fp32 view.
 inline float* row_of(const TensorView& view, int64_t row) {

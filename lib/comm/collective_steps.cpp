@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <memory>
 
 #include "lib/core/error.hpp"
@@ -9,15 +10,27 @@
 namespace pecia::comm {
 namespace {
 
-/// out[i] = ((parts[0][i] + parts[1][i]) + parts[2][i]) + …; `out` may be one of the parts.
-void sum_in_order(std::span<const float* const> parts, std::span<float> out) {
-  constexpr size_t tile = 1024;
-  std::array<float, tile> sum;
-  for (size_t begin = 0; begin < out.size(); begin += tile) {
-    const size_t count = std::min(tile, out.size() - begin);
-    std::copy_n(parts[0] + begin, count, sum.data());
-    for (const float* part : parts.subspan(1))
-      for (size_t i = 0; i < count; ++i) sum[i] += part[begin + i];
+constexpr size_t tile_floats = 1024;
+
+/// Elements [begin, begin + count) of the tree's sum.
+void sum_tile(std::span<const float* const> parts, size_t begin, size_t count, float* sum) {
+  if (parts.size() == 1) {
+    std::copy_n(parts.front() + begin, count, sum);
+    return;
+  }
+  const size_t left = std::bit_floor(parts.size() - 1);
+  sum_tile(parts.first(left), begin, count, sum);
+  std::array<float, tile_floats> right;
+  sum_tile(parts.subspan(left), begin, count, right.data());
+  for (size_t i = 0; i < count; ++i) sum[i] += right[i];
+}
+
+/// `out` may be one of the parts.
+void sum_as_tree(std::span<const float* const> parts, std::span<float> out) {
+  std::array<float, tile_floats> sum;
+  for (size_t begin = 0; begin < out.size(); begin += tile_floats) {
+    const size_t count = std::min(tile_floats, out.size() - begin);
+    sum_tile(parts, begin, count, sum.data());
     std::copy_n(sum.data(), count, out.data() + begin);
   }
 }
@@ -108,7 +121,7 @@ class ReduceScatter {
     for (const ServerSum& sum : server_sums_) {
       std::span<const float> ready = blocks_[sum.owner];
       if (sum.parts.size() > 1) {
-        sum_in_order(sum.parts, sum.place);
+        sum_as_tree(sum.parts, sum.place);
         ready = sum.place;
       }
       if (sum.owner == rank_)
@@ -125,7 +138,7 @@ class ReduceScatter {
   }
 
   Exchange total() const {
-    sum_in_order(sums_, mine_);
+    sum_as_tree(sums_, mine_);
     return {};
   }
 

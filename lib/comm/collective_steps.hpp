@@ -27,8 +27,8 @@ std::vector<Step> all_gather_steps(const ServerMap& servers, int rank,
                                    std::vector<std::span<std::byte>> blocks);
 
 /// The way back: first the partials of a server meet at the delegate of each block's owner; then
-/// one sum per server goes to the owner, who adds them up. Every sum runs in the order of ranks,
-/// then of servers, whatever arrives first. `partial` and `mine` as in Collectives.
+/// one sum per server goes to the owner, who adds them up. Every sum is the tree of Collectives,
+/// whatever arrives first. `partial` and `mine` as there.
 std::vector<Step> reduce_scatter_steps(const ServerMap& servers, int rank,
                                        std::span<const float> partial,
                                        std::span<const int64_t> counts, std::span<float> mine,

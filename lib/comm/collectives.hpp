@@ -20,6 +20,14 @@
 ///     reduce_scatter, flat            Σ b of other servers         Σ b of its server - b(r)
 ///     reduce_scatter, hierarchical    Σ_D(r) b                     B - b(r) - Σ_D(r) b
 ///
+/// Sums are added in pairs of neighbours, the pairs' sums likewise; of an odd number the last one
+/// waits for the next level. 5 ranks:
+///
+///     ((0 + 1) + (2 + 3)) + 4
+///
+/// Hierarchically there is one such tree over the ranks of each server, then one over the servers,
+/// in the order of their lowest ranks: the same additions, hence the same bits, where sums_as_flat.
+///
 /// A collective is up to four exchanges in turn. The next one starts when some call finds the one
 /// before finished: test() or wait() of any transfer of the same Collectives, or progress(). So
 /// poll while computing; and let all ranks wait for transfers of different Collectives or of the
@@ -55,8 +63,7 @@ class Collectives {
   std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks);
 
   /// `partial` is the blocks of all ranks one after the other, counts[r] floats each, zero allowed.
-  /// mine[i] is the sum of all ranks' values of the own block: of each server's ranks in their
-  /// order, then of the servers in the order of their lowest ranks. `mine` is the own block inside
+  /// mine[i] is the sum of all ranks' values of the own block. `mine` is the own block inside
   /// `partial`, or does not overlap it.
   std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
                                                  std::span<const int64_t> counts,

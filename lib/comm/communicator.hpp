@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/comm/place.hpp"
@@ -70,16 +71,28 @@ struct Operation {
   int64_t number;
 };
 
-/// A number, 0 at first, that every rank may add to at any time; nothing of it is collective.
+/// Numbers, 0 at first, that every rank may add to at any time; nothing of it is collective.
+class SharedCounters {
+ public:
+  virtual ~SharedCounters() = default;
+  /// Returns the value before, in one step: no two ranks see the same.
+  virtual int64_t add(int64_t index, int64_t amount) = 0;
+
+  int64_t value(int64_t index) { return add(index, 0); }
+};
+
+/// One of them alone.
 class SharedCounter {
  public:
-  virtual ~SharedCounter() = default;
-  /// Returns the value before, in one step: no two ranks see the same.
-  virtual int64_t add(int64_t amount) = 0;
+  explicit SharedCounter(std::unique_ptr<SharedCounters> one) : one_(std::move(one)) {}
 
+  int64_t add(int64_t amount) { return one_->add(0, amount); }
   /// Hands out 0, 1, 2, … one by one to whichever rank asks next.
   int64_t next() { return add(1); }
   int64_t value() { return add(0); }
+
+ private:
+  std::unique_ptr<SharedCounters> one_;
 };
 
 class Communicator {
@@ -129,11 +142,15 @@ class Communicator {
   virtual std::unique_ptr<Communicator> split_by_host() = 0;
 
   /// Collective, and so is destroying it, except while an exception is under way.
-  virtual std::unique_ptr<SharedCounter> make_counter() = 0;
+  /// `count`: the same on every rank.
+  virtual std::unique_ptr<SharedCounters> make_counters(int64_t count) = 0;
+  std::unique_ptr<SharedCounter> make_counter() {
+    return std::make_unique<SharedCounter>(make_counters(1));
+  }
 
-  /// Makes transfers progress without waiting. Cheap (well under a microsecond when nothing is
-  /// under way).
-  virtual void progress() = 0;
+  /// Makes transfers progress without waiting, where it is time to look for it; says whether it
+  /// was. Cheap (well under a microsecond when nothing is under way).
+  virtual bool progress() = 0;
 
   /// After how long a blocking wait fails; zero: never.
   virtual std::chrono::seconds wait_timeout() const = 0;

@@ -112,30 +112,32 @@ int int_count(size_t bytes, const char* operation) {
   return static_cast<int>(bytes);
 }
 
-class MpiSharedCounter : public SharedCounter {
+class MpiSharedCounters : public SharedCounters {
  public:
-  explicit MpiSharedCounter(MPI_Comm comm) {
+  MpiSharedCounters(MPI_Comm comm, int64_t count) : count_(count) {
     int rank = 0;
     MPI_Comm_rank(comm, &rank);
-    check_mpi(MPI_Win_allocate(rank == 0 ? sizeof(int64_t) : 0, sizeof(int64_t), MPI_INFO_NULL,
-                               comm, &value_, &window_),
+    const MPI_Aint held = rank == 0 ? count : 0;
+    check_mpi(MPI_Win_allocate(held * static_cast<MPI_Aint>(sizeof(int64_t)), sizeof(int64_t),
+                               MPI_INFO_NULL, comm, &values_, &window_),
               "MPI_Win_allocate");
     check_mpi(MPI_Win_lock_all(0, window_), "MPI_Win_lock_all");
-    if (rank == 0) *value_ = 0;
+    std::fill_n(values_, held, int64_t{0});
     check_mpi(MPI_Win_sync(window_), "MPI_Win_sync");
     check_mpi(MPI_Barrier(comm), "MPI_Barrier");
   }
-  MpiSharedCounter(const MpiSharedCounter&) = delete;
-  MpiSharedCounter& operator=(const MpiSharedCounter&) = delete;
-  ~MpiSharedCounter() override {
+  MpiSharedCounters(const MpiSharedCounters&) = delete;
+  MpiSharedCounters& operator=(const MpiSharedCounters&) = delete;
+  ~MpiSharedCounters() override {
     // Freeing a window waits for all ranks: one that fails alone has to get away, to say why.
     if (std::uncaught_exceptions() > exceptions_) return;
     MPI_Win_unlock_all(window_);
     MPI_Win_free(&window_);
   }
-  int64_t add(int64_t amount) override {
+  int64_t add(int64_t index, int64_t amount) override {
+    PECIA_CHECK(0 <= index && index < count_, "counter {} of {}", index, count_);
     int64_t before = 0;
-    check_mpi(MPI_Fetch_and_op(&amount, &before, MPI_INT64_T, 0, 0, MPI_SUM, window_),
+    check_mpi(MPI_Fetch_and_op(&amount, &before, MPI_INT64_T, 0, index, MPI_SUM, window_),
               "MPI_Fetch_and_op");
     check_mpi(MPI_Win_flush(0, window_), "MPI_Win_flush");
     return before;
@@ -143,7 +145,8 @@ class MpiSharedCounter : public SharedCounter {
 
  private:
   const int exceptions_ = std::uncaught_exceptions();
-  int64_t* value_ = nullptr;
+  const int64_t count_;
+  int64_t* values_ = nullptr;
   MPI_Win window_ = MPI_WIN_NULL;
 };
 
@@ -283,17 +286,18 @@ class MpiCommunicator : public Communicator {
               "MPI_Comm_split_type");
     return std::make_unique<MpiCommunicator>(part, timeout_, polls_);
   }
-  std::unique_ptr<SharedCounter> make_counter() override {
-    return std::make_unique<MpiSharedCounter>(comm_);
+  std::unique_ptr<SharedCounters> make_counters(int64_t count) override {
+    return std::make_unique<MpiSharedCounters>(comm_, count);
   }
 
-  void progress() override {
-    if (!polls_->due()) return;
+  bool progress() override {
+    if (!polls_->due()) return false;
     // Any call into MPI runs its progress engine, for every transfer of the process.
     int flag = 0;
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE),
               "MPI_Iprobe");
     polls_->done();
+    return true;
   }
 
   std::chrono::seconds wait_timeout() const override { return timeout_; }

@@ -56,14 +56,19 @@ class NullCommunicator : public Communicator {
   void barrier() override {}
   std::unique_ptr<Communicator> split(int, int) override { return make_null_communicator(); }
   std::unique_ptr<Communicator> split_by_host() override { return make_null_communicator(); }
-  std::unique_ptr<SharedCounter> make_counter() override {
-    struct Counter : SharedCounter {
-      int64_t add(int64_t amount) override { return std::exchange(sum, sum + amount); }
-      int64_t sum = 0;
+  std::unique_ptr<SharedCounters> make_counters(int64_t count) override {
+    struct Counters : SharedCounters {
+      explicit Counters(int64_t size) : sums(size) {}
+      int64_t add(int64_t index, int64_t amount) override {
+        PECIA_CHECK(0 <= index && index < static_cast<int64_t>(sums.size()), "counter {} of {}",
+                    index, sums.size());
+        return std::exchange(sums[index], sums[index] + amount);
+      }
+      std::vector<int64_t> sums;
     };
-    return std::make_unique<Counter>();
+    return std::make_unique<Counters>(count);
   }
-  void progress() override {}
+  bool progress() override { return false; }
   std::chrono::seconds wait_timeout() const override { return std::chrono::seconds::zero(); }
   void set_places(const std::vector<RackServerGpu>& by_rank) override {
     PECIA_CHECK(by_rank.size() == 1, "{} places for one rank", by_rank.size());

@@ -1,5 +1,6 @@
 #include "lib/comm/server_map.hpp"
 
+#include <bit>
 #include <map>
 
 namespace pecia::comm {
@@ -15,6 +16,16 @@ ServerMap::ServerMap(std::span<const int> label_of_rank) {
     index_on_server_.push_back(static_cast<int>(ranks_[server].size()));
     ranks_[server].push_back(rank);
   }
+}
+
+bool sums_as_flat(std::span<const int> label_of_rank) {
+  const ServerMap servers(label_of_rank);
+  if (servers.num_ranks() == 0) return true;
+  const auto width = static_cast<int>(servers.ranks(0).size());
+  if (servers.num_servers() > 1 && !std::has_single_bit(static_cast<unsigned>(width))) return false;
+  for (int rank = 0; rank < servers.num_ranks(); ++rank)
+    if (servers.server(rank) != rank / width) return false;
+  return true;
 }
 
 int ServerMap::delegate(int server, int rank) const {

@@ -31,4 +31,12 @@ class ServerMap {
   std::vector<std::vector<int>> ranks_;
 };
 
+/// Whether sums over the servers' ranks and then over the servers are those over all ranks in pairs
+/// of neighbours (Collectives): each server has the same power of two of consecutive ranks, the
+/// last one as many as are left.
+///
+///     0 0 0 0 1 1     yes: (0 1)(2 3) and (4 5) are nodes of the tree over six ranks
+///     0 0 0 1 1 1     no         0 1 0 1     no
+bool sums_as_flat(std::span<const int> label_of_rank);
+
 }  // namespace pecia::comm

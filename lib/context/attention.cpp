@@ -19,7 +19,8 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
       cache_(cache),
       ring_(row_invariant == kernels::RowInvariant::yes
                 ? AnyRing(std::in_place_type<InvariantAttention>, *groups.ring, backend, stream,
-                          recorder, cache, heads.num_heads, std::move(windows))
+                          recorder, cache, held_heads(groups.place, heads).q.size(),
+                          std::move(windows))
                 : AnyRing(std::in_place_type<RingAttention>, *groups.ring, backend, stream,
                           recorder, cache, held_heads(groups.place, heads).q.size(),
                           std::move(windows))),
@@ -27,8 +28,6 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
   PECIA_CHECK(cache.shape().num_kv_heads == held_heads(groups.place, heads).kv.size(),
               "a cache of {} KV heads for a shard of {}", cache.shape().num_kv_heads,
               held_heads(groups.place, heads).kv.size());
-  PECIA_CHECK(row_invariant == kernels::RowInvariant::no || groups.block->size() == 1,
-              "row-invariant attention on a block of {} ranks", groups.block->size());
 }
 
 void Attention::begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring,
@@ -41,31 +40,59 @@ void Attention::begin_pass(const std::vector<parallel::PassSequence>& pass, para
 
   const bool over_block = sharding == Sharding::gathered;
   comm::Communicator& group = over_block ? *groups_.block : *groups_.sp;
-  exchange_group_ = sharding == Sharding::shift || group.size() == 1 ? nullptr : &group;
+  exchanges_ = sharding != Sharding::shift && group.size() > 1;
+  if (!exchanges_) return;
   const parallel::WeightCut cut = weight_cut(sharding, place);
   const int shards = place.sp * place.tp;
-  plan_.held = parallel::head_shard(heads_.num_heads, heads_.num_kv_heads, cut.count, cut.index);
-  plan_.rows.clear();
-  plan_.wanted.clear();
+  ExchangePlan plan;
+  plan.held = parallel::head_shard(heads_.num_heads, heads_.num_kv_heads, cut.count, cut.index);
   for (int rank = 0; rank < group.size(); ++rank) {
     const int shard = over_block ? rank : parallel::kv_shard(place.sp, rank, place.tp_index);
-    plan_.rows.push_back(parallel::row_part({0, num_rows}, group.size(), rank));
-    plan_.wanted.push_back(
+    plan.rows.push_back(parallel::row_part({0, num_rows}, group.size(), rank));
+    plan.wanted.push_back(
         parallel::head_shard(heads_.num_heads, heads_.num_kv_heads, shards, shard));
   }
+  // Round a ring, or merged in a fixed order, all rows go together.
+  auto* alone = groups_.ring->size() == 1 ? std::get_if<RingAttention>(&ring_) : nullptr;
+  parts_ = alone != nullptr ? parallel::attend_parts(plan.rows, group.rank())
+                            : parallel::attend_at_once(plan.rows);
+  if (parts_.size() > 1) {
+    std::vector<parallel::RowRange> rows;
+    for (const parallel::AttendPart& part : parts_) rows.push_back(part.rows);
+    alone->plan_parts(pass, rows);
+  }
+  exchange_.begin_pass(group, std::move(plan));
 }
 
-void Attention::run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
-                    const TensorView& out) {
-  const auto attend = [&](const HeadExchange::Heads& rows, const TensorView& to) {
-    std::visit([&](auto& ring) { ring.run(layer, rows.q, rows.k, rows.v, to); }, ring_);
-  };
-  if (exchange_group_ == nullptr) return attend({q, k, v}, out);
-  const HeadExchange::Heads heads = exchange_.to_heads(*exchange_group_, plan_, {q, k, v});
+void Attention::start_keys(const TensorView& k, const TensorView& v) {
+  if (exchanges_)
+    exchange_.start_keys(k, v);
+  else
+    keys_ = {k, v};
+}
+
+void Attention::attend(int64_t layer, const TensorView& q, const HeadExchange::Keys& keys,
+                       const TensorView& out) {
+  std::visit([&](auto& ring) { ring.run(layer, q, keys.k, keys.v, out); }, ring_);
+}
+
+void Attention::run(int64_t layer, const TensorView& q, const TensorView& out) {
+  if (!exchanges_) return attend(layer, q, keys_, out);
+  const TensorView queries = exchange_.start_queries(q);
   const TensorView attended =
-      attended_.tensor(DType::fp32, {heads.q.rows(), heads.q.size(1), heads.q.size(2)});
-  attend(heads, attended);
-  exchange_.to_rows(*exchange_group_, plan_, attended, out);
+      attended_.tensor(DType::fp32, {queries.rows(), queries.size(1), queries.size(2)});
+  const HeadExchange::Keys keys = exchange_.wait_keys();
+  const bool at_once = parts_.size() == 1;
+  if (!at_once) std::get<RingAttention>(ring_).store(layer, keys.k, keys.v);
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    for (const int distance : parts_[part].distances) exchange_.wait_queries(distance);
+    if (at_once)
+      attend(layer, queries, keys, attended);
+    else
+      std::get<RingAttention>(ring_).attend_part(layer, part, queries, attended);
+    for (const int distance : parts_[part].distances) exchange_.start_outputs(distance, attended);
+  }
+  exchange_.wait_outputs(attended, out);
 }
 
 RingTraffic Attention::expected_traffic() const {

@@ -9,6 +9,7 @@
 #include "lib/context/invariant_attention.hpp"
 #include "lib/context/replica_groups.hpp"
 #include "lib/context/ring_attention.hpp"
+#include "lib/parallel/attend_parts.hpp"
 
 namespace pecia::context {
 
@@ -22,7 +23,7 @@ class Attention {
   /// All references outlive this object. `cache` holds the rank's shard of the KV heads: shard
   /// kv_shard of SP · TP. `windows`: each layer's sliding window, 0 for none. `row_invariant`: a
   /// row's bits depend neither on the pass nor on the number of ranks; passes are then cut for
-  /// virtual ranks, and there is neither SP nor TP.
+  /// virtual ranks.
   Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
             kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder,
             KvCache& cache, kernels::RowInvariant row_invariant = kernels::RowInvariant::no);
@@ -54,11 +55,15 @@ class Attention {
   }
   const parallel::ShardedRows& rows() const { return rows_; }
 
-  /// Caches k and v, then attends q to all keys of its sequences, everywhere. Rows: rows().linear.
-  /// Heads: those of weight_cut. q and out [rows, query heads, head_dim], k and v [rows, KV heads,
-  /// head_dim]; fp32, dense. Collective over the replica; returns when `out` is complete.
-  void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
-           const TensorView& out);
+  /// Takes the keys and values of a layer, whose exchange begins: run follows, which needs them
+  /// still. Rows: rows().linear. Heads: those of weight_cut. k and v [rows, KV heads, head_dim],
+  /// fp32, dense.
+  void start_keys(const TensorView& k, const TensorView& v);
+
+  /// Caches the layer's keys and values, then attends q to all keys of its sequences, everywhere.
+  /// Rows and heads likewise: q and out [rows, query heads, head_dim], fp32, dense. Collective over
+  /// the replica; returns when `out` is complete.
+  void run(int64_t layer, const TensorView& q, const TensorView& out);
 
   /// What one layer of the pass sends round the ring, by the formulas of the design, from the pass
   /// alone. What the exchange of heads sends is in parallel::layer_traffic.
@@ -68,6 +73,9 @@ class Attention {
   const ReplicaGroups& groups_;
   HeadCounts heads_;
   KvCache& cache_;
+  void attend(int64_t layer, const TensorView& q, const HeadExchange::Keys& keys,
+              const TensorView& out);
+
   using AnyRing = std::variant<RingAttention, InvariantAttention>;
   AnyRing ring_;
   HeadExchange exchange_;
@@ -76,8 +84,10 @@ class Attention {
   // The pass.
   parallel::Sharding sharding_ = parallel::Sharding::base;
   parallel::ShardedRows rows_;
-  comm::Communicator* exchange_group_ = nullptr;  ///< null: every row is here already
-  ExchangePlan plan_;
+  bool exchanges_ = false;  ///< else every row is here already
+  std::vector<parallel::AttendPart> parts_;
+
+  HeadExchange::Keys keys_;  ///< of the layer, where they are not exchanged
 };
 
 }  // namespace pecia::context

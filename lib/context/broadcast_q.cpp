@@ -9,17 +9,6 @@
 namespace pecia::context {
 
 using parallel::PassSequence;
-using report::Kind;
-using report::ScopedSpan;
-
-namespace {
-
-std::span<std::byte> bytes_of(const TensorView& tensor) {
-  return {static_cast<std::byte*>(tensor.data()),
-          static_cast<size_t>(tensor.elements() * size_of(tensor.dtype()))};
-}
-
-}  // namespace
 
 bool RingAttention::holds_keys(const PassSequence& sequence, int rank) const {
   for (const parallel::SequenceId member : map_.lineage(sequence.sequence))
@@ -35,7 +24,6 @@ void RingAttention::plan_visitors(const Pass& pass) {
   leaving_.assign(size(), {});
   visiting_.assign(size(), 0);
   batch_ = {};
-  batch_positions_ = query_positions_[rank];
   std::vector<int64_t> begin(size(), 0);  // of the sequence's rows on each rank
   std::vector<std::pair<Pass, std::vector<int64_t>>> visitors(size());
   for (const PassSequence& sequence : pass) {
@@ -53,87 +41,67 @@ void RingAttention::plan_visitors(const Pass& pass) {
       begin[other] += rows;
     }
   }
-  for (int other = 0; other < size(); ++other) {
-    visiting_[other] = static_cast<int64_t>(visitors[other].second.size());
-    batch_positions_.insert(batch_positions_.end(), visitors[other].second.begin(),
-                            visitors[other].second.end());
-  }
-  int64_t row = 0;
   const UnitRuns own = runs_in_cache(key_positions_[0]);
-  add_items(batch_, pass, rank, rank, row, batch_positions_, own);
-  for (int other = 0; other < size(); ++other)
-    add_items(batch_, visitors[other].first, other, rank, row, batch_positions_, own);
+  add_items(batch_, pass, rank, rank, query_positions_[rank], own);
+  for (int other = 0; other < size(); ++other) {
+    const auto& [sequences, positions] = visitors[other];
+    visiting_[other] = static_cast<int64_t>(positions.size());
+    add_items(batch_, sequences, other, rank, positions, own);
+  }
 }
 
 void RingAttention::run_broadcast_q(int64_t layer, const TensorView& q, const TensorView& out) {
-  const int rank = ring_.rank();
-  const int64_t own = q.rows(), total = static_cast<int64_t>(batch_positions_.size());
-  const auto floats = [&](int64_t rows) { return rows * num_heads_ * head_dim(); };
+  const int64_t own = q.rows(), total = static_cast<int64_t>(batch_.positions.size());
+  const int64_t width = steps_.num_heads() * steps_.head_dim();
 
   // Own queries first, visitors where they are received.
-  const TensorView batch_q = batch_q_.tensor(DType::fp32, {total, num_heads_, head_dim()});
+  const TensorView batch_q = steps_.queries(batch_q_, total);
   if (own > 0) std::memcpy(batch_q.data(), q.data(), bytes_of(q).size());
   comm::Blocks queries;
   int64_t row = own, sent = 0;
   for (int other = 0; other < size(); ++other) {
     const auto leaving = static_cast<int64_t>(leaving_[other].size());
-    const TensorView packed = away_[other].tensor(DType::fp32, {leaving, num_heads_, head_dim()});
+    const TensorView packed = steps_.queries(away_[other].out, leaving);
     for (int64_t i = 0; i < leaving; ++i)
-      std::memcpy(packed.row(i), q.row(leaving_[other][i]), floats(1) * size_of(DType::fp32));
+      std::memcpy(packed.row(i), q.row(leaving_[other][i]), width * size_of(DType::fp32));
     queries.send.push_back(bytes_of(packed));
     queries.receive.push_back(bytes_of(batch_q.slice_rows(row, visiting_[other])));
     row += visiting_[other];
     sent += static_cast<int64_t>(queries.send.back().size());
   }
-  wait(*ring_.start_all_to_all(queries), "broadcast_q", sent);
+  steps_.wait(*ring_.start_all_to_all(queries), "broadcast_q", sent);
 
-  const TensorView batch_out = part_out_.tensor(DType::fp32, {total, num_heads_, head_dim()});
-  const TensorView batch_lse = part_lse_.tensor(DType::fp32, {total, num_heads_});
-  attend(layer, batch_, batch_positions_, batch_q, cache_.k(layer).data(), cache_.v(layer).data(),
-         batch_out, batch_lse);
+  const Partial batch = steps_.partial(part_, total);
+  steps_.attend(layer, batch_, batch_q, steps_.cached(layer), batch);
 
-  // O and LSE go home as two blocks; the own part is where the others are merged into.
-  const TensorView lse = lse_.tensor(DType::fp32, {own, num_heads_});
+  // The own part is where the others are merged into.
+  const Partial to{out, steps_.lse(lse_, own)};
   if (own > 0) {
-    std::memcpy(out.data(), batch_out.data(), bytes_of(out).size());
-    std::memcpy(lse.data(), batch_lse.data(), bytes_of(lse).size());
+    std::memcpy(out.data(), batch.out.data(), bytes_of(out).size());
+    std::memcpy(to.lse.data(), batch.lse.data(), bytes_of(to.lse).size());
   }
-  comm::Blocks outs, lses;
-  std::vector<TensorView> home_out, home_lse;
-  row = own, sent = 0;
+  std::vector<Partial> away, home;
+  row = own;
   for (int other = 0; other < size(); ++other) {
     const auto coming = static_cast<int64_t>(leaving_[other].size());
-    home_[other].reserve((floats(coming) + coming * num_heads_) * size_of(DType::fp32));
-    home_out.emplace_back(home_[other].data(), DType::fp32,
-                          std::initializer_list<int64_t>{coming, num_heads_, head_dim()});
-    home_lse.emplace_back(static_cast<void*>(home_[other].as<float>() + floats(coming)),
-                          DType::fp32, std::initializer_list<int64_t>{coming, num_heads_});
-    outs.send.push_back(bytes_of(batch_out.slice_rows(row, visiting_[other])));
-    lses.send.push_back(bytes_of(batch_lse.slice_rows(row, visiting_[other])));
-    outs.receive.push_back(bytes_of(home_out.back()));
-    lses.receive.push_back(bytes_of(home_lse.back()));
+    away.push_back(
+        {batch.out.slice_rows(row, visiting_[other]), batch.lse.slice_rows(row, visiting_[other])});
+    home.push_back(steps_.partial(home_[other], coming));
     row += visiting_[other];
-    sent += static_cast<int64_t>(outs.send.back().size() + lses.send.back().size());
   }
-  {
-    const ScopedSpan span(recorder_, "partial_outputs", Kind::comm, sent);
-    const auto first = ring_.start_all_to_all(outs), second = ring_.start_all_to_all(lses);
-    first->wait();
-    second->wait();
-  }
-  for (int other = 0; other < size(); ++other) {
-    if (other == rank || leaving_[other].empty()) continue;
-    const ScopedSpan span(recorder_, "merge", Kind::compute, 8 * home_out[other].elements());
-    backend_.merge({home_out[other], home_lse[other], leaving_[other], out, lse}, stream_);
-  }
+  steps_.send_home(away, home);
+  for (int other = 0; other < size(); ++other)
+    if (other != ring_.rank() && !leaving_[other].empty())
+      steps_.merge(home[other], to, leaving_[other]);
 }
 
 RingTraffic RingAttention::broadcast_q_traffic() const {
   RingTraffic traffic;
+  const int64_t row_bytes = steps_.num_heads() * steps_.head_dim() * size_of(DType::fp32);
   for (int other = 0; other < size(); ++other) {
-    const int64_t width = num_heads_ * head_dim() * size_of(DType::fp32);
-    traffic.ring_bytes += static_cast<int64_t>(leaving_[other].size()) * width;
-    traffic.all_to_all_bytes += visiting_[other] * (width + num_heads_ * size_of(DType::fp32));
+    traffic.ring_bytes += static_cast<int64_t>(leaving_[other].size()) * row_bytes;
+    traffic.all_to_all_bytes +=
+        visiting_[other] * (row_bytes + steps_.num_heads() * size_of(DType::fp32));
   }
   return traffic;
 }

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "lib/context/attention_steps.hpp"
+
 namespace pecia::context {
 
 using parallel::HeadRange;
@@ -11,8 +13,7 @@ using report::ScopedSpan;
 
 namespace {
 
-/// Copies some of the heads of all rows: [rows, heads, head_dim] to and from a dense block
-/// [rows, width, head_dim].
+/// Copies `width` heads of all rows: [rows, heads, head_dim] each.
 void copy_heads(const TensorView& from, int64_t from_head, const TensorView& to, int64_t to_head,
                 int64_t width) {
   const int64_t head_bytes = from.size(2) * size_of(from.dtype());
@@ -22,93 +23,121 @@ void copy_heads(const TensorView& from, int64_t from_head, const TensorView& to,
                 width * head_bytes);
 }
 
-std::span<std::byte> bytes_of(const TensorView& tensor) {
-  return {static_cast<std::byte*>(tensor.data()),
-          static_cast<size_t>(tensor.elements() * size_of(tensor.dtype()))};
-}
-
-int64_t total_rows(const ExchangePlan& plan) {
-  int64_t rows = 0;
-  for (const RowRange& range : plan.rows) rows += range.size();
-  return rows;
+/// The heads `wanted` of a tensor that begins with head `first_held`, as a dense block.
+TensorView pack_heads(const TensorView& from, int64_t first_held, const HeadRange& wanted,
+                      device::Buffer& buffer) {
+  const TensorView block = buffer.tensor(DType::fp32, {from.rows(), wanted.size(), from.size(2)});
+  copy_heads(from, wanted.begin - first_held, block, 0, wanted.size());
+  return block;
 }
 
 }  // namespace
 
-HeadExchange::Heads HeadExchange::to_heads(comm::Communicator& group, const ExchangePlan& plan,
-                                           const Heads& mine) {
-  const int size = group.size(), rank = group.rank();
-  const int64_t head_dim = mine.q.size(2), own_rows = plan.rows[rank].size();
-  const int64_t num_rows = total_rows(plan);
-  const parallel::HeadShard& wanted = plan.wanted[rank];
-  const Heads all{q_.tensor(DType::fp32, {num_rows, wanted.q.size(), head_dim}),
-                  k_.tensor(DType::fp32, {num_rows, wanted.kv.size(), head_dim}),
-                  v_.tensor(DType::fp32, {num_rows, wanted.kv.size(), head_dim})};
+void HeadExchange::begin_pass(comm::Communicator& group, ExchangePlan plan) {
+  group_ = &group;
+  plan_ = std::move(plan);
+  num_rows_ = 0;
+  for (const RowRange& range : plan_.rows) num_rows_ += range.size();
+  for (auto* buffers : {&packed_k_, &packed_v_, &packed_q_, &home_}) buffers->resize(group.size());
+  queries_.resize(group.size());
+  outputs_.resize(group.size());
+}
 
-  // What goes to one rank is packed as three blocks one after the other; what comes from one is a
-  // run of rows in each result, so it is received in place.
-  packed_.resize(size);
-  comm::Blocks blocks[3];
-  for (auto& each : blocks) each.send.resize(size), each.receive.resize(size);
-  int64_t sent = 0;
+int HeadExchange::at(int distance) const {
+  return (group_->rank() + distance + group_->size()) % group_->size();
+}
+
+TensorView HeadExchange::rows_of(const TensorView& all, int rank) const {
+  return all.slice_rows(plan_.rows[rank].begin, plan_.rows[rank].size());
+}
+
+void HeadExchange::start_keys(const TensorView& k, const TensorView& v) {
+  const int size = group_->size(), own = group_->rank();
+  const HeadRange &held = plan_.held.kv, &mine = plan_.wanted[own].kv;
+  head_dim_ = k.size(2);
+  keys_ = {k_.tensor(DType::fp32, {num_rows_, mine.size(), head_dim_}),
+           v_.tensor(DType::fp32, {num_rows_, mine.size(), head_dim_})};
+  keys_bytes_ = 0;
+  comm::Blocks k_blocks, v_blocks;
+  for (comm::Blocks* blocks : {&k_blocks, &v_blocks})
+    blocks->send.resize(size), blocks->receive.resize(size);
   {
     const ScopedSpan span(recorder_, "pack_heads", Kind::compute);
-    for (int to = 0; to < size; ++to) {
-      const parallel::HeadShard& theirs = plan.wanted[to];
-      const int64_t row_heads = theirs.q.size() + 2 * theirs.kv.size();
-      packed_[to].reserve(own_rows * row_heads * head_dim * size_of(DType::fp32));
-      auto* next = packed_[to].as<float>();
-      const auto pack = [&](int which, const TensorView& from, const HeadRange& range,
-                            int64_t first_held) {
-        const TensorView block(static_cast<void*>(next), DType::fp32,
-                               {own_rows, range.size(), head_dim});
-        copy_heads(from, range.begin - first_held, block, 0, range.size());
-        blocks[which].send[to] = bytes_of(block);
-        if (to != rank) sent += static_cast<int64_t>(bytes_of(block).size());
-        next += block.elements();
-      };
-      pack(0, mine.q, theirs.q, plan.held.q.begin);
-      pack(1, mine.k, theirs.kv, plan.held.kv.begin);
-      pack(2, mine.v, theirs.kv, plan.held.kv.begin);
-      const auto from_them = [&](const TensorView& tensor) {
-        return bytes_of(tensor.slice_rows(plan.rows[to].begin, plan.rows[to].size()));
-      };
-      blocks[0].receive[to] = from_them(all.q);
-      blocks[1].receive[to] = from_them(all.k);
-      blocks[2].receive[to] = from_them(all.v);
+    copy_heads(k, mine.begin - held.begin, rows_of(keys_.k, own), 0, mine.size());
+    copy_heads(v, mine.begin - held.begin, rows_of(keys_.v, own), 0, mine.size());
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank == own) continue;
+      const HeadRange& theirs = plan_.wanted[rank].kv;
+      k_blocks.send[rank] = bytes_of(pack_heads(k, held.begin, theirs, packed_k_[rank]));
+      v_blocks.send[rank] = bytes_of(pack_heads(v, held.begin, theirs, packed_v_[rank]));
+      k_blocks.receive[rank] = bytes_of(rows_of(keys_.k, rank));
+      v_blocks.receive[rank] = bytes_of(rows_of(keys_.v, rank));
+      keys_bytes_ += static_cast<int64_t>(2 * k_blocks.send[rank].size());
     }
   }
-  const ScopedSpan span(recorder_, "all_to_all_heads", Kind::comm, sent);
-  std::unique_ptr<comm::Transfer> transfers[3];
-  for (int which = 0; which < 3; ++which) transfers[which] = group.start_all_to_all(blocks[which]);
-  for (const auto& transfer : transfers) transfer->wait();
+  k_transfer_ = group_->start_all_to_all(k_blocks);
+  v_transfer_ = group_->start_all_to_all(v_blocks);
+}
+
+HeadExchange::Keys HeadExchange::wait_keys() {
+  const ScopedSpan span(recorder_, "all_to_all_heads", Kind::comm, keys_bytes_);
+  k_transfer_->wait();
+  v_transfer_->wait();
+  return keys_;
+}
+
+TensorView HeadExchange::start_queries(const TensorView& q) {
+  const int size = group_->size(), own = group_->rank();
+  const HeadRange &held = plan_.held.q, &mine = plan_.wanted[own].q;
+  const TensorView all = q_.tensor(DType::fp32, {num_rows_, mine.size(), head_dim_});
+  {
+    const ScopedSpan span(recorder_, "pack_heads", Kind::compute);
+    copy_heads(q, mine.begin - held.begin, rows_of(all, own), 0, mine.size());
+    for (int rank = 0; rank < size; ++rank)
+      if (rank != own) pack_heads(q, held.begin, plan_.wanted[rank].q, packed_q_[rank]);
+  }
+  for (int distance = 1; distance < size; ++distance) {
+    const int to = at(-distance), from = at(distance);
+    const TensorView packed =
+        packed_q_[to].tensor(DType::fp32, {q.rows(), plan_.wanted[to].q.size(), head_dim_});
+    queries_[distance] =
+        group_->start_send_receive(bytes_of(packed), to, bytes_of(rows_of(all, from)), from);
+  }
   return all;
 }
 
-void HeadExchange::to_rows(comm::Communicator& group, const ExchangePlan& plan,
-                           const TensorView& all, const TensorView& out) {
-  const int size = group.size(), rank = group.rank();
-  const int64_t head_dim = all.size(2), own_rows = plan.rows[rank].size();
-  packed_.resize(size);
-  comm::Blocks blocks;
-  int64_t sent = 0;
-  for (int other = 0; other < size; ++other) {
-    blocks.send.emplace_back(
-        bytes_of(all.slice_rows(plan.rows[other].begin, plan.rows[other].size())));
-    if (other != rank) sent += static_cast<int64_t>(blocks.send.back().size());
-    blocks.receive.emplace_back(bytes_of(
-        packed_[other].tensor(DType::fp32, {own_rows, plan.wanted[other].q.size(), head_dim})));
-  }
+void HeadExchange::wait_queries(int distance) {
+  const int64_t elements =
+      plan_.rows[group_->rank()].size() * plan_.wanted[at(-distance)].q.size() * head_dim_;
+  const ScopedSpan span(recorder_, "all_to_all_heads", Kind::comm, elements * size_of(DType::fp32));
+  queries_[distance]->wait();
+}
+
+TensorView HeadExchange::home(int rank) {
+  return home_[rank].tensor(
+      DType::fp32, {plan_.rows[group_->rank()].size(), plan_.wanted[rank].q.size(), head_dim_});
+}
+
+void HeadExchange::start_outputs(int distance, const TensorView& all) {
+  const int to = at(distance), from = at(-distance);
+  outputs_[distance] =
+      group_->start_send_receive(bytes_of(rows_of(all, to)), to, bytes_of(home(from)), from);
+}
+
+void HeadExchange::wait_outputs(const TensorView& all, const TensorView& out) {
+  const int size = group_->size(), own = group_->rank();
   {
-    const ScopedSpan span(recorder_, "all_to_all_rows", Kind::comm, sent);
-    group.start_all_to_all(blocks)->wait();
+    const TensorView sent = rows_of(all, own);
+    const int64_t elements = (num_rows_ - sent.rows()) * sent.row_elements();
+    const ScopedSpan span(recorder_, "all_to_all_rows", Kind::comm,
+                          elements * size_of(DType::fp32));
+    for (int distance = 1; distance < size; ++distance) outputs_[distance]->wait();
   }
   const ScopedSpan span(recorder_, "unpack_heads", Kind::compute);
-  for (int other = 0; other < size; ++other) {
-    const HeadRange& theirs = plan.wanted[other].q;
-    const TensorView block =
-        packed_[other].tensor(DType::fp32, {own_rows, theirs.size(), head_dim});
-    copy_heads(block, 0, out, theirs.begin - plan.held.q.begin, theirs.size());
+  for (int rank = 0; rank < size; ++rank) {
+    const HeadRange& theirs = plan_.wanted[rank].q;
+    copy_heads(rank == own ? rows_of(all, own) : home(rank), 0, out,
+               theirs.begin - plan_.held.q.begin, theirs.size());
   }
 }
 

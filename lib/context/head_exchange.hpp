@@ -3,7 +3,12 @@
 /// with a shard of the heads, and back. Every head goes to exactly the ranks that need it; a KV
 /// head goes to several where there are more ranks than KV heads. Source: DeepSpeed Ulysses; CSPS
 /// §3.2.1 (SP-NTP).
+///
+/// Keys and values leave as soon as they are made; queries arrive and outputs leave rank by rank.
+/// At distance d this rank attends the rows of rank (own + d) mod N, and rank (own − d) mod N
+/// attends its rows.
 
+#include <memory>
 #include <vector>
 
 #include "lib/comm/communicator.hpp"
@@ -25,23 +30,53 @@ class HeadExchange {
  public:
   explicit HeadExchange(report::Recorder& recorder) : recorder_(recorder) {}
 
-  struct Heads {
-    TensorView q, k, v;  ///< [rows, heads, head_dim] fp32, dense
+  /// The layers that follow exchange so. `group` outlives them. In each layer every rank of it
+  /// calls what follows, once, in this order, the parts of queries and outputs in the order of
+  /// their distance.
+  void begin_pass(comm::Communicator& group, ExchangePlan plan);
+
+  /// Of this rank's rows, with the KV heads held: [own rows, held KV heads, head_dim] fp32, dense.
+  /// They are copied.
+  void start_keys(const TensorView& k, const TensorView& v);
+
+  /// [own rows, held query heads, head_dim], copied likewise. Returns the queries of all rows with
+  /// the heads wanted here; the own ones are there at once.
+  TensorView start_queries(const TensorView& q);
+
+  struct Keys {
+    TensorView k, v;  ///< [all rows, wanted KV heads, head_dim]; valid until the next layer
   };
+  Keys wait_keys();
 
-  /// This rank's rows with the heads held in, all rows with the heads wanted out; the result is
-  /// valid until the next call. Collective over `group`, as is `to_rows`.
-  Heads to_heads(comm::Communicator& group, const ExchangePlan& plan, const Heads& mine);
+  /// Returns when the queries of the rank at `distance` have come.
+  void wait_queries(int distance);
 
-  /// The inverse for attention's output: `all` is [all rows, wanted query heads, head_dim], `out`
-  /// [own rows, held query heads, head_dim]; both dense.
-  void to_rows(comm::Communicator& group, const ExchangePlan& plan, const TensorView& all,
-               const TensorView& out);
+  /// Sends the outputs of the rank at `distance` home. `all` [all rows, wanted query heads,
+  /// head_dim], untouched until wait_outputs.
+  void start_outputs(int distance, const TensorView& all);
+
+  /// Fills in `out` [own rows, held query heads, head_dim].
+  void wait_outputs(const TensorView& all, const TensorView& out);
 
  private:
+  int at(int distance) const;  ///< rank
+  TensorView rows_of(const TensorView& all, int rank) const;
+  TensorView home(int rank);  ///< outputs of the own rows with the heads that `rank` attends
+
   report::Recorder& recorder_;
   device::Buffer q_, k_, v_;
-  std::vector<device::Buffer> packed_;  ///< by rank
+  std::vector<device::Buffer> packed_k_, packed_v_, packed_q_, home_;  ///< by rank
+
+  // The pass.
+  comm::Communicator* group_ = nullptr;
+  ExchangePlan plan_;
+  int64_t num_rows_ = 0, head_dim_ = 0;
+
+  // The layer.
+  Keys keys_;
+  int64_t keys_bytes_ = 0;  ///< sent
+  std::unique_ptr<comm::Transfer> k_transfer_, v_transfer_;
+  std::vector<std::unique_ptr<comm::Transfer>> queries_, outputs_;  ///< by distance, from 1
 };
 
 }  // namespace pecia::context

@@ -4,15 +4,10 @@
 /// partial result of a query, and these are merged along a fixed tree. The same passes, cut for
 /// layout_ranks virtual ranks.
 
-#include <map>
 #include <vector>
 
-#include "kernels/api/backend.hpp"
-#include "lib/comm/communicator.hpp"
-#include "lib/context/kv_cache.hpp"
+#include "lib/context/attention_steps.hpp"
 #include "lib/context/ring_attention.hpp"
-#include "lib/parallel/kv_map.hpp"
-#include "lib/report/spans.hpp"
 
 namespace pecia::context {
 
@@ -61,52 +56,24 @@ class InvariantAttention {
     int64_t offset;                               ///< in tokens, among the message's
     std::vector<std::vector<int64_t>> positions;  ///< by virtual rank
   };
-  /// Some keys of one virtual rank, before it is known in which buffer they are.
-  struct RunRef {
-    int64_t offset;       ///< elements from the buffer's first key of KV head 0
-    int64_t head_stride;  ///< elements
-    int64_t num_keys;
-    const int64_t* positions;
-  };
-  /// One attention call.
-  struct Call {
-    std::vector<int64_t> positions;  ///< of its rows
-    std::vector<kernels::AttentionItem> items;
-    std::vector<RunRef> runs;
-    std::map<int64_t, double> flops;  ///< by window
-  };
   /// Queries against the keys of one rank: a call for each virtual rank, or one for all of them, on
   /// as many copies of the queries.
   struct Visit {
-    std::vector<Call> calls;
+    std::vector<AttentionCall> calls;
     bool stacked;
-  };
-  struct Keys {
-    const void *k, *v;
-  };
-  /// A result for some rows that is still to be merged.
-  struct Partial {
-    TensorView out, lse;
   };
 
   int size() const { return ring_.size(); }
   int played() const;  ///< virtual ranks on each rank
   int first_played(int rank) const { return rank * played(); }
-  int64_t head_dim() const { return cache_.shape().head_dim; }
-  int64_t message_elements() const;  ///< K alone, or V alone
   QueryRows rows_of_ranks(const Pass& pass, int first, int end) const;
   void plan_slots(const Pass& pass);
   void plan_units(const Pass& pass);
   std::vector<RunRef> runs_of(const Unit& unit, int virtual_rank, bool in_message) const;
-  void add_items(Call& call, const QueryRows& rows, int virtual_rank, bool in_message) const;
+  void add_items(AttentionCall& call, const QueryRows& rows, int virtual_rank,
+                 bool in_message) const;
   Visit visit(const QueryRows& rows, int key_rank, bool in_message) const;
 
-  void store(int64_t layer, const TensorView& k, const TensorView& v);
-  void pack(int64_t layer, std::byte* message);
-  Keys cached(int64_t layer) const { return {cache_.k(layer).data(), cache_.v(layer).data()}; }
-  Partial partial(device::Buffer& out, device::Buffer& lse, int64_t rows) const;
-  void attend(int64_t layer, const Call& call, const TensorView& q, Keys keys, const Partial& to);
-  void merge(const Partial& part, const Partial& into);
   void attend_rank(int64_t layer, const Visit& visit, const TensorView& q, Keys keys,
                    const Partial& to);
   void attend_subtree(int64_t layer, const Visit& visit, const TensorView& q, Keys keys, int first,
@@ -115,19 +82,12 @@ class InvariantAttention {
                       const Partial& to);
   void pass_keys(int64_t layer, const TensorView& q, const Partial& to);
   void pass_queries(int64_t layer, const TensorView& q, const Partial& to);
-  void wait(comm::Transfer& transfer, const char* name, int64_t bytes);
 
-  struct Buffers {
-    device::Buffer out, lse;
-  };
+  using Buffers = AttentionSteps::Buffers;
 
   comm::Communicator& ring_;
-  kernels::Backend& backend_;
-  device::Stream& stream_;
-  report::Recorder& recorder_;
   KvCache& cache_;
-  int64_t num_heads_;
-  std::vector<int64_t> windows_;
+  AttentionSteps steps_;
   parallel::KvMap map_;
 
   // The pass.
@@ -136,11 +96,10 @@ class InvariantAttention {
   std::vector<int64_t> counts_;  ///< rows by rank
   std::vector<int64_t> slots_;   ///< of this rank's rows
   std::vector<Unit> units_;
-  int64_t message_tokens_ = 0;
   std::vector<Visit> visits_;  ///< by step, or one
 
   // Workspaces, grown and kept.
-  device::Buffer travelling_[2], stacked_q_, all_q_;
+  device::Buffer stacked_q_, all_q_;
   Buffers stacked_, all_partial_;
   device::Buffer lse_;
   std::vector<Buffers> subtrees_;  ///< by depth

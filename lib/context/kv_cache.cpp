@@ -68,6 +68,20 @@ const std::vector<parallel::SlotRange>& KvCache::slots(parallel::SequenceId sequ
   return found->second;
 }
 
+std::vector<parallel::SlotRange> KvCache::slots(parallel::SequenceId sequence, int64_t first,
+                                                int64_t count) const {
+  std::vector<parallel::SlotRange> part;
+  for (const parallel::SlotRange& range : slots(sequence)) {
+    const int64_t begin = std::min(range.begin + first, range.end);
+    const int64_t end = std::min(begin + count, range.end);
+    if (begin < end) part.push_back({begin, end});
+    first -= begin - range.begin;
+    count -= end - begin;
+  }
+  PECIA_CHECK(count == 0, "sequence {} has {} tokens more than KV slots", sequence, count);
+  return part;
+}
+
 TensorView KvCache::at(int64_t index) const {
   const int64_t elements = shape_.num_kv_heads * capacity_ * shape_.head_dim;
   auto* data = storage_.as<std::byte>() + index * elements * size_of(shape_.dtype);

@@ -38,6 +38,9 @@ class KvCache {
 
   /// The sequence's slots: its i-th token on this rank is in the i-th slot of these ranges.
   const std::vector<parallel::SlotRange>& slots(parallel::SequenceId sequence) const;
+  /// Of tokens [first, first + count) of these; InvalidArgument where they are more than the slots.
+  std::vector<parallel::SlotRange> slots(parallel::SequenceId sequence, int64_t first,
+                                         int64_t count) const;
 
   TensorView k(int64_t layer) const {
     return at(2 * layer);

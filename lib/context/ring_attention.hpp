@@ -9,11 +9,8 @@
 #include <map>
 #include <vector>
 
-#include "kernels/api/backend.hpp"
-#include "lib/comm/communicator.hpp"
-#include "lib/context/kv_cache.hpp"
-#include "lib/parallel/kv_map.hpp"
-#include "lib/report/spans.hpp"
+#include "lib/context/attention_steps.hpp"
+#include "lib/parallel/sharding.hpp"
 
 namespace pecia::context {
 
@@ -54,23 +51,18 @@ class RingAttention {
   void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
            const TensorView& out);
 
+  /// For a ring of one rank: what run does, in parts. After begin_pass, `rows` are those of each
+  /// part; then in every layer store, of all rows, and attend_part of all parts. q and out have all
+  /// rows, of which those of the part are read and written.
+  void plan_parts(const std::vector<parallel::PassSequence>& pass,
+                  const std::vector<parallel::RowRange>& rows);
+  void store(int64_t layer, const TensorView& k, const TensorView& v);
+  void attend_part(int64_t layer, size_t part, const TensorView& q, const TensorView& out);
+
   /// What one layer of the pass sends, by the formulas of the design, from the pass alone.
   RingTraffic expected_traffic() const;
 
  private:
-  /// A run of keys, before it is known in which buffer they are.
-  struct RunRef {
-    int64_t offset;       ///< elements from the buffer's first key of KV head 0
-    int64_t head_stride;  ///< elements
-    int64_t num_keys;
-    const int64_t* positions;
-  };
-  /// One attention call: whose queries against which keys.
-  struct Visit {
-    std::vector<kernels::AttentionItem> items;
-    std::vector<RunRef> runs;
-    std::map<int64_t, double> flops;  ///< by window
-  };
   /// A sequence whose keys the pass needs; travelling, they are padded to the most that any rank
   /// holds.
   struct Unit {
@@ -83,23 +75,16 @@ class RingAttention {
 
   int size() const { return ring_.size(); }
   int visiting(int step) const;
-  int64_t head_dim() const { return cache_.shape().head_dim; }
-  int64_t message_elements() const;  ///< K alone, or V alone
   void plan_rows(const Pass& pass);
   void plan_units(const Pass& pass);
   UnitRuns runs_in_cache(std::vector<int64_t>& positions) const;
   UnitRuns runs_in_message(int rank, std::vector<int64_t>& positions) const;
-  Visit visit(const Pass& pass, int query_rank, int key_rank, const UnitRuns& runs) const;
-  void add_items(Visit& visit, const Pass& pass, int query_rank, int key_rank, int64_t& row,
-                 const std::vector<int64_t>& positions, const UnitRuns& runs) const;
+  AttentionCall call(const Pass& pass, int query_rank, int key_rank, const UnitRuns& runs) const;
+  void add_items(AttentionCall& call, const Pass& pass, int query_rank, int key_rank,
+                 std::span<const int64_t> positions, const UnitRuns& runs) const;
 
-  void store(int64_t layer, const TensorView& k, const TensorView& v);
-  void attend(int64_t layer, const Visit& visit, const std::vector<int64_t>& positions,
-              const TensorView& q, const void* k, const void* v, const TensorView& out,
-              const TensorView& lse);
   void run_pass_kv(int64_t layer, const TensorView& q, const TensorView& out);
   void run_pass_q(int64_t layer, const TensorView& q, const TensorView& out);
-  void pack(int64_t layer, std::byte* message);
 
   // broadcast_q.cpp
   bool holds_keys(const parallel::PassSequence& sequence, int rank) const;
@@ -107,17 +92,9 @@ class RingAttention {
   void run_broadcast_q(int64_t layer, const TensorView& q, const TensorView& out);
   RingTraffic broadcast_q_traffic() const;
 
-  void merge(const TensorView& part_out, const TensorView& part_lse, const TensorView& out,
-             const TensorView& lse);
-  void wait(comm::Transfer& transfer, const char* name, int64_t bytes);
-
   comm::Communicator& ring_;
-  kernels::Backend& backend_;
-  device::Stream& stream_;
-  report::Recorder& recorder_;
   KvCache& cache_;
-  int64_t num_heads_;
-  std::vector<int64_t> windows_;
+  AttentionSteps steps_;
   parallel::KvMap map_;
 
   // The pass.
@@ -125,23 +102,22 @@ class RingAttention {
   std::vector<std::vector<int64_t>> query_positions_;  ///< by rank
   std::vector<int64_t> slots_;                         ///< of this rank's rows
   std::vector<Unit> units_;
-  int64_t message_tokens_ = 0;
-  std::vector<Visit> visits_;                        ///< by step
+  std::vector<AttentionCall> visits_;  ///< by step
+  std::vector<AttentionCall> parts_;
+  std::vector<parallel::RowRange> part_rows_;
   std::vector<std::vector<int64_t>> key_positions_;  ///< by step (pass-KV), or one (pass-Q)
 
   // The pass, broadcast-Q: rows of this rank that go to each rank, how many come from each, and the
   // own rows with those that came.
   std::vector<std::vector<int64_t>> leaving_;
   std::vector<int64_t> visiting_;
-  Visit batch_;
-  std::vector<int64_t> batch_positions_;
+  AttentionCall batch_;
 
   // Workspaces, grown and kept.
-  device::Buffer travelling_[2], part_out_, part_lse_, lse_, batch_q_;
-  std::vector<device::Buffer>
-      away_;  ///< pass-Q: outputs of each rank's queries over this rank's keys
-  std::vector<device::Buffer>
-      home_;  ///< pass-Q: outputs of this rank's queries over each rank's keys
+  device::Buffer travelling_[2], lse_, batch_q_;
+  AttentionSteps::Buffers part_;
+  /// By rank: outputs of its queries over this rank's keys; and of this rank's over its keys.
+  std::vector<AttentionSteps::Buffers> away_, home_;
 };
 
 }  // namespace pecia::context

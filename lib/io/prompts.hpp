@@ -27,8 +27,8 @@ struct PromptTurn {
 
 struct PromptRequest {
   std::string id;
-  int64_t row = 0;  ///< in the shard
-  double arrival_s = 0;
+  int64_t row = 0;                  ///< in the shard
+  std::optional<double> arrival_s;  ///< seconds after the start; in all requests of a shard or none
   std::vector<PromptTurn> turns;
 };
 

@@ -1,13 +1,25 @@
 #include "lib/model/model.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+
+#include "lib/parallel/virtual_ranks.hpp"
 
 namespace pecia::model {
 
 using kernels::Accumulate;
 using report::Kind;
 using report::ScopedSpan;
+
+namespace {
+
+/// [rows, heads, head_dim] → [rows, heads · head_dim]
+TensorView flat(const TensorView& heads) {
+  return heads.reshape({heads.rows(), heads.row_elements()});
+}
+
+}  // namespace
 
 Model::Model(const ModelConfig& config, const Weights& weights,
              const context::ReplicaGroups& groups, kernels::Backend& backend,
@@ -19,9 +31,13 @@ Model::Model(const ModelConfig& config, const Weights& weights,
       stream_(stream),
       recorder_(recorder),
       rotary_(config),
-      tensor_(groups, recorder),
+      tensor_(groups, backend, stream, recorder, row_invariant),
       gather_(config, weights, groups, recorder),
-      row_invariant_(row_invariant) {
+      row_invariant_(row_invariant),
+      splits_(row_invariant == kernels::RowInvariant::yes
+                  ? parallel::layout_splits(config.num_heads, config.ffn)
+                  : 1),
+      part_sums_(static_cast<size_t>(groups.tp->size())) {
   const parallel::WeightCut cut = weight_cut(parallel::Sharding::shift, groups.place);
   if (cut == weights.cut()) return;
   for (const LayerWeights& held : weights.layers)
@@ -47,26 +63,33 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
   const bool gathered = sharding == parallel::Sharding::gathered;
   if (gathered) gather_.begin_pass();
 
-  const TensorView hidden =
-      hidden_.tensor(DType::fp32, {tensor_.rows().own.size(), config_.hidden});
-  embed(rows, hidden);
+  const parallel::RowRange linear = tensor_.rows().linear;
+  const int64_t half = rotary_.rotary_dim() / 2;
+  const Pass pass{attention,
+                  hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
+                  normed_.tensor(DType::fp32, {linear.size(), config_.hidden}),
+                  cos_.tensor(DType::fp32, {linear.size(), half}),
+                  sin_.tensor(DType::fp32, {linear.size(), half})};
+  embed(rows, pass.hidden);
   {
     const ScopedSpan tables(recorder_, "rope_tables", Kind::compute);
-    const parallel::RowRange linear = tensor_.rows().linear;
-    const int64_t half = rotary_.rotary_dim() / 2;
     rotary_.tables(std::span(attention.positions()).subspan(linear.begin, linear.size()),
-                   std::span(rows.rope_lengths).subspan(linear.begin, linear.size()),
-                   cos_.tensor(DType::fp32, {linear.size(), half}),
-                   sin_.tensor(DType::fp32, {linear.size(), half}));
+                   std::span(rows.rope_lengths).subspan(linear.begin, linear.size()), pass.cos,
+                   pass.sin);
   }
+  for (int block = 0; block < tensor_.num_blocks(); ++block)
+    advance(block, {}, weights_.layers.front().attention_norm, pass);
   for (int64_t index = 0; index < config_.layers; ++index) {
     recorder_.set_layer(static_cast<int32_t>(index));
+    const bool last = index + 1 == config_.layers;
+    const TensorView next_norm = last ? TensorView() : weights_.layers[index + 1].attention_norm;
     if (gathered)
-      layer(index, gather_.layer(index), hidden, attention);
+      layer(index, gather_.layer(index), next_norm, pass);
     else
       layer(index, tensor_.cut() == weights_.cut() ? weights_.layers[index] : shifted_[index],
-            hidden, attention);
+            next_norm, pass);
   }
+  for (int block = 0; block < tensor_.num_blocks(); ++block) tensor_.wait_sum(block);
   recorder_.set_layer(-1);
 }
 
@@ -90,18 +113,18 @@ Model::Outputs Model::outputs(std::span<const int64_t> rows) {
   Outputs outputs;
   std::vector<int64_t> counts;
   std::vector<int64_t> own;  // rows of hidden_
-  const parallel::RowRange mine = tensor_.rows().own;
-  for (const parallel::RowRange& range : tensor_.vocab_rows()) {
+  for (const parallel::ShardedRows& theirs : tensor_.vocab_rows()) {
     counts.push_back(0);
     for (size_t i = 0; i < rows.size(); ++i) {
-      if (rows[i] < range.begin || rows[i] >= range.end) continue;
+      if (theirs.own_index(rows[i]) < 0) continue;
       ++counts.back();
       outputs.which.push_back(static_cast<int64_t>(i));
-      if (range == mine) own.push_back(rows[i] - mine.begin);
     }
   }
+  for (const int64_t row : rows)
+    if (const int64_t index = tensor_.rows().own_index(row); index >= 0) own.push_back(index);
   const auto count = static_cast<int64_t>(own.size());
-  const TensorView hidden = hidden_.tensor(DType::fp32, {mine.size(), config_.hidden});
+  const TensorView hidden = hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden});
   const TensorView output = output_.tensor(DType::fp32, {count, config_.hidden});
   for (int64_t i = 0; i < count; ++i)
     std::memcpy(output.row(i), hidden.row(own[i]), config_.hidden * size_of(DType::fp32));
@@ -110,83 +133,159 @@ Model::Outputs Model::outputs(std::span<const int64_t> rows) {
   return outputs;
 }
 
-void Model::layer(int64_t index, const LayerWeights& weights, const TensorView& hidden,
-                  context::Attention& attention) {
-  const int64_t rows = tensor_.rows().linear.size(), head_dim = config_.head_dim;
+void Model::layer(int64_t index, const LayerWeights& weights, const TensorView& next_norm,
+                  const Pass& pass) {
+  const int64_t rows = pass.normed.rows(), head_dim = config_.head_dim;
   const auto heads = [&](device::Buffer& buffer, const LinearWeight& weight) {
     return buffer.tensor(DType::fp32, {rows, weight.out() / head_dim, head_dim});
   };
-  const auto flat = [&](const TensorView& x) { return x.reshape({rows, x.row_elements()}); };
-  const auto normalised = [&](const TensorView& norm_weight) {
-    const TensorView normed = normed_.tensor(DType::fp32, {hidden.rows(), config_.hidden});
-    norm(hidden, norm_weight, normed);
-    return tensor_.gather(normed);
-  };
-
-  const TensorView x = normalised(weights.attention_norm);
   const TensorView q = heads(q_, weights.q), k = heads(k_, weights.k), v = heads(v_, weights.v);
-  linear("q_proj", x, weights.q, flat(q));
-  linear("k_proj", x, weights.k, flat(k));
-  linear("v_proj", x, weights.v, flat(v));
-  if (weights.q_norm) {
-    const auto each_head = [&](const TensorView& all) {
-      return all.reshape({rows * all.size(1), head_dim});
-    };
-    norm(each_head(q), weights.q_norm, each_head(q));
-    norm(each_head(k), weights.k_norm, each_head(k));
-  }
-  {
-    const ScopedSpan span(recorder_, "rope", Kind::compute);
-    const TensorView cos = cos_.tensor(DType::fp32, {rows, rotary_.rotary_dim() / 2});
-    const TensorView sin = sin_.tensor(DType::fp32, {rows, rotary_.rotary_dim() / 2});
-    for (const TensorView& each : {q, k})
-      backend_.rope({each, cos, sin, config_.rope.pairs}, stream_);
-  }
   const TensorView mixed = heads(mixed_, weights.q);
-  attention.run(index, q, k, v, mixed);
-  tensor_.add_product(hidden, [&](const TensorView& to, Accumulate accumulate) {
-    linear("o_proj", flat(mixed), weights.o, to, accumulate);
-  });
 
-  const TensorView y = normalised(weights.ffn_norm);
-  const TensorView gate = gate_.tensor(DType::fp32, {rows, weights.gate.out()});
-  const TensorView up = up_.tensor(DType::fp32, {rows, weights.up.out()});
-  linear("gate_proj", y, weights.gate, gate);
-  linear("up_proj", y, weights.up, up);
+  // Attention alone needs all rows; what is before and after it goes block by block.
+  const int blocks = tensor_.num_blocks();
+  for (int block = 0; block < blocks; ++block) {
+    advance(block, weights.attention_norm, {}, pass);
+    project(weights, block, pass, q, k, v);
+  }
+  pass.attention.run(index, q, mixed);
+  for (int block = 0; block < blocks; ++block) {
+    advance(block, {}, weights.ffn_norm, pass);
+    const TensorView x = tensor_.block_of(flat(mixed), block);
+    tensor_.add_product(block, tensor_.own_of(pass.hidden, block),
+                        [&](const TensorView& to, Accumulate accumulate) {
+                          linear("o_proj", x, weights.o, to, accumulate, splits());
+                        });
+  }
+  for (int block = 0; block < blocks; ++block) {
+    advance(block, weights.ffn_norm, next_norm, pass);
+    ffn(weights, block, pass);
+  }
+}
+
+void Model::project(const LayerWeights& weights, int block, const Pass& pass, const TensorView& q,
+                    const TensorView& k, const TensorView& v) {
+  tensor_.wait_gather(block);
+  const TensorView x = tensor_.block_of(pass.normed, block);
+  const TensorView cos = tensor_.block_of(pass.cos, block);
+  const TensorView sin = tensor_.block_of(pass.sin, block);
+  const auto make = [&](const char* name, const LinearWeight& weight, const TensorView& all) {
+    const TensorView heads = tensor_.block_of(all, block);
+    linear(name, x, weight, flat(heads));
+    return heads;
+  };
+  const auto turn = [&](const TensorView& heads, const TensorView& norm_weight) {
+    const TensorView each = heads.reshape({heads.rows() * heads.size(1), config_.head_dim});
+    if (norm_weight) norm(each, norm_weight, each);
+    const ScopedSpan span(recorder_, "rope", Kind::compute);
+    backend_.rope({heads, cos, sin, config_.rope.pairs}, stream_);
+  };
+  turn(make("k_proj", weights.k, k), weights.k_norm);
+  make("v_proj", weights.v, v);
+  if (block + 1 == tensor_.num_blocks()) pass.attention.start_keys(k, v);  // to travel beside q
+  turn(make("q_proj", weights.q, q), weights.q_norm);
+}
+
+void Model::ffn(const LayerWeights& weights, int block, const Pass& pass) {
+  tensor_.wait_gather(block);
+  const TensorView x = tensor_.block_of(pass.normed, block);
+  const TensorView gate = gate_.tensor(DType::fp32, {x.rows(), weights.gate.out()});
+  const TensorView up = up_.tensor(DType::fp32, {x.rows(), weights.up.out()});
+  linear("gate_proj", x, weights.gate, gate);
+  linear("up_proj", x, weights.up, up);
   {
     const ScopedSpan span(recorder_, "swiglu", Kind::compute);
     backend_.gated_activation({gate, up, gate}, stream_);
   }
-  tensor_.add_product(hidden, [&](const TensorView& to, Accumulate accumulate) {
-    linear("down_proj", gate, weights.down, to, accumulate);
-  });
+  tensor_.add_product(block, tensor_.own_of(pass.hidden, block),
+                      [&](const TensorView& to, Accumulate accumulate) {
+                        linear("down_proj", gate, weights.down, to, accumulate, splits());
+                      });
+}
+
+/// Called before each block's product of a stage (QKV, o_proj, FFN). Takes on the block whose sum
+/// has had its products to hide behind: waits for it, makes of it the input of its next product by
+/// that one's norm, and starts gathering it. With four blocks and two products before a sum:
+///
+///     before block     0                        1             2             3
+///     takes on         1 of the stage before    2 of it       3 of it       0 of this stage
+///
+/// `norm_weight`: of this stage, absent after attention; `next_norm`: of the stage after it, absent
+/// before attention.
+void Model::advance(int block, const TensorView& norm_weight, const TensorView& next_norm,
+                    const Pass& pass) {
+  const int due = block - 1 - tensor_.products_before_sum();
+  const bool this_stage = due >= 0;
+  const TensorView& weight = this_stage ? next_norm : norm_weight;
+  if (!weight) return;
+  const int taken = this_stage ? due : due + tensor_.num_blocks();
+  tensor_.wait_sum(taken);
+  const parallel::ShardedRows& rows = tensor_.rows();
+  norm(tensor_.own_of(pass.hidden, taken), weight,
+       pass.normed.slice_rows(rows.own[taken].begin - rows.linear.begin, rows.own[taken].size()));
+  tensor_.start_gather(taken, pass.normed);
 }
 
 void Model::logits(const TensorView& hidden, const TensorView& out) {
+  if (vocab_parts() == 1) return linear("lm_head", hidden, head_part(), out);
+  tensor_.exchange_logits(logits_part(hidden), out);
+}
+
+parallel::RowRange Model::vocab_range() const {
+  return vocab_part(config_, tensor_.vocab_cut());
+}
+
+LinearWeight Model::head_part() const {
   const parallel::RowRange held = vocab_part(config_, weights_.cut());
-  const parallel::RowRange part = vocab_part(config_, tensor_.vocab_cut());
-  const LinearWeight head = slice_rows(weights_.head, part.begin - held.begin, part.size());
-  if (part.size() == config_.vocab) return linear("lm_head", hidden, head, out);
-  const TensorView mine = logits_.tensor(DType::fp32, {hidden.rows(), part.size()});
-  linear("lm_head", hidden, head, mine);
-  tensor_.exchange_logits(mine, out);
+  const parallel::RowRange part = vocab_range();
+  return slice_rows(weights_.head, part.begin - held.begin, part.size());
+}
+
+TensorView Model::logits_part(const TensorView& hidden) {
+  const TensorView part = logits_.tensor(DType::fp32, {hidden.rows(), vocab_range().size()});
+  linear("lm_head", hidden, head_part(), part);
+  return part;
 }
 
 void Model::linear(const char* name, const TensorView& x, const LinearWeight& weight,
-                   const TensorView& y, Accumulate accumulate) {
+                   const TensorView& y, Accumulate accumulate, int splits) {
   const ScopedSpan span(recorder_, name, Kind::compute, weight.bytes(),
                         2.0 * static_cast<double>(x.rows()) * static_cast<double>(x.size(1)) *
                             static_cast<double>(y.size(1)));
-  const bool rows = weight.blocks == LinearWeight::Blocks::rows;
-  int64_t column = 0;  // of y, or of x
+  if (weight.blocks == LinearWeight::Blocks::columns) {
+    const TensorView sum = part_sums_.back().tensor(DType::fp32, {y.rows(), y.size(1)});
+    const bool adds = accumulate == Accumulate::yes;
+    const auto parts = static_cast<int>(weight.parts.size());
+    sum_columns(x, weight.parts, share_of_splits(splits, parts), 0, adds ? sum : y);
+    if (adds) backend_.add({sum, y}, stream_);
+    return;
+  }
+  int64_t column = 0;
   for (const LinearWeight::Part& part : weight.parts) {
-    const int64_t width = rows ? part.weight.rows() : part.weight.size(1);
-    const Accumulate each = !rows && column > 0 ? Accumulate::yes : accumulate;
-    backend_.linear({rows ? x : x.slice_columns(column, width), part.weight, part.bias,
-                     rows ? y.slice_columns(column, width) : y, each, row_invariant_},
+    const int64_t width = part.weight.rows();
+    backend_.linear({x, part.weight, part.bias, y.slice_columns(column, width), accumulate,
+                     row_invariant_, splits},
                     stream_);
     column += width;
   }
+}
+
+/// Products of blocks of columns, each in its share of the splits, added in the order in which
+/// ranks would add them.
+void Model::sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts, int splits,
+                        size_t depth, const TensorView& y) {
+  if (parts.size() == 1) {
+    const LinearWeight::Part& part = parts.front();
+    return backend_.linear({x, part.weight, part.bias, y, Accumulate::no, row_invariant_, splits},
+                           stream_);
+  }
+  const size_t left = std::bit_floor(parts.size() - 1);
+  const TensorView right = part_sums_[depth].tensor(DType::fp32, {y.rows(), y.size(1)});
+  const int64_t column = static_cast<int64_t>(left) * parts.front().weight.size(1);
+  sum_columns(x.slice_columns(0, column), parts.first(left), splits, depth + 1, y);
+  sum_columns(x.slice_columns(column, x.size(1) - column), parts.subspan(left), splits, depth + 1,
+              right);
+  backend_.add({right, y}, stream_);
 }
 
 void Model::norm(const TensorView& x, const TensorView& weight, const TensorView& out) {

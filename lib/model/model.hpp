@@ -1,6 +1,7 @@
 #pragma once
 /// The forward pass: rows of any sequences through all layers, on the ranks of a replica.
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -46,18 +47,56 @@ class Model {
   /// Collective over the ranks that share the outputs.
   void logits(const TensorView& hidden, const TensorView& out);
 
-  /// Moves weights that travel ahead of their layer on; for polls while computing.
-  void progress() { gather_.progress(); }
+  /// Over how many ranks the vocabulary is cut in the pass, and this one's part.
+  int vocab_parts() const { return tensor_.vocab_cut().count; }
+  parallel::RowRange vocab_range() const;
+  /// Logits of hidden's rows [count, vocab_range] fp32; valid until the next call.
+  TensorView logits_part(const TensorView& hidden);
+  /// What each rank made of its part of `count` rows, the rows one after the other and equally long
+  /// → that of the rows in logits_share, by rank. Collective as `logits`.
+  std::vector<std::vector<std::byte>> exchange_rows(std::span<const std::byte> rows,
+                                                    int64_t count) {
+    return tensor_.exchange_rows(rows, count);
+  }
 
-  /// Bytes of activations that forward needs for each row.
+  /// Moves on weights that travel ahead of their layer, sums and gathers of rows; for polls while
+  /// computing.
+  void progress() {
+    gather_.progress();
+    tensor_.progress();
+  }
+
+  /// Bytes of activations that forward needs for each row where no heads are exchanged; with an
+  /// exchange q, k, v and attention's output are there twice more.
   static int64_t activation_bytes_per_row(const ModelConfig& config);
 
  private:
+  /// What the layers of a pass work on.
+  struct Pass {
+    context::Attention& attention;
+    TensorView hidden;    ///< [own rows, hidden]
+    TensorView normed;    ///< [linear rows, hidden]: what is multiplied next, block by block
+    TensorView cos, sin;  ///< [linear rows, rotary_dim / 2]
+  };
+
   void embed(const Rows& rows, const TensorView& hidden);
-  void layer(int64_t index, const LayerWeights& weights, const TensorView& hidden,
-             context::Attention& attention);
+  /// `next_norm`: that of the layer after it, absent for the last one.
+  void layer(int64_t index, const LayerWeights& weights, const TensorView& next_norm,
+             const Pass& pass);
+  void project(const LayerWeights& weights, int block, const Pass& pass, const TensorView& q,
+               const TensorView& k, const TensorView& v);
+  void ffn(const LayerWeights& weights, int block, const Pass& pass);
+  void advance(int block, const TensorView& norm_weight, const TensorView& next_norm,
+               const Pass& pass);
+  LinearWeight head_part() const;
   void linear(const char* name, const TensorView& x, const LinearWeight& weight,
-              const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no);
+              const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no,
+              int splits = 1);
+  void sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts, int splits,
+                   size_t depth, const TensorView& y);
+  /// LinearArgs::splits of one of `parts` equal parts of a product that has `whole` of them.
+  static int share_of_splits(int whole, int parts) { return std::max(1, whole / parts); }
+  int splits() const { return share_of_splits(splits_, tensor_.cut().count); }
   void norm(const TensorView& x, const TensorView& weight, const TensorView& out);
 
   const ModelConfig& config_;
@@ -70,6 +109,8 @@ class Model {
   LayerGather gather_;
   std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, where it differs
   kernels::RowInvariant row_invariant_;
+  int splits_;  ///< of o and down whole; 1: their sums may have any order
+  std::vector<device::Buffer> part_sums_;  ///< by depth
   device::Buffer hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, cos_, sin_, output_, logits_;
 };
 

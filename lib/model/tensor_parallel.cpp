@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "lib/comm/server_map.hpp"
 #include "lib/parallel/heads.hpp"
 
 namespace pecia::model {
@@ -27,13 +28,24 @@ std::span<float> floats_of(const TensorView& tensor) {
   return {tensor.as<float>(), static_cast<size_t>(tensor.elements())};
 }
 
+/// Servers over which sums would have another order count as one.
+std::vector<int> servers_to_use(const std::vector<int>& servers,
+                                kernels::RowInvariant row_invariant) {
+  const bool any_order = row_invariant == kernels::RowInvariant::no;
+  return any_order || comm::sums_as_flat(servers) ? servers : std::vector<int>(servers.size());
+}
+
 }  // namespace
 
-TensorParallel::TensorParallel(const context::ReplicaGroups& groups, report::Recorder& recorder)
+TensorParallel::TensorParallel(const context::ReplicaGroups& groups, kernels::Backend& backend,
+                               device::Stream& stream, report::Recorder& recorder,
+                               kernels::RowInvariant row_invariant)
     : groups_(groups),
+      backend_(backend),
+      stream_(stream),
       recorder_(recorder),
-      tp_(*groups.tp, groups.tp_servers),
-      block_(*groups.block, groups.block_servers) {}
+      tp_(*groups.tp, servers_to_use(groups.tp_servers, row_invariant)),
+      block_(*groups.block, servers_to_use(groups.block_servers, row_invariant)) {}
 
 void TensorParallel::begin_pass(Sharding sharding, int64_t num_rows) {
   const parallel::BlockPlace& place = groups_.place;
@@ -41,14 +53,16 @@ void TensorParallel::begin_pass(Sharding sharding, int64_t num_rows) {
   cut_ = weight_cut(sharding, place);
   vocab_cut_ = sharding == Sharding::gathered ? weight_cut(Sharding::base, place) : cut_;
   rows_ = sharded_rows(sharding, place, num_rows);
+  sums_.resize(rows_.blocks.size());
+  gathers_.resize(rows_.blocks.size());
   vocab_rows_.clear();
   if (!rows_differ()) {
-    vocab_rows_.push_back(rows_.own);
+    vocab_rows_.push_back(rows_);
     return;
   }
   for (int tp_index = 0; tp_index < place.tp; ++tp_index)
     vocab_rows_.push_back(
-        sharded_rows(sharding, {place.sp, place.tp, place.sp_index, tp_index}, num_rows).own);
+        sharded_rows(sharding, {place.sp, place.tp, place.sp_index, tp_index}, num_rows));
 }
 
 bool TensorParallel::rows_differ() const {
@@ -59,11 +73,109 @@ comm::Communicator& TensorParallel::vocab_group() const {
   return sharding_ == Sharding::shift ? *groups_.block : *groups_.tp;
 }
 
-TensorView TensorParallel::gather(const TensorView& own) {
-  if (sharding_ != Sharding::sp_tp || groups_.tp->size() == 1) return own;
+TensorView TensorParallel::block_of(const TensorView& all, int block) const {
+  return all.slice_rows(rows_.blocks[block].begin - rows_.linear.begin, rows_.blocks[block].size());
+}
+
+TensorView TensorParallel::own_of(const TensorView& own, int block) const {
+  int64_t before = 0;
+  for (int earlier = 0; earlier < block; ++earlier) before += rows_.own[earlier].size();
+  return own.slice_rows(before, rows_.own[block].size());
+}
+
+int TensorParallel::products_before_sum() const {
+  return gathers() ? num_blocks() / 2 : num_blocks() - 1;
+}
+
+void TensorParallel::add_product(int block, const TensorView& hidden, const Multiply& multiply) {
+  if (cut_.count == 1) return multiply(hidden, Accumulate::yes);
+  const TensorView partial =
+      block_of(partial_.tensor(DType::fp32, {rows_.linear.size(), hidden.row_elements()}), block);
+  const TensorView own = partial.slice_rows(rows_.own[block].begin - rows_.blocks[block].begin,
+                                            rows_.own[block].size());
+  multiply(partial, Accumulate::no);
+  if (rows_differ())
+    start_scatter(block, partial, own);
+  else
+    start_sum(block, partial);
+  sums_[block].sum = own;
+  sums_[block].hidden = hidden;
+}
+
+void TensorParallel::embed(const TensorView& hidden, const LookUp& look_up) {
+  if (vocab_cut_.count == 1) return look_up(rows_.own, hidden);
+  if (!rows_differ()) {
+    for (int block = 0; block < num_blocks(); ++block) {
+      const TensorView own = own_of(hidden, block);
+      look_up({rows_.own[block]}, own);
+      start_sum(block, own);
+    }
+    return;
+  }
+  int64_t total = 0;
+  for (const parallel::ShardedRows& rows : vocab_rows_) total += rows.num_own();
+  const TensorView partial = partial_.tensor(DType::fp32, {total, hidden.row_elements()});
+  int64_t begin = 0;
+  for (int block = 0; block < num_blocks(); ++block) {
+    Rows ranges;
+    int64_t count = 0;
+    for (const parallel::ShardedRows& rows : vocab_rows_) {
+      ranges.push_back(rows.own[block]);
+      count += ranges.back().size();
+    }
+    const TensorView part = partial.slice_rows(begin, count);
+    look_up(ranges, part);
+    start_scatter(block, part, own_of(hidden, block));
+    begin += count;
+  }
+}
+
+void TensorParallel::start_sum(int block, const TensorView& partial) {
+  comm::Collectives& group = sharding_ == Sharding::shift ? block_ : tp_;
+  sums_[block] = {group.start_all_reduce(floats_of(partial)), "all_reduce", bytes_of(partial)};
+}
+
+void TensorParallel::start_scatter(int block, const TensorView& partial, const TensorView& own) {
   std::vector<int64_t> counts;
-  for (const RowRange& rows : vocab_rows_) counts.push_back(rows.size());
-  return gather_outputs(own, counts);
+  for (const parallel::ShardedRows& rows : vocab_rows_)
+    counts.push_back(rows.own[block].size() * own.row_elements());
+  sums_[block] = {tp_.start_reduce_scatter(floats_of(partial), counts, floats_of(own)),
+                  "reduce_scatter", bytes_of(partial)};
+}
+
+void TensorParallel::start_gather(int block, const TensorView& all) {
+  if (!gathers()) return;
+  std::vector<std::span<std::byte>> blocks;
+  for (const parallel::ShardedRows& rows : vocab_rows_)
+    blocks.push_back(span_of(
+        all.slice_rows(rows.own[block].begin - rows_.linear.begin, rows.own[block].size())));
+  const auto own_bytes = static_cast<int64_t>(blocks[groups_.tp->rank()].size());
+  gathers_[block] = {tp_.start_all_gather(std::move(blocks)), "all_gather", own_bytes};
+}
+
+void TensorParallel::wait_sum(int block) {
+  UnderWay& one = sums_[block];
+  if (one.transfer == nullptr) return;
+  wait(one);
+  if (!one.hidden) return;
+  const ScopedSpan span(recorder_, "add_sum", Kind::compute, bytes_of(one.sum));
+  backend_.add({one.sum, one.hidden}, stream_);
+}
+
+void TensorParallel::wait_gather(int block) {
+  wait(gathers_[block]);
+}
+
+void TensorParallel::wait(UnderWay& one) {
+  if (one.transfer == nullptr) return;
+  const ScopedSpan span(recorder_, one.name, Kind::comm, one.bytes);
+  one.transfer->wait();
+  one.transfer.reset();
+}
+
+void TensorParallel::progress() {
+  tp_.progress();
+  block_.progress();
 }
 
 TensorView TensorParallel::gather_outputs(const TensorView& own,
@@ -71,7 +183,7 @@ TensorView TensorParallel::gather_outputs(const TensorView& own,
   if (!rows_differ() || groups_.tp->size() == 1) return own;
   int64_t total = 0;
   for (const int64_t count : counts) total += count;
-  const TensorView all = gathered_.tensor(DType::fp32, {total, own.size(1)});
+  const TensorView all = outputs_.tensor(DType::fp32, {total, own.size(1)});
   std::vector<std::span<std::byte>> blocks;
   int64_t begin = 0;
   for (const int64_t count : counts) {
@@ -83,56 +195,6 @@ TensorView TensorParallel::gather_outputs(const TensorView& own,
   const ScopedSpan span(recorder_, "all_gather", Kind::comm, bytes_of(own));
   tp_.start_all_gather(blocks)->wait();
   return all;
-}
-
-void TensorParallel::add_product(const TensorView& hidden, const Multiply& multiply) {
-  if (cut_.count == 1) return multiply(hidden, Accumulate::yes);
-  if (!rows_differ()) {
-    // One rank's product is added to the hidden states, so that the sum has them once.
-    multiply(hidden, cut_.index == 0 ? Accumulate::yes : Accumulate::no);
-    return sum(hidden);
-  }
-  const TensorView partial =
-      partial_.tensor(DType::fp32, {rows_.linear.size(), hidden.row_elements()});
-  const TensorView own = partial.slice_rows(rows_.own.begin - rows_.linear.begin, rows_.own.size());
-  {
-    const ScopedSpan span(recorder_, "copy_hidden", Kind::compute, bytes_of(partial));
-    if (bytes_of(partial) > 0) std::memset(partial.data(), 0, bytes_of(partial));
-    if (bytes_of(own) > 0) std::memcpy(own.data(), hidden.data(), bytes_of(own));
-  }
-  multiply(partial, Accumulate::yes);
-  std::vector<int64_t> counts;
-  for (const RowRange& rows : vocab_rows_) counts.push_back(rows.size() * hidden.row_elements());
-  scatter(partial, counts, hidden);
-}
-
-void TensorParallel::embed(const TensorView& hidden, const LookUp& look_up) {
-  if (vocab_cut_.count == 1) return look_up({rows_.own}, hidden);
-  if (!rows_differ()) {
-    look_up({rows_.own}, hidden);
-    return sum(hidden);
-  }
-  int64_t total = 0;
-  std::vector<int64_t> counts;
-  for (const RowRange& rows : vocab_rows_) {
-    total += rows.size();
-    counts.push_back(rows.size() * hidden.row_elements());
-  }
-  const TensorView partial = partial_.tensor(DType::fp32, {total, hidden.row_elements()});
-  look_up(vocab_rows_, partial);
-  scatter(partial, counts, hidden);
-}
-
-void TensorParallel::sum(const TensorView& hidden) {
-  const ScopedSpan span(recorder_, "all_reduce", Kind::comm, bytes_of(hidden));
-  comm::Collectives& group = sharding_ == Sharding::shift ? block_ : tp_;
-  group.start_all_reduce(floats_of(hidden))->wait();
-}
-
-void TensorParallel::scatter(const TensorView& partial, const std::vector<int64_t>& counts,
-                             const TensorView& hidden) {
-  const ScopedSpan span(recorder_, "reduce_scatter", Kind::comm, bytes_of(partial));
-  tp_.start_reduce_scatter(floats_of(partial), counts, floats_of(hidden))->wait();
 }
 
 RowRange TensorParallel::logits_share(int64_t count) const {
@@ -167,6 +229,25 @@ void TensorParallel::exchange_logits(const TensorView& part, const TensorView& o
     for (int64_t row = 0; row < mine.size(); ++row)
       std::memcpy(to.row(row), from.row(row), columns.size() * size_of(DType::fp32));
   }
+}
+
+std::vector<std::vector<std::byte>> TensorParallel::exchange_rows(std::span<const std::byte> rows,
+                                                                  int64_t count) {
+  comm::Communicator& group = vocab_group();
+  const int64_t row_bytes = static_cast<int64_t>(rows.size()) / count;
+  std::vector<std::vector<std::byte>> received(group.size());
+  comm::Blocks blocks;
+  int64_t sent = 0;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const RowRange theirs = parallel::row_part({0, count}, group.size(), rank);
+    blocks.send.push_back(rows.subspan(theirs.begin * row_bytes, theirs.size() * row_bytes));
+    received[rank].resize(logits_share(count).size() * row_bytes);
+    blocks.receive.push_back(received[rank]);
+    if (rank != group.rank()) sent += static_cast<int64_t>(blocks.send.back().size());
+  }
+  const ScopedSpan span(recorder_, "all_to_all_shortlists", Kind::comm, sent);
+  group.start_all_to_all(blocks)->wait();
+  return received;
 }
 
 }  // namespace pecia::model

@@ -2,13 +2,19 @@
 /// What the forward pass does between ranks that hold parts of the same weights: rows gathered
 /// before a product, products summed after it, as the pass's sharding asks. With weights whole on
 /// every rank all of it is nothing.
+///
+/// A pass's rows go through it block by block (parallel::row_blocks), so that a sum or a gather of
+/// one block travels while others are multiplied: for each block in turn add_product, then, some
+/// products later, wait_sum, then start_gather and wait_gather, then the next add_product. Every
+/// rank starts them in the same order, whatever arrives first.
 /// Sources: Megatron-LM §3 (column and row parallel layers, vocabulary-parallel embedding); CSPS
 /// §3.2.1 (SP-TP).
 
 #include <functional>
+#include <memory>
 #include <vector>
 
-#include "kernels/api/linear.hpp"
+#include "kernels/api/backend.hpp"
 #include "lib/comm/collectives.hpp"
 #include "lib/context/replica_groups.hpp"
 #include "lib/device/buffer.hpp"
@@ -20,8 +26,11 @@ class TensorParallel {
  public:
   using Rows = std::vector<parallel::RowRange>;
 
-  /// Both outlive this object. Every call below is collective over the rank's block.
-  TensorParallel(const context::ReplicaGroups& groups, report::Recorder& recorder);
+  /// All outlive this object. Every call below is collective over the rank's block.
+  /// `row_invariant`: sums over the ranks are those of LinearArgs::splits, wherever the ranks are.
+  TensorParallel(const context::ReplicaGroups& groups, kernels::Backend& backend,
+                 device::Stream& stream, report::Recorder& recorder,
+                 kernels::RowInvariant row_invariant);
 
   void begin_pass(parallel::Sharding sharding, int64_t num_rows);
 
@@ -31,24 +40,41 @@ class TensorParallel {
   parallel::WeightCut vocab_cut() const { return vocab_cut_; }
   const parallel::ShardedRows& rows() const { return rows_; }
 
-  /// [own rows, width] → [linear rows, width], fp32 and dense: `own` itself where they are the same
-  /// rows, else a copy that is valid until the next call.
-  TensorView gather(const TensorView& own);
+  int num_blocks() const { return static_cast<int>(rows_.blocks.size()); }
+  /// Of [linear rows, …]: those of a block.
+  TensorView block_of(const TensorView& all, int block) const;
+  /// Of [own rows, …], one block after the other: those of a block.
+  TensorView own_of(const TensorView& own, int block) const;
+  /// How many products of other blocks to enqueue between a block's add_product and its wait_sum,
+  /// of the num_blocks − 1 that there are before its next one: half of them where a gather follows,
+  /// which then has the other half.
+  int products_before_sum() const;
 
-  /// hidden += Σ over the parts of the weights of this rank's linear rows times the part.
-  /// `multiply` makes this rank's product, into `to` or added there. `hidden` is [own rows, width],
-  /// fp32, dense; where several ranks own a row they get the same bits.
+  /// hidden += Σ over the parts of the weights of the block's rows times the part: started here,
+  /// done after wait_sum. `multiply` makes this rank's product of all the block's rows, into `to`
+  /// or, where the weights are whole, added there. `hidden` [own rows of the block, width], fp32,
+  /// dense, untouched till then; where several ranks own a row they get the same bits.
   using Multiply = std::function<void(const TensorView& to, kernels::Accumulate accumulate)>;
-  void add_product(const TensorView& hidden, const Multiply& multiply);
+  void add_product(int block, const TensorView& hidden, const Multiply& multiply);
+  /// Returns at once where nothing is under way.
+  void wait_sum(int block);
 
-  /// hidden = the embedding of its rows. `look_up` writes the embeddings of some rows one after the
-  /// other, zeros where the token is not in this rank's part of the vocabulary.
+  /// Fills in the block's rows of `all` [linear rows, width], fp32, dense, which has the own ones.
+  void start_gather(int block, const TensorView& all);
+  void wait_gather(int block);
+
+  /// Moves what is under way on; for polls while computing.
+  void progress();
+
+  /// hidden = the embedding of the own rows, each block done after its wait_sum. `look_up` writes
+  /// the embeddings of some rows one after the other, zeros where the token is not in this rank's
+  /// part of the vocabulary.
   using LookUp = std::function<void(const Rows& rows, const TensorView& to)>;
   void embed(const TensorView& hidden, const LookUp& look_up);
 
-  /// Rows that this rank and the others of its vocabulary group own, by rank where they differ:
-  /// which logits the group makes together.
-  const Rows& vocab_rows() const { return vocab_rows_; }
+  /// Rows of this rank and of the others of its vocabulary group, by rank where they differ: which
+  /// logits the group makes together.
+  const std::vector<parallel::ShardedRows>& vocab_rows() const { return vocab_rows_; }
   /// Some of the own rows → those of all the group's ranks, counts by rank. `own` itself where all
   /// own the same.
   TensorView gather_outputs(const TensorView& own, const std::vector<int64_t>& counts);
@@ -56,25 +82,39 @@ class TensorParallel {
   parallel::RowRange logits_share(int64_t count) const;
   /// part [count, this rank's part of the vocabulary] → out [logits_share(count), vocab].
   void exchange_logits(const TensorView& part, const TensorView& out);
+  /// `count` rows of any bytes, equally long → by rank, the rank's rows of logits_share(count).
+  std::vector<std::vector<std::byte>> exchange_rows(std::span<const std::byte> rows, int64_t count);
 
  private:
   bool rows_differ() const;  ///< over the ranks of the vocabulary group
   comm::Communicator& vocab_group() const;
-  void sum(const TensorView& hidden);
-  void scatter(const TensorView& partial, const std::vector<int64_t>& counts,
-               const TensorView& hidden);
+  /// A transfer under way, and how the wait for it is recorded; a sum of products is then added to
+  /// the hidden states.
+  struct UnderWay {
+    std::unique_ptr<comm::Transfer> transfer;
+    const char* name = nullptr;
+    int64_t bytes = 0;
+    TensorView sum = {}, hidden = {};
+  };
+  void wait(UnderWay& one);
+  bool gathers() const { return sharding_ == parallel::Sharding::sp_tp && cut_.count > 1; }
+  void start_sum(int block, const TensorView& partial);
+  void start_scatter(int block, const TensorView& partial, const TensorView& own);
 
   const context::ReplicaGroups& groups_;
+  kernels::Backend& backend_;
+  device::Stream& stream_;
   report::Recorder& recorder_;
   comm::Collectives tp_, block_;
-  device::Buffer gathered_, partial_;
+  device::Buffer outputs_, partial_;
   std::vector<device::Buffer> packed_;  ///< by rank
 
   // The pass.
   parallel::Sharding sharding_ = parallel::Sharding::base;
   parallel::WeightCut cut_, vocab_cut_;
   parallel::ShardedRows rows_;
-  Rows vocab_rows_;
+  std::vector<parallel::ShardedRows> vocab_rows_;
+  std::vector<UnderWay> sums_, gathers_;  ///< by block
 };
 
 }  // namespace pecia::model

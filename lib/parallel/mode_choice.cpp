@@ -60,8 +60,10 @@ DecodeMode choose_decode(const Setting& setting, const ModelShape& model, std::s
   Setting shifting = setting;
   shifting.decode = DecodeMode::shift;
   if (refusal(shifting, model)) {
-    why = fmt::format("shift would cut the FFN's {} columns over {} ranks", model.ffn,
-                      int64_t{degrees.sp} * degrees.tp);
+    const int64_t ranks = int64_t{degrees.sp} * degrees.tp;
+    why = model.ffn % ranks != 0
+              ? fmt::format("shift would cut the FFN's {} columns over {} ranks", model.ffn, ranks)
+              : fmt::format("shift over {} ranks would not keep reproducible: layout", ranks);
     return DecodeMode::sp;
   }
   why = fmt::format("heads and FFN can be cut over all {} ranks when few tokens run",

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lib/core/error.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
 
 namespace pecia::parallel {
 namespace {
@@ -69,15 +70,26 @@ bool shares_evenly(int64_t heads, int64_t ranks) {
   return heads % ranks == 0 || ranks % heads == 0;
 }
 
+/// What reproducible: layout asks of the parts into which weights are cut.
+std::optional<std::string> split_problem(int64_t parts, const ModelShape& model,
+                                         Reproducible reproducible) {
+  if (reproducible == Reproducible::run || layout_splits(model.num_heads, model.ffn) % parts == 0)
+    return {};
+  return fmt::format(
+      "does not divide 8, the {} query heads and the FFN's {} columns, which reproducible: layout "
+      "needs",
+      model.num_heads, model.ffn);
+}
+
 /// What TP alone asks of the model.
-std::optional<std::string> tp_problem(int tp, const ModelShape& model) {
+std::optional<std::string> tp_problem(int tp, const ModelShape& model, Reproducible reproducible) {
   if (model.num_heads % tp != 0)
     return fmt::format("does not divide the {} query heads", model.num_heads);
   if (!shares_evenly(model.num_kv_heads, tp))
     return fmt::format("neither divides the {} KV heads nor is a multiple of them",
                        model.num_kv_heads);
   if (model.ffn % tp != 0) return fmt::format("does not divide the FFN's {} columns", model.ffn);
-  return {};
+  return split_problem(tp, model, reproducible);
 }
 
 /// What SP × TP ask of the heads.
@@ -104,11 +116,22 @@ std::vector<int> neighbours(int wanted, int64_t ranks, const std::function<bool(
   return found;
 }
 
-std::optional<Refusal> tp_refusal(const Degrees& degrees, const ModelShape& model) {
-  const auto problem = tp_problem(degrees.tp, model);
+std::optional<Refusal> cp_refusal(const Setting& setting) {
+  const int cp = setting.degrees.cp;
+  if (setting.reproducible == Reproducible::run || can_play_layout(cp)) return {};
+  return Refusal{"parallel.cp",
+                 fmt::format("parallel.cp {} does not divide the {} virtual ranks of reproducible: "
+                             "layout",
+                             cp, layout_ranks),
+                 "cp 1, 2, 4 or 8, and dp for more ranks"};
+}
+
+std::optional<Refusal> tp_refusal(const Setting& setting, const ModelShape& model) {
+  const Degrees& degrees = setting.degrees;
+  const auto problem = tp_problem(degrees.tp, model, setting.reproducible);
   if (!problem) return {};
   const int64_t ranks = degrees.ranks() / degrees.sp;
-  const auto passes = [&](int tp) { return !tp_problem(tp, model); };
+  const auto passes = [&](int tp) { return !tp_problem(tp, model, setting.reproducible); };
   auto nearest = neighbours(degrees.tp, ranks, [&](int tp) {
     return passes(tp) && !head_problem(int64_t{degrees.sp} * tp, model);
   });
@@ -133,8 +156,18 @@ std::string grid_text(const Degrees& degrees) {
 }
 
 /// Shift cuts each weight once more, over SP × TP.
-bool can_shift(const Degrees& degrees, const ModelShape& model) {
-  return has(row_of(degrees), D::shift) && model.ffn % (int64_t{degrees.sp} * degrees.tp) == 0;
+std::optional<std::string> shift_problem(const Setting& setting, const ModelShape& model) {
+  const auto [cp, sp, tp] = setting.degrees;
+  const int64_t parts = int64_t{sp} * tp;
+  if (model.ffn % parts != 0)
+    return fmt::format(
+        "cuts the FFN's {} columns over parallel.sp {} × parallel.tp {}, which does not divide "
+        "them",
+        model.ffn, sp, tp);
+  if (const auto problem = split_problem(parts, model, setting.reproducible))
+    return fmt::format("cuts the weights over parallel.sp {} × parallel.tp {}, which {}", sp, tp,
+                       *problem);
+  return {};
 }
 
 template <typename Mode>
@@ -236,7 +269,8 @@ std::string needs(DecodeMode mode) {
 std::optional<Refusal> refusal(const Setting& setting, const ModelShape& model) {
   const Degrees& degrees = setting.degrees;
   const ModeRow& row = row_of(degrees);
-  if (auto refused = tp_refusal(degrees, model)) return refused;
+  if (auto refused = cp_refusal(setting)) return refused;
+  if (auto refused = tp_refusal(setting, model)) return refused;
   if (auto refused = sp_refusal(degrees, model)) return refused;
   if (auto refused = mode_refusal("prefill", setting.prefill, row.prefill, degrees)) return refused;
   if (setting.ring && degrees.cp == 1)
@@ -246,21 +280,19 @@ std::optional<Refusal> refusal(const Setting& setting, const ModelShape& model) 
                    "ring auto"};
 
   std::vector<DecodeMode> decode = row.decode;
-  const bool cannot_shift = has(row, D::shift) && !can_shift(degrees, model);
-  if (cannot_shift) std::erase(decode, D::shift);
-  if (cannot_shift && setting.decode == D::shift)
-    return Refusal{
-        "parallel.decode",
-        fmt::format("parallel.decode shift cuts the FFN's {} columns over parallel.sp {} × "
-                    "parallel.tp {}, which does not divide them",
-                    model.ffn, degrees.sp, degrees.tp),
-        choices("decode", decode)};
+  const auto no_shift =
+      has(row, D::shift) ? shift_problem(setting, model) : std::optional<std::string>();
+  if (no_shift) std::erase(decode, D::shift);
+  if (no_shift && setting.decode == D::shift)
+    return Refusal{"parallel.decode", "parallel.decode shift " + *no_shift,
+                   choices("decode", decode)};
   if (auto refused = mode_refusal("decode", setting.decode, decode, degrees)) return refused;
 
   if (!setting.shift_threshold) return {};
   const std::string threshold =
       fmt::format("parallel.shift_threshold {}", *setting.shift_threshold);
-  const D resolved = setting.decode.value_or(can_shift(degrees, model) ? D::shift : decode.front());
+  const D resolved =
+      setting.decode.value_or(has(row, D::shift) && !no_shift ? D::shift : decode.front());
   if (resolved != D::shift)
     return Refusal{
         "parallel.shift_threshold",
@@ -283,13 +315,13 @@ std::vector<Degrees> grids_of(int ranks) {
   return grids;
 }
 
-std::vector<ModePair> legal_modes(int ranks, const ModelShape& model) {
+std::vector<ModePair> legal_modes(int ranks, const ModelShape& model, Reproducible reproducible) {
   std::vector<ModePair> legal;
   for (const Degrees& degrees : grids_of(ranks)) {
     const ModeRow& row = row_of(degrees);
     for (const PrefillMode prefill : row.prefill)
       for (const DecodeMode decode : row.decode)
-        if (!refusal({degrees, prefill, {}, decode, {}}, model))
+        if (!refusal({degrees, prefill, {}, decode, {}, reproducible}, model))
           legal.push_back({degrees, prefill, decode});
   }
   return legal;

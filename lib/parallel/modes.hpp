@@ -24,6 +24,12 @@ enum class PrefillMode { single, ring, ulysses, usp, sp_tp, tp };
 enum class DecodeMode { single, pass_q, broadcast_q, sp, tp, shift };
 using RingMode = Ring;
 
+/// What a job's results are to be the same on.
+enum class Reproducible {
+  run,    ///< same layout, same text
+  layout  ///< same bits on every layout that is legal then, and in every batch (virtual_ranks.hpp)
+};
+
 /// The words of job files.
 std::string_view name_of(PrefillMode mode);
 std::string_view name_of(DecodeMode mode);
@@ -75,6 +81,7 @@ struct Setting {
   std::optional<RingMode> ring;
   std::optional<DecodeMode> decode;
   std::optional<int64_t> shift_threshold;
+  Reproducible reproducible = Reproducible::run;
 };
 
 struct Refusal {
@@ -102,7 +109,8 @@ struct ModePair {
 std::vector<Degrees> grids_of(int ranks);
 
 /// Every legal pair on every grid of `ranks` ranks, in the order of grids_of and of the table.
-std::vector<ModePair> legal_modes(int ranks, const ModelShape& model);
+std::vector<ModePair> legal_modes(int ranks, const ModelShape& model,
+                                  Reproducible reproducible = Reproducible::run);
 
 /// Over how many ranks of the replica a prefill pass cuts its rows.
 int row_ranks(const Degrees& degrees, PrefillMode prefill);

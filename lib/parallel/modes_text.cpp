@@ -116,7 +116,11 @@ std::string modes_markdown() {
       "- P divides the KV heads, or the KV heads divide P: then P / heads ranks hold the same "
       "one.\n"
       "- TP divides the KV heads, or they divide TP; TP divides the FFN's columns.\n"
-      "- With decode shift, P divides the FFN's columns.\n";
+      "- With decode shift, P divides the FFN's columns.\n\n"
+      "`reproducible: layout`, the same bits on all of them, takes every mode of the table with\n"
+      "- cp 1, 2, 4 or 8;\n"
+      "- TP, and P with decode shift, that divides 8, the query heads and the FFN's columns;\n"
+      "- any SP.\n";
   return text;
 }
 
@@ -131,12 +135,12 @@ Json modes_json() {
   return {{"modes", rows}};
 }
 
-std::string modes_text(int ranks, const ModelShape& model) {
+std::string modes_text(int ranks, const ModelShape& model, Reproducible reproducible) {
   std::string text =
       fmt::format("{:>6} {:>6} {:>6}  {:<20} {}\n", "cp", "sp", "tp", "prefill", "decode");
   for (const Degrees& degrees : grids_of(ranks)) {
     text += fmt::format("{:>6} {:>6} {:>6}  ", degrees.cp, degrees.sp, degrees.tp);
-    if (const auto refused = refusal({degrees, {}, {}, {}, {}}, model)) {
+    if (const auto refused = refusal({degrees, {}, {}, {}, {}, reproducible}, model)) {
       text += fmt::format("none: {}\n", refused->text());
       continue;
     }
@@ -144,7 +148,7 @@ std::string modes_text(int ranks, const ModelShape& model) {
     std::vector<DecodeMode> legal;
     std::string reasons;
     for (const DecodeMode decode : row.decode) {
-      const auto refused = refusal({degrees, {}, {}, decode, {}}, model);
+      const auto refused = refusal({degrees, {}, {}, decode, {}, reproducible}, model);
       if (refused)
         reasons += fmt::format("; {}", refused->text());
       else
@@ -155,12 +159,12 @@ std::string modes_text(int ranks, const ModelShape& model) {
   return text;
 }
 
-Json modes_json(int ranks, const ModelShape& model) {
+Json modes_json(int ranks, const ModelShape& model, Reproducible reproducible) {
   Json pairs = Json::array();
   for (const Degrees& degrees : grids_of(ranks))
     for (const PrefillMode prefill : prefill_candidates(degrees))
       for (const DecodeMode decode : decode_candidates(degrees)) {
-        const auto refused = refusal({degrees, prefill, {}, decode, {}}, model);
+        const auto refused = refusal({degrees, prefill, {}, decode, {}, reproducible}, model);
         pairs.push_back({{"cp", degrees.cp},
                          {"sp", degrees.sp},
                          {"tp", degrees.tp},

@@ -15,10 +15,12 @@ std::string modes_markdown();
 nlohmann::ordered_json modes_json();
 
 /// One line for each grid of a replica of `ranks` ranks: its modes, or why it has none.
-std::string modes_text(int ranks, const ModelShape& model);
+std::string modes_text(int ranks, const ModelShape& model,
+                       Reproducible reproducible = Reproducible::run);
 
 /// [{"cp", "sp", "tp", "prefill", "decode", "legal", "reason": null | "…"}]: every pair of modes on
 /// every grid.
-nlohmann::ordered_json modes_json(int ranks, const ModelShape& model);
+nlohmann::ordered_json modes_json(int ranks, const ModelShape& model,
+                                  Reproducible reproducible = Reproducible::run);
 
 }  // namespace pecia::parallel

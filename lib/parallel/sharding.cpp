@@ -1,5 +1,7 @@
 #include "lib/parallel/sharding.hpp"
 
+#include <algorithm>
+
 #include "lib/core/error.hpp"
 #include "lib/parallel/heads.hpp"
 
@@ -11,22 +13,51 @@ RowRange row_part(RowRange rows, int count, int index) {
   return {cut(index), cut(index + 1)};
 }
 
+std::vector<RowRange> row_blocks(RowRange rows, int weight_parts) {
+  int count = 1;
+  if (weight_parts > 1 && rows.size() >= 2 * min_block_rows)
+    count = static_cast<int>(std::clamp<int64_t>(rows.size() / full_block_rows, 2, max_row_blocks));
+  std::vector<RowRange> blocks;
+  for (int block = 0; block < count; ++block) blocks.push_back(row_part(rows, count, block));
+  return blocks;
+}
+
+int64_t ShardedRows::num_own() const {
+  int64_t rows = 0;
+  for (const RowRange& range : own) rows += range.size();
+  return rows;
+}
+
+int64_t ShardedRows::own_index(int64_t row) const {
+  int64_t before = 0;
+  for (const RowRange& range : own) {
+    if (range.begin <= row && row < range.end) return before + row - range.begin;
+    before += range.size();
+  }
+  return -1;
+}
+
 ShardedRows sharded_rows(Sharding sharding, const BlockPlace& place, int64_t num_rows) {
   const RowRange all{0, num_rows};
-  const RowRange over_sp = row_part(all, place.sp, place.sp_index);
+  ShardedRows rows;
   switch (sharding) {
     case Sharding::base:
-      return {over_sp, over_sp};
     case Sharding::sp_tp:
-      return {row_part(over_sp, place.tp, place.tp_index), over_sp};
+      rows.linear = row_part(all, place.sp, place.sp_index);
+      break;
     case Sharding::shift:
-      return {all, all};
+      rows.linear = all;
+      break;
     case Sharding::gathered:
+      rows.linear =
+          row_part(all, place.sp * place.tp, kv_shard(place.sp, place.sp_index, place.tp_index));
       break;
   }
-  const RowRange own =
-      row_part(all, place.sp * place.tp, kv_shard(place.sp, place.sp_index, place.tp_index));
-  return {own, own};
+  rows.blocks = row_blocks(rows.linear, weight_cut(sharding, place).count);
+  for (const RowRange& block : rows.blocks)
+    rows.own.push_back(sharding == Sharding::sp_tp ? row_part(block, place.tp, place.tp_index)
+                                                   : block);
+  return rows;
 }
 
 WeightCut weight_cut(Sharding sharding, const BlockPlace& place) {

@@ -2,8 +2,8 @@
 /// From how many new tokens on a pass is faster in the base configuration than in the shift
 /// configuration: what `shift_threshold: auto` becomes.
 ///
-/// A step of T tokens on SP × TP ranks, in seconds, with W the bytes of all layers' weights and F
-/// their FLOPs for a token:
+/// A step of T tokens, one of each sequence, on SP × TP ranks, in seconds, with W the bytes of all
+/// layers' weights and of the vocabulary matrix, and F their FLOPs for a token:
 ///
 ///     base    max(W / TP / read, T·F / (SP·TP) / flops) + what it sends / link + its exchanges
 ///     shift   max(W / (SP·TP) / read, T·F / (SP·TP) / flops) + what it sends / link + its
@@ -19,6 +19,7 @@ namespace pecia::parallel {
 struct ShiftInputs {
   BlockShape shape;
   int64_t layers = 1;
+  int64_t vocab = 0;
   int sp = 1, tp = 1;
   double flops = 0;           ///< FLOP/s of matrix products on one rank
   double read_bandwidth = 0;  ///< B/s of weights through a product with one row, on one rank
@@ -26,7 +27,7 @@ struct ShiftInputs {
   double exchange_s = 0;      ///< of one exchange of a few bytes in the block
 };
 
-/// Predicted seconds of a pass of `new_tokens` rows, layers alone; base or shift.
+/// Predicted seconds of a pass of `new_tokens` rows that all ask for logits; base or shift.
 double step_seconds(const ShiftInputs& inputs, Sharding sharding, int64_t new_tokens);
 
 /// The most new tokens, up to `limit`, of which no fewer are faster in base; 0: always base.

@@ -30,6 +30,14 @@ int64_t all_reduce_bytes(int64_t elements, int size, int rank) {
   return (elements - own + own * (size - 1)) * fp32_bytes;
 }
 
+/// Of each of the own rows' blocks by itself.
+int64_t all_reduce_bytes(const ShardedRows& rows, int64_t width, const WeightCut& cut) {
+  int64_t bytes = 0;
+  for (const RowRange& own : rows.own)
+    bytes += all_reduce_bytes(own.size() * width, cut.count, cut.index);
+  return bytes;
+}
+
 }  // namespace
 
 LayerTraffic layer_traffic(const BlockShape& shape, Sharding sharding, const BlockPlace& place,
@@ -42,14 +50,11 @@ LayerTraffic layer_traffic(const BlockShape& shape, Sharding sharding, const Blo
   switch (sharding) {
     case Sharding::base:
     case Sharding::shift:
-      if (cut.count > 1)
-        traffic.reduce =
-            products * all_reduce_bytes(rows.own.size() * shape.hidden, cut.count, cut.index);
+      if (cut.count > 1) traffic.reduce = products * all_reduce_bytes(rows, shape.hidden, cut);
       break;
     case Sharding::sp_tp:
-      traffic.gather = products * rows.own.size() * shape.hidden * (cut.count - 1) * fp32_bytes;
-      traffic.reduce =
-          products * (rows.linear.size() - rows.own.size()) * shape.hidden * fp32_bytes;
+      traffic.gather = products * rows.num_own() * shape.hidden * (cut.count - 1) * fp32_bytes;
+      traffic.reduce = products * (rows.linear.size() - rows.num_own()) * shape.hidden * fp32_bytes;
       break;
     case Sharding::gathered: {
       const HeadShard held =
@@ -69,14 +74,17 @@ int64_t embedding_traffic(const BlockShape& shape, Sharding sharding, const Bloc
   const ShardedRows rows = sharded_rows(sharding, place, num_rows);
   const WeightCut cut = weight_cut(sharding, place);
   if (sharding == Sharding::base || sharding == Sharding::shift)
-    return cut.count == 1 ? 0
-                          : all_reduce_bytes(rows.own.size() * shape.hidden, cut.count, cut.index);
+    return cut.count == 1 ? 0 : all_reduce_bytes(rows, shape.hidden, cut);
   int64_t others = 0;  // rows of the other ranks that hold parts of the table
   for (int tp_index = 0; tp_index < place.tp; ++tp_index)
     if (tp_index != place.tp_index)
       others += sharded_rows(sharding, {place.sp, place.tp, place.sp_index, tp_index}, num_rows)
-                    .own.size();
+                    .num_own();
   return others * shape.hidden * fp32_bytes;
+}
+
+int64_t logits_traffic(int64_t count, const WeightCut& vocab, int64_t row_bytes) {
+  return (count - row_part({0, count}, vocab.count, vocab.index).size()) * row_bytes;
 }
 
 int64_t block_traffic(const BlockShape& shape, Sharding sharding, int sp, int tp,

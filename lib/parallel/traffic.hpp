@@ -30,13 +30,17 @@ struct LayerTraffic {
   int64_t total() const { return heads + gather + reduce + weights; }
 };
 
-/// With flat collectives.
+/// With flat collectives, one for each of row_blocks.
 LayerTraffic layer_traffic(const BlockShape& shape, Sharding sharding, const BlockPlace& place,
                            int64_t num_rows);
 
 /// What the rank sends so that every row has its token's embedding, from a table cut over ranks.
 int64_t embedding_traffic(const BlockShape& shape, Sharding sharding, const BlockPlace& place,
                           int64_t num_rows);
+
+/// What the rank sends of its part of the vocabulary so that each of `count` rows is whole on one
+/// rank; a row of the part takes `row_bytes`: its logits, or a shortlist of them.
+int64_t logits_traffic(int64_t count, const WeightCut& vocab, int64_t row_bytes);
 
 /// A layer's of all ranks of the block together.
 int64_t block_traffic(const BlockShape& shape, Sharding sharding, int sp, int tp, int64_t num_rows);

@@ -127,12 +127,15 @@ std::optional<double> Progress::remaining_s() const {
   const double left = std::max(totals_.work - now_.state.work, 0.0);
   if (left == 0) return 0.0;
   if (!(done_now > 0)) return std::nullopt;
-  return left / done_now * seconds_of(now_.time - start_.time);
+  const double elapsed_s = seconds_of(now_.time - start_.time);
+  return std::max(left / done_now * elapsed_s, totals_.last_arrival_s - elapsed_s);
 }
 
 std::string Progress::summary() const {
   const auto remaining = remaining_s();
-  return fmt::format("prefill {} tok/s · decode {} tok/s · {}",
+  const std::string arrived =
+      now_.state.requests_arrived ? fmt::format("{} arrived · ", *now_.state.requests_arrived) : "";
+  return fmt::format("{}prefill {} tok/s · decode {} tok/s · {}", arrived,
                      format_count(prefill_tokens_per_s()), format_count(decode_tokens_per_s()),
                      remaining ? format_duration(*remaining) + " left" : "time left unknown");
 }
@@ -172,13 +175,14 @@ void Progress::write_line() {
 
 void Progress::write_file(bool finished) const {
   const auto remaining = remaining_s();
+  nlohmann::ordered_json requests{{"total", totals_.requests},
+                                  {"done", now_.state.requests_done},
+                                  {"failed", now_.state.requests_failed}};
+  if (now_.state.requests_arrived) requests["arrived"] = *now_.state.requests_arrived;
   const nlohmann::ordered_json json{
       {"schema", "pecia.progress/1"},
       {"finished", finished},
-      {"requests",
-       {{"total", totals_.requests},
-        {"done", now_.state.requests_done},
-        {"failed", now_.state.requests_failed}}},
+      {"requests", requests},
       {"prompt_tokens", {{"total", totals_.prompt_tokens}, {"done", now_.state.prompt_tokens}}},
       {"output_tokens", now_.state.output_tokens},
       {"work_share", share(now_.state.work, totals_.work)},

@@ -20,6 +20,7 @@ struct ProgressTotals {
   int64_t requests = 0;
   int64_t prompt_tokens = 0;
   double work = 0;
+  double last_arrival_s = 0;  ///< after the start; before it the run does not end
 };
 
 /// What is done of it, finished requests of earlier starts of this run included.
@@ -28,6 +29,7 @@ struct ProgressState {
   int64_t prompt_tokens = 0;  ///< in the KV cache now or earlier
   int64_t output_tokens = 0;
   double work = 0;
+  std::optional<int64_t> requests_arrived = {};  ///< where they are not all there from the start
 };
 
 enum class ProgressStyle { bar, lines, off };
@@ -67,8 +69,8 @@ class Progress {
   /// Draws and writes the last state, whatever is due, and leaves the terminal on a new line.
   void finish(const ProgressState& state);
 
-  /// Seconds that the rest takes at the mean speed of this start of the run; absent before any work
-  /// is done.
+  /// Seconds that the rest takes at the mean speed of this start of the run, but never less than
+  /// until the last arrival; absent before any work is done.
   std::optional<double> remaining_s() const;
   double prefill_tokens_per_s() const;
   double decode_tokens_per_s() const;

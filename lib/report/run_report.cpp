@@ -78,6 +78,7 @@ Json json_of(const Counts& counts) {
           {"failed", counts.failed},
           {"partial", counts.partial},
           {"open", counts.open},
+          {"arrived", or_null(counts.arrived)},
           {"prompt_tokens", counts.prompt_tokens},
           {"cached_tokens", counts.cached_tokens},
           {"output_tokens", counts.output_tokens}};
@@ -142,8 +143,10 @@ void write_report(const std::filesystem::path& path, const RunReport& report) {
 
 std::string last_line(const RunReport& report, const std::filesystem::path& path) {
   std::string line = fmt::format("{} done, {} failed", report.counts.done, report.counts.failed);
-  if (const int64_t unfinished = report.counts.partial + report.counts.open; unfinished > 0)
+  if (const int64_t unfinished = report.counts.partial + report.counts.open; unfinished > 0) {
     line += fmt::format(", {} to continue", unfinished);
+    if (report.counts.arrived) line += fmt::format(", {} arrived", *report.counts.arrived);
+  }
   line += " in " + format_duration(report.seconds);
   for (const PhaseReport& phase : report.phases) {
     const auto speed = tokens_per_s(phase);

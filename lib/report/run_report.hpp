@@ -51,6 +51,7 @@ struct LinkReport {
 struct Counts {
   int64_t done = 0, failed = 0, partial = 0, open = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
+  std::optional<int64_t> arrived = {};  ///< of all turns; absent where all are there from the start
 };
 
 struct RunReport {

@@ -5,11 +5,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "lib/comm/collectives.hpp"
 #include "lib/comm/machine.hpp"
 #include "lib/core/archive.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/isa.hpp"
 #include "lib/device/buffer.hpp"
+#include "lib/runtime/peak.hpp"
 #include "lib/runtime/rates_cache.hpp"
 
 namespace pecia::runtime {
@@ -91,6 +93,29 @@ double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring) {
   return static_cast<double>(bytes) / seconds[repetitions / 2];
 }
 
+/// Seconds of one exchange of a few bytes among the ranks of `group`.
+double exchange_seconds(comm::Communicator& group) {
+  constexpr int runs = 50;
+  comm::Collectives collectives(group, std::vector<int>(group.size(), 0));
+  std::vector<float> few(static_cast<size_t>(group.size()), 1.0f);
+  collectives.start_all_reduce(few)->wait();
+  const auto begin = std::chrono::steady_clock::now();
+  for (int run = 0; run < runs; ++run) collectives.start_all_reduce(few)->wait();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  return elapsed.count() / (2 * runs);  // a scatter and a gather
+}
+
+/// The least of all ranks.
+double slowest(comm::Communicator& world, double rate) {
+  double least = rate;
+  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&rate, 1)))) {
+    double other = 0;
+    std::memcpy(&other, bytes.data(), sizeof other);
+    least = std::min(least, other);
+  }
+  return least;
+}
+
 /// What rank 0 found in the cache.
 struct Found {
   uint8_t there = 0;
@@ -156,6 +181,16 @@ parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& rin
     log.warn("the measured rates are not kept for the next run: {}", error.what());
   }
   return rates;
+}
+
+void measure_shift_rates(parallel::ShiftInputs& inputs, comm::Communicator& world,
+                         comm::Communicator& block, kernels::Backend& backend,
+                         device::Stream& stream, DType weights) {
+  world.barrier();
+  inputs.flops = slowest(world, measure_peak_flops(backend, stream));
+  inputs.read_bandwidth = slowest(world, measure_read_bandwidth(backend, stream, weights));
+  inputs.link_bandwidth = ring_bandwidth(world, block);
+  inputs.exchange_s = -slowest(world, -exchange_seconds(block));
 }
 
 }  // namespace pecia::runtime

@@ -1,12 +1,13 @@
 #pragma once
-/// How fast this machine attends and how fast its ranks send to each other: what the choice of the
-/// ring depends on, measured once and kept.
+/// How fast this machine attends and multiplies, and how fast its ranks send to each other: what
+/// the choices of the ring and of the shift configuration depend on.
 
 #include <spdlog/logger.h>
 
 #include "kernels/api/backend.hpp"
 #include "lib/comm/communicator.hpp"
 #include "lib/parallel/ring_rule.hpp"
+#include "lib/parallel/shift_rule.hpp"
 
 namespace pecia::runtime {
 
@@ -33,5 +34,12 @@ std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,
 parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& ring,
                               kernels::Backend& backend, device::Stream& stream,
                               const AttentionShape& shape, spdlog::logger& log);
+
+/// Fills in what a step of the SP × TP ranks `block` depends on beside the model: rates of the
+/// slowest rank of `world` while all ranks do the same; some 100 ms. Every rank gets the same.
+/// Collective over `world`, which is one or several blocks.
+void measure_shift_rates(parallel::ShiftInputs& inputs, comm::Communicator& world,
+                         comm::Communicator& block, kernels::Backend& backend,
+                         device::Stream& stream, DType weights);
 
 }  // namespace pecia::runtime

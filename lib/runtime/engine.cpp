@@ -1,22 +1,14 @@
 #include "lib/runtime/engine.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <thread>
 
 namespace pecia::runtime {
 namespace {
 
 using report::Kind;
 using report::ScopedSpan;
-
-class Clock {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
 
 void record(Planner& planner, std::vector<Finished> finished, Tally& tally) {
   std::vector<io::TurnUpdate> updates;
@@ -53,25 +45,41 @@ void note_rings(const std::vector<ChunkRing>& rings, report::Recorder& recorder)
   }
 }
 
-/// The next pass, or the last plan. Turns that end without one are recorded.
+/// The next pass, a wait or the last plan. Turns that end without a pass are recorded.
 Plan make_plan(Planner& planner, bool stopping, double now, Tally& tally) {
+  constexpr double longest_wait_s = 0.1;  // then signals and limits are looked at again
   Scheduler& scheduler = planner.scheduler;
   std::optional<Plan> plan;
-  bool exhausted = stopping;
+  bool taken = false;
   do {
-    while (!exhausted && scheduler.wants_more()) {
-      auto request = planner.source.take();
-      exhausted = !request;
-      if (request) scheduler.add(std::move(*request), 0);
+    taken = false;
+    while (!stopping) {
+      auto request = planner.source.take(scheduler, now);
+      if (!request) break;
+      scheduler.add(std::move(*request), 0);
+      taken = true;
     }
     if (!stopping) plan = scheduler.next(now);
     record(planner, scheduler.take_finished(), tally);
-  } while (!plan && !exhausted);
+  } while (!plan && taken);
+  tally.arrived = planner.source.arrived_turns();
   if (stopping) record(planner, scheduler.partial(), tally);
   if (plan) return std::move(*plan);
-  Plan last;
-  last.last = 1;
-  return last;
+  Plan none;
+  const auto arrival = planner.source.next_arrival();
+  none.last = stopping || !arrival;
+  if (none.last == 0) none.wait_s = std::min(*arrival - now, longest_wait_s);
+  return none;
+}
+
+/// In naps, so that ranks that want something of this one meanwhile need not wait for its end.
+void wait(double seconds, const RunClock& clock, comm::Communicator& replica) {
+  constexpr double nap_s = 1e-3;
+  const double end = clock.seconds() + seconds;
+  for (double left = seconds; left > 0; left = end - clock.seconds()) {
+    clock.sleep_s(std::min(left, nap_s));
+    replica.progress();
+  }
 }
 
 /// What a rank says after a pass.
@@ -92,11 +100,17 @@ double flops_of(const report::Recorder& recorder) {
 
 }  // namespace
 
+RunClock steady_run_clock() {
+  using Seconds = std::chrono::duration<double>;
+  const auto begin = std::chrono::steady_clock::now();
+  return {[begin] { return Seconds(std::chrono::steady_clock::now() - begin).count(); },
+          [](double seconds) { std::this_thread::sleep_for(Seconds(seconds)); }};
+}
+
 Tally run_replica(comm::Communicator& replica, Worker& worker, report::Recorder& recorder,
-                  Planner* planner, const std::function<bool()>& told) {
+                  Planner* planner, const std::function<bool()>& told, const RunClock& clock) {
   constexpr int root = 0;
   constexpr int64_t no_pass = -1;
-  const Clock clock;
   Tally tally;
   PassCounter counter;
   bool any_told = false;
@@ -112,6 +126,13 @@ Tally run_replica(comm::Communicator& replica, Worker& worker, report::Recorder&
     }
     if (planner == nullptr) plan = from_bytes<Plan>(bytes);
     if (plan.last != 0) return tally;
+    if (plan.wait_s > 0) {
+      const ScopedSpan span(recorder, "wait_for_arrivals", Kind::idle);
+      wait(plan.wait_s, clock, replica);
+      any_told = replica.all_reduce_max(told() ? 1 : 0) > 0;
+      if (planner != nullptr) planner->on_pass(tally);
+      continue;
+    }
 
     recorder.set_pass(plan.number);  // before the phase's span, which belongs to it
     const double begin = clock.seconds();

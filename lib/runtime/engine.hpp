@@ -22,13 +22,24 @@ struct Planner {
   int32_t replica = 0;
   /// Asked between passes: drain now? `told`: a rank of the replica was told to stop.
   std::function<bool(bool told)> stopping;
-  std::function<void(const Tally&)> on_pass;  ///< after every pass
+  std::function<void(const Tally&)> on_pass;  ///< after every pass, and now and then without one
 };
+
+/// The time of a run; tests have their own.
+struct RunClock {
+  std::function<double()> seconds;      ///< since the run began
+  std::function<void(double)> sleep_s;  ///< gives the core away for so long
+};
+
+/// Begins now.
+RunClock steady_run_clock();
 
 /// Runs until nothing is left, or `stopping` says so: then turns under way are written as partial.
 /// Collective over `replica`; `planner` on its rank 0 alone, null elsewhere. `told` is asked on
-/// every rank: was it told to stop? The tally is rank 0's.
+/// every rank: was it told to stop? The tally is rank 0's, and so is the time that all of them go
+/// by; until the next request arrives they sleep, each on its own clock.
 Tally run_replica(comm::Communicator& replica, Worker& worker, report::Recorder& recorder,
-                  Planner* planner, const std::function<bool()>& told);
+                  Planner* planner, const std::function<bool()>& told,
+                  const RunClock& clock = steady_run_clock());
 
 }  // namespace pecia::runtime

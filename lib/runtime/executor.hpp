@@ -6,6 +6,7 @@
 
 #include "lib/model/model.hpp"
 #include "lib/runtime/plan.hpp"
+#include "lib/runtime/shortlists.hpp"
 
 namespace pecia::runtime {
 
@@ -15,6 +16,7 @@ class Executor {
     int ring_rank = 0, ring_size = 1;
     int64_t vocab = 0;
     int logprobs = 0, prompt_logprobs = 0;  ///< as in job files
+    bool whole_rows = false;  ///< log-sums of whole rows, whose bits no cut of the vocabulary moves
   };
 
   /// All references outlive this object.
@@ -34,11 +36,31 @@ class Executor {
     std::vector<int32_t> which;  ///< items or targets of the plan
     std::vector<int64_t> rows;
   };
+  /// A tile of the rows asked about. The ranks that hold parts of the vocabulary make its logits
+  /// together, then each has some of the rows for itself.
+  struct Tile {
+    std::span<const int32_t> all;  ///< items or targets of the plan
+    parallel::RowRange mine;       ///< of `all`
+    LogProbs& found;               ///< has room for `mine`
+  };
+  using Evaluate = std::function<void(const TensorView& hidden, const Tile& tile)>;
+
   void begin(const Plan& plan);
+
+  // executor_sampling.cpp
   LogProbs sample(const Plan& plan, const Asked& asked);
+  LogProbs sample_whole(const Plan& plan, const Asked& asked);
+  LogProbs sample_short(const Plan& plan, const Asked& asked, const ShortlistShape& shape);
   LogProbs score(const Plan& plan, const Asked& asked);
-  LogProbs predict(const Asked& asked, int num_top, bool sampled,
-                   const std::function<void(const TensorView& logits, LogProbs& tile)>& evaluate);
+  LogProbs score_short(const Plan& plan, const Asked& asked, const ShortlistShape& shape);
+  LogProbs predict(const Asked& asked, int num_top, bool sampled, const Evaluate& evaluate);
+  std::optional<ShortlistShape> short_shape(const kernels::SamplingParams& params,
+                                            int64_t num_top) const;
+  kernels::SamplingRow sampling_row(const Plan& plan, int32_t item) const;
+  TensorView whole_logits(const TensorView& hidden, const Tile& tile);
+  std::vector<Shortlists> shortlists(const TensorView& hidden, const ShortlistShape& shape,
+                                     std::span<const kernels::SamplingRow> rows,
+                                     std::span<const int32_t> wanted);
   int64_t tile_rows() const;
 
   Settings settings_;

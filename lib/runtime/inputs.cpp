@@ -28,6 +28,12 @@ Inputs::Inputs(const Job& job, const model::ModelConfig& config) : job_(job), co
                        tokenizer_sha256, remedy);
     for (size_t index = 0; index < shard.requests().size(); ++index) {
       const io::PromptRequest& prompt = shard.requests()[index];
+      if (job.batch.arrivals == Arrivals::replay && !prompt.arrival_s)
+        fail<InputError>(
+            "{}: /arrival_s is missing, which batch.arrivals: replay needs; pack it with "
+            "arrival_s, "
+            "or use arrivals: ignore",
+            path.string());
       if (!ids.insert(prompt.id).second)
         fail<InputError>(
             "{}: /request_id[{}] is '{}', which an earlier input file has too; ids must be "
@@ -119,6 +125,7 @@ Request Inputs::load(const InputRequest& request) const {
   const io::PromptRequest& from = prompt(request);
   Request loaded;
   loaded.followup = shard.followup();
+  if (job_.batch.arrivals == Arrivals::replay) loaded.arrival_s = from.arrival_s;
   for (size_t index = 0; index < from.turns.size(); ++index) {
     const io::PromptTurn& given = from.turns[index];
     Turn turn;

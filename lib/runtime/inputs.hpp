@@ -23,7 +23,7 @@ struct InputRequest {
 class Inputs {
  public:
   /// Opens all shards. InputError naming file, request and remedy: a request id that two shards
-  /// have, a vocabulary or tokenizer other than the model's.
+  /// have, a vocabulary or tokenizer other than the model's, no arrivals where they are replayed.
   Inputs(const Job& job, const model::ModelConfig& config);
 
   const std::vector<InputRequest>& requests() const { return requests_; }

@@ -21,6 +21,7 @@ enum class Precision { fp32, bf16, fp16, fp8, int8 };
 enum class BackendKind { cpu, cuda };
 using parallel::DecodeMode;
 using parallel::PrefillMode;
+using parallel::Reproducible;
 using parallel::RingMode;
 enum class Order { longest_first, fcfs };
 enum class Policy { prefill_first, chunked };
@@ -28,10 +29,6 @@ enum class Arrivals { ignore, replay };
 enum class OverLength { fail, truncate_left, truncate_middle };
 enum class Trace { off, summary, full };
 enum class Progress { bar, lines, off };
-enum class Reproducible {
-  run,    ///< same layout, same text
-  layout  ///< same bits on every legal layout (layout_rules.hpp) and in every batch
-};
 
 /// Replaces what config.json says about rope_scaling, so that prompts may be longer than the
 /// model's own length. `kind` is linear, dynamic or yarn.

@@ -146,7 +146,7 @@ std::vector<Field> make_schema() {
             "Whole prompts before decoding, or prompts in chunks beside it."),
       field("batch.arrivals", PECIA_MEMBER(batch.arrivals),
             word<Arrivals>({{"ignore", Arrivals::ignore}, {"replay", Arrivals::replay}}),
-            "Whether requests wait for their arrival_s."),
+            "Whether requests wait for their arrival_s in the shard."),
 
       field("limits.over_length", PECIA_MEMBER(limits.over_length),
             word<OverLength>({{"fail", OverLength::fail},
@@ -165,10 +165,11 @@ std::vector<Field> make_schema() {
             auto_or(word<Progress>(
                 {{"bar", Progress::bar}, {"lines", Progress::lines}, {"off", Progress::off}})),
             "auto: a bar on a terminal, lines elsewhere."),
-      field("reproducible", PECIA_MEMBER(reproducible),
-            word<Reproducible>({{"run", Reproducible::run}, {"layout", Reproducible::layout}}),
-            "run: same layout, same text; layout: same bits for cp 1, 2, 4 and 8 and in every "
-            "batch."),
+      field(
+          "reproducible", PECIA_MEMBER(reproducible),
+          word<Reproducible>({{"run", Reproducible::run}, {"layout", Reproducible::layout}}),
+          "run: same layout, same text; layout: same bits on every cp × sp × tp that it takes, in "
+          "every mode and batch."),
   };
 }
 

@@ -52,7 +52,8 @@ struct Target {
 
 struct Plan {
   int64_t number = 0;
-  uint8_t last = 0;  ///< nothing to execute: the replica is done
+  uint8_t last = 0;   ///< nothing to execute: the replica is done
+  double wait_s = 0;  ///< above 0: nothing to execute for so long, as no request has arrived
   parallel::Ring ring = parallel::Ring::pass_kv;
   parallel::Sharding sharding = parallel::Sharding::base;
   std::vector<int64_t> removed;  ///< sequences whose KV is freed first
@@ -63,7 +64,7 @@ struct Plan {
 
   template <typename A>
   void visit(A& archive) {
-    archive(number), archive(last), archive(ring), archive(sharding);
+    archive(number), archive(last), archive(wait_s), archive(ring), archive(sharding);
     archive(removed), archive(added), archive(turns);
     visit_all(archive, items);
     archive(targets);
@@ -82,6 +83,9 @@ struct LogProbs {
   std::vector<float> logprobs;      ///< [which]
   std::vector<int32_t> top_tokens;  ///< [which, K]
   std::vector<float> top_logprobs;  ///< [which, K or vocab]
+
+  /// Those of further items or targets.
+  void append(const LogProbs& other);
 
   template <typename A>
   void visit(A& archive) {

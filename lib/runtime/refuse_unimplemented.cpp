@@ -2,7 +2,6 @@
 
 #include "lib/core/error.hpp"
 #include "lib/runtime/job.hpp"
-#include "lib/runtime/layout_rules.hpp"
 
 namespace pecia::runtime {
 namespace {
@@ -21,10 +20,10 @@ void refuse_unimplemented(const Job& job) {
     if (job.model.compute == precision)
       refuse("model.compute", name_of(precision), "compute: fp32");
   if (job.kv.dtype == Precision::fp8) refuse("kv.dtype", "fp8", "dtype: bf16");
-
-  if (job.batch.arrivals == Arrivals::replay)
-    refuse("batch.arrivals", "replay", "arrivals: ignore");
-  check_layout_rules(job);
+  if (job.reproducible == Reproducible::layout && job.batch.policy == Policy::chunked)
+    fail<Unsupported>(
+        "batch.policy: chunked with reproducible: layout is not in this version: where a prompt is "
+        "cut depends on what else is in the batch; use policy: prefill_first");
 }
 
 }  // namespace pecia::runtime

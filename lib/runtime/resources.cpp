@@ -7,7 +7,6 @@
 #include "lib/comm/machine.hpp"
 #include "lib/model/model.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
-#include "lib/runtime/layout_rules.hpp"
 
 namespace pecia::runtime {
 
@@ -57,9 +56,9 @@ void resolve_degrees(const Job::Parallel& parallel, int num_ranks, Resources& re
 void resolve_grid(const Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources) {
   resolve_degrees(job.parallel, num_ranks, resources);
-  check_layout_ring(job, resources.cp);
-  const parallel::Setting setting{resources.degrees(), job.parallel.prefill, job.parallel.ring,
-                                  job.parallel.decode, job.parallel.shift_threshold};
+  const parallel::Setting setting{
+      resources.degrees(), job.parallel.prefill,         job.parallel.ring,
+      job.parallel.decode, job.parallel.shift_threshold, job.reproducible};
   const parallel::ModelShape shape = shape_of(config);
   if (const auto refused = parallel::refusal(setting, shape))
     fail<InputError>("{}", refused->text());

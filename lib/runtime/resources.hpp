@@ -32,8 +32,7 @@ int threads_per_rank(comm::Communicator& world);
 
 /// Degrees and modes, before any weight is read: dp × cp × sp × tp = the number of ranks, and a
 /// pair of modes that parallel::mode_table has for them and this model. InputError, naming key,
-/// value, reason and the nearest legal setting, when that cannot be; Unsupported when cp ranks
-/// cannot keep reproducible: layout.
+/// value, reason and the nearest legal setting, when that cannot be.
 void resolve_grid(const Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources);
 

@@ -10,6 +10,7 @@
 #include "lib/core/build_info.hpp"
 #include "lib/report/log.hpp"
 #include "lib/runtime/agree.hpp"
+#include "lib/runtime/arrivals.hpp"
 #include "lib/runtime/engine.hpp"
 #include "lib/runtime/identity.hpp"
 #include "lib/runtime/measured.hpp"
@@ -96,6 +97,14 @@ void wait_for_replicas(comm::SharedCounter& finished, int replicas) {
   constexpr milliseconds longest(200);
   for (milliseconds pause(1); finished.value() < replicas; pause = std::min(2 * pause, longest))
     std::this_thread::sleep_for(pause);
+}
+
+/// What replicas take arrived requests by; null where they are all there from the start.
+std::unique_ptr<comm::SharedCounters> make_claims(const Job& job, const Inputs* inputs,
+                                                  comm::Communicator& world) {
+  if (job.batch.arrivals == Arrivals::ignore) return nullptr;
+  const auto mine = inputs != nullptr ? static_cast<int64_t>(inputs->requests().size()) : 0;
+  return world.make_counters(world.all_reduce_max(mine));
 }
 
 const char* words_of(StopReason reason) {
@@ -239,15 +248,19 @@ int run(const RunOptions& options, comm::Communicator& world) {
 
   const auto taken = world.make_counter(), stopped = world.make_counter(),
              finished = world.make_counter();
+  const auto claims = make_claims(job, inputs ? &*inputs : nullptr, world);
   Stop stop(signals, drain_s ? std::optional(after(begin, *drain_s)) : std::nullopt, *stopped);
   RunProgress progress(world);
-  std::optional<Source> source;
+  std::unique_ptr<Source> source;
   std::optional<Scheduler> scheduler;
   std::optional<Planner> planner;
   together(world, [&] {
     if (!planning) return;
     if (!results) results.emplace(job.output / "results.h5");
-    source.emplace(*inputs, *results, job.batch.order, *taken);
+    if (claims)
+      source = std::make_unique<ArrivalSource>(*inputs, *results, job.batch.order, *claims);
+    else
+      source = std::make_unique<ListSource>(*inputs, *results, job.batch.order, *taken);
     scheduler.emplace(scheduler_limits(job, config, resources, measured));
     if (chief) progress.show(job, *inputs, *results);
     planner.emplace(Planner{*scheduler, *source, *results,

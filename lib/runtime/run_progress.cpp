@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 
 namespace pecia::runtime {
@@ -26,6 +27,11 @@ RunProgress::RunProgress(comm::Communicator& world) {
 
 void RunProgress::show(const Job& job, const Inputs& inputs, const io::ResultsFile& results) {
   totals_ = {inputs.num_turns(), inputs.prompt_tokens(), 0};
+  replays_ = job.batch.arrivals == Arrivals::replay;
+  for (const InputRequest* request : open_requests(inputs, results))
+    if (replays_)
+      totals_.last_arrival_s =
+          std::max(totals_.last_arrival_s, inputs.prompt(*request).arrival_s.value());
   for (const InputRequest& request : inputs.requests()) {
     bool settled = true;
     for (size_t turn = 0; turn < inputs.prompt(request).turns.size(); ++turn) {
@@ -55,6 +61,7 @@ void RunProgress::add(const Tally& tally) {
   const std::array<int64_t, num_counters> totals{
       tally.done, tally.failed, tally.prompt_tokens, tally.output_tokens,
       static_cast<int64_t>((tally.prefill_flops + tally.decode_flops) / flops_per_count)};
+  arrived_ = tally.arrived;
   for (size_t i = 0; i < num_counters; ++i) {
     if (totals[i] != added_[i]) counters_[i]->add(totals[i] - added_[i]);
     added_[i] = totals[i];
@@ -63,6 +70,7 @@ void RunProgress::add(const Tally& tally) {
 
 report::ProgressState RunProgress::state() const {
   report::ProgressState state = start_;
+  if (replays_) state.requests_arrived = arrived_;
   state.requests_done += counters_[0]->value();
   state.requests_failed += counters_[1]->value();
   state.prompt_tokens += counters_[2]->value();

@@ -39,6 +39,8 @@ class RunProgress {
 
   std::array<std::unique_ptr<comm::SharedCounter>, num_counters> counters_;
   std::array<int64_t, num_counters> added_{};
+  bool replays_ = false;
+  int64_t arrived_ = 0;
   std::chrono::steady_clock::time_point last_added_;
   report::ProgressTotals totals_;
   report::ProgressState start_;

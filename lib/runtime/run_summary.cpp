@@ -123,10 +123,13 @@ void add_stages(const std::vector<RankFacts>& ranks, report::RunReport& report) 
     }
 }
 
-void add_tallies(const std::vector<RankFacts>& ranks, report::RunReport& report) {
+void add_tallies(const std::vector<RankFacts>& ranks, Arrivals arrivals,
+                 report::RunReport& report) {
   report::PhaseReport prefill{"prefill"}, decode{"decode"};
   for (const RankFacts& rank : ranks) {
     const Tally& tally = rank.tally;
+    if (arrivals == Arrivals::replay)
+      report.counts.arrived = std::max(report.counts.arrived.value_or(0), tally.arrived);
     report.counts.done += tally.done;
     report.counts.failed += tally.failed;
     report.counts.partial += tally.partial;
@@ -223,7 +226,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
       {"max_sequences", resources.max_sequences},
       {"max_batch_tokens", resources.max_batch_tokens}};
   report.peak_flops = facts.peak_flops;
-  add_tallies(ranks, report);
+  add_tallies(ranks, facts.job.batch.arrivals, report);
   add_stages(ranks, report);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankFacts& of = ranks[rank];

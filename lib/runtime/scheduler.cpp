@@ -76,7 +76,7 @@ void Scheduler::refuse_too_large(Request& request) {
   }
 }
 
-void Scheduler::add(Request request, double now) {
+void Scheduler::add(Request request, double since) {
   PECIA_CHECK(!request.turns.empty(), "a request without turns");
   for (size_t i = 0; i < request.turns.size(); ++i) {
     const Turn& turn = request.turns[i];
@@ -95,20 +95,30 @@ void Scheduler::add(Request request, double now) {
         turn.answer.prompt_top_tokens.assign(turn.tokens.size() * width, -1);
     }
   auto family = std::make_shared<Family>();
+  family->ready = request.arrival_s.value_or(since);
   family->request = std::move(request);
-  family->ready = now;
   waiting_.push_back(std::move(family));
 }
 
 bool Scheduler::wants_more() const {
-  if (waiting_.empty()) return true;
-  int64_t tokens = 0, slots = 0;
+  return waiting_.empty() || has_room(1);
+}
+
+bool Scheduler::has_room_for(const Request& request) const {
+  if (running_.empty() && waiting_.empty() && forks_.empty()) return true;
+  const int64_t needed = tokens_needed(request);
+  return needed > limits_.kv_tokens || has_room(needed);
+}
+
+/// Whether the next pass could begin all that waits and something of so many slots.
+bool Scheduler::has_room(int64_t slots) const {
+  int64_t tokens = 0;
   for (const auto& family : waiting_) {
     tokens += static_cast<int64_t>(family->request.turns.front().tokens.size());
     slots += tokens_needed(family->request);
   }
   return running() + waiting() < limits_.max_sequences && tokens < limits_.max_batch_tokens &&
-         slots < free_slots();
+         slots <= free_slots();
 }
 
 std::vector<Finished> Scheduler::take_finished() {

@@ -35,6 +35,10 @@ struct Turn {
 struct Request {
   io::Followup followup = io::Followup::chain;
   std::vector<Turn> turns;
+  /// Where arrivals are replayed, seconds since the run began. The ttft_s of its turns then counts
+  /// from when they were asked: here, and for later turns of a chain at the end of the answer
+  /// before. Absent: from the first pass.
+  std::optional<double> arrival_s = {};
 };
 
 struct SchedulerLimits {
@@ -73,14 +77,19 @@ class Scheduler {
   explicit Scheduler(SchedulerLimits limits);
   ~Scheduler();
 
-  /// `now`: seconds since the run began, on the caller's clock.
-  void add(Request request, double now);
+  /// `since`: from when the request waits if it has no arrival, in seconds since the run began on
+  /// the caller's clock, which is that of every `now` below.
+  void add(Request request, double since);
   /// Requests added whose first pass is still to come.
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t running() const { return static_cast<int64_t>(running_.size()); }
   /// Whether the next pass could begin another request, or none is waiting to take a place that
   /// becomes free. Who adds requests while this is true keeps no more of them from other replicas.
   bool wants_more() const;
+  /// Whether the next pass could begin the request, or nothing else is left to run, or it can never
+  /// run and only has to be refused. Who adds requests only where this is true leaves those that
+  /// would wait to replicas that have room.
+  bool has_room_for(const Request& request) const;
 
   /// KV slots on each rank that the request needs at least to run at all.
   int64_t tokens_needed(const Request& request) const;
@@ -124,6 +133,7 @@ class Scheduler {
   int64_t stem_slots(const Request& request) const;
   int64_t branch_slots(const Request& request, size_t turn) const;
   int64_t free_slots() const;
+  bool has_room(int64_t slots) const;
 
   // scheduler_admit.cpp
   void admit(Plan& plan);
@@ -137,6 +147,7 @@ class Scheduler {
   int64_t chunk_tokens(int64_t left, int64_t room) const;
   std::optional<parallel::RingDecision> ring_by_rule(const parallel::PassSequence& chunk,
                                                      parallel::RingLoad riders) const;
+  static std::optional<double> asked(const Running& running);
   void feed(Plan& plan, double now);
   void decode(Plan& plan);
   int32_t deal(Running& running, std::vector<int64_t>& rows, int64_t step) const;

@@ -107,7 +107,7 @@ bool Scheduler::stops(int32_t token) const {
 
 void Scheduler::answered(Running& running, int32_t token, double now) {
   io::TurnResult& result = running.result;
-  if (result.tokens.empty()) result.ttft_s = static_cast<float>(now - running.started);
+  if (result.tokens.empty()) result.ttft_s = static_cast<float>(now - running.ttft_begin);
   if (!running.first_token) running.first_token = now;
   result.decode_s = static_cast<float>(running.earlier_decode_s + now - *running.first_token);
   result.tokens.push_back(token);

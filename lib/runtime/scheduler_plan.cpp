@@ -13,7 +13,7 @@ using parallel::Ring;
 
 std::optional<Plan> Scheduler::next(double now) {
   Plan plan;
-  plan.number = next_plan_++;
+  plan.number = next_plan_;
   // A turn that is refused as it begins may make room for others.
   do {
     admit(plan);
@@ -27,6 +27,7 @@ std::optional<Plan> Scheduler::next(double now) {
   std::erase_if(plan.added,
                 [&](const NewSequence& added) { return std::erase(removed_, added.sequence) > 0; });
   if (running_.empty()) return {};
+  ++next_plan_;
   plan.removed = std::exchange(removed_, {});
   chunk_rings_.clear();
   if (limits_.policy == Policy::chunked) decode(plan);
@@ -67,6 +68,13 @@ std::optional<parallel::RingDecision> Scheduler::ring_by_rule(const parallel::Pa
   return parallel::rule_b({riders, limits_.ring_size, limits_.ring_shape, limits_.ring_rates});
 }
 
+/// When the turn was asked, if requests arrive. A fork arrives with all its questions.
+std::optional<double> Scheduler::asked(const Running& running) {
+  const Family& family = *running.family;
+  if (!family.request.arrival_s) return {};
+  return family.is_fork() ? *family.request.arrival_s : family.ready;
+}
+
 /// Prefill: the next chunk of every sequence that has one, as long as they fit the batch and want
 /// the same tensor to travel as the first. The first one always fits, or the pass has decode rows,
 /// which end: nobody waits for ever.
@@ -99,7 +107,7 @@ void Scheduler::feed(Plan& plan, double now) {
     if (count == left && running.samples)
       item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
     if (running.fed == 0) {
-      running.started = now;
+      running.ttft_begin = asked(running).value_or(now);
       if (running.result.tokens.empty())
         running.result.queue_s = static_cast<float>(now - running.family->ready);
     }

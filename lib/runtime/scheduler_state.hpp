@@ -58,7 +58,7 @@ struct Scheduler::Running {
   std::vector<int64_t> dealt;  ///< by rank
   int64_t deal_shift = 0;      ///< of generated tokens over virtual ranks
   bool samples = false;        ///< the end of the feed is followed by a sampled token
-  double started = 0;          ///< when the first pass of the turn was planned
+  double ttft_begin = 0;       ///< from when the time to the first token counts
   std::optional<double> first_token;
   double earlier_decode_s = 0;  ///< of an earlier run
   io::TurnResult result;

@@ -11,32 +11,26 @@ bool settled(io::TurnState state) {
 
 }  // namespace
 
-Source::Source(const Inputs& inputs, const io::ResultsFile& results, Order order,
-               comm::SharedCounter& counter)
-    : inputs_(inputs), results_(results), counter_(counter) {
+std::vector<const InputRequest*> open_requests(const Inputs& inputs,
+                                               const io::ResultsFile& results) {
+  std::vector<const InputRequest*> open;
   for (const InputRequest& request : inputs.requests()) {
     const auto turns = static_cast<int64_t>(inputs.prompt(request).turns.size());
     bool done = true;
     for (int64_t turn = 0; turn < turns; ++turn)
       done = done && settled(results.state(request.first_row + turn));
-    if (!done) open_.push_back(&request);
+    if (!done) open.push_back(&request);
   }
-  if (order == Order::longest_first)
-    std::stable_sort(open_.begin(), open_.end(), [](const InputRequest* a, const InputRequest* b) {
-      return a->work > b->work;
-    });
+  return open;
 }
 
-std::optional<Request> Source::take() {
-  if (exhausted_) return {};
-  const int64_t index = counter_.next();
-  exhausted_ = index >= static_cast<int64_t>(open_.size());
-  if (exhausted_) return {};
-  Request request = inputs_.load(*open_[index]);
-  for (Turn& turn : request.turns) {
-    const io::TurnState state = results_.state(turn.row);
+Request load_open(const Inputs& inputs, const io::ResultsFile& results,
+                  const InputRequest& request) {
+  Request loaded = inputs.load(request);
+  for (Turn& turn : loaded.turns) {
+    const io::TurnState state = results.state(turn.row);
     if (state == io::TurnState::open) continue;
-    io::TurnResult earlier = results_.read(turn.row);
+    io::TurnResult earlier = results.read(turn.row);
     turn.recorded = settled(state);
     if (state == io::TurnState::failed) {
       turn.refused = earlier.error;
@@ -45,7 +39,24 @@ std::optional<Request> Source::take() {
       turn.answer = std::move(earlier);
     }
   }
-  return request;
+  return loaded;
+}
+
+ListSource::ListSource(const Inputs& inputs, const io::ResultsFile& results, Order order,
+                       comm::SharedCounter& counter)
+    : inputs_(inputs), results_(results), counter_(counter), open_(open_requests(inputs, results)) {
+  if (order == Order::longest_first)
+    std::stable_sort(open_.begin(), open_.end(), [](const InputRequest* a, const InputRequest* b) {
+      return a->work > b->work;
+    });
+}
+
+std::optional<Request> ListSource::take(const Scheduler& scheduler, double) {
+  if (exhausted_ || !scheduler.wants_more()) return {};
+  const int64_t index = counter_.next();
+  exhausted_ = index >= static_cast<int64_t>(open_.size());
+  if (exhausted_) return {};
+  return load_open(inputs_, results_, *open_[index]);
 }
 
 }  // namespace pecia::runtime

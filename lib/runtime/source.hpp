@@ -9,18 +9,45 @@
 
 namespace pecia::runtime {
 
-/// The unfinished requests in the job's order. All replicas have the same list and take from it by
-/// one shared counter, so uneven work evens out.
+/// The unfinished requests of the job. All replicas have the same and share them out among
+/// themselves, each request to one of them.
 class Source {
  public:
-  /// `results` as the run found it; `counter` is shared by all replicas. All outlive this object.
-  Source(const Inputs& inputs, const io::ResultsFile& results, Order order,
-         comm::SharedCounter& counter);
+  virtual ~Source() = default;
 
-  /// The next request; absent when none is left.
-  std::optional<Request> take();
+  /// The next request for `scheduler`; absent when it should have none now. `now`: seconds since
+  /// the run began.
+  virtual std::optional<Request> take(const Scheduler& scheduler, double now) = 0;
 
-  const std::vector<const InputRequest*>& open_requests() const { return open_; }
+  /// When take is worth another try after it gave nothing to a scheduler without work; absent:
+  /// never again.
+  virtual std::optional<double> next_arrival() const = 0;
+
+  /// Turns of requests that had arrived at the last take, those of earlier runs among them.
+  virtual int64_t arrived_turns() const = 0;
+};
+
+/// Those with a turn that is neither done nor failed, in the job's order. `results` as the run
+/// found it.
+std::vector<const InputRequest*> open_requests(const Inputs& inputs,
+                                               const io::ResultsFile& results);
+
+/// The request, and in its turns what the results have of them.
+Request load_open(const Inputs& inputs, const io::ResultsFile& results,
+                  const InputRequest& request);
+
+/// All requests are there from the start. The replicas take from one list in the order asked, by a
+/// counter that they share, so uneven work evens out.
+class ListSource : public Source {
+ public:
+  /// All outlive this object.
+  ListSource(const Inputs& inputs, const io::ResultsFile& results, Order order,
+             comm::SharedCounter& counter);
+
+  /// Gives one as long as the scheduler wants more.
+  std::optional<Request> take(const Scheduler& scheduler, double now) override;
+  std::optional<double> next_arrival() const override { return {}; }
+  int64_t arrived_turns() const override { return inputs_.num_turns(); }
 
  private:
   const Inputs& inputs_;

@@ -13,7 +13,7 @@ class Worker {
     int64_t kv_tokens = 0;                         ///< slots on this rank
     int logprobs = 0, prompt_logprobs = 0;         ///< as in job files
     std::vector<comm::RackServerGpu> places = {};  ///< by rank of the replica; none: on one server
-    bool layout_invariant = false;  ///< bits do not depend on cp nor on the batch; sp = tp = 1
+    bool layout_invariant = false;  ///< bits depend neither on cp, sp and tp nor on the batch
   };
 
   /// `replica`: the ranks that run a request together, in the order of ProcessGrid. `weights`: cut

@@ -9,4 +9,5 @@ if [[ ! -x $python ]]; then
 fi
 module=$1
 shift
+if [[ $module == report ]]; then "$scripts/setup.sh" report; fi
 PYTHONPATH="$scripts${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m "pecia_tools.$module" "$@"

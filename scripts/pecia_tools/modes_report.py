@@ -111,6 +111,21 @@ def winner(times: dict[str, float]) -> tuple[str, float]:
     return fast, b / a - 1
 
 
+def judged(times: dict[str, float], lines: Sequence[Line]) -> tuple[list[str], bool]:
+    """Cells from "faster" to "the rule is" for two ways timed side by side; and whether the rule failed in a case that
+    matters."""
+    fast, margin = winner(times)
+    rules = sorted({line["rule"] for line in lines})
+    if margin <= CLOSE:
+        verdict = "within 5 %"
+    elif rules == [fast]:
+        verdict = "right"
+    else:
+        verdict = "wrong" if fast not in rules else "undecided"
+    cells = [fast, f"{100 * margin:.0f} %", " or ".join(rules), verdict]
+    return cells, verdict in ("wrong", "undecided")
+
+
 def grid(lines: Sequence[Line]) -> None:
     """pass_kv against pass_q, and whether the rule names the faster one wherever that matters."""
     rows, wrong = [], 0
@@ -121,26 +136,11 @@ def grid(lines: Sequence[Line]) -> None:
             ring: seconds([line for line in here if line["ring"] == ring])
             for ring in ("pass_kv", "pass_q")
         }
-        fast, margin = winner(times)
-        rules = sorted({line["rule"] for line in here})
-        if margin <= CLOSE:
-            verdict = "within 5 %"
-        elif rules == [fast]:
-            verdict = "right"
-        else:
-            verdict = "wrong" if fast not in rules else "undecided"
-            wrong += 1
-        rows.append(
-            [
-                str(tokens),
-                f"{100 * tokens / (tokens + cached):.0f} %",
-                *(f"{1e3 * times[ring]:.0f}" for ring in times),
-                fast,
-                f"{100 * margin:.0f} %",
-                " or ".join(rules),
-                verdict,
-            ]
-        )
+        judgement, failed = judged(times, here)
+        wrong += failed
+        share = f"{100 * tokens / (tokens + cached):.0f} %"
+        in_ms = [f"{1e3 * times[ring]:.0f}" for ring in times]
+        rows.append([str(tokens), share, *in_ms, *judgement])
     if not rows:
         return
     show(
@@ -164,6 +164,36 @@ def grid(lines: Sequence[Line]) -> None:
     )
     print(
         f"Cells that differ by more than 5 % and where the rule is not always right: {wrong} of {len(rows)}."
+    )
+
+
+def shifts(lines: Sequence[Line]) -> None:
+    """Steps of base against steps of shift, and whether the rule names the faster one wherever that matters."""
+    rows, wrong = [], 0
+    for degrees in sorted({line["grid"].rsplit(", ", 1)[0] for line in lines}):
+        of_grid = [line for line in lines if line["grid"].rsplit(", ", 1)[0] == degrees]
+        for context, batch in sorted({(line["context"], line["batch"]) for line in of_grid}):
+            here = [line for line in of_grid if (line["context"], line["batch"]) == (context, batch)]
+            times = {}
+            for sharding in ("base", "shift"):
+                found = [line for line in here if line["grid"].endswith(f", {sharding}")]
+                if found:
+                    times[sharding] = seconds(found, "step_seconds")
+            if len(times) != 2:
+                continue
+            judgement, failed = judged(times, here)
+            wrong += failed
+            in_ms = [f"{1e3 * value:.2f}" for value in times.values()]
+            rows.append([degrees, str(context), str(batch), *in_ms, *judgement])
+    if not rows:
+        return
+    show(
+        "Decode steps in base and in shift",
+        ("grid", "context", "batch", "base ms", "shift ms", "faster", "by", "rule", "the rule is"),
+        rows,
+    )
+    print(
+        f"\nCells that differ by more than 5 % and where the rule is not always right: {wrong} of {len(rows)}."
     )
 
 
@@ -207,6 +237,7 @@ def main(arguments: list[str]) -> int:
     }
     prefills([line for line in of["prefill"] if arguments[0] == "local" or line["tokens"] != 8192])
     decodes(of["decode"])
+    shifts([line for line in of["decode"] if "SP 1 ×" not in line["grid"]])
     if arguments[0] == "net":
         grid([line for line in of["prefill"] if line["cached"] + line["tokens"] == 8192])
         collectives(of["comm"])

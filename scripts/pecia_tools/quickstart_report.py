@@ -45,6 +45,7 @@ def main(arguments: list[str]) -> int:
         ) from error
     for name, what in PLACES.items():
         print(f"  {folder / name}: {what}")
+    print(f"  scripts/pecia-report {folder} makes a page with figures of all this")
     return 0
 
 

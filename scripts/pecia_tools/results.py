@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -102,6 +102,16 @@ class Results:
             if text:
                 return Path(text)
         return None
+
+    def attribute(self, name: str) -> str:
+        return _text(self._file.attrs.get(name, ""))
+
+    def columns(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Whole datasets of one value per turn, text as the bytes that are in the file."""
+        try:
+            return {name: self._file[name][:] for name in names}
+        except KeyError as error:
+            raise UserError(f"{self.path}: {error}; another version of pecia wrote it") from error
 
     def rows(self) -> Iterator[TurnRow]:
         """All turns in input order. The states are read first: a row is on disk before its state says so."""

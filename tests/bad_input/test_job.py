@@ -122,7 +122,6 @@ class Absent(BadInputTest):
             "model.dtype=fp8": "dtype: bf16",
             "model.compute=fp8": "compute: fp32",
             "kv.dtype=fp8": "dtype: bf16",
-            "batch.arrivals=replay": "arrivals: ignore",
         }.items():
             key, value = assignment.split("=")
             with self.subTest(assignment=assignment):

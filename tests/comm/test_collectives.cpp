@@ -9,6 +9,7 @@
 
 #include "lib/comm/collectives.hpp"
 #include "lib/comm/mpi_communicator.hpp"
+#include "lib/comm/server_map.hpp"
 #include "tests/comm/server_layouts.hpp"
 #include "tests/support/compare.hpp"
 
@@ -45,23 +46,34 @@ ExpectedSum expected_sum(int num_ranks, int64_t count, uint64_t seed) {
   return {{sums.begin(), sums.end()}, num_ranks * std::ldexp(largest, -24) * 1.0001};
 }
 
+/// Neighbours are added, then their sums, until one is left.
+std::vector<float> sum_of_pairs(std::vector<std::vector<float>> parts) {
+  while (parts.size() > 1) {
+    std::vector<std::vector<float>> sums;
+    for (size_t part = 0; part < parts.size(); part += 2) {
+      sums.push_back(parts[part]);
+      if (part + 1 == parts.size()) continue;
+      for (size_t i = 0; i < sums.back().size(); ++i) sums.back()[i] += parts[part + 1][i];
+    }
+    parts = std::move(sums);
+  }
+  return parts.front();
+}
+
 /// The sum over ranks in fp32 in the order promised: inside each server, then over the servers.
 std::vector<float> sum_in_promised_order(const std::vector<int>& labels, Route route, int64_t count,
                                          uint64_t seed) {
-  std::vector<std::vector<float>> servers;
+  std::vector<std::vector<std::vector<float>>> servers;
   std::map<int, size_t> server_of_label;
   for (int rank = 0; rank < static_cast<int>(labels.size()); ++rank) {
-    const auto values = partial_of(rank, count, seed);
     const int label = route == Route::flat ? rank : labels[rank];
     const auto [server, first] = server_of_label.try_emplace(label, servers.size());
-    if (first)
-      servers.push_back(values);
-    else
-      for (int64_t i = 0; i < count; ++i) servers[server->second][i] += values[i];
+    if (first) servers.emplace_back();
+    servers[server->second].push_back(partial_of(rank, count, seed));
   }
-  for (size_t server = 1; server < servers.size(); ++server)
-    for (int64_t i = 0; i < count; ++i) servers[0][i] += servers[server][i];
-  return servers[0];
+  std::vector<std::vector<float>> sums;
+  for (auto& ranks : servers) sums.push_back(sum_of_pairs(std::move(ranks)));
+  return sum_of_pairs(std::move(sums));
 }
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
@@ -176,6 +188,16 @@ TEST_P(OverEveryLayout, NothingAtAllIsDoneAtOnce) {
   EXPECT_EQ(comm_->traffic().messages, 0);
 }
 
+TEST_P(OverEveryLayout, SumsHaveTheBitsOfOneServerWhereTheyPromiseTo) {
+  auto values = partial_of(comm_->rank(), 4099, 12);
+  collectives_.start_all_reduce(values)->wait();
+  const bool same = same_bits(values, sum_in_promised_order(labels_, Route::flat, 4099, 12));
+  EXPECT_TRUE(same || !sums_as_flat(labels_));
+  if (comm_->size() == 8) {  // another order shows
+    EXPECT_EQ(same, sums_as_flat(labels_));
+  }
+}
+
 /// Ranks wait in opposite orders, so each has to let the others' transfers go on.
 TEST_P(OverEveryLayout, ManyAtOnceDoNotMix) {
   for (int round = 0; round < 3; ++round) {
@@ -261,6 +283,18 @@ TEST(Collectives, AreFlatWhenServersHaveOneRankOrThereIsOne) {
   EXPECT_EQ(Collectives(*comm, std::vector(size, 5)).route(), Route::flat);
   EXPECT_EQ(Collectives(*comm, each).route(), Route::flat);
   EXPECT_EQ(Collectives(*comm, pairs).route(), size > 2 ? Route::hierarchical : Route::flat);
+}
+
+/// 1e8 and 1 make 1e8 in fp32, so that another order of additions has another sum.
+TEST(Collectives, AddNeighboursFirst) {
+  const auto comm = make_mpi_communicator(MPI_COMM_WORLD, 60s);
+  const std::vector<float> of_rank{1, 1e8f, -1e8f, 1, 4, 1e8f, -1e8f, 2};
+  // By number of ranks: 1; 1e8; 1e8 − 1e8; 1e8 − 1e8; 0 + 4; …; and at 8: 0 + (1e8 − 1e8).
+  const std::vector<float> sums{NAN, 1, 1e8f, 0, 0, 4, 1e8f, 0, 0};
+  Collectives collectives(*comm, std::vector(comm->size(), 0));
+  std::vector<float> value{of_rank.at(comm->rank())};
+  collectives.start_all_reduce(value)->wait();
+  EXPECT_EQ(value.front(), sums.at(comm->size()));
 }
 
 TEST(Collectives, RefuseBuffersThatDoNotFit) {

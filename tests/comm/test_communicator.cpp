@@ -138,6 +138,20 @@ TEST(SharedCounter, AddsUpWhatRanksAdd) {
   EXPECT_EQ(other->value(), 0);
 }
 
+TEST(SharedCounters, CountEachByItself) {
+  const auto comm = world();
+  const auto counters = comm->make_counters(3);
+  for (int i = 0; i <= comm->rank(); ++i) counters->add(2, 1);
+  counters->add(0, 10);
+  comm->barrier();
+  const int64_t size = comm->size();
+  EXPECT_EQ(counters->value(0), 10 * size);
+  EXPECT_EQ(counters->value(1), 0);
+  EXPECT_EQ(counters->value(2), size * (size + 1) / 2);
+  EXPECT_THROW(counters->add(3, 1), Error);
+  EXPECT_THROW(counters->add(-1, 1), Error);
+}
+
 TEST(Wait, FailsNamingTheOperationWhenNothingArrives) {
   const auto comm = make_mpi_communicator(MPI_COMM_WORLD, 1s);
   if (comm->size() > 1 && comm->rank() == 0) {

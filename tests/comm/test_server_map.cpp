@@ -35,5 +35,15 @@ TEST(ServerMap, SharesTheWorkForEqualServersEvenly) {
   EXPECT_EQ(map.delegate(0, 4), 1);
 }
 
+TEST(ServerMap, KnowsWhichServersSumAsOne) {
+  using Labels = std::vector<int>;
+  for (const Labels& labels : {Labels{}, Labels{5}, Labels{5, 5, 5}, Labels{0, 1, 2, 3, 4},
+                               Labels{0, 0, 1, 1}, Labels{7, 7, 3, 3, 9}, Labels{0, 0, 0, 0, 1, 1}})
+    EXPECT_TRUE(sums_as_flat(labels)) << labels.size();
+  for (const Labels& labels : {Labels{0, 1, 0, 1}, Labels{0, 1, 1}, Labels{0, 0, 0, 1, 1, 1},
+                               Labels{0, 0, 1, 2}, Labels{0, 0, 1, 1, 0, 0}})
+    EXPECT_FALSE(sums_as_flat(labels)) << labels.size();
+}
+
 }  // namespace
 }  // namespace pecia::comm

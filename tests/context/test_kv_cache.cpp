@@ -40,6 +40,20 @@ TEST(KvCache, PrefersOneGapAndFillsSeveralWhenItMust) {
   EXPECT_EQ(cache.free_tokens(), 1);
 }
 
+TEST(KvCache, FindsTheSlotsOfSomeTokens) {
+  KvCache cache(shape, 10);
+  cache.reserve(1, 3), cache.reserve(2, 3);
+  cache.release(1);
+  cache.reserve(3, 7);
+  using Ranges = std::vector<parallel::SlotRange>;
+  ASSERT_EQ(cache.slots(3), (Ranges{{0, 3}, {6, 10}}));
+  EXPECT_EQ(cache.slots(3, 0, 7), cache.slots(3));
+  EXPECT_EQ(cache.slots(3, 1, 4), (Ranges{{1, 3}, {6, 8}}));
+  EXPECT_EQ(cache.slots(3, 3, 1), (Ranges{{6, 7}}));
+  EXPECT_EQ(cache.slots(3, 5, 0), Ranges{});
+  EXPECT_THROW(cache.slots(3, 4, 4), InvalidArgument);
+}
+
 TEST(KvCache, RefusesWhatDoesNotFit) {
   KvCache cache(shape, 10);
   cache.reserve(1, 8);

@@ -38,6 +38,7 @@ class Request:
     id: str
     turns: list[list[int]]
     max_new_tokens: Optional[list[int]] = None  # by turn
+    arrival_s: Optional[float] = None
 
 
 def random_requests(
@@ -69,6 +70,8 @@ def write_shard(path: Path, requests: Sequence[Request], followup: str = "chain"
         if any(request.max_new_tokens for request in requests):
             wanted = [count for request in requests for count in request.max_new_tokens or []]
             file["max_new_tokens"] = np.array(wanted, dtype=np.int32)
+        if any(request.arrival_s is not None for request in requests):
+            file["arrival_s"] = np.array([request.arrival_s for request in requests])
 
 
 @dataclass

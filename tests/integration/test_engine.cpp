@@ -6,12 +6,26 @@
 #include <cstring>
 
 #include "lib/comm/mpi_communicator.hpp"
+#include "lib/runtime/arrivals.hpp"
 #include "lib/runtime/engine.hpp"
 #include "tests/report/temp_folder.hpp"
 #include "tests/support/shards.hpp"
 
 namespace pecia::test {
 namespace {
+
+/// Time that passes only while a rank sleeps: passes take none.
+struct FakeClock {
+  double now = 0, slept = 0;
+
+  runtime::RunClock clock() {
+    return {[this] { return now; },
+            [this](double seconds) {
+              slept += seconds;
+              now += seconds;
+            }};
+  }
+};
 
 /// Prompts of 5, 40 and 120 tokens, four new tokens each, chunked in passes of 32.
 class Engine : public testing::Test {
@@ -29,20 +43,23 @@ class Engine : public testing::Test {
     limits_.ring_rates = {1e15, 1e6};
   }
 
-  runtime::Tally run() {
+  /// `arrivals`: of the requests, if they are replayed.
+  runtime::Tally run(const std::vector<double>& arrivals = {},
+                     const runtime::RunClock& clock = runtime::steady_run_clock()) {
     const model::Weights weights(config_, io::Checkpoint(model_), {});
     const auto backend = kernels::make_cpu_backend();
     device::Stream stream(1);
     runtime::Worker worker(*world_, config_, weights, *backend, stream, recorder_,
                            {.kv_tokens = limits_.kv_tokens});
-    if (!planning())
-      return runtime::run_replica(*world_, worker, recorder_, nullptr, [] { return false; });
+    if (!planning()) return runtime::run_replica(*world_, worker, recorder_, nullptr, told_, clock);
 
     ShardContent content;
     for (const size_t length : {5, 40, 120})
       content.requests.push_back({std::to_string(length), {{std::vector<int32_t>(length, 7)}}});
+    content.arrival_s = arrivals;
     write_shard(folder_ / "a.h5", content);
     runtime::Job job;
+    if (!arrivals.empty()) job.batch.arrivals = runtime::Arrivals::replay;
     job.model.path = model_;
     job.input = {folder_ / "a.h5"};
     job.generation.max_new_tokens = 4;
@@ -50,16 +67,24 @@ class Engine : public testing::Test {
     io::ResultsFile::create(folder_ / "results.h5", inputs.layout());
     io::ResultsFile results(folder_ / "results.h5");
     const auto counter = comm::make_null_communicator()->make_counter();
-    runtime::Source source(inputs, results, runtime::Order::fcfs, *counter);
+    const auto claims = comm::make_null_communicator()->make_counters(3);
+    runtime::ListSource list(inputs, results, runtime::Order::fcfs, *counter);
+    std::optional<runtime::ArrivalSource> replay;
+    if (!arrivals.empty()) replay.emplace(inputs, results, runtime::Order::fcfs, *claims);
     runtime::Scheduler scheduler(limits_);
     runtime::Planner planner{scheduler,
-                             source,
+                             replay ? static_cast<runtime::Source&>(*replay) : list,
                              results,
                              [](const std::string& ring) { return ring; },
                              0,
-                             [](bool) { return false; },
+                             [](bool told) { return told; },
                              [](const runtime::Tally&) {}};
-    return runtime::run_replica(*world_, worker, recorder_, &planner, [] { return false; });
+    auto tally = runtime::run_replica(*world_, worker, recorder_, &planner, told_, clock);
+    for (int64_t row = 0; row < 3; ++row) {
+      states_.push_back(results.state(row));
+      if (states_.back() == io::TurnState::done) results_.push_back(results.read(row));
+    }
+    return tally;
   }
   bool planning() const { return world_->rank() == 0; }
   double phase_seconds(const char* name) const {
@@ -76,6 +101,10 @@ class Engine : public testing::Test {
       comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   report::Recorder recorder_{report::TraceDetail::summary};
   runtime::SchedulerLimits limits_;
+  FakeClock time_;
+  std::function<bool()> told_ = [] { return false; };
+  std::vector<io::TurnState> states_;  ///< where it was planned
+  std::vector<io::TurnResult> results_;
 };
 
 TEST_F(Engine, CountsTokensAndSharesMixedPasses) {
@@ -119,6 +148,34 @@ TEST_F(Engine, NotesWhyTheRingWasChosenWhereItIsPlanned) {
     seen[keys_travel] = true;
   }
   EXPECT_TRUE(seen[0] && seen[1]);
+}
+
+TEST_F(Engine, SleepsUntilRequestsArrive) {
+  run();
+  const auto ignored = std::exchange(results_, {});
+  std::filesystem::remove(folder_ / "results.h5");
+  const runtime::Tally tally = run({5, 0.25, 5}, time_.clock());
+  EXPECT_NEAR(time_.now, 5, 1e-9) << "every rank sleeps, and no longer than to the last arrival";
+  if (!planning()) return;
+  EXPECT_EQ(time_.now, time_.slept);
+  EXPECT_EQ(tally.done, 3);
+  EXPECT_EQ(tally.arrived, 3);
+  for (size_t row = 0; row < 3; ++row) {
+    EXPECT_EQ(results_[row].tokens, ignored[row].tokens);
+    EXPECT_NEAR(results_[row].queue_s, 0, 1e-6) << "passes take no time here";
+    EXPECT_NEAR(results_[row].ttft_s, 0, 1e-6);
+  }
+}
+
+TEST_F(Engine, StopsWhileItSleepsWhenAnyRankIsTold) {
+  const bool last = world_->rank() + 1 == world_->size();
+  told_ = [&] { return last && time_.now >= 2; };
+  const runtime::Tally tally = run({0, 1, 1000}, time_.clock());
+  EXPECT_GE(time_.now, 2);
+  EXPECT_LT(time_.now, 2.5) << "a wait is cut into pieces of a tenth of a second";
+  if (!planning()) return;
+  EXPECT_EQ(tally.arrived, 2);
+  EXPECT_EQ(states_, (std::vector{io::TurnState::done, io::TurnState::done, io::TurnState::open}));
 }
 
 }  // namespace

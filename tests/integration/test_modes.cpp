@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <set>
+
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/model/config.hpp"
 #include "lib/runtime/resources.hpp"
@@ -101,6 +103,25 @@ std::vector<Request> requests_for(int ranks, uint64_t seed) {
   return requests;
 }
 
+/// One of each grid and way to prefill.
+std::vector<Variant> variants_of_prefill(const model::ModelConfig& config, int ranks) {
+  std::vector<Variant> variants;
+  std::set<std::string> names;
+  for (const parallel::ModePair& pair : parallel::legal_modes(ranks, runtime::shape_of(config))) {
+    Variant variant{fmt::format("CP {} × SP {} × TP {}, {}", pair.degrees.cp, pair.degrees.sp,
+                                pair.degrees.tp, parallel::name_of(pair.prefill)),
+                    {}};
+    if (!names.insert(variant.name).second) continue;
+    variant.settings.sp = pair.degrees.sp;
+    variant.settings.tp = pair.degrees.tp;
+    variant.settings.modes = parallel::pass_modes(pair, 6);
+    variant.settings.ring = variants.size() % 2 == 0 ? Ring::pass_kv : Ring::pass_q;
+    if (variants.size() % 3 == 0) variant.settings.places = two_servers(ranks);
+    variants.push_back(variant);
+  }
+  return variants;
+}
+
 std::filesystem::path golden(const std::string& name) {
   return std::filesystem::path(PECIA_GOLDENS) / name;
 }
@@ -128,6 +149,12 @@ bool near_tie(const Results& results, int logprobs) {
   return false;
 }
 
+std::string name_of_model(const testing::TestParamInfo<std::string>& model) {
+  std::string name = model.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 struct EveryModel : testing::TestWithParam<std::string> {};
 
 TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {
@@ -151,16 +178,41 @@ TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {
   }
 }
 
+struct LongPasses : testing::TestWithParam<std::string> {};
+
+/// Long enough to be cut into blocks of rows and parts of attention.
+TEST_P(LongPasses, GiveInEveryModeWhatOneRankGives) {
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  const auto alone = comm::make_null_communicator();
+  std::vector<Request> requests;
+  for (const int64_t length : {2051, 300})
+    requests.push_back(greedy_request(length, random_tokens(length, vocab, 11), 1));
+  ReplicaSettings settings;
+  settings.prompt_logprobs = 1;
+  const Results wanted = run_requests(*alone, golden(GetParam()), requests, settings);
+  for (Variant& variant :
+       variants_of_prefill(model::read_config(golden(GetParam())), world->size())) {
+    SCOPED_TRACE(variant.name);
+    variant.settings.prompt_logprobs = settings.prompt_logprobs;
+    const Results found = run_requests(*world, golden(GetParam()), requests, variant.settings);
+    ASSERT_EQ(found.size(), wanted.size());
+    for (const auto& [row, want] : wanted) {
+      ASSERT_EQ(found.at(row).state, want.state) << found.at(row).result.error;
+      EXPECT_TRUE(
+          all_close(found.at(row).result.prompt_logprobs, want.result.prompt_logprobs, tolerance));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
                          testing::Values("llama-gqa-fp32", "llama-mha-tied", "llama-mqa",
                                          "llama-biases", "qwen2-biases", "qwen3-qknorm-tied",
                                          "mistral-window16", "internlm2-dynamic-bias",
                                          "glm-partial-rope"),
-                         [](const auto& model) {
-                           std::string name = model.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         name_of_model);
+
+INSTANTIATE_TEST_SUITE_P(Families, LongPasses,
+                         testing::Values("llama-gqa-fp32", "qwen3-qknorm-tied"), name_of_model);
 
 }  // namespace
 }  // namespace pecia::test

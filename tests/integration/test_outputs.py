@@ -181,7 +181,7 @@ class ReportTest(RunTest):
         report = self.report(job)
         tokens = sum(len(request.turns[0]) for request in requests)
         self.assertEqual(report["schema"], "pecia.report/1")
-        counts = {"done": 6, "failed": 0, "partial": 0, "open": 0}
+        counts = {"done": 6, "failed": 0, "partial": 0, "open": 0, "arrived": None}
         counts |= {"prompt_tokens": tokens, "cached_tokens": 0, "output_tokens": 48}
         self.assertEqual(report["counts"], counts)
         self.assertEqual(report["job"]["generation"]["max_new_tokens"], 8)

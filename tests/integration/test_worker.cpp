@@ -4,6 +4,8 @@
 #include <mpi.h>
 
 #include <cstring>
+#include <map>
+#include <tuple>
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/parallel/traffic.hpp"
@@ -26,7 +28,7 @@ class Machine {
                  {}, runtime::Worker::weight_cut(world.rank(), tp)),
         backend_(kernels::make_cpu_backend()),
         worker_(world, config_, weights_, *backend_, stream_, recorder_,
-                {.sp = sp, .tp = tp, .kv_tokens = 500}) {}
+                {.sp = sp, .tp = tp, .kv_tokens = 5000}) {}
 
   /// Feeds the next `count` tokens of sequence 0; nothing is sampled.
   void feed(int64_t count, Ring ring, Sharding sharding, int32_t owner = PassSequence::balanced) {
@@ -35,13 +37,50 @@ class Machine {
     plan.ring = ring;
     plan.sharding = sharding;
     if (length_ == 0) {
-      plan.added.push_back({0, runtime::NewSequence::no_parent, 400, 0});
+      plan.added.push_back({0, runtime::NewSequence::no_parent, 4000, 0});
       plan.turns.push_back({0, {}, 0, 1 << 20});
     }
     plan.items.push_back(
         {{0, length_, count, owner}, random_tokens(count, 96, 7), int64_t{1} << 20, -1});
     worker_.execute(plan);
     length_ += count;
+  }
+
+  /// Feeds three tokens each to `count` new sequences and samples by the params, which go round:
+  /// tokens and log-probabilities by sequence, of the rows that this rank samples.
+  std::map<int32_t, std::pair<int32_t, float>> sample(
+      int64_t count, Sharding sharding, const std::vector<kernels::SamplingParams>& params) {
+    runtime::Plan plan;
+    plan.number = number_++;
+    plan.sharding = sharding;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t sequence = next_sequence_++;
+      plan.added.push_back({sequence, runtime::NewSequence::no_parent, 3, 1});
+      plan.turns.push_back({sequence, params[i % params.size()], static_cast<uint64_t>(i), 3});
+      plan.items.push_back({{sequence, 0, 3, PassSequence::balanced},
+                            random_tokens(3, 96, static_cast<uint64_t>(i)),
+                            3,
+                            0});
+    }
+    const runtime::LogProbs sampled = worker_.execute(plan).sampled;
+    std::map<int32_t, std::pair<int32_t, float>> found;
+    for (size_t i = 0; i < sampled.which.size(); ++i)
+      found[sampled.which[i]] = {sampled.tokens[i], sampled.logprobs[i]};
+    return found;
+  }
+
+  /// The tokens of all ranks' rows.
+  static std::map<int32_t, int32_t> chosen_by_all(
+      comm::Communicator& world, const std::map<int32_t, std::pair<int32_t, float>>& mine) {
+    std::vector<int32_t> pairs;
+    for (const auto& [row, choice] : mine) pairs.insert(pairs.end(), {row, choice.first});
+    std::map<int32_t, int32_t> chosen;
+    for (const auto& bytes : world.all_gather(std::as_bytes(std::span(pairs)))) {
+      const auto* of_rank = reinterpret_cast<const int32_t*>(bytes.data());
+      for (size_t i = 0; i < bytes.size() / sizeof(int32_t); i += 2)
+        chosen[of_rank[i]] = of_rank[i + 1];
+    }
+    return chosen;
   }
 
   /// Bytes of keys and values of the first `count` tokens that this rank holds.
@@ -80,7 +119,7 @@ class Machine {
   device::Stream stream_;
   report::Recorder recorder_;
   runtime::Worker worker_;
-  int64_t length_ = 0, number_ = 0;
+  int64_t length_ = 0, number_ = 0, next_sequence_ = 1;
 };
 
 std::unique_ptr<comm::Communicator> world() {
@@ -95,7 +134,7 @@ TEST(Worker, SendsInItsBlockWhatTheFormulasSay) {
       for (const Sharding sharding :
            {Sharding::base, Sharding::sp_tp, Sharding::shift, Sharding::gathered}) {
         if (tp == 1 && (sharding == Sharding::sp_tp || sharding == Sharding::gathered)) continue;
-        for (const int64_t tokens : {64, 61, 1}) {
+        for (const int64_t tokens : {64, 61, 1, 2051}) {
           SCOPED_TRACE(fmt::format("SP {} × TP {}, sharding {}, {} tokens", sp, tp,
                                    static_cast<int>(sharding), tokens));
           Machine machine(*comm, sp, tp);
@@ -109,6 +148,50 @@ TEST(Worker, SendsInItsBlockWhatTheFormulasSay) {
                     layers + embedding_traffic(machine.shape(), sharding, place, rows));
         }
       }
+    }
+}
+
+TEST(Worker, SendsShortlistsOfLogitsWhereTheyDo) {
+  const auto comm = world();
+  const int ranks = comm->size();
+  if (8 % ranks != 0) return;  // heads
+  using kernels::SamplingParams;
+  const SamplingParams greedy, penalised{.repetition_penalty = 1.2f, .presence_penalty = 0.3f};
+  const SamplingParams of_two{.temperature = 0.7f, .top_k = 2, .repetition_penalty = 1.2f};
+  // The most likely token as well, but found among all of them.
+  const SamplingParams whole{.temperature = 1.0f, .top_p = 1e-6f};
+  for (const auto& [sp, tp, sharding] :
+       {std::tuple(1, ranks, Sharding::base), std::tuple(ranks, 1, Sharding::shift)})
+    for (const int64_t rows : {1, 5, 24}) {
+      SCOPED_TRACE(fmt::format("SP {} × TP {}, {} rows", sp, tp, rows));
+      Machine machine(*comm, sp, tp);
+      const parallel::BlockPlace place = machine.worker().groups().place;
+      const parallel::WeightCut cut = weight_cut(sharding, place);
+      const auto sends = [&](const std::vector<SamplingParams>& params, int64_t logits_bytes) {
+        const int64_t before = machine.block_bytes();
+        const auto found = machine.sample(rows, sharding, params);
+        EXPECT_EQ(machine.block_bytes() - before,
+                  machine.config().layers *
+                          layer_traffic(machine.shape(), sharding, place, 3 * rows).total() +
+                      embedding_traffic(machine.shape(), sharding, place, 3 * rows) + logits_bytes);
+        return found;
+      };
+      const int64_t part_bytes = 4 * 96 / ranks;
+      const auto short_way = sends({greedy}, logits_traffic(rows, cut, 8 + 12));
+      const auto whole_way = sends({whole}, logits_traffic(rows, cut, part_bytes));
+      const auto both_ways = sends({greedy, whole}, logits_traffic((rows + 1) / 2, cut, 8 + 12) +
+                                                        logits_traffic(rows / 2, cut, part_bytes));
+      const auto all = machine.chosen_by_all(*comm, whole_way);
+      EXPECT_EQ(all.size(), static_cast<size_t>(rows));
+      EXPECT_EQ(machine.chosen_by_all(*comm, short_way), all);
+      EXPECT_EQ(machine.chosen_by_all(*comm, both_ways), all);
+      for (const auto& [row, choice] : short_way) {
+        EXPECT_TRUE(whole_way.contains(row)) << "whose rows are whose";
+        if (!whole_way.contains(row)) continue;
+        EXPECT_NEAR(choice.second, whole_way.at(row).second, 2e-6);
+      }
+      sends({penalised}, logits_traffic(rows, cut, 8 + 12));
+      sends({of_two}, logits_traffic(rows, cut, 8 + 2 * 12));
     }
 }
 

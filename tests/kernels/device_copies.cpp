@@ -72,6 +72,11 @@ class BackendOnCopies : public Backend {
 
   std::string_view name() const override { return backend_->name(); }
 
+  void add(const AddArgs& args, device::Stream&) override {
+    run(&Backend::add, args, [](Copies& copies, AddArgs& there) {
+      there.x = copies.in(there.x), there.y = copies.in(there.y);
+    });
+  }
   void embedding(const EmbeddingArgs& args, device::Stream&) override {
     run(&Backend::embedding, args, [](Copies& copies, EmbeddingArgs& there) {
       there.table = copies.in(there.table), there.out = copies.in(there.out);
@@ -135,6 +140,10 @@ class BackendOnCopies : public Backend {
   void log_probs(const LogProbsArgs& args, device::Stream&) override {
     run(&Backend::log_probs, args,
         [](Copies& copies, LogProbsArgs& there) { there.logits = copies.in(there.logits); });
+  }
+  void shortlist(const ShortlistArgs& args, device::Stream&) override {
+    run(&Backend::shortlist, args,
+        [](Copies& copies, ShortlistArgs& there) { there.logits = copies.in(there.logits); });
   }
 
  private:

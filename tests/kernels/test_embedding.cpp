@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "tests/kernels/tensors.hpp"
 
 namespace pecia::test {
@@ -34,7 +36,8 @@ TEST_P(Embedding, CopiesRowsOfEveryWidthExactly) {
     }
 }
 
-TEST_P(Embedding, OfAPartOfTheVocabularyGivesZerosForOtherTokens) {
+/// −0 is what added to 0, to −0 and to any other number gives that number.
+TEST_P(Embedding, OfAPartOfTheVocabularyGivesNegativeZerosForOtherTokens) {
   Tensor table({2, 2}, dtype_, {1.0f, 2.0f, 3.0f, 4.0f});  // tokens 5 and 6
   Tensor out = Tensor::filled({5, 2}, 9.0f);
   const std::vector<int32_t> tokens = {4, 6, 5, 7, 0};
@@ -42,6 +45,7 @@ TEST_P(Embedding, OfAPartOfTheVocabularyGivesZerosForOtherTokens) {
   device_.backend->embedding({table.view(), tokens, out.view(), 5}, device_.stream);
 
   EXPECT_EQ(out.values(), (std::vector<float>{0, 0, 3, 4, 1, 2, 0, 0, 0, 0}));
+  for (const float value : out.values()) EXPECT_EQ(std::signbit(value), value == 0);
 }
 
 TEST_P(Embedding, OfNoTokensDoesNothing) {

@@ -40,6 +40,26 @@ TEST_P(GatedActivation, AgreesWithTheReferenceWhereverItWrites) {
       }
 }
 
+/// As ranks need that have some of the columns each.
+TEST_P(GatedActivation, OfAColumnDoesNotDependOnWhereItStands) {
+  constexpr int64_t width = 43;
+  Tensor gate = Tensor::random({3, width}, DType::fp32, 1);
+  Tensor up = Tensor::random({3, width}, DType::fp32, 2), out = Tensor::filled({3, width}, 0);
+  device_.backend->gated_activation({gate.view(), up.view(), out.view()}, device_.stream);
+  const auto whole = out.values();
+  for (int64_t count = 1; count < width; ++count) {
+    Tensor some = Tensor::filled({3, count}, 0);
+    const int64_t first = width - count;
+    device_.backend->gated_activation({gate.view().slice_columns(first, count),
+                                       up.view().slice_columns(first, count), some.view()},
+                                      device_.stream);
+    const auto part = some.values();
+    for (int64_t i = 0; i < 3 * count; ++i)
+      ASSERT_EQ(part[i], whole[i / count * width + first + i % count])
+          << count << " columns, " << i;
+  }
+}
+
 TEST_P(GatedActivation, RefusesMismatchedShapes) {
   Tensor gate = Tensor::filled({2, 3}, 1), up = Tensor::filled({3, 2}, 1);
   EXPECT_THROW(

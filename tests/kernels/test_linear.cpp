@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <thread>
 
 #include "tests/kernels/tensors.hpp"
@@ -106,15 +108,17 @@ TEST(LinearRowInvariant, GivesARowTheSameBitsInEveryCall) {
     for (const DType dtype : stored_types)
       for (const bool with_bias : {false, true}) {
         const Accumulate accumulate = with_bias ? Accumulate::no : Accumulate::yes;
+        const auto splits = static_cast<int>(std::gcd(shape.in, int64_t{8}));
         Tensor x = Tensor::random({most_rows, shape.in}, DType::fp32, 1, 3);
         Tensor weight = Tensor::random({shape.out, shape.in}, dtype, 2, 5);
         Tensor bias = Tensor::random({shape.out}, dtype, 3);
         Tensor before = Tensor::random({most_rows, shape.out}, DType::fp32, 4, 1), wanted = before;
         const auto multiply = [&](Device& device, Tensor& y, int64_t begin, int64_t count) {
-          device.backend->linear({x.view().slice_rows(begin, count), weight.view(),
-                                  with_bias ? bias.view() : TensorView(),
-                                  y.view().slice_rows(begin, count), accumulate, RowInvariant::yes},
-                                 device.stream);
+          device.backend->linear(
+              {x.view().slice_rows(begin, count), weight.view(),
+               with_bias ? bias.view() : TensorView(), y.view().slice_rows(begin, count),
+               accumulate, RowInvariant::yes, splits},
+              device.stream);
         };
         for (int64_t row = 0; row < most_rows; ++row) multiply(one_thread, wanted, row, 1);
         for (Device* device : {&one_thread, &three_threads})
@@ -130,6 +134,75 @@ TEST(LinearRowInvariant, GivesARowTheSameBitsInEveryCall) {
       }
 }
 
+/// x times ones, in splits.
+float sum_of(Device& device, DType dtype, std::vector<float> x, int splits, float bias = 0,
+             float before = 0) {
+  const auto depth = static_cast<int64_t>(x.size());
+  Tensor row({1, depth}, DType::fp32, std::move(x)),
+      weight({1, depth}, dtype, std::vector(depth, 1.0f));
+  Tensor bias_of({1}, DType::fp32, {bias}), y({1, 1}, DType::fp32, {before});
+  device.backend->linear(
+      {row.view(), weight.view(), bias == 0 ? TensorView() : bias_of.view(), y.view(),
+       before == 0 ? Accumulate::no : Accumulate::yes, RowInvariant::yes, splits},
+      device.stream);
+  return y.values().front();
+}
+
+/// 1e8 and 1 make 1e8 in fp32, so that each order of additions has a sum of its own.
+TEST(LinearRowInvariant, SplitsAreSummedAsATree) {
+  for (const std::string name : {"reference", "cpu", "cpu_3_threads"})
+    for (const DType dtype : stored_types) {
+      SCOPED_TRACE(name);
+      Device device = make_device(name);
+      EXPECT_EQ(sum_of(device, dtype, {1, 1e8f, -1e8f, 1}, 2), 0);
+      EXPECT_EQ(sum_of(device, dtype, {1, 1e8f, -1e8f, 1}, 4), 0);
+      EXPECT_EQ(sum_of(device, dtype, {1e8f, -1e8f, 1, 0.5f}, 4), 1.5f);
+      EXPECT_EQ(sum_of(device, dtype, {1e8f, 1, 1, 1, -1e8f, 1, 1, 1}, 8), 0);
+      EXPECT_EQ(sum_of(device, dtype, {1e8f, -1e8f, 3, 1, 1, 1, 1, 1}, 8), 8);
+      EXPECT_EQ(sum_of(device, dtype, {1e8f, 1, -1e8f, 1, 5, 0, 0, 0.5f}, 8), 5.5f);
+      // The bias comes first, with the first split; y last.
+      EXPECT_EQ(sum_of(device, dtype, {1, -1e8f, 1, 1}, 4, 1e8f), 2);
+      EXPECT_EQ(sum_of(device, dtype, {1, -1e8f, 1, 1}, 4, 0, 1e8f), 0);
+      EXPECT_EQ(sum_of(device, dtype, {1e8f, -1e8f, 1, 0}, 4, 0, 0.25f), 1.25f);
+    }
+}
+
+/// Those who hold a part of the columns each, and add their products in pairs, get the whole's
+/// bits.
+TEST(LinearRowInvariant, SplitsOfASubtreeAddUpToTheWhole) {
+  Device device = make_device("cpu_3_threads");
+  for (const int64_t rows : {1, 9, 40, 700})
+    for (const DType dtype : stored_types) {
+      constexpr int64_t depth = 8 * 23, out = 150;
+      constexpr int splits = 8;
+      Tensor x = Tensor::random({rows, depth}, DType::fp32, 1, 3);
+      Tensor weight = Tensor::random({out, depth}, dtype, 2, 5);
+      Tensor bias = Tensor::random({out}, dtype, 3);
+      const auto product = [&](int part, int parts) {
+        Tensor y = Tensor::filled({rows, out}, 7);
+        const int64_t width = depth / parts;
+        device.backend->linear({x.view().slice_columns(part * width, width),
+                                weight.view().slice_columns(part * width, width),
+                                part == 0 ? bias.view() : TensorView(), y.view(), Accumulate::no,
+                                RowInvariant::yes, splits / parts},
+                               device.stream);
+        return y.values();
+      };
+      const auto whole = bits_of(product(0, 1));
+      for (const int parts : {2, 4, 8}) {
+        std::vector<std::vector<float>> sums;
+        for (int part = 0; part < parts; ++part) sums.push_back(product(part, parts));
+        for (; sums.size() > 1; sums.resize(sums.size() / 2))
+          for (size_t i = 0; i < sums.size() / 2; ++i) {
+            std::transform(sums[2 * i].begin(), sums[2 * i].end(), sums[2 * i + 1].begin(),
+                           sums[2 * i].begin(), std::plus());
+            std::swap(sums[i], sums[2 * i]);
+          }
+        EXPECT_EQ(bits_of(sums.front()), whole) << parts << " parts, " << rows << " rows";
+      }
+    }
+}
+
 TEST_P(Linear, RowInvariantAgreesWithTheReference) {
   Device oracle = make_device("reference");
   if (device_.backend->name() == "cuda") {
@@ -141,6 +214,7 @@ TEST_P(Linear, RowInvariantAgreesWithTheReference) {
     return;
   }
   for (const Size& size : sizes) {
+    const auto splits = static_cast<int>(std::gcd(size.in, int64_t{8}));
     Tensor x = Tensor::random({size.rows, size.in}, DType::fp32, 1);
     Tensor weight = Tensor::random({size.out, size.in}, dtype_, 2);
     Tensor y = Tensor::filled({size.rows, size.out}, 7), expected = y;
@@ -150,7 +224,8 @@ TEST_P(Linear, RowInvariantAgreesWithTheReference) {
                                {},
                                (device == &oracle ? expected : y).view(),
                                Accumulate::no,
-                               RowInvariant::yes},
+                               RowInvariant::yes,
+                               splits},
                               device->stream);
     EXPECT_TRUE(all_close(y.values(), expected.values(), sum_tolerance(size.in), 0x1p-22))
         << size.rows << " rows, " << size.out << " × " << size.in;
@@ -167,6 +242,20 @@ TEST_P(Linear, RefusesContradictoryShapesBeforeWriting) {
                InvalidArgument);
   EXPECT_THROW(device_.backend->linear({x.view(), fitting, {}, x.view()}, device_.stream),
                InvalidArgument);
+  const auto in_splits = [&](RowInvariant row_invariant, int64_t depth, int splits) {
+    device_.backend->linear({x.view().slice_columns(0, depth),
+                             weight.view().slice_columns(0, depth),
+                             {},
+                             y.view(),
+                             Accumulate::no,
+                             row_invariant,
+                             splits},
+                            device_.stream);
+  };
+  EXPECT_THROW(in_splits(RowInvariant::yes, 3, 3), InvalidArgument);  // no power of two
+  EXPECT_THROW(in_splits(RowInvariant::yes, 3, 2), InvalidArgument);  // uneven
+  EXPECT_THROW(in_splits(RowInvariant::yes, 2, 0), InvalidArgument);
+  EXPECT_THROW(in_splits(RowInvariant::no, 2, 2), InvalidArgument);
   EXPECT_EQ(y.values(), std::vector<float>(8, 9.0f));
 }
 

@@ -17,12 +17,16 @@ void PrintTo(const ModePair& pair, std::ostream* out) {
 namespace {
 
 /// Legality from what each mode is, without the table.
-bool is_legal(const ModePair& pair, const ModelShape& model) {
+bool is_legal(const ModePair& pair, const ModelShape& model, Reproducible reproducible) {
   const auto [cp, sp, tp] = pair.degrees;
   const int64_t both = int64_t{sp} * tp;
   if (model.num_heads % both != 0 || model.ffn % tp != 0) return false;
   if (model.num_kv_heads % both != 0 && both % model.num_kv_heads != 0) return false;
   if (model.num_kv_heads % tp != 0 && tp % model.num_kv_heads != 0) return false;
+  if (reproducible == Reproducible::layout) {
+    const int64_t parts = pair.decode == DecodeMode::shift ? both : tp;
+    if (8 % cp != 0 || 8 % parts != 0 || model.ffn % parts != 0) return false;
+  }
   const bool alone = cp == 1 && sp == 1 && tp == 1;
   const auto prefill = [&] {
     switch (pair.prefill) {
@@ -73,23 +77,30 @@ const ModelShape odd{.num_heads = 36, .num_kv_heads = 6, .ffn = 100};
 
 class EveryModel : public testing::TestWithParam<ModelShape> {};
 
+void expect_legal_modes(int ranks, const ModelShape& model, Reproducible reproducible) {
+  std::vector<ModePair> expected;
+  for (int cp = ranks; cp >= 1; --cp)
+    for (int sp = ranks; sp >= 1; --sp)
+      for (int tp = 1; tp <= ranks; ++tp)
+        for (const PrefillMode prefill : all_prefill)
+          for (const DecodeMode decode : all_decode) {
+            const ModePair pair{{cp, sp, tp}, prefill, decode};
+            if (cp * sp * tp != ranks) continue;
+            const bool legal = is_legal(pair, model, reproducible);
+            EXPECT_EQ(!refusal({pair.degrees, prefill, {}, decode, {}, reproducible}, model), legal)
+                << testing::PrintToString(pair);
+            if (legal) expected.push_back(pair);
+          }
+  EXPECT_THAT(legal_modes(ranks, model, reproducible),
+              testing::UnorderedElementsAreArray(expected));
+}
+
 TEST_P(EveryModel, HasTheModesThatTheirMeaningsGive) {
-  for (int ranks = 1; ranks <= 24; ++ranks) {
-    std::vector<ModePair> expected;
-    for (int cp = ranks; cp >= 1; --cp)
-      for (int sp = ranks; sp >= 1; --sp)
-        for (int tp = 1; tp <= ranks; ++tp)
-          for (const PrefillMode prefill : all_prefill)
-            for (const DecodeMode decode : all_decode) {
-              const ModePair pair{{cp, sp, tp}, prefill, decode};
-              if (cp * sp * tp != ranks) continue;
-              const bool legal = is_legal(pair, GetParam());
-              EXPECT_EQ(!refusal({pair.degrees, prefill, {}, decode, {}}, GetParam()), legal)
-                  << testing::PrintToString(pair);
-              if (legal) expected.push_back(pair);
-            }
-    EXPECT_THAT(legal_modes(ranks, GetParam()), testing::UnorderedElementsAreArray(expected));
-  }
+  for (int ranks = 1; ranks <= 24; ++ranks)
+    for (const Reproducible reproducible : {Reproducible::run, Reproducible::layout}) {
+      SCOPED_TRACE(reproducible == Reproducible::run ? "run" : "layout");
+      expect_legal_modes(ranks, GetParam(), reproducible);
+    }
 }
 
 std::vector<int> numbers_in(const std::string& text) {
@@ -317,6 +328,9 @@ TEST(ModesText, HasALineForEachGrid) {
   EXPECT_NE(
       modes_text(6, odd).find("ulysses              sp; parallel.decode shift cuts the FFN's"),
       std::string::npos);
+  EXPECT_NE(modes_text(3, odd, Reproducible::layout)
+                .find("     3      1      1  none: parallel.cp 3 does not divide the 8 virtual"),
+            std::string::npos);
 }
 
 TEST(ModesFile, IsWhatTheTableGives) {

@@ -31,14 +31,15 @@ TEST(Sharding, OfTwoTimesTwoRanksIsWhatItsNameSays) {
   const auto of = [](Sharding sharding, int sp_index, int tp_index) {
     return sharded_rows(sharding, {2, 2, sp_index, tp_index}, 8);
   };
-  EXPECT_EQ(of(Sharding::base, 1, 0).own, (RowRange{4, 8}));
+  using Rows = std::vector<RowRange>;
+  EXPECT_EQ(of(Sharding::base, 1, 0).own, (Rows{{4, 8}}));
   EXPECT_EQ(of(Sharding::base, 1, 1).linear, (RowRange{4, 8}));
-  EXPECT_EQ(of(Sharding::sp_tp, 1, 0).own, (RowRange{4, 6}));
-  EXPECT_EQ(of(Sharding::sp_tp, 1, 1).own, (RowRange{6, 8}));
+  EXPECT_EQ(of(Sharding::sp_tp, 1, 0).own, (Rows{{4, 6}}));
+  EXPECT_EQ(of(Sharding::sp_tp, 1, 1).own, (Rows{{6, 8}}));
   EXPECT_EQ(of(Sharding::sp_tp, 1, 1).linear, (RowRange{4, 8}));
-  EXPECT_EQ(of(Sharding::shift, 1, 0).own, (RowRange{0, 8}));
-  EXPECT_EQ(of(Sharding::gathered, 1, 0).own, (RowRange{2, 4}));  // shard 0 · 2 + 1
-  EXPECT_EQ(of(Sharding::gathered, 0, 1).own, (RowRange{4, 6}));
+  EXPECT_EQ(of(Sharding::shift, 1, 0).own, (Rows{{0, 8}}));
+  EXPECT_EQ(of(Sharding::gathered, 1, 0).own, (Rows{{2, 4}}));  // shard 0 · 2 + 1
+  EXPECT_EQ(of(Sharding::gathered, 0, 1).own, (Rows{{4, 6}}));
 
   EXPECT_EQ(weight_cut(Sharding::base, {2, 2, 1, 0}), (WeightCut{2, 0}));
   EXPECT_EQ(weight_cut(Sharding::sp_tp, {2, 2, 1, 1}), (WeightCut{2, 1}));
@@ -46,12 +47,36 @@ TEST(Sharding, OfTwoTimesTwoRanksIsWhatItsNameSays) {
   EXPECT_EQ(weight_cut(Sharding::gathered, {2, 2, 1, 1}), (WeightCut{1, 0}));
 }
 
+TEST(RowBlocks, AreOfFullSizeOrTwoOrOne) {
+  using Rows = std::vector<RowRange>;
+  EXPECT_EQ(row_blocks({0, 1100}, 2), (Rows{{0, 550}, {550, 1100}}));
+  EXPECT_EQ(row_blocks({0, 1600}, 2), (Rows{{0, 533}, {533, 1066}, {1066, 1600}}));
+  EXPECT_EQ(row_blocks({10, 522}, 4), (Rows{{10, 266}, {266, 522}}));
+  EXPECT_EQ(row_blocks({0, 511}, 4), (Rows{{0, 511}}));
+  EXPECT_EQ(row_blocks({7, 7}, 4), (Rows{{7, 7}}));
+  EXPECT_EQ(row_blocks({0, 100000}, 1), (Rows{{0, 100000}}));
+  EXPECT_EQ(row_blocks({0, 100000}, 2).size(), 4u);
+}
+
+TEST(Sharding, OwnsOfEachBlockOnePart) {
+  const ShardedRows rows = sharded_rows(Sharding::sp_tp, {2, 2, 1, 1}, 1024);
+  using Rows = std::vector<RowRange>;
+  EXPECT_EQ(rows.blocks, (Rows{{512, 768}, {768, 1024}}));
+  EXPECT_EQ(rows.own, (Rows{{640, 768}, {896, 1024}}));
+  EXPECT_EQ(rows.num_own(), 256);
+  EXPECT_EQ(rows.own_index(640), 0);
+  EXPECT_EQ(rows.own_index(767), 127);
+  EXPECT_EQ(rows.own_index(768), -1);
+  EXPECT_EQ(rows.own_index(896), 128);
+  EXPECT_EQ(rows.own_index(1024), -1);
+}
+
 TEST(Sharding, MultipliesEveryRowByEveryPartOfTheWeightsOnce) {
   for (const Sharding sharding :
        {Sharding::base, Sharding::sp_tp, Sharding::shift, Sharding::gathered})
     for (const int sp : {1, 2, 3})
       for (const int tp : {1, 2, 4})
-        for (const int64_t rows : {0, 1, 5, 30}) {
+        for (const int64_t rows : {0, 1, 5, 30, 3000}) {
           std::map<std::pair<int64_t, int>, int> products;  // (row, part)
           std::map<int64_t, int> owners;
           int parts = 0;
@@ -63,7 +88,14 @@ TEST(Sharding, MultipliesEveryRowByEveryPartOfTheWeightsOnce) {
               parts = cut.count;
               for (int64_t row = part.linear.begin; row < part.linear.end; ++row)
                 ++products[{row, cut.index}];
-              for (int64_t row = part.own.begin; row < part.own.end; ++row) ++owners[row];
+              ASSERT_EQ(part.own.size(), part.blocks.size());
+              int64_t index = 0;
+              for (const RowRange& own : part.own)
+                for (int64_t row = own.begin; row < own.end; ++row) {
+                  ++owners[row];
+                  ASSERT_EQ(part.own_index(row), index++);
+                }
+              EXPECT_EQ(part.num_own(), index);
             }
           EXPECT_EQ(static_cast<int64_t>(products.size()), rows * parts);
           for (const auto& [product, times] : products) EXPECT_EQ(times, 1);

@@ -7,7 +7,7 @@ namespace {
 
 /// Llama-70B's layers on eight ranks: 1e15 FLOP/s, 4e12 B/s of memory, 4.5e11 B/s of link, 10 µs.
 ShiftInputs eight_ranks(int sp, int tp) {
-  return {{8192, 28672, 64, 8, 128, 1}, 80, sp, tp, 1e15, 4e12, 4.5e11, 10e-6};
+  return {{8192, 28672, 64, 8, 128, 1}, 80, 0, sp, tp, 1e15, 4e12, 4.5e11, 10e-6};
 }
 
 TEST(ShiftRule, PredictsAStepFromReadsProductsAndMessages) {
@@ -32,6 +32,16 @@ TEST(ShiftRule, ShiftsSmallBatchesAndNotLargeOnes) {
             step_seconds(inputs, Sharding::base, threshold));
   EXPECT_GT(step_seconds(inputs, Sharding::shift, threshold + 1),
             step_seconds(inputs, Sharding::base, threshold + 1));
+}
+
+TEST(ShiftRule, CountsTheVocabularyMatrix) {
+  ShiftInputs inputs = eight_ranks(8, 1);
+  const double without_base = step_seconds(inputs, Sharding::base, 1);
+  const double without_shift = step_seconds(inputs, Sharding::shift, 1);
+  inputs.vocab = 128256;
+  const double read_s = 128256.0 * 8192 / 4e12;
+  EXPECT_DOUBLE_EQ(step_seconds(inputs, Sharding::base, 1), without_base + read_s);
+  EXPECT_DOUBLE_EQ(step_seconds(inputs, Sharding::shift, 1), without_shift + read_s / 8);
 }
 
 TEST(ShiftRule, SlowLinksLowerTheThreshold) {

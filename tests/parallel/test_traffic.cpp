@@ -47,6 +47,15 @@ TEST(BlockTraffic, OfUlyssesFallsWithTheDegreeWhileTensorParallelismStays) {
   EXPECT_NEAR(tensor, (7.0 / 8) / (1.0 / 2), 1e-6);  // (N−1)/N
 }
 
+TEST(LogitsTraffic, IsOfTheRowsThatOthersTake) {
+  // 7 rows over 3 ranks: 2, 2 and 3 of them.
+  EXPECT_EQ(logits_traffic(7, {3, 0}, 20), 5 * 20);
+  EXPECT_EQ(logits_traffic(7, {3, 2}, 20), 4 * 20);
+  EXPECT_EQ(logits_traffic(1, {4, 0}, 20) + logits_traffic(1, {4, 3}, 20), 20);
+  EXPECT_EQ(logits_traffic(64, {8, 5}, 4 * 4096), 56 * 4 * 4096);
+  EXPECT_EQ(logits_traffic(64, {1, 0}, 4 * 4096), 0);
+}
+
 TEST(BlockTraffic, OfOneRankIsNothing) {
   for (const Sharding sharding :
        {Sharding::base, Sharding::sp_tp, Sharding::shift, Sharding::gathered})

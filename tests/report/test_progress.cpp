@@ -100,6 +100,19 @@ TEST_F(ProgressTest, CountsEarlierWorkAsDoneButNotAsSpeed) {
             std::string::npos);
 }
 
+TEST_F(ProgressTest, SaysHowManyHaveArrivedAndWaitsForTheLast) {
+  const test::TempFolder folder;
+  totals_.last_arrival_s = 100;
+  ProgressOptions options;
+  options.file = folder / "progress.json";
+  Progress progress = make(options);
+  now_ += seconds(10);
+  progress.update({16, 0, 0, 0, 50, 17});
+  EXPECT_NE(printed().find(" of the work · 17 arrived · prefill"), std::string::npos);
+  EXPECT_EQ(json::parse(test::text_of(options.file)).at("requests").at("arrived"), 17);
+  EXPECT_DOUBLE_EQ(*progress.remaining_s(), 90);  // by its speed alone it would be 10
+}
+
 TEST_F(ProgressTest, DrawsOneLineOverAndOver) {
   Progress progress = make(bar(200));
   now_ += milliseconds(199);

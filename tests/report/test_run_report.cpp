@@ -53,6 +53,7 @@ TEST(RunReport, DerivesSpeedsAndShares) {
   EXPECT_EQ(document.at("build").at("version"), build_info().version);
   EXPECT_EQ(document.at("counts").at("done"), 64);
   EXPECT_EQ(document.at("counts").at("output_tokens"), 3800);
+  EXPECT_TRUE(document.at("counts").at("arrived").is_null());
   const json& prefill = document.at("phases").at("prefill");
   EXPECT_DOUBLE_EQ(prefill.at("tokens_per_s").get<double>(), 41'200);
   EXPECT_DOUBLE_EQ(prefill.at("share_of_peak").get<double>(), 0.58);
@@ -113,6 +114,9 @@ TEST(LastLine, OfADrainedRunSaysWhatIsLeftAndLeavesOutWhatIsNotKnown) {
   report.counts.open = 21;
   report.seconds = 60;
   EXPECT_EQ(last_line(report, "r.json"), "38 done, 1 failed, 25 to continue in 1 min 0 s · r.json");
+  report.counts.arrived = 50;
+  EXPECT_EQ(last_line(report, "r.json"),
+            "38 done, 1 failed, 25 to continue, 50 arrived in 1 min 0 s · r.json");
 }
 
 }  // namespace

@@ -38,14 +38,12 @@ INSTANTIATE_TEST_SUITE_P(
         Absent{"model.dtype=int8", "model.dtype: int8 is not in this version; use dtype: bf16"},
         Absent{"model.compute=bf16",
                "model.compute: bf16 is not in this version; use compute: fp32"},
-        Absent{"kv.dtype=fp8", "kv.dtype: fp8 is not in this version; use dtype: bf16"},
-        Absent{"batch.arrivals=replay",
-               "batch.arrivals: replay is not in this version; use arrivals: ignore"}));
+        Absent{"kv.dtype=fp8", "kv.dtype: fp8 is not in this version; use dtype: bf16"}));
 
 TEST(RefuseUnimplemented, TakesTheSettingsItRecommends) {
   for (const char* setting :
        {"backend=cpu", "model.dtype=bf16", "model.compute=fp32", "kv.dtype=bf16",
-        "batch.arrivals=ignore", "reproducible=run", "reproducible=layout"})
+        "batch.arrivals=replay", "reproducible=run", "reproducible=layout"})
     EXPECT_NO_THROW(refuse_unimplemented(job_with(setting))) << setting;
 }
 

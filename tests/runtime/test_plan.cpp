@@ -9,6 +9,7 @@ TEST(Plan, TravelsWhole) {
   Plan plan;
   plan.number = 41;
   plan.last = 1;
+  plan.wait_s = 0.25;
   plan.ring = parallel::Ring::pass_q;
   plan.removed = {3, 4};
   plan.added = {{7, 2, 100, 1}};
@@ -22,6 +23,7 @@ TEST(Plan, TravelsWhole) {
   const auto copy = from_bytes<Plan>(to_bytes(plan));
   EXPECT_EQ(copy.number, 41);
   EXPECT_EQ(copy.last, 1);
+  EXPECT_EQ(copy.wait_s, 0.25);
   EXPECT_EQ(copy.ring, parallel::Ring::pass_q);
   EXPECT_EQ(copy.removed, plan.removed);
   ASSERT_EQ(copy.added.size(), 1u);

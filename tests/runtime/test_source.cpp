@@ -38,18 +38,21 @@ class OpenRequests : public testing::Test {
   /// First rows of what a run takes, in order.
   std::vector<int64_t> taken(Order order) {
     const auto counter = comm::make_null_communicator()->make_counter();
-    Source source(*inputs_, *results_, order, *counter);
+    ListSource source(*inputs_, *results_, order, *counter);
     std::vector<int64_t> rows;
-    while (const auto request = source.take()) rows.push_back(request->turns.front().row);
-    EXPECT_FALSE(source.take());
+    while (const auto request = take(source)) rows.push_back(request->turns.front().row);
+    EXPECT_FALSE(take(source));
+    EXPECT_FALSE(source.next_arrival());
     return rows;
   }
+  std::optional<Request> take(Source& source) { return source.take(idle_, 0); }
 
   test::TempFolder folder_;
   Job job_;
   model::ModelConfig config_;
   std::optional<Inputs> inputs_;
   std::optional<io::ResultsFile> results_;
+  const Scheduler idle_{SchedulerLimits{}};
 };
 
 TEST_F(OpenRequests, AreTakenInTheOrderAsked) {
@@ -67,14 +70,25 @@ TEST_F(OpenRequests, AreThoseWithATurnLeft) {
 
 TEST_F(OpenRequests, AreSharedByTheReplicasThatTake) {
   const auto counter = comm::make_null_communicator()->make_counter();
-  Source one(*inputs_, *results_, Order::fcfs, *counter);
-  Source other(*inputs_, *results_, Order::fcfs, *counter);
-  EXPECT_EQ(one.take()->turns.front().row, 0);
-  EXPECT_EQ(other.take()->turns.front().row, 2);
-  EXPECT_EQ(other.take()->turns.front().row, 4);
-  EXPECT_EQ(one.take()->turns.front().row, 6);
-  EXPECT_FALSE(one.take());
-  EXPECT_FALSE(other.take());
+  ListSource one(*inputs_, *results_, Order::fcfs, *counter);
+  ListSource other(*inputs_, *results_, Order::fcfs, *counter);
+  EXPECT_EQ(take(one)->turns.front().row, 0);
+  EXPECT_EQ(take(other)->turns.front().row, 2);
+  EXPECT_EQ(take(other)->turns.front().row, 4);
+  EXPECT_EQ(take(one)->turns.front().row, 6);
+  EXPECT_FALSE(take(one));
+  EXPECT_FALSE(take(other));
+}
+
+TEST_F(OpenRequests, AreLeftToOthersByWhoHasEnough) {
+  const auto counter = comm::make_null_communicator()->make_counter();
+  ListSource source(*inputs_, *results_, Order::fcfs, *counter);
+  SchedulerLimits limits;
+  limits.kv_tokens = 100, limits.max_positions = 1000;
+  Scheduler small(limits);
+  small.add(*source.take(small, 0), 0);
+  EXPECT_FALSE(source.take(small, 0));
+  EXPECT_EQ(take(source)->turns.front().row, 2);
 }
 
 TEST_F(OpenRequests, GoOnFromWhatIsInTheResults) {
@@ -82,8 +96,8 @@ TEST_F(OpenRequests, GoOnFromWhatIsInTheResults) {
   write(1, io::TurnState::partial, {9});
   write(2, io::TurnState::failed, {}, "bad");
   const auto counter = comm::make_null_communicator()->make_counter();
-  Source source(*inputs_, *results_, Order::fcfs, *counter);
-  const Request first = *source.take(), second = *source.take();
+  ListSource source(*inputs_, *results_, Order::fcfs, *counter);
+  const Request first = *take(source), second = *take(source);
 
   EXPECT_TRUE(first.turns[0].finished);
   EXPECT_TRUE(first.turns[0].recorded);

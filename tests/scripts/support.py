@@ -112,7 +112,8 @@ def read_turns(path: Path) -> dict[str, list[list[int]]]:
 def make_results(
     path: Path, rows: Sequence[dict[str, Any]], identity: str = "{}", top_k: int = 0
 ) -> Path:
-    """Rows: id, turn, state, slots, tokens, reason, error; a turn's unused slots hold garbage."""
+    """Rows: id, turn, state, slots, tokens, reason, error, prompt, cached, queue, ttft, decode; a turn's unused slots
+    hold garbage, and rows of one id are turns of one request."""
     offsets = np.cumsum([0] + [row["slots"] for row in rows])
     tokens = np.full(offsets[-1], 2**31 - 1, dtype=np.int32)
     for row, begin in zip(rows, offsets):
@@ -125,12 +126,17 @@ def make_results(
         file["request_id"] = np.array([row["id"].encode() for row in rows], dtype=text)
         file["error"] = np.array([row.get("error", "").encode() for row in rows], dtype=text)
         file["turn"] = np.array([row.get("turn", 0) for row in rows], dtype=np.int32)
+        new = [a != b["id"] for a, b in zip([None] + [row["id"] for row in rows], rows)]
+        file["request"] = np.cumsum(new, dtype=np.int64) - 1
+        file["shard"] = np.zeros(len(rows), dtype=np.int32)
         file["slot_offsets"] = offsets.astype(np.int64)
         file["tokens"] = tokens
         file["token_logprob"] = np.linspace(-1, -2, offsets[-1], dtype=np.float32)
         file["output_tokens"] = np.array([len(r.get("tokens", [])) for r in rows], dtype=np.int32)
         file["prompt_tokens"] = np.array([r.get("prompt", 10) for r in rows], dtype=np.int32)
         file["cached_tokens"] = np.array([r.get("cached", 0) for r in rows], dtype=np.int32)
+        for name in ("queue", "ttft", "decode"):
+            file[f"{name}_s"] = np.array([row.get(name, 0) for row in rows], dtype=np.float32)
         reasons = h5py.enum_dtype({"none": 0, "stop": 1, "length": 2, "failed": 3}, basetype="u1")
         file.create_dataset(
             "finish_reason",

@@ -63,6 +63,35 @@ class ModesReport(unittest.TestCase):
         self.assertEqual(ends["| 300"], "undecided |")
         self.assertIn("not always right: 2 of 4", text)
 
+    def test_the_rule_of_shift_is_judged_where_base_differs(self) -> None:
+        lines = []
+        for batch, base, shift, rule in ((1, 4, 3, "shift"), (8, 4, 5, "shift"), (64, 4, 4.1, "base")):
+            for sharding, value in (("base", base), ("shift", shift)):
+                line: dict[str, Any] = {
+                    "bench": "bench_decode",
+                    "model": "m",
+                    "ranks": 4,
+                    "threads": 1,
+                    "grid": f"CP 1 × SP 4 × TP 1, {sharding}",
+                    "ring": "pass_q",
+                    "rule": rule,
+                    "context": 512,
+                    "batch": batch,
+                    "runs": 1,
+                    "steps": 1,
+                    "tokens_per_s": 1,
+                    "exposed_comm_share": 0,
+                    "layers": 1,
+                    "sent_bytes_of_layers": 0,
+                    "expected_bytes_of_layers": 0,
+                    "step_seconds": {"median": value},
+                }
+                lines.append(line)
+        text = printed(lines, "net").split("Decode steps in base and in shift")[1]
+        ends = [row.rsplit(" | ", 1)[1] for row in text.splitlines() if row.startswith("| CP")]
+        self.assertEqual(ends, ["right |", "wrong |", "within 5 % |"])
+        self.assertIn("not always right: 1 of 3", text)
+
     def test_shares_are_of_one_rank_in_the_same_case(self) -> None:
         lines = []
         for ranks, tokens, rate in ((1, 2048, 100), (2, 2048, 90), (1, 8192, 50), (2, 8192, 48)):

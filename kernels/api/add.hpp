@@ -1,0 +1,12 @@
+#pragma once
+#include "lib/core/tensor_view.hpp"
+
+namespace pecia::kernels {
+
+/// y[t, i] += x[t, i], one rounding. Zero rows do nothing.
+struct AddArgs {
+  TensorView x;  ///< [rows, width] fp32
+  TensorView y;  ///< [rows, width] fp32, added to
+};
+
+}  // namespace pecia::kernels

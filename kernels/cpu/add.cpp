@@ -1,0 +1,17 @@
+#include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/parallel.hpp"
+
+namespace pecia::kernels::cpu {
+
+void add(const AddArgs& args, const device::Stream& stream) {
+  const int64_t width = args.y.size(1);
+  for_each_range(stream, args.y.rows(), rows_per_task(width), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const auto* x = static_cast<const float*>(args.x.row(t));
+      auto* y = static_cast<float*>(args.y.row(t));
+      for (int64_t i = 0; i < width; ++i) y[i] += x[i];
+    }
+  });
+}
+
+}  // namespace pecia::kernels::cpu

@@ -1,0 +1,162 @@
+#include "lib/context/attention_steps.hpp"
+
+#include <cmath>
+#include <cstring>
+
+namespace pecia::context {
+
+using report::Kind;
+using report::ScopedSpan;
+
+std::set<parallel::SequenceId> sequences_seen(const std::vector<parallel::PassSequence>& pass,
+                                              const parallel::KvMap& map) {
+  std::set<parallel::SequenceId> seen;
+  for (const parallel::PassSequence& sequence : pass)
+    for (const parallel::SequenceId member : map.lineage(sequence.sequence)) seen.insert(member);
+  return seen;
+}
+
+AttentionSteps::AttentionSteps(comm::Communicator& ring, kernels::Backend& backend,
+                               device::Stream& stream, report::Recorder& recorder, KvCache& cache,
+                               int64_t num_heads, std::vector<int64_t> windows,
+                               kernels::RowInvariant row_invariant)
+    : ring_(ring),
+      backend_(backend),
+      stream_(stream),
+      recorder_(recorder),
+      cache_(cache),
+      num_heads_(num_heads),
+      windows_(std::move(windows)),
+      row_invariant_(row_invariant) {
+  PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
+              "{} windows for {} layers", windows_.size(), cache.shape().layers);
+}
+
+Partial AttentionSteps::partial(Buffers& buffers, int64_t rows) const {
+  return {queries(buffers.out, rows), lse(buffers.lse, rows)};
+}
+
+void AttentionSteps::count_flops(AttentionCall& call, std::span<const int64_t> positions,
+                                 const std::vector<parallel::StridedRange>& keys) const {
+  for (const int64_t window : std::set<int64_t>(windows_.begin(), windows_.end()))
+    for (const int64_t position : positions) {
+      const int64_t first = window > 0 ? position - window + 1 : 0;
+      call.flops[window] += 4.0 * static_cast<double>(num_heads_ * head_dim()) *
+                            static_cast<double>(parallel::count_between(keys, first, position + 1));
+    }
+}
+
+void AttentionSteps::store(int64_t layer, const TensorView& k, const TensorView& v,
+                           std::span<const int64_t> slots) {
+  const ScopedSpan span(recorder_, "kv_store", Kind::compute,
+                        2 * k.elements() * size_of(cache_.shape().dtype));
+  backend_.kv_store({k, slots, cache_.k(layer)}, stream_);
+  backend_.kv_store({v, slots, cache_.v(layer)}, stream_);
+}
+
+void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const TensorView& q,
+                            Keys keys, const Partial& to) {
+  const int64_t window = windows_[layer];
+  const auto flops = call.flops.find(window);
+  const ScopedSpan span(recorder_, "attention", Kind::compute, 0,
+                        flops == call.flops.end() ? 0 : flops->second);
+  const KvShape& shape = cache_.shape();
+  const auto at = [&](const void* base, int64_t element) {
+    return static_cast<const std::byte*>(base) + element * size_of(shape.dtype);
+  };
+  std::vector<kernels::KeyRun> runs;
+  runs.reserve(call.runs.size());
+  for (const RunRef& run : call.runs)
+    runs.push_back({at(keys.k, run.offset), at(keys.v, run.offset), run.head_stride, run.num_keys,
+                    run.positions});
+  backend_.attention({.q = q,
+                      .query_positions = call.positions,
+                      .items = call.items,
+                      .runs = runs,
+                      .kv_dtype = shape.dtype,
+                      .num_kv_heads = shape.num_kv_heads,
+                      .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+                      .window = window,
+                      .out = to.out,
+                      .lse = to.lse,
+                      .row_invariant = row_invariant_},
+                     stream_);
+}
+
+void AttentionSteps::merge(const Partial& part, const Partial& into,
+                           std::span<const int64_t> rows) {
+  const ScopedSpan span(recorder_, "merge", Kind::compute, 8 * part.out.elements());
+  backend_.merge({part.out, part.lse, rows, into.out, into.lse}, stream_);
+}
+
+void AttentionSteps::plan_message(std::vector<MessageBlock> blocks) {
+  blocks_ = std::move(blocks);
+  int64_t tokens = 0;
+  for (const MessageBlock& block : blocks_) tokens += block.padded_tokens;
+  half_message_bytes_ =
+      tokens * cache_.shape().num_kv_heads * head_dim() * size_of(cache_.shape().dtype);
+}
+
+void AttentionSteps::pack(int64_t layer, std::byte* message) {
+  const ScopedSpan span(recorder_, "pack", Kind::compute, message_bytes());
+  const int64_t token_bytes = head_dim() * size_of(cache_.shape().dtype);
+  for (const TensorView& cached : {cache_.k(layer), cache_.v(layer)})
+    for (const MessageBlock& block : blocks_) {
+      const auto slots = cache_.slots(block.cached, 0, block.held);
+      for (int64_t head = 0; head < cache_.shape().num_kv_heads; ++head) {
+        const auto* from = static_cast<const std::byte*>(cached.row(head));
+        std::byte* to = message;
+        for (const parallel::SlotRange& range : slots) {
+          std::memcpy(to, from + range.begin * token_bytes, range.size() * token_bytes);
+          to += range.size() * token_bytes;
+        }
+        message += block.padded_tokens * token_bytes;
+      }
+    }
+}
+
+void AttentionSteps::pass_keys(int64_t layer,
+                               const std::function<void(int step, Keys keys)>& visit) {
+  const int size = ring_.size(), rank = ring_.rank();
+  const int right = (rank + 1) % size, left = (rank + size - 1) % size;
+  const auto bytes = static_cast<size_t>(message_bytes());
+  if (size > 1) {
+    for (device::Buffer& buffer : travelling_) buffer.reserve(message_bytes());
+    pack(layer, travelling_[0].as<std::byte>());
+  }
+  for (int step = 0; step < size; ++step) {
+    device::Buffer& here = travelling_[step % 2];
+    std::unique_ptr<comm::Transfer> transfer;
+    if (step + 1 < size)
+      transfer =
+          ring_.start_send_receive({here.as<std::byte>(), bytes}, right,
+                                   {travelling_[(step + 1) % 2].as<std::byte>(), bytes}, left);
+    visit(step, step == 0 ? cached(layer)
+                          : Keys{here.data(), here.as<std::byte>() + half_message_bytes_});
+    if (transfer) wait(*transfer, "ring_pass_kv", message_bytes());
+  }
+}
+
+void AttentionSteps::send_home(const std::vector<Partial>& away, const std::vector<Partial>& home) {
+  comm::Blocks outs, lses;
+  int64_t sent = 0;
+  for (int rank = 0; rank < ring_.size(); ++rank) {
+    outs.send.push_back(bytes_of(away[rank].out));
+    lses.send.push_back(bytes_of(away[rank].lse));
+    outs.receive.push_back(bytes_of(home[rank].out));
+    lses.receive.push_back(bytes_of(home[rank].lse));
+    if (rank != ring_.rank())
+      sent += static_cast<int64_t>(outs.send.back().size() + lses.send.back().size());
+  }
+  const ScopedSpan span(recorder_, "partial_outputs", Kind::comm, sent);
+  const auto first = ring_.start_all_to_all(outs), second = ring_.start_all_to_all(lses);
+  first->wait();
+  second->wait();
+}
+
+void AttentionSteps::wait(comm::Transfer& transfer, const char* name, int64_t bytes) {
+  const ScopedSpan span(recorder_, name, Kind::comm, bytes);
+  transfer.wait();
+}
+
+}  // namespace pecia::context

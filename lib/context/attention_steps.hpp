@@ -1,0 +1,122 @@
+#pragma once
+/// What attention over a ring is made of on one rank, whoever visits whom: caching, one attention
+/// call, merging, keys that go round, results that go home. Each is a span of the recorder.
+
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "kernels/api/backend.hpp"
+#include "lib/comm/communicator.hpp"
+#include "lib/context/kv_cache.hpp"
+#include "lib/device/buffer.hpp"
+#include "lib/parallel/kv_map.hpp"
+#include "lib/report/spans.hpp"
+
+namespace pecia::context {
+
+/// A result for some rows that is still to be merged: out [rows, num_heads, head_dim], lse
+/// [rows, num_heads].
+struct Partial {
+  TensorView out, lse;
+};
+
+/// Where keys and values of KV head 0 begin: in the cache, or in a message.
+struct Keys {
+  const void *k, *v;
+};
+
+/// Some keys next to each other, before it is known in which buffer they are.
+struct RunRef {
+  int64_t offset;       ///< elements from the buffer's first key of KV head 0
+  int64_t head_stride;  ///< elements
+  int64_t num_keys;
+  const int64_t* positions;
+};
+
+/// One attention call: whose queries against which keys.
+struct AttentionCall {
+  std::vector<int64_t> positions;  ///< of its rows
+  std::vector<kernels::AttentionItem> items;
+  std::vector<RunRef> runs;
+  std::map<int64_t, double> flops;  ///< by window
+};
+
+/// Keys that travel together: the first `held` tokens of a sequence of the cache, padded.
+struct MessageBlock {
+  parallel::SequenceId cached;
+  int64_t held, padded_tokens;
+};
+
+/// Sequences whose keys the pass needs: its own and those that they begin with.
+std::set<parallel::SequenceId> sequences_seen(const std::vector<parallel::PassSequence>& pass,
+                                              const parallel::KvMap& map);
+
+inline std::span<std::byte> bytes_of(const TensorView& tensor) {
+  return {static_cast<std::byte*>(tensor.data()),
+          static_cast<size_t>(tensor.elements() * size_of(tensor.dtype()))};
+}
+
+class AttentionSteps {
+ public:
+  struct Buffers {
+    device::Buffer out, lse;
+  };
+
+  /// As RingAttention, whose `ring` it is.
+  AttentionSteps(comm::Communicator& ring, kernels::Backend& backend, device::Stream& stream,
+                 report::Recorder& recorder, KvCache& cache, int64_t num_heads,
+                 std::vector<int64_t> windows, kernels::RowInvariant row_invariant);
+
+  int64_t num_heads() const { return num_heads_; }
+  int64_t head_dim() const { return cache_.shape().head_dim; }
+  int64_t message_bytes() const { return 2 * half_message_bytes_; }
+  Keys cached(int64_t layer) const { return {cache_.k(layer).data(), cache_.v(layer).data()}; }
+  TensorView queries(device::Buffer& buffer, int64_t rows) const {
+    return buffer.tensor(DType::fp32, {rows, num_heads_, head_dim()});
+  }
+  Partial partial(Buffers& buffers, int64_t rows) const;
+  TensorView lse(device::Buffer& buffer, int64_t rows) const {
+    return buffer.tensor(DType::fp32, {rows, num_heads_});
+  }
+
+  /// Counts what the rows at `positions` see of keys that stand at `keys`.
+  void count_flops(AttentionCall& call, std::span<const int64_t> positions,
+                   const std::vector<parallel::StridedRange>& keys) const;
+
+  void store(int64_t layer, const TensorView& k, const TensorView& v,
+             std::span<const int64_t> slots);
+  void attend(int64_t layer, const AttentionCall& call, const TensorView& q, Keys keys,
+              const Partial& to);
+  /// `rows` of `into` that the part is of; none: all.
+  void merge(const Partial& part, const Partial& into, std::span<const int64_t> rows = {});
+
+  /// The pass's message: K [num_kv_heads, padded, head_dim] of each block in turn, then V likewise.
+  /// What is padding is never written; no call ever points at it.
+  void plan_message(std::vector<MessageBlock> blocks);
+  /// Each rank's keys in turn, step 0 being the own in the cache, while those of the next step are
+  /// on their way. Collective over the ring.
+  void pass_keys(int64_t layer, const std::function<void(int step, Keys keys)>& visit);
+  /// away[r] goes to rank r, home[r] comes from there; collective over the ring.
+  void send_home(const std::vector<Partial>& away, const std::vector<Partial>& home);
+  void wait(comm::Transfer& transfer, const char* name, int64_t bytes);
+
+ private:
+  void pack(int64_t layer, std::byte* message);
+
+  comm::Communicator& ring_;
+  kernels::Backend& backend_;
+  device::Stream& stream_;
+  report::Recorder& recorder_;
+  KvCache& cache_;
+  int64_t num_heads_;
+  std::vector<int64_t> windows_;
+  kernels::RowInvariant row_invariant_;
+  std::vector<MessageBlock> blocks_;
+  int64_t half_message_bytes_ = 0;  ///< K alone, or V alone
+  device::Buffer travelling_[2];
+};
+
+}  // namespace pecia::context

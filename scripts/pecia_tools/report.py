@@ -1,0 +1,50 @@
+"""pecia-report: a run folder as one HTML page, and its figures as PNGs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .command import note, run, temporary_file
+from .read_run import read_run
+from .read_trace import read_trace
+from .report_page import render, sections, write_pngs
+
+PROGRAM = "pecia-report"
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Show a run, also one that goes on or was killed, as one HTML page that needs no network. "
+        "An earlier page is replaced.",
+    )
+    parser.add_argument(
+        "run", type=Path, metavar="RUN_DIR", help="a run folder, the `output` of its job file"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="the page (default: RUN_DIR/report.html)"
+    )
+    parser.add_argument(
+        "--png", type=Path, metavar="DIR", help="also write each figure as DIR/NAME.png"
+    )
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    options = make_parser().parse_args(arguments)
+    folder = read_run(options.run)
+    trace = read_trace(options.run / "trace", len(folder.report.ranks) if folder.report else None)
+    found = sections(folder, trace)
+    if options.png:
+        written = write_pngs(found, options.png)
+        note(PROGRAM, f"{written} figures → {options.png}")
+    path = options.output or options.run / "report.html"
+    with temporary_file(path) as temporary:
+        temporary.write_text(render(folder, found), encoding="utf-8")
+    note(PROGRAM, f"{path}, {path.stat().st_size / 1e6:.2f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    run(PROGRAM, main)

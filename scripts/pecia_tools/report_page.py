@@ -1,0 +1,255 @@
+"""A run's report as sections, and these as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from . import report_tables as tables
+from . import run_figures as figures
+from .figure_style import DARK, LIGHT, to_png, to_svg
+from .read_run import DONE, FAILED, OPEN, PARTIAL, Report, RunFolder
+from .read_trace import Trace
+from .report_tables import Table
+from .report_text import duration, plural, size
+from .throughput import followup, throughput, why_unknown
+
+CONTROL = re.compile(r"[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+FULL_TRACE = "recorded with report: {trace: full} in the job file."
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    name: str = ""  # of the figure, as in NAME.png
+    figure: Optional[Figure] = None
+    caption: str = ""  # or why there is no figure
+    tables: Sequence[Table] = ()
+
+
+def sections(run: RunFolder, trace: Optional[Trace]) -> list[Section]:
+    found = [_throughput(run), _latency(run)]
+    if run.report:
+        found.append(_rank_bars(run.report))
+    found.append(
+        _timeline(run, trace) if trace else Section("Ranks over time", caption=_no_trace(run))
+    )
+    if trace:
+        found.append(_layer(trace))
+    if run.report:
+        found += [_stages(run.report), _links(run.report), _memory(run.report)]
+    else:
+        found.append(
+            Section(
+                "Ranks, links, memory",
+                caption="report.json has them; it is written when a run ends.",
+            )
+        )
+    found.append(_failures(run))
+    predictions = tables.predictions(run.report) if run.report else None
+    if predictions:
+        found.append(Section("Predicted and measured", tables=[predictions]))
+    return found
+
+
+def _throughput(run: RunFolder) -> Section:
+    title = "Throughput over time"
+    missing = why_unknown(run)
+    if missing:
+        return Section(title, caption=missing)
+    caption = "Each turn's prompt is spread evenly from its first pass to its first token, its output from there on."
+    if run.report is None:
+        caption += " If the run was continued, its starts lie on top of one another."
+    figure = figures.throughput_figure(throughput(run.turns, followup(run)))
+    return Section(title, "throughput", figure, caption)
+
+
+def _latency(run: RunFolder) -> Section:
+    title = "Latency by prompt length"
+    if run.turns is None:
+        return Section(
+            title, caption="The folder has no results.h5, which holds the times of each turn."
+        )
+    answered = int(run.turns.answered.sum())
+    if not answered:
+        return Section(title, caption="No turn has been answered yet.")
+    return Section(
+        title,
+        "latency",
+        figures.latency_figure(run.turns),
+        f"{plural(answered, 'answered turn')}; time in the queue is not counted. "
+        "Prompt length includes the earlier turns of a request.",
+    )
+
+
+def _rank_bars(report: Report) -> Section:
+    caption = "In passes and between them; loading is not counted."
+    return Section("Time of each rank", "ranks", figures.rank_bars_figure(report.ranks), caption)
+
+
+def _timeline(run: RunFolder, trace: Trace) -> Section:
+    title = "Ranks over time"
+    if not trace.kinds.any() and not trace.phases.any():
+        return Section(title, caption="The trace has no spans.")
+    bin_width = duration(trace.end_s / trace.kinds.shape[2])
+    if trace.is_full:
+        caption = f"Shares of {bin_width} each."
+    else:
+        caption = f"Shares of {bin_width} each, by phase. Compute, exposed communication and idle are {FULL_TRACE}"
+    if trace.dropped:
+        caption += f" {trace.dropped:,} spans and notes did not fit into the trace, which may be why it ends early."
+    if run.report and len(trace.ranks) < len(run.report.ranks):
+        caption += (
+            f" trace/ has {len(trace.ranks)} of {plural(len(run.report.ranks), 'rank')}'s files."
+        )
+    return Section(title, "timeline", figures.timeline_figure(trace), caption)
+
+
+def _no_trace(run: RunFolder) -> str:
+    if run.report is None:
+        return "The folder has no trace, which is written when a run ends."
+    if run.report.job.get("report", {}).get("trace") == "off":
+        return "The job had report: {trace: off}; summary records phases, full every step."
+    return "The folder has no trace/."
+
+
+def _layer(trace: Trace) -> Section:
+    title = "One layer, step by step"
+    if trace.layer is None:
+        return Section(title, caption=f"The trace has no single steps; they are {FULL_TRACE}")
+    layer = trace.layer
+    where = f"Layer {layer.layer} of the longest {layer.phase} pass (number {layer.number}), replica {layer.replica}."
+    if figures.ring_transfers(layer.spans):
+        where += (
+            " A ring step posts its transfer, computes attention, then waits: a transfer is drawn from the beginning of"
+            " its attention to the end of its wait, and only the wait costs time."
+        )
+    moved = sum(span.bytes for span in layer.spans if span.kind == "comm")
+    if moved:
+        where += f" Moved: {size(moved)}."
+    figure = figures.layer_figure(layer)
+    return Section(title, "layer", figure, where)
+
+
+def _stages(report: Report) -> Section:
+    caption = "All ranks together."
+    return Section("Where the time went", tables=[tables.stages(report)], caption=caption)
+
+
+def _links(report: Report) -> Section:
+    title = "Bytes on the links"
+    if not report.links:
+        return Section(title, caption="Ranks sent nothing to one another.")
+    compared = tables.declared(report)
+    caption = "All ranks together."
+    if compared.rows:
+        caption += (
+            " The formulas give what the schedules of the passes send; the links also carry what is measured for"
+            " automatic choices before the first pass."
+        )
+    found = [tables.links(report), *([compared] if compared.rows else [])]
+    return Section(title, tables=found, caption=caption)
+
+
+def _memory(report: Report) -> Section:
+    peaks = [rank.peak_rss_bytes for rank in report.ranks]
+    host = report.machine.get("memory_bytes_of_a_host")
+    caption = f"Largest resident memory: {size(max(peaks))} on rank {report.ranks[peaks.index(max(peaks))].rank}"
+    caption += f", {size(min(peaks))} at the least" if len(peaks) > 1 else ""
+    caption += f"; a host has {size(host)}." if host else "."
+    if len(peaks) > 1:
+        caption += " Weights that several ranks of a host map are counted in each of them."
+    figure = figures.memory_figure(report.ranks) if len(peaks) > 1 else None
+    return Section("Memory", "memory", figure, caption)
+
+
+def _failures(run: RunFolder) -> Section:
+    title = "Failures"
+    found = tables.failures(run)
+    errors = list(run.report.errors) if run.report else []
+    of_run = Table(("error of the run",), [(error,) for error in errors])
+    if found is None:
+        failed = run.report.counts["failed"]
+        caption = (
+            f"{plural(failed, 'turn')} failed; the reasons are in results.h5, which is not here."
+        )
+    elif found.rows:
+        caption = "A failed turn ends alone; pecia run --retry-failed takes them again."
+    else:
+        caption = "No turn failed."
+    shown = [table for table in (of_run, found) if table and table.rows]
+    return Section(title, tables=shown, caption=caption)
+
+
+def status(run: RunFolder) -> str:
+    """How the run stands, in a sentence or two."""
+    turns, report = run.turns, run.report
+    if turns is None:
+        return "results.h5 is not in this folder; what follows is of the run's last start alone."
+    left = turns.number(OPEN) + turns.number(PARTIAL)
+    finished = turns.number(DONE) + turns.number(FAILED)
+    text = (
+        "Finished." if left == 0 else f"Not finished: {plural(left, 'turn')} of {len(turns)} to do."
+    )
+    if report is None:
+        return text + " report.json is not there: the run goes on, or was killed."
+    of_report = report.counts["done"] + report.counts["failed"]
+    left_then = report.counts["partial"] + report.counts["open"]
+    if left_then != left:
+        return text + " report.json is of an earlier start than results.h5."
+    if of_report < finished:
+        return text + (
+            " The run had several starts: speeds, ranks and links are of the last one, which finished"
+            f" {of_report:,} of the {finished:,} turns."
+        )
+    return text
+
+
+def printable(value: object) -> object:
+    """Without characters that no page may have, wherever they come from (ids, errors, host names)."""
+    return value if isinstance(value, Markup) else CONTROL.sub("\ufffd", str(value))
+
+
+def render(run: RunFolder, found: Sequence[Section]) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    drawn = [
+        (section, Markup(to_svg(section.figure, section.name, section.title)) if section.figure else "")
+        for section in found
+    ]  # fmt: skip
+    model = dict(tables.what_ran(run)).get("Model", "")
+    return environment.get_template("report_page.html").render(
+        title=f"{run.path.resolve().name} · {Path(model).name}",
+        status=status(run),
+        written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(run.written)),
+        cards=tables.cards(run),
+        facts=tables.what_ran(run),
+        places=tables.places(run.report) if run.report else None,
+        sections=drawn,
+        job=json.dumps(run.report.job, indent=2, ensure_ascii=False) if run.report else "",
+        light=LIGHT,
+        dark=DARK,
+    )
+
+
+def write_pngs(found: Sequence[Section], folder: Path) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = [section for section in found if section.figure]
+    for section in drawn:
+        to_png(section.figure, folder / f"{section.name}.png")
+    return len(drawn)

@@ -1,0 +1,315 @@
+"""The numbers of a run's report as rows of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import numpy as np
+
+from .read_run import DONE, FAILED, OPEN, PARTIAL, Link, Percentiles, Report, RunFolder, Stage
+from .report_text import UNKNOWN, count, duration, percent, plural, ranges, size
+
+SHOWN_FAILURES = 50
+SHOWN_STAGES = 15
+LEVELS = {
+    "server": "inside a server",
+    "rack": "between servers of a rack",
+    "system": "between racks",
+}
+# Which spans declare what a group's links should have carried, and nothing besides.
+DECLARED_BY = {
+    "ring": (
+        "ring_pass_kv",
+        "ring_pass_q",
+        "all_to_all",
+        "broadcast_q",
+        "all_queries",
+        "partial_outputs",
+    ),
+    "sp": ("all_to_all_heads", "all_to_all_rows"),
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """A headline number."""
+
+    value: str
+    what: str
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    after: str = ""
+
+
+def cards(run: RunFolder) -> list[Card]:
+    return [*_turn_cards(run), *_speed_cards(run), *_latency_cards(run)]
+
+
+def _turn_cards(run: RunFolder) -> list[Card]:
+    turns = run.turns
+    if turns is not None:
+        done, failed = turns.number(DONE), turns.number(FAILED)
+        left = turns.number(OPEN) + turns.number(PARTIAL)
+        requests = len(np.unique(turns.first))
+        read = np.isin(turns.state, (DONE, PARTIAL))
+        prompt, output = (
+            int(column[read].sum()) for column in (turns.prompt_tokens, turns.output_tokens)
+        )
+    else:
+        counts = run.report.counts
+        done, failed, left = counts["done"], counts["failed"], counts["partial"] + counts["open"]
+        requests, prompt, output = None, counts["prompt_tokens"], counts["output_tokens"]
+    total = done + failed + left
+    more = f"{failed:,} failed" + (f", {left:,} not finished" if left else "")
+    if requests is not None and requests != total:
+        more += f" · turns of {plural(requests, 'request')}"
+    return [
+        Card(
+            f"{done:,} of {total:,}", "turns done" if requests != total else "requests done", more
+        ),
+        Card(count(prompt), "prompt tokens", f"{count(output)} tokens generated"),
+    ]
+
+
+def _speed_cards(run: RunFolder) -> list[Card]:
+    report = run.report
+    if report is None:
+        elapsed = (run.progress or {}).get("elapsed_s")
+        return [] if elapsed is None else [Card(duration(elapsed), "so far", "by progress.json")]
+    found = []
+    for name, phase in report.phases.items():
+        if phase.tokens_per_s is not None:
+            share = (
+                ""
+                if phase.share_of_peak is None
+                else f"{percent(phase.share_of_peak)} of peak FLOP/s"
+            )
+            found.append(Card(count(phase.tokens_per_s), f"{name} tokens/s", share))
+    found.append(Card(duration(report.seconds), "wall time", "loading included"))
+    if report.exposed_communication is not None and len(report.ranks) > 1:
+        found.append(
+            Card(
+                percent(report.exposed_communication),
+                "exposed communication",
+                "of all ranks' time",
+            )
+        )
+    return found
+
+
+def _latency_cards(run: RunFolder) -> list[Card]:
+    found = []
+    turns = run.turns
+    if turns is not None and turns.answered.any():
+        ttft: Optional[Percentiles] = Percentiles(
+            *np.percentile(turns.ttft_s[turns.answered], (50, 90, 99)).tolist()
+        )
+    else:
+        ttft = run.report.ttft_s if run.report else None
+    tbt, word = (run.report.tbt_s, "between tokens, median") if run.report else (None, "")
+    if run.report is None and turns is not None:
+        gaps = turns.between_tokens_s()
+        gaps = gaps[~np.isnan(gaps)]
+        if len(gaps):
+            tbt = Percentiles(*np.percentile(gaps, (50, 90, 99)).tolist())
+            word = "between tokens, median of turns"
+    for percentiles, what in ((ttft, "to first token, median"), (tbt, word)):
+        if percentiles is not None:
+            more = f"p90 {duration(percentiles.p90)} · p99 {duration(percentiles.p99)}"
+            found.append(Card(duration(percentiles.p50), what, more))
+    return found
+
+
+def what_ran(run: RunFolder) -> list[tuple[str, str]]:
+    """What is known, without rows for what is not."""
+    report = run.report
+    rows: list[tuple[str, Any]] = []
+    if report is None:
+        model = run.identity.get("model", {})
+        rows += [
+            ("Model", model.get("path")),
+            ("KV cache", run.identity.get("kv", {}).get("dtype")),
+            ("Version", run.identity.get("version")),
+        ]
+    else:
+        job, modes, machine, build = report.job, report.modes, report.machine, report.build
+        rows += [
+            ("Model", job.get("model", {}).get("path")),
+            ("Weights", _if_known(modes.get("weight_bytes"), "{} per rank", size)),
+            ("Input", ", ".join(job.get("input", []))),
+            ("Grid", grid_text(report.grid)),
+            ("Modes", _modes_text(modes)),
+            ("Chosen because", modes.get("why")),
+            ("KV cache", _kv_text(modes)),
+            ("Threads", _if_known(modes.get("threads"), "{} per rank")),
+            ("Processor", _processor_text(machine)),
+            ("Peak", _if_known(report.document["peak_flops"], "{}FLOP/s, measured, all ranks", _spaced)),
+            ("Build", ", ".join(str(value) for value in build.values())),
+            ("Output", job.get("output")),
+        ]  # fmt: skip
+    return [(name, str(value)) for name, value in rows if value not in (None, "")]
+
+
+def grid_text(grid: dict[str, int]) -> str:
+    parts = [f"{name.upper()} {degree}" for name, degree in grid.items() if degree > 1]
+    return " × ".join(parts) or "one rank"
+
+
+def _modes_text(modes: dict[str, Any]) -> Optional[str]:
+    prefill = modes.get("prefill")
+    if prefill is None:
+        return modes.get("mode")
+    ring = f" ({modes['ring']})" if modes.get("ring") else ""
+    shift = modes.get("shift_threshold")
+    return (
+        f"prefill {prefill}{ring}, decode {modes.get('decode')}"
+        + (f" up to {shift} new tokens" if shift is not None else "")
+        + f", products in {modes.get('compute')}"
+    )
+
+
+def _kv_text(modes: dict[str, Any]) -> Optional[str]:
+    tokens = modes.get("kv_tokens_per_rank")
+    return None if tokens is None else f"{modes.get('kv_dtype')}, {tokens} tokens per rank"
+
+
+def _processor_text(machine: dict[str, Any]) -> Optional[str]:
+    if "cpu" not in machine:
+        return None
+    cores = _if_known(machine.get("cores_of_a_rank"), ", {} cores per rank") or ""
+    memory = _if_known(machine.get("memory_bytes_of_a_host"), ", {} per host", size) or ""
+    return machine["cpu"] + cores + memory
+
+
+def _if_known(value: Any, form: str, text: Any = str) -> Optional[str]:
+    return None if value is None else form.format(text(value))
+
+
+def _spaced(number: float) -> str:
+    text = count(number)
+    return f"{text[:-1]} {text[-1]}" if text[-1].isalpha() else f"{text} "
+
+
+def places(report: Report) -> Table:
+    """Ranks by rack and host."""
+    racks: dict[str, dict[str, list[int]]] = {}
+    for rank in report.ranks:
+        racks.setdefault(rank.rack, {}).setdefault(rank.host, []).append(rank.rank)
+    return Table(
+        ("rack", "host: ranks"),
+        [
+            (
+                "unknown" if rack == "-" else rack,
+                " · ".join(f"{host}: {ranges(ranks)}" for host, ranks in hosts.items()),
+            )
+            for rack, hosts in racks.items()
+        ],
+    )
+
+
+def stages(report: Report) -> Table:
+    """Where the time of all ranks went, by span."""
+    own = sorted(
+        (stage for stage in report.stages if stage.kind != "phase"), key=lambda s: -s.seconds
+    )
+    total = sum(stage.seconds for stage in own) or 1
+    rest = own[SHOWN_STAGES:]
+    after = (
+        f"{plural(len(rest), 'more span name')}: {percent(sum(s.seconds for s in rest) / total)}."
+        if rest
+        else ""
+    )
+    words = {"comm": "communication"}
+    return Table(
+        ("span", "kind", "count", "time", "share"),
+        [
+            (
+                s.name,
+                words.get(s.kind, s.kind),
+                str(s.count),
+                duration(s.seconds),
+                percent(s.seconds / total),
+            )
+            for s in own[:SHOWN_STAGES]
+        ],
+        after,
+    )
+
+
+def links(report: Report) -> Table:
+    def row(link: Link) -> tuple[str, ...]:
+        level = LEVELS.get(link.level, link.level)
+        return (link.pattern, level, f"{link.messages:,}", size(link.bytes), f"{link.bytes:,}")
+
+    return Table(
+        ("group", "links", "messages", "sent", "in bytes"), [row(link) for link in report.links]
+    )
+
+
+def declared(report: Report) -> Table:
+    """Bytes that the links of a group carried, and those that its schedules declare, per group that has both."""
+    rows = []
+    for pattern, names in DECLARED_BY.items():
+        carried = sum(link.bytes for link in report.links if link.pattern == pattern)
+        formula = sum(_bytes_of(report.stages, name) for name in names)
+        if carried and formula:
+            more = carried - formula
+            rows.append((pattern, f"{carried:,}", f"{formula:,}", f"{more:,}" if more else "none"))
+    return Table(("group", "bytes on its links", "by the formulas", "difference"), rows)
+
+
+def _bytes_of(stages: Sequence[Stage], name: str) -> int:
+    return sum(stage.bytes for stage in stages if stage.name == name)
+
+
+def failures(run: RunFolder) -> Optional[Table]:
+    """None without results.h5, which has the reasons."""
+    if run.turns is None:
+        return None
+    turns = run.turns
+    failed = np.flatnonzero(turns.state == FAILED)
+    more = len(failed) - SHOWN_FAILURES
+    return Table(
+        ("request", "turn", "reason"),
+        [
+            (_text(turns.request_id[i]), str(turns.turn[i]), _text(turns.error[i]) or UNKNOWN)
+            for i in failed[:SHOWN_FAILURES]
+        ],
+        f"{more} more: scripts/pecia-text --jsonl --only failed lists all." if more > 0 else "",
+    )
+
+
+def _text(value: bytes) -> str:
+    return value.rstrip(b"\0").decode("utf-8", errors="replace")
+
+
+def predictions(report: Report) -> Optional[Table]:
+    """Each predicted number beside the measured one that has the same place in report.json."""
+    if not report.predicted:
+        return None
+    rows = []
+    for path, value in _numbers(report.predicted):
+        measured: Any = report.document
+        for key in path:
+            measured = measured.get(key) if isinstance(measured, dict) else None
+        known = isinstance(measured, (int, float)) and not isinstance(measured, bool)
+        off = percent(value / measured - 1) if known and measured else UNKNOWN
+        rows.append((".".join(path), f"{value:.4g}", f"{measured:.4g}" if known else UNKNOWN, off))
+    return Table(("number", "predicted", "measured", "predicted is off by"), rows)
+
+
+def _numbers(value: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], float]]:
+    if isinstance(value, dict):
+        return [
+            found for key, inner in value.items() for found in _numbers(inner, (*path, str(key)))
+        ]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return [(path, float(value))]
+    return []

@@ -1,0 +1,128 @@
+/// `reproducible: layout` on every grid of CP × SP × TP that uses all ranks, with every pair of
+/// modes that is legal there: every bit of a result is that of one rank alone with the request
+/// alone.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "lib/comm/mpi_communicator.hpp"
+#include "lib/model/config.hpp"
+#include "lib/runtime/resources.hpp"
+#include "tests/support/same_bits.hpp"
+
+namespace pecia::test {
+namespace {
+
+using parallel::Ring;
+using runtime::Request;
+using Results = std::map<int64_t, runtime::Finished>;
+
+constexpr int64_t vocab = 96;           // at least, of every checkpoint used here
+constexpr int64_t shift_threshold = 6;  // new tokens: most prompts are above, most steps below
+
+/// Around where passes are cut, finishing at different times; half of them sampled; a chain and a
+/// fork whose turns see cached tokens.
+std::vector<Request> make_requests() {
+  std::vector<Request> requests;
+  int64_t row = 0;
+  for (const int64_t length : {1, 2, 15, 17, 70, 600}) {
+    const auto seed = static_cast<uint64_t>(row);
+    Request request = greedy_request(row, random_tokens(length, vocab, 100 + seed),
+                                     static_cast<int32_t>(3 + row % 3 * 5));
+    if (row % 2 == 1) {
+      runtime::Turn& turn = request.turns.front();
+      turn.random_key = 1000 + seed;
+      turn.params.temperature = 0.8f;
+      turn.params.top_p = 0.9f;
+    }
+    requests.push_back(std::move(request));
+    ++row;
+  }
+  for (const io::Followup followup : {io::Followup::chain, io::Followup::fork}) {
+    Request request;
+    request.followup = followup;
+    for (const int64_t length : {40, 3, 9}) {
+      request.turns.push_back(
+          greedy_request(row, random_tokens(length, vocab, static_cast<uint64_t>(row)), 6)
+              .turns.front());
+      ++row;
+    }
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+/// Each server with half of the ranks: the first half and the second, or every other one, over
+/// which sums have another order.
+std::vector<comm::RackServerGpu> two_servers(int ranks, bool by_turns) {
+  std::vector<comm::RackServerGpu> places;
+  for (int rank = 0; rank < ranks; ++rank)
+    places.push_back({"rack", (by_turns ? rank % 2 == 0 : rank < ranks / 2) ? "a" : "b", rank});
+  return places;
+}
+
+struct EveryModel : testing::TestWithParam<std::string> {
+  const std::unique_ptr<comm::Communicator> all =
+      comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  const std::filesystem::path model = std::filesystem::path(PECIA_GOLDENS) / GetParam();
+  const parallel::ModelShape shape = runtime::shape_of(model::read_config(model));
+
+  /// Whole distributions, so that every logit counts.
+  ReplicaSettings settings(DType kv_dtype, int64_t max_batch_tokens) const {
+    ReplicaSettings settings;
+    settings.layout_invariant = true;
+    settings.kv_dtype = kv_dtype;
+    settings.max_batch_tokens = max_batch_tokens;
+    settings.logprobs = settings.prompt_logprobs = -1;
+    return settings;
+  }
+
+  Results one_by_one(const ReplicaSettings& settings) const {
+    const auto alone = comm::make_null_communicator();
+    Results results;
+    for (const Request& request : make_requests())
+      results.merge(run_requests(*alone, model, {request}, settings));
+    return results;
+  }
+};
+
+TEST_P(EveryModel, GivesTheSameBitsInEveryMode) {
+  const ReplicaSettings ways[] = {settings(DType::fp32, 4096), settings(DType::bf16, 64)};
+  const Results wanted[] = {one_by_one(ways[0]), one_by_one(ways[1])};
+  const auto modes = parallel::legal_modes(all->size(), shape, parallel::Reproducible::layout);
+  EXPECT_EQ(modes.empty(), all->size() % 3 == 0 && shape.num_heads % 3 != 0);
+  for (size_t i = 0; i < modes.size(); ++i) {
+    const parallel::ModePair& pair = modes[i];
+    const bool backwards = i / 2 % 2 == 1;
+    ReplicaSettings settings = ways[i % 2];
+    settings.sp = pair.degrees.sp;
+    settings.tp = pair.degrees.tp;
+    settings.modes = parallel::pass_modes(pair, shift_threshold);
+    settings.ring = i % 3 == 0 ? Ring::pass_q : Ring::pass_kv;
+    settings.places = two_servers(all->size(), i % 5 < 2);
+    settings.max_sequences = backwards ? 3 : 64;
+    SCOPED_TRACE(fmt::format("{}, {} + {}, {} tokens a pass, {}", parallel::to_string(pair.degrees),
+                             parallel::name_of(pair.prefill), parallel::name_of(pair.decode),
+                             settings.max_batch_tokens,
+                             backwards ? "backwards, 3 at a time" : "in order"));
+    auto requests = make_requests();
+    if (backwards) std::reverse(requests.begin(), requests.end());
+    expect_same_bits(run_requests(*all, model, requests, settings), wanted[i % 2]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
+                         testing::Values("llama-gqa-fp32", "llama-mha-tied", "llama-mqa",
+                                         "llama-biases", "qwen3-qknorm-tied", "mistral-window16",
+                                         "internlm2-dynamic-bias", "glm-partial-rope"),
+                         [](const auto& model) {
+                           std::string name = model.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace pecia::test

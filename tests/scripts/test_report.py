@@ -1,0 +1,258 @@
+import re
+import warnings
+from typing import Any, Optional
+from xml.etree import ElementTree
+
+import numpy as np
+from pecia_tools import report
+from pecia_tools.read_run import read_run
+from pecia_tools.report_tables import declared, failures, places, predictions
+from pecia_tools.report_text import count, duration, percent, ranges, size, tick_count, tick_seconds
+from run_folder import (
+    FAILED,
+    OPEN,
+    PARTIAL,
+    full_trace,
+    make_run,
+    report_json,
+    span,
+    turn,
+    write_trace,
+)
+from support import ScriptTest, quietly
+
+HOSTILE = "$\\x$</title><script src=http://evil.example/x.js>alert('$1')</script>&\"\x01"
+
+
+class PageTest(ScriptTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.run_folder = self.folder / "run"
+
+    def make(
+        self, rows: Optional[list[dict[str, Any]]] = None, document: Optional[dict] = None
+    ) -> None:
+        make_run(self.run_folder, rows or [turn("a"), turn("b")], document)
+
+    def page(self, *arguments: object) -> str:
+        """What the command wrote, every warning being an error."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            code, out, err = quietly(report.main, self.run_folder, *arguments)
+        self.assertEqual((code, out), (0, ""))
+        self.assertIn("report.html", err)
+        return (self.run_folder / "report.html").read_text(encoding="utf-8")
+
+    def assert_says(self, page: str, *texts: str) -> None:
+        """Without the page in the message, which is long."""
+        self.assertEqual([text for text in texts if text not in page], [])
+
+    def section(self, page: str, title: str) -> str:
+        """Text and figure of one section."""
+        return page.split(f"<h2>{title}</h2>")[1].split("</section>")[0]
+
+    def assert_whole(self, page: str) -> ElementTree.Element:
+        """Well-formed, ids used once, and nothing fetched from anywhere."""
+        root = ElementTree.fromstring(page)
+        names = [element.get("id") for element in root.iter() if element.get("id")]
+        self.assertEqual(len(names), len(set(names)))
+        for element in root.iter():
+            self.assertNotIn(element.tag, ("script", "link", "iframe", "object"))
+            for key, value in element.attrib.items():
+                self.assertNotIn(key, ("src", "onload", "action"))
+                if key.endswith("href"):
+                    self.assertRegex(value, r"^(#|data:image/png;base64,)")
+                for target in re.findall(r"url\(([^)]*)\)", value):
+                    self.assertIn(target.lstrip("#"), names)
+            if element.tag == "style":
+                self.assertNotIn("url(", element.text)
+                self.assertNotIn("@import", element.text)
+        return root
+
+
+class Page(PageTest):
+    def test_full_run_has_every_figure(self) -> None:
+        self.make(document=report_json())
+        full_trace(self.run_folder / "trace", ranks=2)
+        page = self.page("--png", self.folder / "png")
+        root = self.assert_whole(page)
+        self.assertFalse("http" in page)
+        self.assertEqual(len(root.findall(".//svg")), 6)
+        names = {path.name: path.read_bytes()[:8] for path in (self.folder / "png").iterdir()}
+        figures = ("throughput", "latency", "ranks", "timeline", "layer", "memory")
+        self.assertEqual(sorted(names), sorted(f"{name}.png" for name in figures))
+        self.assertEqual(set(names.values()), {b"\x89PNG\r\n\x1a\n"})
+        self.assert_says(
+            page, "Finished.", "2 of 2", "25 % of peak", "13 s", "500 ms", "p99 700 ms", "c0ffee"
+        )
+
+    def test_colours_follow_the_page(self) -> None:
+        self.make(document=report_json())
+        drawings = re.findall(r"<svg.*?</svg>", self.page(), re.S)
+        self.assertEqual(len(drawings), 4)
+        for drawing in drawings:
+            self.assertTrue("fill: var(--muted)" in drawing)
+            self.assertEqual(re.findall(r"(?:fill|stroke): #\w+", drawing), [])
+            self.assertTrue("var(--sans)" in drawing and "DejaVu" not in drawing)
+
+    def test_one_rank_and_one_request(self) -> None:
+        self.make([turn("only", tokens=[7], decode=0)], report_json(ranks=1, links=[]))
+        page = self.page()
+        self.assert_whole(page)
+        self.assert_says(self.section(page, "Bytes on the links"), "Ranks sent nothing")
+        self.assertFalse("exposed communication</span>" in page)
+        self.assert_says(page, "The folder has no trace/")
+
+    def test_many_ranks_and_requests_stay_small(self) -> None:
+        rng = np.random.default_rng(0)
+        rows = [
+            turn(f"r{i}", prompt=int(p), ttft=float(p) * 1e-3, queue=float(i))
+            for i, p in enumerate(rng.integers(10, 100_000, 4000))
+        ]
+        self.make(rows, report_json(ranks=128))
+        full_trace(self.run_folder / "trace", ranks=128)
+        page = self.page()
+        self.assert_whole(page)
+        self.assertLess(len(page), 1_000_000)
+        self.assert_says(self.section(page, "Latency by prompt length"), "data:image/png")
+        self.assert_says(self.section(page, "Ranks over time"), "data:image/png")
+
+    def test_output_goes_where_it_is_asked_for(self) -> None:
+        self.make()
+        code, _, err = quietly(report.main, self.run_folder, "-o", self.folder / "new/run.html")
+        self.assertEqual(code, 0)
+        self.assertIn("run.html", err)
+        self.assert_whole((self.folder / "new/run.html").read_text(encoding="utf-8"))
+        self.assertFalse((self.run_folder / "report.html").exists())
+
+    def test_hostile_names_are_only_text(self) -> None:
+        document = report_json(errors=[HOSTILE])
+        document["job"]["model"]["path"] = HOSTILE
+        for rank in document["ranks"]:
+            rank["host"] = HOSTILE
+        self.make([turn("a"), turn(HOSTILE[:40], FAILED, error=HOSTILE[40:])], document)
+        page = self.page()
+        self.assert_whole(page)
+        self.assert_says(self.section(page, "Failures"), "&lt;/title&gt;&lt;script src=")
+        self.assert_says(page, "\ufffd")
+
+    def test_trace_without_spans(self) -> None:
+        self.make(document=report_json())
+        write_trace(self.run_folder / "trace", 0, [])
+        self.assert_says(self.section(self.page(), "Ranks over time"), "The trace has no spans")
+
+
+class WhatIsMissing(PageTest):
+    def test_killed_run(self) -> None:
+        rows = [turn("a"), turn("b", PARTIAL), turn("c", OPEN)]
+        self.make(rows)
+        (self.run_folder / "progress.json").write_text('{"elapsed_s": 61.0}')
+        page = self.page()
+        root = self.assert_whole(page)
+        self.assert_says(page, "Not finished: 2 turns of 3 to do. report.json is not there")
+        self.assert_says(page, "1 of 3", "1 min 1 s", "2.0 s", "200</b>")
+        self.assertEqual(len(root.findall(".//svg")), 2)
+        self.assert_says(self.section(page, "Ranks, links, memory"), "written when a run ends")
+        self.assert_says(self.section(page, "Ranks over time"), "written when a run ends")
+
+    def test_run_that_has_only_begun(self) -> None:
+        self.make([turn("a", OPEN)])
+        page = self.page()
+        self.assertEqual(self.assert_whole(page).findall(".//svg"), [])
+        self.assert_says(page, "No turn has been answered yet")
+
+    def test_report_alone(self) -> None:
+        self.make(document=report_json(counts={**report_json()["counts"], "failed": 1}))
+        (self.run_folder / "results.h5").unlink()
+        page = self.page()
+        self.assert_whole(page)
+        self.assert_says(page, "results.h5 is not in this folder")
+        self.assert_says(
+            self.section(page, "Failures"), "1 turn failed; the reasons are in results.h5"
+        )
+
+    def test_continued_run(self) -> None:
+        self.make([turn("a"), turn("b"), turn("c")], report_json())
+        self.assert_says(self.page(), "finished 2 of the 3 turns")
+        self.make([turn("a"), turn("b"), turn("c", OPEN)], report_json())
+        self.assert_says(self.page(), "report.json is of an earlier start")
+
+    def test_summary_says_what_would_show_the_steps(self) -> None:
+        self.make(document=report_json())
+        write_trace(self.run_folder / "trace", 0, [span("prefill", "phase", 0, 1)], dropped=7)
+        page = self.page()
+        self.assert_says(self.section(page, "One layer, step by step"), "report: {trace: full}")
+        timeline = self.section(page, "Ranks over time")
+        self.assert_says(timeline, "report: {trace: full}", "7 spans and notes", "1 of 2 ranks")
+
+    def test_trace_that_was_off(self) -> None:
+        document = report_json()
+        document["job"]["report"]["trace"] = "off"
+        self.make(document=document)
+        self.assert_says(self.section(self.page(), "Ranks over time"), "report: {trace: off}")
+
+
+class Tables(PageTest):
+    def test_failures_are_cut_and_counted(self) -> None:
+        self.make([turn(f"r{i}", FAILED, error=f"row {i}: too long") for i in range(60)])
+        table = failures(read_run(self.run_folder))
+        self.assertEqual(len(table.rows), 50)
+        self.assertEqual(table.rows[49], ("r49", "0", "row 49: too long"))
+        self.assertIn("10 more", table.after)
+
+    def test_links_against_the_formulas(self) -> None:
+        self.make(document=report_json())
+        table = declared(read_run(self.run_folder).report)
+        self.assertEqual(table.rows, [("ring", "1,000", "800", "200")])
+
+    def test_links_of_other_groups_have_no_formula(self) -> None:
+        link = {"pattern": "tp", "level": "rack", "messages": 1, "bytes": 5}
+        self.make(document=report_json(links=[link]))
+        self.assertEqual(declared(read_run(self.run_folder).report).rows, [])
+
+    def test_predictions_stand_beside_what_was_measured(self) -> None:
+        predicted = {"seconds": 10.0, "phases": {"decode": {"seconds": 3}}, "fits": True, "new": 1}
+        self.make(document=report_json(predicted=predicted))
+        self.assertEqual(
+            predictions(read_run(self.run_folder).report).rows,
+            [
+                ("seconds", "10", "12.5", "-20 %"),
+                ("phases.decode.seconds", "3", "2", "50 %"),
+                ("new", "1", "–", "–"),
+            ],
+        )
+        self.assert_says(self.page(), "Predicted and measured")
+        self.make(document=report_json())
+        self.assertFalse("Predicted and measured" in self.page())
+
+    def test_ranks_by_rack_and_host(self) -> None:
+        self.make(document=report_json(ranks=5))
+        table = places(read_run(self.run_folder).report)
+        self.assertEqual(table.rows, [("rack0", "n0: 0–1 · n1: 2–3"), ("rack1", "n2: 4")])
+
+
+class Numbers(PageTest):
+    def test_numbers_as_people_read_them(self) -> None:
+        for text, expected in (
+            (duration(4.2e-4), "420 µs"),
+            (duration(0.0042), "4.2 ms"),
+            (duration(0.42), "420 ms"),
+            (duration(0.9996), "1.0 s"),
+            (duration(702), "11 min 42 s"),
+            (duration(11220), "3 h 7 min"),
+            (duration(187200), "2 d 4 h"),
+            (duration(None), "–"),
+            (count(7), "7"),
+            (count(41234), "41.2k"),
+            (count(999_600), "1.0M"),
+            (size(512), "512 B"),
+            (size(15 * 2**30), "15.0 GiB"),
+            (percent(0.031), "3.1 %"),
+            (percent(0.58), "58 %"),
+            (percent(float("nan")), "–"),
+            (ranges([3, 0, 1, 2, 8]), "0–3, 8"),
+            (tick_count(10_000), "10k"),
+            (tick_seconds(0.005), "5 ms"),
+            (tick_seconds(200), "200 s"),
+        ):
+            self.assertEqual(text, expected)
