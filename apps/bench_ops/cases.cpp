@@ -9,8 +9,6 @@ namespace pecia::bench {
 namespace {
 
 using device::Buffer;
-using device::Stream;
-using kernels::Backend;
 
 struct Model {
   std::string name;
@@ -24,10 +22,20 @@ struct Tensor {
   Buffer buffer;
   TensorView view;
 
-  Tensor(DType dtype, std::initializer_list<int64_t> shape) {
+  Tensor(const Place& place, DType dtype, std::initializer_list<int64_t> shape)
+      : Tensor(place, dtype, shape, [](float value) { return value; }) {}
+
+  template <typename Change>
+  Tensor(const Place& place, DType dtype, std::initializer_list<int64_t> shape,
+         const Change& change)
+      : buffer(place.device, device::Memory::device) {
     view = buffer.tensor(dtype, shape);
+    Buffer host(view.elements() * size_of(dtype));
     for (int64_t i = 0; i < view.elements(); ++i)
-      store_from_float(view.data(), dtype, i, static_cast<float>(i * 7919 % 8191) / 4096.0f - 1.0f);
+      store_from_float(host.data(), dtype, i,
+                       change(static_cast<float>(i * 7919 % 8191) / 4096.0f - 1.0f));
+    place.device.copy(view.data(), host.data(), host.bytes(), place.stream);
+    place.stream.synchronize();
   }
 };
 
@@ -50,11 +58,12 @@ Case linear(const Model& model, int64_t rows, int64_t out, int64_t in) {
   return {"linear", fmt::format("{} rows × {}×{} bf16, {}", rows, out, in, model.name),
           2.0 * static_cast<double>(rows) * static_cast<double>(out) * static_cast<double>(in),
           bytes_of({out, in}, DType::bf16) + bytes_of({rows, in}) + bytes_of({rows, out}),
-          [=](Backend& backend, Stream& stream) {
-            auto inputs = std::make_shared<Inputs>(Inputs{
-                {DType::fp32, {rows, in}}, {DType::bf16, {out, in}}, {DType::fp32, {rows, out}}});
-            return keep(inputs, [&](Inputs& i) {
-              backend.linear({i.x.view, i.weight.view, {}, i.y.view}, stream);
+          [=](const Place& place) {
+            auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, in}},
+                                                          {place, DType::bf16, {out, in}},
+                                                          {place, DType::fp32, {rows, out}}});
+            return keep(inputs, [place](Inputs& i) {
+              place.backend.linear({i.x.view, i.weight.view, {}, i.y.view}, place.stream);
             });
           }};
 }
@@ -76,32 +85,32 @@ Case attention(const Model& model, int64_t rows, int64_t keys) {
           4.0 * pairs * static_cast<double>(m.num_heads * m.head_dim),
           2 * bytes_of({m.num_kv_heads, keys, m.head_dim}, DType::bf16) +
               2 * bytes_of({rows, m.num_heads, m.head_dim}),
-          [=](Backend& backend, Stream& stream) {
-            auto inputs =
-                std::make_shared<Inputs>(Inputs{{DType::fp32, {rows, m.num_heads, m.head_dim}},
-                                                {DType::bf16, {m.num_kv_heads, keys, m.head_dim}},
-                                                {DType::bf16, {m.num_kv_heads, keys, m.head_dim}},
-                                                {DType::fp32, {rows, m.num_heads, m.head_dim}},
-                                                {DType::fp32, {rows, m.num_heads}},
-                                                std::vector<int64_t>(rows),
-                                                std::vector<int64_t>(keys),
-                                                {},
-                                                {{0, rows, 0, 1}}});
+          [=](const Place& place) {
+            auto inputs = std::make_shared<Inputs>(
+                Inputs{{place, DType::fp32, {rows, m.num_heads, m.head_dim}},
+                       {place, DType::bf16, {m.num_kv_heads, keys, m.head_dim}},
+                       {place, DType::bf16, {m.num_kv_heads, keys, m.head_dim}},
+                       {place, DType::fp32, {rows, m.num_heads, m.head_dim}},
+                       {place, DType::fp32, {rows, m.num_heads}},
+                       std::vector<int64_t>(rows),
+                       std::vector<int64_t>(keys),
+                       {},
+                       {{0, rows, 0, 1}}});
             std::iota(inputs->query_positions.begin(), inputs->query_positions.end(), keys - rows);
             std::iota(inputs->key_positions.begin(), inputs->key_positions.end(), 0);
             inputs->runs = {{inputs->k.view.data(), inputs->v.view.data(), keys * m.head_dim, keys,
                              inputs->key_positions.data()}};
-            return keep(inputs, [&backend, &stream, m](Inputs& i) {
-              backend.attention({.q = i.q.view,
-                                 .query_positions = i.query_positions,
-                                 .items = i.items,
-                                 .runs = i.runs,
-                                 .kv_dtype = DType::bf16,
-                                 .num_kv_heads = m.num_kv_heads,
-                                 .scale = 1 / std::sqrt(static_cast<float>(m.head_dim)),
-                                 .out = i.out.view,
-                                 .lse = i.lse.view},
-                                stream);
+            return keep(inputs, [place, m](Inputs& i) {
+              place.backend.attention({.q = i.q.view,
+                                       .query_positions = i.query_positions,
+                                       .items = i.items,
+                                       .runs = i.runs,
+                                       .kv_dtype = DType::bf16,
+                                       .num_kv_heads = m.num_kv_heads,
+                                       .scale = 1 / std::sqrt(static_cast<float>(m.head_dim)),
+                                       .out = i.out.view,
+                                       .lse = i.lse.view},
+                                      place.stream);
             });
           }};
 }
@@ -114,14 +123,14 @@ Case embedding(const Model& model, int64_t rows) {
   const int64_t hidden = model.hidden, vocab = model.vocab;
   return {"embedding", fmt::format("{} rows of {} bf16", rows, hidden), 0,
           bytes_of({rows, hidden}, DType::bf16) + bytes_of({rows, hidden}),
-          [=](Backend& backend, Stream& stream) {
-            auto inputs = std::make_shared<Inputs>(Inputs{{DType::bf16, {vocab, hidden}},
-                                                          {DType::fp32, {rows, hidden}},
+          [=](const Place& place) {
+            auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::bf16, {vocab, hidden}},
+                                                          {place, DType::fp32, {rows, hidden}},
                                                           std::vector<int32_t>(rows)});
             for (int64_t t = 0; t < rows; ++t)
               inputs->tokens[t] = static_cast<int32_t>(t * 7919 % vocab);
-            return keep(inputs, [&](Inputs& i) {
-              backend.embedding({i.table.view, i.tokens, i.out.view}, stream);
+            return keep(inputs, [place](Inputs& i) {
+              place.backend.embedding({i.table.view, i.tokens, i.out.view}, place.stream);
             });
           }};
 }
@@ -131,15 +140,15 @@ Case rms_norm(const Model& model, int64_t rows) {
     Tensor x, weight, out;
   };
   const int64_t hidden = model.hidden;
-  return {
-      "rms_norm", fmt::format("{} × {}", rows, hidden), 0, 2 * bytes_of({rows, hidden}),
-      [=](Backend& backend, Stream& stream) {
-        auto inputs = std::make_shared<Inputs>(Inputs{
-            {DType::fp32, {rows, hidden}}, {DType::bf16, {hidden}}, {DType::fp32, {rows, hidden}}});
-        return keep(inputs, [&](Inputs& i) {
-          backend.rms_norm({i.x.view, i.weight.view, 1e-5f, i.out.view}, stream);
-        });
-      }};
+  return {"rms_norm", fmt::format("{} × {}", rows, hidden), 0, 2 * bytes_of({rows, hidden}),
+          [=](const Place& place) {
+            auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, hidden}},
+                                                          {place, DType::bf16, {hidden}},
+                                                          {place, DType::fp32, {rows, hidden}}});
+            return keep(inputs, [place](Inputs& i) {
+              place.backend.rms_norm({i.x.view, i.weight.view, 1e-5f, i.out.view}, place.stream);
+            });
+          }};
 }
 
 Case rope(const Model& model, int64_t rows, kernels::RopePairs pairs) {
@@ -151,12 +160,13 @@ Case rope(const Model& model, int64_t rows, kernels::RopePairs pairs) {
           fmt::format("{} × {} heads of {}, {}", rows, heads, head_dim,
                       pairs == kernels::RopePairs::halves ? "halves" : "interleaved"),
           0, 2 * bytes_of({rows, heads, head_dim}) + 2 * bytes_of({rows, head_dim / 2}),
-          [=](Backend& backend, Stream& stream) {
-            auto inputs = std::make_shared<Inputs>(Inputs{{DType::fp32, {rows, heads, head_dim}},
-                                                          {DType::fp32, {rows, head_dim / 2}},
-                                                          {DType::fp32, {rows, head_dim / 2}}});
-            return keep(inputs, [&backend, &stream, pairs](Inputs& i) {
-              backend.rope({i.x.view, i.cos.view, i.sin.view, pairs}, stream);
+          [=](const Place& place) {
+            auto inputs =
+                std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, heads, head_dim}},
+                                                {place, DType::fp32, {rows, head_dim / 2}},
+                                                {place, DType::fp32, {rows, head_dim / 2}}});
+            return keep(inputs, [place, pairs](Inputs& i) {
+              place.backend.rope({i.x.view, i.cos.view, i.sin.view, pairs}, place.stream);
             });
           }};
 }
@@ -169,13 +179,14 @@ Case kv_store(const Model& model, int64_t rows, DType dtype) {
   const int64_t heads = model.num_kv_heads, head_dim = model.head_dim;
   return {"kv_store", fmt::format("{} × {} heads of {} {}", rows, heads, head_dim, name_of(dtype)),
           0, bytes_of({rows, heads, head_dim}) + bytes_of({rows, heads, head_dim}, dtype),
-          [=](Backend& backend, Stream& stream) {
-            auto inputs = std::make_shared<Inputs>(Inputs{{DType::fp32, {rows, heads, head_dim}},
-                                                          {dtype, {heads, rows, head_dim}},
-                                                          std::vector<int64_t>(rows)});
+          [=](const Place& place) {
+            auto inputs =
+                std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, heads, head_dim}},
+                                                {place, dtype, {heads, rows, head_dim}},
+                                                std::vector<int64_t>(rows)});
             std::iota(inputs->slots.begin(), inputs->slots.end(), 0);
-            return keep(inputs, [&](Inputs& i) {
-              backend.kv_store({i.x.view, i.slots, i.cache.view}, stream);
+            return keep(inputs, [place](Inputs& i) {
+              place.backend.kv_store({i.x.view, i.slots, i.cache.view}, place.stream);
             });
           }};
 }
@@ -185,17 +196,18 @@ Case merge(const Model& model, int64_t rows) {
     Tensor part_out, part_lse, out, lse;
   };
   const int64_t heads = model.num_heads, head_dim = model.head_dim;
-  return {"merge", fmt::format("{} × {} heads of {}", rows, heads, head_dim), 0,
-          3 * bytes_of({rows, heads, head_dim}) + 3 * bytes_of({rows, heads}),
-          [=](Backend& backend, Stream& stream) {
-            auto inputs = std::make_shared<Inputs>(Inputs{{DType::fp32, {rows, heads, head_dim}},
-                                                          {DType::fp32, {rows, heads}},
-                                                          {DType::fp32, {rows, heads, head_dim}},
-                                                          {DType::fp32, {rows, heads}}});
-            return keep(inputs, [&](Inputs& i) {
-              backend.merge({i.part_out.view, i.part_lse.view, {}, i.out.view, i.lse.view}, stream);
-            });
-          }};
+  return {
+      "merge", fmt::format("{} × {} heads of {}", rows, heads, head_dim), 0,
+      3 * bytes_of({rows, heads, head_dim}) + 3 * bytes_of({rows, heads}), [=](const Place& place) {
+        auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, heads, head_dim}},
+                                                      {place, DType::fp32, {rows, heads}},
+                                                      {place, DType::fp32, {rows, heads, head_dim}},
+                                                      {place, DType::fp32, {rows, heads}}});
+        return keep(inputs, [place](Inputs& i) {
+          place.backend.merge({i.part_out.view, i.part_lse.view, {}, i.out.view, i.lse.view},
+                              place.stream);
+        });
+      }};
 }
 
 Case gated_activation(const Model& model, int64_t rows) {
@@ -203,15 +215,15 @@ Case gated_activation(const Model& model, int64_t rows) {
     Tensor gate, up, out;
   };
   const int64_t ffn = model.ffn;
-  return {
-      "gated_activation", fmt::format("{} × {}", rows, ffn), 0, 3 * bytes_of({rows, ffn}),
-      [=](Backend& backend, Stream& stream) {
-        auto inputs = std::make_shared<Inputs>(Inputs{
-            {DType::fp32, {rows, ffn}}, {DType::fp32, {rows, ffn}}, {DType::fp32, {rows, ffn}}});
-        return keep(inputs, [&](Inputs& i) {
-          backend.gated_activation({i.gate.view, i.up.view, i.out.view}, stream);
-        });
-      }};
+  return {"gated_activation", fmt::format("{} × {}", rows, ffn), 0, 3 * bytes_of({rows, ffn}),
+          [=](const Place& place) {
+            auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, ffn}},
+                                                          {place, DType::fp32, {rows, ffn}},
+                                                          {place, DType::fp32, {rows, ffn}}});
+            return keep(inputs, [place](Inputs& i) {
+              place.backend.gated_activation({i.gate.view, i.up.view, i.out.view}, place.stream);
+            });
+          }};
 }
 
 Case add(const Model& model, int64_t rows) {
@@ -237,23 +249,24 @@ Case sample(const Model& model, int64_t rows, const std::string& how,
   };
   const int64_t vocab = model.vocab;
   return {"sample", fmt::format("{} × {}, {}", rows, vocab, how), 0, bytes_of({rows, vocab}),
-          [=](Backend& backend, Stream& stream) {
+          [=](const Place& place) {
             auto inputs = std::make_shared<Inputs>(
-                Inputs{{DType::fp32, {rows, vocab}},
+                Inputs{{place,
+                        DType::fp32,
+                        {rows, vocab},
+                        // Most of the probability on a few hundred tokens, as in text.
+                        [](float value) { return 60 * value * value * value; }},
                        std::vector<kernels::SamplingRow>(rows, {params, 0.5, {}, {}}),
                        std::vector<int32_t>(rows),
                        std::vector<float>(rows)});
-            // Most of the probability on a few hundred tokens, as in text.
-            float* const logits = inputs->logits.view.as<float>();
-            for (int64_t i = 0; i < rows * vocab; ++i) logits[i] *= 60 * logits[i] * logits[i];
-            return keep(inputs, [&](Inputs& i) {
-              backend.sample({.logits = i.logits.view,
-                              .rows = i.rows,
-                              .tokens = i.tokens,
-                              .token_logprobs = i.logprobs,
-                              .top_tokens = {},
-                              .top_logprobs = {}},
-                             stream);
+            return keep(inputs, [place](Inputs& i) {
+              place.backend.sample({.logits = i.logits.view,
+                                    .rows = i.rows,
+                                    .tokens = i.tokens,
+                                    .token_logprobs = i.logprobs,
+                                    .top_tokens = {},
+                                    .top_logprobs = {}},
+                                   place.stream);
             });
           }};
 }
@@ -303,6 +316,35 @@ std::vector<Case> all_cases() {
       sample(llama, 16, "greedy", {}),
       sample(llama, 16, "temperature 0.8, top_p 0.95", {.temperature = 0.8f, .top_p = 0.95f}),
       sample(llama, 16, "temperature 0.8, top_k 50", {.temperature = 0.8f, .top_k = 50}),
+  };
+}
+
+Case floor_product() {
+  const Model square{"square", 8192, 16384, 64, 64, 128, 8192};
+  return linear(square, 8192, square.ffn, square.hidden);
+}
+
+std::vector<Case> large_cases() {
+  using kernels::RopePairs;
+  return {
+      linear(llama, 8192, llama.hidden, llama.hidden),
+      linear(llama, 8192, llama.ffn, llama.hidden),
+      linear(llama, 8192, llama.hidden, llama.ffn),
+      linear(llama, 1, llama.ffn, llama.hidden),
+      linear(llama, 16, llama.ffn, llama.hidden),
+      linear(llama, 16, llama.vocab, llama.hidden),
+      attention(llama, 8192, 8192),
+      attention(llama, 2048, 32768),
+      attention(llama, 1, 32768),
+      attention(llama, 1, 131072),
+      embedding(llama, 8192),
+      rms_norm(llama, 8192),
+      rope(llama, 8192, RopePairs::halves),
+      kv_store(llama, 8192, DType::bf16),
+      merge(llama, 8192),
+      gated_activation(llama, 8192),
+      sample(llama, 16, "greedy", {}),
+      sample(llama, 16, "temperature 0.8, top_p 0.95", {.temperature = 0.8f, .top_p = 0.95f}),
   };
 }
 

@@ -9,6 +9,7 @@
 
 #include "apps/bench_ops/timing.hpp"
 #include "lib/core/error.hpp"
+#include "lib/device/buffer.hpp"
 
 // Of every BLAS, whatever C headers it has.
 extern "C" void sgemm_(const char* trans_a, const char* trans_b, const int* m, const int* n,
@@ -49,6 +50,20 @@ double read_bandwidth(int num_threads, int runs) {
 
 Floors measure_floors(int num_threads, int runs) {
   return {sgemm_flops(num_threads, runs), read_bandwidth(num_threads, runs)};
+}
+
+Floors measure_gpu_floors(const Place& place, int runs) {
+  const Case product = floor_product();
+  const auto product_seconds =
+      sorted_seconds(runs, place.device, place.stream, product.make(place));
+  constexpr int64_t copy_bytes = int64_t{2} << 30;
+  const device::Buffer from(place.device, device::Memory::device, copy_bytes);
+  const device::Buffer to(place.device, device::Memory::device, copy_bytes);
+  place.device.zero(from.data(), copy_bytes, place.stream);
+  const auto copy_seconds = sorted_seconds(runs, place.device, place.stream, [&] {
+    place.device.copy(to.data(), from.data(), copy_bytes, place.stream);
+  });
+  return {product.flops / product_seconds.front(), 2.0 * copy_bytes / copy_seconds.front()};
 }
 
 }  // namespace pecia::bench

@@ -1,13 +1,21 @@
 #pragma once
 /// What this machine can do at best, measured in the same run as the ops.
 
+#include "apps/bench_ops/cases.hpp"
+
 namespace pecia::bench {
 
 struct Floors {
-  double flops;      ///< FLOP/s of the BLAS's sgemm of 2048³ on the threads given
-  double bandwidth;  ///< B/s of reading an array far larger than the caches
+  double flops;      ///< FLOP/s
+  double bandwidth;  ///< B/s
 };
 
+/// Of the BLAS's sgemm of 2048³ on the threads given, and of reading an array far larger than the
+/// caches.
 Floors measure_floors(int num_threads, int runs);
+
+/// Of the backend's own product of 8192 × 8192 by 8192 × 16384 in bf16, the rounding of its left
+/// side included, and of a copy of 2 GiB within the device, bytes read and written.
+Floors measure_gpu_floors(const Place& place, int runs);
 
 }  // namespace pecia::bench

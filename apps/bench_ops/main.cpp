@@ -1,7 +1,7 @@
 /// Times every op of a backend at the shapes of real models, and how near it is to what the machine
-/// can do: the floor of an op is the longer of flops / (sgemm's FLOP/s) and bytes / (read
-/// bandwidth), both measured first. Inputs are hot: what fits the caches may run faster than memory
-/// allows.
+/// can do: the floor of an op is the longer of flops / (the FLOP/s of a large product) and bytes /
+/// (bandwidth), both measured first. Inputs are hot: what fits the caches may run faster than
+/// memory allows.
 
 #include <omp.h>
 
@@ -28,27 +28,53 @@ struct Options {
   bool json = false;
 };
 
-std::unique_ptr<kernels::Backend> make_backend(const std::string& name) {
-  return name == "cpu" ? kernels::make_cpu_backend() : kernels::make_reference_backend();
+/// What is measured: a device, its stream, a backend, and the limits of the machine.
+struct Bench {
+  std::unique_ptr<device::Device> device;
+  std::unique_ptr<device::Stream> stream;
+  std::unique_ptr<kernels::Backend> backend;
+  std::string machine;
+  Floors floors;
+
+  Place place() const { return {*backend, *device, *stream}; }
+};
+
+Bench make_bench(const Options& options) {
+  Bench bench;
+  const bool on_gpu = options.backend == "cuda";
+  bench.device = on_gpu ? kernels::make_cuda_device(0) : device::make_host_device(options.threads);
+  bench.stream = bench.device->make_stream();
+  if (on_gpu) {
+    bench.backend = kernels::make_cuda_backend(*bench.device);
+    bench.machine = bench.device->info().name;
+    bench.floors = measure_gpu_floors(bench.place(), options.runs);
+  } else {
+    bench.backend =
+        options.backend == "cpu" ? kernels::make_cpu_backend() : kernels::make_reference_backend();
+    bench.machine = fmt::format("{} threads, {}", options.threads, name_of(isa()));
+    bench.floors = measure_floors(options.threads, options.runs);
+  }
+  return bench;
 }
 
-void print_floors(const Options& options, const Floors& floors) {
+void print_floors(const Options& options, const Bench& bench) {
   if (options.json)
-    std::puts(nlohmann::json{{"threads", options.threads},
-                             {"isa", name_of(isa())},
+    std::puts(nlohmann::json{{"machine", bench.machine},
+                             {"backend", options.backend},
                              {"commit", build_info().commit},
-                             {"sgemm_flops", floors.flops},
-                             {"read_bandwidth", floors.bandwidth}}
+                             {"product_flops", bench.floors.flops},
+                             {"bandwidth", bench.floors.bandwidth}}
                   .dump()
                   .c_str());
   else
-    fmt::print("{} threads, {}: sgemm {:.1f} GFLOP/s, memory {:.1f} GB/s\n", options.threads,
-               name_of(isa()), floors.flops * 1e-9, floors.bandwidth * 1e-9);
+    fmt::print("{}: product {:.1f} GFLOP/s, memory {:.1f} GB/s\n", bench.machine,
+               bench.floors.flops * 1e-9, bench.floors.bandwidth * 1e-9);
 }
 
-void measure(const Case& one, const Options& options, const Floors& floors,
-             kernels::Backend& backend, device::Stream& stream) {
-  const auto times = sorted_seconds(options.runs, one.make(backend, stream));
+void measure(const Case& one, const Options& options, const Bench& bench) {
+  const Floors& floors = bench.floors;
+  const auto times =
+      sorted_seconds(options.runs, *bench.device, *bench.stream, one.make(bench.place()));
   const double seconds = times[times.size() / 2];
   const double floor = std::max(one.flops / floors.flops, one.bytes / floors.bandwidth);
   if (options.json) {
@@ -76,20 +102,18 @@ int run(int argc, char** argv) {
   app.add_option("--runs", options.runs, "Timed runs of each op; the median counts")
       ->check(CLI::PositiveNumber);
   app.add_option("--op", options.op, "Only this op");
-  app.add_option("--backend", options.backend)->check(CLI::IsMember({"cpu", "reference"}));
+  app.add_option("--backend", options.backend)->check(CLI::IsMember({"cpu", "cuda", "reference"}));
   app.add_flag("--json", options.json, "One JSON object a line");
   CLI11_PARSE(app, argc, argv);
 
-  std::vector<Case> cases = all_cases();
+  std::vector<Case> cases = options.backend == "cuda" ? large_cases() : all_cases();
   if (!options.op.empty())
     std::erase_if(cases, [&](const Case& one) { return one.op != options.op; });
   if (cases.empty()) fail<InputError>("there is no op named '{}'", options.op);
 
-  const Floors floors = measure_floors(options.threads, options.runs);
-  print_floors(options, floors);
-  const auto backend = make_backend(options.backend);
-  device::Stream stream(options.threads);
-  for (const Case& one : cases) measure(one, options, floors, *backend, stream);
+  const Bench bench = make_bench(options);
+  print_floors(options, bench);
+  for (const Case& one : cases) measure(one, options, bench);
   return 0;
 }
 

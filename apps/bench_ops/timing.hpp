@@ -5,6 +5,8 @@
 #include <chrono>
 #include <vector>
 
+#include "lib/device/device.hpp"
+
 namespace pecia::bench {
 
 /// Seconds of each run, sorted.
@@ -18,6 +20,28 @@ std::vector<double> sorted_seconds(int runs, const Action& action) {
     action();
     seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds;
+}
+
+/// The same of work enqueued on a device's stream, as its events see it. Calls of less than a
+/// millisecond are repeated, so that the gaps before the first and after the last do not count.
+template <typename Action>
+std::vector<double> sorted_seconds(int runs, device::Device& device, device::Stream& stream,
+                                   const Action& action) {
+  const auto begin = device.make_event(), end = device.make_event();
+  const auto seconds_of = [&](int calls) {
+    begin->record(stream);
+    for (int call = 0; call < calls; ++call) action();
+    end->record(stream);
+    end->synchronize();
+    return end->seconds_since(*begin) / calls;
+  };
+  seconds_of(1);
+  constexpr double enough_s = 1e-3;
+  const int calls = std::clamp(static_cast<int>(enough_s / (seconds_of(1) + 1e-9)), 1, 100);
+  std::vector<double> seconds;
+  for (int run = 0; run < runs; ++run) seconds.push_back(seconds_of(calls));
   std::sort(seconds.begin(), seconds.end());
   return seconds;
 }

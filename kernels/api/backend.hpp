@@ -19,7 +19,7 @@
 #include "kernels/api/rope.hpp"
 #include "kernels/api/sampling.hpp"
 #include "kernels/api/shortlist.hpp"
-#include "lib/device/stream.hpp"
+#include "lib/device/device.hpp"
 
 namespace pecia::kernels {
 
@@ -49,7 +49,14 @@ std::unique_ptr<Backend> make_reference_backend();
 /// Vectorised, threaded; instructions by pecia::isa().
 std::unique_ptr<Backend> make_cpu_backend();
 
-/// Throws Unsupported in a build without CUDA.
-std::unique_ptr<Backend> make_cuda_backend();
+/// GPU `index` of those the process sees. Throws Unsupported in a build without CUDA, where no
+/// driver or GPU is found, and for a GPU that this build has no code for; InputError for an index
+/// of none.
+std::unique_ptr<device::Device> make_cuda_device(int index);
+
+/// Of a device made by make_cuda_device, which outlives it. Tensors are the device's memory,
+/// streams are made by it. Takes one stream at a time, and calls from the thread that made the
+/// device.
+std::unique_ptr<Backend> make_cuda_backend(device::Device& device);
 
 }  // namespace pecia::kernels

@@ -1,10 +1,21 @@
 #include "kernels/api/backend.hpp"
 
 namespace pecia::kernels {
+namespace {
 
-std::unique_ptr<Backend> make_cuda_backend() {
+[[noreturn]] void refuse() {
   fail<Unsupported>(
       "this pecia was built without CUDA; set backend: cpu (or auto) in the job file");
+}
+
+}  // namespace
+
+std::unique_ptr<device::Device> make_cuda_device(int) {
+  refuse();
+}
+
+std::unique_ptr<Backend> make_cuda_backend(device::Device&) {
+  refuse();
 }
 
 }  // namespace pecia::kernels

@@ -48,6 +48,13 @@ class SystemError : public Error {
   using Error::Error;
 };
 
+/// A GPU, or this process's context on it, is lost: no later call on it can succeed. The process
+/// ends; what is on disk is safe.
+class DeviceLost : public SystemError {
+ public:
+  using SystemError::SystemError;
+};
+
 /// Throws `E` with a formatted message.
 template <typename E, typename... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {

@@ -1,26 +1,28 @@
 #include "lib/device/buffer.hpp"
 
-#include <sys/mman.h>
+#include "lib/device/host_memory.hpp"
 
 namespace pecia::device {
-namespace {
-constexpr int64_t line_bytes = 64;
-constexpr int64_t huge_page_bytes = 2 << 20;
-}  // namespace
 
-Buffer::Buffer(int64_t bytes) : bytes_(bytes) {
+Buffer::Buffer(Device* device, Memory memory, int64_t bytes)
+    : data_(nullptr, Free{device, memory}), bytes_(bytes) {
   PECIA_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);
   if (bytes == 0) return;
-  const int64_t alignment = bytes >= 2 * huge_page_bytes ? huge_page_bytes : line_bytes;
-  const int64_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
-  if (!data_) fail<SystemError>("out of memory: {} bytes could not be allocated", bytes);
-  // Advice only: without transparent huge pages it changes nothing.
-  if (alignment == huge_page_bytes) ::madvise(data_.get(), rounded, MADV_HUGEPAGE);
+  data_.reset(device != nullptr ? device->allocate(memory, bytes) : allocate_host(bytes));
+}
+
+void Buffer::Free::operator()(std::byte* data) const noexcept {
+  if (device != nullptr)
+    device->free(memory, data);
+  else
+    free_host(data);
 }
 
 void Buffer::reserve(int64_t bytes) {
-  if (bytes > bytes_) *this = Buffer(bytes);
+  if (bytes <= bytes_) return;
+  const Free where = data_.get_deleter();
+  *this = Buffer(where.device, where.memory, 0);  // a device may not have room for both
+  *this = Buffer(where.device, where.memory, bytes);
 }
 
 TensorView Buffer::tensor(DType dtype, std::initializer_list<int64_t> shape) {

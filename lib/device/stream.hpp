@@ -1,7 +1,7 @@
 #pragma once
 /// Where work is enqueued. On the CPU work is done before the call returns, by the stream's
 /// threads, and `poll` is called between tiles so that transfers progress beside it; on a GPU it is
-/// a CUDA stream.
+/// a CUDA stream, which a Device makes.
 
 #include <functional>
 #include <memory>
@@ -12,14 +12,23 @@ namespace pecia::device {
 
 class Stream {
  public:
+  /// A stream of the CPU.
   explicit Stream(int num_threads = 1)
       : num_threads_(num_threads), pool_(std::make_unique<ThreadPool>(num_threads)) {}
+  virtual ~Stream() = default;
+  Stream(Stream&&) = default;
+  Stream& operator=(Stream&&) = default;
 
   int num_threads() const { return num_threads_; }
   ThreadPool& pool() const { return *pool_; }
 
+  /// Blocks the host until all that was enqueued is done: at once on the CPU. Throws what a kernel
+  /// met.
+  virtual void synchronize() {}
+
   /// Called by the thread that enqueued the work, every few tens of microseconds while a long op
-  /// computes. Must be cheap; the communicator makes its transfers progress here.
+  /// computes. Must be cheap; the communicator makes its transfers progress here. A GPU's stream
+  /// does not call it: its work needs no host.
   void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
   void poll() const {
     if (poll_) poll_();

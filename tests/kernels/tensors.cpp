@@ -71,7 +71,7 @@ bool Tensor::gaps_intact() const {
   return true;
 }
 
-Device make_device(const std::string& name) {
+Device make_host_backend(const std::string& name) {
   if (name == "reference") return {kernels::make_reference_backend(), device::Stream(1)};
   return {kernels::make_cpu_backend(), device::Stream(name == "cpu" ? 1 : 3)};
 }

@@ -40,12 +40,25 @@ inline constexpr DType stored_types[] = {DType::fp32, DType::bf16, DType::fp16};
 struct Device {
   std::unique_ptr<kernels::Backend> backend;
   device::Stream stream;
+  /// Whether products of narrow types are of operands rounded to them, as tensor cores take them.
+  bool rounds_operands = false;
+
+  /// By how much such an operand may be off, relative to it.
+  double rounding(DType stored) const {
+    if (!rounds_operands || stored == DType::fp32) return 0;
+    return stored == DType::bf16 ? 0x1p-9 : 0x1p-12;
+  }
 };
 
 /// "reference", "cpu" (one thread) or "cpu_3_threads".
+Device make_host_backend(const std::string& name);
+
+/// One of those, or of every_device.
 Device make_device(const std::string& name);
 
-inline const std::vector<std::string> every_device = {"reference", "cpu", "cpu_3_threads"};
+/// The devices that this program tests: devices_host.cpp, devices_emulated.cpp (the CUDA backend's
+/// kernels, run on the CPU) or devices_cuda.cpp.
+std::vector<std::string> every_device();
 
 /// Test body over (device, stored dtype).
 class OpTest : public testing::TestWithParam<std::tuple<std::string, DType>> {
@@ -59,12 +72,14 @@ inline std::string name_of_param(
   return std::get<0>(info.param) + "_" + std::string(name_of(std::get<1>(info.param)));
 }
 
-#define PECIA_OP_TEST(Suite)                                                              \
-  class Suite : public OpTest {};                                                         \
-  INSTANTIATE_TEST_SUITE_P(                                                               \
-      Backends, Suite,                                                                    \
-      testing::Combine(testing::ValuesIn(every_device), testing::ValuesIn(stored_types)), \
+#define PECIA_INSTANTIATE_OP_TEST(Suite)                                                    \
+  INSTANTIATE_TEST_SUITE_P(                                                                 \
+      Backends, Suite,                                                                      \
+      testing::Combine(testing::ValuesIn(every_device()), testing::ValuesIn(stored_types)), \
       name_of_param)
+#define PECIA_OP_TEST(Suite)      \
+  class Suite : public OpTest {}; \
+  PECIA_INSTANTIATE_OP_TEST(Suite)
 
 /// Rounding of a sum of `depth` products of standard normal numbers in fp32, with a margin of six
 /// times its deviation: each addition errs by up to 2⁻²⁴ of a partial sum that grows as √depth.

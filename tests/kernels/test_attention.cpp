@@ -90,10 +90,12 @@ PECIA_OP_TEST(Attention);
 
 /// Scores of standard normal vectors, divided by √head_dim, err by about 2⁻²⁴ · √head_dim each, and
 /// every weight by that share of itself; `query_scale` enlarges scores and with them their errors.
+/// Rounded queries shift a score by up to six times 0.6 of their rounding, rounded weights a mean
+/// of values by less.
 void expect_equal_to_reference(Problem& p, Device& device, double query_scale = 1) {
   Device oracle = make_device("reference");
   const Result actual = attend(p, device), expected = attend(p, oracle);
-  const double tolerance = 4e-6 * query_scale;
+  const double tolerance = (4e-6 + 8 * device.rounding(p.dtype)) * query_scale;
   EXPECT_TRUE(all_close(actual.out, expected.out, tolerance));
   EXPECT_TRUE(all_close(actual.lse, expected.lse, tolerance, 0x1p-22));
 }
@@ -211,6 +213,48 @@ TEST_P(Attention, TakesKeysInAnyOrderFromManyRuns) {
   expect_equal_to_reference(p, device_);
   p.window = 100;
   expect_equal_to_reference(p, device_);
+}
+
+/// Queries that the stored type holds exactly: then tensor cores, too, sum exact products of q and
+/// k, and a log-sum-exp tells of a single key too many or too few. Weights are still rounded.
+void expect_exact_scores(Problem& p, Device& device) {
+  const std::vector<float> q = p.q.values();
+  p.q = Tensor({p.num_rows, p.heads.num_heads, p.heads.head_dim}, DType::fp32,
+               Tensor({static_cast<int64_t>(q.size())}, p.dtype, q).values());
+  Device oracle = make_device("reference");
+  const Result actual = attend(p, device), expected = attend(p, oracle);
+  EXPECT_TRUE(all_close(actual.lse, expected.lse, 6e-6, 0x1p-21));
+  EXPECT_TRUE(all_close(actual.out, expected.out, 4e-6 + 3 * device.rounding(p.dtype)));
+}
+
+TEST_P(Attention, SeesExactlyItsKeysInEveryTile) {
+  struct Shape {
+    Heads heads;
+    int64_t rows, keys, window;
+  };
+  // Tiles of 64 keys, and of 64 or 16 rows of the heads that share a KV head; few rows divide keys.
+  for (const Shape& shape : {Shape{{2, 2, 64}, 63, 63, 0},
+                             {{2, 1, 64}, 33, 129, 0},
+                             {{4, 1, 128}, 4, 64, 0},
+                             {{4, 1, 128}, 5, 65, 0},
+                             {{8, 1, 128}, 2, 1000, 0},
+                             {{3, 1, 80}, 1, 700, 0},
+                             {{3, 1, 80}, 50, 190, 0},
+                             {{6, 2, 96}, 1, 500, 300},
+                             {{6, 2, 96}, 40, 300, 70},
+                             {{2, 1, 128}, 70, 200, 1},
+                             {{20, 1, 64}, 1, 400, 0}}) {
+    SCOPED_TRACE(testing::Message()
+                 << shape.rows << " rows, " << shape.keys << " keys, " << shape.heads.num_heads
+                 << " heads of " << shape.heads.head_dim << ", window " << shape.window);
+    Problem p(shape.heads, shape.rows, shape.keys, dtype_);
+    p.window = shape.window;
+    expect_exact_scores(p, device_);
+    // The same keys out of order, in runs, some of them never seen.
+    for (int64_t s = 0; s < shape.keys; ++s) p.key_positions[s] = s * 173 % shape.keys;
+    p.cut_runs({0, shape.keys / 3, shape.keys / 3 + 1, shape.keys});
+    expect_exact_scores(p, device_);
+  }
 }
 
 TEST_P(Attention, KeepsItemsApart) {

@@ -11,7 +11,7 @@ class Rope : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Rope, testing::ValuesIn(every_device));
+INSTANTIATE_TEST_SUITE_P(Backends, Rope, testing::ValuesIn(every_device()));
 
 TEST_P(Rope, TurnsTheElementsThatBelongTogether) {
   // One row, two heads of four elements; quarter turns of the first pair, none of the second.

@@ -44,7 +44,7 @@ class Sampling : public testing::TestWithParam<std::string> {
 
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Sampling, testing::ValuesIn(every_device));
+INSTANTIATE_TEST_SUITE_P(Backends, Sampling, testing::ValuesIn(every_device()));
 
 std::vector<float> logs(std::vector<float> probabilities) {
   for (float& p : probabilities) p = std::log(p);

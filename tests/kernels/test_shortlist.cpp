@@ -61,7 +61,7 @@ class Shortlist : public testing::TestWithParam<std::string> {
 
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Shortlist, testing::ValuesIn(every_device));
+INSTANTIATE_TEST_SUITE_P(Backends, Shortlist, testing::ValuesIn(every_device()));
 
 const std::vector<SamplingRow> plain(1);
 

@@ -1,0 +1,115 @@
+#pragma once
+#include "kernels/cuda/attention_output.cuh"
+#include "kernels/cuda/online_softmax.hpp"
+#include "kernels/cuda/warp.cuh"
+
+namespace pecia::kernels::cuda {
+
+inline constexpr int fma_warps = 4, fma_rows_per_warp = 4;
+inline constexpr int fma_tile_rows = fma_warps * fma_rows_per_warp;
+inline constexpr int fma_keys = warp_size;  ///< at a time: a lane has the score of one key
+
+/// Queries of the tile, and keys or values of `fma_keys` keys; an odd stride, so that lanes that
+/// read the same element of different keys meet different banks.
+inline int64_t fma_shared_bytes(int64_t head_dim) {
+  return static_cast<int64_t>(sizeof(float)) *
+         (fma_tile_rows * head_dim + fma_keys * (head_dim | 1));
+}
+
+/// Attention in fp32 throughout, of any head_dim up to 32 · Slots and any stored type: what the
+/// tensor cores' kernel does not take. Softmax online, exponents to the base e.
+/// Grid: (query tiles, KV heads); a block of fma_warps warps. Shared memory: fma_shared_bytes.
+template <typename T, int Slots>
+__global__ void attention_fma_kernel(AttentionParams params) {
+  const QueryTile tile = params.query_tiles[blockIdx.x];
+  const int kv_head = blockIdx.y, warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
+  const int dim = static_cast<int>(params.head_dim), stride = dim | 1;
+  const int64_t group = params.num_heads / params.num_kv_heads;
+  float* const queries = reinterpret_cast<float*>(dynamic_shared());  // [tile rows, dim]
+  float* const keys = queries + fma_tile_rows * dim;                  // [fma_keys, stride]
+
+  for (int i = threadIdx.x; i < tile.num_packed * dim; i += blockDim.x) {
+    const PackedRow row = unpack(tile, kv_head, group, i / dim);
+    queries[i] = params.q[(row.row * params.num_heads + row.head) * dim + i % dim];
+  }
+
+  int64_t positions[fma_rows_per_warp];
+  float maximum[fma_rows_per_warp], sum[fma_rows_per_warp], out[fma_rows_per_warp][Slots];
+#pragma unroll
+  for (int r = 0; r < fma_rows_per_warp; ++r) {
+    const int index = warp * fma_rows_per_warp + r;
+    positions[r] = index < tile.num_packed
+                       ? params.query_positions[unpack(tile, kv_head, group, index).row]
+                       : 0;
+    maximum[r] = minus_infinity;
+    sum[r] = 0;
+#pragma unroll
+    for (int s = 0; s < Slots; ++s) out[r][s] = 0;
+  }
+
+  for (int64_t t = tile.first_key_tile; t < tile.end_key_tile; ++t) {
+    const KeyTile key_tile = params.key_tiles[t];
+    if (tile_visibility(tile.positions, key_tile.positions, params.window) == TileVisibility::none)
+      continue;
+    const DeviceRun run = params.runs[key_tile.run];
+    for (int begin = 0; begin < key_tile.num_keys; begin += fma_keys) {
+      const int64_t first = key_tile.first_key + begin;
+      const int count = min(fma_keys, key_tile.num_keys - begin);
+      const int64_t offset = kv_head * run.head_stride + first * dim;
+
+      __syncthreads();
+      for (int i = threadIdx.x; i < count * dim; i += blockDim.x)
+        keys[i / dim * stride + i % dim] = widen(static_cast<const T*>(run.k)[offset + i]);
+      __syncthreads();
+      float weight[fma_rows_per_warp];
+#pragma unroll
+      for (int r = 0; r < fma_rows_per_warp; ++r) {
+        const int index = warp * fma_rows_per_warp + r;
+        float score = minus_infinity;
+        if (index < tile.num_packed && lane < count &&
+            sees(positions[r], run.positions[first + lane], params.window)) {
+          float dot = 0;
+          for (int i = 0; i < dim; ++i) dot += queries[index * dim + i] * keys[lane * stride + i];
+          score = dot * params.scale;
+        }
+        const float raised = fmaxf(maximum[r], warp_max(score));
+        const float base = exponent_base(raised);
+        const float factor = expf(maximum[r] - base);
+        weight[r] = expf(score - base);
+        sum[r] = sum[r] * factor + warp_sum(weight[r]);
+        maximum[r] = raised;
+#pragma unroll
+        for (int s = 0; s < Slots; ++s) out[r][s] *= factor;
+      }
+
+      __syncthreads();
+      for (int i = threadIdx.x; i < count * dim; i += blockDim.x)
+        keys[i / dim * stride + i % dim] = widen(static_cast<const T*>(run.v)[offset + i]);
+      __syncthreads();
+      for (int key = 0; key < count; ++key)
+#pragma unroll
+        for (int r = 0; r < fma_rows_per_warp; ++r) {
+          const float share = __shfl_sync(all_lanes, weight[r], key);
+#pragma unroll
+          for (int s = 0; s < Slots; ++s)
+            if (const int i = lane + s * warp_size; i < dim && share != 0)
+              out[r][s] += share * keys[key * stride + i];
+        }
+    }
+  }
+
+#pragma unroll
+  for (int r = 0; r < fma_rows_per_warp; ++r) {
+    const int index = warp * fma_rows_per_warp + r;
+    if (index >= tile.num_packed) continue;
+    const OutputRow to = output_row(params, tile, kv_head, index, fma_tile_rows);
+    const bool empty = sum[r] == 0;
+#pragma unroll
+    for (int s = 0; s < Slots; ++s)
+      if (const int i = lane + s * warp_size; i < dim)
+        to.out[i] = empty ? 0.0f : out[r][s] / sum[r];
+    if (lane == 0) *to.lse = empty ? minus_infinity : maximum[r] + logf(sum[r]);
+  }
+}
+
+}  // namespace pecia::kernels::cuda

@@ -1,0 +1,245 @@
+#pragma once
+#include "kernels/cuda/attention_output.cuh"
+#include "kernels/cuda/fragments.hpp"
+#include "kernels/cuda/online_softmax.hpp"
+#include "kernels/cuda/warp.cuh"
+
+namespace pecia::kernels::cuda {
+
+/// The block of attention on tensor cores: WarpsM · WarpsN warps, each with 16 packed rows and
+/// 1/WarpsN of a tile's keys. One of the two is 1: many rows share all keys, or few rows divide
+/// them.
+template <int HeadDim, int WarpsM, int WarpsN>
+struct MmaBlock {
+  static_assert(HeadDim % 16 == 0 && (WarpsM == 1 || WarpsN == 1));
+  static constexpr int threads = warp_size * WarpsM * WarpsN;
+  static constexpr int tile_rows = 16 * WarpsM;
+  static constexpr int warp_keys = keys_per_tile / WarpsN;
+  /// Elements between rows of keys in shared memory: eight rows at one column are in eight
+  /// different groups of banks, as HeadDim / 8 + 1 is odd for 64, 80, 96 and 128.
+  static constexpr int stride = HeadDim + 8;
+  static constexpr int stage_bytes = 2 * keys_per_tile * stride * 2;  ///< keys and values
+  static constexpr int stages = 2;
+  static constexpr int shared_bytes = stages * stage_bytes;
+  static_assert(WarpsN == 1 || WarpsN * 16 * (HeadDim + 2) * 4 <= shared_bytes);
+};
+
+/// Begins the copies of a tile's keys, then values, [keys_per_tile, stride] each; zeros after the
+/// last key, as 0 · NaN would spoil the sums.
+template <typename T, int HeadDim, typename Block>
+__device__ __forceinline__ void copy_tile(const AttentionParams& params, const KeyTile& tile,
+                                          int kv_head, T* stage) {
+  constexpr int chunks = HeadDim / 8;
+  const DeviceRun run = params.runs[tile.run];
+  const int64_t offset = kv_head * run.head_stride + tile.first_key * HeadDim;
+  const T* const k = static_cast<const T*>(run.k) + offset;
+  const T* const v = static_cast<const T*>(run.v) + offset;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < keys_per_tile * chunks; i += Block::threads) {
+    const int key = i / chunks, column = i % chunks * 8;
+    const bool exists = key < tile.num_keys;
+    const int64_t from = exists ? int64_t{key} * HeadDim + column : 0;
+    T* const to = stage + key * Block::stride + column;
+    copy_16_async(to, k + from, exists);
+    copy_16_async(to + keys_per_tile * Block::stride, v + from, exists);
+  }
+}
+
+/// Next tile, from `t` on, of which a query may see a key.
+__device__ __forceinline__ int64_t next_visible(const AttentionParams& params,
+                                                const QueryTile& tile, int64_t t) {
+  while (t < tile.end_key_tile && tile_visibility(tile.positions, params.key_tiles[t].positions,
+                                                  params.window) == TileVisibility::none)
+    ++t;
+  return t;
+}
+
+/// Attention with bf16 or fp16 products: queries and weights are rounded to T, sums are fp32.
+/// Softmax online, exponents to the base 2. Keys come in two stages, one copied while the other is
+/// used. Grid: (query tiles, KV heads). Keys, values and their strides are aligned to 16 bytes.
+template <typename T, int HeadDim, int WarpsM, int WarpsN>
+__global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
+    attention_mma_kernel(AttentionParams params) {
+  using Block = MmaBlock<HeadDim, WarpsM, WarpsN>;
+  constexpr int depth_steps = HeadDim / 16, key_steps = Block::warp_keys / 16;
+  constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
+
+  const QueryTile tile = params.query_tiles[blockIdx.x];
+  const int kv_head = blockIdx.y, warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
+  const int warp_row = WarpsN == 1 ? 16 * warp : 0;
+  const int warp_key = WarpsN == 1 ? 0 : Block::warp_keys * warp;
+  const int64_t group = params.num_heads / params.num_kv_heads;
+  T* const shared = reinterpret_cast<T*>(dynamic_shared());
+
+  // The lane's two rows, r and r + 8 of the warp's sixteen; beyond the tile's they are zeros.
+  int64_t positions[2] = {0, 0};
+  uint32_t queries[depth_steps][4];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int index = warp_row + a_place(lane, half).row;
+    const bool exists = index < tile.num_packed;
+    const PackedRow row = unpack(tile, kv_head, group, exists ? index : 0);
+    if (exists) positions[half] = params.query_positions[row.row];
+    const float* const q = params.q + (row.row * params.num_heads + row.head) * HeadDim;
+#pragma unroll
+    for (int step = 0; step < depth_steps; ++step)
+#pragma unroll
+      for (int reg = half; reg < 4; reg += 2) {
+        const float* const pair = q + 16 * step + a_place(lane, reg).column;
+        queries[step][reg] = exists ? pack<T>(pair[0], pair[1]) : 0;
+      }
+  }
+
+  float maximum[2] = {minus_infinity, minus_infinity}, sum[2] = {0, 0};
+  float out[2 * depth_steps][4] = {};
+  const float factor_to_log2 = params.scale * log2_e;
+
+  int64_t t = next_visible(params, tile, tile.first_key_tile);
+  if (t < tile.end_key_tile)
+    copy_tile<T, HeadDim, Block>(params, params.key_tiles[t], kv_head, shared);
+  commit_copies();
+  for (int stage = 0; t < tile.end_key_tile; stage ^= 1) {
+    const int64_t next = next_visible(params, tile, t + 1);
+    if (next < tile.end_key_tile)
+      copy_tile<T, HeadDim, Block>(params, params.key_tiles[next], kv_head,
+                                   shared + (stage ^ 1) * (Block::stage_bytes / 2));
+    commit_copies();
+    wait_for_copies<1>();
+    __syncthreads();
+
+    if (warp_row < tile.num_packed) {
+      const KeyTile key_tile = params.key_tiles[t];
+      const T* const keys = shared + stage * (Block::stage_bytes / 2) + warp_key * Block::stride;
+      const T* const values = keys + keys_per_tile * Block::stride;
+
+      float scores[2 * key_steps][4] = {};
+#pragma unroll
+      for (int step = 0; step < depth_steps; ++step)
+#pragma unroll
+        for (int block = 0; block < key_steps; ++block) {
+          const Place place = b_row_by_columns(lane);
+          uint32_t b[4];
+          load_matrices(b,
+                        keys + (16 * block + place.row) * Block::stride + 16 * step + place.column);
+          mma_16x8x16<T>(scores[2 * block], queries[step], b[0], b[1]);
+          mma_16x8x16<T>(scores[2 * block + 1], queries[step], b[2], b[3]);
+        }
+
+      const bool masked =
+          key_tile.num_keys < keys_per_tile ||
+          tile_visibility(tile.positions, key_tile.positions, params.window) != TileVisibility::all;
+      const int64_t* const key_positions = params.runs[key_tile.run].positions + key_tile.first_key;
+#pragma unroll
+      for (int block = 0; block < 2 * key_steps; ++block)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          scores[block][e] *= factor_to_log2;
+          if (!masked) continue;
+          const int key = warp_key + 8 * block + d_place(lane, e).column;
+          if (key >= key_tile.num_keys ||
+              !sees(positions[e / 2], key_positions[key], params.window))
+            scores[block][e] = minus_infinity;
+        }
+
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float raised = maximum[half];
+#pragma unroll
+        for (int block = 0; block < 2 * key_steps; ++block)
+          raised = fmaxf(raised, fmaxf(scores[block][2 * half], scores[block][2 * half + 1]));
+        raised = warp_max<4>(raised);
+        const float base = exponent_base(raised);
+        const float factor = exp2_fast(maximum[half] - base);
+        maximum[half] = raised;
+        sum[half] *= factor;
+#pragma unroll
+        for (int block = 0; block < 2 * depth_steps; ++block) {
+          out[block][2 * half] *= factor;
+          out[block][2 * half + 1] *= factor;
+        }
+#pragma unroll
+        for (int block = 0; block < 2 * key_steps; ++block)
+#pragma unroll
+          for (int e = 2 * half; e < 2 * half + 2; ++e) {
+            scores[block][e] = exp2_fast(scores[block][e] - base);
+            sum[half] += scores[block][e];
+          }
+      }
+
+      // Elements of d, two products side by side, are where the next product wants its a.
+#pragma unroll
+      for (int step = 0; step < key_steps; ++step) {
+        const float(&low)[4] = scores[2 * step], (&high)[4] = scores[2 * step + 1];
+        const uint32_t weights[4] = {pack<T>(low[0], low[1]), pack<T>(low[2], low[3]),
+                                     pack<T>(high[0], high[1]), pack<T>(high[2], high[3])};
+#pragma unroll
+        for (int block = 0; block < depth_steps; ++block) {
+          const Place place = b_row_by_rows(lane);
+          uint32_t b[4];
+          load_matrices_transposed(
+              b, values + (16 * step + place.row) * Block::stride + 16 * block + place.column);
+          mma_16x8x16<T>(out[2 * block], weights, b[0], b[1]);
+          mma_16x8x16<T>(out[2 * block + 1], weights, b[2], b[3]);
+        }
+      }
+    }
+    __syncthreads();
+    t = next;
+  }
+  wait_for_copies<0>();
+
+#pragma unroll
+  for (int half = 0; half < 2; ++half) sum[half] = warp_sum<4>(sum[half]);
+
+  if constexpr (WarpsN == 1) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int index = warp_row + d_place(lane, 2 * half).row;
+      if (index >= tile.num_packed) continue;
+      const OutputRow to = output_row(params, tile, kv_head, index, Block::tile_rows);
+      const bool empty = sum[half] == 0;
+#pragma unroll
+      for (int block = 0; block < 2 * depth_steps; ++block)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e)
+          to.out[8 * block + d_place(lane, e).column] = empty ? 0.0f : out[block][e] / sum[half];
+      if (lane % 4 == 0) *to.lse = empty ? minus_infinity : maximum[half] * ln_2 + logf(sum[half]);
+    }
+  } else {
+    // Each warp's rows of its own keys, [WarpsN, 16, HeadDim], maxima and sums [WarpsN, 16].
+    float* const outs = reinterpret_cast<float*>(dynamic_shared());
+    float* const maxima = outs + WarpsN * 16 * HeadDim;
+    float* const sums = maxima + WarpsN * 16;
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const Place place = d_place(lane, e);
+      const int row = 16 * warp + place.row;
+#pragma unroll
+      for (int block = 0; block < 2 * depth_steps; ++block)
+        outs[row * HeadDim + 8 * block + place.column] = out[block][e];
+      if (lane % 4 == 0 && e % 2 == 0) maxima[row] = maximum[e / 2], sums[row] = sum[e / 2];
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < tile.num_packed * HeadDim; i += Block::threads) {
+      const int index = i / HeadDim, column = i % HeadDim;
+      float raised = minus_infinity;
+#pragma unroll
+      for (int w = 0; w < WarpsN; ++w) raised = fmaxf(raised, maxima[16 * w + index]);
+      const float base = exponent_base(raised);
+      float total = 0, value = 0;
+#pragma unroll
+      for (int w = 0; w < WarpsN; ++w) {
+        const float factor = exp2_fast(maxima[16 * w + index] - base);
+        total += factor * sums[16 * w + index];
+        value += factor * outs[(16 * w + index) * HeadDim + column];
+      }
+      const OutputRow to = output_row(params, tile, kv_head, index, Block::tile_rows);
+      const bool empty = total == 0;
+      to.out[column] = empty ? 0.0f : value / total;
+      if (column == 0) *to.lse = empty ? minus_infinity : raised * ln_2 + logf(total);
+    }
+  }
+}
+
+}  // namespace pecia::kernels::cuda

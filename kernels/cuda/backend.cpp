@@ -1,0 +1,70 @@
+#include "kernels/api/backend.hpp"
+
+#include "kernels/api/validate.hpp"
+#include "kernels/cuda/cuda.hpp"
+
+namespace pecia::kernels::cuda {
+namespace {
+
+class CudaBackend : public Backend {
+ public:
+  CudaBackend(device::Device& device, std::unique_ptr<Matmul> matmul,
+              std::unique_ptr<RowSort> row_sort)
+      : context_(device, std::move(matmul), std::move(row_sort)) {}
+
+  std::string_view name() const override { return "cuda"; }
+
+  void add(const AddArgs& args, device::Stream& stream) override { run(cuda::add, args, stream); }
+  void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
+    run(cuda::embedding, args, stream);
+  }
+  void linear(const LinearArgs& args, device::Stream& stream) override {
+    run(cuda::linear, args, stream);
+  }
+  void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
+    run(cuda::rms_norm, args, stream);
+  }
+  void rope(const RopeArgs& args, device::Stream& stream) override {
+    run(cuda::rope, args, stream);
+  }
+  void kv_store(const KvStoreArgs& args, device::Stream& stream) override {
+    run(cuda::kv_store, args, stream);
+  }
+  void attention(const AttentionArgs& args, device::Stream& stream) override {
+    run(cuda::attention, args, stream);
+  }
+  void merge(const MergeArgs& args, device::Stream& stream) override {
+    run(cuda::merge, args, stream);
+  }
+  void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
+    run(cuda::gated_activation, args, stream);
+  }
+  void sample(const SamplingArgs& args, device::Stream& stream) override {
+    run(cuda::sample, args, stream);
+  }
+  void log_probs(const LogProbsArgs& args, device::Stream& stream) override {
+    run(cuda::log_probs, args, stream);
+  }
+  void shortlist(const ShortlistArgs& args, device::Stream& stream) override {
+    run(cuda::shortlist, args, stream);
+  }
+
+ private:
+  template <typename Args>
+  void run(void (*op)(const Args&, Context&, device::Stream&), const Args& args,
+           device::Stream& stream) {
+    validate(args);
+    op(args, context_, stream);
+  }
+
+  Context context_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(device::Device& device, std::unique_ptr<Matmul> matmul,
+                                      std::unique_ptr<RowSort> row_sort) {
+  return std::make_unique<CudaBackend>(device, std::move(matmul), std::move(row_sort));
+}
+
+}  // namespace pecia::kernels::cuda

@@ -1,0 +1,60 @@
+#pragma once
+/// The ops on a GPU, one file each. Arguments are valid, tensors are device memory, and work is
+/// enqueued on the stream.
+///
+/// What a call costs beside its kernels: one copy to the device of its host arrays (Staging); for
+/// linear, the rounding of x to the weight's type. sample, log_probs and shortlist wait for their
+/// answers, which are on the host.
+
+#include "kernels/api/backend.hpp"
+#include "kernels/cuda/matmul.hpp"
+#include "kernels/cuda/row_sort.hpp"
+#include "kernels/cuda/staging.hpp"
+
+namespace pecia::kernels::cuda {
+
+/// What the ops share. Scratch memory is used by one op at a time, in the order of the stream.
+struct Context {
+  Context(device::Device& on, std::unique_ptr<Matmul> with_matmul,
+          std::unique_ptr<RowSort> with_row_sort)
+      : device(on),
+        staging(on),
+        matmul(std::move(with_matmul)),
+        row_sort(std::move(with_row_sort)) {}
+
+  device::Device& device;
+  Staging staging;
+  std::unique_ptr<Matmul> matmul;
+  std::unique_ptr<RowSort> row_sort;
+  device::Buffer operand{device, device::Memory::device};     ///< x of a product, in its type
+  device::Buffer bias{device, device::Memory::device};        ///< of a product, in fp32
+  device::Buffer partials{device, device::Memory::device};    ///< of attention
+  device::Buffer statistics{device, device::Memory::device};  ///< of logits' rows
+  device::Buffer scores{device, device::Memory::device};      ///< of sampling, like those below
+  device::Buffer ranked{device, device::Memory::device};
+  device::Buffer counts{device, device::Memory::device};
+  device::Buffer answers{device, device::Memory::device};
+  device::Buffer host_answers{device, device::Memory::pinned};
+};
+
+void add(const AddArgs& args, Context& context, device::Stream& stream);
+void embedding(const EmbeddingArgs& args, Context& context, device::Stream& stream);
+void linear(const LinearArgs& args, Context& context, device::Stream& stream);
+void rms_norm(const RmsNormArgs& args, Context& context, device::Stream& stream);
+void rope(const RopeArgs& args, Context& context, device::Stream& stream);
+void kv_store(const KvStoreArgs& args, Context& context, device::Stream& stream);
+void attention(const AttentionArgs& args, Context& context, device::Stream& stream);
+void merge(const MergeArgs& args, Context& context, device::Stream& stream);
+void gated_activation(const GatedActivationArgs& args, Context& context, device::Stream& stream);
+void sample(const SamplingArgs& args, Context& context, device::Stream& stream);
+void log_probs(const LogProbsArgs& args, Context& context, device::Stream& stream);
+void shortlist(const ShortlistArgs& args, Context& context, device::Stream& stream);
+
+/// The backend over its libraries; a test gives its own.
+std::unique_ptr<Backend> make_backend(device::Device& device, std::unique_ptr<Matmul> matmul,
+                                      std::unique_ptr<RowSort> row_sort);
+
+/// For asking whether this build has code for the GPU that is current.
+const void* any_kernel();
+
+}  // namespace pecia::kernels::cuda

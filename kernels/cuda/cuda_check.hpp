@@ -1,0 +1,29 @@
+#pragma once
+/// Every call of CUDA goes through one of these.
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <string_view>
+
+namespace pecia::kernels::cuda {
+
+/// Whether the process's context is lost with this error: every later call gives it again.
+bool is_sticky(cudaError_t error);
+
+/// What a user can do about it, "" where there is nothing to say.
+std::string_view remedy(cudaError_t error);
+
+/// Throws DeviceLost for a sticky error, Unsupported where driver or GPU do not fit this build,
+/// else SystemError, with the call, its place, CUDA's own words and the remedy.
+[[noreturn]] void throw_cuda_error(cudaError_t error, const char* call, const char* file, int line);
+
+}  // namespace pecia::kernels::cuda
+
+/// PECIA_CUDA_CHECK(cudaSetDevice(0))
+#define PECIA_CUDA_CHECK(call)                                                               \
+  do {                                                                                       \
+    const cudaError_t pecia_cuda_error = (call);                                             \
+    if (pecia_cuda_error != cudaSuccess)                                                     \
+      ::pecia::kernels::cuda::throw_cuda_error(pecia_cuda_error, #call, __FILE__, __LINE__); \
+  } while (false)

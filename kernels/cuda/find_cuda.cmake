@@ -1,0 +1,42 @@
+# What a build with PECIA_CUDA needs beside the rest: nvcc, cuBLASLt, cuDNN, NCCL; or an error that says where to
+# get it. Included by the root, as a language has to be enabled there.
+set(PECIA_CUDA_REMEDY "Configure without CUDA (--preset release), or see kernels/README.md for what the CUDA backend needs.")
+
+find_program(PECIA_NVCC nvcc HINTS $ENV{CUDACXX} $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
+if(NOT PECIA_NVCC)
+  message(FATAL_ERROR "PECIA_CUDA is ON, but nvcc was not found. Load the CUDA module, or put nvcc of CUDA 12.8 or "
+                      "newer on the PATH or its folder into CUDA_HOME. ${PECIA_CUDA_REMEDY}")
+endif()
+if(NOT CMAKE_CUDA_COMPILER)
+  set(CMAKE_CUDA_COMPILER ${PECIA_NVCC})
+endif()
+# Machine code alone: what the driver would compile at start has none of a GPU's own instructions.
+list(TRANSFORM PECIA_CUDA_ARCHITECTURES APPEND "-real" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
+if(CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+enable_language(CUDA)
+# The standard is CMAKE_CXX_STANDARD's; CMake before 3.26 does not know how nvcc calls C++20.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
+find_package(CUDAToolkit 12.8 REQUIRED)
+
+# pecia_find_cuda_library(NAME library header package): imports pecia::NAME.
+function(pecia_find_cuda_library name library header package)
+  string(TOUPPER ${name} upper)
+  find_library(PECIA_${upper}_LIBRARY NAMES ${library} HINTS ${CUDAToolkit_LIBRARY_DIR} $ENV{${upper}_HOME}/lib
+                                                             $ENV{${upper}_HOME}/lib64)
+  find_path(PECIA_${upper}_INCLUDE ${header} HINTS ${CUDAToolkit_INCLUDE_DIRS} $ENV{${upper}_HOME}/include)
+  if(NOT PECIA_${upper}_LIBRARY OR NOT PECIA_${upper}_INCLUDE)
+    message(FATAL_ERROR "PECIA_CUDA is ON, but lib${library}.so or ${header} was not found. Load the module or install "
+                        "${package}, or set ${upper}_HOME to the folder that holds its lib and include. "
+                        "${PECIA_CUDA_REMEDY}")
+  endif()
+  add_library(pecia::${name} UNKNOWN IMPORTED)
+  set_target_properties(pecia::${name} PROPERTIES IMPORTED_LOCATION ${PECIA_${upper}_LIBRARY}
+                                                  INTERFACE_INCLUDE_DIRECTORIES ${PECIA_${upper}_INCLUDE})
+endfunction()
+pecia_find_cuda_library(cudnn cudnn cudnn.h "cuDNN 9 (libcudnn9-dev-cuda-13)")
+pecia_find_cuda_library(nccl nccl nccl.h "NCCL 2 (libnccl-dev)")

@@ -1,0 +1,44 @@
+#pragma once
+/// Who holds what in a matrix product of a warp, d[16×8] += a[16×16] · b[16×8]
+/// (PTX ISA, mma.m16n8k16 with 16-bit operands). Registers of `a` and `b` hold two elements, at the
+/// column or row given and the next.
+
+#include "kernels/cuda/host_device.hpp"
+
+namespace pecia::kernels::cuda {
+
+struct Place {
+  int row, column;
+};
+
+/// First element of register 0 … 3 of `a`.
+PECIA_HD Place a_place(int lane, int reg) {
+  return {lane / 4 + 8 * (reg % 2), 2 * (lane % 4) + 8 * (reg / 2)};
+}
+
+/// First element of register 0 … 1 of `b`; the second is in the next row.
+PECIA_HD Place b_place(int lane, int reg) {
+  return {2 * (lane % 4) + 8 * reg, lane / 4};
+}
+
+/// Element 0 … 3 of `d`.
+PECIA_HD Place d_place(int lane, int element) {
+  return {lane / 4 + 8 * (element / 2), 2 * (lane % 4) + element % 2};
+}
+
+/// Which row of shared memory a lane names when it loads the `b` registers of two products next to
+/// each other, columns 0 … 7 and 8 … 15: registers 0, 1 belong to the first, 2, 3 to the second.
+/// `b` stored by columns (keys, as the right-hand side of q · kᵀ): a row of memory is 8 elements of
+/// depth, from `column`, of the product's column `row`.
+PECIA_HD Place b_row_by_columns(int lane) {
+  const int matrix = lane / 8;
+  return {8 * (matrix / 2) + lane % 8, 8 * (matrix % 2)};
+}
+/// `b` stored by rows (values, as the right-hand side of weights · v), loaded transposed: a row of
+/// memory is 8 of the product's columns, from `column`, at the depth `row`.
+PECIA_HD Place b_row_by_rows(int lane) {
+  const int matrix = lane / 8;
+  return {8 * (matrix % 2) + lane % 8, 8 * (matrix / 2)};
+}
+
+}  // namespace pecia::kernels::cuda

@@ -1,0 +1,17 @@
+#include "kernels/cuda/cuda.hpp"
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/elementwise_kernels.cuh"
+
+namespace pecia::kernels::cuda {
+
+void gated_activation(const GatedActivationArgs& args, Context&, device::Stream& stream) {
+  const auto gate = matrix<const float>(args.gate), up = matrix<const float>(args.up);
+  const auto out = matrix<float>(args.out);
+  if (aligned_to<4>(args.gate) && aligned_to<4>(args.up) && aligned_to<4>(args.out))
+    launch(stream, grid_of_rows(out.rows, out.columns / 4), gated_activation_kernel<4>, gate, up,
+           out);
+  else
+    launch(stream, grid_of_rows(out.rows, out.columns), gated_activation_kernel<1>, gate, up, out);
+}
+
+}  // namespace pecia::kernels::cuda

@@ -1,0 +1,49 @@
+#pragma once
+/// Kernel launches: the one place with CUDA's syntax for them.
+
+#include <cstdint>
+
+#include "lib/core/error.hpp"
+#include "lib/device/stream.hpp"
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/cuda_check.hpp"
+#include "kernels/cuda/cuda_stream.hpp"
+#endif
+
+namespace pecia::kernels::cuda {
+
+struct Grid {
+  int64_t x, y = 1;  ///< blocks; none if one is 0
+  int threads = 256;
+  int64_t shared_bytes = 0;
+};
+
+inline constexpr int64_t max_grid_x = (int64_t{1} << 31) - 1, max_grid_y = 65535;
+
+}  // namespace pecia::kernels::cuda
+
+#ifdef __CUDACC__
+namespace pecia::kernels::cuda {
+
+/// Enqueues the kernel. Throws InvalidArgument for a grid that CUDA does not take, SystemError when
+/// the launch is refused.
+template <typename... Params, typename... Args>
+void launch(const device::Stream& stream, const Grid& grid, void (*kernel)(Params...),
+            Args... args) {
+  if (grid.x == 0 || grid.y == 0) return;
+  PECIA_CHECK(grid.x <= max_grid_x && grid.y <= max_grid_y, "a grid of {} × {} blocks", grid.x,
+              grid.y);
+  constexpr int64_t shared_bytes_of_every_kernel = 48 << 10;
+  if (grid.shared_bytes > shared_bytes_of_every_kernel)
+    PECIA_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(grid.shared_bytes)));
+  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
+  kernel<<<blocks, grid.threads, grid.shared_bytes, native(stream)>>>(args...);
+  PECIA_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace pecia::kernels::cuda
+#endif

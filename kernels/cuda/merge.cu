@@ -1,0 +1,26 @@
+#include "kernels/cuda/cuda.hpp"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/merge_kernel.cuh"
+
+namespace pecia::kernels::cuda {
+
+void merge(const MergeArgs& args, Context& context, device::Stream& stream) {
+  const int64_t parts = args.part_out.rows(), heads = args.out.size(1);
+  if (parts == 0) return;
+  context.staging.begin(Staging::bytes_of(args.rows), stream);
+  const int64_t* const rows = context.staging.add(args.rows);
+  context.staging.send(stream);
+  const MergeParams params = {args.part_out.as<const float>(),
+                              args.part_lse.as<const float>(),
+                              args.out.as<float>(),
+                              args.lse.as<float>(),
+                              rows,
+                              parts,
+                              heads,
+                              args.out.size(2)};
+  constexpr int threads = 128, warps = threads / warp_size;
+  launch(stream, {.x = (parts * heads + warps - 1) / warps, .threads = threads}, merge_kernel,
+         params);
+}
+
+}  // namespace pecia::kernels::cuda

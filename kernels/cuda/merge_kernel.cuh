@@ -1,0 +1,33 @@
+#pragma once
+#include "kernels/cuda/online_softmax.hpp"
+#include "kernels/cuda/warp.cuh"
+
+namespace pecia::kernels::cuda {
+
+struct MergeParams {
+  const float *part_out, *part_lse;
+  float *out, *lse;
+  const int64_t* rows;  ///< null: part p belongs to row p
+  int64_t parts, heads, head_dim;
+};
+
+/// merge.hpp's formula; a warp for each head of each part.
+/// Grid: parts · heads / warps of the block, rounded up.
+static __global__ void merge_kernel(MergeParams params) {
+  const int lane = threadIdx.x % warp_size;
+  const int64_t index =
+      (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / warp_size;  // (part, head)
+  if (index >= params.parts * params.heads) return;
+  const int64_t part = index / params.heads, head = index % params.heads;
+  const int64_t row = params.rows != nullptr ? params.rows[part] : part;
+  float* const lse = params.lse + row * params.heads + head;
+  const MergeWeights weights = merge_weights(*lse, params.part_lse[index]);
+  const float* const from = params.part_out + index * params.head_dim;
+  float* const to = params.out + (row * params.heads + head) * params.head_dim;
+  for (int64_t i = lane; i < params.head_dim; i += warp_size)
+    to[i] = merged(weights, to[i], from[i]);
+  __syncwarp();
+  if (lane == 0) *lse = weights.lse;
+}
+
+}  // namespace pecia::kernels::cuda

@@ -1,0 +1,40 @@
+#pragma once
+#include "kernels/cuda/matrix.hpp"
+#include "kernels/cuda/vectors.cuh"
+#include "kernels/cuda/warp.cuh"
+
+namespace pecia::kernels::cuda {
+
+/// rms_norm.hpp's formula, squares summed in fp32 per thread. `Threads` of the block share a row:
+/// 32, or all of them. The second pass over a row finds it in the L1 or L2 cache. Grid: rows /
+/// (threads of the block / Threads), rounded up.
+template <int Threads, int Count, typename W>
+__global__ void rms_norm_kernel(Matrix<const float> x, const W* weight, float eps,
+                                Matrix<float> out) {
+  __shared__ float scratch[warp_size];
+  const int rows_per_block = blockDim.x / Threads;
+  const int64_t row = int64_t{blockIdx.x} * rows_per_block + threadIdx.x / Threads;
+  const int thread = threadIdx.x % Threads;
+  const bool exists = row < x.rows;  // whole warps do or do not
+  float squares = 0;
+  if (exists)
+    for (int64_t i = Count * thread; i < x.columns; i += Count * Threads) {
+      float values[Count];
+      load<Count>(x.row(row) + i, values);
+#pragma unroll
+      for (int j = 0; j < Count; ++j) squares += values[j] * values[j];
+    }
+  squares = Threads == warp_size ? warp_sum(squares) : block_sum(squares, scratch);
+  if (!exists) return;
+  const float factor = 1.0f / sqrtf(squares / static_cast<float>(x.columns) + eps);
+  for (int64_t i = Count * thread; i < x.columns; i += Count * Threads) {
+    float values[Count], weights[Count];
+    load<Count>(x.row(row) + i, values);
+    load<Count>(weight + i, weights);
+#pragma unroll
+    for (int j = 0; j < Count; ++j) values[j] = values[j] * factor * weights[j];
+    store<Count>(values, out.row(row) + i);
+  }
+}
+
+}  // namespace pecia::kernels::cuda

@@ -1,0 +1,21 @@
+#pragma once
+#include <memory>
+
+#include "lib/device/device.hpp"
+
+namespace pecia::kernels::cuda {
+
+/// Sorts each row's values from the greatest to the least, with their columns; equal ones by
+/// column. −0 equals 0; where NaN goes is left open.
+class RowSort {
+ public:
+  virtual ~RowSort() = default;
+  /// All [rows, columns], dense, device memory; `values` is kept.
+  virtual void run(const float* values, int64_t rows, int64_t columns, float* sorted,
+                   int32_t* sorted_columns, device::Stream& stream) = 0;
+};
+
+/// By CUB's segmented radix sort; scratch memory grows to the greatest size asked for.
+std::unique_ptr<RowSort> make_cub_row_sort(device::Device& device);
+
+}  // namespace pecia::kernels::cuda

@@ -1,0 +1,65 @@
+#pragma once
+/// Small host arrays (positions, slots, tiles) on their way to the device.
+///
+/// An op puts all its arrays into one piece of pinned memory and sends it with one copy, ordered on
+/// its stream: one memcpy on the host, one transfer, no waiting. Pieces lie in a ring of segments;
+/// a segment is used again once the stream has passed the ops that used it, so the host waits only
+/// when it is `num_segments` segments ahead. One stream at a time.
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <span>
+
+#include "lib/device/buffer.hpp"
+
+namespace pecia::kernels::cuda {
+
+class Staging {
+ public:
+  /// Twice `num_segments` · `segment_bytes`: on the host and on the device. The device outlives it.
+  explicit Staging(device::Device& device, int64_t segment_bytes = int64_t{4} << 20);
+
+  /// Room that `count` elements take.
+  template <typename T>
+  static int64_t bytes_of(int64_t count) {
+    return (count * static_cast<int64_t>(sizeof(T)) + alignment - 1) / alignment * alignment;
+  }
+  template <typename T>
+  static int64_t bytes_of(std::span<const T> values) {
+    return bytes_of<T>(static_cast<int64_t>(values.size()));
+  }
+
+  /// Begins a piece of at most `bytes`, the sum of bytes_of all its arrays. What was sent before
+  /// stays until the next begin for kernels not yet enqueued, and until they are done for others.
+  void begin(int64_t bytes, device::Stream& stream);
+
+  /// Copies an array into the piece; where it will be on the device. Null for no elements.
+  template <typename T>
+  const T* add(std::span<const T> values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if (values.empty()) return nullptr;
+    const int64_t at = take(bytes_of(values));
+    std::memcpy(pinned_.as<std::byte>() + at, values.data(), values.size_bytes());
+    return reinterpret_cast<const T*>(on_device_.as<std::byte>() + at);
+  }
+
+  /// Enqueues the copy of the piece.
+  void send(device::Stream& stream);
+
+  static constexpr int num_segments = 4;
+
+ private:
+  static constexpr int64_t alignment = 256;
+  int64_t take(int64_t bytes);
+  void allocate(int64_t segment_bytes);
+
+  device::Device& device_;
+  int64_t segment_bytes_ = 0;
+  device::Buffer pinned_, on_device_;
+  std::array<std::unique_ptr<device::Event>, num_segments> left_;  ///< by the stream
+  int segment_ = 0;
+  int64_t begin_ = 0, used_ = 0, end_ = 0;  ///< of the piece, within the segment
+};
+
+}  // namespace pecia::kernels::cuda

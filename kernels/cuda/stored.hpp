@@ -1,0 +1,72 @@
+#pragma once
+/// The narrow types as kernels see them: bits, widened exactly, rounded to nearest even. On the
+/// device by one instruction, on the host by lib/core's scalar conversions.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/host_device.hpp"
+#include "lib/core/dtype.hpp"
+
+namespace pecia::kernels::cuda {
+
+struct Bf16 {
+  uint16_t bits;
+};
+struct Fp16 {
+  uint16_t bits;
+};
+
+PECIA_HD float widen(float value) {
+  return value;
+}
+
+PECIA_HD float widen(Bf16 value) {
+#ifdef __CUDA_ARCH__
+  return __uint_as_float(uint32_t{value.bits} << 16);
+#else
+  return bf16_to_float(value.bits);
+#endif
+}
+
+PECIA_HD float widen(Fp16 value) {
+#ifdef __CUDA_ARCH__
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
+  return wide;
+#else
+  return fp16_to_float(value.bits);
+#endif
+}
+
+/// `value` rounded to T. Too large for fp16 becomes infinity; NaN stays NaN.
+template <typename T>
+PECIA_HD T rounded_to(float value) {
+  if constexpr (std::is_same_v<T, float>) {
+    return value;
+  } else {
+    T result;
+#ifdef __CUDA_ARCH__
+    if constexpr (std::is_same_v<T, Bf16>)
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+    else
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+#else
+    result.bits = std::is_same_v<T, Bf16> ? float_to_bf16(value) : float_to_fp16(value);
+#endif
+    return result;
+  }
+}
+
+/// Calls body(T{}) with the type that stores `dtype`, which is fp32, bf16 or fp16.
+template <typename Body>
+void with_stored_type(DType dtype, const Body& body) {
+  if (dtype == DType::bf16)
+    body(Bf16{});
+  else if (dtype == DType::fp16)
+    body(Fp16{});
+  else
+    body(float{});
+}
+
+}  // namespace pecia::kernels::cuda

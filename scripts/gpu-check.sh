@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# All that needs a GPU, in less than eight minutes: tests, compute-sanitizer on the small ones, times of the ops
+# against what the GPU can do. In a repository it builds first; in an unpacked bundle (scripts/bundle.sh) it does not.
+#
+#   scripts/gpu-check.sh [RESULTS_FOLDER]    default apps/results, in a bundle results
+#
+# Writes RESULTS_FOLDER/<gpu>.jsonl. What could not be run is listed as not measured. Exit code 1: something failed;
+# 2: there is no GPU, or no build.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")" || exit 2
+
+if [[ -x ./run ]]; then
+  results=${1:-results}
+  tests=(bin/test_*_cuda)
+  start() { ./run "$@" 2>>"$work/libraries"; }
+  program() { echo "$1"; }
+else
+  cd .. || exit 2
+  results=${1:-apps/results}
+  if ! command -v nvidia-smi >/dev/null; then
+    echo "gpu-check: there is no nvidia-smi here, so no GPU; pack a bundle with scripts/bundle.sh and take it to one" >&2
+    exit 2
+  fi
+  cmake --preset cuda >/dev/null && cmake --build --preset cuda || exit 2
+  tests=(build/cuda/tests/test_*_cuda)
+  start() { "$(program "$1")" "${@:2}"; }
+  program() { if [[ $1 == test_* ]]; then echo "build/cuda/tests/$1"; else echo "build/cuda/bin/$1"; fi; }
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if ! gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || [[ -z $gpu ]]; then
+  echo "gpu-check: nvidia-smi names no GPU; is the driver loaded, and the GPU visible to this job?" >&2
+  exit 2
+fi
+name=$(tr '[:upper:] ' '[:lower:]-' <<<"$gpu")
+echo "gpu-check: $gpu, driver $(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)"
+
+failed=()
+not_measured=()
+
+# step NAME LIMIT_S COMMAND…: runs it with its output kept; a failure is shown and counted.
+step() {
+  local what=$1 limit_s=$2 status=0 begin=$SECONDS
+  shift 2
+  export -f start program
+  export work
+  timeout --kill-after=10 "$limit_s" bash -c 'start "$@"' bash "$@" >"$work/log" 2>&1 || status=$?
+  printf '%-46s %s (%d s)\n' "$what" "$( ((status == 0)) && echo ok || echo "FAILED, exit code $status")" \
+    $((SECONDS - begin))
+  if ((status != 0)); then
+    failed+=("$what")
+    tail -n 40 "$work/log"
+  fi
+  return "$status"
+}
+
+for path in "${tests[@]}"; do
+  step "$(basename "$path")" 150 "$(basename "$path")"
+done
+
+# One small case of each op and type: the rest does the same with other sizes.
+small='Backends/*ByHand*:Backends/*TransposedWeight*:Backends/*Widened*:Backends/*RootMean*:Backends/*BelongTogether*'
+small+=':Backends/*ItsSlot*:Backends/*Exponentials*:Backends/*TimesUp*:Backends/*TopKKeeps*:Backends/*KeepsItemsApart*:Backends/*SeesExactly*bf16'
+if command -v compute-sanitizer >/dev/null; then
+  sanitized() { compute-sanitizer --tool "$1" --error-exitcode 86 "$(program test_kernels_cuda)" --gtest_filter="$small"; }
+  if [[ -x ./run ]]; then
+    sanitized() { compute-sanitizer --tool "$1" --error-exitcode 86 --target-processes all ./run test_kernels_cuda --gtest_filter="$small"; }
+  fi
+  for tool in memcheck racecheck initcheck; do
+    begin=$SECONDS
+    if (export -f sanitized program; export small; timeout 60 bash -c 'sanitized "$@"' bash "$tool") >"$work/log" 2>&1; then
+      printf '%-46s ok (%d s)\n' "compute-sanitizer $tool" $((SECONDS - begin))
+    else
+      printf '%-46s FAILED (%d s)\n' "compute-sanitizer $tool" $((SECONDS - begin))
+      failed+=("compute-sanitizer $tool")
+      tail -n 20 "$work/log"
+    fi
+  done
+else
+  not_measured+=("compute-sanitizer: not installed here")
+fi
+
+mkdir -p "$results"
+if step "bench_ops" 120 bench_ops --backend cuda --json; then
+  sed -n '/^{/p' "$work/log" >"$results/$name.jsonl"
+  python3 - "$results/$name.jsonl" <<'PYTHON'
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+floors = lines[0]
+print(f"bf16 product {floors['product_flops'] / 1e12:.0f} TFLOP/s, copy {floors['bandwidth'] / 1e12:.2f} TB/s")
+for line in lines[1:]:
+    print(f"{line['op']:17} {line['shape']:52} {line['median_s'] * 1e3:9.3f} ms  floor/measured {line['share_of_floor']:.2f}")
+PYTHON
+  echo "gpu-check: $results/$name.jsonl"
+else
+  not_measured+=("times of the ops")
+fi
+
+if [[ -s $work/libraries ]]; then sort -u "$work/libraries"; fi
+for what in "${not_measured[@]}"; do echo "not measured: $what"; done
+if ((${#failed[@]} > 0)); then
+  echo "gpu-check: failed: ${failed[*]}"
+  exit 1
+fi
+echo "gpu-check: everything passed"

@@ -1,0 +1,171 @@
+#include "tests/kernels/device_copies.hpp"
+
+#include <list>
+
+#include "kernels/api/validate.hpp"
+#include "lib/device/buffer.hpp"
+
+namespace pecia::test {
+namespace {
+
+using namespace kernels;
+
+/// The copies of one op's tensors.
+class Copies {
+ public:
+  Copies(device::Device& device, device::Stream& stream) : device_(device), stream_(stream) {}
+
+  /// A view like `view` of a copy on the device. Views of the same memory share a copy, so an op in
+  /// place is in place there too.
+  TensorView in(const TensorView& view) {
+    if (!view) return view;
+    void* const data = on_device(view.data(), bytes_of(view));
+    switch (view.rank()) {
+      case 1:
+        return {data, view.dtype(), {view.size(0)}};
+      case 2:
+        return TensorView(data, view.dtype(), {view.rows(), view.row_stride()})
+            .slice_columns(0, view.size(1));
+      default:  // no op takes a higher rank, and the tests' are dense
+        return {data, view.dtype(), {view.size(0), view.size(1), view.size(2)}};
+    }
+  }
+  void* on_device(const void* host, int64_t bytes) {
+    for (const Copy& copy : copies_)
+      if (copy.host == host && copy.bytes == bytes) return copy.buffer.data();
+    Copy& copy = copies_.emplace_back(const_cast<void*>(host), bytes,
+                                      device::Buffer(device_, device::Memory::device, bytes));
+    device_.copy(copy.buffer.data(), host, bytes, stream_);
+    return copy.buffer.data();
+  }
+
+  /// Everything back to where it came from.
+  void back() {
+    for (const Copy& copy : copies_)
+      device_.copy(copy.host, copy.buffer.data(), copy.bytes, stream_);
+    stream_.synchronize();
+  }
+
+ private:
+  struct Copy {
+    void* host;
+    int64_t bytes;
+    device::Buffer buffer;
+  };
+
+  /// From the first element to the last; the tests' tensors have as much after the last row as
+  /// between rows, but a column slice need not.
+  static int64_t bytes_of(const TensorView& view) {
+    if (view.elements() == 0) return 0;
+    return ((view.rows() - 1) * view.row_stride() + view.row_elements()) * size_of(view.dtype());
+  }
+
+  device::Device& device_;
+  device::Stream& stream_;
+  std::list<Copy> copies_;
+};
+
+class BackendOnCopies : public Backend {
+ public:
+  BackendOnCopies(device::Device& device, std::unique_ptr<Backend> backend)
+      : device_(device), backend_(std::move(backend)), stream_(device.make_stream()) {}
+
+  std::string_view name() const override { return backend_->name(); }
+
+  void add(const AddArgs& args, device::Stream&) override {
+    run(&Backend::add, args, [](Copies& copies, AddArgs& there) {
+      there.x = copies.in(there.x), there.y = copies.in(there.y);
+    });
+  }
+  void embedding(const EmbeddingArgs& args, device::Stream&) override {
+    run(&Backend::embedding, args, [](Copies& copies, EmbeddingArgs& there) {
+      there.table = copies.in(there.table), there.out = copies.in(there.out);
+    });
+  }
+  void linear(const LinearArgs& args, device::Stream&) override {
+    run(&Backend::linear, args, [](Copies& copies, LinearArgs& there) {
+      there.x = copies.in(there.x), there.weight = copies.in(there.weight);
+      there.bias = copies.in(there.bias), there.y = copies.in(there.y);
+    });
+  }
+  void rms_norm(const RmsNormArgs& args, device::Stream&) override {
+    run(&Backend::rms_norm, args, [](Copies& copies, RmsNormArgs& there) {
+      there.x = copies.in(there.x), there.weight = copies.in(there.weight);
+      there.out = copies.in(there.out);
+    });
+  }
+  void rope(const RopeArgs& args, device::Stream&) override {
+    run(&Backend::rope, args, [](Copies& copies, RopeArgs& there) {
+      there.x = copies.in(there.x);
+      there.cos = copies.in(there.cos), there.sin = copies.in(there.sin);
+    });
+  }
+  void kv_store(const KvStoreArgs& args, device::Stream&) override {
+    run(&Backend::kv_store, args, [](Copies& copies, KvStoreArgs& there) {
+      there.x = copies.in(there.x), there.cache = copies.in(there.cache);
+    });
+  }
+  void attention(const AttentionArgs& args, device::Stream&) override {
+    std::vector<KeyRun> runs(args.runs.begin(), args.runs.end());
+    run(&Backend::attention, args, [&](Copies& copies, AttentionArgs& there) {
+      there.q = copies.in(there.q), there.out = copies.in(there.out);
+      there.lse = copies.in(there.lse);
+      const int64_t head_dim = there.q.size(2);
+      for (KeyRun& run : runs) {
+        if (run.num_keys == 0) continue;
+        const int64_t elements =
+            (there.num_kv_heads - 1) * run.head_stride + run.num_keys * head_dim;
+        run.k = copies.on_device(run.k, elements * size_of(there.kv_dtype));
+        run.v = copies.on_device(run.v, elements * size_of(there.kv_dtype));
+      }
+      there.runs = runs;
+    });
+  }
+  void merge(const MergeArgs& args, device::Stream&) override {
+    run(&Backend::merge, args, [](Copies& copies, MergeArgs& there) {
+      there.part_out = copies.in(there.part_out), there.part_lse = copies.in(there.part_lse);
+      there.out = copies.in(there.out), there.lse = copies.in(there.lse);
+    });
+  }
+  void gated_activation(const GatedActivationArgs& args, device::Stream&) override {
+    run(&Backend::gated_activation, args, [](Copies& copies, GatedActivationArgs& there) {
+      there.gate = copies.in(there.gate), there.up = copies.in(there.up);
+      there.out = copies.in(there.out);
+    });
+  }
+  void sample(const SamplingArgs& args, device::Stream&) override {
+    run(&Backend::sample, args,
+        [](Copies& copies, SamplingArgs& there) { there.logits = copies.in(there.logits); });
+  }
+  void log_probs(const LogProbsArgs& args, device::Stream&) override {
+    run(&Backend::log_probs, args,
+        [](Copies& copies, LogProbsArgs& there) { there.logits = copies.in(there.logits); });
+  }
+  void shortlist(const ShortlistArgs& args, device::Stream&) override {
+    run(&Backend::shortlist, args,
+        [](Copies& copies, ShortlistArgs& there) { there.logits = copies.in(there.logits); });
+  }
+
+ private:
+  template <typename Args, typename Copy>
+  void run(void (Backend::*op)(const Args&, device::Stream&), const Args& args, const Copy& copy) {
+    validate(args);
+    Copies copies(device_, *stream_);
+    Args there = args;
+    copy(copies, there);
+    (backend_.get()->*op)(there, *stream_);
+    copies.back();
+  }
+
+  device::Device& device_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<device::Stream> stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> run_on_copies(device::Device& device, std::unique_ptr<Backend> backend) {
+  return std::make_unique<BackendOnCopies>(device, std::move(backend));
+}
+
+}  // namespace pecia::test

@@ -1,0 +1,33 @@
+#include "tests/kernels/device_copies.hpp"
+#include "tests/kernels/tensors.hpp"
+
+namespace pecia::test {
+namespace {
+
+device::Device& gpu() {
+  static const auto device = kernels::make_cuda_device(0);
+  return *device;
+}
+
+}  // namespace
+
+std::vector<std::string> every_device() {
+  return {"cuda"};
+}
+
+Device make_device(const std::string& name) {
+  if (name == "cuda")
+    return {run_on_copies(gpu(), kernels::make_cuda_backend(gpu())), device::Stream(1), true};
+  return make_host_backend(name);
+}
+
+}  // namespace pecia::test
+
+/// By default the tests of this device, without those that need no GPU, and without a property that
+/// cuBLAS does not have: the algorithm of a product follows from its number of rows, and with it
+/// the bits of each.
+int main(int argc, char** argv) {
+  testing::GTEST_FLAG(filter) = "Backends/*-*OfARowDoesNotDependOnTheRowsBesideIt*";
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

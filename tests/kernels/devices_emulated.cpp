@@ -1,0 +1,23 @@
+#include "tests/kernels/emulator/backend.hpp"
+#include "tests/kernels/tensors.hpp"
+
+namespace pecia::test {
+namespace {
+
+device::Device& host() {
+  static const auto device = device::make_host_device(1);
+  return *device;
+}
+
+}  // namespace
+
+std::vector<std::string> every_device() {
+  return {"emulated"};
+}
+
+Device make_device(const std::string& name) {
+  if (name == "emulated") return {make_emulated_backend(host()), device::Stream(1), true};
+  return make_host_backend(name);
+}
+
+}  // namespace pecia::test

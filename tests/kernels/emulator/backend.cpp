@@ -1,0 +1,51 @@
+#include "tests/kernels/emulator/backend.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/cuda/cuda.hpp"
+
+namespace pecia::test {
+namespace {
+
+class PlainMatmul : public kernels::cuda::Matmul {
+ public:
+  void run(const kernels::cuda::MatmulArgs& args, device::Stream&) override {
+    for (int64_t t = 0; t < args.y.rows(); ++t)
+      for (int64_t o = 0; o < args.y.size(1); ++o) {
+        float& y = static_cast<float*>(args.y.row(t))[o];
+        double sum = args.accumulate == kernels::Accumulate::yes ? y : 0;
+        if (args.bias != nullptr) sum += args.bias[o];
+        for (int64_t i = 0; i < args.x.size(1); ++i)
+          sum += double{load_as_float(args.x.row(t), args.x.dtype(), i)} *
+                 load_as_float(args.weight.row(o), args.weight.dtype(), i);
+        y = static_cast<float>(sum);
+      }
+  }
+};
+
+class PlainRowSort : public kernels::cuda::RowSort {
+ public:
+  void run(const float* values, int64_t rows, int64_t columns, float* sorted,
+           int32_t* sorted_columns, device::Stream&) override {
+    for (int64_t row = 0; row < rows; ++row) {
+      const float* const from = values + row * columns;
+      int32_t* const order = sorted_columns + row * columns;
+      std::iota(order, order + columns, 0);
+      std::stable_sort(order, order + columns, [from](int32_t a, int32_t b) {
+        return from[a] > from[b] || (std::isnan(from[a]) && !std::isnan(from[b]));
+      });
+      for (int64_t i = 0; i < columns; ++i) sorted[row * columns + i] = from[order[i]];
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& host) {
+  return kernels::cuda::make_backend(host, std::make_unique<PlainMatmul>(),
+                                     std::make_unique<PlainRowSort>());
+}
+
+}  // namespace pecia::test
