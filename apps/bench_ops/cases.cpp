@@ -232,10 +232,12 @@ Case add(const Model& model, int64_t rows) {
   };
   const int64_t hidden = model.hidden;
   return {"add", fmt::format("{} × {}", rows, hidden), 0, 3 * bytes_of({rows, hidden}),
-          [=](Backend& backend, Stream& stream) {
+          [=](const Place& place) {
             auto inputs = std::make_shared<Inputs>(
-                Inputs{{DType::fp32, {rows, hidden}}, {DType::fp32, {rows, hidden}}});
-            return keep(inputs, [&](Inputs& i) { backend.add({i.x.view, i.y.view}, stream); });
+                Inputs{{place, DType::fp32, {rows, hidden}}, {place, DType::fp32, {rows, hidden}}});
+            return keep(inputs, [place](Inputs& i) {
+              place.backend.add({i.x.view, i.y.view}, place.stream);
+            });
           }};
 }
 
