@@ -82,9 +82,10 @@ bench_net() {
     done
     run 4 "$all" bench_prefill --model "$model" --threads 1 --tokens 2048,4096 --runs 2 --tp 4
     run 4 "$all" bench_prefill --model "$model" --threads 1 --tokens 2048,4096 --runs 2
-    for ring in pass_q broadcast_q pass_kv; do
+    for ring in pass_q broadcast_q; do
       run 4 "$all" bench_decode --model "$model" --threads 1 --contexts 2048 --batches 1,8,32 --ring "$ring" --runs 3
     done
+    run 4 "$all" bench_decode --model "$model" --threads 1 --contexts 2048 --batches 1,8 --ring pass_kv --steps 4 --runs 3
     for sharding in base shift; do
       run 4 "$all" bench_decode --model "$model" --threads 1 --contexts 512 --batches 1,2,4,8,16,32,64 --sp 4 \
         --sharding "$sharding" --runs 3

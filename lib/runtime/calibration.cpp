@@ -67,9 +67,11 @@ double attention_flops(comm::Communicator& world, kernels::Backend& backend, dev
 }
 
 /// B/s that each rank sends round its ring while all do: the median of some messages, each as large
-/// as passes within some 10 ms. (Their mean wavered by a fifth on links shared with other traffic.)
+/// as passes within some 10 ms, but beyond what a link lets pass in a burst. (Their mean wavered by
+/// a fifth on links shared with other traffic.)
 double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring) {
-  constexpr int64_t small_bytes = int64_t{64} << 10, large_bytes = int64_t{4} << 20;
+  constexpr int64_t small_bytes = int64_t{64} << 10;
+  constexpr int64_t least_bytes = int64_t{512} << 10, large_bytes = int64_t{4} << 20;
   constexpr double wanted_s = 0.01;
   constexpr int repetitions = 5;
   const int right = (ring.rank() + 1) % ring.size();
@@ -85,7 +87,7 @@ double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring) {
   slowest_s(small_bytes);  // opens connections
   const double fits = static_cast<double>(small_bytes) * wanted_s / slowest_s(small_bytes);
   const auto bytes = static_cast<int64_t>(
-      std::clamp(fits, static_cast<double>(small_bytes), static_cast<double>(large_bytes)));
+      std::clamp(fits, static_cast<double>(least_bytes), static_cast<double>(large_bytes)));
   std::vector<double> seconds;
   for (int i = 0; i < repetitions; ++i) seconds.push_back(slowest_s(bytes));
   std::nth_element(seconds.begin(), seconds.begin() + repetitions / 2, seconds.end());
