@@ -48,8 +48,8 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
   const int64_t heads = 2 * config.num_heads + 2 * config.num_kv_heads;  // q, mixed, k, v
   const int64_t partial = config.num_heads * config.head_dim;  // the ring's partial output
   const int64_t rows = 3 * config.hidden;  // hidden states, normed, and products to be summed
-  return size_of(DType::fp32) * (rows + heads * config.head_dim + partial + 2 * config.ffn +
-                                 config.rope.rotary_dim);
+  return size_of(DType::fp32) *
+         (rows + heads * config.head_dim + partial + 2 * config.ffn + config.rope.rotary_dim);
 }
 
 void Model::forward(const Rows& rows, context::Attention& attention) {

@@ -24,10 +24,9 @@ Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
       attention_(groups_, {config.num_heads, config.num_kv_heads}, config.windows, backend, stream,
                  recorder, cache_, row_invariant(settings)),
       model_(config, weights, groups_, backend, stream, recorder, row_invariant(settings)),
-      executor_(
-          {groups_.cp_index, groups_.cp, config.vocab, settings.logprobs, settings.prompt_logprobs,
-           settings.layout_invariant},
-          model_, attention_, backend, stream, recorder) {
+      executor_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,
+                 settings.prompt_logprobs, settings.layout_invariant},
+                model_, attention_, backend, stream, recorder) {
   if (replica.size() > 1)
     stream_.set_poll([this, &replica] {
       if (replica.progress()) model_.progress();
