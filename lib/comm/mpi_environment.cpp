@@ -12,6 +12,9 @@ MpiEnvironment::MpiEnvironment(int& argc, char**& argv) {
   // More ranks than cores must yield to each other (4 ranks on 2 cores: all-reduce 5 µs, else 6
   // ms). mpirun --oversubscribe says so itself, srun does not; a user's setting wins.
   ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+  // Between hosts that only TCP connects, Open MPI 4.1 chooses its RDMA windows and then fails to
+  // make one (MPI_ERR_WIN); without them it takes others, which work there.
+  ::setenv("OMPI_MCA_osc", "^rdma", 0);
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided_), "MPI_Init_thread");
   if (provided_ < MPI_THREAD_FUNNELED)
     fail<SystemError>("this MPI gives no MPI_THREAD_FUNNELED; use a build with thread support");
