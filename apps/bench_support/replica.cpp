@@ -168,16 +168,11 @@ parallel::RingRates Replica::measure_rates() {
 }
 
 int64_t Replica::measure_shift_threshold(int64_t limit) {
-  const model::ModelConfig& config = model_.config;
   const DType weights = model_.weights.layers.front().q.parts.front().weight.dtype();
-  parallel::ShiftInputs inputs{.shape = {config.hidden, config.ffn, config.num_heads,
-                                         config.num_kv_heads, config.head_dim, size_of(weights)},
-                               .layers = config.layers,
-                               .vocab = config.vocab,
-                               .sp = settings_.sp,
-                               .tp = settings_.tp};
-  runtime::measure_shift_rates(inputs, ring_, *worker_.groups().block, backend_, stream_, weights);
-  return parallel::shift_threshold(inputs, limit);
+  return parallel::shift_threshold(
+      runtime::measure_shift_inputs(model_.config, weights, settings_.sp, settings_.tp, ring_,
+                                    *worker_.groups().block, backend_, stream_),
+      limit);
 }
 
 void Replica::remove(SequenceId sequence) {

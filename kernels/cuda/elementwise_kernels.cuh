@@ -19,20 +19,9 @@ __device__ __forceinline__ int64_t column_step() {
   return Count * (int64_t{gridDim.y} * blockDim.x);
 }
 
-/// to = from, rounded to T.
-template <int Count, typename T>
-__global__ void convert_kernel(Matrix<const float> from, Matrix<T> to) {
-  const int64_t row = blockIdx.x;
-  for (int64_t i = first_column<Count>(); i < from.columns; i += column_step<Count>()) {
-    float values[Count];
-    load<Count>(from.row(row) + i, values);
-    store<Count>(values, to.row(row) + i);
-  }
-}
-
-/// to = from, widened.
-template <int Count, typename T>
-__global__ void widen_kernel(Matrix<const T> from, Matrix<float> to) {
+/// to = from, widened or rounded to the other type.
+template <int Count, typename From, typename To>
+__global__ void convert_kernel(Matrix<const From> from, Matrix<To> to) {
   const int64_t row = blockIdx.x;
   for (int64_t i = first_column<Count>(); i < from.columns; i += column_step<Count>()) {
     float values[Count];

@@ -17,10 +17,11 @@ TensorView operand_of_type(const TensorView& x, DType dtype, device::Buffer& buf
     if constexpr (!std::is_same_v<T, float>) {
       const auto from = matrix<const float>(x);
       if (aligned_to<4>(x))
-        launch(stream, grid_of_rows(rows, columns / 4), convert_kernel<4, T>, from,
+        launch(stream, grid_of_rows(rows, columns / 4), convert_kernel<4, float, T>, from,
                matrix<T>(copy));
       else
-        launch(stream, grid_of_rows(rows, columns), convert_kernel<1, T>, from, matrix<T>(copy));
+        launch(stream, grid_of_rows(rows, columns), convert_kernel<1, float, T>, from,
+               matrix<T>(copy));
     }
   });
   return copy;
@@ -35,7 +36,7 @@ const float* bias_in_fp32(const TensorView& bias, device::Buffer& buffer, device
   const TensorView wide = buffer.tensor(DType::fp32, {1, count});
   with_stored_type(bias.dtype(), [&](auto type) {
     using T = decltype(type);
-    launch(stream, grid_of_rows(1, count), widen_kernel<1, T>,
+    launch(stream, grid_of_rows(1, count), convert_kernel<1, T, float>,
            matrix<const T>(bias.reshape({1, count})), matrix<float>(wide));
   });
   return wide.as<float>();

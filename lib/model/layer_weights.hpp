@@ -9,6 +9,7 @@
 #include "lib/model/config.hpp"
 #include "lib/model/linear_weight.hpp"
 #include "lib/parallel/sharding.hpp"
+#include "lib/parallel/traffic.hpp"
 
 namespace pecia::model {
 
@@ -27,5 +28,8 @@ LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config,
 /// FFN columns of a part, and rows of the embedding and the vocabulary matrix.
 parallel::RowRange ffn_part(const ModelConfig& config, parallel::WeightCut cut);
 parallel::RowRange vocab_part(const ModelConfig& config, parallel::WeightCut cut);
+
+/// A layer as lib/parallel counts what passes through it send; `weights` is their resident type.
+parallel::BlockShape block_shape(const ModelConfig& config, DType weights);
 
 }  // namespace pecia::model

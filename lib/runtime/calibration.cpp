@@ -10,6 +10,7 @@
 #include "lib/core/build_info.hpp"
 #include "lib/core/isa.hpp"
 #include "lib/device/buffer.hpp"
+#include "lib/model/layer_weights.hpp"
 #include "lib/runtime/peak.hpp"
 #include "lib/runtime/rates_cache.hpp"
 
@@ -172,16 +173,22 @@ parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& rin
   return rates;
 }
 
-void measure_shift_rates(parallel::ShiftInputs& inputs, comm::Communicator& world,
-                         comm::Communicator& block, kernels::Backend& backend,
-                         device::Stream& stream, DType weights) {
+parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DType weights, int sp,
+                                           int tp, comm::Communicator& world,
+                                           comm::Communicator& block, kernels::Backend& backend,
+                                           device::Stream& stream) {
   const Stopwatch all = [&](const std::function<void()>& work) {
     return seconds_of_all(world, work);
   };
-  inputs.flops = measure_peak_flops(backend, stream, all);
-  inputs.read_bandwidth = measure_read_bandwidth(backend, stream, weights, all);
-  inputs.link_bandwidth = ring_bandwidth(world, block);
-  inputs.exchange_s = exchange_seconds(world, block);
+  return {.shape = model::block_shape(config, weights),
+          .layers = config.layers,
+          .vocab = config.vocab,
+          .sp = sp,
+          .tp = tp,
+          .flops = measure_peak_flops(backend, stream, all),
+          .read_bandwidth = measure_read_bandwidth(backend, stream, weights, all),
+          .link_bandwidth = ring_bandwidth(world, block),
+          .exchange_s = exchange_seconds(world, block)};
 }
 
 }  // namespace pecia::runtime

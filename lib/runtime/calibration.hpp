@@ -6,6 +6,7 @@
 
 #include "kernels/api/backend.hpp"
 #include "lib/comm/communicator.hpp"
+#include "lib/model/config.hpp"
 #include "lib/parallel/ring_rule.hpp"
 #include "lib/parallel/shift_rule.hpp"
 
@@ -35,11 +36,12 @@ parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& rin
                               kernels::Backend& backend, device::Stream& stream,
                               const AttentionShape& shape, spdlog::logger& log);
 
-/// Fills in what a step of the SP × TP ranks `block` depends on beside the model: rates of the
-/// slowest rank of `world` while all ranks do the same; some 100 ms. Every rank gets the same.
-/// Collective over `world`, which is one or several blocks.
-void measure_shift_rates(parallel::ShiftInputs& inputs, comm::Communicator& world,
-                         comm::Communicator& block, kernels::Backend& backend,
-                         device::Stream& stream, DType weights);
+/// What the rule of the shift configuration counts with: the model, and rates of the slowest rank
+/// of `world` while all ranks do the same; some 100 ms. Every rank gets the same. Collective over
+/// `world`, which is one or several SP × TP blocks; `block` is the rank's own.
+parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DType weights, int sp,
+                                           int tp, comm::Communicator& world,
+                                           comm::Communicator& block, kernels::Backend& backend,
+                                           device::Stream& stream);
 
 }  // namespace pecia::runtime

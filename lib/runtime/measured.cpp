@@ -13,19 +13,6 @@ Json degrees_of(const Resources& resources) {
   return {{"cp", resources.cp}, {"sp", resources.sp}, {"tp", resources.tp}};
 }
 
-int64_t measured_threshold(const model::ModelConfig& config, const Resources& resources,
-                           DType weights, comm::Communicator& world, Worker& worker,
-                           kernels::Backend& backend, device::Stream& stream) {
-  parallel::ShiftInputs inputs{.shape = {config.hidden, config.ffn, config.num_heads,
-                                         config.num_kv_heads, config.head_dim, size_of(weights)},
-                               .layers = config.layers,
-                               .vocab = config.vocab,
-                               .sp = resources.sp,
-                               .tp = resources.tp};
-  measure_shift_rates(inputs, world, *worker.groups().block, backend, stream, weights);
-  return shift_threshold(inputs, resources.max_batch_tokens);
-}
-
 }  // namespace
 
 std::string to_json(const Measured& measured, const Resources& resources) {
@@ -62,8 +49,10 @@ Measured measure(const Job& job, const model::ModelConfig& config, const Resourc
     if (!measured.shift_threshold) {
       const DType weights = job.model.dtype ? dtype_of(*job.model.dtype, "model.dtype")
                                             : config.stored_dtype.value_or(DType::fp32);
-      measured.shift_threshold =
-          measured_threshold(config, resources, weights, world, worker, backend, stream);
+      measured.shift_threshold = parallel::shift_threshold(
+          measure_shift_inputs(config, weights, resources.sp, resources.tp, world,
+                               *worker.groups().block, backend, stream),
+          resources.max_batch_tokens);
     }
   }
   return measured;

@@ -220,10 +220,12 @@ class ReportTest(RunTest):
             self.assertGreaterEqual(span["ts"], 0)
             self.assertGreaterEqual(span["dur"], 0)
             self.assertGreaterEqual(span["args"]["bytes"], 0)
+        # A replica that started late may have found no request left.
+        busy = {2 * replica + i for replica in self.results(job)["replica"] for i in (0, 1)}
         for phase in ("prefill", "decode"):
             for layer in (0, 1):
                 found = {s["tid"] for s in spans if s["name"].startswith(f"{phase}/layer {layer}/")}
-                self.assertEqual(found, {0, 1, 2, 3})
+                self.assertEqual(found, busy)
         for rank in range(4):
             part = json.loads((folder / f"rank-{rank:05}.json").read_text())["traceEvents"]
             own = [s for s in part if s["ph"] == "X"]

@@ -83,6 +83,13 @@ inline CheckpointFile internlm2_file() {
   return file;
 }
 
+inline Weights load(const ModelConfig& config, const CheckpointFile& file,
+                    std::optional<DType> dtype = {}, parallel::WeightCut cut = {}) {
+  const test::ModelFolder folder;
+  file.write(folder);
+  return {config, io::Checkpoint(folder.path()), dtype, cut};  // mapped files outlive the folder
+}
+
 /// First element, which tells the tensors of these files apart.
 inline float first(const TensorView& tensor) {
   return load_as_float(tensor.data(), tensor.dtype(), 0);

@@ -7,16 +7,8 @@
 namespace pecia::model {
 namespace {
 
-using test::ModelFolder;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-Weights load_cut(const ModelConfig& config, const CheckpointFile& file, parallel::WeightCut cut,
-                 std::optional<DType> dtype = {}) {
-  const ModelFolder folder;
-  file.write(folder);
-  return Weights(config, io::Checkpoint(folder.path()), dtype, cut);
-}
 
 TEST(CutWeights, HaveTheRowsAndColumnsOfTheirHeads) {
   ModelConfig config = small_model(Family::llama);
@@ -29,8 +21,8 @@ TEST(CutWeights, HaveTheRowsAndColumnsOfTheirHeads) {
     file.add(layer + "mlp.up_proj.bias", {6}, 25);
     file.add(layer + "mlp.down_proj.bias", {4}, 26);
   }
-  const Weights first_half = load_cut(config, file, {2, 0});
-  const Weights second_half = load_cut(config, file, {2, 1});
+  const Weights first_half = load(config, file, {}, {2, 0});
+  const Weights second_half = load(config, file, {}, {2, 1});
   const LayerWeights& layer = second_half.layers[0];
   expect_shape(layer.q, 4, 4);  // heads 2 and 3 of [8, 4]
   EXPECT_EQ(first(layer.q.parts[0].weight), 6 + 16);
@@ -73,9 +65,9 @@ TEST(CutWeights, OfACutAreThatCutOfTheWhole) {
           layer + (family == Family::internlm2 ? "feed_forward.w2" : "mlp.down_proj") + ".weight",
           {4, 8}, 12);
     }
-    const Weights whole = load_cut(config, file, {});
+    const Weights whole = load(config, file, {}, {});
     for (int outer = 0; outer < 2; ++outer) {
-      const Weights half = load_cut(config, file, {2, outer});
+      const Weights half = load(config, file, {}, {2, outer});
       for (int inner = 0; inner < 2; ++inner) {
         const parallel::WeightCut quarter{4, 2 * outer + inner};
         const LayerWeights once = cut_layer(whole.layers[1], config, {}, quarter);
@@ -98,7 +90,7 @@ TEST(CutWeights, AreResidentAndConvertedAlone) {
   const int64_t norms = 5 * 4;
   int64_t resident = 0, converted = 0;
   for (int index = 0; index < 2; ++index) {
-    const Weights half = load_cut(config, internlm2_file(), {2, index}, DType::bf16);
+    const Weights half = load(config, internlm2_file(), DType::bf16, {2, index});
     resident += half.resident_bytes();
     converted += half.converted_bytes();
     EXPECT_EQ(half.layers[0].o.parts[0].weight.dtype(), DType::bf16);
@@ -112,7 +104,7 @@ TEST(CutWeights, ThatCannotHoldAValueNameItsPlaceInTheWholeTensor) {
   CheckpointFile file = llama_file();
   file.add("model.layers.1.self_attn.o_proj.weight", {4, 8}, 65519.0f);  // + 31: beyond fp16
   try {
-    load_cut(small_model(Family::llama), file, {2, 1}, DType::fp16);
+    load(small_model(Family::llama), file, DType::fp16, {2, 1});
     FAIL() << "accepted";
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), HasSubstr("'model.layers.1.self_attn.o_proj.weight'"));

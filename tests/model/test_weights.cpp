@@ -9,16 +9,8 @@
 namespace pecia::model {
 namespace {
 
-using test::ModelFolder;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-Weights load(const ModelConfig& config, const CheckpointFile& file,
-             std::optional<DType> dtype = {}) {
-  const ModelFolder folder;
-  file.write(folder);
-  return Weights(config, io::Checkpoint(folder.path()), dtype);  // mapped files outlive the folder
-}
 
 std::string error_of(const ModelConfig& config, const CheckpointFile& file,
                      std::optional<DType> dtype = {}) {
