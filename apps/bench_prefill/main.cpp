@@ -106,8 +106,9 @@ class Prefill {
     results_.line(
         fmt::format("floor of all ranks: fp32 matrix product {:.1f} GFLOP/s", floors.flops * 1e-9));
     if (rates_)
-      results_.line(fmt::format("ring: attention {:.1f} GFLOP/s, {:.1f} MB/s round it",
-                                rates_->flops * 1e-9, rates_->bandwidth * 1e-6));
+      results_.line(fmt::format(
+          "ring: attention {:.1f} GFLOP/s, {:.1f} MB/s round it, {:.1f} MB/s all to all",
+          rates_->flops * 1e-9, rates_->bandwidth * 1e-6, rates_->all_to_all_bandwidth * 1e-6));
     results_.columns({"tokens", "cached", "passes", "s", "min s", "max s", "tok/s", "GFLOP/s",
                       "% of floor", "B/token/layer", "by formula", "exposed comm %", "rule",
                       "max RSS MiB"});
@@ -167,6 +168,7 @@ class Prefill {
                     {"rule", by_rule(tokens)},
                     {"ring_flops", rates_ ? rates_->flops : 0},
                     {"ring_bandwidth", rates_ ? rates_->bandwidth : 0},
+                    {"all_to_all_bandwidth", rates_ ? rates_->all_to_all_bandwidth : 0},
                     {"seconds", to_json(spread_s)},
                     {"tokens_per_s", static_cast<double>(tokens) / spread_s.median},
                     {"flops", flops},

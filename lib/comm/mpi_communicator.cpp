@@ -76,24 +76,24 @@ class MpiTransfer : public Transfer {
   bool test() override {
     if (requests_.empty()) return true;
     int done = 0;
-    check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
-                          MPI_STATUSES_IGNORE),
-              label_.operation);
-    if (done != 0) requests_.clear();
+    const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
+                                 MPI_STATUSES_IGNORE);
+    // After an error some of the requests are gone, and which is not said: none is touched again.
+    if (done != 0 || code != MPI_SUCCESS) requests_.clear();
+    if (code != MPI_SUCCESS) check_mpi(code, described().c_str());
     return done != 0;
   }
   void wait() override {
-    wait_until([this] { return test(); },
-               [this] {
-                 return fmt::format("{} #{} with {}", label_.operation, label_.number,
-                                    label_.peers);
-               },
-               timeout_);
+    wait_until([this] { return test(); }, [this] { return described(); }, timeout_);
   }
 
   MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
 
  private:
+  std::string described() const {
+    return fmt::format("{} #{} with {}", label_.operation, label_.number, label_.peers);
+  }
+
   template <typename F>
   static void for_pieces(size_t bytes, F each) {
     for (size_t offset = 0; offset < bytes; offset += max_message_bytes)

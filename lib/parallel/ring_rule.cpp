@@ -70,10 +70,13 @@ RingDecision rule_a(const RingInputs& in) {
 
 RingDecision rule_b(const RingInputs& in) {
   check_rates(in);
+  PECIA_CHECK(in.rates.all_to_all_bandwidth > 0, "an all-to-all of {} B/s",
+              in.rates.all_to_all_bandwidth);
   const double kv_bytes = 2 * in.shape.num_kv_heads * in.shape.kv_bytes / in.shape.num_heads;
   const double hidden_bytes =
       4 * new_tokens_per_key(in.load) * in.rates.bandwidth / (in.ranks * in.rates.flops);
-  return decide(in, (kv_bytes - hidden_bytes) / in.shape.out_bytes);
+  const double slower = in.rates.all_to_all_bandwidth / in.rates.bandwidth;
+  return decide(in, (kv_bytes - hidden_bytes) * slower / in.shape.out_bytes);
 }
 
 RingDecision rule_c(const RingInputs& in, const RingFit& fit) {

@@ -1,19 +1,21 @@
 #pragma once
 /// Which tensor should travel round the ring: keys and values, or queries. Pure functions of what a
-/// pass computes, the model's shape and two rates.
+/// pass computes, the model's shape and three rates.
 ///
 /// With T new and P cached tokens on N ranks, e_kv, e_q and e_out the bytes of an element that
-/// travels, C the FLOP/s and BW the B/s of one rank, a ring step of one layer takes
+/// travels, C the FLOP/s of one rank, BW and BW_a the B/s that it sends round the ring and to all
+/// others at once, a ring step of one layer takes
 ///
 ///     attention    4·T·(T+P)·Hq·D / (N²·C)
 ///     pass-KV      2·(T+P)·Hkv·D·e_kv / (N·BW)
 ///     pass-Q       T·Hq·D·e_q / (N·BW), and afterwards, N−1 times and exposed, the all-to-all's
-///                  T·Hq·D·e_out / (N·BW)
+///                  T·Hq·D·e_out / (N·BW_a)
 ///
-/// The head's width D cancels out of every condition; the log-sum-exp that goes home with each D
-/// elements of output is left out (1/D of them). With one e for all three the conditions are those
-/// of the paper.
-/// Source: Context Parallelism for Scalable Million-Token Inference.
+/// Over links shared by a server or a rack BW_a is below BW: of a ring one message crosses each
+/// way, of an all-to-all one from each rank of one side to each of the other. The head's width D
+/// cancels out of every condition; the log-sum-exp that goes home with each D elements of output is
+/// left out (1/D of them). With one e for all three the conditions are those of the paper. Source:
+/// Context Parallelism for Scalable Million-Token Inference.
 
 #include <cstdint>
 
@@ -43,7 +45,8 @@ struct RingShape {
 
 struct RingRates {
   double flops = 0;      ///< FLOP/s of attention on one rank
-  double bandwidth = 0;  ///< B/s that one rank sends while it receives as much
+  double bandwidth = 0;  ///< B/s that one rank sends to the next while it receives as much
+  double all_to_all_bandwidth = 0;  ///< B/s that one rank sends to all others while all do
 };
 
 struct RingInputs {
@@ -78,7 +81,8 @@ struct RingDecision {
 /// Counts messages round the ring: the limit is condition (1).
 RingDecision rule_a(const RingInputs& in);
 
-/// Counts the all-to-all of pass-Q too: the limit is (2·Hkv·e_kv/Hq − 4·T·BW/(N·C)) / e_out.
+/// Counts the all-to-all of pass-Q too: the limit is
+/// (2·Hkv·e_kv/Hq − 4·T·BW/(N·C)) · BW_a/BW / e_out.
 RingDecision rule_b(const RingInputs& in);
 
 /// h = alpha·ln T + beta·ln(100·T/(T+P)) + gamma: keys travel when h > 0.

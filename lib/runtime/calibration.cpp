@@ -67,22 +67,23 @@ double attention_flops(comm::Communicator& world, kernels::Backend& backend, dev
   return 4.0 * static_cast<double>(calls * q_elements) * keys / seconds_of(calls);
 }
 
-/// B/s that each rank sends round its ring while all do: the median of some messages, each as large
-/// as passes within some 10 ms, but beyond what a link lets pass in a burst. (Their mean wavered by
-/// a fifth on links shared with other traffic.)
-double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring) {
+/// Starts a transfer in which this rank sends as many bytes as `sent`, and receives as many.
+using StartTransfer = std::function<std::unique_ptr<comm::Transfer>(std::span<const std::byte> sent,
+                                                                    std::span<std::byte> received)>;
+
+/// B/s that each rank sends while all do: the median of some transfers, each of as many bytes as
+/// pass within some 10 ms, but beyond what a link lets pass in a burst. (Their mean wavered by a
+/// fifth on links shared with other traffic.)
+double bandwidth_of(comm::Communicator& world, const StartTransfer& start) {
   constexpr int64_t small_bytes = int64_t{64} << 10;
   constexpr int64_t least_bytes = int64_t{512} << 10, large_bytes = int64_t{4} << 20;
   constexpr double wanted_s = 0.01;
   constexpr int repetitions = 5;
-  const int right = (ring.rank() + 1) % ring.size();
-  const int left = (ring.rank() + ring.size() - 1) % ring.size();
   std::vector<std::byte> sent(large_bytes), received(large_bytes);
   const auto slowest_s = [&](int64_t bytes) {
+    const auto size = static_cast<size_t>(bytes);
     return seconds_of_all(world, [&] {
-      ring.start_send_receive({sent.data(), static_cast<size_t>(bytes)}, right,
-                              {received.data(), static_cast<size_t>(bytes)}, left)
-          ->wait();
+      start({sent.data(), size}, {received.data(), size})->wait();
     });
   };
   slowest_s(small_bytes);  // opens connections
@@ -93,6 +94,33 @@ double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring) {
   for (int i = 0; i < repetitions; ++i) seconds.push_back(slowest_s(bytes));
   std::nth_element(seconds.begin(), seconds.begin() + repetitions / 2, seconds.end());
   return static_cast<double>(bytes) / seconds[repetitions / 2];
+}
+
+/// Of one message of each rank to the next.
+double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring) {
+  const int right = (ring.rank() + 1) % ring.size();
+  const int left = (ring.rank() + ring.size() - 1) % ring.size();
+  return bandwidth_of(world, [&](auto sent, auto received) {
+    return ring.start_send_receive(sent, right, received, left);
+  });
+}
+
+/// Of an equal message of each rank to every other.
+double all_to_all_bandwidth(comm::Communicator& world, comm::Communicator& group) {
+  const int others = group.size() - 1;
+  if (others == 0) return ring_bandwidth(world, group);
+  return bandwidth_of(world, [&](auto sent, auto received) {
+    comm::Blocks blocks;
+    const size_t bytes = sent.size() / others;
+    size_t begin = 0;
+    for (int rank = 0; rank < group.size(); ++rank) {
+      const size_t count = rank == group.rank() ? 0 : bytes;
+      blocks.send.push_back(sent.subspan(begin, count));
+      blocks.receive.push_back(received.subspan(begin, count));
+      begin += count;
+    }
+    return group.start_all_to_all(blocks);
+  });
 }
 
 /// Seconds of one exchange of a few bytes among the ranks of `group`, one of those that make up
@@ -111,11 +139,12 @@ double exchange_seconds(comm::Communicator& world, comm::Communicator& group) {
 /// What rank 0 found in the cache.
 struct Found {
   uint8_t there = 0;
-  double flops = 0, bandwidth = 0;
+  parallel::RingRates rates;
 
   template <typename A>
   void visit(A& archive) {
-    archive(there), archive(flops), archive(bandwidth);
+    archive(there), archive(rates.flops), archive(rates.bandwidth);
+    archive(rates.all_to_all_bandwidth);
   }
 };
 
@@ -125,7 +154,7 @@ parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator&
                                   kernels::Backend& backend, device::Stream& stream,
                                   const AttentionShape& shape) {
   const double flops = attention_flops(world, backend, stream, shape);
-  return {flops, ring_bandwidth(world, ring)};
+  return {flops, ring_bandwidth(world, ring), all_to_all_bandwidth(world, ring)};
 }
 
 std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,
@@ -155,12 +184,12 @@ parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& rin
     if (!cached.damage.empty())
       log.warn("{}: not used, rates are measured again: {}", path->string(), cached.damage);
     if (const auto kept = cached.by_key.find(key); kept != cached.by_key.end())
-      found = {1, kept->second.flops, kept->second.bandwidth};
+      found = {1, kept->second};
   }
   auto bytes = to_bytes(found);
   world.broadcast(bytes, root);
   found = from_bytes<Found>(bytes);
-  if (found.there != 0) return {found.flops, found.bandwidth};
+  if (found.there != 0) return found.rates;
 
   const parallel::RingRates rates = measure_rates(world, ring, backend, stream, shape);
   if (!path) return rates;

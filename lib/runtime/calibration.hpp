@@ -17,9 +17,9 @@ struct AttentionShape {
   DType kv_dtype = DType::fp32;
 };
 
-/// FLOP/s of attention on the stream and B/s round `ring`, of the slowest rank of `world` while all
-/// ranks do the same; some 60 ms. Every rank gets the same. Collective over `world`, which is one
-/// or several rings.
+/// FLOP/s of attention on the stream, B/s round `ring` and from each of its ranks to all others, of
+/// the slowest rank of `world` while all ranks do the same; some 120 ms. Every rank gets the same.
+/// Collective over `world`, which is one or several rings.
 parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator& ring,
                                   kernels::Backend& backend, device::Stream& stream,
                                   const AttentionShape& shape);

@@ -38,6 +38,7 @@ void note_rings(const std::vector<ChunkRing>& rings, report::Recorder& recorder)
                    {"ranks", in.ranks},
                    {"flops", in.rates.flops},
                    {"bandwidth", in.rates.bandwidth},
+                   {"all_to_all_bandwidth", in.rates.all_to_all_bandwidth},
                    {"hiding_tokens", decision.hiding_tokens},
                    {"miss_rate", in.load.miss_rate()},
                    {"miss_rate_limit", decision.miss_rate_limit}},

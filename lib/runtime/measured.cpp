@@ -18,7 +18,8 @@ Json degrees_of(const Resources& resources) {
 std::string to_json(const Measured& measured, const Resources& resources) {
   Json json{{"degrees", degrees_of(resources)},
             {"ring_flops", measured.ring.flops},
-            {"ring_bandwidth", measured.ring.bandwidth}};
+            {"ring_bandwidth", measured.ring.bandwidth},
+            {"all_to_all_bandwidth", measured.ring.all_to_all_bandwidth}};
   if (measured.shift_threshold) json["shift_threshold"] = *measured.shift_threshold;
   return json.dump();
 }
@@ -27,7 +28,8 @@ std::optional<Measured> parse_measured(const std::string& text, const Resources&
   const Json json = Json::parse(text);
   if (json.at("degrees") != degrees_of(resources)) return {};
   Measured measured;
-  measured.ring = {json.at("ring_flops").get<double>(), json.at("ring_bandwidth").get<double>()};
+  measured.ring = {json.at("ring_flops").get<double>(), json.at("ring_bandwidth").get<double>(),
+                   json.at("all_to_all_bandwidth").get<double>()};
   if (json.contains("shift_threshold"))
     measured.shift_threshold = json.at("shift_threshold").get<int64_t>();
   return measured;

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* schema = "pecia.rates/1";
+constexpr const char* schema = "pecia.rates/2";
 
 std::string environment(const char* name) {
   const char* text = std::getenv(name);
@@ -56,7 +56,8 @@ CachedRates read_rates(const fs::path& path) {
     const nlohmann::json file = io::parse_strict_json(path, text.str());
     if (file.at("schema") != schema) fail<InputError>("its schema is not {}", schema);
     for (const auto& [key, rates] : file.at("rates").items())
-      cached.by_key[key] = {positive(rates, "attention_flops"), positive(rates, "ring_bandwidth")};
+      cached.by_key[key] = {positive(rates, "attention_flops"), positive(rates, "ring_bandwidth"),
+                            positive(rates, "all_to_all_bandwidth")};
   } catch (const std::exception& bad) {  // of JSON's accessors too
     return {{}, bad.what()};
   }
@@ -66,7 +67,9 @@ CachedRates read_rates(const fs::path& path) {
 void write_rates(const fs::path& path, const std::map<std::string, parallel::RingRates>& by_key) {
   nlohmann::ordered_json file = {{"schema", schema}, {"rates", nlohmann::ordered_json::object()}};
   for (const auto& [key, rates] : by_key)
-    file["rates"][key] = {{"attention_flops", rates.flops}, {"ring_bandwidth", rates.bandwidth}};
+    file["rates"][key] = {{"attention_flops", rates.flops},
+                          {"ring_bandwidth", rates.bandwidth},
+                          {"all_to_all_bandwidth", rates.all_to_all_bandwidth}};
   // Under a name of its own first: a home folder is shared by hosts, and jobs start together.
   const fs::path own = fmt::format("{}.{}-{}", path.string(), comm::host_name(), getpid());
   report::write_atomically(own, file.dump(2) + "\n");

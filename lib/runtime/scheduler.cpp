@@ -20,8 +20,10 @@ Scheduler::Scheduler(SchedulerLimits limits) : limits_(std::move(limits)), map_(
   PECIA_CHECK(limits_.max_sequences >= 1 && limits_.max_batch_tokens >= 1,
               "{} sequences, {} tokens", limits_.max_sequences, limits_.max_batch_tokens);
   const parallel::RingRates& rates = limits_.ring_rates;
-  PECIA_CHECK(limits_.ring_size == 1 || limits_.ring || (rates.flops > 0 && rates.bandwidth > 0),
-              "a ring by rule with rates of {} FLOP/s and {} B/s", rates.flops, rates.bandwidth);
+  PECIA_CHECK(limits_.ring_size == 1 || limits_.ring ||
+                  std::min({rates.flops, rates.bandwidth, rates.all_to_all_bandwidth}) > 0,
+              "a ring by rule with rates of {} FLOP/s, {} B/s and {} B/s", rates.flops,
+              rates.bandwidth, rates.all_to_all_bandwidth);
   PECIA_CHECK(!limits_.layout_invariant || parallel::can_play_layout(limits_.ring_size),
               "{} ranks cannot play {}", limits_.ring_size, parallel::layout_ranks);
 }

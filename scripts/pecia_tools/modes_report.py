@@ -157,10 +157,11 @@ def grid(lines: Sequence[Line]) -> None:
         ),
         rows,
     )
-    flops, bandwidth = median(lines, "ring_flops"), median(lines, "ring_bandwidth")
+    names = ("ring_flops", "ring_bandwidth", "all_to_all_bandwidth")
+    flops, ring, all_to_all = (median(lines, name) for name in names)
     print(
         f"\nRates that the rule took: {flops * 1e-9:.1f} GFLOP/s of attention, "
-        f"{bandwidth * 1e-6:.1f} MB/s round the ring."
+        f"{ring * 1e-6:.1f} MB/s round the ring, {all_to_all * 1e-6:.1f} MB/s all to all."
     )
     print(
         f"Cells that differ by more than 5 % and where the rule is not always right: {wrong} of {len(rows)}."

@@ -168,6 +168,23 @@ TEST(Wait, FailsNamingTheOperationWhenNothingArrives) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
+TEST(Wait, FailsNamingTheOperationWhenMoreArrivesThanWasExpected) {
+  const auto comm = make_mpi_communicator(MPI_COMM_WORLD, 10s);
+  std::vector<std::byte> bytes(16);
+  if (comm->size() > 1 && comm->rank() == 1) comm->start_send_receive(bytes, 0, {}, 0)->wait();
+  if (comm->size() > 1 && comm->rank() == 0) {
+    try {
+      comm->start_send_receive({}, 1, {bytes.data(), 8}, 1)->wait();
+      ADD_FAILURE() << "16 bytes have arrived in 8";
+    } catch (const SystemError& error) {
+      EXPECT_NE(std::string(error.what()).find("send_receive #1 with ranks 1 and 1"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 TEST(NullCommunicator, IsTheIdentity) {
   const auto comm = make_null_communicator();
   const auto sent = message(0, 0, 10);

@@ -40,7 +40,7 @@ class Engine : public testing::Test {
     limits_.policy = runtime::Policy::chunked;
     limits_.ring.reset();
     limits_.ring_shape = {8, 4, 4};
-    limits_.ring_rates = {1e15, 1e6};
+    limits_.ring_rates = {1e15, 1e6, 1e6};
   }
 
   /// `arrivals`: of the requests, if they are replayed.

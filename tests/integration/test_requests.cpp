@@ -219,7 +219,7 @@ TEST_P(EveryModel, AnswersTheSameUnderEveryPolicyAndRing) {
   settings.prompt_logprobs = 1;
   settings.logprobs = 5;
   // Attention that hides no transfer: what travels follows from how much is new, and both do.
-  settings.ring_rates = {1e15, 1e6};
+  settings.ring_rates = {1e15, 1e6, 1e6};
   const Results wanted = one_by_one(GetParam(), requests, settings);
   for (const Policy policy : {Policy::prefill_first, Policy::chunked})
     for (const std::optional<Ring> ring :

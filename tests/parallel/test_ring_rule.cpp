@@ -9,13 +9,14 @@
 namespace pecia::parallel {
 namespace {
 
-/// Llama-3-405B in bf16 on 4 hosts of 8 H100, each rank's 502 TFLOP/s and 26 GB/s.
+/// Llama-3-405B in bf16 on 4 hosts of 8 H100, each rank's 502 TFLOP/s and 26 GB/s, to the
+/// next rank and to all others alike.
 RingInputs llama_405b(int64_t new_tokens, int64_t cached_tokens) {
   RingInputs in;
   in.load.add(new_tokens, cached_tokens);
   in.ranks = 4;
   in.shape = {128, 8, 2, 2, 2};
-  in.rates = {502e12, 26e9};
+  in.rates = {502e12, 26e9, 26e9};
   return in;
 }
 
@@ -112,24 +113,35 @@ double exposed_pass_kv(const RingInputs& in) {
 }
 double returning_pass_q(const RingInputs& in) {
   return in.load.new_tokens * in.shape.num_heads * in.shape.out_bytes /
-         (in.ranks * in.rates.bandwidth);
+         (in.ranks * in.rates.all_to_all_bandwidth);
 }
 
 /// With the queries' ring hidden, as the rule supposes, it picks the cheaper side in real bytes:
-/// KV in bf16, queries and outputs in fp32.
+/// KV in bf16, queries and outputs in fp32, an all-to-all as fast as the ring or a quarter of it.
 TEST(RuleB, PicksTheFewerExposedSeconds) {
   int chosen[2] = {};
-  for (const int64_t fresh : {1, 10, 100, 900, 1100, 5000, 20000})
-    for (const int64_t cached : {0, 1000, 50000, 400000}) {
-      RingInputs in = llama_405b(fresh, cached);
-      in.shape.q_bytes = in.shape.out_bytes = 4;
-      const Ring cheaper =
-          exposed_pass_kv(in) <= returning_pass_q(in) ? Ring::pass_kv : Ring::pass_q;
-      EXPECT_EQ(rule_b(in).ring, cheaper) << fresh << " after " << cached;
-      ++chosen[static_cast<int>(cheaper)];
-    }
+  for (const double share : {1.0, 0.25})
+    for (const int64_t fresh : {1, 10, 100, 900, 1100, 5000, 20000})
+      for (const int64_t cached : {0, 1000, 50000, 400000}) {
+        RingInputs in = llama_405b(fresh, cached);
+        in.shape.q_bytes = in.shape.out_bytes = 4;
+        in.rates.all_to_all_bandwidth = share * in.rates.bandwidth;
+        const Ring cheaper =
+            exposed_pass_kv(in) <= returning_pass_q(in) ? Ring::pass_kv : Ring::pass_q;
+        EXPECT_EQ(rule_b(in).ring, cheaper) << fresh << " after " << cached;
+        ++chosen[static_cast<int>(cheaper)];
+      }
   EXPECT_GT(chosen[0], 0);
   EXPECT_GT(chosen[1], 0);
+}
+
+TEST(RuleB, LetsKeysTravelSoonerWhereAnAllToAllIsSlower) {
+  // Of 4 ranks on 2 servers 4 of an all-to-all's messages cross each way, each a third of what a
+  // rank sends; of a ring's, one does: 3/4 of its bandwidth. The limit falls from 4.2 % to 3.2 %.
+  RingInputs in = llama_405b(3200, 124800);
+  const double limit = rule_b(in).miss_rate_limit;
+  in.rates.all_to_all_bandwidth *= 0.75;
+  EXPECT_NEAR(rule_b(in).miss_rate_limit, 0.75 * limit, 1e-9);
 }
 
 TEST(RingLoad, OfASharedPassHidesKeysByThePairsPerKey) {
@@ -147,6 +159,9 @@ TEST(Rules, RefuseWhatHasNoRates) {
   RingInputs in = llama_405b(10, 0);
   in.rates = {};
   EXPECT_THROW(rule_a(in), InvalidArgument);
+  EXPECT_THROW(rule_b(in), InvalidArgument);
+  in.rates = {1, 1, 0};
+  EXPECT_NO_THROW(rule_a(in));
   EXPECT_THROW(rule_b(in), InvalidArgument);
   EXPECT_EQ(rule_c(in, llama_405b_on_4_hosts).ring, Ring::pass_q);
   EXPECT_THROW(rule_c(in, {1, 0, 1}), InvalidArgument);

@@ -53,7 +53,7 @@ SchedulerLimits random_limits(Draw& draw, const std::vector<Request>& requests) 
   limits.policy = draw.of<Policy>({Policy::prefill_first, Policy::chunked});
   limits.ring = draw.of<std::optional<Ring>>({Ring::pass_kv, Ring::pass_q, std::nullopt});
   limits.ring_shape = {8, draw.of<double>({1, 4, 8}), 2};
-  limits.ring_rates = {draw.of<double>({1e9, 1e11, 1e13}), 1e9};
+  limits.ring_rates = {draw.of<double>({1e9, 1e11, 1e13}), 1e9, 1e9};
   const runtime::Scheduler counting(limits);
   for (const Request& request : requests)
     limits.kv_tokens = std::max(limits.kv_tokens, counting.tokens_needed(request));

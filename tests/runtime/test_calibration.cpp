@@ -70,11 +70,13 @@ TEST_F(Calibration, GivesEveryRankTheSamePlausibleRates) {
   // A core does something between 100 MFLOP/s and 10 TFLOP/s, a link between 1 MB/s and 1 TB/s.
   EXPECT_GT(rates.flops, 1e8);
   EXPECT_LT(rates.flops, 1e13);
-  EXPECT_GT(rates.bandwidth, 1e6);
-  EXPECT_LT(rates.bandwidth, 1e12);
-  const auto mine = static_cast<int64_t>(rates.bandwidth);
-  EXPECT_EQ(world_->all_reduce_max(mine), mine);
-  EXPECT_EQ(world_->all_reduce_max(-mine), -mine);
+  for (const double bandwidth : {rates.bandwidth, rates.all_to_all_bandwidth}) {
+    EXPECT_GT(bandwidth, 1e6);
+    EXPECT_LT(bandwidth, 1e12);
+    const auto mine = static_cast<int64_t>(bandwidth);
+    EXPECT_EQ(world_->all_reduce_max(mine), mine);
+    EXPECT_EQ(world_->all_reduce_max(-mine), -mine);
+  }
   EXPECT_EQ(world_->all_reduce_max(static_cast<int64_t>(rates.flops)),
             static_cast<int64_t>(rates.flops));
 }
@@ -86,22 +88,24 @@ TEST_F(Calibration, KeepsWhatItMeasuredInRankZerosFile) {
   ASSERT_EQ(kept().size(), 1u);
   EXPECT_EQ(kept().begin()->second.flops, rates.flops);
   EXPECT_EQ(kept().begin()->second.bandwidth, rates.bandwidth);
+  EXPECT_EQ(kept().begin()->second.all_to_all_bandwidth, rates.all_to_all_bandwidth);
   const auto entries = fs::directory_iterator(file().parent_path());
   EXPECT_EQ(std::distance(fs::begin(entries), fs::end(entries)), 1) << "no part is left";
 }
 
 TEST_F(Calibration, TakesWhatAnEarlierRunKept) {
   calibrated();
-  if (first()) runtime::write_rates(file(), {{kept().begin()->first, {123, 456}}});
+  if (first()) runtime::write_rates(file(), {{kept().begin()->first, {123, 456, 789}}});
   const RingRates rates = calibrated();
   EXPECT_EQ(rates.flops, 123);
   EXPECT_EQ(rates.bandwidth, 456);
+  EXPECT_EQ(rates.all_to_all_bandwidth, 789);
   EXPECT_EQ(lines_said(), 0);
 }
 
 TEST_F(Calibration, MeasuresAnewForAnotherKeyAndKeepsBoth) {
   calibrated(1);
-  if (first()) runtime::write_rates(file(), {{kept().begin()->first, {123, 456}}});
+  if (first()) runtime::write_rates(file(), {{kept().begin()->first, {123, 456, 789}}});
   EXPECT_NE(calibrated(2).flops, 123);
   shape_.kv_dtype = DType::fp32;
   EXPECT_NE(calibrated(1).flops, 123);
@@ -128,13 +132,15 @@ TEST_P(Damaged, FileIsSaidOnceAndReplaced) {
 
 INSTANTIATE_TEST_SUITE_P(
     Files, Damaged,
-    testing::Values("", "{", "[]", "null", R"({"schema": "pecia.rates/2", "rates": {}})",
-                    R"({"schema": "pecia.rates/1"})",
-                    R"({"schema": "pecia.rates/1", "rates": {"a": {"attention_flops": 1}}})",
-                    R"({"schema": "pecia.rates/1",
-                        "rates": {"a": {"attention_flops": 0, "ring_bandwidth": 1}}})",
-                    R"({"schema": "pecia.rates/1",
-                        "rates": {"a": {"attention_flops": "1", "ring_bandwidth": 1}}})"));
+    testing::Values("", "{", "[]", "null", R"({"schema": "pecia.rates/1", "rates": {}})",
+                    R"({"schema": "pecia.rates/2"})",
+                    R"({"schema": "pecia.rates/2", "rates": {"a": {"attention_flops": 1}}})",
+                    R"({"schema": "pecia.rates/2", "rates": {"a": {
+                        "attention_flops": 1, "ring_bandwidth": 1}}})",
+                    R"({"schema": "pecia.rates/2", "rates": {"a": {
+                        "attention_flops": 0, "ring_bandwidth": 1, "all_to_all_bandwidth": 1}}})",
+                    R"({"schema": "pecia.rates/2", "rates": {"a": {
+                        "attention_flops": "1", "ring_bandwidth": 1, "all_to_all_bandwidth": 1}}})"));
 
 TEST_F(Calibration, RunsWithoutACacheWhereNoneCanBe) {
   if (first()) std::ofstream(folder_ / "pecia") << "a file where the folder should be";
@@ -144,7 +150,7 @@ TEST_F(Calibration, RunsWithoutACacheWhereNoneCanBe) {
 
 TEST_F(Calibration, NeitherReadsNorWritesWhenAskedNotTo) {
   calibrated();
-  if (first()) runtime::write_rates(file(), {{kept().begin()->first, {123, 456}}});
+  if (first()) runtime::write_rates(file(), {{kept().begin()->first, {123, 456, 789}}});
   const Environment unwanted("PECIA_NO_CACHE", "1");
   EXPECT_NE(calibrated().flops, 123);
   if (first()) {

@@ -26,7 +26,7 @@ SchedulerLimits limits_by_rule() {
   limits.vocab = 100;
   limits.ring.reset();
   limits.ring_shape = {8, 2, 2, 4, 4};
-  limits.ring_rates = {1e15, 1e6};
+  limits.ring_rates = {1e15, 1e6, 1e6};
   return limits;
 }
 

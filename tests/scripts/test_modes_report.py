@@ -25,6 +25,7 @@ def prefill(ring: str, tokens: int, seconds: float, rule: str) -> dict[str, Any]
         "seconds": {"median": seconds},
         "ring_flops": 1e9,
         "ring_bandwidth": 1e6,
+        "all_to_all_bandwidth": 1e6,
     }
 
 
