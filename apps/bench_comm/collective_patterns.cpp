@@ -35,9 +35,9 @@ class CollectivePattern : public Pattern {
   CollectivePattern(const char* operation, comm::Communicator& world,
                     const std::vector<int>& servers, int64_t bytes)
       : world_(world),
-        collectives_(world, servers),
+        collectives_(world.make_collectives(servers)),
         name_(fmt::format("{}, {}", operation,
-                          collectives_.route() == comm::Route::flat ? "flat" : "by server")),
+                          collectives_->route() == comm::Route::flat ? "flat" : "by server")),
         block_(bytes / static_cast<int64_t>(sizeof(float)) / world.size()) {}
 
   std::string_view name() const override { return name_; }
@@ -47,7 +47,7 @@ class CollectivePattern : public Pattern {
   int64_t block_bytes() const { return block_ * static_cast<int64_t>(sizeof(float)); }
 
   comm::Communicator& world_;
-  comm::Collectives collectives_;
+  std::unique_ptr<comm::Collectives> collectives_;
   std::string name_;
   int64_t block_;  ///< floats of each rank
 };
@@ -61,7 +61,7 @@ class TensorAllGather : public CollectivePattern {
                                             : std::vector<std::byte>(block_bytes()));
     for (auto& part : parts_) blocks_.emplace_back(part);
   }
-  void run() override { collectives_.start_all_gather(blocks_)->wait(); }
+  void run() override { collectives_->start_all_gather(blocks_)->wait(); }
   std::string problem() const override {
     std::string found;
     for (int rank = 0; rank < world_.size() && found.empty(); ++rank)
@@ -81,7 +81,7 @@ class ReduceScatter : public CollectivePattern {
         counts_(world.size(), block_),
         partial_(summands(world.rank(), block_ * world.size())),
         mine_(block_) {}
-  void run() override { collectives_.start_reduce_scatter(partial_, counts_, mine_)->wait(); }
+  void run() override { collectives_->start_reduce_scatter(partial_, counts_, mine_)->wait(); }
   std::string problem() const override {
     return sum_problem(mine_, world_.size(), world_.rank() * block_);
   }
@@ -99,7 +99,7 @@ class AllReduce : public CollectivePattern {
         values_(summands_.size()) {}
   void run() override {
     std::ranges::copy(summands_, values_.begin());
-    collectives_.start_all_reduce(values_)->wait();
+    collectives_->start_all_reduce(values_)->wait();
   }
   int64_t bytes() const override { return 2 * CollectivePattern::bytes(); }
   std::string problem() const override { return sum_problem(values_, world_.size(), 0); }

@@ -86,6 +86,7 @@ class Decode {
         options_(options),
         model_(model),
         settings_(replica_settings(options.model, model, session.options.threads, world_.size())),
+        device_(device::make_host_device(session.options.threads)),
         backend_(kernels::make_cpu_backend()),
         results_(session,
                  fmt::format("{}, KV {}, {} steps a run, {}, {}",
@@ -100,8 +101,9 @@ class Decode {
   void run() {
     if (options_.ring == "broadcast_q") settings_.decode_ring = parallel::Ring::broadcast_q;
     if (options_.ring == "pass_kv") settings_.decode_ring = parallel::Ring::pass_kv;
-    device::Stream stream(session_.options.threads);
-    const Floors floors = measure_floors(world_, *backend_, stream);
+    const auto stream = device_->make_stream();
+    report::Recorder recorder;
+    const Floors floors = measure_floors(world_, {*device_, *stream, *backend_, recorder});
     results_.line(
         fmt::format("floor of all ranks: reads {:.1f} GB/s, fp32 matrix product {:.1f} GFLOP/s",
                     floors.read_bandwidth * 1e-9, floors.flops * 1e-9));
@@ -122,7 +124,7 @@ class Decode {
     ReplicaSettings settings = settings_;
     settings.kv_tokens =
         one.batch * Replica::slots(settings, world_.size(), one.context, all_steps);
-    Replica replica(world_, model_, *backend_, settings);
+    Replica replica(world_, model_, *device_, *backend_, settings);
     const std::string rule = by_rule(replica, one.batch);
     const auto sequences = filled(replica, one, 0, all_steps, options_.model.seed);
     std::vector<int32_t> tokens =
@@ -202,7 +204,7 @@ class Decode {
       }
       settings.kv_tokens =
           one.batch * Replica::slots(settings, ring.size(), one.context, check_steps);
-      Replica replica(ring, model_, *backend_, settings);
+      Replica replica(ring, model_, *device_, *backend_, settings);
       return forced_steps(replica, one, per_pass, vocab, options_.model.seed);
     };
     const std::vector<float> ours = steps_on(world_, one.batch);
@@ -223,6 +225,7 @@ class Decode {
   const Options& options_;
   const LoadedModel& model_;
   ReplicaSettings settings_;
+  std::unique_ptr<device::Device> device_;
   std::unique_ptr<kernels::Backend> backend_;
   Results results_;
 };

@@ -85,8 +85,9 @@ class Prefill {
         options_(options),
         model_(model),
         settings_(settings_for(options, model, session.options.threads, session.world.size())),
+        device_(device::make_host_device(session.options.threads)),
         backend_(kernels::make_cpu_backend()),
-        replica_(world_, model, *backend_, settings_),
+        replica_(world_, model, *device_, *backend_, settings_),
         results_(
             session,
             fmt::format("{}, KV {}, {} tokens a pass, {}, {}",
@@ -99,8 +100,9 @@ class Prefill {
                  {"ring", options.ring}}) {}
 
   void run() {
-    device::Stream stream(session_.options.threads);
-    const Floors floors = measure_floors(world_, *backend_, stream);
+    const auto stream = device_->make_stream();
+    report::Recorder recorder;
+    const Floors floors = measure_floors(world_, {*device_, *stream, *backend_, recorder});
     const int cp = world_.size() / (options_.model.sp * options_.model.tp);
     if (cp > 1) rates_ = replica_.measure_rates();
     results_.line(
@@ -214,7 +216,7 @@ class Prefill {
     settings.logprobs = -1;
     if (cached_before(options_, tokens) > 0) settings.kv_dtype = DType::fp32;
     const auto predicted = [&](comm::Communicator& ring) {
-      Replica replica(ring, model_, *backend_, settings);
+      Replica replica(ring, model_, *device_, *backend_, settings);
       prepare(replica, settings, tokens, ring.size());
       return answer(replica, ids);
     };
@@ -242,6 +244,7 @@ class Prefill {
   const Options& options_;
   const LoadedModel& model_;
   ReplicaSettings settings_;
+  std::unique_ptr<device::Device> device_;
   std::unique_ptr<kernels::Backend> backend_;
   Replica replica_;
   Results results_;

@@ -33,14 +33,13 @@ double read_bandwidth(int num_threads) {
 
 }  // namespace
 
-Floors measure_floors(comm::Communicator& world, kernels::Backend& backend,
-                      device::Stream& stream) {
+Floors measure_floors(comm::Communicator& world, const context::Compute& compute) {
   Floors mine;
   world.barrier();
   for (int repeat = 0; repeat < repeats; ++repeat)
-    mine.flops = std::max(mine.flops, runtime::measure_peak_flops(backend, stream));
+    mine.flops = std::max(mine.flops, runtime::measure_peak_flops(compute));
   world.barrier();
-  mine.read_bandwidth = read_bandwidth(stream.num_threads());
+  mine.read_bandwidth = read_bandwidth(compute.stream.num_threads());
   return {world.all_reduce_sum(mine.flops), world.all_reduce_sum(mine.read_bandwidth)};
 }
 

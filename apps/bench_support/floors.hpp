@@ -2,8 +2,8 @@
 /// What the machine can do at best, measured by all ranks at the same time in the run that it
 /// judges.
 
-#include "kernels/api/backend.hpp"
 #include "lib/comm/communicator.hpp"
+#include "lib/context/compute.hpp"
 
 namespace pecia::bench {
 
@@ -14,6 +14,6 @@ struct Floors {
 };
 
 /// The best of a few runs on each rank, with the stream's threads. Collective.
-Floors measure_floors(comm::Communicator& world, kernels::Backend& backend, device::Stream& stream);
+Floors measure_floors(comm::Communicator& world, const context::Compute& compute);
 
 }  // namespace pecia::bench

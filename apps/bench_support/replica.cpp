@@ -37,15 +37,15 @@ std::optional<model::Weights> cut_weights(const LoadedModel& model, int rank, in
 }
 }  // namespace
 
-Replica::Replica(comm::Communicator& ring, const LoadedModel& model, kernels::Backend& backend,
-                 const ReplicaSettings& settings)
+Replica::Replica(comm::Communicator& ring, const LoadedModel& model, device::Device& device,
+                 kernels::Backend& backend, const ReplicaSettings& settings)
     : ring_(ring),
       model_(model),
-      backend_(backend),
       settings_(settings),
       cut_(cut_weights(model, ring.rank(), settings.tp)),
-      stream_(settings.threads),
-      worker_(ring, model.config, cut_ ? *cut_ : model.weights, backend, stream_, recorder_,
+      stream_(device.make_stream()),
+      compute_{device, *stream_, backend, recorder_},
+      worker_(ring, model.config, cut_ ? *cut_ : model.weights, compute_,
               {.sp = settings.sp,
                .tp = settings.tp,
                .kv_dtype = settings.kv_dtype,
@@ -163,7 +163,7 @@ parallel::RingRates Replica::measure_rates() {
   const context::KvShape& cache = worker_.cache().shape();
   const int64_t group = model_.config.num_heads / model_.config.num_kv_heads;
   return runtime::measure_rates(
-      ring_, *worker_.groups().ring, backend_, stream_,
+      ring_, *worker_.groups().ring, compute_,
       {cache.num_kv_heads * group, cache.num_kv_heads, cache.head_dim, cache.dtype});
 }
 
@@ -171,7 +171,7 @@ int64_t Replica::measure_shift_threshold(int64_t limit) {
   const DType weights = model_.weights.layers.front().q.parts.front().weight.dtype();
   return parallel::shift_threshold(
       runtime::measure_shift_inputs(model_.config, weights, settings_.sp, settings_.tp, ring_,
-                                    *worker_.groups().block, backend_, stream_),
+                                    *worker_.groups().block, compute_),
       limit);
 }
 

@@ -46,9 +46,9 @@ class Replica {
  public:
   using SequenceId = parallel::SequenceId;
 
-  /// `ring`, `model` and `backend` outlive this object.
-  Replica(comm::Communicator& ring, const LoadedModel& model, kernels::Backend& backend,
-          const ReplicaSettings& settings);
+  /// `ring`, `model`, `device` and `backend` outlive this object.
+  Replica(comm::Communicator& ring, const LoadedModel& model, device::Device& device,
+          kernels::Backend& backend, const ReplicaSettings& settings);
 
   /// KV slots on each of `ranks` ranks for `tokens` of a prompt, and `steps` decoded after it.
   static int64_t slots(const ReplicaSettings& settings, int ranks, int64_t tokens, int64_t steps);
@@ -91,11 +91,11 @@ class Replica {
 
   comm::Communicator& ring_;
   const LoadedModel& model_;
-  kernels::Backend& backend_;
   ReplicaSettings settings_;
   std::optional<model::Weights> cut_;  ///< with TP
-  device::Stream stream_;
+  std::unique_ptr<device::Stream> stream_;
   report::Recorder recorder_;
+  context::Compute compute_;
   runtime::Worker worker_;
   std::vector<SequenceId> removed_;
   std::vector<runtime::NewSequence> added_;

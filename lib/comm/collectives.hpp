@@ -47,39 +47,33 @@ namespace pecia::comm {
 enum class Route { flat, hierarchical };
 
 /// Collective, as the communicator's own: every rank of the group starts the same ones in the same
-/// order. Several may be under way. Buffers stay untouched until the transfer is done. One thread
-/// at a time.
+/// order. Several may be under way. Buffers, in the memory that the group's transfers work on, stay
+/// untouched until the transfer is done. One thread at a time. Made by
+/// Communicator::make_collectives.
 class Collectives {
  public:
-  /// Ranks of equal labels share a server; the labels are the same on every rank. All equal or all
-  /// different means flat. `group` outlives this and every transfer.
-  Collectives(Communicator& group, std::vector<int> server_of_rank);
-  ~Collectives();
+  virtual ~Collectives() = default;
 
-  Route route() const;
+  virtual Route route() const = 0;
 
   /// blocks[r] is where rank r's bytes belong: the same sizes on every rank, zero allowed, no two
   /// of them overlapping. The own block is filled already.
-  std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks);
+  virtual std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks) = 0;
 
   /// `partial` is the blocks of all ranks one after the other, counts[r] floats each, zero allowed.
   /// mine[i] is the sum of all ranks' values of the own block. `mine` is the own block inside
   /// `partial`, or does not overlap it.
-  std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
-                                                 std::span<const int64_t> counts,
-                                                 std::span<float> mine);
+  virtual std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
+                                                         std::span<const int64_t> counts,
+                                                         std::span<float> mine) = 0;
 
   /// Every value becomes the sum over ranks, bitwise the same on every rank: a reduce-scatter over
   /// N cuts whose lengths differ by one at most (the first ones are longer), then an all-gather.
-  std::unique_ptr<Transfer> start_all_reduce(std::span<float> values);
+  virtual std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) = 0;
 
   /// Moves all transfers under way on as far as they get without waiting. Sums that are due are
   /// computed here.
-  void progress();
-
- private:
-  class State;
-  std::shared_ptr<State> state_;
+  virtual void progress() = 0;
 };
 
 }  // namespace pecia::comm

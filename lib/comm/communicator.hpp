@@ -2,6 +2,10 @@
 /// A group of ranks and what they can do together. The null communicator is rank 0 of 1, so
 /// everything above this interface runs, and is tested, without MPI.
 ///
+/// Transfers work on one kind of memory: the host's, or that of a device. There a transfer begins
+/// after what the device's stream holds when it is started, and once it is waited for, what is
+/// enqueued on that stream follows it.
+///
 /// Collectives must be called by every rank of the group in the same order. Counts are bytes;
 /// buffers must not overlap and stay untouched until the transfer is done. Every blocking wait
 /// makes the other transfers of the process progress (those of Collectives up to their next
@@ -95,6 +99,8 @@ class SharedCounter {
   std::unique_ptr<SharedCounters> one_;
 };
 
+class Collectives;
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -120,6 +126,13 @@ class Communicator {
   /// whatever other operations do; at most 16384 of these may be under way at a time.
   virtual std::unique_ptr<Transfer> start_exchange(const Exchange& exchange,
                                                    const Operation& operation) = 0;
+
+  /// Gathers and sums of tensors over this group, which outlives them. Ranks of equal labels share
+  /// a server; the labels are the same on every rank. All equal or all different means flat.
+  virtual std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank);
+
+  /// The group for the host's memory: what this one is, or is built on.
+  virtual Communicator& on_host() { return *this; }
 
   /// Every rank gets every rank's bytes; sizes may differ and be zero. Result by rank.
   virtual std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) = 0;

@@ -12,19 +12,17 @@ HeadShard Attention::held_heads(const BlockPlace& place, HeadCounts heads) {
 }
 
 Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
-                     kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder,
-                     KvCache& cache, kernels::RowInvariant row_invariant)
+                     const Compute& compute, KvCache& cache, kernels::RowInvariant row_invariant)
     : groups_(groups),
       heads_(heads),
       cache_(cache),
       ring_(row_invariant == kernels::RowInvariant::yes
-                ? AnyRing(std::in_place_type<InvariantAttention>, *groups.ring, backend, stream,
-                          recorder, cache, held_heads(groups.place, heads).q.size(),
-                          std::move(windows))
-                : AnyRing(std::in_place_type<RingAttention>, *groups.ring, backend, stream,
-                          recorder, cache, held_heads(groups.place, heads).q.size(),
-                          std::move(windows))),
-      exchange_(recorder) {
+                ? AnyRing(std::in_place_type<InvariantAttention>, *groups.ring, compute, cache,
+                          held_heads(groups.place, heads).q.size(), std::move(windows))
+                : AnyRing(std::in_place_type<RingAttention>, *groups.ring, compute, cache,
+                          held_heads(groups.place, heads).q.size(), std::move(windows))),
+      exchange_(compute),
+      attended_(compute.buffer()) {
   PECIA_CHECK(cache.shape().num_kv_heads == held_heads(groups.place, heads).kv.size(),
               "a cache of {} KV heads for a shard of {}", cache.shape().num_kv_heads,
               held_heads(groups.place, heads).kv.size());

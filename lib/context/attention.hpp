@@ -25,8 +25,8 @@ class Attention {
   /// row's bits depend neither on the pass nor on the number of ranks; passes are then cut for
   /// virtual ranks.
   Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
-            kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder,
-            KvCache& cache, kernels::RowInvariant row_invariant = kernels::RowInvariant::no);
+            const Compute& compute, KvCache& cache,
+            kernels::RowInvariant row_invariant = kernels::RowInvariant::no);
 
   /// The KV shard of this rank.
   static parallel::HeadShard held_heads(const parallel::BlockPlace& place, HeadCounts heads);

@@ -1,7 +1,6 @@
 #include "lib/context/attention_steps.hpp"
 
 #include <cmath>
-#include <cstring>
 
 namespace pecia::context {
 
@@ -16,18 +15,16 @@ std::set<parallel::SequenceId> sequences_seen(const std::vector<parallel::PassSe
   return seen;
 }
 
-AttentionSteps::AttentionSteps(comm::Communicator& ring, kernels::Backend& backend,
-                               device::Stream& stream, report::Recorder& recorder, KvCache& cache,
+AttentionSteps::AttentionSteps(comm::Communicator& ring, const Compute& compute, KvCache& cache,
                                int64_t num_heads, std::vector<int64_t> windows,
                                kernels::RowInvariant row_invariant)
     : ring_(ring),
-      backend_(backend),
-      stream_(stream),
-      recorder_(recorder),
+      compute_(compute),
       cache_(cache),
       num_heads_(num_heads),
       windows_(std::move(windows)),
-      row_invariant_(row_invariant) {
+      row_invariant_(row_invariant),
+      travelling_{compute.buffer(), compute.buffer()} {
   PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
               "{} windows for {} layers", windows_.size(), cache.shape().layers);
 }
@@ -48,17 +45,17 @@ void AttentionSteps::count_flops(AttentionCall& call, std::span<const int64_t> p
 
 void AttentionSteps::store(int64_t layer, const TensorView& k, const TensorView& v,
                            std::span<const int64_t> slots) {
-  const ScopedSpan span(recorder_, "kv_store", Kind::compute,
+  const ScopedSpan span(compute_.recorder, "kv_store", Kind::compute,
                         2 * k.elements() * size_of(cache_.shape().dtype));
-  backend_.kv_store({k, slots, cache_.k(layer)}, stream_);
-  backend_.kv_store({v, slots, cache_.v(layer)}, stream_);
+  compute_.backend.kv_store({k, slots, cache_.k(layer)}, compute_.stream);
+  compute_.backend.kv_store({v, slots, cache_.v(layer)}, compute_.stream);
 }
 
 void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const TensorView& q,
                             Keys keys, const Partial& to) {
   const int64_t window = windows_[layer];
   const auto flops = call.flops.find(window);
-  const ScopedSpan span(recorder_, "attention", Kind::compute, 0,
+  const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
                         flops == call.flops.end() ? 0 : flops->second);
   const KvShape& shape = cache_.shape();
   const auto at = [&](const void* base, int64_t element) {
@@ -69,24 +66,24 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
   for (const RunRef& run : call.runs)
     runs.push_back({at(keys.k, run.offset), at(keys.v, run.offset), run.head_stride, run.num_keys,
                     run.positions});
-  backend_.attention({.q = q,
-                      .query_positions = call.positions,
-                      .items = call.items,
-                      .runs = runs,
-                      .kv_dtype = shape.dtype,
-                      .num_kv_heads = shape.num_kv_heads,
-                      .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
-                      .window = window,
-                      .out = to.out,
-                      .lse = to.lse,
-                      .row_invariant = row_invariant_},
-                     stream_);
+  compute_.backend.attention({.q = q,
+                              .query_positions = call.positions,
+                              .items = call.items,
+                              .runs = runs,
+                              .kv_dtype = shape.dtype,
+                              .num_kv_heads = shape.num_kv_heads,
+                              .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+                              .window = window,
+                              .out = to.out,
+                              .lse = to.lse,
+                              .row_invariant = row_invariant_},
+                             compute_.stream);
 }
 
 void AttentionSteps::merge(const Partial& part, const Partial& into,
                            std::span<const int64_t> rows) {
-  const ScopedSpan span(recorder_, "merge", Kind::compute, 8 * part.out.elements());
-  backend_.merge({part.out, part.lse, rows, into.out, into.lse}, stream_);
+  const ScopedSpan span(compute_.recorder, "merge", Kind::compute, 8 * part.out.elements());
+  compute_.backend.merge({part.out, part.lse, rows, into.out, into.lse}, compute_.stream);
 }
 
 void AttentionSteps::plan_message(std::vector<MessageBlock> blocks) {
@@ -98,7 +95,7 @@ void AttentionSteps::plan_message(std::vector<MessageBlock> blocks) {
 }
 
 void AttentionSteps::pack(int64_t layer, std::byte* message) {
-  const ScopedSpan span(recorder_, "pack", Kind::compute, message_bytes());
+  const ScopedSpan span(compute_.recorder, "pack", Kind::compute, message_bytes());
   const int64_t token_bytes = head_dim() * size_of(cache_.shape().dtype);
   for (const TensorView& cached : {cache_.k(layer), cache_.v(layer)})
     for (const MessageBlock& block : blocks_) {
@@ -107,7 +104,8 @@ void AttentionSteps::pack(int64_t layer, std::byte* message) {
         const auto* from = static_cast<const std::byte*>(cached.row(head));
         std::byte* to = message;
         for (const parallel::SlotRange& range : slots) {
-          std::memcpy(to, from + range.begin * token_bytes, range.size() * token_bytes);
+          compute_.device.copy(to, from + range.begin * token_bytes, range.size() * token_bytes,
+                               compute_.stream);
           to += range.size() * token_bytes;
         }
         message += block.padded_tokens * token_bytes;
@@ -148,14 +146,14 @@ void AttentionSteps::send_home(const std::vector<Partial>& away, const std::vect
     if (rank != ring_.rank())
       sent += static_cast<int64_t>(outs.send.back().size() + lses.send.back().size());
   }
-  const ScopedSpan span(recorder_, "partial_outputs", Kind::comm, sent);
+  const ScopedSpan span(compute_.recorder, "partial_outputs", Kind::comm, sent);
   const auto first = ring_.start_all_to_all(outs), second = ring_.start_all_to_all(lses);
   first->wait();
   second->wait();
 }
 
 void AttentionSteps::wait(comm::Transfer& transfer, const char* name, int64_t bytes) {
-  const ScopedSpan span(recorder_, name, Kind::comm, bytes);
+  const ScopedSpan span(compute_.recorder, name, Kind::comm, bytes);
   transfer.wait();
 }
 

@@ -8,12 +8,10 @@
 #include <span>
 #include <vector>
 
-#include "kernels/api/backend.hpp"
 #include "lib/comm/communicator.hpp"
+#include "lib/context/compute.hpp"
 #include "lib/context/kv_cache.hpp"
-#include "lib/device/buffer.hpp"
 #include "lib/parallel/kv_map.hpp"
-#include "lib/report/spans.hpp"
 
 namespace pecia::context {
 
@@ -62,13 +60,14 @@ inline std::span<std::byte> bytes_of(const TensorView& tensor) {
 class AttentionSteps {
  public:
   struct Buffers {
+    explicit Buffers(const Compute& compute) : out(compute.buffer()), lse(compute.buffer()) {}
     device::Buffer out, lse;
   };
 
   /// As RingAttention, whose `ring` it is.
-  AttentionSteps(comm::Communicator& ring, kernels::Backend& backend, device::Stream& stream,
-                 report::Recorder& recorder, KvCache& cache, int64_t num_heads,
-                 std::vector<int64_t> windows, kernels::RowInvariant row_invariant);
+  AttentionSteps(comm::Communicator& ring, const Compute& compute, KvCache& cache,
+                 int64_t num_heads, std::vector<int64_t> windows,
+                 kernels::RowInvariant row_invariant);
 
   int64_t num_heads() const { return num_heads_; }
   int64_t head_dim() const { return cache_.shape().head_dim; }
@@ -107,9 +106,7 @@ class AttentionSteps {
   void pack(int64_t layer, std::byte* message);
 
   comm::Communicator& ring_;
-  kernels::Backend& backend_;
-  device::Stream& stream_;
-  report::Recorder& recorder_;
+  Compute compute_;
   KvCache& cache_;
   int64_t num_heads_;
   std::vector<int64_t> windows_;

@@ -2,8 +2,6 @@
 /// that hold keys of their sequence, attends its own and the visiting queries together, and the
 /// partial outputs go home. Sources: CSPS §4; LoongServe (multi-master distributed decoding).
 
-#include <cstring>
-
 #include "lib/context/ring_attention.hpp"
 
 namespace pecia::context {
@@ -52,18 +50,17 @@ void RingAttention::plan_visitors(const Pass& pass) {
 
 void RingAttention::run_broadcast_q(int64_t layer, const TensorView& q, const TensorView& out) {
   const int64_t own = q.rows(), total = static_cast<int64_t>(batch_.positions.size());
-  const int64_t width = steps_.num_heads() * steps_.head_dim();
 
   // Own queries first, visitors where they are received.
   const TensorView batch_q = steps_.queries(batch_q_, total);
-  if (own > 0) std::memcpy(batch_q.data(), q.data(), bytes_of(q).size());
+  compute_.copy(q, batch_q.slice_rows(0, own));
   comm::Blocks queries;
   int64_t row = own, sent = 0;
   for (int other = 0; other < size(); ++other) {
     const auto leaving = static_cast<int64_t>(leaving_[other].size());
     const TensorView packed = steps_.queries(away_[other].out, leaving);
     for (int64_t i = 0; i < leaving; ++i)
-      std::memcpy(packed.row(i), q.row(leaving_[other][i]), width * size_of(DType::fp32));
+      compute_.copy(q.slice_rows(leaving_[other][i], 1), packed.slice_rows(i, 1));
     queries.send.push_back(bytes_of(packed));
     queries.receive.push_back(bytes_of(batch_q.slice_rows(row, visiting_[other])));
     row += visiting_[other];
@@ -76,10 +73,8 @@ void RingAttention::run_broadcast_q(int64_t layer, const TensorView& q, const Te
 
   // The own part is where the others are merged into.
   const Partial to{out, steps_.lse(lse_, own)};
-  if (own > 0) {
-    std::memcpy(out.data(), batch.out.data(), bytes_of(out).size());
-    std::memcpy(to.lse.data(), batch.lse.data(), bytes_of(to.lse).size());
-  }
+  compute_.copy(batch.out.slice_rows(0, own), out);
+  compute_.copy(batch.lse.slice_rows(0, own), to.lse);
   std::vector<Partial> away, home;
   row = own;
   for (int other = 0; other < size(); ++other) {

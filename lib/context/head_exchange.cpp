@@ -1,7 +1,5 @@
 #include "lib/context/head_exchange.hpp"
 
-#include <cstring>
-
 #include "lib/context/attention_steps.hpp"
 
 namespace pecia::context {
@@ -11,34 +9,34 @@ using parallel::RowRange;
 using report::Kind;
 using report::ScopedSpan;
 
-namespace {
+HeadExchange::HeadExchange(const Compute& compute)
+    : compute_(compute), q_(compute.buffer()), k_(compute.buffer()), v_(compute.buffer()) {}
 
 /// Copies `width` heads of all rows: [rows, heads, head_dim] each.
-void copy_heads(const TensorView& from, int64_t from_head, const TensorView& to, int64_t to_head,
-                int64_t width) {
-  const int64_t head_bytes = from.size(2) * size_of(from.dtype());
-  for (int64_t row = 0; row < from.rows(); ++row)
-    std::memcpy(static_cast<std::byte*>(to.row(row)) + to_head * head_bytes,
-                static_cast<const std::byte*>(from.row(row)) + from_head * head_bytes,
-                width * head_bytes);
+void HeadExchange::copy_heads(const TensorView& from, int64_t from_head, const TensorView& to,
+                              int64_t to_head, int64_t width) const {
+  const auto columns = [&](const TensorView& heads, int64_t first) {
+    const TensorView flat = heads.reshape({heads.rows(), heads.row_elements()});
+    return flat.slice_columns(first * heads.size(2), width * heads.size(2));
+  };
+  compute_.copy(columns(from, from_head), columns(to, to_head));
 }
 
 /// The heads `wanted` of a tensor that begins with head `first_held`, as a dense block.
-TensorView pack_heads(const TensorView& from, int64_t first_held, const HeadRange& wanted,
-                      device::Buffer& buffer) {
+TensorView HeadExchange::pack_heads(const TensorView& from, int64_t first_held,
+                                    const HeadRange& wanted, device::Buffer& buffer) const {
   const TensorView block = buffer.tensor(DType::fp32, {from.rows(), wanted.size(), from.size(2)});
   copy_heads(from, wanted.begin - first_held, block, 0, wanted.size());
   return block;
 }
-
-}  // namespace
 
 void HeadExchange::begin_pass(comm::Communicator& group, ExchangePlan plan) {
   group_ = &group;
   plan_ = std::move(plan);
   num_rows_ = 0;
   for (const RowRange& range : plan_.rows) num_rows_ += range.size();
-  for (auto* buffers : {&packed_k_, &packed_v_, &packed_q_, &home_}) buffers->resize(group.size());
+  for (auto* buffers : {&packed_k_, &packed_v_, &packed_q_, &home_})
+    if (static_cast<int>(buffers->size()) < group.size()) *buffers = compute_.buffers(group.size());
   queries_.resize(group.size());
   outputs_.resize(group.size());
 }
@@ -62,7 +60,7 @@ void HeadExchange::start_keys(const TensorView& k, const TensorView& v) {
   for (comm::Blocks* blocks : {&k_blocks, &v_blocks})
     blocks->send.resize(size), blocks->receive.resize(size);
   {
-    const ScopedSpan span(recorder_, "pack_heads", Kind::compute);
+    const ScopedSpan span(compute_.recorder, "pack_heads", Kind::compute);
     copy_heads(k, mine.begin - held.begin, rows_of(keys_.k, own), 0, mine.size());
     copy_heads(v, mine.begin - held.begin, rows_of(keys_.v, own), 0, mine.size());
     for (int rank = 0; rank < size; ++rank) {
@@ -80,7 +78,7 @@ void HeadExchange::start_keys(const TensorView& k, const TensorView& v) {
 }
 
 HeadExchange::Keys HeadExchange::wait_keys() {
-  const ScopedSpan span(recorder_, "all_to_all_heads", Kind::comm, keys_bytes_);
+  const ScopedSpan span(compute_.recorder, "all_to_all_heads", Kind::comm, keys_bytes_);
   k_transfer_->wait();
   v_transfer_->wait();
   return keys_;
@@ -91,7 +89,7 @@ TensorView HeadExchange::start_queries(const TensorView& q) {
   const HeadRange &held = plan_.held.q, &mine = plan_.wanted[own].q;
   const TensorView all = q_.tensor(DType::fp32, {num_rows_, mine.size(), head_dim_});
   {
-    const ScopedSpan span(recorder_, "pack_heads", Kind::compute);
+    const ScopedSpan span(compute_.recorder, "pack_heads", Kind::compute);
     copy_heads(q, mine.begin - held.begin, rows_of(all, own), 0, mine.size());
     for (int rank = 0; rank < size; ++rank)
       if (rank != own) pack_heads(q, held.begin, plan_.wanted[rank].q, packed_q_[rank]);
@@ -109,7 +107,8 @@ TensorView HeadExchange::start_queries(const TensorView& q) {
 void HeadExchange::wait_queries(int distance) {
   const int64_t elements =
       plan_.rows[group_->rank()].size() * plan_.wanted[at(-distance)].q.size() * head_dim_;
-  const ScopedSpan span(recorder_, "all_to_all_heads", Kind::comm, elements * size_of(DType::fp32));
+  const ScopedSpan span(compute_.recorder, "all_to_all_heads", Kind::comm,
+                        elements * size_of(DType::fp32));
   queries_[distance]->wait();
 }
 
@@ -129,11 +128,11 @@ void HeadExchange::wait_outputs(const TensorView& all, const TensorView& out) {
   {
     const TensorView sent = rows_of(all, own);
     const int64_t elements = (num_rows_ - sent.rows()) * sent.row_elements();
-    const ScopedSpan span(recorder_, "all_to_all_rows", Kind::comm,
+    const ScopedSpan span(compute_.recorder, "all_to_all_rows", Kind::comm,
                           elements * size_of(DType::fp32));
     for (int distance = 1; distance < size; ++distance) outputs_[distance]->wait();
   }
-  const ScopedSpan span(recorder_, "unpack_heads", Kind::compute);
+  const ScopedSpan span(compute_.recorder, "unpack_heads", Kind::compute);
   for (int rank = 0; rank < size; ++rank) {
     const HeadRange& theirs = plan_.wanted[rank].q;
     copy_heads(rank == own ? rows_of(all, own) : home(rank), 0, out,

@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "lib/comm/communicator.hpp"
-#include "lib/device/buffer.hpp"
+#include "lib/context/compute.hpp"
 #include "lib/parallel/heads.hpp"
 #include "lib/parallel/sharding.hpp"
-#include "lib/report/spans.hpp"
 
 namespace pecia::context {
 
@@ -28,7 +27,7 @@ struct ExchangePlan {
 
 class HeadExchange {
  public:
-  explicit HeadExchange(report::Recorder& recorder) : recorder_(recorder) {}
+  explicit HeadExchange(const Compute& compute);
 
   /// The layers that follow exchange so. `group` outlives them. In each layer every rank of it
   /// calls what follows, once, in this order, the parts of queries and outputs in the order of
@@ -63,7 +62,12 @@ class HeadExchange {
   TensorView rows_of(const TensorView& all, int rank) const;
   TensorView home(int rank);  ///< outputs of the own rows with the heads that `rank` attends
 
-  report::Recorder& recorder_;
+  void copy_heads(const TensorView& from, int64_t from_head, const TensorView& to, int64_t to_head,
+                  int64_t width) const;
+  TensorView pack_heads(const TensorView& from, int64_t first_held,
+                        const parallel::HeadRange& wanted, device::Buffer& buffer) const;
+
+  Compute compute_;
   device::Buffer q_, k_, v_;
   std::vector<device::Buffer> packed_k_, packed_v_, packed_q_, home_;  ///< by rank
 

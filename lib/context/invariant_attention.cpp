@@ -1,7 +1,6 @@
 #include "lib/context/invariant_attention.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "lib/parallel/merge_tree.hpp"
 #include "lib/parallel/ring.hpp"
@@ -27,23 +26,23 @@ SequenceId slots_of(SequenceId sequence, int virtual_rank) {
   return sequence * layout_ranks + virtual_rank;
 }
 
-void copy(const TensorView& from, const TensorView& to) {
-  if (from.elements() > 0) std::memcpy(to.data(), from.data(), bytes_of(from).size());
-}
-
 }  // namespace
 
-InvariantAttention::InvariantAttention(comm::Communicator& ring, kernels::Backend& backend,
-                                       device::Stream& stream, report::Recorder& recorder,
+InvariantAttention::InvariantAttention(comm::Communicator& ring, const Compute& compute,
                                        KvCache& cache, int64_t num_heads,
                                        std::vector<int64_t> windows)
     : ring_(ring),
+      compute_(compute),
       cache_(cache),
-      steps_(ring, backend, stream, recorder, cache, num_heads, std::move(windows),
-             kernels::RowInvariant::yes),
+      steps_(ring, compute, cache, num_heads, std::move(windows), kernels::RowInvariant::yes),
       map_(layout_ranks),
-      subtrees_(layout_ranks),
-      waiting_(ring.size()) {
+      stacked_q_(compute.buffer()),
+      all_q_(compute.buffer()),
+      stacked_(compute),
+      all_partial_(compute),
+      lse_(compute.buffer()) {
+  for (int depth = 0; depth < layout_ranks; ++depth) subtrees_.emplace_back(compute);
+  for (int rank = 0; rank < ring.size(); ++rank) waiting_.emplace_back(compute);
   PECIA_CHECK(parallel::can_play_layout(ring.size()), "{} ranks cannot play {}", ring.size(),
               layout_ranks);
 }
@@ -243,14 +242,14 @@ void InvariantAttention::attend_stacked(int64_t layer, const Visit& visit, const
   const auto leaf = [&](int index) {
     return Partial{all.out.slice_rows(index * rows, rows), all.lse.slice_rows(index * rows, rows)};
   };
-  for (int i = 0; i < played(); ++i) copy(q, queries.slice_rows(i * rows, rows));
+  for (int i = 0; i < played(); ++i) compute_.copy(q, queries.slice_rows(i * rows, rows));
   steps_.attend(layer, visit.calls[0], queries, keys, all);
   MergeTree tree(played());
   for (int i = 0; i < played(); ++i)
     for (const MergeTree::Merge& step : tree.arrive(i))
       steps_.merge(leaf(step.from), leaf(step.into));
-  copy(leaf(0).out, to.out);
-  copy(leaf(0).lse, to.lse);
+  compute_.copy(leaf(0).out, to.out);
+  compute_.copy(leaf(0).lse, to.lse);
 }
 
 /// Each rank's keys visit as in ring attention. Their results are merged as the tree allows, and

@@ -14,9 +14,8 @@ namespace pecia::context {
 class InvariantAttention {
  public:
   /// As RingAttention; the ring's size divides parallel::layout_ranks.
-  InvariantAttention(comm::Communicator& ring, kernels::Backend& backend, device::Stream& stream,
-                     report::Recorder& recorder, KvCache& cache, int64_t num_heads,
-                     std::vector<int64_t> windows);
+  InvariantAttention(comm::Communicator& ring, const Compute& compute, KvCache& cache,
+                     int64_t num_heads, std::vector<int64_t> windows);
   InvariantAttention(const InvariantAttention&) = delete;
   InvariantAttention& operator=(const InvariantAttention&) = delete;
 
@@ -86,6 +85,7 @@ class InvariantAttention {
   using Buffers = AttentionSteps::Buffers;
 
   comm::Communicator& ring_;
+  Compute compute_;
   KvCache& cache_;
   AttentionSteps steps_;
   parallel::KvMap map_;

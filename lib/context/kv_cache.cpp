@@ -16,11 +16,11 @@ int64_t storage_bytes(const KvShape& shape, int64_t capacity) {
 
 }  // namespace
 
-KvCache::KvCache(const KvShape& shape, int64_t capacity)
+KvCache::KvCache(const KvShape& shape, int64_t capacity, device::Device& device)
     : shape_(shape),
       capacity_(capacity),
       free_tokens_(capacity),
-      storage_(storage_bytes(shape, capacity)) {
+      storage_(device, device::Memory::device, storage_bytes(shape, capacity)) {
   if (capacity > 0) free_[0] = capacity;
 }
 

@@ -25,8 +25,9 @@ struct KvShape {
 
 class KvCache {
  public:
-  /// Room for `capacity` tokens. Memory is taken from the system as slots are first written.
-  KvCache(const KvShape& shape, int64_t capacity);
+  /// Room for `capacity` tokens, in memory of `device`, which outlives it. The host's is taken from
+  /// the system as slots are first written.
+  KvCache(const KvShape& shape, int64_t capacity, device::Device& device);
 
   const KvShape& shape() const { return shape_; }
   int64_t capacity() const { return capacity_; }

@@ -13,17 +13,23 @@ using parallel::RowRange;
 using parallel::SequenceId;
 using parallel::SlotRange;
 
-RingAttention::RingAttention(comm::Communicator& ring, kernels::Backend& backend,
-                             device::Stream& stream, report::Recorder& recorder, KvCache& cache,
+RingAttention::RingAttention(comm::Communicator& ring, const Compute& compute, KvCache& cache,
                              int64_t num_heads, std::vector<int64_t> windows)
     : ring_(ring),
+      compute_(compute),
       cache_(cache),
-      steps_(ring, backend, stream, recorder, cache, num_heads, std::move(windows),
-             kernels::RowInvariant::no),
+      steps_(ring, compute, cache, num_heads, std::move(windows), kernels::RowInvariant::no),
       map_(ring.size()),
       query_positions_(ring.size()),
-      away_(ring.size()),
-      home_(ring.size()) {}
+      travelling_{compute.buffer(), compute.buffer()},
+      lse_(compute.buffer()),
+      batch_q_(compute.buffer()),
+      part_(compute) {
+  for (int rank = 0; rank < ring.size(); ++rank) {
+    away_.emplace_back(compute);
+    home_.emplace_back(compute);
+  }
+}
 
 void RingAttention::add(SequenceId sequence, int64_t reserved, std::optional<SequenceId> parent) {
   cache_.reserve(sequence, reserved);

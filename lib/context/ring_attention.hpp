@@ -25,8 +25,7 @@ class RingAttention {
   /// All references outlive this object. `ring` is the group of the ring; every rank of it takes
   /// part in every call, with zero rows too. The stream's poll must make its transfers progress.
   /// `windows`: each layer's sliding window, 0 for none.
-  RingAttention(comm::Communicator& ring, kernels::Backend& backend, device::Stream& stream,
-                report::Recorder& recorder, KvCache& cache, int64_t num_heads,
+  RingAttention(comm::Communicator& ring, const Compute& compute, KvCache& cache, int64_t num_heads,
                 std::vector<int64_t> windows);
   RingAttention(const RingAttention&) = delete;
   RingAttention& operator=(const RingAttention&) = delete;
@@ -93,6 +92,7 @@ class RingAttention {
   RingTraffic broadcast_q_traffic() const;
 
   comm::Communicator& ring_;
+  Compute compute_;
   KvCache& cache_;
   AttentionSteps steps_;
   parallel::KvMap map_;

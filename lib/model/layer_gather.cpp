@@ -1,7 +1,5 @@
 #include "lib/model/layer_gather.hpp"
 
-#include <cstring>
-
 #include "lib/parallel/heads.hpp"
 
 namespace pecia::model {
@@ -19,15 +17,16 @@ int64_t aligned(int64_t bytes) {
 
 }  // namespace
 
-LayerGather::LayerGather(const ModelConfig& config, const Weights& weights,
-                         const context::ReplicaGroups& groups, report::Recorder& recorder)
+LayerGather::LayerGather(const ModelConfig& config, const WeightViews& weights,
+                         const context::ReplicaGroups& groups, const context::Compute& compute)
     : config_(config),
       weights_(weights),
       group_(*groups.tp),
-      collectives_(group_, groups.tp_servers),
-      recorder_(recorder) {
-  PECIA_CHECK(weights.cut().count == group_.size(), "weights cut in {} for {} ranks",
-              weights.cut().count, group_.size());
+      collectives_(group_.make_collectives(groups.tp_servers)),
+      compute_(compute),
+      slots_{{compute.buffer(), nullptr}, {compute.buffer(), nullptr}} {
+  PECIA_CHECK(weights.part.count == group_.size(), "weights cut in {} for {} ranks",
+              weights.part.count, group_.size());
 }
 
 /// The same on every rank of the group, from this rank's part: all parts have equal shapes.
@@ -61,18 +60,26 @@ int64_t LayerGather::bytes_sent(int64_t index) const {
   return block_bytes * (group_.size() - 1);
 }
 
+/// In fp32; zeros where this rank's part has none.
+void LayerGather::pack_bias(const TensorView& bias, const TensorView& to) const {
+  const int64_t count = to.elements();
+  if (!bias) return compute_.device.zero(to.data(), count * size_of(DType::fp32), compute_.stream);
+  // A table of one row, which the op widens.
+  const std::vector<int32_t> row = {0};
+  compute_.backend.embedding({bias.reshape({1, count}), row, to.reshape({1, count}), 0},
+                             compute_.stream);
+}
+
 void LayerGather::pack(const LayerWeights& layer, const std::vector<Piece>& pieces,
                        std::byte* to) const {
   for (const Piece& piece : pieces) {
-    const int64_t row_bytes = piece.columns * size_of(piece.dtype);
-    std::byte* next = to + piece.offset;
-    auto* bias = reinterpret_cast<float*>(to + piece.bias_offset);
+    const LinearWeight::Part packed = part_at(piece, to);
+    int64_t row = 0;
     for (const LinearWeight::Part& part : (layer.*piece.member).parts) {
-      for (int64_t row = 0; row < part.weight.rows(); ++row, next += row_bytes)
-        std::memcpy(next, part.weight.row(row), row_bytes);
-      if (!piece.has_bias) continue;
-      for (int64_t row = 0; row < part.weight.rows(); ++row)
-        *bias++ = part.bias ? load_as_float(part.bias.data(), part.bias.dtype(), row) : 0.0f;
+      const int64_t rows = part.weight.rows();
+      compute_.copy(part.weight, packed.weight.slice_rows(row, rows));
+      if (piece.has_bias) pack_bias(part.bias, packed.bias.slice_rows(row, rows));
+      row += rows;
     }
   }
 }
@@ -87,23 +94,20 @@ void LayerGather::start(int64_t index) {
   for (int rank = 0; rank < group_.size(); ++rank)
     blocks.emplace_back(slot.memory.as<std::byte>() + rank * block_bytes, block_bytes);
   {
-    const ScopedSpan span(recorder_, "pack_weights", Kind::compute, block_bytes);
+    const ScopedSpan span(compute_.recorder, "pack_weights", Kind::compute, block_bytes);
     pack(weights_.layers[index], layout, blocks[group_.rank()].data());
   }
-  slot.transfer = collectives_.start_all_gather(blocks);
+  slot.transfer = collectives_->start_all_gather(blocks);
 }
 
 void LayerGather::begin_pass() {
   start(0);
 }
 
-LinearWeight::Part LayerGather::part_at(const Piece& piece, const std::byte* block) {
+LinearWeight::Part LayerGather::part_at(const Piece& piece, std::byte* block) {
   LinearWeight::Part part;
-  part.weight = TensorView(static_cast<const void*>(block + piece.offset), piece.dtype,
-                           {piece.rows, piece.columns});
-  if (piece.has_bias)
-    part.bias =
-        TensorView(static_cast<const void*>(block + piece.bias_offset), DType::fp32, {piece.rows});
+  part.weight = TensorView(block + piece.offset, piece.dtype, {piece.rows, piece.columns});
+  if (piece.has_bias) part.bias = TensorView(block + piece.bias_offset, DType::fp32, {piece.rows});
   return part;
 }
 
@@ -111,7 +115,7 @@ LayerWeights LayerGather::layer(int64_t index) {
   start(index + 1);
   Slot& slot = slots_[index % 2];
   {
-    const ScopedSpan span(recorder_, "gather_weights", Kind::comm, bytes_sent(index));
+    const ScopedSpan span(compute_.recorder, "gather_weights", Kind::comm, bytes_sent(index));
     slot.transfer->wait();
   }
   int64_t block_bytes = 0;

@@ -6,18 +6,17 @@
 #include <memory>
 
 #include "lib/comm/collectives.hpp"
+#include "lib/context/compute.hpp"
 #include "lib/context/replica_groups.hpp"
-#include "lib/device/buffer.hpp"
 #include "lib/model/weights.hpp"
-#include "lib/report/spans.hpp"
 
 namespace pecia::model {
 
 class LayerGather {
  public:
   /// All references outlive this object; `weights` is cut over the ranks of groups.tp.
-  LayerGather(const ModelConfig& config, const Weights& weights,
-              const context::ReplicaGroups& groups, report::Recorder& recorder);
+  LayerGather(const ModelConfig& config, const WeightViews& weights,
+              const context::ReplicaGroups& groups, const context::Compute& compute);
 
   /// Starts with layer 0. Collective over groups.tp, as is `layer`.
   void begin_pass();
@@ -26,7 +25,7 @@ class LayerGather {
   LayerWeights layer(int64_t index);
 
   /// Moves a gather under way on; for polls while computing.
-  void progress() { collectives_.progress(); }
+  void progress() { collectives_->progress(); }
 
   /// Bytes that this rank sends for layer `index`.
   int64_t bytes_sent(int64_t index) const;
@@ -48,13 +47,14 @@ class LayerGather {
   std::vector<Piece> pieces(int64_t index, int64_t& block_bytes) const;
   void start(int64_t index);
   void pack(const LayerWeights& layer, const std::vector<Piece>& pieces, std::byte* to) const;
-  static LinearWeight::Part part_at(const Piece& piece, const std::byte* block);
+  void pack_bias(const TensorView& bias, const TensorView& to) const;
+  static LinearWeight::Part part_at(const Piece& piece, std::byte* block);
 
   const ModelConfig& config_;
-  const Weights& weights_;
+  const WeightViews& weights_;
   comm::Communicator& group_;
-  comm::Collectives collectives_;
-  report::Recorder& recorder_;
+  std::unique_ptr<comm::Collectives> collectives_;
+  context::Compute compute_;
   Slot slots_[2];
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "lib/parallel/virtual_ranks.hpp"
 
@@ -21,27 +20,36 @@ TensorView flat(const TensorView& heads) {
 
 }  // namespace
 
-Model::Model(const ModelConfig& config, const Weights& weights,
-             const context::ReplicaGroups& groups, kernels::Backend& backend,
-             device::Stream& stream, report::Recorder& recorder,
+Model::Model(const ModelConfig& config, const WeightViews& weights,
+             const context::ReplicaGroups& groups, const context::Compute& compute,
              kernels::RowInvariant row_invariant)
     : config_(config),
       weights_(weights),
-      backend_(backend),
-      stream_(stream),
-      recorder_(recorder),
+      compute_(compute),
       rotary_(config),
-      tensor_(groups, backend, stream, recorder, row_invariant),
-      gather_(config, weights, groups, recorder),
+      tensor_(groups, compute, row_invariant),
+      gather_(config, weights, groups, compute),
       row_invariant_(row_invariant),
       splits_(row_invariant == kernels::RowInvariant::yes
                   ? parallel::layout_splits(config.num_heads, config.ffn)
                   : 1),
-      part_sums_(static_cast<size_t>(groups.tp->size())) {
+      part_sums_(compute.buffers(groups.tp->size())),
+      hidden_(compute.buffer()),
+      normed_(compute.buffer()),
+      q_(compute.buffer()),
+      k_(compute.buffer()),
+      v_(compute.buffer()),
+      mixed_(compute.buffer()),
+      gate_(compute.buffer()),
+      up_(compute.buffer()),
+      cos_(compute.buffer()),
+      sin_(compute.buffer()),
+      output_(compute.buffer()),
+      logits_(compute.buffer()) {
   const parallel::WeightCut cut = weight_cut(parallel::Sharding::shift, groups.place);
-  if (cut == weights.cut()) return;
+  if (cut == weights.part) return;
   for (const LayerWeights& held : weights.layers)
-    shifted_.push_back(cut_layer(held, config, weights.cut(), cut));
+    shifted_.push_back(cut_layer(held, config, weights.part, cut));
 }
 
 int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
@@ -53,7 +61,7 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
 }
 
 void Model::forward(const Rows& rows, context::Attention& attention) {
-  const ScopedSpan span(recorder_, "forward", Kind::phase);
+  const ScopedSpan span(compute_.recorder, "forward", Kind::phase);
   const auto count = static_cast<int64_t>(rows.tokens.size());
   PECIA_CHECK(count == static_cast<int64_t>(attention.positions().size()) &&
                   rows.rope_lengths.size() == rows.tokens.size(),
@@ -73,38 +81,42 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
                   sin_.tensor(DType::fp32, {linear.size(), half})};
   embed(rows, pass.hidden);
   {
-    const ScopedSpan tables(recorder_, "rope_tables", Kind::compute);
+    const ScopedSpan tables(compute_.recorder, "rope_tables", Kind::compute);
+    const TensorView cos = host_cos_.tensor(DType::fp32, {linear.size(), half});
+    const TensorView sin = host_sin_.tensor(DType::fp32, {linear.size(), half});
     rotary_.tables(std::span(attention.positions()).subspan(linear.begin, linear.size()),
-                   std::span(rows.rope_lengths).subspan(linear.begin, linear.size()), pass.cos,
-                   pass.sin);
+                   std::span(rows.rope_lengths).subspan(linear.begin, linear.size()), cos, sin);
+    compute_.copy(cos, pass.cos);
+    compute_.copy(sin, pass.sin);
   }
   for (int block = 0; block < tensor_.num_blocks(); ++block)
     advance(block, {}, weights_.layers.front().attention_norm, pass);
   for (int64_t index = 0; index < config_.layers; ++index) {
-    recorder_.set_layer(static_cast<int32_t>(index));
+    compute_.recorder.set_layer(static_cast<int32_t>(index));
     const bool last = index + 1 == config_.layers;
     const TensorView next_norm = last ? TensorView() : weights_.layers[index + 1].attention_norm;
     if (gathered)
       layer(index, gather_.layer(index), next_norm, pass);
     else
-      layer(index, tensor_.cut() == weights_.cut() ? weights_.layers[index] : shifted_[index],
+      layer(index, tensor_.cut() == weights_.part ? weights_.layers[index] : shifted_[index],
             next_norm, pass);
   }
   for (int block = 0; block < tensor_.num_blocks(); ++block) tensor_.wait_sum(block);
-  recorder_.set_layer(-1);
+  compute_.recorder.set_layer(-1);
 }
 
 void Model::embed(const Rows& rows, const TensorView& hidden) {
-  const parallel::RowRange held = vocab_part(config_, weights_.cut());
+  const parallel::RowRange held = vocab_part(config_, weights_.part);
   const parallel::RowRange part = vocab_part(config_, tensor_.vocab_cut());
   tensor_.embed(hidden, [&](const TensorParallel::Rows& ranges, const TensorView& to) {
-    const ScopedSpan span(recorder_, "embedding", Kind::compute);
+    const ScopedSpan span(compute_.recorder, "embedding", Kind::compute);
     int64_t begin = 0;
     for (const parallel::RowRange& range : ranges) {
-      backend_.embedding({weights_.embedding.slice_rows(part.begin - held.begin, part.size()),
-                          std::span(rows.tokens).subspan(range.begin, range.size()),
-                          to.slice_rows(begin, range.size()), part.begin},
-                         stream_);
+      compute_.backend.embedding(
+          {weights_.embedding.slice_rows(part.begin - held.begin, part.size()),
+           std::span(rows.tokens).subspan(range.begin, range.size()),
+           to.slice_rows(begin, range.size()), part.begin},
+          compute_.stream);
       begin += range.size();
     }
   });
@@ -113,7 +125,7 @@ void Model::embed(const Rows& rows, const TensorView& hidden) {
 Model::Outputs Model::outputs(std::span<const int64_t> rows) {
   Outputs outputs;
   std::vector<int64_t> counts;
-  std::vector<int64_t> own;  // rows of hidden_
+  std::vector<int32_t> own;  // rows of hidden_
   for (const parallel::ShardedRows& theirs : tensor_.vocab_rows()) {
     counts.push_back(0);
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -123,12 +135,12 @@ Model::Outputs Model::outputs(std::span<const int64_t> rows) {
     }
   }
   for (const int64_t row : rows)
-    if (const int64_t index = tensor_.rows().own_index(row); index >= 0) own.push_back(index);
+    if (const int64_t index = tensor_.rows().own_index(row); index >= 0)
+      own.push_back(static_cast<int32_t>(index));
   const auto count = static_cast<int64_t>(own.size());
   const TensorView hidden = hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden});
   const TensorView output = output_.tensor(DType::fp32, {count, config_.hidden});
-  for (int64_t i = 0; i < count; ++i)
-    std::memcpy(output.row(i), hidden.row(own[i]), config_.hidden * size_of(DType::fp32));
+  compute_.backend.embedding({hidden, own, output, 0}, compute_.stream);  // a table of rows
   norm(output, weights_.final_norm, output);
   outputs.hidden = tensor_.gather_outputs(output, counts);
   return outputs;
@@ -178,8 +190,8 @@ void Model::project(const LayerWeights& weights, int block, const Pass& pass, co
   const auto turn = [&](const TensorView& heads, const TensorView& norm_weight) {
     const TensorView each = heads.reshape({heads.rows() * heads.size(1), config_.head_dim});
     if (norm_weight) norm(each, norm_weight, each);
-    const ScopedSpan span(recorder_, "rope", Kind::compute);
-    backend_.rope({heads, cos, sin, config_.rope.pairs}, stream_);
+    const ScopedSpan span(compute_.recorder, "rope", Kind::compute);
+    compute_.backend.rope({heads, cos, sin, config_.rope.pairs}, compute_.stream);
   };
   turn(make("k_proj", weights.k, k), weights.k_norm);
   make("v_proj", weights.v, v);
@@ -195,8 +207,8 @@ void Model::ffn(const LayerWeights& weights, int block, const Pass& pass) {
   linear("gate_proj", x, weights.gate, gate);
   linear("up_proj", x, weights.up, up);
   {
-    const ScopedSpan span(recorder_, "swiglu", Kind::compute);
-    backend_.gated_activation({gate, up, gate}, stream_);
+    const ScopedSpan span(compute_.recorder, "swiglu", Kind::compute);
+    compute_.backend.gated_activation({gate, up, gate}, compute_.stream);
   }
   tensor_.add_product(block, tensor_.own_of(pass.hidden, block),
                       [&](const TensorView& to, Accumulate accumulate) {
@@ -237,7 +249,7 @@ parallel::RowRange Model::vocab_range() const {
 }
 
 LinearWeight Model::head_part() const {
-  const parallel::RowRange held = vocab_part(config_, weights_.cut());
+  const parallel::RowRange held = vocab_part(config_, weights_.part);
   const parallel::RowRange part = vocab_range();
   return slice_rows(weights_.head, part.begin - held.begin, part.size());
 }
@@ -250,7 +262,7 @@ TensorView Model::logits_part(const TensorView& hidden) {
 
 void Model::linear(const char* name, const TensorView& x, const LinearWeight& weight,
                    const TensorView& y, Accumulate accumulate, int splits) {
-  const ScopedSpan span(recorder_, name, Kind::compute, weight.bytes(),
+  const ScopedSpan span(compute_.recorder, name, Kind::compute, weight.bytes(),
                         2.0 * static_cast<double>(x.rows()) * static_cast<double>(x.size(1)) *
                             static_cast<double>(y.size(1)));
   if (weight.blocks == LinearWeight::Blocks::columns) {
@@ -258,15 +270,15 @@ void Model::linear(const char* name, const TensorView& x, const LinearWeight& we
     const bool adds = accumulate == Accumulate::yes;
     const auto parts = static_cast<int>(weight.parts.size());
     sum_columns(x, weight.parts, share_of_splits(splits, parts), 0, adds ? sum : y);
-    if (adds) backend_.add({sum, y}, stream_);
+    if (adds) compute_.backend.add({sum, y}, compute_.stream);
     return;
   }
   int64_t column = 0;
   for (const LinearWeight::Part& part : weight.parts) {
     const int64_t width = part.weight.rows();
-    backend_.linear({x, part.weight, part.bias, y.slice_columns(column, width), accumulate,
-                     row_invariant_, splits},
-                    stream_);
+    compute_.backend.linear({x, part.weight, part.bias, y.slice_columns(column, width), accumulate,
+                             row_invariant_, splits},
+                            compute_.stream);
     column += width;
   }
 }
@@ -277,8 +289,8 @@ void Model::sum_columns(const TensorView& x, std::span<const LinearWeight::Part>
                         size_t depth, const TensorView& y) {
   if (parts.size() == 1) {
     const LinearWeight::Part& part = parts.front();
-    return backend_.linear({x, part.weight, part.bias, y, Accumulate::no, row_invariant_, splits},
-                           stream_);
+    return compute_.backend.linear(
+        {x, part.weight, part.bias, y, Accumulate::no, row_invariant_, splits}, compute_.stream);
   }
   const size_t left = std::bit_floor(parts.size() - 1);
   const TensorView right = part_sums_[depth].tensor(DType::fp32, {y.rows(), y.size(1)});
@@ -286,12 +298,13 @@ void Model::sum_columns(const TensorView& x, std::span<const LinearWeight::Part>
   sum_columns(x.slice_columns(0, column), parts.first(left), splits, depth + 1, y);
   sum_columns(x.slice_columns(column, x.size(1) - column), parts.subspan(left), splits, depth + 1,
               right);
-  backend_.add({right, y}, stream_);
+  compute_.backend.add({right, y}, compute_.stream);
 }
 
 void Model::norm(const TensorView& x, const TensorView& weight, const TensorView& out) {
-  const ScopedSpan span(recorder_, "rms_norm", Kind::compute);
-  backend_.rms_norm({x, weight, static_cast<float>(config_.rms_norm_eps), out}, stream_);
+  const ScopedSpan span(compute_.recorder, "rms_norm", Kind::compute);
+  compute_.backend.rms_norm({x, weight, static_cast<float>(config_.rms_norm_eps), out},
+                            compute_.stream);
 }
 
 }  // namespace pecia::model

@@ -5,12 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "kernels/api/backend.hpp"
 #include "lib/context/attention.hpp"
 #include "lib/model/layer_gather.hpp"
 #include "lib/model/rotary.hpp"
 #include "lib/model/tensor_parallel.hpp"
-#include "lib/report/spans.hpp"
 
 namespace pecia::model {
 
@@ -22,10 +20,11 @@ struct Rows {
 
 class Model {
  public:
-  /// All references outlive this object. `weights`: cut over the TP ranks of `groups`.
+  /// All references outlive this object. `weights`: cut over the TP ranks of `groups`, in memory
+  /// of the device.
   /// `row_invariant`: of all products with weights.
-  Model(const ModelConfig& config, const Weights& weights, const context::ReplicaGroups& groups,
-        kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder,
+  Model(const ModelConfig& config, const WeightViews& weights, const context::ReplicaGroups& groups,
+        const context::Compute& compute,
         kernels::RowInvariant row_invariant = kernels::RowInvariant::no);
 
   /// Runs the layers of the pass that `attention` has begun. Collective over the replica.
@@ -100,10 +99,8 @@ class Model {
   void norm(const TensorView& x, const TensorView& weight, const TensorView& out);
 
   const ModelConfig& config_;
-  const Weights& weights_;
-  kernels::Backend& backend_;
-  device::Stream& stream_;
-  report::Recorder& recorder_;
+  const WeightViews& weights_;
+  context::Compute compute_;
   Rotary rotary_;
   TensorParallel tensor_;
   LayerGather gather_;
@@ -111,6 +108,7 @@ class Model {
   kernels::RowInvariant row_invariant_;
   int splits_;  ///< of o and down whole; 1: their sums may have any order
   std::vector<device::Buffer> part_sums_;  ///< by depth
+  device::Buffer host_cos_, host_sin_;
   device::Buffer hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, cos_, sin_, output_, logits_;
 };
 

@@ -1,7 +1,5 @@
 #include "lib/model/tensor_parallel.hpp"
 
-#include <cstring>
-
 #include "lib/comm/server_map.hpp"
 #include "lib/parallel/heads.hpp"
 
@@ -37,15 +35,15 @@ std::vector<int> servers_to_use(const std::vector<int>& servers,
 
 }  // namespace
 
-TensorParallel::TensorParallel(const context::ReplicaGroups& groups, kernels::Backend& backend,
-                               device::Stream& stream, report::Recorder& recorder,
-                               kernels::RowInvariant row_invariant)
+TensorParallel::TensorParallel(const context::ReplicaGroups& groups,
+                               const context::Compute& compute, kernels::RowInvariant row_invariant)
     : groups_(groups),
-      backend_(backend),
-      stream_(stream),
-      recorder_(recorder),
-      tp_(*groups.tp, servers_to_use(groups.tp_servers, row_invariant)),
-      block_(*groups.block, servers_to_use(groups.block_servers, row_invariant)) {}
+      compute_(compute),
+      tp_(groups.tp->make_collectives(servers_to_use(groups.tp_servers, row_invariant))),
+      block_(groups.block->make_collectives(servers_to_use(groups.block_servers, row_invariant))),
+      outputs_(compute.buffer()),
+      partial_(compute.buffer()),
+      packed_(compute.buffers(groups.block->size())) {}
 
 void TensorParallel::begin_pass(Sharding sharding, int64_t num_rows) {
   const parallel::BlockPlace& place = groups_.place;
@@ -131,7 +129,7 @@ void TensorParallel::embed(const TensorView& hidden, const LookUp& look_up) {
 }
 
 void TensorParallel::start_sum(int block, const TensorView& partial) {
-  comm::Collectives& group = sharding_ == Sharding::shift ? block_ : tp_;
+  comm::Collectives& group = sharding_ == Sharding::shift ? *block_ : *tp_;
   sums_[block] = {group.start_all_reduce(floats_of(partial)), "all_reduce", bytes_of(partial)};
 }
 
@@ -139,7 +137,7 @@ void TensorParallel::start_scatter(int block, const TensorView& partial, const T
   std::vector<int64_t> counts;
   for (const parallel::ShardedRows& rows : vocab_rows_)
     counts.push_back(rows.own[block].size() * own.row_elements());
-  sums_[block] = {tp_.start_reduce_scatter(floats_of(partial), counts, floats_of(own)),
+  sums_[block] = {tp_->start_reduce_scatter(floats_of(partial), counts, floats_of(own)),
                   "reduce_scatter", bytes_of(partial)};
 }
 
@@ -150,7 +148,7 @@ void TensorParallel::start_gather(int block, const TensorView& all) {
     blocks.push_back(span_of(
         all.slice_rows(rows.own[block].begin - rows_.linear.begin, rows.own[block].size())));
   const auto own_bytes = static_cast<int64_t>(blocks[groups_.tp->rank()].size());
-  gathers_[block] = {tp_.start_all_gather(std::move(blocks)), "all_gather", own_bytes};
+  gathers_[block] = {tp_->start_all_gather(std::move(blocks)), "all_gather", own_bytes};
 }
 
 void TensorParallel::wait_sum(int block) {
@@ -158,8 +156,8 @@ void TensorParallel::wait_sum(int block) {
   if (one.transfer == nullptr) return;
   wait(one);
   if (!one.hidden) return;
-  const ScopedSpan span(recorder_, "add_sum", Kind::compute, bytes_of(one.sum));
-  backend_.add({one.sum, one.hidden}, stream_);
+  const ScopedSpan span(compute_.recorder, "add_sum", Kind::compute, bytes_of(one.sum));
+  compute_.backend.add({one.sum, one.hidden}, compute_.stream);
 }
 
 void TensorParallel::wait_gather(int block) {
@@ -168,14 +166,14 @@ void TensorParallel::wait_gather(int block) {
 
 void TensorParallel::wait(UnderWay& one) {
   if (one.transfer == nullptr) return;
-  const ScopedSpan span(recorder_, one.name, Kind::comm, one.bytes);
+  const ScopedSpan span(compute_.recorder, one.name, Kind::comm, one.bytes);
   one.transfer->wait();
   one.transfer.reset();
 }
 
 void TensorParallel::progress() {
-  tp_.progress();
-  block_.progress();
+  tp_->progress();
+  block_->progress();
 }
 
 TensorView TensorParallel::gather_outputs(const TensorView& own,
@@ -186,14 +184,14 @@ TensorView TensorParallel::gather_outputs(const TensorView& own,
   const TensorView all = outputs_.tensor(DType::fp32, {total, own.size(1)});
   std::vector<std::span<std::byte>> blocks;
   int64_t begin = 0;
-  for (const int64_t count : counts) {
-    blocks.push_back(span_of(all.slice_rows(begin, count)));
-    begin += count;
+  for (int rank = 0; rank < groups_.tp->size(); ++rank) {
+    const TensorView theirs = all.slice_rows(begin, counts[rank]);
+    if (rank == groups_.tp->rank()) compute_.copy(own, theirs);
+    blocks.push_back(span_of(theirs));
+    begin += counts[rank];
   }
-  const std::span<std::byte> mine = blocks[groups_.tp->rank()];
-  if (!mine.empty()) std::memcpy(mine.data(), own.data(), mine.size());
-  const ScopedSpan span(recorder_, "all_gather", Kind::comm, bytes_of(own));
-  tp_.start_all_gather(blocks)->wait();
+  const ScopedSpan span(compute_.recorder, "all_gather", Kind::comm, bytes_of(own));
+  tp_->start_all_gather(blocks)->wait();
   return all;
 }
 
@@ -208,7 +206,6 @@ void TensorParallel::exchange_logits(const TensorView& part, const TensorView& o
   const auto columns_of = [&](int rank) {
     return parallel::row_part({0, out.size(1)}, size, rank);
   };
-  packed_.resize(size);
   comm::Blocks blocks;
   int64_t sent = 0;
   for (int rank = 0; rank < size; ++rank) {
@@ -219,21 +216,20 @@ void TensorParallel::exchange_logits(const TensorView& part, const TensorView& o
     if (rank != group.rank()) sent += static_cast<int64_t>(blocks.send.back().size());
   }
   {
-    const ScopedSpan span(recorder_, "all_to_all_logits", Kind::comm, sent);
+    const ScopedSpan span(compute_.recorder, "all_to_all_logits", Kind::comm, sent);
     group.start_all_to_all(blocks)->wait();
   }
   for (int rank = 0; rank < size; ++rank) {
     const RowRange columns = columns_of(rank);
     const TensorView from = packed_[rank].tensor(DType::fp32, {mine.size(), columns.size()});
     const TensorView to = out.slice_columns(columns.begin, columns.size());
-    for (int64_t row = 0; row < mine.size(); ++row)
-      std::memcpy(to.row(row), from.row(row), columns.size() * size_of(DType::fp32));
+    compute_.copy(from, to);
   }
 }
 
 std::vector<std::vector<std::byte>> TensorParallel::exchange_rows(std::span<const std::byte> rows,
                                                                   int64_t count) {
-  comm::Communicator& group = vocab_group();
+  comm::Communicator& group = vocab_group().on_host();
   const int64_t row_bytes = static_cast<int64_t>(rows.size()) / count;
   std::vector<std::vector<std::byte>> received(group.size());
   comm::Blocks blocks;
@@ -245,7 +241,7 @@ std::vector<std::vector<std::byte>> TensorParallel::exchange_rows(std::span<cons
     blocks.receive.push_back(received[rank]);
     if (rank != group.rank()) sent += static_cast<int64_t>(blocks.send.back().size());
   }
-  const ScopedSpan span(recorder_, "all_to_all_shortlists", Kind::comm, sent);
+  const ScopedSpan span(compute_.recorder, "all_to_all_shortlists", Kind::comm, sent);
   group.start_all_to_all(blocks)->wait();
   return received;
 }

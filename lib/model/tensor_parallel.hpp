@@ -14,11 +14,9 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/api/backend.hpp"
 #include "lib/comm/collectives.hpp"
+#include "lib/context/compute.hpp"
 #include "lib/context/replica_groups.hpp"
-#include "lib/device/buffer.hpp"
-#include "lib/report/spans.hpp"
 
 namespace pecia::model {
 
@@ -28,8 +26,7 @@ class TensorParallel {
 
   /// All outlive this object. Every call below is collective over the rank's block.
   /// `row_invariant`: sums over the ranks are those of LinearArgs::splits, wherever the ranks are.
-  TensorParallel(const context::ReplicaGroups& groups, kernels::Backend& backend,
-                 device::Stream& stream, report::Recorder& recorder,
+  TensorParallel(const context::ReplicaGroups& groups, const context::Compute& compute,
                  kernels::RowInvariant row_invariant);
 
   void begin_pass(parallel::Sharding sharding, int64_t num_rows);
@@ -102,10 +99,8 @@ class TensorParallel {
   void start_scatter(int block, const TensorView& partial, const TensorView& own);
 
   const context::ReplicaGroups& groups_;
-  kernels::Backend& backend_;
-  device::Stream& stream_;
-  report::Recorder& recorder_;
-  comm::Collectives tp_, block_;
+  context::Compute compute_;
+  std::unique_ptr<comm::Collectives> tp_, block_;
   device::Buffer outputs_, partial_;
   std::vector<device::Buffer> packed_;  ///< by rank
 

@@ -122,7 +122,8 @@ TensorView tied_matrix(const ModelConfig& config, const io::Checkpoint& checkpoi
 
 Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
                  WeightCut cut)
-    : checkpoint_(std::move(checkpoint)), cut_(cut) {
+    : checkpoint_(std::move(checkpoint)) {
+  part = cut;
   const WeightNames& names = weight_names(config.family);
   WeightLoader loader(checkpoint_);
   Residence residence(checkpoint_, dtype);
@@ -150,17 +151,18 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
   converted_bytes_ = residence.converted_bytes;
 }
 
-void Weights::check_finite(int part, int num_parts) const {
-  PECIA_CHECK(num_parts >= 1 && part >= 0 && part < num_parts, "share {} of {}", part, num_parts);
+void Weights::check_finite(int share, int num_shares) const {
+  PECIA_CHECK(num_shares >= 1 && share >= 0 && share < num_shares, "share {} of {}", share,
+              num_shares);
   int64_t total = 0;
   for (const std::string& name : used_) {
     const TensorView tensor = checkpoint_.tensor(name);
     total += tensor.elements() * size_of(tensor.dtype());
   }
-  const auto share_begin = [&](int64_t share) {
-    return total / num_parts * share + std::min(share, total % num_parts);
+  const auto begin_of = [&](int64_t which) {
+    return total / num_shares * which + std::min(which, total % num_shares);
   };
-  const int64_t begin = share_begin(part), end = share_begin(part + 1);
+  const int64_t begin = begin_of(share), end = begin_of(share + 1);
 
   int64_t offset = 0;  // of the tensor's first byte among all
   for (const std::string& name : used_) {

@@ -1,5 +1,6 @@
 #pragma once
-/// A model's weights as views of the mapped checkpoint, found by each family's names.
+/// A model's weights, and where they come from: views of the mapped checkpoint, found by each
+/// family's names.
 
 #include <cstdint>
 #include <optional>
@@ -14,7 +15,16 @@ namespace pecia::model {
 
 /// The views stay valid while this object lives; it owns the mapped files and, where `dtype` asks
 /// for another type than the stored one, the converted copies.
-class Weights {
+/// Weights wherever they are, whole or a part of every matrix.
+struct WeightViews {
+  TensorView embedding;  ///< rows vocab_part of [vocab, hidden]
+  std::vector<LayerWeights> layers;
+  TensorView final_norm;  ///< [hidden]
+  LinearWeight head;      ///< like embedding, and the same matrix when tied
+  parallel::WeightCut part;
+};
+
+class Weights : public WeightViews {
  public:
   /// InputError naming file and tensor: missing, misshaped, left over (unknown names; known
   /// harmless ones such as rotary_emb.inv_freq excepted), of a type that is no float, not
@@ -24,25 +34,18 @@ class Weights {
   Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
           parallel::WeightCut cut = {});
 
-  TensorView embedding;  ///< rows vocab_part of [vocab, hidden]
-  std::vector<LayerWeights> layers;
-  TensorView final_norm;  ///< [hidden]
-  LinearWeight head;      ///< like embedding, and the same matrix when tied
-
-  parallel::WeightCut cut() const { return cut_; }
   /// Bytes of the views in use, mapped or converted; and of converted copies alone.
   int64_t resident_bytes() const { return resident_bytes_; }
   int64_t converted_bytes() const { return converted_bytes_; }
   const io::Checkpoint& checkpoint() const { return checkpoint_; }
 
-  /// Throws InputError naming the first tensor of share `part` of `num_parts` that holds a NaN or
+  /// Throws InputError naming the first tensor of share `share` of `num_shares` that holds a NaN or
   /// infinity, with its index. The stored bytes of all tensors, in the order of their names, are
   /// cut into equal shares, so that the ranks of a host share the reading.
-  void check_finite(int part, int num_parts) const;
+  void check_finite(int share, int num_shares) const;
 
  private:
   io::Checkpoint checkpoint_;
-  parallel::WeightCut cut_;
   std::vector<device::Buffer> converted_;
   std::vector<std::string> used_;  ///< names of the checkpoint's tensors in use, sorted
   int64_t resident_bytes_ = 0;

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "lib/comm/collectives.hpp"
 #include "lib/comm/machine.hpp"
 #include "lib/core/archive.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/isa.hpp"
-#include "lib/device/buffer.hpp"
 #include "lib/model/layer_weights.hpp"
 #include "lib/runtime/peak.hpp"
 #include "lib/runtime/rates_cache.hpp"
@@ -28,14 +26,16 @@ double seconds_of_all(comm::Communicator& world, const std::function<void()>& wo
 
 /// Of each rank. The call is small enough for a slow core to end in milliseconds, and large enough
 /// to give every thread several tiles.
-double attention_flops(comm::Communicator& world, kernels::Backend& backend, device::Stream& stream,
+double attention_flops(comm::Communicator& world, const context::Compute& compute,
                        const AttentionShape& shape) {
   constexpr double wanted_s = 0.02;
   constexpr int64_t rows = 64, keys = 512;
-  device::Buffer q, k, v, out, lse;
-  const auto zeroed = [](device::Buffer& buffer, int64_t bytes) {
+  auto buffers = compute.buffers(5);
+  device::Buffer &q = buffers[0], &k = buffers[1], &v = buffers[2], &out = buffers[3],
+                 &lse = buffers[4];
+  const auto zeroed = [&](device::Buffer& buffer, int64_t bytes) {
     buffer.reserve(bytes);
-    std::memset(buffer.data(), 0, bytes);
+    compute.device.zero(buffer.data(), bytes, compute.stream);
   };
   const int64_t q_elements = rows * shape.num_heads * shape.head_dim;
   const int64_t kv_bytes =
@@ -57,12 +57,12 @@ double attention_flops(comm::Communicator& world, kernels::Backend& backend, dev
       .window = 0,
       .out = out.tensor(DType::fp32, {rows, shape.num_heads, shape.head_dim}),
       .lse = lse.tensor(DType::fp32, {rows, shape.num_heads})};
-  backend.attention(args, stream);  // wakes threads, touches pages
-  const auto seconds_of = [&](int64_t calls) {
-    return seconds_of_all(world, [&] {
-      for (int64_t call = 0; call < calls; ++call) backend.attention(args, stream);
-    });
+  const auto run = [&](int64_t calls) {
+    for (int64_t call = 0; call < calls; ++call) compute.backend.attention(args, compute.stream);
+    compute.stream.synchronize();
   };
+  const auto seconds_of = [&](int64_t calls) { return seconds_of_all(world, [&] { run(calls); }); };
+  run(1);  // wakes threads, touches pages
   const int64_t calls = 1 + static_cast<int64_t>(wanted_s / seconds_of(1));
   return 4.0 * static_cast<double>(calls * q_elements) * keys / seconds_of(calls);
 }
@@ -74,16 +74,20 @@ using StartTransfer = std::function<std::unique_ptr<comm::Transfer>(std::span<co
 /// B/s that each rank sends while all do: the median of some transfers, each of as many bytes as
 /// pass within some 10 ms, but beyond what a link lets pass in a burst. (Their mean wavered by a
 /// fifth on links shared with other traffic.)
-double bandwidth_of(comm::Communicator& world, const StartTransfer& start) {
+double bandwidth_of(comm::Communicator& world, const context::Compute& compute,
+                    const StartTransfer& start) {
   constexpr int64_t small_bytes = int64_t{64} << 10;
   constexpr int64_t least_bytes = int64_t{512} << 10, large_bytes = int64_t{4} << 20;
   constexpr double wanted_s = 0.01;
   constexpr int repetitions = 5;
-  std::vector<std::byte> sent(large_bytes), received(large_bytes);
+  const device::Buffer sent = compute.buffer(large_bytes), received = compute.buffer(large_bytes);
+  compute.device.zero(sent.data(), large_bytes, compute.stream);
+  compute.device.zero(received.data(), large_bytes, compute.stream);  // its pages are there
   const auto slowest_s = [&](int64_t bytes) {
     const auto size = static_cast<size_t>(bytes);
     return seconds_of_all(world, [&] {
-      start({sent.data(), size}, {received.data(), size})->wait();
+      start({sent.as<std::byte>(), size}, {received.as<std::byte>(), size})->wait();
+      compute.stream.synchronize();
     });
   };
   slowest_s(small_bytes);  // opens connections
@@ -97,19 +101,21 @@ double bandwidth_of(comm::Communicator& world, const StartTransfer& start) {
 }
 
 /// Of one message of each rank to the next.
-double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring) {
+double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring,
+                      const context::Compute& compute) {
   const int right = (ring.rank() + 1) % ring.size();
   const int left = (ring.rank() + ring.size() - 1) % ring.size();
-  return bandwidth_of(world, [&](auto sent, auto received) {
+  return bandwidth_of(world, compute, [&](auto sent, auto received) {
     return ring.start_send_receive(sent, right, received, left);
   });
 }
 
 /// Of an equal message of each rank to every other.
-double all_to_all_bandwidth(comm::Communicator& world, comm::Communicator& group) {
+double all_to_all_bandwidth(comm::Communicator& world, comm::Communicator& group,
+                            const context::Compute& compute) {
   const int others = group.size() - 1;
-  if (others == 0) return ring_bandwidth(world, group);
-  return bandwidth_of(world, [&](auto sent, auto received) {
+  if (others == 0) return ring_bandwidth(world, group, compute);
+  return bandwidth_of(world, compute, [&](auto sent, auto received) {
     comm::Blocks blocks;
     const size_t bytes = sent.size() / others;
     size_t begin = 0;
@@ -125,13 +131,20 @@ double all_to_all_bandwidth(comm::Communicator& world, comm::Communicator& group
 
 /// Seconds of one exchange of a few bytes among the ranks of `group`, one of those that make up
 /// `world`.
-double exchange_seconds(comm::Communicator& world, comm::Communicator& group) {
+double exchange_seconds(comm::Communicator& world, comm::Communicator& group,
+                        const context::Compute& compute) {
   constexpr int runs = 50;
-  comm::Collectives collectives(group, std::vector<int>(group.size(), 0));
-  std::vector<float> few(static_cast<size_t>(group.size()), 1.0f);
-  collectives.start_all_reduce(few)->wait();
+  const auto collectives = group.make_collectives(std::vector<int>(group.size(), 0));
+  device::Buffer buffer = compute.buffer();
+  const TensorView few = buffer.tensor(DType::fp32, {group.size()});
+  compute.device.zero(few.data(), buffer.bytes(), compute.stream);
+  const auto exchange = [&] {
+    collectives->start_all_reduce({few.as<float>(), static_cast<size_t>(few.elements())})->wait();
+    compute.stream.synchronize();
+  };
+  exchange();
   const double seconds = seconds_of_all(world, [&] {
-    for (int run = 0; run < runs; ++run) collectives.start_all_reduce(few)->wait();
+    for (int run = 0; run < runs; ++run) exchange();
   });
   return seconds / (2 * runs);  // a scatter and a gather
 }
@@ -151,10 +164,9 @@ struct Found {
 }  // namespace
 
 parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator& ring,
-                                  kernels::Backend& backend, device::Stream& stream,
-                                  const AttentionShape& shape) {
-  const double flops = attention_flops(world, backend, stream, shape);
-  return {flops, ring_bandwidth(world, ring), all_to_all_bandwidth(world, ring)};
+                                  const context::Compute& compute, const AttentionShape& shape) {
+  const double flops = attention_flops(world, compute, shape);
+  return {flops, ring_bandwidth(world, ring, compute), all_to_all_bandwidth(world, ring, compute)};
 }
 
 std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,
@@ -172,10 +184,10 @@ std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,
 }
 
 parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& ring,
-                              kernels::Backend& backend, device::Stream& stream,
-                              const AttentionShape& shape, spdlog::logger& log) {
+                              const context::Compute& compute, const AttentionShape& shape,
+                              spdlog::logger& log) {
   constexpr int root = 0;
-  const std::string key = rates_key(world, ring, stream, shape);
+  const std::string key = rates_key(world, ring, compute.stream, shape);
   const auto path = world.rank() == root ? rates_cache_path() : std::nullopt;
   CachedRates cached;
   Found found;
@@ -191,7 +203,7 @@ parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& rin
   found = from_bytes<Found>(bytes);
   if (found.there != 0) return found.rates;
 
-  const parallel::RingRates rates = measure_rates(world, ring, backend, stream, shape);
+  const parallel::RingRates rates = measure_rates(world, ring, compute, shape);
   if (!path) return rates;
   cached.by_key[key] = rates;
   try {
@@ -204,8 +216,8 @@ parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& rin
 
 parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DType weights, int sp,
                                            int tp, comm::Communicator& world,
-                                           comm::Communicator& block, kernels::Backend& backend,
-                                           device::Stream& stream) {
+                                           comm::Communicator& block,
+                                           const context::Compute& compute) {
   const Stopwatch all = [&](const std::function<void()>& work) {
     return seconds_of_all(world, work);
   };
@@ -214,10 +226,10 @@ parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DTy
           .vocab = config.vocab,
           .sp = sp,
           .tp = tp,
-          .flops = measure_peak_flops(backend, stream, all),
-          .read_bandwidth = measure_read_bandwidth(backend, stream, weights, all),
-          .link_bandwidth = ring_bandwidth(world, block),
-          .exchange_s = exchange_seconds(world, block)};
+          .flops = measure_peak_flops(compute, all),
+          .read_bandwidth = measure_read_bandwidth(compute, weights, all),
+          .link_bandwidth = ring_bandwidth(world, block, compute),
+          .exchange_s = exchange_seconds(world, block, compute)};
 }
 
 }  // namespace pecia::runtime

@@ -5,13 +5,12 @@
 namespace pecia::runtime {
 
 Executor::Executor(const Settings& settings, model::Model& model, context::Attention& attention,
-                   kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder)
+                   const context::Compute& compute)
     : settings_(settings),
       model_(model),
       attention_(attention),
-      backend_(backend),
-      stream_(stream),
-      recorder_(recorder) {}
+      compute_(compute),
+      logits_(compute.buffer()) {}
 
 void Executor::begin(const Plan& plan) {
   for (const int64_t sequence : plan.removed) {
@@ -34,8 +33,8 @@ void Executor::begin(const Plan& plan) {
 }
 
 Outcome Executor::execute(const Plan& plan) {
-  const report::Totals before = recorder_.totals();
-  recorder_.set_pass(plan.number);
+  const report::Totals before = compute_.recorder.totals();
+  compute_.recorder.set_pass(plan.number);
   begin(plan);
   attention_.begin_pass(plan.pass(), plan.ring, plan.sharding);
 
@@ -72,7 +71,7 @@ Outcome Executor::execute(const Plan& plan) {
   Outcome outcome;
   outcome.sampled = sample(plan, sampled);
   outcome.targets = score(plan, targets);
-  const report::Totals& after = recorder_.totals();
+  const report::Totals& after = compute_.recorder.totals();
   outcome.compute_s = after.compute_s - before.compute_s;
   outcome.comm_s = after.comm_s - before.comm_s;
   return outcome;

@@ -21,7 +21,7 @@ class Executor {
 
   /// All references outlive this object.
   Executor(const Settings& settings, model::Model& model, context::Attention& attention,
-           kernels::Backend& backend, device::Stream& stream, report::Recorder& recorder);
+           const context::Compute& compute);
 
   /// Collective over the replica: every rank executes the same plan.
   Outcome execute(const Plan& plan);
@@ -66,9 +66,7 @@ class Executor {
   Settings settings_;
   model::Model& model_;
   context::Attention& attention_;
-  kernels::Backend& backend_;
-  device::Stream& stream_;
-  report::Recorder& recorder_;
+  context::Compute compute_;
   std::map<int64_t, TurnStart> turns_;
   std::map<int64_t, History> histories_;
   device::Buffer logits_;

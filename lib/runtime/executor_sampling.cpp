@@ -67,17 +67,17 @@ std::vector<Shortlists> Executor::shortlists(const TensorView& hidden, const Sho
   const TensorView logits = model_.logits_part(hidden);
   Shortlists mine(shape, logits.rows());
   {
-    const ScopedSpan span(recorder_, "shortlist", Kind::compute);
-    backend_.shortlist({.logits = logits,
-                        .first_token = model_.vocab_range().begin,
-                        .rows = rows,
-                        .wanted = wanted,
-                        .num_candidates = shape.num_candidates,
-                        .num_top = shape.num_top,
-                        .log_sums = mine.log_sums,
-                        .candidates = mine.candidates,
-                        .tops = mine.tops},
-                       stream_);
+    const ScopedSpan span(compute_.recorder, "shortlist", Kind::compute);
+    compute_.backend.shortlist({.logits = logits,
+                                .first_token = model_.vocab_range().begin,
+                                .rows = rows,
+                                .wanted = wanted,
+                                .num_candidates = shape.num_candidates,
+                                .num_top = shape.num_top,
+                                .log_sums = mine.log_sums,
+                                .candidates = mine.candidates,
+                                .tops = mine.tops},
+                               compute_.stream);
   }
   std::vector<Shortlists> parts;
   for (const auto& bytes : model_.exchange_rows(mine.bytes(), mine.rows()))
@@ -125,15 +125,15 @@ LogProbs Executor::sample_whole(const Plan& plan, const Asked& asked) {
     const TensorView logits = whole_logits(hidden, tile);
     std::vector<kernels::SamplingRow> rows;
     for (const int32_t item : tile.found.which) rows.push_back(sampling_row(plan, item));
-    const ScopedSpan span(recorder_, "sample", Kind::compute);
-    backend_.sample({.logits = logits,
-                     .rows = rows,
-                     .num_top = settings_.logprobs,
-                     .tokens = tile.found.tokens,
-                     .token_logprobs = tile.found.logprobs,
-                     .top_tokens = tile.found.top_tokens,
-                     .top_logprobs = tile.found.top_logprobs},
-                    stream_);
+    const ScopedSpan span(compute_.recorder, "sample", Kind::compute);
+    compute_.backend.sample({.logits = logits,
+                             .rows = rows,
+                             .num_top = settings_.logprobs,
+                             .tokens = tile.found.tokens,
+                             .token_logprobs = tile.found.logprobs,
+                             .top_tokens = tile.found.top_tokens,
+                             .top_logprobs = tile.found.top_logprobs},
+                            compute_.stream);
   };
   return predict(asked, settings_.logprobs, true, evaluate);
 }
@@ -144,8 +144,8 @@ LogProbs Executor::sample_short(const Plan& plan, const Asked& asked, const Shor
     for (const int32_t item : tile.all) rows.push_back(sampling_row(plan, item));
     const auto parts = shortlists(hidden, shape, rows, {});
     const auto own = std::span(rows).subspan(tile.mine.begin, tile.mine.size());
-    const ScopedSpan span(recorder_, "sample", Kind::compute);
-    runtime::sample(parts, own, backend_, stream_, tile.found);
+    const ScopedSpan span(compute_.recorder, "sample", Kind::compute);
+    runtime::sample(parts, own, compute_, tile.found);
   };
   return predict(asked, settings_.logprobs, true, evaluate);
 }
@@ -156,14 +156,14 @@ LogProbs Executor::score(const Plan& plan, const Asked& asked) {
   const auto evaluate = [&](const TensorView& hidden, const Tile& tile) {
     const TensorView logits = whole_logits(hidden, tile);
     const auto tokens = wanted_tokens(plan, tile.found.which);
-    const ScopedSpan span(recorder_, "log_probs", Kind::compute);
-    backend_.log_probs({.logits = logits,
-                        .tokens = tokens,
-                        .num_top = settings_.prompt_logprobs,
-                        .token_logprobs = tile.found.logprobs,
-                        .top_tokens = tile.found.top_tokens,
-                        .top_logprobs = tile.found.top_logprobs},
-                       stream_);
+    const ScopedSpan span(compute_.recorder, "log_probs", Kind::compute);
+    compute_.backend.log_probs({.logits = logits,
+                                .tokens = tokens,
+                                .num_top = settings_.prompt_logprobs,
+                                .token_logprobs = tile.found.logprobs,
+                                .top_tokens = tile.found.top_tokens,
+                                .top_logprobs = tile.found.top_logprobs},
+                               compute_.stream);
   };
   return predict(asked, settings_.prompt_logprobs, false, evaluate);
 }

@@ -38,14 +38,16 @@ std::optional<Measured> parse_measured(const std::string& text, const Resources&
 }
 
 Measured measure(const Job& job, const model::ModelConfig& config, const Resources& resources,
-                 comm::Communicator& world, Worker& worker, kernels::Backend& backend,
-                 device::Stream& stream, spdlog::logger& log) {
+                 comm::Communicator& world, Worker& worker, const context::Compute& compute,
+                 spdlog::logger& log) {
   const context::KvShape& cache = worker.cache().shape();
   const AttentionShape shape{cache.num_kv_heads * (config.num_heads / config.num_kv_heads),
                              cache.num_kv_heads, cache.head_dim, cache.dtype};
+  // Over groups of their own: what the report counts is the run's traffic alone.
+  const auto own = [](comm::Communicator& group) { return group.split(0, group.rank()); };
   Measured measured;
   if (resources.cp > 1 && !resources.ring)
-    measured.ring = calibrate(world, *worker.groups().ring, backend, stream, shape, log);
+    measured.ring = calibrate(world, *own(*worker.groups().ring), compute, shape, log);
   if (resources.decode == DecodeMode::shift) {
     measured.shift_threshold = resources.shift_threshold;
     if (!measured.shift_threshold) {
@@ -53,7 +55,7 @@ Measured measure(const Job& job, const model::ModelConfig& config, const Resourc
                                             : config.stored_dtype.value_or(DType::fp32);
       measured.shift_threshold = parallel::shift_threshold(
           measure_shift_inputs(config, weights, resources.sp, resources.tp, world,
-                               *worker.groups().block, backend, stream),
+                               *own(*worker.groups().block), compute),
           resources.max_batch_tokens);
     }
   }

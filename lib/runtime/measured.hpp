@@ -25,7 +25,7 @@ std::optional<Measured> parse_measured(const std::string& text, const Resources&
 
 /// Collective over `world`; every rank gets the same.
 Measured measure(const Job& job, const model::ModelConfig& config, const Resources& resources,
-                 comm::Communicator& world, Worker& worker, kernels::Backend& backend,
-                 device::Stream& stream, spdlog::logger& log);
+                 comm::Communicator& world, Worker& worker, const context::Compute& compute,
+                 spdlog::logger& log);
 
 }  // namespace pecia::runtime

@@ -4,8 +4,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "lib/device/buffer.hpp"
-
 namespace pecia::runtime {
 
 double own_seconds(const std::function<void()>& work) {
@@ -15,41 +13,63 @@ double own_seconds(const std::function<void()>& work) {
   return elapsed.count();
 }
 
-double measure_peak_flops(kernels::Backend& backend, device::Stream& stream,
-                          const Stopwatch& seconds_of) {
+namespace {
+
+/// A product of equal numbers that are not zero.
+class Product {
+ public:
+  Product(const context::Compute& compute, int64_t rows, int64_t in, int64_t out, DType weights)
+      : compute_(compute),
+        x_(compute.buffer()),
+        weight_(compute.buffer()),
+        y_(compute.buffer()),
+        args_{x_.tensor(DType::fp32, {rows, in}),
+              weight_.tensor(weights, {out, in}),
+              {},
+              y_.tensor(DType::fp32, {rows, out})} {
+    fill(args_.x);
+    fill(args_.weight);
+    run(1);  // wakes threads, touches pages
+  }
+
+  void run(int times) {
+    for (int time = 0; time < times; ++time) compute_.backend.linear(args_, compute_.stream);
+    compute_.stream.synchronize();
+  }
+
+ private:
+  void fill(const TensorView& tensor) {
+    device::Buffer buffer;
+    const TensorView values = buffer.tensor(tensor.dtype(), {tensor.rows(), tensor.row_elements()});
+    for (int64_t i = 0; i < values.row_elements(); ++i)
+      store_from_float(values.data(), values.dtype(), i, 0.5f);
+    const int64_t row_bytes = values.row_elements() * size_of(values.dtype());
+    for (int64_t row = 1; row < values.rows(); ++row)
+      std::memcpy(values.row(row), values.row(0), row_bytes);
+    compute_.copy(values, tensor);
+    compute_.stream.synchronize();  // before the values go
+  }
+
+  context::Compute compute_;
+  device::Buffer x_, weight_, y_;
+  kernels::LinearArgs args_;
+};
+
+}  // namespace
+
+double measure_peak_flops(const context::Compute& compute, const Stopwatch& seconds_of) {
   constexpr int64_t size = 768;
   constexpr int runs = 6;
-  device::Buffer x, weight, y;
-  const kernels::LinearArgs args{x.tensor(DType::fp32, {size, size}),
-                                 weight.tensor(DType::fp32, {size, size}),
-                                 {},
-                                 y.tensor(DType::fp32, {size, size})};
-  std::fill_n(args.x.as<float>(), size * size, 0.5f);
-  std::fill_n(args.weight.as<float>(), size * size, 0.25f);
-  backend.linear(args, stream);  // wakes threads, touches pages
-  const double seconds = seconds_of([&] {
-    for (int run = 0; run < runs; ++run) backend.linear(args, stream);
-  });
-  return runs * 2.0 * size * size * size / seconds;
+  Product product(compute, size, size, size, DType::fp32);
+  return runs * 2.0 * size * size * size / seconds_of([&] { product.run(runs); });
 }
 
-double measure_read_bandwidth(kernels::Backend& backend, device::Stream& stream, DType weights,
+double measure_read_bandwidth(const context::Compute& compute, DType weights,
                               const Stopwatch& seconds_of) {
   constexpr int64_t bytes = 64 << 20, columns = 2048;
   constexpr int runs = 3;
-  const int64_t rows = bytes / columns / size_of(weights);
-  device::Buffer x, weight, y;
-  const kernels::LinearArgs args{x.tensor(DType::fp32, {1, columns}),
-                                 weight.tensor(weights, {rows, columns}),
-                                 {},
-                                 y.tensor(DType::fp32, {1, rows})};
-  std::fill_n(args.x.as<float>(), columns, 0.5f);
-  std::memset(args.weight.data(), 0, bytes);
-  backend.linear(args, stream);
-  const double seconds = seconds_of([&] {
-    for (int run = 0; run < runs; ++run) backend.linear(args, stream);
-  });
-  return runs * static_cast<double>(bytes) / seconds;
+  Product product(compute, 1, columns, bytes / columns / size_of(weights), weights);
+  return runs * static_cast<double>(bytes) / seconds_of([&] { product.run(runs); });
 }
 
 }  // namespace pecia::runtime

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "kernels/api/backend.hpp"
+#include "lib/context/compute.hpp"
 
 namespace pecia::runtime {
 
@@ -14,12 +14,12 @@ double own_seconds(const std::function<void()>& work);
 
 /// FLOP/s of an fp32 matrix product in cache by the stream's threads: the mean over some 20 ms, so
 /// that ranks which measure at the same time and share cores do not each count all of them.
-double measure_peak_flops(kernels::Backend& backend, device::Stream& stream,
+double measure_peak_flops(const context::Compute& compute,
                           const Stopwatch& seconds_of = own_seconds);
 
 /// B/s at which a product with one row reads weights of this type that no cache holds, by the
 /// stream's threads; some 30 ms.
-double measure_read_bandwidth(kernels::Backend& backend, device::Stream& stream, DType weights,
+double measure_read_bandwidth(const context::Compute& compute, DType weights,
                               const Stopwatch& seconds_of = own_seconds);
 
 }  // namespace pecia::runtime

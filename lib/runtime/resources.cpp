@@ -134,8 +134,9 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
   return std::min(room, world.all_reduce_max(most));
 }
 
-void resolve_memory(const Job& job, const model::ModelConfig& config, const model::Weights& weights,
-                    const Inputs* inputs, Resources& resources, comm::Communicator& world) {
+void resolve_memory(const Job& job, const model::ModelConfig& config,
+                    const model::WeightViews& weights, const Inputs* inputs, Resources& resources,
+                    comm::Communicator& world) {
   const DType stored = weights.layers.front().q.parts.front().weight.dtype();
   resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype, "kv.dtype") : stored;
   resources.max_sequences = job.batch.max_sequences.value_or(256);

@@ -59,7 +59,8 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
 
 /// kv_dtype (auto: as the weights), max_sequences, max_batch_tokens and kv_tokens. Collective over
 /// `world`.
-void resolve_memory(const Job& job, const model::ModelConfig& config, const model::Weights& weights,
-                    const Inputs* inputs, Resources& resources, comm::Communicator& world);
+void resolve_memory(const Job& job, const model::ModelConfig& config,
+                    const model::WeightViews& weights, const Inputs* inputs, Resources& resources,
+                    comm::Communicator& world);
 
 }  // namespace pecia::runtime

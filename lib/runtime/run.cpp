@@ -198,10 +198,12 @@ int run(const RunOptions& options, comm::Communicator& world) {
   });
   resolve_memory(job, config, weights, inputs ? &*inputs : nullptr, resources, world);
 
+  const auto device = device::make_host_device(resources.threads);
+  const auto stream = device->make_stream();
   const auto backend = kernels::make_cpu_backend();
-  device::Stream stream(resources.threads);
   report::Recorder recorder(trace_detail(job.report.trace));
-  Worker worker(*groups.replica, config, weights, *backend, stream, recorder,
+  const context::Compute compute{*device, *stream, *backend, recorder};
+  Worker worker(*groups.replica, config, weights, compute,
                 {.sp = resources.sp,
                  .tp = resources.tp,
                  .kv_dtype = resources.kv_dtype,
@@ -213,7 +215,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
   const auto kept =
       parse_measured(kept_measurement(job, options, chief, *groups.ordered), resources);
   const Measured measured =
-      kept ? *kept : measure(job, config, resources, world, worker, *backend, stream, *log);
+      kept ? *kept : measure(job, config, resources, world, worker, compute, *log);
   resources.shift_threshold = measured.shift_threshold;
 
   std::optional<Output> output;
@@ -241,7 +243,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
   world.barrier();  // the ranks measure together
   const RunFacts facts{job,           config,
                        resources,     weights.resident_bytes(),
-                       groups.places, world.all_reduce_sum(measure_peak_flops(*backend, stream))};
+                       groups.places, world.all_reduce_sum(measure_peak_flops(compute))};
   if (chief)
     log->info(first_line(facts, static_cast<int64_t>(inputs->requests().size()),
                          inputs->prompt_tokens()));

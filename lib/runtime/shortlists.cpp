@@ -123,7 +123,7 @@ std::vector<std::byte> Shortlists::bytes() const {
 /// By the op for whole rows, of rows that have the candidates' scores alone: in the order of their
 /// ids, so that ties fall as they do among all tokens. Penalties are in the scores already.
 void sample(std::span<const Shortlists> parts, std::span<const SamplingRow> rows,
-            kernels::Backend& backend, device::Stream& stream, LogProbs& tile) {
+            const context::Compute& compute, LogProbs& tile) {
   const auto count = static_cast<int64_t>(rows.size());
   const int64_t width = parts.front().shape.num_candidates * static_cast<int64_t>(parts.size());
   std::vector<float> scores(count * width);  // 0 where a row has no distribution
@@ -142,14 +142,17 @@ void sample(std::span<const Shortlists> parts, std::span<const SamplingRow> rows
   }
   std::vector<int32_t> chosen(count);
   std::vector<float> unused(count);
-  backend.sample({.logits = {scores.data(), DType::fp32, {count, width}},
-                  .rows = plain,
-                  .num_top = 0,
-                  .tokens = chosen,
-                  .token_logprobs = unused,
-                  .top_tokens = {},
-                  .top_logprobs = {}},
-                 stream);
+  device::Buffer buffer = compute.buffer();
+  const TensorView logits = buffer.tensor(DType::fp32, {count, width});
+  compute.copy({scores.data(), DType::fp32, {count, width}}, logits);
+  compute.backend.sample({.logits = logits,
+                          .rows = plain,
+                          .num_top = 0,
+                          .tokens = chosen,
+                          .token_logprobs = unused,
+                          .top_tokens = {},
+                          .top_logprobs = {}},
+                         compute.stream);
   for (int64_t r = 0; r < count; ++r) {
     const bool exists = std::isfinite(log_sums[r]);
     tile.tokens[r] = exists ? candidates[r][chosen[r]].token : no_token;

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/api/backend.hpp"
+#include "lib/context/compute.hpp"
 #include "lib/runtime/plan.hpp"
 
 namespace pecia::runtime {
@@ -44,7 +44,7 @@ struct Shortlists {
 
 /// Samples the rows from the shortlists of all parts of the vocabulary. `tile` has room for them.
 void sample(std::span<const Shortlists> parts, std::span<const kernels::SamplingRow> rows,
-            kernels::Backend& backend, device::Stream& stream, LogProbs& tile);
+            const context::Compute& compute, LogProbs& tile);
 
 /// Log-probabilities of the tokens that the parts were asked for.
 void score(std::span<const Shortlists> parts, LogProbs& tile);

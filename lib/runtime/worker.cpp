@@ -16,25 +16,26 @@ kernels::RowInvariant row_invariant(const Worker::Settings& settings) {
 }  // namespace
 
 Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
-               const model::Weights& weights, kernels::Backend& backend, device::Stream& stream,
-               report::Recorder& recorder, const Settings& settings)
-    : stream_(stream),
+               const model::WeightViews& weights, const context::Compute& compute,
+               const Settings& settings)
+    : compute_(compute),
       groups_(context::make_replica_groups(replica, settings.sp, settings.tp, settings.places)),
-      cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens),
-      attention_(groups_, {config.num_heads, config.num_kv_heads}, config.windows, backend, stream,
-                 recorder, cache_, row_invariant(settings)),
-      model_(config, weights, groups_, backend, stream, recorder, row_invariant(settings)),
+      cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens,
+             compute.device),
+      attention_(groups_, {config.num_heads, config.num_kv_heads}, config.windows, compute, cache_,
+                 row_invariant(settings)),
+      model_(config, weights, groups_, compute, row_invariant(settings)),
       executor_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,
                  settings.prompt_logprobs, settings.layout_invariant},
-                model_, attention_, backend, stream, recorder) {
+                model_, attention_, compute) {
   if (replica.size() > 1)
-    stream_.set_poll([this, &replica] {
+    compute_.stream.set_poll([this, &replica] {
       if (replica.progress()) model_.progress();
     });
 }
 
 Worker::~Worker() {
-  stream_.set_poll({});
+  compute_.stream.set_poll({});
 }
 
 }  // namespace pecia::runtime

@@ -19,8 +19,8 @@ class Worker {
   /// `replica`: the ranks that run a request together, in the order of ProcessGrid. `weights`: cut
   /// over TP. All references outlive this object. Collective over the replica.
   Worker(comm::Communicator& replica, const model::ModelConfig& config,
-         const model::Weights& weights, kernels::Backend& backend, device::Stream& stream,
-         report::Recorder& recorder, const Settings& settings);
+         const model::WeightViews& weights, const context::Compute& compute,
+         const Settings& settings);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -36,7 +36,7 @@ class Worker {
   context::Attention& attention() { return attention_; }
 
  private:
-  device::Stream& stream_;
+  context::Compute compute_;
   context::ReplicaGroups groups_;
   context::KvCache cache_;
   context::Attention attention_;

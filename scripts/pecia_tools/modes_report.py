@@ -1,4 +1,8 @@
-"""modes_report local|net FILE: tables of what bench-modes.sh measured. A figure is the median of its case."""
+"""modes_report local|net|layout FILE: tables of what bench-modes.sh and bench-layout.sh measured. A figure is the median of
+its case.
+
+modes_report layout-line MODE PHASE REPRODUCIBLE REPORT: a line for `layout` from a run's report.json.
+"""
 
 from __future__ import annotations
 
@@ -228,10 +232,56 @@ def collectives(lines: Sequence[Line]) -> None:
     )
 
 
+def layout_line(mode: str, phase: str, reproducible: str, path: Path) -> Line:
+    report = json.loads(path.read_text(encoding="utf-8"))
+    if report["counts"]["failed"] > 0 or report["counts"]["open"] > 0:
+        raise UserError(f"{path}: the run has failed or open requests")
+    return {
+        "bench": "bench_layout",
+        "mode": mode,
+        "phase": phase,
+        "reproducible": reproducible,
+        "commit": report["build"]["commit"],
+        "cpu": report["machine"]["cpu"],
+        "tokens_per_s": report["phases"][phase]["tokens_per_s"],
+    }
+
+
+def layouts(lines: Sequence[Line]) -> None:
+    """What `reproducible: layout` leaves of the speed, round by round."""
+    rows = []
+    for mode, phase in dict.fromkeys((line["mode"], line["phase"]) for line in lines):
+        rates = {
+            reproducible: [
+                line["tokens_per_s"]
+                for line in lines
+                if (line["mode"], line["phase"], line["reproducible"]) == (mode, phase, reproducible)
+            ]
+            for reproducible in ("run", "layout")
+        }
+        ratios = [b / a for a, b in zip(rates["run"], rates["layout"], strict=True)]
+        medians = [f"{statistics.median(found):.1f}" for found in rates.values()]
+        each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        rows.append([mode, phase, *medians, f"{statistics.median(ratios):.2f}", each])
+    show(
+        "The layout-invariant mode",
+        ("mode", "phase", "run tok/s", "layout tok/s", "ratio", "each round"),
+        rows,
+    )
+
+
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 2 or arguments[0] not in ("local", "net"):
-        raise UserError("usage: modes_report local|net FILE")
+    if len(arguments) == 5 and arguments[0] == "layout-line":
+        print(json.dumps(layout_line(*arguments[1:4], Path(arguments[4]))))
+        return 0
+    if len(arguments) != 2 or arguments[0] not in ("local", "net", "layout"):
+        raise UserError(
+            "usage: modes_report local|net|layout FILE | modes_report layout-line MODE PHASE REPRODUCIBLE REPORT"
+        )
     lines = read(Path(arguments[1]))
+    if arguments[0] == "layout":
+        layouts(lines)
+        return 0
     of = {
         name: [line for line in lines if line["bench"] == f"bench_{name}"]
         for name in ("prefill", "decode", "comm")

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "lib/comm/collectives.hpp"
+#include "lib/comm/host_collectives.hpp"
 #include "lib/comm/mpi_communicator.hpp"
 #include "tests/comm/server_layouts.hpp"
 
@@ -128,20 +128,20 @@ class CollectiveTraffic : public testing::TestWithParam<test::ServerLayout> {
 };
 
 TEST_P(CollectiveTraffic, OfAllGatherIsTheFormulas) {
-  Collectives collectives(*comm_, labels_);
+  HostCollectives collectives(*comm_, labels_);
   all_gather(collectives);
   expect_equal(comm_->traffic(), Formulas(labels_, collectives.route(), bytes_).all_gather(rank()));
 }
 
 TEST_P(CollectiveTraffic, OfReduceScatterIsTheFormulas) {
-  Collectives collectives(*comm_, labels_);
+  HostCollectives collectives(*comm_, labels_);
   reduce_scatter(collectives);
   expect_equal(comm_->traffic(),
                Formulas(labels_, collectives.route(), bytes_).reduce_scatter(rank()));
 }
 
 TEST_P(CollectiveTraffic, OfAllReduceIsBoth) {
-  Collectives collectives(*comm_, labels_);
+  HostCollectives collectives(*comm_, labels_);
   constexpr int64_t count = 1003;
   std::vector<int64_t> cuts;
   for (int r = 0; r < comm_->size(); ++r)
@@ -170,7 +170,7 @@ TEST_P(CollectiveTraffic, BetweenServersIsTheTablesSum) {
   std::ranges::sort(distinct);
   const int64_t servers = std::ranges::unique(distinct).begin() - distinct.begin();
 
-  Collectives flat(*comm_, std::vector(size, 0)), by_server(*comm_, labels_);
+  HostCollectives flat(*comm_, std::vector(size, 0)), by_server(*comm_, labels_);
   all_gather(flat);
   EXPECT_EQ(between_servers(*comm_), flat_expected);
   reduce_scatter(flat);

@@ -7,7 +7,7 @@
 #include <map>
 #include <numeric>
 
-#include "lib/comm/collectives.hpp"
+#include "lib/comm/host_collectives.hpp"
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/comm/server_map.hpp"
 #include "tests/comm/server_layouts.hpp"
@@ -133,7 +133,7 @@ class OverEveryLayout : public testing::TestWithParam<test::ServerLayout> {
  protected:
   const std::unique_ptr<Communicator> comm_ = make_mpi_communicator(MPI_COMM_WORLD, 60s);
   const std::vector<int> labels_ = GetParam().labels(comm_->size());
-  Collectives collectives_{*comm_, labels_};
+  HostCollectives collectives_{*comm_, labels_};
 };
 
 TEST_P(OverEveryLayout, AllGatherBringsEveryBlock) {
@@ -229,7 +229,7 @@ TEST_P(OverEveryLayout, ManyAtOnceDoNotMix) {
 }
 
 TEST_P(OverEveryLayout, TwoOfOneGroupDoNotMix) {
-  Collectives flat(*comm_, std::vector(comm_->size(), 0));
+  HostCollectives flat(*comm_, std::vector(comm_->size(), 0));
   auto by_layout = partial_of(comm_->rank(), 5000, 1), by_flat = partial_of(comm_->rank(), 5000, 2);
   const auto first = collectives_.start_all_reduce(by_layout);
   const auto second = flat.start_all_reduce(by_flat);
@@ -280,9 +280,9 @@ TEST(Collectives, AreFlatWhenServersHaveOneRankOrThereIsOne) {
   const int size = comm->size();
   std::vector<int> each(size), pairs(size);
   for (int rank = 0; rank < size; ++rank) each[rank] = -rank, pairs[rank] = rank / 2;
-  EXPECT_EQ(Collectives(*comm, std::vector(size, 5)).route(), Route::flat);
-  EXPECT_EQ(Collectives(*comm, each).route(), Route::flat);
-  EXPECT_EQ(Collectives(*comm, pairs).route(), size > 2 ? Route::hierarchical : Route::flat);
+  EXPECT_EQ(HostCollectives(*comm, std::vector(size, 5)).route(), Route::flat);
+  EXPECT_EQ(HostCollectives(*comm, each).route(), Route::flat);
+  EXPECT_EQ(HostCollectives(*comm, pairs).route(), size > 2 ? Route::hierarchical : Route::flat);
 }
 
 /// 1e8 and 1 make 1e8 in fp32, so that another order of additions has another sum.
@@ -291,7 +291,7 @@ TEST(Collectives, AddNeighboursFirst) {
   const std::vector<float> of_rank{1, 1e8f, -1e8f, 1, 4, 1e8f, -1e8f, 2};
   // By number of ranks: 1; 1e8; 1e8 − 1e8; 1e8 − 1e8; 0 + 4; …; and at 8: 0 + (1e8 − 1e8).
   const std::vector<float> sums{NAN, 1, 1e8f, 0, 0, 4, 1e8f, 0, 0};
-  Collectives collectives(*comm, std::vector(comm->size(), 0));
+  HostCollectives collectives(*comm, std::vector(comm->size(), 0));
   std::vector<float> value{of_rank.at(comm->rank())};
   collectives.start_all_reduce(value)->wait();
   EXPECT_EQ(value.front(), sums.at(comm->size()));
@@ -300,8 +300,8 @@ TEST(Collectives, AddNeighboursFirst) {
 TEST(Collectives, RefuseBuffersThatDoNotFit) {
   const auto comm = make_mpi_communicator(MPI_COMM_WORLD, 60s);
   const int size = comm->size(), rank = comm->rank();
-  EXPECT_THROW(Collectives(*comm, std::vector(size + 1, 0)), InvalidArgument);
-  Collectives collectives(*comm, std::vector(size, 0));
+  EXPECT_THROW(HostCollectives(*comm, std::vector(size + 1, 0)), InvalidArgument);
+  HostCollectives collectives(*comm, std::vector(size, 0));
   std::vector<float> partial(4 * size);
   std::vector<int64_t> counts(size, 4);
   const std::span all(partial);
@@ -324,7 +324,7 @@ TEST(Collectives, RefuseBuffersThatDoNotFit) {
 TEST(Collectives, FailNamingTheOperationWhenRanksStayAway) {
   const auto comm = make_mpi_communicator(MPI_COMM_WORLD, 1s);
   const int size = comm->size();
-  Collectives collectives(*comm, std::vector(size, 0));
+  HostCollectives collectives(*comm, std::vector(size, 0));
   if (size > 1 && comm->rank() == 0) {
     std::vector<float> all(size);
     std::vector<std::span<std::byte>> blocks;
@@ -341,7 +341,7 @@ TEST(Collectives, FailNamingTheOperationWhenRanksStayAway) {
 
 TEST(Collectives, OfTheNullCommunicatorKeepTheOwnValues) {
   const auto comm = make_null_communicator();
-  Collectives collectives(*comm, {0});
+  HostCollectives collectives(*comm, {0});
   std::vector<float> values{1, 2, 3}, mine(3);
   collectives.start_all_reduce(values)->wait();
   collectives.start_reduce_scatter(values, std::vector<int64_t>{3}, mine)->wait();

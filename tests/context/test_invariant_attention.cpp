@@ -10,6 +10,7 @@
 #include "lib/context/invariant_attention.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/owned_compute.hpp"
 
 namespace pecia::context {
 namespace {
@@ -36,9 +37,8 @@ class Player {
  public:
   Player(comm::Communicator& comm, int64_t window)
       : comm_(comm),
-        backend_(kernels::make_cpu_backend()),
-        cache_({1, kv_heads, head_dim, DType::bf16}, capacity),
-        attention_(comm, *backend_, stream_, recorder_, cache_, heads, {window}) {}
+        cache_({1, kv_heads, head_dim, DType::bf16}, capacity, *compute_.device),
+        attention_(comm, compute_, cache_, heads, {window}) {}
 
   void add(int64_t sequence, int64_t reserved, std::optional<int64_t> parent = {}) {
     attention_.add(sequence, layout_ranks / comm_.size() * reserved, parent);
@@ -77,9 +77,7 @@ class Player {
 
  private:
   comm::Communicator& comm_;
-  std::unique_ptr<kernels::Backend> backend_;
-  device::Stream stream_;
-  report::Recorder recorder_;
+  test::CpuCompute compute_;
   KvCache cache_;
   InvariantAttention attention_;
 };

@@ -9,6 +9,7 @@ namespace pecia::context {
 namespace {
 
 constexpr KvShape shape{2, 3, 4, DType::bf16};
+const auto host = device::make_host_device(1);
 
 int64_t total(const std::vector<parallel::SlotRange>& ranges) {
   int64_t sum = 0;
@@ -21,7 +22,7 @@ TEST(KvShape, CountsBytesByFormula) {
 }
 
 TEST(KvCache, LaysHeadsOutOneAfterTheOther) {
-  const KvCache cache(shape, 10);
+  const KvCache cache(shape, 10, *host);
   const auto* base = static_cast<std::byte*>(cache.k(0).data());
   EXPECT_EQ(static_cast<std::byte*>(cache.k(0).row(1)) - base, 10 * 4 * 2);
   EXPECT_EQ(static_cast<std::byte*>(cache.v(0).data()) - base, 3 * 10 * 4 * 2);
@@ -29,7 +30,7 @@ TEST(KvCache, LaysHeadsOutOneAfterTheOther) {
 }
 
 TEST(KvCache, PrefersOneGapAndFillsSeveralWhenItMust) {
-  KvCache cache(shape, 10);
+  KvCache cache(shape, 10, *host);
   cache.reserve(1, 3), cache.reserve(2, 3), cache.reserve(3, 4);
   cache.release(1), cache.release(3);
   cache.reserve(4, 4);
@@ -41,7 +42,7 @@ TEST(KvCache, PrefersOneGapAndFillsSeveralWhenItMust) {
 }
 
 TEST(KvCache, FindsTheSlotsOfSomeTokens) {
-  KvCache cache(shape, 10);
+  KvCache cache(shape, 10, *host);
   cache.reserve(1, 3), cache.reserve(2, 3);
   cache.release(1);
   cache.reserve(3, 7);
@@ -55,16 +56,16 @@ TEST(KvCache, FindsTheSlotsOfSomeTokens) {
 }
 
 TEST(KvCache, RefusesWhatDoesNotFit) {
-  KvCache cache(shape, 10);
+  KvCache cache(shape, 10, *host);
   cache.reserve(1, 8);
   EXPECT_THROW(cache.reserve(2, 3), InvalidArgument);
   EXPECT_THROW(cache.reserve(1, 1), InvalidArgument);
   EXPECT_THROW(cache.release(7), InvalidArgument);
-  EXPECT_THROW(KvCache(shape, int64_t{1} << 60), InvalidArgument);
+  EXPECT_THROW(KvCache(shape, int64_t{1} << 60, *host), InvalidArgument);
 }
 
 TEST(KvCache, NeverGivesASlotTwiceAndLosesNone) {
-  KvCache cache(shape, 100);
+  KvCache cache(shape, 100, *host);
   std::set<parallel::SequenceId> living;
   for (int64_t step = 0; step < 3000; ++step) {
     const auto wanted = static_cast<int64_t>(uniform(7, 2 * step) * 30);

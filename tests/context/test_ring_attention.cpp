@@ -9,6 +9,7 @@
 #include "lib/context/ring_attention.hpp"
 #include "lib/parallel/ring.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/owned_compute.hpp"
 
 namespace pecia::context {
 namespace {
@@ -31,9 +32,9 @@ class Ringed {
   Ringed(comm::Communicator& comm, int64_t window)
       : comm_(comm),
         window_(window),
-        backend_(kernels::make_reference_backend()),
-        cache_({1, kv_heads, head_dim, DType::fp32}, capacity),
-        attention_(comm, *backend_, stream_, recorder_, cache_, heads, {window}) {}
+        compute_(1, kernels::make_reference_backend()),
+        cache_({1, kv_heads, head_dim, DType::fp32}, capacity, *compute_.device),
+        attention_(comm, compute_, cache_, heads, {window}) {}
 
   void add(int64_t sequence, int64_t reserved, std::optional<int64_t> parent = {}) {
     attention_.add(sequence, reserved, parent);
@@ -106,9 +107,7 @@ class Ringed {
 
   comm::Communicator& comm_;
   int64_t window_;
-  std::unique_ptr<kernels::Backend> backend_;
-  device::Stream stream_;
-  report::Recorder recorder_;
+  test::CpuCompute compute_;
   KvCache cache_;
   RingAttention attention_;
   std::map<int64_t, std::optional<int64_t>> parents_;

@@ -47,9 +47,10 @@ class Engine : public testing::Test {
   runtime::Tally run(const std::vector<double>& arrivals = {},
                      const runtime::RunClock& clock = runtime::steady_run_clock()) {
     const model::Weights weights(config_, io::Checkpoint(model_), {});
+    const auto device = device::make_host_device(1);
+    const auto stream = device->make_stream();
     const auto backend = kernels::make_cpu_backend();
-    device::Stream stream(1);
-    runtime::Worker worker(*world_, config_, weights, *backend, stream, recorder_,
+    runtime::Worker worker(*world_, config_, weights, {*device, *stream, *backend, recorder_},
                            {.kv_tokens = limits_.kv_tokens});
     if (!planning()) return runtime::run_replica(*world_, worker, recorder_, nullptr, told_, clock);
 

@@ -65,6 +65,8 @@ class ModeTest(RunTest):
                                  [mode[key] for key in ("cp", "sp", "tp")])
                 patterns = {link["pattern"] for link in self.of_job["links"]}
                 self.assertEqual("ring" in patterns, mode["cp"] > 1)
+                # Measuring rates moves 20 MiB, which are not the run's.
+                self.assertLess(sum(link["bytes"] for link in self.of_job["links"]), 8 << 20)
                 threshold = self.of_job["modes"]["shift_threshold"]
                 self.assertEqual(threshold is not None, mode["decode"] == "shift")
 

@@ -6,6 +6,7 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/runtime/worker.hpp"
+#include "tests/support/owned_compute.hpp"
 #include "tests/support/replica.hpp"
 #include "tests/support/work_clock.hpp"
 
@@ -28,10 +29,8 @@ WorkClock prefill(int sp, int tp, Sharding sharding, int64_t tokens) {
   EXPECT_EQ(config.layers, layers);
   const model::Weights weights(config, io::Checkpoint(folder), {},
                                runtime::Worker::weight_cut(world->rank(), tp));
-  const auto backend = kernels::make_cpu_backend();
-  device::Stream stream;
-  report::Recorder recorder;
-  runtime::Worker worker(*world, config, weights, *backend, stream, recorder,
+  CpuCompute compute;
+  runtime::Worker worker(*world, config, weights, compute,
                          {.sp = sp, .tp = tp, .kv_tokens = tokens});
   runtime::Plan plan;
   plan.sharding = sharding;

@@ -10,6 +10,7 @@
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/parallel/traffic.hpp"
 #include "lib/runtime/worker.hpp"
+#include "tests/support/owned_compute.hpp"
 #include "tests/support/replica.hpp"
 
 namespace pecia::test {
@@ -26,9 +27,7 @@ class Machine {
       : config_(model::read_config(std::filesystem::path(PECIA_GOLDENS) / "llama-gqa-fp32")),
         weights_(config_, io::Checkpoint(std::filesystem::path(PECIA_GOLDENS) / "llama-gqa-fp32"),
                  {}, runtime::Worker::weight_cut(world.rank(), tp)),
-        backend_(kernels::make_cpu_backend()),
-        worker_(world, config_, weights_, *backend_, stream_, recorder_,
-                {.sp = sp, .tp = tp, .kv_tokens = 5000}) {}
+        worker_(world, config_, weights_, compute_, {.sp = sp, .tp = tp, .kv_tokens = 5000}) {}
 
   /// Feeds the next `count` tokens of sequence 0; nothing is sampled.
   void feed(int64_t count, Ring ring, Sharding sharding, int32_t owner = PassSequence::balanced) {
@@ -115,9 +114,7 @@ class Machine {
  private:
   model::ModelConfig config_;
   model::Weights weights_;
-  std::unique_ptr<kernels::Backend> backend_;
-  device::Stream stream_;
-  report::Recorder recorder_;
+  CpuCompute compute_;
   runtime::Worker worker_;
   int64_t length_ = 0, number_ = 0, next_sequence_ = 1;
 };

@@ -11,6 +11,7 @@
 #include "lib/runtime/calibration.hpp"
 #include "lib/runtime/rates_cache.hpp"
 #include "tests/report/temp_folder.hpp"
+#include "tests/support/owned_compute.hpp"
 
 namespace pecia::test {
 namespace {
@@ -38,9 +39,9 @@ class Environment {
 class Calibration : public testing::Test {
  protected:
   RingRates calibrated(int threads = 1) {
-    device::Stream stream(threads);
+    test::CpuCompute compute(threads);
     spdlog::logger log("", std::make_shared<spdlog::sinks::ostream_sink_st>(said_));
-    return runtime::calibrate(*world_, *world_, *backend_, stream, shape_, log);
+    return runtime::calibrate(*world_, *world_, compute, shape_, log);
   }
   /// On rank 0, whose file it is; elsewhere it must not be there.
   fs::path file() const { return folder_ / "pecia/rates.json"; }
@@ -60,7 +61,6 @@ class Calibration : public testing::Test {
   Environment wanted_{"PECIA_NO_CACHE", nullptr};
   std::unique_ptr<comm::Communicator> world_ =
       comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
-  std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend();
   runtime::AttentionShape shape_{8, 2, 64, DType::bf16};
   std::ostringstream said_;
 };

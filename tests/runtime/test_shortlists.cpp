@@ -9,6 +9,7 @@
 #include "lib/parallel/sharding.hpp"
 #include "lib/runtime/shortlists.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/owned_compute.hpp"
 
 namespace pecia::runtime {
 namespace {
@@ -62,16 +63,16 @@ class EveryCut : public testing::TestWithParam<int> {
         part.insert(part.end(), logits.begin() + r * vocab + columns.begin,
                     logits.begin() + r * vocab + columns.end);
       Shortlists mine(shape, count);
-      backend_->shortlist({.logits = {part.data(), DType::fp32, {count, columns.size()}},
-                           .first_token = columns.begin,
-                           .rows = rows,
-                           .wanted = wanted,
-                           .num_candidates = shape.num_candidates,
-                           .num_top = shape.num_top,
-                           .log_sums = mine.log_sums,
-                           .candidates = mine.candidates,
-                           .tops = mine.tops},
-                          stream_);
+      compute_.backend->shortlist({.logits = {part.data(), DType::fp32, {count, columns.size()}},
+                                   .first_token = columns.begin,
+                                   .rows = rows,
+                                   .wanted = wanted,
+                                   .num_candidates = shape.num_candidates,
+                                   .num_top = shape.num_top,
+                                   .log_sums = mine.log_sums,
+                                   .candidates = mine.candidates,
+                                   .tops = mine.tops},
+                                  *compute_.stream);
       parts.emplace_back(shape, mine.bytes());
     }
     return parts;
@@ -79,26 +80,25 @@ class EveryCut : public testing::TestWithParam<int> {
 
   LogProbs whole(std::vector<float> logits, std::span<const SamplingRow> rows, int64_t num_top) {
     LogProbs tile = room(static_cast<int64_t>(rows.size()), num_top, true);
-    backend_->sample({.logits = view(logits),
-                      .rows = rows,
-                      .num_top = num_top,
-                      .tokens = tile.tokens,
-                      .token_logprobs = tile.logprobs,
-                      .top_tokens = tile.top_tokens,
-                      .top_logprobs = tile.top_logprobs},
-                     stream_);
+    compute_.backend->sample({.logits = view(logits),
+                              .rows = rows,
+                              .num_top = num_top,
+                              .tokens = tile.tokens,
+                              .token_logprobs = tile.logprobs,
+                              .top_tokens = tile.top_tokens,
+                              .top_logprobs = tile.top_logprobs},
+                             *compute_.stream);
     return tile;
   }
 
   LogProbs by_parts(const std::vector<float>& logits, std::span<const SamplingRow> rows,
                     const ShortlistShape& shape) {
     LogProbs tile = room(static_cast<int64_t>(rows.size()), shape.num_top, true);
-    sample(shorten(logits, shape, rows), rows, *backend_, stream_, tile);
+    sample(shorten(logits, shape, rows), rows, compute_, tile);
     return tile;
   }
 
-  std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend();
-  device::Stream stream_;
+  test::CpuCompute compute_;
 };
 INSTANTIATE_TEST_SUITE_P(Parts, EveryCut, testing::Values(2, 3, 4, 8));
 
@@ -161,13 +161,13 @@ TEST_P(EveryCut, ScoresAsTheWholeRowsWould) {
     LogProbs found = room(5, num_top, false), expected = found;
     score(shorten(logits, {1, num_top}, {}, wanted), found);
     std::vector<float> copy = logits;
-    backend_->log_probs({.logits = view(copy),
-                         .tokens = wanted,
-                         .num_top = num_top,
-                         .token_logprobs = expected.logprobs,
-                         .top_tokens = expected.top_tokens,
-                         .top_logprobs = expected.top_logprobs},
-                        stream_);
+    compute_.backend->log_probs({.logits = view(copy),
+                                 .tokens = wanted,
+                                 .num_top = num_top,
+                                 .token_logprobs = expected.logprobs,
+                                 .top_tokens = expected.top_tokens,
+                                 .top_logprobs = expected.top_logprobs},
+                                *compute_.stream);
     expect_same(found, expected);
     EXPECT_EQ(found.logprobs[3], -infinity);
   }

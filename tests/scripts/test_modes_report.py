@@ -106,6 +106,22 @@ class ModesReport(unittest.TestCase):
         self.assertIn("| 90 | 90 | 90 % | 1.0 | 7.0 | 8.0 |", text)
         self.assertIn("| 48 | 48 | 96 % | 1.0 | 7.0 | 8.0 |", text)
 
+    def test_layouts_are_held_against_the_run_of_their_round(self) -> None:
+        lines = []
+        for run, layout in ((100, 90), (50, 46), (80, 60)):
+            for reproducible, rate in (("run", run), ("layout", layout)):
+                lines.append(
+                    {
+                        "bench": "bench_layout",
+                        "mode": "CP 2",
+                        "phase": "decode",
+                        "reproducible": reproducible,
+                        "tokens_per_s": rate,
+                    }
+                )
+        text = printed(lines, "layout")
+        self.assertIn("| CP 2 | decode | 80.0 | 60.0 | 0.90 | 0.90, 0.92, 0.75 |", text)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,7 +1,10 @@
 #include "tests/support/replica.hpp"
 
+#include "lib/comm/staged_communicator.hpp"
 #include "lib/core/random.hpp"
+#include "lib/model/device_weights.hpp"
 #include "lib/runtime/worker.hpp"
+#include "tests/support/separate_device.hpp"
 
 namespace pecia::test {
 
@@ -22,9 +25,16 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   const model::ModelConfig config = model::read_config(folder);
   const model::Weights weights(config, io::Checkpoint(folder), {},
                                runtime::Worker::weight_cut(comm.rank(), settings.tp));
-  const auto backend = kernels::make_cpu_backend();
-  device::Stream stream(1);
-  report::Recorder recorder;
+  const auto compute = settings.separate_memory
+                           ? std::unique_ptr<OwnedCompute>(std::make_unique<SeparateCompute>())
+                           : std::make_unique<CpuCompute>();
+  std::optional<model::DeviceWeights> there;
+  std::unique_ptr<comm::Communicator> staged;
+  if (settings.separate_memory) {
+    there.emplace(weights, *compute->device, *compute->stream);
+    staged = comm::make_staged_communicator(comm.split(0, comm.rank()), *compute->device,
+                                            *compute->stream);
+  }
 
   runtime::SchedulerLimits limits;
   limits.ring_size = comm.size() / (settings.sp * settings.tp);
@@ -49,7 +59,9 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
     for (const runtime::Request& request : requests)
       limits.kv_tokens += counting.tokens_needed(request) * 8;
   }
-  runtime::Worker worker(comm, config, weights, *backend, stream, recorder,
+  const model::WeightViews& views =
+      there ? *there : static_cast<const model::WeightViews&>(weights);
+  runtime::Worker worker(staged ? *staged : comm, config, views, *compute,
                          {.sp = settings.sp,
                           .tp = settings.tp,
                           .kv_dtype = settings.kv_dtype,

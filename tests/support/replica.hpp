@@ -30,6 +30,7 @@ struct ReplicaSettings {
   parallel::RingRates ring_rates;
   std::function<void(const runtime::Plan&)> on_plan;  ///< sees every pass
   bool layout_invariant = false;
+  bool separate_memory = false;  ///< computes on a separate device (separate_device.hpp)
 };
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.

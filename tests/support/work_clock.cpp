@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lib/comm/communicator_over.hpp"
+
 namespace pecia::test {
 namespace {
 
@@ -45,69 +47,44 @@ bool is_empty(const comm::Exchange& exchange) {
          std::all_of(exchange.receives.begin(), exchange.receives.end(), has_none);
 }
 
-class ClockedCommunicator : public comm::Communicator {
+class ClockedCommunicator : public comm::CommunicatorOver {
  public:
   ClockedCommunicator(std::unique_ptr<comm::Communicator> inner, WorkClock& clock)
-      : inner_(std::move(inner)), clock_(clock) {}
+      : CommunicatorOver(std::move(inner)), clock_(clock) {}
 
   std::unique_ptr<comm::Transfer> start_send_receive(std::span<const std::byte> send, int to,
                                                      std::span<std::byte> receive,
                                                      int from) override {
-    return timed(inner_->start_send_receive(send, to, receive, from), "send_receive",
+    return timed(inner().start_send_receive(send, to, receive, from), "send_receive",
                  ++clock_.started);
   }
   std::unique_ptr<comm::Transfer> start_all_to_all(const comm::Blocks& blocks) override {
-    return timed(inner_->start_all_to_all(blocks), "all_to_all", ++clock_.started);
+    return timed(inner().start_all_to_all(blocks), "all_to_all", ++clock_.started);
   }
   std::unique_ptr<comm::Transfer> start_exchange(const comm::Exchange& exchange,
                                                  const comm::Operation& operation) override {
-    auto transfer = inner_->start_exchange(exchange, operation);
+    auto transfer = inner().start_exchange(exchange, operation);
     if (is_empty(exchange)) return transfer;
     return timed(std::move(transfer), operation.name, operation.number);
   }
   bool progress() override {
     ++clock_.now;
-    inner_->progress();
+    inner().progress();
     return true;
   }
   std::unique_ptr<comm::Communicator> split(int color, int key) override {
-    return clocked(inner_->split(color, key), clock_);
+    return clocked(inner().split(color, key), clock_);
   }
   std::unique_ptr<comm::Communicator> split_by_host() override {
-    return clocked(inner_->split_by_host(), clock_);
+    return clocked(inner().split_by_host(), clock_);
   }
-
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  int64_t next_operation() override { return inner_->next_operation(); }
-  std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {
-    return inner_->all_gather(mine);
-  }
-  void broadcast(std::vector<std::byte>& bytes, int root) override {
-    inner_->broadcast(bytes, root);
-  }
-  std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine, int root) override {
-    return inner_->gather(mine, root);
-  }
-  int64_t all_reduce_max(int64_t value) override { return inner_->all_reduce_max(value); }
-  double all_reduce_sum(double value) override { return inner_->all_reduce_sum(value); }
-  void barrier() override { inner_->barrier(); }
-  std::unique_ptr<comm::SharedCounters> make_counters(int64_t count) override {
-    return inner_->make_counters(count);
-  }
-  std::chrono::seconds wait_timeout() const override { return inner_->wait_timeout(); }
-  void set_places(const std::vector<comm::RackServerGpu>& by_rank) override {
-    inner_->set_places(by_rank);
-  }
-  comm::Traffic traffic() const override { return inner_->traffic(); }
 
  private:
-  std::unique_ptr<comm::Transfer> timed(std::unique_ptr<comm::Transfer> transfer, const char* name,
+  std::unique_ptr<comm::Transfer> timed(std::unique_ptr<comm::Transfer> transfer, std::string name,
                                         int64_t number) {
-    return std::make_unique<ClockedTransfer>(std::move(transfer), clock_, name, number);
+    return std::make_unique<ClockedTransfer>(std::move(transfer), clock_, std::move(name), number);
   }
 
-  std::unique_ptr<comm::Communicator> inner_;
   WorkClock& clock_;
 };
 

@@ -1,4 +1,4 @@
-#include "lib/comm/collectives.hpp"
+#include "lib/comm/host_collectives.hpp"
 
 #include <functional>
 #include <numeric>
@@ -56,7 +56,7 @@ std::vector<int64_t> equal_cuts(int64_t total, int parts) {
 
 }  // namespace
 
-class Collectives::State {
+class HostCollectives::State {
  public:
   class Running;
 
@@ -98,7 +98,7 @@ class Collectives::State {
 };
 
 /// One collective: its steps, and the exchange under way.
-class Collectives::State::Running : public Transfer {
+class HostCollectives::State::Running : public Transfer {
  public:
   Running(std::shared_ptr<State> state, const char* name, std::vector<Step> steps,
           std::vector<float> scratch)
@@ -162,32 +162,33 @@ class Collectives::State::Running : public Transfer {
   bool done_ = false;
 };
 
-void Collectives::State::progress() const {
+void HostCollectives::State::progress() const {
   for (Running* one : running) one->test();
 }
 
-std::unique_ptr<Transfer> Collectives::State::start(const std::shared_ptr<State>& state,
-                                                    const char* name, std::vector<Step> steps,
-                                                    std::vector<float> scratch) {
+std::unique_ptr<Transfer> HostCollectives::State::start(const std::shared_ptr<State>& state,
+                                                        const char* name, std::vector<Step> steps,
+                                                        std::vector<float> scratch) {
   auto one = std::make_unique<Running>(state, name, std::move(steps), std::move(scratch));
   one->test();
   return one;
 }
 
-Collectives::Collectives(Communicator& group, std::vector<int> server_of_rank)
+HostCollectives::HostCollectives(Communicator& group, std::vector<int> server_of_rank)
     : state_(std::make_shared<State>(group, std::move(server_of_rank))) {}
-Collectives::~Collectives() = default;
+HostCollectives::~HostCollectives() = default;
 
-Route Collectives::route() const {
+Route HostCollectives::route() const {
   const ServerMap& servers = state_->servers;
   return servers.num_servers() == servers.num_ranks() ? Route::flat : Route::hierarchical;
 }
 
-void Collectives::progress() {
+void HostCollectives::progress() {
   state_->progress();
 }
 
-std::unique_ptr<Transfer> Collectives::start_all_gather(std::vector<std::span<std::byte>> blocks) {
+std::unique_ptr<Transfer> HostCollectives::start_all_gather(
+    std::vector<std::span<std::byte>> blocks) {
   const Communicator& group = state_->group;
   PECIA_CHECK(blocks.size() == static_cast<size_t>(group.size()), "{} blocks for {} ranks",
               blocks.size(), group.size());
@@ -195,16 +196,16 @@ std::unique_ptr<Transfer> Collectives::start_all_gather(std::vector<std::span<st
                       all_gather_steps(state_->servers, group.rank(), std::move(blocks)), {});
 }
 
-std::unique_ptr<Transfer> Collectives::start_reduce_scatter(std::span<const float> partial,
-                                                            std::span<const int64_t> counts,
-                                                            std::span<float> mine) {
+std::unique_ptr<Transfer> HostCollectives::start_reduce_scatter(std::span<const float> partial,
+                                                                std::span<const int64_t> counts,
+                                                                std::span<float> mine) {
   check_blocks(partial, counts, mine, state_->group);
   auto scratch = state_->borrow_scratch(state_->scratch_floats(counts));
   auto steps = state_->reduce_scatter(partial, counts, mine, scratch);
   return State::start(state_, "reduce_scatter", std::move(steps), std::move(scratch));
 }
 
-std::unique_ptr<Transfer> Collectives::start_all_reduce(std::span<float> values) {
+std::unique_ptr<Transfer> HostCollectives::start_all_reduce(std::span<float> values) {
   const Communicator& group = state_->group;
   const auto counts = equal_cuts(static_cast<int64_t>(values.size()), group.size());
   std::vector<std::span<float>> cuts;
@@ -219,6 +220,10 @@ std::unique_ptr<Transfer> Collectives::start_all_reduce(std::span<float> values)
   for (Step& step : all_gather_steps(state_->servers, group.rank(), std::move(blocks)))
     steps.push_back(std::move(step));
   return State::start(state_, "all_reduce", std::move(steps), std::move(scratch));
+}
+
+std::unique_ptr<Collectives> Communicator::make_collectives(std::vector<int> server_of_rank) {
+  return std::make_unique<HostCollectives>(*this, std::move(server_of_rank));
 }
 
 }  // namespace pecia::comm

@@ -1,0 +1,28 @@
+#pragma once
+/// Collectives on the host's memory, of a communicator's exchanges.
+
+#include "lib/comm/collectives.hpp"
+
+namespace pecia::comm {
+
+class HostCollectives : public Collectives {
+ public:
+  /// Ranks of equal labels share a server; the labels are the same on every rank. All equal or all
+  /// different means flat. `group` outlives this and every transfer.
+  HostCollectives(Communicator& group, std::vector<int> server_of_rank);
+  ~HostCollectives() override;
+
+  Route route() const override;
+  std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks) override;
+  std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
+                                                 std::span<const int64_t> counts,
+                                                 std::span<float> mine) override;
+  std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) override;
+  void progress() override;
+
+ private:
+  class State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace pecia::comm

@@ -1,0 +1,92 @@
+/// Everything above the kernels on a device that is not the host: in every legal mode its results
+/// are, bit by bit, those of the host.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "lib/comm/mpi_communicator.hpp"
+#include "lib/model/config.hpp"
+#include "lib/runtime/resources.hpp"
+#include "tests/support/same_bits.hpp"
+
+namespace pecia::test {
+namespace {
+
+using parallel::Reproducible;
+using parallel::Ring;
+using runtime::Request;
+
+constexpr int64_t vocab = 96;           // at least, of every checkpoint used here
+constexpr int64_t shift_threshold = 6;  // new tokens: most prompts are above, most steps below
+
+/// Greedy, of the two best, and of all tokens; a chain and a fork.
+std::vector<Request> make_requests() {
+  std::vector<Request> requests;
+  int64_t row = 0;
+  for (const int64_t length : {1, 17, 70, 300}) {
+    Request request =
+        greedy_request(row, random_tokens(length, vocab, static_cast<uint64_t>(row)), 5);
+    runtime::Turn& turn = request.turns.front();
+    turn.random_key = static_cast<uint64_t>(row);
+    if (row % 4 > 1) turn.params = {.temperature = 0.8f, .repetition_penalty = 1.2f};
+    if (row % 4 == 2) turn.params.top_k = 2;
+    requests.push_back(std::move(request));
+    ++row;
+  }
+  for (const io::Followup followup : {io::Followup::chain, io::Followup::fork}) {
+    Request request;
+    request.followup = followup;
+    for (const int64_t length : {40, 3, 9}) {
+      const auto tokens = random_tokens(length, vocab, static_cast<uint64_t>(row));
+      request.turns.push_back(greedy_request(row++, tokens, 4).turns.front());
+    }
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+struct EveryModel : testing::TestWithParam<std::string> {};
+
+TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
+  const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  const std::filesystem::path model = std::filesystem::path(PECIA_GOLDENS) / GetParam();
+  const parallel::ModelShape shape = runtime::shape_of(model::read_config(model));
+  int64_t number = 0;
+  for (const Reproducible reproducible : {Reproducible::run, Reproducible::layout})
+    for (const parallel::ModePair& pair : parallel::legal_modes(all->size(), shape, reproducible)) {
+      ReplicaSettings settings;
+      settings.sp = pair.degrees.sp;
+      settings.tp = pair.degrees.tp;
+      settings.modes = parallel::pass_modes(pair, shift_threshold);
+      settings.ring = number % 2 == 0 ? Ring::pass_q : Ring::pass_kv;
+      settings.max_batch_tokens = number % 3 == 0 ? 64 : 4096;
+      settings.layout_invariant = reproducible == Reproducible::layout;
+      settings.kv_dtype = number % 2 == 0 ? DType::fp32 : DType::bf16;
+      settings.logprobs = 3;
+      settings.prompt_logprobs = number % 4 == 0 ? -1 : 1;
+      if (reproducible == Reproducible::run && number % 3 == 1)
+        settings.policy = runtime::Policy::chunked;
+      SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
+                               parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
+      const auto wanted = run_requests(*all, model, make_requests(), settings);
+      settings.separate_memory = true;
+      expect_same_bits(run_requests(*all, model, make_requests(), settings), wanted);
+      ++number;
+    }
+  EXPECT_GT(number, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
+                         testing::Values("llama-gqa-fp32", "llama-biases",
+                                         "internlm2-dynamic-bias"),
+                         [](const auto& of) {
+                           std::string name = of.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace pecia::test

@@ -1,0 +1,281 @@
+#include "tests/support/separate_device.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+
+namespace pecia::test {
+namespace {
+
+using device::Memory;
+
+class SeparateStream;
+
+/// Addresses that may be touched only while open. Memory that is given back is not used again, so
+/// that who still uses it is found out.
+class Arena {
+ public:
+  Arena() {
+    void* const begin =
+        ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (begin == MAP_FAILED) fail<SystemError>("no addresses for a separate device");
+    begin_ = static_cast<std::byte*>(begin);
+  }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena() { ::munmap(begin_, size); }
+
+  bool contains(const void* data) const {
+    const auto* const at = static_cast<const std::byte*>(data);
+    return at >= begin_ && at < begin_ + size;
+  }
+  std::byte* allocate(int64_t bytes) {
+    const int64_t rounded = (bytes + page - 1) / page * page;
+    if (used_ + rounded > size) fail<SystemError>("a separate device has no {} bytes left", bytes);
+    std::byte* const data = begin_ + used_;
+    used_ += rounded;
+    blocks_[data] = rounded;
+    return data;
+  }
+  void free(std::byte* data) noexcept {
+    const auto block = blocks_.find(data);
+    ::madvise(data, block->second, MADV_DONTNEED);
+    blocks_.erase(block);
+  }
+  std::set<SeparateStream*> streams;
+
+  /// In pairs, which may be nested.
+  void open() {
+    if (opened_++ == 0) protect(PROT_READ | PROT_WRITE);
+  }
+  void close() {
+    if (--opened_ == 0) protect(PROT_NONE);
+  }
+
+ private:
+  static constexpr int64_t size = int64_t{64} << 30, page = 4096;
+
+  void protect(int rights) {
+    for (const auto& [data, bytes] : blocks_) ::mprotect(data, bytes, rights);
+  }
+
+  std::byte* begin_;
+  int64_t used_ = 0;
+  int opened_ = 0;
+  std::map<std::byte*, int64_t> blocks_;
+};
+
+class SeparateStream : public device::Stream {
+ public:
+  using Work = std::function<void()>;
+
+  explicit SeparateStream(Arena& arena) : arena_(arena) { arena_.streams.insert(this); }
+  SeparateStream(const SeparateStream&) = delete;
+  SeparateStream& operator=(const SeparateStream&) = delete;
+  ~SeparateStream() override { arena_.streams.erase(this); }
+
+  void enqueue(Work work) { queue_.push_back(std::move(work)); }
+  int64_t enqueued() const { return done_ + static_cast<int64_t>(queue_.size()); }
+  int64_t done() const { return done_; }
+
+  void synchronize() override { run_until(enqueued()); }
+  void run_until(int64_t count) {
+    if (count <= done_) return;
+    arena_.open();
+    while (done_ < count) {
+      const Work work = std::move(queue_.front());
+      queue_.pop_front();
+      ++done_;
+      work();
+    }
+    arena_.close();
+  }
+
+ private:
+  Arena& arena_;
+  std::deque<Work> queue_;
+  int64_t done_ = 0;
+};
+
+SeparateStream& own(device::Stream& stream) {
+  return dynamic_cast<SeparateStream&>(stream);
+}
+
+class SeparateEvent : public device::Event {
+ public:
+  void record(device::Stream& stream) override {
+    stream_ = &own(stream);
+    mark_ = stream_->enqueued();
+  }
+  void make_wait(device::Stream& stream) override {
+    if (stream_ == nullptr || stream_ == &stream) return;
+    own(stream).enqueue([from = stream_, mark = mark_] { from->run_until(mark); });
+  }
+  bool done() const override { return stream_ == nullptr || stream_->done() >= mark_; }
+  void synchronize() override {
+    if (stream_ != nullptr) stream_->run_until(mark_);
+  }
+  double seconds_since(const device::Event&) const override { return 0; }
+
+ private:
+  SeparateStream* stream_ = nullptr;
+  int64_t mark_ = 0;
+};
+
+class SeparateDevice : public device::Device {
+ public:
+  const device::DeviceInfo& info() const override { return info_; }
+  device::MemoryInfo memory() const override { return {int64_t{1} << 30, int64_t{1} << 30}; }
+
+  std::unique_ptr<device::Stream> make_stream() override {
+    return std::make_unique<SeparateStream>(arena_);
+  }
+  std::unique_ptr<device::Event> make_event() override { return std::make_unique<SeparateEvent>(); }
+
+  void copy(void* to, const void* from, int64_t bytes, device::Stream& stream) override {
+    copy_rows(to, bytes, from, bytes, bytes, 1, stream);
+  }
+  void copy_rows(void* to, int64_t to_pitch, const void* from, int64_t from_pitch,
+                 int64_t row_bytes, int64_t rows, device::Stream& stream) override {
+    if (row_bytes == 0 || rows == 0) return;
+    std::shared_ptr<std::vector<std::byte>> kept;
+    if (!stays(from)) {
+      const auto* const begin = static_cast<const std::byte*>(from);
+      kept = std::make_shared<std::vector<std::byte>>(begin,
+                                                      begin + (rows - 1) * from_pitch + row_bytes);
+    }
+    own(stream).enqueue([=] {
+      const auto* const source = kept ? kept->data() : static_cast<const std::byte*>(from);
+      for (int64_t row = 0; row < rows; ++row)
+        std::memcpy(static_cast<std::byte*>(to) + row * to_pitch, source + row * from_pitch,
+                    row_bytes);
+    });
+    if (!stays(to)) stream.synchronize();
+  }
+  void zero(void* data, int64_t bytes, device::Stream& stream) override {
+    own(stream).enqueue([=] {
+      if (bytes > 0) std::memset(data, 0, bytes);
+    });
+  }
+
+  std::byte* allocate(Memory memory, int64_t bytes) override {
+    if (memory == Memory::device) return arena_.allocate(bytes);
+    std::byte* const data = host_->allocate(memory, bytes);
+    if (memory == Memory::pinned) pinned_[data] = bytes;
+    return data;
+  }
+  void free(Memory memory, std::byte* data) noexcept override {
+    for (SeparateStream* stream : arena_.streams) stream->synchronize();
+    if (memory == Memory::device) return arena_.free(data);
+    pinned_.erase(data);
+    host_->free(memory, data);
+  }
+
+ private:
+  /// Not pageable.
+  bool stays(const void* data) const {
+    if (arena_.contains(data)) return true;
+    auto block = pinned_.upper_bound(static_cast<const std::byte*>(data));
+    if (block == pinned_.begin()) return false;
+    --block;
+    return static_cast<const std::byte*>(data) < block->first + block->second;
+  }
+
+  device::DeviceInfo info_{"separate", 0, 1, ""};
+  Arena arena_;
+  std::map<const std::byte*, int64_t> pinned_;
+  std::unique_ptr<device::Device> host_ = device::make_host_device(1);
+};
+
+/// Enqueues the CPU's ops with copies of their host arrays.
+class SeparateBackend : public kernels::Backend {
+ public:
+  std::string_view name() const override { return "separate"; }
+
+  void embedding(const kernels::EmbeddingArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, later = args, tokens = kept(args.tokens)]() mutable {
+      later.tokens = tokens;
+      cpu_->embedding(later, cpu_stream_);
+    });
+  }
+  void linear(const kernels::LinearArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->linear(args, cpu_stream_); });
+  }
+  void add(const kernels::AddArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->add(args, cpu_stream_); });
+  }
+  void rms_norm(const kernels::RmsNormArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->rms_norm(args, cpu_stream_); });
+  }
+  void rope(const kernels::RopeArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->rope(args, cpu_stream_); });
+  }
+  void kv_store(const kernels::KvStoreArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, later = args, slots = kept(args.slots)]() mutable {
+      later.slots = slots;
+      cpu_->kv_store(later, cpu_stream_);
+    });
+  }
+  void attention(const kernels::AttentionArgs& args, device::Stream& stream) override {
+    std::vector<std::vector<int64_t>> positions;
+    for (const kernels::KeyRun& run : args.runs)
+      positions.emplace_back(run.positions, run.positions + run.num_keys);
+    own(stream).enqueue([this, later = args, rows = kept(args.query_positions),
+                         items = kept(args.items), runs = kept(args.runs),
+                         positions = std::move(positions)]() mutable {
+      for (size_t i = 0; i < runs.size(); ++i) runs[i].positions = positions[i].data();
+      later.query_positions = rows;
+      later.items = items;
+      later.runs = runs;
+      cpu_->attention(later, cpu_stream_);
+    });
+  }
+  void merge(const kernels::MergeArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, later = args, rows = kept(args.rows)]() mutable {
+      later.rows = rows;
+      cpu_->merge(later, cpu_stream_);
+    });
+  }
+  void gated_activation(const kernels::GatedActivationArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->gated_activation(args, cpu_stream_); });
+  }
+  // Their answers are on the host.
+  void sample(const kernels::SamplingArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->sample(args, cpu_stream_); });
+    stream.synchronize();
+  }
+  void log_probs(const kernels::LogProbsArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->log_probs(args, cpu_stream_); });
+    stream.synchronize();
+  }
+  void shortlist(const kernels::ShortlistArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->shortlist(args, cpu_stream_); });
+    stream.synchronize();
+  }
+
+ private:
+  template <typename T>
+  static std::vector<T> kept(std::span<const T> values) {
+    return {values.begin(), values.end()};
+  }
+
+  std::unique_ptr<kernels::Backend> cpu_ = kernels::make_cpu_backend();
+  device::Stream cpu_stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<device::Device> make_separate_device() {
+  return std::make_unique<SeparateDevice>();
+}
+
+std::unique_ptr<kernels::Backend> make_separate_backend() {
+  return std::make_unique<SeparateBackend>();
+}
+
+}  // namespace pecia::test
