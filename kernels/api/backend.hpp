@@ -49,6 +49,12 @@ std::unique_ptr<Backend> make_reference_backend();
 /// Vectorised, threaded; instructions by pecia::isa().
 std::unique_ptr<Backend> make_cpu_backend();
 
+/// Whether this build has the CUDA backend.
+bool has_cuda();
+
+/// GPUs that the process sees; 0 where there is no driver, and without has_cuda.
+int num_cuda_devices();
+
 /// GPU `index` of those the process sees. Throws Unsupported in a build without CUDA, where no
 /// driver or GPU is found, and for a GPU that this build has no code for; InputError for an index
 /// of none.

@@ -19,6 +19,7 @@ class CudaEvent : public device::Event {
 
   void record(device::Stream& stream) override {
     PECIA_CUDA_CHECK(cudaEventRecord(event_, native(stream)));
+    stream_ = &stream;
   }
   void make_wait(device::Stream& stream) override {
     PECIA_CUDA_CHECK(cudaStreamWaitEvent(native(stream), event_));
@@ -29,7 +30,9 @@ class CudaEvent : public device::Event {
     PECIA_CUDA_CHECK(state);
     return true;
   }
-  void synchronize() override { PECIA_CUDA_CHECK(cudaEventSynchronize(event_)); }
+  void synchronize() override {
+    while (!done()) stream_->poll();
+  }
   double seconds_since(const device::Event& earlier) const override {
     const auto* const other = dynamic_cast<const CudaEvent*>(&earlier);
     PECIA_CHECK(other != nullptr, "an event of another device");
@@ -40,6 +43,7 @@ class CudaEvent : public device::Event {
 
  private:
   cudaEvent_t event_ = nullptr;
+  device::Stream* stream_ = nullptr;  ///< of the mark
 };
 
 /// Each call makes its GPU the calling thread's current one: threads begin with GPU 0.
@@ -57,7 +61,9 @@ class CudaDevice : public device::Device {
     PECIA_CUDA_CHECK(cudaDriverGetVersion(&driver));
     info_ = {properties.name, properties.major * 10 + properties.minor,
              properties.multiProcessorCount,
-             fmt::format("CUDA {}.{}", driver / 1000, driver % 1000 / 10)};
+             fmt::format("CUDA {}.{}", driver / 1000, driver % 1000 / 10),
+             fmt::format("{:04x}:{:02x}:{:02x}", properties.pciDomainID, properties.pciBusID,
+                         properties.pciDeviceID)};
     cudaFuncAttributes attributes;
     PECIA_CUDA_CHECK(cudaFuncGetAttributes(&attributes, cuda::any_kernel()));
   }
@@ -138,6 +144,17 @@ class CudaDevice : public device::Device {
 };
 
 }  // namespace
+
+bool has_cuda() {
+  return true;
+}
+
+int num_cuda_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();  // no driver, or none that is new enough: make_cuda_device says which
+  return 0;
+}
 
 std::unique_ptr<device::Device> make_cuda_device(int index) {
   return std::make_unique<CudaDevice>(index);

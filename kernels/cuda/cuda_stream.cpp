@@ -14,7 +14,12 @@ CudaStream::~CudaStream() {
 }
 
 void CudaStream::synchronize() {
-  PECIA_CUDA_CHECK(cudaStreamSynchronize(stream_));
+  for (;;) {
+    const cudaError_t state = cudaStreamQuery(stream_);
+    if (state == cudaSuccess) return;
+    if (state != cudaErrorNotReady) PECIA_CUDA_CHECK(state);
+    poll();
+  }
 }
 
 cudaStream_t native(const device::Stream& stream) {

@@ -10,6 +10,14 @@ namespace {
 
 }  // namespace
 
+bool has_cuda() {
+  return false;
+}
+
+int num_cuda_devices() {
+  return 0;
+}
+
 std::unique_ptr<device::Device> make_cuda_device(int) {
   refuse();
 }

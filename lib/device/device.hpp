@@ -23,6 +23,7 @@ struct DeviceInfo {
   int compute_capability;  ///< 90 for 9.0; 0 on the host
   int multiprocessors;     ///< 1 on the host
   std::string driver;      ///< version the driver speaks, "" on the host
+  std::string address;     ///< on the PCI bus: one GPU of a server has one; "" on the host
 };
 
 struct MemoryInfo {

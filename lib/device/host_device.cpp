@@ -59,7 +59,7 @@ class HostDevice : public Device {
 
  private:
   int num_threads_;
-  DeviceInfo info_{"host", 0, 1, ""};
+  DeviceInfo info_{"host", 0, 1, "", ""};
 };
 
 }  // namespace

@@ -27,8 +27,8 @@ class Stream {
   virtual void synchronize() {}
 
   /// Called by the thread that enqueued the work, every few tens of microseconds while a long op
-  /// computes. Must be cheap; the communicator makes its transfers progress here. A GPU's stream
-  /// does not call it: its work needs no host.
+  /// computes, and while the host waits for a GPU's stream. Must be cheap; the communicator makes
+  /// its transfers progress here, and throws where one is lost.
   void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
   void poll() const {
     if (poll_) poll_();

@@ -77,7 +77,7 @@ using StartTransfer = std::function<std::unique_ptr<comm::Transfer>(std::span<co
 double bandwidth_of(comm::Communicator& world, const context::Compute& compute,
                     const StartTransfer& start) {
   constexpr int64_t small_bytes = int64_t{64} << 10;
-  constexpr int64_t least_bytes = int64_t{512} << 10, large_bytes = int64_t{4} << 20;
+  constexpr int64_t least_bytes = int64_t{2} << 20, large_bytes = int64_t{4} << 20;
   constexpr double wanted_s = 0.01;
   constexpr int repetitions = 5;
   const device::Buffer sent = compute.buffer(large_bytes), received = compute.buffer(large_bytes);

@@ -49,6 +49,7 @@ struct Job {
   std::vector<std::filesystem::path> input;
   std::filesystem::path output;
   std::optional<BackendKind> backend;
+  bool allow_gpu_sharing = false;
 
   struct Parallel {
     int dp = 1;
@@ -121,6 +122,9 @@ std::string default_yaml();
 /// Throws Unsupported for what the job language knows and this version lacks, naming key, value and
 /// the nearest setting that works.
 void refuse_unimplemented(const Job& job);
+
+/// The same for jobs that are going to compute on GPUs.
+void refuse_on_gpus(const Job& job);
 
 /// The words of job files, for first lines and reports.
 std::string_view name_of(Precision value);

@@ -78,7 +78,10 @@ std::vector<Field> make_schema() {
       field("output", PECIA_MEMBER(output), path(),
             "Folder, made if absent; holds results.h5, report.json, progress.json, trace/.",
             "runs/NAME"),
-      field("backend", PECIA_MEMBER(backend), auto_or(word(backends)), "What computes."),
+      field("backend", PECIA_MEMBER(backend), auto_or(word(backends)),
+            "What computes; auto: GPUs where every rank sees one, else the CPU."),
+      field("allow_gpu_sharing", PECIA_MEMBER(allow_gpu_sharing), boolean(),
+            "Several ranks on one GPU, which is slower than one; for tests."),
 
       field("parallel.dp", PECIA_MEMBER(parallel.dp), whole32(1, max_degree),
             "Replicas, each running requests of its own."),

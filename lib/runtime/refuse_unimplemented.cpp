@@ -1,5 +1,6 @@
 /// What the job language knows and this version does not do, refused by name.
 
+#include "kernels/api/backend.hpp"
 #include "lib/core/error.hpp"
 #include "lib/runtime/job.hpp"
 
@@ -12,13 +13,29 @@ namespace {
 
 }  // namespace
 
+void refuse_on_gpus(const Job& job) {
+  if (job.reproducible == Reproducible::layout)
+    fail<Unsupported>(
+        "reproducible: layout on GPUs is not in this version; use reproducible: run, or backend: "
+        "cpu");
+  if (job.model.compute == Precision::fp32 && job.model.dtype != Precision::fp32)
+    fail<Unsupported>(
+        "model.compute: fp32 on GPUs multiplies weights of that type alone in this version; use "
+        "model.dtype: fp32, or compute: auto");
+}
+
 void refuse_unimplemented(const Job& job) {
-  if (job.backend == BackendKind::cuda) refuse("backend", "cuda", "backend: cpu");
+  const bool on_gpus = job.backend == BackendKind::cuda;
+  if (on_gpus && !kernels::has_cuda())
+    fail<Unsupported>(
+        "backend: cuda: this pecia was built without CUDA; use backend: cpu, or build the preset "
+        "cuda");
+  if (on_gpus) refuse_on_gpus(job);
   for (const Precision precision : {Precision::fp8, Precision::int8})
     if (job.model.dtype == precision) refuse("model.dtype", name_of(precision), "dtype: bf16");
-  for (const Precision precision : {Precision::bf16, Precision::fp8})
-    if (job.model.compute == precision)
-      refuse("model.compute", name_of(precision), "compute: fp32");
+  if (job.model.compute == Precision::fp8) refuse("model.compute", "fp8", "compute: auto");
+  if (job.model.compute == Precision::bf16 && !on_gpus)
+    refuse("model.compute", "bf16", "compute: fp32");
   if (job.kv.dtype == Precision::fp8) refuse("kv.dtype", "fp8", "dtype: bf16");
   if (job.reproducible == Reproducible::layout && job.batch.policy == Policy::chunked)
     fail<Unsupported>(

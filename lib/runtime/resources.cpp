@@ -65,7 +65,7 @@ void resolve_grid(const Job& job, const model::ModelConfig& config, int num_rank
   // The choice depends on the tokens only with TP alone, where auto's passes are cut over all
   // ranks.
   const int64_t tokens =
-      resolve_batch_tokens(job, config, static_cast<int>(setting.degrees.ranks()));
+      resolve_batch_tokens(job, config, static_cast<int>(setting.degrees.ranks()), resources.gpus);
   const auto choice = parallel::choose_modes(setting, shape, tokens);
   resources.prefill = choice.prefill;
   resources.ring = choice.ring;
@@ -94,11 +94,20 @@ DType dtype_of(Precision precision, std::string_view key) {
                     name_of(precision));
 }
 
-int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int row_ranks) {
+int64_t activation_bytes(bool gpus) {
+  return gpus ? int64_t{4} << 30 : int64_t{128} << 20;
+}
+
+int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int row_ranks,
+                             bool gpus) {
   if (job.batch.max_batch_tokens) return *job.batch.max_batch_tokens;
-  const int64_t rows = (int64_t{128} << 20) / model::Model::activation_bytes_per_row(config);
+  const int64_t rows = activation_bytes(gpus) / model::Model::activation_bytes_per_row(config);
   const int ranks = job.reproducible == Reproducible::layout ? 1 : row_ranks;  // cuts show in bits
-  return std::clamp<int64_t>(rows / 256 * 256, 256, 4096) * ranks;
+  return std::clamp<int64_t>(rows / 256 * 256, 256, gpus ? 16384 : 4096) * ranks;
+}
+
+int64_t free_host_bytes(comm::Communicator& world) {
+  return comm::memory_facts().available_bytes / world.split_by_host()->size();
 }
 
 int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources) {
@@ -108,10 +117,10 @@ int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& reso
 }
 
 int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, const Inputs* inputs,
-                          const Resources& resources, comm::Communicator& world) {
-  const auto host = world.split_by_host();
-  const int64_t memory = job.kv.memory.value_or(static_cast<int64_t>(
-      0.8 * static_cast<double>(comm::memory_facts().available_bytes) / host->size()));
+                          const Resources& resources, int64_t free_bytes,
+                          comm::Communicator& world) {
+  const int64_t memory =
+      job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(free_bytes)));
   const int64_t per_token = kv_bytes_of_rank(config, resources);
   const int64_t room = -world.all_reduce_max(-(memory / per_token));  // the least of all ranks
   if (room < 1)
@@ -135,14 +144,14 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
 }
 
 void resolve_memory(const Job& job, const model::ModelConfig& config,
-                    const model::WeightViews& weights, const Inputs* inputs, Resources& resources,
-                    comm::Communicator& world) {
+                    const model::WeightViews& weights, const Inputs* inputs, int64_t free_bytes,
+                    Resources& resources, comm::Communicator& world) {
   const DType stored = weights.layers.front().q.parts.front().weight.dtype();
   resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype, "kv.dtype") : stored;
   resources.max_sequences = job.batch.max_sequences.value_or(256);
   resources.max_batch_tokens = resolve_batch_tokens(
-      job, config, parallel::row_ranks(resources.degrees(), resources.prefill));
-  resources.kv_tokens = resolve_kv_tokens(job, config, inputs, resources, world);
+      job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
+  resources.kv_tokens = resolve_kv_tokens(job, config, inputs, resources, free_bytes, world);
 }
 
 }  // namespace pecia::runtime

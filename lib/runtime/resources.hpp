@@ -18,6 +18,7 @@ struct Resources {
   std::optional<int64_t> shift_threshold;  ///< absent: by rule; or no shift
   std::string why;                         ///< reasons of the modes that were auto; may be empty
   int threads = 1;                         ///< of each rank
+  bool gpus = false;                       ///< every rank computes on one
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;  ///< slots on each rank
   int64_t max_sequences = 1;
@@ -42,25 +43,32 @@ parallel::ModelShape shape_of(const model::ModelConfig& config);
 /// The element type that a job's word means. Unsupported, naming `key`, for those without one here.
 DType dtype_of(Precision precision, std::string_view key);
 
+/// Activations of a rank in the largest pass, as the job's auto plans them.
+int64_t activation_bytes(bool gpus);
+
 /// New tokens of a prefill pass whose rows are cut over `row_ranks` ranks: the job's, or as many as
-/// keep the activations of a rank near 128 MB; with reproducible: layout, those of one rank alone,
-/// on any number of ranks.
-int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int row_ranks);
+/// keep the activations of a rank near activation_bytes; with reproducible: layout, those of one
+/// rank alone, on any number of ranks.
+int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int row_ranks,
+                             bool gpus = false);
 
 /// Bytes of a cached token on a rank that holds it: its share of the KV heads, all layers.
 int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources);
 
-/// KV slots on each rank: what kv.memory holds, or (auto) what 80 % of the memory that is free on
-/// the host holds, shared by its ranks; never more than the job's requests can use at a time.
-/// InputError when not one token fits. `inputs` on at least one rank, null elsewhere. Collective
-/// over `world`.
+/// Bytes that the host has free for each of its ranks. Collective over `world`.
+int64_t free_host_bytes(comm::Communicator& world);
+
+/// KV slots on each rank: what kv.memory holds, or (auto) 80 % of `free_bytes`, which the rank has
+/// where it computes; never more than the job's requests can use at a time. InputError when not one
+/// token fits. `inputs` on at least one rank, null elsewhere. Collective over `world`.
 int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, const Inputs* inputs,
-                          const Resources& resources, comm::Communicator& world);
+                          const Resources& resources, int64_t free_bytes,
+                          comm::Communicator& world);
 
 /// kv_dtype (auto: as the weights), max_sequences, max_batch_tokens and kv_tokens. Collective over
 /// `world`.
 void resolve_memory(const Job& job, const model::ModelConfig& config,
-                    const model::WeightViews& weights, const Inputs* inputs, Resources& resources,
-                    comm::Communicator& world);
+                    const model::WeightViews& weights, const Inputs* inputs, int64_t free_bytes,
+                    Resources& resources, comm::Communicator& world);
 
 }  // namespace pecia::runtime

@@ -6,11 +6,16 @@
 #include <chrono>
 #include <thread>
 
+#include "lib/comm/nccl_communicator.hpp"
 #include "lib/comm/process_grid.hpp"
+#include "lib/comm/staged_communicator.hpp"
 #include "lib/core/build_info.hpp"
+#include "lib/model/device_weights.hpp"
+#include "lib/report/format.hpp"
 #include "lib/report/log.hpp"
 #include "lib/runtime/agree.hpp"
 #include "lib/runtime/arrivals.hpp"
+#include "lib/runtime/compute_place.hpp"
 #include "lib/runtime/engine.hpp"
 #include "lib/runtime/identity.hpp"
 #include "lib/runtime/measured.hpp"
@@ -83,6 +88,37 @@ model::Weights load_weights(const Job& job, const model::ModelConfig& config,
   const auto host = world.split_by_host();
   together(world, [&] { weights->check_finite(host->rank(), host->size()); });
   return std::move(*weights);
+}
+
+/// Fails on all ranks together.
+std::optional<model::DeviceWeights> upload(const model::WeightViews& weights,
+                                           const ComputePlace& place, comm::Communicator& world,
+                                           spdlog::logger& log) {
+  std::optional<model::DeviceWeights> there;
+  together(world, [&] { there.emplace(weights, *place.device, *place.stream); });
+  const auto bytes = world.all_reduce_sum(static_cast<double>(there->bytes()));
+  const auto ms = world.all_reduce_max(static_cast<int64_t>(1e3 * there->seconds()) + 1);
+  log.info("weights on the GPUs: {} in {:.1f} s, {:.1f} GB/s",
+           report::format_bytes(static_cast<int64_t>(bytes)), 1e-3 * static_cast<double>(ms),
+           bytes / static_cast<double>(ms) * 1e-6);
+  return there;
+}
+
+/// What is left beside the activations of a pass. Ranks that share the GPU take their weights and
+/// caches one after the other.
+int64_t free_gpu_bytes(const device::Device& device) {
+  return std::max<int64_t>(0, device.memory().free_bytes - activation_bytes(true));
+}
+
+/// The replica for tensors on GPUs: by NCCL, which wants a GPU for each rank, or by the host.
+std::unique_ptr<comm::Communicator> tensor_group(const Job& job, comm::Communicator& replica,
+                                                 const ComputePlace& place) {
+  auto host = replica.split(0, replica.rank());
+  if (job.allow_gpu_sharing)
+    return comm::make_staged_communicator(std::move(host), *place.device, *place.stream);
+  auto nccl = comm::make_nccl(*host, *place.device);
+  return comm::make_nccl_communicator(std::move(host), std::move(nccl), *place.device,
+                                      *place.stream);
 }
 
 report::TraceDetail trace_detail(Trace trace) {
@@ -180,6 +216,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
   model::ModelConfig config;
   Resources resources;
   std::optional<double> drain_s;
+  resources.gpus = computes_on_gpus(job, world);
   together(world, [&] {
     drain_s = seconds_to_drain(job.limits);
     config = read_model_config(job);
@@ -187,23 +224,27 @@ int run(const RunOptions& options, comm::Communicator& world) {
   });
   together(world, [&] { resources.threads = threads_per_rank(world); });
   omp_set_num_threads(resources.threads);  // of loops at load; else each rank would take all cores
+  const ComputePlace place = make_compute_place(job, resources.gpus, resources.threads, world);
   const Groups groups = make_groups(world, resources);
   const bool chief = groups.ordered->rank() == 0, planning = groups.replica->rank() == 0;
   const auto log = report::make_logger(groups.ordered->rank(), world.size());
   const model::Weights weights =
       load_weights(job, config, Worker::weight_cut(groups.replica->rank(), resources.tp), world);
+  const auto on_gpu = resources.gpus ? upload(weights, place, world, *log) : std::nullopt;
+  const model::WeightViews& views =
+      on_gpu ? *on_gpu : static_cast<const model::WeightViews&>(weights);
   std::optional<Inputs> inputs;
   together(world, [&] {
     if (planning) inputs.emplace(job, config);
   });
-  resolve_memory(job, config, weights, inputs ? &*inputs : nullptr, resources, world);
+  resolve_memory(job, config, views, inputs ? &*inputs : nullptr,
+                 resources.gpus ? free_gpu_bytes(*place.device) : free_host_bytes(world), resources,
+                 world);
 
-  const auto device = device::make_host_device(resources.threads);
-  const auto stream = device->make_stream();
-  const auto backend = kernels::make_cpu_backend();
   report::Recorder recorder(trace_detail(job.report.trace));
-  const context::Compute compute{*device, *stream, *backend, recorder};
-  Worker worker(*groups.replica, config, weights, compute,
+  const context::Compute compute{*place.device, *place.stream, *place.backend, recorder};
+  const auto tensors = resources.gpus ? tensor_group(job, *groups.replica, place) : nullptr;
+  Worker worker(tensors ? *tensors : *groups.replica, config, views, compute,
                 {.sp = resources.sp,
                  .tp = resources.tp,
                  .kv_dtype = resources.kv_dtype,

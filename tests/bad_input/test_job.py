@@ -41,6 +41,7 @@ WORDS = (
     "model.dtype",
     "model.compute",
     "backend",
+    "allow_gpu_sharing",
     "parallel.prefill",
     "parallel.ring",
     "parallel.decode",
@@ -117,10 +118,10 @@ class Absent(BadInputTest):
 
     def test_each_feature(self) -> None:
         for assignment, nearest in {
-            "backend=cuda": "backend: cpu",
             "model.dtype=int8": "dtype: bf16",
             "model.dtype=fp8": "dtype: bf16",
-            "model.compute=fp8": "compute: fp32",
+            "model.compute=fp8": "compute: auto",
+            "model.compute=bf16": "compute: fp32",
             "kv.dtype=fp8": "dtype: bf16",
         }.items():
             key, value = assignment.split("=")
@@ -130,6 +131,11 @@ class Absent(BadInputTest):
                     f"use {nearest}",
                     arguments=self.set(assignment),
                 )
+
+    def test_gpus_in_a_build_without_them(self) -> None:
+        self.assert_refused(
+            "backend: cuda", "built without CUDA", "use backend: cpu", arguments=self.set("backend=cuda")
+        )
 
 
 class Modes(BadInputTest):

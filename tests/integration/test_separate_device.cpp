@@ -72,8 +72,10 @@ TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
       SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
                                parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
       const auto wanted = run_requests(*all, model, make_requests(), settings);
-      settings.separate_memory = true;
-      expect_same_bits(run_requests(*all, model, make_requests(), settings), wanted);
+      for (const auto place : {ReplicaSettings::Place::staged, ReplicaSettings::Place::nccl}) {
+        settings.place = place;
+        expect_same_bits(run_requests(*all, model, make_requests(), settings), wanted);
+      }
       ++number;
     }
   EXPECT_GT(number, 0);

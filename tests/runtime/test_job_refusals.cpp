@@ -34,8 +34,11 @@ TEST_P(EveryAbsentFeature, IsRefusedByNameWithTheNearestSetting) {
 INSTANTIATE_TEST_SUITE_P(
     OfThisVersion, EveryAbsentFeature,
     testing::Values(
-        Absent{"backend=cuda", "backend: cuda is not in this version; use backend: cpu"},
+        Absent{"backend=cuda",
+               "backend: cuda: this pecia was built without CUDA; use backend: cpu, or build the "
+               "preset cuda"},
         Absent{"model.dtype=int8", "model.dtype: int8 is not in this version; use dtype: bf16"},
+        Absent{"model.compute=fp8", "model.compute: fp8 is not in this version; use compute: auto"},
         Absent{"model.compute=bf16",
                "model.compute: bf16 is not in this version; use compute: fp32"},
         Absent{"kv.dtype=fp8", "kv.dtype: fp8 is not in this version; use dtype: bf16"}));

@@ -151,7 +151,7 @@ TEST(KvTokens, AreWhatTheMemoryHolds) {
     resources.kv_dtype = dtype;
     resources.max_sequences = max_sequences;
     resources.max_batch_tokens = 4096;
-    return resolve_kv_tokens(job, config, &inputs, resources, *comm);
+    return resolve_kv_tokens(job, config, &inputs, resources, free_host_bytes(*comm), *comm);
   };
   // 3 layers × K and V × 2 heads × 16 × 4 bytes = 768 a token.
   EXPECT_GE(tokens(DType::fp32, 8), 900 + 100 + 20);

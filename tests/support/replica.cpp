@@ -1,9 +1,11 @@
 #include "tests/support/replica.hpp"
 
+#include "lib/comm/nccl_communicator.hpp"
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/core/random.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/runtime/worker.hpp"
+#include "tests/support/fake_nccl.hpp"
 #include "tests/support/separate_device.hpp"
 
 namespace pecia::test {
@@ -25,16 +27,20 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   const model::ModelConfig config = model::read_config(folder);
   const model::Weights weights(config, io::Checkpoint(folder), {},
                                runtime::Worker::weight_cut(comm.rank(), settings.tp));
-  const auto compute = settings.separate_memory
-                           ? std::unique_ptr<OwnedCompute>(std::make_unique<SeparateCompute>())
-                           : std::make_unique<CpuCompute>();
+  using Place = ReplicaSettings::Place;
+  const bool separate = settings.place != Place::host;
+  const auto compute = separate ? std::unique_ptr<OwnedCompute>(std::make_unique<SeparateCompute>())
+                                : std::make_unique<CpuCompute>();
   std::optional<model::DeviceWeights> there;
-  std::unique_ptr<comm::Communicator> staged;
-  if (settings.separate_memory) {
-    there.emplace(weights, *compute->device, *compute->stream);
-    staged = comm::make_staged_communicator(comm.split(0, comm.rank()), *compute->device,
-                                            *compute->stream);
-  }
+  if (separate) there.emplace(weights, *compute->device, *compute->stream);
+  std::unique_ptr<comm::Communicator> tensors;  // absent: comm's transfers do
+  if (settings.place == Place::staged)
+    tensors = comm::make_staged_communicator(comm.split(0, comm.rank()), *compute->device,
+                                             *compute->stream);
+  if (settings.place == Place::nccl)
+    tensors = comm::make_nccl_communicator(comm.split(0, comm.rank()),
+                                           make_fake_nccl(comm.split(0, comm.rank())),
+                                           *compute->device, *compute->stream);
 
   runtime::SchedulerLimits limits;
   limits.ring_size = comm.size() / (settings.sp * settings.tp);
@@ -61,7 +67,7 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   }
   const model::WeightViews& views =
       there ? *there : static_cast<const model::WeightViews&>(weights);
-  runtime::Worker worker(staged ? *staged : comm, config, views, *compute,
+  runtime::Worker worker(tensors ? *tensors : comm, config, views, *compute,
                          {.sp = settings.sp,
                           .tp = settings.tp,
                           .kv_dtype = settings.kv_dtype,
@@ -83,8 +89,10 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   take();
   while (const auto plan = scheduler.next(now)) {
     if (settings.on_plan) settings.on_plan(*plan);
+    const runtime::Outcome mine = worker.execute(*plan);
+    if (separate) settle(*compute->device);  // a GPU would not stop while its host waits for others
     std::vector<runtime::Outcome> outcomes;
-    for (const auto& bytes : comm.all_gather(to_bytes(worker.execute(*plan))))
+    for (const auto& bytes : comm.all_gather(to_bytes(mine)))
       outcomes.push_back(from_bytes<runtime::Outcome>(bytes));
     scheduler.commit(*plan, outcomes, ++now);
     take();

@@ -30,7 +30,8 @@ struct ReplicaSettings {
   parallel::RingRates ring_rates;
   std::function<void(const runtime::Plan&)> on_plan;  ///< sees every pass
   bool layout_invariant = false;
-  bool separate_memory = false;  ///< computes on a separate device (separate_device.hpp)
+  /// host, or a separate device (separate_device.hpp) whose tensors travel by the host or by NCCL
+  enum class Place { host, staged, nccl } place = Place::host;
 };
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.

@@ -163,6 +163,10 @@ class SeparateDevice : public device::Device {
     });
   }
 
+  void settle() {
+    for (SeparateStream* stream : arena_.streams) stream->synchronize();
+  }
+
   std::byte* allocate(Memory memory, int64_t bytes) override {
     if (memory == Memory::device) return arena_.allocate(bytes);
     std::byte* const data = host_->allocate(memory, bytes);
@@ -170,7 +174,7 @@ class SeparateDevice : public device::Device {
     return data;
   }
   void free(Memory memory, std::byte* data) noexcept override {
-    for (SeparateStream* stream : arena_.streams) stream->synchronize();
+    settle();
     if (memory == Memory::device) return arena_.free(data);
     pinned_.erase(data);
     host_->free(memory, data);
@@ -186,7 +190,7 @@ class SeparateDevice : public device::Device {
     return static_cast<const std::byte*>(data) < block->first + block->second;
   }
 
-  device::DeviceInfo info_{"separate", 0, 1, ""};
+  device::DeviceInfo info_{"separate", 0, 1, "", ""};
   Arena arena_;
   std::map<const std::byte*, int64_t> pinned_;
   std::unique_ptr<device::Device> host_ = device::make_host_device(1);
@@ -272,6 +276,14 @@ class SeparateBackend : public kernels::Backend {
 
 std::unique_ptr<device::Device> make_separate_device() {
   return std::make_unique<SeparateDevice>();
+}
+
+void enqueue(device::Stream& stream, std::function<void()> work) {
+  own(stream).enqueue(std::move(work));
+}
+
+void settle(device::Device& device) {
+  dynamic_cast<SeparateDevice&>(device).settle();
 }
 
 std::unique_ptr<kernels::Backend> make_separate_backend() {

@@ -8,6 +8,7 @@
 /// - As with CUDA, pageable memory that a copy reads may change once the call has returned, and a
 ///   copy to pageable memory is done then.
 
+#include <functional>
 #include <memory>
 
 #include "tests/support/owned_compute.hpp"
@@ -18,6 +19,12 @@ std::unique_ptr<device::Device> make_separate_device();
 
 /// The CPU's ops on the memory of a separate device.
 std::unique_ptr<kernels::Backend> make_separate_backend();
+
+/// More work for one of its streams.
+void enqueue(device::Stream& stream, std::function<void()> work);
+
+/// Waits for all its streams.
+void settle(device::Device& device);
 
 struct SeparateCompute : OwnedCompute {
   SeparateCompute() : OwnedCompute(make_separate_device(), make_separate_backend()) {}

@@ -1,0 +1,283 @@
+#include "lib/comm/nccl_communicator.hpp"
+
+#include <chrono>
+#include <deque>
+#include <list>
+
+#include "lib/comm/collectives.hpp"
+#include "lib/comm/communicator_over.hpp"
+#include "lib/core/error.hpp"
+
+namespace pecia::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What is under way in a group and those split off it, for the one who looks whether it gets on.
+class Watch {
+ public:
+  struct Started {
+    const char* operation;
+    int64_t number;
+    std::string peers;
+    std::shared_ptr<device::Event> done;
+    Clock::time_point at;
+  };
+
+  explicit Watch(std::chrono::seconds timeout) : timeout_(timeout) {}
+
+  void add(Nccl& group) { groups_.push_back(&group); }
+  void remove(Nccl& group) { groups_.remove(&group); }
+  void add(Started started) { started_.push_back(std::move(started)); }
+
+  /// At most once in a millisecond; says whether it did.
+  bool look() {
+    const Clock::time_point now = Clock::now();
+    if (now - looked_ < std::chrono::milliseconds(1)) return false;
+    looked_ = now;
+    while (!started_.empty() && started_.front().done->done()) started_.pop_front();
+    for (Nccl* group : groups_)
+      if (const std::string words = group->asynchronous_error(); !words.empty()) give_up(words);
+    if (timeout_.count() > 0 && !started_.empty() && now - started_.front().at > timeout_)
+      give_up(fmt::format("nothing arrived for {} s", timeout_.count()));
+    return true;
+  }
+
+ private:
+  [[noreturn]] void give_up(const std::string& words) {
+    for (Nccl* group : groups_) group->abort();
+    if (started_.empty()) fail<SystemError>("NCCL: {}", words);
+    const Started& oldest = started_.front();
+    fail<SystemError>("{} #{} with {}: {}", oldest.operation, oldest.number, oldest.peers, words);
+  }
+
+  std::chrono::seconds timeout_;
+  std::list<Nccl*> groups_;
+  std::deque<Started> started_;
+  Clock::time_point looked_;
+};
+
+/// What a group and its collectives enqueue with.
+class Queue {
+ public:
+  Queue(std::unique_ptr<Nccl> nccl, device::Device& device, device::Stream& computing,
+        std::shared_ptr<device::Stream> sending, std::shared_ptr<Watch> watch, int rank, int size)
+      : nccl_(std::move(nccl)),
+        device_(device),
+        computing_(computing),
+        sending_(std::move(sending)),
+        watch_(std::move(watch)),
+        ready_(device.make_event()),
+        rank_(rank),
+        size_(size),
+        level_of_rank_(size, LinkLevel::server) {
+    watch_->add(*nccl_);
+  }
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  ~Queue() { watch_->remove(*nccl_); }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  template <typename Calls>
+  std::unique_ptr<Transfer> start(const char* operation, std::string peers, const Calls& calls) {
+    watch_->look();
+    ready_->record(computing_);
+    ready_->make_wait(*sending_);
+    nccl_->start_group();
+    calls(*nccl_, *sending_);
+    nccl_->end_group();
+    std::shared_ptr<device::Event> done = device_.make_event();
+    done->record(*sending_);
+    watch_->add({operation, ++number_, std::move(peers), done, Clock::now()});
+    return std::make_unique<OnStream>(std::move(done), computing_);
+  }
+
+  /// After what the computing stream holds, like any transfer.
+  void copy(std::span<const std::byte> from, std::span<std::byte> to) {
+    PECIA_CHECK(from.size() == to.size(), "a rank's block for itself: {} and {} bytes", from.size(),
+                to.size());
+    device_.copy(to.data(), from.data(), static_cast<int64_t>(from.size()), computing_);
+  }
+
+  void count(size_t bytes, int to) {
+    if (bytes == 0 || to == rank_) return;
+    const auto level = static_cast<size_t>(level_of_rank_[to]);
+    ++traffic_.messages, ++traffic_.messages_by_level[level];
+    traffic_.bytes += static_cast<int64_t>(bytes);
+    traffic_.bytes_by_level[level] += static_cast<int64_t>(bytes);
+  }
+  void count_to_all(size_t bytes) {
+    for (int to = 0; to < size_; ++to) count(bytes, to);
+  }
+  void set_places(const std::vector<RackServerGpu>& by_rank) {
+    for (int rank = 0; rank < size_; ++rank)
+      level_of_rank_[rank] = link_level(by_rank[rank_], by_rank[rank]);
+  }
+  const Traffic& traffic() const { return traffic_; }
+
+  bool look() { return watch_->look(); }
+  std::shared_ptr<Queue> split(int color, int key, int rank, int size) const {
+    return std::make_shared<Queue>(nccl_->split(color, key), device_, computing_, sending_, watch_,
+                                   rank, size);
+  }
+
+ private:
+  class OnStream : public Transfer {
+   public:
+    OnStream(std::shared_ptr<device::Event> done, device::Stream& computing)
+        : done_(std::move(done)), computing_(computing) {}
+    bool test() override { return done_->done(); }
+    void wait() override { done_->make_wait(computing_); }
+
+   private:
+    std::shared_ptr<device::Event> done_;
+    device::Stream& computing_;
+  };
+
+  std::unique_ptr<Nccl> nccl_;
+  device::Device& device_;
+  device::Stream& computing_;
+  std::shared_ptr<device::Stream> sending_;
+  std::shared_ptr<Watch> watch_;
+  std::unique_ptr<device::Event> ready_;
+  int rank_, size_;
+  int64_t number_ = 0;
+  std::vector<LinkLevel> level_of_rank_;
+  Traffic traffic_;
+};
+
+class NcclCollectives : public Collectives {
+ public:
+  explicit NcclCollectives(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
+
+  /// NCCL finds the way itself.
+  Route route() const override { return Route::flat; }
+
+  std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks) override {
+    queue_->count_to_all(blocks[queue_->rank()].size());
+    return queue_->start("all_gather", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
+      for (int root = 0; root < queue_->size(); ++root)
+        if (!blocks[root].empty()) nccl.broadcast(blocks[root], root, stream);
+    });
+  }
+
+  std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
+                                                 std::span<const int64_t> counts,
+                                                 std::span<float> mine) override {
+    return queue_->start("reduce_scatter", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
+      int64_t begin = 0;
+      for (int root = 0; root < queue_->size(); ++root) {
+        const auto block = partial.subspan(begin, counts[root]);
+        begin += counts[root];
+        queue_->count(block.size_bytes(), root);
+        if (!block.empty())
+          nccl.reduce(block, root == queue_->rank() ? mine : std::span<float>(), root, stream);
+      }
+    });
+  }
+
+  std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) override {
+    const size_t share = values.size_bytes() / static_cast<size_t>(queue_->size());
+    queue_->count_to_all(share);  // scattered
+    queue_->count_to_all(share);  // and gathered
+    return queue_->start("all_reduce", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
+      if (!values.empty()) nccl.all_reduce(values, stream);
+    });
+  }
+
+  void progress() override { queue_->look(); }
+
+ private:
+  std::shared_ptr<Queue> queue_;
+};
+
+class NcclCommunicator : public CommunicatorOver {
+ public:
+  NcclCommunicator(std::unique_ptr<Communicator> host, std::shared_ptr<Queue> queue)
+      : CommunicatorOver(std::move(host)), queue_(std::move(queue)) {}
+
+  Communicator& on_host() override { return inner(); }
+
+  std::unique_ptr<Transfer> start_send_receive(std::span<const std::byte> send, int to,
+                                               std::span<std::byte> receive, int from) override {
+    queue_->count(send.size(), to);
+    return queue_->start("send_receive", fmt::format("ranks {} and {}", to, from),
+                         [&](Nccl& nccl, device::Stream& stream) {
+                           if (!send.empty()) nccl.send(send, to, stream);
+                           if (!receive.empty()) nccl.receive(receive, from, stream);
+                         });
+  }
+
+  std::unique_ptr<Transfer> start_all_to_all(const Blocks& blocks) override {
+    queue_->copy(blocks.send[rank()], blocks.receive[rank()]);
+    return queue_->start("all_to_all", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
+      for (int other = 0; other < size(); ++other) {
+        if (other == rank()) continue;
+        queue_->count(blocks.send[other].size(), other);
+        if (!blocks.send[other].empty()) nccl.send(blocks.send[other], other, stream);
+        if (!blocks.receive[other].empty()) nccl.receive(blocks.receive[other], other, stream);
+      }
+    });
+  }
+
+  std::unique_ptr<Transfer> start_exchange(const Exchange& exchange,
+                                           const Operation& operation) override {
+    return queue_->start(operation.name, exchange.peers(), [&](Nccl& nccl, device::Stream& stream) {
+      for (const auto& [bytes, to] : exchange.sends) {
+        queue_->count(bytes.size(), to);
+        if (!bytes.empty()) nccl.send(bytes, to, stream);
+      }
+      for (const auto& [bytes, from] : exchange.receives)
+        if (!bytes.empty()) nccl.receive(bytes, from, stream);
+    });
+  }
+
+  std::unique_ptr<Collectives> make_collectives(std::vector<int>) override {
+    return std::make_unique<NcclCollectives>(queue_);
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    auto part = inner().split(color, key);
+    auto queue = queue_->split(color, key, part->rank(), part->size());
+    return std::make_unique<NcclCommunicator>(std::move(part), std::move(queue));
+  }
+  std::unique_ptr<Communicator> split_by_host() override {
+    auto host = inner().split_by_host();
+    // Its lowest rank here names it.
+    const int64_t mine = rank();
+    const int64_t lowest = -host->all_reduce_max(-mine);
+    auto queue = queue_->split(static_cast<int>(lowest), rank(), host->rank(), host->size());
+    return std::make_unique<NcclCommunicator>(std::move(host), std::move(queue));
+  }
+
+  bool progress() override {
+    const bool looked = queue_->look();
+    return inner().progress() || looked;
+  }
+  void set_places(const std::vector<RackServerGpu>& by_rank) override {
+    inner().set_places(by_rank);
+    queue_->set_places(by_rank);
+  }
+  Traffic traffic() const override { return queue_->traffic(); }
+
+ private:
+  std::shared_ptr<Queue> queue_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
+                                                     std::unique_ptr<Nccl> nccl,
+                                                     device::Device& device,
+                                                     device::Stream& stream) {
+  const int rank = host->rank(), size = host->size();
+  auto watch = std::make_shared<Watch>(host->wait_timeout());
+  auto queue = std::make_shared<Queue>(std::move(nccl), device, stream,
+                                       std::shared_ptr<device::Stream>(device.make_stream()),
+                                       std::move(watch), rank, size);
+  return std::make_unique<NcclCommunicator>(std::move(host), std::move(queue));
+}
+
+}  // namespace pecia::comm

@@ -1,0 +1,148 @@
+#include <nccl.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "kernels/cuda/cuda_stream.hpp"
+#include "lib/comm/nccl.hpp"
+#include "lib/core/error.hpp"
+
+namespace pecia::comm {
+namespace {
+
+using kernels::cuda::native;
+
+[[noreturn]] void throw_nccl_error(ncclResult_t result, const char* call, ncclComm_t comm) {
+  const char* const last = ncclGetLastError(comm);
+  fail<SystemError>("{} failed: {}{}{}; NCCL_DEBUG=INFO in the environment tells more", call,
+                    ncclGetErrorString(result), last != nullptr && *last != '\0' ? ": " : "",
+                    last != nullptr ? last : "");
+}
+
+/// Communicators do not block: a call that is in progress is no error.
+void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr) {
+  if (result != ncclSuccess && result != ncclInProgress) throw_nccl_error(result, call, comm);
+}
+
+class NcclGroup : public Nccl {
+ public:
+  NcclGroup(ncclComm_t comm, std::chrono::seconds timeout) : comm_(comm), timeout_(timeout) {
+    try {
+      finish("making a communicator of NCCL");
+    } catch (...) {
+      abort();
+      throw;
+    }
+  }
+  NcclGroup(const NcclGroup&) = delete;
+  NcclGroup& operator=(const NcclGroup&) = delete;
+  // No ncclCommDestroy: it waits for ranks that may be lost. Nothing is under way any more.
+  ~NcclGroup() override { abort(); }
+
+  void start_group() override { check_nccl(ncclGroupStart(), "ncclGroupStart"); }
+  void end_group() override {
+    check_nccl(ncclGroupEnd(), "ncclGroupEnd", comm_);
+    finish("ncclGroupEnd");
+  }
+
+  void send(std::span<const std::byte> bytes, int to, device::Stream& stream) override {
+    check_nccl(ncclSend(bytes.data(), bytes.size(), ncclInt8, to, comm_, native(stream)),
+               "ncclSend", comm_);
+  }
+  void receive(std::span<std::byte> bytes, int from, device::Stream& stream) override {
+    check_nccl(ncclRecv(bytes.data(), bytes.size(), ncclInt8, from, comm_, native(stream)),
+               "ncclRecv", comm_);
+  }
+  void broadcast(std::span<std::byte> bytes, int root, device::Stream& stream) override {
+    check_nccl(ncclBroadcast(bytes.data(), bytes.data(), bytes.size(), ncclInt8, root, comm_,
+                             native(stream)),
+               "ncclBroadcast", comm_);
+  }
+  void reduce(std::span<const float> values, std::span<float> sum, int root,
+              device::Stream& stream) override {
+    check_nccl(ncclReduce(values.data(), sum.data(), values.size(), ncclFloat, ncclSum, root, comm_,
+                          native(stream)),
+               "ncclReduce", comm_);
+  }
+  void all_reduce(std::span<float> values, device::Stream& stream) override {
+    check_nccl(ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclSum, comm_,
+                             native(stream)),
+               "ncclAllReduce", comm_);
+  }
+
+  std::unique_ptr<Nccl> split(int color, int key) override {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t part = nullptr;
+    check_nccl(ncclCommSplit(comm_, color, key, &part, &config), "ncclCommSplit", comm_);
+    finish("ncclCommSplit");
+    return std::make_unique<NcclGroup>(part, timeout_);
+  }
+
+  std::string asynchronous_error() override {
+    if (comm_ == nullptr) return "";
+    ncclResult_t state = ncclSuccess;
+    check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
+    if (state == ncclSuccess || state == ncclInProgress) return "";
+    return ncclGetErrorString(state);
+  }
+
+  void abort() noexcept override {
+    if (comm_ == nullptr) return;
+    ncclCommAbort(comm_);
+    comm_ = nullptr;
+  }
+
+ private:
+  /// Waits until what was asked of the communicator is enqueued, not until it is done.
+  void finish(const char* call) {
+    const auto begin = std::chrono::steady_clock::now();
+    ncclResult_t state = ncclInProgress;
+    for (;;) {
+      check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
+      if (state == ncclSuccess) return;
+      check_nccl(state, call, comm_);
+      if (timeout_.count() > 0 && std::chrono::steady_clock::now() - begin > timeout_)
+        fail<SystemError>("{}: the other ranks did not take part within {} s", call,
+                          timeout_.count());
+      std::this_thread::yield();
+    }
+  }
+
+  ncclComm_t comm_;
+  std::chrono::seconds timeout_;
+};
+
+void require_same_version(Communicator& host) {
+  int mine = 0;
+  check_nccl(ncclGetVersion(&mine), "ncclGetVersion");
+  const int64_t most = host.all_reduce_max(mine), least = -host.all_reduce_max(-int64_t{mine});
+  if (most != least)
+    fail<SystemError>(
+        "the ranks have different versions of NCCL, {} to {} (this one: {}): load the same module "
+        "on all hosts",
+        least, most, mine);
+}
+
+}  // namespace
+
+std::unique_ptr<Nccl> make_nccl(Communicator& host, device::Device& device) {
+  constexpr int root = 0;
+  require_same_version(host);
+  device.memory();  // makes the GPU this thread's current one
+  ncclUniqueId id;
+  if (host.rank() == root) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  std::vector<std::byte> bytes(sizeof id);
+  if (host.rank() == root) std::memcpy(bytes.data(), &id, sizeof id);
+  host.broadcast(bytes, root);
+  std::memcpy(&id, bytes.data(), sizeof id);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  check_nccl(ncclCommInitRankConfig(&comm, host.size(), id, host.rank(), &config),
+             "ncclCommInitRankConfig", comm);
+  return std::make_unique<NcclGroup>(comm, host.wait_timeout());
+}
+
+}  // namespace pecia::comm

@@ -1,0 +1,12 @@
+/// In place of nccl_cuda.cpp in a build without CUDA.
+
+#include "lib/comm/nccl.hpp"
+#include "lib/core/error.hpp"
+
+namespace pecia::comm {
+
+std::unique_ptr<Nccl> make_nccl(Communicator&, device::Device&) {
+  fail<Unsupported>("NCCL: this pecia was built without CUDA");
+}
+
+}  // namespace pecia::comm

@@ -1,0 +1,71 @@
+#include "lib/runtime/compute_place.hpp"
+
+#include <map>
+
+#include "lib/comm/machine.hpp"
+#include "lib/core/archive.hpp"
+#include "lib/runtime/agree.hpp"
+
+namespace pecia::runtime {
+namespace {
+
+struct GpuAddress {
+  std::string host, address;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(host), archive(address);
+  }
+};
+
+}  // namespace
+
+bool computes_on_gpus(const Job& job, comm::Communicator& world) {
+  if (job.backend) return *job.backend == BackendKind::cuda;
+  return world.all_reduce_max(kernels::num_cuda_devices() > 0 ? 0 : 1) == 0;
+}
+
+int gpu_of_rank(int local_rank, int visible) {
+  return local_rank % visible;
+}
+
+void refuse_shared_gpus(const std::vector<std::pair<std::string, std::string>>& by_rank) {
+  std::map<std::pair<std::string, std::string>, size_t> first;
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const auto [other, is_new] = first.emplace(by_rank[rank], rank);
+    if (!is_new)
+      fail<InputError>(
+          "ranks {} and {} have the same GPU, {} of host {}: start as many ranks on a host as it "
+          "has GPUs, or show each rank its own (srun --gpus-per-task=1); allow_gpu_sharing: true "
+          "in the job file is for tests",
+          other->second, rank, by_rank[rank].second, by_rank[rank].first);
+  }
+}
+
+ComputePlace make_compute_place(const Job& job, bool gpus, int threads, comm::Communicator& world) {
+  ComputePlace place;
+  const int local_rank = world.split_by_host()->rank();
+  together(world, [&] {
+    if (gpus) {
+      refuse_on_gpus(job);
+      const int visible = kernels::num_cuda_devices();
+      place.device = kernels::make_cuda_device(visible > 0 ? gpu_of_rank(local_rank, visible) : 0);
+      place.backend = kernels::make_cuda_backend(*place.device);
+    } else {
+      place.device = device::make_host_device(threads);
+      place.backend = kernels::make_cpu_backend();
+    }
+    place.stream = place.device->make_stream();
+  });
+  if (!gpus || job.allow_gpu_sharing) return place;
+  GpuAddress mine{comm::host_name(), place.device->info().address};
+  std::vector<std::pair<std::string, std::string>> by_rank;
+  for (const auto& bytes : world.all_gather(to_bytes(mine))) {
+    const auto found = from_bytes<GpuAddress>(bytes);
+    by_rank.emplace_back(found.host, found.address);
+  }
+  together(world, [&] { refuse_shared_gpus(by_rank); });
+  return place;
+}
+
+}  // namespace pecia::runtime

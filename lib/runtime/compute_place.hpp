@@ -1,0 +1,32 @@
+#pragma once
+/// What a rank computes with, as the job's `backend` asks.
+
+#include "lib/comm/communicator.hpp"
+#include "lib/context/compute.hpp"
+#include "lib/runtime/job.hpp"
+
+namespace pecia::runtime {
+
+struct ComputePlace {
+  std::unique_ptr<device::Device> device;
+  std::unique_ptr<device::Stream> stream;
+  std::unique_ptr<kernels::Backend> backend;
+};
+
+/// Whether the ranks compute on GPUs: as the job says, or (auto) where each of them sees one. The
+/// same on every rank; collective over `world`.
+bool computes_on_gpus(const Job& job, comm::Communicator& world);
+
+/// Which of `visible` GPUs rank `local_rank` of a host takes: its own number, the only one where a
+/// launcher shows each rank its own, or one that others have too.
+int gpu_of_rank(int local_rank, int visible);
+
+/// Collective over `world`; fails on all ranks together. InputError naming the ranks where two have
+/// the same GPU and the job does not allow it, and where a rank sees none.
+ComputePlace make_compute_place(const Job& job, bool gpus, int threads, comm::Communicator& world);
+
+/// Throws InputError naming two ranks of one host and address, where there are such. `by_rank`:
+/// host and PCI address of each rank's GPU.
+void refuse_shared_gpus(const std::vector<std::pair<std::string, std::string>>& by_rank);
+
+}  // namespace pecia::runtime

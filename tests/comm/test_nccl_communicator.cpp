@@ -1,0 +1,244 @@
+/// What the NCCL communicator asks of NCCL and of the streams, written down by doubles; and what it
+/// does when a rank is lost.
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "lib/comm/collectives.hpp"
+#include "lib/comm/communicator_over.hpp"
+#include "lib/comm/nccl_communicator.hpp"
+#include "lib/core/error.hpp"
+
+namespace pecia::comm {
+namespace {
+
+using Log = std::vector<std::string>;
+
+class LoggedStream : public device::Stream {
+ public:
+  explicit LoggedStream(std::string of) : name(std::move(of)) {}
+  std::string name;
+};
+
+std::string name_of(device::Stream& stream) {
+  return dynamic_cast<LoggedStream&>(stream).name;
+}
+
+class LoggedEvent : public device::Event {
+ public:
+  LoggedEvent(Log& log, const bool& reached, int number)
+      : log_(log), reached_(reached), number_(number) {}
+  void record(device::Stream& stream) override {
+    log_.push_back(fmt::format("event {} on {}", number_, name_of(stream)));
+  }
+  void make_wait(device::Stream& stream) override {
+    log_.push_back(fmt::format("{} waits for event {}", name_of(stream), number_));
+  }
+  bool done() const override { return reached_; }
+  void synchronize() override { ADD_FAILURE() << "the host waits"; }
+  double seconds_since(const device::Event&) const override { return 0; }
+
+ private:
+  Log& log_;
+  const bool& reached_;
+  int number_;
+};
+
+/// Copies of the host's device are left out: there is nothing to copy.
+class LoggedDevice : public device::Device {
+ public:
+  const device::DeviceInfo& info() const override { return info_; }
+  device::MemoryInfo memory() const override { return {0, 0}; }
+  std::unique_ptr<device::Stream> make_stream() override {
+    return std::make_unique<LoggedStream>("sending");
+  }
+  std::unique_ptr<device::Event> make_event() override {
+    return std::make_unique<LoggedEvent>(log, events_reached, next_event_++);
+  }
+  void copy(void*, const void*, int64_t bytes, device::Stream& stream) override {
+    log.push_back(fmt::format("copy {} on {}", bytes, name_of(stream)));
+  }
+  void copy_rows(void*, int64_t, const void*, int64_t, int64_t, int64_t, device::Stream&) override {
+  }
+  void zero(void*, int64_t, device::Stream&) override {}
+  std::byte* allocate(device::Memory, int64_t) override { fail<SystemError>("no memory"); }
+  void free(device::Memory, std::byte*) noexcept override {}
+
+  Log log;
+  bool events_reached = true;
+
+ private:
+  device::DeviceInfo info_{};
+  int next_event_ = 0;
+};
+
+class LoggedNccl : public Nccl {
+ public:
+  LoggedNccl(Log& log, std::string& error, std::string name = "")
+      : log_(log), error_(error), name_(std::move(name)) {}
+
+  void start_group() override { say("{"); }
+  void end_group() override { say("}"); }
+  void send(std::span<const std::byte> bytes, int to, device::Stream& stream) override {
+    say(fmt::format("send {} to {} on {}", bytes.size(), to, test_name(stream)));
+  }
+  void receive(std::span<std::byte> bytes, int from, device::Stream& stream) override {
+    say(fmt::format("receive {} from {} on {}", bytes.size(), from, test_name(stream)));
+  }
+  void broadcast(std::span<std::byte> bytes, int root, device::Stream& stream) override {
+    say(fmt::format("broadcast {} of {} on {}", bytes.size(), root, test_name(stream)));
+  }
+  void reduce(std::span<const float> values, std::span<float> sum, int root,
+              device::Stream& stream) override {
+    say(fmt::format("reduce {} to {}{} on {}", values.size(), root, sum.empty() ? "" : ", me",
+                    test_name(stream)));
+  }
+  void all_reduce(std::span<float> values, device::Stream& stream) override {
+    say(fmt::format("all_reduce {} on {}", values.size(), test_name(stream)));
+  }
+  std::unique_ptr<Nccl> split(int color, int key) override {
+    say(fmt::format("split {} {}", color, key));
+    return std::make_unique<LoggedNccl>(log_, error_, "part: ");
+  }
+  std::string asynchronous_error() override { return error_; }
+  void abort() noexcept override { say("abort"); }
+
+ private:
+  static std::string test_name(device::Stream& stream) { return name_of(stream); }
+  void say(const std::string& words) { log_.push_back(name_ + words); }
+
+  Log& log_;
+  std::string& error_;
+  std::string name_;
+};
+
+/// Rank 1 of 3, whose others do nothing.
+class OneOfThree : public CommunicatorOver {
+ public:
+  explicit OneOfThree(std::chrono::seconds timeout)
+      : CommunicatorOver(make_null_communicator()), timeout_(timeout) {}
+  int rank() const override { return 1; }
+  int size() const override { return 3; }
+  std::chrono::seconds wait_timeout() const override { return timeout_; }
+  std::unique_ptr<Communicator> split(int, int) override {
+    return std::make_unique<OneOfThree>(timeout_);
+  }
+  std::unique_ptr<Communicator> split_by_host() override { return split(0, 0); }
+  void set_places(const std::vector<RackServerGpu>&) override {}
+
+ private:
+  std::chrono::seconds timeout_;
+};
+
+struct NcclCalls : testing::Test {
+  LoggedDevice device;
+  LoggedStream computing{"computing"};
+  std::string error;
+  std::unique_ptr<Communicator> comm = make(std::chrono::seconds(60));
+  std::array<std::byte, 64> memory{};
+
+  std::unique_ptr<Communicator> make(std::chrono::seconds timeout) {
+    return make_nccl_communicator(std::make_unique<OneOfThree>(timeout),
+                                  std::make_unique<LoggedNccl>(device.log, error), device,
+                                  computing);
+  }
+  std::span<std::byte> bytes(size_t count) { return std::span(memory).first(count); }
+  std::span<float> floats(size_t count) { return {reinterpret_cast<float*>(memory.data()), count}; }
+  /// What was asked since the last time.
+  Log asked() { return std::exchange(device.log, {}); }
+};
+
+TEST_F(NcclCalls, ATransferRunsBesideWhatIsEnqueuedBeforeItsWait) {
+  const auto transfer = comm->start_send_receive(bytes(8), 2, bytes(4), 0);
+  EXPECT_EQ(asked(),
+            (Log{"event 0 on computing", "sending waits for event 0", "{", "send 8 to 2 on sending",
+                 "receive 4 from 0 on sending", "}", "event 1 on sending"}));
+  transfer->wait();
+  EXPECT_EQ(asked(), Log{"computing waits for event 1"});
+}
+
+TEST_F(NcclCalls, EmptyMessagesDoNotTravel) {
+  comm->start_send_receive({}, 2, bytes(4), 0);
+  EXPECT_EQ(asked()[3], "receive 4 from 0 on sending");
+  comm->start_all_to_all({{bytes(4), bytes(0), bytes(0)}, {bytes(0), bytes(0), bytes(8)}});
+  const Log log = asked();
+  EXPECT_EQ(log[0], "copy 0 on computing");
+  EXPECT_EQ((Log{log.begin() + 4, log.end() - 2}),
+            (Log{"send 4 to 0 on sending", "receive 8 from 2 on sending"}));
+}
+
+TEST_F(NcclCalls, CollectivesAreNcclsOwn) {
+  const auto collectives = comm->make_collectives({0, 0, 0});
+  const auto calls = [&] {
+    const Log log = asked();
+    return Log{log.begin() + 3, log.end() - 2};
+  };
+  collectives->start_all_reduce(floats(5));
+  EXPECT_EQ(calls(), Log{"all_reduce 5 on sending"});
+  collectives->start_all_gather({bytes(4), bytes(0), bytes(8)});
+  EXPECT_EQ(calls(), (Log{"broadcast 4 of 0 on sending", "broadcast 8 of 2 on sending"}));
+  const std::vector<int64_t> counts = {2, 3, 0};
+  collectives->start_reduce_scatter(floats(5), counts, floats(3));
+  EXPECT_EQ(calls(), (Log{"reduce 2 to 0 on sending", "reduce 3 to 1, me on sending"}));
+}
+
+TEST_F(NcclCalls, CountWhatGoesToOthers) {
+  comm->start_send_receive(bytes(8), 2, bytes(4), 0);
+  comm->start_all_to_all({{bytes(4), bytes(2), bytes(1)}, {bytes(0), bytes(2), bytes(0)}});
+  comm->make_collectives({0, 0, 0})->start_all_gather({bytes(4), bytes(16), bytes(8)});
+  const Traffic traffic = comm->traffic();
+  EXPECT_EQ(traffic.bytes, 8 + (4 + 1) + 2 * 16);
+  EXPECT_EQ(traffic.messages, 1 + 2 + 2);
+}
+
+TEST_F(NcclCalls, APartHasItsOwnGroupOnTheSameStreams) {
+  const auto part = comm->split(7, 1);
+  EXPECT_EQ(asked(), Log{"split 7 1"});
+  part->start_send_receive(bytes(8), 2, {}, 0);
+  const Log log = asked();
+  EXPECT_EQ(log[1], "sending waits for event 1");
+  EXPECT_EQ(log[3], "part: send 8 to 2 on sending");
+  EXPECT_EQ(comm->traffic().bytes, 0);
+  EXPECT_EQ(part->traffic().bytes, 8);
+}
+
+TEST_F(NcclCalls, AnErrorOfNcclEndsAllGroupsNamingTheOldestTransfer) {
+  const auto part = comm->split(0, 0);
+  device.events_reached = false;
+  part->start_send_receive(bytes(8), 2, bytes(4), 0);
+  comm->make_collectives({0, 0, 0})->start_all_reduce(floats(5));
+  asked();
+  error = "remote process exited";
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  try {
+    comm->progress();
+    ADD_FAILURE() << "nothing was noticed";
+  } catch (const SystemError& failure) {
+    EXPECT_NE(std::string(failure.what())
+                  .find("send_receive #1 with ranks 2 and 0: remote process exited"),
+              std::string::npos)
+        << failure.what();
+  }
+  EXPECT_EQ(asked(), (Log{"abort", "part: abort"}));
+}
+
+TEST_F(NcclCalls, ATransferThatIsNotDoneInTimeIsNamed) {
+  const auto hasty = make(std::chrono::seconds(1));
+  device.events_reached = true;
+  const auto first = hasty->start_send_receive(bytes(8), 2, bytes(4), 0);
+  EXPECT_NO_THROW(hasty->progress());
+  device.events_reached = false;
+  hasty->make_collectives({0, 0, 0})->start_all_reduce(floats(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  try {
+    hasty->progress();
+    ADD_FAILURE() << "nothing was noticed";
+  } catch (const SystemError& failure) {
+    EXPECT_NE(std::string(failure.what()).find("nothing arrived for 1 s"), std::string::npos)
+        << failure.what();
+  }
+}
+
+}  // namespace
+}  // namespace pecia::comm
