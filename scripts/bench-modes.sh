@@ -6,6 +6,7 @@
 # Other work on the machine moves the figures: the load is printed before and after.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+name=bench-modes
 bin=$root/build/release/bin
 rounds=2
 node_mbit=1000 rack_mbit=400
@@ -15,18 +16,15 @@ usage() {
   exit 2
 }
 
-say() { echo "bench-modes: $*" >&2; }
+# shellcheck source=scripts/pecia_tools/bench_common.sh
+source "$root/scripts/pecia_tools/bench_common.sh"
 
 # run RANKS HOSTS PROGRAM ARGUMENTS…: HOSTS "" is this machine. What a benchmark prints goes to the log.
 run() {
   local ranks=$1 where=()
   if [[ -n $2 ]]; then where=(-H "$2"); fi
   say "$ranks × ${*:3}"
-  mpirun -np "$ranks" "${where[@]}" --bind-to none "$bin/$3" "${@:4}" --json "$lines" >>"$log" 2>&1 </dev/null || {
-    tail -n 20 "$log" >&2
-    say "that run failed; the whole output is in $log"
-    exit 1
-  }
+  logged mpirun -np "$ranks" "${where[@]}" --bind-to none "$bin/$3" "${@:4}" --json "$lines"
 }
 
 make_model() { # NAME OPTIONS…
@@ -62,7 +60,7 @@ bench_local() {
   make_model bench-111m --layers 24 --ffn 2048
   make_model bench-2-layers --layers 2 --ffn 2048
   for round in $(seq "$rounds"); do
-    say "round $round of $rounds, load $(cut -d' ' -f1-3 /proc/loadavg)"
+    say "round $round of $rounds, load $(load)"
     local_prefill bench-111m 2048,8192 1
     local_prefill bench-2-layers 8192 6 # short, so that other work on the machine disturbs few of the runs
     local_prefill bench-2-layers 32768 1
@@ -75,7 +73,7 @@ bench_net() {
   local round ring sharding all=n1,n2,n3,n4 model=$root/models/bench-2-layers
   local grid=82,164,410,819,1638,2458,4096,6144,8192  # 1 to 100 % of 8192
   for round in $(seq "$rounds"); do
-    say "round $round of $rounds, load $(cut -d' ' -f1-3 /proc/loadavg)"
+    say "round $round of $rounds, load $(load)"
     for ring in pass_kv pass_q; do
       run 4 "$all" bench_prefill --model "$model" --threads 1 --tokens "$grid" --total 8192 --batch-tokens 8192 \
         --ring "$ring" --runs 3
@@ -120,25 +118,16 @@ if [[ $inside == yes ]]; then
   bench_net
   exit
 fi
-if [[ $mode == net && $EUID != 0 ]]; then
-  say "net needs root: it makes network namespaces. Nothing was done"
-  exit 2
-fi
-say "building"
-cmake --preset release -S "$root" >"$log" 2>&1 </dev/null
-cmake --build "$root/build/release" --target bench_prefill bench_decode bench_comm >>"$log" 2>&1 </dev/null || {
-  tail -n 20 "$log" >&2
-  exit 1
-}
-rm -f "$lines"
+if [[ $mode == net ]]; then needs_root; fi
+rm -f "$lines" "$log"
+build bench_prefill bench_decode bench_comm
 if [[ $mode == net ]]; then
   make_model bench-2-layers --layers 2 --ffn 2048
   "$root/scripts/pecia_tools/shaped_network.sh" "$node_mbit" "$rack_mbit" "$0" --inside --json "$json" --rounds "$rounds"
 else
-  export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
-  if ((EUID == 0)); then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+  on_this_machine
   bench_local
 fi
-say "done, load $(cut -d' ' -f1-3 /proc/loadavg)"
+say "done, load $(load)"
 cat "$lines" >>"$json"
 "$root/scripts/pecia_tools/launch.sh" modes_report "$mode" "$lines"

@@ -9,6 +9,7 @@
 # the figures: the load is printed before and after.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+name=bench-trace
 pecia=$root/build/release/bin/pecia
 model=$root/models/bench-111m
 requests=60 rate=1 rounds=2 trace=
@@ -18,29 +19,26 @@ usage() {
   exit 2
 }
 
-say() { echo "bench-trace: $*" >&2; }
+# shellcheck source=scripts/pecia_tools/bench_common.sh
+source "$root/scripts/pecia_tools/bench_common.sh"
 
 # one ROUND ARRIVALS NAME SETTING…: a run, and its line.
 one() {
-  local round=$1 arrivals=$2 name=$3 where=() settings=()
-  local out=$work/$name-$arrivals-$round
+  local round=$1 arrivals=$2 grid=$3 where=() settings=()
+  local out=$work/$grid-$arrivals-$round
   for setting in "${@:4}"; do settings+=(--set "parallel.$setting"); done
   if [[ $mode == net ]]; then where=(-H "n1,n2"); fi
-  say "round $round, arrivals $arrivals, $name"
-  mpirun -np 2 "${where[@]}" --bind-to none "$pecia" run "$work/job.yaml" --set "output=$out" \
-    --set "batch.arrivals=$arrivals" "${settings[@]}" >>"$log" 2>&1 </dev/null || {
-    tail -n 20 "$log" >&2
-    say "that run failed; the whole output is in $log"
-    exit 1
-  }
-  "$root/scripts/pecia_tools/launch.sh" trace_report line "$name" "$arrivals" "$out/report.json" >>"$lines"
+  say "round $round, arrivals $arrivals, $grid"
+  logged mpirun -np 2 "${where[@]}" --bind-to none "$pecia" run "$work/job.yaml" --set "output=$out" \
+    --set "batch.arrivals=$arrivals" "${settings[@]}"
+  "$root/scripts/pecia_tools/launch.sh" trace_report line "$grid" "$arrivals" "$out/report.json" >>"$lines"
 }
 
 bench() {
   local round arrivals
   export OMP_NUM_THREADS=1 # of each rank, which has a core
   for round in $(seq "$rounds"); do
-    say "load $(cut -d' ' -f1-3 /proc/loadavg)"
+    say "load $(load)"
     for arrivals in replay ignore; do
       one "$round" "$arrivals" SP sp=2 decode=sp
       one "$round" "$arrivals" "SP+shift" sp=2 decode=shift
@@ -72,19 +70,10 @@ if [[ $inside == yes ]]; then
   bench
   exit
 fi
-if [[ $mode == net && $EUID != 0 ]]; then
-  say "net needs root: it makes network namespaces. Nothing was done"
-  exit 2
-fi
-
+if [[ $mode == net ]]; then needs_root; fi
 rm -rf "$work"
 mkdir -p "$work" "$(dirname "$json")"
-say "building"
-cmake --preset release -S "$root" >"$log" 2>&1 </dev/null
-cmake --build "$root/build/release" --target pecia >>"$log" 2>&1 </dev/null || {
-  tail -n 20 "$log" >&2
-  exit 1
-}
+build pecia
 "$root/scripts/make-bench-model" "$model" --layers 24 --ffn 2048
 source=(--lengths 300 60)
 if [[ -n $trace ]]; then source=("$trace" --scale-lengths 0.4); fi
@@ -101,10 +90,9 @@ JOB
 if [[ $mode == net ]]; then
   "$root/scripts/pecia_tools/shaped_network.sh" 1000 1000 "$0" --inside --rounds "$rounds"
 else
-  export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
-  if ((EUID == 0)); then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+  on_this_machine
   bench
 fi
-say "done, load $(cut -d' ' -f1-3 /proc/loadavg)"
+say "done, load $(load)"
 cat "$lines" >>"$json"
 "$root/scripts/pecia_tools/launch.sh" trace_report table "$lines"

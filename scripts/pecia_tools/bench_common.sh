@@ -1,4 +1,5 @@
 # What the scripts that time things share; they source it. `root`, `log` and `name` are theirs.
+# shellcheck shell=bash disable=SC2154
 
 say() { echo "$name: $*" >&2; }
 
