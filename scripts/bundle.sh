@@ -15,7 +15,7 @@ large='^lib(cublas|cublasLt|cudnn.*|nccl|nvrtc.*|cuda|nvidia-.*)\.so'
 of_the_system='^(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|resolv|util|nsl))\.so'
 
 shopt -s nullglob
-programs=("$build"/tests/test_*_cuda "$build"/bin/*)
+programs=("$build"/tests/test_*_cuda "$build"/tests/test_{goldens,modes,requests} "$build"/bin/*)
 if ((${#programs[@]} == 0)); then
   echo "bundle: there are no programs in $build; build them: cmake --preset cuda && cmake --build --preset cuda" >&2
   exit 2
@@ -58,7 +58,9 @@ while read -r name path; do
   install -m 644 "$(realpath "$path")" "$bundle/lib/$name"
 done < <(linked "${binaries[@]}")
 
-install -m 755 "$root/scripts/pecia_tools/bundle_run.sh" "$bundle/run"
+cp -r "$root/tests/goldens" "$bundle/goldens"
+install -m 755 "$root/tests/support/own_hostid.sh" "$root/scripts/pecia_tools/bundle_run.sh" "$bundle"
+mv "$bundle/bundle_run.sh" "$bundle/run"
 install -m 755 "$root/scripts/gpu-check.sh" "$bundle/gpu-check.sh"
 mkdir -p "$(dirname "$output")"
 tar -C "$work" -czf "$output" pecia-cuda

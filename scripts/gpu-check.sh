@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")" || exit 2
 if [[ -x ./run ]]; then
   results=${1:-results}
   tests=(bin/test_*_cuda)
-  start() { ./run "$@" 2>>"$work/libraries"; }
+  start() { if [[ $1 == ranks ]]; then "$@"; else ./run "$@" 2>>"$work/libraries"; fi; }
   program() { echo "$1"; }
 else
   cd .. || exit 2
@@ -23,7 +23,7 @@ else
   fi
   cmake --preset cuda >/dev/null && cmake --build --preset cuda || exit 2
   tests=(build/cuda/tests/test_*_cuda)
-  start() { "$(program "$1")" "${@:2}"; }
+  start() { if [[ $1 == ranks ]]; then "$@"; else "$(program "$1")" "${@:2}"; fi; }
   program() { if [[ $1 == test_* ]]; then echo "build/cuda/tests/$1"; else echo "build/cuda/bin/$1"; fi; }
 fi
 
@@ -80,6 +80,24 @@ if command -v compute-sanitizer >/dev/null; then
 else
   not_measured+=("compute-sanitizer: not installed here")
 fi
+
+# The whole of a replica on this one GPU: goldens, requests of every kind, a sample of all modes.
+ranks() { # NUMBER PLACE TEST
+  export PECIA_TEST_PLACE=$2 OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  export OMPI_MCA_rmaps_base_oversubscribe=1
+  if [[ -x ./run ]]; then
+    ./run mpirun -n "$1" --bind-to none ./own_hostid.sh ./run "$3"
+  else
+    mpirun -n "$1" --bind-to none tests/support/own_hostid.sh "$(program "$3")"
+  fi
+}
+export -f ranks
+step "goldens, 1 rank" 60 ranks 1 cuda_staged test_goldens
+for place in cuda_staged cuda_nccl; do
+  step "goldens, 2 ranks, $place" 60 ranks 2 "$place" test_goldens
+  step "requests, 2 ranks, $place" 60 ranks 2 "$place" test_requests
+  step "modes, 4 ranks, $place" 90 ranks 4 "$place" test_modes
+done
 
 mkdir -p "$results"
 if step "bench_ops" 120 bench_ops --backend cuda --json; then

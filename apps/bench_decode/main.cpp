@@ -86,8 +86,6 @@ class Decode {
         options_(options),
         model_(model),
         settings_(replica_settings(options.model, model, session.options.threads, world_.size())),
-        device_(device::make_host_device(session.options.threads)),
-        backend_(kernels::make_cpu_backend()),
         results_(session,
                  fmt::format("{}, KV {}, {} steps a run, {}, {}",
                              options.model.model.filename().string(), name_of(settings_.kv_dtype),
@@ -101,11 +99,9 @@ class Decode {
   void run() {
     if (options_.ring == "broadcast_q") settings_.decode_ring = parallel::Ring::broadcast_q;
     if (options_.ring == "pass_kv") settings_.decode_ring = parallel::Ring::pass_kv;
-    const auto stream = device_->make_stream();
-    report::Recorder recorder;
-    const Floors floors = measure_floors(world_, {*device_, *stream, *backend_, recorder});
+    const Floors floors = measure_floors(world_, make_place(settings_, world_));
     results_.line(
-        fmt::format("floor of all ranks: reads {:.1f} GB/s, fp32 matrix product {:.1f} GFLOP/s",
+        fmt::format("floor of all ranks: reads {:.1f} GB/s, matrix product {:.1f} GFLOP/s",
                     floors.read_bandwidth * 1e-9, floors.flops * 1e-9));
     results_.columns({"context", "batch", "ms/step", "min ms", "max ms", "tok/s", "MB/step",
                       "GFLOP/step", "bound by", "% of floor", "B/token/layer", "by formula",
@@ -124,7 +120,7 @@ class Decode {
     ReplicaSettings settings = settings_;
     settings.kv_tokens =
         one.batch * Replica::slots(settings, world_.size(), one.context, all_steps);
-    Replica replica(world_, model_, *device_, *backend_, settings);
+    Replica replica(world_, model_, settings);
     const std::string rule = by_rule(replica, one.batch);
     const auto sequences = filled(replica, one, 0, all_steps, options_.model.seed);
     std::vector<int32_t> tokens =
@@ -204,7 +200,7 @@ class Decode {
       }
       settings.kv_tokens =
           one.batch * Replica::slots(settings, ring.size(), one.context, check_steps);
-      Replica replica(ring, model_, *device_, *backend_, settings);
+      Replica replica(ring, model_, settings);
       return forced_steps(replica, one, per_pass, vocab, options_.model.seed);
     };
     const std::vector<float> ours = steps_on(world_, one.batch);
@@ -225,8 +221,6 @@ class Decode {
   const Options& options_;
   const LoadedModel& model_;
   ReplicaSettings settings_;
-  std::unique_ptr<device::Device> device_;
-  std::unique_ptr<kernels::Backend> backend_;
   Results results_;
 };
 

@@ -85,9 +85,7 @@ class Prefill {
         options_(options),
         model_(model),
         settings_(settings_for(options, model, session.options.threads, session.world.size())),
-        device_(device::make_host_device(session.options.threads)),
-        backend_(kernels::make_cpu_backend()),
-        replica_(world_, model, *device_, *backend_, settings_),
+        replica_(world_, model, settings_),
         results_(
             session,
             fmt::format("{}, KV {}, {} tokens a pass, {}, {}",
@@ -100,13 +98,11 @@ class Prefill {
                  {"ring", options.ring}}) {}
 
   void run() {
-    const auto stream = device_->make_stream();
-    report::Recorder recorder;
-    const Floors floors = measure_floors(world_, {*device_, *stream, *backend_, recorder});
+    const Floors floors = measure_floors(world_, make_place(settings_, world_));
     const int cp = world_.size() / (options_.model.sp * options_.model.tp);
     if (cp > 1) rates_ = replica_.measure_rates();
     results_.line(
-        fmt::format("floor of all ranks: fp32 matrix product {:.1f} GFLOP/s", floors.flops * 1e-9));
+        fmt::format("floor of all ranks: matrix product {:.1f} GFLOP/s", floors.flops * 1e-9));
     if (rates_)
       results_.line(fmt::format(
           "ring: attention {:.1f} GFLOP/s, {:.1f} MB/s round it, {:.1f} MB/s all to all",
@@ -216,7 +212,7 @@ class Prefill {
     settings.logprobs = -1;
     if (cached_before(options_, tokens) > 0) settings.kv_dtype = DType::fp32;
     const auto predicted = [&](comm::Communicator& ring) {
-      Replica replica(ring, model_, *device_, *backend_, settings);
+      Replica replica(ring, model_, settings);
       prepare(replica, settings, tokens, ring.size());
       return answer(replica, ids);
     };
@@ -244,8 +240,6 @@ class Prefill {
   const Options& options_;
   const LoadedModel& model_;
   ReplicaSettings settings_;
-  std::unique_ptr<device::Device> device_;
-  std::unique_ptr<kernels::Backend> backend_;
   Replica replica_;
   Results results_;
   std::optional<parallel::RingRates> rates_;  ///< with a ring

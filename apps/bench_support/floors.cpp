@@ -31,15 +31,33 @@ double read_bandwidth(int num_threads) {
   return static_cast<double>(buffer.bytes()) / best;
 }
 
+double copy_bandwidth(const context::Compute& compute) {
+  constexpr int64_t bytes = int64_t{1} << 30;
+  const device::Buffer from = compute.buffer(bytes), to = compute.buffer(bytes);
+  compute.device.zero(from.data(), bytes, compute.stream);
+  double best = std::numeric_limits<double>::infinity();
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    compute.stream.synchronize();
+    const Stopwatch watch;
+    compute.device.copy(to.data(), from.data(), bytes, compute.stream);
+    compute.stream.synchronize();
+    best = std::min(best, watch.seconds());
+  }
+  return 2 * static_cast<double>(bytes) / best;
+}
+
 }  // namespace
 
-Floors measure_floors(comm::Communicator& world, const context::Compute& compute) {
+Floors measure_floors(comm::Communicator& world, const runtime::ComputePlace& place) {
+  report::Recorder recorder;
+  const context::Compute compute{*place.device, *place.stream, *place.backend, recorder};
   Floors mine;
   world.barrier();
   for (int repeat = 0; repeat < repeats; ++repeat)
     mine.flops = std::max(mine.flops, runtime::measure_peak_flops(compute));
   world.barrier();
-  mine.read_bandwidth = read_bandwidth(compute.stream.num_threads());
+  mine.read_bandwidth =
+      place.on_gpu() ? copy_bandwidth(compute) : read_bandwidth(compute.stream.num_threads());
   return {world.all_reduce_sum(mine.flops), world.all_reduce_sum(mine.read_bandwidth)};
 }
 

@@ -3,17 +3,20 @@
 /// judges.
 
 #include "lib/comm/communicator.hpp"
-#include "lib/context/compute.hpp"
+#include "lib/runtime/compute_place.hpp"
 
 namespace pecia::bench {
 
 /// Of all ranks together.
 struct Floors {
-  double flops = 0;           ///< FLOP/s of the backend's own fp32 matrix product, in cache
-  double read_bandwidth = 0;  ///< B/s of reading 256 MiB per rank, far more than the caches hold
+  /// FLOP/s of the backend's own matrix product: fp32 in cache, on a GPU a large one of bf16.
+  double flops = 0;
+  /// B/s of reading 256 MiB per rank, far more than the caches hold; on a GPU of copying, what is
+  /// read and what is written together.
+  double read_bandwidth = 0;
 };
 
 /// The best of a few runs on each rank, with the stream's threads. Collective.
-Floors measure_floors(comm::Communicator& world, const context::Compute& compute);
+Floors measure_floors(comm::Communicator& world, const runtime::ComputePlace& place);
 
 }  // namespace pecia::bench

@@ -29,13 +29,23 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--seed", options.seed, "Of the random token ids")->capture_default_str();
+  app.add_option("--backend", options.backend, "What computes")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_flag("--allow-gpu-sharing", options.allow_gpu_sharing, "Several ranks on one GPU");
   app.add_flag("--stages", options.stages, "Also prints the seconds of each stage on rank 0");
+}
+
+runtime::Job ModelOptions::job() const {
+  runtime::Job job;
+  job.backend = backend == "cuda" ? runtime::BackendKind::cuda : runtime::BackendKind::cpu;
+  job.allow_gpu_sharing = allow_gpu_sharing;
+  if (batch_tokens > 0) job.batch.max_batch_tokens = batch_tokens;
+  return job;
 }
 
 ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel& model, int threads,
                                  int ranks) {
-  runtime::Job job;
-  if (options.batch_tokens > 0) job.batch.max_batch_tokens = options.batch_tokens;
   if (options.sp < 1 || options.tp < 1 || ranks % (options.sp * options.tp) != 0)
     fail<InputError>("--sp {} x --tp {} does not divide the {} ranks", options.sp, options.tp,
                      ranks);
@@ -53,8 +63,10 @@ ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel&
                       : options.sharding == "shift"    ? parallel::Sharding::shift
                       : options.sharding == "gathered" ? parallel::Sharding::gathered
                                                        : parallel::Sharding::base;
+  settings.job = options.job();
   settings.threads = threads;
-  settings.batch_tokens = runtime::resolve_batch_tokens(job, model.config, ranks);
+  settings.batch_tokens =
+      runtime::resolve_batch_tokens(options.job(), model.config, ranks, options.backend == "cuda");
   settings.kv_dtype = options.kv_dtype == "fp32"   ? DType::fp32
                       : options.kv_dtype == "bf16" ? DType::bf16
                       : options.kv_dtype == "fp16"

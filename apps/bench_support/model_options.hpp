@@ -16,6 +16,11 @@ struct ModelOptions {
   int64_t batch_tokens = 0;  ///< 0: as a run chooses them
   uint64_t seed = 1;
   bool stages = false;
+  std::string backend = "cpu";
+  bool allow_gpu_sharing = false;
+
+  /// A job's words for where it computes.
+  runtime::Job job() const;
 };
 
 void add_model_options(CLI::App& app, ModelOptions& options);

@@ -35,17 +35,35 @@ std::optional<model::Weights> cut_weights(const LoadedModel& model, int rank, in
   return std::optional<model::Weights>(std::in_place, model.config, io::Checkpoint(model.folder),
                                        std::nullopt, runtime::Worker::weight_cut(rank, tp));
 }
+
+std::optional<model::DeviceWeights> upload(const model::WeightViews& weights,
+                                           const runtime::ComputePlace& place) {
+  if (!place.on_gpu()) return {};
+  return std::optional<model::DeviceWeights>(std::in_place, weights, *place.device, *place.stream);
+}
 }  // namespace
 
-Replica::Replica(comm::Communicator& ring, const LoadedModel& model, device::Device& device,
-                 kernels::Backend& backend, const ReplicaSettings& settings)
+runtime::ComputePlace make_place(const ReplicaSettings& settings, comm::Communicator& ring) {
+  return runtime::make_compute_place(settings.job, runtime::computes_on_gpus(settings.job, ring),
+                                     settings.threads, ring);
+}
+
+const model::WeightViews& Replica::weights() const {
+  if (on_gpu_) return *on_gpu_;
+  return cut_ ? *cut_ : model_.weights;
+}
+
+Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
+                 const ReplicaSettings& settings)
     : ring_(ring),
       model_(model),
       settings_(settings),
       cut_(cut_weights(model, ring.rank(), settings.tp)),
-      stream_(device.make_stream()),
-      compute_{device, *stream_, backend, recorder_},
-      worker_(ring, model.config, cut_ ? *cut_ : model.weights, compute_,
+      place_(make_place(settings, ring)),
+      on_gpu_(upload(weights(), place_)),
+      tensors_(runtime::tensor_group(settings.job, ring, place_)),
+      compute_{*place_.device, *place_.stream, *place_.backend, recorder_},
+      worker_(tensors_ ? *tensors_ : ring, model.config, weights(), compute_,
               {.sp = settings.sp,
                .tp = settings.tp,
                .kv_dtype = settings.kv_dtype,
@@ -111,6 +129,26 @@ class RandomRows {
 };
 }  // namespace
 
+/// Random numbers in all slots, once: the same ones again and again, as the host writes them.
+void Replica::fill_cache() {
+  if (std::exchange(cache_is_filled_, true)) return;
+  constexpr int64_t rows = 4096;
+  const RandomRows random(settings_.kv_dtype, model_.config.head_dim);
+  device::Buffer block;
+  const TensorView values = block.tensor(settings_.kv_dtype, {rows, model_.config.head_dim});
+  for (int64_t row = 0; row < rows; ++row)
+    random.copy(mix(settings_.batch_tokens, static_cast<uint64_t>(row)), values.row(row));
+  for (int64_t layer = 0; layer < model_.config.layers; ++layer)
+    for (const TensorView& cached : {worker_.cache().k(layer), worker_.cache().v(layer)}) {
+      const TensorView slots = cached.reshape({cached.rows() * cached.size(1), cached.size(2)});
+      for (int64_t slot = 0; slot < slots.rows(); slot += rows) {
+        const int64_t count = std::min(rows, slots.rows() - slot);
+        compute_.copy(values.slice_rows(0, count), slots.slice_rows(slot, count));
+      }
+    }
+  compute_.stream.synchronize();
+}
+
 void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t seed) {
   release_removed();
   worker_.attention().add(sequence, slots(settings_, ring_.size(), tokens, later));
@@ -120,11 +158,13 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
       context::Attention::held_heads(worker_.groups().place,
                                      {model_.config.num_heads, model_.config.num_kv_heads})
           .kv.begin;
+  if (place_.on_gpu()) fill_cache();
   for (int64_t first = 0; first < tokens; first += settings_.batch_tokens) {
     const int64_t skipped = worker_.attention().map().held(sequence, worker_.groups().cp_index);
     worker_.attention().begin_pass(
         {PassSequence{sequence, first, std::min(settings_.batch_tokens, tokens - first)}},
         Ring::pass_kv, parallel::Sharding::base);
+    if (place_.on_gpu()) continue;
     std::vector<int64_t> slots;
     for (const parallel::SlotRange& range : worker_.cache().slots(sequence))
       for (int64_t slot = range.begin; slot < range.end; ++slot) slots.push_back(slot);

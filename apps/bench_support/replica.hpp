@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "apps/bench_support/expected.hpp"
+#include "lib/model/device_weights.hpp"
 #include "lib/parallel/ring_rule.hpp"
+#include "lib/runtime/compute_place.hpp"
 
 namespace pecia::bench {
 
@@ -26,6 +28,7 @@ std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
 struct ReplicaSettings {
   int sp = 1, tp = 1;  ///< cp is what is left of the ranks
   parallel::Sharding sharding = parallel::Sharding::base;
+  runtime::Job job;  ///< backend and allow_gpu_sharing are read
   int threads = 1;
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;     ///< slots on each rank
@@ -34,6 +37,9 @@ struct ReplicaSettings {
   parallel::Ring decode_ring = parallel::Ring::pass_q;
   int logprobs = 0;  ///< 0, or −1: the whole vocabulary's, for checks
 };
+
+/// Where a rank of such a replica computes. Collective.
+runtime::ComputePlace make_place(const ReplicaSettings& settings, comm::Communicator& ring);
 
 /// What was sampled, by sequence in the order asked. On rank 0; empty elsewhere.
 struct Answer {
@@ -46,9 +52,8 @@ class Replica {
  public:
   using SequenceId = parallel::SequenceId;
 
-  /// `ring`, `model`, `device` and `backend` outlive this object.
-  Replica(comm::Communicator& ring, const LoadedModel& model, device::Device& device,
-          kernels::Backend& backend, const ReplicaSettings& settings);
+  /// `ring` and `model` outlive this object.
+  Replica(comm::Communicator& ring, const LoadedModel& model, const ReplicaSettings& settings);
 
   /// KV slots on each of `ranks` ranks for `tokens` of a prompt, and `steps` decoded after it.
   static int64_t slots(const ReplicaSettings& settings, int ranks, int64_t tokens, int64_t steps);
@@ -62,7 +67,8 @@ class Replica {
 
   /// A new sequence whose `tokens` are cached as if fed, their keys and values random numbers that
   /// depend on seed, sequence and position alone: what a decode step costs does not depend on what
-  /// they are. Slots are reserved for `later` tokens more, see slots().
+  /// they are (and on a GPU on the slot alone). Slots are reserved for `later` tokens more, see
+  /// slots().
   void fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t seed);
 
   /// One token of each sequence in, the next ones out. `tokens` is read on rank 0.
@@ -71,6 +77,7 @@ class Replica {
   /// Frees the sequence's KV with the next pass.
   void remove(SequenceId sequence);
 
+  const context::Compute& compute() const { return compute_; }
   const report::Recorder& recorder() const { return recorder_; }
   /// What this rank has sent, and what it has to send by the formulas, in all passes so far.
   comm::Traffic traffic() const { return traffic_of(worker_.groups()); }
@@ -83,6 +90,8 @@ class Replica {
   int64_t measure_shift_threshold(int64_t limit);
 
  private:
+  const model::WeightViews& weights() const;  ///< where they are used
+  void fill_cache();
   Answer feed(SequenceId sequence, int64_t cached, std::span<const int32_t> tokens);
   runtime::Plan next_plan(parallel::Ring ring);
   Answer execute(const runtime::Plan& plan);
@@ -93,7 +102,9 @@ class Replica {
   const LoadedModel& model_;
   ReplicaSettings settings_;
   std::optional<model::Weights> cut_;  ///< with TP
-  std::unique_ptr<device::Stream> stream_;
+  runtime::ComputePlace place_;
+  std::optional<model::DeviceWeights> on_gpu_;
+  std::unique_ptr<comm::Communicator> tensors_;  ///< absent: the ring's transfers do
   report::Recorder recorder_;
   context::Compute compute_;
   runtime::Worker worker_;
@@ -101,6 +112,7 @@ class Replica {
   std::vector<runtime::NewSequence> added_;
   std::vector<runtime::TurnStart> started_;
   int64_t next_number_ = 0;
+  bool cache_is_filled_ = false;  ///< on a GPU
   ExpectedBytes expected_;
 };
 

@@ -25,11 +25,12 @@ double seconds_of_all(comm::Communicator& world, const std::function<void()>& wo
 }
 
 /// Of each rank. The call is small enough for a slow core to end in milliseconds, and large enough
-/// to give every thread several tiles.
+/// to give every thread, or a GPU's every multiprocessor, several tiles.
 double attention_flops(comm::Communicator& world, const context::Compute& compute,
                        const AttentionShape& shape) {
   constexpr double wanted_s = 0.02;
-  constexpr int64_t rows = 64, keys = 512;
+  const bool on_gpu = compute.device.info().compute_capability > 0;
+  const int64_t rows = on_gpu ? 4096 : 64, keys = on_gpu ? 8192 : 512;
   auto buffers = compute.buffers(5);
   device::Buffer &q = buffers[0], &k = buffers[1], &v = buffers[2], &out = buffers[3],
                  &lse = buffers[4];
@@ -64,7 +65,7 @@ double attention_flops(comm::Communicator& world, const context::Compute& comput
   const auto seconds_of = [&](int64_t calls) { return seconds_of_all(world, [&] { run(calls); }); };
   run(1);  // wakes threads, touches pages
   const int64_t calls = 1 + static_cast<int64_t>(wanted_s / seconds_of(1));
-  return 4.0 * static_cast<double>(calls * q_elements) * keys / seconds_of(calls);
+  return 4.0 * static_cast<double>(calls * q_elements * keys) / seconds_of(calls);
 }
 
 /// Starts a transfer in which this rank sends as many bytes as `sent`, and receives as many.
@@ -170,24 +171,25 @@ parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator&
 }
 
 std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,
-                      const device::Stream& stream, const AttentionShape& shape) {
+                      const context::Compute& compute, const AttentionShape& shape) {
   const auto host = world.split_by_host();
   const int64_t ranks_per_host = world.all_reduce_max(host->size());
   const auto hosts = std::llround(world.all_reduce_sum(host->rank() == 0 ? 1 : 0));
   const BuildInfo& build = build_info();
+  const device::DeviceInfo& device = compute.device.info();
   return fmt::format(
-      "{} {} · {} threads per rank · {} ranks per host · {} hosts · ring of {} · heads {}/{} of {} "
-      "{} · {} {}",
-      comm::cpu_facts().model, name_of(isa()), stream.num_threads(), ranks_per_host, hosts,
-      ring.size(), shape.num_heads, shape.num_kv_heads, shape.head_dim, name_of(shape.kv_dtype),
-      build.version, build.commit);
+      "{} {} {} · {} threads per rank · {} ranks per host · {} hosts · ring of {} · heads {}/{} of "
+      "{} {} · {} {}",
+      device.name, comm::cpu_facts().model, name_of(isa()), compute.stream.num_threads(),
+      ranks_per_host, hosts, ring.size(), shape.num_heads, shape.num_kv_heads, shape.head_dim,
+      name_of(shape.kv_dtype), build.version, build.commit);
 }
 
 parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& ring,
                               const context::Compute& compute, const AttentionShape& shape,
                               spdlog::logger& log) {
   constexpr int root = 0;
-  const std::string key = rates_key(world, ring, compute.stream, shape);
+  const std::string key = rates_key(world, ring, compute, shape);
   const auto path = world.rank() == root ? rates_cache_path() : std::nullopt;
   CachedRates cached;
   Found found;

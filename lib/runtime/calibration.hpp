@@ -23,10 +23,10 @@ struct AttentionShape {
 parallel::RingRates measure_rates(comm::Communicator& world, comm::Communicator& ring,
                                   const context::Compute& compute, const AttentionShape& shape);
 
-/// What rates depend on: CPU, instructions, threads, ranks, hosts, ring, shape, build. Rank 0's CPU
-/// stands for all. Collective over `world`.
+/// What rates depend on: device, CPU, instructions, threads, ranks, hosts, ring, shape, build. Rank
+/// 0's CPU stands for all. Collective over `world`.
 std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,
-                      const device::Stream& stream, const AttentionShape& shape);
+                      const context::Compute& compute, const AttentionShape& shape);
 
 /// The rates kept under this key (rates_cache.hpp), else measured now and kept. Rank 0 alone reads
 /// and writes the file, and says in a line of `log` when it could not. Collective over `world`;

@@ -3,6 +3,8 @@
 #include <map>
 
 #include "lib/comm/machine.hpp"
+#include "lib/comm/nccl_communicator.hpp"
+#include "lib/comm/staged_communicator.hpp"
 #include "lib/core/archive.hpp"
 #include "lib/runtime/agree.hpp"
 
@@ -66,6 +68,17 @@ ComputePlace make_compute_place(const Job& job, bool gpus, int threads, comm::Co
   }
   together(world, [&] { refuse_shared_gpus(by_rank); });
   return place;
+}
+
+std::unique_ptr<comm::Communicator> tensor_group(const Job& job, comm::Communicator& replica,
+                                                 const ComputePlace& place) {
+  if (!place.on_gpu()) return nullptr;
+  auto host = replica.split(0, replica.rank());
+  if (job.allow_gpu_sharing || replica.size() == 1)
+    return comm::make_staged_communicator(std::move(host), *place.device, *place.stream);
+  auto nccl = comm::make_nccl(*host, *place.device);
+  return comm::make_nccl_communicator(std::move(host), std::move(nccl), *place.device,
+                                      *place.stream);
 }
 
 }  // namespace pecia::runtime

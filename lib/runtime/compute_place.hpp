@@ -11,6 +11,8 @@ struct ComputePlace {
   std::unique_ptr<device::Device> device;
   std::unique_ptr<device::Stream> stream;
   std::unique_ptr<kernels::Backend> backend;
+
+  bool on_gpu() const { return device->info().compute_capability > 0; }
 };
 
 /// Whether the ranks compute on GPUs: as the job says, or (auto) where each of them sees one. The
@@ -24,6 +26,11 @@ int gpu_of_rank(int local_rank, int visible);
 /// Collective over `world`; fails on all ranks together. InputError naming the ranks where two have
 /// the same GPU and the job does not allow it, and where a rank sees none.
 ComputePlace make_compute_place(const Job& job, bool gpus, int threads, comm::Communicator& world);
+
+/// The replica for tensors where the place has its memory apart: by NCCL, which wants a GPU for
+/// each rank, or by the host. Null where the replica's own transfers do. Collective over `replica`.
+std::unique_ptr<comm::Communicator> tensor_group(const Job& job, comm::Communicator& replica,
+                                                 const ComputePlace& place);
 
 /// Throws InputError naming two ranks of one host and address, where there are such. `by_rank`:
 /// host and PCI address of each rank's GPU.

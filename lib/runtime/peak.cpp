@@ -58,15 +58,18 @@ class Product {
 }  // namespace
 
 double measure_peak_flops(const context::Compute& compute, const Stopwatch& seconds_of) {
-  constexpr int64_t size = 768;
+  const bool on_gpu = compute.device.info().compute_capability > 0;
+  const int64_t size = on_gpu ? 8192 : 768;
   constexpr int runs = 6;
-  Product product(compute, size, size, size, DType::fp32);
-  return runs * 2.0 * size * size * size / seconds_of([&] { product.run(runs); });
+  Product product(compute, size, size, size, on_gpu ? DType::bf16 : DType::fp32);
+  const auto flops = 2.0 * static_cast<double>(size * size * size);
+  return runs * flops / seconds_of([&] { product.run(runs); });
 }
 
 double measure_read_bandwidth(const context::Compute& compute, DType weights,
                               const Stopwatch& seconds_of) {
-  constexpr int64_t bytes = 64 << 20, columns = 2048;
+  const bool on_gpu = compute.device.info().compute_capability > 0;
+  const int64_t bytes = int64_t{on_gpu ? 1024 : 64} << 20, columns = on_gpu ? 8192 : 2048;
   constexpr int runs = 3;
   Product product(compute, 1, columns, bytes / columns / size_of(weights), weights);
   return runs * static_cast<double>(bytes) / seconds_of([&] { product.run(runs); });

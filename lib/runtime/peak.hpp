@@ -12,8 +12,9 @@ namespace pecia::runtime {
 using Stopwatch = std::function<double(const std::function<void()>& work)>;
 double own_seconds(const std::function<void()>& work);
 
-/// FLOP/s of an fp32 matrix product in cache by the stream's threads: the mean over some 20 ms, so
-/// that ranks which measure at the same time and share cores do not each count all of them.
+/// FLOP/s of a matrix product: of fp32 in cache by the stream's threads, on a GPU of bf16 and
+/// large. The mean over some 20 ms, so that ranks which measure at the same time and share cores do
+/// not each count all of them.
 double measure_peak_flops(const context::Compute& compute,
                           const Stopwatch& seconds_of = own_seconds);
 

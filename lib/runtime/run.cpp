@@ -6,9 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "lib/comm/nccl_communicator.hpp"
 #include "lib/comm/process_grid.hpp"
-#include "lib/comm/staged_communicator.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/report/format.hpp"
@@ -108,17 +106,6 @@ std::optional<model::DeviceWeights> upload(const model::WeightViews& weights,
 /// caches one after the other.
 int64_t free_gpu_bytes(const device::Device& device) {
   return std::max<int64_t>(0, device.memory().free_bytes - activation_bytes(true));
-}
-
-/// The replica for tensors on GPUs: by NCCL, which wants a GPU for each rank, or by the host.
-std::unique_ptr<comm::Communicator> tensor_group(const Job& job, comm::Communicator& replica,
-                                                 const ComputePlace& place) {
-  auto host = replica.split(0, replica.rank());
-  if (job.allow_gpu_sharing)
-    return comm::make_staged_communicator(std::move(host), *place.device, *place.stream);
-  auto nccl = comm::make_nccl(*host, *place.device);
-  return comm::make_nccl_communicator(std::move(host), std::move(nccl), *place.device,
-                                      *place.stream);
 }
 
 report::TraceDetail trace_detail(Trace trace) {
@@ -243,7 +230,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
 
   report::Recorder recorder(trace_detail(job.report.trace));
   const context::Compute compute{*place.device, *place.stream, *place.backend, recorder};
-  const auto tensors = resources.gpus ? tensor_group(job, *groups.replica, place) : nullptr;
+  const auto tensors = tensor_group(job, *groups.replica, place);
   Worker worker(tensors ? *tensors : *groups.replica, config, views, compute,
                 {.sp = resources.sp,
                  .tp = resources.tp,

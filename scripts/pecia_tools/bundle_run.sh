@@ -50,5 +50,6 @@ while read -r library; do
   case ":$path:" in *":$found:"*) ;; *) path="$path:$found" ;; esac
 done <"$here/large-libraries"
 
+export PECIA_GOLDENS_FOLDER="${PECIA_GOLDENS_FOLDER:-$here/goldens}"
 if [[ -d $here/openmpi ]]; then export OPAL_PREFIX="$here/openmpi"; fi
 LD_LIBRARY_PATH="$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "$program" "${@:2}"

@@ -9,6 +9,7 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/goldens.hpp"
 #include "tests/support/replica.hpp"
 
 namespace pecia::test {
@@ -21,7 +22,7 @@ constexpr double tolerance = 1e-4;
 
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(PECIA_GOLDENS))
+  for (const auto& entry : std::filesystem::directory_iterator(goldens_folder()))
     if (std::filesystem::exists(entry.path() / "golden.json"))
       names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
@@ -32,7 +33,7 @@ struct Golden : testing::TestWithParam<std::tuple<std::string, int64_t>> {};
 
 TEST_P(Golden, IsMet) {
   const auto& [name, max_batch_tokens] = GetParam();
-  const std::filesystem::path folder = std::filesystem::path(PECIA_GOLDENS) / name;
+  const std::filesystem::path folder = golden(name);
   const json cases = json::parse(std::ifstream(folder / "golden.json"))["cases"];
   std::vector<runtime::Request> requests;
   for (size_t i = 0; i < cases.size(); ++i)

@@ -11,6 +11,7 @@
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/model/config.hpp"
 #include "lib/runtime/resources.hpp"
+#include "tests/support/goldens.hpp"
 #include "tests/support/same_bits.hpp"
 
 namespace pecia::test {
@@ -67,7 +68,7 @@ std::vector<comm::RackServerGpu> two_servers(int ranks, bool by_turns) {
 struct EveryModel : testing::TestWithParam<std::string> {
   const std::unique_ptr<comm::Communicator> all =
       comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
-  const std::filesystem::path model = std::filesystem::path(PECIA_GOLDENS) / GetParam();
+  const std::filesystem::path model = golden(GetParam());
   const parallel::ModelShape shape = runtime::shape_of(model::read_config(model));
 
   /// Whole distributions, so that every logit counts.

@@ -10,6 +10,7 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/goldens.hpp"
 #include "tests/support/same_bits.hpp"
 
 namespace pecia::test {
@@ -21,10 +22,6 @@ using runtime::Turn;
 using Results = std::map<int64_t, Finished>;
 
 constexpr int64_t vocab = 96;  // of every checkpoint used here
-
-std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(PECIA_GOLDENS) / name;
-}
 
 struct Layouts : testing::TestWithParam<std::tuple<std::string, DType>> {
   std::unique_ptr<comm::Communicator> all =

@@ -11,6 +11,7 @@
 #include "lib/model/config.hpp"
 #include "lib/runtime/resources.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/goldens.hpp"
 #include "tests/support/replica.hpp"
 
 namespace pecia::test {
@@ -120,10 +121,6 @@ std::vector<Variant> variants_of_prefill(const model::ModelConfig& config, int r
     variants.push_back(variant);
   }
   return variants;
-}
-
-std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(PECIA_GOLDENS) / name;
 }
 
 void expect_same(const Results& found, const Results& wanted) {

@@ -6,6 +6,7 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/runtime/worker.hpp"
+#include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/replica.hpp"
 #include "tests/support/work_clock.hpp"
@@ -24,7 +25,7 @@ WorkClock prefill(int sp, int tp, Sharding sharding, int64_t tokens) {
   WorkClock clock;
   const auto world =
       clocked(comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60)), clock);
-  const auto folder = std::filesystem::path(PECIA_GOLDENS) / "llama-gqa-fp32";
+  const auto folder = golden("llama-gqa-fp32");
   const model::ModelConfig config = model::read_config(folder);
   EXPECT_EQ(config.layers, layers);
   const model::Weights weights(config, io::Checkpoint(folder), {},

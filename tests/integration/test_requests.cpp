@@ -13,6 +13,7 @@
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/model/config.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/goldens.hpp"
 #include "tests/support/replica.hpp"
 
 namespace pecia::test {
@@ -32,10 +33,6 @@ struct World {
       comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   std::unique_ptr<comm::Communicator> alone = comm::make_null_communicator();
 };
-
-std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(PECIA_GOLDENS) / name;
-}
 
 /// Each request in a run of its own, on one rank, its prompt in one pass.
 Results one_by_one(const std::string& model, const std::vector<Request>& requests,

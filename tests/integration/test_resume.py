@@ -47,7 +47,7 @@ def long_answers() -> list[Request]:
     """One short answer, which tells that the run is under way, and four long ones."""
     requests = random_requests(5, 10, 40, seed=21)
     for index, request in enumerate(requests):
-        request.max_new_tokens = [5 if index == 0 else 800 + 25 * index]
+        request.max_new_tokens = [5 if index == 0 else 2800 + 25 * index]
     return requests
 
 

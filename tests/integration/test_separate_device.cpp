@@ -10,6 +10,7 @@
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/model/config.hpp"
 #include "lib/runtime/resources.hpp"
+#include "tests/support/goldens.hpp"
 #include "tests/support/same_bits.hpp"
 
 namespace pecia::test {
@@ -52,7 +53,7 @@ struct EveryModel : testing::TestWithParam<std::string> {};
 
 TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
   const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
-  const std::filesystem::path model = std::filesystem::path(PECIA_GOLDENS) / GetParam();
+  const std::filesystem::path model = golden(GetParam());
   const parallel::ModelShape shape = runtime::shape_of(model::read_config(model));
   int64_t number = 0;
   for (const Reproducible reproducible : {Reproducible::run, Reproducible::layout})
@@ -72,7 +73,7 @@ TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
       SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
                                parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
       const auto wanted = run_requests(*all, model, make_requests(), settings);
-      for (const auto place : {ReplicaSettings::Place::staged, ReplicaSettings::Place::nccl}) {
+      for (const auto place : {TestPlace::separate_staged, TestPlace::separate_nccl}) {
         settings.place = place;
         expect_same_bits(run_requests(*all, model, make_requests(), settings), wanted);
       }

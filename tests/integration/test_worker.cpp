@@ -10,6 +10,7 @@
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/parallel/traffic.hpp"
 #include "lib/runtime/worker.hpp"
+#include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/replica.hpp"
 
@@ -24,9 +25,9 @@ using parallel::Sharding;
 class Machine {
  public:
   Machine(comm::Communicator& world, int sp, int tp)
-      : config_(model::read_config(std::filesystem::path(PECIA_GOLDENS) / "llama-gqa-fp32")),
-        weights_(config_, io::Checkpoint(std::filesystem::path(PECIA_GOLDENS) / "llama-gqa-fp32"),
-                 {}, runtime::Worker::weight_cut(world.rank(), tp)),
+      : config_(model::read_config(golden("llama-gqa-fp32"))),
+        weights_(config_, io::Checkpoint(golden("llama-gqa-fp32")), {},
+                 runtime::Worker::weight_cut(world.rank(), tp)),
         worker_(world, config_, weights_, compute_, {.sp = sp, .tp = tp, .kv_tokens = 5000}) {}
 
   /// Feeds the next `count` tokens of sequence 0; nothing is sampled.

@@ -1,5 +1,7 @@
 #include "tests/support/replica.hpp"
 
+#include <cstdlib>
+
 #include "lib/comm/nccl_communicator.hpp"
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/core/random.hpp"
@@ -20,27 +22,64 @@ runtime::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_
   return request;
 }
 
+namespace {
+
+bool is_cuda(TestPlace place) {
+  return place == TestPlace::cuda_staged || place == TestPlace::cuda_nccl;
+}
+bool is_separate(TestPlace place) {
+  return place == TestPlace::separate_staged || place == TestPlace::separate_nccl;
+}
+
+std::unique_ptr<OwnedCompute> make_compute(TestPlace place) {
+  if (is_separate(place)) return std::make_unique<SeparateCompute>();
+  if (!is_cuda(place)) return std::make_unique<CpuCompute>();
+  auto gpu = kernels::make_cuda_device(0);
+  auto backend = kernels::make_cuda_backend(*gpu);
+  return std::make_unique<OwnedCompute>(std::move(gpu), std::move(backend));
+}
+
+/// Null: comm's own transfers do.
+std::unique_ptr<comm::Communicator> tensor_group(TestPlace place, comm::Communicator& comm,
+                                                 OwnedCompute& compute) {
+  if (place == TestPlace::host) return nullptr;
+  auto host = comm.split(0, comm.rank());
+  if (place == TestPlace::separate_staged || place == TestPlace::cuda_staged)
+    return comm::make_staged_communicator(std::move(host), *compute.device, *compute.stream);
+  auto nccl = place == TestPlace::cuda_nccl ? comm::make_nccl(*host, *compute.device)
+                                            : make_fake_nccl(comm.split(0, comm.rank()));
+  return comm::make_nccl_communicator(std::move(host), std::move(nccl), *compute.device,
+                                      *compute.stream);
+}
+
+}  // namespace
+
+TestPlace place_of_tests() {
+  const char* const text = std::getenv("PECIA_TEST_PLACE");
+  const std::string name = text != nullptr ? text : "host";
+  const std::map<std::string, TestPlace> places = {{"host", TestPlace::host},
+                                                   {"separate_staged", TestPlace::separate_staged},
+                                                   {"separate_nccl", TestPlace::separate_nccl},
+                                                   {"cuda_staged", TestPlace::cuda_staged},
+                                                   {"cuda_nccl", TestPlace::cuda_nccl}};
+  const auto place = places.find(name);
+  if (place == places.end()) fail<InputError>("PECIA_TEST_PLACE is {}", name);
+  return place->second;
+}
+
 std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
                                                   const std::filesystem::path& folder,
                                                   std::vector<runtime::Request> requests,
                                                   const ReplicaSettings& settings) {
   const model::ModelConfig config = model::read_config(folder);
-  const model::Weights weights(config, io::Checkpoint(folder), {},
+  const bool on_gpu = is_cuda(settings.place);
+  const model::Weights weights(config, io::Checkpoint(folder),
+                               on_gpu ? std::optional(DType::fp32) : std::nullopt,
                                runtime::Worker::weight_cut(comm.rank(), settings.tp));
-  using Place = ReplicaSettings::Place;
-  const bool separate = settings.place != Place::host;
-  const auto compute = separate ? std::unique_ptr<OwnedCompute>(std::make_unique<SeparateCompute>())
-                                : std::make_unique<CpuCompute>();
+  const auto compute = make_compute(settings.place);
   std::optional<model::DeviceWeights> there;
-  if (separate) there.emplace(weights, *compute->device, *compute->stream);
-  std::unique_ptr<comm::Communicator> tensors;  // absent: comm's transfers do
-  if (settings.place == Place::staged)
-    tensors = comm::make_staged_communicator(comm.split(0, comm.rank()), *compute->device,
-                                             *compute->stream);
-  if (settings.place == Place::nccl)
-    tensors = comm::make_nccl_communicator(comm.split(0, comm.rank()),
-                                           make_fake_nccl(comm.split(0, comm.rank())),
-                                           *compute->device, *compute->stream);
+  if (settings.place != TestPlace::host) there.emplace(weights, *compute->device, *compute->stream);
+  const auto tensors = tensor_group(settings.place, comm, *compute);
 
   runtime::SchedulerLimits limits;
   limits.ring_size = comm.size() / (settings.sp * settings.tp);
@@ -90,7 +129,8 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   while (const auto plan = scheduler.next(now)) {
     if (settings.on_plan) settings.on_plan(*plan);
     const runtime::Outcome mine = worker.execute(*plan);
-    if (separate) settle(*compute->device);  // a GPU would not stop while its host waits for others
+    if (is_separate(settings.place))
+      settle(*compute->device);  // a GPU would not stop while its host waits for others
     std::vector<runtime::Outcome> outcomes;
     for (const auto& bytes : comm.all_gather(to_bytes(mine)))
       outcomes.push_back(from_bytes<runtime::Outcome>(bytes));

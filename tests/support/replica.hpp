@@ -15,6 +15,14 @@
 
 namespace pecia::test {
 
+/// Where a replica of a test computes: on the host; on a separate device (separate_device.hpp), or
+/// on GPUs, whose tensors travel by the host or by NCCL.
+enum class TestPlace { host, separate_staged, separate_nccl, cuda_staged, cuda_nccl };
+
+/// PECIA_TEST_PLACE of the environment, which is one of these; host where it is not set. On GPUs
+/// all ranks share the first one, NCCL given NCCL_HOSTID for each rank.
+TestPlace place_of_tests();
+
 struct ReplicaSettings {
   int sp = 1, tp = 1;  ///< cp is what is left of the ranks
   parallel::PassModes modes;
@@ -30,8 +38,7 @@ struct ReplicaSettings {
   parallel::RingRates ring_rates;
   std::function<void(const runtime::Plan&)> on_plan;  ///< sees every pass
   bool layout_invariant = false;
-  /// host, or a separate device (separate_device.hpp) whose tensors travel by the host or by NCCL
-  enum class Place { host, staged, nccl } place = Place::host;
+  TestPlace place = place_of_tests();  ///< on GPUs weights are fp32, as products are then
 };
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.

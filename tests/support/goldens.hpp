@@ -1,0 +1,15 @@
+#pragma once
+#include <filesystem>
+#include <string>
+
+namespace pecia::test {
+
+/// tests/goldens, or the folder that PECIA_GOLDENS_FOLDER of the environment names.
+std::filesystem::path goldens_folder();
+
+/// One of its checkpoints.
+inline std::filesystem::path golden(const std::string& name) {
+  return goldens_folder() / name;
+}
+
+}  // namespace pecia::test
