@@ -59,6 +59,8 @@ while read -r name path; do
 done < <(linked "${binaries[@]}")
 
 cp -r "$root/tests/goldens" "$bundle/goldens"
+mkdir "$bundle/pecia_tools"
+cp "$root"/scripts/pecia_tools/{__init__,command,bench_model}.py "$bundle/pecia_tools/"
 install -m 755 "$root/tests/support/own_hostid.sh" "$root/scripts/pecia_tools/bundle_run.sh" "$bundle"
 mv "$bundle/bundle_run.sh" "$bundle/run"
 install -m 755 "$root/scripts/gpu-check.sh" "$bundle/gpu-check.sh"

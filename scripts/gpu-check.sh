@@ -115,6 +115,28 @@ else
   not_measured+=("times of the ops")
 fi
 
+# The shape of Llama 3 8B, random weights.
+model=$work/llama-3-8b-random
+tools=$([[ -x ./run ]] && echo . || echo scripts)
+if (($(df --output=avail -B1G "$work" | tail -n 1) < 20)); then
+  not_measured+=("a model of 8B: there are no 20 GB of disk for it")
+elif PYTHONPATH=$tools python3 -m pecia_tools.bench_model "$model" --heads 32 --kv-heads 8 --head-dim 128 --hidden 4096 \
+  --ffn 14336 --layers 32 --vocab 128256; then
+  whole=(--backend cuda --model "$model" --runs 3 --json "$results/$name.jsonl")
+  if step "bench_prefill of 8B" 150 bench_prefill "${whole[@]}" --tokens 8192,32768; then
+    cat "$work/log"
+  else
+    not_measured+=("prefill of 8B")
+  fi
+  if step "bench_decode of 8B" 120 bench_decode "${whole[@]}" --contexts 8192 --batches 1,16,64; then
+    cat "$work/log"
+  else
+    not_measured+=("decode of 8B")
+  fi
+else
+  not_measured+=("a model of 8B: it could not be made")
+fi
+
 if [[ -s $work/libraries ]]; then sort -u "$work/libraries"; fi
 for what in "${not_measured[@]}"; do echo "not measured: $what"; done
 if ((${#failed[@]} > 0)); then

@@ -1,23 +1,24 @@
 """make-bench-model FOLDER: a Llama checkpoint of a given shape with random bf16 weights, for benchmarks alone.
 
-The same options give the same bytes. Nothing is done where the folder already holds that model.
+The same options give the same bytes. Nothing is done where the folder already holds that model. Needs Python alone: on a
+machine without this project's packages `python3 -m pecia_tools.bench_model`, in scripts, does too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import random
+import struct
 from collections.abc import Iterator
 from pathlib import Path
-
-import ml_dtypes
-import numpy as np
-from safetensors.numpy import save_file
 
 from .command import UserError, note, run
 
 PROGRAM = "make-bench-model"
 CONTEXT = 1 << 20  # position limit of the configuration; no cost hangs on it
+ONE = b"\x80\x3f"  # 1 in bf16
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -78,21 +79,73 @@ def matrices(options: argparse.Namespace) -> Iterator[tuple[str, tuple[int, int]
         yield f"{prefix}.mlp.down_proj.weight", (options.hidden, options.ffn)
 
 
-def tensors(options: argparse.Namespace) -> dict[str, np.ndarray]:
-    random = np.random.default_rng(options.seed)
-    weights = {
-        # 1/sqrt(inputs) keeps activations of order 1 through any number of layers.
-        name: (random.standard_normal(shape, dtype=np.float32) / np.sqrt(shape[1])).astype(
-            ml_dtypes.bfloat16
-        )
-        for name, shape in matrices(options)
-    }
-    ones = np.ones(options.hidden, dtype=ml_dtypes.bfloat16)
-    weights["model.norm.weight"] = ones
+def shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    """In the order of the file."""
+    found: dict[str, tuple[int, ...]] = dict(matrices(options))
+    found["model.norm.weight"] = (options.hidden,)
     for layer in range(options.layers):
-        weights[f"model.layers.{layer}.input_layernorm.weight"] = ones
-        weights[f"model.layers.{layer}.post_attention_layernorm.weight"] = ones
-    return weights
+        found[f"model.layers.{layer}.input_layernorm.weight"] = (options.hidden,)
+        found[f"model.layers.{layer}.post_attention_layernorm.weight"] = (options.hidden,)
+    return found
+
+
+class RandomNumbers:
+    """Endless bf16 numbers ±2^e·(1 + m/128), m in 0 … 127: one run of random bytes, over and over. Its length is a prime,
+    so that no two rows of a matrix begin alike."""
+
+    LENGTH = 4_194_301
+
+    def __init__(self, seed: int) -> None:
+        self.bytes = random.Random(seed).randbytes(self.LENGTH)
+        self.runs: dict[int, memoryview] = {}
+
+    def run(self, exponent: int) -> memoryview:
+        if exponent not in self.runs:
+            biased = exponent + 127
+            high = bytes((byte & 0x80) | biased >> 1 for byte in range(256))
+            low = bytes((biased & 1) << 7 | (byte & 0x7F) for byte in range(256))
+            run = bytearray(2 * self.LENGTH)
+            run[0::2] = self.bytes.translate(low)
+            run[1::2] = self.bytes.translate(high)
+            self.runs[exponent] = memoryview(run)
+        return self.runs[exponent]
+
+    def pieces(self, exponent: int, first: int, count: int) -> Iterator[memoryview]:
+        """Numbers first … first + count − 1."""
+        run = self.run(exponent)
+        while count > 0:
+            begin = first % self.LENGTH
+            taken = min(count, self.LENGTH - begin)
+            yield run[2 * begin : 2 * (begin + taken)]
+            first += taken
+            count -= taken
+
+
+def write(path: Path, options: argparse.Namespace) -> int:
+    """The safetensors file; how many numbers it has."""
+    found = shapes(options)
+    header: dict[str, object] = {}
+    end = 0
+    for name, shape in found.items():
+        begin, end = end, end + 2 * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    numbers = RandomNumbers(options.seed)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        first = 0
+        for shape in found.values():
+            count = math.prod(shape)
+            if len(shape) == 1:
+                file.write(ONE * count)
+                continue
+            # 1/sqrt(inputs) keeps activations of order 1 through any number of layers; √(7/3) is what 1 + m/128 has.
+            exponent = round(math.log2(math.sqrt(3 / 7 / shape[1])))
+            for piece in numbers.pieces(exponent, first, count):
+                file.write(piece)
+            first += count
+    return end // 2
 
 
 def main(arguments: list[str]) -> int:
@@ -104,10 +157,8 @@ def main(arguments: list[str]) -> int:
             return 0
         raise UserError(f"{options.folder} holds another model; name another folder or remove it")
     options.folder.mkdir(parents=True, exist_ok=True)
-    weights = tensors(options)
-    save_file(weights, options.folder / "model.safetensors")
+    count = write(options.folder / "model.safetensors", options)
     kept.write_text(text, encoding="utf-8")  # last: whoever finds it finds a whole model
-    count = sum(weight.size for weight in weights.values())
     note(PROGRAM, f"{count / 1e6:.1f}M parameters → {options.folder}")
     return 0
 

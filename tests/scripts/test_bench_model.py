@@ -3,6 +3,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import ml_dtypes  # noqa: F401  its bfloat16 becomes NumPy's
+import numpy as np
 from pecia_tools.bench_model import main
 from pecia_tools.command import UserError
 from safetensors import safe_open
@@ -50,6 +52,17 @@ class BenchModel(unittest.TestCase):
                 file.get_slice("model.layers.1.mlp.down_proj.weight").get_shape(), [16, 24]
             )
             self.assertEqual(len(list(file.keys())), 2 + 2 * 9)
+
+    def test_numbers_are_of_the_size_of_one_over_the_root_of_the_inputs(self) -> None:
+        main([str(self.folder / "a"), *SMALL])
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            for name in ("model.layers.0.mlp.down_proj.weight", "model.embed_tokens.weight"):
+                values = file.get_tensor(name).astype(np.float32)
+                size = np.sqrt(np.mean(values**2) * values.shape[1])
+                self.assertTrue(2**-0.6 < size < 2**0.6, size)
+                self.assertTrue(abs(np.mean(values > 0) - 0.5) < 0.1)
+            norms = file.get_tensor("model.layers.1.input_layernorm.weight").astype(np.float32)
+            self.assertEqual(norms.tolist(), [1.0] * 16)
 
     def test_another_model_is_kept(self) -> None:
         main([str(self.folder / "a"), *SMALL])
