@@ -90,27 +90,39 @@ class Conveyor {
   int64_t filled_ = 0;
 };
 
+/// Where each tensor belongs, and how many bytes that takes.
+struct Layout {
+  explicit Layout(const WeightViews& weights) {
+    constexpr int64_t alignment = 256;
+    WeightViews views = weights;
+    for_each_tensor(views, [&](const TensorView& tensor) {
+      if (!tensor || !places.emplace(key_of(tensor), bytes).second) return;
+      tensors.emplace_back(tensor, bytes);
+      bytes += (tensor.rows() * row_bytes(tensor) + alignment - 1) / alignment * alignment;
+    });
+  }
+
+  std::map<Key, int64_t> places;
+  std::vector<std::pair<TensorView, int64_t>> tensors;  ///< and their offsets
+  int64_t bytes = 0;
+};
+
 }  // namespace
+
+int64_t DeviceWeights::bytes_of(const WeightViews& weights) {
+  return Layout(weights).bytes;
+}
 
 DeviceWeights::DeviceWeights(const WeightViews& host, device::Device& device,
                              device::Stream& stream)
     : WeightViews(host), memory_(device, Memory::device) {
-  constexpr int64_t alignment = 256;
-  std::map<Key, int64_t> places;
-  std::vector<std::pair<TensorView, int64_t>> tensors;  // and their offsets
-  int64_t total = 0;
-  for_each_tensor(*this, [&](TensorView& tensor) {
-    if (!tensor || !places.emplace(key_of(tensor), total).second) return;
-    tensors.emplace_back(tensor, total);
-    const int64_t bytes = tensor.rows() * row_bytes(tensor);
-    total += (bytes + alignment - 1) / alignment * alignment;
-  });
-  memory_.reserve(total);
+  const Layout layout(host);
+  memory_.reserve(layout.bytes);
 
   const auto begin = std::chrono::steady_clock::now();
   Conveyor conveyor(device, stream, memory_.as<std::byte>());
   int64_t at = 0;
-  for (const auto& [tensor, offset] : tensors) {
+  for (const auto& [tensor, offset] : layout.tensors) {
     if (offset > at) conveyor.skip(offset - at);
     const int64_t width = row_bytes(tensor);
     if (tensor.dense())
@@ -126,7 +138,7 @@ DeviceWeights::DeviceWeights(const WeightViews& host, device::Device& device,
 
   for_each_tensor(*this, [&](TensorView& tensor) {
     if (!tensor) return;
-    void* const data = memory_.as<std::byte>() + places.at(key_of(tensor));
+    void* const data = memory_.as<std::byte>() + layout.places.at(key_of(tensor));
     tensor = tensor.rank() == 1
                  ? TensorView(data, tensor.dtype(), {tensor.size(0)})
                  : TensorView(data, tensor.dtype(), {tensor.size(0), tensor.size(1)});

@@ -11,6 +11,9 @@ namespace pecia::model {
 /// checkpoint is read from its mapped file once and never kept by the host.
 class DeviceWeights : public WeightViews {
  public:
+  /// That the copies of these take.
+  static int64_t bytes_of(const WeightViews& weights);
+
   /// Takes all the memory at once: SystemError when the device has not enough. Returns when the
   /// copies are there. `device` outlives this object.
   DeviceWeights(const WeightViews& host, device::Device& device, device::Stream& stream);

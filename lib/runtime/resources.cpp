@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lib/comm/machine.hpp"
+#include "lib/model/device_weights.hpp"
 #include "lib/model/model.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
 
@@ -104,6 +105,18 @@ int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, i
   const int64_t rows = activation_bytes(gpus) / model::Model::activation_bytes_per_row(config);
   const int ranks = job.reproducible == Reproducible::layout ? 1 : row_ranks;  // cuts show in bits
   return std::clamp<int64_t>(rows / 256 * 256, 256, gpus ? 16384 : 4096) * ranks;
+}
+
+void require_room(const model::WeightViews& weights, int64_t free_bytes) {
+  const int64_t needed = model::DeviceWeights::bytes_of(weights);
+  const int64_t room = free_bytes - activation_bytes(true);
+  if (needed <= room) return;
+  const int64_t whole = needed * weights.part.count;
+  fail<InputError>(
+      "the weights of a rank are {} bytes, its GPU has {} free, of which {} are for activations: "
+      "{}take a narrower model.dtype or GPUs that nobody else uses",
+      needed, free_bytes, activation_bytes(true),
+      room > 0 ? fmt::format("use parallel.tp {} or more, ", (whole + room - 1) / room) : "");
 }
 
 int64_t free_host_bytes(comm::Communicator& world) {

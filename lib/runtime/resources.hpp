@@ -55,6 +55,10 @@ int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, i
 /// Bytes of a cached token on a rank that holds it: its share of the KV heads, all layers.
 int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources);
 
+/// InputError where a GPU with `free_bytes` has no room for the weights and a pass's activations,
+/// with the degree of tensor parallelism that would have it.
+void require_room(const model::WeightViews& weights, int64_t free_bytes);
+
 /// Bytes that the host has free for each of its ranks. Collective over `world`.
 int64_t free_host_bytes(comm::Communicator& world);
 

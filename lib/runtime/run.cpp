@@ -93,7 +93,10 @@ std::optional<model::DeviceWeights> upload(const model::WeightViews& weights,
                                            const ComputePlace& place, comm::Communicator& world,
                                            spdlog::logger& log) {
   std::optional<model::DeviceWeights> there;
-  together(world, [&] { there.emplace(weights, *place.device, *place.stream); });
+  together(world, [&] {
+    require_room(weights, place.device->memory().free_bytes);
+    there.emplace(weights, *place.device, *place.stream);
+  });
   const auto bytes = world.all_reduce_sum(static_cast<double>(there->bytes()));
   const auto ms = world.all_reduce_max(static_cast<int64_t>(1e3 * there->seconds()) + 1);
   log.info("weights on the GPUs: {} in {:.1f} s, {:.1f} GB/s",

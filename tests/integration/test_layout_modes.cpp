@@ -119,11 +119,7 @@ INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
                          testing::Values("llama-gqa-fp32", "llama-mha-tied", "llama-mqa",
                                          "llama-biases", "qwen3-qknorm-tied", "mistral-window16",
                                          "internlm2-dynamic-bias", "glm-partial-rope"),
-                         [](const auto& model) {
-                           std::string name = model.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         name_of_model);
 
 }  // namespace
 }  // namespace pecia::test

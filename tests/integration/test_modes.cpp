@@ -146,12 +146,6 @@ bool near_tie(const Results& results, int logprobs) {
   return false;
 }
 
-std::string name_of_model(const testing::TestParamInfo<std::string>& model) {
-  std::string name = model.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
 struct EveryModel : testing::TestWithParam<std::string> {};
 
 TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {

@@ -85,11 +85,7 @@ TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
 INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
                          testing::Values("llama-gqa-fp32", "llama-biases",
                                          "internlm2-dynamic-bias"),
-                         [](const auto& of) {
-                           std::string name = of.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         name_of_model);
 
 }  // namespace
 }  // namespace pecia::test

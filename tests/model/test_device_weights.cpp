@@ -46,6 +46,7 @@ TEST_F(OnDevice, WeightsAreDenseCopiesOfTheirPart) {
   EXPECT_EQ(first(there.final_norm), first(host.final_norm));
   EXPECT_EQ(first(there.embedding), first(host.embedding));
   EXPECT_GE(there.bytes(), host.resident_bytes());
+  EXPECT_EQ(there.bytes(), DeviceWeights::bytes_of(host));
 }
 
 TEST_F(OnDevice, TiedWeightsAreThereOnce) {

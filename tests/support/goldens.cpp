@@ -1,5 +1,6 @@
 #include "tests/support/goldens.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace pecia::test {
@@ -7,6 +8,12 @@ namespace pecia::test {
 std::filesystem::path goldens_folder() {
   const char* const folder = std::getenv("PECIA_GOLDENS_FOLDER");
   return folder != nullptr ? folder : PECIA_GOLDENS;
+}
+
+std::string name_of_model(const testing::TestParamInfo<std::string>& model) {
+  std::string name = model.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 }  // namespace pecia::test

@@ -1,4 +1,6 @@
 #pragma once
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <string>
 
@@ -11,5 +13,8 @@ std::filesystem::path goldens_folder();
 inline std::filesystem::path golden(const std::string& name) {
   return goldens_folder() / name;
 }
+
+/// "llama-gqa" → "llama_gqa", as GoogleTest wants names of parameters.
+std::string name_of_model(const testing::TestParamInfo<std::string>& model);
 
 }  // namespace pecia::test

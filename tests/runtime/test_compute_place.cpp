@@ -1,0 +1,73 @@
+#include <gtest/gtest.h>
+
+#include "lib/core/error.hpp"
+#include "lib/runtime/compute_place.hpp"
+#include "lib/runtime/resources.hpp"
+#include "tests/io/expect_error.hpp"
+
+namespace pecia::runtime {
+namespace {
+
+TEST(GpuOfRank, IsItsNumberOnTheHostOrTheOnlyOneItSees) {
+  for (int rank = 0; rank < 8; ++rank) {
+    EXPECT_EQ(gpu_of_rank(rank, 8), rank);
+    EXPECT_EQ(gpu_of_rank(rank, 1), 0);
+  }
+  EXPECT_EQ(gpu_of_rank(5, 4), 1) << "which another rank has too, and that is refused";
+}
+
+TEST(SharedGpus, AreRefusedByTheNamesOfTwoRanks) {
+  EXPECT_NO_THROW(
+      refuse_shared_gpus({{"a", "0000:1b:00"}, {"a", "0000:43:00"}, {"b", "0000:1b:00"}}));
+  test::expect_error<InputError>(
+      [] {
+        refuse_shared_gpus({{"a", "0000:1b:00"}, {"b", "0000:1b:00"}, {"b", "0000:1b:00"}});
+      },
+      {"ranks 1 and 2", "0000:1b:00 of host b", "--gpus-per-task=1", "allow_gpu_sharing: true"});
+}
+
+TEST(ComputePlace, IsTheHostWithoutGpus) {
+  const auto comm = comm::make_null_communicator();
+  Job job;
+  job.backend = BackendKind::cpu;
+  EXPECT_FALSE(computes_on_gpus(job, *comm));
+  job.backend.reset();
+  EXPECT_EQ(computes_on_gpus(job, *comm), kernels::num_cuda_devices() > 0);
+  const ComputePlace place = make_compute_place(job, false, 2, *comm);
+  EXPECT_FALSE(place.on_gpu());
+  EXPECT_EQ(place.stream->num_threads(), 2);
+  EXPECT_EQ(tensor_group(job, *comm, place), nullptr);
+}
+
+TEST(OnGpus, WhatIsNotThereIsRefusedWithTheNearestSetting) {
+  Job job;
+  EXPECT_NO_THROW(refuse_on_gpus(job));
+  job.reproducible = Reproducible::layout;
+  test::expect_error<Unsupported>([&] { refuse_on_gpus(job); },
+                                  {"reproducible: layout", "reproducible: run", "backend: cpu"});
+  job.reproducible = Reproducible::run;
+  job.model.compute = Precision::fp32;
+  test::expect_error<Unsupported>([&] { refuse_on_gpus(job); },
+                                  {"model.compute: fp32", "model.dtype: fp32"});
+  job.model.dtype = Precision::fp32;
+  EXPECT_NO_THROW(refuse_on_gpus(job));
+}
+
+TEST(Room, IsNeededForWeightsAndActivationsElseTheDegreeIsNamedThatHasIt) {
+  // Half of a matrix of 32 GiB in bf16, beside 4 GiB of activations. Nothing reads it.
+  model::WeightViews weights;
+  const int64_t rows = int64_t{1} << 13, columns = int64_t{1} << 20;
+  weights.embedding = TensorView(static_cast<void*>(nullptr), DType::bf16, {rows, columns});
+  weights.part = {2, 0};
+  const int64_t gib = int64_t{1} << 30;
+  EXPECT_NO_THROW(require_room(weights, 20 * gib));
+  test::expect_error<InputError>([&] { require_room(weights, 20 * gib - 1); },
+                                 {"17179869184 bytes", "use parallel.tp 3 or more"});
+  test::expect_error<InputError>([&] { require_room(weights, 12 * gib); },
+                                 {"use parallel.tp 4 or more"});
+  test::expect_error<InputError>([&] { require_room(weights, 4 * gib); },
+                                 {"take a narrower model.dtype"});
+}
+
+}  // namespace
+}  // namespace pecia::runtime
