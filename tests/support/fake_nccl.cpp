@@ -3,7 +3,8 @@
 #include <functional>
 
 #include "lib/comm/collectives.hpp"
-#include "tests/support/separate_device.hpp"
+#include "lib/core/error.hpp"
+#include "tests/support/late_stream.hpp"
 
 namespace pecia::test {
 namespace {
@@ -28,7 +29,7 @@ class FakeNccl : public comm::Nccl {
         host_->start_exchange(exchange, {"fake_nccl", number})->wait();
       });
     if (calls_.empty()) return;
-    enqueue(*stream_, [calls = std::exchange(calls_, {})] {
+    submit(*stream_, [calls = std::exchange(calls_, {})] {
       for (const auto& call : calls) call();
     });
   }

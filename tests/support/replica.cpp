@@ -1,5 +1,6 @@
 #include "tests/support/replica.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "lib/comm/nccl_communicator.hpp"
@@ -7,6 +8,7 @@
 #include "lib/core/random.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/runtime/worker.hpp"
+#include "tests/kernels/emulator/backend.hpp"
 #include "tests/support/fake_nccl.hpp"
 #include "tests/support/separate_device.hpp"
 
@@ -24,30 +26,47 @@ runtime::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_
 
 namespace {
 
-bool is_cuda(TestPlace place) {
-  return place == TestPlace::cuda_staged || place == TestPlace::cuda_nccl;
-}
-bool is_separate(TestPlace place) {
-  return place == TestPlace::separate_staged || place == TestPlace::separate_nccl;
+/// What a place is made of.
+struct Parts {
+  const char* name;
+  TestPlace place;
+  enum { host, separate, gpu } device;
+  enum { cpu, emulated, cuda } kernels;
+  enum { own, staged, nccl } transfers;
+};
+constexpr Parts places[] = {
+    {"host", TestPlace::host, Parts::host, Parts::cpu, Parts::own},
+    {"separate_staged", TestPlace::separate_staged, Parts::separate, Parts::cpu, Parts::staged},
+    {"separate_nccl", TestPlace::separate_nccl, Parts::separate, Parts::cpu, Parts::nccl},
+    {"emulated_staged", TestPlace::emulated_staged, Parts::separate, Parts::emulated,
+     Parts::staged},
+    {"emulated_nccl", TestPlace::emulated_nccl, Parts::separate, Parts::emulated, Parts::nccl},
+    {"cuda_staged", TestPlace::cuda_staged, Parts::gpu, Parts::cuda, Parts::staged},
+    {"cuda_nccl", TestPlace::cuda_nccl, Parts::gpu, Parts::cuda, Parts::nccl}};
+
+const Parts& parts_of(TestPlace place) {
+  return *std::find_if(std::begin(places), std::end(places),
+                       [&](const Parts& parts) { return parts.place == place; });
 }
 
-std::unique_ptr<OwnedCompute> make_compute(TestPlace place) {
-  if (is_separate(place)) return std::make_unique<SeparateCompute>();
-  if (!is_cuda(place)) return std::make_unique<CpuCompute>();
-  auto gpu = kernels::make_cuda_device(0);
-  auto backend = kernels::make_cuda_backend(*gpu);
-  return std::make_unique<OwnedCompute>(std::move(gpu), std::move(backend));
+std::unique_ptr<OwnedCompute> make_compute(const Parts& parts) {
+  if (parts.device == Parts::host) return std::make_unique<CpuCompute>();
+  auto device = parts.device == Parts::gpu ? kernels::make_cuda_device(0) : make_separate_device();
+  auto backend = parts.kernels == Parts::cuda       ? kernels::make_cuda_backend(*device)
+                 : parts.kernels == Parts::emulated ? make_emulated_backend(*device)
+                                                    : make_separate_backend();
+  return std::make_unique<OwnedCompute>(std::move(device), std::move(backend));
 }
 
 /// Null: comm's own transfers do.
-std::unique_ptr<comm::Communicator> tensor_group(TestPlace place, comm::Communicator& comm,
+std::unique_ptr<comm::Communicator> tensor_group(const Parts& parts, comm::Communicator& comm,
                                                  OwnedCompute& compute) {
-  if (place == TestPlace::host) return nullptr;
+  if (parts.transfers == Parts::own) return nullptr;
   auto host = comm.split(0, comm.rank());
-  if (place == TestPlace::separate_staged || place == TestPlace::cuda_staged)
+  if (parts.transfers == Parts::staged)
     return comm::make_staged_communicator(std::move(host), *compute.device, *compute.stream);
-  auto nccl = place == TestPlace::cuda_nccl ? comm::make_nccl(*host, *compute.device)
-                                            : make_fake_nccl(comm.split(0, comm.rank()));
+  auto nccl = parts.device == Parts::gpu ? comm::make_nccl(*host, *compute.device)
+                                         : make_fake_nccl(comm.split(0, comm.rank()));
   return comm::make_nccl_communicator(std::move(host), std::move(nccl), *compute.device,
                                       *compute.stream);
 }
@@ -56,15 +75,10 @@ std::unique_ptr<comm::Communicator> tensor_group(TestPlace place, comm::Communic
 
 TestPlace place_of_tests() {
   const char* const text = std::getenv("PECIA_TEST_PLACE");
-  const std::string name = text != nullptr ? text : "host";
-  const std::map<std::string, TestPlace> places = {{"host", TestPlace::host},
-                                                   {"separate_staged", TestPlace::separate_staged},
-                                                   {"separate_nccl", TestPlace::separate_nccl},
-                                                   {"cuda_staged", TestPlace::cuda_staged},
-                                                   {"cuda_nccl", TestPlace::cuda_nccl}};
-  const auto place = places.find(name);
-  if (place == places.end()) fail<InputError>("PECIA_TEST_PLACE is {}", name);
-  return place->second;
+  if (text == nullptr) return TestPlace::host;
+  for (const Parts& parts : places)
+    if (std::string_view(text) == parts.name) return parts.place;
+  fail<InputError>("PECIA_TEST_PLACE is {}", text);
 }
 
 std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
@@ -72,14 +86,15 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
                                                   std::vector<runtime::Request> requests,
                                                   const ReplicaSettings& settings) {
   const model::ModelConfig config = model::read_config(folder);
-  const bool on_gpu = is_cuda(settings.place);
-  const model::Weights weights(config, io::Checkpoint(folder),
-                               on_gpu ? std::optional(DType::fp32) : std::nullopt,
-                               runtime::Worker::weight_cut(comm.rank(), settings.tp));
-  const auto compute = make_compute(settings.place);
+  const Parts& place = parts_of(settings.place);
+  const model::Weights weights(
+      config, io::Checkpoint(folder),
+      place.kernels == Parts::cpu ? std::nullopt : std::optional(DType::fp32),
+      runtime::Worker::weight_cut(comm.rank(), settings.tp));
+  const auto compute = make_compute(place);
   std::optional<model::DeviceWeights> there;
-  if (settings.place != TestPlace::host) there.emplace(weights, *compute->device, *compute->stream);
-  const auto tensors = tensor_group(settings.place, comm, *compute);
+  if (place.device != Parts::host) there.emplace(weights, *compute->device, *compute->stream);
+  const auto tensors = tensor_group(place, comm, *compute);
 
   runtime::SchedulerLimits limits;
   limits.ring_size = comm.size() / (settings.sp * settings.tp);
@@ -129,7 +144,7 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   while (const auto plan = scheduler.next(now)) {
     if (settings.on_plan) settings.on_plan(*plan);
     const runtime::Outcome mine = worker.execute(*plan);
-    if (is_separate(settings.place))
+    if (place.device == Parts::separate)
       settle(*compute->device);  // a GPU would not stop while its host waits for others
     std::vector<runtime::Outcome> outcomes;
     for (const auto& bytes : comm.all_gather(to_bytes(mine)))

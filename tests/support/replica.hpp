@@ -15,9 +15,18 @@
 
 namespace pecia::test {
 
-/// Where a replica of a test computes: on the host; on a separate device (separate_device.hpp), or
-/// on GPUs, whose tensors travel by the host or by NCCL.
-enum class TestPlace { host, separate_staged, separate_nccl, cuda_staged, cuda_nccl };
+/// Where a replica of a test computes: on the host; on a separate device (separate_device.hpp), by
+/// the CPU's kernels or the CUDA backend's, emulated; or on GPUs. Tensors travel by the host or by
+/// NCCL.
+enum class TestPlace {
+  host,
+  separate_staged,
+  separate_nccl,
+  emulated_staged,
+  emulated_nccl,
+  cuda_staged,
+  cuda_nccl
+};
 
 /// PECIA_TEST_PLACE of the environment, which is one of these; host where it is not set. On GPUs
 /// all ranks share the first one, NCCL given NCCL_HOSTID for each rank.
@@ -38,7 +47,7 @@ struct ReplicaSettings {
   parallel::RingRates ring_rates;
   std::function<void(const runtime::Plan&)> on_plan;  ///< sees every pass
   bool layout_invariant = false;
-  TestPlace place = place_of_tests();  ///< on GPUs weights are fp32, as products are then
+  TestPlace place = place_of_tests();  ///< with the CUDA backend weights are fp32, as products then
 };
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.

@@ -9,6 +9,8 @@
 #include <map>
 #include <set>
 
+#include "tests/support/late_stream.hpp"
+
 namespace pecia::test {
 namespace {
 
@@ -70,7 +72,7 @@ class Arena {
   std::map<std::byte*, int64_t> blocks_;
 };
 
-class SeparateStream : public device::Stream {
+class SeparateStream : public LateStream {
  public:
   using Work = std::function<void()>;
 
@@ -79,7 +81,7 @@ class SeparateStream : public device::Stream {
   SeparateStream& operator=(const SeparateStream&) = delete;
   ~SeparateStream() override { arena_.streams.erase(this); }
 
-  void enqueue(Work work) { queue_.push_back(std::move(work)); }
+  void enqueue(Work work) override { queue_.push_back(std::move(work)); }
   int64_t enqueued() const { return done_ + static_cast<int64_t>(queue_.size()); }
   int64_t done() const { return done_; }
 
@@ -276,10 +278,6 @@ class SeparateBackend : public kernels::Backend {
 
 std::unique_ptr<device::Device> make_separate_device() {
   return std::make_unique<SeparateDevice>();
-}
-
-void enqueue(device::Stream& stream, std::function<void()> work) {
-  own(stream).enqueue(std::move(work));
 }
 
 void settle(device::Device& device) {

@@ -8,7 +8,6 @@
 /// - As with CUDA, pageable memory that a copy reads may change once the call has returned, and a
 ///   copy to pageable memory is done then.
 
-#include <functional>
 #include <memory>
 
 #include "tests/support/owned_compute.hpp"
@@ -19,9 +18,6 @@ std::unique_ptr<device::Device> make_separate_device();
 
 /// The CPU's ops on the memory of a separate device.
 std::unique_ptr<kernels::Backend> make_separate_backend();
-
-/// More work for one of its streams.
-void enqueue(device::Stream& stream, std::function<void()> work);
 
 /// Waits for all its streams.
 void settle(device::Device& device);

@@ -5,13 +5,19 @@
 #include <numeric>
 
 #include "kernels/cuda/cuda.hpp"
+#include "tests/support/late_stream.hpp"
 
 namespace pecia::test {
 namespace {
 
 class PlainMatmul : public kernels::cuda::Matmul {
  public:
-  void run(const kernels::cuda::MatmulArgs& args, device::Stream&) override {
+  void run(const kernels::cuda::MatmulArgs& args, device::Stream& stream) override {
+    submit(stream, [args] { multiply(args); });
+  }
+
+ private:
+  static void multiply(const kernels::cuda::MatmulArgs& args) {
     for (int64_t t = 0; t < args.y.rows(); ++t)
       for (int64_t o = 0; o < args.y.size(1); ++o) {
         float& y = static_cast<float*>(args.y.row(t))[o];
@@ -28,7 +34,13 @@ class PlainMatmul : public kernels::cuda::Matmul {
 class PlainRowSort : public kernels::cuda::RowSort {
  public:
   void run(const float* values, int64_t rows, int64_t columns, float* sorted,
-           int32_t* sorted_columns, device::Stream&) override {
+           int32_t* sorted_columns, device::Stream& stream) override {
+    submit(stream, [=] { sort(values, rows, columns, sorted, sorted_columns); });
+  }
+
+ private:
+  static void sort(const float* values, int64_t rows, int64_t columns, float* sorted,
+                   int32_t* sorted_columns) {
     for (int64_t row = 0; row < rows; ++row) {
       const float* const from = values + row * columns;
       int32_t* const order = sorted_columns + row * columns;
@@ -43,8 +55,8 @@ class PlainRowSort : public kernels::cuda::RowSort {
 
 }  // namespace
 
-std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& host) {
-  return kernels::cuda::make_backend(host, std::make_unique<PlainMatmul>(),
+std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device) {
+  return kernels::cuda::make_backend(device, std::make_unique<PlainMatmul>(),
                                      std::make_unique<PlainRowSort>());
 }
 

@@ -18,6 +18,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/stored.hpp"
 #include "lib/core/error.hpp"
+#include "tests/support/late_stream.hpp"
 
 #define __global__
 #define __device__
@@ -189,8 +190,9 @@ inline float exp2_fast(float x) {
 }
 
 template <typename... Params, typename... Args>
-void launch(const device::Stream&, const Grid& grid, void (*kernel)(Params...), Args... args) {
-  test::emulator::run(grid, [&] { kernel(args...); });
+void launch(const device::Stream& stream, const Grid& grid, void (*kernel)(Params...),
+            Args... args) {
+  test::submit(stream, [=] { test::emulator::run(grid, [&] { kernel(args...); }); });
 }
 
 }  // namespace pecia::kernels::cuda
