@@ -7,6 +7,8 @@
 
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/findings.hpp"
+#include "kernels/api/backend.hpp"
+#include "lib/comm/nccl.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/isa.hpp"
@@ -51,6 +53,21 @@ HostRanks host_ranks(comm::Communicator& world, const comm::CpuFacts& cpu) {
   return {host->size(), static_cast<int>(cores.size())};
 }
 
+GpuFacts gpu_facts() {
+  GpuFacts facts{kernels::has_cuda(), {}, ""};
+  try {
+    for (int index = 0; index < kernels::num_cuda_devices(); ++index) {
+      const auto gpu = kernels::make_cuda_device(index);
+      const device::MemoryInfo memory = gpu->memory();
+      facts.gpus.push_back(
+          {gpu->info().name, gpu->info().driver, memory.total_bytes, memory.free_bytes});
+    }
+  } catch (const Error& error) {
+    facts.problem = error.what();
+  }
+  return facts;
+}
+
 std::vector<Finding> examine(const Options& options, Context& context) {
   const BuildInfo& build = build_info();
   const auto fact = [](const char* topic, std::string text) {
@@ -66,11 +83,13 @@ std::vector<Finding> examine(const Options& options, Context& context) {
            fmt::format("{} (commit {}, {})", build.version, build.commit, build.build_type)),
       fact("compiler", build.compiler),
       fact("mpi", comm::MpiEnvironment::library_version()),
+      fact("nccl", comm::nccl_version()),
       fact("hdf5", io::hdf5_version()),
       fact("blas", blas_version()),
       fact("hwloc", comm::hwloc_version()),
       fact("cpu", cpu.model),
       isa_finding(),
+      judge_gpus(gpu_facts(), host),
       judge_launch(comm::launch_facts(), context.world.size()),
       judge_thread_level(context.mpi.thread_level()),
       judge_binding(cpu, host),

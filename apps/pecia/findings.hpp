@@ -25,6 +25,18 @@ struct HostRanks {
   int cores = 1;  ///< that at least one of them may use
 };
 
+/// GPUs that a rank sees.
+struct GpuFacts {
+  struct Gpu {
+    std::string name, driver;
+    int64_t memory_bytes = 0, free_bytes = 0;
+  };
+  bool built = false;  ///< this build can use them
+  std::vector<Gpu> gpus;
+  std::string problem;  ///< why one of them cannot be used
+};
+
+Finding judge_gpus(const GpuFacts& facts, const HostRanks& host);
 Finding judge_binding(const comm::CpuFacts& cpu, const HostRanks& host);
 Finding judge_thread_level(const std::string& provided);
 Finding judge_launch(const comm::LaunchFacts& launch, int world_size);

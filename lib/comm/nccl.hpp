@@ -42,4 +42,7 @@ class Nccl {
 /// where the ranks' versions of NCCL differ; Unsupported in a build without CUDA.
 std::unique_ptr<Nccl> make_nccl(Communicator& host, device::Device& device);
 
+/// "2.28.9"; "none: this build has no CUDA".
+std::string nccl_version();
+
 }  // namespace pecia::comm

@@ -127,6 +127,12 @@ void require_same_version(Communicator& host) {
 
 }  // namespace
 
+std::string nccl_version() {
+  int code = 0;
+  check_nccl(ncclGetVersion(&code), "ncclGetVersion");
+  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
+}
+
 std::unique_ptr<Nccl> make_nccl(Communicator& host, device::Device& device) {
   constexpr int root = 0;
   require_same_version(host);

@@ -9,4 +9,8 @@ std::unique_ptr<Nccl> make_nccl(Communicator&, device::Device&) {
   fail<Unsupported>("NCCL: this pecia was built without CUDA");
 }
 
+std::string nccl_version() {
+  return "none: this build has no CUDA";
+}
+
 }  // namespace pecia::comm
