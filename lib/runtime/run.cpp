@@ -105,10 +105,12 @@ std::optional<model::DeviceWeights> upload(const model::WeightViews& weights,
   return there;
 }
 
-/// What is left beside the activations of a pass. Ranks that share the GPU take their weights and
-/// caches one after the other.
-int64_t free_gpu_bytes(const device::Device& device) {
-  return std::max<int64_t>(0, device.memory().free_bytes - activation_bytes(true));
+/// What the GPU has left for this rank beside the activations of a pass. Of ranks that may share
+/// it, all those of the host count. Collective over `world`.
+int64_t free_gpu_bytes(const Job& job, const device::Device& device, comm::Communicator& world) {
+  const int sharing = job.allow_gpu_sharing ? world.split_by_host()->size() : 1;
+  world.barrier();  // all weights are there
+  return std::max<int64_t>(0, device.memory().free_bytes / sharing - activation_bytes(true));
 }
 
 report::TraceDetail trace_detail(Trace trace) {
@@ -227,9 +229,10 @@ int run(const RunOptions& options, comm::Communicator& world) {
   together(world, [&] {
     if (planning) inputs.emplace(job, config);
   });
-  resolve_memory(job, config, views, inputs ? &*inputs : nullptr,
-                 resources.gpus ? free_gpu_bytes(*place.device) : free_host_bytes(world), resources,
-                 world);
+  resolve_memory(
+      job, config, views, inputs ? &*inputs : nullptr,
+      resources.gpus ? free_gpu_bytes(job, *place.device, world) : free_host_bytes(world),
+      resources, world);
 
   report::Recorder recorder(trace_detail(job.report.trace));
   const context::Compute compute{*place.device, *place.stream, *place.backend, recorder};
@@ -272,9 +275,14 @@ int run(const RunOptions& options, comm::Communicator& world) {
   }
 
   world.barrier();  // the ranks measure together
-  const RunFacts facts{job,           config,
-                       resources,     weights.resident_bytes(),
-                       groups.places, world.all_reduce_sum(measure_peak_flops(compute))};
+  const RunFacts facts{job,
+                       config,
+                       resources,
+                       weights.resident_bytes(),
+                       groups.places,
+                       world.all_reduce_sum(measure_peak_flops(compute)),
+                       resources.gpus ? place.device->info().name : "",
+                       resources.gpus ? views.embedding.dtype() : DType::fp32};
   if (chief)
     log->info(first_line(facts, static_cast<int64_t>(inputs->requests().size()),
                          inputs->prompt_tokens()));

@@ -180,15 +180,17 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
   const int hosts = num_hosts(facts);
   const auto ranks = static_cast<int>(facts.places.size());
   return fmt::format(
-      "{} {}{} · {} request{}, {} tokens · context {} · KV {} {} per rank · {} rank{} of {} "
-      "thread{} "
-      "on {} host{}{}{}",
+      "{} {}{} · {} request{}, {} tokens · context {} · KV {} {} per rank · {} rank{} of {} on {} "
+      "host{}{}{}",
       facts.job.model.path.filename().string(), report::format_bytes(facts.weight_bytes),
       resources.tp > 1 ? " per rank" : "", requests, requests == 1 ? "" : "s",
       report::format_count(static_cast<double>(prompt_tokens)), facts.config.max_positions,
       name_of(resources.kv_dtype), report::format_bytes(kv_bytes), ranks, ranks == 1 ? "" : "s",
-      resources.threads, resources.threads == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s",
-      grid_text(resources), resources.why.empty() ? "" : "\n       auto: " + resources.why);
+      facts.gpu.empty()
+          ? fmt::format("{} thread{}", resources.threads, resources.threads == 1 ? "" : "s")
+          : "1 " + facts.gpu,
+      hosts, hosts == 1 ? "" : "s", grid_text(resources),
+      resources.why.empty() ? "" : "\n       auto: " + resources.why);
 }
 
 std::optional<report::RunReport> gather_report(comm::Communicator& ordered, const RunFacts& facts,
@@ -206,7 +208,8 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
   report.job = Json::parse(to_json(facts.job));
   report.machine = Json{{"cpu", ranks[0].cpu},
                         {"cores_of_a_rank", ranks[0].cores},
-                        {"memory_bytes_of_a_host", ranks[0].memory_bytes}};
+                        {"memory_bytes_of_a_host", ranks[0].memory_bytes},
+                        {"gpu", facts.gpu.empty() ? Json() : Json(facts.gpu)}};
   report.topology = Json::array();
   for (const auto& place : facts.places) report.topology.push_back(comm::to_string(place));
   report.grid =
@@ -219,7 +222,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
       {"shift_threshold", resources.shift_threshold ? Json(*resources.shift_threshold) : Json()},
       {"why", resources.why},
       {"threads", resources.threads},
-      {"compute", "fp32"},
+      {"compute", std::string(name_of(facts.compute))},
       {"kv_dtype", std::string(name_of(resources.kv_dtype))},
       {"kv_tokens_per_rank", resources.kv_tokens},
       {"weight_bytes", facts.weight_bytes},

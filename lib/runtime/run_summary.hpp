@@ -23,6 +23,8 @@ struct RunFacts {
   int64_t weight_bytes = 0;                 ///< resident on this rank
   std::vector<comm::RackServerGpu> places;  ///< by rank of `ordered`
   double peak_flops = 0;                    ///< of all ranks
+  std::string gpu;                          ///< rank 0's, "" where it computes on the CPU
+  DType compute = DType::fp32;              ///< of the operands of matrix products
 };
 
 /// Llama-3.1-8B bf16 15.0 GiB · 64 requests, 7.9M tokens · context 131072 · KV … · 16 ranks on 4

@@ -93,11 +93,13 @@ TEST(FirstLine, ShowsDegreesAboveOneAndTheMode) {
   Job job;
   job.model.path = "models/tiny";
   const auto config = small_model();
+  std::string gpu;
   const auto line = [&](const Resources& resources) {
-    const RunFacts facts{job, config, resources, 1 << 20, {{"rack", "server", 0}}, 0};
+    const RunFacts facts{job, config, resources, 1 << 20, {{"rack", "server", 0}}, 0, gpu};
     return first_line(facts, 1, 10);
   };
   EXPECT_NE(line(resolved({}, 1)).find("on 1 host · single"), std::string::npos);
+  EXPECT_NE(line(resolved({}, 1)).find("1 rank of 1 thread on"), std::string::npos);
   EXPECT_NE(line(resolved({"dp=2"}, 2)).find("on 1 host: DP 2 · single"), std::string::npos);
   const std::string grid = line(resolved({"dp=2", "tp=2"}, 12));
   EXPECT_NE(grid.find("on 1 host: DP 2 × CP 3 × TP 2 · prefill ring auto, decode pass_q\n"),
@@ -106,6 +108,8 @@ TEST(FirstLine, ShowsDegreesAboveOneAndTheMode) {
   EXPECT_NE(grid.find("\n       auto: prefill ring: "), std::string::npos) << grid;
   EXPECT_NE(line(resolved({"sp=2"}, 2)).find(": SP 2 · prefill ulysses, decode shift\n"),
             std::string::npos);
+  gpu = "NVIDIA H200";
+  EXPECT_NE(line(resolved({}, 1)).find("1 rank of 1 NVIDIA H200 on 1 host"), std::string::npos);
 }
 
 TEST(DtypeOf, KnowsTheWordsThatHaveATypeHere) {
