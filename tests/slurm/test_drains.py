@@ -14,7 +14,7 @@ class DrainTest(SlurmTest):
     def check_drain(self, launcher: str, ask: list[str], generation: dict) -> None:
         self.write_site(launcher=launcher)
         job = self.write_job(
-            batch(500), generation=generation, batch={"max_sequences": 2, "order": "fcfs"}
+            batch(300), generation=generation, batch={"max_sequences": 2, "order": "fcfs"}
         )
         reference = self.reference(job)
         job_id = self.submit(job)
@@ -30,18 +30,15 @@ class DrainTest(SlurmTest):
     def test_sigterm_to_the_ranks(self) -> None:
         self.check_drain("srun", ["--signal=TERM"], GREEDY)
 
-    def test_sigterm_to_script_launcher_and_ranks_while_sampling(self) -> None:
-        self.check_drain("srun", ["--full", "--signal=TERM"], SAMPLED)
-
-    def test_sigusr1_to_the_script(self) -> None:
-        self.check_drain("srun", ["--batch", "--signal=USR1"], GREEDY)
+    def test_sigusr1_to_script_launcher_and_ranks_while_sampling(self) -> None:
+        self.check_drain("srun", ["--full", "--signal=USR1"], SAMPLED)
 
     def test_sigterm_to_the_script_of_mpirun(self) -> None:
         self.check_drain("mpirun", ["--batch", "--signal=TERM"], SAMPLED)
 
     def test_a_job_that_is_cancelled_drains_and_stays_cancelled(self) -> None:
         job = self.write_job(
-            batch(2000), generation=GREEDY, batch={"max_sequences": 2, "order": "fcfs"}
+            batch(300), generation=GREEDY, batch={"max_sequences": 2, "order": "fcfs"}
         )
         reference = self.reference(job)
         job_id = self.submit(job)

@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 import unittest
+from pathlib import Path
 
-from cluster import GREEDY, NODES, SlurmTest, batch
+from cluster import GREEDY, SlurmTest, batch
 from harness import ALL_DONE
 
 
 class FailureTest(SlurmTest):
-    def slow_job(self):
+    def slow_job(self, name: str) -> Path:
         return self.write_job(
-            batch(600), generation=GREEDY, batch={"max_sequences": 2, "order": "fcfs"}
+            batch(300), name, generation=GREEDY, batch={"max_sequences": 2, "order": "fcfs"}
         )
 
     def test_nodes_that_vanish(self) -> None:
-        """First another node than that of the script, then that one."""
-        job = self.slow_job()
-        reference = self.reference(job)
-        job_id = self.submit(job)
-        for number, node in enumerate((NODES[2], NODES[0])):
-            done = self.done(job)
-            self.wait_for_done(job_id, job, done + 1)
-            self.sandbox("kill-node", node)
-            self.wait_for_restart(job_id, number + 1)
-            self.check_unfinished(self.results(job), reference)
-            self.sandbox("start-node", node)
-        self.wait_for_end(job_id, ALL_DONE)
-        self.check_finished(job, reference)
+        """One job loses the node of its script, the other another one; both nodes come back."""
+        nodes = {"first": ("n1", "n2", "n2"), "second": ("n3", "n4", "n3")}
+        jobs = {name: self.slow_job(name) for name in nodes}
+        reference = self.reference(jobs["first"])
+        job_ids = {
+            name: self.submit(jobs[name], f"--nodelist={one},{other}", nodes=2)
+            for name, (one, other, _) in nodes.items()
+        }
+        for name, (_, _, victim) in nodes.items():
+            self.wait_for_done(job_ids[name], jobs[name])
+            self.sandbox("kill-node", victim)
+        for name, (_, _, victim) in nodes.items():
+            self.wait_for_restart(job_ids[name])
+            self.check_unfinished(self.results(jobs[name]), reference)
+            self.sandbox("start-node", victim)
+        for name in nodes:
+            self.wait_for_end(job_ids[name], ALL_DONE)
+            self.check_finished(jobs[name], reference)
 
     def test_a_rank_that_is_killed(self) -> None:
-        job = self.slow_job()
+        job = self.slow_job("job")
         reference = self.reference(job)
         job_id = self.submit(job)
         self.wait_for_done(job_id, job)
-        self.kill_ranks(NODES[1])
+        self.kill_ranks("n2")
         self.wait_for_restart(job_id)
         self.check_unfinished(self.results(job), reference)
         self.wait_for_end(job_id, ALL_DONE)

@@ -16,10 +16,8 @@ class WallTimeTest(SlurmTest):
         for request in requests:
             request.arrival_s = 0.0
         requests[-1].arrival_s = 50.0
-        job = self.write_job(requests, generation=GREEDY, batch={"arrivals": "replay"})
-        again = self.write_job(requests, "job", generation=GREEDY)
-        reference = self.reference(again)
-        job = self.write_job(name="job", generation=GREEDY, batch={"arrivals": "replay"})
+        reference = self.reference(self.write_job(requests, generation=GREEDY))
+        job = self.write_job(generation=GREEDY, batch={"arrivals": "replay"})
         job_id = self.submit(job, "--time=1", "--signal=B:USR1@15")
         self.wait_for_restart(job_id)
         before = self.results(job)
