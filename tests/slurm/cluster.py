@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shutil
@@ -43,17 +42,18 @@ def wait_until(what: str, condition: Callable[[], Any], limit_s: float = LIMIT_S
 
 def free_ports(count: int) -> int:
     """The first of so many ports in a row that nobody listens at, below those of outgoing connections."""
-    for first in itertools.chain(range(20000 + os.getpid() * 16 % 10000, 32000, 16), range(20000, 30000, 16)):
-        with_sockets = [socket.socket() for _ in range(count)]
+    first_choice = 20000 + os.getpid() % 600 * 16  # tests of other processes look elsewhere
+    for first in (*range(first_choice, 32000, 16), *range(20000, first_choice, 16)):
+        sockets = [socket.socket() for _ in range(count)]
         try:
-            for offset, port in enumerate(with_sockets):
-                port.bind(("127.0.0.1", first + offset))
+            for offset, endpoint in enumerate(sockets):
+                endpoint.bind(("127.0.0.1", first + offset))
             return first
         except OSError:
             continue
         finally:
-            for port in with_sockets:
-                port.close()
+            for endpoint in sockets:
+                endpoint.close()
     raise AssertionError("no free ports")
 
 
@@ -194,26 +194,25 @@ class SlurmTest(RunTest):
         made = self.report(job)["counts"]["output_tokens"]
         self.assertEqual(made, int(after["output_tokens"].sum()) - kept)
 
-    def processes_on(self, node: str) -> list[int]:
-        """The program's ranks on a node, by its name in their environment."""
+    def processes(self, name: str, node: str) -> list[int]:
+        """The processes of a name that jobs of this cluster have on a node."""
+        ours = {f"SLURM_CONF={self.state}/slurm.conf".encode(), f"SLURMD_NODENAME={node}".encode()}
         found = []
         for entry in Path("/proc").iterdir():
             try:
-                if not entry.name.isdigit() or os.readlink(entry / "exe") != str(PROGRAM.resolve()):
+                if not entry.name.isdigit() or (entry / "comm").read_text().strip() != name:
                     continue
-                environment = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
+                if ours.issubset((entry / "environ").read_bytes().split(b"\0")):
+                    found.append(int(entry.name))
+            except OSError:  # ended meanwhile
                 continue
-            ours = f"SLURM_CONF={self.state}/slurm.conf".encode() in environment
-            if ours and f"SLURMD_NODENAME={node}".encode() in environment:
-                found.append(int(entry.name))
         return found
 
-    def kill_ranks(self, node: str) -> None:
-        ranks = self.processes_on(node)
-        self.assertGreater(len(ranks), 0, f"no rank on {node}")
-        for rank in ranks:
-            os.kill(rank, signal.SIGKILL)
+    def kill(self, name: str, node: str) -> None:
+        processes = self.processes(name, node)
+        self.assertGreater(len(processes), 0, f"no {name} on {node}")
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
 
 
 def rank_map(log: str) -> list[dict[str, Optional[str]]]:

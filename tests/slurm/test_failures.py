@@ -40,7 +40,7 @@ class FailureTest(SlurmTest):
         reference = self.reference(job)
         job_id = self.submit(job)
         self.wait_for_done(job_id, job)
-        self.kill_ranks("n2")
+        self.kill("pecia", "n2")
         self.wait_for_restart(job_id)
         self.check_unfinished(self.results(job), reference)
         self.wait_for_end(job_id, ALL_DONE)
