@@ -19,6 +19,7 @@ from harness import DONE, PROGRAM, SOURCE, Request, Results, RunTest, random_req
 SANDBOX = Path(__file__).with_name("sandbox.sh")
 NODES = ["n1", "n2", "n3", "n4"]
 RACKS = {"n1": "spine.rack1", "n2": "spine.rack1", "n3": "spine.rack2", "n4": "spine.rack2"}
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE")
 
 LIMIT_S = 240.0  # of one event; the machine may have other things to do
 GREEDY: dict[str, Any] = {"max_new_tokens": 400, "ignore_eos": True, "logprobs": 1}
@@ -139,8 +140,7 @@ class SlurmTest(RunTest):
             if condition():
                 return True
             state = self.facts(job_id)["JobState"]
-            ended = state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED")
-            if ended and not condition():
+            if state in ENDED and not condition():
                 raise AssertionError(f"{what}: job {job_id} is {state}\n{self.log(job_id)}")
             return False
 
@@ -161,7 +161,7 @@ class SlurmTest(RunTest):
         self.wait_for(job_id, f"{count} requests done", lambda: self.done(job) >= count)
 
     def wait_for_end(self, job_id: str, code: int = 0) -> None:
-        self.wait_for_state(job_id, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
+        self.wait_for_state(job_id, *ENDED)
         facts = self.facts(job_id)
         self.assertEqual(facts["ExitCode"], f"{code}:0", self.log(job_id))
 
