@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# All that needs a GPU, in less than eight minutes: tests, compute-sanitizer on the small ones, times of the ops
-# against what the GPU can do. In a repository it builds first; in an unpacked bundle (scripts/bundle.sh) it does not.
+# All that needs a GPU: tests, compute-sanitizer on the small ones, times of the ops and of a model of 8B against
+# what the GPU can do. Meant to take eight minutes; each step has a limit. In a repository it builds first; in an
+# unpacked bundle (scripts/bundle.sh) it does not.
 #
 #   scripts/gpu-check.sh [RESULTS_FOLDER]    default apps/results, in a bundle results
 #

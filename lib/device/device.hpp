@@ -24,6 +24,8 @@ struct DeviceInfo {
   int multiprocessors;     ///< 1 on the host
   std::string driver;      ///< version the driver speaks, "" on the host
   std::string address;     ///< on the PCI bus: one GPU of a server has one; "" on the host
+
+  bool is_gpu() const { return compute_capability > 0; }
 };
 
 struct MemoryInfo {

@@ -29,7 +29,7 @@ double seconds_of_all(comm::Communicator& world, const std::function<void()>& wo
 double attention_flops(comm::Communicator& world, const context::Compute& compute,
                        const AttentionShape& shape) {
   constexpr double wanted_s = 0.02;
-  const bool on_gpu = compute.device.info().compute_capability > 0;
+  const bool on_gpu = compute.device.info().is_gpu();
   const int64_t rows = on_gpu ? 4096 : 64, keys = on_gpu ? 8192 : 512;
   auto buffers = compute.buffers(5);
   device::Buffer &q = buffers[0], &k = buffers[1], &v = buffers[2], &out = buffers[3],

@@ -12,7 +12,7 @@ struct ComputePlace {
   std::unique_ptr<device::Stream> stream;
   std::unique_ptr<kernels::Backend> backend;
 
-  bool on_gpu() const { return device->info().compute_capability > 0; }
+  bool on_gpu() const { return device->info().is_gpu(); }
 };
 
 /// Whether the ranks compute on GPUs: as the job says, or (auto) where each of them sees one. The

@@ -10,7 +10,8 @@ Executor::Executor(const Settings& settings, model::Model& model, context::Atten
       model_(model),
       attention_(attention),
       compute_(compute),
-      logits_(compute.buffer()) {}
+      logits_(compute.buffer()),
+      candidates_(compute.buffer()) {}
 
 void Executor::begin(const Plan& plan) {
   for (const int64_t sequence : plan.removed) {

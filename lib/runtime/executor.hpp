@@ -69,7 +69,7 @@ class Executor {
   context::Compute compute_;
   std::map<int64_t, TurnStart> turns_;
   std::map<int64_t, History> histories_;
-  device::Buffer logits_;
+  device::Buffer logits_, candidates_;
 };
 
 }  // namespace pecia::runtime

@@ -145,7 +145,7 @@ LogProbs Executor::sample_short(const Plan& plan, const Asked& asked, const Shor
     const auto parts = shortlists(hidden, shape, rows, {});
     const auto own = std::span(rows).subspan(tile.mine.begin, tile.mine.size());
     const ScopedSpan span(compute_.recorder, "sample", Kind::compute);
-    runtime::sample(parts, own, compute_, tile.found);
+    runtime::sample(parts, own, compute_, candidates_, tile.found);
   };
   return predict(asked, settings_.logprobs, true, evaluate);
 }

@@ -58,7 +58,7 @@ class Product {
 }  // namespace
 
 double measure_peak_flops(const context::Compute& compute, const Stopwatch& seconds_of) {
-  const bool on_gpu = compute.device.info().compute_capability > 0;
+  const bool on_gpu = compute.device.info().is_gpu();
   const int64_t size = on_gpu ? 8192 : 768;
   constexpr int runs = 6;
   Product product(compute, size, size, size, on_gpu ? DType::bf16 : DType::fp32);
@@ -68,7 +68,7 @@ double measure_peak_flops(const context::Compute& compute, const Stopwatch& seco
 
 double measure_read_bandwidth(const context::Compute& compute, DType weights,
                               const Stopwatch& seconds_of) {
-  const bool on_gpu = compute.device.info().compute_capability > 0;
+  const bool on_gpu = compute.device.info().is_gpu();
   const int64_t bytes = int64_t{on_gpu ? 1024 : 64} << 20, columns = on_gpu ? 8192 : 2048;
   constexpr int runs = 3;
   Product product(compute, 1, columns, bytes / columns / size_of(weights), weights);

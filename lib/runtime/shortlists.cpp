@@ -123,7 +123,7 @@ std::vector<std::byte> Shortlists::bytes() const {
 /// By the op for whole rows, of rows that have the candidates' scores alone: in the order of their
 /// ids, so that ties fall as they do among all tokens. Penalties are in the scores already.
 void sample(std::span<const Shortlists> parts, std::span<const SamplingRow> rows,
-            const context::Compute& compute, LogProbs& tile) {
+            const context::Compute& compute, device::Buffer& workspace, LogProbs& tile) {
   const auto count = static_cast<int64_t>(rows.size());
   const int64_t width = parts.front().shape.num_candidates * static_cast<int64_t>(parts.size());
   std::vector<float> scores(count * width);  // 0 where a row has no distribution
@@ -142,8 +142,7 @@ void sample(std::span<const Shortlists> parts, std::span<const SamplingRow> rows
   }
   std::vector<int32_t> chosen(count);
   std::vector<float> unused(count);
-  device::Buffer buffer = compute.buffer();
-  const TensorView logits = buffer.tensor(DType::fp32, {count, width});
+  const TensorView logits = workspace.tensor(DType::fp32, {count, width});
   compute.copy({scores.data(), DType::fp32, {count, width}}, logits);
   compute.backend.sample({.logits = logits,
                           .rows = plain,

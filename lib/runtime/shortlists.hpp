@@ -42,9 +42,10 @@ struct Shortlists {
   std::vector<kernels::TopToken> tops;
 };
 
-/// Samples the rows from the shortlists of all parts of the vocabulary. `tile` has room for them.
+/// Samples the rows from the shortlists of all parts of the vocabulary. `tile` has room for them,
+/// `workspace` grows in the memory of the device.
 void sample(std::span<const Shortlists> parts, std::span<const kernels::SamplingRow> rows,
-            const context::Compute& compute, LogProbs& tile);
+            const context::Compute& compute, device::Buffer& workspace, LogProbs& tile);
 
 /// Log-probabilities of the tokens that the parts were asked for.
 void score(std::span<const Shortlists> parts, LogProbs& tile);

@@ -94,11 +94,12 @@ class EveryCut : public testing::TestWithParam<int> {
   LogProbs by_parts(const std::vector<float>& logits, std::span<const SamplingRow> rows,
                     const ShortlistShape& shape) {
     LogProbs tile = room(static_cast<int64_t>(rows.size()), shape.num_top, true);
-    sample(shorten(logits, shape, rows), rows, compute_, tile);
+    sample(shorten(logits, shape, rows), rows, compute_, workspace_, tile);
     return tile;
   }
 
   test::CpuCompute compute_;
+  device::Buffer workspace_;
 };
 INSTANTIATE_TEST_SUITE_P(Parts, EveryCut, testing::Values(2, 3, 4, 8));
 
