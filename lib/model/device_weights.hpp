@@ -7,8 +7,8 @@
 namespace pecia::model {
 
 /// Copies of views of the host's memory, dense, every tensor once however many views it has. They
-/// pass through two pieces of pinned memory, one being filled while the other is copied, so that a
-/// checkpoint is read from its mapped file once and never kept by the host.
+/// pass through two pieces of pinned memory, one being filled while the other is copied, so that
+/// the host keeps none of its own.
 class DeviceWeights : public WeightViews {
  public:
   /// That the copies of these take.
