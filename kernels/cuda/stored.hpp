@@ -5,6 +5,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#ifdef __CUDACC__
+#include <cuda_fp8.h>
+#endif
+
 #include "kernels/cuda/host_device.hpp"
 #include "lib/core/dtype.hpp"
 
@@ -15,6 +19,9 @@ struct Bf16 {
 };
 struct Fp16 {
   uint16_t bits;
+};
+struct Fp8 {
+  uint8_t bits;
 };
 
 PECIA_HD float widen(float value) {
@@ -39,7 +46,15 @@ PECIA_HD float widen(Fp16 value) {
 #endif
 }
 
-/// `value` rounded to T. Too large for fp16 becomes infinity; NaN stays NaN.
+PECIA_HD float widen(Fp8 value) {
+#ifdef __CUDA_ARCH__
+  return __half2float(__nv_cvt_fp8_to_halfraw(value.bits, __NV_E4M3));
+#else
+  return fp8_to_float(value.bits);
+#endif
+}
+
+/// `value` rounded to T. Too large for fp16 becomes infinity, for fp8 ±448; NaN stays NaN.
 template <typename T>
 PECIA_HD T rounded_to(float value) {
   if constexpr (std::is_same_v<T, float>) {
@@ -47,12 +62,17 @@ PECIA_HD T rounded_to(float value) {
   } else {
     T result;
 #ifdef __CUDA_ARCH__
-    if constexpr (std::is_same_v<T, Bf16>)
+    if constexpr (std::is_same_v<T, Fp8>)
+      result.bits = __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3);
+    else if constexpr (std::is_same_v<T, Bf16>)
       asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
     else
       asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
 #else
-    result.bits = std::is_same_v<T, Bf16> ? float_to_bf16(value) : float_to_fp16(value);
+    if constexpr (std::is_same_v<T, Fp8>)
+      result.bits = float_to_fp8(value);
+    else
+      result.bits = std::is_same_v<T, Bf16> ? float_to_bf16(value) : float_to_fp16(value);
 #endif
     return result;
   }

@@ -7,7 +7,15 @@
 
 namespace pecia {
 
-enum class DType : uint8_t { fp32, bf16, fp16, int32, int64, uint8 };
+enum class DType : uint8_t {
+  fp32,
+  bf16,
+  fp16,
+  fp8,  ///< E4M3 without infinities (OCP FP8, §4): up to 448; always beside scales, which say more
+  int32,
+  int64,
+  uint8
+};
 
 constexpr int64_t size_of(DType dtype) {
   switch (dtype) {
@@ -19,6 +27,7 @@ constexpr int64_t size_of(DType dtype) {
       return 2;
     case DType::int64:
       return 8;
+    case DType::fp8:
     case DType::uint8:
       return 1;
   }
@@ -27,6 +36,7 @@ constexpr int64_t size_of(DType dtype) {
 
 std::string_view name_of(DType dtype);
 
+/// A type that holds numbers by itself.
 constexpr bool is_float(DType dtype) {
   return dtype == DType::fp32 || dtype == DType::bf16 || dtype == DType::fp16;
 }
@@ -49,10 +59,18 @@ float fp16_to_float(uint16_t bits);
 /// float → IEEE half bits, round to nearest even; too large becomes infinity.
 uint16_t float_to_fp16(float value);
 
-/// Element `index` of an array of `dtype` (fp32, bf16 or fp16) as float.
+inline constexpr float max_fp8 = 448.0f;
+
+/// E4M3 bits → float, exact.
+float fp8_to_float(uint8_t bits);
+
+/// float → E4M3 bits, round to nearest even; too large, and infinity, becomes ±448; NaN stays NaN.
+uint8_t float_to_fp8(float value);
+
+/// Element `index` of an array of `dtype` (fp32, bf16, fp16 or fp8) as float.
 float load_as_float(const void* data, DType dtype, int64_t index);
 
-/// Stores `value` at element `index`, rounded to `dtype` (fp32, bf16 or fp16).
+/// Stores `value` at element `index`, rounded to `dtype` (fp32, bf16, fp16 or fp8).
 void store_from_float(void* data, DType dtype, int64_t index, float value);
 
 }  // namespace pecia

@@ -67,6 +67,8 @@ class CheckpointFile {
         return "BF16";
       case DType::fp16:
         return "F16";
+      case DType::fp8:
+        return "F8_E4M3";
       case DType::int32:
         return "I32";
       case DType::int64:
