@@ -29,7 +29,7 @@ int leave_with(const Context& context, const std::exception& error, int exit_cod
   constexpr std::chrono::seconds all_are_here{10};
   if (context.watch.first_to_speak().value_or(context.first()))
     fmt::print(stderr, "pecia: {}\n", text_of(error));
-  if (!comm::MpiEnvironment::all_leave(all_are_here)) comm::MpiEnvironment::abort(exit_code);
+  if (!comm::MpiEnvironment::all_leave(all_are_here)) comm::MpiEnvironment::abort(1);
   return exit_code;
 }
 
@@ -37,11 +37,9 @@ int leave_with(const Context& context, const std::exception& error, int exit_cod
 /// time to.
 int fail_with(const Context& context, const std::exception& error) {
   const bool speaks = context.watch.first_to_speak().value_or(true);
-  if (speaks) {
+  if (speaks)
     fmt::print(stderr, "pecia: rank {} (host {}): {}{}\n", context.world.rank(), comm::host_name(),
                text_of(error), context.watch.account());
-    context.watch.remove_board();
-  }
   if (context.world.size() == 1) return 1;
   if (!speaks) std::this_thread::sleep_for(std::chrono::seconds(2));
   comm::MpiEnvironment::abort(1);

@@ -255,16 +255,7 @@ class MpiCommunicator : public Communicator {
   }
 
   void check_same(const char* operation, int64_t shape) override {
-    if (common_->checks == CollectiveChecks::off) return;
-    const CollectiveHeader mine(operation, ++checked_, shape);
-    std::vector<CollectiveHeader> all(size_);
-    auto transfer =
-        make_transfer(operation, "all ranks, before it begins", collectives_.next(), collectives_);
-    check_mpi(MPI_Iallgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE,
-                             checks_comm_, transfer->add()),
-              "MPI_Iallgather");
-    transfer->wait();
-    require_same(all);
+    check_within(common_->timeout, operation, shape);
   }
 
   std::unique_ptr<Transfer> start_exchange(const Exchange& exchange,
@@ -347,6 +338,7 @@ class MpiCommunicator : public Communicator {
   }
 
   void barrier() override {
+    check_within(std::chrono::seconds::zero(), "barrier", 0);
     MpiTransfer transfer({"barrier", collectives_.next(), "all ranks", collectives_},
                          std::chrono::seconds::zero(), common_);
     check_mpi(MPI_Ibarrier(comm_, transfer.add()), "MPI_Ibarrier");
@@ -417,6 +409,19 @@ class MpiCommunicator : public Communicator {
     MPI_Group_free(&there);
     const uint64_t group = mixed(mixed(group_, ++children_), first_here);
     return std::make_unique<MpiCommunicator>(part, group, common_);
+  }
+  void check_within(std::chrono::seconds timeout, const char* operation, int64_t shape) {
+    if (common_->checks == CollectiveChecks::off) return;
+    const CollectiveHeader mine(operation, ++checked_, shape);
+    std::vector<CollectiveHeader> all(size_);
+    MpiTransfer transfer(
+        {operation, collectives_.next(), "all ranks, before it begins", collectives_}, timeout,
+        common_);
+    check_mpi(MPI_Iallgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE,
+                             checks_comm_, transfer.add()),
+              "MPI_Iallgather");
+    transfer.wait();
+    require_same(all);
   }
   void check_peer(int rank) const {
     PECIA_CHECK(rank >= 0 && rank < size_ && rank != rank_,

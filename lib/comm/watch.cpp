@@ -16,10 +16,10 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-/// How often a rank shows itself and looks at its ward: a shared file system takes some hundred
-/// small requests per second from a whole run.
+/// How often a rank shows itself and looks at its ward: some 160 times per second in the whole run,
+/// which a shared file system takes.
 Seconds round_of(int ranks, Seconds silence) {
-  return std::min(Seconds(0.25) * std::max(1.0, ranks / 64.0), silence / 4);
+  return std::min(Seconds(0.1) * std::max(1.0, ranks / 16.0), silence / 4);
 }
 
 }  // namespace
@@ -79,13 +79,12 @@ void Watch::look_at_ward() {
   const RankRecord* waiting = wait_for(ward_, all);
   end_with(fmt::format("{} shows no sign of life for {:.3g} s, {}{}", name_of(ward_, *ward),
                        silence_.count(), place_of(*ward),
-                       waiting != nullptr ? "; " + arrivals(*waiting, all) : ""));
+                       waiting != nullptr ? "; " + arrivals(*waiting, all, ward_) : ""));
 }
 
 void Watch::end_with(const std::string& fault) {
   if (!board_->first_to_speak()) return;
   fmt::print(stderr, "pecia: {}\n", fault);
-  board_->remove();
   end_job_();
 }
 
@@ -103,10 +102,6 @@ std::string Watch::account() const {
       text += fmt::format("; {} has died {}", name_of(rank, *all[rank]), place_of(*all[rank]));
   const std::string waits = arrivals(record_of(*activity_, {}), all);
   return waits.empty() ? text : text + "; " + waits;
-}
-
-void Watch::remove_board() {
-  if (board_ != nullptr) board_->remove();
 }
 
 RankRecords Watch::read_all() const {

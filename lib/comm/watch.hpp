@@ -42,9 +42,6 @@ class Watch {
   /// "" when there is nothing.
   std::string account() const;
 
-  /// Forgets the board, when this rank is about to end the job.
-  void remove_board();
-
  private:
   void watch(const std::stop_token& stop);
   void look_at_ward();

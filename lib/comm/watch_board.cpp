@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* folder_prefix = ".watch-";
-constexpr const char* spoken = "spoken";
+constexpr const char* rank_prefix = "rank-";
+constexpr const char* spoken = "spoken";      // somebody has said why the run ends
+constexpr const char* output_is_new = "new";  // the output was made with the folder
 
 template <size_t N>
 void assign(std::array<char, N>& to, const char* text) {
@@ -42,6 +45,39 @@ class File {
  private:
   int fd_;
 };
+
+/// Nobody holds the file's lock; false in doubt.
+bool is_free(const fs::path& path) {
+  const File file(path, O_RDONLY);
+  // Shared, so that two who look at once do not see each other.
+  return file.ok() && ::flock(file.get(), LOCK_SH | LOCK_NB) == 0;
+}
+
+bool is_rank(const fs::path& path) {
+  return path.filename().string().starts_with(rank_prefix);
+}
+
+std::vector<fs::path> entries(const fs::path& folder) {
+  std::error_code ignored;  // who asks can do without
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) found.push_back(entry.path());
+  return found;
+}
+
+std::optional<RankRecord> read_record(const fs::path& path) {
+  const File file(path, O_RDONLY);
+  RankRecord record;
+  if (!file.ok() || ::pread(file.get(), &record, sizeof(record), 0) != sizeof(record)) return {};
+  record.host.back() = record.phase.back() = record.span.back() = record.operation.back() = '\0';
+  if (record.left != 0) return {};
+  return record;
+}
+
+bool is_dead(const fs::path& path) {
+  if (!is_free(path)) return false;
+  const auto record = read_record(path);
+  return record && record->unlocked == 0;
+}
 
 bool write_whole(int fd, const RankRecord& record) {
   return ::pwrite(fd, &record, sizeof(record), 0) == static_cast<ssize_t>(sizeof(record));
@@ -72,21 +108,25 @@ RankRecord record_of(const Activity& activity, const std::string& host) {
 
 fs::path WatchBoard::make_folder(const fs::path& output) {
   std::error_code error;
-  fs::create_directories(output, error);
+  const bool made = fs::create_directories(output, error);
   if (error) fail<SystemError>("{} cannot be made: {}", output.string(), error.message());
   std::string name = (output / folder_prefix).string() + "XXXXXX";
   if (::mkdtemp(name.data()) == nullptr)
     fail<SystemError>("no folder can be made in {}: {}", output.string(), std::strerror(errno));
-  return name;
+  const fs::path folder = name;
+  if (made) File(folder / output_is_new, O_WRONLY | O_CREAT);
+  return folder;
 }
 
 void WatchBoard::remove_others(const fs::path& folder) {
-  std::error_code ignored;  // what is left is in nobody's way
-  std::vector<fs::path> others;
-  for (const auto& entry : fs::directory_iterator(folder.parent_path(), ignored))
-    if (entry.path().filename().string().starts_with(folder_prefix) && entry.path() != folder)
-      others.push_back(entry.path());
-  for (const fs::path& other : others) fs::remove_all(other, ignored);
+  for (const fs::path& other : entries(folder.parent_path())) {
+    if (!other.filename().string().starts_with(folder_prefix) || other == folder) continue;
+    const auto files = entries(other);
+    const bool abandoned = std::ranges::all_of(
+        files, [](const fs::path& file) { return !is_rank(file) || is_free(file); });
+    std::error_code ignored;  // what is left is in nobody's way
+    if (abandoned) fs::remove_all(other, ignored);
+  }
 }
 
 WatchBoard::WatchBoard(fs::path folder, int rank, int size)
@@ -105,15 +145,16 @@ WatchBoard::~WatchBoard() {
   write_whole(lock_, shown_);
   std::error_code ignored;
   fs::remove(path(rank_), ignored);
-  bool others = false;
-  for (const auto& entry : fs::directory_iterator(folder_, ignored))
-    others = others || entry.path().filename() != spoken;
-  if (!others) fs::remove_all(folder_, ignored);
+  if (std::ranges::none_of(entries(folder_), is_rank)) {
+    const bool made = fs::exists(folder_ / output_is_new, ignored);
+    fs::remove_all(folder_, ignored);
+    if (made) fs::remove(folder_.parent_path(), ignored);  // fails when something is in it
+  }
   ::close(lock_);
 }
 
 fs::path WatchBoard::path(int rank) const {
-  return folder_ / fmt::format("rank-{}", rank);
+  return folder_ / fmt::format("{}{}", rank_prefix, rank);
 }
 
 void WatchBoard::show(const RankRecord& record) {
@@ -127,29 +168,16 @@ void WatchBoard::show(const RankRecord& record) {
 }
 
 std::optional<RankRecord> WatchBoard::read(int rank) const {
-  const File file(path(rank), O_RDONLY);
-  RankRecord record;
-  if (!file.ok() || ::pread(file.get(), &record, sizeof(record), 0) != sizeof(record)) return {};
-  record.host.back() = record.phase.back() = record.span.back() = record.operation.back() = '\0';
-  if (record.left != 0) return {};
-  return record;
+  return read_record(path(rank));
 }
 
 bool WatchBoard::is_dead(int rank) const {
-  const File file(path(rank), O_RDONLY);
-  // Shared, so that two who look at once do not see each other.
-  if (!file.ok() || ::flock(file.get(), LOCK_SH | LOCK_NB) != 0) return false;
-  const auto record = read(rank);
-  return record && record->unlocked == 0;
+  return comm::is_dead(path(rank));
 }
 
 bool WatchBoard::first_to_speak() {
-  return File(folder_ / spoken, O_WRONLY | O_CREAT | O_EXCL).ok();
-}
-
-void WatchBoard::remove() {
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
+  // In doubt, as when somebody has removed the folder, twice is better than never.
+  return File(folder_ / spoken, O_WRONLY | O_CREAT | O_EXCL).ok() || errno != EEXIST;
 }
 
 }  // namespace pecia::comm

@@ -42,14 +42,15 @@ class WatchBoard {
  public:
   /// A new folder for the ranks' files in `output`, which is made if absent. Throws SystemError.
   static std::filesystem::path make_folder(const std::filesystem::path& output);
-  /// Removes those that killed runs have left behind; nobody else may be running into `output`.
+  /// Removes those beside `folder` that ended runs have left behind: no living rank is there.
   static void remove_others(const std::filesystem::path& folder);
 
   /// Makes this rank's file. Throws SystemError. Others may read once all ranks have come here.
   WatchBoard(std::filesystem::path folder, int rank, int size);
   WatchBoard(const WatchBoard&) = delete;
   WatchBoard& operator=(const WatchBoard&) = delete;
-  /// Leaves: shows so and removes the file; the last one removes the folder too.
+  /// Leaves: shows so and removes the file; the last one removes the folder, and the output if it
+  /// was made with it and is empty still.
   ~WatchBoard();
 
   int rank() const { return rank_; }
@@ -63,11 +64,8 @@ class WatchBoard {
   /// The rank's process has ended without leaving.
   bool is_dead(int rank) const;
 
-  /// True for the first call of all ranks: who is to say why the run ends. It is the last thing to
-  /// be said: false from everybody else for ever.
+  /// Whether nobody has called this before: who is to say why the run ends.
   bool first_to_speak();
-  /// Removes the folder, whatever is in it: when this rank ends the run for all.
-  void remove();
 
  private:
   std::filesystem::path path(int rank) const;

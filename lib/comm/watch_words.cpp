@@ -38,7 +38,7 @@ std::string place_of(const RankRecord& record) {
   return text;
 }
 
-std::string arrivals(const RankRecord& waiting, const RankRecords& all) {
+std::string arrivals(const RankRecord& waiting, const RankRecords& all, int told) {
   if (!waiting.waits()) return {};
   constexpr size_t most_told = 4;
   std::vector<int> arrived, missing;
@@ -50,7 +50,7 @@ std::string arrivals(const RankRecord& waiting, const RankRecords& all) {
       continue;
     }
     missing.push_back(static_cast<int>(rank));
-    if (missing.size() <= most_told)
+    if (missing.size() <= most_told && missing.back() != told)
       places += fmt::format("; {} is {}", name_of(static_cast<int>(rank), *all[rank]),
                             place_of(*all[rank]));
   }

@@ -23,13 +23,13 @@ std::string shared_text(std::string text, comm::Communicator& world) {
 std::filesystem::path watch_ranks(comm::Watch& watch, const Job& job, comm::Communicator& world,
                                   spdlog::logger& log) {
   if (world.size() == 1) return {};
-  std::string why, text;
+  std::string made, why = "not all ranks reach the output folder";
   if (world.rank() == 0) try {
-      text = comm::WatchBoard::make_folder(job.output).string();
+      made = comm::WatchBoard::make_folder(job.output).string();
     } catch (const SystemError& error) {
       why = error.what();
     }
-  const std::filesystem::path folder = shared_text(text, world);
+  const std::filesystem::path folder = shared_text(made, world);
   std::unique_ptr<comm::WatchBoard> board;
   if (!folder.empty()) try {
       board = std::make_unique<comm::WatchBoard>(folder, world.rank(), world.size());
@@ -37,7 +37,7 @@ std::filesystem::path watch_ranks(comm::Watch& watch, const Job& job, comm::Comm
       why = error.what();
     }
   if (world.all_reduce_max(board == nullptr ? 1 : 0) > 0) {
-    if (!why.empty()) log.warn("nobody watches the ranks: {}", why);
+    if (world.rank() == 0) log.warn("nobody watches for ranks that die or hang: {}", why);
     return {};
   }
   watch.begin(std::move(board), std::chrono::duration<double>(job.limits.silence_s),
