@@ -60,14 +60,19 @@ std::string arrivals(const RankRecord& waiting, const RankRecords& all, int told
 }
 
 const RankRecord* wait_for(int rank, const RankRecords& all) {
-  const RankRecord* first = nullptr;
+  const auto& culprit = all.at(rank);
+  const RankRecord* found = nullptr;
+  const auto misses = [&](const RankRecord& one) {
+    return culprit && culprit->number_in(one.group) && !has_arrived(*culprit, one);
+  };
   for (const auto& one : all) {
     if (!one || !one->waits()) continue;
-    const auto& culprit = all.at(rank);
-    if (culprit && culprit->number_in(one->group) && !has_arrived(*culprit, *one)) return &*one;
-    if (first == nullptr) first = &*one;
+    const bool nearer =
+        found != nullptr && misses(*one) &&
+        (!misses(*found) || (one->group == found->group && one->number < found->number));
+    if (found == nullptr || nearer) found = &*one;
   }
-  return first;
+  return found;
 }
 
 }  // namespace pecia::comm

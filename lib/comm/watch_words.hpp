@@ -26,8 +26,8 @@ std::string place_of(const RankRecord& record);
 /// "" when it waits for nothing.
 std::string arrivals(const RankRecord& waiting, const RankRecords& all, int told = -1);
 
-/// The wait to tell about when `rank` is at fault: the first that it has not arrived at, else the
-/// first at all. Null: nobody waits.
+/// The wait to tell about when `rank` is at fault: one that it has not arrived at, of a group's the
+/// earliest; else the first at all. Null: nobody waits.
 const RankRecord* wait_for(int rank, const RankRecords& all);
 
 }  // namespace pecia::comm

@@ -257,6 +257,8 @@ TEST(WatchWords, TellWhoIsMissingWhere) {
   EXPECT_EQ(arrivals(*all[2], all), "gather #7: arrived: ranks 0-2,5; not arrived: nobody");
   EXPECT_EQ(arrivals(*all[1], all), "");
   EXPECT_EQ(wait_for(2, all), &*all[0]) << "the wait that rank 2 has not come to";
+  const RankRecords ring = {at(12, true), at(11, true), at(10, false)};
+  EXPECT_EQ(wait_for(2, ring), &*ring[1]) << "the earlier one";
   EXPECT_EQ(wait_for(1, all), &*all[0]) << "the first, as nobody waits for rank 1";
   EXPECT_EQ(wait_for(3, all), &*all[0]);
   EXPECT_EQ(wait_for(0, {all[1], all[3], std::nullopt}), nullptr);

@@ -54,6 +54,15 @@ def open_prompt_tokens(requests: Sequence[Request], results: Results) -> int:
     return total
 
 
+def ranks_of(text: str) -> set[int]:
+    """"ranks 0-1,3" as {0, 1, 3}."""
+    ranks: set[int] = set()
+    for part in text.split()[1].split(","):
+        first, _, last = part.partition("-")
+        ranks.update(range(int(first), int(last or first) + 1))
+    return ranks
+
+
 class KillTest(RunTest):
     requests: ClassVar[list[Request]] = random_requests(12, 5, 90, seed=11, every_second_turn=4)
 
@@ -183,8 +192,11 @@ class WatchTest(RunTest):
                     rf"^pecia: rank {victim} \(host {os.uname().nodename}\) shows no sign of life for "
                     r"2 s, in phase \w+.*; \w+ #\d+: arrived: ranks? [-,\d]+; not arrived: rank",
                 )
-                missing = line.split("not arrived: ")[1].split(";")[0]
-                self.assertIn(str(victim), missing)
+                arrived, missing = (
+                    ranks_of(part.split(";")[0]) for part in line.split("arrived: ")[1:]
+                )
+                self.assertIn(victim, missing)
+                self.assertEqual(arrived | missing, set(range(self.RANKS)))
 
     def test_a_run_that_is_stopped_as_a_whole_goes_on(self) -> None:
         job, launch = self.start_one("suspended", limits={"silence": "1s"})
