@@ -23,14 +23,20 @@ std::string version() {
                      build.compiler);
 }
 
-/// Of an error that every rank has met, or at least one whose kind says so. One rank tells it. A
-/// rank that turns out to be alone with it ends the job: the others wait for it.
+std::string with_rank(const Context& context, const std::exception& error) {
+  return fmt::format("rank {} (host {}): {}", context.world.rank(), comm::host_name(),
+                     text_of(error));
+}
+
+/// Of an error that every rank has met, as its kind says. One rank tells it. A rank that turns out
+/// to be alone with it ends the job: the others wait for it.
 int leave_with(const Context& context, const std::exception& error, int exit_code) {
   constexpr std::chrono::seconds all_are_here{10};
-  if (context.watch.first_to_speak().value_or(context.first()))
-    fmt::print(stderr, "pecia: {}\n", text_of(error));
-  if (!comm::MpiEnvironment::all_leave(all_are_here)) comm::MpiEnvironment::abort(1);
-  return exit_code;
+  const auto speaks = context.watch.first_to_speak();
+  if (speaks.value_or(context.first())) fmt::print(stderr, "pecia: {}\n", text_of(error));
+  if (comm::MpiEnvironment::all_leave(all_are_here)) return exit_code;
+  if (!speaks && !context.first()) fmt::print(stderr, "pecia: {}\n", with_rank(context, error));
+  comm::MpiEnvironment::abort(1);
 }
 
 /// A rank that fails alone ends the job. If several do, one tells why, and the others give it the
@@ -38,8 +44,7 @@ int leave_with(const Context& context, const std::exception& error, int exit_cod
 int fail_with(const Context& context, const std::exception& error) {
   const bool speaks = context.watch.first_to_speak().value_or(true);
   if (speaks)
-    fmt::print(stderr, "pecia: rank {} (host {}): {}{}\n", context.world.rank(), comm::host_name(),
-               text_of(error), context.watch.account());
+    fmt::print(stderr, "pecia: {}{}\n", with_rank(context, error), context.watch.account());
   if (context.world.size() == 1) return 1;
   if (!speaks) std::this_thread::sleep_for(std::chrono::seconds(2));
   comm::MpiEnvironment::abort(1);

@@ -198,6 +198,14 @@ class WatchTest(RunTest):
                 self.assertIn(victim, missing)
                 self.assertEqual(arrived | missing, set(range(self.RANKS)))
 
+    def test_a_wait_that_fails_is_told_once_with_who_is_missing(self) -> None:
+        victim = 1
+        job, launch = self.start_one("waiting", limits={"silence": "1h", "wait": "5s"})
+        launch.signal_ranks(signal.SIGSTOP, slice(victim, victim + 1))
+        line = self.end_named(job, launch, r"^pecia: rank [023] \(host .*\w+ #\d+ .*not finished for 5 s")
+        self.assertIn(victim, ranks_of(line.split("; not arrived: ")[1].split(";")[0]))
+        self.assertRegex(line, rf"; rank {victim} \(host .*\) is in phase \w+")
+
     def test_a_run_that_is_stopped_as_a_whole_goes_on(self) -> None:
         job, launch = self.start_one("suspended", limits={"silence": "1s"})
         launch.signal_ranks(signal.SIGSTOP)
@@ -282,6 +290,15 @@ class DisagreementTest(RunTest):
         missing = self.folder / "missing.yaml"
         launch = self.launch([MPIEXEC, "--bind-to", "none", *part, job, ":", *part, missing])
         self.assertIn(str(missing), self.end(launch, REFUSED))
+        self.assertFalse(self.output(job).exists())
+
+
+    def test_a_rank_that_is_refused_alone_ends_all(self) -> None:
+        job = self.write_job(random_requests(3, 5, 9, seed=1))
+        part = ["-np", 1, PROGRAM, "run"]
+        launch = self.launch([MPIEXEC, "--bind-to", "none", *part, job, ":", *part])
+        words = self.end(launch, FAILURE)
+        self.assertRegex(words, r"pecia: rank 1 \(host .*\): run needs a job file")
         self.assertFalse(self.output(job).exists())
 
 
