@@ -66,6 +66,7 @@ class MpiTransfer : public Transfer {
   MpiTransfer& operator=(const MpiTransfer&) = delete;
   ~MpiTransfer() override {
     common_->polls.finish();
+    if (collective_) return;  // MPI has no way to give those up
     for (MPI_Request& request : requests_)
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
   }
@@ -104,9 +105,15 @@ class MpiTransfer : public Transfer {
                timeout_);
   }
 
-  MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+  /// Where a collective of MPI puts its request.
+  MPI_Request* add_collective() {
+    collective_ = true;
+    return add();
+  }
 
  private:
+  MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+
   std::string described() const {
     return fmt::format("{} #{} with {}", label_.operation, label_.number, label_.peers);
   }
@@ -121,6 +128,7 @@ class MpiTransfer : public Transfer {
   std::chrono::seconds timeout_;
   std::shared_ptr<Common> common_;
   std::vector<MPI_Request> requests_;
+  bool collective_ = false;
 };
 
 int int_count(size_t bytes, const char* operation) {
@@ -279,14 +287,15 @@ class MpiCommunicator : public Communicator {
     check_same("all_gather", 0);
     std::vector<int> counts(size_);
     auto sizes = start("all_gather", "all ranks");
-    check_mpi(MPI_Iallgather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, comm_, sizes->add()),
+    check_mpi(MPI_Iallgather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, comm_,
+                             sizes->add_collective()),
               "MPI_Iallgather");
     sizes->wait();
     std::vector<std::byte> all;
     const auto offsets = lay_out(counts, all, "all_gather");
     auto data = start("all_gather", "all ranks");
     check_mpi(MPI_Iallgatherv(mine.data(), count, MPI_BYTE, all.data(), counts.data(),
-                              offsets.data(), MPI_BYTE, comm_, data->add()),
+                              offsets.data(), MPI_BYTE, comm_, data->add_collective()),
               "MPI_Iallgatherv");
     data->wait();
     return cut(all, counts, offsets);
@@ -297,14 +306,15 @@ class MpiCommunicator : public Communicator {
     check_same("gather", root);
     std::vector<int> counts(rank_ == root ? size_ : 0);
     auto sizes = start("gather", fmt::format("root {}", root));
-    check_mpi(MPI_Igather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, root, comm_, sizes->add()),
+    check_mpi(MPI_Igather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, root, comm_,
+                          sizes->add_collective()),
               "MPI_Igather");
     sizes->wait();
     std::vector<std::byte> all;
     const auto offsets = lay_out(counts, all, "gather");
     auto data = start("gather", fmt::format("root {}", root));
     check_mpi(MPI_Igatherv(mine.data(), count, MPI_BYTE, all.data(), counts.data(), offsets.data(),
-                           MPI_BYTE, root, comm_, data->add()),
+                           MPI_BYTE, root, comm_, data->add_collective()),
               "MPI_Igatherv");
     data->wait();
     return cut(all, counts, offsets);
@@ -341,7 +351,7 @@ class MpiCommunicator : public Communicator {
     check_within(std::chrono::seconds::zero(), "barrier", 0);
     MpiTransfer transfer({"barrier", collectives_.next(), "all ranks", collectives_},
                          std::chrono::seconds::zero(), common_);
-    check_mpi(MPI_Ibarrier(comm_, transfer.add()), "MPI_Ibarrier");
+    check_mpi(MPI_Ibarrier(comm_, transfer.add_collective()), "MPI_Ibarrier");
     transfer.wait();
   }
 
@@ -418,7 +428,7 @@ class MpiCommunicator : public Communicator {
         {operation, collectives_.next(), "all ranks, before it begins", collectives_}, timeout,
         common_);
     check_mpi(MPI_Iallgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE,
-                             checks_comm_, transfer.add()),
+                             checks_comm_, transfer.add_collective()),
               "MPI_Iallgather");
     transfer.wait();
     require_same(all);
@@ -442,7 +452,7 @@ class MpiCommunicator : public Communicator {
     check_same(operation, 0);
     T result{};
     auto transfer = start(operation, "all ranks");
-    check_mpi(MPI_Iallreduce(&value, &result, 1, type, op, comm_, transfer->add()),
+    check_mpi(MPI_Iallreduce(&value, &result, 1, type, op, comm_, transfer->add_collective()),
               "MPI_Iallreduce");
     transfer->wait();
     return result;
@@ -451,7 +461,8 @@ class MpiCommunicator : public Communicator {
     for (size_t offset = 0; offset < bytes.size(); offset += max_message_bytes) {
       auto transfer = start("broadcast", fmt::format("root {}", root));
       const int count = static_cast<int>(std::min(max_message_bytes, bytes.size() - offset));
-      check_mpi(MPI_Ibcast(bytes.data() + offset, count, MPI_BYTE, root, comm_, transfer->add()),
+      check_mpi(MPI_Ibcast(bytes.data() + offset, count, MPI_BYTE, root, comm_,
+                           transfer->add_collective()),
                 "MPI_Ibcast");
       transfer->wait();
     }
