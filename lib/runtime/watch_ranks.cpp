@@ -26,8 +26,8 @@ std::filesystem::path watch_ranks(comm::Watch& watch, const Job& job, comm::Comm
   std::string made, why = "not all ranks reach the output folder";
   if (world.rank() == 0) try {
       made = comm::WatchBoard::make_folder(job.output).string();
-    } catch (const SystemError& error) {
-      why = error.what();
+    } catch (const SystemError&) {
+      why.clear();  // who opens the results there will fail, and say what is wrong
     }
   const std::filesystem::path folder = shared_text(made, world);
   std::unique_ptr<comm::WatchBoard> board;
@@ -37,7 +37,8 @@ std::filesystem::path watch_ranks(comm::Watch& watch, const Job& job, comm::Comm
       why = error.what();
     }
   if (world.all_reduce_max(board == nullptr ? 1 : 0) > 0) {
-    if (world.rank() == 0) log.warn("nobody watches for ranks that die or hang: {}", why);
+    if (world.rank() == 0 && !why.empty())
+      log.warn("nobody watches for ranks that die or hang: {}", why);
     return {};
   }
   watch.begin(std::move(board), std::chrono::duration<double>(job.limits.silence_s),
