@@ -121,12 +121,14 @@ report::TraceDetail trace_detail(Trace trace) {
 }
 
 /// Waits until all replicas have finished, however long: their work may be uneven, so that none of
-/// the limits for a collective holds here. A rank that is lost ends the job through its launcher.
-void wait_for_replicas(comm::SharedCounter& finished, int replicas) {
+/// the limits for a collective holds here. A rank that is asked to stop meanwhile tells the others.
+void wait_for_replicas(comm::SharedCounter& finished, int replicas, Stop& stop) {
   using std::chrono::milliseconds;
   constexpr milliseconds longest(200);
-  for (milliseconds pause(1); finished.value() < replicas; pause = std::min(2 * pause, longest))
+  for (milliseconds pause(1); finished.value() < replicas; pause = std::min(2 * pause, longest)) {
+    stop.agreed(stop.reason() != StopReason::none);
     std::this_thread::sleep_for(pause);
+  }
 }
 
 /// What replicas take arrived requests by; null where they are all there from the start.
@@ -328,7 +330,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     finished->next();
   }
   activity.phase = "finish";
-  wait_for_replicas(*finished, resources.dp);
+  wait_for_replicas(*finished, resources.dp, stop);
   const auto reason =
       static_cast<StopReason>(world.all_reduce_max(static_cast<int64_t>(stop.reason())));
   const Standing left = standing(chief ? &*results : nullptr, world);
