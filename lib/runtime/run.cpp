@@ -327,6 +327,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
   if (job.report.trace != Trace::off)
     write_traces(*groups.ordered, job.output / "trace", groups.dp, recorder);
   if (report) {
+    report->counts.partial = left.partial;
     report->counts.open = left.open;
     report::write_report(report_path, *report);
     log->info(report::last_line(*report, report_path));

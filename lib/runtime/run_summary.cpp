@@ -132,7 +132,6 @@ void add_tallies(const std::vector<RankFacts>& ranks, Arrivals arrivals,
       report.counts.arrived = std::max(report.counts.arrived.value_or(0), tally.arrived);
     report.counts.done += tally.done;
     report.counts.failed += tally.failed;
-    report.counts.partial += tally.partial;
     report.counts.prompt_tokens += tally.prompt_tokens;
     report.counts.cached_tokens += tally.cached_tokens;
     report.counts.output_tokens += tally.output_tokens;
