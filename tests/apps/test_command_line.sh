@@ -90,6 +90,14 @@ grep -q 'servers: 1, racks: 1$' "$folder/out" || complain "no count of racks"
 expect 0 'one rank has no links' - "$pecia" topology --measure
 expect 0 '"levels": \[\]' - "$pecia" topology --measure --json
 expect 0 '^ok    mpi ' - "$pecia" doctor --output "$folder/not/made"
+for topic in options launch slurm places transports threads numa processes sizes writing; do
+  grep -q "^ok  *$topic \|^warn  *$topic " "$folder/out" || complain "nothing about $topic"
+done
+expect 0 'OMP_NUM_THREADS=1000' - env OMP_NUM_THREADS=1000 "$pecia" doctor
+expect 0 '→ more threads than cores' - env OMP_NUM_THREADS=1000 "$pecia" doctor
+expect 0 'job 7, nodes: .* left' - env SLURM_JOB_ID=7 SLURM_JOB_END_TIME=$(($(date +%s) + 60)) "$pecia" doctor
+expect 0 '→ .*absent: cannot be read' - env PECIA_TOPOLOGY_FILE="$folder/absent" "$pecia" doctor
+expect 0 'at most files: 1.0 GiB' - bash -c "ulimit -f 1048576; exec $pecia doctor"
 expect 0 '"topic": "binding"' - "$pecia" doctor --json
 
 expect 0 'DP 2 × CP 2 × SP 1 × TP 1' '*' "${mpiexec[@]}" 4 --bind-to none "$pecia" topology --dp 2
