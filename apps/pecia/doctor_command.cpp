@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <ctime>
 #include <memory>
 #include <set>
 
@@ -9,6 +10,8 @@
 #include "apps/pecia/findings.hpp"
 #include "kernels/api/backend.hpp"
 #include "lib/comm/nccl.hpp"
+#include "lib/comm/topology.hpp"
+#include "lib/comm/transports.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/isa.hpp"
@@ -68,37 +71,63 @@ GpuFacts gpu_facts() {
   return facts;
 }
 
+/// Collective: what is wrong is thrown on every rank alike.
+PlacesFacts places_facts(comm::Communicator& world) {
+  try {
+    return {comm::find_places(world), ""};
+  } catch (const InputError& error) {
+    return {{}, error.what()};
+  }
+}
+
+size_t num_hosts(comm::Communicator& world) {
+  const std::string mine = comm::host_name();
+  std::set<std::string> names;
+  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(mine))))
+    names.emplace(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return names.size();
+}
+
 std::vector<Finding> examine(const Options& options, Context& context) {
   const BuildInfo& build = build_info();
-  const auto fact = [](const char* topic, std::string text) {
-    return Finding{topic, true, std::move(text), ""};
-  };
   const comm::CpuFacts cpu = comm::cpu_facts();
   const HostRanks host = host_ranks(context.world, cpu);
   const comm::LimitFacts limits = comm::limit_facts();
   const comm::MemoryFacts memory = comm::memory_facts();
   const comm::FileSystemFacts output = comm::file_system_facts(options.output);
+  const comm::LaunchFacts launch = comm::launch_facts();
+  const PlacesFacts places = places_facts(context.world);
+  const size_t hosts = num_hosts(context.world);
   return {
-      fact("pecia",
-           fmt::format("{} (commit {}, {})", build.version, build.commit, build.build_type)),
-      fact("compiler", build.compiler),
-      fact("mpi", comm::MpiEnvironment::library_version()),
-      fact("nccl", comm::nccl_version()),
-      fact("hdf5", io::hdf5_version()),
-      fact("blas", blas_version()),
-      fact("hwloc", comm::hwloc_version()),
-      fact("cpu", cpu.model),
+      ok("pecia", fmt::format("{} (commit {}, {})", build.version, build.commit, build.build_type)),
+      ok("compiler", build.compiler),
+      ok("options", build.options),
+      ok("mpi", comm::MpiEnvironment::library_version()),
+      ok("nccl", comm::nccl_version()),
+      ok("hdf5", io::hdf5_version()),
+      ok("blas", blas_version()),
+      ok("hwloc", comm::hwloc_version()),
+      ok("cpu", cpu.model),
       isa_finding(),
       judge_gpus(gpu_facts(), host),
-      judge_launch(comm::launch_facts(), context.world.size()),
+      judge_launch(launch, context.world.size()),
+      judge_slurm(launch, static_cast<double>(std::time(nullptr))),
+      judge_places(places),
       judge_thread_level(context.mpi.thread_level()),
+      judge_transports(comm::loaded_transports(), comm::rdma_devices(),
+                       static_cast<size_t>(context.world.size()), hosts),
       judge_binding(cpu, host),
+      judge_threads(comm::variable("OMP_NUM_THREADS"), host),
+      judge_numa(cpu, host),
       judge_memory(memory),
       judge_huge_pages(memory),
       judge_locked_memory(limits),
       judge_open_files(limits),
+      judge_processes(limits),
+      judge_sizes(limits),
       judge_shared_memory(comm::file_system_facts("/dev/shm"), host),
       judge_output(output),
+      judge_writing(comm::try_writing(output.path), output),
       judge_hdf5_locking(comm::variable("HDF5_USE_FILE_LOCKING"), output),
   };
 }

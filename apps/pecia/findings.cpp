@@ -12,11 +12,15 @@ constexpr int64_t enough_locked_bytes = 64 * mib;
 constexpr int64_t enough_open_files = 1024;
 constexpr int64_t shared_memory_per_rank_bytes = 8 * mib;  // Open MPI's vader: 4 MiB and its queues
 constexpr int64_t enough_output_bytes = 1024 * mib;
+constexpr int64_t enough_files = 1000;
+constexpr int64_t enough_processes = 4096;
 
 std::string gib(int64_t bytes) {
   return fmt::format("{:.1f} GiB",
                      static_cast<double>(bytes) / (1024.0 * static_cast<double>(mib)));
 }
+
+}  // namespace
 
 Finding ok(std::string topic, std::string text) {
   return {std::move(topic), true, std::move(text), ""};
@@ -25,8 +29,6 @@ Finding ok(std::string topic, std::string text) {
 Finding warning(std::string topic, std::string text, std::string remedy) {
   return {std::move(topic), false, std::move(text), std::move(remedy)};
 }
-
-}  // namespace
 
 Finding judge_gpus(const GpuFacts& facts, const HostRanks& host) {
   if (!facts.built) return ok("gpus", "none: this build has no CUDA");
@@ -73,12 +75,7 @@ Finding judge_launch(const comm::LaunchFacts& launch, int world_size) {
   } catch (const InputError& error) {
     return warning("launch", fmt::format("rank 0 of {}", world_size), error.what());
   }
-  if (!launch.job_id) return ok("launch", fmt::format("ranks: {}, not in a Slurm job", world_size));
-  const auto shown = [](const std::optional<std::string>& value) { return value.value_or("?"); };
-  return ok("launch",
-            fmt::format("ranks: {}, Slurm job {}, nodes: {} ({}), tasks: {}, restarts: {}",
-                        world_size, *launch.job_id, shown(launch.nodes), shown(launch.node_list),
-                        shown(launch.tasks), launch.restart_count.value_or("0")));
+  return ok("launch", fmt::format("ranks: {}", world_size));
 }
 
 Finding judge_locked_memory(const comm::LimitFacts& limits) {
@@ -96,6 +93,29 @@ Finding judge_open_files(const comm::LimitFacts& limits) {
   const std::string text = fmt::format("at most {}", *limits.open_files);
   if (*limits.open_files >= enough_open_files) return ok("open files", text);
   return warning("open files", text, fmt::format("ulimit -n {}", enough_open_files));
+}
+
+Finding judge_processes(const comm::LimitFacts& limits) {
+  if (!limits.processes) return ok("processes", "unlimited");
+  const std::string text =
+      fmt::format("at most {} processes and threads of a user", *limits.processes);
+  if (*limits.processes >= enough_processes) return ok("processes", text);
+  return warning("processes", text, fmt::format("ulimit -u {}", enough_processes));
+}
+
+Finding judge_sizes(const comm::LimitFacts& limits) {
+  std::vector<std::string> limited, remedies;
+  if (limits.file_bytes) {
+    limited.push_back("files: " + gib(*limits.file_bytes));
+    remedies.emplace_back("results.h5 is made at its full size at once: ulimit -f unlimited");
+  }
+  if (limits.address_space_bytes) {
+    limited.push_back("address space: " + gib(*limits.address_space_bytes));
+    remedies.emplace_back("weights are mapped as a whole: ulimit -v unlimited");
+  }
+  if (limited.empty()) return ok("sizes", "files and address space unlimited");
+  return warning("sizes", fmt::format("at most {}", fmt::join(limited, ", ")),
+                 fmt::format("{}", fmt::join(remedies, "; ")));
 }
 
 Finding judge_shared_memory(const comm::FileSystemFacts& shm, const HostRanks& host) {
@@ -134,9 +154,29 @@ Finding judge_output(const comm::FileSystemFacts& output) {
     return warning("output", text + ", not writable", "choose a folder that you may write to");
   if (output.free_bytes < enough_output_bytes)
     return warning("output", text, "choose a folder with more room");
+  if (output.free_files.value_or(enough_files) < enough_files)
+    return warning("output", fmt::format("{}, {} more files", text, *output.free_files),
+                   "the file system is out of inodes: remove files, or choose another folder");
   if (output.type == "tmpfs" || output.type == "ramfs")
     return warning("output", text, "it is memory of one host: choose a folder on a disk");
   return ok("output", text);
+}
+
+Finding judge_writing(const comm::WriteFacts& facts, const comm::FileSystemFacts& output) {
+  const std::string where = output.path.string();
+  if (!facts.problem.empty())
+    return warning("writing", fmt::format("a file in {}: {}", where, facts.problem),
+                   "choose a folder that you may write to and that has room (quota -s)");
+  if (!facts.no_locks.empty())
+    return warning(
+        "writing", fmt::format("files in {} cannot be locked: {}", where, facts.no_locks),
+        "two runs are kept apart by the lock file alone: after a run on another host was "
+        "killed, remove .lock in its folder; on Lustre mount with -o flock");
+  if (!facts.sparse)
+    return warning("writing", fmt::format("a file without data takes room in {}", where),
+                   "results.h5 takes its full size from the start, pecia run says how much: choose "
+                   "a file system with sparse files where that is too much");
+  return ok("writing", "locks work, files are sparse");
 }
 
 Finding judge_hdf5_locking(const std::optional<std::string>& locking,

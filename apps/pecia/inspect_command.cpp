@@ -1,58 +1,100 @@
-#include <fmt/format.h>
+#include <fmt/chrono.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/summaries.hpp"
-#include "lib/core/error.hpp"
 #include "lib/io/hdf5.hpp"
+#include "lib/io/run_lock.hpp"
 
 namespace pecia::app {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 struct Options {
   std::filesystem::path path;
   bool json = false, watch = false;
+  std::optional<double> interval_s;
 };
 
-std::filesystem::path file_of(const std::filesystem::path& path) {
+bool is_folder(const std::filesystem::path& path) {
   std::error_code ignored;  // what cannot be looked at, opening it will say why
-  if (!std::filesystem::is_directory(path, ignored)) return path;
-  const std::filesystem::path results = path / "results.h5";
-  if (!std::filesystem::exists(results, ignored))
-    fail<InputError>("{}: a folder without results.h5: no run has begun in it", path.string());
-  return results;
+  return std::filesystem::is_directory(path, ignored);
 }
 
-nlohmann::ordered_json summarize(const std::filesystem::path& file) {
+nlohmann::ordered_json summarize(const std::filesystem::path& path) {
+  if (is_folder(path)) return summarize_run(path);
   // A prompt shard need not name its schema, a results file does.
-  const auto schema = io::Hdf5File::open(file).text_attribute("schema");
-  if (schema && schema->starts_with("pecia.results/")) return summarize_results(file);
-  return summarize_prompts(file);
+  const auto schema = io::Hdf5File::open(path).text_attribute("schema");
+  if (schema && schema->starts_with("pecia.results/")) return summarize_results(path);
+  return summarize_prompts(path);
 }
 
-bool finished(const nlohmann::ordered_json& summary) {
-  return summary["kind"] != "results" || (summary["open"] == 0 && summary["partial"] == 0);
+std::string text_of(const nlohmann::ordered_json& summary) {
+  if (summary["kind"] == "run") return run_text(summary);
+  return summary["kind"] == "results" ? results_text(summary) : prompts_text(summary);
+}
+
+std::string line_of(const nlohmann::ordered_json& summary) {
+  const std::string time = fmt::format("{:%H:%M:%S}", fmt::localtime(std::time(nullptr)));
+  const std::string text = summary["kind"] == "run" ? run_line(summary) : results_line(summary);
+  return fmt::format("{} {}\n", time, text);
+}
+
+/// Whether somebody works on what is in the folder, or in the file's folder.
+bool is_live(const std::filesystem::path& path) {
+  const auto holder = io::run_holder(is_folder(path) ? path : path.parent_path());
+  return holder && !holder->dead;
+}
+
+/// Until the interval is over or the run has ended, whatever is first; whether it goes on.
+bool wait_while_live(const std::filesystem::path& path, double seconds) {
+  constexpr std::chrono::duration<double> nap(0.2);
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  for (;;) {
+    if (!is_live(path)) return false;
+    const std::chrono::duration<double> left = end - Clock::now();
+    if (left.count() <= 0) return true;
+    std::this_thread::sleep_for(std::min(nap, left));
+  }
+}
+
+void print(const std::string& text) {
+  fmt::print("{}", text);
+  std::fflush(stdout);
+}
+
+/// A terminal is drawn over; a log gets a line per interval and, like every reader of JSON, the
+/// last state in the end.
+int watch(const Options& options) {
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
+  const double interval_s = options.interval_s.value_or(terminal ? 1 : 10);
+  for (bool live = is_live(options.path);; live = wait_while_live(options.path, interval_s)) {
+    const auto summary = summarize(options.path);
+    const bool goes_on = live && summary["kind"] != "prompts";
+    if (options.json)
+      print(fmt::format("{}\n", dump(summary, -1)));
+    else if (terminal)
+      print(fmt::format("\x1b[H\x1b[J{}", text_of(summary)));
+    else
+      print(goes_on ? line_of(summary) : text_of(summary));
+    if (!goes_on) return 0;
+  }
 }
 
 int inspect_command(const Options& options) {
-  const bool redraw = options.watch && !options.json && isatty(STDOUT_FILENO) == 1;
-  for (;;) {
-    const nlohmann::ordered_json summary = summarize(file_of(options.path));
-    if (redraw) fmt::print("\x1b[H\x1b[J");
-    if (options.json)
-      fmt::print("{}\n", dump(summary, options.watch ? -1 : 2));
-    else
-      fmt::print("{}",
-                 summary["kind"] == "results" ? results_text(summary) : prompts_text(summary));
-    std::fflush(stdout);
-    if (!options.watch || finished(summary)) return 0;
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-  }
+  if (options.watch) return watch(options);
+  const auto summary = summarize(options.path);
+  print(options.json ? fmt::format("{}\n", dump(summary)) : text_of(summary));
+  return 0;
 }
 
 }  // namespace
@@ -62,8 +104,18 @@ void add_inspect(CLI::App& app, Context& context) {
   CLI::App* inspect = app.add_subcommand(
       "inspect", "Says what is in a prompt shard, a results file or a run's folder.");
   inspect->add_option("path", options->path, "The file or folder")->required()->type_name("PATH");
-  inspect->add_flag("--json", options->json, "JSON instead of text");
-  inspect->add_flag("--watch", options->watch, "Again every second, until the run has finished");
+  inspect->add_flag("--json", options->json,
+                    "JSON instead of text; with --watch one object a line");
+  CLI::Option* watch =
+      inspect->add_flag("--watch", options->watch,
+                        "Again and again until the run has ended: drawn over on a terminal, else a "
+                        "line each time");
+  inspect
+      ->add_option("--interval", options->interval_s,
+                   "Seconds between two looks (default: 1 on a terminal, else 10)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.01, 86400.0))
+      ->needs(watch);
   inspect->callback([options, &context] {
     context.chosen = [options, &context] {
       return on_first_rank(context.world, [&] { return inspect_command(*options); });

@@ -16,6 +16,20 @@ int64_t percentile(const std::vector<int64_t>& ascending, int percent) {
   return ascending[rank - 1];
 }
 
+nlohmann::ordered_json spread(const std::vector<int64_t>& ascending) {
+  return {{"min", ascending.front()},
+          {"p50", percentile(ascending, 50)},
+          {"p90", percentile(ascending, 90)},
+          {"p99", percentile(ascending, 99)},
+          {"max", ascending.back()}};
+}
+
+std::string spread_text(const nlohmann::ordered_json& spread) {
+  const auto number = [&](const char* key) { return spread[key].get<int64_t>(); };
+  return fmt::format("min {}, median {}, p90 {}, p99 {}, max {}", number("min"), number("p50"),
+                     number("p90"), number("p99"), number("max"));
+}
+
 nlohmann::ordered_json summarize_prompts(const std::filesystem::path& shard_path) {
   const io::PromptShard shard(shard_path);
   std::vector<int64_t> lengths;
@@ -43,12 +57,7 @@ nlohmann::ordered_json summarize_prompts(const std::filesystem::path& shard_path
       {"turns_with_max_new_tokens", max_new_tokens},
       {"turns_with_sampling", temperatures},
       {"turns_with_seed", seeds}};
-  if (!lengths.empty())
-    summary["turn_tokens"] = {{"min", lengths.front()},
-                              {"p50", percentile(lengths, 50)},
-                              {"p90", percentile(lengths, 90)},
-                              {"p99", percentile(lengths, 99)},
-                              {"max", lengths.back()}};
+  if (!lengths.empty()) summary["turn_tokens"] = spread(lengths);
   return summary;
 }
 
@@ -61,13 +70,8 @@ std::string prompts_text(const nlohmann::ordered_json& summary) {
   result += fmt::format("  {} requests, {} turns ({}), {} tokens\n",
                         summary["requests"].get<int64_t>(), summary["turns"].get<int64_t>(),
                         text("followup"), summary["tokens"].get<int64_t>());
-  if (summary.contains("turn_tokens")) {
-    const auto& lengths = summary["turn_tokens"];
-    result += fmt::format("  tokens per turn: min {}, median {}, p90 {}, p99 {}, max {}\n",
-                          lengths["min"].get<int64_t>(), lengths["p50"].get<int64_t>(),
-                          lengths["p90"].get<int64_t>(), lengths["p99"].get<int64_t>(),
-                          lengths["max"].get<int64_t>());
-  }
+  if (summary.contains("turn_tokens"))
+    result += fmt::format("  tokens per turn: {}\n", spread_text(summary["turn_tokens"]));
   result += fmt::format("  own max_new_tokens: {} turns, own sampling: {}, own seed: {}\n",
                         summary["turns_with_max_new_tokens"].get<int64_t>(),
                         summary["turns_with_sampling"].get<int64_t>(),

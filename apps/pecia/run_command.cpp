@@ -15,11 +15,17 @@ namespace {
 
 struct Options {
   runtime::RunOptions run;
-  bool print_default = false, validate = false;
+  bool print_default = false, print_output = false, validate = false;
 };
 
 int print_default() {
   fmt::print("{}", runtime::default_yaml());
+  return 0;
+}
+
+/// Reads the job file alone, so that scripts learn the folder whatever else is missing.
+int print_output(const runtime::RunOptions& options) {
+  fmt::print("{}\n", runtime::read_job(options.job_file, options.overrides).output.string());
   return 0;
 }
 
@@ -37,6 +43,7 @@ int run_command(const Options& options, Context& context) {
   if (options.print_default) return on_first_rank(world, print_default);
   if (options.run.job_file.empty())
     fail<InputError>("run needs a job file; pecia run --print-default > job.yaml makes one");
+  if (options.print_output) return on_first_rank(world, [&] { return print_output(options.run); });
   if (options.validate)
     return on_first_rank(world, [&] { return validate(options.run, world.size()); });
   comm::refuse_copies(comm::launch_facts(), world.size());
@@ -63,6 +70,8 @@ void add_run(CLI::App& app, Context& context) {
                 "started on, and runs nothing");
   run->add_flag("--print-default", options->print_default,
                 "Prints a complete commented job file and runs nothing");
+  run->add_flag("--print-output", options->print_output,
+                "Prints the output folder that job file and --set give, and runs nothing");
   run->callback([options, &context] {
     context.chosen = [options, &context] { return run_command(*options, context); };
   });

@@ -12,13 +12,29 @@ namespace pecia::app {
 /// Nearest-rank percentile (1 … 100) of ascending values, of which there is at least one.
 int64_t percentile(const std::vector<int64_t>& ascending, int percent);
 
+/// {min, p50, p90, p99, max} of the same, and in words.
+nlohmann::ordered_json spread(const std::vector<int64_t>& ascending);
+std::string spread_text(const nlohmann::ordered_json& spread);
+
 /// A prompt shard: counts, lengths of turns in tokens, schema, followup, tokenizer.
 nlohmann::ordered_json summarize_prompts(const std::filesystem::path& shard);
 std::string prompts_text(const nlohmann::ordered_json& summary);
 
-/// A results file, at any moment of its run: turns by state, tokens, reasons of failures by
-/// frequency.
+/// A results file, at any moment of its run: turns and requests by state, tokens, lengths of
+/// answers, reasons of failures by frequency.
 nlohmann::ordered_json summarize_results(const std::filesystem::path& file);
 std::string results_text(const nlohmann::ordered_json& summary);
+/// In one line, for a log: "38 of 64 turns done, 0 failed, 2 partial".
+std::string results_line(const nlohmann::ordered_json& summary);
+
+/// A run's folder, at any moment: "state" is starting (it has no results yet), running, killed (its
+/// process has died), stopped (with turns left) or finished; then who holds it, its results,
+/// progress.json with the age of its news, and the figures of report.json; null for what is not
+/// there. Takes no lock. InputError where no run has begun.
+nlohmann::ordered_json summarize_run(const std::filesystem::path& folder);
+std::string run_text(const nlohmann::ordered_json& summary);
+
+/// The same in one line.
+std::string run_line(const nlohmann::ordered_json& summary);
 
 }  // namespace pecia::app

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <set>
 
 #include "apps/pecia/command.hpp"
+#include "apps/pecia/link_tables.hpp"
 #include "lib/comm/machine.hpp"
 #include "lib/comm/process_grid.hpp"
 #include "lib/core/error.hpp"
@@ -14,7 +16,8 @@ namespace {
 
 struct Options {
   int dp = 1, cp = 0, sp = 1, tp = 1;  // cp 0: what the others leave
-  bool json = false;
+  std::string file;                    // empty: what the environment says
+  bool measure = false, json = false;
 };
 
 comm::GridShape shape_for(const Options& options, int ranks) {
@@ -24,14 +27,48 @@ comm::GridShape shape_for(const Options& options, int ranks) {
   return shape;
 }
 
-void print_table(const comm::GridShape& shape, const std::vector<nlohmann::ordered_json>& rows) {
+/// How much of the machine the ranks are on; no racks: not known.
+struct Counts {
+  size_t servers = 0, racks = 0;
+};
+
+Counts counts_of(const std::vector<comm::RackServerGpu>& places) {
+  std::set<std::string> racks;
+  std::set<std::pair<std::string, std::string>> servers;
+  for (const comm::RackServerGpu& place : places) {
+    servers.emplace(place.rack, place.server);
+    if (!place.rack.empty()) racks.insert(place.rack);
+  }
+  return {servers.size(), racks.size()};
+}
+
+/// Along the CP axis, in which the ring's messages go.
+std::vector<std::vector<int>> rings_of(const comm::ProcessGrid& grid) {
+  std::vector<std::vector<int>> rings;
+  for (int rank = 0; rank < grid.shape().ranks(); ++rank)
+    if (grid.coordinates(rank).cp == 0) rings.push_back(grid.group(comm::Axis::cp, rank));
+  return rings;
+}
+
+nlohmann::ordered_json measured_links(const std::vector<comm::RackServerGpu>& places,
+                                      const comm::ProcessGrid& grid, comm::Communicator& world) {
+  constexpr int pairs_of_a_level = 8;
+  const comm::MeasureOptions options;
+  const auto pairs = comm::representative_pairs(places, pairs_of_a_level);
+  return links_json(places, comm::measure_pairs(world, pairs, options),
+                    comm::measure_rings(world, rings_of(grid), options), options);
+}
+
+void print_table(const comm::GridShape& shape, const Counts& counts,
+                 const std::vector<nlohmann::ordered_json>& rows) {
   size_t host_width = 4, place_width = 15;
   for (const auto& row : rows) {
     host_width = std::max(host_width, row["host"].get_ref<const std::string&>().size());
     place_width = std::max(place_width, row["place"].get_ref<const std::string&>().size());
   }
-  fmt::print("DP {} × CP {} × SP {} × TP {}, ranks: {}\n", shape.dp, shape.cp, shape.sp, shape.tp,
-             rows.size());
+  fmt::print("DP {} × CP {} × SP {} × TP {}, ranks: {}, servers: {}, racks: {}\n", shape.dp,
+             shape.cp, shape.sp, shape.tp, rows.size(), counts.servers,
+             counts.racks > 0 ? std::to_string(counts.racks) : "not known");
   fmt::print("{:>5}  {:<{}}  {:<{}}  {:>5}  {:>3} {:>3} {:>3} {:>3}  {}\n", "rank", "host",
              host_width, "rack:server:gpu", place_width, "local", "dp", "cp", "sp", "tp", "cores");
   for (const auto& row : rows)
@@ -43,7 +80,9 @@ void print_table(const comm::GridShape& shape, const std::vector<nlohmann::order
 }
 
 int topology_command(const Options& options, comm::Communicator& world) {
-  const auto places = comm::find_places(world);
+  const auto places = comm::find_places(
+      world,
+      options.file.empty() ? std::nullopt : std::optional<std::filesystem::path>(options.file));
   const comm::ProcessGrid grid(shape_for(options, world.size()), places);
   const comm::RackServerGpu& mine = places[world.rank()];
   const comm::GridCoordinates at = grid.coordinates(world.rank());
@@ -58,15 +97,23 @@ int topology_command(const Options& options, comm::Communicator& world) {
                                         {"cp", at.cp},
                                         {"sp", at.sp},
                                         {"tp", at.tp}});
+  nlohmann::ordered_json links;
+  if (options.measure) links = measured_links(places, grid, world);
   if (world.rank() != 0) return 0;
   const comm::GridShape& shape = grid.shape();
-  if (options.json)
-    fmt::print(
-        "{}\n",
-        dump({{"grid", {{"dp", shape.dp}, {"cp", shape.cp}, {"sp", shape.sp}, {"tp", shape.tp}}},
-              {"ranks", rows}}));
-  else
-    print_table(shape, rows);
+  const Counts counts = counts_of(places);
+  if (options.json) {
+    nlohmann::ordered_json map{
+        {"grid", {{"dp", shape.dp}, {"cp", shape.cp}, {"sp", shape.sp}, {"tp", shape.tp}}},
+        {"servers", counts.servers},
+        {"racks", counts.racks},
+        {"ranks", rows}};
+    if (options.measure) map["links"] = links;
+    fmt::print("{}\n", dump(map));
+    return 0;
+  }
+  print_table(shape, counts, rows);
+  if (options.measure) fmt::print("{}", links_text(links));
   return 0;
 }
 
@@ -83,6 +130,13 @@ void add_topology(CLI::App& app, Context& context) {
   degree("--cp", options->cp, "Ring ranks of a replica (default: what the others leave)");
   degree("--sp", options->sp, "Ulysses ranks");
   degree("--tp", options->tp, "Tensor-parallel ranks");
+  topology
+      ->add_option("--file", options->file,
+                   "Topology file, HOST RACK [SERVER] per line (default: what "
+                   "PECIA_TOPOLOGY_FILE names, else Slurm's topology address, else host names)")
+      ->type_name("FILE");
+  topology->add_flag("--measure", options->measure,
+                     "Latency and bandwidth of each level of links, and of the rings");
   topology->add_flag("--json", options->json, "JSON instead of a table");
   topology->callback([options, &context] {
     context.chosen = [options, &context] { return topology_command(*options, context.world); };

@@ -1,9 +1,12 @@
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -64,6 +67,28 @@ FileSystemFacts file_system_facts(const std::filesystem::path& folder) {
   const auto block = static_cast<int64_t>(status.f_frsize);
   facts.total_bytes = static_cast<int64_t>(status.f_blocks) * block;
   facts.free_bytes = static_cast<int64_t>(status.f_bavail) * block;
+  // Some file systems make inodes as they need them and say 0 of 0.
+  if (status.f_files > 0) facts.free_files = static_cast<int64_t>(status.f_favail);
+  return facts;
+}
+
+WriteFacts try_writing(const std::filesystem::path& folder) {
+  WriteFacts facts;
+  std::string path = (folder / ".pecia-doctor-XXXXXX").string();
+  const int file = mkstemp(path.data());
+  if (file < 0) {
+    facts.problem = std::strerror(errno);
+    return facts;
+  }
+  constexpr int64_t bytes = int64_t{64} << 20;
+  struct stat status {};
+  if (flock(file, LOCK_EX | LOCK_NB) != 0) facts.no_locks = std::strerror(errno);
+  if (ftruncate(file, bytes) != 0 || fstat(file, &status) != 0)
+    facts.problem = std::strerror(errno);
+  else
+    facts.sparse = int64_t{status.st_blocks} * 512 < bytes;
+  unlink(path.c_str());
+  close(file);
   return facts;
 }
 

@@ -143,7 +143,20 @@ MemoryFacts memory_facts() {
 }
 
 LimitFacts limit_facts() {
-  return {soft_limit(RLIMIT_MEMLOCK), soft_limit(RLIMIT_NOFILE)};
+  return {soft_limit(RLIMIT_MEMLOCK), soft_limit(RLIMIT_NOFILE), !rdma_devices().empty(),
+          soft_limit(RLIMIT_NPROC),   soft_limit(RLIMIT_FSIZE),  soft_limit(RLIMIT_AS)};
+}
+
+std::vector<std::string> rdma_devices(const std::filesystem::path& sys) {
+  std::vector<std::string> names;
+  for (const char* kind : {"class/infiniband", "class/cxi", "class/hfi1"}) {
+    std::error_code absent;
+    for (const auto& device : std::filesystem::directory_iterator(sys / kind, absent))
+      names.push_back(device.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
 }
 
 }  // namespace pecia::comm

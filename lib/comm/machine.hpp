@@ -36,8 +36,12 @@ MemoryFacts memory_facts();
 struct LimitFacts {
   std::optional<int64_t> locked_memory_bytes, open_files;
   bool rdma_devices = false;  ///< a network that needs locked memory is there
+  std::optional<int64_t> processes = {}, file_bytes = {}, address_space_bytes = {};
 };
 LimitFacts limit_facts();
+
+/// Names of RDMA devices, as "mlx5_0", "hfi1_0", "cxi0", that the kernel shows under `sys`.
+std::vector<std::string> rdma_devices(const std::filesystem::path& sys = "/sys");
 
 struct FileSystemFacts {
   std::filesystem::path path;  ///< the nearest existing folder
@@ -45,8 +49,18 @@ struct FileSystemFacts {
   bool network = false;        ///< shared between machines
   bool writable = false;
   int64_t total_bytes = 0, free_bytes = 0;
+  std::optional<int64_t> free_files = {};  ///< that may still be made; absent: no limit
 };
 /// Of a folder, or of what will hold it. SystemError when it cannot be looked at.
 FileSystemFacts file_system_facts(const std::filesystem::path& folder);
+
+/// What a file in a folder was found to do.
+struct WriteFacts {
+  std::string problem;   ///< why none can be written; the rest says nothing then
+  std::string no_locks;  ///< why flock does not work; empty: it does
+  bool sparse = false;   ///< a large file without data takes no room
+};
+/// Makes a file in an existing folder, and removes it.
+WriteFacts try_writing(const std::filesystem::path& folder);
 
 }  // namespace pecia::comm

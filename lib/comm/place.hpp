@@ -1,6 +1,7 @@
 #pragma once
 /// Where a rank is, and how far apart two ranks are.
 
+#include <array>
 #include <compare>
 #include <span>
 #include <string>
@@ -27,6 +28,8 @@ enum class LinkLevel {
   system   ///< another rack
 };
 inline constexpr int num_link_levels = 3;
+inline constexpr std::array<const char*, num_link_levels> link_level_names{"server", "rack",
+                                                                           "system"};
 
 LinkLevel link_level(const RackServerGpu& a, const RackServerGpu& b);
 

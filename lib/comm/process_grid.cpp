@@ -1,8 +1,6 @@
 #include "lib/comm/process_grid.hpp"
 
-#include <algorithm>
-#include <numeric>
-
+#include "lib/comm/grid_order.hpp"
 #include "lib/core/error.hpp"
 
 namespace pecia::comm {
@@ -15,7 +13,7 @@ int64_t index_of(const GridShape& shape, const GridCoordinates& at) {
 }  // namespace
 
 ProcessGrid::ProcessGrid(GridShape shape, std::span<const RackServerGpu> places)
-    : shape_(shape), rank_at_index_(places.size()), index_of_rank_(places.size()) {
+    : shape_(shape), index_of_rank_(places.size()) {
   PECIA_CHECK(shape.dp >= 1 && shape.cp >= 1 && shape.sp >= 1 && shape.tp >= 1,
               "grid DP {} × CP {} × SP {} × TP {}", shape.dp, shape.cp, shape.sp, shape.tp);
   const auto ranks = static_cast<int64_t>(places.size());
@@ -27,14 +25,8 @@ ProcessGrid::ProcessGrid(GridShape shape, std::span<const RackServerGpu> places)
         ranks % without_cp == 0
             ? fmt::format("start {} or set parallel.cp: {}", shape.ranks(), ranks / without_cp)
             : fmt::format("start a multiple of {} with parallel.cp: auto", without_cp));
-  std::iota(rank_at_index_.begin(), rank_at_index_.end(), 0);
-  std::sort(rank_at_index_.begin(), rank_at_index_.end(),
-            [&](int a, int b) { return places[a] < places[b]; });
-  for (int index = 0; index < ranks; ++index) {
-    PECIA_CHECK(index == 0 || places[rank_at_index_[index - 1]] != places[rank_at_index_[index]],
-                "two ranks at {}", to_string(places[rank_at_index_[index]]));
-    index_of_rank_[rank_at_index_[index]] = index;
-  }
+  rank_at_index_ = grid_order(places, static_cast<int>(ranks / shape.dp));
+  for (int index = 0; index < ranks; ++index) index_of_rank_[rank_at_index_[index]] = index;
 }
 
 GridCoordinates ProcessGrid::coordinates(int rank) const {

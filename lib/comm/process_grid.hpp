@@ -2,7 +2,8 @@
 /// Which rank is which in the DP × CP × SP × TP grid: a pure function of where the ranks are, so
 /// the launcher's numbering does not matter.
 ///
-/// Ranks are sorted by place and numbered with TP innermost, on the closest ranks, then SP, CP, DP:
+/// Ranks are sorted by place, replicas kept to as few racks as possible (grid_order.hpp), and
+/// numbered with TP innermost, on the closest ranks, then SP, CP, DP:
 ///
 ///     index = ((dp · CP + cp) · SP + sp) · TP + tp
 ///
@@ -11,7 +12,8 @@
 ///     place    a:n1:0  a:n1:1  a:n2:0  a:n2:1  b:n3:0  b:n3:1  b:n4:0  b:n4:1
 ///     dp cp tp 0 0 0   0 0 1   0 1 0   0 1 1   1 0 0   1 0 1   1 1 0   1 1 1
 ///
-/// Here TP stays in a server, a CP ring in a rack, and only replicas are apart.
+/// Here TP stays in a server, a CP ring in a rack, and only replicas are apart. A ring through
+/// several racks enters each of them once.
 
 #include <span>
 #include <string>

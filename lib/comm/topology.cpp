@@ -1,5 +1,7 @@
 #include "lib/comm/topology.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -8,6 +10,7 @@
 
 #include "lib/comm/launch.hpp"
 #include "lib/comm/machine.hpp"
+#include "lib/comm/server_map.hpp"
 #include "lib/core/error.hpp"
 
 namespace pecia::comm {
@@ -27,7 +30,7 @@ RackServer from_file(const std::string& path, const std::string& host) {
   std::ifstream file(path);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf()))
-    fail<InputError>("PECIA_TOPOLOGY_FILE {}: cannot be read or is empty: {}", path,
+    fail<InputError>("topology file {}: cannot be read or is empty: {}", path,
                      std::strerror(errno));
   const auto hosts = parse_topology_file(text.str(), path);
   const auto entry = hosts.find(host);
@@ -50,6 +53,58 @@ RackServerGpu decoded(const std::vector<std::byte>& bytes) {
       std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), field_separator);
   PECIA_CHECK(parts.size() == 3, "a place of {} parts", parts.size());
   return {parts[0], parts[1], std::stoi(parts[2])};
+}
+
+void require_different(std::span<const RackServerGpu> places) {
+  std::map<RackServerGpu, size_t> first;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    const auto [twin, is_new] = first.emplace(places[rank], rank);
+    if (!is_new)
+      fail<InputError>(
+          "ranks {} and {} are both at {}; give each server a name of its own in the topology file",
+          twin->second, rank, to_string(places[rank]));
+  }
+}
+
+void require_racks(std::span<const RackServerGpu> places) {
+  const auto known = [](const RackServerGpu& place) { return !place.rack.empty(); };
+  const auto with = std::find_if(places.begin(), places.end(), known);
+  const auto without = std::find_if_not(places.begin(), places.end(), known);
+  if (with == places.end() || without == places.end()) return;
+  fail<InputError>(
+      "rank {} (server {}) has no rack, while rank {} is in {}; start all ranks in the same way, "
+      "or "
+      "name every host in a topology file",
+      without - places.begin(), without->server, with - places.begin(), with->rack);
+}
+
+/// "1 on a:n2 (rank 3)"
+std::string server_text(std::span<const RackServerGpu> places, const std::vector<int>& ranks) {
+  const RackServerGpu& place = places[ranks.front()];
+  return fmt::format("{} on {}:{} (rank{} {})", ranks.size(), place.rack.empty() ? "-" : place.rack,
+                     place.server, ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+void require_even(std::span<const RackServerGpu> places) {
+  const ServerMap servers(server_of_rank(places));
+  std::map<size_t, int> servers_by_ranks;
+  for (int server = 0; server < servers.num_servers(); ++server)
+    ++servers_by_ranks[servers.ranks(server).size()];
+  if (servers_by_ranks.size() <= 1) return;
+  size_t usual = 0;  // of equally frequent numbers the larger
+  for (const auto& [ranks, count] : servers_by_ranks)
+    if (usual == 0 || count >= servers_by_ranks[usual]) usual = ranks;
+  constexpr int most_named = 4;
+  std::string others;
+  int named = 0;
+  for (int server = 0; server < servers.num_servers(); ++server)
+    if (servers.ranks(server).size() != usual && ++named <= most_named)
+      others += (others.empty() ? "" : ", ") + server_text(places, servers.ranks(server));
+  if (named > most_named) others += fmt::format(", and {} more servers", named - most_named);
+  fail<InputError>(
+      "servers have different numbers of ranks: {} on each of {}, but {}; start as many on each "
+      "(srun --ntasks-per-node=N, mpirun --map-by ppr:N:node)",
+      usual, servers_by_ranks[usual], others);
 }
 
 }  // namespace
@@ -87,9 +142,10 @@ std::optional<RackServer> parse_slurm_address(std::string_view address, std::str
   return place;
 }
 
-PlaceFacts place_facts(int local_rank) {
-  return {host_name(), local_rank, variable("PECIA_TOPOLOGY_FILE"), variable("SLURM_TOPOLOGY_ADDR"),
-          variable("SLURM_TOPOLOGY_ADDR_PATTERN")};
+PlaceFacts place_facts(int local_rank, const std::optional<std::filesystem::path>& topology_file) {
+  return {host_name(), local_rank,
+          topology_file ? topology_file->string() : variable("PECIA_TOPOLOGY_FILE"),
+          variable("SLURM_TOPOLOGY_ADDR"), variable("SLURM_TOPOLOGY_ADDR_PATTERN")};
 }
 
 RackServerGpu locate(const PlaceFacts& facts) {
@@ -102,28 +158,28 @@ RackServerGpu locate(const PlaceFacts& facts) {
   return {place.rack, place.server, facts.local_rank};
 }
 
+void require_sound(std::span<const RackServerGpu> by_rank) {
+  require_different(by_rank);
+  require_racks(by_rank);
+  require_even(by_rank);
+}
+
 std::vector<RackServerGpu> gather_places(Communicator& world, const RackServerGpu& mine) {
   std::vector<RackServerGpu> places;
   for (const auto& bytes : world.all_gather(encoded(mine))) places.push_back(decoded(bytes));
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    const auto twin = std::find(places.begin(), places.begin() + rank, places[rank]);
-    if (twin != places.begin() + rank)
-      fail<InputError>(
-          "ranks {} and {} are both at {}; give each server a name of its own in "
-          "PECIA_TOPOLOGY_FILE",
-          twin - places.begin(), rank, to_string(places[rank]));
-  }
+  require_sound(places);
   return places;
 }
 
-std::vector<RackServerGpu> find_places(Communicator& world) {
+std::vector<RackServerGpu> find_places(Communicator& world,
+                                       const std::optional<std::filesystem::path>& topology_file) {
   RackServerGpu mine;
   std::string problem;
   const int local_rank = world.split_by_host()->rank();
   try {
-    mine = locate(place_facts(local_rank));
+    mine = locate(place_facts(local_rank, topology_file));
   } catch (const InputError& error) {
-    problem = error.what();
+    problem = fmt::format("rank {} (host {}): {}", world.rank(), host_name(), error.what());
   }
   for (const auto& bytes : world.all_gather(std::as_bytes(std::span(problem))))
     if (!bytes.empty())

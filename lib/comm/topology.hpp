@@ -1,6 +1,7 @@
 #pragma once
 /// How each rank finds its place, by which ranks are sorted into the process grid.
 
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,21 +35,28 @@ struct PlaceFacts {
   std::optional<std::string> slurm_address, slurm_pattern;
 };
 
-/// The facts of this process: host name, PECIA_TOPOLOGY_FILE, Slurm's variables. The local rank
-/// comes from Communicator::split_by_host alone: Slurm's SLURM_LOCALID is the daemon's under
-/// mpirun.
-PlaceFacts place_facts(int local_rank);
+/// The facts of this process: host name, `topology_file` (else PECIA_TOPOLOGY_FILE), Slurm's
+/// variables. The local rank comes from Communicator::split_by_host alone: Slurm's SLURM_LOCALID is
+/// the daemon's under mpirun.
+PlaceFacts place_facts(int local_rank,
+                       const std::optional<std::filesystem::path>& topology_file = {});
 
 /// By the topology file if there is one, else Slurm's address, else the host's name. InputError for
 /// a file that cannot be read or lacks the host.
 RackServerGpu locate(const PlaceFacts& facts);
 
-/// Collective: every rank's place, by rank. InputError on every rank when two ranks have the same
-/// place.
+/// InputError naming the ranks where two have the same place, where some have no rack while others
+/// have one, and where servers have different numbers of ranks: then groups of equal size would
+/// straddle servers, and the ranks of the fullest would have less memory than the others. Racks may
+/// have different numbers of servers.
+void require_sound(std::span<const RackServerGpu> by_rank);
+
+/// Collective: every rank's place, by rank, and sound; InputError on every rank.
 std::vector<RackServerGpu> gather_places(Communicator& world, const RackServerGpu& mine);
 
 /// Collective: every rank finds its own place and gets all, by rank. What one rank cannot find is
-/// an InputError on every rank.
-std::vector<RackServerGpu> find_places(Communicator& world);
+/// an InputError on every rank, with its rank and host.
+std::vector<RackServerGpu> find_places(
+    Communicator& world, const std::optional<std::filesystem::path>& topology_file = {});
 
 }  // namespace pecia::comm

@@ -11,6 +11,7 @@ struct BuildInfo {
       commit;  ///< short hash, "-dirty" appended when the tree had changes; "unknown" outside git
   std::string build_type;
   std::string compiler;
+  std::string options;  ///< e.g. "CUDA off, HDF5 serial"
 };
 
 const BuildInfo& build_info();

@@ -165,4 +165,12 @@ RunLock::~RunLock() {
   ::close(descriptor_);
 }
 
+std::optional<RunHolder> run_holder(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / ".lock";
+  std::error_code unreachable;
+  if (!std::filesystem::exists(path, unreachable)) return std::nullopt;
+  const Holder holder = holder_of(path);
+  return RunHolder{holder.host, holder.started, holder.command, holder.pid, surely_dead(holder)};
+}
+
 }  // namespace pecia::io

@@ -1,7 +1,9 @@
 #pragma once
 /// One run per output folder: a lock file that names its holder.
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace pecia::io {
@@ -31,5 +33,16 @@ class RunLock {
   std::filesystem::path path_;
   int descriptor_ = -1;
 };
+
+/// What a folder's lock file says. An empty host: nothing that can be read.
+struct RunHolder {
+  std::string host, started, command;
+  int64_t pid = 0;
+  bool dead = false;  ///< surely: it was a process of this host, which has ended
+};
+
+/// Who holds `folder`, as far as its lock file tells; absent without one. Takes no lock, so it is
+/// in nobody's way.
+std::optional<RunHolder> run_holder(const std::filesystem::path& folder);
 
 }  // namespace pecia::io

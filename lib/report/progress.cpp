@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <string_view>
@@ -189,6 +190,7 @@ void Progress::write_file(bool finished) const {
       {"prefill_tokens_per_s", prefill_tokens_per_s()},
       {"decode_tokens_per_s", decode_tokens_per_s()},
       {"elapsed_s", seconds_of(now_.time - start_.time)},
+      {"updated_unix_s", std::time(nullptr)},
       {"remaining_s", remaining ? nlohmann::ordered_json(*remaining) : nullptr}};
   write_atomically(options_.file, json.dump(2) + "\n");
 }

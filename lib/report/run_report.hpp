@@ -49,7 +49,8 @@ struct LinkReport {
 };
 
 struct Counts {
-  int64_t done = 0, failed = 0, partial = 0, open = 0;
+  int64_t done = 0, failed = 0;   ///< by this start of the run
+  int64_t partial = 0, open = 0;  ///< that it leaves
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
   std::optional<int64_t> arrived = {};  ///< of all turns; absent where all are there from the start
 };

@@ -15,10 +15,9 @@ void record(Planner& planner, std::vector<Finished> finished, Tally& tally) {
   for (Finished& turn : finished) {
     turn.result.mode = planner.mode(turn.result.mode);
     turn.result.replica = planner.replica;
-    (turn.state == io::TurnState::failed    ? tally.failed
-     : turn.state == io::TurnState::partial ? tally.partial
-                                            : tally.done) += 1;
+    tally.failed += turn.state == io::TurnState::failed;
     if (turn.state == io::TurnState::done) {
+      ++tally.done;
       if (!turn.result.tokens.empty()) tally.ttft_s.push_back(turn.result.ttft_s);
       tally.cached_tokens += turn.result.cached_tokens;
     }

@@ -50,6 +50,7 @@ struct Job {
   std::filesystem::path output;
   std::optional<BackendKind> backend;
   bool allow_gpu_sharing = false;
+  std::optional<std::filesystem::path> topology;  ///< where hosts stand
 
   struct Parallel {
     int dp = 1;
@@ -103,8 +104,8 @@ struct Job {
 Job parse_job(const std::string& text, const std::string& name,
               const std::vector<std::string>& overrides = {});
 
-/// parse_job of a file (at most 1 MB); then the paths of model and output, those of overrides too,
-/// are resolved against its folder. Input patterns stay as written.
+/// parse_job of a file (at most 1 MB); then the paths of model, output and topology, those of
+/// overrides too, are resolved against its folder. Input patterns stay as written.
 Job read_job(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
 
 /// read_job with the input patterns resolved and expanded. InputError also for a pattern that

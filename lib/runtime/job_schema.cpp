@@ -82,6 +82,9 @@ std::vector<Field> make_schema() {
             "What computes; auto: GPUs where every rank sees one, else the CPU."),
       field("allow_gpu_sharing", PECIA_MEMBER(allow_gpu_sharing), boolean(),
             "Several ranks on one GPU, which is slower than one; for tests."),
+      field("topology", PECIA_MEMBER(topology), auto_or(path()),
+            "File with HOST RACK [SERVER] per line; auto: what PECIA_TOPOLOGY_FILE names, else "
+            "Slurm's topology address, else host names."),
 
       field("parallel.dp", PECIA_MEMBER(parallel.dp), whole32(1, max_degree),
             "Replicas, each running requests of its own."),

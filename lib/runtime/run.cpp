@@ -59,12 +59,9 @@ struct Groups {
   }
 };
 
-Groups make_groups(comm::Communicator& world, const Resources& resources) {
-  const int local_rank = world.split_by_host()->rank();
-  comm::RackServerGpu place;
-  together(world, [&] { place = comm::locate(comm::place_facts(local_rank)); });
+Groups make_groups(const Job& job, const Resources& resources, comm::Communicator& world) {
   Groups groups;
-  const auto places = comm::gather_places(world, place);
+  const auto places = comm::find_places(world, job.topology);
   const comm::ProcessGrid grid({resources.dp, resources.cp, resources.sp, resources.tp}, places);
   const comm::GridCoordinates mine = grid.coordinates(world.rank());
   groups.dp = mine.dp;
@@ -223,7 +220,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   together(world, [&] { resources.threads = threads_per_rank(world); });
   omp_set_num_threads(resources.threads);  // of loops at load; else each rank would take all cores
   const ComputePlace place = make_compute_place(job, resources.gpus, resources.threads, world);
-  const Groups groups = make_groups(world, resources);
+  const Groups groups = make_groups(job, resources, world);
   const bool chief = groups.ordered->rank() == 0, planning = groups.replica->rank() == 0;
   const auto log = report::make_logger(groups.ordered->rank(), world.size());
   const std::filesystem::path board = watch_ranks(watch, job, world, *log);
@@ -341,6 +338,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   if (job.report.trace != Trace::off)
     write_traces(*groups.ordered, job.output / "trace", groups.dp, recorder);
   if (report) {
+    report->counts.partial = left.partial;
     report->counts.open = left.open;
     report::write_report(report_path, *report);
     log->info(report::last_line(*report, report_path));

@@ -132,7 +132,6 @@ void add_tallies(const std::vector<RankFacts>& ranks, Arrivals arrivals,
       report.counts.arrived = std::max(report.counts.arrived.value_or(0), tally.arrived);
     report.counts.done += tally.done;
     report.counts.failed += tally.failed;
-    report.counts.partial += tally.partial;
     report.counts.prompt_tokens += tally.prompt_tokens;
     report.counts.cached_tokens += tally.cached_tokens;
     report.counts.output_tokens += tally.output_tokens;
@@ -151,10 +150,9 @@ void add_tallies(const std::vector<RankFacts>& ranks, Arrivals arrivals,
 
 /// What each kind of group sent over each level of links.
 void add_links(const std::vector<RankFacts>& ranks, report::RunReport& report) {
-  constexpr std::array<const char*, comm::num_link_levels> levels{"server", "rack", "system"};
   for (size_t group = 0; group < RankFacts::groups.size(); ++group)
-    for (size_t level = 0; level < levels.size(); ++level) {
-      report::LinkReport link{RankFacts::groups[group], levels[level]};
+    for (size_t level = 0; level < comm::num_link_levels; ++level) {
+      report::LinkReport link{RankFacts::groups[group], comm::link_level_names[level]};
       for (const RankFacts& rank : ranks) {
         link.messages += rank.traffic[group].messages_by_level[level];
         link.bytes += rank.traffic[group].bytes_by_level[level];

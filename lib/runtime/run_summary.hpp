@@ -36,7 +36,8 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
 std::string mode_name(const Resources& resources, std::string_view ring = "auto");
 
 /// Rank 0's report of all ranks; empty elsewhere. Collective over `ordered`, the ranks in grid
-/// order. `tally` counts on the first rank of each replica and is empty elsewhere.
+/// order. `tally` counts on the first rank of each replica and is empty elsewhere. What is left
+/// (counts.partial, counts.open) it does not know.
 std::optional<report::RunReport> gather_report(comm::Communicator& ordered, const RunFacts& facts,
                                                const Worker& worker,
                                                const report::Recorder& recorder, const Tally& tally,

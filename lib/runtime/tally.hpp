@@ -9,7 +9,7 @@
 namespace pecia::runtime {
 
 struct Tally {
-  int64_t done = 0, failed = 0, partial = 0;
+  int64_t done = 0, failed = 0;
   int64_t arrived = 0;  ///< turns of the whole job's requests that are there, whoever runs them
   int64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;
   double prefill_s = 0, decode_s = 0;          ///< wall time of passes
@@ -19,7 +19,7 @@ struct Tally {
 
   template <typename A>
   void visit(A& archive) {
-    archive(done), archive(failed), archive(partial), archive(arrived), archive(prompt_tokens),
+    archive(done), archive(failed), archive(arrived), archive(prompt_tokens),
         archive(output_tokens), archive(cached_tokens), archive(prefill_s), archive(decode_s),
         archive(prefill_flops), archive(decode_flops), archive(ttft_s), archive(tbt_s);
   }

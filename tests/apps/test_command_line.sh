@@ -47,6 +47,13 @@ expect 2 - 'input prompts/\*.h5 matches no file' "$pecia" run --validate "$folde
 expect 2 - 'absent.yaml: cannot be read' "$pecia" run "$folder/absent.yaml" --validate
 expect 2 - 'set generation.top_p=2: generation.top_p is 2' \
   "$pecia" run --validate --set generation.top_p=2 --set kv.memory=1GiB "$folder/job.yaml"
+expect 0 "^$folder/runs/NAME$" - "$pecia" run --print-output "$folder/job.yaml"
+expect 0 "^$folder/else where$" - \
+  "$pecia" run --print-output "$folder/job.yaml" --set 'output="else where"' --set generation.seed=7
+expect 0 '^/scratch/here$' - "$pecia" run --print-output "$folder/job.yaml" --set output=/scratch/here
+expect 2 - 'needs a job file' "$pecia" run --print-output
+expect 2 - 'absent.yaml: cannot be read' "$pecia" run --print-output "$folder/absent.yaml"
+expect 2 - 'output' "$pecia" run --print-output "$folder/job.yaml" --set output=[]
 touch "$folder/p.h5"
 expect 2 - 'kv.dtype: fp8 is not in this version' \
   "$pecia" run --validate "$folder/job.yaml" --set input=[p.h5] --set kv.dtype=fp8
@@ -76,11 +83,30 @@ expect 0 '"local_rank": 0' - "$pecia" topology --json
 expect 2 - 'is a grid of 2 ranks' "$pecia" topology --dp 2
 expect 2 - 'not in it; add a line' env PECIA_TOPOLOGY_FILE="$folder/hosts" bash -c \
   "echo 'another-host a' > $folder/hosts; exec $pecia topology"
+expect 2 - 'topology file .*absent: cannot be read' "$pecia" topology --file "$folder/absent"
+echo "$(hostname) hall.rack7 box" >"$folder/hosts"
+expect 0 ' hall.rack7:box:0 ' - env PECIA_TOPOLOGY_FILE="$folder/absent" "$pecia" topology --file "$folder/hosts"
+grep -q 'servers: 1, racks: 1$' "$folder/out" || complain "no count of racks"
+expect 0 'one rank has no links' - "$pecia" topology --measure
+expect 0 '"levels": \[\]' - "$pecia" topology --measure --json
 expect 0 '^ok    mpi ' - "$pecia" doctor --output "$folder/not/made"
+for topic in options launch slurm places transports threads numa processes sizes writing; do
+  grep -q "^ok  *$topic \|^warn  *$topic " "$folder/out" || complain "nothing about $topic"
+done
+expect 0 'OMP_NUM_THREADS=1000' - env OMP_NUM_THREADS=1000 "$pecia" doctor
+expect 0 '→ more threads than cores' - env OMP_NUM_THREADS=1000 "$pecia" doctor
+expect 0 'job 7, nodes: .* left' - env SLURM_JOB_ID=7 SLURM_JOB_END_TIME=$(($(date +%s) + 60)) "$pecia" doctor
+expect 0 '→ .*absent: cannot be read' - env PECIA_TOPOLOGY_FILE="$folder/absent" "$pecia" doctor
+expect 0 'at most files: 1.0 GiB' - bash -c "ulimit -f 1048576; exec $pecia doctor"
 expect 0 '"topic": "binding"' - "$pecia" doctor --json
 
 expect 0 'DP 2 × CP 2 × SP 1 × TP 1' '*' "${mpiexec[@]}" 4 --bind-to none "$pecia" topology --dp 2
 [ "$(grep -c '^ *[0-9]' "$folder/out")" -eq 4 ] || complain "not one line per rank"
+expect 0 '^server *1 .* 0 → 1$' '*' "${mpiexec[@]}" 4 --bind-to none "$pecia" topology --tp 2 --measure
+grep -q '^rings: 2, all links at once; a step takes [0-9.]* µs$' "$folder/out" || complain "no rings"
+grep -q '^server *4 ' "$folder/out" || complain "not two links in each of two rings"
+expect 0 '"latency_us": [0-9]' '*' "${mpiexec[@]}" 2 --bind-to none "$pecia" topology --measure --json
+python3 -m json.tool "$folder/out" >/dev/null || complain "no JSON"
 expect 0 '"ranks": 2' '*' "${mpiexec[@]}" 2 --bind-to none "$pecia" doctor --json
 expect 2 - 'absent.yaml: cannot be read' \
   "${mpiexec[@]}" 2 "$pecia" run --validate "$folder/absent.yaml"

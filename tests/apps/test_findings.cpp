@@ -51,6 +51,95 @@ TEST(JudgeLaunch, WarnsOfCopies) {
   expect_finding(judge_launch(launch, 1), true);
 }
 
+TEST(JudgePlaces, WarnsOfUnknownRacksOfSeveralServers) {
+  expect_finding(judge_places({{{"", "n1", 0}, {"", "n1", 1}}, ""}), true);
+  expect_finding(judge_places({{{"", "n1", 0}, {"", "n2", 0}}, ""}), false);
+  const Finding known = judge_places({{{"a", "n1", 0}, {"a", "n2", 0}, {"b", "n1", 0}}, ""});
+  expect_finding(known, true);
+  EXPECT_EQ(known.text, "servers: 3, racks: 2");
+  const Finding refused = judge_places({{}, "ranks 0 and 1 are both at a:n1:0"});
+  expect_finding(refused, false);
+  EXPECT_EQ(refused.remedy, "ranks 0 and 1 are both at a:n1:0");
+}
+
+TEST(JudgeTransports, WarnsOfTcpBesideRdmaAndOfNoSharedMemory) {
+  using Names = std::vector<std::string>;
+  const Names tcp{"btl self", "btl tcp", "btl vader", "pml ob1"}, ucx{"pml ucx"}, mlx{"mlx5_0"};
+  expect_finding(judge_transports({}, mlx, 4, 2), true);
+  expect_finding(judge_transports(tcp, {}, 4, 2), true);
+  expect_finding(judge_transports(tcp, mlx, 4, 1), true);
+  expect_finding(judge_transports(tcp, mlx, 4, 2), false);
+  expect_finding(judge_transports(ucx, mlx, 4, 2), true);
+  const Names apart{"btl self", "btl tcp", "pml ob1"};
+  expect_finding(judge_transports(apart, {}, 4, 2), false);
+  expect_finding(judge_transports(apart, {}, 2, 2), true);
+}
+
+TEST(JudgeThreads, WarnsOfMoreThreadsThanCores) {
+  expect_finding(judge_threads(std::nullopt, {4, 2}), true);
+  expect_finding(judge_threads("2", {2, 4}), true);
+  expect_finding(judge_threads("1", {4, 2}), true);  // what binding says already
+  const Finding many = judge_threads("3", {2, 4});
+  expect_finding(many, false);
+  EXPECT_NE(many.remedy.find("make it 2"), std::string::npos) << many.remedy;
+  for (const char* wrong : {"0", "-1", "two", "2,4", ""})
+    expect_finding(judge_threads(wrong, {1, 4}), false);
+}
+
+TEST(JudgeNuma, WarnsOfRanksOnSeveralNodes) {
+  comm::CpuFacts cpu = bound_to({0, 1}, 2);
+  cpu.numa_nodes = 1;
+  expect_finding(judge_numa(cpu, {1, 2}), true);
+  cpu.numa_nodes = 2;
+  expect_finding(judge_numa(cpu, {1, 2}), false);
+}
+
+TEST(JudgeSlurm, WarnsOfAnEndThatIsNearOrUnknown) {
+  comm::LaunchFacts launch;
+  expect_finding(judge_slurm(launch, 1000), true);
+  launch.job_id = "77";
+  launch.nodes = "4";
+  expect_finding(judge_slurm(launch, 1000), false);
+  launch.end_time = "4600";
+  const Finding hour = judge_slurm(launch, 1000);
+  expect_finding(hour, true);
+  EXPECT_EQ(hour.text,
+            "job 77, nodes: 4 (?), tasks: ?, cores of a task: ?, restarts: 0, 1 h 0 min left");
+  expect_finding(judge_slurm(launch, 4001), false);
+  expect_finding(judge_slurm(launch, 9999), false);
+}
+
+TEST(JudgeProcesses, WantsSomeThousands) {
+  comm::LimitFacts limits;
+  expect_finding(judge_processes(limits), true);
+  limits.processes = 4096;
+  expect_finding(judge_processes(limits), true);
+  limits.processes = 200;
+  expect_finding(judge_processes(limits), false);
+}
+
+TEST(JudgeSizes, WarnsOfEachLimit) {
+  comm::LimitFacts limits;
+  expect_finding(judge_sizes(limits), true);
+  limits.file_bytes = 1024 * mib;
+  expect_finding(judge_sizes(limits), false);
+  limits.address_space_bytes = 4096 * mib;
+  const Finding both = judge_sizes(limits);
+  EXPECT_EQ(both.text, "at most files: 1.0 GiB, address space: 4.0 GiB");
+  EXPECT_NE(both.remedy.find("ulimit -f"), std::string::npos);
+  EXPECT_NE(both.remedy.find("ulimit -v"), std::string::npos);
+}
+
+TEST(JudgeWriting, WarnsOfWhatAFileCannotDo) {
+  const comm::FileSystemFacts output{"/scratch", "lustre", true, true, 1, 1, {}};
+  expect_finding(judge_writing({"", "", true}, output), true);
+  expect_finding(judge_writing({"", "", false}, output), false);
+  expect_finding(judge_writing({"", "Function not implemented", true}, output), false);
+  const Finding none = judge_writing({"Read-only file system", "", false}, output);
+  expect_finding(none, false);
+  EXPECT_NE(none.text.find("/scratch: Read-only file system"), std::string::npos);
+}
+
 TEST(JudgeLockedMemory, MattersWithRdmaOnly) {
   expect_finding(judge_locked_memory({8 * mib, 1024, false}), true);
   expect_finding(judge_locked_memory({8 * mib, 1024, true}), false);
@@ -77,6 +166,11 @@ TEST(JudgeOutput, WarnsOfWhatCannotHoldResults) {
   output.free_bytes = 10 * mib;
   expect_finding(judge_output(output), false);
   output.free_bytes = 2048 * mib;
+  output.free_files = 1000;
+  expect_finding(judge_output(output), true);
+  output.free_files = 999;
+  expect_finding(judge_output(output), false);
+  output.free_files.reset();
   output.writable = false;
   expect_finding(judge_output(output), false);
 }

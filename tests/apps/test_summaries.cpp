@@ -1,16 +1,48 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 
 #include "apps/pecia/summaries.hpp"
+#include "lib/comm/machine.hpp"
 #include "lib/core/error.hpp"
 #include "lib/io/hdf5.hpp"
 #include "lib/io/results.hpp"
+#include "lib/io/run_lock.hpp"
 
 namespace pecia::app {
 namespace {
+
+/// Turns 0 … 3 are a request each, turn 4 is the second one of turn 3's.
+io::ResultsLayout five_turns() {
+  io::ResultsLayout layout;
+  for (int turn = 0; turn < 5; ++turn) {
+    io::ResultTurn row;
+    row.request_id = fmt::format("r{}", turn);
+    row.request = std::min(turn, 3);
+    row.turn = turn == 4 ? 1 : 0;
+    row.slots = 4;
+    row.prompt_tokens = 10;
+    layout.turns.push_back(row);
+  }
+  layout.vocab = 16;
+  layout.inputs = {"p.h5"};
+  layout.identity = "{}";
+  return layout;
+}
+
+io::TurnResult answer() {
+  io::TurnResult done;
+  done.tokens = {1, 2, 3};
+  done.token_logprobs = {-1, -1, -1};
+  done.prompt_tokens = 10;
+  done.finish_reason = io::FinishReason::stop;
+  return done;
+}
 
 class Summaries : public testing::Test {
  protected:
@@ -64,28 +96,12 @@ TEST_F(Summaries, OfAPromptShardCountTokensPerTurn) {
 }
 
 TEST_F(Summaries, OfResultsCountStatesAndGroupFailures) {
-  io::ResultsLayout layout;
-  for (int turn = 0; turn < 5; ++turn) {
-    io::ResultTurn row;
-    row.request_id = "r" + std::to_string(turn);
-    row.request = turn;
-    row.slots = 4;
-    row.prompt_tokens = 10;
-    layout.turns.push_back(row);
-  }
-  layout.vocab = 16;
-  layout.inputs = {"p.h5"};
-  layout.identity = "{}";
+  const io::ResultsLayout layout = five_turns();
   const auto path = folder_ / "results.h5";
   io::ResultsFile::create(path, layout);
   {
     io::ResultsFile file(path);
-    io::TurnResult done;
-    done.tokens = {1, 2, 3};
-    done.token_logprobs = {-1, -1, -1};
-    done.prompt_tokens = 10;
-    done.finish_reason = io::FinishReason::stop;
-    file.write(0, done, io::TurnState::done);
+    file.write(0, answer(), io::TurnState::done);
     io::TurnResult failed;
     failed.prompt_tokens = 10;
     failed.finish_reason = io::FinishReason::failed;
@@ -106,8 +122,73 @@ TEST_F(Summaries, OfResultsCountStatesAndGroupFailures) {
   ASSERT_EQ(summary["failures"].size(), 2u);
   EXPECT_EQ(summary["failures"][0]["turns"], 2);
   EXPECT_EQ(summary["failures"][0]["error"], "too long");
+  EXPECT_EQ(summary["requests"].dump(), R"({"total":4,"done":1,"failed":2,"unfinished":1})");
+  EXPECT_EQ(summary["answer_tokens"]["max"], 3);
+  EXPECT_EQ(results_line(summary), "1 of 5 turns done, 3 failed, 0 partial");
   EXPECT_NE(results_text(summary).find("5 turns: 1 done, 0 partial, 3 failed, 1 open"),
             std::string::npos);
+}
+
+TEST_F(Summaries, OfARunSayHowItStands) {
+  const auto state = [&] { return summarize_run(folder_)["state"].get<std::string>(); };
+  EXPECT_THROW(summarize_run(folder_), InputError);
+  {
+    const io::RunLock lock(folder_);
+    EXPECT_EQ(state(), "starting");
+    io::ResultsFile::create(folder_ / "results.h5", five_turns());
+    EXPECT_EQ(state(), "running");
+    EXPECT_EQ(summarize_run(folder_)["holder"]["pid"], getpid());
+    EXPECT_THROW(io::RunLock{folder_}, InputError) << "a look takes nobody's lock";
+  }
+  EXPECT_EQ(state(), "stopped");
+  EXPECT_EQ(summarize_run(folder_)["holder"], nullptr);
+  // No process has this number: Linux gives at most 2^22.
+  std::ofstream(folder_ / ".lock") << fmt::format(
+      R"({{"host": "{}", "pid": {}, "started": "then", "command": "pecia", "process_start": "1"}})",
+      comm::host_name(), 1 << 23);
+  EXPECT_EQ(state(), "killed");
+  EXPECT_NE(run_text(summarize_run(folder_)).find("run, killed, process 8388608 on "),
+            std::string::npos);
+  std::ofstream(folder_ / ".lock") << "";
+  EXPECT_EQ(state(), "running") << "a holder that is just writing its name";
+  std::filesystem::remove(folder_ / ".lock");
+  {
+    io::ResultsFile file(folder_ / "results.h5");
+    for (int turn = 0; turn < 5; ++turn) file.write(turn, answer(), io::TurnState::done);
+  }
+  EXPECT_EQ(state(), "finished");
+  EXPECT_EQ(run_line(summarize_run(folder_)), "finished · 5 of 5 turns done, 0 failed, 0 partial");
+}
+
+TEST_F(Summaries, OfARunHaveItsProgressWhileItRuns) {
+  const io::RunLock lock(folder_);
+  io::ResultsFile::create(folder_ / "results.h5", five_turns());
+  std::ofstream(folder_ / "progress.json") << R"({"work_share": 0.25, "prefill_tokens_per_s": 41200,
+      "decode_tokens_per_s": 1900, "remaining_s": 702, "updated_unix_s": 1})";
+  auto summary = summarize_run(folder_);
+  EXPECT_GT(summary["progress"]["age_s"], 1e9);
+  EXPECT_EQ(run_line(summary),
+            "running · 0 of 5 turns done, 0 failed, 0 partial · 25 % of the work · prefill 41.2k "
+            "tok/s · decode 1.9k tok/s · 11 min 42 s left");
+  EXPECT_NE(run_text(summary).find("11 min 42 s left (told "), std::string::npos);
+  // Of another version: what is missing is not known, nothing fails.
+  std::ofstream(folder_ / "progress.json") << R"({"work_share": "much"})";
+  summary = summarize_run(folder_);
+  EXPECT_NE(run_text(summary).find("? of the work"), std::string::npos) << run_text(summary);
+  EXPECT_NE(run_text(summary).find("time left unknown (told at an unknown time)"),
+            std::string::npos);
+  std::ofstream(folder_ / "progress.json") << "[";
+  EXPECT_THROW(summarize_run(folder_), InputError);
+}
+
+TEST_F(Summaries, OfARunHaveItsReport) {
+  io::ResultsFile::create(folder_ / "results.h5", five_turns());
+  std::ofstream(folder_ / "report.json") << R"({"seconds": 702, "job": {}, "errors": ["a"]})";
+  const auto summary = summarize_run(folder_);
+  EXPECT_EQ(summary["report"]["seconds"], 702);
+  EXPECT_EQ(summary["report"]["phases"], nullptr);
+  EXPECT_FALSE(summary["report"].contains("job"));
+  EXPECT_NE(run_text(summary).find("its last start took 11 min 42 s"), std::string::npos);
 }
 
 TEST_F(Summaries, RefuseOtherFiles) {

@@ -56,7 +56,7 @@ WORDS = (
     "report.progress",
     "reproducible",
 )
-PATHS = ("model.path", "output", "input")
+PATHS = ("model.path", "output", "input", "topology")
 SHOWN_AT_ONCE = 20  # problems in one message
 
 

@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 TEST(GatherPlaces, IsByRankOnEveryRank) {
   const auto world = make_mpi_communicator(MPI_COMM_WORLD, 60s);
   const auto place_of = [](int rank) {
-    return RackServerGpu{std::string(rank % 3, 'r'), "server" + std::to_string(rank / 2), rank % 2};
+    return RackServerGpu{"rack" + std::to_string(rank / 3), "server" + std::to_string(rank), rank};
   };
   const auto places = gather_places(*world, place_of(world->rank()));
   EXPECT_EQ(places.size(), static_cast<size_t>(world->size()));
@@ -25,6 +25,26 @@ TEST(GatherPlaces, RefusesDoubledPlacesOnEveryRank) {
     EXPECT_NO_THROW(gather_places(*world, {"", "same", 0}));
   else
     EXPECT_THROW(gather_places(*world, {"", "same", 0}), InputError);
+}
+
+TEST(GatherPlaces, RefusesUnevenServersOnEveryRank) {
+  const auto world = make_mpi_communicator(MPI_COMM_WORLD, 60s);
+  const RackServerGpu mine{"", world->rank() == 0 ? "first" : "others", world->rank()};
+  if (world->size() <= 2)
+    EXPECT_NO_THROW(gather_places(*world, mine));
+  else
+    EXPECT_THROW(gather_places(*world, mine), InputError);
+}
+
+TEST(FindPlaces, NamesTheRankThatHasNoneOnEveryRank) {
+  const auto world = make_mpi_communicator(MPI_COMM_WORLD, 60s);
+  try {
+    find_places(*world, "no/such/file");
+    ADD_FAILURE() << "a file that is not there";
+  } catch (const InputError& error) {
+    EXPECT_EQ(std::string(error.what()).find("rank 0 (host "), 0u) << error.what();
+    EXPECT_NE(std::string(error.what()).find("topology file no/such/file: "), std::string::npos);
+  }
 }
 
 TEST(LocalRank, ComesFromTheHostsCommunicator) {

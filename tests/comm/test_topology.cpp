@@ -70,6 +70,63 @@ TEST(Locate, PrefersTheFileThenSlurmThenTheHost) {
   std::filesystem::remove(path);
 }
 
+TEST(PlaceFacts, TakeTheJobsFileBeforeTheEnvironments) {
+  ASSERT_EQ(setenv("PECIA_TOPOLOGY_FILE", "of-the-environment", 1), 0);
+  EXPECT_EQ(place_facts(2).topology_file, "of-the-environment");
+  EXPECT_EQ(place_facts(2, "of-the-job").topology_file, "of-the-job");
+  ASSERT_EQ(unsetenv("PECIA_TOPOLOGY_FILE"), 0);
+  EXPECT_EQ(place_facts(2).topology_file, std::nullopt);
+  EXPECT_EQ(place_facts(2).local_rank, 2);
+}
+
+std::string unsound(const std::vector<RackServerGpu>& places) {
+  try {
+    require_sound(places);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(RequireSound, TakesEqualServersInUnevenRacks) {
+  EXPECT_EQ(unsound({{"a", "n1", 0}, {"b", "n2", 0}, {"b", "n3", 0}}), "");
+  EXPECT_EQ(unsound({{"", "n1", 0}, {"", "n1", 1}}), "");
+  EXPECT_EQ(unsound({}), "");
+}
+
+TEST(RequireSound, NamesTwoRanksAtOnePlace) {
+  EXPECT_EQ(unsound({{"a", "n1", 0}, {"a", "n2", 0}, {"a", "n1", 0}}),
+            "ranks 0 and 2 are both at a:n1:0; give each server a name of its own in the topology "
+            "file");
+}
+
+TEST(RequireSound, NamesARankWithoutARack) {
+  EXPECT_EQ(
+      unsound({{"a", "n1", 0}, {"", "n2", 0}}),
+      "rank 1 (server n2) has no rack, while rank 0 is in a; start all ranks in the same way, "
+      "or name every host in a topology file");
+}
+
+TEST(RequireSound, NamesUnevenServers) {
+  EXPECT_EQ(
+      unsound({{"a", "n1", 0}, {"a", "n2", 0}, {"a", "n1", 1}, {"b", "n3", 0}, {"b", "n3", 1}}),
+      "servers have different numbers of ranks: 2 on each of 2, but 1 on a:n2 (rank 1); start "
+      "as many on each (srun --ntasks-per-node=N, mpirun --map-by ppr:N:node)");
+  EXPECT_NE(unsound({{"", "n1", 0}, {"", "n1", 1}, {"", "n2", 0}, {"", "n1", 2}})
+                .find("3 on each of 1, but 1 on -:n2 (rank 2);"),
+            std::string::npos);
+}
+
+TEST(RequireSound, NamesAFewOfManyUnevenServers) {
+  std::vector<RackServerGpu> places;
+  for (int server = 0; server < 20; ++server)
+    for (int device = 0; device < (server < 12 ? 2 : 3); ++device)
+      places.push_back({"", fmt::format("n{}", server), device});
+  EXPECT_NE(unsound(places).find("2 on each of 12, but 3 on -:n12 (ranks 24, 25, 26), "),
+            std::string::npos);
+  EXPECT_NE(unsound(places).find("(ranks 33, 34, 35), and 4 more servers; "), std::string::npos);
+}
+
 TEST(GatherPlaces, OfOneRankIsItsOwn) {
   const auto world = make_null_communicator();
   const RackServerGpu mine{"", "n1", 0};

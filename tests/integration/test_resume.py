@@ -195,6 +195,21 @@ class DrainTest(RunTest):
         self.run_job(job, 2, "--set", "limits.wall_time=1h")
         self.assert_same_answers(self.results(job), reference, range(5))
 
+    def test_counts_of_a_start_that_finds_partial_turns_and_leaves_them(self) -> None:
+        job = self.write_job(long_answers(), "counted", generation=GREEDY)
+        before = self.drain(job, 2, lambda launch: launch.signal_ranks(signal.SIGTERM))
+        self.assertGreater(len(before.rows(PARTIAL)), 0, "the signal came too late")
+        self.run_job(
+            job, 2, "--set", "limits.wall_time=1s", "--set", "limits.grace=0.99s", expect=DRAINED
+        )
+        counts = self.report(job)["counts"]
+        self.assertEqual(counts["partial"], len(self.results(job).rows(PARTIAL)))
+        self.assertGreaterEqual(counts["partial"], len(before.rows(PARTIAL)))
+        self.run_job(job, 2)
+        counts = self.report(job)["counts"]
+        self.assertEqual((counts["partial"], counts["open"]), (0, 0))
+        self.assertEqual(counts["done"], 5 - len(before.rows(DONE)))
+
     def test_end_of_the_slurm_job(self) -> None:
         for end, code in ((time.time() + 30, DRAINED), (time.time() + 3600, ALL_DONE)):
             with self.subTest(end=end):

@@ -39,6 +39,7 @@ model: {path: models/a b, dtype: bf16, compute: fp32, rope_scaling: {type: yarn,
 input: [a.h5, 'b*.h5']
 output: "runs/x"
 backend: cpu
+topology: hosts.txt
 parallel: {dp: 2, cp: 4, sp: 1, tp: 1, prefill: ring, ring: pass_q, decode: pass_q, shift_threshold: 64}
 generation: {max_new_tokens: 7, temperature: 0.7, top_k: 40, top_p: 0.9, min_p: 0.05,
              repetition_penalty: 1.1, presence_penalty: -0.5, frequency_penalty: 2, seed: -3,
@@ -58,6 +59,7 @@ reproducible: layout
   EXPECT_EQ(job.model.rope_scaling->factor, 4);
   EXPECT_EQ(job.input, (std::vector<std::filesystem::path>{"a.h5", "b*.h5"}));
   EXPECT_EQ(job.backend, BackendKind::cpu);
+  EXPECT_EQ(job.topology, "hosts.txt");
   EXPECT_EQ(job.parallel.dp, 2);
   EXPECT_EQ(job.parallel.cp, 4);
   EXPECT_EQ(job.parallel.ring, RingMode::pass_q);

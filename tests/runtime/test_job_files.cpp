@@ -44,9 +44,10 @@ class JobFiles : public testing::Test {
 
 TEST_F(JobFiles, ResolveRelativePathsAgainstTheirFolder) {
   write("prompts/a.h5", "");
-  const Job job = load_job(write_job("prompts/a.h5"), {"output=b"});
+  const Job job = load_job(write_job("prompts/a.h5"), {"output=b", "topology=hosts"});
   EXPECT_EQ(job.model.path, folder_.parent_path() / "models/tiny");
   EXPECT_EQ(job.output, folder_ / "b");
+  EXPECT_EQ(job.topology, folder_ / "hosts");
   EXPECT_EQ(job.input, std::vector<fs::path>{folder_ / "prompts/a.h5"});
 }
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import unittest
 
 from cluster import GREEDY, NODES, RACKS, SlurmTest, batch, rank_map
-from harness import ALL_DONE, REFUSED, random_requests
+from harness import ALL_DONE, PROGRAM, REFUSED, random_requests
 from support import make_model, read_turns
 
 
@@ -45,6 +46,19 @@ class ResultsTest(SlurmTest):
         self.assertEqual(
             [grids[0][str(cp)][0] for cp in range(8)], [node for node in NODES for _ in range(2)]
         )
+
+    def test_links_are_measured_by_the_levels_that_slurm_tells(self) -> None:
+        words = ("--nodes=4", "--ntasks=4", "--mpi=pmix", PROGRAM, "topology", "--measure", "--json")
+        found = json.loads(self.call("env", "SLURM_PMIX_FENCE=ring", "srun", *words))
+        self.assertEqual((found["servers"], found["racks"]), (4, 2))
+        levels = {of["level"]: of["pairs"] for of in found["links"]["levels"]}
+        hosts = {row["rank"]: row["host"] for row in found["ranks"]}
+        for level, same in (("rack", True), ("system", False)):
+            for pair in levels[level]:
+                racks = RACKS[hosts[pair["from"]]], RACKS[hosts[pair["to"]]]
+                self.assertEqual(racks[0] == racks[1], same)
+        (ring,) = found["links"]["rings"]
+        self.assertEqual([link["level"] for link in ring["links"]].count("system"), 2)
 
     def test_array_runs_each_shard_in_a_folder_of_its_own(self) -> None:
         names = ["history", "letters"]

@@ -1,0 +1,133 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "apps/pecia/summaries.hpp"
+#include "lib/core/error.hpp"
+#include "lib/io/run_lock.hpp"
+#include "lib/report/format.hpp"
+
+namespace pecia::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A JSON file that a run replaces whole; null when it is not there.
+Json read_json(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return nullptr;
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object())
+    fail<InputError>("{}: no JSON object; the file is damaged, remove it", path.string());
+  return json;
+}
+
+/// A number of a file that another program may have changed; absent when it is not there.
+std::optional<double> number(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (json.is_null() || found == json.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+Json with_age(Json progress) {
+  if (progress.is_null()) return progress;
+  const auto updated = number(progress, "updated_unix_s");
+  const auto now = static_cast<double>(std::time(nullptr));
+  progress["age_s"] = updated ? Json(std::max(0.0, now - *updated)) : Json();
+  return progress;
+}
+
+Json figures_of(const Json& report) {
+  if (report.is_null()) return nullptr;
+  Json figures;
+  for (const char* key : {"seconds", "counts", "phases", "exposed_communication", "errors"})
+    figures[key] = report.contains(key) ? report[key] : Json();
+  return figures;
+}
+
+Json json_of(const std::optional<io::RunHolder>& holder) {
+  if (!holder) return nullptr;
+  return {{"host", holder->host},
+          {"pid", holder->pid},
+          {"started", holder->started},
+          {"command", holder->command}};
+}
+
+const char* state_of(const std::optional<io::RunHolder>& holder, const Json& results) {
+  if (holder && holder->dead) return "killed";
+  if (results.is_null()) return "starting";
+  if (holder) return "running";
+  return results["open"] == 0 && results["partial"] == 0 ? "finished" : "stopped";
+}
+
+std::string speeds_text(const Json& progress) {
+  const auto tokens_per_s = [&](const char* key) {
+    return report::format_count(number(progress, key).value_or(-1));
+  };
+  const auto left = number(progress, "remaining_s");
+  return fmt::format("{} of the work · prefill {} tok/s · decode {} tok/s · {}",
+                     report::format_percent(number(progress, "work_share").value_or(-1)),
+                     tokens_per_s("prefill_tokens_per_s"), tokens_per_s("decode_tokens_per_s"),
+                     left ? report::format_duration(*left) + " left" : "time left unknown");
+}
+
+std::string news_text(const Json& progress) {
+  const auto age = number(progress, "age_s");
+  return age ? report::format_duration(*age) + " ago" : "at an unknown time";
+}
+
+bool is_live(const Json& summary) {
+  return summary["state"] == "starting" || summary["state"] == "running";
+}
+
+}  // namespace
+
+nlohmann::ordered_json summarize_run(const std::filesystem::path& folder) {
+  const std::filesystem::path results_path = folder / "results.h5";
+  const auto holder = io::run_holder(folder);
+  std::error_code unreachable;
+  const bool begun = std::filesystem::exists(results_path, unreachable);
+  if (!begun && !holder)
+    fail<InputError>("{}: a folder without results.h5: no run has begun in it", folder.string());
+  const Json results = begun ? summarize_results(results_path) : Json();
+  return {{"kind", "run"},
+          {"path", folder.string()},
+          {"state", state_of(holder, results)},
+          {"holder", json_of(holder)},
+          {"results", results},
+          {"progress", with_age(read_json(folder / "progress.json"))},
+          {"report", figures_of(read_json(folder / "report.json"))}};
+}
+
+std::string run_text(const nlohmann::ordered_json& summary) {
+  std::string text = fmt::format("{}: run, {}", summary["path"].get<std::string>(),
+                                 summary["state"].get<std::string>());
+  if (const Json& holder = summary["holder"]; !holder.is_null())
+    text += fmt::format(", process {} on {} since {}", holder["pid"].get<int64_t>(),
+                        holder["host"].get<std::string>(), holder["started"].get<std::string>());
+  text += '\n';
+  if (const Json& progress = summary["progress"]; is_live(summary) && !progress.is_null())
+    text += fmt::format("  {} (told {})\n", speeds_text(progress), news_text(progress));
+  if (summary["state"] == "stopped" || summary["state"] == "killed")
+    text += "  the same command continues it\n";
+  if (const auto seconds = number(summary["report"], "seconds"); seconds && !is_live(summary))
+    text += fmt::format("  its last start took {}\n", report::format_duration(*seconds));
+  if (!summary["results"].is_null()) text += results_text(summary["results"]);
+  return text;
+}
+
+std::string run_line(const nlohmann::ordered_json& summary) {
+  const Json& results = summary["results"];
+  std::string line = summary["state"].get<std::string>();
+  if (!results.is_null()) line += " · " + results_line(results);
+  const Json& progress = summary["progress"];
+  if (!is_live(summary) || progress.is_null()) return line;
+  return fmt::format("{} · {}", line, speeds_text(progress));
+}
+
+}  // namespace pecia::app

@@ -1,0 +1,52 @@
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "lib/comm/machine.hpp"
+#include "lib/comm/transports.hpp"
+
+namespace pecia::comm {
+namespace {
+
+TEST(Transports, AreTheMappedComponentsForMessages) {
+  EXPECT_EQ(transports_in("7f00-7f01 r--p 0000 fe:00 1   /usr/lib/openmpi3/mca_pml_ob1.so\n"
+                          "7f01-7f02 r-xp 0000 fe:00 1   /usr/lib/openmpi3/mca_pml_ob1.so\n"
+                          "7f02-7f03 r--p 0000 fe:00 2   /usr/lib/openmpi3/mca_btl_vader.so\n"
+                          "7f03-7f04 r--p 0000 fe:00 3   /usr/lib/openmpi3/mca_coll_tuned.so\n"
+                          "7f04-7f05 r--p 0000 fe:00 4   /usr/lib/openmpi3/mca_btl_tcp.so.1\n"
+                          "7f05-7f06 r--p 0000 fe:00 5   /tmp/mca_btl_none\n"),
+            (std::vector<std::string>{"btl tcp", "btl vader", "pml ob1"}));
+  EXPECT_TRUE(transports_in("").empty());
+  EXPECT_TRUE(transports_in("7f05-7f06 r--p 0000 fe:00 5   /lib/mca_btl_").empty());
+}
+
+class Folders : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "pecia-machine-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(Folders, RdmaDevicesAreNamedOnce) {
+  EXPECT_TRUE(rdma_devices(folder_).empty());
+  for (const char* device : {"infiniband/mlx5_1", "infiniband/mlx5_0", "cxi/cxi0"})
+    std::filesystem::create_directories(folder_ / "class" / device);
+  EXPECT_EQ(rdma_devices(folder_), (std::vector<std::string>{"cxi0", "mlx5_0", "mlx5_1"}));
+}
+
+TEST_F(Folders, AreWrittenToAndLeftAsTheyWere) {
+  const WriteFacts facts = try_writing(folder_);
+  EXPECT_EQ(facts.problem, "");
+  EXPECT_EQ(facts.no_locks, "");
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  EXPECT_NE(try_writing(folder_ / "absent").problem, "");
+}
+
+}  // namespace
+}  // namespace pecia::comm
