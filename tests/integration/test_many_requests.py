@@ -115,11 +115,10 @@ class LargestRequest(RunTest):
         room = self.report(job)["modes"]["kv_tokens_per_rank"]
         self.assertIn(f"there are {room}".encode(), self.results(job)["error"][0])
 
-        # The last token's keys are never needed, nor kept.
         sections["kv"]["memory"] = room * layers * self.BYTES_OF_LAYER
         batch = [
-            Request("a token more", [prompt[: room - 2]]),
-            Request("largest", [prompt[: room - 3]]),
+            Request("a token more", [prompt[: room - 3]]),
+            Request("largest", [prompt[: room - 4]]),
             Request("small", [prompt[:5]]),
         ]
         job = self.write_job(batch, "largest", **sections)
