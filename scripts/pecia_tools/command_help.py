@@ -58,7 +58,9 @@ def output_of(program: Path, *arguments: str) -> str:
             [program, *arguments], capture_output=True, text=True, timeout=60, check=False
         )
     except OSError as error:
-        raise UserError(f"{program}: {error.strerror}; build it, or name it with --program") from None
+        raise UserError(
+            f"{program}: {error.strerror}; build it, or name it with --program"
+        ) from None
     if ended.returncode != 0:
         raise UserError(f"{program} {' '.join(arguments)}: {ended.stderr.strip()}")
     return ended.stdout
@@ -96,4 +98,6 @@ def read_command_line(program: Path) -> CommandLine:
         for entry in main.subcommands
     }
     version = output_of(program, "--version").split()[1]
-    return CommandLine(version, main, commands, job_keys(output_of(program, "run", "--print-default")))
+    return CommandLine(
+        version, main, commands, job_keys(output_of(program, "run", "--print-default"))
+    )

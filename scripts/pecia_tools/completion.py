@@ -88,14 +88,19 @@ def _zsh_action(value: str, commands: CommandLine) -> str:
     if value == FOLDER:
         return ":folder:_files -/"
     if value in ENDINGS:
-        return f':file:_files -g "*.({"|".join(ENDINGS[value])})"'
+        first, *others = ENDINGS[value]
+        # Around a single ending parentheses would be qualifiers.
+        ending = f"({'|'.join([first, *others])})" if others else first
+        return f':file:_files -g "*.{ending}"'
     return f":{value.lower()}: " if value else ""
 
 
 def _zsh_option(option: Entry, commands: CommandLine) -> list[str]:
     repeated = "*" if option.value == KEYS else ""
     return [
-        shlex.quote(f"{repeated}{name}[{_zsh_text(option.text)}]{_zsh_action(option.value, commands)}")
+        shlex.quote(
+            f"{repeated}{name}[{_zsh_text(option.text)}]{_zsh_action(option.value, commands)}"
+        )
         for name in option.names
     ]
 
@@ -103,7 +108,9 @@ def _zsh_option(option: Entry, commands: CommandLine) -> list[str]:
 def _zsh_command(name: str, commands: CommandLine) -> list[str]:
     found = commands.commands[name]
     arguments = [word for option in found.options for word in _zsh_option(option, commands)]
-    arguments += [shlex.quote("1" + _zsh_action(entry.value, commands)) for entry in found.positionals]
+    arguments += [
+        shlex.quote("1" + _zsh_action(entry.value, commands)) for entry in found.positionals
+    ]
     return [f"    {name})", "      _arguments \\", *(f"        {a} \\" for a in arguments[:-1]),
             f"        {arguments[-1]} ;;"]  # fmt: skip
 

@@ -43,12 +43,16 @@ class ContainerTest(RunTest):
             errors="replace",
             check=False,
         )
-        self.assertEqual(ended.returncode, 0, f"{command}\n{ended.stdout[-4000:]}{ended.stderr[-4000:]}")
+        self.assertEqual(
+            ended.returncode, 0, f"{command}\n{ended.stdout[-4000:]}{ended.stderr[-4000:]}"
+        )
         return ended.stdout
 
     def test_both_definitions_do_the_same(self) -> None:
         copies = [line.split() for line in self.definition["files"].splitlines() if line.strip()]
-        self.assertEqual(copies, [line.split() for line in re.findall(r"^COPY (.*)", self.dockerfile, re.M)])
+        self.assertEqual(
+            copies, [line.split() for line in re.findall(r"^COPY (.*)", self.dockerfile, re.M)]
+        )
         commands = [line.strip() for line in self.definition["post"].splitlines() if line.strip()]
         self.assertEqual(commands, re.findall(r"^RUN (.*)", self.dockerfile, re.M))
         self.assertIn("From: debian:12\n", (CONTAINER / "pecia.def").read_text())
@@ -61,12 +65,16 @@ class ContainerTest(RunTest):
         self.addCleanup(folder.cleanup)
         root = Path(folder.name)
         subprocess.run(
-            ["debootstrap", "--variant=minbase", "bookworm", root], check=True, stdout=subprocess.DEVNULL
+            ["debootstrap", "--variant=minbase", "bookworm", root],
+            check=True,
+            stdout=subprocess.DEVNULL,
         )
         shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
         shutil.copy(CERTIFICATES, root / "certificates")
         (root / "src").mkdir()
-        for source, target in (line.split() for line in self.definition["files"].strip().splitlines()):
+        for source, target in (
+            line.split() for line in self.definition["files"].strip().splitlines()
+        ):
             subprocess.run(["cp", "-a", SOURCE / source, root / target.lstrip("/")], check=True)
 
         self.inside(root, self.definition["post"])

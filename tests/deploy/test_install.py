@@ -135,7 +135,15 @@ class InstalledTree(RunTest):
             OMPI_MCA_plm="isolated",
         )
         scripts = self.folder / "jobs/slurm"
-        pack = [scripts / "pack.sbatch", documents, "--model", model, "--no-chat", "--output", "job.h5"]
+        pack = [
+            scripts / "pack.sbatch",
+            documents,
+            "--model",
+            model,
+            "--no-chat",
+            "--output",
+            "job.h5",
+        ]
         self.command("bash", *pack, environment=slurm)
         self.command("bash", scripts / "pecia.sbatch", job, environment=slurm)
         self.assertEqual(self.results(job).rows(DONE), [0, 1])
@@ -164,7 +172,9 @@ class InstalledTree(RunTest):
         for name in HELPERS:
             if name != "pecia-setup":
                 ended = self.command(name, "--help", expect=2)
-                self.assertIn(f"{self.tree.resolve()}/share/pecia/scripts/pecia-setup", ended.stderr)
+                self.assertIn(
+                    f"{self.tree.resolve()}/share/pecia/scripts/pecia-setup", ended.stderr
+                )
 
     def test_nothing_names_the_places_where_it_was_made(self) -> None:
         places = [os.fsencode(place) for place in (SOURCE, BUILD, self.installed_at)]

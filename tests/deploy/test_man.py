@@ -112,7 +112,9 @@ class BashCompletion(unittest.TestCase):
         return {word for word in found if word}, set(options.split())
 
     def test_commands(self) -> None:
-        self.assertLessEqual({"run", "plan", "inspect", "topology", "doctor", "--version"}, self.complete("")[0])
+        self.assertLessEqual(
+            {"run", "plan", "inspect", "topology", "doctor", "--version"}, self.complete("")[0]
+        )
         self.assertEqual(self.complete("to")[0], {"topology"})
         self.assertEqual(self.complete("--ver")[0], {"--version"})
 

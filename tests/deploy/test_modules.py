@@ -34,12 +34,16 @@ class ModulesTest(RunTest):
             [CMAKE, "-S", SOURCE, "-B", build, "-G", "Ninja"],
             [CMAKE, "--build", build, "--target", *targets],
         ):
-            ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            ended = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=False
+            )
             self.assertEqual(ended.returncode, 0, ended.stdout[-4000:] + ended.stderr[-4000:])
         return build
 
     def cached(self, build: Path, name: str) -> str:
-        return re.search(rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE)[1]
+        return re.search(
+            rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE
+        )[1]
 
     def libraries(self, program: Path, environment: dict[str, str]) -> dict[str, str]:
         said = subprocess.check_output(["ldd", program], env=environment, text=True)
@@ -51,7 +55,10 @@ class ModulesTest(RunTest):
             ("serial", "HDF5_DIR", "FALSE"),
             ("parallel", "HDF5_HOME", "TRUE"),
         ):
-            with self.subTest(flavour=flavour, variable=variable), tempfile.TemporaryDirectory() as folder:
+            with (
+                self.subTest(flavour=flavour, variable=variable),
+                tempfile.TemporaryDirectory() as folder,
+            ):
                 self.folder = Path(folder)
                 prefix = self.modules / f"hdf5-{flavour}"
                 build = self.build(["test_io"], {variable: prefix})
@@ -66,7 +73,9 @@ class ModulesTest(RunTest):
 
     def test_mpi_and_parallel_hdf5(self) -> None:
         mpi = self.modules / "openmpi"
-        build = self.build(["pecia"], {"MPI_HOME": mpi, "HDF5_ROOT": self.modules / "hdf5-parallel"})
+        build = self.build(
+            ["pecia"], {"MPI_HOME": mpi, "HDF5_ROOT": self.modules / "hdf5-parallel"}
+        )
         self.assertEqual(self.cached(build, "MPIEXEC_EXECUTABLE"), str(mpi / "bin/mpiexec"))
         # Its PRRTE has variables of its own for what Open MPI 4 reads from OMPI_*.
         environment = {
@@ -79,7 +88,8 @@ class ModulesTest(RunTest):
         requests = random_requests(5, 5, 40, seed=2)
         job = self.write_job(requests, generation={"max_new_tokens": 5, "ignore_eos": True})
         launch = self.launch(
-            [mpi / "bin/mpirun", "-np", 2, "--bind-to", "none", build / "bin/pecia", "run", job], environment
+            [mpi / "bin/mpirun", "-np", 2, "--bind-to", "none", build / "bin/pecia", "run", job],
+            environment,
         )
         self.assertEqual(launch.wait(120), 0, launch.words())
         self.assertEqual(self.results(job).rows(DONE), list(range(5)))

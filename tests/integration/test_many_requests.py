@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+
 from harness import DONE, SOME_FAILED, SOURCE, VOCAB, Request, RunTest
 
 TINY = int(os.environ.get("PECIA_TEST_TINY_REQUESTS", "3000"))
@@ -84,7 +85,14 @@ class LargestRequest(RunTest):
 
     def make_model(self, layers: int) -> Path:
         model = self.folder / "model"
-        shape = {"heads": 64, "kv-heads": 64, "head-dim": 256, "hidden": 32, "ffn": 32, "vocab": VOCAB}
+        shape = {
+            "heads": 64,
+            "kv-heads": 64,
+            "head-dim": 256,
+            "hidden": 32,
+            "ffn": 32,
+            "vocab": VOCAB,
+        }
         options = [f"--{name}={size}" for name, size in {**shape, "layers": layers}.items()]
         command = [SOURCE / "scripts/make-bench-model", model, *options]
         subprocess.run(command, check=True, capture_output=True)
@@ -97,7 +105,9 @@ class LargestRequest(RunTest):
         if KV_MEMORY != "auto":
             return int(KV_MEMORY.removesuffix("MiB")) << 20
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+        return next(
+            int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")
+        )
 
     def test_one_that_fills_the_memory_is_done_and_a_token_more_fails_alone(self) -> None:
         layers = max(1, self.available_bytes() // (self.BYTES_OF_LAYER * LARGEST_TOKENS))

@@ -12,9 +12,10 @@ import sys
 import time
 import unittest
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+
 from harness import (
     ALL_DONE,
     DONE,
@@ -134,7 +135,9 @@ class TwoJobsTest(RunTest):
 
 
 class JumpingClockTest(RunTest):
-    environment = {"LD_PRELOAD": os.environ.get("PECIA_JUMPING_CLOCK", "")}
+    environment: ClassVar[dict[str, str]] = {
+        "LD_PRELOAD": os.environ.get("PECIA_JUMPING_CLOCK", "")
+    }
 
     def test_the_clock_of_this_test_does_jump(self) -> None:
         look = (
@@ -142,7 +145,9 @@ class JumpingClockTest(RunTest):
             "while len(seen) < 2 and time.monotonic() < end: seen.add(round(time.time() / 86400))\n"
             "print(max(seen) - min(seen))"
         )
-        said = subprocess.check_output([sys.executable, "-c", look], env={**os.environ, **self.environment})
+        said = subprocess.check_output(
+            [sys.executable, "-c", look], env={**os.environ, **self.environment}
+        )
         self.assertEqual(int(said), 2)
 
     def test_no_duration_is_of_the_wall_clock(self) -> None:
@@ -167,9 +172,13 @@ class JumpingClockTest(RunTest):
                 self.assert_same_answers(found, self.results(reference), found.rows(DONE))
                 for name in found.columns:
                     if name.endswith("_s"):
-                        self.assertTrue(np.all(found[name] >= 0) and np.all(found[name] < took), name)
+                        self.assertTrue(
+                            np.all(found[name] >= 0) and np.all(found[name] < took), name
+                        )
                 self.check_durations(self.report(job), took)
-                self.check_durations(json.loads((self.output(job) / "progress.json").read_text()), took)
+                self.check_durations(
+                    json.loads((self.output(job) / "progress.json").read_text()), took
+                )
                 self.assertRegex(words, r"done, 0 failed in [\d.]+ m?s ·")
                 self.assertRegex(words, r"· [\d.]+ m?s left")
                 trace = json.loads((self.output(job) / "trace/rank-00000.json").read_text())

@@ -29,7 +29,10 @@ class DiskTest(RunTest):
     def test_a_disk_that_fills_up_ends_the_run_and_room_continues_it(self) -> None:
         requests = random_requests(24, 5, 40, seed=3)
         # All log-probabilities of the vocabulary: 96 × 4 bytes a token, 75 KiB a request.
-        sections = {"generation": {"max_new_tokens": 200, "ignore_eos": True, "logprobs": -1}, "batch": {"max_sequences": 1, "order": "fcfs"}}
+        sections = {
+            "generation": {"max_new_tokens": 200, "ignore_eos": True, "logprobs": -1},
+            "batch": {"max_sequences": 1, "order": "fcfs"},
+        }
         reference = self.write_job(requests, "reference", **sections)
         self.run_job(reference, 1)
         for ranks, parallel in ((1, {}), (2, {}), (2, {"dp": 2})):
