@@ -2,7 +2,7 @@
 # Installs what this machine lacks (Debian 12, Ubuntu 24.04) and makes the helpers' Python environment, .venv.
 # Does nothing, quickly, when all is there. Exit code 2: something has to be installed by someone else.
 #
-#   scripts/setup.sh [report]    report: adds what pecia-report draws with to .venv, and nothing else
+#   scripts/setup.sh [python|report]    python: makes .venv, and nothing else; report: adds what pecia-report draws with
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 log="$root/build/setup.log"
@@ -19,6 +19,7 @@ step() {
   local what=$1 code=0
   shift
   echo "setup: $what" >&2
+  mkdir -p "$(dirname "$log")"
   printf '\n== %s: %s\n' "$(date -u +%FT%TZ)" "$*" >>"$log"
   "$@" >>"$log" 2>&1 </dev/null || code=$?
   if ((code != 0)); then
@@ -65,6 +66,7 @@ explain_and_end() {
 # Whether CMake finds all it needs, from modules for example; asked anew until it does.
 everything_is_found() {
   local probe="$root/build/probe"
+  mkdir -p "$root/build"
   [[ -f $probe/build.ninja ]] ||
     cmake -S "$root" -B "$probe" -G Ninja -DPECIA_BUILD_TESTS=OFF >>"$log" 2>&1 </dev/null
 }
@@ -96,7 +98,7 @@ install_packages() {
 install_requirements() {
   local list="$root/scripts/$1.txt" stamp="$root/.venv/$1.installed"
   if cmp -s "$list" "$stamp"; then return; fi
-  step "installing scripts/$1.txt into .venv" "$root/.venv/bin/pip" install \
+  step "installing scripts/$1.txt into .venv" "$root/.venv/bin/python" -m pip install \
     --disable-pip-version-check --no-input -q -r "$list"
   cp "$list" "$stamp"
 }
@@ -109,12 +111,11 @@ make_environment() {
   install_requirements requirements
 }
 
-mkdir -p "$root/build"
 case "${1:-}" in
   "") install_packages ;;
-  report) ;;
+  python | report) ;;
   *)
-    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or scripts/setup.sh report" >&2
+    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python' or 'report'" >&2
     exit 2
     ;;
 esac

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "lib/core/error.hpp"
+#include "lib/io/fault_note.hpp"
 #include "lib/io/hdf5.hpp"
 #include "lib/io/utf8.hpp"
 
@@ -182,7 +183,11 @@ struct PromptShard::Impl {
   int64_t vocab_size = 0;
 };
 
-PromptShard::PromptShard(const std::filesystem::path& path) : impl_(std::make_unique<Impl>(path)) {}
+PromptShard::PromptShard(const std::filesystem::path& path)
+    : impl_([&] {
+        const FaultNote note(path);
+        return std::make_unique<Impl>(path);
+      }()) {}
 PromptShard::~PromptShard() = default;
 PromptShard::PromptShard(PromptShard&&) noexcept = default;
 PromptShard& PromptShard::operator=(PromptShard&&) noexcept = default;
@@ -212,6 +217,7 @@ std::vector<int32_t> PromptShard::tokens(const PromptTurn& turn) const {
                   turn.token_end <= dataset.elements(),
               "tokens [{}, {}) of {}", turn.token_begin, turn.token_end, dataset.elements());
   std::vector<int32_t> tokens(turn.num_tokens());
+  const FaultNote note(impl_->path);
   dataset.read(turn.token_begin, turn.num_tokens(), H5T_NATIVE_INT32, tokens.data());
   return tokens;
 }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lib/core/error.hpp"
+#include "lib/io/fault_note.hpp"
 #include "lib/io/results_columns.hpp"
 #include "lib/io/results_schema.hpp"
 
@@ -125,7 +126,10 @@ void ResultsFile::Impl::write_prompt(const TurnUpdate& update) const {
 }
 
 ResultsFile::ResultsFile(const std::filesystem::path& path, Access access)
-    : impl_(std::make_unique<Impl>(path, access)) {}
+    : impl_([&] {
+        const FaultNote note(path);
+        return std::make_unique<Impl>(path, access);
+      }()) {}
 ResultsFile::~ResultsFile() = default;
 ResultsFile::ResultsFile(ResultsFile&&) noexcept = default;
 ResultsFile& ResultsFile::operator=(ResultsFile&&) noexcept = default;

@@ -54,6 +54,14 @@ ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
     if (!offsets.empty() &&
         (offsets.front() != 0 || !std::is_sorted(offsets.begin(), offsets.end())))
       fail<InputError>("{}: slot offsets fall: the file is damaged", path);
+  for (const auto& offsets : {slots, prompt_slots})
+    for (size_t t = 0; t + 1 < offsets.size(); ++t)
+      if (offsets[t + 1] - offsets[t] > std::numeric_limits<int32_t>::max())
+        fail<InputError>("{}: turn {} has {} slots: the file is damaged", path, t,
+                         offsets[t + 1] - offsets[t]);
+  for (size_t t = 0; t < num_turns; ++t)
+    if (!is_utf8(ids[t]) || ids[t].find('\0') != std::string::npos)
+      fail<InputError>("{}: /request_id[{}] is no UTF-8 text: the file is damaged", path, t);
   layout.turns.resize(num_turns);
   for (size_t t = 0; t < num_turns; ++t)
     layout.turns[t] = {ids[t],
@@ -96,7 +104,7 @@ void ResultsColumns::locate(const Hdf5File& hdf5) {
           "{} is not contiguous: the file was repacked, which is good for reading with HDF5 "
           "programs only",
           dataset.where());
-    if (bytes > 0 && (*offset > file_bytes || bytes > file_bytes - *offset))
+    if (bytes > 0 && (*offset < 0 || *offset > file_bytes || bytes > file_bytes - *offset))
       fail<InputError>("{} lies beyond the file's end: the file was cut off", dataset.where());
     places_[spec.name] = {offset.value_or(0), spec.element_bytes};
   }

@@ -4,7 +4,7 @@ set -euo pipefail
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python="$scripts/../.venv/bin/python"
 if [[ ! -x $python ]]; then
-  echo "pecia: the helpers' Python environment is missing ($(dirname "$scripts")/.venv). Make it with scripts/setup.sh" >&2
+  echo "pecia: the helpers' Python environment is missing ($(dirname "$scripts")/.venv). Make it with $scripts/pecia-setup" >&2
   exit 2
 fi
 module=$1

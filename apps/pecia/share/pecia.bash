@@ -1,0 +1,58 @@
+# shellcheck shell=bash
+# Made by scripts/make-man from the command's own help; do not edit.
+
+_pecia_words() { # nospace|space WORDS
+  if [[ $1 == nospace ]]; then compopt -o nospace; fi
+  mapfile -t COMPREPLY < <(compgen -W "$2" -- "$word")
+}
+
+_pecia_files() { # ENDING…: folders, and files of these endings
+  local ending
+  compopt -o filenames
+  mapfile -t COMPREPLY < <(compgen -d -- "$word"
+    for ending in "$@"; do compgen -f -X "!*.$ending" -- "$word"; done)
+}
+
+_pecia() {
+  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+  local keys='model.path= model.dtype= model.compute= model.rope_scaling= input= output= backend= allow_gpu_sharing= parallel.dp= parallel.cp= parallel.sp= parallel.tp= parallel.prefill= parallel.ring= parallel.decode= parallel.shift_threshold= generation.max_new_tokens= generation.temperature= generation.top_k= generation.top_p= generation.min_p= generation.repetition_penalty= generation.presence_penalty= generation.frequency_penalty= generation.seed= generation.stop_token_ids= generation.ignore_eos= generation.logprobs= generation.prompt_logprobs= kv.dtype= kv.memory= batch.max_sequences= batch.max_batch_tokens= batch.order= batch.policy= batch.arrivals= limits.over_length= limits.wall_time= limits.grace= report.trace= report.progress= reproducible='
+  COMPREPLY=()
+  if ((COMP_CWORD == 1)); then
+    _pecia_words space 'run plan inspect topology doctor -h --help --version'
+    return
+  fi
+  case ${COMP_WORDS[1]} in
+    run)
+      case $previous in
+        --set) _pecia_words nospace "$keys"; return ;;
+      esac
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --fresh --retry-failed --validate --print-default'
+      else _pecia_files yaml yml json; fi ;;
+    plan)
+      case $previous in
+        --set) _pecia_words nospace "$keys"; return ;;
+        --ranks) :; return ;;
+      esac
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --ranks --modes --json'
+      else _pecia_files yaml yml json; fi ;;
+    inspect)
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --json --watch'
+      else _pecia_files h5; fi ;;
+    topology)
+      case $previous in
+        --dp) :; return ;;
+        --cp) :; return ;;
+        --sp) :; return ;;
+        --tp) :; return ;;
+      esac
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --dp --cp --sp --tp --json'
+      else :; fi ;;
+    doctor)
+      case $previous in
+        --output) _pecia_files; return ;;
+      esac
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --output --json'
+      else :; fi ;;
+  esac
+}
+complete -F _pecia pecia

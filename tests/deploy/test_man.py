@@ -1,0 +1,142 @@
+"""Man page and completions say what the command's help says, and the shell completes by them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from harness import PROGRAM, SOURCE
+from pecia_tools.command_help import Entry, parse_help
+
+SHARE = SOURCE / "apps/pecia/share"
+COMPLETE = r"""
+source "$1"; shift
+compopt() { options+=" $2"; }
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) options=
+_pecia
+printf '%s\n' "$options" "${COMPREPLY[@]}"
+"""
+
+
+def help_of(*command: str) -> str:
+    return subprocess.run(
+        [PROGRAM, *command, "--help"], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+
+
+class MadeFiles(unittest.TestCase):
+    def test_are_those_that_the_command_s_help_gives_today(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(
+                [SOURCE / "scripts/make-man", "--program", PROGRAM, "--output", folder],
+                check=True,
+                capture_output=True,
+                timeout=120,
+            )
+            for name in ("pecia.1", "pecia.bash", "_pecia"):
+                made, kept = Path(folder, name).read_text(), (SHARE / name).read_text()
+                self.assertEqual(made, kept, f"{SHARE / name} is stale: run scripts/make-man")
+
+    def test_have_every_option_of_every_command(self) -> None:
+        """By a search for words, without the parser that made them."""
+        commands = re.findall(r"^  (\w+) ", help_of().split("ubcommands:")[1], re.MULTILINE)
+        self.assertIn("run", commands)
+        page = (SHARE / "pecia.1").read_text().replace("\\-", "-")
+        for command in commands:
+            section = re.search(rf"\.SS \\fBpecia {command}\\fR.*?(?=\n\.S)", page, re.DOTALL)
+            self.assertIsNotNone(section, command)
+            for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", help_of(command)):
+                for name in ("pecia.bash", "_pecia"):
+                    self.assertIn(option, (SHARE / name).read_text(), command)
+                if option != "--help":
+                    self.assertIn(f"\\fB{option}\\fR", section[0], command)
+
+    def test_page_has_known_requests_only(self) -> None:
+        known = {"TH", "SH", "SS", "TP", "PP", "br", "nf", "fi", "BR"}
+        for line in (SHARE / "pecia.1").read_text().splitlines():
+            if line.startswith((".", "'")):
+                self.assertIn(re.match(r"\.(\w*)", line)[1], known, line)
+            self.assertTrue(line.isascii(), line)
+
+
+class Parser(unittest.TestCase):
+    def test_reads_old_and_new_layouts_of_cli11(self) -> None:
+        old = (
+            "Does a thing.\nUsage: pecia do [OPTIONS] path\n\nPositionals:\n"
+            "  path PATH REQUIRED          The file\n\nOptions:\n"
+            "  -h,--help                   Print this help message and exit\n"
+            "  --ranks INT:INT in [1 - 9]\n                              How many\n"
+            "  --set KEY=VALUE ...         Replaces a value\n"
+        )
+        new = (
+            "Does a thing. \n\n\npecia do [OPTIONS] path\n\n\nPOSITIONALS:\n"
+            "  path PATH REQUIRED          The file \n\nOPTIONS:\n"
+            "  -h,     --help              Print this help message and exit \n"
+            "          --ranks INT:INT in [1 - 9] \n                              How many \n"
+            "          --set KEY=VALUE ...  Replaces a value \n"
+        )
+        for layout in (old, new):
+            found = parse_help(layout)
+            self.assertEqual(found.positionals, [Entry(["path"], "PATH", "The file")])
+            self.assertEqual(
+                found.options,
+                [
+                    Entry(["-h", "--help"], "", "Print this help message and exit"),
+                    Entry(["--ranks"], "INT", "How many"),
+                    Entry(["--set"], "KEY=VALUE", "Replaces a value"),
+                ],
+            )
+
+
+class BashCompletion(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def complete(self, *words: str) -> tuple[set[str], set[str]]:
+        """(completions, options of the completion) of `pecia WORDS…`, of which the last is being typed."""
+        ended = subprocess.run(
+            ["bash", "-uc", COMPLETE, "bash", SHARE / "pecia.bash", "pecia", *words],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        options, *found = ended.stdout.splitlines()
+        return {word for word in found if word}, set(options.split())
+
+    def test_commands(self) -> None:
+        self.assertLessEqual(
+            {"run", "plan", "inspect", "topology", "doctor", "--version"}, self.complete("")[0]
+        )
+        self.assertEqual(self.complete("to")[0], {"topology"})
+        self.assertEqual(self.complete("--ver")[0], {"--version"})
+
+    def test_options(self) -> None:
+        self.assertEqual(self.complete("run", "--fr")[0], {"--fresh"})
+        self.assertEqual(self.complete("run", "job.yaml", "--va")[0], {"--validate"})
+        self.assertEqual(self.complete("doctor", "--fr")[0], set())
+
+    def test_job_keys(self) -> None:
+        found, options = self.complete("run", "--set", "generation.max")
+        self.assertEqual((found, options), ({"generation.max_new_tokens="}, {"nospace"}))
+        self.assertEqual(self.complete("plan", "--set", "repro")[0], {"reproducible="})
+
+    def test_files(self) -> None:
+        (self.folder / "runs").mkdir()
+        for name in ("a.yaml", "b c.json", "d.h5", "e.txt"):
+            (self.folder / name).touch()
+        self.assertEqual(self.complete("run", ""), ({"a.yaml", "b c.json", "runs"}, {"filenames"}))
+        self.assertEqual(self.complete("inspect", "")[0], {"d.h5", "runs"})
+        self.assertEqual(self.complete("doctor", "--output", "")[0], {"runs"})
+        self.assertEqual(self.complete("topology", "--dp", "")[0], set())
+
+
+if __name__ == "__main__":
+    unittest.main()
