@@ -22,4 +22,9 @@ constexpr int64_t vector_bytes(DType dtype, int64_t elements) {
   return elements * size_of(dtype) + (dtype == DType::fp8 ? size_of(DType::fp32) : 0);
 }
 
+/// Of one of them, with its share of the scale.
+constexpr double element_bytes(DType dtype, int64_t elements) {
+  return static_cast<double>(vector_bytes(dtype, elements)) / static_cast<double>(elements);
+}
+
 }  // namespace pecia
