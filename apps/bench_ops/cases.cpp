@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "lib/core/fp8_vector.hpp"
 #include "lib/device/buffer.hpp"
 
 namespace pecia::bench {
@@ -45,6 +46,11 @@ double bytes_of(std::initializer_list<int64_t> shape, DType dtype = DType::fp32)
   return bytes;
 }
 
+/// Of `count` vectors of a KV cache.
+double vectors_bytes(int64_t count, int64_t head_dim, DType dtype) {
+  return static_cast<double>(count * vector_bytes(dtype, head_dim));
+}
+
 /// The call that times `op`, keeping its inputs.
 template <typename Inputs, typename Call>
 std::function<void()> keep(std::shared_ptr<Inputs> inputs, Call call) {
@@ -69,9 +75,9 @@ Case linear(const Model& model, int64_t rows, int64_t out, int64_t in) {
 }
 
 /// The last `rows` of `keys` tokens of one sequence, causal.
-Case attention(const Model& model, int64_t rows, int64_t keys) {
+Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype = DType::bf16) {
   struct Inputs {
-    Tensor q, k, v, out, lse;
+    Tensor q, k, v, scales, out, lse;
     std::vector<int64_t> query_positions, key_positions;
     std::vector<kernels::KeyRun> runs;
     std::vector<kernels::AttentionItem> items;
@@ -80,16 +86,17 @@ Case attention(const Model& model, int64_t rows, int64_t keys) {
   const double pairs = static_cast<double>(rows) *
                        (static_cast<double>(keys - rows) + static_cast<double>(rows + 1) / 2);
   return {"attention",
-          fmt::format("{} queries, {} keys, {}/{} heads of {} bf16", rows, keys, m.num_heads,
-                      m.num_kv_heads, m.head_dim),
+          fmt::format("{} queries, {} keys, {}/{} heads of {} {}", rows, keys, m.num_heads,
+                      m.num_kv_heads, m.head_dim, name_of(dtype)),
           4.0 * pairs * static_cast<double>(m.num_heads * m.head_dim),
-          2 * bytes_of({m.num_kv_heads, keys, m.head_dim}, DType::bf16) +
+          2 * vectors_bytes(m.num_kv_heads * keys, m.head_dim, dtype) +
               2 * bytes_of({rows, m.num_heads, m.head_dim}),
           [=](const Place& place) {
             auto inputs = std::make_shared<Inputs>(
                 Inputs{{place, DType::fp32, {rows, m.num_heads, m.head_dim}},
-                       {place, DType::bf16, {m.num_kv_heads, keys, m.head_dim}},
-                       {place, DType::bf16, {m.num_kv_heads, keys, m.head_dim}},
+                       {place, dtype, {m.num_kv_heads, keys, m.head_dim}},
+                       {place, dtype, {m.num_kv_heads, keys, m.head_dim}},
+                       {place, DType::fp32, {m.num_kv_heads, keys}},
                        {place, DType::fp32, {rows, m.num_heads, m.head_dim}},
                        {place, DType::fp32, {rows, m.num_heads}},
                        std::vector<int64_t>(rows),
@@ -98,14 +105,15 @@ Case attention(const Model& model, int64_t rows, int64_t keys) {
                        {{0, rows, 0, 1}}});
             std::iota(inputs->query_positions.begin(), inputs->query_positions.end(), keys - rows);
             std::iota(inputs->key_positions.begin(), inputs->key_positions.end(), 0);
+            const float* scales = dtype == DType::fp8 ? inputs->scales.view.as<float>() : nullptr;
             inputs->runs = {{inputs->k.view.data(), inputs->v.view.data(), keys * m.head_dim, keys,
-                             inputs->key_positions.data()}};
-            return keep(inputs, [place, m](Inputs& i) {
+                             inputs->key_positions.data(), scales, scales}};
+            return keep(inputs, [place, m, dtype](Inputs& i) {
               place.backend.attention({.q = i.q.view,
                                        .query_positions = i.query_positions,
                                        .items = i.items,
                                        .runs = i.runs,
-                                       .kv_dtype = DType::bf16,
+                                       .kv_dtype = dtype,
                                        .num_kv_heads = m.num_kv_heads,
                                        .scale = 1 / std::sqrt(static_cast<float>(m.head_dim)),
                                        .out = i.out.view,
@@ -173,20 +181,22 @@ Case rope(const Model& model, int64_t rows, kernels::RopePairs pairs) {
 
 Case kv_store(const Model& model, int64_t rows, DType dtype) {
   struct Inputs {
-    Tensor x, cache;
+    Tensor x, cache, scales;
     std::vector<int64_t> slots;
   };
   const int64_t heads = model.num_kv_heads, head_dim = model.head_dim;
   return {"kv_store", fmt::format("{} × {} heads of {} {}", rows, heads, head_dim, name_of(dtype)),
-          0, bytes_of({rows, heads, head_dim}) + bytes_of({rows, heads, head_dim}, dtype),
+          0, bytes_of({rows, heads, head_dim}) + vectors_bytes(rows * heads, head_dim, dtype),
           [=](const Place& place) {
             auto inputs =
                 std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, heads, head_dim}},
                                                 {place, dtype, {heads, rows, head_dim}},
+                                                {place, DType::fp32, {heads, rows}},
                                                 std::vector<int64_t>(rows)});
             std::iota(inputs->slots.begin(), inputs->slots.end(), 0);
-            return keep(inputs, [place](Inputs& i) {
-              place.backend.kv_store({i.x.view, i.slots, i.cache.view}, place.stream);
+            return keep(inputs, [place, dtype](Inputs& i) {
+              const TensorView scales = dtype == DType::fp8 ? i.scales.view : TensorView();
+              place.backend.kv_store({i.x.view, i.slots, i.cache.view, scales}, place.stream);
             });
           }};
 }
@@ -298,6 +308,8 @@ std::vector<Case> all_cases() {
       attention(smol, 4, 65536),
       attention(llama, 2048, 2048),
       attention(llama, 1, 32768),
+      attention(llama, 2048, 2048, DType::fp8),
+      attention(llama, 1, 32768, DType::fp8),
       embedding(smol, 2048),
       embedding(llama, 2048),
       rms_norm(smol, 2048),
@@ -308,6 +320,7 @@ std::vector<Case> all_cases() {
       kv_store(smol, 2048, DType::bf16),
       kv_store(llama, 8192, DType::bf16),
       kv_store(llama, 8192, DType::fp16),
+      kv_store(llama, 8192, DType::fp8),
       merge(smol, 2048),
       merge(llama, 2048),
       gated_activation(smol, 2048),
@@ -339,10 +352,13 @@ std::vector<Case> large_cases() {
       attention(llama, 2048, 32768),
       attention(llama, 1, 32768),
       attention(llama, 1, 131072),
+      attention(llama, 2048, 32768, DType::fp8),
+      attention(llama, 1, 131072, DType::fp8),
       embedding(llama, 8192),
       rms_norm(llama, 8192),
       rope(llama, 8192, RopePairs::halves),
       kv_store(llama, 8192, DType::bf16),
+      kv_store(llama, 8192, DType::fp8),
       merge(llama, 8192),
       gated_activation(llama, 8192),
       sample(llama, 16, "greedy", {}),

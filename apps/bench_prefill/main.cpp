@@ -10,6 +10,7 @@
 #include "apps/bench_support/floors.hpp"
 #include "apps/bench_support/model_options.hpp"
 #include "apps/bench_support/work.hpp"
+#include "lib/core/fp8_vector.hpp"
 #include "lib/report/format.hpp"
 #include "lib/report/memory.hpp"
 
@@ -188,7 +189,7 @@ class Prefill {
     parallel::RingInputs in;
     in.ranks = world_.size() / (options_.model.sp * options_.model.tp);
     in.shape = {static_cast<double>(config.num_heads), static_cast<double>(config.num_kv_heads),
-                static_cast<double>(size_of(settings_.kv_dtype))};
+                element_bytes(settings_.kv_dtype, config.head_dim)};
     in.rates = *rates_;
     in.load.add(std::min(tokens, settings_.batch_tokens), cached_before(options_, tokens));
     return rule_b(in).ring == parallel::Ring::pass_kv ? "pass_kv" : "pass_q";

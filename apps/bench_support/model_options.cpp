@@ -13,7 +13,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
       ->required()
       ->check(CLI::ExistingDirectory);
   app.add_option("--kv-dtype", options.kv_dtype, "Element type of the KV cache")
-      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16"}))
+      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16", "fp8"}))
       ->capture_default_str();
   app.add_option("--sp", options.sp, "Ulysses degree: heads cut over so many ranks, rows before")
       ->check(CLI::PositiveNumber)
@@ -69,8 +69,9 @@ ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel&
       runtime::resolve_batch_tokens(options.job(), model.config, ranks, options.backend == "cuda");
   settings.kv_dtype = options.kv_dtype == "fp32"   ? DType::fp32
                       : options.kv_dtype == "bf16" ? DType::bf16
-                      : options.kv_dtype == "fp16"
-                          ? DType::fp16
+                      : options.kv_dtype == "fp16" ? DType::fp16
+                      : options.kv_dtype == "fp8"
+                          ? DType::fp8
                           : model.weights.layers.front().q.parts.front().weight.dtype();
   return settings;
 }

@@ -139,13 +139,24 @@ void Replica::fill_cache() {
   for (int64_t row = 0; row < rows; ++row)
     random.copy(mix(settings_.batch_tokens, static_cast<uint64_t>(row)), values.row(row));
   for (int64_t layer = 0; layer < model_.config.layers; ++layer)
-    for (const TensorView& cached : {worker_.cache().k(layer), worker_.cache().v(layer)}) {
-      const TensorView slots = cached.reshape({cached.rows() * cached.size(1), cached.size(2)});
+    for (const auto& cached : {worker_.cache().k(layer), worker_.cache().v(layer)}) {
+      fill_scales(cached.scales);
+      const TensorView& vectors = cached.vectors;
+      const TensorView slots = vectors.reshape({vectors.rows() * vectors.size(1), vectors.size(2)});
       for (int64_t slot = 0; slot < slots.rows(); slot += rows) {
         const int64_t count = std::min(rows, slots.rows() - slot);
         compute_.copy(values.slice_rows(0, count), slots.slice_rows(slot, count));
       }
     }
+  compute_.stream.synchronize();
+}
+
+/// Ones: the random numbers are codes. Nothing where there are no scales.
+void Replica::fill_scales(const TensorView& scales) {
+  if (!scales) return;
+  const std::vector<float> ones(scales.elements(), 1.0f);
+  compute_.device.copy(scales.data(), ones.data(), scales.elements() * size_of(scales.dtype()),
+                       compute_.stream);
   compute_.stream.synchronize();
 }
 
@@ -172,8 +183,10 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
     for (int64_t layer = 0; layer < model_.config.layers; ++layer)
       for (const int tensor : {0, 1})
         for (int64_t head = 0; head < worker_.cache().shape().num_kv_heads; ++head) {
-          const TensorView cached =
+          const context::KvCache::Stored stored =
               tensor == 0 ? worker_.cache().k(layer) : worker_.cache().v(layer);
+          const TensorView& cached = stored.vectors;
+          if (head == 0 && first == 0) fill_scales(stored.scales);
           const TensorView of_head(cached.row(head), cached.dtype(),
                                    {cached.size(1), cached.size(2)});
           const int64_t whole = first_head + head;

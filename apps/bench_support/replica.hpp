@@ -92,6 +92,7 @@ class Replica {
  private:
   const model::WeightViews& weights() const;  ///< where they are used
   void fill_cache();
+  void fill_scales(const TensorView& scales);
   Answer feed(SequenceId sequence, int64_t cached, std::span<const int32_t> tokens);
   runtime::Plan next_plan(parallel::Ring ring);
   Answer execute(const runtime::Plan& plan);

@@ -15,6 +15,10 @@ struct KeyRun {
   int64_t head_stride;  ///< elements from one KV head to the next
   int64_t num_keys;     ///< may be 0
   const int64_t* positions;  ///< [num_keys] global positions, in any order
+  /// Of fp8 keys and values, else null: the scale of key s of KV head g is element
+  /// (g · head_stride) / head_dim + s, and head_stride a multiple of head_dim.
+  const float* k_scales = nullptr;
+  const float* v_scales = nullptr;  ///< likewise
 };
 
 /// The query rows of one sequence, and all the keys they may see in this call.
@@ -30,6 +34,8 @@ struct AttentionItem {
 ///     key out[t,h]      = Σ_s exp(scores − lse) v[s,g]   accumulated in fp32; 0 where a row sees
 ///     no key
 ///
+/// k and v are the numbers that are stored; in fp8, codes times their scales.
+///
 /// Row t sees key s of its own item when key position ≤ query position and, with a window w > 0,
 /// key position > query position − w. Positions are global; neither rows nor keys need be in order.
 /// Rows of no item are not written. Polls the stream between tiles.
@@ -38,7 +44,7 @@ struct AttentionArgs {
   std::span<const int64_t> query_positions;  ///< [rows]
   std::span<const AttentionItem> items;
   std::span<const KeyRun> runs;
-  DType kv_dtype;        ///< of every run: fp32, bf16 or fp16
+  DType kv_dtype;        ///< of every run: fp32, bf16, fp16 or fp8
   int64_t num_kv_heads;  ///< divides num_heads
   float scale;           ///< usually 1/sqrt(head_dim)
   int64_t window = 0;    ///< 0: none

@@ -36,6 +36,11 @@ void check_float(std::string_view name, DType dtype) {
   PECIA_CHECK(is_float(dtype), "{} is {}, expected fp32, bf16 or fp16", name, name_of(dtype));
 }
 
+void check_stored_kv(std::string_view name, DType dtype) {
+  PECIA_CHECK(is_float(dtype) || dtype == DType::fp8, "{} is {}, expected fp32, bf16, fp16 or fp8",
+              name, name_of(dtype));
+}
+
 void check_dense(std::string_view name, const TensorView& view) {
   PECIA_CHECK(view.dense(), "{} {} has row stride {}, expected a dense tensor", name,
               shape_of(view), view.row_stride());
@@ -147,10 +152,16 @@ void validate(const KvStoreArgs& args) {
   check_fp32("x", args.x);
   check_dense("x", args.x);
   check_rank("cache", args.cache, 3);
-  check_float("cache", args.cache.dtype());
+  check_stored_kv("cache", args.cache.dtype());
   check_shape("cache", args.cache, {args.x.size(1), args.cache.size(1), args.x.size(2)});
   check_size("slots", args.slots.size(), args.x.rows());
   check_indices("slots", args.slots, args.cache.size(1));
+  if (args.cache.dtype() == DType::fp8) {
+    check_fp32("scales", args.scales);
+    check_shape("scales", args.scales, {args.cache.rows(), args.cache.size(1)});
+  } else {
+    PECIA_CHECK(!args.scales, "scales for a cache of {}", name_of(args.cache.dtype()));
+  }
 }
 
 void validate(const AttentionArgs& args) {
@@ -164,7 +175,7 @@ void validate(const AttentionArgs& args) {
   check_dense("q", args.q);
   check_dense("out", args.out);
   check_dense("lse", args.lse);
-  check_float("kv_dtype", args.kv_dtype);
+  check_stored_kv("kv_dtype", args.kv_dtype);
   check_size("query_positions", args.query_positions.size(), rows);
   PECIA_CHECK(args.num_kv_heads > 0 && num_heads % args.num_kv_heads == 0,
               "{} heads share {} KV heads", num_heads, args.num_kv_heads);
@@ -182,6 +193,11 @@ void validate(const AttentionArgs& args) {
     const KeyRun& run = args.runs[i];
     PECIA_CHECK(run.num_keys >= 0 && (run.num_keys == 0 || (run.k && run.v && run.positions)),
                 "runs[{}] has {} keys and a null pointer or a negative count", i, run.num_keys);
+    if (args.kv_dtype != DType::fp8 || run.num_keys == 0) continue;
+    PECIA_CHECK(run.k_scales && run.v_scales, "runs[{}] has fp8 keys without scales", i);
+    PECIA_CHECK(run.head_stride % args.q.size(2) == 0,
+                "runs[{}] has fp8 keys with heads {} elements apart, not a multiple of {}", i,
+                run.head_stride, args.q.size(2));
   }
 }
 

@@ -26,6 +26,7 @@ struct StagedKeys {
   const char* k;
   const char* v;
   const int64_t* positions;
+  const float *k_scales, *v_scales;  ///< [keys], or null
 };
 
 /// One task's matrices, in its thread's scratch memory.
@@ -39,7 +40,7 @@ class TileAttention {
            Carver::bytes_of<float>(padded_columns(block_keys) * head_dim) +
            Carver::bytes_of<float>(block_keys * padded_columns(head_dim)) +
            2 * Carver::bytes_of<char>(block_keys * head_dim * size_of(args.kv_dtype)) +
-           Carver::bytes_of<int64_t>(block_keys);
+           Carver::bytes_of<int64_t>(block_keys) + 2 * Carver::bytes_of<float>(block_keys);
   }
 
   TileAttention(const AttentionArgs& args, const QueryTile& tile, int64_t kv_head, Carver scratch)
@@ -60,7 +61,9 @@ class TileAttention {
         wide_v_(scratch.take<float>(block_keys * padded_columns(head_dim_))),
         staged_k_(scratch.take<char>(block_keys * row_bytes_)),
         staged_v_(scratch.take<char>(block_keys * row_bytes_)),
-        staged_positions_(scratch.take<int64_t>(block_keys)) {
+        staged_positions_(scratch.take<int64_t>(block_keys)),
+        staged_k_scales_(scratch.take<float>(block_keys)),
+        staged_v_scales_(scratch.take<float>(block_keys)) {
     for (int64_t t = 0; t < tile.num_rows; ++t)
       scale_row(
           static_cast<const float*>(args.q.row(tile.first_row + t)) + kv_head * group_ * head_dim_,
@@ -74,10 +77,12 @@ class TileAttention {
     const StagedKeys keys = stage(block);
     const ScoreBlock scores{scores_, block_keys, rows_, block.num_keys};
     multiply_keys(keys, block.num_keys);
+    if (keys.k_scales) scale_columns(scores, keys.k_scales);
     if (sight == Sight::some)
       mask_scores(scores, group_, args_.query_positions.data() + tile_.first_row, keys.positions,
                   args_.window, mask_);
     softmax_block(scores, {maxima_, sums_, out_, head_dim_, head_dim_});
+    if (keys.v_scales) scale_columns(scores, keys.v_scales);
     multiply_values(keys, block.num_keys);
   }
 
@@ -99,18 +104,28 @@ class TileAttention {
       return static_cast<const char*>(base) +
              (kv_head_ * run.head_stride + offset * head_dim_) * size_of(args_.kv_dtype);
     };
+    const auto scales_at = [&](const float* base, const KeyRun& run, int64_t offset) {
+      return base ? base + kv_head_ * (run.head_stride / head_dim_) + offset : nullptr;
+    };
     const KeyRun& first = args_.runs[block.run];
     if (first.num_keys - block.offset >= block.num_keys)
       return {at(first.k, first, block.offset), at(first.v, first, block.offset),
-              first.positions + block.offset};
+              first.positions + block.offset, scales_at(first.k_scales, first, block.offset),
+              scales_at(first.v_scales, first, block.offset)};
+    const bool scaled = args_.kv_dtype == DType::fp8;
     int64_t done = 0;
     for_each_piece(args_, block, [&](const KeyRun& run, int64_t offset, int64_t count) {
       std::memcpy(staged_k_ + done * row_bytes_, at(run.k, run, offset), count * row_bytes_);
       std::memcpy(staged_v_ + done * row_bytes_, at(run.v, run, offset), count * row_bytes_);
       std::copy_n(run.positions + offset, count, staged_positions_ + done);
+      if (scaled) {
+        std::copy_n(scales_at(run.k_scales, run, offset), count, staged_k_scales_ + done);
+        std::copy_n(scales_at(run.v_scales, run, offset), count, staged_v_scales_ + done);
+      }
       done += count;
     });
-    return {staged_k_, staged_v_, staged_positions_};
+    return {staged_k_, staged_v_, staged_positions_, scaled ? staged_k_scales_ : nullptr,
+            scaled ? staged_v_scales_ : nullptr};
   }
 
   void multiply_keys(const StagedKeys& keys, int64_t num_keys) {
@@ -177,6 +192,8 @@ class TileAttention {
   char* const staged_k_;
   char* const staged_v_;
   int64_t* const staged_positions_;
+  float* const staged_k_scales_;
+  float* const staged_v_scales_;
 };
 
 /// The partial results of tiles whose keys were split: [rows of a tile × group, head_dim] and their

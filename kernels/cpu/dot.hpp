@@ -7,7 +7,7 @@
 
 namespace pecia::kernels::cpu {
 
-/// c[r, o] (+)= Σ_i a[r, i] · b[o, i], fp32 sums; b is fp32, bf16 or fp16. One thread.
+/// c[r, o] (+)= Σ_i a[r, i] · b[o, i], fp32 sums; b is fp32, bf16, fp16 or fp8. One thread.
 struct DotArgs {
   const float* a;
   int64_t a_stride;

@@ -19,7 +19,7 @@ inline int64_t padded_columns(int64_t columns) {
   return (columns + panel_columns() - 1) / panel_columns() * panel_columns();
 }
 
-/// Rows [columns, depth] of fp32, bf16 or fp16, transposed, widened and cut into panels:
+/// Rows [columns, depth] of fp32, bf16, fp16 or fp8, transposed, widened and cut into panels:
 ///
 ///     packed[p, i, c] = rows[p · panel_columns + c, i]      0 past the last column
 struct PackArgs {

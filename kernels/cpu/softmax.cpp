@@ -37,6 +37,17 @@ void MaskScores(const ScoreBlock& block, int64_t group, const int64_t* query_pos
   }
 }
 
+void ScaleColumns(const ScoreBlock& block, const float* factors) {
+  const Wide d;
+  for (int64_t row = 0; row < block.rows; ++row) {
+    float* const scores = block.scores + row * block.stride;
+    int64_t j = 0;
+    for (; j + lanes <= block.keys; j += lanes)
+      hn::StoreU(hn::Mul(hn::LoadU(d, scores + j), hn::LoadU(d, factors + j)), d, scores + j);
+    for (; j < block.keys; ++j) scores[j] *= factors[j];
+  }
+}
+
 void ScaleRow(const float* from, float factor, int64_t count, float* to) {
   const Wide d;
   int64_t i = 0;
@@ -91,6 +102,7 @@ HWY_AFTER_NAMESPACE();
 namespace pecia::kernels::cpu {
 HWY_EXPORT(MaskScores);
 HWY_EXPORT(SoftmaxBlock);
+HWY_EXPORT(ScaleColumns);
 HWY_EXPORT(ScaleRow);
 
 void mask_scores(const ScoreBlock& block, int64_t group, const int64_t* query_positions,
@@ -100,6 +112,10 @@ void mask_scores(const ScoreBlock& block, int64_t group, const int64_t* query_po
 
 void softmax_block(const ScoreBlock& block, const OnlineRows& state) {
   HWY_DYNAMIC_DISPATCH(SoftmaxBlock)(block, state);
+}
+
+void scale_columns(const ScoreBlock& block, const float* factors) {
+  HWY_DYNAMIC_DISPATCH(ScaleColumns)(block, factors);
 }
 
 void scale_row(const float* from, float factor, int64_t count, float* to) {

@@ -18,6 +18,9 @@ struct ScoreBlock {
 void mask_scores(const ScoreBlock& block, int64_t group, const int64_t* query_positions,
                  const int64_t* key_positions, int64_t window, float* scratch);
 
+/// scores[r, j] *= factors[j]
+void scale_columns(const ScoreBlock& block, const float* factors);
+
 /// Running state of the rows: out = Σ exp(score − maximum) · v over the keys so far, sum = Σ
 /// exp(score − maximum); maximum is −inf before the first key.
 struct OnlineRows {

@@ -15,11 +15,13 @@ constexpr int wide_warps = 4, narrow_warps = 4;
 bool suits_tensor_cores(const AttentionArgs& args) {
   const auto aligned = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
   for (const KeyRun& run : args.runs)
-    if (run.num_keys > 0 && !(aligned(run.k) && aligned(run.v) && run.head_stride % 8 == 0))
+    if (run.num_keys > 0 &&
+        !(aligned(run.k) && aligned(run.v) && run.head_stride * size_of(args.kv_dtype) % 16 == 0))
       return false;
   const int64_t head_dim = args.q.size(2);
   return args.kv_dtype != DType::fp32 &&
-         (head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128);
+         (head_dim == 64 || (head_dim == 80 && args.kv_dtype != DType::fp8) || head_dim == 96 ||
+          head_dim == 128);
 }
 
 struct Launch {
@@ -31,7 +33,7 @@ struct Launch {
 
 template <typename T, int HeadDim, int WarpsM, int WarpsN>
 void run_mma(const Launch& with) {
-  using Block = MmaBlock<HeadDim, WarpsM, WarpsN>;
+  using Block = MmaBlock<T, HeadDim, WarpsM, WarpsN>;
   launch(with.stream,
          {.x = with.blocks_x(),
           .y = with.params.num_kv_heads,
@@ -50,11 +52,11 @@ void run_mma(const Launch& with, int64_t wide_rows) {
 
 template <typename T>
 void run_mma_of_width(const Launch& with, int64_t wide_rows) {
+  if constexpr (!std::is_same_v<T, Fp8>)
+    if (with.params.head_dim == 80) return run_mma<T, 80>(with, wide_rows);
   switch (with.params.head_dim) {
     case 64:
       return run_mma<T, 64>(with, wide_rows);
-    case 80:
-      return run_mma<T, 80>(with, wide_rows);
     case 96:
       return run_mma<T, 96>(with, wide_rows);
     default:  // suits_tensor_cores took no other
@@ -78,7 +80,7 @@ void run_fma(const Launch& with) {
 }
 
 void run(const Launch& with, DType dtype, bool on_tensor_cores, int64_t wide_rows) {
-  with_stored_type(dtype, [&](auto type) {
+  with_kv_type(dtype, [&](auto type) {
     using T = decltype(type);
     if constexpr (std::is_same_v<T, float>)
       run_fma<T>(with);
@@ -112,7 +114,8 @@ OnDevice upload(const AttentionArgs& args, const AttentionPlan& plan, Staging& s
   std::vector<DeviceRun> runs;
   for (const KeyRun& run : args.runs)
     runs.push_back({run.k, run.v, run.head_stride,
-                    staging.add(std::span(run.positions, static_cast<size_t>(run.num_keys)))});
+                    staging.add(std::span(run.positions, static_cast<size_t>(run.num_keys))),
+                    run.k_scales, run.v_scales});
   OnDevice there;
   there.runs = staging.add(std::span<const DeviceRun>(runs));
   there.query_positions = staging.add(args.query_positions);

@@ -16,6 +16,17 @@ inline int64_t fma_shared_bytes(int64_t head_dim) {
          (fma_tile_rows * head_dim + fma_keys * (head_dim | 1));
 }
 
+/// Keys or values of one head, [count, dim], from element `offset` on, as numbers.
+template <typename T>
+__device__ __forceinline__ void widen_rows(const void* vectors, const float* scales, int64_t offset,
+                                           int count, int dim, int stride, float* to) {
+  for (int i = threadIdx.x; i < count * dim; i += blockDim.x) {
+    float value = widen(static_cast<const T*>(vectors)[offset + i]);
+    if constexpr (std::is_same_v<T, Fp8>) value *= scales[offset / dim + i / dim];
+    to[i / dim * stride + i % dim] = value;
+  }
+}
+
 /// Attention in fp32 throughout, of any head_dim up to 32 · Slots and any stored type: what the
 /// tensor cores' kernel does not take. Softmax online, exponents to the base e.
 /// Grid: (query tiles, KV heads); a block of fma_warps warps. Shared memory: fma_shared_bytes.
@@ -58,8 +69,7 @@ __global__ void attention_fma_kernel(AttentionParams params) {
       const int64_t offset = kv_head * run.head_stride + first * dim;
 
       __syncthreads();
-      for (int i = threadIdx.x; i < count * dim; i += blockDim.x)
-        keys[i / dim * stride + i % dim] = widen(static_cast<const T*>(run.k)[offset + i]);
+      widen_rows<T>(run.k, run.k_scales, offset, count, dim, stride, keys);
       __syncthreads();
       float weight[fma_rows_per_warp];
 #pragma unroll
@@ -83,8 +93,7 @@ __global__ void attention_fma_kernel(AttentionParams params) {
       }
 
       __syncthreads();
-      for (int i = threadIdx.x; i < count * dim; i += blockDim.x)
-        keys[i / dim * stride + i % dim] = widen(static_cast<const T*>(run.v)[offset + i]);
+      widen_rows<T>(run.v, run.v_scales, offset, count, dim, stride, keys);
       __syncthreads();
       for (int key = 0; key < count; ++key)
 #pragma unroll

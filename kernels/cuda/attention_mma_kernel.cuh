@@ -1,5 +1,6 @@
 #pragma once
 #include "kernels/cuda/attention_output.cuh"
+#include "kernels/cuda/fp8_pairs.cuh"
 #include "kernels/cuda/fragments.hpp"
 #include "kernels/cuda/online_softmax.hpp"
 #include "kernels/cuda/warp.cuh"
@@ -9,39 +10,55 @@ namespace pecia::kernels::cuda {
 /// The block of attention on tensor cores: WarpsM · WarpsN warps, each with 16 packed rows and
 /// 1/WarpsN of a tile's keys. One of the two is 1: many rows share all keys, or few rows divide
 /// them.
-template <int HeadDim, int WarpsM, int WarpsN>
+template <typename T, int HeadDim, int WarpsM, int WarpsN>
 struct MmaBlock {
-  static_assert(HeadDim % 16 == 0 && (WarpsM == 1 || WarpsN == 1));
+  static constexpr bool scaled = std::is_same_v<T, Fp8>;
+  static_assert(HeadDim % (scaled ? 32 : 16) == 0 && (WarpsM == 1 || WarpsN == 1));
   static constexpr int threads = warp_size * WarpsM * WarpsN;
   static constexpr int tile_rows = 16 * WarpsM;
   static constexpr int warp_keys = keys_per_tile / WarpsN;
+  /// Elements that are copied at once, 16 bytes.
+  static constexpr int chunk = 16 / sizeof(T);
   /// Elements between rows of keys in shared memory: eight rows at one column are in eight
-  /// different groups of banks, as HeadDim / 8 + 1 is odd for 64, 80, 96 and 128.
-  static constexpr int stride = HeadDim + 8;
-  static constexpr int stage_bytes = 2 * keys_per_tile * stride * 2;  ///< keys and values
+  /// different groups of banks, as HeadDim / chunk + 1 is odd for 64, 80, 96 and 128.
+  static constexpr int stride = HeadDim + chunk;
+  static constexpr int tile_elements = keys_per_tile * stride;
+  /// Keys and values, and in fp8 the scales of both.
+  static constexpr int stage_bytes =
+      2 * tile_elements * sizeof(T) + (scaled ? 2 * keys_per_tile * sizeof(float) : 0);
   static constexpr int stages = 2;
   static constexpr int shared_bytes = stages * stage_bytes;
   static_assert(WarpsN == 1 || WarpsN * 16 * (HeadDim + 2) * 4 <= shared_bytes);
 };
 
-/// Begins the copies of a tile's keys, then values, [keys_per_tile, stride] each; zeros after the
-/// last key, as 0 · NaN would spoil the sums.
+/// Begins the copies of a tile's keys, then values, [keys_per_tile, stride] each, then their
+/// scales; zeros after the last key, as 0 · NaN would spoil the sums.
 template <typename T, int HeadDim, typename Block>
 __device__ __forceinline__ void copy_tile(const AttentionParams& params, const KeyTile& tile,
                                           int kv_head, T* stage) {
-  constexpr int chunks = HeadDim / 8;
+  constexpr int chunks = HeadDim / Block::chunk;
   const DeviceRun run = params.runs[tile.run];
   const int64_t offset = kv_head * run.head_stride + tile.first_key * HeadDim;
   const T* const k = static_cast<const T*>(run.k) + offset;
   const T* const v = static_cast<const T*>(run.v) + offset;
 #pragma unroll 4
   for (int i = threadIdx.x; i < keys_per_tile * chunks; i += Block::threads) {
-    const int key = i / chunks, column = i % chunks * 8;
+    const int key = i / chunks, column = i % chunks * Block::chunk;
     const bool exists = key < tile.num_keys;
     const int64_t from = exists ? int64_t{key} * HeadDim + column : 0;
     T* const to = stage + key * Block::stride + column;
     copy_16_async(to, k + from, exists);
-    copy_16_async(to + keys_per_tile * Block::stride, v + from, exists);
+    copy_16_async(to + Block::tile_elements, v + from, exists);
+  }
+  if constexpr (Block::scaled) {
+    float* const scales = reinterpret_cast<float*>(stage + 2 * Block::tile_elements);
+    const int64_t first = kv_head * (run.head_stride / HeadDim) + tile.first_key;
+    for (int i = threadIdx.x; i < 2 * keys_per_tile; i += Block::threads) {
+      const int key = i % keys_per_tile;
+      const bool exists = key < tile.num_keys;
+      const float* const from = i < keys_per_tile ? run.k_scales : run.v_scales;
+      copy_4_async(scales + i, from + first + (exists ? key : 0), exists);
+    }
   }
 }
 
@@ -54,14 +71,89 @@ __device__ __forceinline__ int64_t next_visible(const AttentionParams& params,
   return t;
 }
 
-/// Attention with bf16 or fp16 products: queries and weights are rounded to T, sums are fp32.
+/// The warp's scores, q · k of its 16 rows and keys, [2 · key_steps] products next to each other.
+template <typename T, typename Block, int DepthSteps, int KeySteps>
+__device__ __forceinline__ void multiply_keys(const uint32_t (&queries)[DepthSteps][4],
+                                              const T* keys, int lane,
+                                              float (&scores)[2 * KeySteps][4]) {
+  if constexpr (Block::scaled) {
+    const Place place = fp8_row_of_keys(lane);
+#pragma unroll
+    for (int step = 0; step < DepthSteps; step += 2)
+#pragma unroll
+      for (int block = 0; block < KeySteps; ++block) {
+        uint32_t codes[4];
+        load_matrices(codes,
+                      keys + (16 * block + place.row) * Block::stride + 16 * step + place.column);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          mma_16x8x16<Bf16>(scores[2 * block + i / 2], queries[step + i % 2], widen_01(codes[i]),
+                            widen_23(codes[i]));
+      }
+  } else {
+#pragma unroll
+    for (int step = 0; step < DepthSteps; ++step)
+#pragma unroll
+      for (int block = 0; block < KeySteps; ++block) {
+        const Place place = b_row_by_columns(lane);
+        uint32_t b[4];
+        load_matrices(b,
+                      keys + (16 * block + place.row) * Block::stride + 16 * step + place.column);
+        mma_16x8x16<T>(scores[2 * block], queries[step], b[0], b[1]);
+        mma_16x8x16<T>(scores[2 * block + 1], queries[step], b[2], b[3]);
+      }
+  }
+}
+
+/// out += weights · v for the warp's 16 rows and 16 keys.
+template <typename T, typename Block, int DepthSteps>
+__device__ __forceinline__ void add_values(const uint32_t (&weights)[4], const T* values, int lane,
+                                           float (&out)[2 * DepthSteps][4]) {
+  if constexpr (Block::scaled) {
+    const Place place = fp8_row_of_values(lane);
+#pragma unroll
+    for (int block = 0; block < DepthSteps; block += 2) {
+      uint32_t codes[4];
+      load_matrices_transposed(codes,
+                               values + place.row * Block::stride + 16 * block + place.column);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t first = codes[2 * i], second = codes[2 * i + 1];
+        mma_16x8x16<Bf16>(out[2 * (block + i)], weights, widen_02(first), widen_02(second));
+        mma_16x8x16<Bf16>(out[2 * (block + i) + 1], weights, widen_13(first), widen_13(second));
+      }
+    }
+  } else {
+#pragma unroll
+    for (int block = 0; block < DepthSteps; ++block) {
+      const Place place = b_row_by_rows(lane);
+      uint32_t b[4];
+      load_matrices_transposed(b, values + place.row * Block::stride + 16 * block + place.column);
+      mma_16x8x16<T>(out[2 * block], weights, b[0], b[1]);
+      mma_16x8x16<T>(out[2 * block + 1], weights, b[2], b[3]);
+    }
+  }
+}
+
+/// Column of head_dim that element `e` of out[block] is of.
+template <typename Block>
+__device__ __forceinline__ int out_column(int lane, int block, int e) {
+  if constexpr (Block::scaled) return 16 * (block / 2) + fp8_column(lane, e, block % 2);
+  return 8 * block + d_place(lane, e).column;
+}
+
+/// Attention with bf16 or fp16 products: queries and weights are rounded to that, sums are fp32.
+/// Keys and values of fp8 are widened to bf16 on their way from shared memory; the scale of a key
+/// multiplies its scores, that of a value its weights.
 /// Softmax online, exponents to the base 2. Keys come in two stages, one copied while the other is
 /// used. Grid: (query tiles, KV heads). Keys, values and their strides are aligned to 16 bytes.
 template <typename T, int HeadDim, int WarpsM, int WarpsN>
 __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
     attention_mma_kernel(AttentionParams params) {
-  using Block = MmaBlock<HeadDim, WarpsM, WarpsN>;
+  using Block = MmaBlock<T, HeadDim, WarpsM, WarpsN>;
+  using Product = ProductOf<T>;
   constexpr int depth_steps = HeadDim / 16, key_steps = Block::warp_keys / 16;
+  constexpr int stage_elements = Block::stage_bytes / sizeof(T);
   constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
   const QueryTile tile = params.query_tiles[blockIdx.x];
@@ -85,8 +177,9 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
     for (int step = 0; step < depth_steps; ++step)
 #pragma unroll
       for (int reg = half; reg < 4; reg += 2) {
-        const float* const pair = q + 16 * step + a_place(lane, reg).column;
-        queries[step][reg] = exists ? pack<T>(pair[0], pair[1]) : 0;
+        const int depth = Block::scaled ? fp8_depth(lane, reg) : a_place(lane, reg).column;
+        const float* const pair = q + 16 * step + depth;
+        queries[step][reg] = exists ? pack<Product>(pair[0], pair[1]) : 0;
       }
   }
 
@@ -102,28 +195,22 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
     const int64_t next = next_visible(params, tile, t + 1);
     if (next < tile.end_key_tile)
       copy_tile<T, HeadDim, Block>(params, params.key_tiles[next], kv_head,
-                                   shared + (stage ^ 1) * (Block::stage_bytes / 2));
+                                   shared + (stage ^ 1) * stage_elements);
     commit_copies();
     wait_for_copies<1>();
     __syncthreads();
 
     if (warp_row < tile.num_packed) {
       const KeyTile key_tile = params.key_tiles[t];
-      const T* const keys = shared + stage * (Block::stage_bytes / 2) + warp_key * Block::stride;
-      const T* const values = keys + keys_per_tile * Block::stride;
+      const T* const tile_data = shared + stage * stage_elements;
+      const T* const keys = tile_data + warp_key * Block::stride;
+      const T* const values = keys + Block::tile_elements;
+      const float* const k_scales =
+          reinterpret_cast<const float*>(tile_data + 2 * Block::tile_elements);
+      const float* const v_scales = k_scales + keys_per_tile;
 
       float scores[2 * key_steps][4] = {};
-#pragma unroll
-      for (int step = 0; step < depth_steps; ++step)
-#pragma unroll
-        for (int block = 0; block < key_steps; ++block) {
-          const Place place = b_row_by_columns(lane);
-          uint32_t b[4];
-          load_matrices(b,
-                        keys + (16 * block + place.row) * Block::stride + 16 * step + place.column);
-          mma_16x8x16<T>(scores[2 * block], queries[step], b[0], b[1]);
-          mma_16x8x16<T>(scores[2 * block + 1], queries[step], b[2], b[3]);
-        }
+      multiply_keys<T, Block, depth_steps, key_steps>(queries, keys, lane, scores);
 
       const bool masked =
           key_tile.num_keys < keys_per_tile ||
@@ -133,9 +220,10 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
       for (int block = 0; block < 2 * key_steps; ++block)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          scores[block][e] *= factor_to_log2;
-          if (!masked) continue;
           const int key = warp_key + 8 * block + d_place(lane, e).column;
+          scores[block][e] *= factor_to_log2;
+          if constexpr (Block::scaled) scores[block][e] *= k_scales[key];
+          if (!masked) continue;
           if (key >= key_tile.num_keys ||
               !sees(positions[e / 2], key_positions[key], params.window))
             scores[block][e] = minus_infinity;
@@ -169,18 +257,19 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
       // Elements of d, two products side by side, are where the next product wants its a.
 #pragma unroll
       for (int step = 0; step < key_steps; ++step) {
-        const float(&low)[4] = scores[2 * step], (&high)[4] = scores[2 * step + 1];
-        const uint32_t weights[4] = {pack<T>(low[0], low[1]), pack<T>(low[2], low[3]),
-                                     pack<T>(high[0], high[1]), pack<T>(high[2], high[3])};
+        float(&low)[4] = scores[2 * step], (&high)[4] = scores[2 * step + 1];
+        if constexpr (Block::scaled) {
 #pragma unroll
-        for (int block = 0; block < depth_steps; ++block) {
-          const Place place = b_row_by_rows(lane);
-          uint32_t b[4];
-          load_matrices_transposed(
-              b, values + (16 * step + place.row) * Block::stride + 16 * block + place.column);
-          mma_16x8x16<T>(out[2 * block], weights, b[0], b[1]);
-          mma_16x8x16<T>(out[2 * block + 1], weights, b[2], b[3]);
+          for (int e = 0; e < 4; ++e) {
+            const int key = warp_key + 16 * step + d_place(lane, e).column;
+            low[e] *= v_scales[key];
+            high[e] *= v_scales[key + 8];
+          }
         }
+        const uint32_t weights[4] = {pack<Product>(low[0], low[1]), pack<Product>(low[2], low[3]),
+                                     pack<Product>(high[0], high[1]),
+                                     pack<Product>(high[2], high[3])};
+        add_values<T, Block, depth_steps>(weights, values + 16 * step * Block::stride, lane, out);
       }
     }
     __syncthreads();
@@ -202,7 +291,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
       for (int block = 0; block < 2 * depth_steps; ++block)
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e)
-          to.out[8 * block + d_place(lane, e).column] = empty ? 0.0f : out[block][e] / sum[half];
+          to.out[out_column<Block>(lane, block, e)] = empty ? 0.0f : out[block][e] / sum[half];
       if (lane % 4 == 0) *to.lse = empty ? minus_infinity : maximum[half] * ln_2 + logf(sum[half]);
     }
   } else {
@@ -217,7 +306,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
       const int row = 16 * warp + place.row;
 #pragma unroll
       for (int block = 0; block < 2 * depth_steps; ++block)
-        outs[row * HeadDim + 8 * block + place.column] = out[block][e];
+        outs[row * HeadDim + out_column<Block>(lane, block, e)] = out[block][e];
       if (lane % 4 == 0 && e % 2 == 0) maxima[row] = maximum[e / 2], sums[row] = sum[e / 2];
     }
     __syncthreads();

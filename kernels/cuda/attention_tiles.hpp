@@ -22,6 +22,7 @@ struct DeviceRun {
   const void *k, *v;
   int64_t head_stride;
   const int64_t* positions;
+  const float *k_scales, *v_scales;
 };
 
 /// Up to keys_per_tile keys next to each other in one run.

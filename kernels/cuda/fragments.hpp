@@ -41,4 +41,29 @@ PECIA_HD Place b_row_by_rows(int lane) {
   return {8 * (matrix % 2) + lane % 8, 8 * (matrix / 2)};
 }
 
+/// With fp8 in shared memory a row of a matrix is 16 codes instead of 8 elements, so the products
+/// take depth and columns in another order, which costs nothing: a register of loaded keys holds
+/// the codes of four neighbouring places of depth, of which a product wants two pairs; one of
+/// loaded values has two neighbouring columns of two keys, which go to two products.
+///
+/// Depth of the query elements that register 0 … 3 of `a` has to hold, first of two:
+PECIA_HD int fp8_depth(int lane, int reg) {
+  return 4 * (lane % 4) + 2 * (reg / 2);
+}
+/// Which of 16 columns element 0 … 3 of `d` belongs to, of product 0 or 1.
+PECIA_HD int fp8_column(int lane, int element, int product) {
+  return 2 * d_place(lane, element).column + product;
+}
+/// Row of shared memory, and first code in it, that a lane names: of keys, 16 of them (matrices 0,
+/// 1 and 2, 3) and two steps of depth; of values, 16 keys (matrices 0, 2 and 1, 3) and two times 16
+/// columns.
+PECIA_HD Place fp8_row_of_keys(int lane) {
+  const int matrix = lane / 8;
+  return {8 * (matrix / 2) + lane % 8, 16 * (matrix % 2)};
+}
+PECIA_HD Place fp8_row_of_values(int lane) {
+  const int matrix = lane / 8;
+  return {8 * (matrix % 2) + lane % 8, 16 * (matrix / 2)};
+}
+
 }  // namespace pecia::kernels::cuda

@@ -31,6 +31,18 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
   return packed;
 }
 
+/// Bytes of a (0 … 3) and b (4 … 7), named by the digits of `selector` from the lowest up.
+__device__ __forceinline__ uint32_t select_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+  return __byte_perm(a, b, selector);
+}
+
+/// Both bf16 products of two pairs, exact where they are bf16; subnormals count.
+__device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+  return product;
+}
+
 /// d += a · b of 16×16 by 16×8; who holds what: fragments.hpp.
 template <typename T>
 __device__ __forceinline__ void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
@@ -71,6 +83,12 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], const
 __device__ __forceinline__ void copy_16_async(void* shared, const void* global, bool exists) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
                "l"(global), "r"(exists ? 16 : 0)
+               : "memory");
+}
+/// The same of 4 bytes.
+__device__ __forceinline__ void copy_4_async(void* shared, const void* global, bool exists) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)),
+               "l"(global), "r"(exists ? 4 : 0)
                : "memory");
 }
 __device__ __forceinline__ void commit_copies() {

@@ -78,6 +78,10 @@ PECIA_HD T rounded_to(float value) {
   }
 }
 
+/// What tensor cores multiply T as: fp8 is widened first, exactly.
+template <typename T>
+using ProductOf = std::conditional_t<std::is_same_v<T, Fp8>, Bf16, T>;
+
 /// Calls body(T{}) with the type that stores `dtype`, which is fp32, bf16 or fp16.
 template <typename Body>
 void with_stored_type(DType dtype, const Body& body) {
@@ -87,6 +91,15 @@ void with_stored_type(DType dtype, const Body& body) {
     body(Fp16{});
   else
     body(float{});
+}
+
+/// The same of keys and values, which may be fp8 too.
+template <typename Body>
+void with_kv_type(DType dtype, const Body& body) {
+  if (dtype == DType::fp8)
+    body(Fp8{});
+  else
+    with_stored_type(dtype, body);
 }
 
 }  // namespace pecia::kernels::cuda

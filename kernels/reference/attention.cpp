@@ -13,6 +13,11 @@ struct SeenKey {
   int64_t begin;
 };
 
+/// What the vector that begins at element `begin` is multiplied by.
+double scale_at(const float* scales, int64_t begin, int64_t head_dim) {
+  return scales ? double{scales[begin / head_dim]} : 1.0;
+}
+
 bool sees(int64_t query, int64_t key, int64_t window) {
   return key <= query && (window == 0 || key > query - window);
 }
@@ -32,6 +37,7 @@ void attend(const AttentionArgs& args, const AttentionItem& item, int64_t row, i
       double dot = 0;
       for (int64_t i = 0; i < head_dim; ++i)
         dot += double{q[i]} * load_as_float(run.k, args.kv_dtype, begin + i);
+      dot *= scale_at(run.k_scales, begin, head_dim);
       seen.push_back({dot * args.scale, &run, begin});
       max = std::max(max, seen.back().score);
     }
@@ -41,8 +47,9 @@ void attend(const AttentionArgs& args, const AttentionItem& item, int64_t row, i
   for (const SeenKey& key : seen) {
     const double weight = std::exp(key.score - max);
     sum += weight;
+    const double share = weight * scale_at(key.run->v_scales, key.begin, head_dim);
     for (int64_t i = 0; i < head_dim; ++i)
-      values[i] += weight * load_as_float(key.run->v, args.kv_dtype, key.begin + i);
+      values[i] += share * load_as_float(key.run->v, args.kv_dtype, key.begin + i);
   }
   for (int64_t i = 0; i < head_dim; ++i)
     out[i] = seen.empty() ? 0.0f : static_cast<float>(values[i] / sum);

@@ -43,12 +43,22 @@ void AttentionSteps::count_flops(AttentionCall& call, std::span<const int64_t> p
     }
 }
 
+Keys AttentionSteps::cached(int64_t layer) const {
+  const KvCache::Stored k = cache_.k(layer), v = cache_.v(layer);
+  Keys keys{k.vectors.data(), v.vectors.data()};
+  if (k.scales) keys.k_scales = k.scales.as<float>(), keys.v_scales = v.scales.as<float>();
+  return keys;
+}
+
 void AttentionSteps::store(int64_t layer, const TensorView& k, const TensorView& v,
                            std::span<const int64_t> slots) {
   const ScopedSpan span(compute_.recorder, "kv_store", Kind::compute,
-                        2 * k.elements() * size_of(cache_.shape().dtype));
-  compute_.backend.kv_store({k, slots, cache_.k(layer)}, compute_.stream);
-  compute_.backend.kv_store({v, slots, cache_.v(layer)}, compute_.stream);
+                        k.rows() * cache_.shape().layer_bytes_per_token());
+  const auto put = [&](const TensorView& x, const KvCache::Stored& to) {
+    compute_.backend.kv_store({x, slots, to.vectors, to.scales}, compute_.stream);
+  };
+  put(k, cache_.k(layer));
+  put(v, cache_.v(layer));
 }
 
 void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const TensorView& q,
@@ -61,11 +71,15 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
   const auto at = [&](const void* base, int64_t element) {
     return static_cast<const std::byte*>(base) + element * size_of(shape.dtype);
   };
+  const auto scale_at = [&](const float* base, int64_t element) {
+    return base ? base + element / shape.head_dim : nullptr;
+  };
   std::vector<kernels::KeyRun> runs;
   runs.reserve(call.runs.size());
   for (const RunRef& run : call.runs)
     runs.push_back({at(keys.k, run.offset), at(keys.v, run.offset), run.head_stride, run.num_keys,
-                    run.positions});
+                    run.positions, scale_at(keys.k_scales, run.offset),
+                    scale_at(keys.v_scales, run.offset)});
   compute_.backend.attention({.q = q,
                               .query_positions = call.positions,
                               .items = call.items,
@@ -88,16 +102,26 @@ void AttentionSteps::merge(const Partial& part, const Partial& into,
 
 void AttentionSteps::plan_message(std::vector<MessageBlock> blocks) {
   blocks_ = std::move(blocks);
-  int64_t tokens = 0;
-  for (const MessageBlock& block : blocks_) tokens += block.padded_tokens;
-  half_message_bytes_ =
-      tokens * cache_.shape().num_kv_heads * head_dim() * size_of(cache_.shape().dtype);
+  message_tokens_ = 0;
+  for (const MessageBlock& block : blocks_) message_tokens_ += block.padded_tokens;
+}
+
+Keys AttentionSteps::in_message(const device::Buffer& message) const {
+  const KvShape& shape = cache_.shape();
+  const int64_t vectors = message_tokens_ * shape.num_kv_heads;
+  const std::byte* const k = message.as<std::byte>();
+  const std::byte* const v = k + vectors * shape.head_dim * size_of(shape.dtype);
+  if (shape.dtype != DType::fp8) return {k, v};
+  const auto* const scales = reinterpret_cast<const float*>(v + vectors * shape.head_dim);
+  return {k, v, scales, scales + vectors};
 }
 
 void AttentionSteps::pack(int64_t layer, std::byte* message) {
   const ScopedSpan span(compute_.recorder, "pack", Kind::compute, message_bytes());
-  const int64_t token_bytes = head_dim() * size_of(cache_.shape().dtype);
-  for (const TensorView& cached : {cache_.k(layer), cache_.v(layer)})
+  const KvCache::Stored k = cache_.k(layer), v = cache_.v(layer);
+  for (const TensorView& cached : {k.vectors, v.vectors, k.scales, v.scales}) {
+    if (!cached) continue;
+    const int64_t token_bytes = (cached.rank() == 3 ? head_dim() : 1) * size_of(cached.dtype());
     for (const MessageBlock& block : blocks_) {
       const auto slots = cache_.slots(block.cached, 0, block.held);
       for (int64_t head = 0; head < cache_.shape().num_kv_heads; ++head) {
@@ -111,6 +135,7 @@ void AttentionSteps::pack(int64_t layer, std::byte* message) {
         message += block.padded_tokens * token_bytes;
       }
     }
+  }
 }
 
 void AttentionSteps::pass_keys(int64_t layer,
@@ -129,8 +154,7 @@ void AttentionSteps::pass_keys(int64_t layer,
       transfer =
           ring_.start_send_receive({here.as<std::byte>(), bytes}, right,
                                    {travelling_[(step + 1) % 2].as<std::byte>(), bytes}, left);
-    visit(step, step == 0 ? cached(layer)
-                          : Keys{here.data(), here.as<std::byte>() + half_message_bytes_});
+    visit(step, step == 0 ? cached(layer) : in_message(here));
     if (transfer) wait(*transfer, "ring_pass_kv", message_bytes());
   }
 }

@@ -21,9 +21,11 @@ struct Partial {
   TensorView out, lse;
 };
 
-/// Where keys and values of KV head 0 begin: in the cache, or in a message.
+/// Where keys and values of KV head 0 begin, and in fp8 their scales, one for every head_dim
+/// elements: in the cache, or in a message.
 struct Keys {
   const void *k, *v;
+  const float *k_scales = nullptr, *v_scales = nullptr;
 };
 
 /// Some keys next to each other, before it is known in which buffer they are.
@@ -71,8 +73,8 @@ class AttentionSteps {
 
   int64_t num_heads() const { return num_heads_; }
   int64_t head_dim() const { return cache_.shape().head_dim; }
-  int64_t message_bytes() const { return 2 * half_message_bytes_; }
-  Keys cached(int64_t layer) const { return {cache_.k(layer).data(), cache_.v(layer).data()}; }
+  int64_t message_bytes() const { return message_tokens_ * cache_.shape().layer_bytes_per_token(); }
+  Keys cached(int64_t layer) const;
   TensorView queries(device::Buffer& buffer, int64_t rows) const {
     return buffer.tensor(DType::fp32, {rows, num_heads_, head_dim()});
   }
@@ -92,8 +94,9 @@ class AttentionSteps {
   /// `rows` of `into` that the part is of; none: all.
   void merge(const Partial& part, const Partial& into, std::span<const int64_t> rows = {});
 
-  /// The pass's message: K [num_kv_heads, padded, head_dim] of each block in turn, then V likewise.
-  /// What is padding is never written; no call ever points at it.
+  /// The pass's message: K [num_kv_heads, padded, head_dim] of each block in turn, then V likewise;
+  /// in fp8 then the scales of K [num_kv_heads, padded] of each block, and of V. What is padding is
+  /// never written; no call ever points at it.
   void plan_message(std::vector<MessageBlock> blocks);
   /// Each rank's keys in turn, step 0 being the own in the cache, while those of the next step are
   /// on their way. Collective over the ring.
@@ -104,6 +107,7 @@ class AttentionSteps {
 
  private:
   void pack(int64_t layer, std::byte* message);
+  Keys in_message(const device::Buffer& message) const;
 
   comm::Communicator& ring_;
   Compute compute_;
@@ -112,7 +116,7 @@ class AttentionSteps {
   std::vector<int64_t> windows_;
   kernels::RowInvariant row_invariant_;
   std::vector<MessageBlock> blocks_;
-  int64_t half_message_bytes_ = 0;  ///< K alone, or V alone
+  int64_t message_tokens_ = 0;
   device::Buffer travelling_[2];
 };
 

@@ -7,6 +7,8 @@ namespace {
 
 int64_t storage_bytes(const KvShape& shape, int64_t capacity) {
   PECIA_CHECK(capacity >= 0, "a KV cache of {} tokens", capacity);
+  PECIA_CHECK(shape.dtype != DType::fp8 || shape.head_dim % 2 == 0,  // scales come after the codes
+              "fp8 keys of {} elements: their scales would be misaligned", shape.head_dim);
   int64_t bytes = 0;
   if (__builtin_mul_overflow(shape.bytes_per_token(), capacity, &bytes))
     fail<InvalidArgument>("a KV cache of {} tokens of {} bytes is beyond 2^63 bytes", capacity,
@@ -82,11 +84,21 @@ std::vector<parallel::SlotRange> KvCache::slots(parallel::SequenceId sequence, i
   return part;
 }
 
-TensorView KvCache::at(int64_t index) const {
-  const int64_t elements = shape_.num_kv_heads * capacity_ * shape_.head_dim;
-  auto* data = storage_.as<std::byte>() + index * elements * size_of(shape_.dtype);
-  return TensorView(static_cast<void*>(data), shape_.dtype,
-                    {shape_.num_kv_heads, capacity_, shape_.head_dim});
+KvCache::Stored KvCache::at(int64_t index) const {
+  const int64_t count = shape_.num_kv_heads * capacity_;
+  const int64_t bytes = count * shape_.head_dim * size_of(shape_.dtype);
+  std::byte* const vectors = storage_.as<std::byte>();
+  Stored stored{{static_cast<void*>(vectors + index * bytes),
+                 shape_.dtype,
+                 {shape_.num_kv_heads, capacity_, shape_.head_dim}},
+                {}};
+  if (shape_.dtype == DType::fp8) {
+    std::byte* const scales = vectors + 2 * shape_.layers * bytes;
+    stored.scales = {static_cast<void*>(scales + index * count * size_of(DType::fp32)),
+                     DType::fp32,
+                     {shape_.num_kv_heads, capacity_}};
+  }
+  return stored;
 }
 
 }  // namespace pecia::context

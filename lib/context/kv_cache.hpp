@@ -2,12 +2,14 @@
 /// One rank's store of keys and values, and which of its slots belong to which sequence.
 ///
 /// Layout: for each layer K and V of [num_kv_heads, capacity, head_dim], so that the slots of one
-/// head lie next to each other. Slots are single tokens: any part of any sequence may lie on any
+/// head lie next to each other; in fp8 also their scales, [num_kv_heads, capacity] each
+/// (kernels/api/kv_store.hpp). Slots are single tokens: any part of any sequence may lie on any
 /// rank.
 
 #include <map>
 #include <vector>
 
+#include "lib/core/fp8_vector.hpp"
 #include "lib/device/buffer.hpp"
 #include "lib/parallel/pass.hpp"
 
@@ -19,8 +21,10 @@ struct KvShape {
   int64_t head_dim = 0;
   DType dtype = DType::fp32;
 
-  /// K and V of one token in all layers.
-  int64_t bytes_per_token() const { return 2 * layers * num_kv_heads * head_dim * size_of(dtype); }
+  /// K and V of one token in one layer.
+  int64_t layer_bytes_per_token() const { return 2 * num_kv_heads * vector_bytes(dtype, head_dim); }
+  /// … in all layers.
+  int64_t bytes_per_token() const { return layers * layer_bytes_per_token(); }
 };
 
 class KvCache {
@@ -43,13 +47,16 @@ class KvCache {
   std::vector<parallel::SlotRange> slots(parallel::SequenceId sequence, int64_t first,
                                          int64_t count) const;
 
-  TensorView k(int64_t layer) const {
-    return at(2 * layer);
-  }  ///< [num_kv_heads, capacity, head_dim]
-  TensorView v(int64_t layer) const { return at(2 * layer + 1); }
+  /// One layer's keys, and its values likewise.
+  struct Stored {
+    TensorView vectors;  ///< [num_kv_heads, capacity, head_dim]
+    TensorView scales;   ///< [num_kv_heads, capacity] fp32; absent unless the vectors are fp8
+  };
+  Stored k(int64_t layer) const { return at(2 * layer); }
+  Stored v(int64_t layer) const { return at(2 * layer + 1); }
 
  private:
-  TensorView at(int64_t index) const;
+  Stored at(int64_t index) const;
 
   KvShape shape_;
   int64_t capacity_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "lib/core/fp8_vector.hpp"
 #include "lib/io/safetensors.hpp"
 #include "lib/model/config_json.hpp"
 #include "lib/model/config_rope.hpp"
@@ -259,7 +260,7 @@ double ModelConfig::flops_per_token() const {
 }
 
 int64_t ModelConfig::kv_bytes_per_token(DType dtype) const {
-  return 2 * layers * num_kv_heads * head_dim * size_of(dtype);
+  return 2 * layers * num_kv_heads * vector_bytes(dtype, head_dim);
 }
 
 }  // namespace pecia::model

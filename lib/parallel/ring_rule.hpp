@@ -38,7 +38,7 @@ struct RingLoad {
 
 struct RingShape {
   double num_heads = 1, num_kv_heads = 1;
-  double kv_bytes = 4;   ///< of an element of K or V as the cache has it
+  double kv_bytes = 4;   ///< of an element of K or V as the cache has it, with its share of a scale
   double q_bytes = 4;    ///< of an element of Q
   double out_bytes = 4;  ///< of an element of a partial output on its way home
 };

@@ -31,9 +31,9 @@ double attention_flops(comm::Communicator& world, const context::Compute& comput
   constexpr double wanted_s = 0.02;
   const bool on_gpu = compute.device.info().is_gpu();
   const int64_t rows = on_gpu ? 4096 : 64, keys = on_gpu ? 8192 : 512;
-  auto buffers = compute.buffers(5);
+  auto buffers = compute.buffers(6);
   device::Buffer &q = buffers[0], &k = buffers[1], &v = buffers[2], &out = buffers[3],
-                 &lse = buffers[4];
+                 &lse = buffers[4], &scales = buffers[5];
   const auto zeroed = [&](device::Buffer& buffer, int64_t bytes) {
     buffer.reserve(bytes);
     compute.device.zero(buffer.data(), bytes, compute.stream);
@@ -41,12 +41,14 @@ double attention_flops(comm::Communicator& world, const context::Compute& comput
   const int64_t q_elements = rows * shape.num_heads * shape.head_dim;
   const int64_t kv_bytes =
       keys * shape.num_kv_heads * shape.head_dim * static_cast<int64_t>(size_of(shape.kv_dtype));
+  const int64_t scale_bytes = keys * shape.num_kv_heads * static_cast<int64_t>(sizeof(float));
   zeroed(q, q_elements * static_cast<int64_t>(sizeof(float)));
-  zeroed(k, kv_bytes), zeroed(v, kv_bytes);
+  zeroed(k, kv_bytes), zeroed(v, kv_bytes), zeroed(scales, scale_bytes);
+  const float* const of_each = shape.kv_dtype == DType::fp8 ? scales.as<float>() : nullptr;
   const std::vector<int64_t> query_positions(rows, keys), key_positions(keys, 0);
   const std::vector<kernels::AttentionItem> items = {{0, rows, 0, 1}};
   const std::vector<kernels::KeyRun> runs = {
-      {k.data(), v.data(), keys * shape.head_dim, keys, key_positions.data()}};
+      {k.data(), v.data(), keys * shape.head_dim, keys, key_positions.data(), of_each, of_each}};
   const kernels::AttentionArgs args{
       .q = q.tensor(DType::fp32, {rows, shape.num_heads, shape.head_dim}),
       .query_positions = query_positions,

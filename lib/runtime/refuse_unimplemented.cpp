@@ -36,7 +36,6 @@ void refuse_unimplemented(const Job& job) {
   if (job.model.compute == Precision::fp8) refuse("model.compute", "fp8", "compute: auto");
   if (job.model.compute == Precision::bf16 && !on_gpus)
     refuse("model.compute", "bf16", "compute: fp32");
-  if (job.kv.dtype == Precision::fp8) refuse("kv.dtype", "fp8", "dtype: bf16");
   if (job.reproducible == Reproducible::layout && job.batch.policy == Policy::chunked)
     fail<Unsupported>(
         "batch.policy: chunked with reproducible: layout is not in this version: where a prompt is "

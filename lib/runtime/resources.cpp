@@ -88,10 +88,11 @@ DType dtype_of(Precision precision, std::string_view key) {
     case Precision::fp16:
       return DType::fp16;
     case Precision::fp8:
+      return DType::fp8;
     case Precision::int8:
       break;
   }
-  fail<Unsupported>("{} {} is not in this version; use auto, fp32, bf16 or fp16", key,
+  fail<Unsupported>("{} {} is not in this version; use auto, fp32, bf16, fp16 or fp8", key,
                     name_of(precision));
 }
 

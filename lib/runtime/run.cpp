@@ -9,6 +9,7 @@
 
 #include "lib/comm/process_grid.hpp"
 #include "lib/core/build_info.hpp"
+#include "lib/core/fp8_vector.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/report/format.hpp"
 #include "lib/report/log.hpp"
@@ -182,7 +183,7 @@ SchedulerLimits scheduler_limits(const Job& job, const model::ModelConfig& confi
           .ring = resources.ring,
           .ring_shape = {static_cast<double>(config.num_heads),
                          static_cast<double>(config.num_kv_heads),
-                         static_cast<double>(size_of(resources.kv_dtype))},
+                         element_bytes(resources.kv_dtype, config.head_dim)},
           .ring_rates = measured.ring,
           .layout_invariant = job.reproducible == Reproducible::layout};
 }

@@ -124,7 +124,6 @@ class Absent(BadInputTest):
             "model.dtype=fp8": "dtype: bf16",
             "model.compute=fp8": "compute: auto",
             "model.compute=bf16": "compute: fp32",
-            "kv.dtype=fp8": "dtype: bf16",
         }.items():
             key, value = assignment.split("=")
             with self.subTest(assignment=assignment):

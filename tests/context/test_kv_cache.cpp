@@ -23,10 +23,26 @@ TEST(KvShape, CountsBytesByFormula) {
 
 TEST(KvCache, LaysHeadsOutOneAfterTheOther) {
   const KvCache cache(shape, 10, *host);
-  const auto* base = static_cast<std::byte*>(cache.k(0).data());
-  EXPECT_EQ(static_cast<std::byte*>(cache.k(0).row(1)) - base, 10 * 4 * 2);
-  EXPECT_EQ(static_cast<std::byte*>(cache.v(0).data()) - base, 3 * 10 * 4 * 2);
-  EXPECT_EQ(static_cast<std::byte*>(cache.k(1).data()) - base, 2 * 3 * 10 * 4 * 2);
+  const auto* base = static_cast<std::byte*>(cache.k(0).vectors.data());
+  EXPECT_EQ(static_cast<std::byte*>(cache.k(0).vectors.row(1)) - base, 10 * 4 * 2);
+  EXPECT_EQ(static_cast<std::byte*>(cache.v(0).vectors.data()) - base, 3 * 10 * 4 * 2);
+  EXPECT_EQ(static_cast<std::byte*>(cache.k(1).vectors.data()) - base, 2 * 3 * 10 * 4 * 2);
+}
+
+TEST(KvCache, HasAScaleForEveryVectorOfFp8) {
+  const KvShape scaled{2, 3, 4, DType::fp8};
+  EXPECT_EQ(scaled.bytes_per_token(), 2 * 2 * 3 * (4 + 4));
+  const KvCache cache(scaled, 5, *host);
+  // Codes of K and V of both layers, then the scales of each: every byte belongs to one of them.
+  const auto* base = static_cast<std::byte*>(cache.k(0).vectors.data());
+  constexpr int64_t codes = 3 * 5 * 4, scales = 3 * 5 * 4;
+  EXPECT_EQ(static_cast<std::byte*>(cache.v(1).vectors.data()) - base, 3 * codes);
+  EXPECT_EQ(static_cast<std::byte*>(cache.k(0).scales.data()) - base, 4 * codes);
+  EXPECT_EQ(static_cast<std::byte*>(cache.v(1).scales.data()) - base, 4 * codes + 3 * scales);
+  EXPECT_EQ(cache.v(1).scales.size(0), 3);
+  EXPECT_EQ(cache.v(1).scales.size(1), 5);
+  EXPECT_FALSE(KvCache(KvShape{2, 3, 4, DType::bf16}, 5, *host).k(0).scales);
+  EXPECT_THROW(KvCache(KvShape{1, 1, 3, DType::fp8}, 5, *host), InvalidArgument);
 }
 
 TEST(KvCache, PrefersOneGapAndFillsSeveralWhenItMust) {

@@ -7,6 +7,7 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/context/ring_attention.hpp"
+#include "lib/core/fp8_vector.hpp"
 #include "lib/parallel/ring.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/owned_compute.hpp"
@@ -29,11 +30,12 @@ std::vector<float> vector_of(uint64_t kind, int64_t sequence, int64_t position, 
 /// A ring over `comm`, fed with pass after pass; checks every output row.
 class Ringed {
  public:
-  Ringed(comm::Communicator& comm, int64_t window)
+  Ringed(comm::Communicator& comm, int64_t window, DType dtype = DType::fp32)
       : comm_(comm),
         window_(window),
+        dtype_(dtype),
         compute_(1, kernels::make_reference_backend()),
-        cache_({1, kv_heads, head_dim, DType::fp32}, capacity, *compute_.device),
+        cache_({1, kv_heads, head_dim, dtype}, capacity, *compute_.device),
         attention_(comm, compute_, cache_, heads, {window}) {}
 
   void add(int64_t sequence, int64_t reserved, std::optional<int64_t> parent = {}) {
@@ -77,6 +79,18 @@ class Ringed {
                               expected_row(rows.sequence, position), 1e-5))
               << "sequence " << rows.sequence << ", position " << position;
   }
+  /// Of all heads of a token, as the cache has them.
+  std::vector<float> stored(std::vector<float> vectors) const {
+    if (dtype_ != DType::fp8) return vectors;
+    for (auto head = vectors.begin(); head != vectors.end(); head += head_dim) {
+      float greatest = 0;
+      for (auto x = head; x != head + head_dim; ++x) greatest = std::max(greatest, std::fabs(*x));
+      const float scale = fp8_scale(greatest);
+      for (auto x = head; x != head + head_dim; ++x)
+        *x = fp8_to_float(float_to_fp8(*x / scale)) * scale;
+    }
+    return vectors;
+  }
   /// Softmax over all visible positions, in double.
   std::vector<float> expected_row(int64_t sequence, int64_t position) {
     const auto q = vector_of(1, sequence, position, heads * head_dim);
@@ -87,8 +101,8 @@ class Ringed {
     std::vector<double> sum(heads * head_dim), weight(heads);
     const int64_t first = window_ > 0 ? std::max<int64_t>(0, position - window_ + 1) : 0;
     for (int64_t at = first; at <= position; ++at) {
-      const auto k = vector_of(2, owner(at), at, kv_heads * head_dim);
-      const auto v = vector_of(3, owner(at), at, kv_heads * head_dim);
+      const auto k = stored(vector_of(2, owner(at), at, kv_heads * head_dim));
+      const auto v = stored(vector_of(3, owner(at), at, kv_heads * head_dim));
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t g = h / (heads / kv_heads);
         double score = 0;
@@ -107,6 +121,7 @@ class Ringed {
 
   comm::Communicator& comm_;
   int64_t window_;
+  DType dtype_;
   test::CpuCompute compute_;
   KvCache cache_;
   RingAttention attention_;
@@ -117,13 +132,13 @@ std::unique_ptr<comm::Communicator> world() {
   return comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
 }
 
-struct EveryRing : testing::TestWithParam<std::tuple<Ring, int64_t>> {};
+struct EveryRing : testing::TestWithParam<std::tuple<Ring, int64_t, DType>> {};
 
 TEST_P(EveryRing, EqualsAttentionOverAllKeys) {
-  const auto [ring, window] = GetParam();
+  const auto [ring, window, dtype] = GetParam();
   const auto comm = world();
   const int size = comm->size();
-  Ringed ringed(*comm, window);
+  Ringed ringed(*comm, window, dtype);
   const std::vector<int64_t> lengths{1, 2, 2 * size - 1, 2 * size, 2 * size + 1, 37, 90};
   std::vector<PassSequence> prefill, chunk;
   for (size_t i = 0; i < lengths.size(); ++i) {
@@ -147,9 +162,9 @@ TEST_P(EveryRing, EqualsAttentionOverAllKeys) {
 }
 
 TEST_P(EveryRing, ChildrenSeeTheirParent) {
-  const auto [ring, window] = GetParam();
+  const auto [ring, window, dtype] = GetParam();
   const auto comm = world();
-  Ringed ringed(*comm, window);
+  Ringed ringed(*comm, window, dtype);
   ringed.add(1, 60);
   ringed.pass({{1, 0, 50}}, ring);
   ringed.add(2, 20, 1);
@@ -160,10 +175,10 @@ TEST_P(EveryRing, ChildrenSeeTheirParent) {
   ringed.pass({{3, 52, 3}}, ring);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, EveryRing,
-                         testing::Combine(testing::Values(Ring::pass_kv, Ring::pass_q,
-                                                          Ring::broadcast_q),
-                                          testing::Values(0, 1, 16)));
+INSTANTIATE_TEST_SUITE_P(
+    Modes, EveryRing,
+    testing::Combine(testing::Values(Ring::pass_kv, Ring::pass_q, Ring::broadcast_q),
+                     testing::Values(0, 1, 16), testing::Values(DType::fp32, DType::fp8)));
 
 TEST(Traffic, PassKvSendsTheFormulasBytes) {
   const auto comm = world();
@@ -175,6 +190,19 @@ TEST(Traffic, PassKvSendsTheFormulasBytes) {
   // (N−1) messages of 2 · Hkv · D · e · Σ over sequences of the most that a rank holds.
   const int64_t tokens = parallel::max_owned_tokens(41, size) + parallel::max_owned_tokens(3, size);
   const int64_t bytes = (size - 1) * 2 * kv_heads * head_dim * 4 * tokens;
+  EXPECT_EQ(comm->traffic().bytes - before, bytes);
+  EXPECT_EQ(ringed.expected().ring_bytes, bytes);
+}
+
+TEST(Traffic, PassKvSendsScalesWithCodes) {
+  const auto comm = world();
+  const int size = comm->size();
+  Ringed ringed(*comm, 0, DType::fp8);
+  ringed.add(1, 100);
+  const int64_t before = comm->traffic().bytes;
+  ringed.pass({{1, 0, 41}}, Ring::pass_kv);
+  const int64_t bytes =
+      (size - 1) * 2 * kv_heads * (head_dim + 4) * parallel::max_owned_tokens(41, size);
   EXPECT_EQ(comm->traffic().bytes - before, bytes);
   EXPECT_EQ(ringed.expected().ring_bytes, bytes);
 }

@@ -91,18 +91,20 @@ struct EveryModel : testing::TestWithParam<std::string> {
 };
 
 TEST_P(EveryModel, GivesTheSameBitsInEveryMode) {
-  const ReplicaSettings ways[] = {settings(DType::fp32, 4096), settings(DType::bf16, 64)};
-  const Results wanted[] = {one_by_one(ways[0]), one_by_one(ways[1])};
+  const ReplicaSettings ways[] = {settings(DType::fp32, 4096), settings(DType::bf16, 64),
+                                  settings(DType::fp8, 64)};
+  const Results wanted[] = {one_by_one(ways[0]), one_by_one(ways[1]), one_by_one(ways[2])};
   const auto modes = parallel::legal_modes(all->size(), shape, parallel::Reproducible::layout);
   EXPECT_EQ(modes.empty(), all->size() % 3 == 0 && shape.num_heads % 3 != 0);
   for (size_t i = 0; i < modes.size(); ++i) {
     const parallel::ModePair& pair = modes[i];
     const bool backwards = i / 2 % 2 == 1;
-    ReplicaSettings settings = ways[i % 2];
+    const size_t way = i % std::size(ways);
+    ReplicaSettings settings = ways[way];
     settings.sp = pair.degrees.sp;
     settings.tp = pair.degrees.tp;
     settings.modes = parallel::pass_modes(pair, shift_threshold);
-    settings.ring = i % 3 == 0 ? Ring::pass_q : Ring::pass_kv;
+    settings.ring = i / 3 % 2 == 0 ? Ring::pass_q : Ring::pass_kv;
     settings.places = two_servers(all->size(), i % 5 < 2);
     settings.max_sequences = backwards ? 3 : 64;
     SCOPED_TRACE(fmt::format("{}, {} + {}, {} tokens a pass, {}", parallel::to_string(pair.degrees),
@@ -111,7 +113,7 @@ TEST_P(EveryModel, GivesTheSameBitsInEveryMode) {
                              backwards ? "backwards, 3 at a time" : "in order"));
     auto requests = make_requests();
     if (backwards) std::reverse(requests.begin(), requests.end());
-    expect_same_bits(run_requests(*all, model, requests, settings), wanted[i % 2]);
+    expect_same_bits(run_requests(*all, model, requests, settings), wanted[way]);
   }
 }
 

@@ -166,7 +166,7 @@ TEST_P(Layouts, AreTheSameWhateverMakesTheDecodingRing) {
 INSTANTIATE_TEST_SUITE_P(Goldens, Layouts,
                          testing::Combine(testing::Values("llama-gqa-fp32", "llama-mqa",
                                                           "mistral-window16", "qwen3-qknorm-tied"),
-                                          testing::Values(DType::fp32, DType::bf16)),
+                                          testing::Values(DType::fp32, DType::bf16, DType::fp8)),
                          [](const auto& param) {
                            std::string text = std::get<0>(param.param) + "_" +
                                               std::string(name_of(std::get<1>(param.param)));

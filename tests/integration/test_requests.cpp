@@ -315,11 +315,11 @@ double narrowing_error(comm::Communicator& comm, const std::string& model, DType
 TEST(NarrowKv, CostsWhatItsRoundingCosts) {
   const World world;
   // Rounding moves each key and value by at most half a unit in its last place, relatively 2^-9
-  // (bf16) and 2^-12 (fp16). Scores and values are of order 1, a row averages many independent
-  // roundings and two layers add up: the root-mean-square shift stays below two units, and cannot
-  // be nothing.
-  for (const auto& [dtype, unit] :
-       {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::fp16, 0x1p-11}}) {
+  // (bf16), 2^-12 (fp16) and 2^-4 (fp8). Scores and values are of order 1, a row averages many
+  // independent roundings and two layers add up: the root-mean-square shift stays below two units,
+  // and cannot be nothing.
+  for (const auto& [dtype, unit] : {std::pair{DType::bf16, 0x1p-8}, std::pair{DType::fp16, 0x1p-11},
+                                    std::pair{DType::fp8, 0x1p-3}}) {
     const double error = narrowing_error(*world.all, "llama-gqa-fp32", dtype);
     EXPECT_LE(error, 2 * unit) << name_of(dtype);
     EXPECT_GE(error, unit / 256) << name_of(dtype);

@@ -281,6 +281,7 @@ class SecondRunTest(RunTest):
             ("generation.temperature=0.25", "generation/temperature", "0.5", "0.25"),
             ("generation.seed=9", "generation/seed", "0", "9"),
             ("kv.dtype=bf16", "kv/dtype", "fp32", "bf16"),
+            ("kv.dtype=fp8", "kv/dtype", "fp32", "fp8"),
             (f"model.path={MODEL.parent / 'llama-mqa'}", "model/config_sha256", "", ""),
         ):
             with self.subTest(option):

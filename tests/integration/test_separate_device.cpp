@@ -65,7 +65,8 @@ TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
       settings.ring = number % 2 == 0 ? Ring::pass_q : Ring::pass_kv;
       settings.max_batch_tokens = number % 3 == 0 ? 64 : 4096;
       settings.layout_invariant = reproducible == Reproducible::layout;
-      settings.kv_dtype = number % 2 == 0 ? DType::fp32 : DType::bf16;
+      constexpr DType kv_types[] = {DType::fp32, DType::bf16, DType::fp8};
+      settings.kv_dtype = kv_types[number % 3];
       settings.logprobs = 3;
       settings.prompt_logprobs = number % 4 == 0 ? -1 : 1;
       if (reproducible == Reproducible::run && number % 3 == 1)

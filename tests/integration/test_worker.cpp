@@ -88,7 +88,8 @@ class Machine {
     std::vector<float> values;
     const context::KvShape& shape = worker_.cache().shape();
     for (int64_t layer = 0; layer < shape.layers; ++layer)
-      for (const TensorView& tensor : {worker_.cache().k(layer), worker_.cache().v(layer)})
+      for (const TensorView& tensor :
+           {worker_.cache().k(layer).vectors, worker_.cache().v(layer).vectors})
         for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
           int64_t left = count;
           for (const parallel::SlotRange& slots : worker_.cache().slots(0))

@@ -103,6 +103,7 @@ class BackendOnCopies : public Backend {
   void kv_store(const KvStoreArgs& args, device::Stream&) override {
     run(&Backend::kv_store, args, [](Copies& copies, KvStoreArgs& there) {
       there.x = copies.in(there.x), there.cache = copies.in(there.cache);
+      there.scales = copies.in(there.scales);
     });
   }
   void attention(const AttentionArgs& args, device::Stream&) override {
@@ -117,6 +118,10 @@ class BackendOnCopies : public Backend {
             (there.num_kv_heads - 1) * run.head_stride + run.num_keys * head_dim;
         run.k = copies.on_device(run.k, elements * size_of(there.kv_dtype));
         run.v = copies.on_device(run.v, elements * size_of(there.kv_dtype));
+        if (there.kv_dtype != DType::fp8) continue;
+        const int64_t scale_bytes = elements / head_dim * size_of(DType::fp32);
+        run.k_scales = copies.on_device(run.k_scales, scale_bytes);
+        run.v_scales = copies.on_device(run.v_scales, scale_bytes);
       }
       there.runs = runs;
     });

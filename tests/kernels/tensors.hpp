@@ -35,6 +35,12 @@ class Tensor {
 };
 
 inline constexpr DType stored_types[] = {DType::fp32, DType::bf16, DType::fp16};
+inline constexpr DType kv_types[] = {DType::fp32, DType::bf16, DType::fp16, DType::fp8};
+
+/// What products are of where operands are rounded to a narrow type: fp8 is widened first.
+inline DType product_type(DType stored) {
+  return stored == DType::fp8 ? DType::bf16 : stored;
+}
 
 /// A backend and the stream to use it on.
 struct Device {
@@ -46,7 +52,7 @@ struct Device {
   /// By how much such an operand may be off, relative to it.
   double rounding(DType stored) const {
     if (!rounds_operands || stored == DType::fp32) return 0;
-    return stored == DType::bf16 ? 0x1p-9 : 0x1p-12;
+    return product_type(stored) == DType::bf16 ? 0x1p-9 : 0x1p-12;
   }
 };
 
@@ -72,14 +78,16 @@ inline std::string name_of_param(
   return std::get<0>(info.param) + "_" + std::string(name_of(std::get<1>(info.param)));
 }
 
-#define PECIA_INSTANTIATE_OP_TEST(Suite)                                                    \
-  INSTANTIATE_TEST_SUITE_P(                                                                 \
-      Backends, Suite,                                                                      \
-      testing::Combine(testing::ValuesIn(every_device()), testing::ValuesIn(stored_types)), \
+#define PECIA_INSTANTIATE_OP_TEST_OF(Suite, types)                                   \
+  INSTANTIATE_TEST_SUITE_P(                                                          \
+      Backends, Suite,                                                               \
+      testing::Combine(testing::ValuesIn(every_device()), testing::ValuesIn(types)), \
       name_of_param)
-#define PECIA_OP_TEST(Suite)      \
-  class Suite : public OpTest {}; \
-  PECIA_INSTANTIATE_OP_TEST(Suite)
+#define PECIA_INSTANTIATE_OP_TEST(Suite) PECIA_INSTANTIATE_OP_TEST_OF(Suite, stored_types)
+#define PECIA_OP_TEST_OF(Suite, types) \
+  class Suite : public OpTest {};      \
+  PECIA_INSTANTIATE_OP_TEST_OF(Suite, types)
+#define PECIA_OP_TEST(Suite) PECIA_OP_TEST_OF(Suite, stored_types)
 
 /// Rounding of a sum of `depth` products of standard normal numbers in fp32, with a margin of six
 /// times its deviation: each addition errs by up to 2⁻²⁴ of a partial sum that grows as √depth.

@@ -18,11 +18,20 @@ struct Heads {
   int64_t num_heads, num_kv_heads, head_dim;
 };
 
-/// Queries, and keys with values in the cache's layout; keys of runs are cut out of it.
+/// Different ones, from 1/2 to 1.
+Tensor random_scales(int64_t rows, int64_t columns, int64_t seed) {
+  std::vector<float> scales(rows * columns);
+  for (size_t i = 0; i < scales.size(); ++i)
+    scales[i] = 0.5f + static_cast<float>((i * 37 + seed) % 101) / 202.0f;
+  return Tensor({rows, columns}, DType::fp32, scales);
+}
+
+/// Queries, and keys with values in the cache's layout; keys of runs are cut out of it. Keys and
+/// values of fp8 are codes with scales.
 struct Problem {
   Heads heads;
   int64_t num_rows, num_keys;
-  Tensor q, k, v;
+  Tensor q, k, v, k_scales, v_scales;
   std::vector<int64_t> query_positions, key_positions;
   std::vector<AttentionItem> items;
   std::vector<KeyRun> runs;
@@ -39,6 +48,8 @@ struct Problem {
           random_floats(rows * shape.num_heads * shape.head_dim, 1, query_scale)),
         k(Tensor::random({shape.num_kv_heads, keys, shape.head_dim}, type, 2)),
         v(Tensor::random({shape.num_kv_heads, keys, shape.head_dim}, type, 3)),
+        k_scales(random_scales(shape.num_kv_heads, keys, 4)),
+        v_scales(random_scales(shape.num_kv_heads, keys, 5)),
         query_positions(rows),
         key_positions(keys),
         dtype(type) {
@@ -50,9 +61,22 @@ struct Problem {
 
   KeyRun run(int64_t begin, int64_t count) {
     const int64_t offset = begin * heads.head_dim * size_of(dtype);
+    const bool scaled = dtype == DType::fp8;
     return {static_cast<char*>(k.view().data()) + offset,
-            static_cast<char*>(v.view().data()) + offset, num_keys * heads.head_dim, count,
-            key_positions.data() + begin};
+            static_cast<char*>(v.view().data()) + offset,
+            num_keys * heads.head_dim,
+            count,
+            key_positions.data() + begin,
+            scaled ? k_scales.view().as<float>() + begin : nullptr,
+            scaled ? v_scales.view().as<float>() + begin : nullptr};
+  }
+
+  /// One item, one run of these; codes stand for themselves.
+  void set_keys(const std::vector<float>& keys, const std::vector<float>& values) {
+    k = Tensor({heads.num_kv_heads, num_keys, heads.head_dim}, dtype, keys);
+    v = Tensor({heads.num_kv_heads, num_keys, heads.head_dim}, dtype, values);
+    k_scales = v_scales = Tensor::filled({heads.num_kv_heads, num_keys}, 1.0f);
+    runs = {run(0, num_keys)};
   }
 
   /// One item of the keys [bounds[i], bounds[i+1]) as runs.
@@ -86,7 +110,7 @@ Result attend(Problem& p, Device& device) {
   return {out.values(), lse.values()};
 }
 
-PECIA_OP_TEST(Attention);
+PECIA_OP_TEST_OF(Attention, kv_types);
 
 /// Scores of standard normal vectors, divided by √head_dim, err by about 2⁻²⁴ · √head_dim each, and
 /// every weight by that share of itself; `query_scale` enlarges scores and with them their errors.
@@ -104,9 +128,7 @@ TEST_P(Attention, OfTwoKeysByHand) {
   // Scale 1, so head_dim is 1; scores are q·k = 0 and log 3, weights 1/4 and 3/4.
   Problem p({1, 1, 1}, 2, 2, dtype_);
   p.q = Tensor({2, 1, 1}, DType::fp32, {5.0f, std::log(3.0f)});
-  p.k = Tensor({1, 2, 1}, dtype_, {0.0f, 1.0f});
-  p.v = Tensor({1, 2, 1}, dtype_, {8.0f, 4.0f});
-  p.runs = {p.run(0, 2)};
+  p.set_keys({0.0f, 1.0f}, {8.0f, 4.0f});
   const Result result = attend(p, device_);
   EXPECT_TRUE(
       all_close(result.out, std::vector<float>{8.0f, 5.0f}, 1e-6));  // row 0 sees key 0 only
@@ -116,8 +138,7 @@ TEST_P(Attention, OfTwoKeysByHand) {
 TEST_P(Attention, PairsQueryHeadsWithTheirKvHead) {
   // Four heads on two KV heads; one key, so out is its value.
   Problem p({4, 2, 1}, 1, 1, dtype_);
-  p.v = Tensor({2, 1, 1}, dtype_, {3.0f, -2.0f});
-  p.runs = {p.run(0, 1)};
+  p.set_keys({1.0f, 1.0f}, {3.0f, -2.0f});
   EXPECT_EQ(attend(p, device_).out, (std::vector<float>{3, 3, -2, -2}));
 }
 
@@ -125,8 +146,7 @@ TEST_P(Attention, AWindowForgetsFarKeys) {
   // Equal scores: out is the mean of the values seen. Window 2: positions p − 1 and p.
   Problem p({1, 1, 1}, 4, 4, dtype_);
   p.q = Tensor::filled({4, 1, 1}, 0.0f);
-  p.v = Tensor({1, 4, 1}, dtype_, {1, 3, 5, 11});
-  p.runs = {p.run(0, 4)};
+  p.set_keys({1, 2, 3, 4}, {1, 3, 5, 11});
   p.window = 2;
   EXPECT_TRUE(all_close(attend(p, device_).out, std::vector<float>{1, 2, 4, 8}, 1e-6));
 }
@@ -215,16 +235,18 @@ TEST_P(Attention, TakesKeysInAnyOrderFromManyRuns) {
   expect_equal_to_reference(p, device_);
 }
 
-/// Queries that the stored type holds exactly: then tensor cores, too, sum exact products of q and
-/// k, and a log-sum-exp tells of a single key too many or too few. Weights are still rounded.
+/// Queries that the products' type holds exactly: then tensor cores, too, sum exact products of q
+/// and k, and a log-sum-exp tells of a single key too many or too few. Weights are still rounded:
+/// in fp8 after their scales, so that of a single key too, whose value is up to 5.
 void expect_exact_scores(Problem& p, Device& device) {
   const std::vector<float> q = p.q.values();
   p.q = Tensor({p.num_rows, p.heads.num_heads, p.heads.head_dim}, DType::fp32,
-               Tensor({static_cast<int64_t>(q.size())}, p.dtype, q).values());
+               Tensor({static_cast<int64_t>(q.size())}, product_type(p.dtype), q).values());
   Device oracle = make_device("reference");
   const Result actual = attend(p, device), expected = attend(p, oracle);
   EXPECT_TRUE(all_close(actual.lse, expected.lse, 6e-6, 0x1p-21));
-  EXPECT_TRUE(all_close(actual.out, expected.out, 4e-6 + 3 * device.rounding(p.dtype)));
+  EXPECT_TRUE(all_close(actual.out, expected.out,
+                        4e-6 + (p.dtype == DType::fp8 ? 5 : 3) * device.rounding(p.dtype)));
 }
 
 TEST_P(Attention, SeesExactlyItsKeysInEveryTile) {
@@ -319,7 +341,7 @@ TEST(AttentionRowInvariant, GivesARowTheSameBitsInEveryCall) {
   // Enough keys for a split between threads, more rows than a tile has, groups of 1, 3 and 4.
   constexpr int64_t rows = 150, keys = 4500;
   Device one_thread = make_device("cpu"), three_threads = make_device("cpu_3_threads");
-  for (const DType dtype : stored_types)
+  for (const DType dtype : kv_types)
     for (const Heads shape : {Heads{2, 2, 16}, Heads{3, 1, 64}, Heads{8, 2, 20}})
       for (const int64_t window : {0, 300}) {
         Problem together(shape, rows, keys, dtype);
@@ -350,6 +372,87 @@ TEST(AttentionThreads, DoNotChangeTheResult) {
     EXPECT_EQ(a.out, b.out);
     EXPECT_EQ(a.lse, b.lse);
   }
+}
+
+constexpr DType fp8_alone[] = {DType::fp8};
+PECIA_OP_TEST_OF(AttentionOfFp8, fp8_alone);
+
+TEST_P(AttentionOfFp8, TakesCodesTimesTheirScales) {
+  // Two heads, two keys; scores are 0 and q · code · scale = 2 · 0.5 · log 3, weights 1/4 and 3/4.
+  Problem p({2, 2, 1}, 1, 2, DType::fp8);
+  p.q = Tensor::filled({1, 2, 1}, std::log(3.0f));
+  p.set_keys({0, 2, 4, 0}, {1, 2, 3, 4});
+  p.k_scales = Tensor({2, 2}, DType::fp32, {9, 0.5f, 0.25f, 9});
+  p.v_scales = Tensor({2, 2}, DType::fp32, {8, 2, 4, 3});
+  p.runs = {p.run(0, 2)};
+  const Result result = attend(p, device_);
+  EXPECT_TRUE(all_close(result.out, std::vector<float>{8 / 4.0f + 3, 9 + 12 / 4.0f}, 2e-6));
+  EXPECT_TRUE(all_close(result.lse, std::vector<float>(2, std::log(4.0f)), 1e-6));
+}
+
+/// Stores fp32 keys and values in the cache of a problem of fp8.
+void store_keys(Problem& p, Tensor k, Tensor v, Device& device) {
+  std::vector<int64_t> slots(p.num_keys);
+  std::iota(slots.begin(), slots.end(), 0);
+  for (auto [x, codes, scales] : {std::tuple{&k, &p.k, &p.k_scales}, {&v, &p.v, &p.v_scales}})
+    device.backend->kv_store({x->view(), slots, codes->view(), scales->view()}, device.stream);
+  p.runs = {p.run(0, p.num_keys)};
+}
+
+/// One KV head, so that rows of keys are as kv_store wants them and as a cache has them.
+TEST_P(AttentionOfFp8, IsAsNearToUnroundedKeysAsFp8Is) {
+  Device oracle = make_device("reference");
+  for (const int64_t head_dim : {16, 64, 128}) {
+    constexpr int64_t keys = 90;
+    Problem exact({2, 1, head_dim}, 20, keys, DType::fp32), p({2, 1, head_dim}, 20, keys, dtype_);
+    store_keys(p, Tensor({keys, 1, head_dim}, DType::fp32, exact.k.values()),
+               Tensor({keys, 1, head_dim}, DType::fp32, exact.v.values()), device_);
+    const Result actual = attend(p, device_), expected = attend(exact, oracle);
+
+    // A code is off by up to 2⁻⁴ of itself, or by half of the least step, 2⁻⁹.
+    const std::vector<float> q = exact.q.values(), k = exact.k.values();
+    const std::vector<float> k_scales = p.k_scales.values(), v_scales = p.v_scales.values();
+    double score_error = 0;
+    for (size_t row = 0; row < q.size(); row += head_dim)
+      for (size_t key = 0; key < keys; ++key) {
+        double error = 0;
+        for (int64_t i = 0; i < head_dim; ++i)
+          error += std::fabs(q[row + i]) *
+                   std::max(0x1p-4 * std::fabs(k[key * head_dim + i]), 0x1p-10 * k_scales[key]);
+        score_error = std::max(score_error, error / std::sqrt(static_cast<double>(head_dim)));
+      }
+    const double rounding = 8 * device_.rounding(dtype_) + 4e-6;
+    const double greatest_value = 448 * *std::max_element(v_scales.begin(), v_scales.end());
+    EXPECT_TRUE(all_close(actual.lse, expected.lse, score_error + rounding));
+    EXPECT_TRUE(
+        all_close(actual.out, expected.out,
+                  (std::expm1(2 * score_error) + std::exp(2 * score_error) * 0x1p-4 + rounding) *
+                      greatest_value));
+  }
+}
+
+TEST_P(AttentionOfFp8, ShowsNaNAndInfinityOfAKeyOrAValue) {
+  for (const float visible : {NAN, INFINITY, -INFINITY})
+    for (const bool in_values : {false, true})
+      for (const int64_t head_dim : {8, 64}) {
+        Problem exact({1, 1, head_dim}, 1, 20, DType::fp32), p({1, 1, head_dim}, 1, 20, dtype_);
+        std::vector<float> k = exact.k.values(), v = exact.v.values();
+        (in_values ? v : k)[7 * head_dim + 3] = visible;
+        store_keys(p, Tensor({20, 1, head_dim}, DType::fp32, k),
+                   Tensor({20, 1, head_dim}, DType::fp32, v), device_);
+        const Result result = attend(p, device_);
+        EXPECT_TRUE(std::isnan(result.out[0])) << visible << ", head_dim " << head_dim;
+        EXPECT_EQ(std::isnan(result.lse[0]), !in_values) << visible << ", head_dim " << head_dim;
+      }
+}
+
+TEST_P(AttentionOfFp8, RefusesKeysWithoutScales) {
+  Problem p({1, 1, 8}, 1, 4, dtype_);
+  p.runs[0].v_scales = nullptr;
+  EXPECT_THROW(attend(p, device_), InvalidArgument);
+  p.runs = {p.run(0, 4)};
+  p.runs[0].head_stride += 1;
+  EXPECT_THROW(attend(p, device_), InvalidArgument);
 }
 
 TEST_P(Attention, RefusesContradictions) {

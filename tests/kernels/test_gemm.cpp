@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "kernels/cpu/dot.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "tests/kernels/tensors.hpp"
@@ -8,7 +10,7 @@ namespace {
 using namespace kernels::cpu;
 
 TEST(PackTransposed, PutsElementsInPanelsAndZerosPastTheEnd) {
-  for (const DType dtype : stored_types)
+  for (const DType dtype : kv_types)
     for (const int64_t columns : {1, 3, 4, 15, 16, 17, 32, 33, 70})
       for (const int64_t depth : {0, 1, 4, 7, 20}) {
         Tensor rows = Tensor::random({columns, depth}, dtype, 1, 2);
@@ -29,7 +31,7 @@ TEST(PackTransposed, PutsElementsInPanelsAndZerosPastTheEnd) {
 }
 
 TEST(WidenRows, WidensAndPadsWithZeros) {
-  for (const DType dtype : stored_types)
+  for (const DType dtype : kv_types)
     for (const int64_t width : {1, 7, 16, 37}) {
       Tensor rows = Tensor::random({3, width}, dtype, 1, 1);
       std::vector<float> wide(3 * (width + 2), -7.0f);
@@ -41,24 +43,41 @@ TEST(WidenRows, WidensAndPadsWithZeros) {
     }
 }
 
-TEST(DotRows, AgreesWithGemm) {
+TEST(WidenRows, WidensEveryFp8Code) {
+  std::vector<uint8_t> codes(256 + 9);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i);
+  const auto count = static_cast<int64_t>(codes.size());
+  std::vector<float> wide(codes.size()), expected;
+  widen_rows(codes.data(), DType::fp8, count, 1, count, wide.data(), count);
+  for (const uint8_t code : codes) expected.push_back(fp8_to_float(code));
+  EXPECT_TRUE(all_close(wide, expected, 0));
+  EXPECT_TRUE(std::signbit(wide[128]));  // −0
+}
+
+class DotRows : public testing::TestWithParam<DType> {};
+
+TEST_P(DotRows, AgreesWithGemm) {
+  const DType dtype = GetParam();
   for (const int64_t rows : {1, 3, 4, 5, 9})
     for (const int64_t columns : {1, 3, 16, 33})
       for (const int64_t depth : {1, 16, 50}) {
         Tensor a = Tensor::random({rows, depth}, DType::fp32, 1);
-        Tensor b = Tensor::random({columns, depth}, DType::bf16, 2);
+        Tensor b = Tensor::random({columns, depth}, dtype, 2);
         std::vector<float> packed(padded_columns(columns) * depth + 16);
         float* aligned = packed.data();
         while (reinterpret_cast<uintptr_t>(aligned) % 64 != 0) ++aligned;
         std::vector<float> dots(rows * columns, 1.0f), products(rows * columns, 1.0f);
-        dot_rows({a.view().as<float>(), depth, b.view().data(), DType::bf16, depth, dots.data(),
-                  columns, rows, columns, depth, true});
-        pack_transposed({b.view().data(), DType::bf16, depth, columns, depth, aligned});
+        dot_rows({a.view().as<float>(), depth, b.view().data(), dtype, depth, dots.data(), columns,
+                  rows, columns, depth, true});
+        pack_transposed({b.view().data(), dtype, depth, columns, depth, aligned});
         gemm({a.view().as<float>(), depth, aligned, panel_columns(), panel_columns() * depth,
               products.data(), columns, rows, columns, depth, true});
         EXPECT_TRUE(all_close(dots, products, sum_tolerance(depth), 0x1p-22));
       }
 }
+
+INSTANTIATE_TEST_SUITE_P(Types, DotRows, testing::Values(DType::bf16, DType::fp8),
+                         [](const auto& type) { return std::string(name_of(type.param)); });
 
 }  // namespace
 }  // namespace pecia::test

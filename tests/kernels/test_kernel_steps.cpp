@@ -60,6 +60,23 @@ TEST(RopePair, IsWhatTheHeaderSays) {
   EXPECT_EQ(rope_pair(RopePairs::interleaved, 3, 4).second, 7);
 }
 
+/// Each place of a step of depth, and each of 16 columns, is one register's of each row.
+TEST(Fragments, OfFp8HoldEveryPlaceOnceInAnotherOrder) {
+  int depth[8][16] = {}, columns[8][16] = {};
+  for (int lane = 0; lane < 32; ++lane) {
+    for (const int reg : {0, 2})
+      for (int i = 0; i < 2; ++i) ++depth[lane / 4][fp8_depth(lane, reg) + i];
+    EXPECT_EQ(fp8_depth(lane, 1), fp8_depth(lane, 0));  // of the row 8 further down
+    for (const int product : {0, 1})
+      for (const int e : {0, 1}) ++columns[lane / 4][fp8_column(lane, e, product)];
+  }
+  for (int row = 0; row < 8; ++row)
+    for (int i = 0; i < 16; ++i) {
+      EXPECT_EQ(depth[row][i], 1) << i;
+      EXPECT_EQ(columns[row][i], 1) << i;
+    }
+}
+
 /// Each element of a and d, and each pair of b, is held by exactly one register of one lane; two
 /// products' d side by side are the a of the next.
 TEST(Fragments, HoldEveryElementOnceAndChain) {

@@ -40,12 +40,11 @@ INSTANTIATE_TEST_SUITE_P(
         Absent{"model.dtype=int8", "model.dtype: int8 is not in this version; use dtype: bf16"},
         Absent{"model.compute=fp8", "model.compute: fp8 is not in this version; use compute: auto"},
         Absent{"model.compute=bf16",
-               "model.compute: bf16 is not in this version; use compute: fp32"},
-        Absent{"kv.dtype=fp8", "kv.dtype: fp8 is not in this version; use dtype: bf16"}));
+               "model.compute: bf16 is not in this version; use compute: fp32"}));
 
 TEST(RefuseUnimplemented, TakesTheSettingsItRecommends) {
   for (const char* setting :
-       {"backend=cpu", "model.dtype=bf16", "model.compute=fp32", "kv.dtype=bf16",
+       {"backend=cpu", "model.dtype=bf16", "model.compute=fp32", "kv.dtype=bf16", "kv.dtype=fp8",
         "batch.arrivals=replay", "reproducible=run", "reproducible=layout"})
     EXPECT_NO_THROW(refuse_unimplemented(job_with(setting))) << setting;
 }

@@ -116,7 +116,8 @@ TEST(DtypeOf, KnowsTheWordsThatHaveATypeHere) {
   EXPECT_EQ(dtype_of(Precision::fp32, "kv.dtype"), DType::fp32);
   EXPECT_EQ(dtype_of(Precision::bf16, "kv.dtype"), DType::bf16);
   EXPECT_EQ(dtype_of(Precision::fp16, "kv.dtype"), DType::fp16);
-  test::expect_error<Unsupported>([] { dtype_of(Precision::fp8, "kv.dtype"); }, {"kv.dtype fp8"});
+  EXPECT_EQ(dtype_of(Precision::fp8, "kv.dtype"), DType::fp8);
+  test::expect_error<Unsupported>([] { dtype_of(Precision::int8, "kv.dtype"); }, {"kv.dtype int8"});
 }
 
 TEST(BatchTokens, GrowWithTheRanksThatShareRows) {
@@ -165,6 +166,9 @@ TEST(KvTokens, AreWhatTheMemoryHolds) {
   job.kv.memory = 768 * 500 + 383;
   EXPECT_EQ(tokens(DType::fp32, 8), 500);
   EXPECT_EQ(tokens(DType::bf16, 8), 1000);
+  job.kv.memory = 240 * 500 + 239;  // 3 × K and V × 2 heads × (16 codes + a scale of 4 bytes)
+  EXPECT_EQ(tokens(DType::fp8, 8), 500);
+  job.kv.memory = 768 * 500 + 383;
   resources.tp = 2;
   EXPECT_EQ(tokens(DType::fp32, 8), 1000) << "one of two heads on each rank";
   resources.sp = 2;

@@ -5,6 +5,7 @@
 
 #include "lib/comm/nccl_communicator.hpp"
 #include "lib/comm/staged_communicator.hpp"
+#include "lib/core/fp8_vector.hpp"
 #include "lib/core/random.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/runtime/worker.hpp"
@@ -111,7 +112,7 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   limits.ring = settings.ring;
   limits.ring_shape = {static_cast<double>(config.num_heads),
                        static_cast<double>(config.num_kv_heads),
-                       static_cast<double>(size_of(settings.kv_dtype))};
+                       element_bytes(settings.kv_dtype, config.head_dim)};
   limits.ring_rates = settings.ring_rates;
   limits.layout_invariant = settings.layout_invariant;
   if (limits.kv_tokens == 0) {

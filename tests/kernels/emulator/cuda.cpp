@@ -41,13 +41,13 @@ namespace {
 constexpr size_t stack_bytes = 64 << 10;
 constexpr size_t warp_memory_bytes = 4 << 10;
 constexpr int warp_lanes = 32;
-constexpr int copy_bytes = 16;
 
 enum class State { runs, waits_for_warp, waits_for_block, ended };
 
 struct Copy {
   void* to;
   const void* from;  ///< null: zeros
+  size_t bytes;
 };
 
 struct Thread {
@@ -191,8 +191,8 @@ int lane() {
   return block.current % warp_lanes;
 }
 
-void copy_later(void* to, const void* from) {
-  block.threads[block.current].copies.back().push_back({to, from});
+void copy_later(void* to, const void* from, size_t bytes) {
+  block.threads[block.current].copies.back().push_back({to, from, bytes});
 }
 void end_copy_group() {
   block.threads[block.current].copies.emplace_back();
@@ -202,9 +202,9 @@ void finish_copies(int groups_left) {
   while (static_cast<int>(groups.size()) - 1 > groups_left) {
     for (const Copy& copy : groups.front()) {
       if (copy.from == nullptr)
-        std::memset(copy.to, 0, copy_bytes);
+        std::memset(copy.to, 0, copy.bytes);
       else
-        std::memcpy(copy.to, copy.from, copy_bytes);
+        std::memcpy(copy.to, copy.from, copy.bytes);
     }
     groups.erase(groups.begin());
   }

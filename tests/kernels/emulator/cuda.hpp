@@ -46,8 +46,8 @@ void warp_barrier();
 void* warp_memory();
 int lane();
 
-/// Copies that are made when their group is waited for.
-void copy_later(void* to, const void* from);
+/// Copies that are made when their group is waited for; zeros from nowhere.
+void copy_later(void* to, const void* from, size_t bytes);
 void end_copy_group();
 void finish_copies(int groups_left);
 
@@ -120,6 +120,18 @@ float half_of(uint32_t packed, int half) {
   return widen(T{static_cast<uint16_t>(packed >> (16 * half))});
 }
 
+inline uint32_t select_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t both = a | uint64_t{b} << 32;
+  uint32_t selected = 0;
+  for (int i = 0; i < 4; ++i)
+    selected |= static_cast<uint32_t>(both >> (8 * (selector >> (4 * i) & 7)) & 0xff) << (8 * i);
+  return selected;
+}
+inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+  return pack<Bf16>(half_of<Bf16>(a, 0) * half_of<Bf16>(b, 0),
+                    half_of<Bf16>(a, 1) * half_of<Bf16>(b, 1));
+}
+
 /// By the tables of the PTX ISA (mma.m16n8k16): g = lane / 4, t = lane % 4.
 template <typename T>
 void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
@@ -175,7 +187,12 @@ inline void copy_16_async(void* shared, const void* global, bool exists) {
   if (reinterpret_cast<uintptr_t>(shared) % 16 != 0 ||
       reinterpret_cast<uintptr_t>(global) % 16 != 0)
     ::pecia::fail<::pecia::InvalidArgument>("a misaligned copy of 16 bytes");
-  test::emulator::copy_later(shared, exists ? global : nullptr);
+  test::emulator::copy_later(shared, exists ? global : nullptr, 16);
+}
+inline void copy_4_async(void* shared, const void* global, bool exists) {
+  if (reinterpret_cast<uintptr_t>(shared) % 4 != 0 || reinterpret_cast<uintptr_t>(global) % 4 != 0)
+    ::pecia::fail<::pecia::InvalidArgument>("a misaligned copy of 4 bytes");
+  test::emulator::copy_later(shared, exists ? global : nullptr, 4);
 }
 inline void commit_copies() {
   test::emulator::end_copy_group();
