@@ -185,6 +185,20 @@ bool are_worth_it(const std::vector<RectangleRows>& all, int64_t min_pairs) {
 
 }  // namespace
 
+std::string_view name_of(Mask mask) {
+  switch (mask) {
+    case Mask::full:
+      return "full";
+    case Mask::causal:
+      return "causal";
+    case Mask::band:
+      return "band";
+    case Mask::mirror:
+      return "mirror";
+  }
+  return "";
+}
+
 std::optional<std::vector<RectangleRows>> cut_rectangles(const AttentionArgs& args,
                                                          const AttentionItem& item,
                                                          const RectangleLimits& limits) {

@@ -14,6 +14,7 @@
 /// With a window, rows see a band of the keys around them and the mirror of those at its far end.
 
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "kernels/api/attention.hpp"
@@ -27,6 +28,8 @@ enum class Mask {
   band,    ///< as causal, and j > i + (keys − rows) − window
   mirror   ///< j ≥ i
 };
+
+std::string_view name_of(Mask mask);
 
 enum class Fold {
   write,  ///< the rows' first result

@@ -62,9 +62,21 @@ struct Plan {
   int64_t workspace_bytes = 0;
 };
 
+/// What all graphs of one GPU have. Nodes copy it when they are made.
+struct Settings {
+  int compute_capability;
+  std::shared_ptr<fe::KernelCache> kernel_cache;
+  std::shared_ptr<fe::DeviceProperties> properties;  ///< null where the GPU is present
+};
+
 /// Attention as a graph, batch 1. Axes are (batch, head, row, element) whatever the memory's order.
-std::shared_ptr<Graph> make_graph(const SdpaShape& s) {
+std::shared_ptr<Graph> make_graph(const SdpaShape& s, const Settings& settings) {
   auto graph = std::make_shared<Graph>();
+  graph->set_sm_version(settings.compute_capability)
+      .set_dynamic_shape_enabled(true)
+      .set_kernel_cache(settings.kernel_cache)
+      .set_cuda_graph_retention(fe::CudaGraphRetention_t::NONE);  // never captured in a CUDA graph
+  if (settings.properties) graph->set_device_properties(settings.properties);
   graph->set_io_data_type(s.dtype == DType::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
@@ -117,12 +129,12 @@ std::shared_ptr<Graph> make_graph(const SdpaShape& s) {
 class CudnnSdpa : public Sdpa {
  public:
   explicit CudnnSdpa(device::Device& device)
-      : compute_capability_(device.info().compute_capability),
+      : settings_{device.info().compute_capability, std::make_shared<fe::KernelCache>(), nullptr},
         workspace_(device, device::Memory::device) {
     check_status(fe::detail::create_handle(&handle_), "cudnnCreate");
   }
   CudnnSdpa(std::shared_ptr<fe::DeviceProperties> properties, int compute_capability)
-      : compute_capability_(compute_capability), properties_(std::move(properties)) {}
+      : settings_{compute_capability, std::make_shared<fe::KernelCache>(), std::move(properties)} {}
   ~CudnnSdpa() override {
     plans_.clear();
     if (handle_ != nullptr) fe::detail::destroy_handle(handle_);
@@ -163,30 +175,30 @@ class CudnnSdpa : public Sdpa {
 
   std::optional<Plan> make_plan(const SdpaShape& shape) {
     // Beyond, some of cuDNN's kernels would count elements in too few bits.
-    const int64_t most_elements = std::numeric_limits<int32_t>::max();
+    constexpr int64_t most_elements = std::numeric_limits<int32_t>::max();
     if (shape.num_rows * shape.num_heads * shape.head_dim > most_elements ||
-        shape.num_kv_heads * shape.kv_head_stride > most_elements)
+        shape.num_kv_heads * shape.kv_head_stride > most_elements) {
+      note_refusal(shape, "more than 2³¹ elements");
       return std::nullopt;
-    Plan plan = {make_graph(shape)};
+    }
+    Plan plan = {make_graph(shape, settings_)};
     fe::error_t error = build(plan);
     if (error.is_good()) return plan;
-    if (refusal_.empty())
-      refusal_ =
-          fmt::format("{} × {} with heads of {} (mask {}): {}", shape.num_rows, shape.num_keys,
-                      shape.head_dim, static_cast<int>(shape.mask), error.get_message());
+    note_refusal(shape, error.get_message());
     return std::nullopt;
+  }
+
+  void note_refusal(const SdpaShape& shape, const std::string& why) {
+    if (refusal_.empty())
+      refusal_ = fmt::format("{} × {}, {}, heads of {}: {}", shape.num_rows, shape.num_keys,
+                             name_of(shape.mask), shape.head_dim, why);
   }
 
   fe::error_t build(Plan& plan) {
     Graph& graph = *plan.graph;
-    graph.set_sm_version(compute_capability_)
-        .set_dynamic_shape_enabled(true)
-        .set_kernel_cache(kernel_cache_)
-        .set_cuda_graph_retention(
-            fe::CudaGraphRetention_t::NONE);  // never captured in a CUDA graph
-    if (properties_) graph.set_device_properties(properties_);
     if (auto error = graph.validate(); error.is_bad()) return error;
-    auto error = properties_ ? graph.build_operation_graph() : graph.build_operation_graph(handle_);
+    auto error =
+        settings_.properties ? graph.build_operation_graph() : graph.build_operation_graph(handle_);
     if (error.is_bad()) return error;
     if (error = graph.create_execution_plans({fe::HeurMode_t::A}); error.is_bad()) return error;
     if (error = graph.check_support(); error.is_bad()) return error;
@@ -195,11 +207,9 @@ class CudnnSdpa : public Sdpa {
   }
 
   static constexpr size_t most_plans = 512;
-  int compute_capability_;
-  std::shared_ptr<fe::DeviceProperties> properties_;  ///< null where the GPU is present
-  cudnnHandle_t handle_ = nullptr;                    ///< null where it is not
+  Settings settings_;
+  cudnnHandle_t handle_ = nullptr;  ///< null where the GPU is absent
   device::Buffer workspace_;
-  std::shared_ptr<fe::KernelCache> kernel_cache_ = std::make_shared<fe::KernelCache>();
   std::map<SdpaShape, std::optional<Plan>> plans_;  ///< nothing for what was refused
   std::string refusal_;                             ///< the first
 };

@@ -77,12 +77,13 @@ TEST_P(CudnnSdpa, SaysWhatItRefusedFirst) {
   EXPECT_FALSE(found_.sdpa->takes(shape(Mask::causal, DType::bf16, 20, 512, 512)));
   const std::string name = found_.sdpa->name();
   EXPECT_EQ(name.find("cuDNN 9."), 0u) << name;
-  EXPECT_NE(name.find("refused 512 × 512 with heads of 20"), std::string::npos) << name;
+  EXPECT_NE(name.find("refused 512 × 512, causal, heads of 20"), std::string::npos) << name;
 }
 
 TEST_P(CudnnSdpa, RefusesTensorsOfMoreElementsThanItsKernelsCount) {
   ASSERT_NE(found_.sdpa, nullptr) << found_.why_not;
   EXPECT_FALSE(found_.sdpa->takes(shape(Mask::full, DType::bf16, 128, 1000, int64_t{3} << 20)));
+  EXPECT_NE(found_.sdpa->name().find("elements"), std::string::npos) << found_.sdpa->name();
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, CudnnSdpa, testing::ValuesIn(gpus), [](const auto& info) {
