@@ -1,4 +1,4 @@
-"""Times cuDNN's attention as PyTorch calls it, causal, at the shapes of bench_ops: JSON lines like those of bench_ops.
+"""Times cuDNN's attention as PyTorch calls it, causal: JSON lines like those of bench_ops.
 
 The floor is a product of 8192 × 8192 by 8192 × 16384 in bf16, measured here first.
 """
@@ -43,7 +43,9 @@ def measure_attention(length, product_flops):
     k, v = (random(1, NUM_KV_HEADS, length, HEAD_DIM) for _ in range(2))
 
     def attend():
-        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=True, enable_gqa=True
+        )
 
     with torch.no_grad(), sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         seconds = sorted_seconds(attend)
@@ -51,7 +53,8 @@ def measure_attention(length, product_flops):
     flops = 4 * math.comb(length + 1, 2) * NUM_HEADS * HEAD_DIM
     return {
         "op": "attention (torch)",
-        "shape": f"{length} queries, {length} keys, {NUM_HEADS}/{NUM_KV_HEADS} heads of {HEAD_DIM} bf16",
+        "shape": f"{length} queries, {length} keys, "
+        f"{NUM_HEADS}/{NUM_KV_HEADS} heads of {HEAD_DIM} bf16",
         "median_s": median,
         "best_s": seconds[0],
         "flops": flops,

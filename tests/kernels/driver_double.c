@@ -1,13 +1,14 @@
-/* The functions of NVIDIA's driver (libcuda.so.1) that cuDNN looks up before it compiles a kernel. A machine
- * without a GPU has none; with these a kernel is compiled, "loaded" and never run. */
+/* The functions of NVIDIA's driver (libcuda.so.1) that cuDNN looks up before it compiles a kernel.
+ * A machine without a GPU has none; with these a kernel is compiled, "loaded" and never run. */
 
 #include <stddef.h>
 
 enum { success = 0, no_device = 100 };
 
-int cuLibraryLoadData(void** library, const void* code, void* options, void* values, unsigned count, void* others,
-                      void* other_values, unsigned other_count) {
-  (void)code, (void)options, (void)values, (void)count, (void)others, (void)other_values, (void)other_count;
+int cuLibraryLoadData(void** library, const void* code, void* options, void* values, unsigned count,
+                      void* others, void* other_values, unsigned other_count) {
+  (void)code, (void)options, (void)values, (void)count, (void)others, (void)other_values,
+      (void)other_count;
   static int loaded;
   *library = &loaded;
   return success;
@@ -25,6 +26,11 @@ int cuKernelSetAttribute(int attribute, int value, void* kernel, int device) {
   (void)attribute, (void)value, (void)kernel, (void)device;
   return success;
 }
+int cuKernelGetAttribute(int* value, int attribute, void* kernel, int device) {
+  (void)attribute, (void)kernel, (void)device;
+  *value = 0;
+  return success;
+}
 int cuKernelGetFunction(void** function, void* kernel) {
   *function = kernel;
   return success;
@@ -33,7 +39,8 @@ int cuFuncSetAttribute(void* function, int attribute, int value) {
   (void)function, (void)attribute, (void)value;
   return success;
 }
-int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* function, int threads, size_t shared_bytes) {
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* function, int threads,
+                                                size_t shared_bytes) {
   (void)function, (void)threads, (void)shared_bytes;
   *blocks = 1;
   return success;
@@ -47,11 +54,15 @@ int cuGetErrorName(int error, const char** name) {
   *name = "an error of the driver's double";
   return success;
 }
-int cuGetErrorString(int error, const char** text) { return cuGetErrorName(error, text); }
+int cuGetErrorString(int error, const char** text) {
+  return cuGetErrorName(error, text);
+}
 
 /* Looked up, but of no use without a device. */
 #define PECIA_NO_DEVICE(name) \
-  int name(void) { return no_device; }
+  int name(void) {            \
+    return no_device;         \
+  }
 PECIA_NO_DEVICE(cuCtxGetCurrent)
 PECIA_NO_DEVICE(cuCtxGetLimit)
 PECIA_NO_DEVICE(cuCtxPopCurrent)
@@ -68,3 +79,4 @@ PECIA_NO_DEVICE(cuLinkCreate)
 PECIA_NO_DEVICE(cuLinkDestroy)
 PECIA_NO_DEVICE(cuOccupancyMaxPotentialClusterSize)
 PECIA_NO_DEVICE(cuStreamGetCtx)
+PECIA_NO_DEVICE(cuLibraryGetGlobal)

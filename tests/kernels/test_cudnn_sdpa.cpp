@@ -86,9 +86,10 @@ TEST_P(CudnnSdpa, RefusesTensorsOfMoreElementsThanItsKernelsCount) {
   EXPECT_NE(found_.sdpa->name().find("elements"), std::string::npos) << found_.sdpa->name();
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpus, CudnnSdpa, testing::ValuesIn(gpus), [](const auto& info) {
-  return "sm_" + std::to_string(info.param.compute_capability);
-});
+std::string name_of_gpu(const testing::TestParamInfo<Gpu>& gpu) {
+  return "sm_" + std::to_string(gpu.param.compute_capability);
+}
+INSTANTIATE_TEST_SUITE_P(Gpus, CudnnSdpa, testing::ValuesIn(gpus), name_of_gpu);
 
 TEST(CudnnSdpaDescription, ThatCannotBeReadIsSaid) {
   const FoundSdpa found = find_cudnn_sdpa_without_gpu("{}", 90);
