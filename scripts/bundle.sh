@@ -58,9 +58,13 @@ while read -r name path; do
   install -m 644 "$(realpath "$path")" "$bundle/lib/$name"
 done < <(linked "${binaries[@]}")
 
+# What a program loads by itself when it is there: cuDNN, and the compiler that it needs.
+cuda_major=$(sed -nE 's/^libcublasLt\.so\.([0-9]+)$/\1/p' "$bundle/large-libraries" | head -n 1)
+printf '%s\n' libcudnn.so.9 "libnvrtc.so.$cuda_major" >"$bundle/optional-libraries"
+
 cp -r "$root/tests/goldens" "$bundle/goldens"
 mkdir "$bundle/pecia_tools"
-cp "$root"/scripts/pecia_tools/{__init__,command,bench_model}.py "$bundle/pecia_tools/"
+cp "$root"/scripts/pecia_tools/{__init__,command,bench_model,bench_sdpa}.py "$bundle/pecia_tools/"
 install -m 755 "$root/tests/support/own_hostid.sh" "$root/scripts/pecia_tools/bundle_run.sh" "$bundle"
 mv "$bundle/bundle_run.sh" "$bundle/run"
 install -m 755 "$root/scripts/gpu-check.sh" "$bundle/gpu-check.sh"

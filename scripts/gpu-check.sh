@@ -22,6 +22,7 @@ else
     echo "gpu-check: there is no nvidia-smi here, so no GPU; pack a bundle with scripts/bundle.sh and take it to one" >&2
     exit 2
   fi
+  scripts/setup.sh cuda || echo "gpu-check: going on without cudnn-frontend, so without attention by cuDNN" >&2
   cmake --preset cuda >/dev/null && cmake --build --preset cuda || exit 2
   tests=(build/cuda/tests/test_*_cuda)
   start() { if [[ $1 == ranks ]]; then "$@"; else "$(program "$1")" "${@:2}"; fi; }
@@ -101,15 +102,31 @@ for place in cuda_staged cuda_nccl; do
 done
 
 mkdir -p "$results"
-if step "bench_ops" 120 bench_ops --backend cuda --json; then
+tools=$([[ -x ./run ]] && echo . || echo scripts)
+if step "bench_ops" 150 bench_ops --backend cuda --json; then
   sed -n '/^{/p' "$work/log" >"$results/$name.jsonl"
+  if python3 -c 'import torch' 2>/dev/null; then
+    sdpa() { PYTHONPATH=$tools timeout 60 python3 -m pecia_tools.bench_sdpa; }
+    if sdpa >"$work/sdpa" 2>"$work/log"; then
+      cat "$work/sdpa" >>"$results/$name.jsonl"
+    else
+      not_measured+=("attention by PyTorch: $(tail -n 1 "$work/log")")
+    fi
+  else
+    not_measured+=("attention by PyTorch: it is not installed here")
+  fi
   python3 - "$results/$name.jsonl" <<'PYTHON'
 import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
 floors = lines[0]
 print(f"bf16 product {floors['product_flops'] / 1e12:.0f} TFLOP/s, copy {floors['bandwidth'] / 1e12:.2f} TB/s")
+print(f"attention library: {floors['attention_library']}")
 for line in lines[1:]:
     print(f"{line['op']:17} {line['shape']:52} {line['median_s'] * 1e3:9.3f} ms  floor/measured {line['share_of_floor']:.2f}")
+times = {(line["op"], line["shape"]): line["median_s"] for line in lines[1:]}
+for (op, shape), seconds in times.items():
+    if op == "attention (torch)" and ("attention", shape) in times:
+        print(f"{shape}: {seconds / times['attention', shape]:.2f} of the speed of PyTorch's cuDNN attention")
 PYTHON
   echo "gpu-check: $results/$name.jsonl"
 else
@@ -118,7 +135,6 @@ fi
 
 # The shape of Llama 3 8B, random weights.
 model=$work/llama-3-8b-random
-tools=$([[ -x ./run ]] && echo . || echo scripts)
 if (($(df --output=avail -B1G "$work" | tail -n 1) < 20)); then
   not_measured+=("a model of 8B: there are no 20 GB of disk for it")
 elif PYTHONPATH=$tools python3 -m pecia_tools.bench_model "$model" --heads 32 --kv-heads 8 --head-dim 128 --hidden 4096 \

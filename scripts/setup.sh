@@ -2,7 +2,8 @@
 # Installs what this machine lacks (Debian 12, Ubuntu 24.04) and makes the helpers' Python environment, .venv.
 # Does nothing, quickly, when all is there. Exit code 2: something has to be installed by someone else.
 #
-#   scripts/setup.sh [python|report]    python: makes .venv, and nothing else; report: adds what pecia-report draws with
+#   scripts/setup.sh [python|report|cuda]    python: makes .venv, and nothing else; report: adds what pecia-report
+#                                            draws with; cuda: gets the headers of cudnn-frontend, and nothing else
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 log="$root/build/setup.log"
@@ -111,13 +112,30 @@ make_environment() {
   install_requirements requirements
 }
 
+# The headers of cudnn-frontend, out of its wheel into build/cudnn-frontend, unless those have been unpacked.
+get_cudnn_frontend() {
+  local list="$root/scripts/requirements-cuda.txt" folder="$root/build/cudnn-frontend" wheel
+  if cmp -s "$list" "$folder/unpacked"; then return; fi
+  rm -rf "$folder"
+  step "getting the headers of cudnn-frontend" "$root/.venv/bin/pip" download --disable-pip-version-check \
+    --no-input -q --no-deps --require-hashes --only-binary :all: --python-version 3.11 --implementation cp \
+    --abi cp311 --platform manylinux_2_28_x86_64 -d "$folder/wheel" -r "$list"
+  wheel=$(echo "$folder"/wheel/*.whl)
+  step "unpacking $(basename "$wheel")" "$root/.venv/bin/python" -m zipfile -e "$wheel" "$folder"
+  rm -r "$folder/wheel"
+  cp "$list" "$folder/unpacked"
+}
+
 case "${1:-}" in
   "") install_packages ;;
-  python | report) ;;
+  python | report | cuda) ;;
   *)
-    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python' or 'report'" >&2
+    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'report' or 'cuda'" >&2
     exit 2
     ;;
 esac
 make_environment
-if [[ ${1:-} == report ]]; then install_requirements requirements-report; fi
+case "${1:-}" in
+  report) install_requirements requirements-report ;;
+  cuda) get_cudnn_frontend ;;
+esac

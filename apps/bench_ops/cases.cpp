@@ -1,6 +1,8 @@
 #include "apps/bench_ops/cases.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "lib/core/fp8_vector.hpp"
@@ -31,10 +33,14 @@ struct Tensor {
          const Change& change)
       : buffer(place.device, device::Memory::device) {
     view = buffer.tensor(dtype, shape);
+    constexpr int64_t period = 8191;
     Buffer host(view.elements() * size_of(dtype));
-    for (int64_t i = 0; i < view.elements(); ++i)
+    for (int64_t i = 0; i < std::min(period, view.elements()); ++i)
       store_from_float(host.data(), dtype, i,
-                       change(static_cast<float>(i * 7919 % 8191) / 4096.0f - 1.0f));
+                       change(static_cast<float>(i * 7919 % period) / 4096.0f - 1.0f));
+    for (int64_t done = period; done < view.elements(); done *= 2)
+      std::memcpy(host.as<std::byte>() + done * size_of(dtype), host.data(),
+                  std::min(done, view.elements() - done) * size_of(dtype));
     place.device.copy(view.data(), host.data(), host.bytes(), place.stream);
     place.stream.synchronize();
   }
@@ -349,6 +355,8 @@ std::vector<Case> large_cases() {
       linear(llama, 16, llama.ffn, llama.hidden),
       linear(llama, 16, llama.vocab, llama.hidden),
       attention(llama, 8192, 8192),
+      attention(llama, 32768, 32768),
+      attention(llama, 131072, 131072),
       attention(llama, 2048, 32768),
       attention(llama, 1, 32768),
       attention(llama, 1, 131072),

@@ -31,7 +31,7 @@ std::vector<Case> all_cases();
 /// The product that a GPU is held against.
 Case floor_product();
 
-/// For a GPU: prefill of 8192 rows, decode of long contexts.
+/// For a GPU: prefill of 8192 rows, attention of up to 131072, decode of long contexts.
 std::vector<Case> large_cases();
 
 }  // namespace pecia::bench

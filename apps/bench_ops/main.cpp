@@ -33,6 +33,8 @@ struct Bench {
   std::unique_ptr<device::Device> device;
   std::unique_ptr<device::Stream> stream;
   std::unique_ptr<kernels::Backend> backend;
+  std::unique_ptr<kernels::Backend>
+      own_kernels;  ///< without a library for attention, if it has one
   std::string machine;
   Floors floors;
 
@@ -46,6 +48,8 @@ Bench make_bench(const Options& options) {
   bench.stream = bench.device->make_stream();
   if (on_gpu) {
     bench.backend = kernels::make_cuda_backend(*bench.device);
+    bench.own_kernels =
+        kernels::make_cuda_backend(*bench.device, kernels::AttentionBy::own_kernels);
     bench.machine = bench.device->info().name;
     bench.floors = measure_gpu_floors(bench.place(), options.runs);
   } else {
@@ -62,19 +66,20 @@ void print_floors(const Options& options, const Bench& bench) {
     std::puts(nlohmann::json{{"machine", bench.machine},
                              {"backend", options.backend},
                              {"commit", build_info().commit},
+                             {"attention_library", bench.backend->attention_library()},
                              {"product_flops", bench.floors.flops},
                              {"bandwidth", bench.floors.bandwidth}}
                   .dump()
                   .c_str());
   else
-    fmt::print("{}: product {:.1f} GFLOP/s, memory {:.1f} GB/s\n", bench.machine,
-               bench.floors.flops * 1e-9, bench.floors.bandwidth * 1e-9);
+    fmt::print("{}: product {:.1f} GFLOP/s, memory {:.1f} GB/s{}{}\n", bench.machine,
+               bench.floors.flops * 1e-9, bench.floors.bandwidth * 1e-9,
+               bench.own_kernels ? ", attention by " : "", bench.backend->attention_library());
 }
 
-void measure(const Case& one, const Options& options, const Bench& bench) {
+void measure(const Case& one, const Options& options, const Bench& bench, const Place& place) {
   const Floors& floors = bench.floors;
-  const auto times =
-      sorted_seconds(options.runs, *bench.device, *bench.stream, one.make(bench.place()));
+  const auto times = sorted_seconds(options.runs, place.device, place.stream, one.make(place));
   const double seconds = times[times.size() / 2];
   const double floor = std::max(one.flops / floors.flops, one.bytes / floors.bandwidth);
   if (options.json) {
@@ -113,7 +118,12 @@ int run(int argc, char** argv) {
 
   const Bench bench = make_bench(options);
   print_floors(options, bench);
-  for (const Case& one : cases) measure(one, options, bench);
+  for (Case& one : cases) {
+    measure(one, options, bench, bench.place());
+    if (one.op != "attention" || !bench.own_kernels) continue;
+    one.op = "attention (own)";
+    measure(one, options, bench, {*bench.own_kernels, *bench.device, *bench.stream});
+  }
   return 0;
 }
 

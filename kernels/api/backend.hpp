@@ -6,6 +6,7 @@
 /// on the CPU it is done on return.
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "kernels/api/add.hpp"
@@ -28,6 +29,9 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual std::string_view name() const = 0;
+  /// The library to which large pieces of prefill attention are left, as "cuDNN 9.19.0"; "none: "
+  /// and why, where there could be one; "" where the backend has no use for one.
+  virtual std::string attention_library() const { return ""; }
 
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;
   virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;
@@ -60,9 +64,13 @@ int num_cuda_devices();
 /// of none.
 std::unique_ptr<device::Device> make_cuda_device(int index);
 
+/// What computes large pieces of prefill attention: a library where one is found, or own kernels.
+enum class AttentionBy { library, own_kernels };
+
 /// Of a device made by make_cuda_device, which outlives it. Tensors are the device's memory,
 /// streams are made by it. Takes one stream at a time, and calls from the thread that made the
 /// device.
-std::unique_ptr<Backend> make_cuda_backend(device::Device& device);
+std::unique_ptr<Backend> make_cuda_backend(device::Device& device,
+                                           AttentionBy attention = AttentionBy::library);
 
 }  // namespace pecia::kernels

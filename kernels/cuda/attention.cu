@@ -1,3 +1,4 @@
+#include "kernels/cuda/attention_by_library.hpp"
 #include "kernels/cuda/attention_combine_kernel.cuh"
 #include "kernels/cuda/attention_fma_kernel.cuh"
 #include "kernels/cuda/attention_mma_kernel.cuh"
@@ -129,13 +130,8 @@ OnDevice upload(const AttentionArgs& args, const AttentionPlan& plan, Staging& s
   return there;
 }
 
-}  // namespace
-
-void attention(const AttentionArgs& args, Context& context, device::Stream& stream) {
+void attention_by_own_kernels(const AttentionArgs& args, Context& context, device::Stream& stream) {
   const int64_t head_dim = args.q.size(2);
-  if (args.row_invariant == RowInvariant::yes)
-    fail<Unsupported>(
-        "the CUDA backend cannot keep a row's bits the same in every call; set reproducible: run");
   if (head_dim > max_head_dim)
     fail<Unsupported>("heads of {} elements; the CUDA backend takes up to {}", head_dim,
                       max_head_dim);
@@ -173,6 +169,19 @@ void attention(const AttentionArgs& args, Context& context, device::Stream& stre
            static_cast<int>(list->tile_rows));
     ++index;
   }
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args, Context& context, device::Stream& stream) {
+  if (args.row_invariant == RowInvariant::yes)
+    fail<Unsupported>(
+        "the CUDA backend cannot keep a row's bits the same in every call; set reproducible: run");
+  const std::vector<AttentionItem> rest = attention_by_library(args, context, stream);
+  if (rest.empty()) return;
+  AttentionArgs others = args;
+  others.items = rest;
+  attention_by_own_kernels(others, context, stream);
 }
 
 }  // namespace pecia::kernels::cuda

@@ -8,11 +8,13 @@ namespace {
 
 class CudaBackend : public Backend {
  public:
-  CudaBackend(device::Device& device, std::unique_ptr<Matmul> matmul,
-              std::unique_ptr<RowSort> row_sort)
-      : context_(device, std::move(matmul), std::move(row_sort)) {}
+  CudaBackend(device::Device& device, Libraries libraries)
+      : context_(device, std::move(libraries)) {}
 
   std::string_view name() const override { return "cuda"; }
+  std::string attention_library() const override {
+    return context_.sdpa ? context_.sdpa->name() : "none: " + context_.why_no_sdpa;
+  }
 
   void add(const AddArgs& args, device::Stream& stream) override { run(cuda::add, args, stream); }
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
@@ -62,9 +64,8 @@ class CudaBackend : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_backend(device::Device& device, std::unique_ptr<Matmul> matmul,
-                                      std::unique_ptr<RowSort> row_sort) {
-  return std::make_unique<CudaBackend>(device, std::move(matmul), std::move(row_sort));
+std::unique_ptr<Backend> make_backend(device::Device& device, Libraries libraries) {
+  return std::make_unique<CudaBackend>(device, std::move(libraries));
 }
 
 }  // namespace pecia::kernels::cuda

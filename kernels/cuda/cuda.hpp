@@ -3,32 +3,47 @@
 /// enqueued on the stream.
 ///
 /// What a call costs beside its kernels: one copy to the device of its host arrays (Staging); for
-/// linear, the rounding of x to the weight's type. sample, log_probs and shortlist wait for their
+/// linear, the rounding of x to the weight's type; for attention by a library, that of q and the
+/// folding of its results into out. sample, log_probs and shortlist wait for their
 /// answers, which are on the host.
 
 #include "kernels/api/backend.hpp"
 #include "kernels/cuda/matmul.hpp"
 #include "kernels/cuda/row_sort.hpp"
+#include "kernels/cuda/sdpa.hpp"
 #include "kernels/cuda/staging.hpp"
 
 namespace pecia::kernels::cuda {
 
+/// What does some of the ops' work.
+struct Libraries {
+  std::unique_ptr<Matmul> matmul;
+  std::unique_ptr<RowSort> row_sort;
+  FoundSdpa sdpa;
+};
+
 /// What the ops share. Scratch memory is used by one op at a time, in the order of the stream.
 struct Context {
-  Context(device::Device& on, std::unique_ptr<Matmul> with_matmul,
-          std::unique_ptr<RowSort> with_row_sort)
+  Context(device::Device& on, Libraries libraries)
       : device(on),
         staging(on),
-        matmul(std::move(with_matmul)),
-        row_sort(std::move(with_row_sort)) {}
+        matmul(std::move(libraries.matmul)),
+        row_sort(std::move(libraries.row_sort)),
+        sdpa(std::move(libraries.sdpa.sdpa)),
+        why_no_sdpa(std::move(libraries.sdpa.why_not)) {}
 
   device::Device& device;
   Staging staging;
   std::unique_ptr<Matmul> matmul;
   std::unique_ptr<RowSort> row_sort;
-  device::Buffer operand{device, device::Memory::device};     ///< x of a product, in its type
-  device::Buffer bias{device, device::Memory::device};        ///< of a product, in fp32
-  device::Buffer partials{device, device::Memory::device};    ///< of attention
+  std::unique_ptr<Sdpa> sdpa;  ///< may be null: then our own kernels do all attention
+  std::string why_no_sdpa;
+  device::Buffer operand{device, device::Memory::device};    ///< x of a product, in its type
+  device::Buffer bias{device, device::Memory::device};       ///< of a product, in fp32
+  device::Buffer partials{device, device::Memory::device};   ///< of attention
+  device::Buffer rounded_q{device, device::Memory::device};  ///< for the library, like those below
+  device::Buffer part_out{device, device::Memory::device};
+  device::Buffer part_lse{device, device::Memory::device};
   device::Buffer statistics{device, device::Memory::device};  ///< of logits' rows
   device::Buffer scores{device, device::Memory::device};      ///< of sampling, like those below
   device::Buffer ranked{device, device::Memory::device};
@@ -51,8 +66,7 @@ void log_probs(const LogProbsArgs& args, Context& context, device::Stream& strea
 void shortlist(const ShortlistArgs& args, Context& context, device::Stream& stream);
 
 /// The backend over its libraries; a test gives its own.
-std::unique_ptr<Backend> make_backend(device::Device& device, std::unique_ptr<Matmul> matmul,
-                                      std::unique_ptr<RowSort> row_sort);
+std::unique_ptr<Backend> make_backend(device::Device& device, Libraries libraries);
 
 /// For asking whether this build has code for the GPU that is current.
 const void* any_kernel();

@@ -160,11 +160,14 @@ std::unique_ptr<device::Device> make_cuda_device(int index) {
   return std::make_unique<CudaDevice>(index);
 }
 
-std::unique_ptr<Backend> make_cuda_backend(device::Device& device) {
+std::unique_ptr<Backend> make_cuda_backend(device::Device& device, AttentionBy attention) {
   PECIA_CHECK(dynamic_cast<CudaDevice*>(&device) != nullptr, "the CUDA backend on '{}'",
               device.info().name);
-  return cuda::make_backend(device, cuda::make_cublas_matmul(device),
-                            cuda::make_cub_row_sort(device));
+  cuda::Libraries libraries = {cuda::make_cublas_matmul(device),
+                               cuda::make_cub_row_sort(device),
+                               {nullptr, "own kernels were asked for"}};
+  if (attention == AttentionBy::library) libraries.sdpa = cuda::find_cudnn_sdpa(device);
+  return cuda::make_backend(device, std::move(libraries));
 }
 
 }  // namespace pecia::kernels

@@ -40,3 +40,11 @@ function(pecia_find_cuda_library name library header package)
 endfunction()
 pecia_find_cuda_library(cudnn cudnn cudnn.h "cuDNN 9 (libcudnn9-dev-cuda-13)")
 pecia_find_cuda_library(nccl nccl nccl.h "NCCL 2 (libnccl-dev)")
+
+# The headers of cudnn-frontend, of which attention by cuDNN is made; without them our own kernels do all of it.
+find_path(PECIA_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h
+          HINTS $ENV{CUDNN_FRONTEND_HOME}/include ${PROJECT_SOURCE_DIR}/build/cudnn-frontend/include)
+if(NOT PECIA_CUDNN_FRONTEND_INCLUDE)
+  message(STATUS "cudnn_frontend.h was not found: prefill attention will not use cuDNN. scripts/setup.sh cuda gets it, "
+                 "or set CUDNN_FRONTEND_HOME to the folder that holds its include")
+endif()

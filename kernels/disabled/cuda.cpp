@@ -22,7 +22,7 @@ std::unique_ptr<device::Device> make_cuda_device(int) {
   refuse();
 }
 
-std::unique_ptr<Backend> make_cuda_backend(device::Device&) {
+std::unique_ptr<Backend> make_cuda_backend(device::Device&, AttentionBy) {
   refuse();
 }
 

@@ -34,21 +34,27 @@ PYTHON
 
 mapfile -t folders < <(places)
 path="$here/lib"
-while read -r library; do
-  found=
+
+# take LIBRARY: adds the folder that has it to the path; fails where none has.
+take() {
+  local folder
   for folder in "${folders[@]}"; do
-    if [[ -n $folder && -e $folder/$library ]]; then
-      found=$folder
-      break
-    fi
+    [[ -n $folder && -e $folder/$1 ]] || continue
+    echo "run: $folder/$1" >&2
+    case ":$path:" in *":$folder:"*) ;; *) path="$path:$folder" ;; esac
+    return 0
   done
-  if [[ -z $found ]]; then
+  return 1
+}
+while read -r library; do
+  if ! take "$library"; then
     echo "run: $library was not found on this machine; put its folder into LD_LIBRARY_PATH" >&2
     exit 2
   fi
-  echo "run: $found/$library" >&2
-  case ":$path:" in *":$found:"*) ;; *) path="$path:$found" ;; esac
 done <"$here/large-libraries"
+while read -r library; do
+  take "$library" || echo "run: $library was not found on this machine; attention will do without cuDNN" >&2
+done <"$here/optional-libraries"
 
 export PECIA_GOLDENS_FOLDER="${PECIA_GOLDENS_FOLDER:-$here/goldens}"
 if [[ -d $here/openmpi ]]; then export OPAL_PREFIX="$here/openmpi"; fi

@@ -15,9 +15,17 @@ std::vector<std::string> every_device() {
   return {"cuda"};
 }
 
+std::vector<std::string> every_attention_device() {
+  return {"cuda", "cuda_own_kernels"};
+}
+
 Device make_device(const std::string& name) {
   if (name == "cuda")
     return {run_on_copies(gpu(), kernels::make_cuda_backend(gpu())), device::Stream(1), true};
+  if (name == "cuda_own_kernels")
+    return {
+        run_on_copies(gpu(), kernels::make_cuda_backend(gpu(), kernels::AttentionBy::own_kernels)),
+        device::Stream(1), true};
   return make_host_backend(name);
 }
 

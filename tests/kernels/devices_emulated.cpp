@@ -1,4 +1,5 @@
 #include "tests/kernels/emulator/backend.hpp"
+#include "tests/kernels/emulator/plain_sdpa.hpp"
 #include "tests/kernels/tensors.hpp"
 
 namespace pecia::test {
@@ -15,8 +16,17 @@ std::vector<std::string> every_device() {
   return {"emulated"};
 }
 
+/// The kernels alone at such sizes take minutes; their tests are those of every_device.
+std::vector<std::string> every_attention_device() {
+  return {"emulated_library"};
+}
+
 Device make_device(const std::string& name) {
   if (name == "emulated") return {make_emulated_backend(host()), device::Stream(1), true};
+  if (name == "emulated_library") {
+    static SdpaCalls calls;
+    return {make_emulated_backend(host(), make_plain_sdpa(calls)), device::Stream(1), true};
+  }
   return make_host_backend(name);
 }
 

@@ -6,6 +6,10 @@ std::vector<std::string> every_device() {
   return {"reference", "cpu", "cpu_3_threads"};
 }
 
+std::vector<std::string> every_attention_device() {
+  return {"cpu", "cpu_3_threads"};
+}
+
 Device make_device(const std::string& name) {
   return make_host_backend(name);
 }

@@ -66,6 +66,9 @@ Device make_device(const std::string& name);
 /// kernels, run on the CPU) or devices_cuda.cpp.
 std::vector<std::string> every_device();
 
+/// The same for attention of many rows, with and without a library where there is the choice.
+std::vector<std::string> every_attention_device();
+
 /// Test body over (device, stored dtype).
 class OpTest : public testing::TestWithParam<std::tuple<std::string, DType>> {
  protected:

@@ -55,9 +55,11 @@ class PlainRowSort : public kernels::cuda::RowSort {
 
 }  // namespace
 
-std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device) {
-  return kernels::cuda::make_backend(device, std::make_unique<PlainMatmul>(),
-                                     std::make_unique<PlainRowSort>());
+std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device,
+                                                        std::unique_ptr<kernels::cuda::Sdpa> sdpa) {
+  return kernels::cuda::make_backend(device, {std::make_unique<PlainMatmul>(),
+                                              std::make_unique<PlainRowSort>(),
+                                              {std::move(sdpa), "the emulator was given none"}});
 }
 
 }  // namespace pecia::test

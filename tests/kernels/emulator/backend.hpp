@@ -2,11 +2,14 @@
 #include <memory>
 
 #include "kernels/api/backend.hpp"
+#include "kernels/cuda/sdpa.hpp"
 
 namespace pecia::test {
 
 /// The CUDA backend's own code, its kernels run by the emulator and its libraries replaced by plain
 /// loops: on a device whose memory the CPU can touch when its streams run.
-std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device);
+/// Attention is done by the kernels alone unless a library is given (plain_sdpa.hpp).
+std::unique_ptr<kernels::Backend> make_emulated_backend(
+    device::Device& device, std::unique_ptr<kernels::cuda::Sdpa> sdpa = nullptr);
 
 }  // namespace pecia::test

@@ -1,0 +1,90 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "tests/kernels/emulator/backend.hpp"
+#include "tests/kernels/emulator/plain_sdpa.hpp"
+#include "tests/kernels/tensors.hpp"
+
+namespace pecia::test {
+namespace {
+
+using kernels::cuda::Mask;
+
+/// Which items of a call are the library's, and which its kernels'.
+class AttentionByLibrary : public testing::Test {
+ protected:
+  static constexpr int64_t heads = 2, head_dim = 16, long_rows = 400, short_rows = 3;
+
+  /// One long sequence and one short, on the same keys.
+  std::vector<float> attend(DType dtype, kernels::Backend& backend) {
+    constexpr int64_t rows = long_rows + short_rows;
+    Tensor q = Tensor::random({rows, heads, head_dim}, DType::fp32, 1);
+    Tensor k = Tensor::random({1, long_rows, head_dim}, dtype, 2);
+    Tensor v = Tensor::random({1, long_rows, head_dim}, dtype, 3);
+    Tensor out = Tensor::filled({rows, heads, head_dim}, 55.0f);
+    Tensor lse = Tensor::filled({rows, heads}, 55.0f);
+    std::vector<int64_t> queries(rows), keys(long_rows);
+    std::iota(queries.begin(), queries.end(), 0);
+    std::iota(keys.begin(), keys.end(), 0);
+    const std::vector<kernels::KeyRun> runs = {
+        {k.view().data(), v.view().data(), long_rows * head_dim, long_rows, keys.data()}};
+    const std::vector<kernels::AttentionItem> items = {{0, long_rows, 0, 1},
+                                                       {long_rows, short_rows, 0, 1}};
+    device::Stream stream(1);
+    backend.attention({.q = q.view(),
+                       .query_positions = queries,
+                       .items = items,
+                       .runs = runs,
+                       .kv_dtype = dtype,
+                       .num_kv_heads = 1,
+                       .scale = 0.25f,
+                       .out = out.view(),
+                       .lse = lse.view()},
+                      stream);
+    return out.values();
+  }
+
+  std::unique_ptr<device::Device> host_ = device::make_host_device(1);
+  SdpaCalls calls_;
+  std::unique_ptr<kernels::Backend> with_ = make_emulated_backend(*host_, make_plain_sdpa(calls_));
+  std::unique_ptr<kernels::Backend> without_ = make_emulated_backend(*host_);
+};
+
+TEST_F(AttentionByLibrary, TakesTheLongItemAlone) {
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    calls_.run.clear();
+    const std::vector<float> by_both = attend(dtype, *with_);
+    ASSERT_EQ(calls_.run.size(), 1u);
+    EXPECT_EQ(calls_.run[0],
+              (kernels::cuda::SdpaShape{dtype, heads, 1, head_dim, long_rows, long_rows,
+                                        long_rows * head_dim, Mask::causal, 0, 0.25f}));
+    // Of values below four, rounded once more than by the kernels, whose weights are rounded.
+    const double rounding = dtype == DType::bf16 ? 0x1p-9 : 0x1p-12;
+    EXPECT_TRUE(all_close(by_both, attend(dtype, *without_), 12 * rounding));
+  }
+}
+
+TEST_F(AttentionByLibrary, IsNotAskedForKeysInFp32) {
+  EXPECT_EQ(attend(DType::fp32, *with_), attend(DType::fp32, *without_));
+  EXPECT_TRUE(calls_.run.empty());
+}
+
+TEST_F(AttentionByLibrary, LeavesToTheKernelsWhatItRefuses) {
+  calls_.most_keys = long_rows - 1;
+  EXPECT_EQ(attend(DType::bf16, *with_), attend(DType::bf16, *without_));
+  EXPECT_TRUE(calls_.run.empty());
+}
+
+TEST_F(AttentionByLibrary, GivesTheSameBitsEachTime) {
+  EXPECT_EQ(attend(DType::bf16, *with_), attend(DType::bf16, *with_));
+}
+
+TEST_F(AttentionByLibrary, IsNamedByTheBackend) {
+  EXPECT_EQ(with_->attention_library(), "plain loops");
+  EXPECT_EQ(without_->attention_library(), "none: the emulator was given none");
+}
+
+}  // namespace
+}  // namespace pecia::test

@@ -1,0 +1,227 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+
+#include "kernels/cuda/attention_rectangles.hpp"
+#include "kernels/cuda/visibility.hpp"
+
+namespace pecia::test {
+namespace {
+
+using namespace kernels;
+using namespace kernels::cuda;
+
+constexpr RectangleLimits take_all = {1, 0, int64_t{1} << 30};
+
+/// Rows and keys of one item. Keys lie next to each other in memory, from one run to the next too,
+/// unless `gaps` puts every run somewhere else.
+struct Problem {
+  std::vector<int64_t> query_positions, key_positions;
+  std::vector<int64_t> ends;  ///< of the runs
+  int64_t window = 0;
+  bool gaps = false;
+  std::vector<KeyRun> runs = {};
+
+  AttentionArgs args() {
+    static float nothing = 0;
+    runs.clear();
+    int64_t begin = 0;
+    for (const int64_t end : ends) {
+      const int64_t address = 2 * (begin + (gaps ? 1000 * static_cast<int64_t>(runs.size()) : 0));
+      runs.push_back({reinterpret_cast<const void*>(4096 + address),
+                      reinterpret_cast<const void*>((1 << 20) + address), 1 << 16, end - begin,
+                      key_positions.data() + begin});
+      begin = end;
+    }
+    return {.q = TensorView(&nothing, DType::fp32, {num_rows(), 1, 1}),
+            .query_positions = query_positions,
+            .items = {},
+            .runs = runs,
+            .kv_dtype = DType::bf16,
+            .num_kv_heads = 1,
+            .scale = 1,
+            .window = window,
+            .out = {},
+            .lse = {}};
+  }
+  int64_t num_rows() const { return static_cast<int64_t>(query_positions.size()); }
+  AttentionItem item() const { return {0, num_rows(), 0, static_cast<int64_t>(ends.size())}; }
+
+  bool sees_anything() const {
+    for (const int64_t query : query_positions)
+      for (const int64_t key : key_positions)
+        if (sees(query, key, window)) return true;
+    return false;
+  }
+
+  std::vector<RectangleRows> cut(const RectangleLimits& limits = take_all) {
+    return cut_rectangles(args(), item(), limits).value();
+  }
+};
+
+std::vector<int64_t> positions(const std::vector<std::pair<int64_t, int64_t>>& ranges) {
+  std::vector<int64_t> all;
+  for (const auto& [begin, end] : ranges)
+    for (int64_t p = begin; p < end; ++p) all.push_back(p);
+  return all;
+}
+
+bool sees_in_mask(const Rectangle& r, int64_t i, int64_t j, int64_t window) {
+  const int64_t diagonal = i + r.num_keys - r.num_rows;
+  switch (r.mask) {
+    case Mask::full:
+      return true;
+    case Mask::causal:
+      return j <= diagonal;
+    case Mask::band:
+      return j <= diagonal && j > diagonal - window;
+    case Mask::mirror:
+      return j >= i;
+  }
+  return false;
+}
+
+/// Every seen pair is in one rectangle, every rectangle's row sees a key, and folding writes each
+/// row once before it merges into it. Keys are found as a library does, by their place in memory.
+void expect_every_seen_pair_once(Problem p, const RectangleLimits& limits = take_all) {
+  if (!p.sees_anything()) {
+    EXPECT_FALSE(cut_rectangles(p.args(), p.item(), limits).has_value());
+    return;
+  }
+  const std::vector<RectangleRows> all = p.cut(limits);
+  std::map<int64_t, int64_t> key_at;  // address: index among all keys
+  int64_t begin = 0;
+  for (const KeyRun& run : p.runs) {
+    for (int64_t key = 0; key < run.num_keys; ++key)
+      key_at[reinterpret_cast<int64_t>(run.k) + 2 * key] = begin + key;
+    begin += run.num_keys;
+  }
+  std::map<std::pair<int64_t, int64_t>, int> times;
+  std::vector<int> folded(p.num_rows());
+  for (const RectangleRows& rows : all) {
+    ASSERT_LE(rows.num_rows, limits.max_rows);
+    for (const Rectangle& r : rows.rectangles) {
+      ASSERT_TRUE(r.mask == Mask::full || r.num_rows <= r.num_keys);
+      int64_t next_row = r.first_row;
+      for (const FoldRows& fold : r.folds) {
+        ASSERT_EQ(fold.first_row, next_row);
+        next_row += fold.num_rows;
+        for (int64_t row = fold.first_row; row < next_row; ++row)
+          EXPECT_EQ(folded[row]++ == 0, fold.how == Fold::write) << "row " << row;
+      }
+      ASSERT_EQ(next_row, r.first_row + r.num_rows);
+      for (int64_t i = 0; i < r.num_rows; ++i) {
+        int seen = 0;
+        for (int64_t j = 0; j < r.num_keys; ++j)
+          if (sees_in_mask(r, i, j, p.window)) {
+            const int64_t address =
+                reinterpret_cast<int64_t>(p.runs[r.run].k) + 2 * (r.first_key + j);
+            ASSERT_TRUE(key_at.count(address)) << "a key of no run";
+            ++times[{r.first_row + i, key_at[address]}];
+            ++seen;
+          }
+        EXPECT_GT(seen, 0) << "row " << r.first_row + i;
+      }
+    }
+    for (const FoldRows& unseen : rows.unseen)
+      for (int64_t row = unseen.first_row; row < unseen.first_row + unseen.num_rows; ++row)
+        EXPECT_EQ(folded[row]++, 0) << "row " << row;
+  }
+  for (int64_t row = 0; row < p.num_rows(); ++row) {
+    EXPECT_GT(folded[row], 0) << "row " << row;
+    for (size_t key = 0; key < p.key_positions.size(); ++key) {
+      const bool seen = sees(p.query_positions[row], p.key_positions[key], p.window);
+      const auto found = times.find({row, static_cast<int64_t>(key)});
+      ASSERT_EQ(found == times.end() ? 0 : found->second, seen ? 1 : 0)
+          << "row " << row << ", key " << key << ", window " << p.window;
+    }
+  }
+}
+
+TEST(AttentionRectangles, OfEveryPairOfRangesAndWindowHaveEverySeenPairOnce) {
+  for (int64_t first_query = 0; first_query <= 26; ++first_query)
+    for (const int64_t rows : {1, 2, 5, 12})
+      for (const int64_t window : {0, 1, 2, 4, 7, 20})
+        expect_every_seen_pair_once(
+            {positions({{first_query, first_query + rows}}), positions({{10, 17}}), {7}, window});
+}
+
+TEST(AttentionRectangles, OfJumpingPositionsHaveEverySeenPairOnce) {
+  for (const bool gaps : {false, true})
+    for (const int64_t window : {0, 3, 9}) {
+      expect_every_seen_pair_once({positions({{4, 9}, {20, 26}}),
+                                   positions({{0, 4}, {26, 30}, {4, 9}, {15, 26}}),
+                                   {4, 4, 9, 24},
+                                   window,
+                                   gaps});
+      expect_every_seen_pair_once(
+          {{7, 3, 3, 12, 11}, {5, 4, 3, 9, 10, 11, 2, 12}, {3, 8}, window, gaps});
+    }
+}
+
+TEST(AttentionRectangles, CutRowsThatAreTooMany) {
+  for (const int64_t window : {0, 6})
+    expect_every_seen_pair_once({positions({{10, 30}}), positions({{0, 30}}), {30}, window},
+                                {1, 0, 8});
+}
+
+struct Summary {
+  int64_t first_row, num_rows, run, first_key, num_keys;
+  Mask mask;
+  bool operator==(const Summary&) const = default;
+};
+std::vector<Summary> summary(const std::vector<RectangleRows>& all) {
+  std::vector<Summary> result;
+  for (const RectangleRows& rows : all)
+    for (const Rectangle& r : rows.rectangles)
+      result.push_back({r.first_row, r.num_rows, r.run, r.first_key, r.num_keys, r.mask});
+  return result;
+}
+
+/// Four ranks, chunks of 10: rank 1 has [10, 20) and [60, 70).
+TEST(AttentionRectangles, OfTheRingAreItsThreeCases) {
+  const std::vector<int64_t> own = positions({{10, 20}, {60, 70}});
+  EXPECT_EQ(
+      summary(Problem{own, own, {20}}.cut()),
+      (std::vector<Summary>{{0, 10, 0, 0, 10, Mask::causal}, {10, 10, 0, 0, 20, Mask::causal}}))
+      << "the late chunk sees the early one before its own, in one piece";
+  EXPECT_EQ(summary(Problem{own, positions({{0, 10}, {70, 80}}), {20}}.cut()),
+            (std::vector<Summary>{{0, 10, 0, 0, 10, Mask::full}, {10, 10, 0, 0, 10, Mask::full}}))
+      << "of a lower rank all see the early chunk";
+  EXPECT_EQ(summary(Problem{own, positions({{20, 30}, {50, 60}}), {20}}.cut()),
+            (std::vector<Summary>{{10, 10, 0, 0, 20, Mask::full}}))
+      << "of a higher rank the late chunk sees both";
+}
+
+TEST(AttentionRectangles, OfALongPrefixInPiecesAreOne) {
+  // Chunks of an earlier prefill, dealt to two ranks, then the rows' own.
+  const std::vector<int64_t> keys = positions({{0, 4}, {12, 16}, {16, 20}, {28, 32}, {32, 36}});
+  const Problem p{positions({{32, 36}}), keys, {8, 16, 20}};
+  EXPECT_EQ(summary(Problem(p).cut()), (std::vector<Summary>{{0, 4, 0, 0, 20, Mask::causal}}));
+  Problem apart = p;
+  apart.gaps = true;
+  EXPECT_EQ(summary(apart.cut()), (std::vector<Summary>{{0, 4, 0, 0, 8, Mask::full},
+                                                        {0, 4, 1, 0, 8, Mask::full},
+                                                        {0, 4, 2, 0, 4, Mask::causal}}));
+  EXPECT_EQ(apart.cut()[0].rectangles[2].folds, (std::vector<FoldRows>{{0, 4, Fold::merge}}));
+}
+
+TEST(AttentionRectangles, LeaveSmallAndScatteredItemsToOthers) {
+  const auto is_cut = [](Problem p, const RectangleLimits& limits) {
+    return cut_rectangles(p.args(), p.item(), limits).has_value();
+  };
+  const Problem sequence{positions({{0, 100}}), positions({{0, 100}}), {100}};
+  EXPECT_TRUE(is_cut(sequence, {100, 10000, 1000}));
+  EXPECT_FALSE(is_cut(sequence, {101, 10000, 1000})) << "too few rows";
+  EXPECT_FALSE(is_cut(sequence, {100, 10001, 1000})) << "too few pairs";
+  EXPECT_FALSE(is_cut(sequence, {100, 10000, 50})) << "too few in each half";
+  EXPECT_FALSE(is_cut({positions({{0, 100}}), positions({{200, 300}}), {100}}, take_all))
+      << "nothing to see";
+  Problem scattered = sequence;
+  for (int64_t& position : scattered.query_positions) position *= 2;
+  EXPECT_FALSE(is_cut(scattered, take_all)) << "every row by itself";
+}
+
+}  // namespace
+}  // namespace pecia::test

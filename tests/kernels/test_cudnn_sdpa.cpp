@@ -1,0 +1,101 @@
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/sdpa.hpp"
+
+namespace pecia::test {
+namespace {
+
+using namespace kernels::cuda;
+
+/// A GPU as cuDNN describes one; its numbers are those of NVIDIA's documents.
+struct Gpu {
+  const char* name;
+  int compute_capability, multiprocessors;
+  int64_t shared_bytes_per_block, l2_bytes, memory_bytes;
+
+  std::string json() const {
+    return fmt::format(
+        R"({{"deviceName": "{}", "deviceVer": {}, "multiProcessorCount": {},)"
+        R"( "maxSharedMemoryPerBlockOptin": {}, "l2CacheSize": {}, "totalGlobalMem": {},)"
+        R"( "cudaDeviceId": 0, "driverVer": 13000, "maxGridSize": [2147483647, 65535, 65535],)"
+        R"( "maxBlockSize": [1024, 1024, 64], "regsPerBlock": 65536, "warpSize": 32,)"
+        R"( "maxSharedMemoryPerBlock": 49152, "reservedSharedMemoryPerBlock": 1024,)"
+        R"( "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,)"
+        R"( "maxThreadsPerSM": 2048, "pciDeviceId": 0, "isTccDriver": 0, "supportCoopLaunch": 1,)"
+        R"( "smClockRateKHz": 1980000, "memClockRateKHz": 2619000}})",
+        name, 10 * compute_capability, multiprocessors, shared_bytes_per_block, l2_bytes,
+        memory_bytes);
+  }
+};
+constexpr Gpu gpus[] = {
+    {"NVIDIA A100-SXM4-80GB", 80, 108, 166912, int64_t{40} << 20, int64_t{80} << 30},
+    {"NVIDIA H100 80GB HBM3", 90, 132, 232448, int64_t{50} << 20, int64_t{80} << 30},
+    {"NVIDIA B200", 100, 148, 232448, int64_t{126} << 20, int64_t{180} << 30}};
+
+SdpaShape shape(Mask mask, DType dtype, int64_t head_dim, int64_t rows, int64_t keys) {
+  return {.dtype = dtype,
+          .num_heads = 32,
+          .num_kv_heads = 8,
+          .head_dim = head_dim,
+          .num_rows = rows,
+          .num_keys = keys,
+          .kv_head_stride = (keys + 1000) * head_dim,
+          .mask = mask,
+          .window = mask == Mask::band ? 1024 : 0,
+          .scale = 0.125f};
+}
+
+/// Kernels are compiled, by the real cuDNN and nvrtc, for GPUs that are not there; a double of the
+/// driver takes them.
+class CudnnSdpa : public testing::TestWithParam<Gpu> {
+ protected:
+  FoundSdpa found_ = find_cudnn_sdpa_without_gpu(GetParam().json(), GetParam().compute_capability);
+
+  void expect_taken(const SdpaShape& shape) {
+    ASSERT_NE(found_.sdpa, nullptr) << found_.why_not;
+    EXPECT_TRUE(found_.sdpa->takes(shape)) << found_.sdpa->name();
+  }
+};
+
+TEST_P(CudnnSdpa, TakesEveryMaskAtLengthsThatNoTileDivides) {
+  for (const Mask mask : {Mask::full, Mask::causal, Mask::band, Mask::mirror}) {
+    expect_taken(shape(mask, DType::bf16, 128, 8192, 8192));
+    expect_taken(shape(mask, DType::bf16, 128, 129, 131071));
+  }
+  expect_taken(shape(Mask::full, DType::bf16, 128, 4000, 333));  // fewer keys than rows
+}
+
+TEST_P(CudnnSdpa, TakesTheHeadSizesOfModelsInBothTypes) {
+  for (const int64_t head_dim : {64, 80, 96, 128, 256})
+    for (const DType dtype : {DType::bf16, DType::fp16})
+      expect_taken(shape(Mask::causal, dtype, head_dim, 2048, 4096));
+}
+
+TEST_P(CudnnSdpa, SaysWhatItRefusedFirst) {
+  ASSERT_NE(found_.sdpa, nullptr) << found_.why_not;
+  EXPECT_EQ(found_.sdpa->name().find("refused"), std::string::npos);
+  EXPECT_FALSE(found_.sdpa->takes(shape(Mask::causal, DType::bf16, 20, 512, 512)));
+  const std::string name = found_.sdpa->name();
+  EXPECT_EQ(name.find("cuDNN 9."), 0u) << name;
+  EXPECT_NE(name.find("refused 512 × 512, causal, heads of 20"), std::string::npos) << name;
+}
+
+TEST_P(CudnnSdpa, RefusesTensorsOfMoreElementsThanItsKernelsCount) {
+  ASSERT_NE(found_.sdpa, nullptr) << found_.why_not;
+  EXPECT_FALSE(found_.sdpa->takes(shape(Mask::full, DType::bf16, 128, 1000, int64_t{3} << 20)));
+  EXPECT_NE(found_.sdpa->name().find("elements"), std::string::npos) << found_.sdpa->name();
+}
+
+std::string name_of_gpu(const testing::TestParamInfo<Gpu>& gpu) {
+  return "sm_" + std::to_string(gpu.param.compute_capability);
+}
+INSTANTIATE_TEST_SUITE_P(Gpus, CudnnSdpa, testing::ValuesIn(gpus), name_of_gpu);
+
+TEST(CudnnSdpaDescription, ThatCannotBeReadIsSaid) {
+  const FoundSdpa found = find_cudnn_sdpa_without_gpu("{}", 90);
+  EXPECT_EQ(found.sdpa, nullptr);
+  EXPECT_FALSE(found.why_not.empty());
+}
+
+}  // namespace
+}  // namespace pecia::test
