@@ -26,11 +26,13 @@ struct Context {
   Staging staging;
   std::unique_ptr<Matmul> matmul;
   std::unique_ptr<RowSort> row_sort;
-  device::Buffer operand{device, device::Memory::device};     ///< x of a product, in its type
-  device::Buffer bias{device, device::Memory::device};        ///< of a product, in fp32
-  device::Buffer partials{device, device::Memory::device};    ///< of attention
-  device::Buffer statistics{device, device::Memory::device};  ///< of logits' rows
-  device::Buffer scores{device, device::Memory::device};      ///< of sampling, like those below
+  device::Buffer operand{device, device::Memory::device};         ///< x of a product, in its type
+  device::Buffer operand_scales{device, device::Memory::device};  ///< of its rows, in fp8
+  device::Buffer products{device, device::Memory::device};        ///< of codes in fp8
+  device::Buffer bias{device, device::Memory::device};            ///< of a product, in fp32
+  device::Buffer partials{device, device::Memory::device};        ///< of attention
+  device::Buffer statistics{device, device::Memory::device};      ///< of logits' rows
+  device::Buffer scores{device, device::Memory::device};          ///< of sampling, like those below
   device::Buffer ranked{device, device::Memory::device};
   device::Buffer counts{device, device::Memory::device};
   device::Buffer answers{device, device::Memory::device};
@@ -40,6 +42,7 @@ struct Context {
 void add(const AddArgs& args, Context& context, device::Stream& stream);
 void embedding(const EmbeddingArgs& args, Context& context, device::Stream& stream);
 void linear(const LinearArgs& args, Context& context, device::Stream& stream);
+void quantize_rows(const QuantizeRowsArgs& args, Context& context, device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, Context& context, device::Stream& stream);
 void rope(const RopeArgs& args, Context& context, device::Stream& stream);
 void kv_store(const KvStoreArgs& args, Context& context, device::Stream& stream);

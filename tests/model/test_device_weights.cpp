@@ -11,6 +11,7 @@ namespace {
 struct OnDevice : testing::Test {
   std::unique_ptr<device::Device> device = device::make_host_device(1);
   std::unique_ptr<device::Stream> stream = device->make_stream();
+  std::unique_ptr<kernels::Backend> backend = kernels::make_reference_backend();
 };
 
 void expect_copy(const LinearWeight& copy, const LinearWeight& of) {
@@ -29,7 +30,7 @@ TEST_F(OnDevice, WeightsAreDenseCopiesOfTheirPart) {
   CheckpointFile file = llama_file();
   add_qkv_biases(file);
   const Weights host = load(config, file, {}, {2, 1});
-  const DeviceWeights there(host, *device, *stream);
+  const DeviceWeights there(host, *device, *stream, *backend);
   EXPECT_EQ(there.part, host.part);
   ASSERT_EQ(there.layers.size(), host.layers.size());
   for (size_t i = 0; i < host.layers.size(); ++i) {
@@ -54,7 +55,7 @@ TEST_F(OnDevice, TiedWeightsAreThereOnce) {
   config.tied_embeddings = true;
   CheckpointFile file = llama_file();
   file.tensors.erase("lm_head.weight");
-  const DeviceWeights there(load(config, file, {}, {}), *device, *stream);
+  const DeviceWeights there(load(config, file, {}, {}), *device, *stream, *backend);
   EXPECT_EQ(there.embedding.data(), there.head.parts.front().weight.data());
 }
 
