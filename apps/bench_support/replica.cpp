@@ -8,6 +8,7 @@
 #include "lib/parallel/ring.hpp"
 #include "lib/runtime/agree.hpp"
 #include "lib/runtime/calibration.hpp"
+#include "lib/runtime/resources.hpp"
 
 namespace pecia::bench {
 

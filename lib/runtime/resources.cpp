@@ -125,7 +125,7 @@ void require_room(const model::WeightViews& weights, model::Quantize quantize, i
 
 void require_fp8_widths(const model::ModelConfig& config, const Resources& resources) {
   constexpr int64_t unit = 16;  // of cuBLASLt
-  const auto require = [](int64_t width, const std::string& name) {
+  const auto require = [&](int64_t width, const std::string& name) {
     if (width % unit != 0)
       fail<InputError>(
           "model.dtype: fp8 needs widths that {} divides, and {} is {}; use dtype: bf16, or other "
