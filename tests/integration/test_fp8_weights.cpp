@@ -51,40 +51,40 @@ std::vector<Request> make_requests() {
   return requests;
 }
 
-/// √ of the mean square difference of rows of log-probabilities, as a share of `wanted`'s
-/// deviation.
-double difference(std::span<const float> found, std::span<const float> wanted) {
-  double mean = 0, square = 0, error = 0;
-  const auto count = static_cast<double>(wanted.size());
-  for (const float value : wanted) mean += value / count;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    square += std::pow(wanted[i] - mean, 2);
-    error += std::pow(double{found[i]} - wanted[i], 2);
-  }
-  return std::sqrt(error / square);
-}
+/// Rows of log-probabilities against those wanted.
+struct Difference {
+  double error = 0, deviation = 0;  ///< Σ of squares: from `wanted`, and of it from its means
 
-/// The greatest difference of all rows that were predicted from the same tokens.
-double greatest_difference(const Results& found, const Results& wanted) {
-  double greatest = 0;
-  const auto compare = [&](std::span<const float> a, std::span<const float> b, int64_t row) {
-    if (std::isnan(b[row * vocab])) return;  // a prompt's first token has no prediction
-    const double now = difference(a.subspan(row * vocab, vocab), b.subspan(row * vocab, vocab));
-    if (!(now <= greatest)) greatest = now;
+  void add(std::span<const float> found, std::span<const float> wanted) {
+    double mean = 0;
+    for (const float value : wanted) mean += value / static_cast<double>(wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      error += std::pow(double{found[i]} - wanted[i], 2);
+      deviation += std::pow(wanted[i] - mean, 2);
+    }
+  }
+};
+
+/// √(Σ error² / Σ deviation²) of all that was predicted from the same tokens.
+double difference(const Results& found, const Results& wanted) {
+  Difference sums;
+  const auto add = [&](std::span<const float> a, std::span<const float> b, size_t row) {
+    sums.add(a.subspan(row * vocab, vocab), b.subspan(row * vocab, vocab));
   };
   for (const auto& [row, want] : wanted) {
     const io::TurnResult &a = found.at(row).result, &b = want.result;
     EXPECT_EQ(found.at(row).state, io::TurnState::done) << a.error;
     EXPECT_EQ(a.prompt_top_logprobs.size(), b.prompt_top_logprobs.size());
     EXPECT_EQ(a.tokens.size(), b.tokens.size());
-    for (int64_t i = 0; i < b.prompt_tokens; ++i)
-      compare(a.prompt_top_logprobs, b.prompt_top_logprobs, i);
+    for (size_t i = 0; i < b.prompt_top_logprobs.size() / vocab; ++i)
+      if (!std::isnan(b.prompt_top_logprobs[i * vocab]))  // a first token has no prediction
+        add(a.prompt_top_logprobs, b.prompt_top_logprobs, i);
     for (size_t i = 0; i < b.tokens.size(); ++i) {
-      compare(a.top_logprobs, b.top_logprobs, static_cast<int64_t>(i));
+      add(a.top_logprobs, b.top_logprobs, i);
       if (a.tokens[i] != b.tokens[i]) break;  // what follows is predicted from another
     }
   }
-  return greatest;
+  return std::sqrt(sums.error / sums.deviation);
 }
 
 ReplicaSettings settings_on(TestPlace place) {
@@ -125,8 +125,8 @@ class Fp8 : public testing::TestWithParam<std::string> {
     ReplicaSettings settings = settings_on(place(0));
     settings.quantize = model::Quantize::fp8;
     const Results one_rank = run_requests(*alone_, model, make_requests(), settings);
-    EXPECT_LE(greatest_difference(one_rank, wanted), tolerance);
-    EXPECT_GT(greatest_difference(one_rank, wanted), 0x1p-8) << "nothing was rounded";
+    EXPECT_LE(difference(one_rank, wanted), tolerance);
+    EXPECT_GT(difference(one_rank, wanted), 0x1p-8) << "nothing was rounded";
     int64_t number = 0;
     for (const parallel::ModePair& pair :
          parallel::legal_modes(all_->size(), runtime::shape_of(config))) {
@@ -139,10 +139,12 @@ class Fp8 : public testing::TestWithParam<std::string> {
       settings.ring = number % 2 == 0 ? Ring::pass_kv : Ring::pass_q;
       settings.place = place(++number);
       const Results found = run_requests(*all_, model, make_requests(), settings);
-      EXPECT_LE(greatest_difference(found, wanted), tolerance);
+      EXPECT_LE(difference(found, wanted), tolerance);
       // Where columns of o and down are cut, a rank's rows of them and of their inputs have scales
-      // of their own, so that this differs from one rank's by as much as either from fp32.
-      EXPECT_LE(greatest_difference(found, one_rank), tolerance);
+      // of their own, so that this differs from one rank's by as much as either from fp32. Else
+      // all codes are one rank's, but for one here and there that lies between two.
+      const bool cut = pair.degrees.tp > 1 || pair.decode == parallel::DecodeMode::shift;
+      EXPECT_LE(difference(found, one_rank), cut ? tolerance : tolerance / 16);
     }
     EXPECT_GT(number, 0);
   }
@@ -208,7 +210,7 @@ TEST_P(Fp8Uneven, GivesWhatFp32GivesOfTheEvenModel) {
   const TempFolder folder;
   write_uneven(golden(GetParam()), folder.path());
   const Results even = with_fp32(golden(GetParam()));
-  EXPECT_LE(greatest_difference(with_fp32(folder.path()), even), 1e-5);
+  EXPECT_LE(difference(with_fp32(folder.path()), even), 1e-5);
   expect_near(folder.path(), even);
 }
 

@@ -21,10 +21,10 @@ struct Upload : testing::Test {
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(uniform(1, i)) - 0.5f;
   }
   std::vector<float> back(const device::Buffer& buffer, int64_t count) {
-    std::vector<float> host(count);
-    device->copy(host.data(), buffer.data(), count * 4, *stream);
+    std::vector<float> elements(count);
+    device->copy(elements.data(), buffer.data(), count * 4, *stream);
     stream->synchronize();
-    return host;
+    return elements;
   }
 
   std::vector<float> values = std::vector<float>(rows * (columns + gap));
