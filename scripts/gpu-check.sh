@@ -95,6 +95,7 @@ ranks() { # NUMBER PLACE TEST
 }
 export -f ranks
 step "goldens, 1 rank" 60 ranks 1 cuda_staged test_goldens
+step "fp8 weights, 2 ranks" 60 ranks 2 cuda_staged test_fp8_weights
 for place in cuda_staged cuda_nccl; do
   step "goldens, 2 ranks, $place" 60 ranks 2 "$place" test_goldens
   step "requests, 2 ranks, $place" 60 ranks 2 "$place" test_requests
@@ -144,6 +145,11 @@ elif PYTHONPATH=$tools python3 -m pecia_tools.bench_model "$model" --heads 32 --
     cat "$work/log"
   else
     not_measured+=("prefill of 8B")
+  fi
+  if step "bench_prefill of 8B, fp8" 150 bench_prefill "${whole[@]}" --dtype fp8 --tokens 32768; then
+    cat "$work/log"
+  else
+    not_measured+=("prefill of 8B in fp8")
   fi
   if step "bench_decode of 8B" 120 bench_decode "${whole[@]}" --contexts 8192 --batches 1,16,64; then
     cat "$work/log"

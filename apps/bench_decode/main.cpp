@@ -87,19 +87,23 @@ class Decode {
         model_(model),
         settings_(replica_settings(options.model, model, session.options.threads, world_.size())),
         results_(session,
-                 fmt::format("{}, KV {}, {} steps a run, {}, {}",
-                             options.model.model.filename().string(), name_of(settings_.kv_dtype),
-                             options.steps, options.ring, grid(options.model, world_.size())),
+                 fmt::format("{}, weights {}, KV {}, {} steps a run, {}, {}",
+                             options.model.model.filename().string(), options.model.dtype,
+                             name_of(settings_.kv_dtype), options.steps, options.ring,
+                             grid(options.model, world_.size())),
                  Json{{"model", options.model.model.filename().string()},
                       {"grid", grid(options.model, world_.size())},
                       {"ring", options.ring},
+                      {"dtype", options.model.dtype},
                       {"kv_dtype", std::string(name_of(settings_.kv_dtype))},
                       {"steps", options.steps}}) {}
 
   void run() {
     if (options_.ring == "broadcast_q") settings_.decode_ring = parallel::Ring::broadcast_q;
     if (options_.ring == "pass_kv") settings_.decode_ring = parallel::Ring::pass_kv;
-    const Floors floors = measure_floors(world_, make_place(settings_, world_));
+    if (session_.options.check) refuse_check_of_fp8(options_.model);
+    const Floors floors = measure_floors(world_, make_place(settings_, world_),
+                                         options_.model.layers().value_or(DType::bf16));
     results_.line(
         fmt::format("floor of all ranks: reads {:.1f} GB/s, matrix product {:.1f} GFLOP/s",
                     floors.read_bandwidth * 1e-9, floors.flops * 1e-9));
@@ -144,7 +148,7 @@ class Decode {
     const Spread step_s = spread(seconds);
     const int64_t cached = one.context + all_steps - options_.steps * runs / 2;  // in the middle
     const double bytes = decode_bytes(model_.config, model_.weights, one.batch, cached,
-                                      settings.kv_dtype, world_.size());
+                                      settings.kv_dtype, world_.size(), options_.model.layers());
     const double flops = decode_flops(model_.config, one.batch, cached);
     const double bytes_s = bytes / floors.read_bandwidth, flops_s = flops / floors.flops;
     const double share = std::max(bytes_s, flops_s) / step_s.median;

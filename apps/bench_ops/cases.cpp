@@ -63,19 +63,43 @@ std::function<void()> keep(std::shared_ptr<Inputs> inputs, Call call) {
   return [inputs, call] { call(*inputs); };
 }
 
-Case linear(const Model& model, int64_t rows, int64_t out, int64_t in) {
+Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dtype = DType::bf16) {
   struct Inputs {
-    Tensor x, weight, y;
+    Tensor x, weight, scales, y;
   };
-  return {"linear", fmt::format("{} rows × {}×{} bf16, {}", rows, out, in, model.name),
+  return {"linear",
+          fmt::format("{} rows × {}×{} {}, {}", rows, out, in, name_of(dtype), model.name),
           2.0 * static_cast<double>(rows) * static_cast<double>(out) * static_cast<double>(in),
-          bytes_of({out, in}, DType::bf16) + bytes_of({rows, in}) + bytes_of({rows, out}),
+          bytes_of({out, in}, dtype) + bytes_of({rows, in}) + bytes_of({rows, out}),
           [=](const Place& place) {
             auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, in}},
-                                                          {place, DType::bf16, {out, in}},
+                                                          {place, dtype, {out, in}},
+                                                          {place, DType::fp32, {out}},
                                                           {place, DType::fp32, {rows, out}}});
+            return keep(inputs, [place, dtype](Inputs& i) {
+              place.backend.linear(
+                  {.x = i.x.view,
+                   .weight = i.weight.view,
+                   .bias = {},
+                   .y = i.y.view,
+                   .weight_scales = dtype == DType::fp8 ? i.scales.view : TensorView()},
+                  place.stream);
+            });
+          }};
+}
+
+Case quantize_rows(const Model& model, int64_t rows, int64_t columns) {
+  struct Inputs {
+    Tensor x, codes, scales;
+  };
+  return {"quantize_rows", fmt::format("{} × {} fp32, {}", rows, columns, model.name), 0,
+          bytes_of({rows, columns}) + bytes_of({rows, columns}, DType::fp8),
+          [=](const Place& place) {
+            auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, columns}},
+                                                          {place, DType::fp8, {rows, columns}},
+                                                          {place, DType::fp32, {rows}}});
             return keep(inputs, [place](Inputs& i) {
-              place.backend.linear({i.x.view, i.weight.view, {}, i.y.view}, place.stream);
+              place.backend.quantize_rows({i.x.view, i.codes.view, i.scales.view}, place.stream);
             });
           }};
 }
@@ -354,6 +378,12 @@ std::vector<Case> large_cases() {
       linear(llama, 1, llama.ffn, llama.hidden),
       linear(llama, 16, llama.ffn, llama.hidden),
       linear(llama, 16, llama.vocab, llama.hidden),
+      linear(llama, 8192, llama.hidden, llama.hidden, DType::fp8),
+      linear(llama, 8192, llama.ffn, llama.hidden, DType::fp8),
+      linear(llama, 8192, llama.hidden, llama.ffn, DType::fp8),
+      linear(llama, 16, llama.ffn, llama.hidden, DType::fp8),
+      quantize_rows(llama, 8192, llama.hidden),
+      quantize_rows(llama, 8192, llama.ffn),
       attention(llama, 8192, 8192),
       attention(llama, 32768, 32768),
       attention(llama, 131072, 131072),

@@ -87,19 +87,22 @@ class Prefill {
         model_(model),
         settings_(settings_for(options, model, session.options.threads, session.world.size())),
         replica_(world_, model, settings_),
-        results_(
-            session,
-            fmt::format("{}, KV {}, {} tokens a pass, {}, {}",
-                        options.model.model.filename().string(), name_of(settings_.kv_dtype),
-                        settings_.batch_tokens, options.ring, grid(options.model, world_.size())),
-            Json{{"model", options.model.model.filename().string()},
-                 {"grid", grid(options.model, world_.size())},
-                 {"kv_dtype", std::string(name_of(settings_.kv_dtype))},
-                 {"batch_tokens", settings_.batch_tokens},
-                 {"ring", options.ring}}) {}
+        results_(session,
+                 fmt::format("{}, weights {}, KV {}, {} tokens a pass, {}, {}",
+                             options.model.model.filename().string(), options.model.dtype,
+                             name_of(settings_.kv_dtype), settings_.batch_tokens, options.ring,
+                             grid(options.model, world_.size())),
+                 Json{{"model", options.model.model.filename().string()},
+                      {"grid", grid(options.model, world_.size())},
+                      {"dtype", options.model.dtype},
+                      {"kv_dtype", std::string(name_of(settings_.kv_dtype))},
+                      {"batch_tokens", settings_.batch_tokens},
+                      {"ring", options.ring}}) {}
 
   void run() {
-    const Floors floors = measure_floors(world_, make_place(settings_, world_));
+    if (session_.options.check) refuse_check_of_fp8(options_.model);
+    const Floors floors = measure_floors(world_, make_place(settings_, world_),
+                                         options_.model.layers().value_or(DType::bf16));
     const int cp = world_.size() / (options_.model.sp * options_.model.tp);
     if (cp > 1) rates_ = replica_.measure_rates();
     results_.line(

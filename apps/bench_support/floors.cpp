@@ -48,13 +48,14 @@ double copy_bandwidth(const context::Compute& compute) {
 
 }  // namespace
 
-Floors measure_floors(comm::Communicator& world, const runtime::ComputePlace& place) {
+Floors measure_floors(comm::Communicator& world, const runtime::ComputePlace& place,
+                      DType weights) {
   report::Recorder recorder;
   const context::Compute compute{*place.device, *place.stream, *place.backend, recorder};
   Floors mine;
   world.barrier();
   for (int repeat = 0; repeat < repeats; ++repeat)
-    mine.flops = std::max(mine.flops, runtime::measure_peak_flops(compute));
+    mine.flops = std::max(mine.flops, runtime::measure_peak_flops(compute, weights));
   world.barrier();
   mine.read_bandwidth =
       place.on_gpu() ? copy_bandwidth(compute) : read_bandwidth(compute.stream.num_threads());

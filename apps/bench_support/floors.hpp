@@ -9,14 +9,15 @@ namespace pecia::bench {
 
 /// Of all ranks together.
 struct Floors {
-  /// FLOP/s of the backend's own matrix product: fp32 in cache, on a GPU a large one of bf16.
+  /// FLOP/s of the backend's own matrix product: fp32 in cache, on a GPU a large one.
   double flops = 0;
   /// B/s of reading 256 MiB per rank, far more than the caches hold; on a GPU of copying, what is
   /// read and what is written together.
   double read_bandwidth = 0;
 };
 
-/// The best of a few runs on each rank, with the stream's threads. Collective.
-Floors measure_floors(comm::Communicator& world, const runtime::ComputePlace& place);
+/// The best of a few runs on each rank, with the stream's threads; on GPUs of products with weights
+/// of this type. Collective.
+Floors measure_floors(comm::Communicator& world, const runtime::ComputePlace& place, DType weights);
 
 }  // namespace pecia::bench

@@ -10,7 +10,8 @@ namespace pecia::bench {
 
 struct ModelOptions {
   std::filesystem::path model;
-  std::string kv_dtype = "auto";  ///< auto: that of the weights
+  std::string dtype = "auto";     ///< of the layers' matrices; auto: as stored
+  std::string kv_dtype = "auto";  ///< auto: as the weights are stored
   int sp = 1, tp = 1;
   std::string sharding = "base";
   int64_t batch_tokens = 0;  ///< 0: as a run chooses them
@@ -19,7 +20,11 @@ struct ModelOptions {
   std::string backend = "cpu";
   bool allow_gpu_sharing = false;
 
-  /// A job's words for where it computes.
+  /// That the layers' matrices are rounded to at load, if they are.
+  std::optional<DType> layers() const {
+    return dtype == "fp8" ? std::optional(DType::fp8) : std::nullopt;
+  }
+  /// A job's words for where it computes, and in which type.
   runtime::Job job() const;
 };
 
@@ -28,6 +33,9 @@ void add_model_options(CLI::App& app, ModelOptions& options);
 /// What the options say about replicas of `model` on `ranks` ranks; kv_tokens is left open.
 ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel& model, int threads,
                                  int ranks);
+
+/// InputError where --check cannot tell right from wrong.
+void refuse_check_of_fp8(const ModelOptions& options);
 
 /// "CP 2 × SP 2 × TP 1, base": how the options use `ranks` ranks.
 std::string grid(const ModelOptions& options, int ranks);

@@ -8,6 +8,7 @@
 #include "lib/parallel/ring.hpp"
 #include "lib/runtime/agree.hpp"
 #include "lib/runtime/calibration.hpp"
+#include "lib/runtime/resources.hpp"
 
 namespace pecia::bench {
 
@@ -37,9 +38,15 @@ std::optional<model::Weights> cut_weights(const LoadedModel& model, int rank, in
 }
 
 std::optional<model::DeviceWeights> upload(const model::WeightViews& weights,
+                                           const runtime::Job& job,
                                            const runtime::ComputePlace& place) {
   if (!place.on_gpu()) return {};
-  return std::optional<model::DeviceWeights>(std::in_place, weights, *place.device, *place.stream);
+  return std::optional<model::DeviceWeights>(std::in_place, weights, *place.device, *place.stream,
+                                             *place.backend, runtime::quantize_of(job));
+}
+
+DType dtype_of_layers(const model::WeightViews& weights) {
+  return weights.layers.front().q.parts.front().weight.dtype();
 }
 }  // namespace
 
@@ -60,7 +67,7 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
       settings_(settings),
       cut_(cut_weights(model, ring.rank(), settings.tp)),
       place_(make_place(settings, ring)),
-      on_gpu_(upload(weights(), place_)),
+      on_gpu_(upload(weights(), settings.job, place_)),
       tensors_(runtime::tensor_group(settings.job, ring, place_)),
       compute_{*place_.device, *place_.stream, *place_.backend, recorder_},
       worker_(tensors_ ? *tensors_ : ring, model.config, weights(), compute_,
@@ -221,10 +228,9 @@ parallel::RingRates Replica::measure_rates() {
 }
 
 int64_t Replica::measure_shift_threshold(int64_t limit) {
-  const DType weights = model_.weights.layers.front().q.parts.front().weight.dtype();
   return parallel::shift_threshold(
-      runtime::measure_shift_inputs(model_.config, weights, settings_.sp, settings_.tp, ring_,
-                                    *worker_.groups().block, compute_),
+      runtime::measure_shift_inputs(model_.config, dtype_of_layers(weights()), settings_.sp,
+                                    settings_.tp, ring_, *worker_.groups().block, compute_),
       limit);
 }
 
@@ -257,8 +263,7 @@ Answer Replica::execute(const runtime::Plan& plan) {
     ring_.broadcast(bytes, root);
   }
   const runtime::Outcome outcome = worker_.execute(from_bytes<runtime::Plan>(bytes));
-  expected_ += bench::expected_bytes(worker_, plan, model_.config,
-                                     model_.weights.layers.front().q.parts.front().weight.dtype());
+  expected_ += bench::expected_bytes(worker_, plan, model_.config, dtype_of_layers(weights()));
   std::vector<std::vector<std::byte>> gathered;
   {
     const ScopedSpan span(recorder_, "gather_outcomes", Kind::comm);

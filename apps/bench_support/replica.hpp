@@ -28,7 +28,7 @@ std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
 struct ReplicaSettings {
   int sp = 1, tp = 1;  ///< cp is what is left of the ranks
   parallel::Sharding sharding = parallel::Sharding::base;
-  runtime::Job job;  ///< backend and allow_gpu_sharing are read
+  runtime::Job job;  ///< backend, allow_gpu_sharing and whether model.dtype is fp8 are read
   int threads = 1;
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;     ///< slots on each rank

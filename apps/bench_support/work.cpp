@@ -19,10 +19,10 @@ double pairs(int64_t first, int64_t count, int64_t window) {
          static_cast<double>(end - growing_end) * static_cast<double>(window);
 }
 
-int64_t bytes_of(const model::LinearWeight& weight) {
+int64_t bytes_of(const model::LinearWeight& weight, std::optional<DType> dtype) {
   int64_t bytes = 0;
   for (const auto& part : weight.parts)
-    bytes += part.weight.elements() * size_of(part.weight.dtype());
+    bytes += part.weight.elements() * size_of(dtype.value_or(part.weight.dtype()));
   return bytes;
 }
 
@@ -56,12 +56,11 @@ double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cac
 }
 
 double decode_bytes(const model::ModelConfig& config, const model::Weights& weights, int64_t batch,
-                    int64_t cached, DType kv_dtype, int ranks) {
-  int64_t matrices = bytes_of(weights.head);
+                    int64_t cached, DType kv_dtype, int ranks, std::optional<DType> layers) {
+  int64_t matrices = bytes_of(weights.head, {});
   for (const model::LayerWeights& layer : weights.layers)
-    for (const model::LinearWeight* weight :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
-      matrices += bytes_of(*weight);
+    for (const model::LayerMatrix& matrix : model::layer_matrices)
+      matrices += bytes_of(layer.*matrix.member, layers);
   int64_t keys = 0;
   for (const int64_t window : config.windows) keys += visible(cached, window);
   return static_cast<double>(matrices) * static_cast<double>(std::min<int64_t>(batch, ranks)) +

@@ -2,6 +2,7 @@
 /// What a phase of a model cannot do without: the numerators of "share of the floor".
 
 #include <cstdint>
+#include <optional>
 
 #include "lib/core/dtype.hpp"
 #include "lib/model/config.hpp"
@@ -26,8 +27,9 @@ double prefill_flops(const model::ModelConfig& config, int64_t tokens, int64_t c
 double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cached);
 
 /// Bytes that the same step has to read: the matrices once on each rank that has a row (at most
-/// `ranks`), and keys and values of all tokens that a query sees, once.
+/// `ranks`), and keys and values of all tokens that a query sees, once. `layers`: the type that the
+/// layers' matrices are rounded to at load, scales not counted; absent: as stored.
 double decode_bytes(const model::ModelConfig& config, const model::Weights& weights, int64_t batch,
-                    int64_t cached, DType kv_dtype, int ranks);
+                    int64_t cached, DType kv_dtype, int ranks, std::optional<DType> layers = {});
 
 }  // namespace pecia::bench

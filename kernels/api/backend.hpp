@@ -16,6 +16,7 @@
 #include "kernels/api/kv_store.hpp"
 #include "kernels/api/linear.hpp"
 #include "kernels/api/merge.hpp"
+#include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
 #include "kernels/api/sampling.hpp"
@@ -35,6 +36,7 @@ class Backend {
 
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;
   virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;
+  virtual void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) = 0;
   virtual void add(const AddArgs& args, device::Stream& stream) = 0;
   virtual void rms_norm(const RmsNormArgs& args, device::Stream& stream) = 0;
   virtual void rope(const RopeArgs& args, device::Stream& stream) = 0;

@@ -10,9 +10,18 @@ enum class Accumulate { no, yes };
 ///
 /// Products and sums in fp32; weights of a narrower type are widened exactly. Rows of `x`, `weight`
 /// and `y` may be strided (a slice of columns is a view). Zero rows do nothing.
+///
+/// Weights may be fp8: weight[o, i] = code · weight_scales[o]. Then x is rounded too, each row to
+/// codes with a scale s[t] as QuantizeRowsArgs says, and
+///
+///     y[t, o] (+)= s[t] · weight_scales[o] · Σ_i code_x[t, i] · code_w[o, i] + bias[o]
+///
+/// so that a NaN or an infinity in a row of x makes that row of y NaN, and no other. cuBLASLt takes
+/// no `in` and `out` of fp8 but multiples of 16, with rows of weights and y that begin at multiples
+/// of 16 bytes.
 struct LinearArgs {
-  TensorView x;       ///< [rows, in] fp32
-  TensorView weight;  ///< [out, in], fp32, bf16 or fp16
+  TensorView x;       ///< [rows, in] fp32, or the type of weights in bf16 or fp16; bf16 with fp8
+  TensorView weight;  ///< [out, in], fp32, bf16, fp16 or fp8
   TensorView bias;    ///< [out], fp32, bf16 or fp16, or absent
   TensorView y;       ///< [rows, out] fp32, written; added to with Accumulate::yes
   Accumulate accumulate = Accumulate::no;
@@ -25,6 +34,7 @@ struct LinearArgs {
   ///
   /// So whoever has a subtree of the parts, and adds its sum to the others', gets the same bits.
   int splits = 1;
+  TensorView weight_scales = {};  ///< [out] fp32 of fp8 weights, dense; else absent
 };
 
 }  // namespace pecia::kernels

@@ -32,6 +32,10 @@ void check_fp32(std::string_view name, const TensorView& view) {
   PECIA_CHECK(view.dtype() == DType::fp32, "{} is {}, expected fp32", name, name_of(view.dtype()));
 }
 
+void check_fp8(std::string_view name, const TensorView& view) {
+  PECIA_CHECK(view.dtype() == DType::fp8, "{} is {}, expected fp8", name, name_of(view.dtype()));
+}
+
 void check_float(std::string_view name, DType dtype) {
   PECIA_CHECK(is_float(dtype), "{} is {}, expected fp32, bf16 or fp16", name, name_of(dtype));
 }
@@ -103,9 +107,20 @@ void validate(const EmbeddingArgs& args) {
 void validate(const LinearArgs& args) {
   check_rank("x", args.x, 2);
   check_rank("weight", args.weight, 2);
-  check_fp32("x", args.x);
   check_fp32("y", args.y);
-  check_float("weight", args.weight.dtype());
+  const DType x = args.x.dtype(), weight = args.weight.dtype();
+  if (weight == DType::fp8) {
+    PECIA_CHECK(args.weight_scales, "fp8 weights without scales");
+    check_fp32("weight_scales", args.weight_scales);
+    check_shape("weight_scales", args.weight_scales, {args.weight.rows()});
+    check_dense("weight_scales", args.weight_scales);
+  } else {
+    check_float("weight", weight);
+    PECIA_CHECK(!args.weight_scales, "scales of {} weights", name_of(weight));
+  }
+  const DType narrow = weight == DType::fp8 ? DType::bf16 : weight;
+  PECIA_CHECK(x == DType::fp32 || x == narrow, "x is {}, expected fp32{}", name_of(x),
+              narrow == DType::fp32 ? "" : fmt::format(" or {}", name_of(narrow)));
   check_shape("weight", args.weight, {args.weight.rows(), args.x.size(1)});
   check_shape("y", args.y, {args.x.rows(), args.weight.rows()});
   PECIA_CHECK(args.splits >= 1 && std::has_single_bit(static_cast<unsigned>(args.splits)) &&
@@ -116,6 +131,20 @@ void validate(const LinearArgs& args) {
   if (!args.bias) return;
   check_float("bias", args.bias.dtype());
   check_shape("bias", args.bias, {args.weight.rows()});
+}
+
+void validate(const QuantizeRowsArgs& args) {
+  check_rank("x", args.x, 2);
+  check_float("x", args.x.dtype());
+  check_fp8("codes", args.codes);
+  check_shape("codes", args.codes, {args.x.rows(), args.x.size(1)});
+  check_fp32("scales", args.scales);
+  check_shape("scales", args.scales, {args.x.rows()});
+  check_dense("scales", args.scales);
+  if (!args.square_sums) return;
+  check_fp32("square_sums", args.square_sums);
+  check_shape("square_sums", args.square_sums, {args.x.rows(), 2});
+  check_dense("square_sums", args.square_sums);
 }
 
 void validate(const AddArgs& args) {

@@ -11,6 +11,7 @@
 #include "kernels/api/kv_store.hpp"
 #include "kernels/api/linear.hpp"
 #include "kernels/api/merge.hpp"
+#include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
 #include "kernels/api/sampling.hpp"
@@ -20,6 +21,7 @@ namespace pecia::kernels {
 
 void validate(const EmbeddingArgs& args);
 void validate(const LinearArgs& args);
+void validate(const QuantizeRowsArgs& args);
 void validate(const AddArgs& args);
 void validate(const RmsNormArgs& args);
 void validate(const RopeArgs& args);

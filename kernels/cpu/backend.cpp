@@ -22,6 +22,10 @@ class CpuBackend : public Backend {
     validate(args);
     cpu::linear(args, stream, workspace_);
   }
+  void quantize_rows(const QuantizeRowsArgs& args, device::Stream&) override {
+    validate(args);
+    fail<Unsupported>("the CPU backend has no fp8; use bf16");
+  }
   void add(const AddArgs& args, device::Stream& stream) override {
     validate(args);
     cpu::add(args, stream);

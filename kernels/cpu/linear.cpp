@@ -247,6 +247,12 @@ void row_invariant(const LinearArgs& args, const device::Stream& stream, Workspa
 }  // namespace
 
 void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace) {
+  if (args.x.dtype() != DType::fp32 || args.weight.dtype() == DType::fp8)
+    fail<Unsupported>(
+        "the CPU backend multiplies rows of fp32 with weights of fp32, bf16 or fp16, not rows of "
+        "{} "
+        "with weights of {}",
+        name_of(args.x.dtype()), name_of(args.weight.dtype()));
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
   if (args.row_invariant == RowInvariant::yes)
     row_invariant(args, stream, workspace);

@@ -23,6 +23,9 @@ class CudaBackend : public Backend {
   void linear(const LinearArgs& args, device::Stream& stream) override {
     run(cuda::linear, args, stream);
   }
+  void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
+    run(cuda::quantize_rows, args, stream);
+  }
   void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
     run(cuda::rms_norm, args, stream);
   }

@@ -24,6 +24,7 @@ void check(cublasStatus_t status, const char* call, int line) {
 #define PECIA_CUBLAS_CHECK(call) check((call), #call, __LINE__)
 
 cudaDataType_t type_of(DType dtype) {
+  if (dtype == DType::fp8) return CUDA_R_8F_E4M3;
   if (dtype == DType::bf16) return CUDA_R_16BF;
   return dtype == DType::fp16 ? CUDA_R_16F : CUDA_R_32F;
 }
@@ -87,19 +88,30 @@ struct Product {
 
 /// All that the choice of an algorithm depends on.
 using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, uint32_t, uint32_t,
-                       uint32_t, DType, bool, bool>;
+                       uint32_t, DType, bool, bool, bool>;
+
+/// cuBLAS 12.8 and what lies beside a newer program know no scales of rows.
+constexpr size_t first_version_with_row_scales = 120900;
 
 class CublasMatmul : public Matmul {
  public:
   explicit CublasMatmul(device::Device& device)
-      : workspace_(device, device::Memory::device, workspace_bytes) {
+      : scales_rows_(device.info().compute_capability == 90 &&
+                     cublasLtGetVersion() >= first_version_with_row_scales),
+        workspace_(device, device::Memory::device, workspace_bytes) {
     PECIA_CUBLAS_CHECK(cublasLtCreate(&handle_));
   }
   ~CublasMatmul() override { cublasLtDestroy(handle_); }
 
+  bool scales_rows() const override { return scales_rows_; }
+
   void run(const MatmulArgs& args, device::Stream& stream) override {
     Product& product = product_for(args);
     if (args.bias != nullptr) set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
+    if (args.x_scales != nullptr) {
+      set(product.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.weight_scales);
+      set(product.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.x_scales);
+    }
     const float one = 1, beta = args.accumulate == Accumulate::yes ? 1 : 0;
     PECIA_CUBLAS_CHECK(cublasLtMatmul(
         handle_, product.operation.get(), &one, args.weight.data(), product.weight.get(),
@@ -121,7 +133,8 @@ class CublasMatmul : public Matmul {
                      alignment_of(args.y),
                      args.weight.dtype(),
                      has_bias,
-                     adds};
+                     adds,
+                     args.x_scales != nullptr};
     const auto known = products_.find(key);
     if (known != products_.end()) return known->second;
     if (products_.size() >= most_products) products_.clear();
@@ -139,6 +152,9 @@ class CublasMatmul : public Matmul {
       set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
       set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
     }
+    if (args.x_scales != nullptr)
+      for (const auto mode : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
+        set(product.operation, mode, int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F});
     product.weight = transpose_of(args.weight);
     product.x = transpose_of(args.x);
     product.y = transpose_of(args.y);
@@ -168,6 +184,7 @@ class CublasMatmul : public Matmul {
   static constexpr int64_t workspace_bytes = 32 << 20;  // what cuBLAS itself takes on Hopper
   static constexpr size_t most_products = 4096;
   cublasLtHandle_t handle_ = nullptr;
+  bool scales_rows_;
   device::Buffer workspace_;
   std::map<Key, Product> products_;
 };

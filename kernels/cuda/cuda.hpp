@@ -38,7 +38,9 @@ struct Context {
   std::unique_ptr<RowSort> row_sort;
   std::unique_ptr<Sdpa> sdpa;  ///< may be null: then our own kernels do all attention
   std::string why_no_sdpa;
-  device::Buffer operand{device, device::Memory::device};    ///< x of a product, in its type
+  device::Buffer operand{device, device::Memory::device};         ///< x of a product, in its type
+  device::Buffer operand_scales{device, device::Memory::device};  ///< of its rows, in fp8
+  device::Buffer products{device, device::Memory::device};        ///< of codes in fp8
   device::Buffer bias{device, device::Memory::device};       ///< of a product, in fp32
   device::Buffer partials{device, device::Memory::device};   ///< of attention
   device::Buffer rounded_q{device, device::Memory::device};  ///< for the library, like those below
@@ -55,6 +57,7 @@ struct Context {
 void add(const AddArgs& args, Context& context, device::Stream& stream);
 void embedding(const EmbeddingArgs& args, Context& context, device::Stream& stream);
 void linear(const LinearArgs& args, Context& context, device::Stream& stream);
+void quantize_rows(const QuantizeRowsArgs& args, Context& context, device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, Context& context, device::Stream& stream);
 void rope(const RopeArgs& args, Context& context, device::Stream& stream);
 void kv_store(const KvStoreArgs& args, Context& context, device::Stream& stream);

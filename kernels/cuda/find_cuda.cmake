@@ -4,7 +4,7 @@ set(PECIA_CUDA_REMEDY "Configure without CUDA (--preset release), or see kernels
 
 find_program(PECIA_NVCC nvcc HINTS $ENV{CUDACXX} $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
 if(NOT PECIA_NVCC)
-  message(FATAL_ERROR "PECIA_CUDA is ON, but nvcc was not found. Load the CUDA module, or put nvcc of CUDA 12.8 or "
+  message(FATAL_ERROR "PECIA_CUDA is ON, but nvcc was not found. Load the CUDA module, or put nvcc of CUDA 12.9 or "
                       "newer on the PATH or its folder into CUDA_HOME. ${PECIA_CUDA_REMEDY}")
 endif()
 if(NOT CMAKE_CUDA_COMPILER)
@@ -21,7 +21,7 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 endif()
-find_package(CUDAToolkit 12.8 REQUIRED)
+find_package(CUDAToolkit 12.9 REQUIRED)
 
 # pecia_find_cuda_library(NAME library header package): imports pecia::NAME.
 function(pecia_find_cuda_library name library header package)

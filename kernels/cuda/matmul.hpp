@@ -6,23 +6,29 @@
 
 namespace pecia::kernels::cuda {
 
-/// y[t, o] (+)= Σ_i x[t, i] · weight[o, i] + bias[o]
+/// y[t, o] (+)= Σ_i x[t, i] · weight[o, i] + bias[o], of fp8 with scales
+/// y[t, o] (+)= x_scales[t] · weight_scales[o] · Σ_i x[t, i] · weight[o, i]
 struct MatmulArgs {
-  TensorView x, weight;  ///< [rows, in], [out, in] of one type: fp32, bf16 or fp16; in > 0
+  TensorView x, weight;  ///< [rows, in], [out, in] of one type: fp32, bf16, fp16 or fp8; in > 0
   TensorView y;          ///< [rows, out] fp32; no view is empty
-  const float* bias;     ///< [out], or null
+  const float* bias;     ///< [out], or null, as with fp8
   Accumulate accumulate;
+  const float* x_scales = nullptr;       ///< [rows], with fp8 where `scales_rows`
+  const float* weight_scales = nullptr;  ///< [out], likewise
 };
 
 /// Products of matrices in device memory with sums in fp32; fp32 operands are multiplied as such.
 class Matmul {
  public:
   virtual ~Matmul() = default;
+  /// Whether products of fp8 may be given scales; else whoever wants them multiplies the sums.
+  virtual bool scales_rows() const = 0;
   virtual void run(const MatmulArgs& args, device::Stream& stream) = 0;
 };
 
 /// By cuBLASLt. The algorithm is asked for once per shape, layout and alignment; the workspace is
-/// allocated here.
+/// allocated here. Scales are taken on GPUs of compute capability 9.0 alone (cuBLAS 13, table of
+/// scaling modes); fp8 itself from 8.9 on.
 std::unique_ptr<Matmul> make_cublas_matmul(device::Device& device);
 
 }  // namespace pecia::kernels::cuda

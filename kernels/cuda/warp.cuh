@@ -38,4 +38,14 @@ __device__ __forceinline__ T block_sum(T value, T* scratch) {
   return warp_sum(lane < num_warps ? scratch[lane] : T(0));
 }
 
+/// The same of what is not negative; NaN is passed over.
+__device__ __forceinline__ float block_max(float value, float* scratch) {
+  const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
+  value = warp_max(value);
+  if (lane == 0) scratch[warp] = value;
+  __syncthreads();
+  const int num_warps = blockDim.x / warp_size;
+  return warp_max(lane < num_warps ? scratch[lane] : 0.0f);
+}
+
 }  // namespace pecia::kernels::cuda

@@ -17,6 +17,9 @@ class ReferenceBackend : public Backend {
   void linear(const LinearArgs& args, device::Stream& stream) override {
     run(reference::linear, args, stream);
   }
+  void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
+    run(reference::quantize_rows, args, stream);
+  }
   void add(const AddArgs& args, device::Stream& stream) override {
     run(reference::add, args, stream);
   }

@@ -5,12 +5,28 @@
 namespace pecia::kernels::reference {
 namespace {
 
-/// Σ over elements [begin, end) of the depth, from `sum` on.
-double product(const LinearArgs& args, int64_t t, int64_t o, int64_t begin, int64_t end,
-               double sum) {
+/// A row of x as the products take it: x = values · scale.
+struct Operand {
+  std::vector<float> values;
+  float scale = 1;
+};
+
+Operand operand(const LinearArgs& args, int64_t t) {
+  Operand row{std::vector<float>(args.x.size(1))};
+  for (int64_t i = 0; i < args.x.size(1); ++i)
+    row.values[i] = load_as_float(args.x.row(t), args.x.dtype(), i);
+  if (args.weight.dtype() == DType::fp8) row.scale = round_to_codes(row.values);
+  return row;
+}
+
+/// Σ over elements [begin, end) of the depth, added to `before`.
+double product(const LinearArgs& args, const Operand& x, int64_t o, int64_t begin, int64_t end,
+               double before) {
+  double sum = 0;
   for (int64_t i = begin; i < end; ++i)
-    sum += double{row_of(args.x, t)[i]} * load_as_float(args.weight.row(o), args.weight.dtype(), i);
-  return sum;
+    sum += double{x.values[i]} * load_as_float(args.weight.row(o), args.weight.dtype(), i);
+  const double weight_scale = args.weight_scales ? args.weight_scales.as<float>()[o] : 1;
+  return before + x.scale * weight_scale * sum;
 }
 
 /// The splits' sums in fp32, added in pairs until one is left.
@@ -25,21 +41,23 @@ float tree_sum(std::vector<float> sums) {
 void linear(const LinearArgs& args) {
   const int64_t depth = args.x.size(1), width = depth / args.splits;
   const bool adds = args.accumulate == Accumulate::yes;
-  for (int64_t t = 0; t < args.y.rows(); ++t)
+  for (int64_t t = 0; t < args.y.rows(); ++t) {
+    const Operand x = operand(args, t);
     for (int64_t o = 0; o < args.y.size(1); ++o) {
       float& y = row_of(args.y, t)[o];
       const double bias = args.bias ? load_as_float(args.bias.data(), args.bias.dtype(), o) : 0.0;
       if (args.splits == 1) {
-        y = static_cast<float>(product(args, t, o, 0, depth, adds ? bias + y : bias));
+        y = static_cast<float>(product(args, x, o, 0, depth, adds ? bias + y : bias));
         continue;
       }
       std::vector<float> sums;
       for (int split = 0; split < args.splits; ++split)
         sums.push_back(static_cast<float>(
-            product(args, t, o, split * width, (split + 1) * width, split == 0 ? bias : 0.0)));
+            product(args, x, o, split * width, (split + 1) * width, split == 0 ? bias : 0.0)));
       const float sum = tree_sum(std::move(sums));
       y = adds ? y + sum : sum;
     }
+  }
 }
 
 }  // namespace pecia::kernels::reference

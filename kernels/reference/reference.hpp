@@ -1,12 +1,15 @@
 #pragma once
 /// Each op as its header's formula, in plain loops with double accumulators. Arguments are valid.
 
+#include <span>
+
 #include "kernels/api/backend.hpp"
 
 namespace pecia::kernels::reference {
 
 void embedding(const EmbeddingArgs& args);
 void linear(const LinearArgs& args);
+void quantize_rows(const QuantizeRowsArgs& args);
 void add(const AddArgs& args);
 void rms_norm(const RmsNormArgs& args);
 void rope(const RopeArgs& args);
@@ -17,6 +20,9 @@ void gated_activation(const GatedActivationArgs& args);
 void sample(const SamplingArgs& args);
 void log_probs(const LogProbsArgs& args);
 void shortlist(const ShortlistArgs& args);
+
+/// A row replaced by its codes as numbers, by QuantizeRowsArgs; its scale.
+float round_to_codes(std::span<float> row);
 
 /// Row `row` of an fp32 view.
 inline float* row_of(const TensorView& view, int64_t row) {

@@ -2,31 +2,31 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <tuple>
+
+#include "lib/model/weight_upload.hpp"
 
 namespace pecia::model {
 namespace {
 
 using device::Memory;
 
-/// f(tensor) for every view there is.
-void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)>& f) {
-  const auto of_linear = [&](LinearWeight& weight) {
-    for (LinearWeight::Part& part : weight.parts) f(part.weight), f(part.bias);
-  };
+/// f(tensor) for every view that is copied as it is, and of_layer(part, matrix), the index in
+/// layer_matrices, for every part of a layer's matrix; biases of those are copied.
+void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)>& f,
+                     const std::function<void(LinearWeight::Part&, size_t matrix)>& of_layer) {
   f(weights.embedding);
   for (LayerWeights& layer : weights.layers) {
     for (TensorView* norm : {&layer.attention_norm, &layer.ffn_norm, &layer.q_norm, &layer.k_norm})
       f(*norm);
-    for (LinearWeight* weight :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
-      of_linear(*weight);
+    for (size_t i = 0; i < layer_matrices.size(); ++i)
+      for (LinearWeight::Part& part : (layer.*layer_matrices[i].member).parts)
+        of_layer(part, i), f(part.bias);
   }
   f(weights.final_norm);
-  of_linear(weights.head);
+  for (LinearWeight::Part& part : weights.head.parts) f(part.weight), f(part.bias);
 }
 
 /// The same elements of the host's memory have the same key.
@@ -35,114 +35,118 @@ Key key_of(const TensorView& tensor) {
   return {tensor.data(), tensor.rows(), tensor.row_elements(), tensor.row_stride()};
 }
 
-int64_t row_bytes(const TensorView& tensor) {
-  return tensor.row_elements() * size_of(tensor.dtype());
-}
-
-/// Bytes on their way to the device, one after the other.
-class Conveyor {
- public:
-  Conveyor(device::Device& device, device::Stream& stream, std::byte* to)
-      : device_(device), stream_(stream), to_(to) {
-    for (Piece& piece : pieces_) {
-      piece.memory = device::Buffer(device, Memory::pinned, piece_bytes);
-      piece.left = device.make_event();
-    }
-  }
-
-  void put(const void* from, int64_t bytes) {
-    const auto* next = static_cast<const std::byte*>(from);
-    while (bytes > 0) {
-      const int64_t taken = std::min(bytes, piece_bytes - filled_);
-      std::memcpy(pieces_[filling_].memory.as<std::byte>() + filled_, next, taken);
-      filled_ += taken, next += taken, bytes -= taken;
-      if (filled_ == piece_bytes) send();
-    }
-  }
-  /// Leaves room, whose contents are nothing.
-  void skip(int64_t bytes) {
-    send();
-    to_ += bytes;
-  }
-  void send() {
-    if (filled_ == 0) return;
-    Piece& piece = pieces_[filling_];
-    device_.copy(to_, piece.memory.data(), filled_, stream_);
-    piece.left->record(stream_);
-    to_ += filled_;
-    filled_ = 0;
-    filling_ = 1 - filling_;
-    pieces_[filling_].left->synchronize();
-  }
-
- private:
-  static constexpr int64_t piece_bytes = int64_t{16} << 20;
-  struct Piece {
-    device::Buffer memory;
-    std::unique_ptr<device::Event> left;  ///< by the copy
-  };
-
-  device::Device& device_;
-  device::Stream& stream_;
-  std::byte* to_;
-  Piece pieces_[2];
-  int filling_ = 0;
-  int64_t filled_ = 0;
-};
-
 /// Where each tensor belongs, and how many bytes that takes.
 struct Layout {
-  explicit Layout(const WeightViews& weights) {
-    constexpr int64_t alignment = 256;
+  struct Place {
+    TensorView tensor;    ///< the host's
+    int64_t offset = 0;   ///< of the copy, or of the codes
+    int64_t scales = -1;  ///< offset of theirs, where the tensor is rounded
+    size_t matrix = 0;    ///< its index then
+    bool rounded() const { return scales >= 0; }
+  };
+
+  Layout(const WeightViews& weights, Quantize quantize) {
     WeightViews views = weights;
-    for_each_tensor(views, [&](const TensorView& tensor) {
-      if (!tensor || !places.emplace(key_of(tensor), bytes).second) return;
-      tensors.emplace_back(tensor, bytes);
-      bytes += (tensor.rows() * row_bytes(tensor) + alignment - 1) / alignment * alignment;
-    });
+    const auto copied = [&](const TensorView& tensor) {
+      if (Place* place = add(tensor)) place->offset = take(tensor.elements(), tensor.dtype());
+    };
+    const auto of_layer = [&](const LinearWeight::Part& part, size_t matrix) {
+      if (quantize == Quantize::nothing) return copied(part.weight);
+      Place* const place = add(part.weight);
+      if (place == nullptr) return;
+      place->offset = take(part.weight.elements(), DType::fp8);
+      place->scales = take(part.weight.rows(), DType::fp32);
+      place->matrix = matrix;
+      rounded_rows += part.weight.rows();
+    };
+    for_each_tensor(views, copied, of_layer);
   }
 
-  std::map<Key, int64_t> places;
-  std::vector<std::pair<TensorView, int64_t>> tensors;  ///< and their offsets
-  int64_t bytes = 0;
+  const Place& of(const TensorView& tensor) const { return places[index.at(key_of(tensor))]; }
+
+  std::vector<Place> places;
+  std::map<Key, size_t> index;
+  int64_t bytes = 0, longest_row = 0, rounded_rows = 0;
+
+ private:
+  /// Null for what is absent or known.
+  Place* add(const TensorView& tensor) {
+    if (!tensor || !index.emplace(key_of(tensor), places.size()).second) return nullptr;
+    longest_row = std::max(longest_row, tensor.row_elements() * size_of(tensor.dtype()));
+    return &places.emplace_back(Place{tensor});
+  }
+  int64_t take(int64_t elements, DType dtype) {
+    constexpr int64_t alignment = 256;
+    const int64_t offset = bytes;
+    bytes += (elements * size_of(dtype) + alignment - 1) / alignment * alignment;
+    return offset;
+  }
 };
 
 }  // namespace
 
-int64_t DeviceWeights::bytes_of(const WeightViews& weights) {
-  return Layout(weights).bytes;
+int64_t DeviceWeights::bytes_of(const WeightViews& weights, Quantize quantize) {
+  return Layout(weights, quantize).bytes;
 }
 
 DeviceWeights::DeviceWeights(const WeightViews& host, device::Device& device,
-                             device::Stream& stream)
-    : WeightViews(host), memory_(device, Memory::device) {
-  const Layout layout(host);
+                             device::Stream& stream, kernels::Backend& backend, Quantize quantize)
+    : WeightViews(host), memory_(device, Memory::device), quantized_(quantize) {
+  const Layout layout(host, quantize);
   memory_.reserve(layout.bytes);
+  const auto at = [&](int64_t offset) { return memory_.as<std::byte>() + offset; };
+  const auto codes_of = [&](const Layout::Place& place) {
+    return TensorView(at(place.offset), DType::fp8, {place.tensor.rows(), place.tensor.size(1)});
+  };
+  const auto scales_of = [&](const Layout::Place& place) {
+    return TensorView(at(place.scales), DType::fp32, {place.tensor.rows()});
+  };
 
   const auto begin = std::chrono::steady_clock::now();
-  Conveyor conveyor(device, stream, memory_.as<std::byte>());
-  int64_t at = 0;
-  for (const auto& [tensor, offset] : layout.tensors) {
-    if (offset > at) conveyor.skip(offset - at);
-    const int64_t width = row_bytes(tensor);
-    if (tensor.dense())
-      conveyor.put(tensor.data(), tensor.rows() * width);
-    else
-      for (int64_t row = 0; row < tensor.rows(); ++row) conveyor.put(tensor.row(row), width);
-    at = offset + tensor.rows() * width;
+  WeightUpload upload(device, stream, layout.longest_row);
+  device::Buffer sums(device, Memory::device), host_sums(device, Memory::pinned);
+  const TensorView square_sums = sums.tensor(DType::fp32, {layout.rounded_rows, 2});
+  int64_t row = 0;  // of those rounded
+  for (const Layout::Place& place : layout.places) {
+    if (!place.rounded()) {
+      upload.copy(place.tensor, at(place.offset));
+      continue;
+    }
+    const int64_t rows = place.tensor.rows();
+    upload.quantize(place.tensor,
+                    {{}, codes_of(place), scales_of(place), square_sums.slice_rows(row, rows)},
+                    backend);
+    row += rows;
   }
-  conveyor.send();
+  const TensorView on_host = host_sums.tensor(DType::fp32, {layout.rounded_rows, 2});
+  device.copy(on_host.data(), square_sums.data(), host_sums.bytes(), stream);
   stream.synchronize();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   seconds_ = elapsed.count();
 
-  for_each_tensor(*this, [&](TensorView& tensor) {
+  const float* next = on_host.as<float>();
+  for (const Layout::Place& place : layout.places) {
+    if (!place.rounded()) continue;
+    for (int64_t i = 0; i < place.tensor.rows(); ++i) {
+      rounding_[place.matrix].difference += *next++;
+      rounding_[place.matrix].original += *next++;
+    }
+  }
+
+  const auto copied = [&](TensorView& tensor) {
     if (!tensor) return;
-    void* const data = memory_.as<std::byte>() + layout.places.at(key_of(tensor));
+    void* const data = at(layout.of(tensor).offset);
     tensor = tensor.rank() == 1
                  ? TensorView(data, tensor.dtype(), {tensor.size(0)})
                  : TensorView(data, tensor.dtype(), {tensor.size(0), tensor.size(1)});
-  });
+  };
+  const auto of_layer = [&](LinearWeight::Part& part, size_t) {
+    if (quantize == Quantize::nothing) return copied(part.weight);
+    const Layout::Place& place = layout.of(part.weight);
+    part.weight = codes_of(place);
+    part.scales = scales_of(place);
+  };
+  for_each_tensor(*this, copied, of_layer);
 }
 
 }  // namespace pecia::model

@@ -39,9 +39,11 @@ std::vector<LayerGather::Piece> LayerGather::pieces(int64_t index, int64_t& bloc
   const auto add = [&](LinearWeight LayerWeights::*member, bool has_bias) {
     const LinearWeight& weight = layer.*member;
     const DType dtype = weight.parts.front().weight.dtype();
-    Piece piece{member, weight.out(), weight.in(), dtype, has_bias, block_bytes, 0};
+    Piece piece{member, weight.out(), weight.in(), dtype, has_bias, block_bytes, 0, 0};
+    const int64_t of_rows = aligned(piece.rows * size_of(DType::fp32));
     piece.bias_offset = piece.offset + aligned(piece.rows * piece.columns * size_of(dtype));
-    block_bytes = piece.bias_offset + (has_bias ? aligned(piece.rows * size_of(DType::fp32)) : 0);
+    piece.scales_offset = piece.bias_offset + (has_bias ? of_rows : 0);
+    block_bytes = piece.scales_offset + (dtype == DType::fp8 ? of_rows : 0);
     pieces.push_back(piece);
   };
   add(&LayerWeights::q, qkv);
@@ -79,6 +81,7 @@ void LayerGather::pack(const LayerWeights& layer, const std::vector<Piece>& piec
       const int64_t rows = part.weight.rows();
       compute_.copy(part.weight, packed.weight.slice_rows(row, rows));
       if (piece.has_bias) pack_bias(part.bias, packed.bias.slice_rows(row, rows));
+      if (part.scales) compute_.copy(part.scales, packed.scales.slice_rows(row, rows));
       row += rows;
     }
   }
@@ -108,6 +111,8 @@ LinearWeight::Part LayerGather::part_at(const Piece& piece, std::byte* block) {
   LinearWeight::Part part;
   part.weight = TensorView(block + piece.offset, piece.dtype, {piece.rows, piece.columns});
   if (piece.has_bias) part.bias = TensorView(block + piece.bias_offset, DType::fp32, {piece.rows});
+  if (piece.dtype == DType::fp8)
+    part.scales = TensorView(block + piece.scales_offset, DType::fp32, {piece.rows});
   return part;
 }
 

@@ -31,13 +31,14 @@ class LayerGather {
   int64_t bytes_sent(int64_t index) const;
 
  private:
-  /// Where one matrix of a rank's part lies in the rank's block; its bias, in fp32, follows.
+  /// Where one matrix of a rank's part lies in the rank's block; its bias, in fp32, follows, and
+  /// then its scales, if it is fp8.
   struct Piece {
     LinearWeight LayerWeights::*member;
     int64_t rows, columns;
     DType dtype;
     bool has_bias;
-    int64_t offset, bias_offset;
+    int64_t offset, bias_offset, scales_offset;
   };
   struct Slot {
     device::Buffer memory;

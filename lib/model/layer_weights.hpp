@@ -6,6 +6,8 @@
 /// down that take them; part 0 alone has the biases of o and down, since the parts' products are
 /// added. Source: Megatron-LM, §3.
 
+#include <array>
+
 #include "lib/model/config.hpp"
 #include "lib/model/linear_weight.hpp"
 #include "lib/parallel/sharding.hpp"
@@ -19,6 +21,18 @@ struct LayerWeights {
   LinearWeight q, k, v, o;  ///< heads × head_dim rows in head order; o: [hidden, heads × head_dim]
   LinearWeight gate, up, down;
 };
+
+struct LayerMatrix {
+  const char* name;
+  LinearWeight LayerWeights::*member;
+};
+inline constexpr std::array<LayerMatrix, 7> layer_matrices{{{"q", &LayerWeights::q},
+                                                            {"k", &LayerWeights::k},
+                                                            {"v", &LayerWeights::v},
+                                                            {"o", &LayerWeights::o},
+                                                            {"gate", &LayerWeights::gate},
+                                                            {"up", &LayerWeights::up},
+                                                            {"down", &LayerWeights::down}}};
 
 /// `cut` of a layer that is itself `held` of the whole one: `held.count` divides `cut.count` and
 /// part `held.index` contains part `cut.index`.

@@ -22,7 +22,8 @@ int64_t LinearWeight::bytes() const {
   int64_t bytes = 0;
   for (const Part& part : parts)
     bytes += part.weight.elements() * size_of(part.weight.dtype()) +
-             (part.bias ? part.bias.elements() * size_of(part.bias.dtype()) : 0);
+             (part.bias ? part.bias.elements() * size_of(part.bias.dtype()) : 0) +
+             (part.scales ? part.scales.elements() * size_of(part.scales.dtype()) : 0);
   return bytes;
 }
 
@@ -35,10 +36,10 @@ LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count
   for (const LinearWeight::Part& part : weight.parts) {
     const int64_t from = std::max(begin, first),
                   to = std::min(begin + count, first + part.weight.rows());
-    if (from < to)
-      slice.parts.push_back(
-          {part.weight.slice_rows(from - first, to - from),
-           part.bias ? part.bias.slice_rows(from - first, to - from) : TensorView()});
+    const auto rows = [&](const TensorView& tensor) {
+      return tensor ? tensor.slice_rows(from - first, to - from) : TensorView();
+    };
+    if (from < to) slice.parts.push_back({rows(part.weight), rows(part.bias), rows(part.scales)});
     first += part.weight.rows();
   }
   return slice;
@@ -48,7 +49,7 @@ LinearWeight slice_columns(const LinearWeight& weight, int64_t begin, int64_t co
   PECIA_CHECK(weight.blocks == LinearWeight::Blocks::rows, "columns of blocks of columns");
   LinearWeight slice;
   for (const LinearWeight::Part& part : weight.parts)
-    slice.parts.push_back({part.weight.slice_columns(begin, count), TensorView()});
+    slice.parts.push_back({part.weight.slice_columns(begin, count), TensorView(), part.scales});
   return slice;
 }
 

@@ -11,8 +11,9 @@ namespace pecia::model {
 /// A projection [out, in] as one or more blocks.
 struct LinearWeight {
   struct Part {
-    TensorView weight;  ///< a block of the matrix, rows possibly strided
-    TensorView bias;    ///< of its rows, or absent
+    TensorView weight;       ///< a block of the matrix, rows possibly strided
+    TensorView bias;         ///< of its rows, or absent
+    TensorView scales = {};  ///< of its rows, fp32, where it is fp8; else absent
   };
   /// How the blocks make up the matrix.
   enum class Blocks : uint8_t {
@@ -26,13 +27,14 @@ struct LinearWeight {
 
   int64_t in() const;
   int64_t out() const;
-  int64_t bytes() const;  ///< of weights and biases
+  int64_t bytes() const;  ///< of weights, scales and biases
 };
 
-/// Rows [begin, begin + count) of a weight in blocks of rows, with their biases: a view.
+/// Rows [begin, begin + count) of a weight in blocks of rows, with their biases and scales: a view.
 LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count);
 
-/// Columns [begin, begin + count) of every block of rows, without a bias: a view.
+/// Columns [begin, begin + count) of every block of rows, without a bias: a view. A
+/// row's scale is that of the whole row.
 LinearWeight slice_columns(const LinearWeight& weight, int64_t begin, int64_t count);
 
 }  // namespace pecia::model

@@ -277,7 +277,7 @@ void Model::linear(const char* name, const TensorView& x, const LinearWeight& we
   for (const LinearWeight::Part& part : weight.parts) {
     const int64_t width = part.weight.rows();
     compute_.backend.linear({x, part.weight, part.bias, y.slice_columns(column, width), accumulate,
-                             row_invariant_, splits},
+                             row_invariant_, splits, part.scales},
                             compute_.stream);
     column += width;
   }
@@ -290,7 +290,8 @@ void Model::sum_columns(const TensorView& x, std::span<const LinearWeight::Part>
   if (parts.size() == 1) {
     const LinearWeight::Part& part = parts.front();
     return compute_.backend.linear(
-        {x, part.weight, part.bias, y, Accumulate::no, row_invariant_, splits}, compute_.stream);
+        {x, part.weight, part.bias, y, Accumulate::no, row_invariant_, splits, part.scales},
+        compute_.stream);
   }
   const size_t left = std::bit_floor(parts.size() - 1);
   const TensorView right = part_sums_[depth].tensor(DType::fp32, {y.rows(), y.size(1)});

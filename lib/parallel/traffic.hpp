@@ -25,7 +25,7 @@ struct LayerTraffic {
   int64_t heads = 0;    ///< all-to-alls to heads and back to rows
   int64_t gather = 0;   ///< rows gathered before products
   int64_t reduce = 0;   ///< products summed after them
-  int64_t weights = 0;  ///< weights gathered; biases and alignment not counted
+  int64_t weights = 0;  ///< weights gathered; biases, scales and alignment not counted
 
   int64_t total() const { return heads + gather + reduce + weights; }
 };

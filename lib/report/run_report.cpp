@@ -118,6 +118,7 @@ Json to_json(const RunReport& report) {
             {"type", build.build_type},
             {"compiler", build.compiler}}},
           {"job", report.job},
+          {"model", report.model},
           {"machine", report.machine},
           {"topology", report.topology},
           {"grid", report.grid},

@@ -57,7 +57,7 @@ struct Counts {
 
 struct RunReport {
   // The run as it was, in the words of whoever knows it.
-  nlohmann::ordered_json job, machine, topology, grid, modes;
+  nlohmann::ordered_json job, model, machine, topology, grid, modes;
 
   Counts counts;
   double seconds = 0;  ///< of this start of the run

@@ -230,7 +230,7 @@ parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DTy
           .vocab = config.vocab,
           .sp = sp,
           .tp = tp,
-          .flops = measure_peak_flops(compute, all),
+          .flops = measure_peak_flops(compute, weights, all),
           .read_bandwidth = measure_read_bandwidth(compute, weights, all),
           .link_bandwidth = ring_bandwidth(world, block, compute),
           .exchange_s = exchange_seconds(world, block, compute)};

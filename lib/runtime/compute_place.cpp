@@ -49,11 +49,12 @@ ComputePlace make_compute_place(const Job& job, bool gpus, int threads, comm::Co
   const int local_rank = world.split_by_host()->rank();
   together(world, [&] {
     if (gpus) {
-      refuse_on_gpus(job);
       const int visible = kernels::num_cuda_devices();
       place.device = kernels::make_cuda_device(visible > 0 ? gpu_of_rank(local_rank, visible) : 0);
+      refuse_on_gpus(job, place.device->info().compute_capability);
       place.backend = kernels::make_cuda_backend(*place.device);
     } else {
+      refuse_on_cpus(job);
       place.device = device::make_host_device(threads);
       place.backend = kernels::make_cpu_backend();
     }

@@ -125,8 +125,10 @@ std::string default_yaml();
 /// the nearest setting that works.
 void refuse_unimplemented(const Job& job);
 
-/// The same for jobs that are going to compute on GPUs.
-void refuse_on_gpus(const Job& job);
+/// The same for jobs that are going to compute on GPUs of this compute capability (90 is 9.0), or
+/// on CPUs.
+void refuse_on_gpus(const Job& job, int compute_capability);
+void refuse_on_cpus(const Job& job);
 
 /// The words of job files, for first lines and reports.
 std::string_view name_of(Precision value);

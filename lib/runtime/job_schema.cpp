@@ -64,8 +64,9 @@ std::vector<Field> make_schema() {
   return {
       field("model.path", PECIA_MEMBER(model.path), path(),
             "Hugging Face folder: config.json, *.safetensors.", "models/NAME"),
-      field("model.dtype", PECIA_MEMBER(model.dtype), auto_or(word(precisions)),
-            "Resident weights; auto: as stored."),
+      field(
+          "model.dtype", PECIA_MEMBER(model.dtype), auto_or(word(precisions)),
+          "Resident weights; auto: as stored. fp8 is for GPUs, and of the layers' matrices alone."),
       field("model.compute", PECIA_MEMBER(model.compute),
             auto_or(word(only({Precision::fp32, Precision::bf16, Precision::fp8}))),
             "Matrix products; auto: the resident dtype where the hardware multiplies it natively, "

@@ -23,12 +23,17 @@ class Product {
         x_(compute.buffer()),
         weight_(compute.buffer()),
         y_(compute.buffer()),
+        scales_(compute.buffer()),
         args_{x_.tensor(DType::fp32, {rows, in}),
               weight_.tensor(weights, {out, in}),
               {},
               y_.tensor(DType::fp32, {rows, out})} {
     fill(args_.x);
     fill(args_.weight);
+    if (weights == DType::fp8) {
+      fill(scales_.tensor(DType::fp32, {1, out}));
+      args_.weight_scales = scales_.tensor(DType::fp32, {out});
+    }
     run(1);  // wakes threads, touches pages
   }
 
@@ -51,17 +56,18 @@ class Product {
   }
 
   context::Compute compute_;
-  device::Buffer x_, weight_, y_;
+  device::Buffer x_, weight_, y_, scales_;
   kernels::LinearArgs args_;
 };
 
 }  // namespace
 
-double measure_peak_flops(const context::Compute& compute, const Stopwatch& seconds_of) {
+double measure_peak_flops(const context::Compute& compute, DType weights,
+                          const Stopwatch& seconds_of) {
   const bool on_gpu = compute.device.info().is_gpu();
   const int64_t size = on_gpu ? 8192 : 768;
   constexpr int runs = 6;
-  Product product(compute, size, size, size, on_gpu ? DType::bf16 : DType::fp32);
+  Product product(compute, size, size, size, on_gpu ? weights : DType::fp32);
   const auto flops = 2.0 * static_cast<double>(size * size * size);
   return runs * flops / seconds_of([&] { product.run(runs); });
 }

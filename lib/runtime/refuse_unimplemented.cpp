@@ -11,9 +11,8 @@ namespace {
   fail<Unsupported>("{}: {} is not in this version; use {}", key, value, nearest);
 }
 
-}  // namespace
-
-void refuse_on_gpus(const Job& job) {
+/// Of the settings that are wrong on any GPU.
+void refuse_on_any_gpu(const Job& job) {
   if (job.reproducible == Reproducible::layout)
     fail<Unsupported>(
         "reproducible: layout on GPUs is not in this version; use reproducible: run, or backend: "
@@ -22,6 +21,28 @@ void refuse_on_gpus(const Job& job) {
     fail<Unsupported>(
         "model.compute: fp32 on GPUs multiplies weights of that type alone in this version; use "
         "model.dtype: fp32, or compute: auto");
+  if (job.model.compute == Precision::bf16 && job.model.dtype == Precision::fp8)
+    fail<Unsupported>(
+        "model.compute: bf16 does not multiply weights of fp8 in this version; use compute: auto, "
+        "or model.dtype: bf16");
+}
+
+}  // namespace
+
+void refuse_on_gpus(const Job& job, int compute_capability) {
+  refuse_on_any_gpu(job);
+  constexpr int first_with_fp8 = 89;
+  if (job.model.dtype == Precision::fp8 && compute_capability < first_with_fp8)
+    fail<Unsupported>(
+        "model.dtype: fp8 needs GPUs of compute capability 8.9 or newer, this one has {}.{}; use "
+        "dtype: bf16",
+        compute_capability / 10, compute_capability % 10);
+}
+
+void refuse_on_cpus(const Job& job) {
+  if (job.model.dtype == Precision::fp8)
+    fail<Unsupported>(
+        "model.dtype: fp8 is for GPUs in this version; use dtype: bf16, or backend: cuda");
 }
 
 void refuse_unimplemented(const Job& job) {
@@ -30,10 +51,13 @@ void refuse_unimplemented(const Job& job) {
     fail<Unsupported>(
         "backend: cuda: this pecia was built without CUDA; use backend: cpu, or build the preset "
         "cuda");
-  if (on_gpus) refuse_on_gpus(job);
-  for (const Precision precision : {Precision::fp8, Precision::int8})
-    if (job.model.dtype == precision) refuse("model.dtype", name_of(precision), "dtype: bf16");
-  if (job.model.compute == Precision::fp8) refuse("model.compute", "fp8", "compute: auto");
+  if (on_gpus) refuse_on_any_gpu(job);
+  if (job.backend == BackendKind::cpu || !kernels::has_cuda()) refuse_on_cpus(job);
+  if (job.model.dtype == Precision::int8) refuse("model.dtype", "int8", "dtype: bf16");
+  if (job.model.compute == Precision::fp8 && job.model.dtype != Precision::fp8)
+    fail<Unsupported>(
+        "model.compute: fp8 multiplies weights of that type alone; use model.dtype: fp8, or "
+        "compute: auto");
   if (job.model.compute == Precision::bf16 && !on_gpus)
     refuse("model.compute", "bf16", "compute: fp32");
   if (job.reproducible == Reproducible::layout && job.batch.policy == Policy::chunked)

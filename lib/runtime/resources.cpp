@@ -5,7 +5,6 @@
 #include <set>
 
 #include "lib/comm/machine.hpp"
-#include "lib/model/device_weights.hpp"
 #include "lib/model/model.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
 
@@ -108,8 +107,12 @@ int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, i
   return std::clamp<int64_t>(rows / 256 * 256, 256, gpus ? 16384 : 4096) * ranks;
 }
 
-void require_room(const model::WeightViews& weights, int64_t free_bytes) {
-  const int64_t needed = model::DeviceWeights::bytes_of(weights);
+model::Quantize quantize_of(const Job& job) {
+  return job.model.dtype == Precision::fp8 ? model::Quantize::fp8 : model::Quantize::nothing;
+}
+
+void require_room(const model::WeightViews& weights, model::Quantize quantize, int64_t free_bytes) {
+  const int64_t needed = model::DeviceWeights::bytes_of(weights, quantize);
   const int64_t room = free_bytes - activation_bytes(true);
   if (needed <= room) return;
   const int64_t whole = needed * weights.part.count;
@@ -118,6 +121,23 @@ void require_room(const model::WeightViews& weights, int64_t free_bytes) {
       "{}take a narrower model.dtype or GPUs that nobody else uses",
       needed, free_bytes, activation_bytes(true),
       room > 0 ? fmt::format("use parallel.tp {} or more, ", (whole + room - 1) / room) : "");
+}
+
+void require_fp8_widths(const model::ModelConfig& config, const Resources& resources) {
+  constexpr int64_t unit = 16;  // of cuBLASLt
+  const auto require = [&](int64_t width, const std::string& name) {
+    if (width % unit != 0)
+      fail<InputError>(
+          "model.dtype: fp8 needs widths that {} divides, and {} is {}; use dtype: bf16, or other "
+          "degrees of sp and tp",
+          unit, name, width);
+  };
+  require(config.hidden, "hidden_size");
+  require(config.head_dim, "head_dim");
+  for (const int parts : {resources.tp, resources.sp * resources.tp})
+    for (int part = 0; part < parts; ++part)
+      require(model::ffn_part(config, {parts, part}).size(),
+              fmt::format("a part of intermediate_size cut in {}", parts));
 }
 
 int64_t free_host_bytes(comm::Communicator& world) {
@@ -160,8 +180,9 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
 void resolve_memory(const Job& job, const model::ModelConfig& config,
                     const model::WeightViews& weights, const Inputs* inputs, int64_t free_bytes,
                     Resources& resources, comm::Communicator& world) {
-  const DType stored = weights.layers.front().q.parts.front().weight.dtype();
-  resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype, "kv.dtype") : stored;
+  const DType held = weights.layers.front().q.parts.front().weight.dtype();
+  const DType beside = held == DType::fp8 ? weights.embedding.dtype() : held;
+  resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype, "kv.dtype") : beside;
   resources.max_sequences = job.batch.max_sequences.value_or(256);
   resources.max_batch_tokens = resolve_batch_tokens(
       job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);

@@ -3,7 +3,7 @@
 
 #include "lib/comm/communicator.hpp"
 #include "lib/core/dtype.hpp"
-#include "lib/model/weights.hpp"
+#include "lib/model/device_weights.hpp"
 #include "lib/parallel/mode_choice.hpp"
 #include "lib/runtime/inputs.hpp"
 #include "lib/runtime/job.hpp"
@@ -55,9 +55,15 @@ int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, i
 /// Bytes of a cached token on a rank that holds it: its share of the KV heads, all layers.
 int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources);
 
+/// What the job's model.dtype makes of the layers' matrices on their way to a GPU.
+model::Quantize quantize_of(const Job& job);
+
 /// InputError where a GPU with `free_bytes` has no room for the weights and a pass's activations,
 /// with the degree of tensor parallelism that would have it.
-void require_room(const model::WeightViews& weights, int64_t free_bytes);
+void require_room(const model::WeightViews& weights, model::Quantize quantize, int64_t free_bytes);
+
+/// InputError naming the first width that tensor cores do not take in fp8, where there is one.
+void require_fp8_widths(const model::ModelConfig& config, const Resources& resources);
 
 /// Bytes that the host has free for each of its ranks. Collective over `world`.
 int64_t free_host_bytes(comm::Communicator& world);
@@ -69,8 +75,8 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
                           const Resources& resources, int64_t free_bytes,
                           comm::Communicator& world);
 
-/// kv_dtype (auto: as the weights), max_sequences, max_batch_tokens and kv_tokens. Collective over
-/// `world`.
+/// kv_dtype (auto: as the weights, beside fp8 as the embedding), max_sequences, max_batch_tokens
+/// and kv_tokens. Collective over `world`.
 void resolve_memory(const Job& job, const model::ModelConfig& config,
                     const model::WeightViews& weights, const Inputs* inputs, int64_t free_bytes,
                     Resources& resources, comm::Communicator& world);

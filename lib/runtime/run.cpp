@@ -79,8 +79,9 @@ model::Weights load_weights(const Job& job, const model::ModelConfig& config,
                             parallel::WeightCut cut, comm::Communicator& world) {
   std::optional<model::Weights> weights;
   together(world, [&] {
-    std::optional<DType> resident;  // absent: as stored
-    if (job.model.dtype) resident = dtype_of(*job.model.dtype, "model.dtype");
+    std::optional<DType> resident;  // absent: as stored, fp8 on the way to the GPU
+    if (job.model.dtype && quantize_of(job) == model::Quantize::nothing)
+      resident = dtype_of(*job.model.dtype, "model.dtype");
     weights.emplace(config, io::Checkpoint(job.model.path), resident, cut);
   });
   const auto host = world.split_by_host();
@@ -89,13 +90,13 @@ model::Weights load_weights(const Job& job, const model::ModelConfig& config,
 }
 
 /// Fails on all ranks together.
-std::optional<model::DeviceWeights> upload(const model::WeightViews& weights,
+std::optional<model::DeviceWeights> upload(const Job& job, const model::WeightViews& weights,
                                            const ComputePlace& place, comm::Communicator& world,
                                            spdlog::logger& log) {
   std::optional<model::DeviceWeights> there;
   together(world, [&] {
-    require_room(weights, place.device->memory().free_bytes);
-    there.emplace(weights, *place.device, *place.stream);
+    require_room(weights, quantize_of(job), place.device->memory().free_bytes);
+    there.emplace(weights, *place.device, *place.stream, *place.backend, quantize_of(job));
   });
   const auto bytes = world.all_reduce_sum(static_cast<double>(there->bytes()));
   const auto ms = world.all_reduce_max(static_cast<int64_t>(1e3 * there->seconds()) + 1);
@@ -217,6 +218,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     drain_s = seconds_to_drain(job.limits);
     config = read_model_config(job);
     resolve_grid(job, config, world.size(), resources);
+    if (quantize_of(job) == model::Quantize::fp8) require_fp8_widths(config, resources);
   });
   together(world, [&] { resources.threads = threads_per_rank(world); });
   omp_set_num_threads(resources.threads);  // of loops at load; else each rank would take all cores
@@ -228,9 +230,15 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   activity.phase = "load_weights";
   const model::Weights weights =
       load_weights(job, config, Worker::weight_cut(groups.replica->rank(), resources.tp), world);
-  const auto on_gpu = resources.gpus ? upload(weights, place, world, *log) : std::nullopt;
+  const auto on_gpu = resources.gpus ? upload(job, weights, place, world, *log) : std::nullopt;
   const model::WeightViews& views =
       on_gpu ? *on_gpu : static_cast<const model::WeightViews&>(weights);
+  const DType held = views.layers.front().q.parts.front().weight.dtype();
+  std::optional<WeightRounding> rounding;
+  if (on_gpu && on_gpu->quantized() != model::Quantize::nothing) {
+    rounding = gather_rounding(on_gpu->rounding(), world);
+    log->info("weights of the layers rounded to {}, off by {}", name_of(held), to_text(*rounding));
+  }
   activity.phase = "read_inputs";
   std::optional<Inputs> inputs;
   together(world, [&] {
@@ -289,11 +297,13 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   const RunFacts facts{job,
                        config,
                        resources,
-                       weights.resident_bytes(),
+                       on_gpu ? on_gpu->bytes() : weights.resident_bytes(),
                        groups.places,
-                       world.all_reduce_sum(measure_peak_flops(compute)),
+                       world.all_reduce_sum(measure_peak_flops(compute, held)),
                        resources.gpus ? place.device->info().name : "",
-                       resources.gpus ? views.embedding.dtype() : DType::fp32};
+                       resources.gpus ? held : DType::fp32,
+                       held,
+                       rounding};
   if (chief)
     log->info(first_line(facts, static_cast<int64_t>(inputs->requests().size()),
                          inputs->prompt_tokens()));

@@ -178,12 +178,14 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
   const int hosts = num_hosts(facts);
   const auto ranks = static_cast<int>(facts.places.size());
   return fmt::format(
-      "{} {}{} · {} request{}, {} tokens · context {} · KV {} {} per rank · {} rank{} of {} on {} "
+      "{} {} {}{} · {} request{}, {} tokens · context {} · KV {} {} per rank · {} rank{} of {} on "
+      "{} "
       "host{}{}{}",
-      facts.job.model.path.filename().string(), report::format_bytes(facts.weight_bytes),
-      resources.tp > 1 ? " per rank" : "", requests, requests == 1 ? "" : "s",
-      report::format_count(static_cast<double>(prompt_tokens)), facts.config.max_positions,
-      name_of(resources.kv_dtype), report::format_bytes(kv_bytes), ranks, ranks == 1 ? "" : "s",
+      facts.job.model.path.filename().string(), name_of(facts.weights),
+      report::format_bytes(facts.weight_bytes), resources.tp > 1 ? " per rank" : "", requests,
+      requests == 1 ? "" : "s", report::format_count(static_cast<double>(prompt_tokens)),
+      facts.config.max_positions, name_of(resources.kv_dtype), report::format_bytes(kv_bytes),
+      ranks, ranks == 1 ? "" : "s",
       facts.gpu.empty()
           ? fmt::format("{} thread{}", resources.threads, resources.threads == 1 ? "" : "s")
           : "1 " + facts.gpu,
@@ -204,6 +206,10 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
   report::RunReport report;
   report.seconds = seconds;
   report.job = Json::parse(to_json(facts.job));
+  const std::string weights(name_of(facts.weights));
+  report.model = Json{{"weights", weights}, {"quantization", nullptr}};
+  if (facts.rounding)
+    report.model["quantization"] = {{"dtype", weights}, {"error", to_json(*facts.rounding)}};
   report.machine = Json{{"cpu", ranks[0].cpu},
                         {"cores_of_a_rank", ranks[0].cores},
                         {"memory_bytes_of_a_host", ranks[0].memory_bytes},

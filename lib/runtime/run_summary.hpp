@@ -12,6 +12,7 @@
 #include "lib/report/spans.hpp"
 #include "lib/runtime/engine.hpp"
 #include "lib/runtime/resources.hpp"
+#include "lib/runtime/rounding.hpp"
 
 namespace pecia::runtime {
 
@@ -20,11 +21,13 @@ struct RunFacts {
   const Job& job;
   const model::ModelConfig& config;
   const Resources& resources;
-  int64_t weight_bytes = 0;                 ///< resident on this rank
-  std::vector<comm::RackServerGpu> places;  ///< by rank of `ordered`
-  double peak_flops = 0;                    ///< of all ranks
-  std::string gpu;                          ///< rank 0's, "" where it computes on the CPU
-  DType compute = DType::fp32;              ///< of the operands of matrix products
+  int64_t weight_bytes = 0;                     ///< resident on this rank
+  std::vector<comm::RackServerGpu> places;      ///< by rank of `ordered`
+  double peak_flops = 0;                        ///< of all ranks
+  std::string gpu;                              ///< rank 0's, "" where it computes on the CPU
+  DType compute = DType::fp32;                  ///< of the operands of matrix products
+  DType weights = DType::fp32;                  ///< of the layers' resident matrices
+  std::optional<WeightRounding> rounding = {};  ///< where they were rounded at load
 };
 
 /// Llama-3.1-8B bf16 15.0 GiB · 64 requests, 7.9M tokens · context 131072 · KV … · 16 ranks on 4

@@ -63,6 +63,9 @@ TEST(Work, ADecodeStepReadsMatricesOnceOnEachRankThatHasARow) {
   EXPECT_EQ(decode_bytes(config, weights, 3, 50, DType::bf16, 1), matrices + 3 * kv);
   EXPECT_EQ(decode_bytes(config, weights, 3, 50, DType::bf16, 2), 2 * matrices + 3 * kv);
   EXPECT_EQ(decode_bytes(config, weights, 1, 50, DType::bf16, 4), matrices + kv);
+  const double head = 4 * 96 * 32;
+  EXPECT_EQ(decode_bytes(config, weights, 1, 50, DType::bf16, 1, DType::fp8),
+            (matrices - head) / 4 + head + kv);
 }
 
 TEST(Spread, IsOfTheMiddleAndTheEnds) {

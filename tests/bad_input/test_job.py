@@ -121,8 +121,6 @@ class Absent(BadInputTest):
     def test_each_feature(self) -> None:
         for assignment, nearest in {
             "model.dtype=int8": "dtype: bf16",
-            "model.dtype=fp8": "dtype: bf16",
-            "model.compute=fp8": "compute: auto",
             "model.compute=bf16": "compute: fp32",
         }.items():
             key, value = assignment.split("=")
@@ -132,6 +130,14 @@ class Absent(BadInputTest):
                     f"use {nearest}",
                     arguments=self.set(assignment),
                 )
+
+    def test_fp8_weights_on_cpus(self) -> None:
+        self.assert_refused(
+            "model.dtype: fp8 is for GPUs", "use dtype: bf16", arguments=self.set("model.dtype=fp8")
+        )
+        self.assert_refused(
+            "model.compute: fp8", "or compute: auto", arguments=self.set("model.compute=fp8")
+        )
 
     def test_gpus_in_a_build_without_them(self) -> None:
         self.assert_refused(

@@ -86,6 +86,13 @@ class BackendOnCopies : public Backend {
     run(&Backend::linear, args, [](Copies& copies, LinearArgs& there) {
       there.x = copies.in(there.x), there.weight = copies.in(there.weight);
       there.bias = copies.in(there.bias), there.y = copies.in(there.y);
+      there.weight_scales = copies.in(there.weight_scales);
+    });
+  }
+  void quantize_rows(const QuantizeRowsArgs& args, device::Stream&) override {
+    run(&Backend::quantize_rows, args, [](Copies& copies, QuantizeRowsArgs& there) {
+      there.x = copies.in(there.x), there.codes = copies.in(there.codes);
+      there.scales = copies.in(there.scales), there.square_sums = copies.in(there.square_sums);
     });
   }
   void rms_norm(const RmsNormArgs& args, device::Stream&) override {

@@ -5,7 +5,7 @@
 namespace pecia::test {
 namespace {
 
-constexpr float sentinel = -77.0f;
+constexpr float sentinel = -80.0f;  // which every type holds
 
 int64_t product(const std::vector<int64_t>& shape, size_t first) {
   return std::accumulate(shape.begin() + first, shape.end(), int64_t{1}, std::multiplies<>());

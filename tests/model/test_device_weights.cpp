@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "lib/model/device_weights.hpp"
 #include "tests/model/small_checkpoints.hpp"
 
@@ -11,6 +13,7 @@ namespace {
 struct OnDevice : testing::Test {
   std::unique_ptr<device::Device> device = device::make_host_device(1);
   std::unique_ptr<device::Stream> stream = device->make_stream();
+  std::unique_ptr<kernels::Backend> backend = kernels::make_reference_backend();
 };
 
 void expect_copy(const LinearWeight& copy, const LinearWeight& of) {
@@ -29,7 +32,7 @@ TEST_F(OnDevice, WeightsAreDenseCopiesOfTheirPart) {
   CheckpointFile file = llama_file();
   add_qkv_biases(file);
   const Weights host = load(config, file, {}, {2, 1});
-  const DeviceWeights there(host, *device, *stream);
+  const DeviceWeights there(host, *device, *stream, *backend);
   EXPECT_EQ(there.part, host.part);
   ASSERT_EQ(there.layers.size(), host.layers.size());
   for (size_t i = 0; i < host.layers.size(); ++i) {
@@ -54,8 +57,77 @@ TEST_F(OnDevice, TiedWeightsAreThereOnce) {
   config.tied_embeddings = true;
   CheckpointFile file = llama_file();
   file.tensors.erase("lm_head.weight");
-  const DeviceWeights there(load(config, file, {}, {}), *device, *stream);
+  const DeviceWeights there(load(config, file, {}, {}), *device, *stream, *backend);
   EXPECT_EQ(there.embedding.data(), there.head.parts.front().weight.data());
+}
+
+/// What codes and scales stand for, in row order.
+std::vector<float> widened(const LinearWeight& weight) {
+  std::vector<float> values;
+  for (const LinearWeight::Part& part : weight.parts)
+    for (int64_t row = 0; row < part.weight.rows(); ++row)
+      for (int64_t i = 0; i < part.weight.size(1); ++i)
+        values.push_back(load_as_float(part.weight.row(row), part.weight.dtype(), i) *
+                         part.scales.as<float>()[row]);
+  return values;
+}
+
+TEST_F(OnDevice, MatricesOfLayersAreRoundedOnTheWay) {
+  for (const Family family : {Family::llama, Family::glm, Family::internlm2}) {
+    ModelConfig config = small_model(family);
+    config.attention_bias = family == Family::glm;
+    const CheckpointFile file = family == Family::llama ? llama_file()
+                                : family == Family::glm ? glm_file()
+                                                        : internlm2_file();
+    const Weights host = load(config, file, DType::bf16, {2, 1});
+    const DeviceWeights there(host, *device, *stream, *backend, Quantize::fp8);
+    EXPECT_EQ(there.bytes(), DeviceWeights::bytes_of(host, Quantize::fp8));
+    EXPECT_EQ(there.quantized(), Quantize::fp8);
+    std::array<SquareSums, layer_matrices.size()> sums{};
+    for (size_t layer = 0; layer < host.layers.size(); ++layer)
+      for (size_t i = 0; i < layer_matrices.size(); ++i) {
+        SCOPED_TRACE(layer_matrices[i].name);
+        const LinearWeight& copy = there.layers[layer].*layer_matrices[i].member;
+        const LinearWeight& of = host.layers[layer].*layer_matrices[i].member;
+        const std::vector<float> found = widened(copy), wanted = values_of(of);
+        ASSERT_EQ(found.size(), wanted.size());
+        for (size_t e = 0; e < wanted.size(); ++e) {
+          EXPECT_NEAR(found[e], wanted[e], 0x1p-4 * wanted[e]);
+          sums[i].difference += std::pow(double{found[e]} - wanted[e], 2);
+          sums[i].original += std::pow(wanted[e], 2);
+        }
+        EXPECT_EQ(copy.bytes(), static_cast<int64_t>(wanted.size()) + of.out() * 4 +
+                                    static_cast<int64_t>(biases_of(of).size()) * 4);
+        EXPECT_EQ(biases_of(copy), biases_of(of));
+      }
+    for (size_t i = 0; i < sums.size(); ++i) {
+      EXPECT_GT(sums[i].difference, 0);
+      EXPECT_NEAR(there.rounding()[i].difference, sums[i].difference, 1e-5 * sums[i].difference);
+      EXPECT_NEAR(there.rounding()[i].original, sums[i].original, 1e-5 * sums[i].original);
+    }
+    expect_copy(there.head, host.head);
+    EXPECT_EQ(there.embedding.dtype(), DType::bf16);
+    EXPECT_EQ(first(there.layers[0].ffn_norm), first(host.layers[0].ffn_norm));
+  }
+}
+
+TEST_F(OnDevice, CutsOfRoundedMatricesKeepTheScalesOfTheirRows) {
+  const ModelConfig config = small_model(Family::llama);
+  const DeviceWeights whole(load(config, llama_file(), {}, {}), *device, *stream, *backend,
+                            Quantize::fp8);
+  const LayerWeights &layer = whole.layers[1], half = cut_layer(layer, config, {}, {2, 1});
+  const auto rows_from = [](const LinearWeight& weight, int64_t row) {
+    std::vector<float> values = widened(weight);
+    values.erase(values.begin(), values.begin() + row * weight.in());
+    return values;
+  };
+  EXPECT_EQ(widened(half.q), rows_from(layer.q, 4));
+  EXPECT_EQ(widened(half.v), rows_from(layer.v, 2));
+  EXPECT_EQ(widened(half.up), rows_from(layer.up, 3));
+  std::vector<float> columns;
+  for (int64_t row = 0; row < 4; ++row)
+    for (int64_t i = 3; i < 6; ++i) columns.push_back(widened(layer.down)[row * 6 + i]);
+  EXPECT_EQ(widened(half.down), columns);
 }
 
 }  // namespace

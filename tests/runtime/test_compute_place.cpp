@@ -41,16 +41,53 @@ TEST(ComputePlace, IsTheHostWithoutGpus) {
 
 TEST(OnGpus, WhatIsNotThereIsRefusedWithTheNearestSetting) {
   Job job;
-  EXPECT_NO_THROW(refuse_on_gpus(job));
+  EXPECT_NO_THROW(refuse_on_gpus(job, 80));
   job.reproducible = Reproducible::layout;
-  test::expect_error<Unsupported>([&] { refuse_on_gpus(job); },
+  test::expect_error<Unsupported>([&] { refuse_on_gpus(job, 90); },
                                   {"reproducible: layout", "reproducible: run", "backend: cpu"});
   job.reproducible = Reproducible::run;
   job.model.compute = Precision::fp32;
-  test::expect_error<Unsupported>([&] { refuse_on_gpus(job); },
+  test::expect_error<Unsupported>([&] { refuse_on_gpus(job, 90); },
                                   {"model.compute: fp32", "model.dtype: fp32"});
   job.model.dtype = Precision::fp32;
-  EXPECT_NO_THROW(refuse_on_gpus(job));
+  EXPECT_NO_THROW(refuse_on_gpus(job, 90));
+}
+
+TEST(Fp8Weights, AreForGpusThatMultiplyThem) {
+  Job job;
+  job.model.dtype = Precision::fp8;
+  for (const auto compute : {std::optional<Precision>(), std::optional(Precision::fp8)}) {
+    job.model.compute = compute;
+    EXPECT_NO_THROW(refuse_on_gpus(job, 89));
+    EXPECT_NO_THROW(refuse_on_gpus(job, 100));
+    test::expect_error<Unsupported>([&] { refuse_on_gpus(job, 80); },
+                                    {"fp8", "8.9 or newer", "this one has 8.0", "dtype: bf16"});
+    test::expect_error<Unsupported>([&] { refuse_on_cpus(job); },
+                                    {"fp8 is for GPUs", "dtype: bf16", "backend: cuda"});
+  }
+  const auto comm = comm::make_null_communicator();
+  EXPECT_THROW(make_compute_place(job, false, 1, *comm), Error);
+  job.model.compute = Precision::bf16;
+  test::expect_error<Unsupported>([&] { refuse_on_gpus(job, 90); },
+                                  {"compute: bf16", "compute: auto", "model.dtype: bf16"});
+}
+
+TEST(Fp8Weights, NeedWidthsThatTensorCoresTake) {
+  model::ModelConfig config;
+  config.hidden = 64, config.head_dim = 16, config.ffn = 96;
+  Resources resources;
+  resources.tp = 2;
+  EXPECT_NO_THROW(require_fp8_widths(config, resources));
+  resources.sp = 2;  // parts of 24 in the shift configuration
+  test::expect_error<InputError>([&] { require_fp8_widths(config, resources); },
+                                 {"intermediate_size cut in 4 is 24", "dtype: bf16"});
+  resources.sp = 1;
+  config.head_dim = 24;
+  test::expect_error<InputError>([&] { require_fp8_widths(config, resources); },
+                                 {"head_dim is 24"});
+  config.hidden = 72;
+  test::expect_error<InputError>([&] { require_fp8_widths(config, resources); },
+                                 {"hidden_size is 72"});
 }
 
 TEST(Room, IsNeededForWeightsAndActivationsElseTheDegreeIsNamedThatHasIt) {
@@ -60,13 +97,14 @@ TEST(Room, IsNeededForWeightsAndActivationsElseTheDegreeIsNamedThatHasIt) {
   weights.embedding = TensorView(static_cast<void*>(nullptr), DType::bf16, {rows, columns});
   weights.part = {2, 0};
   const int64_t gib = int64_t{1} << 30;
-  EXPECT_NO_THROW(require_room(weights, 20 * gib));
-  test::expect_error<InputError>([&] { require_room(weights, 20 * gib - 1); },
+  const auto require_room = [&](int64_t free_bytes) {
+    runtime::require_room(weights, model::Quantize::nothing, free_bytes);
+  };
+  EXPECT_NO_THROW(require_room(20 * gib));
+  test::expect_error<InputError>([&] { require_room(20 * gib - 1); },
                                  {"17179869184 bytes", "use parallel.tp 3 or more"});
-  test::expect_error<InputError>([&] { require_room(weights, 12 * gib); },
-                                 {"use parallel.tp 4 or more"});
-  test::expect_error<InputError>([&] { require_room(weights, 4 * gib); },
-                                 {"take a narrower model.dtype"});
+  test::expect_error<InputError>([&] { require_room(12 * gib); }, {"use parallel.tp 4 or more"});
+  test::expect_error<InputError>([&] { require_room(4 * gib); }, {"take a narrower model.dtype"});
 }
 
 }  // namespace

@@ -38,7 +38,11 @@ INSTANTIATE_TEST_SUITE_P(
                "backend: cuda: this pecia was built without CUDA; use backend: cpu, or build the "
                "preset cuda"},
         Absent{"model.dtype=int8", "model.dtype: int8 is not in this version; use dtype: bf16"},
-        Absent{"model.compute=fp8", "model.compute: fp8 is not in this version; use compute: auto"},
+        Absent{"model.dtype=fp8",
+               "model.dtype: fp8 is for GPUs in this version; use dtype: bf16, or backend: cuda"},
+        Absent{"model.compute=fp8",
+               "model.compute: fp8 multiplies weights of that type alone; use model.dtype: fp8, or "
+               "compute: auto"},
         Absent{"model.compute=bf16",
                "model.compute: bf16 is not in this version; use compute: fp32"}));
 

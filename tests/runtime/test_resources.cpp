@@ -110,6 +110,8 @@ TEST(FirstLine, ShowsDegreesAboveOneAndTheMode) {
             std::string::npos);
   gpu = "NVIDIA H200";
   EXPECT_NE(line(resolved({}, 1)).find("1 rank of 1 NVIDIA H200 on 1 host"), std::string::npos);
+  EXPECT_EQ(line(resolved({}, 1)).find("tiny fp32 1.0 MiB · 1 request"), 0u)
+      << line(resolved({}, 1));
 }
 
 TEST(DtypeOf, KnowsTheWordsThatHaveATypeHere) {
@@ -117,6 +119,7 @@ TEST(DtypeOf, KnowsTheWordsThatHaveATypeHere) {
   EXPECT_EQ(dtype_of(Precision::bf16, "kv.dtype"), DType::bf16);
   EXPECT_EQ(dtype_of(Precision::fp16, "kv.dtype"), DType::fp16);
   EXPECT_EQ(dtype_of(Precision::fp8, "kv.dtype"), DType::fp8);
+  EXPECT_EQ(dtype_of(Precision::fp8, "model.dtype"), DType::fp8);
   test::expect_error<Unsupported>([] { dtype_of(Precision::int8, "kv.dtype"); }, {"kv.dtype int8"});
 }
 

@@ -7,7 +7,6 @@
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/core/fp8_vector.hpp"
 #include "lib/core/random.hpp"
-#include "lib/model/device_weights.hpp"
 #include "lib/runtime/worker.hpp"
 #include "tests/kernels/emulator/backend.hpp"
 #include "tests/support/fake_nccl.hpp"
@@ -94,7 +93,9 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
       runtime::Worker::weight_cut(comm.rank(), settings.tp));
   const auto compute = make_compute(place);
   std::optional<model::DeviceWeights> there;
-  if (place.device != Parts::host) there.emplace(weights, *compute->device, *compute->stream);
+  if (place.device != Parts::host)
+    there.emplace(weights, *compute->device, *compute->stream, *compute->backend,
+                  settings.quantize);
   const auto tensors = tensor_group(place, comm, *compute);
 
   runtime::SchedulerLimits limits;

@@ -11,6 +11,7 @@
 
 #include "lib/comm/communicator.hpp"
 #include "lib/core/dtype.hpp"
+#include "lib/model/device_weights.hpp"
 #include "lib/runtime/scheduler.hpp"
 
 namespace pecia::test {
@@ -47,6 +48,7 @@ struct ReplicaSettings {
   parallel::RingRates ring_rates;
   std::function<void(const runtime::Plan&)> on_plan;  ///< sees every pass
   bool layout_invariant = false;
+  model::Quantize quantize = model::Quantize::nothing;  ///< not where the CPU's kernels compute
   TestPlace place = place_of_tests();  ///< with the CUDA backend weights are fp32, as products then
 };
 

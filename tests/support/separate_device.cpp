@@ -212,6 +212,9 @@ class SeparateBackend : public kernels::Backend {
   void linear(const kernels::LinearArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->linear(args, cpu_stream_); });
   }
+  void quantize_rows(const kernels::QuantizeRowsArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->quantize_rows(args, cpu_stream_); });
+  }
   void add(const kernels::AddArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->add(args, cpu_stream_); });
   }

@@ -12,7 +12,13 @@ namespace {
 
 class PlainMatmul : public kernels::cuda::Matmul {
  public:
+  explicit PlainMatmul(Products products) : products_(products) {}
+
+  bool scales_rows() const override { return products_ == Products::with_scales; }
   void run(const kernels::cuda::MatmulArgs& args, device::Stream& stream) override {
+    PECIA_CHECK(
+        args.x.dtype() == args.weight.dtype() && (args.x_scales == nullptr || scales_rows()),
+        "{} by {}", name_of(args.x.dtype()), name_of(args.weight.dtype()));
     submit(stream, [args] { multiply(args); });
   }
 
@@ -21,14 +27,18 @@ class PlainMatmul : public kernels::cuda::Matmul {
     for (int64_t t = 0; t < args.y.rows(); ++t)
       for (int64_t o = 0; o < args.y.size(1); ++o) {
         float& y = static_cast<float*>(args.y.row(t))[o];
-        double sum = args.accumulate == kernels::Accumulate::yes ? y : 0;
-        if (args.bias != nullptr) sum += args.bias[o];
+        double sum = 0;
         for (int64_t i = 0; i < args.x.size(1); ++i)
           sum += double{load_as_float(args.x.row(t), args.x.dtype(), i)} *
                  load_as_float(args.weight.row(o), args.weight.dtype(), i);
+        if (args.x_scales != nullptr) sum *= double{args.x_scales[t]} * args.weight_scales[o];
+        if (args.bias != nullptr) sum += args.bias[o];
+        if (args.accumulate == kernels::Accumulate::yes) sum += y;
         y = static_cast<float>(sum);
       }
   }
+
+  Products products_;
 };
 
 class PlainRowSort : public kernels::cuda::RowSort {
@@ -55,11 +65,17 @@ class PlainRowSort : public kernels::cuda::RowSort {
 
 }  // namespace
 
+std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device, Products products) {
+  return kernels::cuda::make_backend(device, {std::make_unique<PlainMatmul>(products),
+                                              std::make_unique<PlainRowSort>(),
+                                              {nullptr, "the emulator was given none"}});
+}
+
 std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device,
                                                         std::unique_ptr<kernels::cuda::Sdpa> sdpa) {
-  return kernels::cuda::make_backend(device, {std::make_unique<PlainMatmul>(),
-                                              std::make_unique<PlainRowSort>(),
-                                              {std::move(sdpa), "the emulator was given none"}});
+  return kernels::cuda::make_backend(
+      device, {std::make_unique<PlainMatmul>(Products::with_scales),
+               std::make_unique<PlainRowSort>(), {std::move(sdpa), ""}});
 }
 
 }  // namespace pecia::test

@@ -1,0 +1,51 @@
+#pragma once
+#include "kernels/cuda/matrix.hpp"
+#include "kernels/cuda/quantize_steps.hpp"
+#include "kernels/cuda/vectors.cuh"
+#include "kernels/cuda/warp.cuh"
+
+namespace pecia::kernels::cuda {
+
+/// quantize_rows.hpp's formula, a block to a row, `Count` elements of a thread at a time. The
+/// second pass over a row finds it in the L1 or L2 cache. `square_sums` may be null.
+template <int Count, typename T>
+__global__ void quantize_rows_kernel(Matrix<const T> x, Matrix<Fp8> codes, float* scales,
+                                     float* square_sums) {
+  __shared__ float scratch[3][warp_size];
+  const int64_t row = blockIdx.x;
+  const int64_t first = Count * int64_t{threadIdx.x}, step = Count * int64_t{blockDim.x};
+  float largest = 0;
+  for (int64_t i = first; i < x.columns; i += step) {
+    float values[Count];
+    load<Count>(x.row(row) + i, values);
+#pragma unroll
+    for (int j = 0; j < Count; ++j) largest = fmaxf(largest, fabsf(values[j]));
+  }
+  const float scale = scale_of_row(block_max(largest, scratch[0]));
+  const float inverse = 1.0f / scale;
+  float difference = 0, original = 0;
+  for (int64_t i = first; i < x.columns; i += step) {
+    float values[Count];
+    load<Count>(x.row(row) + i, values);
+    if (square_sums != nullptr) {
+#pragma unroll
+      for (int j = 0; j < Count; ++j) {
+        const float error = rounding_error(values[j], scale);
+        difference += error * error;
+        original += values[j] * values[j];
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < Count; ++j) values[j] *= inverse;
+    store<Count>(values, codes.row(row) + i);
+  }
+  if (threadIdx.x == 0) scales[row] = scale;
+  if (square_sums == nullptr) return;
+  difference = block_sum(difference, scratch[1]);
+  original = block_sum(original, scratch[2]);
+  if (threadIdx.x != 0) return;
+  square_sums[2 * row] = difference;
+  square_sums[2 * row + 1] = original;
+}
+
+}  // namespace pecia::kernels::cuda

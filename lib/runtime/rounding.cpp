@@ -1,0 +1,45 @@
+#include "lib/runtime/rounding.hpp"
+
+#include <cmath>
+
+namespace pecia::runtime {
+namespace {
+
+double relative(const model::SquareSums& sums) {
+  return sums.original > 0 ? std::sqrt(sums.difference / sums.original) : 0;
+}
+
+}  // namespace
+
+WeightRounding gather_rounding(
+    const std::array<model::SquareSums, model::layer_matrices.size()>& mine,
+    comm::Communicator& world) {
+  WeightRounding rounding;
+  model::SquareSums all;
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const model::SquareSums sums{world.all_reduce_sum(mine[i].difference),
+                                 world.all_reduce_sum(mine[i].original)};
+    rounding.of_matrix[i] = relative(sums);
+    all.difference += sums.difference;
+    all.original += sums.original;
+  }
+  rounding.total = relative(all);
+  return rounding;
+}
+
+std::string to_text(const WeightRounding& rounding) {
+  std::string text = fmt::format("{:.2f} %:", 100 * rounding.total);
+  for (size_t i = 0; i < rounding.of_matrix.size(); ++i)
+    text += fmt::format("{} {} {:.2f} %", i == 0 ? "" : ",", model::layer_matrices[i].name,
+                        100 * rounding.of_matrix[i]);
+  return text;
+}
+
+nlohmann::ordered_json to_json(const WeightRounding& rounding) {
+  nlohmann::ordered_json json{{"total", rounding.total}};
+  for (size_t i = 0; i < rounding.of_matrix.size(); ++i)
+    json[model::layer_matrices[i].name] = rounding.of_matrix[i];
+  return json;
+}
+
+}  // namespace pecia::runtime

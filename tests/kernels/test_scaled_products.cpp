@@ -1,0 +1,63 @@
+/// Both ways in which the CUDA backend makes products of fp8: with scales taken by the product, and
+/// by a kernel after it.
+
+#include "tests/kernels/emulator/backend.hpp"
+#include "tests/kernels/tensors.hpp"
+
+namespace pecia::test {
+namespace {
+
+using kernels::Accumulate;
+
+struct Size {
+  int64_t rows, out, in;
+};
+
+class ScaledProducts : public testing::TestWithParam<Products> {
+ protected:
+  std::unique_ptr<device::Device> host_ = device::make_host_device(1);
+  Device device_{make_emulated_backend(*host_, GetParam()), device::Stream(1)};
+  Device oracle_ = make_device("reference");
+
+  void expect_reference(const Size& size, bool with_bias, Accumulate accumulate) {
+    Tensor x = Tensor::random({size.rows, size.in}, DType::fp32, 1);
+    Tensor weight = Tensor::random({size.out, size.in}, DType::fp8, 2, 16);
+    Tensor scales = Tensor::random({size.out}, DType::fp32, 3);
+    Tensor bias = Tensor::random({size.out}, DType::bf16, 4);
+    Tensor y = Tensor::random({size.rows, size.out}, DType::fp32, 5, 3), expected = y;
+    for (const bool wanted : {false, true}) {
+      Device& device = wanted ? oracle_ : device_;
+      device.backend->linear({.x = x.view(),
+                              .weight = weight.view(),
+                              .bias = with_bias ? bias.view() : TensorView(),
+                              .y = (wanted ? expected : y).view(),
+                              .accumulate = accumulate,
+                              .weight_scales = scales.view()},
+                             device.stream);
+    }
+    EXPECT_TRUE(all_close(y.values(), expected.values(), 4 * sum_tolerance(size.in), 0x1p-22))
+        << size.rows << " rows, " << size.out << " × " << size.in;
+    EXPECT_TRUE(y.gaps_intact());
+  }
+};
+
+TEST_P(ScaledProducts, AreTheReferences) {
+  for (const Size& size : {Size{1, 16, 16}, {5, 7, 9}, {33, 36, 130}, {2, 1, 1}})
+    for (const bool with_bias : {false, true})
+      for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes})
+        expect_reference(size, with_bias, accumulate);
+}
+
+/// More rows than are made at a time: 16 of so wide a product.
+TEST_P(ScaledProducts, AreMadeSomeRowsAtATime) {
+  expect_reference({17, 1 << 19, 1}, true, Accumulate::yes);
+}
+
+INSTANTIATE_TEST_SUITE_P(BothWays, ScaledProducts,
+                         testing::Values(Products::with_scales, Products::without_scales),
+                         [](const auto& way) {
+                           return way.param == Products::with_scales ? "InTheProduct" : "After";
+                         });
+
+}  // namespace
+}  // namespace pecia::test
