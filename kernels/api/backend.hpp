@@ -29,6 +29,10 @@ class Backend {
 
   virtual std::string_view name() const = 0;
 
+  /// The type in which products with weights of a type take x without a copy, for whoever makes x:
+  /// fp32, or a narrower one that x is rounded to in any case.
+  virtual DType operand_type(DType) const { return DType::fp32; }
+
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;
   virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;
   virtual void add(const AddArgs& args, device::Stream& stream) = 0;

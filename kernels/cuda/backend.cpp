@@ -13,6 +13,9 @@ class CudaBackend : public Backend {
       : context_(device, std::move(matmul), std::move(row_sort)) {}
 
   std::string_view name() const override { return "cuda"; }
+  DType operand_type(DType weight) const override {
+    return weight == DType::fp8 ? DType::bf16 : weight;
+  }
 
   void add(const AddArgs& args, device::Stream& stream) override { run(cuda::add, args, stream); }
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {

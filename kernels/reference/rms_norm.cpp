@@ -12,8 +12,10 @@ void rms_norm(const RmsNormArgs& args) {
     for (int64_t i = 0; i < width; ++i) squares += double{x[i]} * x[i];
     const double factor = 1 / std::sqrt(squares / static_cast<double>(width) + args.eps);
     for (int64_t i = 0; i < width; ++i)
-      row_of(args.out, t)[i] = static_cast<float>(
-          x[i] * factor * load_as_float(args.weight.data(), args.weight.dtype(), i));
+      store_from_float(
+          args.out.row(t), args.out.dtype(), i,
+          static_cast<float>(x[i] * factor *
+                             load_as_float(args.weight.data(), args.weight.dtype(), i)));
   }
 }
 

@@ -41,6 +41,20 @@ TEST_P(RmsNorm, AgreesWithTheReferenceInPlaceAndStrided) {
       }
 }
 
+TEST_P(RmsNorm, IsRoundedOnceToTheOperandsType) {
+  const DType narrow = device_.backend->operand_type(dtype_);
+  for (const int64_t width : {7, 64, 1000}) {
+    Tensor x = Tensor::random({5, width}, DType::fp32, 1),
+           weight = Tensor::random({width}, dtype_, 2);
+    Tensor wide = Tensor::filled({5, width}, 0);
+    Tensor operand({5, width}, narrow, wide.values(), 3);
+    device_.backend->rms_norm({x.view(), weight.view(), 1e-5f, wide.view()}, device_.stream);
+    device_.backend->rms_norm({x.view(), weight.view(), 1e-5f, operand.view()}, device_.stream);
+    EXPECT_EQ(operand.values(), Tensor({5, width}, narrow, wide.values()).values()) << width;
+    EXPECT_TRUE(operand.gaps_intact());
+  }
+}
+
 TEST_P(RmsNorm, RefusesAWeightOfAnotherWidth) {
   Tensor x = Tensor::filled({2, 3}, 1), weight = Tensor::random({4}, dtype_, 1);
   EXPECT_THROW(device_.backend->rms_norm({x.view(), weight.view(), 0, x.view()}, device_.stream),
