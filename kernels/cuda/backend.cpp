@@ -53,6 +53,19 @@ class CudaBackend : public Backend {
   }
 
  private:
+  void begin_step(device::Stream& stream) override {
+    context_.staging.begin_step();
+    stream.begin_step();
+  }
+  void end_step(device::Stream& stream) override {
+    stream.end_step();
+    context_.staging.end_step(stream);
+  }
+  void drop_step(device::Stream& stream) override {
+    stream.drop_step();
+    context_.staging.drop_step();
+  }
+
   template <typename Args>
   void run(void (*op)(const Args&, Context&, device::Stream&), const Args& args,
            device::Stream& stream) {

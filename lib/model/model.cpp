@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "lib/parallel/virtual_ranks.hpp"
 
@@ -34,6 +35,10 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
                   ? parallel::layout_splits(config.num_heads, config.ffn)
                   : 1),
       part_sums_(compute.buffers(groups.tp->size())),
+      alone_(groups.ring->size() == 1 && groups.block->size() == 1),
+      pinned_cos_(compute.device, device::Memory::pinned),
+      pinned_sin_(compute.device, device::Memory::pinned),
+      tables_sent_(compute.device.make_event()),
       hidden_(compute.buffer()),
       normed_(compute.buffer()),
       q_(compute.buffer()),
@@ -79,16 +84,13 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
                   normed_.tensor(DType::fp32, {linear.size(), config_.hidden}),
                   cos_.tensor(DType::fp32, {linear.size(), half}),
                   sin_.tensor(DType::fp32, {linear.size(), half})};
+  make_tables(rows, pass);
+
+  // Between the layers of a replica of one rank nothing is waited for.
+  constexpr int64_t most_rows_of_a_step = 256;
+  std::optional<kernels::Step> step;
+  if (alone_ && count <= most_rows_of_a_step) step.emplace(compute_.backend, compute_.stream);
   embed(rows, pass.hidden);
-  {
-    const ScopedSpan tables(compute_.recorder, "rope_tables", Kind::compute);
-    const TensorView cos = host_cos_.tensor(DType::fp32, {linear.size(), half});
-    const TensorView sin = host_sin_.tensor(DType::fp32, {linear.size(), half});
-    rotary_.tables(std::span(attention.positions()).subspan(linear.begin, linear.size()),
-                   std::span(rows.rope_lengths).subspan(linear.begin, linear.size()), cos, sin);
-    compute_.copy(cos, pass.cos);
-    compute_.copy(sin, pass.sin);
-  }
   for (int block = 0; block < tensor_.num_blocks(); ++block)
     advance(block, {}, weights_.layers.front().attention_norm, pass);
   for (int64_t index = 0; index < config_.layers; ++index) {
@@ -102,7 +104,21 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
             next_norm, pass);
   }
   for (int block = 0; block < tensor_.num_blocks(); ++block) tensor_.wait_sum(block);
+  if (step) step->end();
   compute_.recorder.set_layer(-1);
+}
+
+void Model::make_tables(const Rows& rows, const Pass& pass) {
+  const ScopedSpan span(compute_.recorder, "rope_tables", Kind::compute);
+  const parallel::RowRange linear = tensor_.rows().linear;
+  tables_sent_->synchronize();  // those of the pass before
+  const TensorView cos = pinned_cos_.tensor(DType::fp32, {linear.size(), pass.cos.size(1)});
+  const TensorView sin = pinned_sin_.tensor(DType::fp32, {linear.size(), pass.sin.size(1)});
+  rotary_.tables(std::span(pass.attention.positions()).subspan(linear.begin, linear.size()),
+                 std::span(rows.rope_lengths).subspan(linear.begin, linear.size()), cos, sin);
+  compute_.copy(cos, pass.cos);
+  compute_.copy(sin, pass.sin);
+  tables_sent_->record(compute_.stream);
 }
 
 void Model::embed(const Rows& rows, const TensorView& hidden) {

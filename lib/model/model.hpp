@@ -2,6 +2,7 @@
 /// The forward pass: rows of any sequences through all layers, on the ranks of a replica.
 
 #include <algorithm>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -78,6 +79,7 @@ class Model {
     TensorView cos, sin;  ///< [linear rows, rotary_dim / 2]
   };
 
+  void make_tables(const Rows& rows, const Pass& pass);
   void embed(const Rows& rows, const TensorView& hidden);
   /// `next_norm`: that of the layer after it, absent for the last one.
   void layer(int64_t index, const LayerWeights& weights, const TensorView& next_norm,
@@ -108,7 +110,9 @@ class Model {
   kernels::RowInvariant row_invariant_;
   int splits_;  ///< of o and down whole; 1: their sums may have any order
   std::vector<device::Buffer> part_sums_;  ///< by depth
-  device::Buffer host_cos_, host_sin_;
+  bool alone_;                             ///< the replica is one rank
+  device::Buffer pinned_cos_, pinned_sin_;
+  std::unique_ptr<device::Event> tables_sent_;
   device::Buffer hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, cos_, sin_, output_, logits_;
 };
 

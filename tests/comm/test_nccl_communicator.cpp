@@ -52,7 +52,7 @@ class LoggedDevice : public device::Device {
     return std::make_unique<LoggedStream>("sending");
   }
   std::unique_ptr<device::Event> make_event() override {
-    return std::make_unique<LoggedEvent>(log, events_reached, next_event_++);
+    return std::make_unique<LoggedEvent>(log, events_reached, num_events++);
   }
   void copy(void*, const void*, int64_t bytes, device::Stream& stream) override {
     log.push_back(fmt::format("copy {} on {}", bytes, name_of(stream)));
@@ -65,10 +65,10 @@ class LoggedDevice : public device::Device {
 
   Log log;
   bool events_reached = true;
+  int num_events = 0;
 
  private:
   device::DeviceInfo info_{};
-  int next_event_ = 0;
 };
 
 class LoggedNccl : public Nccl {

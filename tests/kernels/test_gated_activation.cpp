@@ -67,7 +67,7 @@ TEST_P(GatedActivation, IsRoundedOnceToTheOperandsType) {
       Tensor gate = Tensor::random({5, width}, DType::fp32, 1);
       Tensor up = Tensor::random({5, width}, DType::fp32, 2);
       Tensor wide = Tensor::filled({5, width}, 0);
-      Tensor operand({5, width}, narrow, wide.values(), 3);
+      Tensor operand({5, width}, narrow, wide.values(), 8);
       device_.backend->gated_activation({gate.view(), up.view(), wide.view()}, device_.stream);
       device_.backend->gated_activation({gate.view(), up.view(), operand.view()}, device_.stream);
       EXPECT_EQ(operand.values(), Tensor({5, width}, narrow, wide.values()).values()) << width;

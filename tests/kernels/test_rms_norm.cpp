@@ -47,7 +47,7 @@ TEST_P(RmsNorm, IsRoundedOnceToTheOperandsType) {
     Tensor x = Tensor::random({5, width}, DType::fp32, 1),
            weight = Tensor::random({width}, dtype_, 2);
     Tensor wide = Tensor::filled({5, width}, 0);
-    Tensor operand({5, width}, narrow, wide.values(), 3);
+    Tensor operand({5, width}, narrow, wide.values(), 8);
     device_.backend->rms_norm({x.view(), weight.view(), 1e-5f, wide.view()}, device_.stream);
     device_.backend->rms_norm({x.view(), weight.view(), 1e-5f, operand.view()}, device_.stream);
     EXPECT_EQ(operand.values(), Tensor({5, width}, narrow, wide.values()).values()) << width;

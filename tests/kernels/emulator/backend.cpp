@@ -13,7 +13,8 @@ namespace {
 class PlainMatmul : public kernels::cuda::Matmul {
  public:
   void run(const kernels::cuda::MatmulArgs& args, device::Stream& stream) override {
-    submit(stream, [args] { multiply(args); });
+    submit(
+        stream, [args] { multiply(args); }, args);
   }
 
  private:
@@ -35,7 +36,9 @@ class PlainRowSort : public kernels::cuda::RowSort {
  public:
   void run(const float* values, int64_t rows, int64_t columns, float* sorted,
            int32_t* sorted_columns, device::Stream& stream) override {
-    submit(stream, [=] { sort(values, rows, columns, sorted, sorted_columns); });
+    submit(
+        stream, [=] { sort(values, rows, columns, sorted, sorted_columns); }, values, rows, columns,
+        sorted, sorted_columns);
   }
 
  private:
