@@ -127,6 +127,9 @@ void validate(const RmsNormArgs& args) {
   check_float("weight", args.weight.dtype());
   check_shape("weight", args.weight, {args.x.size(1)});
   check_shape("out", args.out, {args.x.rows(), args.x.size(1)});
+  if (!args.marks) return;
+  check_shape("marks", args.marks, {args.x.rows()});
+  PECIA_CHECK(args.marks.dtype() == DType::int32, "marks are {}", name_of(args.marks.dtype()));
 }
 
 void validate(const RopeArgs& args) {

@@ -14,13 +14,15 @@ void run(const RmsNormArgs& args, device::Stream& stream) {
   const auto x = matrix<const float>(args.x);
   const auto out = matrix<Out>(args.out);
   const auto* const weight = static_cast<const W*>(args.weight.data());
+  auto* const marks = static_cast<int32_t*>(args.marks.data());
   if (x.columns <= warp_row) {
     constexpr int rows_per_block = block_threads / warp_size;
     launch(stream, {.x = (x.rows + rows_per_block - 1) / rows_per_block, .threads = block_threads},
-           rms_norm_kernel<warp_size, Count, W, Out>, x, weight, args.eps, out);
+           rms_norm_kernel<warp_size, Count, W, Out>, x, weight, args.eps, out, marks, args.mark);
   } else {
     launch(stream, {.x = x.rows, .threads = block_threads},
-           rms_norm_kernel<block_threads, Count, W, Out>, x, weight, args.eps, out);
+           rms_norm_kernel<block_threads, Count, W, Out>, x, weight, args.eps, out, marks,
+           args.mark);
   }
 }
 

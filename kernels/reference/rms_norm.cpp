@@ -10,6 +10,9 @@ void rms_norm(const RmsNormArgs& args) {
     const float* x = row_of(args.x, t);
     double squares = 0;
     for (int64_t i = 0; i < width; ++i) squares += double{x[i]} * x[i];
+    // As a sum in fp32 would be: doubles hold what that cannot.
+    if (args.marks && !std::isfinite(static_cast<float>(squares)))
+      if (int32_t& mark = static_cast<int32_t*>(args.marks.data())[t]; mark == 0) mark = args.mark;
     const double factor = 1 / std::sqrt(squares / static_cast<double>(width) + args.eps);
     for (int64_t i = 0; i < width; ++i)
       store_from_float(

@@ -164,6 +164,21 @@ TEST_F(NcclCalls, ATransferRunsBesideWhatIsEnqueuedBeforeItsWait) {
   EXPECT_EQ(asked(), Log{"computing waits for event 1"});
 }
 
+TEST_F(NcclCalls, EventsAreUsedAgainOnceReachedAndLetGo) {
+  const int before = device.num_events;
+  for (int i = 0; i < 5; ++i) comm->start_send_receive(bytes(8), 2, bytes(4), 0);
+  EXPECT_EQ(device.num_events, before + 1);
+  const auto held = comm->start_send_receive(bytes(8), 2, bytes(4), 0);
+  for (int i = 0; i < 5; ++i) comm->start_send_receive(bytes(8), 2, bytes(4), 0);
+  EXPECT_EQ(device.num_events, before + 2);
+  asked();
+  held->wait();
+  EXPECT_EQ(asked().size(), 1u);
+  device.events_reached = false;
+  for (int i = 0; i < 3; ++i) comm->start_send_receive(bytes(8), 2, bytes(4), 0);
+  EXPECT_EQ(device.num_events, before + 5);
+}
+
 TEST_F(NcclCalls, EmptyMessagesDoNotTravel) {
   comm->start_send_receive({}, 2, bytes(4), 0);
   EXPECT_EQ(asked()[3], "receive 4 from 0 on sending");
