@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "lib/comm/mpi_environment.hpp"
+#include "lib/comm/watch.hpp"
 
 namespace pecia::app {
 
 struct Context {
   comm::MpiEnvironment& mpi;
   comm::Communicator& world;
+  comm::Watch& watch;
   std::function<int()> chosen;  ///< collective; returns the exit code, the same on every rank
 
   bool first() const { return world.rank() == 0; }

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
+#include <thread>
 
 #include "apps/pecia/command.hpp"
 #include "lib/comm/machine.hpp"
@@ -21,28 +23,50 @@ std::string version() {
                      build.compiler);
 }
 
-/// A rank that fails alone ends the job: the others wait for it.
+std::string with_rank(const Context& context, const std::exception& error) {
+  return fmt::format("rank {} (host {}): {}", context.world.rank(), comm::host_name(),
+                     text_of(error));
+}
+
+/// Of an error that every rank has met, as its kind says. One rank tells it. A rank that turns out
+/// to be alone with it ends the job: the others wait for it.
+int leave_with(const Context& context, const std::exception& error, int exit_code) {
+  constexpr std::chrono::seconds all_are_here{10};
+  const auto speaks = context.watch.first_to_speak();
+  if (speaks.value_or(context.first())) fmt::print(stderr, "pecia: {}\n", text_of(error));
+  if (comm::MpiEnvironment::all_leave(all_are_here)) return exit_code;
+  if (!speaks && !context.first()) fmt::print(stderr, "pecia: {}\n", with_rank(context, error));
+  comm::MpiEnvironment::abort(1);
+}
+
+/// A rank that fails alone ends the job. If several do, one tells why, and the others give it the
+/// time to.
+int fail_with(const Context& context, const std::exception& error) {
+  const bool speaks = context.watch.first_to_speak().value_or(true);
+  if (speaks)
+    fmt::print(stderr, "pecia: {}{}\n", with_rank(context, error), context.watch.account());
+  if (context.world.size() == 1) return 1;
+  if (!speaks) std::this_thread::sleep_for(std::chrono::seconds(2));
+  comm::MpiEnvironment::abort(1);
+}
+
 int run_chosen(const Context& context) {
   try {
     return context.chosen();
-  } catch (const InputError& error) {  // thrown on every rank alike
-    if (context.first()) fmt::print(stderr, "pecia: {}\n", text_of(error));
-    return 2;
-  } catch (const SharedError& error) {  // likewise
-    if (context.first()) fmt::print(stderr, "pecia: {}\n", text_of(error));
-    return 1;
+  } catch (const InputError& error) {
+    return leave_with(context, error, 2);
+  } catch (const SharedError& error) {
+    return leave_with(context, error, 1);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "pecia: rank {} (host {}): {}\n", context.world.rank(), comm::host_name(),
-               text_of(error));
-    if (context.world.size() > 1) comm::MpiEnvironment::abort(1);
-    return 1;
+    return fail_with(context, error);
   }
 }
 
 int main(int argc, char** argv) {
   comm::MpiEnvironment mpi(argc, argv);
-  const auto world = mpi.world(wait_timeout);
-  Context context{mpi, *world, {}};
+  comm::Watch watch([] { comm::MpiEnvironment::abort(1); });
+  const auto world = mpi.world(wait_timeout, watch.activity());
+  Context context{mpi, *world, watch, {}};
 
   CLI::App app("Language-model inference over very long documents, as offline batches.", "pecia");
   app.set_version_flag("--version", version());

@@ -121,6 +121,14 @@ class Communicator {
   /// all the same, so that every rank gives an operation the same number.
   virtual int64_t next_operation() = 0;
 
+  /// Collective, called first by operations that are collective. Where collectives are checked (see
+  /// CollectiveChecks), throws InvalidArgument on every rank when the ranks' operations differ in
+  /// name, number or `shape`; else does nothing.
+  virtual void check_same(const char* operation, int64_t shape) = 0;
+
+  /// Shows to who watches the ranks that this one waits for `operation`; null: no more.
+  virtual void show_wait(const Operation* operation) = 0;
+
   /// Starts the messages of one step, none of them to the rank itself; empty ones do not travel
   /// (both sides must agree). Messages of one pair and operation arrive in the order started,
   /// whatever other operations do; at most 16384 of these may be under way at a time.
@@ -167,6 +175,8 @@ class Communicator {
 
   /// After how long a blocking wait fails; zero: never.
   virtual std::chrono::seconds wait_timeout() const = 0;
+  /// Of this communicator and all that come from the same one.
+  virtual void set_wait_timeout(std::chrono::seconds timeout) = 0;
 
   /// Where the ranks of this group are, by rank: from now on traffic is counted by level. A split
   /// inherits nothing.

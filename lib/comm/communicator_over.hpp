@@ -20,6 +20,10 @@ class CommunicatorOver : public Communicator {
     return inner_->start_all_to_all(blocks);
   }
   int64_t next_operation() override { return inner_->next_operation(); }
+  void check_same(const char* operation, int64_t shape) override {
+    inner_->check_same(operation, shape);
+  }
+  void show_wait(const Operation* operation) override { inner_->show_wait(operation); }
   std::unique_ptr<Transfer> start_exchange(const Exchange& exchange,
                                            const Operation& operation) override {
     return inner_->start_exchange(exchange, operation);
@@ -41,6 +45,9 @@ class CommunicatorOver : public Communicator {
   }
   bool progress() override { return inner_->progress(); }
   std::chrono::seconds wait_timeout() const override { return inner_->wait_timeout(); }
+  void set_wait_timeout(std::chrono::seconds timeout) override {
+    inner_->set_wait_timeout(timeout);
+  }
   void set_places(const std::vector<RackServerGpu>& by_rank) override {
     inner_->set_places(by_rank);
   }

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "lib/comm/collective_check.hpp"
 #include "lib/comm/collective_steps.hpp"
 #include "lib/comm/server_map.hpp"
 #include "lib/comm/wait.hpp"
@@ -138,6 +139,7 @@ class HostCollectives::State::Running : public Transfer {
           return fmt::format("{} #{} with {}", operation_.name, operation_.number,
                              exchange_.peers());
         },
+        [this](bool waits) { state_->group.show_wait(waits ? &operation_ : nullptr); },
         state_->group.wait_timeout());
   }
 
@@ -192,6 +194,9 @@ std::unique_ptr<Transfer> HostCollectives::start_all_gather(
   const Communicator& group = state_->group;
   PECIA_CHECK(blocks.size() == static_cast<size_t>(group.size()), "{} blocks for {} ranks",
               blocks.size(), group.size());
+  std::vector<int64_t> sizes;
+  for (const auto& block : blocks) sizes.push_back(static_cast<int64_t>(block.size()));
+  state_->group.check_same("all_gather", shape_of(sizes));
   return State::start(state_, "all_gather",
                       all_gather_steps(state_->servers, group.rank(), std::move(blocks)), {});
 }
@@ -200,13 +205,15 @@ std::unique_ptr<Transfer> HostCollectives::start_reduce_scatter(std::span<const 
                                                                 std::span<const int64_t> counts,
                                                                 std::span<float> mine) {
   check_blocks(partial, counts, mine, state_->group);
+  state_->group.check_same("reduce_scatter", shape_of(counts));
   auto scratch = state_->borrow_scratch(state_->scratch_floats(counts));
   auto steps = state_->reduce_scatter(partial, counts, mine, scratch);
   return State::start(state_, "reduce_scatter", std::move(steps), std::move(scratch));
 }
 
 std::unique_ptr<Transfer> HostCollectives::start_all_reduce(std::span<float> values) {
-  const Communicator& group = state_->group;
+  Communicator& group = state_->group;
+  group.check_same("all_reduce", static_cast<int64_t>(values.size()));
   const auto counts = equal_cuts(static_cast<int64_t>(values.size()), group.size());
   std::vector<std::span<float>> cuts;
   std::vector<std::span<std::byte>> blocks;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 
+#include "lib/comm/series.hpp"
 #include "lib/comm/wait.hpp"
 
 namespace pecia::comm {
@@ -23,6 +24,7 @@ struct Label {
   const char* operation;
   int64_t number;
   std::string peers;
+  NumberedSeries& series;  ///< of the communicator
 };
 
 /// When to look for progress next, in all communicators that come from one. A look may cost the
@@ -46,16 +48,25 @@ class Polls {
   Clock::time_point last_;
 };
 
+/// What all communicators that come from one have in common.
+struct Common {
+  std::chrono::seconds timeout;
+  std::shared_ptr<Activity> activity;
+  CollectiveChecks checks;
+  Polls polls;
+};
+
 class MpiTransfer : public Transfer {
  public:
-  MpiTransfer(Label label, std::chrono::seconds timeout, std::shared_ptr<Polls> polls)
-      : label_(std::move(label)), timeout_(timeout), polls_(std::move(polls)) {
-    polls_->start();
+  MpiTransfer(Label label, std::chrono::seconds timeout, std::shared_ptr<Common> common)
+      : label_(std::move(label)), timeout_(timeout), common_(std::move(common)) {
+    common_->polls.start();
   }
   MpiTransfer(const MpiTransfer&) = delete;
   MpiTransfer& operator=(const MpiTransfer&) = delete;
   ~MpiTransfer() override {
-    polls_->finish();
+    common_->polls.finish();
+    if (collective_) return;  // MPI has no way to give those up
     for (MPI_Request& request : requests_)
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
   }
@@ -84,12 +95,25 @@ class MpiTransfer : public Transfer {
     return done != 0;
   }
   void wait() override {
-    wait_until([this] { return test(); }, [this] { return described(); }, timeout_);
+    wait_until([this] { return test(); }, [this] { return described(); },
+               [this](bool waits) {
+                 if (waits)
+                   label_.series.show_wait(label_.operation, label_.number);
+                 else
+                   label_.series.show_no_wait();
+               },
+               timeout_);
   }
 
-  MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+  /// Where a collective of MPI puts its request.
+  MPI_Request* add_collective() {
+    collective_ = true;
+    return add();
+  }
 
  private:
+  MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+
   std::string described() const {
     return fmt::format("{} #{} with {}", label_.operation, label_.number, label_.peers);
   }
@@ -102,8 +126,9 @@ class MpiTransfer : public Transfer {
 
   Label label_;
   std::chrono::seconds timeout_;
-  std::shared_ptr<Polls> polls_;
+  std::shared_ptr<Common> common_;
   std::vector<MPI_Request> requests_;
+  bool collective_ = false;
 };
 
 int int_count(size_t bytes, const char* operation) {
@@ -150,25 +175,58 @@ class MpiSharedCounters : public SharedCounters {
   MPI_Win window_ = MPI_WIN_NULL;
 };
 
+/// A call of MPI that returns when all ranks have made it.
+class Blocked {
+ public:
+  Blocked(NumberedSeries& series, const char* operation) : series_(series) {
+    series_.show_wait(operation, series_.next());
+  }
+  Blocked(const Blocked&) = delete;
+  Blocked& operator=(const Blocked&) = delete;
+  ~Blocked() { series_.show_no_wait(); }
+
+ private:
+  NumberedSeries& series_;
+};
+
+/// The same on all ranks of a group, and another one than of any other group.
+uint64_t mixed(uint64_t a, uint64_t b) {
+  uint64_t x = a * 0x9e3779b97f4a7c15u + b + 1;  // then SplitMix64's finish
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
 class MpiCommunicator : public Communicator {
  public:
-  MpiCommunicator(MPI_Comm owned, std::chrono::seconds timeout, std::shared_ptr<Polls> polls)
-      : comm_(owned), timeout_(timeout), polls_(std::move(polls)) {
+  MpiCommunicator(MPI_Comm owned, uint64_t group, std::shared_ptr<Common> common)
+      : comm_(owned),
+        group_(group),
+        common_(std::move(common)),
+        collectives_(*common_->activity, mixed(group, 0)),
+        messages_(*common_->activity, mixed(group, 1)),
+        operations_(*common_->activity, mixed(group, 2)) {
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    if (common_->checks == CollectiveChecks::on)
+      check_mpi(MPI_Comm_dup(comm_, &checks_comm_), "MPI_Comm_dup");
     check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
     level_of_rank_.resize(size_, LinkLevel::server);
   }
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
-  ~MpiCommunicator() override { MPI_Comm_free(&comm_); }
+  ~MpiCommunicator() override {
+    if (checks_comm_ != MPI_COMM_NULL) MPI_Comm_free(&checks_comm_);
+    MPI_Comm_free(&comm_);
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
   std::unique_ptr<Transfer> start_send_receive(std::span<const std::byte> send, int to,
                                                std::span<std::byte> receive, int from) override {
-    auto transfer = start("send_receive", fmt::format("ranks {} and {}", to, from));
+    auto transfer = make_transfer("send_receive", fmt::format("ranks {} and {}", to, from),
+                                  messages_.next(), messages_);
     transfer->receive(receive, from, tag_send_receive, comm_);
     transfer->send(send, to, tag_send_receive, comm_);
     if (to != rank_) count(send, to);
@@ -179,6 +237,7 @@ class MpiCommunicator : public Communicator {
     PECIA_CHECK(blocks.send.size() == static_cast<size_t>(size_) &&
                     blocks.receive.size() == static_cast<size_t>(size_),
                 "{} and {} blocks for {} ranks", blocks.send.size(), blocks.receive.size(), size_);
+    check_same("all_to_all", 0);
     auto transfer = start("all_to_all", "all ranks");
     const auto& mine = blocks.send[rank_];
     PECIA_CHECK(mine.size() == blocks.receive[rank_].size(),
@@ -194,13 +253,23 @@ class MpiCommunicator : public Communicator {
     return transfer;
   }
 
-  int64_t next_operation() override { return ++operation_; }
+  int64_t next_operation() override { return operations_.next(); }
+
+  void show_wait(const Operation* operation) override {
+    if (operation != nullptr)
+      operations_.show_wait(operation->name, operation->number);
+    else
+      operations_.show_no_wait();
+  }
+
+  void check_same(const char* operation, int64_t shape) override {
+    check_within(common_->timeout, operation, shape);
+  }
 
   std::unique_ptr<Transfer> start_exchange(const Exchange& exchange,
                                            const Operation& operation) override {
     const int tag = tag_operations + static_cast<int>(operation.number % num_operation_tags);
-    auto transfer = std::make_unique<MpiTransfer>(
-        Label{operation.name, operation.number, exchange.peers()}, timeout_, polls_);
+    auto transfer = make_transfer(operation.name, exchange.peers(), operation.number, operations_);
     for (const auto& [bytes, from] : exchange.receives) {
       check_peer(from);
       transfer->receive(bytes, from, tag, comm_);
@@ -215,16 +284,18 @@ class MpiCommunicator : public Communicator {
 
   std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {
     const int count = int_count(mine.size(), "all_gather");
+    check_same("all_gather", 0);
     std::vector<int> counts(size_);
     auto sizes = start("all_gather", "all ranks");
-    check_mpi(MPI_Iallgather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, comm_, sizes->add()),
+    check_mpi(MPI_Iallgather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, comm_,
+                             sizes->add_collective()),
               "MPI_Iallgather");
     sizes->wait();
     std::vector<std::byte> all;
     const auto offsets = lay_out(counts, all, "all_gather");
     auto data = start("all_gather", "all ranks");
     check_mpi(MPI_Iallgatherv(mine.data(), count, MPI_BYTE, all.data(), counts.data(),
-                              offsets.data(), MPI_BYTE, comm_, data->add()),
+                              offsets.data(), MPI_BYTE, comm_, data->add_collective()),
               "MPI_Iallgatherv");
     data->wait();
     return cut(all, counts, offsets);
@@ -232,22 +303,25 @@ class MpiCommunicator : public Communicator {
 
   std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine, int root) override {
     const int count = int_count(mine.size(), "gather");
+    check_same("gather", root);
     std::vector<int> counts(rank_ == root ? size_ : 0);
     auto sizes = start("gather", fmt::format("root {}", root));
-    check_mpi(MPI_Igather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, root, comm_, sizes->add()),
+    check_mpi(MPI_Igather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, root, comm_,
+                          sizes->add_collective()),
               "MPI_Igather");
     sizes->wait();
     std::vector<std::byte> all;
     const auto offsets = lay_out(counts, all, "gather");
     auto data = start("gather", fmt::format("root {}", root));
     check_mpi(MPI_Igatherv(mine.data(), count, MPI_BYTE, all.data(), counts.data(), offsets.data(),
-                           MPI_BYTE, root, comm_, data->add()),
+                           MPI_BYTE, root, comm_, data->add_collective()),
               "MPI_Igatherv");
     data->wait();
     return cut(all, counts, offsets);
   }
 
   void broadcast(std::vector<std::byte>& bytes, int root) override {
+    check_same("broadcast", root);
     // The size and the first kilobyte travel together: a plan of a decode step is one message.
     struct Head {
       int64_t size;
@@ -266,41 +340,54 @@ class MpiCommunicator : public Communicator {
     if (bytes.size() > inline_bytes) broadcast_raw(std::span(bytes).subspan(inline_bytes), root);
   }
 
-  int64_t all_reduce_max(int64_t value) override { return all_reduce(value, MPI_INT64_T, MPI_MAX); }
-  double all_reduce_sum(double value) override { return all_reduce(value, MPI_DOUBLE, MPI_SUM); }
+  int64_t all_reduce_max(int64_t value) override {
+    return all_reduce("all_reduce_max", value, MPI_INT64_T, MPI_MAX);
+  }
+  double all_reduce_sum(double value) override {
+    return all_reduce("all_reduce_sum", value, MPI_DOUBLE, MPI_SUM);
+  }
 
   void barrier() override {
-    MpiTransfer transfer({"barrier", ++number_, "all ranks"}, std::chrono::seconds::zero(), polls_);
-    check_mpi(MPI_Ibarrier(comm_, transfer.add()), "MPI_Ibarrier");
+    check_within(std::chrono::seconds::zero(), "barrier", 0);
+    MpiTransfer transfer({"barrier", collectives_.next(), "all ranks", collectives_},
+                         std::chrono::seconds::zero(), common_);
+    check_mpi(MPI_Ibarrier(comm_, transfer.add_collective()), "MPI_Ibarrier");
     transfer.wait();
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
+    check_same("split", 0);
+    const Blocked blocked(collectives_, "split");
     MPI_Comm part = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split(comm_, color, key, &part), "MPI_Comm_split");
-    return std::make_unique<MpiCommunicator>(part, timeout_, polls_);
+    return child(part);
   }
   std::unique_ptr<Communicator> split_by_host() override {
+    check_same("split_by_host", 0);
+    const Blocked blocked(collectives_, "split_by_host");
     MPI_Comm part = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &part),
               "MPI_Comm_split_type");
-    return std::make_unique<MpiCommunicator>(part, timeout_, polls_);
+    return child(part);
   }
   std::unique_ptr<SharedCounters> make_counters(int64_t count) override {
+    check_same("make_counters", count);
+    const Blocked blocked(collectives_, "make_counters");
     return std::make_unique<MpiSharedCounters>(comm_, count);
   }
 
   bool progress() override {
-    if (!polls_->due()) return false;
+    if (!common_->polls.due()) return false;
     // Any call into MPI runs its progress engine, for every transfer of the process.
     int flag = 0;
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE),
               "MPI_Iprobe");
-    polls_->done();
+    common_->polls.done();
     return true;
   }
 
-  std::chrono::seconds wait_timeout() const override { return timeout_; }
+  std::chrono::seconds wait_timeout() const override { return common_->timeout; }
+  void set_wait_timeout(std::chrono::seconds timeout) override { common_->timeout = timeout; }
   void set_places(const std::vector<RackServerGpu>& by_rank) override {
     PECIA_CHECK(by_rank.size() == static_cast<size_t>(size_), "{} places for {} ranks",
                 by_rank.size(), size_);
@@ -311,8 +398,40 @@ class MpiCommunicator : public Communicator {
 
  private:
   std::unique_ptr<MpiTransfer> start(const char* operation, std::string peers) {
-    return std::make_unique<MpiTransfer>(Label{operation, ++number_, std::move(peers)}, timeout_,
-                                         polls_);
+    return make_transfer(operation, std::move(peers), collectives_.next(), collectives_);
+  }
+  std::unique_ptr<MpiTransfer> make_transfer(const char* operation, std::string peers,
+                                             int64_t number, NumberedSeries& series) const {
+    return std::make_unique<MpiTransfer>(Label{operation, number, std::move(peers), series},
+                                         common_->timeout, common_);
+  }
+  /// A part of this group. Its lowest rank here and how many parts were made before tell it from
+  /// all others.
+  std::unique_ptr<Communicator> child(MPI_Comm part) {
+    MPI_Group here = MPI_GROUP_NULL, there = MPI_GROUP_NULL;
+    check_mpi(MPI_Comm_group(comm_, &here), "MPI_Comm_group");
+    check_mpi(MPI_Comm_group(part, &there), "MPI_Comm_group");
+    const int first = 0;
+    int first_here = 0;
+    check_mpi(MPI_Group_translate_ranks(there, 1, &first, here, &first_here),
+              "MPI_Group_translate_ranks");
+    MPI_Group_free(&here);
+    MPI_Group_free(&there);
+    const uint64_t group = mixed(mixed(group_, ++children_), first_here);
+    return std::make_unique<MpiCommunicator>(part, group, common_);
+  }
+  void check_within(std::chrono::seconds timeout, const char* operation, int64_t shape) {
+    if (common_->checks == CollectiveChecks::off) return;
+    const CollectiveHeader mine(operation, ++checked_, shape);
+    std::vector<CollectiveHeader> all(size_);
+    MpiTransfer transfer(
+        {operation, collectives_.next(), "all ranks, before it begins", collectives_}, timeout,
+        common_);
+    check_mpi(MPI_Iallgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE,
+                             checks_comm_, transfer.add_collective()),
+              "MPI_Iallgather");
+    transfer.wait();
+    require_same(all);
   }
   void check_peer(int rank) const {
     PECIA_CHECK(rank >= 0 && rank < size_ && rank != rank_,
@@ -329,10 +448,11 @@ class MpiCommunicator : public Communicator {
     traffic_.bytes_by_level[level] += bytes;
   }
   template <typename T>
-  T all_reduce(T value, MPI_Datatype type, MPI_Op op) {
+  T all_reduce(const char* operation, T value, MPI_Datatype type, MPI_Op op) {
+    check_same(operation, 0);
     T result{};
-    auto transfer = start("all_reduce", "all ranks");
-    check_mpi(MPI_Iallreduce(&value, &result, 1, type, op, comm_, transfer->add()),
+    auto transfer = start(operation, "all ranks");
+    check_mpi(MPI_Iallreduce(&value, &result, 1, type, op, comm_, transfer->add_collective()),
               "MPI_Iallreduce");
     transfer->wait();
     return result;
@@ -341,7 +461,8 @@ class MpiCommunicator : public Communicator {
     for (size_t offset = 0; offset < bytes.size(); offset += max_message_bytes) {
       auto transfer = start("broadcast", fmt::format("root {}", root));
       const int count = static_cast<int>(std::min(max_message_bytes, bytes.size() - offset));
-      check_mpi(MPI_Ibcast(bytes.data() + offset, count, MPI_BYTE, root, comm_, transfer->add()),
+      check_mpi(MPI_Ibcast(bytes.data() + offset, count, MPI_BYTE, root, comm_,
+                           transfer->add_collective()),
                 "MPI_Ibcast");
       transfer->wait();
     }
@@ -366,11 +487,13 @@ class MpiCommunicator : public Communicator {
     return parts;
   }
 
-  MPI_Comm comm_;
-  std::chrono::seconds timeout_;
-  std::shared_ptr<Polls> polls_;
+  MPI_Comm comm_, checks_comm_ = MPI_COMM_NULL;
+  uint64_t group_;
+  std::shared_ptr<Common> common_;
+  NumberedSeries collectives_, messages_, operations_;
+  uint64_t children_ = 0;
   int rank_ = 0, size_ = 1;
-  int64_t number_ = 0, operation_ = 0;
+  int64_t checked_ = 0;
   std::vector<LinkLevel> level_of_rank_;
   Traffic traffic_;
 };
@@ -386,10 +509,15 @@ void check_mpi(int code, const char* call) {
 }
 
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent,
-                                                    std::chrono::seconds wait_timeout) {
+                                                    std::chrono::seconds wait_timeout,
+                                                    std::shared_ptr<Activity> activity,
+                                                    CollectiveChecks checks) {
   MPI_Comm own = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(parent, &own), "MPI_Comm_dup");
-  return std::make_unique<MpiCommunicator>(own, wait_timeout, std::make_shared<Polls>());
+  constexpr uint64_t root_group = 1;
+  return std::make_unique<MpiCommunicator>(
+      own, root_group,
+      std::make_shared<Common>(Common{wait_timeout, std::move(activity), checks, Polls()}));
 }
 
 }  // namespace pecia::comm

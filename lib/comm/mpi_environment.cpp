@@ -1,10 +1,13 @@
 #include "lib/comm/mpi_environment.hpp"
 
 #include <mpi.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 
 #include "lib/comm/mpi_communicator.hpp"
+#include "lib/comm/wait.hpp"
 
 namespace pecia::comm {
 
@@ -25,11 +28,33 @@ MpiEnvironment::~MpiEnvironment() {
   MPI_Finalize();
 }
 
-std::unique_ptr<Communicator> MpiEnvironment::world(std::chrono::seconds wait_timeout) {
-  return make_mpi_communicator(MPI_COMM_WORLD, wait_timeout);
+std::unique_ptr<Communicator> MpiEnvironment::world(std::chrono::seconds wait_timeout,
+                                                    std::shared_ptr<Activity> activity) {
+  return make_mpi_communicator(MPI_COMM_WORLD, wait_timeout, std::move(activity));
+}
+
+bool MpiEnvironment::all_leave(std::chrono::seconds limit) {
+  // Nothing else uses this communicator itself: what other ranks wait for cannot get mixed up.
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return false;
+  const auto test = [&] {
+    int done = 0;
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    return done != 0;
+  };
+  try {
+    wait_until(
+        test, [] { return std::string("the end of all ranks"); }, [](bool) {}, limit);
+  } catch (const SystemError&) {
+    return false;
+  }
+  return true;
 }
 
 void MpiEnvironment::abort(int exit_code) {
+  constexpr unsigned limit_s = 5;
+  std::signal(SIGALRM, SIG_DFL);
+  ::alarm(limit_s);
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lib/comm/communicator.hpp"
+#include "lib/core/activity.hpp"
 
 namespace pecia::comm {
 
@@ -18,9 +19,16 @@ class MpiEnvironment {
   ~MpiEnvironment();
 
   /// All ranks of the job. `wait_timeout`: how long a wait may see nothing arrive before it fails.
-  std::unique_ptr<Communicator> world(std::chrono::seconds wait_timeout);
+  /// `activity`: where all communicators show what they do.
+  std::unique_ptr<Communicator> world(
+      std::chrono::seconds wait_timeout,
+      std::shared_ptr<Activity> activity = std::make_shared<Activity>());
 
-  /// Ends every rank with `exit_code`.
+  /// Whether every rank comes here, to end, before `limit` is over. Else only abort is left.
+  static bool all_leave(std::chrono::seconds limit);
+
+  /// Ends every rank with `exit_code`, from any thread. Where MPI itself hangs, this process at
+  /// least ends, some seconds later.
   [[noreturn]] static void abort(int exit_code);
 
   /// e.g. "Open MPI v4.1.4"

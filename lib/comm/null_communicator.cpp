@@ -34,6 +34,8 @@ class NullCommunicator : public Communicator {
     return std::make_unique<Done>();
   }
   int64_t next_operation() override { return ++operation_; }
+  void check_same(const char*, int64_t) override {}
+  void show_wait(const Operation*) override {}
   std::unique_ptr<Transfer> start_exchange(const Exchange& exchange,
                                            const Operation& operation) override {
     PECIA_CHECK(exchange.sends.empty() && exchange.receives.empty(),
@@ -70,6 +72,7 @@ class NullCommunicator : public Communicator {
   }
   bool progress() override { return false; }
   std::chrono::seconds wait_timeout() const override { return std::chrono::seconds::zero(); }
+  void set_wait_timeout(std::chrono::seconds) override {}
   void set_places(const std::vector<RackServerGpu>& by_rank) override {
     PECIA_CHECK(by_rank.size() == 1, "{} places for one rank", by_rank.size());
   }

@@ -26,6 +26,18 @@ Stage& Recorder::stage_of(const Span& span) {
   return found != stages_.end() ? *found : stages_.emplace_back(Stage{span.name, span.kind});
 }
 
+void Recorder::opened(const Span& span) {
+  const bool outermost = span.kind == Kind::phase && open_phases_++ == 0;
+  if (activity_ == nullptr) return;
+  (outermost ? activity_->phase : activity_->span) = span.name;
+  activity_->layer = span.layer;
+  activity_->pass = span.pass;
+}
+
+void Recorder::closed(const Span& span) {
+  if (span.kind == Kind::phase) --open_phases_;
+}
+
 void Recorder::add(const Span& span) {
   last_ = span;
   const double seconds = 1e-9 * static_cast<double>(span.end_ns - span.begin_ns);

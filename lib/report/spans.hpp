@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "lib/core/activity.hpp"
+
 namespace pecia::report {
 
 enum class Kind : uint8_t {
@@ -79,6 +81,10 @@ class Recorder {
   int64_t dropped() const { return dropped_; }
   const Span& last() const { return last_; }
 
+  /// Shows there what is opened from now on: an outermost phase, and the last of all other spans.
+  /// `activity` outlives the recorder; names of spans are then literals.
+  void publish_to(Activity& activity) { activity_ = &activity; }
+
   /// What spans opened from now on belong to.
   void set_pass(int64_t pass) { pass_ = pass; }
   void set_layer(int32_t layer) { layer_ = layer; }
@@ -86,8 +92,12 @@ class Recorder {
   int32_t layer() const { return layer_; }
 
  private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  friend class ScopedSpan;
+  void opened(const Span& span);
+  void closed(const Span& span);
   Stage& stage_of(const Span& span);
+
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 
   TraceDetail detail_;
   int64_t capacity_;
@@ -99,6 +109,8 @@ class Recorder {
   Span last_{};
   int64_t pass_ = -1;
   int32_t layer_ = -1;
+  int open_phases_ = 0;
+  Activity* activity_ = nullptr;
 };
 
 /// Opens a span now and closes it at the end of the scope.
@@ -106,11 +118,14 @@ class ScopedSpan {
  public:
   ScopedSpan(Recorder& recorder, const char* name, Kind kind, int64_t bytes = 0, double flops = 0)
       : recorder_(recorder),
-        span_{name, kind, recorder.layer(), recorder.pass(), recorder.now_ns(), 0, bytes, flops} {}
+        span_{name, kind, recorder.layer(), recorder.pass(), recorder.now_ns(), 0, bytes, flops} {
+    recorder_.opened(span_);
+  }
   ScopedSpan(const ScopedSpan&) = delete;
   ScopedSpan& operator=(const ScopedSpan&) = delete;
   ~ScopedSpan() {
     span_.end_ns = recorder_.now_ns();
+    recorder_.closed(span_);
     recorder_.add(span_);
   }
 

@@ -86,6 +86,7 @@ struct Job {
     OverLength over_length = OverLength::fail;
     std::optional<double> wall_time_s;  ///< auto: what Slurm says
     double grace_s = 60;
+    double silence_s = 120, wait_s = 1800;
   } limits;
 
   struct Report {

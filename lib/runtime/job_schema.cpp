@@ -160,6 +160,10 @@ std::vector<Field> make_schema() {
             "Time the run has; auto: what Slurm says, none elsewhere."),
       field("limits.grace", PECIA_MEMBER(limits.grace_s), duration(0),
             "Kept back at the end for finishing and writing."),
+      field("limits.silence", PECIA_MEMBER(limits.silence_s), duration(1),
+            "A rank that shows no sign of life for so long (stopped, lost) ends the run."),
+      field("limits.wait", PECIA_MEMBER(limits.wait_s), duration(1),
+            "Longest wait for a rank that lives; more than any takes alone, as for its weights."),
 
       field("report.trace", PECIA_MEMBER(report.trace),
             word<Trace>({{"off", Trace::off}, {"summary", Trace::summary}, {"full", Trace::full}}),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "lib/comm/process_grid.hpp"
@@ -25,6 +26,7 @@
 #include "lib/runtime/standing.hpp"
 #include "lib/runtime/stop.hpp"
 #include "lib/runtime/validate.hpp"
+#include "lib/runtime/watch_ranks.hpp"
 
 namespace pecia::runtime {
 namespace {
@@ -119,12 +121,14 @@ report::TraceDetail trace_detail(Trace trace) {
 }
 
 /// Waits until all replicas have finished, however long: their work may be uneven, so that none of
-/// the limits for a collective holds here. A rank that is lost ends the job through its launcher.
-void wait_for_replicas(comm::SharedCounter& finished, int replicas) {
+/// the limits for a collective holds here. A rank that is asked to stop meanwhile tells the others.
+void wait_for_replicas(comm::SharedCounter& finished, int replicas, Stop& stop) {
   using std::chrono::milliseconds;
   constexpr milliseconds longest(200);
-  for (milliseconds pause(1); finished.value() < replicas; pause = std::min(2 * pause, longest))
+  for (milliseconds pause(1); finished.value() < replicas; pause = std::min(2 * pause, longest)) {
+    stop.agreed(stop.reason() != StopReason::none);
     std::this_thread::sleep_for(pause);
+  }
 }
 
 /// What replicas take arrived requests by; null where they are all there from the start.
@@ -201,10 +205,12 @@ int exit_code(const Standing& left, StopReason reason) {
 
 }  // namespace
 
-int run(const RunOptions& options, comm::Communicator& world) {
+int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch) {
   const auto begin = Stop::Clock::now();
   const DrainSignals signals;  // first, so that a signal during the start drains too
   const Job job = agreed_job(options, world);
+  world.set_wait_timeout(std::chrono::seconds(std::llround(std::ceil(job.limits.wait_s))));
+  Activity& activity = *watch.activity();
   model::ModelConfig config;
   Resources resources;
   std::optional<double> drain_s;
@@ -220,11 +226,14 @@ int run(const RunOptions& options, comm::Communicator& world) {
   const Groups groups = make_groups(world, resources);
   const bool chief = groups.ordered->rank() == 0, planning = groups.replica->rank() == 0;
   const auto log = report::make_logger(groups.ordered->rank(), world.size());
+  const std::filesystem::path board = watch_ranks(watch, job, world, *log);
+  activity.phase = "load_weights";
   const model::Weights weights =
       load_weights(job, config, Worker::weight_cut(groups.replica->rank(), resources.tp), world);
   const auto on_gpu = resources.gpus ? upload(weights, place, world, *log) : std::nullopt;
   const model::WeightViews& views =
       on_gpu ? *on_gpu : static_cast<const model::WeightViews&>(weights);
+  activity.phase = "read_inputs";
   std::optional<Inputs> inputs;
   together(world, [&] {
     if (planning) inputs.emplace(job, config);
@@ -234,7 +243,9 @@ int run(const RunOptions& options, comm::Communicator& world) {
       resources.gpus ? free_gpu_bytes(job, *place.device, world) : free_host_bytes(world),
       resources, world);
 
+  activity.phase = "measure";
   report::Recorder recorder(trace_detail(job.report.trace));
+  recorder.publish_to(activity);
   const context::Compute compute{*place.device, *place.stream, *place.backend, recorder};
   const auto tensors = tensor_group(job, *groups.replica, place);
   Worker worker(tensors ? *tensors : *groups.replica, config, views, compute,
@@ -252,6 +263,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
       kept ? *kept : measure(job, config, resources, world, worker, compute, *log);
   resources.shift_threshold = measured.shift_threshold;
 
+  activity.phase = "open_results";
   std::optional<Output> output;
   std::optional<io::ResultsFile> results;
   together(world, [&] {
@@ -262,6 +274,7 @@ int run(const RunOptions& options, comm::Communicator& world) {
     output.emplace(job.output, layout, options.fresh, options.retry_failed,
                    [&](const std::string& text) { log->info(text); });
     results.emplace(output->results_path());
+    if (!board.empty()) comm::WatchBoard::remove_others(board);
   });
   const auto report_path = job.output / "report.json";
   const bool reported =
@@ -316,7 +329,8 @@ int run(const RunOptions& options, comm::Communicator& world) {
     progress.add(tally);
     finished->next();
   }
-  wait_for_replicas(*finished, resources.dp);
+  activity.phase = "finish";
+  wait_for_replicas(*finished, resources.dp, stop);
   const auto reason =
       static_cast<StopReason>(world.all_reduce_max(static_cast<int64_t>(stop.reason())));
   const Standing left = standing(chief ? &*results : nullptr, world);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/comm/communicator.hpp"
+#include "lib/comm/watch.hpp"
 
 namespace pecia::runtime {
 
@@ -18,7 +19,7 @@ struct RunOptions {
 
 /// Runs the job on all ranks of `world`; collective. Returns the exit code, the same on every rank:
 /// 0 done, 3 some requests failed, 75 drained and resumable. Throws InputError before anything
-/// starts.
-int run(const RunOptions& options, comm::Communicator& world);
+/// starts. `watch` watches the ranks from when the job is known, and after the run until it ends.
+int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch);
 
 }  // namespace pecia::runtime

@@ -15,8 +15,8 @@ class DrainSignals {
   DrainSignals(const DrainSignals&) = delete;
   DrainSignals& operator=(const DrainSignals&) = delete;
 
-  /// Whether one of them has come to this process.
-  bool received() const;
+  /// Whether one of them has come to this process since the last such object was made.
+  static bool received();
 };
 
 }  // namespace pecia::runtime

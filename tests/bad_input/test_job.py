@@ -35,6 +35,8 @@ NUMBERS = {
     "batch.max_batch_tokens": ("0", "-1", "9223372036854775808"),
     "limits.wall_time": ("0s", "-5s", "367d", "12 parsecs", "1e3s"),
     "limits.grace": ("-1s", "367d", "auto", "soon"),
+    "limits.silence": ("0s", "0.5s", "-1s", "367d", "auto"),
+    "limits.wait": ("0s", "-1s", "367d", "auto", "never"),
     "model.rope_scaling": ("yarn", "{type: yarn}", "{type: yarn, factor: 0.5}", "{type: ntk, factor: 2}"),
 }
 WORDS = (

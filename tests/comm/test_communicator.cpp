@@ -2,8 +2,10 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
+#include "lib/comm/collectives.hpp"
 #include "lib/comm/mpi_communicator.hpp"
 
 namespace pecia::comm {
@@ -183,6 +185,139 @@ TEST(Wait, FailsNamingTheOperationWhenMoreArrivesThanWasExpected) {
     }
   }
   MPI_Barrier(MPI_COMM_WORLD);
+}
+
+TEST(Wait, ShowsWhatItWaitsForUntilItIsOver) {
+  const auto activity = std::make_shared<Activity>();
+  const auto comm = make_mpi_communicator(MPI_COMM_WORLD, 1s, activity);
+  if (comm->size() > 1 && comm->rank() == 0) {
+    std::vector<std::byte> received(8);
+    EXPECT_THROW(comm->start_send_receive({}, 1, received, 1)->wait(), SystemError);
+    EXPECT_STREQ(activity->wait.operation, "send_receive") << "given up, and still to be told";
+    EXPECT_EQ(activity->wait.number, 1);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+TEST(Wait, TakesANewLimitEverywhere) {
+  const auto comm = make_mpi_communicator(MPI_COMM_WORLD, 60s);
+  const auto part = comm->split(0, 0);
+  part->set_wait_timeout(7s);
+  EXPECT_EQ(comm->wait_timeout(), 7s);
+  EXPECT_EQ(comm->split(comm->rank(), 0)->wait_timeout(), 7s);
+}
+
+TEST(Groups, ShowTheSameNumbersOnAllTheirRanks) {
+  const auto activity = std::make_shared<Activity>();
+  const auto comm = make_mpi_communicator(MPI_COMM_WORLD, 60s, activity);
+  const auto half = comm->split(comm->rank() % 2, 0), again = comm->split(comm->rank() % 2, 0);
+  half->all_reduce_max(1);
+  half->all_reduce_max(1);
+  again->next_operation();
+  std::vector<uint64_t> mine;
+  for (const Activity::Series& one : activity->series) {
+    mine.push_back(one.group);
+    mine.push_back(static_cast<uint64_t>(one.number));
+  }
+  std::set<uint64_t> groups;
+  int used = 0;
+  for (size_t i = 0; i < mine.size(); i += 2)
+    if (mine[i] != 0) groups.insert(mine[i]), ++used;
+  EXPECT_EQ(used, 9) << "three series of three groups";
+  EXPECT_EQ(groups.size(), 9u);
+  const auto all = comm->all_gather(std::as_bytes(std::span(mine)));
+  for (int rank = 0; rank < comm->size(); ++rank) {
+    const auto* theirs = reinterpret_cast<const uint64_t*>(all[rank].data());
+    const bool together = rank % 2 == comm->rank() % 2;
+    for (size_t i = 0; i < mine.size(); i += 2) {
+      if (i < 6 || together) {
+        EXPECT_EQ(theirs[i], mine[i]) << "series " << i / 2 << " of rank " << rank;
+        EXPECT_EQ(theirs[i + 1], mine[i + 1]);
+      } else if (mine[i] != 0) {
+        EXPECT_NE(theirs[i], mine[i]) << "a group of other ranks";
+      }
+    }
+  }
+}
+
+std::unique_ptr<Communicator> checked_world() {
+  return make_mpi_communicator(MPI_COMM_WORLD, 60s, std::make_shared<Activity>(),
+                               CollectiveChecks::on);
+}
+
+/// What every rank throws in `step`, which differs between ranks; "" where there is only one.
+std::string mismatch(const std::function<void(Communicator&)>& step) {
+  const auto comm = checked_world();
+  std::string words;
+  try {
+    step(*comm);
+    EXPECT_EQ(comm->size(), 1) << "nobody has noticed";
+  } catch (const InvalidArgument& error) {
+    words = error.what();
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  return words;
+}
+
+TEST(CheckedCollectives, NameRanksInDifferentOperations) {
+  const std::string words = mismatch([](Communicator& comm) {
+    if (comm.rank() == comm.size() - 1 && comm.rank() > 0)
+      comm.barrier();
+    else
+      comm.all_reduce_max(1);
+  });
+  const auto comm = world();
+  if (comm->size() == 1) return;
+  EXPECT_EQ(words, fmt::format("ranks of a group of {} are in different collectives: rank 0 in "
+                               "all_reduce_max #1 of shape 0, rank {} in barrier #1 of shape 0",
+                               comm->size(), comm->size() - 1));
+}
+
+TEST(CheckedCollectives, NameRanksWithDifferentRootsAndSizes) {
+  const int size = world()->size();
+  const std::string roots = mismatch([](Communicator& comm) {
+    std::vector<std::byte> bytes(3);
+    comm.broadcast(bytes, comm.rank() == 0 ? 0 : 1);
+  });
+  const std::string sizes = mismatch([](Communicator& comm) {
+    std::vector<float> values(comm.rank() == 0 ? 10 : 16);
+    const auto collectives = comm.make_collectives(std::vector(comm.size(), 0));
+    collectives->start_all_reduce(values)->wait();
+  });
+  if (size == 1) return;
+  EXPECT_NE(roots.find("rank 0 in broadcast #1 of shape 0, rank 1 in broadcast #1 of shape 1"),
+            std::string::npos)
+      << roots;
+  EXPECT_NE(sizes.find("rank 0 in all_reduce #1 of shape a, rank 1 in all_reduce #1 of shape 10"),
+            std::string::npos)
+      << sizes;
+}
+
+TEST(CheckedCollectives, NameARankThatIsOneAhead) {
+  const std::string words = mismatch([](Communicator& comm) {
+    comm.all_reduce_sum(1);
+    if (comm.rank() != 0) comm.all_reduce_sum(2);
+    const auto part = comm.split(0, 0);
+  });
+  if (world()->size() == 1) return;
+  EXPECT_NE(words.find("rank 0 in split #2 of shape 0, rank 1 in all_reduce_sum #2 of shape 0"),
+            std::string::npos)
+      << words;
+}
+
+TEST(CheckedCollectives, LetEqualOnesPass) {
+  const auto comm = checked_world();
+  const int size = comm->size();
+  EXPECT_EQ(comm->all_reduce_sum(2), 2 * size);
+  std::vector<std::byte> bytes(comm->rank());  // their size is the root's to say
+  comm->broadcast(bytes, size - 1);
+  EXPECT_EQ(bytes.size(), static_cast<size_t>(size - 1));
+  EXPECT_EQ(comm->all_gather(std::vector<std::byte>(comm->rank())).size(),
+            static_cast<size_t>(size));
+  EXPECT_EQ(comm->split(comm->rank() % 2, 0)->all_reduce_max(comm->rank() % 2), comm->rank() % 2);
+  std::vector<float> values(5, 1.0f);
+  comm->make_collectives(std::vector(size, 0))->start_all_reduce(values)->wait();
+  EXPECT_EQ(values, std::vector<float>(5, static_cast<float>(size)));
 }
 
 TEST(NullCommunicator, IsTheIdentity) {

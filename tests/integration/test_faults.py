@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from harness import (
+    ALL_DONE,
     DONE,
+    DRAINED,
     FAILURE,
     MPIEXEC,
     OPEN,
     PARTIAL,
     PROGRAM,
     REFUSED,
+    SOME_FAILED,
+    Launch,
     Request,
     Results,
     RunTest,
@@ -48,6 +52,15 @@ def open_prompt_tokens(requests: Sequence[Request], results: Results) -> int:
                 total += context + len(turn) + (answered if state == PARTIAL else 0)
                 context = 1  # an answer's last token is cached with the turn after it
     return total
+
+
+def ranks_of(text: str) -> set[int]:
+    """"ranks 0-1,3" as {0, 1, 3}."""
+    ranks: set[int] = set()
+    for part in text.split()[1].split(","):
+        first, _, last = part.partition("-")
+        ranks.update(range(int(first), int(last or first) + 1))
+    return ranks
 
 
 class KillTest(RunTest):
@@ -131,6 +144,84 @@ class KillTest(RunTest):
                 self.finish(job, 2, before)
 
 
+class WatchTest(RunTest):
+    """Ranks that die or stop: one line says which, where and at what it was; nothing is left behind."""
+
+    RANKS = 4
+
+    def start_one(self, name: str, **sections: Any) -> tuple[Path, Launch]:
+        requests = random_requests(40, 5, 300, seed=17)
+        generation = {"max_new_tokens": 256, "ignore_eos": True}
+        job = self.write_job(requests, name, generation=generation, batch=BATCH, **sections)
+        launch = self.start(job, self.RANKS)
+        wait_for("all ranks", lambda: len(launch.ranks()) == self.RANKS)
+        wait_for("a row", lambda: self.done(job) >= 1)
+        return job, launch
+
+    def end_named(self, job: Path, launch: Launch, line: str) -> str:
+        """The run ends, with one such line and no other of a rank; what follows it there."""
+        self.assertNotIn(launch.wait(), (ALL_DONE, REFUSED, SOME_FAILED, DRAINED))
+        wait_for("all processes to end", lambda: not launch.processes(), 10)
+        self.assertLess(self.done(job), 40, "the run was over before")
+        lines = [text for text in launch.words().splitlines() if text.startswith("pecia: rank")]
+        self.assertEqual(len(lines), 1, launch.words())
+        self.assertRegex(lines[0], line)
+        return lines[0]
+
+    def test_a_killed_rank_is_named(self) -> None:
+        draw = random.Random(os.getpid())
+        for victim in range(self.RANKS):
+            with self.subTest(victim=victim):
+                job, launch = self.start_one(f"killed-{victim}")
+                self.assertTrue(launch.runs_for(draw.uniform(0, 0.3)))
+                launch.signal_ranks(signal.SIGKILL, slice(victim, victim + 1))
+                self.end_named(
+                    job,
+                    launch,
+                    rf"^pecia: rank {victim} \(host {os.uname().nodename}\) has died in phase \w+",
+                )
+
+    def test_a_stopped_rank_is_named_with_who_waits_for_it(self) -> None:
+        for victim in (0, 2):
+            with self.subTest(victim=victim):
+                job, launch = self.start_one(f"stopped-{victim}", limits={"silence": "2s"})
+                launch.signal_ranks(signal.SIGSTOP, slice(victim, victim + 1))
+                line = self.end_named(
+                    job,
+                    launch,
+                    rf"^pecia: rank {victim} \(host {os.uname().nodename}\) shows no sign of life for "
+                    r"2 s, in phase \w+.*; \w+ #\d+: arrived: ranks? [-,\d]+; not arrived: rank",
+                )
+                arrived, missing = (
+                    ranks_of(part.split(";")[0]) for part in line.split("arrived: ")[1:]
+                )
+                self.assertIn(victim, missing)
+                self.assertEqual(arrived | missing, set(range(self.RANKS)))
+
+    def test_a_wait_that_fails_is_told_once_with_who_is_missing(self) -> None:
+        victim = 1
+        job, launch = self.start_one("waiting", limits={"silence": "1h", "wait": "5s"})
+        launch.signal_ranks(signal.SIGSTOP, slice(victim, victim + 1))
+        line = self.end_named(job, launch, r"^pecia: rank [023] \(host .*\w+ #\d+ .*not finished for 5 s")
+        self.assertIn(victim, ranks_of(line.split("; not arrived: ")[1].split(";")[0]))
+        self.assertRegex(line, rf"; rank {victim} \(host .*\) is in phase \w+")
+
+    def test_a_run_that_is_stopped_as_a_whole_goes_on(self) -> None:
+        job, launch = self.start_one("suspended", limits={"silence": "1s"})
+        launch.signal_ranks(signal.SIGSTOP)
+        self.assertTrue(launch.runs_for(3))
+        launch.signal_ranks(signal.SIGCONT)
+        self.assertNotIn("rank", self.end(launch, ALL_DONE).split("decode")[-1])
+        self.assertEqual(list(self.output(job).glob(".watch-*")), [])
+
+    def test_what_a_killed_run_left_goes_with_the_next(self) -> None:
+        job, launch = self.start_one("left")
+        launch.kill()
+        self.assertEqual(len(list(self.output(job).glob(".watch-*"))), 1)
+        self.run_job(job, 2)
+        self.assertEqual(list(self.output(job).glob(".watch-*")), [])
+
+
 class FullDiskTest(RunTest):
     def test_full_disk_ends_the_run_and_keeps_what_is_done(self) -> None:
         requests = random_requests(24, 5, 40, seed=3)
@@ -159,7 +250,7 @@ class FullDiskTest(RunTest):
                     limit_file_size(process, path.stat().st_size // 2)
                 words = self.end(launch, FAILURE)
                 self.assertIn(str(path), words)
-                self.assertIn("make room and run the same command", words)
+                self.assertEqual(words.count("make room and run the same command"), 1, words)
                 wait_for("all processes to end", lambda launch=launch: not launch.processes(), 5)
 
                 before = self.results(job)
@@ -199,6 +290,15 @@ class DisagreementTest(RunTest):
         missing = self.folder / "missing.yaml"
         launch = self.launch([MPIEXEC, "--bind-to", "none", *part, job, ":", *part, missing])
         self.assertIn(str(missing), self.end(launch, REFUSED))
+        self.assertFalse(self.output(job).exists())
+
+
+    def test_a_rank_that_is_refused_alone_ends_all(self) -> None:
+        job = self.write_job(random_requests(3, 5, 9, seed=1))
+        part = ["-np", 1, PROGRAM, "run"]
+        launch = self.launch([MPIEXEC, "--bind-to", "none", *part, job, ":", *part])
+        words = self.end(launch, FAILURE)
+        self.assertRegex(words, r"pecia: rank 1 \(host .*\): run needs a job file")
         self.assertFalse(self.output(job).exists())
 
 

@@ -97,5 +97,25 @@ TEST(ScopedSpan, BelongsToThePassAndLayerInWhichItOpened) {
   EXPECT_GE(closed.begin_ns, 0);
 }
 
+TEST(Recorder, PublishesTheOutermostPhaseAndWhatWasBegunLast) {
+  Activity activity;
+  Recorder recorder;
+  recorder.publish_to(activity);
+  recorder.set_pass(4);
+  {
+    const ScopedSpan pass(recorder, "decode", Kind::phase);
+    const ScopedSpan inner(recorder, "forward", Kind::phase);
+    recorder.set_layer(2);
+    { const ScopedSpan op(recorder, "attention", Kind::compute); }
+    EXPECT_STREQ(activity.phase, "decode");
+    EXPECT_STREQ(activity.span, "attention");
+    EXPECT_EQ(activity.pass, 4);
+    EXPECT_EQ(activity.layer, 2);
+  }
+  EXPECT_STREQ(activity.phase, "decode") << "the last one, until there is another";
+  const ScopedSpan next(recorder, "prefill", Kind::phase);
+  EXPECT_STREQ(activity.phase, "prefill");
+}
+
 }  // namespace
 }  // namespace pecia::report

@@ -29,6 +29,8 @@ TEST(ParseJob, LeavesDefaultsWhereTheFileIsSilent) {
   EXPECT_EQ(job.generation.max_new_tokens, 256);
   EXPECT_EQ(job.generation.sampling.top_p, 1.0f);
   EXPECT_EQ(job.limits.grace_s, 60);
+  EXPECT_EQ(job.limits.silence_s, 120);
+  EXPECT_EQ(job.limits.wait_s, 1800);
 }
 
 TEST(ParseJob, ReadsEverySection) {
@@ -43,7 +45,7 @@ generation: {max_new_tokens: 7, temperature: 0.7, top_k: 40, top_p: 0.9, min_p: 
              stop_token_ids: [2, 32000], ignore_eos: true, logprobs: -1, prompt_logprobs: 5}
 kv: {dtype: fp16, memory: 12GiB}
 batch: {max_sequences: 8, max_batch_tokens: 4096, order: fcfs, policy: chunked, arrivals: replay}
-limits: {over_length: truncate_middle, wall_time: 1h30m, grace: 10min}
+limits: {over_length: truncate_middle, wall_time: 1h30m, grace: 10min, silence: 1min, wait: 2h}
 report: {trace: full, progress: off}
 reproducible: layout
 )",
@@ -73,6 +75,8 @@ reproducible: layout
   EXPECT_EQ(job.limits.over_length, OverLength::truncate_middle);
   EXPECT_EQ(job.limits.wall_time_s, 5400);
   EXPECT_EQ(job.limits.grace_s, 600);
+  EXPECT_EQ(job.limits.silence_s, 60);
+  EXPECT_EQ(job.limits.wait_s, 7200);
   EXPECT_EQ(job.report.trace, Trace::full);
   EXPECT_EQ(job.report.progress, Progress::off);
   EXPECT_EQ(job.reproducible, Reproducible::layout);

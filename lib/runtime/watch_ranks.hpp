@@ -1,0 +1,19 @@
+#pragma once
+/// A run's ranks under the eyes of comm::Watch.
+
+#include <spdlog/logger.h>
+
+#include <filesystem>
+
+#include "lib/comm/communicator.hpp"
+#include "lib/comm/watch.hpp"
+#include "lib/runtime/job.hpp"
+
+namespace pecia::runtime {
+
+/// Makes a board in the output folder and lets `watch` begin; the folder's path, "" where nobody
+/// watches: of one rank, and where no board can be made, of which rank 0 warns. Collective.
+std::filesystem::path watch_ranks(comm::Watch& watch, const Job& job, comm::Communicator& world,
+                                  spdlog::logger& log);
+
+}  // namespace pecia::runtime
