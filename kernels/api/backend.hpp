@@ -34,6 +34,10 @@ class Backend {
   /// and why, where there could be one; "" where the backend has no use for one.
   virtual std::string attention_library() const { return ""; }
 
+  /// The type in which products with weights of a type take x without a copy, for whoever makes x:
+  /// fp32, or a narrower one that x is rounded to in any case.
+  virtual DType operand_type(DType) const { return DType::fp32; }
+
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;
   virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;
   virtual void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) = 0;
@@ -47,6 +51,38 @@ class Backend {
   virtual void sample(const SamplingArgs& args, device::Stream& stream) = 0;
   virtual void log_probs(const LogProbsArgs& args, device::Stream& stream) = 0;
   virtual void shortlist(const ShortlistArgs& args, device::Stream& stream) = 0;
+
+ private:
+  friend class Step;
+  virtual void begin_step(device::Stream& stream) { stream.begin_step(); }
+  virtual void end_step(device::Stream& stream) { stream.end_step(); }
+  virtual void drop_step(device::Stream& stream) { stream.drop_step(); }
+};
+
+/// Ops that may be enqueued together when the last one has been given (device::Stream::begin_step):
+/// for passes of few rows, whose launches would take longer than their kernels. Till then whatever
+/// their spans name stays as it is, so that equal spans are equal arrays; and pinned memory that
+/// they copy from is not written before the step is done.
+class Step {
+ public:
+  Step(Backend& backend, device::Stream& stream) : backend_(backend), stream_(stream) {
+    backend_.begin_step(stream_);
+  }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+  ~Step() {
+    if (!ended_) backend_.drop_step(stream_);
+  }
+
+  void end() {
+    ended_ = true;
+    backend_.end_step(stream_);
+  }
+
+ private:
+  Backend& backend_;
+  device::Stream& stream_;
+  bool ended_ = false;
 };
 
 /// Plain loops with wide accumulators: the oracle of every test. One thread.

@@ -157,10 +157,13 @@ void validate(const AddArgs& args) {
 void validate(const RmsNormArgs& args) {
   check_rank("x", args.x, 2);
   check_fp32("x", args.x);
-  check_fp32("out", args.out);
+  check_float("out", args.out.dtype());
   check_float("weight", args.weight.dtype());
   check_shape("weight", args.weight, {args.x.size(1)});
   check_shape("out", args.out, {args.x.rows(), args.x.size(1)});
+  if (!args.marks) return;
+  check_shape("marks", args.marks, {args.x.rows()});
+  PECIA_CHECK(args.marks.dtype() == DType::int32, "marks are {}", name_of(args.marks.dtype()));
 }
 
 void validate(const RopeArgs& args) {
@@ -256,7 +259,7 @@ void validate(const GatedActivationArgs& args) {
   check_rank("gate", args.gate, 2);
   check_fp32("gate", args.gate);
   check_fp32("up", args.up);
-  check_fp32("out", args.out);
+  check_float("out", args.out.dtype());
   check_shape("up", args.up, {args.gate.rows(), args.gate.size(1)});
   check_shape("out", args.out, {args.gate.rows(), args.gate.size(1)});
 }

@@ -32,6 +32,7 @@ class CpuBackend : public Backend {
   }
   void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
     validate(args);
+    takes_fp32(args.out);
     cpu::rms_norm(args, stream);
   }
   void rope(const RopeArgs& args, device::Stream& stream) override {
@@ -52,6 +53,7 @@ class CpuBackend : public Backend {
   }
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     validate(args);
+    takes_fp32(args.out);
     cpu::gated_activation(args, stream);
   }
   void sample(const SamplingArgs& args, device::Stream& stream) override {
@@ -68,6 +70,11 @@ class CpuBackend : public Backend {
   }
 
  private:
+  static void takes_fp32(const TensorView& operand) {
+    PECIA_CHECK(operand.dtype() == DType::fp32, "an operand of {} for the CPU backend",
+                name_of(operand.dtype()));
+  }
+
   cpu::Workspace workspace_;
   cpu::AttentionPlan plan_;
 };

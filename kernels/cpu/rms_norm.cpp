@@ -38,6 +38,10 @@ HWY_INLINE void norm_rows(const RmsNormArgs& args, int64_t begin, int64_t end) {
     const auto* x = static_cast<const float*>(args.x.row(row));
     auto* out = static_cast<float*>(args.out.row(row));
     const float mean = sum_of_squares(x, width) / static_cast<float>(width);
+    if (args.marks && !std::isfinite(mean)) {
+      int32_t& mark = static_cast<int32_t*>(args.marks.data())[row];
+      if (mark == 0) mark = args.mark;
+    }
     const float factor = 1.0f / std::sqrt(mean + args.eps);
     int64_t i = 0;
     for (; i + lanes <= width; i += lanes) {

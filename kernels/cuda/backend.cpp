@@ -12,6 +12,9 @@ class CudaBackend : public Backend {
       : context_(device, std::move(libraries)) {}
 
   std::string_view name() const override { return "cuda"; }
+  DType operand_type(DType weight) const override {
+    return weight == DType::fp8 ? DType::bf16 : weight;
+  }
   std::string attention_library() const override {
     return context_.sdpa ? context_.sdpa->name() : "none: " + context_.why_no_sdpa;
   }
@@ -55,6 +58,19 @@ class CudaBackend : public Backend {
   }
 
  private:
+  void begin_step(device::Stream& stream) override {
+    context_.staging.begin_step();
+    stream.begin_step();
+  }
+  void end_step(device::Stream& stream) override {
+    stream.end_step();
+    context_.staging.end_step(stream);
+  }
+  void drop_step(device::Stream& stream) override {
+    stream.drop_step();
+    context_.staging.drop_step();
+  }
+
   template <typename Args>
   void run(void (*op)(const Args&, Context&, device::Stream&), const Args& args,
            device::Stream& stream) {

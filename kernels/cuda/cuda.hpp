@@ -41,8 +41,8 @@ struct Context {
   device::Buffer operand{device, device::Memory::device};         ///< x of a product, in its type
   device::Buffer operand_scales{device, device::Memory::device};  ///< of its rows, in fp8
   device::Buffer products{device, device::Memory::device};        ///< of codes in fp8
-  device::Buffer bias{device, device::Memory::device};       ///< of a product, in fp32
-  device::Buffer partials{device, device::Memory::device};   ///< of attention
+  device::Buffer bias{device, device::Memory::device};            ///< of a product, in fp32
+  device::Buffer partials{device, device::Memory::device};        ///< of attention
   device::Buffer rounded_q{device, device::Memory::device};  ///< for the library, like those below
   device::Buffer part_out{device, device::Memory::device};
   device::Buffer part_lse{device, device::Memory::device};

@@ -1,5 +1,7 @@
 #include <cuda_runtime_api.h>
 
+#include <set>
+
 #include "kernels/api/backend.hpp"
 #include "kernels/cuda/cuda.hpp"
 #include "kernels/cuda/cuda_check.hpp"
@@ -9,6 +11,7 @@
 namespace pecia::kernels {
 namespace {
 
+using cuda::CudaStream;
 using cuda::native;
 using device::Memory;
 
@@ -46,6 +49,16 @@ class CudaEvent : public device::Event {
   device::Stream* stream_ = nullptr;  ///< of the mark
 };
 
+/// Stands in the device's list of streams.
+class ListedStream : public CudaStream {
+ public:
+  explicit ListedStream(std::set<CudaStream*>& list) : list_(list) { list_.insert(this); }
+  ~ListedStream() override { list_.erase(this); }
+
+ private:
+  std::set<CudaStream*>& list_;
+};
+
 /// Each call makes its GPU the calling thread's current one: threads begin with GPU 0.
 class CudaDevice : public device::Device {
  public:
@@ -78,7 +91,7 @@ class CudaDevice : public device::Device {
 
   std::unique_ptr<device::Stream> make_stream() override {
     make_current();
-    return std::make_unique<cuda::CudaStream>();
+    return std::make_unique<ListedStream>(streams_);
   }
   std::unique_ptr<device::Event> make_event() override {
     make_current();
@@ -86,17 +99,30 @@ class CudaDevice : public device::Device {
   }
 
   void copy(void* to, const void* from, int64_t bytes, device::Stream& stream) override {
-    if (bytes > 0)
-      PECIA_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)));
+    if (bytes == 0) return;
+    CudaStream& on = stream_for(to, from, stream);
+    on.submit(
+        [=, &on] {
+          PECIA_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.get()));
+        },
+        to, from, bytes);
   }
   void copy_rows(void* to, int64_t to_pitch, const void* from, int64_t from_pitch,
                  int64_t row_bytes, int64_t rows, device::Stream& stream) override {
-    if (row_bytes > 0 && rows > 0)
-      PECIA_CUDA_CHECK(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows,
-                                         cudaMemcpyDefault, native(stream)));
+    if (row_bytes == 0 || rows == 0) return;
+    CudaStream& on = stream_for(to, from, stream);
+    on.submit(
+        [=, &on] {
+          PECIA_CUDA_CHECK(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows,
+                                             cudaMemcpyDefault, on.get()));
+        },
+        to, to_pitch, from, from_pitch, row_bytes, rows);
   }
   void zero(void* data, int64_t bytes, device::Stream& stream) override {
-    if (bytes > 0) PECIA_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, native(stream)));
+    if (bytes == 0) return;
+    CudaStream& on = cuda::cuda_stream(stream);
+    on.submit([=, &on] { PECIA_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, on.get())); }, data,
+              bytes);
   }
 
   std::byte* allocate(Memory memory, int64_t bytes) override {
@@ -126,6 +152,7 @@ class CudaDevice : public device::Device {
     return static_cast<std::byte*>(data);
   }
   void free(Memory memory, std::byte* data) noexcept override {
+    for (CudaStream* const stream : streams_) enqueue_held(*stream);
     // Both fail only when the context is lost, and its memory with it.
     if (memory == Memory::host)
       host_->free(memory, data);
@@ -138,7 +165,27 @@ class CudaDevice : public device::Device {
  private:
   void make_current() const { PECIA_CUDA_CHECK(cudaSetDevice(index_)); }
 
+  /// For a copy: pageable memory is read now, not at the end of a step.
+  static CudaStream& stream_for(const void* to, const void* from, device::Stream& stream) {
+    CudaStream& on = cuda::cuda_stream(stream);
+    if (on.holds() && (is_pageable(to) || is_pageable(from))) on.enqueue_held();
+    return on;
+  }
+  static void enqueue_held(CudaStream& stream) noexcept {
+    try {
+      stream.enqueue_held();
+    } catch (const Error&) {
+      // The context is lost, as the next call that may throw will say.
+    }
+  }
+  static bool is_pageable(const void* data) {
+    cudaPointerAttributes attributes;
+    PECIA_CUDA_CHECK(cudaPointerGetAttributes(&attributes, data));
+    return attributes.type == cudaMemoryTypeUnregistered;
+  }
+
   int index_;
+  std::set<CudaStream*> streams_;
   device::DeviceInfo info_;
   std::unique_ptr<device::Device> host_ = device::make_host_device(1);
 };

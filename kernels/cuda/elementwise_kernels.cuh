@@ -30,9 +30,9 @@ __global__ void convert_kernel(Matrix<const From> from, Matrix<To> to) {
   }
 }
 
-template <int Count>
+template <int Count, typename Out>
 __global__ void gated_activation_kernel(Matrix<const float> gate, Matrix<const float> up,
-                                        Matrix<float> out) {
+                                        Matrix<Out> out) {
   const int64_t row = blockIdx.x;
   for (int64_t i = first_column<Count>(); i < out.columns; i += column_step<Count>()) {
     float gates[Count], ups[Count];

@@ -6,12 +6,16 @@ namespace pecia::kernels::cuda {
 
 void gated_activation(const GatedActivationArgs& args, Context&, device::Stream& stream) {
   const auto gate = matrix<const float>(args.gate), up = matrix<const float>(args.up);
-  const auto out = matrix<float>(args.out);
-  if (aligned_to<4>(args.gate) && aligned_to<4>(args.up) && aligned_to<4>(args.out))
-    launch(stream, grid_of_rows(out.rows, out.columns / 4), gated_activation_kernel<4>, gate, up,
-           out);
-  else
-    launch(stream, grid_of_rows(out.rows, out.columns), gated_activation_kernel<1>, gate, up, out);
+  with_stored_type(args.out.dtype(), [&](auto type) {
+    using Out = decltype(type);
+    const auto out = matrix<Out>(args.out);
+    if (aligned_to<4>(args.gate) && aligned_to<4>(args.up) && aligned_to<4>(args.out))
+      launch(stream, grid_of_rows(out.rows, out.columns / 4), gated_activation_kernel<4, Out>, gate,
+             up, out);
+    else
+      launch(stream, grid_of_rows(out.rows, out.columns), gated_activation_kernel<1, Out>, gate, up,
+             out);
+  });
 }
 
 }  // namespace pecia::kernels::cuda

@@ -41,8 +41,13 @@ void launch(const device::Stream& stream, const Grid& grid, void (*kernel)(Param
     PECIA_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           static_cast<int>(grid.shared_bytes)));
   const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
-  kernel<<<blocks, grid.threads, grid.shared_bytes, native(stream)>>>(args...);
-  PECIA_CUDA_CHECK(cudaGetLastError());
+  CudaStream& on = cuda_stream(stream);
+  on.submit(
+      [=, &on] {
+        kernel<<<blocks, grid.threads, grid.shared_bytes, on.get()>>>(args...);
+        PECIA_CUDA_CHECK(cudaGetLastError());
+      },
+      kernel, grid, args...);
 }
 
 }  // namespace pecia::kernels::cuda

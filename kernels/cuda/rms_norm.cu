@@ -9,36 +9,41 @@ namespace {
 constexpr int64_t warp_row = 512;
 constexpr int block_threads = 256;
 
-template <int Count, typename W>
+template <int Count, typename W, typename Out>
 void run(const RmsNormArgs& args, device::Stream& stream) {
   const auto x = matrix<const float>(args.x);
-  const auto out = matrix<float>(args.out);
+  const auto out = matrix<Out>(args.out);
   const auto* const weight = static_cast<const W*>(args.weight.data());
+  auto* const marks = static_cast<int32_t*>(args.marks.data());
   if (x.columns <= warp_row) {
     constexpr int rows_per_block = block_threads / warp_size;
     launch(stream, {.x = (x.rows + rows_per_block - 1) / rows_per_block, .threads = block_threads},
-           rms_norm_kernel<warp_size, Count, W>, x, weight, args.eps, out);
+           rms_norm_kernel<warp_size, Count, W, Out>, x, weight, args.eps, out, marks, args.mark);
   } else {
     launch(stream, {.x = x.rows, .threads = block_threads},
-           rms_norm_kernel<block_threads, Count, W>, x, weight, args.eps, out);
+           rms_norm_kernel<block_threads, Count, W, Out>, x, weight, args.eps, out, marks,
+           args.mark);
   }
 }
 
 }  // namespace
 
 void rms_norm(const RmsNormArgs& args, Context&, device::Stream& stream) {
-  with_stored_type(args.weight.dtype(), [&](auto type) {
-    using W = decltype(type);
-    if (aligned_to<4>(args.x) && aligned_to<4>(args.out) &&
-        reinterpret_cast<uintptr_t>(args.weight.data()) % (4 * sizeof(W)) == 0)
-      run<4, W>(args, stream);
-    else
-      run<1, W>(args, stream);
+  with_stored_type(args.weight.dtype(), [&](auto weight_type) {
+    with_stored_type(args.out.dtype(), [&](auto out_type) {
+      using W = decltype(weight_type);
+      using Out = decltype(out_type);
+      if (aligned_to<4>(args.x) && aligned_to<4>(args.out) &&
+          reinterpret_cast<uintptr_t>(args.weight.data()) % (4 * sizeof(W)) == 0)
+        run<4, W, Out>(args, stream);
+      else
+        run<1, W, Out>(args, stream);
+    });
   });
 }
 
 const void* any_kernel() {
-  return reinterpret_cast<const void*>(&rms_norm_kernel<warp_size, 1, float>);
+  return reinterpret_cast<const void*>(&rms_norm_kernel<warp_size, 1, float, float>);
 }
 
 }  // namespace pecia::kernels::cuda

@@ -8,9 +8,9 @@ namespace pecia::kernels::cuda {
 /// rms_norm.hpp's formula, squares summed in fp32 per thread. `Threads` of the block share a row:
 /// 32, or all of them. The second pass over a row finds it in the L1 or L2 cache. Grid: rows /
 /// (threads of the block / Threads), rounded up.
-template <int Threads, int Count, typename W>
-__global__ void rms_norm_kernel(Matrix<const float> x, const W* weight, float eps,
-                                Matrix<float> out) {
+template <int Threads, int Count, typename W, typename Out>
+__global__ void rms_norm_kernel(Matrix<const float> x, const W* weight, float eps, Matrix<Out> out,
+                                int32_t* marks, int32_t mark) {
   __shared__ float scratch[warp_size];
   const int rows_per_block = blockDim.x / Threads;
   const int64_t row = int64_t{blockIdx.x} * rows_per_block + threadIdx.x / Threads;
@@ -26,6 +26,7 @@ __global__ void rms_norm_kernel(Matrix<const float> x, const W* weight, float ep
     }
   squares = Threads == warp_size ? warp_sum(squares) : block_sum(squares, scratch);
   if (!exists) return;
+  if (marks != nullptr && thread == 0 && !isfinite(squares) && marks[row] == 0) marks[row] = mark;
   const float factor = 1.0f / sqrtf(squares / static_cast<float>(x.columns) + eps);
   for (int64_t i = Count * thread; i < x.columns; i += Count * Threads) {
     float values[Count], weights[Count];

@@ -5,11 +5,16 @@
 /// its stream: one memcpy on the host, one transfer, no waiting. Pieces lie in a ring of segments;
 /// a segment is used again once the stream has passed the ops that used it, so the host waits only
 /// when it is `num_segments` segments ahead. One stream at a time.
+///
+/// In a step (device::Stream::begin_step) pieces lie in an arena instead, each as much longer as
+/// keeps them in the same places from step to step while their sizes change a little, so that the
+/// same work names the same addresses. They stay until the next step begins, which waits for them.
 
 #include <array>
 #include <cstring>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "lib/device/buffer.hpp"
 
@@ -40,12 +45,18 @@ class Staging {
     static_assert(std::is_trivially_copyable_v<T>);
     if (values.empty()) return nullptr;
     const int64_t at = take(bytes_of(values));
-    std::memcpy(pinned_.as<std::byte>() + at, values.data(), values.size_bytes());
-    return reinterpret_cast<const T*>(on_device_.as<std::byte>() + at);
+    std::memcpy(chunk_->pinned.as<std::byte>() + at, values.data(), values.size_bytes());
+    return reinterpret_cast<const T*>(chunk_->on_device.as<std::byte>() + at);
   }
 
   /// Enqueues the copy of the piece.
   void send(device::Stream& stream);
+
+  void begin_step();
+  /// After the stream's.
+  void end_step(device::Stream& stream);
+  /// In place of end_step, after an error.
+  void drop_step() { in_step_ = false; }
 
   static constexpr int num_segments = 4;
 
@@ -53,13 +64,29 @@ class Staging {
   static constexpr int64_t alignment = 256;
   int64_t take(int64_t bytes);
   void allocate(int64_t segment_bytes);
+  void begin_in_arena(int64_t bytes);
+
+  /// The same bytes on both sides.
+  struct Chunk {
+    device::Buffer pinned, on_device;
+  };
+  Chunk make_chunk(int64_t bytes);
 
   device::Device& device_;
   int64_t segment_bytes_ = 0;
-  device::Buffer pinned_, on_device_;
+  Chunk segments_;
   std::array<std::unique_ptr<device::Event>, num_segments> left_;  ///< by the stream
   int segment_ = 0;
-  int64_t begin_ = 0, used_ = 0, end_ = 0;  ///< of the piece, within the segment
+  int64_t used_ = 0;  ///< of the segment
+
+  bool in_step_ = false;
+  std::vector<Chunk> arena_;  ///< more than one only till the next step
+  int64_t arena_used_ = 0;    ///< of the last one
+  std::unique_ptr<device::Event> step_done_;
+
+  // The piece.
+  Chunk* chunk_ = nullptr;
+  int64_t begin_ = 0, next_ = 0, end_ = 0;
 };
 
 }  // namespace pecia::kernels::cuda

@@ -8,8 +8,8 @@ void gated_activation(const GatedActivationArgs& args) {
   for (int64_t t = 0; t < args.out.rows(); ++t)
     for (int64_t i = 0; i < args.out.size(1); ++i) {
       const double gate = row_of(args.gate, t)[i];
-      row_of(args.out, t)[i] =
-          static_cast<float>(gate / (1 + std::exp(-gate)) * row_of(args.up, t)[i]);
+      store_from_float(args.out.row(t), args.out.dtype(), i,
+                       static_cast<float>(gate / (1 + std::exp(-gate)) * row_of(args.up, t)[i]));
     }
 }
 

@@ -10,10 +10,15 @@ void rms_norm(const RmsNormArgs& args) {
     const float* x = row_of(args.x, t);
     double squares = 0;
     for (int64_t i = 0; i < width; ++i) squares += double{x[i]} * x[i];
+    // As a sum in fp32 would be: doubles hold what that cannot.
+    if (args.marks && !std::isfinite(static_cast<float>(squares)))
+      if (int32_t& mark = static_cast<int32_t*>(args.marks.data())[t]; mark == 0) mark = args.mark;
     const double factor = 1 / std::sqrt(squares / static_cast<double>(width) + args.eps);
     for (int64_t i = 0; i < width; ++i)
-      row_of(args.out, t)[i] = static_cast<float>(
-          x[i] * factor * load_as_float(args.weight.data(), args.weight.dtype(), i));
+      store_from_float(
+          args.out.row(t), args.out.dtype(), i,
+          static_cast<float>(x[i] * factor *
+                             load_as_float(args.weight.data(), args.weight.dtype(), i)));
   }
 }
 

@@ -30,12 +30,25 @@ class Watch {
   void remove(Nccl& group) { groups_.remove(&group); }
   void add(Started started) { started_.push_back(std::move(started)); }
 
+  /// One that no transfer uses any more, or a new one.
+  std::shared_ptr<device::Event> event(device::Device& device) {
+    forget_done();
+    for (std::shared_ptr<device::Event>& event : free_)
+      if (event.use_count() == 1) {
+        std::swap(event, free_.back());
+        auto taken = std::move(free_.back());
+        free_.pop_back();
+        return taken;
+      }
+    return device.make_event();
+  }
+
   /// At most once in a millisecond; says whether it did.
   bool look() {
     const Clock::time_point now = Clock::now();
     if (now - looked_ < std::chrono::milliseconds(1)) return false;
     looked_ = now;
-    while (!started_.empty() && started_.front().done->done()) started_.pop_front();
+    forget_done();
     for (Nccl* group : groups_)
       if (const std::string words = group->asynchronous_error(); !words.empty()) give_up(words);
     if (timeout_.count() > 0 && !started_.empty() && now - started_.front().at > timeout_)
@@ -44,6 +57,12 @@ class Watch {
   }
 
  private:
+  void forget_done() {
+    while (!started_.empty() && started_.front().done->done()) {
+      free_.push_back(std::move(started_.front().done));
+      started_.pop_front();
+    }
+  }
   [[noreturn]] void give_up(const std::string& words) {
     for (Nccl* group : groups_) group->abort();
     if (started_.empty()) fail<SystemError>("NCCL: {}", words);
@@ -54,6 +73,7 @@ class Watch {
   std::chrono::seconds timeout_;
   std::list<Nccl*> groups_;
   std::deque<Started> started_;
+  std::vector<std::shared_ptr<device::Event>> free_;  ///< marks that are reached
   Clock::time_point looked_;
 };
 
@@ -88,7 +108,7 @@ class Queue {
     nccl_->start_group();
     calls(*nccl_, *sending_);
     nccl_->end_group();
-    std::shared_ptr<device::Event> done = device_.make_event();
+    std::shared_ptr<device::Event> done = watch_->event(device_);
     done->record(*sending_);
     watch_->add({operation, ++number_, std::move(peers), done, Clock::now()});
     return std::make_unique<OnStream>(std::move(done), computing_);

@@ -26,6 +26,14 @@ class Stream {
   /// met.
   virtual void synchronize() {}
 
+  /// Work enqueued from begin_step to end_step may be held back till then and enqueued at once,
+  /// where a device does that faster: a GPU launches it as a graph, the same one again where it was
+  /// the same work as in the step before. What the host waits for between them is done as ever.
+  virtual void begin_step() {}
+  virtual void end_step() {}
+  /// In place of end_step, after an error: what is still held back is forgotten.
+  virtual void drop_step() {}
+
   /// Called by the thread that enqueued the work, every few tens of microseconds while a long op
   /// computes, and while the host waits for a GPU's stream. Must be cheap; the communicator makes
   /// its transfers progress here, and throws where one is lost.

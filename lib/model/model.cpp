@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "lib/parallel/virtual_ranks.hpp"
 
@@ -34,6 +35,11 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
                   ? parallel::layout_splits(config.num_heads, config.ffn)
                   : 1),
       part_sums_(compute.buffers(groups.tp->size())),
+      alone_(groups.ring->size() == 1 && groups.block->size() == 1),
+      pinned_cos_(compute.device, device::Memory::pinned),
+      pinned_sin_(compute.device, device::Memory::pinned),
+      tables_sent_(compute.device.make_event()),
+      marks_(compute.buffer()),
       hidden_(compute.buffer()),
       normed_(compute.buffer()),
       q_(compute.buffer()),
@@ -76,33 +82,44 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
   const int64_t half = rotary_.rotary_dim() / 2;
   const Pass pass{attention,
                   hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
+                  marks_.tensor(DType::int32, {tensor_.rows().num_own()}),
                   normed_.tensor(DType::fp32, {linear.size(), config_.hidden}),
                   cos_.tensor(DType::fp32, {linear.size(), half}),
                   sin_.tensor(DType::fp32, {linear.size(), half})};
+  make_tables(rows, pass);
+
+  // Between the layers of a replica of one rank nothing is waited for.
+  constexpr int64_t most_rows_of_a_step = 256;
+  std::optional<kernels::Step> step;
+  if (alone_ && count <= most_rows_of_a_step) step.emplace(compute_.backend, compute_.stream);
+  compute_.device.zero(pass.marks.data(), pass.marks.rows() * size_of(DType::int32),
+                       compute_.stream);
   embed(rows, pass.hidden);
-  {
-    const ScopedSpan tables(compute_.recorder, "rope_tables", Kind::compute);
-    const TensorView cos = host_cos_.tensor(DType::fp32, {linear.size(), half});
-    const TensorView sin = host_sin_.tensor(DType::fp32, {linear.size(), half});
-    rotary_.tables(std::span(attention.positions()).subspan(linear.begin, linear.size()),
-                   std::span(rows.rope_lengths).subspan(linear.begin, linear.size()), cos, sin);
-    compute_.copy(cos, pass.cos);
-    compute_.copy(sin, pass.sin);
-  }
   for (int block = 0; block < tensor_.num_blocks(); ++block)
-    advance(block, {}, weights_.layers.front().attention_norm, pass);
+    advance(block, {}, attention_norm(0), pass);
   for (int64_t index = 0; index < config_.layers; ++index) {
     compute_.recorder.set_layer(static_cast<int32_t>(index));
-    const bool last = index + 1 == config_.layers;
-    const TensorView next_norm = last ? TensorView() : weights_.layers[index + 1].attention_norm;
     if (gathered)
-      layer(index, gather_.layer(index), next_norm, pass);
+      layer(index, gather_.layer(index), pass);
     else
-      layer(index, tensor_.cut() == weights_.part ? weights_.layers[index] : shifted_[index],
-            next_norm, pass);
+      layer(index, tensor_.cut() == weights_.part ? weights_.layers[index] : shifted_[index], pass);
   }
   for (int block = 0; block < tensor_.num_blocks(); ++block) tensor_.wait_sum(block);
+  if (step) step->end();
   compute_.recorder.set_layer(-1);
+}
+
+void Model::make_tables(const Rows& rows, const Pass& pass) {
+  const ScopedSpan span(compute_.recorder, "rope_tables", Kind::compute);
+  const parallel::RowRange linear = tensor_.rows().linear;
+  tables_sent_->synchronize();  // those of the pass before
+  const TensorView cos = pinned_cos_.tensor(DType::fp32, {linear.size(), pass.cos.size(1)});
+  const TensorView sin = pinned_sin_.tensor(DType::fp32, {linear.size(), pass.sin.size(1)});
+  rotary_.tables(std::span(pass.attention.positions()).subspan(linear.begin, linear.size()),
+                 std::span(rows.rope_lengths).subspan(linear.begin, linear.size()), cos, sin);
+  compute_.copy(cos, pass.cos);
+  compute_.copy(sin, pass.sin);
+  tables_sent_->record(compute_.stream);
 }
 
 void Model::embed(const Rows& rows, const TensorView& hidden) {
@@ -146,8 +163,38 @@ Model::Outputs Model::outputs(std::span<const int64_t> rows) {
   return outputs;
 }
 
-void Model::layer(int64_t index, const LayerWeights& weights, const TensorView& next_norm,
-                  const Pass& pass) {
+Model::Norm Model::attention_norm(int64_t layer) const {
+  if (layer == config_.layers) return {};
+  return {weights_.layers[layer].attention_norm, static_cast<int32_t>(2 * layer + 1)};
+}
+
+Model::Norm Model::ffn_norm(int64_t layer) const {
+  return {weights_.layers[layer].ffn_norm, static_cast<int32_t>(2 * layer + 2)};
+}
+
+std::vector<std::string> Model::broken_at(std::span<const int64_t> rows) {
+  const int64_t own = tensor_.rows().num_own();
+  std::vector<int32_t> marks(own);
+  compute_.device.copy(marks.data(), marks_.data(), own * size_of(DType::int32), compute_.stream);
+  compute_.stream.synchronize();
+  std::vector<std::string> places;
+  for (const int64_t row : rows) {
+    const int64_t index = tensor_.rows().own_index(row);
+    const int32_t mark = index < 0 ? 0 : marks[index];
+    const int32_t layer = mark / 2 - 1 + mark % 2;  // that the norm of this number belongs to
+    if (mark == 0)
+      places.emplace_back();
+    else if (mark == 1)
+      places.emplace_back("the embedding");
+    else if (mark % 2 == 0)
+      places.push_back(fmt::format("attention of layer {}", layer));
+    else
+      places.push_back(fmt::format("the FFN of layer {}", layer - 1));
+  }
+  return places;
+}
+
+void Model::layer(int64_t index, const LayerWeights& weights, const Pass& pass) {
   const int64_t rows = pass.normed.rows(), head_dim = config_.head_dim;
   const auto heads = [&](device::Buffer& buffer, const LinearWeight& weight) {
     return buffer.tensor(DType::fp32, {rows, weight.out() / head_dim, head_dim});
@@ -158,12 +205,12 @@ void Model::layer(int64_t index, const LayerWeights& weights, const TensorView& 
   // Attention alone needs all rows; what is before and after it goes block by block.
   const int blocks = tensor_.num_blocks();
   for (int block = 0; block < blocks; ++block) {
-    advance(block, weights.attention_norm, {}, pass);
+    advance(block, attention_norm(index), {}, pass);
     project(weights, block, pass, q, k, v);
   }
   pass.attention.run(index, q, mixed);
   for (int block = 0; block < blocks; ++block) {
-    advance(block, {}, weights.ffn_norm, pass);
+    advance(block, {}, ffn_norm(index), pass);
     const TensorView x = tensor_.block_of(flat(mixed), block);
     tensor_.add_product(block, tensor_.own_of(pass.hidden, block),
                         [&](const TensorView& to, Accumulate accumulate) {
@@ -171,7 +218,7 @@ void Model::layer(int64_t index, const LayerWeights& weights, const TensorView& 
                         });
   }
   for (int block = 0; block < blocks; ++block) {
-    advance(block, weights.ffn_norm, next_norm, pass);
+    advance(block, ffn_norm(index), attention_norm(index + 1), pass);
     ffn(weights, block, pass);
   }
 }
@@ -223,19 +270,19 @@ void Model::ffn(const LayerWeights& weights, int block, const Pass& pass) {
 ///     before block     0                        1             2             3
 ///     takes on         1 of the stage before    2 of it       3 of it       0 of this stage
 ///
-/// `norm_weight`: of this stage, absent after attention; `next_norm`: of the stage after it, absent
-/// before attention.
-void Model::advance(int block, const TensorView& norm_weight, const TensorView& next_norm,
-                    const Pass& pass) {
+/// `own`: of this stage, absent after attention; `next`: of the stage after it, absent before
+/// attention.
+void Model::advance(int block, const Norm& own, const Norm& next, const Pass& pass) {
   const int due = block - 1 - tensor_.products_before_sum();
   const bool this_stage = due >= 0;
-  const TensorView& weight = this_stage ? next_norm : norm_weight;
-  if (!weight) return;
+  const Norm& of = this_stage ? next : own;
+  if (!of.weight) return;
   const int taken = this_stage ? due : due + tensor_.num_blocks();
   tensor_.wait_sum(taken);
   const parallel::ShardedRows& rows = tensor_.rows();
-  norm(tensor_.own_of(pass.hidden, taken), weight,
-       pass.normed.slice_rows(rows.own[taken].begin - rows.linear.begin, rows.own[taken].size()));
+  norm(tensor_.own_of(pass.hidden, taken), of.weight,
+       pass.normed.slice_rows(rows.own[taken].begin - rows.linear.begin, rows.own[taken].size()),
+       tensor_.own_of(pass.marks, taken), of.number);
   tensor_.start_gather(taken, pass.normed);
 }
 
@@ -302,9 +349,10 @@ void Model::sum_columns(const TensorView& x, std::span<const LinearWeight::Part>
   compute_.backend.add({right, y}, compute_.stream);
 }
 
-void Model::norm(const TensorView& x, const TensorView& weight, const TensorView& out) {
+void Model::norm(const TensorView& x, const TensorView& weight, const TensorView& out,
+                 const TensorView& marks, int32_t mark) {
   const ScopedSpan span(compute_.recorder, "rms_norm", Kind::compute);
-  compute_.backend.rms_norm({x, weight, static_cast<float>(config_.rms_norm_eps), out},
+  compute_.backend.rms_norm({x, weight, static_cast<float>(config_.rms_norm_eps), out, marks, mark},
                             compute_.stream);
 }
 

@@ -2,6 +2,7 @@
 /// The forward pass: rows of any sequences through all layers, on the ranks of a replica.
 
 #include <algorithm>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -40,6 +41,14 @@ class Model {
   /// valid until the next call. Collective over the block.
   Outputs outputs(std::span<const int64_t> rows);
 
+  /// Of rows of the block in the last pass: in which part of the model their activations first held
+  /// NaN or infinity, "" where they did not before the final norm, or where the row is another
+  /// rank's. Waits for the stream.
+  std::vector<std::string> broken_at(std::span<const int64_t> rows);
+
+  /// Whether ranks that make logits together have different rows of the block.
+  bool rows_are_cut() const { return tensor_.vocab_rows().size() > 1; }
+
   /// Which rows of `count` outputs `logits` gives to this rank.
   parallel::RowRange logits_share(int64_t count) const { return tensor_.logits_share(count); }
   /// out[r, :] = logits of hidden's row logits_share.begin + r; out [logits_share, vocab] fp32.
@@ -74,19 +83,26 @@ class Model {
   struct Pass {
     context::Attention& attention;
     TensorView hidden;    ///< [own rows, hidden]
+    TensorView marks;     ///< [own rows] int32: see kernels::RmsNormArgs
     TensorView normed;    ///< [linear rows, hidden]: what is multiplied next, block by block
     TensorView cos, sin;  ///< [linear rows, rotary_dim / 2]
   };
 
+  void make_tables(const Rows& rows, const Pass& pass);
   void embed(const Rows& rows, const TensorView& hidden);
-  /// `next_norm`: that of the layer after it, absent for the last one.
-  void layer(int64_t index, const LayerWeights& weights, const TensorView& next_norm,
-             const Pass& pass);
+  /// A norm of the hidden states: its weight, absent where there is none, and its number in the
+  /// order of the pass, from 1 on.
+  struct Norm {
+    TensorView weight = {};
+    int32_t number = 0;
+  };
+  Norm attention_norm(int64_t layer) const;
+  Norm ffn_norm(int64_t layer) const;
+  void layer(int64_t index, const LayerWeights& weights, const Pass& pass);
   void project(const LayerWeights& weights, int block, const Pass& pass, const TensorView& q,
                const TensorView& k, const TensorView& v);
   void ffn(const LayerWeights& weights, int block, const Pass& pass);
-  void advance(int block, const TensorView& norm_weight, const TensorView& next_norm,
-               const Pass& pass);
+  void advance(int block, const Norm& own, const Norm& next, const Pass& pass);
   LinearWeight head_part() const;
   void linear(const char* name, const TensorView& x, const LinearWeight& weight,
               const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no,
@@ -96,7 +112,8 @@ class Model {
   /// LinearArgs::splits of one of `parts` equal parts of a product that has `whole` of them.
   static int share_of_splits(int whole, int parts) { return std::max(1, whole / parts); }
   int splits() const { return share_of_splits(splits_, tensor_.cut().count); }
-  void norm(const TensorView& x, const TensorView& weight, const TensorView& out);
+  void norm(const TensorView& x, const TensorView& weight, const TensorView& out,
+            const TensorView& marks = {}, int32_t mark = 0);
 
   const ModelConfig& config_;
   const WeightViews& weights_;
@@ -108,8 +125,11 @@ class Model {
   kernels::RowInvariant row_invariant_;
   int splits_;  ///< of o and down whole; 1: their sums may have any order
   std::vector<device::Buffer> part_sums_;  ///< by depth
-  device::Buffer host_cos_, host_sin_;
-  device::Buffer hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, cos_, sin_, output_, logits_;
+  bool alone_;                             ///< the replica is one rank
+  device::Buffer pinned_cos_, pinned_sin_;
+  std::unique_ptr<device::Event> tables_sent_;
+  device::Buffer marks_, hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, cos_, sin_, output_,
+      logits_;
 };
 
 }  // namespace pecia::model

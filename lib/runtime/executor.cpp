@@ -72,10 +72,31 @@ Outcome Executor::execute(const Plan& plan) {
   Outcome outcome;
   outcome.sampled = sample(plan, sampled);
   outcome.targets = score(plan, targets);
+  find_broken(sampled, outcome);
   const report::Totals& after = compute_.recorder.totals();
   outcome.compute_s = after.compute_s - before.compute_s;
   outcome.comm_s = after.comm_s - before.comm_s;
   return outcome;
+}
+
+/// Which part of the model is to blame for items without a next token. A rank that does not know
+/// yet which ones they are tells of all its rows.
+void Executor::find_broken(const Asked& sampled, Outcome& outcome) {
+  Asked asked;
+  for (size_t i = 0; i < sampled.which.size(); ++i) {
+    const auto found =
+        std::find(outcome.sampled.which.begin(), outcome.sampled.which.end(), sampled.which[i]);
+    const bool failed =
+        found != outcome.sampled.which.end() &&
+        outcome.sampled.tokens[found - outcome.sampled.which.begin()] == kernels::no_token;
+    if (!failed && !model_.rows_are_cut()) continue;
+    asked.which.push_back(sampled.which[i]);
+    asked.rows.push_back(sampled.rows[i]);
+  }
+  if (asked.rows.empty()) return;
+  const std::vector<std::string> places = model_.broken_at(asked.rows);
+  for (size_t i = 0; i < places.size(); ++i)
+    if (!places[i].empty()) outcome.broken.push_back({asked.which[i], places[i]});
 }
 
 }  // namespace pecia::runtime

@@ -47,6 +47,8 @@ class Executor {
 
   void begin(const Plan& plan);
 
+  void find_broken(const Asked& sampled, Outcome& outcome);
+
   // executor_sampling.cpp
   LogProbs sample(const Plan& plan, const Asked& asked);
   LogProbs sample_whole(const Plan& plan, const Asked& asked);

@@ -93,14 +93,28 @@ struct LogProbs {
   }
 };
 
+/// An item that has no next token, and the part of the model that first held NaN or infinity for
+/// it.
+struct Broken {
+  int32_t item = 0;
+  std::string where;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(item), archive(where);
+  }
+};
+
 /// What one rank gives back: the rows it owned.
 struct Outcome {
   LogProbs sampled, targets;
+  std::vector<Broken> broken;
   double compute_s = 0, comm_s = 0;
 
   template <typename A>
   void visit(A& archive) {
     sampled.visit(archive), targets.visit(archive);
+    visit_all(archive, broken);
     archive(compute_s), archive(comm_s);
   }
 };

@@ -159,7 +159,7 @@ class Scheduler {
                     const std::vector<std::list<Running>::iterator>& of_item);
   bool stops(int32_t token) const;
   void answered(Running& running, int32_t token, double now);
-  void fail_turn(Running& running, double now);
+  void fail_turn(Running& running, const std::string& where, double now);
   void finish_turn(Running& running, io::FinishReason reason, double now);
   void end(std::list<Running>::iterator running);
 

@@ -36,11 +36,13 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
   take_targets(plan, outcomes, of_item);
 
   double compute_s = 0, comm_s = 0;
+  std::vector<std::string> broken(plan.items.size(), "the last FFN or the head");
   std::vector<std::optional<int32_t>> sampled(plan.items.size());
   const int64_t width = top_width(limits_.logprobs, limits_.vocab);
   for (const Outcome& outcome : outcomes) {
     compute_s += outcome.compute_s / static_cast<double>(outcomes.size());
     comm_s += outcome.comm_s / static_cast<double>(outcomes.size());
+    for (const Broken& of : outcome.broken) broken[of.item] = of.where;
     for (size_t i = 0; i < outcome.sampled.which.size(); ++i) {
       const int32_t item = outcome.sampled.which[i];
       const auto row = static_cast<int64_t>(i);
@@ -63,7 +65,7 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
     PECIA_CHECK(sampled[i].has_value() == (plan.items[i].sampled_index >= 0),
                 "sequence {} was {}sampled", running.sequence, sampled[i] ? "" : "not ");
     if (sampled[i] == kernels::no_token)
-      fail_turn(running, now);
+      fail_turn(running, broken[i], now);
     else if (sampled[i])
       answered(running, *sampled[i], now);
     else
@@ -125,12 +127,12 @@ void Scheduler::answered(Running& running, int32_t token, double now) {
 
 /// The model gave no distribution for the next token. A chain ends with it; branches of a stem are
 /// not concerned.
-void Scheduler::fail_turn(Running& running, double now) {
+void Scheduler::fail_turn(Running& running, const std::string& where, double now) {
   auto& turns = running.family->request.turns;
   const std::string why = fmt::format(
-      "the logits after {} tokens of the answer hold NaN or infinity: try kv.dtype fp32 or "
-      "model.dtype fp32",
-      running.result.tokens.size());
+      "the logits after {} tokens of the answer hold NaN or infinity, which came from {}: try "
+      "kv.dtype fp32 or model.dtype fp32",
+      running.result.tokens.size(), where);
   refuse(turns[running.turn], why);
   if (!running.family->is_fork()) {
     for (size_t later = running.turn + 1; later < turns.size(); ++later)

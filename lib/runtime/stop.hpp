@@ -31,7 +31,8 @@ class Stop {
   StopReason reason() const;
 
   /// For the rank that plans for its replica, between passes, and for all ranks of one that has
-  /// finished; `told`: a rank of the replica has a reason. Tells the other replicas, and learns of theirs within a second.
+  /// finished; `told`: a rank of the replica has a reason. Tells the other replicas, and learns of
+  /// theirs within a second.
   bool agreed(bool told);
 
  private:

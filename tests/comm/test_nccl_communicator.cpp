@@ -52,7 +52,7 @@ class LoggedDevice : public device::Device {
     return std::make_unique<LoggedStream>("sending");
   }
   std::unique_ptr<device::Event> make_event() override {
-    return std::make_unique<LoggedEvent>(log, events_reached, next_event_++);
+    return std::make_unique<LoggedEvent>(log, events_reached, num_events++);
   }
   void copy(void*, const void*, int64_t bytes, device::Stream& stream) override {
     log.push_back(fmt::format("copy {} on {}", bytes, name_of(stream)));
@@ -65,10 +65,10 @@ class LoggedDevice : public device::Device {
 
   Log log;
   bool events_reached = true;
+  int num_events = 0;
 
  private:
   device::DeviceInfo info_{};
-  int next_event_ = 0;
 };
 
 class LoggedNccl : public Nccl {
@@ -162,6 +162,21 @@ TEST_F(NcclCalls, ATransferRunsBesideWhatIsEnqueuedBeforeItsWait) {
                  "receive 4 from 0 on sending", "}", "event 1 on sending"}));
   transfer->wait();
   EXPECT_EQ(asked(), Log{"computing waits for event 1"});
+}
+
+TEST_F(NcclCalls, EventsAreUsedAgainOnceReachedAndLetGo) {
+  const int before = device.num_events;
+  for (int i = 0; i < 5; ++i) comm->start_send_receive(bytes(8), 2, bytes(4), 0);
+  EXPECT_EQ(device.num_events, before + 1);
+  const auto held = comm->start_send_receive(bytes(8), 2, bytes(4), 0);
+  for (int i = 0; i < 5; ++i) comm->start_send_receive(bytes(8), 2, bytes(4), 0);
+  EXPECT_EQ(device.num_events, before + 2);
+  asked();
+  held->wait();
+  EXPECT_EQ(asked().size(), 1u);
+  device.events_reached = false;
+  for (int i = 0; i < 3; ++i) comm->start_send_receive(bytes(8), 2, bytes(4), 0);
+  EXPECT_EQ(device.num_events, before + 5);
 }
 
 TEST_F(NcclCalls, EmptyMessagesDoNotTravel) {

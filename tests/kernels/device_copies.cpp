@@ -71,6 +71,7 @@ class BackendOnCopies : public Backend {
       : device_(device), backend_(std::move(backend)), stream_(device.make_stream()) {}
 
   std::string_view name() const override { return backend_->name(); }
+  DType operand_type(DType weight) const override { return backend_->operand_type(weight); }
 
   void add(const AddArgs& args, device::Stream&) override {
     run(&Backend::add, args, [](Copies& copies, AddArgs& there) {
@@ -98,7 +99,7 @@ class BackendOnCopies : public Backend {
   void rms_norm(const RmsNormArgs& args, device::Stream&) override {
     run(&Backend::rms_norm, args, [](Copies& copies, RmsNormArgs& there) {
       there.x = copies.in(there.x), there.weight = copies.in(there.weight);
-      there.out = copies.in(there.out);
+      there.out = copies.in(there.out), there.marks = copies.in(there.marks);
     });
   }
   void rope(const RopeArgs& args, device::Stream&) override {

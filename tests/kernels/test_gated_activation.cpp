@@ -60,6 +60,21 @@ TEST_P(GatedActivation, OfAColumnDoesNotDependOnWhereItStands) {
   }
 }
 
+TEST_P(GatedActivation, IsRoundedOnceToTheOperandsType) {
+  for (const DType stored : stored_types)
+    for (const int64_t width : {7, 64, 1000}) {
+      const DType narrow = device_.backend->operand_type(stored);
+      Tensor gate = Tensor::random({5, width}, DType::fp32, 1);
+      Tensor up = Tensor::random({5, width}, DType::fp32, 2);
+      Tensor wide = Tensor::filled({5, width}, 0);
+      Tensor operand({5, width}, narrow, wide.values(), 8);
+      device_.backend->gated_activation({gate.view(), up.view(), wide.view()}, device_.stream);
+      device_.backend->gated_activation({gate.view(), up.view(), operand.view()}, device_.stream);
+      EXPECT_EQ(operand.values(), Tensor({5, width}, narrow, wide.values()).values()) << width;
+      EXPECT_TRUE(operand.gaps_intact());
+    }
+}
+
 TEST_P(GatedActivation, RefusesMismatchedShapes) {
   Tensor gate = Tensor::filled({2, 3}, 1), up = Tensor::filled({3, 2}, 1);
   EXPECT_THROW(

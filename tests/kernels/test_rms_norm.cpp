@@ -1,3 +1,6 @@
+#include <cmath>
+#include <limits>
+
 #include "tests/kernels/tensors.hpp"
 
 namespace pecia::test {
@@ -39,6 +42,37 @@ TEST_P(RmsNorm, AgreesWithTheReferenceInPlaceAndStrided) {
             << rows << " × " << width;
         EXPECT_TRUE(x.gaps_intact());
       }
+}
+
+TEST_P(RmsNorm, IsRoundedOnceToTheOperandsType) {
+  const DType narrow = device_.backend->operand_type(dtype_);
+  for (const int64_t width : {7, 64, 1000}) {
+    Tensor x = Tensor::random({5, width}, DType::fp32, 1),
+           weight = Tensor::random({width}, dtype_, 2);
+    Tensor wide = Tensor::filled({5, width}, 0);
+    Tensor operand({5, width}, narrow, wide.values(), 8);
+    device_.backend->rms_norm({x.view(), weight.view(), 1e-5f, wide.view()}, device_.stream);
+    device_.backend->rms_norm({x.view(), weight.view(), 1e-5f, operand.view()}, device_.stream);
+    EXPECT_EQ(operand.values(), Tensor({5, width}, narrow, wide.values()).values()) << width;
+    EXPECT_TRUE(operand.gaps_intact());
+  }
+}
+
+TEST_P(RmsNorm, MarksRowsWithoutAFiniteSumUnlessTheyAreMarked) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const int64_t width : {3, 40, 700}) {
+    std::vector<float> values(6 * width, 1.0f);
+    values[1 * width] = std::nanf("");
+    values[3 * width - 1] = -infinity;
+    values[4 * width + 1] = 1e25f;  // its square is too large
+    values[5 * width + 2] = infinity;
+    Tensor x({6, width}, DType::fp32, values), out = Tensor::filled({6, width}, 0);
+    Tensor weight = Tensor::random({width}, dtype_, 1);
+    std::vector<int32_t> marks = {0, 0, 0, 0, 0, 7};
+    const TensorView view(marks.data(), DType::int32, {6});
+    device_.backend->rms_norm({x.view(), weight.view(), 0, out.view(), view, 9}, device_.stream);
+    EXPECT_EQ(marks, (std::vector<int32_t>{0, 9, 9, 0, 9, 7})) << width;
+  }
 }
 
 TEST_P(RmsNorm, RefusesAWeightOfAnotherWidth) {

@@ -108,6 +108,35 @@ TEST_F(StagingTest, GrowsForAnArrayThatIsTooLong) {
   EXPECT_EQ(std::vector<int64_t>(there, there + values.size()), values);
 }
 
+TEST_F(StagingTest, StepsPutTheSameArraysInTheSamePlaces) {
+  std::vector<const int64_t*> first, second;
+  for (auto* const there : {&first, &second}) {
+    staging_.begin_step();
+    for (const int64_t size : {1, 300, 40000}) {  // one longer than a segment
+      const std::vector<int64_t> values(size + static_cast<int64_t>(there == &second), size);
+      there->push_back(send(values));
+      EXPECT_EQ(std::vector<int64_t>(there->back(), there->back() + values.size()), values);
+    }
+    for (size_t i = 0; i < there->size(); ++i)
+      EXPECT_EQ(*(*there)[i], std::vector({1, 300, 40000})[i]);
+    staging_.end_step(stream_);
+  }
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(device_.waits, 1) << "the second step waits for the first";
+}
+
+TEST_F(StagingTest, AStepsArenaGrowsWithoutTouchingWhatItHolds) {
+  std::vector<const int64_t*> there;
+  staging_.begin_step();
+  for (int64_t i = 0; i < 40; ++i) there.push_back(send(std::vector<int64_t>(9000, i)));
+  for (int64_t i = 0; i < 40; ++i) EXPECT_EQ(there[i][8999], i);
+  staging_.end_step(stream_);
+  staging_.begin_step();
+  for (int64_t i = 0; i < 40; ++i) there[i] = send(std::vector<int64_t>(9000, i));
+  for (int64_t i = 1; i < 40; ++i)
+    EXPECT_EQ(there[i] - there[i - 1], there[1] - there[0]) << "one chunk has them all now";
+}
+
 TEST_F(StagingTest, RefusesMoreThanWasAnnounced) {
   const std::vector<int64_t> values(100);
   staging_.begin(Staging::bytes_of<int64_t>(10), stream_);

@@ -81,8 +81,10 @@ class SeparateStream : public LateStream {
   SeparateStream& operator=(const SeparateStream&) = delete;
   ~SeparateStream() override { arena_.streams.erase(this); }
 
-  void enqueue(Work work) override { queue_.push_back(std::move(work)); }
-  int64_t enqueued() const { return done_ + static_cast<int64_t>(queue_.size()); }
+  int64_t enqueued() {
+    enqueue_held();
+    return done_ + static_cast<int64_t>(queue_.size());
+  }
   int64_t done() const { return done_; }
 
   void synchronize() override { run_until(enqueued()); }
@@ -99,6 +101,8 @@ class SeparateStream : public LateStream {
   }
 
  private:
+  void put(Work work) override { queue_.push_back(std::move(work)); }
+
   Arena& arena_;
   std::deque<Work> queue_;
   int64_t done_ = 0;
@@ -145,24 +149,30 @@ class SeparateDevice : public device::Device {
   void copy_rows(void* to, int64_t to_pitch, const void* from, int64_t from_pitch,
                  int64_t row_bytes, int64_t rows, device::Stream& stream) override {
     if (row_bytes == 0 || rows == 0) return;
+    const auto copy_from = [=](const std::byte* source) {
+      for (int64_t row = 0; row < rows; ++row)
+        std::memcpy(static_cast<std::byte*>(to) + row * to_pitch, source + row * from_pitch,
+                    row_bytes);
+    };
+    if (stays(from) && stays(to))
+      return own(stream).submit([=] { copy_from(static_cast<const std::byte*>(from)); }, to,
+                                to_pitch, from, from_pitch, row_bytes, rows);
     std::shared_ptr<std::vector<std::byte>> kept;
     if (!stays(from)) {
       const auto* const begin = static_cast<const std::byte*>(from);
       kept = std::make_shared<std::vector<std::byte>>(begin,
                                                       begin + (rows - 1) * from_pitch + row_bytes);
     }
-    own(stream).enqueue([=] {
-      const auto* const source = kept ? kept->data() : static_cast<const std::byte*>(from);
-      for (int64_t row = 0; row < rows; ++row)
-        std::memcpy(static_cast<std::byte*>(to) + row * to_pitch, source + row * from_pitch,
-                    row_bytes);
-    });
+    own(stream).enqueue(
+        [=] { copy_from(kept ? kept->data() : static_cast<const std::byte*>(from)); });
     if (!stays(to)) stream.synchronize();
   }
   void zero(void* data, int64_t bytes, device::Stream& stream) override {
-    own(stream).enqueue([=] {
-      if (bytes > 0) std::memset(data, 0, bytes);
-    });
+    own(stream).submit(
+        [=] {
+          if (bytes > 0) std::memset(data, 0, bytes);
+        },
+        data, bytes);
   }
 
   void settle() {

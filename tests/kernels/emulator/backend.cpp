@@ -19,7 +19,8 @@ class PlainMatmul : public kernels::cuda::Matmul {
     PECIA_CHECK(
         args.x.dtype() == args.weight.dtype() && (args.x_scales == nullptr || scales_rows()),
         "{} by {}", name_of(args.x.dtype()), name_of(args.weight.dtype()));
-    submit(stream, [args] { multiply(args); });
+    submit(
+        stream, [args] { multiply(args); }, args);
   }
 
  private:
@@ -45,7 +46,9 @@ class PlainRowSort : public kernels::cuda::RowSort {
  public:
   void run(const float* values, int64_t rows, int64_t columns, float* sorted,
            int32_t* sorted_columns, device::Stream& stream) override {
-    submit(stream, [=] { sort(values, rows, columns, sorted, sorted_columns); });
+    submit(
+        stream, [=] { sort(values, rows, columns, sorted, sorted_columns); }, values, rows, columns,
+        sorted, sorted_columns);
   }
 
  private:
@@ -73,9 +76,9 @@ std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device, 
 
 std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device,
                                                         std::unique_ptr<kernels::cuda::Sdpa> sdpa) {
-  return kernels::cuda::make_backend(
-      device, {std::make_unique<PlainMatmul>(Products::with_scales),
-               std::make_unique<PlainRowSort>(), {std::move(sdpa), ""}});
+  return kernels::cuda::make_backend(device, {std::make_unique<PlainMatmul>(Products::with_scales),
+                                              std::make_unique<PlainRowSort>(),
+                                              {std::move(sdpa), ""}});
 }
 
 }  // namespace pecia::test

@@ -209,7 +209,8 @@ inline float exp2_fast(float x) {
 template <typename... Params, typename... Args>
 void launch(const device::Stream& stream, const Grid& grid, void (*kernel)(Params...),
             Args... args) {
-  test::submit(stream, [=] { test::emulator::run(grid, [&] { kernel(args...); }); });
+  test::submit(
+      stream, [=] { test::emulator::run(grid, [&] { kernel(args...); }); }, kernel, grid, args...);
 }
 
 }  // namespace pecia::kernels::cuda

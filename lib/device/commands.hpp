@@ -1,0 +1,47 @@
+#pragma once
+/// Work that is held back, in order, and can be compared with work that was enqueued before.
+
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <type_traits>
+#include <vector>
+
+namespace pecia::device {
+
+class Commands {
+ public:
+  /// `enqueue` does what follows from `parts` alone. Padding between their fields counts too, so
+  /// that equal work may count as different, never the other way round.
+  template <typename... Parts>
+  void add(std::function<void()> enqueue, const Parts&... parts) {
+    work_.push_back(std::move(enqueue));
+    (append(parts), ...);
+  }
+
+  bool same_as(const Commands& other) const {
+    return work_.size() == other.work_.size() && bytes_ == other.bytes_;
+  }
+  bool empty() const { return work_.empty(); }
+  void enqueue() const {
+    for (const auto& work : work_) work();
+  }
+  void clear() {
+    work_.clear();
+    bytes_.clear();
+  }
+
+ private:
+  template <typename Part>
+  void append(const Part& part) {
+    static_assert(std::is_trivially_copyable_v<Part>);
+    const size_t at = bytes_.size();
+    bytes_.resize(at + sizeof part);
+    std::memcpy(bytes_.data() + at, &part, sizeof part);
+  }
+
+  std::vector<std::function<void()>> work_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace pecia::device
