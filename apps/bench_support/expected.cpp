@@ -60,7 +60,8 @@ ExpectedBytes& ExpectedBytes::operator+=(const ExpectedBytes& other) {
 ExpectedBytes expected_bytes(runtime::Worker& worker, const runtime::Plan& plan,
                              const model::ModelConfig& config, DType weights) {
   const context::RingTraffic attention = worker.attention().expected_traffic();
-  const parallel::BlockShape shape = model::block_shape(config, weights);
+  const parallel::BlockShape shape =
+      model::block_shape(config, weights, worker.model().operand_type());
   const context::ReplicaGroups& groups = worker.groups();
   const auto rows = static_cast<int64_t>(worker.attention().positions().size());
   return {config.layers * (attention.ring_bytes + attention.all_to_all_bytes +

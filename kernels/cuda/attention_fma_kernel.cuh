@@ -62,7 +62,7 @@ __global__ void attention_fma_kernel(AttentionParams params) {
     const KeyTile key_tile = params.key_tiles[t];
     if (tile_visibility(tile.positions, key_tile.positions, params.window) == TileVisibility::none)
       continue;
-    const DeviceRun run = params.runs[key_tile.run];
+    const DeviceRun run = params.run(key_tile.run);
     for (int begin = 0; begin < key_tile.num_keys; begin += fma_keys) {
       const int64_t first = key_tile.first_key + begin;
       const int count = min(fma_keys, key_tile.num_keys - begin);

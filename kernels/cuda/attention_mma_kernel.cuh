@@ -37,7 +37,7 @@ template <typename T, int HeadDim, typename Block>
 __device__ __forceinline__ void copy_tile(const AttentionParams& params, const KeyTile& tile,
                                           int kv_head, T* stage) {
   constexpr int chunks = HeadDim / Block::chunk;
-  const DeviceRun run = params.runs[tile.run];
+  const DeviceRun run = params.run(tile.run);
   const int64_t offset = kv_head * run.head_stride + tile.first_key * HeadDim;
   const T* const k = static_cast<const T*>(run.k) + offset;
   const T* const v = static_cast<const T*>(run.v) + offset;

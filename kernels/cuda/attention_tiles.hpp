@@ -25,6 +25,13 @@ struct DeviceRun {
   const float *k_scales, *v_scales;
 };
 
+/// Bytes from where the runs say that keys, values and their scales are to where they are.
+struct RunShift {
+  int64_t k, v, k_scales, v_scales;
+
+  bool operator==(const RunShift&) const = default;
+};
+
 /// Up to keys_per_tile keys next to each other in one run.
 struct KeyTile {
   int32_t run, num_keys;
@@ -65,8 +72,24 @@ struct AttentionParams {
   const QueryTile* query_tiles;
   float *out, *lse;                  ///< [rows, num_heads, head_dim], [rows, num_heads]
   float *partial_out, *partial_lse;  ///< [partials, num_kv_heads, tile rows, head_dim], without dim
+  RunShift shift;
   int64_t num_heads, num_kv_heads, head_dim, window;
   float scale;
+
+  PECIA_HD DeviceRun run(int32_t index) const {
+    const DeviceRun there = runs[index];
+    return {moved(there.k, shift.k),
+            moved(there.v, shift.v),
+            there.head_stride,
+            there.positions,
+            static_cast<const float*>(moved(there.k_scales, shift.k_scales)),
+            static_cast<const float*>(moved(there.v_scales, shift.v_scales))};
+  }
+
+ private:
+  PECIA_HD static const void* moved(const void* data, int64_t bytes) {
+    return static_cast<const char*>(data) + bytes;
+  }
 };
 
 }  // namespace pecia::kernels::cuda

@@ -59,6 +59,7 @@ class CudaBackend : public Backend {
 
  private:
   void begin_step(device::Stream& stream) override {
+    context_.planned.clear();
     context_.staging.begin_step();
     stream.begin_step();
   }

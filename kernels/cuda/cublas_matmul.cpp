@@ -106,7 +106,13 @@ class CublasMatmul : public Matmul {
   bool scales_rows() const override { return scales_rows_; }
 
   void run(const MatmulArgs& args, device::Stream& stream) override {
-    Product& product = product_for(args);
+    CudaStream& on = cuda_stream(stream);
+    on.submit([this, product = product_for(args), args, &on] { enqueue(*product, args, on.get()); },
+              args);
+  }
+
+ private:
+  void enqueue(const Product& product, const MatmulArgs& args, cudaStream_t stream) {
     if (args.bias != nullptr) set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
     if (args.x_scales != nullptr) {
       set(product.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.weight_scales);
@@ -116,11 +122,10 @@ class CublasMatmul : public Matmul {
     PECIA_CUBLAS_CHECK(cublasLtMatmul(
         handle_, product.operation.get(), &one, args.weight.data(), product.weight.get(),
         args.x.data(), product.x.get(), &beta, args.y.data(), product.y.get(), args.y.data(),
-        product.y.get(), &product.algorithm, workspace_.data(), workspace_bytes, native(stream)));
+        product.y.get(), &product.algorithm, workspace_.data(), workspace_bytes, stream));
   }
 
- private:
-  Product& product_for(const MatmulArgs& args) {
+  std::shared_ptr<const Product> product_for(const MatmulArgs& args) {
     const bool has_bias = args.bias != nullptr, adds = args.accumulate == Accumulate::yes;
     const Key key = {args.x.rows(),
                      args.weight.rows(),
@@ -138,7 +143,8 @@ class CublasMatmul : public Matmul {
     const auto known = products_.find(key);
     if (known != products_.end()) return known->second;
     if (products_.size() >= most_products) products_.clear();
-    return products_.emplace(key, make_product(args)).first->second;
+    auto made = std::make_shared<const Product>(make_product(args));
+    return products_.emplace(key, std::move(made)).first->second;
   }
 
   /// yᵀ[out × rows] = (weightᵀ[in × out])ᵀ · xᵀ[in × rows], by columns.
@@ -186,7 +192,7 @@ class CublasMatmul : public Matmul {
   cublasLtHandle_t handle_ = nullptr;
   bool scales_rows_;
   device::Buffer workspace_;
-  std::map<Key, Product> products_;
+  std::map<Key, std::shared_ptr<const Product>> products_;
 };
 
 }  // namespace

@@ -22,6 +22,8 @@ struct Libraries {
   FoundSdpa sdpa;
 };
 
+struct PlannedAttention;
+
 /// What the ops share. Scratch memory is used by one op at a time, in the order of the stream.
 struct Context {
   Context(device::Device& on, Libraries libraries)
@@ -34,6 +36,7 @@ struct Context {
 
   device::Device& device;
   Staging staging;
+  std::vector<std::shared_ptr<const PlannedAttention>> planned;  ///< calls of attention in the step
   std::unique_ptr<Matmul> matmul;
   std::unique_ptr<RowSort> row_sort;
   std::unique_ptr<Sdpa> sdpa;  ///< may be null: then our own kernels do all attention

@@ -6,9 +6,7 @@ namespace pecia::kernels::cuda {
 
 void embedding(const EmbeddingArgs& args, Context& context, device::Stream& stream) {
   if (args.out.elements() == 0) return;
-  context.staging.begin(Staging::bytes_of(args.tokens), stream);
-  const int32_t* const tokens = context.staging.add(args.tokens);
-  context.staging.send(stream);
+  const int32_t* const tokens = context.staging.send_array(args.tokens, stream);
   with_stored_type(args.table.dtype(), [&](auto type) {
     using T = decltype(type);
     const auto table = matrix<const T>(args.table);

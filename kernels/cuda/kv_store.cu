@@ -24,9 +24,7 @@ void store_scaled(const KvStoreArgs& args, const int64_t* slots, device::Stream&
 
 void kv_store(const KvStoreArgs& args, Context& context, device::Stream& stream) {
   if (args.x.elements() == 0) return;
-  context.staging.begin(Staging::bytes_of(args.slots), stream);
-  const int64_t* const slots = context.staging.add(args.slots);
-  context.staging.send(stream);
+  const int64_t* const slots = context.staging.send_array(args.slots, stream);
   if (args.cache.dtype() == DType::fp8) return store_scaled(args, slots, stream);
   const int64_t head_dim = args.x.size(2);
   const auto x = matrix<const float>(args.x);

@@ -7,9 +7,7 @@ namespace pecia::kernels::cuda {
 void merge(const MergeArgs& args, Context& context, device::Stream& stream) {
   const int64_t parts = args.part_out.rows(), heads = args.out.size(1);
   if (parts == 0) return;
-  context.staging.begin(Staging::bytes_of(args.rows), stream);
-  const int64_t* const rows = context.staging.add(args.rows);
-  context.staging.send(stream);
+  const int64_t* const rows = context.staging.send_array(args.rows, stream);
   const MergeParams params = {args.part_out.as<const float>(),
                               args.part_lse.as<const float>(),
                               args.out.as<float>(),

@@ -98,9 +98,7 @@ void log_probs(const LogProbsArgs& args, Context& context, device::Stream& strea
   const Answers answers = {args.logits.rows(), args.num_top, args.logits.size(1)};
   if (answers.rows == 0) return;
   const RowSoftmax* const softmax = describe_rows(args, answers, context, stream);
-  context.staging.begin(Staging::bytes_of(args.tokens), stream);
-  const int32_t* const tokens = context.staging.add(args.tokens);
-  context.staging.send(stream);
+  const int32_t* const tokens = context.staging.send_array(args.tokens, stream);
   write_token_logprobs(args.logits.as<const float>(), softmax, tokens, answers, context, stream);
   return_answers(args, answers, context, stream);
 }

@@ -36,9 +36,7 @@ void list_candidates(const ShortlistArgs& args, const float* logits, const RowSo
                      const Lists& to, Context& context, device::Stream& stream) {
   const int64_t vocab = args.logits.size(1);
   if (!args.wanted.empty()) {
-    context.staging.begin(Staging::bytes_of(args.wanted), stream);
-    const int32_t* const wanted = context.staging.add(args.wanted);
-    context.staging.send(stream);
+    const int32_t* const wanted = context.staging.send_array(args.wanted, stream);
     return launch(stream, grid_over(to.rows), wanted_kernel, logits, wanted, softmax, to.rows,
                   vocab, args.first_token, to.candidates);
   }

@@ -85,12 +85,13 @@ void Staging::begin_step() {
     arena_.push_back(make_chunk(bytes));
   }
   arena_used_ = 0;
+  sent_.clear();
   in_step_ = true;
 }
 
 void Staging::end_step(device::Stream& stream) {
   if (!in_step_) return;
-  in_step_ = false;
+  drop_step();
   step_done_->record(stream);
 }
 

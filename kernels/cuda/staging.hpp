@@ -52,11 +52,27 @@ class Staging {
   /// Enqueues the copy of the piece.
   void send(device::Stream& stream);
 
+  /// All three with one array, which is sent once in a step: then it stays as it is.
+  template <typename T>
+  const T* send_array(std::span<const T> values, device::Stream& stream) {
+    for (const SentArray& sent : sent_)
+      if (sent.from == values.data() && sent.bytes == values.size_bytes())
+        return static_cast<const T*>(sent.there);
+    begin(bytes_of(values), stream);
+    const T* const there = add(values);
+    send(stream);
+    if (in_step_) sent_.push_back({values.data(), values.size_bytes(), there});
+    return there;
+  }
+
   void begin_step();
   /// After the stream's.
   void end_step(device::Stream& stream);
   /// In place of end_step, after an error.
-  void drop_step() { in_step_ = false; }
+  void drop_step() {
+    in_step_ = false;
+    sent_.clear();
+  }
 
   static constexpr int num_segments = 4;
 
@@ -79,9 +95,16 @@ class Staging {
   int segment_ = 0;
   int64_t used_ = 0;  ///< of the segment
 
+  struct SentArray {
+    const void* from;
+    size_t bytes;
+    const void* there;
+  };
+
   bool in_step_ = false;
-  std::vector<Chunk> arena_;  ///< more than one only till the next step
-  int64_t arena_used_ = 0;    ///< of the last one
+  std::vector<SentArray> sent_;  ///< in the step
+  std::vector<Chunk> arena_;     ///< more than one only till the next step
+  int64_t arena_used_ = 0;       ///< of the last one
   std::unique_ptr<device::Event> step_done_;
 
   // The piece.

@@ -17,9 +17,9 @@ RowRange vocab_part(const ModelConfig& config, WeightCut cut) {
   return parallel::row_part({0, config.vocab}, cut.count, cut.index);
 }
 
-parallel::BlockShape block_shape(const ModelConfig& config, DType weights) {
-  return {config.hidden,       config.ffn,      config.num_heads,
-          config.num_kv_heads, config.head_dim, size_of(weights)};
+parallel::BlockShape block_shape(const ModelConfig& config, DType weights, DType operands) {
+  return {config.hidden,   config.ffn,       config.num_heads, config.num_kv_heads,
+          config.head_dim, size_of(weights), size_of(operands)};
 }
 
 LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config, WeightCut held,

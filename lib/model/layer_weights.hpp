@@ -43,7 +43,8 @@ LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config,
 parallel::RowRange ffn_part(const ModelConfig& config, parallel::WeightCut cut);
 parallel::RowRange vocab_part(const ModelConfig& config, parallel::WeightCut cut);
 
-/// A layer as lib/parallel counts what passes through it send; `weights` is their resident type.
-parallel::BlockShape block_shape(const ModelConfig& config, DType weights);
+/// A layer as lib/parallel counts what passes through it send; `weights` is their resident type,
+/// `operands` that of Model::operand_type.
+parallel::BlockShape block_shape(const ModelConfig& config, DType weights, DType operands);
 
 }  // namespace pecia::model

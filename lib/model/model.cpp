@@ -19,6 +19,17 @@ TensorView flat(const TensorView& heads) {
   return heads.reshape({heads.rows(), heads.row_elements()});
 }
 
+/// fp32 where the layers' weights are of several types.
+DType operand_of(const WeightViews& weights, const kernels::Backend& backend) {
+  const DType first = weights.layers.front().q.parts.front().weight.dtype();
+  for (const LayerWeights& layer : weights.layers)
+    for (const LinearWeight* weight :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
+      for (const LinearWeight::Part& part : weight->parts)
+        if (part.weight.dtype() != first) return DType::fp32;
+  return backend.operand_type(first);
+}
+
 }  // namespace
 
 Model::Model(const ModelConfig& config, const WeightViews& weights,
@@ -30,6 +41,7 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
       rotary_(config),
       tensor_(groups, compute, row_invariant),
       gather_(config, weights, groups, compute),
+      operand_(operand_of(weights, compute.backend)),
       row_invariant_(row_invariant),
       splits_(row_invariant == kernels::RowInvariant::yes
                   ? parallel::layout_splits(config.num_heads, config.ffn)
@@ -48,6 +60,7 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
       mixed_(compute.buffer()),
       gate_(compute.buffer()),
       up_(compute.buffer()),
+      activated_(compute.buffer()),
       cos_(compute.buffer()),
       sin_(compute.buffer()),
       output_(compute.buffer()),
@@ -83,7 +96,7 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
   const Pass pass{attention,
                   hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
                   marks_.tensor(DType::int32, {tensor_.rows().num_own()}),
-                  normed_.tensor(DType::fp32, {linear.size(), config_.hidden}),
+                  normed_.tensor(operand_, {linear.size(), config_.hidden}),
                   cos_.tensor(DType::fp32, {linear.size(), half}),
                   sin_.tensor(DType::fp32, {linear.size(), half})};
   make_tables(rows, pass);
@@ -253,13 +266,15 @@ void Model::ffn(const LayerWeights& weights, int block, const Pass& pass) {
   const TensorView up = up_.tensor(DType::fp32, {x.rows(), weights.up.out()});
   linear("gate_proj", x, weights.gate, gate);
   linear("up_proj", x, weights.up, up);
+  const TensorView activated =
+      operand_ == DType::fp32 ? gate : activated_.tensor(operand_, {x.rows(), gate.size(1)});
   {
     const ScopedSpan span(compute_.recorder, "swiglu", Kind::compute);
-    compute_.backend.gated_activation({gate, up, gate}, compute_.stream);
+    compute_.backend.gated_activation({gate, up, activated}, compute_.stream);
   }
   tensor_.add_product(block, tensor_.own_of(pass.hidden, block),
                       [&](const TensorView& to, Accumulate accumulate) {
-                        linear("down_proj", gate, weights.down, to, accumulate, splits());
+                        linear("down_proj", activated, weights.down, to, accumulate, splits());
                       });
 }
 

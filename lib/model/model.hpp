@@ -67,6 +67,9 @@ class Model {
     return tensor_.exchange_rows(rows, count);
   }
 
+  /// Of rows that are gathered for products.
+  DType operand_type() const { return operand_; }
+
   /// Moves on weights that travel ahead of their layer, sums and gathers of rows; for polls while
   /// computing.
   void progress() {
@@ -84,7 +87,7 @@ class Model {
     context::Attention& attention;
     TensorView hidden;    ///< [own rows, hidden]
     TensorView marks;     ///< [own rows] int32: see kernels::RmsNormArgs
-    TensorView normed;    ///< [linear rows, hidden]: what is multiplied next, block by block
+    TensorView normed;    ///< [linear rows, hidden] operand_: multiplied next, block by block
     TensorView cos, sin;  ///< [linear rows, rotary_dim / 2]
   };
 
@@ -122,14 +125,15 @@ class Model {
   TensorParallel tensor_;
   LayerGather gather_;
   std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, where it differs
+  DType operand_;                      ///< of what is multiplied by the layers' weights
   kernels::RowInvariant row_invariant_;
   int splits_;  ///< of o and down whole; 1: their sums may have any order
   std::vector<device::Buffer> part_sums_;  ///< by depth
   bool alone_;                             ///< the replica is one rank
   device::Buffer pinned_cos_, pinned_sin_;
   std::unique_ptr<device::Event> tables_sent_;
-  device::Buffer marks_, hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, cos_, sin_, output_,
-      logits_;
+  device::Buffer marks_, hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, activated_, cos_, sin_,
+      output_, logits_;
 };
 
 }  // namespace pecia::model

@@ -53,7 +53,8 @@ LayerTraffic layer_traffic(const BlockShape& shape, Sharding sharding, const Blo
       if (cut.count > 1) traffic.reduce = products * all_reduce_bytes(rows, shape.hidden, cut);
       break;
     case Sharding::sp_tp:
-      traffic.gather = products * rows.num_own() * shape.hidden * (cut.count - 1) * fp32_bytes;
+      traffic.gather =
+          products * rows.num_own() * shape.hidden * (cut.count - 1) * shape.operand_bytes;
       traffic.reduce = products * (rows.linear.size() - rows.num_own()) * shape.hidden * fp32_bytes;
       break;
     case Sharding::gathered: {

@@ -1,8 +1,8 @@
 #pragma once
 /// Bytes that one rank sends inside its SP × TP block for one layer of a pass, from shapes alone:
 /// what reports compare with, and what the choice of a mode counts. What travels over the ring is
-/// counted by lib/context. Activations are fp32. With T rows in the block, N ranks and MHA (E =
-/// Hq·D) all ranks together send for attention
+/// counted by lib/context. Activations are fp32, but for rows that are gathered. With T rows in the
+/// block, N ranks and MHA (E = Hq·D) all ranks together send for attention
 ///
 ///     SP-NTP (gathered)   (4·E² + 4·T·E/N)·(N−1) elements
 ///     SP-TP               2·T·E·(N−1)
@@ -18,7 +18,8 @@ namespace pecia::parallel {
 
 struct BlockShape {
   int64_t hidden = 0, ffn = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0;
-  int64_t weight_bytes = 4;  ///< of one element
+  int64_t weight_bytes = 4;   ///< of one element
+  int64_t operand_bytes = 4;  ///< of one element of the rows that are gathered for products
 };
 
 struct LayerTraffic {
