@@ -226,6 +226,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   const Groups groups = make_groups(job, resources, world);
   const bool chief = groups.ordered->rank() == 0, planning = groups.replica->rank() == 0;
   const auto log = report::make_logger(groups.ordered->rank(), world.size());
+  if (resources.gpus) log->info("attention of prompts by {}", place.backend->attention_library());
   const std::filesystem::path board = watch_ranks(watch, job, world, *log);
   activity.phase = "load_weights";
   const model::Weights weights =
