@@ -133,7 +133,8 @@ std::vector<Field> make_schema() {
       field(
           "kv.dtype", PECIA_MEMBER(kv.dtype),
           auto_or(word(only({Precision::fp32, Precision::bf16, Precision::fp16, Precision::fp8}))),
-          "Of cached keys and values; auto: the resident dtype; fp8: with a scale for each token and "
+          "Of cached keys and values; auto: the resident dtype; fp8: with a scale for each token "
+          "and "
           "head."),
       field("kv.memory", PECIA_MEMBER(kv.memory), auto_or(size_in_bytes()),
             "For the cache, per rank; auto: what the batch needs and the machine has."),
