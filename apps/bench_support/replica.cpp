@@ -158,7 +158,7 @@ void Replica::fill_cache() {
   compute_.stream.synchronize();
 }
 
-/// Ones: the random numbers are codes. Nothing where there are no scales.
+/// Ones, in all slots: the random numbers are codes. Nothing where there are no scales.
 void Replica::fill_scales(const TensorView& scales) {
   if (!scales) return;
   const std::vector<float> ones(scales.elements(), 1.0f);
@@ -193,16 +193,17 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
           const context::KvCache::Stored stored =
               tensor == 0 ? worker_.cache().k(layer) : worker_.cache().v(layer);
           const TensorView& cached = stored.vectors;
-          if (head == 0 && first == 0) fill_scales(stored.scales);
           const TensorView of_head(cached.row(head), cached.dtype(),
                                    {cached.size(1), cached.size(2)});
           const int64_t whole = first_head + head;
           const int64_t which = 2 * (layer * model_.config.num_kv_heads + whole) + tensor;
           const uint64_t key =
               mix(mix(seed, static_cast<uint64_t>(sequence)), static_cast<uint64_t>(which));
-          for (size_t i = 0; i < positions.size(); ++i)
-            rows.copy(mix(key, static_cast<uint64_t>(positions[i])),
-                      of_head.row(slots[skipped + static_cast<int64_t>(i)]));
+          for (size_t i = 0; i < positions.size(); ++i) {
+            const int64_t slot = slots[skipped + static_cast<int64_t>(i)];
+            rows.copy(mix(key, static_cast<uint64_t>(positions[i])), of_head.row(slot));
+            if (stored.scales) static_cast<float*>(stored.scales.row(head))[slot] = 1;
+          }
         }
   }
 }

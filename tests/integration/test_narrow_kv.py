@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from harness import DONE, RunTest, random_requests
+from harness import DONE, PARTIAL, RunTest, random_requests
 
 GENERATION: dict[str, Any] = {"max_new_tokens": 60, "ignore_eos": True, "logprobs": 2}
 
@@ -14,7 +14,7 @@ GENERATION: dict[str, Any] = {"max_new_tokens": 60, "ignore_eos": True, "logprob
 class Fp8Test(RunTest):
     def job_of(self, name: str, dtype: str, memory: str = "auto") -> Path:
         return self.write_job(
-            random_requests(12, 30, 90, seed=91, every_second_turn=4),
+            random_requests(12, 30, 90, seed=91),
             name,
             generation=GENERATION,
             kv={"dtype": dtype, "memory": memory},
@@ -29,13 +29,15 @@ class Fp8Test(RunTest):
         self.assertEqual(self.report(alone)["modes"]["kv_dtype"], "fp8")
         wanted = self.results(alone)
         rows = wanted.rows(DONE)
-        self.assertEqual(len(rows), 15)
+        self.assertEqual(len(rows), 12)
 
         killed = self.job_of("killed", "fp8")
         launch = self.start(killed, 2)
         while self.done(killed) == 0:
             self.assertTrue(launch.runs_for(0.01), launch.words())
         launch.kill()
+        # An answer that is continued is read as a prompt, which is cut otherwise.
+        continued = self.results(killed).rows(PARTIAL)
         for job, ranks, options in (
             (self.job_of("ring", "fp8"), 4, ()),
             (self.job_of("heads", "fp8"), 2, ("--set", "parallel.sp=2")),
@@ -45,7 +47,7 @@ class Fp8Test(RunTest):
                 self.run_job(job, ranks, *options)
                 found = self.results(job)
                 self.assertEqual(found.rows(DONE), rows)
-                for row in rows:
+                for row in set(rows) - set(continued if job is killed else []):
                     for column in ("tokens", "token_logprob"):
                         self.assertEqual(found.slots(row, column).tobytes(),
                                          wanted.slots(row, column).tobytes(), f"row {row}")

@@ -107,10 +107,14 @@ TEST_F(Calibration, MeasuresAnewForAnotherKeyAndKeepsBoth) {
   calibrated(1);
   if (first()) runtime::write_rates(file(), {{kept().begin()->first, {123, 456, 789}}});
   EXPECT_NE(calibrated(2).flops, 123);
-  shape_.kv_dtype = DType::fp32;
-  EXPECT_NE(calibrated(1).flops, 123);
+  for (const DType dtype : {DType::fp32, DType::fp8}) {
+    shape_.kv_dtype = dtype;
+    const RingRates rates = calibrated(1);
+    EXPECT_NE(rates.flops, 123);
+    EXPECT_GT(rates.flops, 0);
+  }
   if (first()) {
-    EXPECT_EQ(kept().size(), 3u);
+    EXPECT_EQ(kept().size(), 4u);
   }
   shape_.kv_dtype = DType::bf16;
   EXPECT_EQ(calibrated(1).flops, 123);
