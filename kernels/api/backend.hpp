@@ -11,6 +11,7 @@
 
 #include "kernels/api/add.hpp"
 #include "kernels/api/attention.hpp"
+#include "kernels/api/column_sums.hpp"
 #include "kernels/api/embedding.hpp"
 #include "kernels/api/gated_activation.hpp"
 #include "kernels/api/kv_store.hpp"
@@ -46,6 +47,7 @@ class Backend {
   virtual void rope(const RopeArgs& args, device::Stream& stream) = 0;
   virtual void kv_store(const KvStoreArgs& args, device::Stream& stream) = 0;
   virtual void attention(const AttentionArgs& args, device::Stream& stream) = 0;
+  virtual void column_sums(const ColumnSumsArgs& args, device::Stream& stream) = 0;
   virtual void merge(const MergeArgs& args, device::Stream& stream) = 0;
   virtual void gated_activation(const GatedActivationArgs& args, device::Stream& stream) = 0;
   virtual void sample(const SamplingArgs& args, device::Stream& stream) = 0;

@@ -233,6 +233,30 @@ void validate(const AttentionArgs& args) {
   }
 }
 
+void validate(const ColumnSumsArgs& args) {
+  check_rank("q", args.q, 3);
+  check_fp32("q", args.q);
+  check_dense("q", args.q);
+  const int64_t rows = args.q.rows(), num_heads = args.q.size(1), head_dim = args.q.size(2);
+  check_fp32("lse", args.lse);
+  check_dense("lse", args.lse);
+  check_shape("lse", args.lse, {rows, num_heads});
+  check_fp32("sums", args.sums);
+  check_shape("sums", args.sums, {num_heads, args.keys.num_keys});
+  check_size("query_positions", args.query_positions.size(), rows);
+  PECIA_CHECK(args.num_kv_heads > 0 && num_heads % args.num_kv_heads == 0,
+              "{} heads share {} KV heads", num_heads, args.num_kv_heads);
+  PECIA_CHECK(args.window >= 0, "a window of {}", args.window);
+  PECIA_CHECK(is_float(args.kv_dtype) || args.kv_dtype == DType::fp8, "keys of {}",
+              name_of(args.kv_dtype));
+  if (args.keys.num_keys == 0) return;
+  PECIA_CHECK(args.keys.num_keys > 0 && args.keys.k && args.keys.positions,
+              "{} keys and a null pointer or a negative count", args.keys.num_keys);
+  if (args.kv_dtype == DType::fp8)
+    PECIA_CHECK(args.keys.k_scales && args.keys.head_stride % head_dim == 0,
+                "fp8 keys without scales, or with heads {} elements apart", args.keys.head_stride);
+}
+
 void validate(const MergeArgs& args) {
   check_rank("part_out", args.part_out, 3);
   check_rank("out", args.out, 3);

@@ -6,6 +6,7 @@
 
 #include "kernels/api/add.hpp"
 #include "kernels/api/attention.hpp"
+#include "kernels/api/column_sums.hpp"
 #include "kernels/api/embedding.hpp"
 #include "kernels/api/gated_activation.hpp"
 #include "kernels/api/kv_store.hpp"
@@ -27,6 +28,7 @@ void validate(const RmsNormArgs& args);
 void validate(const RopeArgs& args);
 void validate(const KvStoreArgs& args);
 void validate(const AttentionArgs& args);
+void validate(const ColumnSumsArgs& args);
 void validate(const MergeArgs& args);
 void validate(const GatedActivationArgs& args);
 void validate(const SamplingArgs& args);

@@ -47,6 +47,10 @@ class CpuBackend : public Backend {
     validate(args);
     cpu::attention(args, stream, workspace_, plan_);
   }
+  void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::column_sums(args, stream, workspace_);
+  }
   void merge(const MergeArgs& args, device::Stream& stream) override {
     validate(args);
     cpu::merge(args, stream);

@@ -15,6 +15,7 @@ void rope(const RopeArgs& args, const device::Stream& stream);
 void kv_store(const KvStoreArgs& args, const device::Stream& stream);
 void attention(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
                AttentionPlan& plan);
+void column_sums(const ColumnSumsArgs& args, const device::Stream& stream, Workspace& workspace);
 void merge(const MergeArgs& args, const device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, const device::Stream& stream);
 void sample(const SamplingArgs& args, const device::Stream& stream, Workspace& workspace);

@@ -41,6 +41,9 @@ class CudaBackend : public Backend {
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     run(cuda::attention, args, stream);
   }
+  void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {
+    run(cuda::column_sums, args, stream);
+  }
   void merge(const MergeArgs& args, device::Stream& stream) override {
     run(cuda::merge, args, stream);
   }

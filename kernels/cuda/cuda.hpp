@@ -65,6 +65,7 @@ void rms_norm(const RmsNormArgs& args, Context& context, device::Stream& stream)
 void rope(const RopeArgs& args, Context& context, device::Stream& stream);
 void kv_store(const KvStoreArgs& args, Context& context, device::Stream& stream);
 void attention(const AttentionArgs& args, Context& context, device::Stream& stream);
+void column_sums(const ColumnSumsArgs& args, Context& context, device::Stream& stream);
 void merge(const MergeArgs& args, Context& context, device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, Context& context, device::Stream& stream);
 void sample(const SamplingArgs& args, Context& context, device::Stream& stream);

@@ -35,6 +35,9 @@ class ReferenceBackend : public Backend {
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     run(reference::attention, args, stream);
   }
+  void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {
+    run(reference::column_sums, args, stream);
+  }
   void merge(const MergeArgs& args, device::Stream& stream) override {
     run(reference::merge, args, stream);
   }

@@ -15,6 +15,7 @@ void rms_norm(const RmsNormArgs& args);
 void rope(const RopeArgs& args);
 void kv_store(const KvStoreArgs& args);
 void attention(const AttentionArgs& args);
+void column_sums(const ColumnSumsArgs& args);
 void merge(const MergeArgs& args);
 void gated_activation(const GatedActivationArgs& args);
 void sample(const SamplingArgs& args);

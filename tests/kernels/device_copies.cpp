@@ -134,6 +134,20 @@ class BackendOnCopies : public Backend {
       there.runs = runs;
     });
   }
+  void column_sums(const ColumnSumsArgs& args, device::Stream&) override {
+    run(&Backend::column_sums, args, [](Copies& copies, ColumnSumsArgs& there) {
+      there.q = copies.in(there.q), there.lse = copies.in(there.lse);
+      there.sums = copies.in(there.sums);
+      if (there.keys.num_keys == 0) return;
+      const int64_t head_dim = there.q.size(2);
+      const int64_t elements =
+          (there.num_kv_heads - 1) * there.keys.head_stride + there.keys.num_keys * head_dim;
+      there.keys.k = copies.on_device(there.keys.k, elements * size_of(there.kv_dtype));
+      if (there.kv_dtype == DType::fp8)
+        there.keys.k_scales =
+            copies.on_device(there.keys.k_scales, elements / head_dim * size_of(DType::fp32));
+    });
+  }
   void merge(const MergeArgs& args, device::Stream&) override {
     run(&Backend::merge, args, [](Copies& copies, MergeArgs& there) {
       there.part_out = copies.in(there.part_out), there.part_lse = copies.in(there.part_lse);

@@ -254,6 +254,15 @@ class SeparateBackend : public kernels::Backend {
       cpu_->attention(later, cpu_stream_);
     });
   }
+  void column_sums(const kernels::ColumnSumsArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, later = args, rows = kept(args.query_positions),
+                         positions = kept(std::span<const int64_t>(args.keys.positions,
+                                                                   args.keys.num_keys))]() mutable {
+      later.query_positions = rows;
+      later.keys.positions = positions.data();
+      cpu_->column_sums(later, cpu_stream_);
+    });
+  }
   void merge(const kernels::MergeArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, later = args, rows = kept(args.rows)]() mutable {
       later.rows = rows;

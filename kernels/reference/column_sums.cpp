@@ -1,0 +1,38 @@
+#include <cmath>
+
+#include "kernels/reference/reference.hpp"
+
+namespace pecia::kernels::reference {
+namespace {
+
+bool sees(int64_t query, int64_t key, int64_t window) {
+  return key <= query && (window == 0 || key > query - window);
+}
+
+}  // namespace
+
+void column_sums(const ColumnSumsArgs& args) {
+  const int64_t num_heads = args.q.size(1), head_dim = args.q.size(2);
+  const KeyRun& keys = args.keys;
+  for (int64_t head = 0; head < num_heads; ++head) {
+    const int64_t kv_head = head / (num_heads / args.num_kv_heads);
+    for (int64_t s = 0; s < keys.num_keys; ++s) {
+      const int64_t begin = kv_head * keys.head_stride + s * head_dim;
+      const double key_scale = keys.k_scales ? double{keys.k_scales[begin / head_dim]} : 1.0;
+      double sum = 0;
+      for (int64_t row = 0; row < args.q.rows(); ++row) {
+        const float lse = row_of(args.lse, row)[head];
+        if (lse == empty_lse || !sees(args.query_positions[row], keys.positions[s], args.window))
+          continue;
+        const float* q = row_of(args.q, row) + head * head_dim;
+        double dot = 0;
+        for (int64_t i = 0; i < head_dim; ++i)
+          dot += double{q[i]} * load_as_float(keys.k, args.kv_dtype, begin + i);
+        sum += std::exp(dot * key_scale * args.scale - lse);
+      }
+      row_of(args.sums, head)[s] = static_cast<float>(sum);
+    }
+  }
+}
+
+}  // namespace pecia::kernels::reference
