@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Of, EveryReader, testing::ValuesIn(parsers()),
                          [](const auto& chosen) { return std::string(chosen.param.name); });
 
 TEST(Trial, NamesTheCaseThatFailsAndHow) {
-  const Limits limits = {.case_s = 1};
+  const Limits limits = {.processor_s = 1};
   const Outcome outcome = try_all(500, limits, [](int64_t number) {
     if (number == 3) ::raise(SIGSEGV);
     if (number == 250)
