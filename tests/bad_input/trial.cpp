@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,7 +82,9 @@ std::string failure_of(int64_t number, const Limits& limits, SharedStanding& sta
   const rlimit addresses = {PECIA_ADDRESS_LIMIT, PECIA_ADDRESS_LIMIT};
   if (PECIA_ADDRESS_LIMIT > 0) ::setrlimit(RLIMIT_AS, &addresses);
   for (; standing->number < end; ++standing->number) {
-    ::alarm(limits.case_s);
+    const itimerval of_processor = {{0, 0}, {limits.processor_s, 0}};
+    ::setitimer(ITIMER_PROF, &of_processor, nullptr);
+    ::alarm(60 * limits.processor_s);  // for one that sleeps; a busy machine must not look like it
     const std::string what = failure_of(standing->number, limits, standing, work);
     if (what.empty()) continue;
     what.copy(standing->what, sizeof standing->what - 1);
@@ -92,7 +95,8 @@ std::string failure_of(int64_t number, const Limits& limits, SharedStanding& sta
 
 std::string end_of_child(int status, const char* what) {
   if (what[0] != '\0') return what;
-  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) return "hangs";
+  if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGPROF))
+    return "hangs";
   if (WIFSIGNALED(status))
     return fmt::format("killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   return fmt::format("ends the process with code {}", WEXITSTATUS(status));
