@@ -231,6 +231,42 @@ Case kv_store(const Model& model, int64_t rows, DType dtype) {
           }};
 }
 
+/// Of the last rows of a prompt, which see all keys.
+Case column_sums(const Model& model, int64_t rows, int64_t keys, DType dtype) {
+  struct Inputs {
+    Tensor q, lse, k, sums;
+    std::vector<int64_t> query_positions, key_positions;
+  };
+  const int64_t heads = model.num_heads, kv_heads = model.num_kv_heads, head_dim = model.head_dim;
+  return {
+      "column_sums",
+      fmt::format("{} rows, {} keys, {}/{} heads of {} {}", rows, keys, heads, kv_heads, head_dim,
+                  name_of(dtype)),
+      2.0 * static_cast<double>(rows * keys * heads * head_dim),
+      bytes_of({kv_heads, keys, head_dim}, dtype) + bytes_of({heads, keys}),
+      [=](const Place& place) {
+        auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, heads, head_dim}},
+                                                      {place, DType::fp32, {rows, heads}},
+                                                      {place, dtype, {kv_heads, keys, head_dim}},
+                                                      {place, DType::fp32, {heads, keys}},
+                                                      std::vector<int64_t>(rows, keys),
+                                                      std::vector<int64_t>(keys)});
+        std::iota(inputs->key_positions.begin(), inputs->key_positions.end(), 0);
+        return keep(inputs, [=](Inputs& i) {
+          place.backend.column_sums(
+              {.q = i.q.view,
+               .lse = i.lse.view,
+               .query_positions = i.query_positions,
+               .keys = {i.k.view.data(), nullptr, keys * head_dim, keys, i.key_positions.data()},
+               .kv_dtype = dtype,
+               .num_kv_heads = kv_heads,
+               .scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
+               .sums = i.sums.view},
+              place.stream);
+        });
+      }};
+}
+
 Case merge(const Model& model, int64_t rows) {
   struct Inputs {
     Tensor part_out, part_lse, out, lse;
@@ -351,6 +387,7 @@ std::vector<Case> all_cases() {
       kv_store(llama, 8192, DType::bf16),
       kv_store(llama, 8192, DType::fp16),
       kv_store(llama, 8192, DType::fp8),
+      column_sums(smol, 64, 8192, DType::bf16),
       merge(smol, 2048),
       merge(llama, 2048),
       gated_activation(smol, 2048),
@@ -392,6 +429,7 @@ std::vector<Case> large_cases() {
       attention(llama, 1, 131072),
       attention(llama, 2048, 32768, DType::fp8),
       attention(llama, 1, 131072, DType::fp8),
+      column_sums(llama, 256, 131072, DType::bf16),
       embedding(llama, 8192),
       rms_norm(llama, 8192),
       rope(llama, 8192, RopePairs::halves),

@@ -65,6 +65,7 @@ class Staging {
     return there;
   }
 
+  bool in_step() const { return in_step_; }
   void begin_step();
   /// After the stream's.
   void end_step(device::Stream& stream);

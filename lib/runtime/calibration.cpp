@@ -225,7 +225,7 @@ parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DTy
   const Stopwatch all = [&](const std::function<void()>& work) {
     return seconds_of_all(world, work);
   };
-  return {.shape = model::block_shape(config, weights),
+  return {.shape = model::block_shape(config, weights, compute.backend.operand_type(weights)),
           .layers = config.layers,
           .vocab = config.vocab,
           .sp = sp,
