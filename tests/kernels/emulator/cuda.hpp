@@ -101,6 +101,7 @@ inline void atomicOr(uint32_t* to, uint32_t bits) {
 inline void atomicMin(int* to, int value) {
   *to = std::min(*to, value);
 }
+using std::isfinite;
 using std::max;
 using std::min;
 
