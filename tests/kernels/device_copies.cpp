@@ -39,6 +39,10 @@ class Copies {
     return copy.buffer.data();
   }
 
+  const float* floats_on_device(const float* host, int64_t bytes) {
+    return static_cast<const float*>(on_device(host, bytes));
+  }
+
   /// Everything back to where it came from.
   void back() {
     for (const Copy& copy : copies_)
@@ -128,8 +132,8 @@ class BackendOnCopies : public Backend {
         run.v = copies.on_device(run.v, elements * size_of(there.kv_dtype));
         if (there.kv_dtype != DType::fp8) continue;
         const int64_t scale_bytes = elements / head_dim * size_of(DType::fp32);
-        run.k_scales = copies.on_device(run.k_scales, scale_bytes);
-        run.v_scales = copies.on_device(run.v_scales, scale_bytes);
+        run.k_scales = copies.floats_on_device(run.k_scales, scale_bytes);
+        run.v_scales = copies.floats_on_device(run.v_scales, scale_bytes);
       }
       there.runs = runs;
     });
@@ -144,8 +148,8 @@ class BackendOnCopies : public Backend {
           (there.num_kv_heads - 1) * there.keys.head_stride + there.keys.num_keys * head_dim;
       there.keys.k = copies.on_device(there.keys.k, elements * size_of(there.kv_dtype));
       if (there.kv_dtype == DType::fp8)
-        there.keys.k_scales =
-            copies.on_device(there.keys.k_scales, elements / head_dim * size_of(DType::fp32));
+        there.keys.k_scales = copies.floats_on_device(there.keys.k_scales,
+                                                      elements / head_dim * size_of(DType::fp32));
     });
   }
   void merge(const MergeArgs& args, device::Stream&) override {

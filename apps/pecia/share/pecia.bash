@@ -15,7 +15,7 @@ _pecia_files() { # ENDING…: folders, and files of these endings
 
 _pecia() {
   local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
-  local keys='model.path= model.dtype= model.compute= model.rope_scaling= input= output= backend= allow_gpu_sharing= parallel.dp= parallel.cp= parallel.sp= parallel.tp= parallel.prefill= parallel.ring= parallel.decode= parallel.shift_threshold= generation.max_new_tokens= generation.temperature= generation.top_k= generation.top_p= generation.min_p= generation.repetition_penalty= generation.presence_penalty= generation.frequency_penalty= generation.seed= generation.stop_token_ids= generation.ignore_eos= generation.logprobs= generation.prompt_logprobs= kv.dtype= kv.memory= batch.max_sequences= batch.max_batch_tokens= batch.order= batch.policy= batch.arrivals= limits.over_length= limits.wall_time= limits.grace= report.trace= report.progress= reproducible='
+  local keys='model.path= model.dtype= model.compute= model.rope_scaling= input= output= backend= allow_gpu_sharing= topology= parallel.dp= parallel.cp= parallel.sp= parallel.tp= parallel.prefill= parallel.ring= parallel.decode= parallel.shift_threshold= generation.max_new_tokens= generation.temperature= generation.top_k= generation.top_p= generation.min_p= generation.repetition_penalty= generation.presence_penalty= generation.frequency_penalty= generation.seed= generation.stop_token_ids= generation.ignore_eos= generation.logprobs= generation.prompt_logprobs= kv.dtype= kv.memory= batch.max_sequences= batch.max_batch_tokens= batch.order= batch.policy= batch.arrivals= limits.over_length= limits.wall_time= limits.grace= limits.silence= limits.wait= report.trace= report.progress= reproducible='
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     _pecia_words space 'run plan inspect topology doctor -h --help --version'
@@ -26,7 +26,7 @@ _pecia() {
       case $previous in
         --set) _pecia_words nospace "$keys"; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --fresh --retry-failed --validate --print-default'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --fresh --retry-failed --validate --print-default --print-output'
       else _pecia_files yaml yml json; fi ;;
     plan)
       case $previous in
@@ -36,7 +36,10 @@ _pecia() {
       if [[ $word == -* ]]; then _pecia_words space '-h --help --set --ranks --modes --json'
       else _pecia_files yaml yml json; fi ;;
     inspect)
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --json --watch'
+      case $previous in
+        --interval) :; return ;;
+      esac
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --json --watch --interval'
       else _pecia_files h5; fi ;;
     topology)
       case $previous in
@@ -44,8 +47,9 @@ _pecia() {
         --cp) :; return ;;
         --sp) :; return ;;
         --tp) :; return ;;
+        --file) :; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --dp --cp --sp --tp --json'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --dp --cp --sp --tp --file --measure --json'
       else :; fi ;;
     doctor)
       case $previous in
