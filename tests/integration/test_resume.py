@@ -153,16 +153,25 @@ class DrainTest(RunTest):
         self.check_drain(GREEDY, 2, twice, then=1)
 
     def test_a_rank_whose_replica_has_finished_tells_the_others(self) -> None:
-        requests = random_requests(2, 10, 40, seed=21)
-        requests[0].max_new_tokens, requests[1].max_new_tokens = [5], [3900]
-        job = self.write_job(requests, generation=GREEDY, parallel={"dp": 2})
+        # The other replica, with forty answers to one prompt, looks for such news once in a second.
+        short, long = random_requests(2, 10, 40, seed=21)
+        short.max_new_tokens = [5]
+        long.turns += [[3 + index] for index in range(40)]
+        long.max_new_tokens = [3900] * 41
+        job = self.write_job(
+            [short, long],
+            followup="fork",
+            generation=GREEDY,
+            parallel={"dp": 2},
+            batch={"max_sequences": 64},
+        )
         launch = self.start(job, 2)
         wait_for("all ranks", lambda: len(launch.ranks()) == 2)
         wait_for_state(self.output(job) / "results.h5", 0, DONE)
         finished = int(self.results(job)["replica"][0])
         launch.signal_ranks(signal.SIGTERM, slice(finished, finished + 1))
         self.end(launch, DRAINED)
-        self.assertEqual(self.results(job).rows(PARTIAL), [1])
+        self.assertGreater(len(self.results(job).rows(PARTIAL)), 0)
 
     def test_one_rank_that_is_told_tells_the_others(self) -> None:
         def tell(which: int) -> Callable[[Launch], None]:
