@@ -88,9 +88,12 @@ void sum_keys(const ColumnSumsArgs& args, int64_t kv_head, int64_t first, Carver
     if (!any) continue;
     const auto* q = static_cast<const float*>(args.q.row(t)) + kv_head * group * head_dim;
     const auto* lse = static_cast<const float*>(args.lse.row(t)) + kv_head * group;
-    for (int64_t g = 0; g < group; ++g)
-      if (lse[g] != empty_lse) HWY_DYNAMIC_DISPATCH(AddRow)
-    (q + g * head_dim, head_dim, args.scale, lse[g], turned, seen, sums + g * keys_at_once);
+    for (int64_t g = 0; g < group; ++g) {
+      if (lse[g] == empty_lse) continue;
+      float* const to = sums + g * keys_at_once;
+      HWY_DYNAMIC_DISPATCH(AddRow)
+      (q + g * head_dim, head_dim, args.scale, lse[g], turned, seen, to);
+    }
   }
   for (int64_t g = 0; g < group; ++g)
     std::copy_n(sums + g * keys_at_once, count,
