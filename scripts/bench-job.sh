@@ -53,6 +53,8 @@ prompts batch 49152 24 192 48
 prompts few 256 1000 2 1
 prompts many 256 20000 2 1
 on_this_machine
+export XDG_CACHE_HOME=$work/cache # empty: what earlier runs of others measured is not there
+unset PECIA_NO_CACHE
 "$root/scripts/pecia_tools/launch.sh" bench_job "$work" --program "$root/build/release/bin/pecia" --model "$model" \
   --tiny-model "$tiny" --rounds "$rounds" >"$lines"
 say "done, load $(load)"

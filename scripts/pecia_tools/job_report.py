@@ -16,7 +16,7 @@ START = {
     "read_job_s": "job file, grid, topology",
     "load_weights_s": "weights",
     "read_inputs_s": "inputs",
-    "measure_s": "measured rates",
+    "measure_s": "rates, from the cache of earlier runs",
     "open_results_s": "results file",
     "measure_peak_s": "measured peak",
     "schedule_s": "queue of requests",
@@ -86,7 +86,12 @@ def starts(lines: Sequence[Line]) -> list[list[str]]:
         for name, words in START.items()
     ]
     total = cells(on, lambda line: 1e3 * sum(line["startup"][name] for name in START), "{:.0f}")
-    return [*parts, ["mpirun until the first token", *total]]
+    first = cells(of(lines, "first"), lambda line: 1e3 * line["startup"]["measure_s"], "{:.0f}")
+    return [
+        *parts,
+        ["mpirun until the first token", *total],
+        ["rates, where no earlier run measured them", *first],
+    ]
 
 
 def ends(lines: Sequence[Line]) -> list[list[str]]:
