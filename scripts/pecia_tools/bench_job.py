@@ -1,5 +1,5 @@
-"""bench_job FOLDER --program FILE --model FOLDER --tiny-model FOLDER --rounds N: the runs of bench-job.sh, which explains
-them; prints a JSON line for each. FOLDER holds batch.h5, and few.h5 and many.h5 of tiny requests.
+"""bench_job FOLDER --program FILE --model FOLDER --tiny-model FOLDER --rounds N: the runs of bench-job.sh, which
+explains them; prints a JSON line for each. FOLDER holds batch.h5, and few.h5 and many.h5 of tiny requests.
 """
 
 from __future__ import annotations
@@ -210,7 +210,8 @@ class Bench:
         # Brings the weights into the page cache and measures rates, which later runs find in the user's cache.
         found = self.whole("batch", "batch", RANKS, [*BATCH, *ON])
         self.line("first", found.pop("report"), **found)
-        for self.round in range(1, self.rounds + 1):
+        while self.round < self.rounds:
+            self.round += 1
             note(PROGRAM, f"round {self.round} of {self.rounds}, load {os.getloadavg()[0]:.2f}")
             for measure in (self.overhead, self.tiny, self.drain, self.death, self.hang):
                 note(PROGRAM, f"round {self.round}: {measure.__name__}")
