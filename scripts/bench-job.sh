@@ -7,7 +7,7 @@
 #   signals     SIGTERM to all ranks until exit code 75; kill -9 and SIGSTOP (limits.silence 3 s) of a rank until it
 #               is named, and until mpirun's end
 #   resume      tokens that the run that goes on computes again after each of these
-# Four rounds take some six minutes on two cores. Other work on the machine moves the figures: the load is printed.
+# A round takes a minute or two on two cores. Other work on the machine moves the figures: the load is printed.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 name=bench-job
