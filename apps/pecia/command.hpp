@@ -11,6 +11,7 @@
 
 #include "lib/comm/mpi_environment.hpp"
 #include "lib/comm/watch.hpp"
+#include "lib/report/startup.hpp"
 
 namespace pecia::app {
 
@@ -18,6 +19,7 @@ struct Context {
   comm::MpiEnvironment& mpi;
   comm::Communicator& world;
   comm::Watch& watch;
+  report::Startup& startup;
   std::function<int()> chosen;  ///< collective; returns the exit code, the same on every rank
 
   bool first() const { return world.rank() == 0; }

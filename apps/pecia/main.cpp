@@ -63,10 +63,11 @@ int run_chosen(const Context& context) {
 }
 
 int main(int argc, char** argv) {
+  report::Startup startup("mpi", report::unix_time());
   comm::MpiEnvironment mpi(argc, argv);
   comm::Watch watch([] { comm::MpiEnvironment::abort(1); });
   const auto world = mpi.world(wait_timeout, watch.activity());
-  Context context{mpi, *world, watch, {}};
+  Context context{mpi, *world, watch, startup, {}};
 
   CLI::App app("Language-model inference over very long documents, as offline batches.", "pecia");
   app.set_version_flag("--version", version());

@@ -47,7 +47,7 @@ int run_command(const Options& options, Context& context) {
   if (options.validate)
     return on_first_rank(world, [&] { return validate(options.run, world.size()); });
   comm::refuse_copies(comm::launch_facts(), world.size());
-  return runtime::run(options.run, world, context.watch);
+  return runtime::run(options.run, world, context.watch, context.startup);
 }
 
 }  // namespace

@@ -84,6 +84,12 @@ Json json_of(const Counts& counts) {
           {"output_tokens", counts.output_tokens}};
 }
 
+Json json_of(const Startup& startup) {
+  Json json{{"main_unix_s", startup.main_unix_s()}};
+  for (const StartPhase& phase : startup.phases()) json[phase.name + "_s"] = phase.seconds;
+  return json;
+}
+
 template <typename T>
 Json array_of(const std::vector<T>& items) {
   Json array = Json::array();
@@ -125,6 +131,7 @@ Json to_json(const RunReport& report) {
           {"modes", report.modes},
           {"counts", json_of(report.counts)},
           {"seconds", report.seconds},
+          {"startup", report.startup ? json_of(*report.startup) : Json()},
           {"phases", phases},
           {"ttft_s", json_of(percentiles(report.ttft_s))},
           {"tbt_s", json_of(percentiles(report.tbt_s))},

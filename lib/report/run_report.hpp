@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "lib/report/startup.hpp"
+
 namespace pecia::report {
 
 /// Of a list of seconds; each is one of the list's values or lies between two neighbours.
@@ -60,7 +62,8 @@ struct RunReport {
   nlohmann::ordered_json job, model, machine, topology, grid, modes;
 
   Counts counts;
-  double seconds = 0;  ///< of this start of the run
+  double seconds = 0;                   ///< of this start of the run
+  std::optional<Startup> startup = {};  ///< of rank 0, up to the first pass
   std::vector<PhaseReport> phases;
   std::vector<StageReport> stages;
   std::vector<double> ttft_s,

@@ -204,12 +204,18 @@ int exit_code(const Standing& left, StopReason reason) {
 
 }  // namespace
 
-int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch) {
+int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch,
+        report::Startup& startup) {
   const auto begin = Stop::Clock::now();
   const DrainSignals signals;  // first, so that a signal during the start drains too
+  startup.begin("read_job");
   const Job job = agreed_job(options, world);
   world.set_wait_timeout(std::chrono::seconds(std::llround(std::ceil(job.limits.wait_s))));
   Activity& activity = *watch.activity();
+  const auto begin_phase = [&](const char* name) {
+    activity.phase = name;
+    startup.begin(name);
+  };
   model::ModelConfig config;
   Resources resources;
   std::optional<double> drain_s;
@@ -228,7 +234,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   const auto log = report::make_logger(groups.ordered->rank(), world.size());
   if (resources.gpus) log->info("attention of prompts by {}", place.backend->attention_library());
   const std::filesystem::path board = watch_ranks(watch, job, world, *log);
-  activity.phase = "load_weights";
+  begin_phase("load_weights");
   const model::Weights weights =
       load_weights(job, config, Worker::weight_cut(groups.replica->rank(), resources.tp), world);
   const auto on_gpu = resources.gpus ? upload(job, weights, place, world, *log) : std::nullopt;
@@ -240,7 +246,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     rounding = gather_rounding(on_gpu->rounding(), world);
     log->info("weights of the layers rounded to {}, off by {}", name_of(held), to_text(*rounding));
   }
-  activity.phase = "read_inputs";
+  begin_phase("read_inputs");
   std::optional<Inputs> inputs;
   together(world, [&] {
     if (planning) inputs.emplace(job, config);
@@ -250,7 +256,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
       resources.gpus ? free_gpu_bytes(job, *place.device, world) : free_host_bytes(world),
       resources, world);
 
-  activity.phase = "measure";
+  begin_phase("measure");
   report::Recorder recorder(trace_detail(job.report.trace));
   recorder.publish_to(activity);
   const context::Compute compute{*place.device, *place.stream, *place.backend, recorder};
@@ -270,7 +276,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
       kept ? *kept : measure(job, config, resources, world, worker, compute, *log);
   resources.shift_threshold = measured.shift_threshold;
 
-  activity.phase = "open_results";
+  begin_phase("open_results");
   std::optional<Output> output;
   std::optional<io::ResultsFile> results;
   together(world, [&] {
@@ -294,6 +300,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     return found.failed > 0 ? exit_failed_turns : 0;
   }
 
+  begin_phase("measure_peak");
   world.barrier();  // the ranks measure together
   const RunFacts facts{job,
                        config,
@@ -309,6 +316,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     log->info(first_line(facts, static_cast<int64_t>(inputs->requests().size()),
                          inputs->prompt_tokens()));
 
+  begin_phase("schedule");
   const auto taken = world.make_counter(), stopped = world.make_counter(),
              finished = world.make_counter();
   const auto claims = make_claims(job, inputs ? &*inputs : nullptr, world);
@@ -332,6 +340,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
                             [&](const Tally& tally) { progress.update(tally); }});
   });
 
+  startup.end();
   const Tally tally = run_replica(*groups.replica, worker, recorder, planner ? &*planner : nullptr,
                                   [&] { return stop.reason() != StopReason::none; });
   if (planning) {
@@ -352,6 +361,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   if (report) {
     report->counts.partial = left.partial;
     report->counts.open = left.open;
+    report->startup = startup;
     report::write_report(report_path, *report);
     log->info(report::last_line(*report, report_path));
     if (left.unfinished() > 0 && reason != StopReason::none)

@@ -7,6 +7,7 @@
 
 #include "lib/comm/communicator.hpp"
 #include "lib/comm/watch.hpp"
+#include "lib/report/startup.hpp"
 
 namespace pecia::runtime {
 
@@ -20,6 +21,8 @@ struct RunOptions {
 /// Runs the job on all ranks of `world`; collective. Returns the exit code, the same on every rank:
 /// 0 done, 3 some requests failed, 75 drained and resumable. Throws InputError before anything
 /// starts. `watch` watches the ranks from when the job is known, and after the run until it ends.
-int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch);
+/// `startup` has timed what was before; its phases until the first pass go into the report.
+int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch,
+        report::Startup& startup);
 
 }  // namespace pecia::runtime

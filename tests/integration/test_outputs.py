@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,7 @@ class ReportTest(RunTest):
         return job, requests
 
     def test_report_and_progress(self) -> None:
+        begun_unix_s = time.time()
         job, requests = self.run_job_with(4, parallel={"dp": 2})
         report = self.report(job)
         tokens = sum(len(request.turns[0]) for request in requests)
@@ -196,6 +198,15 @@ class ReportTest(RunTest):
             spent = rank["compute_s"] + rank["exposed_communication_s"] + rank["idle_s"]
             self.assertTrue(0 < spent <= report["seconds"])
         self.assertGreater(report["links"][0]["bytes"], 0)
+
+        startup = dict(report["startup"])
+        main_unix_s = startup.pop("main_unix_s")
+        written_unix_s = (self.output(job) / "report.json").stat().st_mtime
+        self.assertTrue(begun_unix_s <= main_unix_s <= written_unix_s)
+        self.assertIn("load_weights_s", startup)
+        self.assertGreater(min(startup.values()), 0)
+        self.assertLess(sum(startup.values()), written_unix_s - main_unix_s)
+        self.assertLess(sum(startup.values()) - startup["mpi_s"], report["seconds"])
 
         progress = json.loads((self.output(job) / "progress.json").read_text())
         self.assertEqual(progress["schema"], "pecia.progress/1")
