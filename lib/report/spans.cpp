@@ -70,7 +70,7 @@ void Recorder::take_times() {
       waits_of_group_s_ += seconds;
     else if (span.kind == Kind::compute)  // the first one to end after them is the group
       seconds -= std::exchange(waits_of_group_s_, 0);
-    add_time(span, seconds);
+    add_time(span, seconds, stage_of(span.name, span.kind));
     pending_.pop_front();
   }
 }
@@ -82,11 +82,10 @@ void Recorder::wait_for_times() {
 }
 
 void Recorder::add(const Span& span) {
-  count(span);
-  add_time(span, seconds_of(span));
+  add_time(span, seconds_of(span), count(span));
 }
 
-void Recorder::count(const Span& span) {
+Stage& Recorder::count(const Span& span) {
   last_ = span;
   Stage& stage = stage_of(span.name, span.kind);
   ++stage.count;
@@ -94,10 +93,11 @@ void Recorder::count(const Span& span) {
   stage.bytes += span.bytes;
   totals_.flops += span.flops;
   totals_.bytes += span.bytes;
+  return stage;
 }
 
-void Recorder::add_time(const Span& span, double seconds) {
-  stage_of(span.name, span.kind).seconds += seconds;
+void Recorder::add_time(const Span& span, double seconds, Stage& stage) {
+  stage.seconds += seconds;
   switch (span.kind) {
     case Kind::compute:
       totals_.compute_s += seconds;

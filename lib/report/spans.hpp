@@ -4,11 +4,11 @@
 ///
 /// Spans take the host's time. On a GPU that would be the time of enqueueing, so a recorder is
 /// given a SpanClock there, and spans of ops and transfers take the device's: from when its stream
-/// gets to what they enqueued until it has done it, told when it is done. What that costs follows
-/// from what is asked. A pair of marks takes about 2 µs of the host and some hundred ns of the GPU,
-/// and reading it some 3 µs: more than an eighth of what it takes to enqueue an op. So each op has
-/// a pair only in a full trace (13 ops and 80 layers: some 5 ms a pass); else a pass has one for
-/// all ops of its layers (ScopedGroup), and one for each wait for a transfer.
+/// gets to what they enqueued until it has done it, told when it is done. What that may cost
+/// follows from what is asked. By estimate a pair of marks takes 2 µs of the host and some hundred
+/// ns of the GPU, and reading it 3 µs: as long as launching an op takes, half as long as starting a
+/// transfer. So each op has a pair only in a full trace (13 ops and 80 layers: 5 ms a pass); else a
+/// pass has one for all ops of its layers (ScopedGroup), and one for each wait for a transfer.
 
 #include <chrono>
 #include <cstdint>
@@ -152,8 +152,8 @@ class Recorder {
 
   std::optional<SpanClock::Pair> opened(const Span& span);
   void closed(const Span& span, std::optional<SpanClock::Pair> pair);
-  void count(const Span& span);
-  void add_time(const Span& span, double seconds);
+  Stage& count(const Span& span);
+  void add_time(const Span& span, double seconds, Stage& stage);
   Stage& stage_of(const char* name, Kind kind);
 
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

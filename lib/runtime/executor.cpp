@@ -69,6 +69,7 @@ Outcome Executor::execute(const Plan& plan) {
     ask(targets, i, plan.targets[i].item, plan.targets[i].position);
 
   model_.forward(rows, attention_);
+  compute_.recorder.take_times();  // while a GPU still computes
   Outcome outcome;
   outcome.sampled = sample(plan, sampled);
   outcome.targets = score(plan, targets);
