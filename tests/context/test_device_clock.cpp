@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lib/context/device_clock.hpp"
+#include "lib/core/error.hpp"
 #include "lib/device/buffer.hpp"
 #include "tests/support/late_stream.hpp"
 #include "tests/support/separate_device.hpp"
@@ -24,6 +25,58 @@ constexpr int64_t work_ns = test::separate_work_ns;
 double seconds(int64_t pieces) {
   return 1e-9 * static_cast<double>(pieces * work_ns);
 }
+
+/// Another device, whose events cannot be recorded when a test says so.
+class FailingDevice : public device::Device {
+ public:
+  explicit FailingDevice(device::Device& inner) : inner_(inner) {}
+
+  bool fails = false;
+
+  std::unique_ptr<device::Event> make_event() override {
+    return std::make_unique<FailingEvent>(inner_.make_event(), fails);
+  }
+  std::unique_ptr<device::Stream> make_stream() override { return inner_.make_stream(); }
+  const device::DeviceInfo& info() const override { return inner_.info(); }
+  device::MemoryInfo memory() const override { return inner_.memory(); }
+  void copy(void* to, const void* from, int64_t bytes, device::Stream& stream) override {
+    inner_.copy(to, from, bytes, stream);
+  }
+  void copy_rows(void* to, int64_t to_pitch, const void* from, int64_t from_pitch,
+                 int64_t row_bytes, int64_t rows, device::Stream& stream) override {
+    inner_.copy_rows(to, to_pitch, from, from_pitch, row_bytes, rows, stream);
+  }
+  void zero(void* data, int64_t bytes, device::Stream& stream) override {
+    inner_.zero(data, bytes, stream);
+  }
+  std::byte* allocate(device::Memory memory, int64_t bytes) override {
+    return inner_.allocate(memory, bytes);
+  }
+  void free(device::Memory memory, std::byte* data) noexcept override { inner_.free(memory, data); }
+
+ private:
+  class FailingEvent : public device::Event {
+   public:
+    FailingEvent(std::unique_ptr<device::Event> inner, const bool& fails)
+        : inner_(std::move(inner)), fails_(fails) {}
+    void record(device::Stream& stream) override {
+      if (fails_) fail<SystemError>("a mark failed");
+      inner_->record(stream);
+    }
+    void make_wait(device::Stream& stream) override { inner_->make_wait(stream); }
+    bool done() const override { return inner_->done(); }
+    void synchronize() override { inner_->synchronize(); }
+    double seconds_since(const device::Event& earlier) const override {
+      return inner_->seconds_since(*dynamic_cast<const FailingEvent&>(earlier).inner_);
+    }
+
+   private:
+    std::unique_ptr<device::Event> inner_;
+    const bool& fails_;
+  };
+
+  device::Device& inner_;
+};
 
 /// The host's time stands still unless a test sets it.
 struct TestDeviceClock : testing::Test {
@@ -154,6 +207,17 @@ TEST_F(TestDeviceClock, TakesEventsAgain) {
   stream->synchronize();
   EXPECT_TRUE(clock->times(first));
   EXPECT_EQ(clock->begin(), first);
+}
+
+TEST_F(TestDeviceClock, TellsLaterOfAMarkThatFailed) {
+  FailingDevice failing(*device);
+  Recorder recorder(TraceDetail::full);
+  recorder.time_by(std::make_unique<DeviceClock>(failing, *stream, [this] { return host_ns; }));
+  {
+    const ScopedSpan span(recorder, "linear", Kind::compute);
+    failing.fails = true;
+  }
+  EXPECT_THROW(recorder.take_times(), SystemError);
 }
 
 TEST_F(TestDeviceClock, LeavesStepsWhole) {
