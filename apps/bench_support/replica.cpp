@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "lib/context/device_clock.hpp"
 #include "lib/core/random.hpp"
 #include "lib/parallel/ring.hpp"
 #include "lib/runtime/agree.hpp"
@@ -75,7 +76,11 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
                .tp = settings.tp,
                .kv_dtype = settings.kv_dtype,
                .kv_tokens = settings.kv_tokens,
-               .logprobs = settings.logprobs}) {}
+               .logprobs = settings.logprobs}) {
+  if (place_.on_gpu())
+    recorder_.time_by(std::make_unique<context::DeviceClock>(
+        *place_.device, *place_.stream, [this] { return recorder_.now_ns(); }));
+}
 
 int64_t Replica::slots(const ReplicaSettings& settings, int num_ranks, int64_t tokens,
                        int64_t steps) {

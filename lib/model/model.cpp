@@ -103,8 +103,11 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
 
   // Between the layers of a replica of one rank nothing is waited for.
   constexpr int64_t most_rows_of_a_step = 256;
+  const bool as_step = alone_ && count <= most_rows_of_a_step;
+  std::optional<report::ScopedGroup> ops;  // marks between them would break a step up
+  if (as_step || !compute_.recorder.keeps_ops()) ops.emplace(compute_.recorder, "layers");
   std::optional<kernels::Step> step;
-  if (alone_ && count <= most_rows_of_a_step) step.emplace(compute_.backend, compute_.stream);
+  if (as_step) step.emplace(compute_.backend, compute_.stream);
   compute_.device.zero(pass.marks.data(), pass.marks.rows() * size_of(DType::int32),
                        compute_.stream);
   embed(rows, pass.hidden);

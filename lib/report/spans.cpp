@@ -2,8 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace pecia::report {
+namespace {
+
+double seconds_of(const Span& span) {
+  return 1e-9 * static_cast<double>(span.end_ns - span.begin_ns);
+}
+
+}  // namespace
 
 Recorder::Recorder(TraceDetail detail, int64_t capacity) : detail_(detail), capacity_(capacity) {}
 
@@ -13,39 +21,83 @@ int64_t Recorder::now_ns() const {
       .count();
 }
 
-Stage& Recorder::stage_of(const Span& span) {
+Stage& Recorder::stage_of(const char* name, Kind kind) {
   // Two dozen names at most: comparing pointers first makes this a few nanoseconds. The same
   // literal may have two addresses, hence the second search.
-  auto found = std::ranges::find_if(stages_, [&](const Stage& stage) {
-    return stage.name == span.name && stage.kind == span.kind;
-  });
+  auto found = std::ranges::find_if(
+      stages_, [&](const Stage& stage) { return stage.name == name && stage.kind == kind; });
   if (found == stages_.end())
     found = std::ranges::find_if(stages_, [&](const Stage& stage) {
-      return stage.kind == span.kind && std::strcmp(stage.name, span.name) == 0;
+      return stage.kind == kind && std::strcmp(stage.name, name) == 0;
     });
-  return found != stages_.end() ? *found : stages_.emplace_back(Stage{span.name, span.kind});
+  return found != stages_.end() ? *found : stages_.emplace_back(Stage{name, kind});
 }
 
-void Recorder::opened(const Span& span) {
+std::optional<SpanClock::Pair> Recorder::opened(const Span& span) {
   const bool outermost = span.kind == Kind::phase && open_phases_++ == 0;
-  if (activity_ == nullptr) return;
-  (outermost ? activity_->phase : activity_->span) = span.name;
-  activity_->layer = span.layer;
-  activity_->pass = span.pass;
+  if (activity_ != nullptr) {
+    (outermost ? activity_->phase : activity_->span) = span.name;
+    activity_->layer = span.layer;
+    activity_->pass = span.pass;
+  }
+  const bool alone = span.kind == Kind::comm || (span.kind == Kind::compute && !in_group_);
+  if (clock_ == nullptr || !alone) return {};
+  return clock_->begin();
 }
 
-void Recorder::closed(const Span& span) {
+void Recorder::closed(const Span& span, std::optional<SpanClock::Pair> pair) {
   if (span.kind == Kind::phase) --open_phases_;
+  if (pair) {
+    clock_->end(*pair);
+    count(span);
+    pending_.push_back({span, *pair, in_group_});
+  } else if (in_group_ && span.kind == Kind::compute) {
+    count(span);
+  } else {
+    add(span);
+  }
+}
+
+void Recorder::take_times() {
+  while (!pending_.empty()) {
+    auto& [span, pair, in_group] = pending_.front();
+    const auto times = clock_->times(pair);
+    if (!times) return;
+    span.begin_ns = times->begin_ns;
+    span.end_ns = times->end_ns;
+    double seconds = seconds_of(span);
+    if (in_group)
+      waits_of_group_s_ += seconds;
+    else if (span.kind == Kind::compute)  // the first one to end after them is the group
+      seconds -= std::exchange(waits_of_group_s_, 0);
+    add_time(span, seconds, stage_of(span.name, span.kind));
+    pending_.pop_front();
+  }
+}
+
+void Recorder::wait_for_times() {
+  if (clock_ == nullptr) return;
+  clock_->synchronize();
+  take_times();
 }
 
 void Recorder::add(const Span& span) {
+  add_time(span, seconds_of(span), count(span));
+}
+
+Stage& Recorder::count(const Span& span) {
   last_ = span;
-  const double seconds = 1e-9 * static_cast<double>(span.end_ns - span.begin_ns);
-  Stage& stage = stage_of(span);
+  Stage& stage = stage_of(span.name, span.kind);
   ++stage.count;
-  stage.seconds += seconds;
   stage.flops += span.flops;
   stage.bytes += span.bytes;
+  totals_.flops += span.flops;
+  totals_.bytes += span.bytes;
+  return stage;
+}
+
+void Recorder::add_time(const Span& span, double seconds, Stage& stage) {
+  stage.seconds += seconds;
   switch (span.kind) {
     case Kind::compute:
       totals_.compute_s += seconds;
@@ -59,8 +111,6 @@ void Recorder::add(const Span& span) {
     case Kind::phase:
       break;
   }
-  totals_.flops += span.flops;
-  totals_.bytes += span.bytes;
   if (detail_ == TraceDetail::off) return;
   if (detail_ == TraceDetail::summary && span.kind != Kind::phase) return;
   if (static_cast<int64_t>(spans_.size()) < capacity_)

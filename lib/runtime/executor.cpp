@@ -69,10 +69,12 @@ Outcome Executor::execute(const Plan& plan) {
     ask(targets, i, plan.targets[i].item, plan.targets[i].position);
 
   model_.forward(rows, attention_);
+  compute_.recorder.take_times();  // while a GPU still computes
   Outcome outcome;
   outcome.sampled = sample(plan, sampled);
   outcome.targets = score(plan, targets);
   find_broken(sampled, outcome);
+  compute_.recorder.take_times();
   const report::Totals& after = compute_.recorder.totals();
   outcome.compute_s = after.compute_s - before.compute_s;
   outcome.comm_s = after.comm_s - before.comm_s;

@@ -109,6 +109,8 @@ struct Broken {
 struct Outcome {
   LogProbs sampled, targets;
   std::vector<Broken> broken;
+  /// On a GPU, of work found done by now, all of it where rows were sampled; what a pass left
+  /// counts with the next one.
   double compute_s = 0, comm_s = 0;
 
   template <typename A>

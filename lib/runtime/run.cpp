@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "lib/comm/process_grid.hpp"
+#include "lib/context/device_clock.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/fp8_vector.hpp"
 #include "lib/model/device_weights.hpp"
@@ -259,6 +260,9 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   begin_phase("measure");
   report::Recorder recorder(trace_detail(job.report.trace));
   recorder.publish_to(activity);
+  if (place.on_gpu())
+    recorder.time_by(std::make_unique<context::DeviceClock>(
+        *place.device, *place.stream, [&recorder] { return recorder.now_ns(); }));
   const context::Compute compute{*place.device, *place.stream, *place.backend, recorder};
   const auto tensors = tensor_group(job, *groups.replica, place);
   Worker worker(tensors ? *tensors : *groups.replica, config, views, compute,
@@ -355,6 +359,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   if (chief) progress.finish(left);
 
   const std::chrono::duration<double> seconds = Stop::Clock::now() - begin;
+  recorder.wait_for_times();
   auto report = gather_report(*groups.ordered, facts, worker, recorder, tally, seconds.count());
   if (job.report.trace != Trace::off)
     write_traces(*groups.ordered, job.output / "trace", groups.dp, recorder);

@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "lib/comm/mpi_communicator.hpp"
@@ -81,6 +82,28 @@ TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
       ++number;
     }
   EXPECT_GT(number, 0);
+}
+
+/// The host's time would differ from run to run.
+TEST(Times, AreTheDevices) {
+  const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  ReplicaSettings settings;
+  settings.place = TestPlace::separate_nccl;
+  const auto times = [&] {
+    std::vector<std::array<float, 4>> found;
+    for (const auto& [row, finished] :
+         run_requests(*all, golden("llama-gqa-fp32"), make_requests(), settings)) {
+      const io::TurnResult& turn = finished.result;
+      found.push_back(
+          {turn.prefill_compute_s, turn.prefill_comm_s, turn.decode_compute_s, turn.decode_comm_s});
+      EXPECT_GT(turn.prefill_compute_s, 0);
+      EXPECT_GT(turn.decode_compute_s, 0);
+      EXPECT_GE(turn.prefill_comm_s, 0);
+      EXPECT_GE(turn.decode_comm_s, 0);
+    }
+    return found;
+  };
+  EXPECT_EQ(times(), times());
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, EveryModel,

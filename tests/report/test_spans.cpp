@@ -117,5 +117,66 @@ TEST(Recorder, PublishesTheOutermostPhaseAndWhatWasBegunLast) {
   EXPECT_STREQ(activity.phase, "prefill");
 }
 
+/// The work before a pair's second mark is done when a test says so, and takes a second.
+class TestClock : public SpanClock {
+ public:
+  explicit TestClock(int64_t& done) : done_(done) {}
+
+  Pair begin() override { return begun_++; }
+  void end(Pair pair) noexcept override { ends_.push_back(pair); }
+  std::optional<Times> times(Pair pair) override {
+    EXPECT_EQ(pair, ends_.at(told_)) << "asked in another order than that of their ends";
+    if (told_ == done_) return {};
+    ++told_;
+    return Times{100 * second_ns + told_ * second_ns, 101 * second_ns + told_ * second_ns};
+  }
+  void synchronize() override { done_ = static_cast<int64_t>(ends_.size()); }
+
+ private:
+  int64_t& done_;
+  int64_t begun_ = 0, told_ = 0;
+  std::vector<Pair> ends_;
+};
+
+TEST(Recorder, WithAClockTakesTimesWhenTheWorkIsDone) {
+  int64_t done = 0;
+  Recorder recorder(TraceDetail::full);
+  recorder.time_by(std::make_unique<TestClock>(done));
+  {
+    const ScopedSpan pass(recorder, "decode", Kind::phase);
+    { const ScopedSpan idle(recorder, "wait_for_plan", Kind::idle); }
+    const ScopedSpan outer(recorder, "all_gather", Kind::comm, 3);
+    const ScopedSpan inner(recorder, "pack", Kind::compute, 5, 7);
+  }
+  EXPECT_EQ(recorder.spans().size(), 2u) << "the host's";
+  EXPECT_EQ(recorder.totals().bytes, 8) << "at once";
+  EXPECT_EQ(recorder.totals().flops, 7);
+  recorder.take_times();
+  EXPECT_EQ(recorder.totals().compute_s, 0);
+  done = 1;
+  recorder.take_times();
+  EXPECT_EQ(recorder.totals().compute_s, 1);
+  EXPECT_EQ(recorder.totals().comm_s, 0);
+  recorder.wait_for_times();
+  EXPECT_EQ(recorder.totals().comm_s, 1);
+  ASSERT_EQ(recorder.spans().size(), 4u);
+  EXPECT_STREQ(recorder.spans()[2].name, "pack");
+  EXPECT_EQ(recorder.spans()[2].begin_ns, 101 * second_ns);
+  EXPECT_EQ(recorder.spans()[2].end_ns, 102 * second_ns);
+  for (const Stage& stage : recorder.stages()) EXPECT_EQ(stage.count, 1) << stage.name;
+}
+
+TEST(ScopedGroup, IsNothingWithoutAClock) {
+  Recorder recorder(TraceDetail::full);
+  {
+    const ScopedGroup group(recorder, "layers");
+    const ScopedSpan op(recorder, "linear", Kind::compute);
+  }
+  ASSERT_EQ(recorder.spans().size(), 1u);
+  EXPECT_STREQ(recorder.spans()[0].name, "linear");
+  EXPECT_EQ(recorder.stages().size(), 1u);
+  recorder.wait_for_times();
+}
+
 }  // namespace
 }  // namespace pecia::report

@@ -2,6 +2,7 @@
 /// Where tests compute.
 
 #include "lib/context/compute.hpp"
+#include "lib/context/device_clock.hpp"
 
 namespace pecia::test {
 
@@ -9,6 +10,12 @@ namespace pecia::test {
 struct OwnedCompute {
   OwnedCompute(std::unique_ptr<device::Device> on, std::unique_ptr<kernels::Backend> with)
       : device(std::move(on)), stream(device->make_stream()), backend(std::move(with)) {}
+
+  /// For devices whose work is done later.
+  void time_by_device() {
+    recorder.time_by(std::make_unique<context::DeviceClock>(*device, *stream,
+                                                            [this] { return recorder.now_ns(); }));
+  }
 
   operator context::Compute() { return {*device, *stream, *backend, recorder}; }
 

@@ -55,7 +55,9 @@ std::unique_ptr<OwnedCompute> make_compute(const Parts& parts) {
   auto backend = parts.kernels == Parts::cuda       ? kernels::make_cuda_backend(*device)
                  : parts.kernels == Parts::emulated ? make_emulated_backend(*device)
                                                     : make_separate_backend();
-  return std::make_unique<OwnedCompute>(std::move(device), std::move(backend));
+  auto compute = std::make_unique<OwnedCompute>(std::move(device), std::move(backend));
+  compute->time_by_device();
+  return compute;
 }
 
 /// Null: comm's own transfers do.

@@ -87,6 +87,16 @@ class SeparateStream : public LateStream {
   }
   int64_t done() const { return done_; }
 
+  /// Of the device's clock, when the first `count` pieces of work were done.
+  int64_t time_ns(int64_t count) const { return times_ns_[count]; }
+  void wait_for(SeparateStream& from, int64_t count) {
+    enqueue([this, &from, count] {
+      from.run_until(count);
+      // After both, and waiting is no work.
+      now_ns_ = std::max(now_ns_ - separate_work_ns, from.time_ns(count));
+    });
+  }
+
   void synchronize() override { run_until(enqueued()); }
   void run_until(int64_t count) {
     if (count <= done_) return;
@@ -95,7 +105,9 @@ class SeparateStream : public LateStream {
       const Work work = std::move(queue_.front());
       queue_.pop_front();
       ++done_;
+      now_ns_ += separate_work_ns;
       work();
+      times_ns_.push_back(now_ns_);
     }
     arena_.close();
   }
@@ -105,7 +117,8 @@ class SeparateStream : public LateStream {
 
   Arena& arena_;
   std::deque<Work> queue_;
-  int64_t done_ = 0;
+  int64_t done_ = 0, now_ns_ = 0;
+  std::vector<int64_t> times_ns_ = {0};  ///< by the number of pieces done
 };
 
 SeparateStream& own(device::Stream& stream) {
@@ -120,15 +133,23 @@ class SeparateEvent : public device::Event {
   }
   void make_wait(device::Stream& stream) override {
     if (stream_ == nullptr || stream_ == &stream) return;
-    own(stream).enqueue([from = stream_, mark = mark_] { from->run_until(mark); });
+    own(stream).wait_for(*stream_, mark_);
   }
   bool done() const override { return stream_ == nullptr || stream_->done() >= mark_; }
   void synchronize() override {
     if (stream_ != nullptr) stream_->run_until(mark_);
   }
-  double seconds_since(const device::Event&) const override { return 0; }
+  double seconds_since(const device::Event& earlier) const override {
+    return 1e-9 *
+           static_cast<double>(time_ns() - dynamic_cast<const SeparateEvent&>(earlier).time_ns());
+  }
 
  private:
+  int64_t time_ns() const {
+    PECIA_CHECK(stream_ != nullptr && done(), "the time of a mark that is not reached");
+    return stream_->time_ns(mark_);
+  }
+
   SeparateStream* stream_ = nullptr;
   int64_t mark_ = 0;
 };

@@ -7,12 +7,17 @@
 ///   that whoever reads a result, or gives pinned memory other contents, before that gets garbage.
 /// - As with CUDA, pageable memory that a copy reads may change once the call has returned, and a
 ///   copy to pageable memory is done then.
+/// - Its events tell the time of a clock of its own, which work alone moves: each piece of work, an
+///   op or a copy, takes its stream separate_work_ns, and a stream that waits for another goes on
+///   at the time of what it waited for. It stands at 0 when a stream is made.
 
 #include <memory>
 
 #include "tests/support/owned_compute.hpp"
 
 namespace pecia::test {
+
+inline constexpr int64_t separate_work_ns = 1000;
 
 std::unique_ptr<device::Device> make_separate_device();
 

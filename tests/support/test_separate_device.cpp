@@ -66,6 +66,21 @@ TEST_F(Separate, EventsOrderStreams) {
   EXPECT_EQ(fetch(), 5) << "the copy of the other stream came later";
 }
 
+TEST_F(Separate, EventsTellTheTimeOfTheWork) {
+  const auto other = device.make_stream();
+  const auto begin = device.make_event(), filled = device.make_event(), end = device.make_event();
+  begin->record(stream);
+  for (int i = 0; i < 3; ++i) device.zero(there.data(), 4, *other);
+  filled->record(*other);
+  device.zero(there.data(), 4, stream);
+  filled->make_wait(stream);
+  device.zero(there.data(), 4, stream);
+  end->record(stream);
+  end->synchronize();
+  EXPECT_DOUBLE_EQ(end->seconds_since(*begin), 4e-9 * separate_work_ns);
+  EXPECT_DOUBLE_EQ(end->seconds_since(*filled), 1e-9 * separate_work_ns);
+}
+
 TEST_F(Separate, OpsKeepTheirHostArrays) {
   Buffer table(device, Memory::device), out(device, Memory::device);
   const float rows[] = {1, 2, 3};

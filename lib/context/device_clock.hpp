@@ -1,0 +1,43 @@
+#pragma once
+/// Spans by a device's time: pairs of events on one stream.
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "lib/device/device.hpp"
+#include "lib/report/spans.hpp"
+
+namespace pecia::context {
+
+class DeviceClock : public report::SpanClock {
+ public:
+  /// `device` and `stream`, which the host waits for here, outlive this object. `now_ns`: the
+  /// host's time (Recorder::now_ns).
+  DeviceClock(device::Device& device, device::Stream& stream, std::function<int64_t()> now_ns);
+
+  Pair begin() override;
+  void end(Pair pair) noexcept override;
+  std::optional<Times> times(Pair pair) override;
+  void synchronize() override { stream_.synchronize(); }
+
+ private:
+  struct Marks {
+    std::unique_ptr<device::Event> begin, end;
+    int64_t enqueued_ns = 0;
+  };
+
+  void throw_failure();
+
+  device::Device& device_;
+  device::Stream& stream_;
+  std::function<int64_t()> now_ns_;
+  std::vector<Marks> pairs_;
+  std::vector<Pair> free_;
+  std::unique_ptr<device::Event> base_;  ///< passed, at base_ns_
+  int64_t base_ns_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace pecia::context
