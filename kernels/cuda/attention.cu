@@ -175,14 +175,16 @@ namespace {
 std::shared_ptr<const PlannedAttention> planned(const AttentionArgs& args, const PlanLimits& limits,
                                                 bool lasts, Context& context,
                                                 device::Stream& stream) {
-  for (const auto& earlier : context.planned)
-    if (earlier->serves(args)) return earlier;
+  const bool in_step = context.staging.in_step();  // after it, spans may have become others
+  if (in_step)
+    for (const auto& earlier : context.planned)
+      if (earlier->serves(args)) return earlier;
   auto made = std::make_shared<PlannedAttention>();
   made->args = args;
   made->runs.assign(args.runs.begin(), args.runs.end());
   made->plan = plan_attention(args, limits);
   made->there = upload(args, made->plan, context.staging, stream);
-  if (lasts && context.staging.in_step()) context.planned.push_back(made);
+  if (lasts && in_step) context.planned.push_back(made);
   return made;
 }
 

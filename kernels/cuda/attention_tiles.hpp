@@ -75,6 +75,7 @@ struct AttentionParams {
   RunShift shift;
   int64_t num_heads, num_kv_heads, head_dim, window;
   float scale;
+  int32_t unused = 0;  ///< in place of padding: equal arguments are equal bytes
 
   PECIA_HD DeviceRun run(int32_t index) const {
     const DeviceRun there = runs[index];

@@ -108,7 +108,7 @@ class CublasMatmul : public Matmul {
   void run(const MatmulArgs& args, device::Stream& stream) override {
     CudaStream& on = cuda_stream(stream);
     on.submit([this, product = product_for(args), args, &on] { enqueue(*product, args, on.get()); },
-              args);
+              work_of(args));
   }
 
  private:

@@ -47,7 +47,7 @@ void launch(const device::Stream& stream, const Grid& grid, void (*kernel)(Param
         kernel<<<blocks, grid.threads, grid.shared_bytes, on.get()>>>(args...);
         PECIA_CUDA_CHECK(cudaGetLastError());
       },
-      kernel, grid, args...);
+      kernel, grid.x, grid.y, grid.threads, grid.shared_bytes, args...);
 }
 
 }  // namespace pecia::kernels::cuda

@@ -1,4 +1,6 @@
 #pragma once
+#include <array>
+#include <cstdint>
 #include <memory>
 
 #include "kernels/api/linear.hpp"
@@ -16,6 +18,27 @@ struct MatmulArgs {
   const float* x_scales = nullptr;       ///< [rows], with fp8 where `scales_rows`
   const float* weight_scales = nullptr;  ///< [out], likewise
 };
+
+/// All that a product's work follows from, without padding.
+inline std::array<int64_t, 14> work_of(const MatmulArgs& args) {
+  const auto at = [](const void* data) {
+    return static_cast<int64_t>(reinterpret_cast<intptr_t>(data));
+  };
+  return {at(args.x.data()),
+          args.x.rows(),
+          args.x.size(1),
+          args.x.row_stride(),
+          at(args.weight.data()),
+          args.weight.rows(),
+          args.weight.row_stride(),
+          static_cast<int64_t>(args.weight.dtype()),
+          at(args.y.data()),
+          args.y.row_stride(),
+          at(args.bias),
+          at(args.x_scales),
+          at(args.weight_scales),
+          args.accumulate == Accumulate::yes};
+}
 
 /// Products of matrices in device memory with sums in fp32; fp32 operands are multiplied as such.
 class Matmul {

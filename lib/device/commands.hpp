@@ -11,8 +11,8 @@ namespace pecia::device {
 
 class Commands {
  public:
-  /// `enqueue` does what follows from `parts` alone. Padding between their fields counts too, so
-  /// that equal work may count as different, never the other way round.
+  /// `enqueue` does what follows from `parts` alone. They are compared byte by byte: types with
+  /// padding make equal work different at times, never the other way round.
   template <typename... Parts>
   void add(std::function<void()> enqueue, const Parts&... parts) {
     work_.push_back(std::move(enqueue));

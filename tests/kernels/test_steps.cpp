@@ -44,7 +44,7 @@ class Decoder {
     const TensorView lse = lse_.tensor(DType::fp32, {1, heads});
     key_positions_.resize(position + 1);
     std::iota(key_positions_.begin(), key_positions_.end(), 0);
-    const std::vector<kernels::AttentionItem> items = {{0, 1, 0, 1}};
+    if (hides_last_key_) key_positions_[position] = position + 1;
     const std::vector<kernels::KeyRun> runs = {
         {cache.data(), cache.data(), capacity * head_dim, position + 1, key_positions_.data()}};
     {
@@ -62,7 +62,7 @@ class Decoder {
       backend_->kv_store({k, positions_, cache}, *stream_);
       backend_->attention({.q = k,
                            .query_positions = positions_,
-                           .items = items,
+                           .items = items_,
                            .runs = runs,
                            .kv_dtype = DType::bf16,
                            .num_kv_heads = heads,
@@ -79,6 +79,7 @@ class Decoder {
     return values;
   }
   void grow_in_next(int64_t bytes) { grows_ = bytes; }
+  void hide_last_key() { hides_last_key_ = true; }
 
  private:
   void upload(Buffer& to, Tensor from) {
@@ -97,6 +98,8 @@ class Decoder {
          k_ = buffer(), cache_ = buffer(), out_ = buffer(), lse_ = buffer();
   std::vector<int32_t> tokens_;
   std::vector<int64_t> positions_, key_positions_;
+  const std::vector<kernels::AttentionItem> items_ = {{0, 1, 0, 1}};
+  bool hides_last_key_ = false;
   std::optional<int64_t> grows_;
 };
 
@@ -123,6 +126,17 @@ TEST(Steps, MemoryThatIsGivenUpWithinOneIsUsedBefore) {
     }
     EXPECT_EQ(stepping.decode(3, position, true), plain.decode(3, position, false)) << position;
   }
+}
+
+TEST(Steps, WhatTheySentIsSentAnewAfterThem) {
+  Decoder plain, stepping;
+  for (int64_t position = 0; position < 5; ++position) {
+    plain.decode(static_cast<int32_t>(3 + position), position, false);
+    stepping.decode(static_cast<int32_t>(3 + position), position, true);
+  }
+  plain.hide_last_key();  // other positions in the same memory
+  stepping.hide_last_key();
+  EXPECT_EQ(stepping.decode(7, 4, false), plain.decode(7, 4, false));
 }
 
 TEST(Steps, OneThatIsNotEndedIsForgotten) {

@@ -20,7 +20,7 @@ class PlainMatmul : public kernels::cuda::Matmul {
         args.x.dtype() == args.weight.dtype() && (args.x_scales == nullptr || scales_rows()),
         "{} by {}", name_of(args.x.dtype()), name_of(args.weight.dtype()));
     submit(
-        stream, [args] { multiply(args); }, args);
+        stream, [args] { multiply(args); }, kernels::cuda::work_of(args));
   }
 
  private:

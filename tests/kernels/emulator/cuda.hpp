@@ -211,7 +211,8 @@ template <typename... Params, typename... Args>
 void launch(const device::Stream& stream, const Grid& grid, void (*kernel)(Params...),
             Args... args) {
   test::submit(
-      stream, [=] { test::emulator::run(grid, [&] { kernel(args...); }); }, kernel, grid, args...);
+      stream, [=] { test::emulator::run(grid, [&] { kernel(args...); }); }, kernel, grid.x, grid.y,
+      grid.threads, grid.shared_bytes, args...);
 }
 
 }  // namespace pecia::kernels::cuda
