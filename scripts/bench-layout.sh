@@ -17,14 +17,7 @@ usage() {
   exit 2
 }
 
-while (($# > 0)); do
-  case $1 in
-    --json) json=$(readlink -f "${2:?--json wants a file}") ;;
-    --rounds) rounds=${2:?--rounds wants a number} ;;
-    *) usage ;;
-  esac
-  shift 2
-done
+take_options "$@"
 
 # prompts PHASE LENGTHS REQUESTS: a shard whose runs do little else than that phase.
 prompts() {

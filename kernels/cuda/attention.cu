@@ -145,15 +145,16 @@ OnDevice upload(const AttentionArgs& args, const AttentionPlan& plan, Staging& s
 /// the same distance, and one plan serves them.
 struct PlannedAttention {
   AttentionArgs args;
+  PlanLimits limits;  ///< of the kernels that it is for
   std::vector<KeyRun> runs;
   AttentionPlan plan;
   OnDevice there;
 
-  bool serves(const AttentionArgs& call) const {
+  bool serves(const AttentionArgs& call, const PlanLimits& wanted) const {
     const auto same_span = [](const auto& a, const auto& b) {
       return a.data() == b.data() && a.size() == b.size();
     };
-    if (!same_span(call.items, args.items) ||
+    if (wanted != limits || !same_span(call.items, args.items) ||
         !same_span(call.query_positions, args.query_positions) ||
         call.q.size(1) != args.q.size(1) || call.num_kv_heads != args.num_kv_heads ||
         call.q.size(2) != args.q.size(2) || call.kv_dtype != args.kv_dtype ||
@@ -178,9 +179,10 @@ std::shared_ptr<const PlannedAttention> planned(const AttentionArgs& args, const
   const bool in_step = context.staging.in_step();  // after it, spans may have become others
   if (in_step)
     for (const auto& earlier : context.planned)
-      if (earlier->serves(args)) return earlier;
+      if (earlier->serves(args, limits)) return earlier;
   auto made = std::make_shared<PlannedAttention>();
   made->args = args;
+  made->limits = limits;
   made->runs.assign(args.runs.begin(), args.runs.end());
   made->plan = plan_attention(args, limits);
   made->there = upload(args, made->plan, context.staging, stream);

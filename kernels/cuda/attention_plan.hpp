@@ -29,6 +29,8 @@ struct AttentionPlan {
 struct PlanLimits {
   int64_t wide_rows, narrow_rows;
   int64_t blocks_wanted;
+
+  bool operator==(const PlanLimits&) const = default;
 };
 
 /// Of fewer keys than this, a part is not worth its merging.

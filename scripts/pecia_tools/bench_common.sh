@@ -14,6 +14,22 @@ logged() {
   }
 }
 
+# take_options [--json FILE] [--rounds N]: into `json` and `rounds`; `usage` is the script's.
+take_options() {
+  while (($# > 0)); do
+    case $1 in
+      --json) json=$(readlink -f "${2:?--json wants a file}") ;;
+      --rounds) rounds=${2:?--rounds wants a number} ;;
+      *) usage ;;
+    esac
+    shift 2
+  done
+  if [[ ! $rounds =~ ^[1-9][0-9]*$ ]]; then
+    say "--rounds is $rounds; it must be a whole number of at least 1"
+    exit 2
+  fi
+}
+
 # build TARGET…: those programs of the release preset.
 build() {
   say "building"
