@@ -7,24 +7,37 @@
 
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/link_tables.hpp"
+#include "kernels/api/backend.hpp"
 #include "lib/comm/machine.hpp"
 #include "lib/comm/process_grid.hpp"
 #include "lib/core/error.hpp"
+#include "lib/runtime/job.hpp"
 
 namespace pecia::app {
 namespace {
 
 struct Options {
-  int dp = 1, cp = 0, sp = 1, tp = 1;  // cp 0: what the others leave
-  std::string file;                    // empty: what the environment says
+  std::string job;                    // empty: none
+  std::optional<int> dp, cp, sp, tp;  // what the job says; cp: what the others leave
+  std::string file;                   // empty: what the job, else the environment says
   bool measure = false, json = false;
 };
 
-comm::GridShape shape_for(const Options& options, int ranks) {
-  comm::GridShape shape{options.dp, 1, options.sp, options.tp};
-  shape.cp =
-      options.cp > 0 ? options.cp : static_cast<int>(std::max<int64_t>(1, ranks / shape.ranks()));
+comm::GridShape shape_for(const Options& options, const runtime::Job& job, int ranks) {
+  comm::GridShape shape{options.dp.value_or(job.parallel.dp), 1,
+                        options.sp.value_or(job.parallel.sp), options.tp.value_or(job.parallel.tp)};
+  const std::optional<int> cp = options.cp ? options.cp : job.parallel.cp;
+  shape.cp = cp.value_or(static_cast<int>(std::max<int64_t>(1, ranks / shape.ranks())));
   return shape;
+}
+
+/// The GPU that a run would take for this rank, as "NVIDIA H200 at 0000:1b:00"; "" without GPUs.
+std::string gpu_text(int device) {
+  const int number = kernels::num_cuda_devices();
+  if (number == 0) return "";
+  if (device >= number) return fmt::format("none: {} on this host", number);
+  const device::DeviceInfo info = kernels::make_cuda_device(device)->info();
+  return fmt::format("{} at {}", info.name, info.address);
 }
 
 /// How much of the machine the ranks are on; no racks: not known.
@@ -62,28 +75,33 @@ nlohmann::ordered_json measured_links(const std::vector<comm::RackServerGpu>& pl
 void print_table(const comm::GridShape& shape, const Counts& counts,
                  const std::vector<nlohmann::ordered_json>& rows) {
   size_t host_width = 4, place_width = 15;
+  bool any_gpu = false;
   for (const auto& row : rows) {
     host_width = std::max(host_width, row["host"].get_ref<const std::string&>().size());
     place_width = std::max(place_width, row["place"].get_ref<const std::string&>().size());
+    any_gpu = any_gpu || !row["gpu"].get_ref<const std::string&>().empty();
   }
   fmt::print("DP {} × CP {} × SP {} × TP {}, ranks: {}, servers: {}, racks: {}\n", shape.dp,
              shape.cp, shape.sp, shape.tp, rows.size(), counts.servers,
              counts.racks > 0 ? std::to_string(counts.racks) : "not known");
   fmt::print("{:>5}  {:<{}}  {:<{}}  {:>5}  {:>3} {:>3} {:>3} {:>3}  {}\n", "rank", "host",
-             host_width, "rack:server:gpu", place_width, "local", "dp", "cp", "sp", "tp", "cores");
+             host_width, "rack:server:gpu", place_width, "local", "dp", "cp", "sp", "tp",
+             any_gpu ? "cores, GPU" : "cores");
   for (const auto& row : rows)
-    fmt::print("{:>5}  {:<{}}  {:<{}}  {:>5}  {:>3} {:>3} {:>3} {:>3}  {}\n",
+    fmt::print("{:>5}  {:<{}}  {:<{}}  {:>5}  {:>3} {:>3} {:>3} {:>3}  {}{}\n",
                row["rank"].get<int>(), row["host"].get<std::string>(), host_width,
                row["place"].get<std::string>(), place_width, row["local_rank"].get<int>(),
                row["dp"].get<int>(), row["cp"].get<int>(), row["sp"].get<int>(),
-               row["tp"].get<int>(), ranges(row["cores"].get<std::vector<int>>()));
+               row["tp"].get<int>(), ranges(row["cores"].get<std::vector<int>>()),
+               any_gpu ? ", " + row["gpu"].get<std::string>() : "");
 }
 
 int topology_command(const Options& options, comm::Communicator& world) {
+  const runtime::Job job = options.job.empty() ? runtime::Job{} : runtime::read_job(options.job);
   const auto places = comm::find_places(
       world,
-      options.file.empty() ? std::nullopt : std::optional<std::filesystem::path>(options.file));
-  const comm::ProcessGrid grid(shape_for(options, world.size()), places);
+      options.file.empty() ? job.topology : std::optional<std::filesystem::path>(options.file));
+  const comm::ProcessGrid grid(shape_for(options, job, world.size()), places);
   const comm::RackServerGpu& mine = places[world.rank()];
   const comm::GridCoordinates at = grid.coordinates(world.rank());
   const auto rows = gather_json(world, {{"rank", world.rank()},
@@ -93,6 +111,7 @@ int topology_command(const Options& options, comm::Communicator& world) {
                                         {"server", mine.server},
                                         {"local_rank", mine.device},
                                         {"cores", comm::cpu_facts().cores},
+                                        {"gpu", gpu_text(mine.device)},
                                         {"dp", at.dp},
                                         {"cp", at.cp},
                                         {"sp", at.sp},
@@ -123,7 +142,11 @@ void add_topology(CLI::App& app, Context& context) {
   const auto options = std::make_shared<Options>();
   CLI::App* topology = app.add_subcommand(
       "topology", "Prints where each rank is and its place in the process grid.");
-  const auto degree = [&](const char* name, int& value, const char* help) {
+  topology
+      ->add_option("job", options->job,
+                   "Job file: its topology and degrees, where no option says otherwise")
+      ->type_name("JOB");
+  const auto degree = [&](const char* name, std::optional<int>& value, const char* help) {
     topology->add_option(name, value, help)->check(CLI::Range(1, 1 << 20));
   };
   degree("--dp", options->dp, "Replicas");
@@ -132,7 +155,7 @@ void add_topology(CLI::App& app, Context& context) {
   degree("--tp", options->tp, "Tensor-parallel ranks");
   topology
       ->add_option("--file", options->file,
-                   "Topology file, HOST RACK [SERVER] per line (default: what "
+                   "Topology file, HOST RACK [SERVER] per line (default: the job's, else what "
                    "PECIA_TOPOLOGY_FILE names, else Slurm's topology address, else host names)")
       ->type_name("FILE");
   topology->add_flag("--measure", options->measure,

@@ -135,7 +135,7 @@ std::optional<double> Progress::remaining_s() const {
 std::string Progress::summary() const {
   const auto remaining = remaining_s();
   const std::string arrived =
-      now_.state.requests_arrived ? fmt::format("{} arrived · ", *now_.state.requests_arrived) : "";
+      now_.state.turns_arrived ? fmt::format("{} arrived · ", *now_.state.turns_arrived) : "";
   return fmt::format("{}prefill {} tok/s · decode {} tok/s · {}", arrived,
                      format_count(prefill_tokens_per_s()), format_count(decode_tokens_per_s()),
                      remaining ? format_duration(*remaining) + " left" : "time left unknown");
@@ -144,9 +144,9 @@ std::string Progress::summary() const {
 void Progress::draw_bar() {
   last_output_ = now_.time;
   const double done = share(now_.state.work, totals_.work);
-  const std::string failed = fmt::format("{} failed", now_.state.requests_failed);
-  const std::string before = fmt::format(" {:3.0f} %  {}/{} done, ", 100 * done,
-                                         now_.state.requests_done, totals_.requests);
+  const std::string failed = fmt::format("{} failed", now_.state.turns_failed);
+  const std::string before =
+      fmt::format(" {:3.0f} %  {}/{} done, ", 100 * done, now_.state.turns_done, totals_.turns);
   const std::string after = " · " + summary();
   const auto columns_of = [](std::string_view text) {
     return static_cast<int>(std::ranges::count_if(text, starts_code_point));
@@ -161,29 +161,32 @@ void Progress::draw_bar() {
   const size_t failed_at = line.size();
   line += failed + after;
   line = first_columns(line, options_.columns - 1);
-  if (options_.colour && now_.state.requests_failed > 0 && failed_at + failed.size() <= line.size())
+  if (options_.colour && now_.state.turns_failed > 0 && failed_at + failed.size() <= line.size())
     line.replace(failed_at, failed.size(), "\x1b[31m" + failed + "\x1b[0m");
   out_ << '\r' << line << "\x1b[K" << std::flush;
 }
 
 void Progress::write_line() {
   last_output_ = now_.time;
-  out_ << fmt::format("pecia: {} of {} requests done, {} failed · {} of the work · {}\n",
-                      now_.state.requests_done, totals_.requests, now_.state.requests_failed,
-                      format_percent(share(now_.state.work, totals_.work)), summary())
+  out_ << fmt::format("pecia: {} of {} {} done, {} failed · {} of the work · {}\n",
+                      now_.state.turns_done, totals_.turns,
+                      totals_.turns == totals_.requests ? "requests" : "turns",
+                      now_.state.turns_failed, format_percent(share(now_.state.work, totals_.work)),
+                      summary())
        << std::flush;
 }
 
 void Progress::write_file(bool finished) const {
   const auto remaining = remaining_s();
-  nlohmann::ordered_json requests{{"total", totals_.requests},
-                                  {"done", now_.state.requests_done},
-                                  {"failed", now_.state.requests_failed}};
-  if (now_.state.requests_arrived) requests["arrived"] = *now_.state.requests_arrived;
+  nlohmann::ordered_json turns{{"total", totals_.turns},
+                               {"done", now_.state.turns_done},
+                               {"failed", now_.state.turns_failed}};
+  if (now_.state.turns_arrived) turns["arrived"] = *now_.state.turns_arrived;
   const nlohmann::ordered_json json{
       {"schema", "pecia.progress/1"},
       {"finished", finished},
-      {"requests", requests},
+      {"requests", totals_.requests},
+      {"turns", turns},
       {"prompt_tokens", {{"total", totals_.prompt_tokens}, {"done", now_.state.prompt_tokens}}},
       {"output_tokens", now_.state.output_tokens},
       {"work_share", share(now_.state.work, totals_.work)},

@@ -18,18 +18,19 @@ namespace pecia::report {
 /// done too early.
 struct ProgressTotals {
   int64_t requests = 0;
+  int64_t turns = 0;  ///< of all requests; what is counted
   int64_t prompt_tokens = 0;
   double work = 0;
   double last_arrival_s = 0;  ///< after the start; before it the run does not end
 };
 
-/// What is done of it, finished requests of earlier starts of this run included.
+/// What is done of it, finished turns of earlier starts of this run included.
 struct ProgressState {
-  int64_t requests_done = 0, requests_failed = 0;
+  int64_t turns_done = 0, turns_failed = 0;
   int64_t prompt_tokens = 0;  ///< in the KV cache now or earlier
   int64_t output_tokens = 0;
   double work = 0;
-  std::optional<int64_t> requests_arrived = {};  ///< where they are not all there from the start
+  std::optional<int64_t> turns_arrived = {};  ///< where they are not all there from the start
 };
 
 enum class ProgressStyle { bar, lines, off };

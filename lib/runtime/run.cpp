@@ -313,6 +313,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
                        groups.places,
                        world.all_reduce_sum(measure_peak_flops(compute, held)),
                        resources.gpus ? place.device->info().name : "",
+                       place.backend->attention_library(),
                        resources.gpus ? held : DType::fp32,
                        held,
                        rounding};

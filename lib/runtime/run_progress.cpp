@@ -26,7 +26,9 @@ RunProgress::RunProgress(comm::Communicator& world) {
 }
 
 void RunProgress::show(const Job& job, const Inputs& inputs, const io::ResultsFile& results) {
-  totals_ = {inputs.num_turns(), inputs.prompt_tokens(), 0};
+  totals_ = {.requests = static_cast<int64_t>(inputs.requests().size()),
+             .turns = inputs.num_turns(),
+             .prompt_tokens = inputs.prompt_tokens()};
   replays_ = job.batch.arrivals == Arrivals::replay;
   for (const InputRequest* request : open_requests(inputs, results))
     if (replays_)
@@ -42,8 +44,8 @@ void RunProgress::show(const Job& job, const Inputs& inputs, const io::ResultsFi
     if (settled) start_.work += request.work;
   }
   const Standing now = standing(results);
-  start_.requests_done = now.done;
-  start_.requests_failed = now.failed;
+  start_.turns_done = now.done;
+  start_.turns_failed = now.failed;
   shown_.emplace(totals_, start_, options_of(job), std::cerr);
 }
 
@@ -70,9 +72,9 @@ void RunProgress::add(const Tally& tally) {
 
 report::ProgressState RunProgress::state() const {
   report::ProgressState state = start_;
-  if (replays_) state.requests_arrived = arrived_;
-  state.requests_done += counters_[0]->value();
-  state.requests_failed += counters_[1]->value();
+  if (replays_) state.turns_arrived = arrived_;
+  state.turns_done += counters_[0]->value();
+  state.turns_failed += counters_[1]->value();
   state.prompt_tokens += counters_[2]->value();
   state.output_tokens += counters_[3]->value();
   state.work += flops_per_count * static_cast<double>(counters_[4]->value());
@@ -81,8 +83,8 @@ report::ProgressState RunProgress::state() const {
 
 void RunProgress::finish(const Standing& left) {
   report::ProgressState last = state();
-  last.requests_done = left.done;
-  last.requests_failed = left.failed;
+  last.turns_done = left.done;
+  last.turns_failed = left.failed;
   // Answers that stopped early cost less than was set aside for them.
   if (left.unfinished() == 0) last.work = totals_.work;
   shown_->finish(last);

@@ -227,6 +227,8 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
       {"why", resources.why},
       {"threads", resources.threads},
       {"compute", std::string(name_of(facts.compute))},
+      {"attention_library",
+       facts.attention_library.empty() ? Json() : Json(facts.attention_library)},
       {"kv_dtype", std::string(name_of(resources.kv_dtype))},
       {"kv_tokens_per_rank", resources.kv_tokens},
       {"weight_bytes", facts.weight_bytes},

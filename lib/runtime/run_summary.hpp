@@ -25,6 +25,7 @@ struct RunFacts {
   std::vector<comm::RackServerGpu> places;      ///< by rank of `ordered`
   double peak_flops = 0;                        ///< of all ranks
   std::string gpu;                              ///< rank 0's, "" where it computes on the CPU
+  std::string attention_library = {};           ///< Backend::attention_library of rank 0
   DType compute = DType::fp32;                  ///< of the operands of matrix products
   DType weights = DType::fp32;                  ///< of the layers' resident matrices
   std::optional<WeightRounding> rounding = {};  ///< where they were rounded at load

@@ -47,6 +47,10 @@ def sections(run: RunFolder, trace: Optional[Trace]) -> list[Section]:
         found.append(_layer(trace))
     if run.report:
         found += [_stages(run.report), _links(run.report), _memory(run.report)]
+        start = tables.start(run.report)
+        if start:
+            caption = "Rank 0, from the program's start to the first pass."
+            found.append(Section("Start", caption=caption, tables=[start]))
     else:
         found.append(
             Section(

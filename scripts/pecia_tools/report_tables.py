@@ -142,14 +142,16 @@ def what_ran(run: RunFolder) -> list[tuple[str, str]]:
         job, modes, machine, build = report.job, report.modes, report.machine, report.build
         rows += [
             ("Model", job.get("model", {}).get("path")),
-            ("Weights", _if_known(modes.get("weight_bytes"), "{} per rank", size)),
+            ("Weights", _weights_text(report)),
             ("Input", ", ".join(job.get("input", []))),
             ("Grid", grid_text(report.grid)),
             ("Modes", _modes_text(modes)),
             ("Chosen because", modes.get("why")),
             ("KV cache", _kv_text(modes)),
+            ("Attention of prompts", modes.get("attention_library")),
             ("Threads", _if_known(modes.get("threads"), "{} per rank")),
             ("Processor", _processor_text(machine)),
+            ("GPU", _if_known(machine.get("gpu"), "{}, one per rank")),
             ("Peak", _if_known(report.document["peak_flops"], "{}FLOP/s, measured, all ranks", _spaced)),
             ("Build", ", ".join(str(value) for value in build.values())),
             ("Output", job.get("output")),
@@ -173,6 +175,12 @@ def _modes_text(modes: dict[str, Any]) -> Optional[str]:
         + (f" up to {shift} new tokens" if shift is not None else "")
         + f", products in {modes.get('compute')}"
     )
+
+
+def _weights_text(report: Report) -> Optional[str]:
+    per_rank = _if_known(report.modes.get("weight_bytes"), "{} per rank", size)
+    held = (report.document.get("model") or {}).get("weights")
+    return f"{held}, {per_rank}" if held and per_rank else per_rank
 
 
 def _kv_text(modes: dict[str, Any]) -> Optional[str]:
@@ -212,6 +220,20 @@ def places(report: Report) -> Table:
             for rack, hosts in racks.items()
         ],
     )
+
+
+def start(report: Report) -> Optional[Table]:
+    """From main to the first pass, on rank 0."""
+    phases = report.document.get("startup")
+    if not phases:
+        return None
+    seconds = {
+        name.removesuffix("_s").replace("_", " "): time
+        for name, time in phases.items()
+        if name != "main_unix_s"
+    }
+    seconds["all"] = sum(seconds.values())
+    return Table(("part", "time"), [(name, duration(time)) for name, time in seconds.items()])
 
 
 def stages(report: Report) -> Table:

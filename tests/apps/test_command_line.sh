@@ -87,6 +87,9 @@ expect 2 - 'topology file .*absent: cannot be read' "$pecia" topology --file "$f
 echo "$(hostname) hall.rack7 box" >"$folder/hosts"
 expect 0 ' hall.rack7:box:0 ' - env PECIA_TOPOLOGY_FILE="$folder/absent" "$pecia" topology --file "$folder/hosts"
 grep -q 'servers: 1, racks: 1$' "$folder/out" || complain "no count of racks"
+printf 'model: {path: m}\ninput: p.h5\noutput: out\ntopology: hosts\nparallel: {tp: 2}\n' >"$folder/map.yaml"
+expect 0 ' hall.rack7:box:0 ' - "$pecia" topology --tp 1 "$folder/map.yaml"
+expect 2 - 'is a grid of 2 ranks' "$pecia" topology "$folder/map.yaml"
 expect 0 'one rank has no links' - "$pecia" topology --measure
 expect 0 '"levels": \[\]' - "$pecia" topology --measure --json
 expect 0 '^ok    mpi ' - "$pecia" doctor --output "$folder/not/made"

@@ -55,7 +55,7 @@ class ReplayTest(RunTest):
                 self.assert_same_answers(found, expected, range(8))
                 self.assertGreaterEqual(report["seconds"], max(times))
                 self.assertEqual(report["counts"]["arrived"], 8)
-                self.assertEqual(self.progress(job)["requests"]["arrived"], 8)
+                self.assertEqual(self.progress(job)["turns"]["arrived"], 8)
                 self.assertTrue((found["queue_s"] >= 0).all())
                 # Tokens cannot come before their request has, and the run ended after the last.
                 self.assertTrue((found["ttft_s"] > found["queue_s"]).all())
@@ -87,7 +87,7 @@ class ReplayTest(RunTest):
         self.assertIn("2 done, 0 failed, 1 to continue, 2 arrived", words)
         found = self.results(job)
         self.assertEqual(found["state"].tolist(), [DONE, DONE, OPEN])
-        self.assertEqual(self.progress(job)["requests"]["arrived"], 2)
+        self.assertEqual(self.progress(job)["turns"]["arrived"], 2)
         kept = found.row_bytes(1)
         self.run_job(job, 2, "--set", "batch.arrivals=ignore")
         found = self.results(job)

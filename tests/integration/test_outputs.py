@@ -211,7 +211,7 @@ class ReportTest(RunTest):
         progress = json.loads((self.output(job) / "progress.json").read_text())
         self.assertEqual(progress["schema"], "pecia.progress/1")
         self.assertTrue(progress["finished"])
-        self.assertEqual(progress["requests"], {"total": 6, "done": 6, "failed": 0})
+        self.assertEqual(progress["turns"], {"total": 6, "done": 6, "failed": 0})
         self.assertEqual(progress["output_tokens"], 48)
         self.assertEqual(progress["work_share"], 1)
 

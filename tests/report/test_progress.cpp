@@ -37,7 +37,7 @@ class ProgressTest : public testing::Test {
     return options;
   }
 
-  ProgressTotals totals_{64, 800'000, 100.0};
+  ProgressTotals totals_{64, 64, 800'000, 100.0};
   nanoseconds now_ = seconds(1000);  // a clock need not begin at 0
   std::ostringstream out_;
 };
@@ -101,6 +101,13 @@ TEST_F(ProgressTest, CountsEarlierWorkAsDoneButNotAsSpeed) {
             std::string::npos);
 }
 
+TEST_F(ProgressTest, CountsTurnsOfConversations) {
+  totals_.requests = 20;
+  Progress progress = make({});
+  progress.finish({.turns_done = 33});
+  EXPECT_NE(printed().find("33 of 64 turns done, 0 failed"), std::string::npos);
+}
+
 TEST_F(ProgressTest, SaysHowManyHaveArrivedAndWaitsForTheLast) {
   const test::TempFolder folder;
   totals_.last_arrival_s = 100;
@@ -110,7 +117,7 @@ TEST_F(ProgressTest, SaysHowManyHaveArrivedAndWaitsForTheLast) {
   now_ += seconds(10);
   progress.update({16, 0, 0, 0, 50, 17});
   EXPECT_NE(printed().find(" of the work · 17 arrived · prefill"), std::string::npos);
-  EXPECT_EQ(json::parse(test::text_of(options.file)).at("requests").at("arrived"), 17);
+  EXPECT_EQ(json::parse(test::text_of(options.file)).at("turns").at("arrived"), 17);
   EXPECT_DOUBLE_EQ(*progress.remaining_s(), 90);  // by its speed alone it would be 10
 }
 
@@ -179,7 +186,7 @@ TEST_F(ProgressTest, WritesTheFileAtMostOncePerSecondAndAtTheEnd) {
   options.file = folder / "progress.json";
   Progress progress = make(options);
   const auto done = [&] {
-    return json::parse(test::text_of(options.file)).at("requests").at("done").get<int>();
+    return json::parse(test::text_of(options.file)).at("turns").at("done").get<int>();
   };
   now_ += seconds(10);
   const std::time_t before = std::time(nullptr);
@@ -190,7 +197,8 @@ TEST_F(ProgressTest, WritesTheFileAtMostOncePerSecondAndAtTheEnd) {
   found.erase("updated_unix_s");
   EXPECT_EQ(found, json::parse(R"({
     "schema": "pecia.progress/1", "finished": false,
-    "requests": {"total": 64, "done": 16, "failed": 1},
+    "requests": 64,
+    "turns": {"total": 64, "done": 16, "failed": 1},
     "prompt_tokens": {"total": 800000, "done": 412000}, "output_tokens": 190, "work_share": 0.25,
     "prefill_tokens_per_s": 41200.0, "decode_tokens_per_s": 19.0,
     "elapsed_s": 10.0, "remaining_s": 30.0})"));

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 from pecia_tools import report
 from pecia_tools.read_run import read_run
-from pecia_tools.report_tables import declared, failures, places, predictions
+from pecia_tools.report_tables import declared, failures, places, predictions, start, what_ran
 from pecia_tools.report_text import count, duration, percent, ranges, size, tick_count, tick_seconds
 from run_folder import (
     FAILED,
@@ -199,6 +199,24 @@ class Tables(PageTest):
         self.assertEqual(len(table.rows), 50)
         self.assertEqual(table.rows[49], ("r49", "0", "row 49: too long"))
         self.assertIn("10 more", table.after)
+
+    def test_start_is_shown_by_its_parts(self) -> None:
+        self.make(document=report_json())
+        table = start(read_run(self.run_folder).report)
+        self.assertEqual(
+            table.rows, [("mpi", "250 ms"), ("load weights", "500 ms"), ("all", "750 ms")]
+        )
+        self.assert_says(self.section(self.page(), "Start"), "load weights", "500 ms")
+
+    def test_what_ran_on_gpus(self) -> None:
+        document = report_json(model={"weights": "fp8"})
+        document["modes"]["attention_library"] = "cuDNN 9.19.0"
+        document["machine"]["gpu"] = "Voodoo 2"
+        self.make(document=document)
+        rows = dict(what_ran(read_run(self.run_folder)))
+        self.assertEqual(rows["Attention of prompts"], "cuDNN 9.19.0")
+        self.assertEqual(rows["GPU"], "Voodoo 2, one per rank")
+        self.assertEqual(rows["Weights"], "fp8, 1.0 MiB per rank")
 
     def test_links_against_the_formulas(self) -> None:
         self.make(document=report_json())
