@@ -25,6 +25,7 @@ struct Options {
   int runs = 7;
   std::string op;
   std::string backend = "cpu";
+  std::string compute = "fp32";
   bool json = false;
 };
 
@@ -54,7 +55,10 @@ Bench make_bench(const Options& options) {
     bench.floors = measure_gpu_floors(bench.place(), options.runs);
   } else {
     bench.backend =
-        options.backend == "cpu" ? kernels::make_cpu_backend() : kernels::make_reference_backend();
+        options.backend == "cpu"
+            ? kernels::make_cpu_backend(options.compute == "bf16" ? kernels::Products::bf16
+                                                                  : kernels::Products::fp32)
+            : kernels::make_reference_backend();
     bench.machine = fmt::format("{} threads, {}", options.threads, name_of(isa()));
     bench.floors = measure_floors(options.threads, options.runs);
   }
@@ -108,6 +112,9 @@ int run(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--op", options.op, "Only this op");
   app.add_option("--backend", options.backend)->check(CLI::IsMember({"cpu", "cuda", "reference"}));
+  app.add_option("--compute", options.compute, "Products of the CPU with weights of bf16")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
   app.add_flag("--json", options.json, "One JSON object a line");
   CLI11_PARSE(app, argc, argv);
 

@@ -15,6 +15,9 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--dtype", options.dtype, "Of the layers' matrices; fp8 needs --backend cuda")
       ->check(CLI::IsMember({"auto", "fp8"}))
       ->capture_default_str();
+  app.add_option("--compute", options.compute, "Products of the CPU: bf16 where it can, or fp32")
+      ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
+      ->capture_default_str();
   app.add_option("--kv-dtype", options.kv_dtype, "Element type of the KV cache")
       ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16", "fp8"}))
       ->capture_default_str();
@@ -43,6 +46,8 @@ runtime::Job ModelOptions::job() const {
   runtime::Job job;
   job.backend = backend == "cuda" ? runtime::BackendKind::cuda : runtime::BackendKind::cpu;
   job.allow_gpu_sharing = allow_gpu_sharing;
+  if (compute == "fp32") job.model.compute = runtime::Precision::fp32;
+  if (compute == "bf16") job.model.compute = runtime::Precision::bf16;
   if (dtype == "fp8") job.model.dtype = runtime::Precision::fp8;
   if (batch_tokens > 0) job.batch.max_batch_tokens = batch_tokens;
   return job;

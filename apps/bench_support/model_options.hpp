@@ -10,6 +10,7 @@ namespace pecia::bench {
 
 struct ModelOptions {
   std::filesystem::path model;
+  std::string compute = "auto";
   std::string dtype = "auto";     ///< of the layers' matrices; auto: as stored
   std::string kv_dtype = "auto";  ///< auto: as the weights are stored
   int sp = 1, tp = 1;

@@ -90,8 +90,16 @@ class Step {
 /// Plain loops with wide accumulators: the oracle of every test. One thread.
 std::unique_ptr<Backend> make_reference_backend();
 
-/// Vectorised, threaded; instructions by pecia::isa().
-std::unique_ptr<Backend> make_cpu_backend();
+/// In which type the CPU multiplies weights of bf16 with rows: widened, or the rows rounded to bf16
+/// once, which is twice as fast where the CPU does it itself. Sums are of fp32; weights of other
+/// types, and RowInvariant products, are multiplied in fp32.
+enum class Products { fp32, bf16 };
+
+/// Whether pecia::isa() has Products::bf16.
+bool cpu_has_bf16_products();
+
+/// Vectorised, threaded; instructions by pecia::isa(). Throws Unsupported for products it lacks.
+std::unique_ptr<Backend> make_cpu_backend(Products products = Products::fp32);
 
 /// Whether this build has the CUDA backend.
 bool has_cuda();

@@ -3,6 +3,7 @@
 #include <hwy/targets.h>
 
 #include "kernels/api/validate.hpp"
+#include "kernels/cpu/bf16_native.hpp"
 #include "kernels/cpu/cpu.hpp"
 #include "lib/core/isa.hpp"
 
@@ -12,7 +13,12 @@ namespace {
 /// One op at a time: the scratch memory is shared by all of them.
 class CpuBackend : public Backend {
  public:
+  explicit CpuBackend(Products products) : products_(products) {}
+
   std::string_view name() const override { return "cpu"; }
+  DType operand_type(DType weight) const override {
+    return products_ == Products::bf16 && weight == DType::bf16 ? DType::bf16 : DType::fp32;
+  }
 
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
     validate(args);
@@ -20,7 +26,10 @@ class CpuBackend : public Backend {
   }
   void linear(const LinearArgs& args, device::Stream& stream) override {
     validate(args);
-    cpu::linear(args, stream, workspace_);
+    if (operand_type(args.weight.dtype()) == DType::bf16 && args.row_invariant == RowInvariant::no)
+      cpu::linear_bf16(args, stream, workspace_);
+    else
+      cpu::linear(args, stream, workspace_);
   }
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream&) override {
     validate(args);
@@ -32,7 +41,7 @@ class CpuBackend : public Backend {
   }
   void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
     validate(args);
-    takes_fp32(args.out);
+    takes(args.out);
     cpu::rms_norm(args, stream);
   }
   void rope(const RopeArgs& args, device::Stream& stream) override {
@@ -57,7 +66,7 @@ class CpuBackend : public Backend {
   }
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     validate(args);
-    takes_fp32(args.out);
+    takes(args.out);
     cpu::gated_activation(args, stream);
   }
   void sample(const SamplingArgs& args, device::Stream& stream) override {
@@ -74,24 +83,31 @@ class CpuBackend : public Backend {
   }
 
  private:
-  static void takes_fp32(const TensorView& operand) {
-    PECIA_CHECK(operand.dtype() == DType::fp32, "an operand of {} for the CPU backend",
-                name_of(operand.dtype()));
+  void takes(const TensorView& operand) const {
+    PECIA_CHECK(operand.dtype() == DType::fp32 || operand.dtype() == operand_type(operand.dtype()),
+                "an operand of {} for the CPU backend", name_of(operand.dtype()));
   }
 
+  Products products_;
   cpu::Workspace workspace_;
   cpu::AttentionPlan plan_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend() {
+bool cpu_has_bf16_products() {
+  return cpu::has_native_bf16();
+}
+
+std::unique_ptr<Backend> make_cpu_backend(Products products) {
   if (isa() == Isa::avx2) hwy::DisableTargets(HWY_AVX3);
   // Highway asks for more than AVX2 and FMA (BMI2, F16C, AES), which a virtual machine may hide.
   if ((hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3)) == 0)
     fail<Unsupported>(
         "the CPU backend needs AVX2 with FMA, BMI2, F16C, AES and PCLMULQDQ; this CPU hides one");
-  return std::make_unique<CpuBackend>();
+  if (products == Products::bf16 && !cpu_has_bf16_products())
+    fail<Unsupported>("products of bf16 need AVX512-BF16, and this CPU has {}", name_of(isa()));
+  return std::make_unique<CpuBackend>(products);
 }
 
 }  // namespace pecia::kernels

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cpu/bf16_native.hpp"
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/parallel.hpp"
 
@@ -22,22 +23,40 @@ HWY_INLINE V gated(D d, V gate, V up) {
 }
 
 /// The last columns are computed as vectors too: a column's bits do not depend on where it stands.
-void GateRows(const GatedActivationArgs& args, int64_t begin, int64_t end) {
+HWY_INLINE void gate_some(const float* gate, const float* up, int64_t count, float* out) {
   const hn::ScalableTag<float> d;
   constexpr int64_t lanes = hn::MaxLanes(d);
-  const int64_t width = args.out.size(1), whole = width / lanes * lanes;
+  const int64_t whole = count / lanes * lanes;
+  for (int64_t i = 0; i < whole; i += lanes)
+    hn::StoreU(gated(d, hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, out + i);
+  if (whole == count) return;
   HWY_ALIGN float last_gate[lanes] = {}, last_up[lanes] = {};
+  std::copy(gate + whole, gate + count, last_gate);
+  std::copy(up + whole, up + count, last_up);
+  hn::Store(gated(d, hn::Load(d, last_gate), hn::Load(d, last_up)), d, last_gate);
+  std::copy_n(last_gate, count - whole, out + whole);
+}
+
+/// The same, rounded.
+void gate_to_bf16(const float* gate, const float* up, int64_t count, uint16_t* out) {
+  constexpr int64_t piece = 256;
+  HWY_ALIGN float wide[piece];
+  for (int64_t i = 0; i < count; i += piece) {
+    const int64_t some = std::min(piece, count - i);
+    gate_some(gate + i, up + i, some, wide);
+    store_bf16_native(wide, some, out + i);
+  }
+}
+
+void GateRows(const GatedActivationArgs& args, int64_t begin, int64_t end) {
+  const int64_t width = args.out.size(1);
   for (int64_t t = begin; t < end; ++t) {
     const auto* gate = static_cast<const float*>(args.gate.row(t));
     const auto* up = static_cast<const float*>(args.up.row(t));
-    auto* out = static_cast<float*>(args.out.row(t));
-    for (int64_t i = 0; i < whole; i += lanes)
-      hn::StoreU(gated(d, hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, out + i);
-    if (whole == width) continue;
-    std::copy(gate + whole, gate + width, last_gate);
-    std::copy(up + whole, up + width, last_up);
-    hn::Store(gated(d, hn::Load(d, last_gate), hn::Load(d, last_up)), d, last_gate);
-    std::copy_n(last_gate, width - whole, out + whole);
+    if (args.out.dtype() == DType::bf16)
+      gate_to_bf16(gate, up, width, static_cast<uint16_t*>(args.out.row(t)));
+    else
+      gate_some(gate, up, width, static_cast<float*>(args.out.row(t)));
   }
 }
 

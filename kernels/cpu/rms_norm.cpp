@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/bf16_native.hpp"
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/parallel.hpp"
 
@@ -30,25 +32,47 @@ HWY_INLINE float sum_of_squares(const float* x, int64_t width) {
 }
 
 template <class Stored>
-HWY_INLINE void norm_rows(const RmsNormArgs& args, int64_t begin, int64_t end) {
+HWY_INLINE void scale(const float* x, float factor, const Stored* weight, int64_t count,
+                      float* out) {
   const hn::ScalableTag<float> d;
-  const int64_t lanes = hn::Lanes(d), width = args.x.size(1);
+  const int64_t lanes = hn::Lanes(d);
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto scaled = hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor));
+    hn::StoreU(hn::Mul(scaled, load_wide(d, weight + i)), d, out + i);
+  }
+  for (; i < count; ++i) out[i] = x[i] * factor * widen_one(weight[i]);
+}
+
+/// The same, rounded.
+template <class Stored>
+void scale_to_bf16(const float* x, float factor, const Stored* weight, int64_t count,
+                   uint16_t* out) {
+  constexpr int64_t piece = 256;
+  HWY_ALIGN float wide[piece];
+  for (int64_t i = 0; i < count; i += piece) {
+    const int64_t some = std::min(piece, count - i);
+    scale(x + i, factor, weight + i, some, wide);
+    store_bf16_native(wide, some, out + i);
+  }
+}
+
+template <class Stored>
+HWY_INLINE void norm_rows(const RmsNormArgs& args, int64_t begin, int64_t end) {
+  const int64_t width = args.x.size(1);
   const auto* weight = static_cast<const Stored*>(args.weight.data());
   for (int64_t row = begin; row < end; ++row) {
     const auto* x = static_cast<const float*>(args.x.row(row));
-    auto* out = static_cast<float*>(args.out.row(row));
     const float mean = sum_of_squares(x, width) / static_cast<float>(width);
     if (args.marks && !std::isfinite(mean)) {
       int32_t& mark = static_cast<int32_t*>(args.marks.data())[row];
       if (mark == 0) mark = args.mark;
     }
     const float factor = 1.0f / std::sqrt(mean + args.eps);
-    int64_t i = 0;
-    for (; i + lanes <= width; i += lanes) {
-      const auto scaled = hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor));
-      hn::StoreU(hn::Mul(scaled, load_wide(d, weight + i)), d, out + i);
-    }
-    for (; i < width; ++i) out[i] = x[i] * factor * widen_one(weight[i]);
+    if (args.out.dtype() == DType::bf16)
+      scale_to_bf16(x, factor, weight, width, static_cast<uint16_t*>(args.out.row(row)));
+    else
+      scale(x, factor, weight, width, static_cast<float*>(args.out.row(row)));
   }
 }
 

@@ -44,9 +44,26 @@ void refuse_shared_gpus(const std::vector<std::pair<std::string, std::string>>& 
   }
 }
 
+namespace {
+
+/// The same on all ranks: in bf16 where each of their CPUs does so itself. Collective.
+kernels::Products products_of(const Job& job, comm::Communicator& world) {
+  const bool everywhere = world.all_reduce_max(kernels::cpu_has_bf16_products() ? 0 : 1) == 0;
+  if (job.model.compute == Precision::bf16 && !everywhere)
+    fail<Unsupported>(
+        "model.compute: bf16 needs CPUs with AVX512-BF16, and not every rank has one; use compute: "
+        "fp32");
+  const bool wanted =
+      job.model.compute != Precision::fp32 && job.reproducible != Reproducible::layout;
+  return wanted && everywhere ? kernels::Products::bf16 : kernels::Products::fp32;
+}
+
+}  // namespace
+
 ComputePlace make_compute_place(const Job& job, bool gpus, int threads, comm::Communicator& world) {
   ComputePlace place;
   const int local_rank = world.split_by_host()->rank();
+  const kernels::Products products = gpus ? kernels::Products::fp32 : products_of(job, world);
   together(world, [&] {
     if (gpus) {
       const int visible = kernels::num_cuda_devices();
@@ -56,7 +73,7 @@ ComputePlace make_compute_place(const Job& job, bool gpus, int threads, comm::Co
     } else {
       refuse_on_cpus(job);
       place.device = device::make_host_device(threads);
-      place.backend = kernels::make_cpu_backend();
+      place.backend = kernels::make_cpu_backend(products);
     }
     place.stream = place.device->make_stream();
   });

@@ -24,7 +24,7 @@ class Product {
         weight_(compute.buffer()),
         y_(compute.buffer()),
         scales_(compute.buffer()),
-        args_{x_.tensor(DType::fp32, {rows, in}),
+        args_{x_.tensor(compute.backend.operand_type(weights), {rows, in}),
               weight_.tensor(weights, {out, in}),
               {},
               y_.tensor(DType::fp32, {rows, out})} {
@@ -67,7 +67,8 @@ double measure_peak_flops(const context::Compute& compute, DType weights,
   const bool on_gpu = compute.device.info().is_gpu();
   const int64_t size = on_gpu ? 8192 : 768;
   constexpr int runs = 6;
-  Product product(compute, size, size, size, on_gpu ? weights : DType::fp32);
+  const bool narrow = compute.backend.operand_type(weights) != DType::fp32;
+  Product product(compute, size, size, size, on_gpu || narrow ? weights : DType::fp32);
   const auto flops = 2.0 * static_cast<double>(size * size * size);
   return runs * flops / seconds_of([&] { product.run(runs); });
 }

@@ -40,6 +40,16 @@ void refuse_on_gpus(const Job& job, int compute_capability) {
 }
 
 void refuse_on_cpus(const Job& job) {
+  if (job.model.compute == Precision::bf16) {
+    if (job.model.dtype.value_or(Precision::bf16) != Precision::bf16)
+      fail<Unsupported>(
+          "model.compute: bf16 multiplies weights of that type alone on CPUs; use model.dtype: "
+          "bf16, or compute: auto");
+    if (job.reproducible == Reproducible::layout)
+      fail<Unsupported>(
+          "model.compute: bf16 with reproducible: layout is not in this version on CPUs; use "
+          "compute: auto");
+  }
   if (job.model.dtype == Precision::fp8)
     fail<Unsupported>(
         "model.dtype: fp8 is for GPUs in this version; use dtype: bf16, or backend: cuda");
@@ -58,8 +68,6 @@ void refuse_unimplemented(const Job& job) {
     fail<Unsupported>(
         "model.compute: fp8 multiplies weights of that type alone; use model.dtype: fp8, or "
         "compute: auto");
-  if (job.model.compute == Precision::bf16 && !on_gpus)
-    refuse("model.compute", "bf16", "compute: fp32");
   if (job.reproducible == Reproducible::layout && job.batch.policy == Policy::chunked)
     fail<Unsupported>(
         "batch.policy: chunked with reproducible: layout is not in this version: where a prompt is "

@@ -242,6 +242,11 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   const model::WeightViews& views =
       on_gpu ? *on_gpu : static_cast<const model::WeightViews&>(weights);
   const DType held = views.layers.front().q.parts.front().weight.dtype();
+  if (job.model.compute == Precision::bf16 && place.backend->operand_type(held) != DType::bf16)
+    fail<InputError>(
+        "model.compute: bf16 multiplies weights of that type, and those of this model are {}; use "
+        "compute: auto, or model.dtype: bf16",
+        name_of(held));
   std::optional<WeightRounding> rounding;
   if (on_gpu && on_gpu->quantized() != model::Quantize::nothing) {
     rounding = gather_rounding(on_gpu->rounding(), world);
@@ -314,7 +319,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
                        world.all_reduce_sum(measure_peak_flops(compute, held)),
                        resources.gpus ? place.device->info().name : "",
                        place.backend->attention_library(),
-                       resources.gpus ? held : DType::fp32,
+                       resources.gpus ? held : place.backend->operand_type(held),
                        held,
                        rounding};
   if (chief)

@@ -121,7 +121,6 @@ class Absent(BadInputTest):
     def test_each_feature(self) -> None:
         for assignment, nearest in {
             "model.dtype=int8": "dtype: bf16",
-            "model.compute=bf16": "compute: fp32",
         }.items():
             key, value = assignment.split("=")
             with self.subTest(assignment=assignment):
@@ -130,6 +129,18 @@ class Absent(BadInputTest):
                     f"use {nearest}",
                     arguments=self.set(assignment),
                 )
+
+    def test_products_of_bf16(self) -> None:
+        self.assert_refused(
+            "model.compute: bf16 multiplies weights of that type alone",
+            "or compute: auto",
+            arguments=self.set("model.compute=bf16", "model.dtype=fp32"),
+        )
+        self.assert_refused(
+            "model.compute: bf16 with reproducible: layout",
+            "compute: auto",
+            arguments=self.set("model.compute=bf16", "reproducible=layout"),
+        )
 
     def test_fp8_weights_on_cpus(self) -> None:
         self.assert_refused(

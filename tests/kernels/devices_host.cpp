@@ -3,7 +3,9 @@
 namespace pecia::test {
 
 std::vector<std::string> every_device() {
-  return {"reference", "cpu", "cpu_3_threads"};
+  std::vector<std::string> devices{"reference", "cpu", "cpu_3_threads"};
+  if (kernels::cpu_has_bf16_products()) devices.push_back("cpu_bf16");
+  return devices;
 }
 
 std::vector<std::string> every_attention_device() {

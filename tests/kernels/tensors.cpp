@@ -73,6 +73,8 @@ bool Tensor::gaps_intact() const {
 
 Device make_host_backend(const std::string& name) {
   if (name == "reference") return {kernels::make_reference_backend(), device::Stream(1)};
+  if (name == "cpu_bf16")
+    return {kernels::make_cpu_backend(kernels::Products::bf16), device::Stream(2), true};
   return {kernels::make_cpu_backend(), device::Stream(name == "cpu" ? 1 : 3)};
 }
 

@@ -56,7 +56,7 @@ struct Device {
   }
 };
 
-/// "reference", "cpu" (one thread) or "cpu_3_threads".
+/// "reference", "cpu" (one thread), "cpu_3_threads" or "cpu_bf16" (products of bf16).
 Device make_host_backend(const std::string& name);
 
 /// One of those, or of every_device.

@@ -53,6 +53,27 @@ TEST(OnGpus, WhatIsNotThereIsRefusedWithTheNearestSetting) {
   EXPECT_NO_THROW(refuse_on_gpus(job, 90));
 }
 
+TEST(OnCpus, ProductsAreOfBf16WhereTheyCanBe) {
+  const auto comm = comm::make_null_communicator();
+  const auto operand = [&](const Job& job) {
+    return make_compute_place(job, false, 1, *comm).backend->operand_type(DType::bf16);
+  };
+  const DType best = kernels::cpu_has_bf16_products() ? DType::bf16 : DType::fp32;
+  Job job;
+  EXPECT_EQ(operand(job), best);
+  job.reproducible = Reproducible::layout;
+  EXPECT_EQ(operand(job), DType::fp32);
+  job.reproducible = Reproducible::run;
+  job.model.compute = Precision::fp32;
+  EXPECT_EQ(operand(job), DType::fp32);
+  job.model.compute = Precision::bf16;
+  if (best == DType::bf16)
+    EXPECT_EQ(operand(job), DType::bf16);
+  else
+    test::expect_error<Unsupported>([&] { operand(job); },
+                                    {"model.compute: bf16", "AVX512-BF16", "compute: fp32"});
+}
+
 TEST(Fp8Weights, AreForGpusThatMultiplyThem) {
   Job job;
   job.model.dtype = Precision::fp8;

@@ -1,0 +1,227 @@
+#include "kernels/cpu/bf16_products.hpp"
+
+#include <immintrin.h>
+
+#include <algorithm>
+
+// GCC 12 takes the undefined operands in its own headers for mistakes.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
+// Highway 1.0 names neither the instruction nor a target that has it.
+#define PECIA_BF16_CODE __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+
+namespace pecia::kernels::cpu {
+namespace {
+
+constexpr int64_t lanes = 16;
+constexpr int max_tile_rows = 14;  // 28 sums, of 32 registers
+
+PECIA_BF16_CODE inline __m512bh load_pairs(const uint16_t* from) {
+  return (__m512bh)_mm512_loadu_si512(from);
+}
+
+/// Elements below `count`, zeros after them; `count` may be more than there are.
+PECIA_BF16_CODE inline __m512bh load_some(const uint16_t* from, int64_t count) {
+  const __mmask32 mask =
+      count >= 32 ? ~__mmask32{0} : (__mmask32{1} << std::max<int64_t>(0, count)) - 1;
+  return (__m512bh)_mm512_maskz_loadu_epi16(mask, from);
+}
+
+/// Two neighbours in all lanes.
+PECIA_BF16_CODE inline __m512bh spread_pair(const uint16_t* from) {
+  int pair;
+  __builtin_memcpy(&pair, from, sizeof pair);
+  return (__m512bh)_mm512_set1_epi32(pair);
+}
+
+/// Rows become columns: lane c of result r is lane r of v[c].
+PECIA_BF16_CODE inline void transpose(__m512i (&v)[16]) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      v[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
+      v[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
+    }
+  // Now v[4·g + r] has in its block b the lanes 4·b + r of the rows 4·g … 4·g + 3.
+  for (int r = 0; r < 4; ++r) {
+    const __m512i low01 = _mm512_shuffle_i32x4(v[r], v[4 + r], 0x88);
+    const __m512i low23 = _mm512_shuffle_i32x4(v[8 + r], v[12 + r], 0x88);
+    const __m512i high01 = _mm512_shuffle_i32x4(v[r], v[4 + r], 0xdd);
+    const __m512i high23 = _mm512_shuffle_i32x4(v[8 + r], v[12 + r], 0xdd);
+    t[r] = _mm512_shuffle_i32x4(low01, low23, 0x88);
+    t[8 + r] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
+    t[4 + r] = _mm512_shuffle_i32x4(high01, high23, 0x88);
+    t[12 + r] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
+  }
+  std::copy_n(t, 16, v);
+}
+
+/// 16 columns of a panel, of which `count` are there.
+PECIA_BF16_CODE void pack_columns(const uint16_t* rows, int64_t row_stride, int64_t count,
+                                  int64_t depth, uint16_t* packed) {
+  for (int64_t i = 0; i < depth; i += 2 * lanes) {
+    __m512i v[lanes];
+    for (int64_t c = 0; c < lanes; ++c)
+      v[c] = c < count ? (__m512i)load_some(rows + c * row_stride + i, depth - i)
+                       : _mm512_setzero_si512();
+    transpose(v);
+    const int64_t pairs = std::min(lanes, (depth - i + 1) / 2);
+    for (int64_t pair = 0; pair < pairs; ++pair)
+      _mm512_storeu_si512(packed + (i / 2 + pair) * 2 * bf16_panel, v[pair]);
+  }
+}
+
+template <int kRows>
+PECIA_BF16_CODE inline void multiply_tile(const uint16_t* __restrict a, int64_t a_stride,
+                                          const uint16_t* __restrict b, int64_t num_pairs,
+                                          float* __restrict c, int64_t c_stride, bool accumulate) {
+  __m512 sums[kRows][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    sums[r][0] = accumulate ? _mm512_loadu_ps(c + r * c_stride) : _mm512_setzero_ps();
+    sums[r][1] = accumulate ? _mm512_loadu_ps(c + r * c_stride + lanes) : _mm512_setzero_ps();
+  }
+  for (int64_t pair = 0; pair < num_pairs; ++pair) {
+    const __m512bh b0 = load_pairs(b + pair * 2 * bf16_panel);
+    const __m512bh b1 = load_pairs(b + pair * 2 * bf16_panel + 2 * lanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const __m512bh factors = spread_pair(a + r * a_stride + 2 * pair);
+      sums[r][0] = _mm512_dpbf16_ps(sums[r][0], factors, b0);
+      sums[r][1] = _mm512_dpbf16_ps(sums[r][1], factors, b1);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    _mm512_storeu_ps(c + r * c_stride, sums[r][0]);
+    _mm512_storeu_ps(c + r * c_stride + lanes, sums[r][1]);
+  }
+}
+
+/// The panels of one tile of rows; the last panel may be narrower and goes through a buffer.
+template <int kRows>
+PECIA_BF16_CODE void multiply_rows(const GemmBf16Args& args, const uint16_t* a, float* c) {
+  const int64_t num_pairs = (args.depth + 1) / 2;
+  for (int64_t column = 0; column < args.columns; column += bf16_panel) {
+    const uint16_t* const b = args.b + column * 2 * num_pairs;
+    const int64_t width = std::min(bf16_panel, args.columns - column);
+    if (width == bf16_panel) {
+      multiply_tile<kRows>(a, args.a_stride, b, num_pairs, c + column, args.c_stride,
+                           args.accumulate);
+      continue;
+    }
+    alignas(64) float tile[kRows * bf16_panel] = {};
+    for (int r = 0; args.accumulate && r < kRows; ++r)
+      std::copy_n(c + r * args.c_stride + column, width, tile + r * bf16_panel);
+    multiply_tile<kRows>(a, args.a_stride, b, num_pairs, tile, bf16_panel, args.accumulate);
+    for (int r = 0; r < kRows; ++r)
+      std::copy_n(tile + r * bf16_panel, width, c + r * args.c_stride + column);
+  }
+}
+
+template <int kRows>
+void multiply_some_rows(int64_t rows, const GemmBf16Args& args, const uint16_t* a, float* c) {
+  if (rows == kRows) return multiply_rows<kRows>(args, a, c);
+  if constexpr (kRows > 1) multiply_some_rows<kRows - 1>(rows, args, a, c);
+}
+
+constexpr int max_dot_rows = 4, dot_columns = 4;
+
+/// The sums of the lanes of four vectors.
+PECIA_BF16_CODE inline __m128 sums_of_lanes(const __m512 (&v)[dot_columns]) {
+  const __m512 v01 = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
+  const __m512 v23 = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
+  const __m512d p01 = _mm512_castps_pd(v01), p23 = _mm512_castps_pd(v23);
+  // Now in each block of 128 bits: parts of the four sums, to be added over the blocks.
+  alignas(64) float parts[lanes];
+  _mm512_store_ps(parts, _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(p01, p23)),
+                                       _mm512_castpd_ps(_mm512_unpackhi_pd(p01, p23))));
+  return _mm_add_ps(_mm_add_ps(_mm_load_ps(parts), _mm_load_ps(parts + 4)),
+                    _mm_add_ps(_mm_load_ps(parts + 8), _mm_load_ps(parts + 12)));
+}
+
+/// `count` ≤ 4 columns; missing ones are computed as copies of the last, so that a sum's order of
+/// additions never depends on its neighbours.
+template <int kRows>
+PECIA_BF16_CODE inline void dot_tile(const DotBf16Args& args, const uint16_t* a, const uint16_t* b,
+                                     int64_t count, float* c) {
+  const uint16_t* columns[dot_columns];
+  for (int64_t o = 0; o < dot_columns; ++o) columns[o] = b + std::min(o, count - 1) * args.b_stride;
+  __m512 sums[kRows][dot_columns];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int o = 0; o < dot_columns; ++o) sums[r][o] = _mm512_setzero_ps();
+  int64_t i = 0;
+  for (; i + 2 * lanes <= args.depth; i += 2 * lanes) {
+    __m512bh x[kRows];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) x[r] = load_pairs(a + r * args.a_stride + i);
+#pragma GCC unroll 4
+    for (int o = 0; o < dot_columns; ++o) {
+      const __m512bh w = load_pairs(columns[o] + i);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) sums[r][o] = _mm512_dpbf16_ps(sums[r][o], x[r], w);
+    }
+  }
+  if (i < args.depth)
+    for (int o = 0; o < dot_columns; ++o) {
+      const __m512bh w = load_some(columns[o] + i, args.depth - i);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r)
+        sums[r][o] =
+            _mm512_dpbf16_ps(sums[r][o], load_some(a + r * args.a_stride + i, args.depth - i), w);
+    }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    float total[dot_columns];
+    _mm_storeu_ps(total, sums_of_lanes(sums[r]));
+    float* const to = c + r * args.c_stride;
+    for (int64_t o = 0; o < count; ++o) to[o] = args.accumulate ? to[o] + total[o] : total[o];
+  }
+}
+
+template <int kRows>
+void dot_some_rows(int64_t rows, const DotBf16Args& args, const uint16_t* a, const uint16_t* b,
+                   int64_t count, float* c) {
+  if (rows == kRows) return dot_tile<kRows>(args, a, b, count, c);
+  if constexpr (kRows > 1) dot_some_rows<kRows - 1>(rows, args, a, b, count, c);
+}
+
+}  // namespace
+
+void pack_bf16(const PackBf16Args& args) {
+  const int64_t even_depth = (args.depth + 1) / 2 * 2;
+  for (int64_t column = 0; column < args.columns; column += bf16_panel)
+    for (const int64_t half : {int64_t{0}, lanes})
+      pack_columns(args.rows + (column + half) * args.row_stride, args.row_stride,
+                   args.columns - column - half, args.depth,
+                   args.packed + column * even_depth + 2 * half);
+}
+
+void gemm_bf16(const GemmBf16Args& args) {
+  const int64_t num_tiles = (args.rows + max_tile_rows - 1) / max_tile_rows;
+  for (int64_t tile = 0; tile < num_tiles; ++tile) {
+    const int64_t begin = args.rows * tile / num_tiles, end = args.rows * (tile + 1) / num_tiles;
+    multiply_some_rows<max_tile_rows>(end - begin, args, args.a + begin * args.a_stride,
+                                      args.c + begin * args.c_stride);
+  }
+}
+
+void dot_bf16(const DotBf16Args& args) {
+  for (int64_t o = 0; o < args.columns; o += dot_columns) {
+    const int64_t count = std::min<int64_t>(dot_columns, args.columns - o);
+    // All rows with these columns, which stay in the first cache meanwhile.
+    for (int64_t row = 0; row < args.rows; row += max_dot_rows)
+      dot_some_rows<max_dot_rows>(std::min<int64_t>(max_dot_rows, args.rows - row), args,
+                                  args.a + row * args.a_stride, args.b + o * args.b_stride, count,
+                                  args.c + row * args.c_stride + o);
+  }
+}
+
+}  // namespace pecia::kernels::cpu

@@ -1,0 +1,52 @@
+#pragma once
+/// Matrix products of one thread from operands of bf16, by the CPU's own instruction
+/// (AVX512-BF16), at twice the rate of fp32. Sums are of fp32; numbers below 2^-126 count as zero.
+/// All require has_native_bf16().
+
+#include <cstdint>
+
+namespace pecia::kernels::cpu {
+
+/// Columns of a panel of the right-hand side: two vectors of sums.
+constexpr int64_t bf16_panel = 32;
+
+/// Rows [columns, depth], transposed and cut into panels in which a column's neighbours in depth
+/// lie side by side:
+///
+///     packed[p, i/2, c, i%2] = rows[p · bf16_panel + c, i]      0 past the last column and depth
+struct PackBf16Args {
+  const uint16_t* rows;
+  int64_t row_stride;  ///< elements
+  int64_t columns;
+  int64_t depth;
+  uint16_t* packed;  ///< [columns in whole panels · depth rounded up to even]
+};
+void pack_bf16(const PackBf16Args& args);
+
+/// c[r, o] (+)= Σ_i a[r, i] · b[i, o], b as pack_bf16 makes it. Where depth is odd, a[r, depth] is
+/// read and may be any number.
+struct GemmBf16Args {
+  const uint16_t* a;
+  int64_t a_stride;
+  const uint16_t* b;
+  float* c;
+  int64_t c_stride;
+  int64_t rows, columns, depth;
+  bool accumulate;
+};
+void gemm_bf16(const GemmBf16Args& args);
+
+/// c[r, o] (+)= Σ_i a[r, i] · b[o, i], nothing packed: for few rows. b is read once.
+struct DotBf16Args {
+  const uint16_t* a;
+  int64_t a_stride;
+  const uint16_t* b;
+  int64_t b_stride;
+  float* c;
+  int64_t c_stride;
+  int64_t rows, columns, depth;
+  bool accumulate;
+};
+void dot_bf16(const DotBf16Args& args);
+
+}  // namespace pecia::kernels::cpu
