@@ -230,7 +230,7 @@ class Prefill {
                                           slots_of_prompt(settings, tokens, 1));
       const auto alone = comm::make_null_communicator();
       const Answer expected = predicted(*alone);
-      const auto tolerance = logprob_tolerance(settings.kv_dtype);
+      const auto tolerance = logprob_tolerance(settings.kv_dtype, replica_.operands());
       problem = difference(ours.logprobs, expected.logprobs, tolerance);
       if (!problem.empty())
         problem = fmt::format("log-probabilities after {} tokens: {}", tokens, problem);

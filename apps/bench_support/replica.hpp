@@ -78,6 +78,8 @@ class Replica {
   void remove(SequenceId sequence);
 
   const context::Compute& compute() const { return compute_; }
+  /// The type of rows in products with the layers' weights.
+  DType operands() const { return worker_.model().operand_type(); }
   const report::Recorder& recorder() const { return recorder_; }
   /// What this rank has sent, and what it has to send by the formulas, in all passes so far.
   comm::Traffic traffic() const { return traffic_of(worker_.groups()); }

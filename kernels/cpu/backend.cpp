@@ -26,7 +26,7 @@ class CpuBackend : public Backend {
   }
   void linear(const LinearArgs& args, device::Stream& stream) override {
     validate(args);
-    if (operand_type(args.weight.dtype()) == DType::bf16 && args.row_invariant == RowInvariant::no)
+    if (in_bf16(args.weight.dtype(), args.row_invariant))
       cpu::linear_bf16(args, stream, workspace_);
     else
       cpu::linear(args, stream, workspace_);
@@ -54,7 +54,10 @@ class CpuBackend : public Backend {
   }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     validate(args);
-    cpu::attention(args, stream, workspace_, plan_);
+    if (in_bf16(args.kv_dtype, args.row_invariant))
+      cpu::attention_bf16(args, stream, workspace_, plan_);
+    else
+      cpu::attention(args, stream, workspace_, plan_);
   }
   void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {
     validate(args);
@@ -83,6 +86,10 @@ class CpuBackend : public Backend {
   }
 
  private:
+  bool in_bf16(DType stored, RowInvariant row_invariant) const {
+    return products_ == Products::bf16 && stored == DType::bf16 &&
+           row_invariant == RowInvariant::no;
+  }
   void takes(const TensorView& operand) const {
     PECIA_CHECK(operand.dtype() == DType::fp32 || operand.dtype() == operand_type(operand.dtype()),
                 "an operand of {} for the CPU backend", name_of(operand.dtype()));

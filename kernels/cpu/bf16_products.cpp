@@ -79,7 +79,8 @@ PECIA_BF16_CODE void pack_columns(const uint16_t* rows, int64_t row_stride, int6
 template <int kRows>
 PECIA_BF16_CODE inline void multiply_tile(const uint16_t* __restrict a, int64_t a_stride,
                                           const uint16_t* __restrict b, int64_t num_pairs,
-                                          float* __restrict c, int64_t c_stride, bool accumulate) {
+                                          float* __restrict c, int64_t c_stride, bool accumulate,
+                                          float factor) {
   __m512 sums[kRows][2];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -96,10 +97,11 @@ PECIA_BF16_CODE inline void multiply_tile(const uint16_t* __restrict a, int64_t 
       sums[r][1] = _mm512_dpbf16_ps(sums[r][1], factors, b1);
     }
   }
+  const __m512 factors = _mm512_set1_ps(accumulate ? 1.0f : factor);
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    _mm512_storeu_ps(c + r * c_stride, sums[r][0]);
-    _mm512_storeu_ps(c + r * c_stride + lanes, sums[r][1]);
+    _mm512_storeu_ps(c + r * c_stride, _mm512_mul_ps(sums[r][0], factors));
+    _mm512_storeu_ps(c + r * c_stride + lanes, _mm512_mul_ps(sums[r][1], factors));
   }
 }
 
@@ -112,13 +114,14 @@ PECIA_BF16_CODE void multiply_rows(const GemmBf16Args& args, const uint16_t* a, 
     const int64_t width = std::min(bf16_panel, args.columns - column);
     if (width == bf16_panel) {
       multiply_tile<kRows>(a, args.a_stride, b, num_pairs, c + column, args.c_stride,
-                           args.accumulate);
+                           args.accumulate, args.factor);
       continue;
     }
     alignas(64) float tile[kRows * bf16_panel] = {};
     for (int r = 0; args.accumulate && r < kRows; ++r)
       std::copy_n(c + r * args.c_stride + column, width, tile + r * bf16_panel);
-    multiply_tile<kRows>(a, args.a_stride, b, num_pairs, tile, bf16_panel, args.accumulate);
+    multiply_tile<kRows>(a, args.a_stride, b, num_pairs, tile, bf16_panel, args.accumulate,
+                         args.factor);
     for (int r = 0; r < kRows; ++r)
       std::copy_n(tile + r * bf16_panel, width, c + r * args.c_stride + column);
   }
@@ -169,7 +172,8 @@ PECIA_BF16_CODE inline void dot_tile(const DotBf16Args& args, const uint16_t* a,
       for (int r = 0; r < kRows; ++r) sums[r][o] = _mm512_dpbf16_ps(sums[r][o], x[r], w);
     }
   }
-  if (i < args.depth)
+  if (i < args.depth) {
+#pragma GCC unroll 4
     for (int o = 0; o < dot_columns; ++o) {
       const __m512bh w = load_some(columns[o] + i, args.depth - i);
 #pragma GCC unroll 4
@@ -177,12 +181,14 @@ PECIA_BF16_CODE inline void dot_tile(const DotBf16Args& args, const uint16_t* a,
         sums[r][o] =
             _mm512_dpbf16_ps(sums[r][o], load_some(a + r * args.a_stride + i, args.depth - i), w);
     }
+  }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     float total[dot_columns];
     _mm_storeu_ps(total, sums_of_lanes(sums[r]));
     float* const to = c + r * args.c_stride;
-    for (int64_t o = 0; o < count; ++o) to[o] = args.accumulate ? to[o] + total[o] : total[o];
+    for (int64_t o = 0; o < count; ++o)
+      to[o] = args.accumulate ? to[o] + total[o] : args.factor * total[o];
   }
 }
 
@@ -202,6 +208,27 @@ void pack_bf16(const PackBf16Args& args) {
       pack_columns(args.rows + (column + half) * args.row_stride, args.row_stride,
                    args.columns - column - half, args.depth,
                    args.packed + column * even_depth + 2 * half);
+}
+
+PECIA_BF16_CODE void pack_rows_bf16(const PackBf16Args& args) {
+  // Lane i of the pairs of columns 0 … 15, in elements of the first row (below 32) and the second.
+  alignas(64) uint16_t order[32];
+  for (uint16_t i = 0; i < 32; ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * 32);
+  const __m512i low = _mm512_load_si512(order);
+  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(lanes));
+  const int64_t num_pairs = (args.depth + 1) / 2;
+  for (int64_t column = 0; column < args.columns; column += bf16_panel) {
+    const int64_t count = args.columns - column;
+    uint16_t* to = args.packed + column * 2 * num_pairs;
+    for (int64_t i = 0; i < args.depth; i += 2, to += 2 * bf16_panel) {
+      const uint16_t* const first = args.rows + i * args.row_stride + column;
+      const __m512i a = (__m512i)load_some(first, count);
+      const __m512i b = i + 1 < args.depth ? (__m512i)load_some(first + args.row_stride, count)
+                                           : _mm512_setzero_si512();
+      _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, low, b));
+      _mm512_storeu_si512(to + bf16_panel, _mm512_permutex2var_epi16(a, high, b));
+    }
+  }
 }
 
 void gemm_bf16(const GemmBf16Args& args) {

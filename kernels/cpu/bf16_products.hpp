@@ -23,8 +23,13 @@ struct PackBf16Args {
 };
 void pack_bf16(const PackBf16Args& args);
 
-/// c[r, o] (+)= Σ_i a[r, i] · b[i, o], b as pack_bf16 makes it. Where depth is odd, a[r, depth] is
-/// read and may be any number.
+/// The same of rows [depth, columns], which are in that order already:
+///
+///     packed[p, i/2, c, i%2] = rows[i, p · bf16_panel + c]
+void pack_rows_bf16(const PackBf16Args& args);
+
+/// c[r, o] = factor · Σ_i a[r, i] · b[i, o], or c[r, o] += Σ_i a[r, i] · b[i, o]; b as those two
+/// make it. Where depth is odd, a[r, depth] is read and has to be finite.
 struct GemmBf16Args {
   const uint16_t* a;
   int64_t a_stride;
@@ -33,10 +38,12 @@ struct GemmBf16Args {
   int64_t c_stride;
   int64_t rows, columns, depth;
   bool accumulate;
+  float factor = 1;
 };
 void gemm_bf16(const GemmBf16Args& args);
 
-/// c[r, o] (+)= Σ_i a[r, i] · b[o, i], nothing packed: for few rows. b is read once.
+/// c[r, o] = factor · Σ_i a[r, i] · b[o, i], or c[r, o] += Σ_i a[r, i] · b[o, i], nothing packed:
+/// for few rows. b is read once.
 struct DotBf16Args {
   const uint16_t* a;
   int64_t a_stride;
@@ -46,6 +53,7 @@ struct DotBf16Args {
   int64_t c_stride;
   int64_t rows, columns, depth;
   bool accumulate;
+  float factor = 1;
 };
 void dot_bf16(const DotBf16Args& args);
 

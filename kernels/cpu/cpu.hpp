@@ -17,6 +17,9 @@ void rope(const RopeArgs& args, const device::Stream& stream);
 void kv_store(const KvStoreArgs& args, const device::Stream& stream);
 void attention(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
                AttentionPlan& plan);
+/// Of bf16 keys and without RowInvariant, see Bf16Products. Requires has_native_bf16().
+void attention_bf16(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
+                    AttentionPlan& plan);
 void column_sums(const ColumnSumsArgs& args, const device::Stream& stream, Workspace& workspace);
 void merge(const MergeArgs& args, const device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, const device::Stream& stream);

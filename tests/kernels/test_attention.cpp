@@ -114,12 +114,12 @@ PECIA_OP_TEST_OF(Attention, kv_types);
 
 /// Scores of standard normal vectors, divided by √head_dim, err by about 2⁻²⁴ · √head_dim each, and
 /// every weight by that share of itself; `query_scale` enlarges scores and with them their errors.
-/// Rounded queries shift a score by up to six times 0.6 of their rounding, rounded weights a mean
-/// of values by less.
+/// Rounded queries shift a score, which is up to 10 where heads have one element, by their share of
+/// it, rounded weights a mean of values by less.
 void expect_equal_to_reference(Problem& p, Device& device, double query_scale = 1) {
   Device oracle = make_device("reference");
   const Result actual = attend(p, device), expected = attend(p, oracle);
-  const double tolerance = (4e-6 + 8 * device.rounding(p.dtype)) * query_scale;
+  const double tolerance = (4e-6 + 12 * device.rounding(p.dtype)) * query_scale;
   EXPECT_TRUE(all_close(actual.out, expected.out, tolerance));
   EXPECT_TRUE(all_close(actual.lse, expected.lse, tolerance, 0x1p-22));
 }
@@ -130,9 +130,10 @@ TEST_P(Attention, OfTwoKeysByHand) {
   p.q = Tensor({2, 1, 1}, DType::fp32, {5.0f, std::log(3.0f)});
   p.set_keys({0.0f, 1.0f}, {8.0f, 4.0f});
   const Result result = attend(p, device_);
-  EXPECT_TRUE(
-      all_close(result.out, std::vector<float>{8.0f, 5.0f}, 1e-6));  // row 0 sees key 0 only
-  EXPECT_TRUE(all_close(result.lse, std::vector<float>{0.0f, std::log(4.0f)}, 1e-6));
+  // Row 0 sees key 0 only. log 3 may be rounded to the keys' type, and weights too.
+  const double tolerance = 1e-6 + 3 * device_.rounding(dtype_);
+  EXPECT_TRUE(all_close(result.out, std::vector<float>{8.0f, 5.0f}, tolerance));
+  EXPECT_TRUE(all_close(result.lse, std::vector<float>{0.0f, std::log(4.0f)}, tolerance));
 }
 
 TEST_P(Attention, PairsQueryHeadsWithTheirKvHead) {
@@ -318,7 +319,7 @@ TEST_P(Attention, PartsOfTheKeysMergeToTheWhole) {
     device_.backend->merge({part_out.view(), part_lse.view(), {}, out.view(), lse.view()},
                            device_.stream);
   }
-  EXPECT_TRUE(all_close(out.values(), whole.out, 4e-6));
+  EXPECT_TRUE(all_close(out.values(), whole.out, 4e-6 + device_.rounding(dtype_)));
   EXPECT_TRUE(all_close(lse.values(), whole.lse, 4e-6));
 }
 

@@ -1,0 +1,173 @@
+#include "kernels/cpu/attention_products.hpp"
+
+#include <algorithm>
+
+#include "kernels/cpu/attention_plan.hpp"
+#include "kernels/cpu/bf16_native.hpp"
+#include "kernels/cpu/bf16_products.hpp"
+#include "kernels/cpu/dot.hpp"
+#include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/softmax.hpp"
+
+namespace pecia::kernels::cpu {
+namespace {
+
+// Up to this many rows keys are read in place rather than packed: measured, 0.7 against 0.8 µs for
+// 3 rows of 64 and a block of keys, 2.7 against 1.3 µs for 12.
+constexpr int64_t few_rows = 4;
+
+constexpr int64_t in_whole_panels(int64_t columns) {
+  return (columns + bf16_panel - 1) / bf16_panel * bf16_panel;
+}
+
+constexpr int64_t even(int64_t count) {
+  return (count + 1) / 2 * 2;
+}
+
+}  // namespace
+
+int64_t WideProducts::scratch_bytes(const TileShape& shape) {
+  return Carver::bytes_of<float>(shape.rows * shape.head_dim) +
+         Carver::bytes_of<float>(padded_columns(block_keys) * shape.head_dim) +
+         Carver::bytes_of<float>(block_keys * padded_columns(shape.head_dim));
+}
+
+WideProducts::WideProducts(const TileShape& shape, Carver& scratch)
+    : shape_(shape),
+      q_(scratch.take<float>(shape.rows * shape.head_dim)),
+      packed_k_(scratch.take<float>(padded_columns(block_keys) * shape.head_dim)),
+      wide_v_(scratch.take<float>(block_keys * padded_columns(shape.head_dim))) {}
+
+void WideProducts::set_queries(const float* from, float factor, int64_t first, int64_t count) {
+  scale_row(from, factor, count * shape_.head_dim, q_ + first * shape_.head_dim);
+}
+
+void WideProducts::multiply_keys(const char* k, int64_t num_keys, float* scores) {
+  if (shape_.rows <= few_rows && !shape_.row_invariant) {
+    dot_rows({.a = q_,
+              .a_stride = shape_.head_dim,
+              .b = k,
+              .b_dtype = shape_.kv_dtype,
+              .b_stride = shape_.head_dim,
+              .c = scores,
+              .c_stride = block_keys,
+              .rows = shape_.rows,
+              .columns = num_keys,
+              .depth = shape_.head_dim,
+              .accumulate = false});
+    return;
+  }
+  pack_transposed({.rows = k,
+                   .dtype = shape_.kv_dtype,
+                   .row_stride = shape_.head_dim,
+                   .columns = num_keys,
+                   .depth = shape_.head_dim,
+                   .packed = packed_k_});
+  gemm({.a = q_,
+        .a_stride = shape_.head_dim,
+        .b = packed_k_,
+        .b_row_stride = panel_columns(),
+        .b_panel_stride = panel_columns() * shape_.head_dim,
+        .c = scores,
+        .c_stride = block_keys,
+        .rows = shape_.rows,
+        .columns = num_keys,
+        .depth = shape_.head_dim,
+        .accumulate = false});
+}
+
+void WideProducts::multiply_values(const char* v, int64_t num_keys, const float* weights,
+                                   float* out) {
+  const int64_t v_stride = padded_columns(shape_.head_dim);
+  widen_rows(v, shape_.kv_dtype, shape_.head_dim, num_keys, shape_.head_dim, wide_v_, v_stride);
+  gemm({.a = weights,
+        .a_stride = block_keys,
+        .b = wide_v_,
+        .b_row_stride = v_stride,
+        .b_panel_stride = panel_columns(),
+        .c = out,
+        .c_stride = shape_.head_dim,
+        .rows = shape_.rows,
+        .columns = shape_.head_dim,
+        .depth = num_keys,
+        .accumulate = true});
+}
+
+int64_t Bf16Products::scratch_bytes(const TileShape& shape) {
+  return Carver::bytes_of<uint16_t>(shape.rows * even(shape.head_dim)) +
+         Carver::bytes_of<uint16_t>(shape.rows * block_keys) +
+         Carver::bytes_of<uint16_t>(in_whole_panels(block_keys) * even(shape.head_dim)) +
+         Carver::bytes_of<uint16_t>(even(block_keys) * in_whole_panels(shape.head_dim));
+}
+
+Bf16Products::Bf16Products(const TileShape& shape, Carver& scratch)
+    : shape_(shape),
+      q_stride_(even(shape.head_dim)),
+      q_(scratch.take<uint16_t>(shape.rows * q_stride_)),
+      weights_(scratch.take<uint16_t>(shape.rows * block_keys)),
+      packed_k_(scratch.take<uint16_t>(in_whole_panels(block_keys) * q_stride_)),
+      packed_v_(scratch.take<uint16_t>(even(block_keys) * in_whole_panels(shape.head_dim))) {}
+
+void Bf16Products::set_queries(const float* from, float factor, int64_t first, int64_t count) {
+  factor_ = factor;
+  for (int64_t r = 0; r < count; ++r) {
+    uint16_t* const to = q_ + (first + r) * q_stride_;
+    to[q_stride_ - 1] = 0;
+    store_bf16_native(from + r * shape_.head_dim, shape_.head_dim, to);
+  }
+}
+
+void Bf16Products::multiply_keys(const char* k, int64_t num_keys, float* scores) {
+  const auto* const keys = reinterpret_cast<const uint16_t*>(k);
+  if (shape_.rows <= few_rows) {
+    dot_bf16({.a = q_,
+              .a_stride = q_stride_,
+              .b = keys,
+              .b_stride = shape_.head_dim,
+              .c = scores,
+              .c_stride = block_keys,
+              .rows = shape_.rows,
+              .columns = num_keys,
+              .depth = shape_.head_dim,
+              .accumulate = false,
+              .factor = factor_});
+    return;
+  }
+  pack_bf16({.rows = keys,
+             .row_stride = shape_.head_dim,
+             .columns = num_keys,
+             .depth = shape_.head_dim,
+             .packed = packed_k_});
+  gemm_bf16({.a = q_,
+             .a_stride = q_stride_,
+             .b = packed_k_,
+             .c = scores,
+             .c_stride = block_keys,
+             .rows = shape_.rows,
+             .columns = num_keys,
+             .depth = shape_.head_dim,
+             .accumulate = false,
+             .factor = factor_});
+}
+
+void Bf16Products::multiply_values(const char* v, int64_t num_keys, const float* weights,
+                                   float* out) {
+  for (int64_t r = 0; r < shape_.rows; ++r)
+    store_bf16_native(weights + r * block_keys, even(num_keys), weights_ + r * block_keys);
+  pack_rows_bf16({.rows = reinterpret_cast<const uint16_t*>(v),
+                  .row_stride = shape_.head_dim,
+                  .columns = shape_.head_dim,
+                  .depth = num_keys,
+                  .packed = packed_v_});
+  gemm_bf16({.a = weights_,
+             .a_stride = block_keys,
+             .b = packed_v_,
+             .c = out,
+             .c_stride = shape_.head_dim,
+             .rows = shape_.rows,
+             .columns = shape_.head_dim,
+             .depth = num_keys,
+             .accumulate = true});
+}
+
+}  // namespace pecia::kernels::cpu
