@@ -24,9 +24,19 @@ struct StagedKeys {
   const float *k_scales, *v_scales;  ///< [keys], or null
 };
 
+// Rows that meet a block at a time, so that their scores, 14 KiB, stay in the first cache: two
+// tiles of rows of the products.
+constexpr int64_t rows_at_a_time = 28;
+
+/// The queries of those rows, each with the heads of its group.
+int64_t queries_at_a_time(int64_t group) {
+  return std::max<int64_t>(1, rows_at_a_time / group);
+}
+
 TileShape shape_of(const AttentionArgs& args, int64_t tile_rows) {
-  return {tile_rows * (args.q.size(1) / args.num_kv_heads), args.q.size(2), args.kv_dtype,
-          args.row_invariant == RowInvariant::yes};
+  const int64_t group = args.q.size(1) / args.num_kv_heads;
+  return {tile_rows * group, args.q.size(2), std::min(tile_rows, queries_at_a_time(group)) * group,
+          args.kv_dtype, args.row_invariant == RowInvariant::yes};
 }
 
 /// One task's matrices, in its thread's scratch memory.
@@ -37,8 +47,8 @@ class TileAttention {
     const TileShape shape = shape_of(args, tile_rows);
     const int64_t head_dim = shape.head_dim, rows = shape.rows;
     return Products::scratch_bytes(shape) + Carver::bytes_of<float>(rows * head_dim) +
-           Carver::bytes_of<float>(rows * block_keys) + 2 * Carver::bytes_of<float>(rows) +
-           Carver::bytes_of<float>(block_keys) +
+           Carver::bytes_of<float>(shape.most_rows * block_keys) +
+           2 * Carver::bytes_of<float>(rows) + Carver::bytes_of<float>(block_keys) +
            2 * Carver::bytes_of<char>(block_keys * head_dim * size_of(args.kv_dtype)) +
            Carver::bytes_of<int64_t>(block_keys) + 2 * Carver::bytes_of<float>(block_keys);
   }
@@ -53,7 +63,8 @@ class TileAttention {
         row_bytes_(head_dim_ * size_of(args.kv_dtype)),
         products_(shape_of(args, tile.num_rows), scratch),
         out_(scratch.take<float>(rows_ * head_dim_)),
-        scores_(scratch.take<float>(rows_ * block_keys)),
+        scores_(scratch.take<float>(std::min(tile.num_rows, queries_at_a_time(group_)) * group_ *
+                                    block_keys)),
         maxima_(scratch.take<float>(rows_)),
         sums_(scratch.take<float>(rows_)),
         mask_(scratch.take<float>(block_keys)),
@@ -73,15 +84,21 @@ class TileAttention {
 
   void add(const KeyBlock& block, Sight sight) {
     const StagedKeys keys = stage(block);
-    const ScoreBlock scores{scores_, block_keys, rows_, block.num_keys};
-    products_.multiply_keys(keys.k, block.num_keys, scores_);
-    if (keys.k_scales) scale_columns(scores, keys.k_scales);
-    if (sight == Sight::some)
-      mask_scores(scores, group_, args_.query_positions.data() + tile_.first_row, keys.positions,
-                  args_.window, mask_);
-    softmax_block(scores, {maxima_, sums_, out_, head_dim_, head_dim_});
-    if (keys.v_scales) scale_columns(scores, keys.v_scales);
-    products_.multiply_values(keys.v, block.num_keys, scores_, out_);
+    products_.set_block(keys.k, keys.v, block.num_keys);
+    const int64_t step = queries_at_a_time(group_);
+    for (int64_t query = 0; query < tile_.num_rows; query += step) {
+      const RowRange rows{query * group_, std::min(step, tile_.num_rows - query) * group_};
+      const ScoreBlock scores{scores_, block_keys, rows.count, block.num_keys};
+      float* const out = out_ + rows.first * head_dim_;
+      products_.multiply_keys(rows, scores_);
+      if (keys.k_scales) scale_columns(scores, keys.k_scales);
+      if (sight == Sight::some)
+        mask_scores(scores, group_, args_.query_positions.data() + tile_.first_row + query,
+                    keys.positions, args_.window, mask_);
+      softmax_block(scores, {maxima_ + rows.first, sums_ + rows.first, out, head_dim_, head_dim_});
+      if (keys.v_scales) scale_columns(scores, keys.v_scales);
+      products_.multiply_values(rows, scores_, out);
+    }
   }
 
   void write(const Destination& to) const {
@@ -129,7 +146,7 @@ class TileAttention {
   const int64_t kv_head_, group_, rows_, head_dim_, row_bytes_;
   Products products_;
   float* const out_;     ///< [rows, head_dim], to be divided by sums
-  float* const scores_;  ///< [rows, block_keys]
+  float* const scores_;  ///< [rows at a time, block_keys]
   float* const maxima_;  ///< [rows]
   float* const sums_;    ///< [rows]
   float* const mask_;    ///< [block_keys]

@@ -42,60 +42,69 @@ void WideProducts::set_queries(const float* from, float factor, int64_t first, i
   scale_row(from, factor, count * shape_.head_dim, q_ + first * shape_.head_dim);
 }
 
-void WideProducts::multiply_keys(const char* k, int64_t num_keys, float* scores) {
-  if (shape_.rows <= few_rows && !shape_.row_invariant) {
-    dot_rows({.a = q_,
+bool WideProducts::reads_in_place() const {
+  return shape_.rows <= few_rows && !shape_.row_invariant;
+}
+
+void WideProducts::set_block(const char* k, const char* v, int64_t num_keys) {
+  k_ = k;
+  num_keys_ = num_keys;
+  if (!reads_in_place())
+    pack_transposed({.rows = k,
+                     .dtype = shape_.kv_dtype,
+                     .row_stride = shape_.head_dim,
+                     .columns = num_keys,
+                     .depth = shape_.head_dim,
+                     .packed = packed_k_});
+  widen_rows(v, shape_.kv_dtype, shape_.head_dim, num_keys, shape_.head_dim, wide_v_,
+             padded_columns(shape_.head_dim));
+}
+
+void WideProducts::multiply_keys(RowRange rows, float* scores) {
+  const float* const q = q_ + rows.first * shape_.head_dim;
+  if (reads_in_place())
+    dot_rows({.a = q,
               .a_stride = shape_.head_dim,
-              .b = k,
+              .b = k_,
               .b_dtype = shape_.kv_dtype,
               .b_stride = shape_.head_dim,
               .c = scores,
               .c_stride = block_keys,
-              .rows = shape_.rows,
-              .columns = num_keys,
+              .rows = rows.count,
+              .columns = num_keys_,
               .depth = shape_.head_dim,
               .accumulate = false});
-    return;
-  }
-  pack_transposed({.rows = k,
-                   .dtype = shape_.kv_dtype,
-                   .row_stride = shape_.head_dim,
-                   .columns = num_keys,
-                   .depth = shape_.head_dim,
-                   .packed = packed_k_});
-  gemm({.a = q_,
-        .a_stride = shape_.head_dim,
-        .b = packed_k_,
-        .b_row_stride = panel_columns(),
-        .b_panel_stride = panel_columns() * shape_.head_dim,
-        .c = scores,
-        .c_stride = block_keys,
-        .rows = shape_.rows,
-        .columns = num_keys,
-        .depth = shape_.head_dim,
-        .accumulate = false});
+  else
+    gemm({.a = q,
+          .a_stride = shape_.head_dim,
+          .b = packed_k_,
+          .b_row_stride = panel_columns(),
+          .b_panel_stride = panel_columns() * shape_.head_dim,
+          .c = scores,
+          .c_stride = block_keys,
+          .rows = rows.count,
+          .columns = num_keys_,
+          .depth = shape_.head_dim,
+          .accumulate = false});
 }
 
-void WideProducts::multiply_values(const char* v, int64_t num_keys, const float* weights,
-                                   float* out) {
-  const int64_t v_stride = padded_columns(shape_.head_dim);
-  widen_rows(v, shape_.kv_dtype, shape_.head_dim, num_keys, shape_.head_dim, wide_v_, v_stride);
+void WideProducts::multiply_values(RowRange rows, const float* weights, float* out) {
   gemm({.a = weights,
         .a_stride = block_keys,
         .b = wide_v_,
-        .b_row_stride = v_stride,
+        .b_row_stride = padded_columns(shape_.head_dim),
         .b_panel_stride = panel_columns(),
         .c = out,
         .c_stride = shape_.head_dim,
-        .rows = shape_.rows,
+        .rows = rows.count,
         .columns = shape_.head_dim,
-        .depth = num_keys,
+        .depth = num_keys_,
         .accumulate = true});
 }
 
 int64_t Bf16Products::scratch_bytes(const TileShape& shape) {
   return Carver::bytes_of<uint16_t>(shape.rows * even(shape.head_dim)) +
-         Carver::bytes_of<uint16_t>(shape.rows * block_keys) +
+         Carver::bytes_of<uint16_t>(shape.most_rows * block_keys) +
          Carver::bytes_of<uint16_t>(in_whole_panels(block_keys) * even(shape.head_dim)) +
          Carver::bytes_of<uint16_t>(even(block_keys) * in_whole_panels(shape.head_dim));
 }
@@ -104,7 +113,7 @@ Bf16Products::Bf16Products(const TileShape& shape, Carver& scratch)
     : shape_(shape),
       q_stride_(even(shape.head_dim)),
       q_(scratch.take<uint16_t>(shape.rows * q_stride_)),
-      weights_(scratch.take<uint16_t>(shape.rows * block_keys)),
+      weights_(scratch.take<uint16_t>(shape.most_rows * block_keys)),
       packed_k_(scratch.take<uint16_t>(in_whole_panels(block_keys) * q_stride_)),
       packed_v_(scratch.take<uint16_t>(even(block_keys) * in_whole_panels(shape.head_dim))) {}
 
@@ -117,56 +126,60 @@ void Bf16Products::set_queries(const float* from, float factor, int64_t first, i
   }
 }
 
-void Bf16Products::multiply_keys(const char* k, int64_t num_keys, float* scores) {
-  const auto* const keys = reinterpret_cast<const uint16_t*>(k);
-  if (shape_.rows <= few_rows) {
-    dot_bf16({.a = q_,
-              .a_stride = q_stride_,
-              .b = keys,
-              .b_stride = shape_.head_dim,
-              .c = scores,
-              .c_stride = block_keys,
-              .rows = shape_.rows,
-              .columns = num_keys,
-              .depth = shape_.head_dim,
-              .accumulate = false,
-              .factor = factor_});
-    return;
-  }
-  pack_bf16({.rows = keys,
-             .row_stride = shape_.head_dim,
-             .columns = num_keys,
-             .depth = shape_.head_dim,
-             .packed = packed_k_});
-  gemm_bf16({.a = q_,
-             .a_stride = q_stride_,
-             .b = packed_k_,
-             .c = scores,
-             .c_stride = block_keys,
-             .rows = shape_.rows,
-             .columns = num_keys,
-             .depth = shape_.head_dim,
-             .accumulate = false,
-             .factor = factor_});
-}
-
-void Bf16Products::multiply_values(const char* v, int64_t num_keys, const float* weights,
-                                   float* out) {
-  for (int64_t r = 0; r < shape_.rows; ++r)
-    store_bf16_native(weights + r * block_keys, even(num_keys), weights_ + r * block_keys);
+void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys) {
+  k_ = reinterpret_cast<const uint16_t*>(k);
+  num_keys_ = num_keys;
+  if (shape_.rows > few_rows)
+    pack_bf16({.rows = k_,
+               .row_stride = shape_.head_dim,
+               .columns = num_keys,
+               .depth = shape_.head_dim,
+               .packed = packed_k_});
   pack_rows_bf16({.rows = reinterpret_cast<const uint16_t*>(v),
                   .row_stride = shape_.head_dim,
                   .columns = shape_.head_dim,
                   .depth = num_keys,
                   .packed = packed_v_});
+}
+
+void Bf16Products::multiply_keys(RowRange rows, float* scores) {
+  const uint16_t* const q = q_ + rows.first * q_stride_;
+  if (shape_.rows <= few_rows)
+    dot_bf16({.a = q,
+              .a_stride = q_stride_,
+              .b = k_,
+              .b_stride = shape_.head_dim,
+              .c = scores,
+              .c_stride = block_keys,
+              .rows = rows.count,
+              .columns = num_keys_,
+              .depth = shape_.head_dim,
+              .accumulate = false,
+              .factor = factor_});
+  else
+    gemm_bf16({.a = q,
+               .a_stride = q_stride_,
+               .b = packed_k_,
+               .c = scores,
+               .c_stride = block_keys,
+               .rows = rows.count,
+               .columns = num_keys_,
+               .depth = shape_.head_dim,
+               .accumulate = false,
+               .factor = factor_});
+}
+
+void Bf16Products::multiply_values(RowRange rows, const float* weights, float* out) {
+  for (int64_t r = 0; r < rows.count; ++r)
+    store_bf16_native(weights + r * block_keys, even(num_keys_), weights_ + r * block_keys);
   gemm_bf16({.a = weights_,
              .a_stride = block_keys,
              .b = packed_v_,
              .c = out,
              .c_stride = shape_.head_dim,
-             .rows = shape_.rows,
+             .rows = rows.count,
              .columns = shape_.head_dim,
-             .depth = num_keys,
+             .depth = num_keys_,
              .accumulate = true});
 }
 

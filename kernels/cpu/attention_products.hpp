@@ -7,8 +7,13 @@
 
 namespace pecia::kernels::cpu {
 
+struct RowRange {
+  int64_t first, count;
+};
+
 struct TileShape {
   int64_t rows, head_dim;
+  int64_t most_rows;  ///< of one RowRange
   DType kv_dtype;
   bool row_invariant;  ///< a row's bits are the same whatever the other rows
 
@@ -24,13 +29,19 @@ class WideProducts {
   /// Rows [first, first + count) of the queries become factor · from, which is dense; the factor is
   /// that of all rows.
   void set_queries(const float* from, float factor, int64_t first, int64_t count);
-  /// scores[r, j] = Σ_i q[r, i] · k[j, i], rows block_keys apart.
-  void multiply_keys(const char* k, int64_t num_keys, float* scores);
+  /// The block that the rows meet from now on, as long as it lies there.
+  void set_block(const char* k, const char* v, int64_t num_keys);
+  /// scores[r, j] = Σ_i q[r, i] · k[j, i] for some rows, those of scores block_keys apart.
+  void multiply_keys(RowRange rows, float* scores);
   /// out[r, i] += Σ_j weights[r, j] · v[j, i]; weights are 0 from num_keys on up to a whole vector.
-  void multiply_values(const char* v, int64_t num_keys, const float* weights, float* out);
+  void multiply_values(RowRange rows, const float* weights, float* out);
 
  private:
+  bool reads_in_place() const;
+
   TileShape shape_;
+  const char* k_ = nullptr;
+  int64_t num_keys_ = 0;
   float* q_;         ///< [rows, head_dim]
   float* packed_k_;  ///< [padded_columns(block_keys) · head_dim]
   float* wide_v_;    ///< [block_keys, padded_columns(head_dim)]
@@ -44,15 +55,18 @@ class Bf16Products {
   Bf16Products(const TileShape& shape, Carver& scratch);
 
   void set_queries(const float* from, float factor, int64_t first, int64_t count);
-  void multiply_keys(const char* k, int64_t num_keys, float* scores);
-  void multiply_values(const char* v, int64_t num_keys, const float* weights, float* out);
+  void set_block(const char* k, const char* v, int64_t num_keys);
+  void multiply_keys(RowRange rows, float* scores);
+  void multiply_values(RowRange rows, const float* weights, float* out);
 
  private:
   TileShape shape_;
+  const uint16_t* k_ = nullptr;
+  int64_t num_keys_ = 0;
   float factor_ = 1;    ///< of the scores, so that queries are rounded as they are
   int64_t q_stride_;    ///< head_dim rounded up to even
   uint16_t* q_;         ///< [rows, q_stride], padded with 0
-  uint16_t* weights_;   ///< [rows, block_keys]
+  uint16_t* weights_;   ///< [most_rows, block_keys]
   uint16_t* packed_k_;  ///< in panels of keys
   uint16_t* packed_v_;  ///< in panels of elements
 };
