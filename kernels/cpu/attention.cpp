@@ -95,9 +95,9 @@ class TileAttention {
       if (sight == Sight::some)
         mask_scores(scores, group_, args_.query_positions.data() + tile_.first_row + query,
                     keys.positions, args_.window, mask_);
-      softmax_block(scores, {maxima_ + rows.first, sums_ + rows.first, out, head_dim_, head_dim_});
-      if (keys.v_scales) scale_columns(scores, keys.v_scales);
-      products_.multiply_values(rows, scores_, out);
+      products_.add_values(scores,
+                           {maxima_ + rows.first, sums_ + rows.first, out, head_dim_, head_dim_},
+                           keys.v_scales);
     }
   }
 

@@ -7,7 +7,7 @@
 #include "kernels/cpu/bf16_products.hpp"
 #include "kernels/cpu/dot.hpp"
 #include "kernels/cpu/gemm.hpp"
-#include "kernels/cpu/softmax.hpp"
+#include "kernels/cpu/softmax_bf16.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
@@ -88,15 +88,18 @@ void WideProducts::multiply_keys(RowRange rows, float* scores) {
           .accumulate = false});
 }
 
-void WideProducts::multiply_values(RowRange rows, const float* weights, float* out) {
-  gemm({.a = weights,
-        .a_stride = block_keys,
+void WideProducts::add_values(const ScoreBlock& scores, const OnlineRows& state,
+                              const float* v_scales) {
+  softmax_block(scores, state);
+  if (v_scales) scale_columns(scores, v_scales);
+  gemm({.a = scores.scores,
+        .a_stride = scores.stride,
         .b = wide_v_,
         .b_row_stride = padded_columns(shape_.head_dim),
         .b_panel_stride = panel_columns(),
-        .c = out,
-        .c_stride = shape_.head_dim,
-        .rows = rows.count,
+        .c = state.out,
+        .c_stride = state.out_stride,
+        .rows = scores.rows,
         .columns = shape_.head_dim,
         .depth = num_keys_,
         .accumulate = true});
@@ -169,15 +172,16 @@ void Bf16Products::multiply_keys(RowRange rows, float* scores) {
                .factor = factor_});
 }
 
-void Bf16Products::multiply_values(RowRange rows, const float* weights, float* out) {
-  for (int64_t r = 0; r < rows.count; ++r)
-    store_bf16_native(weights + r * block_keys, even(num_keys_), weights_ + r * block_keys);
+void Bf16Products::add_values(const ScoreBlock& scores, const OnlineRows& state,
+                              const float* v_scales) {
+  PECIA_CHECK(v_scales == nullptr, "values of bf16 have scales");
+  softmax_block_bf16(scores, state, weights_, block_keys);
   gemm_bf16({.a = weights_,
              .a_stride = block_keys,
              .b = packed_v_,
-             .c = out,
-             .c_stride = shape_.head_dim,
-             .rows = rows.count,
+             .c = state.out,
+             .c_stride = state.out_stride,
+             .rows = scores.rows,
              .columns = shape_.head_dim,
              .depth = num_keys_,
              .accumulate = true});

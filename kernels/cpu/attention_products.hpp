@@ -2,6 +2,7 @@
 /// The two products of attention, of one tile's rows (queries × heads of a group) with a block of
 /// keys and values, from scratch memory of the tile's thread.
 
+#include "kernels/cpu/softmax.hpp"
 #include "kernels/cpu/workspace.hpp"
 #include "lib/core/dtype.hpp"
 
@@ -33,8 +34,9 @@ class WideProducts {
   void set_block(const char* k, const char* v, int64_t num_keys);
   /// scores[r, j] = Σ_i q[r, i] · k[j, i] for some rows, those of scores block_keys apart.
   void multiply_keys(RowRange rows, float* scores);
-  /// out[r, i] += Σ_j weights[r, j] · v[j, i]; weights are 0 from num_keys on up to a whole vector.
-  void multiply_values(RowRange rows, const float* weights, float* out);
+  /// softmax_block, and state.out[r, i] += Σ_j exp(score − maximum) · v_scales[j] · v[j, i];
+  /// without v_scales (null) they are 1.
+  void add_values(const ScoreBlock& scores, const OnlineRows& state, const float* v_scales);
 
  private:
   bool reads_in_place() const;
@@ -57,7 +59,7 @@ class Bf16Products {
   void set_queries(const float* from, float factor, int64_t first, int64_t count);
   void set_block(const char* k, const char* v, int64_t num_keys);
   void multiply_keys(RowRange rows, float* scores);
-  void multiply_values(RowRange rows, const float* weights, float* out);
+  void add_values(const ScoreBlock& scores, const OnlineRows& state, const float* v_scales);
 
  private:
   TileShape shape_;

@@ -2,7 +2,8 @@
 
 #include <cmath>
 
-#include "kernels/cpu/softmax.hpp"
+#include "kernels/cpu/bf16_native.hpp"
+#include "kernels/cpu/softmax_bf16.hpp"
 #include "kernels/cpu/vocabulary.hpp"
 #include "tests/support/compare.hpp"
 
@@ -42,6 +43,40 @@ TEST(SoftmaxBlock, RescalesWhatWasBeforeAndIgnoresUnseenKeys) {
   EXPECT_NEAR(out[1], 6 * std::exp(-1.0f), 1e-6);
   EXPECT_EQ((std::vector<float>(scores.begin(), scores.begin() + 4)),
             (std::vector<float>{1, 0, 1, 0}));
+}
+
+/// On a CPU without the instructions there is nothing to test.
+TEST(SoftmaxBlockBf16, IsTheOtherOneRounded) {
+  if (!has_native_bf16()) return;
+  for (const int64_t keys : {1, 16, 37, 128}) {
+    std::vector<float> scores = random_floats(128, static_cast<uint64_t>(keys), 20.0f);
+    scores[keys / 2] = -INFINITY;
+    std::vector<float> expected = scores;
+    std::vector<uint16_t> weights(128, 1);
+    float maximum = 3, sum = 2, out[2] = {4, 6};
+    float expected_maximum = 3, expected_sum = 2, expected_out[2] = {4, 6};
+    softmax_block_bf16({scores.data(), 128, 1, keys}, {&maximum, &sum, out, 2, 2}, weights.data(),
+                       128);
+    softmax_block({expected.data(), 128, 1, keys},
+                  {&expected_maximum, &expected_sum, expected_out, 2, 2});
+    EXPECT_EQ(maximum, expected_maximum);
+    EXPECT_NEAR(sum, expected_sum, 1e-6 * expected_sum);
+    EXPECT_NEAR(out[1], expected_out[1], 1e-6);
+    for (int64_t j = 0; j < (keys + 15) / 16 * 16; ++j)
+      EXPECT_NEAR(bf16_to_float(weights[j]), expected[j], 1.01 * 0x1p-8 * expected[j]) << j;
+  }
+}
+
+TEST(SoftmaxBlockBf16, NaNStaysAndRowsThatSeeNothingStayEmpty) {
+  if (!has_native_bf16()) return;
+  std::vector<float> scores(32, -INFINITY);
+  std::vector<uint16_t> weights(32, 1);
+  float maxima[2] = {-INFINITY, -INFINITY}, sums[2] = {0, 0}, out[2] = {0, 0};
+  scores[16] = std::nanf("");
+  softmax_block_bf16({scores.data(), 16, 2, 16}, {maxima, sums, out, 1, 1}, weights.data(), 16);
+  EXPECT_EQ(sums[0], 0.0f);
+  EXPECT_EQ(weights[3], 0);
+  EXPECT_TRUE(std::isnan(sums[1]));
 }
 
 TEST(Vocabulary, SumsAndMaximaOfEveryLength) {

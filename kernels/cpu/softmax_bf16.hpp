@@ -1,0 +1,12 @@
+#pragma once
+#include "kernels/cpu/softmax.hpp"
+
+namespace pecia::kernels::cpu {
+
+/// softmax_block with weights [rows, weights_stride] in bf16, rounded once, 0 from `keys` on up to
+/// a whole vector; the scores are left. Sums are of the weights before that, which are within (2 +
+/// maximum − score) · 2^-23 of themselves. Requires has_native_bf16().
+void softmax_block_bf16(const ScoreBlock& block, const OnlineRows& state, uint16_t* weights,
+                        int64_t weights_stride);
+
+}  // namespace pecia::kernels::cpu
