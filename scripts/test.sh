@@ -12,7 +12,7 @@ if ! { cmake --preset release && cmake --build --preset release; } >"$log" 2>&1 
   echo "test: the build failed. The whole output is in $log" >&2
   exit 1
 fi
-# Tests say how many processors they take, so this also bounds the ranks that run at once: on a small machine
-# four, as many runs start, and two of a Slurm job, which mostly waits, beside them.
+# Tests say how many processors they take, so this also bounds the ranks that run at once; four, as
+# the widest tests start four ranks and must not wait for an empty machine on a small one.
 cores=$(nproc)
-exec ctest --preset release --parallel "$((cores > 6 ? cores : 6))" "$@"
+exec ctest --preset release --parallel "$((cores > 4 ? cores : 4))" "$@"

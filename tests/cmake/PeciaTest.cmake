@@ -5,7 +5,7 @@
 function(pecia_add_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "RANKS;SOURCES;LINKS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 300)
   endif()
   if(PECIA_SANITIZE)
     math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
