@@ -32,6 +32,8 @@ enum class TestPlace {
 /// PECIA_TEST_PLACE of the environment, which is one of these; host where it is not set. On GPUs
 /// all ranks share the first one, NCCL given NCCL_HOSTID for each rank.
 TestPlace place_of_tests();
+/// Whether kernels are emulated there: slow, so a test takes a part.
+bool is_emulated(TestPlace place);
 
 struct ReplicaSettings {
   int sp = 1, tp = 1;  ///< cp is what is left of the ranks
@@ -49,7 +51,9 @@ struct ReplicaSettings {
   std::function<void(const runtime::Plan&)> on_plan;  ///< sees every pass
   bool layout_invariant = false;
   model::Quantize quantize = model::Quantize::nothing;  ///< not where the CPU's kernels compute
-  TestPlace place = place_of_tests();  ///< with the CUDA backend weights are fp32, as products then
+  /// With the CUDA backend weights are fp32, as products then; layout_invariant, as they are
+  /// stored.
+  TestPlace place = place_of_tests();
 };
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.
