@@ -143,7 +143,6 @@ class Communicator {
 
   /// Gathers and sums of tensors over this group, which outlives them. Ranks of equal labels share
   /// a server; the labels are the same on every rank. All equal or all different means flat.
-  /// Collective; NCCL makes groups of its own for SumOrder::tree.
   virtual std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank,
                                                         SumOrder order);
 

@@ -231,15 +231,12 @@ class NcclCollectives : public Collectives {
   std::shared_ptr<Queue> queue_;
 };
 
-/// With sums in tree order: at level l a rank's sum and that of the rank that differs in bit l.
+/// With sums in tree order: at level l a rank's sum and that of the rank that differs in bit l. The
+/// groups of two are made when they are first needed.
 class PairedCollectives : public NcclCollectives {
  public:
   explicit PairedCollectives(std::shared_ptr<Queue> queue)
-      : NcclCollectives(std::move(queue)), scratch_(queue_->device(), device::Memory::device) {
-    if (!std::has_single_bit(static_cast<unsigned>(queue_->size()))) return;
-    for (int bit = 1; bit < queue_->size(); bit *= 2)
-      pairs_.push_back(queue_->split_nccl(queue_->rank() & ~bit, queue_->rank()));
-  }
+      : NcclCollectives(std::move(queue)), scratch_(queue_->device(), device::Memory::device) {}
   PairedCollectives(const PairedCollectives&) = delete;
   PairedCollectives& operator=(const PairedCollectives&) = delete;
   ~PairedCollectives() override {
@@ -251,8 +248,8 @@ class PairedCollectives : public NcclCollectives {
   std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
                                                  std::span<const int64_t> counts,
                                                  std::span<float> mine) override {
-    check_levels();
-    if (pairs_.size() > 1) scratch_.reserve(static_cast<int64_t>(partial.size_bytes()));
+    make_pairs();
+    scratch_.reserve(static_cast<int64_t>(partial.size_bytes()));
     const std::span<float> sums(scratch_.as<float>(), partial.size());
     return queue_->start_groups("reduce_scatter", "all ranks", [&](device::Stream& stream) {
       for (int level = 0; level < num_levels(); ++level) {
@@ -278,7 +275,7 @@ class PairedCollectives : public NcclCollectives {
   }
 
   std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) override {
-    check_levels();
+    make_pairs();
     return queue_->start_groups("all_reduce", "all ranks", [&](device::Stream& stream) {
       if (values.empty()) return;
       for (int level = 0; level < num_levels(); ++level) {
@@ -292,8 +289,11 @@ class PairedCollectives : public NcclCollectives {
 
  private:
   int num_levels() const { return static_cast<int>(pairs_.size()); }
-  void check_levels() const {
-    PECIA_CHECK(queue_->size() == 1 << num_levels(), "a sum of {} ranks in pairs", queue_->size());
+  void make_pairs() {
+    PECIA_CHECK(std::has_single_bit(static_cast<unsigned>(queue_->size())),
+                "a sum of {} ranks in pairs", queue_->size());
+    for (int bit = 1 << num_levels(); bit < queue_->size(); bit *= 2)
+      pairs_.push_back(queue_->split_nccl(queue_->rank() & ~bit, queue_->rank()));
   }
 
   std::vector<std::unique_ptr<Nccl>> pairs_;  ///< by level
@@ -342,7 +342,7 @@ class NcclCommunicator : public CommunicatorOver {
   }
 
   std::unique_ptr<Collectives> make_collectives(std::vector<int>, SumOrder order) override {
-    if (order == SumOrder::tree) return std::make_unique<PairedCollectives>(queue_);
+    if (order == SumOrder::tree && size() > 2) return std::make_unique<PairedCollectives>(queue_);
     return std::make_unique<NcclCollectives>(queue_);
   }
 

@@ -83,10 +83,6 @@ TestPlace place_of_tests() {
   fail<InputError>("PECIA_TEST_PLACE is {}", text);
 }
 
-bool is_emulated(TestPlace place) {
-  return parts_of(place).kernels == Parts::emulated;
-}
-
 std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
                                                   const std::filesystem::path& folder,
                                                   std::vector<runtime::Request> requests,

@@ -32,8 +32,6 @@ enum class TestPlace {
 /// PECIA_TEST_PLACE of the environment, which is one of these; host where it is not set. On GPUs
 /// all ranks share the first one, NCCL given NCCL_HOSTID for each rank.
 TestPlace place_of_tests();
-/// Whether kernels are emulated there: slow, so a test takes a part.
-bool is_emulated(TestPlace place);
 
 struct ReplicaSettings {
   int sp = 1, tp = 1;  ///< cp is what is left of the ranks
