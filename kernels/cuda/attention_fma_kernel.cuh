@@ -95,14 +95,15 @@ __global__ void attention_fma_kernel(AttentionParams params) {
         if (index < tile.num_packed && lane < count &&
             sees(positions[r], params.key_position(key_tile, run, begin + lane), params.window)) {
           float dot = 0;
-          for (int i = 0; i < dim; ++i) dot += queries[index * dim + i] * keys[lane * stride + i];
-          score = dot * params.scale;
+          for (int i = 0; i < dim; ++i)
+            dot = fmaf(queries[index * dim + i], keys[lane * stride + i], dot);
+          score = multiply(dot, params.scale);
         }
         const float raised = fmaxf(maximum[r], warp_max(score));
         const float base = exponent_base(raised);
         const float factor = expf(maximum[r] - base);
         weight[r] = expf(score - base);
-        sum[r] = sum[r] * factor + warp_sum(weight[r]);
+        sum[r] = fmaf(sum[r], factor, warp_sum(weight[r]));
         maximum[r] = raised;
 #pragma unroll
         for (int s = 0; s < Slots; ++s) out[r][s] *= factor;
@@ -119,7 +120,7 @@ __global__ void attention_fma_kernel(AttentionParams params) {
 #pragma unroll
           for (int s = 0; s < Slots; ++s)
             if (const int i = lane + s * warp_size; i < dim && share != 0)
-              out[r][s] += share * keys[key * stride + i];
+              out[r][s] = fmaf(share, keys[key * stride + i], out[r][s]);
         }
     }
   }

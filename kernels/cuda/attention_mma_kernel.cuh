@@ -176,7 +176,8 @@ __device__ __forceinline__ int out_column(int lane, int block, int e) {
 /// multiplies its scores, that of a value its weights.
 /// With WarpsN = 1 a row's bits follow from its own query and keys, tile by tile: of a tile that it
 /// does not see, scores are −inf, its maximum stays and with it the factor 1, weights are 0 and add
-/// 0 to the sums, which changes at most the sign of a zero in `out`; so no −0 is written.
+/// 0 to the sums, which changes at most the sign of a zero in `out`; so no −0 is written. Products
+/// that are added are rounded or fused here, not as the compiler likes in each copy of the code.
 /// Softmax online, exponents to the base 2. Keys come in two stages, one copied while the other is
 /// used. Grid: (query tiles, KV heads). Keys, values and their strides are aligned to 16 bytes.
 template <typename T, int HeadDim, int WarpsM, int WarpsN>
@@ -253,8 +254,8 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int key = warp_key + 8 * block + d_place(lane, e).column;
-          scores[block][e] *= factor_to_log2;
-          if constexpr (Block::scaled) scores[block][e] *= k_scales[key];
+          scores[block][e] = multiply(scores[block][e], factor_to_log2);
+          if constexpr (Block::scaled) scores[block][e] = multiply(scores[block][e], k_scales[key]);
           if (!masked) continue;
           if (key >= key_tile.num_keys ||
               !sees(positions[e / 2], params.key_position(key_tile, run, key), params.window))
@@ -271,7 +272,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
         const float base = exponent_base(raised);
         const float factor = exp2_fast(maximum[half] - base);
         maximum[half] = raised;
-        sum[half] *= factor;
+        sum[half] = multiply(sum[half], factor);
 #pragma unroll
         for (int block = 0; block < 2 * depth_steps; ++block) {
           out[block][2 * half] *= factor;
@@ -325,7 +326,8 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
         for (int e = 2 * half; e < 2 * half + 2; ++e)
           to.out[out_column<Block>(lane, block, e)] =
               empty ? 0.0f : out[block][e] / sum[half] + 0.0f;
-      if (lane % 4 == 0) *to.lse = empty ? minus_infinity : maximum[half] * ln_2 + logf(sum[half]);
+      if (lane % 4 == 0)
+        *to.lse = empty ? minus_infinity : fmaf(maximum[half], ln_2, logf(sum[half]));
     }
   } else {
     // Each warp's rows of its own keys, [WarpsN, 16, HeadDim], maxima and sums [WarpsN, 16].
