@@ -71,7 +71,7 @@ Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dty
   };
   return {"linear",
           fmt::format("{} rows × {}×{} {}, {}{}", rows, out, in, name_of(dtype), model.name,
-                      splits == 0 ? "" : fmt::format(", row invariant in {}", splits)),
+                      splits == 0 ? "" : fmt::format(", row invariant, splits {}", splits)),
           2.0 * static_cast<double>(rows) * static_cast<double>(out) * static_cast<double>(in),
           bytes_of({out, in}, dtype) + bytes_of({rows, in}) + bytes_of({rows, out}),
           [=](const Place& place) {
