@@ -15,7 +15,7 @@ large='^lib(cublas|cublasLt|cudnn.*|nccl|nvrtc.*|cuda|nvidia-.*)\.so'
 of_the_system='^(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|resolv|util|nsl))\.so'
 
 shopt -s nullglob
-programs=("$build"/tests/test_*_cuda "$build"/tests/test_{fp8_weights,goldens,modes,requests} "$build"/bin/*)
+programs=("$build"/tests/test_*_cuda "$build"/tests/test_{fp8_weights,goldens,layout_modes,modes,requests} "$build"/bin/*)
 if ((${#programs[@]} == 0)); then
   echo "bundle: there are no programs in $build; build them: cmake --preset cuda && cmake --build --preset cuda" >&2
   exit 2

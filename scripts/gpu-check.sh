@@ -100,6 +100,7 @@ for place in cuda_staged cuda_nccl; do
   step "goldens, 2 ranks, $place" 60 ranks 2 "$place" test_goldens
   step "requests, 2 ranks, $place" 60 ranks 2 "$place" test_requests
   step "modes, 4 ranks, $place" 90 ranks 4 "$place" test_modes
+  step "layouts, 2 ranks, $place" 90 ranks 2 "$place" test_layout_modes
 done
 
 mkdir -p "$results"

@@ -35,7 +35,7 @@ class CollectivePattern : public Pattern {
   CollectivePattern(const char* operation, comm::Communicator& world,
                     const std::vector<int>& servers, int64_t bytes)
       : world_(world),
-        collectives_(world.make_collectives(servers)),
+        collectives_(world.make_collectives(servers, comm::SumOrder::any)),
         name_(fmt::format("{}, {}", operation,
                           collectives_->route() == comm::Route::flat ? "flat" : "by server")),
         block_(bytes / static_cast<int64_t>(sizeof(float)) / world.size()) {}

@@ -98,7 +98,7 @@ std::vector<MakePattern> patterns(comm::Communicator& world) {
   const std::vector<int> flat(world.size(), 0);
   const std::vector<int> by_place = comm::server_of_rank(comm::find_places(world));
   std::vector<std::vector<int>> routes{flat};
-  if (world.make_collectives(by_place)->route() == comm::Route::hierarchical)
+  if (world.make_collectives(by_place, comm::SumOrder::any)->route() == comm::Route::hierarchical)
     routes.push_back(by_place);
   for (const auto make : {make_tensor_all_gather, make_reduce_scatter, make_all_reduce})
     for (const std::vector<int>& servers : routes)

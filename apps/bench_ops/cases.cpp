@@ -63,12 +63,15 @@ std::function<void()> keep(std::shared_ptr<Inputs> inputs, Call call) {
   return [inputs, call] { call(*inputs); };
 }
 
-Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dtype = DType::bf16) {
+/// splits: of a sum whose bits do not follow from the call; 0: of any.
+Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dtype = DType::bf16,
+            int splits = 0) {
   struct Inputs {
     Tensor x, weight, scales, y;
   };
   return {"linear",
-          fmt::format("{} rows × {}×{} {}, {}", rows, out, in, name_of(dtype), model.name),
+          fmt::format("{} rows × {}×{} {}, {}{}", rows, out, in, name_of(dtype), model.name,
+                      splits == 0 ? "" : fmt::format(", row invariant, splits {}", splits)),
           2.0 * static_cast<double>(rows) * static_cast<double>(out) * static_cast<double>(in),
           bytes_of({out, in}, dtype) + bytes_of({rows, in}) + bytes_of({rows, out}),
           [=](const Place& place) {
@@ -76,12 +79,15 @@ Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dty
                                                           {place, dtype, {out, in}},
                                                           {place, DType::fp32, {out}},
                                                           {place, DType::fp32, {rows, out}}});
-            return keep(inputs, [place, dtype](Inputs& i) {
+            return keep(inputs, [=](Inputs& i) {
               place.backend.linear(
                   {.x = i.x.view,
                    .weight = i.weight.view,
                    .bias = {},
                    .y = i.y.view,
+                   .row_invariant =
+                       splits == 0 ? kernels::RowInvariant::no : kernels::RowInvariant::yes,
+                   .splits = std::max(1, splits),
                    .weight_scales = dtype == DType::fp8 ? i.scales.view : TensorView()},
                   place.stream);
             });
@@ -415,6 +421,10 @@ std::vector<Case> large_cases() {
       linear(llama, 1, llama.ffn, llama.hidden),
       linear(llama, 16, llama.ffn, llama.hidden),
       linear(llama, 16, llama.vocab, llama.hidden),
+      linear(llama, 8192, llama.ffn, llama.hidden, DType::bf16, 1),
+      linear(llama, 8192, llama.hidden, llama.ffn, DType::bf16, 8),
+      linear(llama, 16, llama.ffn, llama.hidden, DType::bf16, 1),
+      linear(llama, 16, llama.hidden, llama.ffn, DType::bf16, 8),
       linear(llama, 8192, llama.hidden, llama.hidden, DType::fp8),
       linear(llama, 8192, llama.ffn, llama.hidden, DType::fp8),
       linear(llama, 8192, llama.hidden, llama.ffn, DType::fp8),

@@ -18,7 +18,7 @@ enum class Accumulate { no, yes };
 ///
 /// so that a NaN or an infinity in a row of x makes that row of y NaN, and no other. cuBLASLt takes
 /// no `in` and `out` of fp8 but multiples of 16, with rows of weights and y that begin at multiples
-/// of 16 bytes.
+/// of 16 bytes; and the CUDA backend refuses them with RowInvariant::yes.
 struct LinearArgs {
   TensorView x;       ///< [rows, in] fp32, or the type of weights in bf16 or fp16; bf16 with fp8
   TensorView weight;  ///< [out, in], fp32, bf16, fp16 or fp8

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/cuda/attention_by_library.hpp"
 #include "kernels/cuda/attention_combine_kernel.cuh"
 #include "kernels/cuda/attention_fma_kernel.cuh"
@@ -12,22 +14,35 @@ namespace {
 constexpr int64_t max_head_dim = 256;
 constexpr int wide_warps = 4, narrow_warps = 4;
 
-/// Whether tensor cores take these arguments: the rest of the conditions is the choice of head_dim.
-bool suits_tensor_cores(const AttentionArgs& args) {
-  const auto aligned = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
-  for (const KeyRun& run : args.runs)
-    if (run.num_keys > 0 &&
-        !(aligned(run.k) && aligned(run.v) && run.head_stride * size_of(args.kv_dtype) % 16 == 0))
-      return false;
+bool has_tensor_core_kernel(const AttentionArgs& args) {
   const int64_t head_dim = args.q.size(2);
   return args.kv_dtype != DType::fp32 &&
          (head_dim == 64 || (head_dim == 80 && args.kv_dtype != DType::fp8) || head_dim == 96 ||
           head_dim == 128);
 }
 
+/// As that kernel copies keys.
+bool aligned_keys(const AttentionArgs& args) {
+  const auto aligned = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
+  return std::ranges::all_of(args.runs, [&](const KeyRun& run) {
+    return run.num_keys == 0 ||
+           (aligned(run.k) && aligned(run.v) && run.head_stride * size_of(args.kv_dtype) % 16 == 0);
+  });
+}
+
+/// The two kernels round differently: a row must not go to the other one for its neighbours' keys.
+bool suits_tensor_cores(const AttentionArgs& args) {
+  if (!has_tensor_core_kernel(args)) return false;
+  const bool aligned = aligned_keys(args);
+  PECIA_CHECK(aligned || args.row_invariant == RowInvariant::no,
+              "keys that begin at no multiple of 16 bytes, with row invariance");
+  return aligned;
+}
+
 struct Launch {
   const AttentionParams& params;
   const TileList& list;
+  RowInvariant row_invariant;
   device::Stream& stream;
   int64_t blocks_x() const { return static_cast<int64_t>(list.query_tiles.size()); }
 };
@@ -47,6 +62,8 @@ template <typename T, int HeadDim>
 void run_mma(const Launch& with, int64_t wide_rows) {
   if (with.list.tile_rows == wide_rows)
     run_mma<T, HeadDim, wide_warps, 1>(with);
+  else if (with.row_invariant == RowInvariant::yes)
+    run_mma<T, HeadDim, 1, 1>(with);  // what each warp of a wide tile does
   else
     run_mma<T, HeadDim, 1, narrow_warps>(with);
 }
@@ -123,7 +140,7 @@ OnDevice upload(const AttentionArgs& args, const AttentionPlan& plan, Staging& s
   staging.begin(bytes, stream);
   std::vector<DeviceRun> runs;
   for (const KeyRun& run : args.runs)
-    runs.push_back({run.k, run.v, run.head_stride,
+    runs.push_back({run.k, run.v, run.head_stride, run.num_keys,
                     staging.add(std::span(run.positions, static_cast<size_t>(run.num_keys))),
                     run.k_scales, run.v_scales});
   OnDevice there;
@@ -154,7 +171,8 @@ struct PlannedAttention {
     const auto same_span = [](const auto& a, const auto& b) {
       return a.data() == b.data() && a.size() == b.size();
     };
-    if (wanted != limits || !same_span(call.items, args.items) ||
+    if (wanted != limits || call.row_invariant != args.row_invariant ||
+        !same_span(call.items, args.items) ||
         !same_span(call.query_positions, args.query_positions) ||
         call.q.size(1) != args.q.size(1) || call.num_kv_heads != args.num_kv_heads ||
         call.q.size(2) != args.q.size(2) || call.kv_dtype != args.kv_dtype ||
@@ -227,7 +245,8 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
     params.partial_out = partials.as<float>();
     params.partial_lse = params.partial_out + partial_rows * head_dim;
     params.query_tiles = there.query_tiles[index];
-    run({params, *list, stream}, args.kv_dtype, on_tensor_cores, limits.wide_rows);
+    run({params, *list, args.row_invariant, stream}, args.kv_dtype, on_tensor_cores,
+        limits.wide_rows);
     launch(stream, {.x = static_cast<int64_t>(list->partial_tiles.size()), .y = args.num_kv_heads},
            attention_combine_kernel, params, there.partial_tiles[index],
            static_cast<int>(list->tile_rows));
@@ -238,9 +257,8 @@ void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& co
 }  // namespace
 
 void attention(const AttentionArgs& args, Context& context, device::Stream& stream) {
-  if (args.row_invariant == RowInvariant::yes)
-    fail<Unsupported>(
-        "the CUDA backend cannot keep a row's bits the same in every call; set reproducible: run");
+  if (args.row_invariant == RowInvariant::yes)  // the library's order follows from its rectangles
+    return attention_by_own_kernels(args, true, context, stream);
   const std::vector<AttentionItem> rest = attention_by_library(args, context, stream);
   if (rest.empty()) return;
   if (rest.size() == args.items.size())

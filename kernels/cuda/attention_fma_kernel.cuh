@@ -27,8 +27,25 @@ __device__ __forceinline__ void widen_rows(const void* vectors, const float* sca
   }
 }
 
+/// The same of `count` keys of a tile from `begin` on, run by run: their `Vectors` and `Scales` of
+/// DeviceRun.
+template <typename T, auto Vectors, auto Scales>
+__device__ __forceinline__ void widen_keys(const AttentionParams& params, const KeyTile& tile,
+                                           int kv_head, int begin, int count, int dim, int stride,
+                                           float* to) {
+  for (int done = 0; done < count;) {
+    const KeyPlace place = place_of(tile, begin + done, params.runs);
+    const DeviceRun run = params.run(place.run);
+    const int part = static_cast<int>(min(int64_t{count} - done, run.num_keys - place.key));
+    widen_rows<T>(run.*Vectors, run.*Scales, kv_head * run.head_stride + place.key * dim, part, dim,
+                  stride, to + done * stride);
+    done += part;
+  }
+}
+
 /// Attention in fp32 throughout, of any head_dim up to 32 · Slots and any stored type: what the
-/// tensor cores' kernel does not take. Softmax online, exponents to the base e.
+/// tensor cores' kernel does not take. Softmax online, exponents to the base e. A row's bits follow
+/// from its own query and keys, tile by tile: keys that it does not see multiply by 1 and add 0.
 /// Grid: (query tiles, KV heads); a block of fma_warps warps. Shared memory: fma_shared_bytes.
 template <typename T, int Slots>
 __global__ void attention_fma_kernel(AttentionParams params) {
@@ -62,14 +79,13 @@ __global__ void attention_fma_kernel(AttentionParams params) {
     const KeyTile key_tile = params.key_tiles[t];
     if (tile_visibility(tile.positions, key_tile.positions, params.window) == TileVisibility::none)
       continue;
-    const DeviceRun run = params.run(key_tile.run);
+    const DeviceRun& run = params.runs[key_tile.run];
     for (int begin = 0; begin < key_tile.num_keys; begin += fma_keys) {
-      const int64_t first = key_tile.first_key + begin;
       const int count = min(fma_keys, key_tile.num_keys - begin);
-      const int64_t offset = kv_head * run.head_stride + first * dim;
 
       __syncthreads();
-      widen_rows<T>(run.k, run.k_scales, offset, count, dim, stride, keys);
+      widen_keys<T, &DeviceRun::k, &DeviceRun::k_scales>(params, key_tile, kv_head, begin, count,
+                                                         dim, stride, keys);
       __syncthreads();
       float weight[fma_rows_per_warp];
 #pragma unroll
@@ -77,23 +93,25 @@ __global__ void attention_fma_kernel(AttentionParams params) {
         const int index = warp * fma_rows_per_warp + r;
         float score = minus_infinity;
         if (index < tile.num_packed && lane < count &&
-            sees(positions[r], run.positions[first + lane], params.window)) {
+            sees(positions[r], params.key_position(key_tile, run, begin + lane), params.window)) {
           float dot = 0;
-          for (int i = 0; i < dim; ++i) dot += queries[index * dim + i] * keys[lane * stride + i];
-          score = dot * params.scale;
+          for (int i = 0; i < dim; ++i)
+            dot = fmaf(queries[index * dim + i], keys[lane * stride + i], dot);
+          score = multiply(dot, params.scale);
         }
         const float raised = fmaxf(maximum[r], warp_max(score));
         const float base = exponent_base(raised);
         const float factor = expf(maximum[r] - base);
         weight[r] = expf(score - base);
-        sum[r] = sum[r] * factor + warp_sum(weight[r]);
+        sum[r] = fmaf(sum[r], factor, warp_sum(weight[r]));
         maximum[r] = raised;
 #pragma unroll
         for (int s = 0; s < Slots; ++s) out[r][s] *= factor;
       }
 
       __syncthreads();
-      widen_rows<T>(run.v, run.v_scales, offset, count, dim, stride, keys);
+      widen_keys<T, &DeviceRun::v, &DeviceRun::v_scales>(params, key_tile, kv_head, begin, count,
+                                                         dim, stride, keys);
       __syncthreads();
       for (int key = 0; key < count; ++key)
 #pragma unroll
@@ -102,7 +120,7 @@ __global__ void attention_fma_kernel(AttentionParams params) {
 #pragma unroll
           for (int s = 0; s < Slots; ++s)
             if (const int i = lane + s * warp_size; i < dim && share != 0)
-              out[r][s] += share * keys[key * stride + i];
+              out[r][s] = fmaf(share, keys[key * stride + i], out[r][s]);
         }
     }
   }

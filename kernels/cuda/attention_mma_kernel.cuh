@@ -31,6 +31,34 @@ struct MmaBlock {
   static_assert(WarpsN == 1 || WarpsN * 16 * (HeadDim + 2) * 4 <= shared_bytes);
 };
 
+/// copy_tile of a tile that goes on in other runs: key by key.
+template <typename T, int HeadDim, typename Block>
+__device__ __forceinline__ void copy_joined_tile(const AttentionParams& params, const KeyTile& tile,
+                                                 int kv_head, T* stage) {
+  constexpr int chunks = HeadDim / Block::chunk;
+  for (int i = threadIdx.x; i < keys_per_tile * chunks; i += Block::threads) {
+    const int key = i / chunks, column = i % chunks * Block::chunk;
+    const bool exists = key < tile.num_keys;
+    const KeyPlace place = place_of(tile, exists ? key : 0, params.runs);
+    const DeviceRun run = params.run(place.run);
+    const int64_t from = kv_head * run.head_stride + place.key * HeadDim + column;
+    T* const to = stage + key * Block::stride + column;
+    copy_16_async(to, static_cast<const T*>(run.k) + from, exists);
+    copy_16_async(to + Block::tile_elements, static_cast<const T*>(run.v) + from, exists);
+  }
+  if constexpr (Block::scaled) {
+    float* const scales = reinterpret_cast<float*>(stage + 2 * Block::tile_elements);
+    for (int i = threadIdx.x; i < 2 * keys_per_tile; i += Block::threads) {
+      const int key = i % keys_per_tile;
+      const bool exists = key < tile.num_keys;
+      const KeyPlace place = place_of(tile, exists ? key : 0, params.runs);
+      const DeviceRun run = params.run(place.run);
+      const float* const from = i < keys_per_tile ? run.k_scales : run.v_scales;
+      copy_4_async(scales + i, from + kv_head * (run.head_stride / HeadDim) + place.key, exists);
+    }
+  }
+}
+
 /// Begins the copies of a tile's keys, then values, [keys_per_tile, stride] each, then their
 /// scales; zeros after the last key, as 0 · NaN would spoil the sums.
 template <typename T, int HeadDim, typename Block>
@@ -38,6 +66,7 @@ __device__ __forceinline__ void copy_tile(const AttentionParams& params, const K
                                           int kv_head, T* stage) {
   constexpr int chunks = HeadDim / Block::chunk;
   const DeviceRun run = params.run(tile.run);
+  if (!tile.within(run)) return copy_joined_tile<T, HeadDim, Block>(params, tile, kv_head, stage);
   const int64_t offset = kv_head * run.head_stride + tile.first_key * HeadDim;
   const T* const k = static_cast<const T*>(run.k) + offset;
   const T* const v = static_cast<const T*>(run.v) + offset;
@@ -145,6 +174,10 @@ __device__ __forceinline__ int out_column(int lane, int block, int e) {
 /// Attention with bf16 or fp16 products: queries and weights are rounded to that, sums are fp32.
 /// Keys and values of fp8 are widened to bf16 on their way from shared memory; the scale of a key
 /// multiplies its scores, that of a value its weights.
+/// With WarpsN = 1 a row's bits follow from its own query and keys, tile by tile: of a tile that it
+/// does not see, scores are −inf, its maximum stays and with it the factor 1, weights are 0 and add
+/// 0 to the sums, which changes at most the sign of a zero in `out`; so no −0 is written. Products
+/// that are added are rounded or fused here, not as the compiler likes in each copy of the code.
 /// Softmax online, exponents to the base 2. Keys come in two stages, one copied while the other is
 /// used. Grid: (query tiles, KV heads). Keys, values and their strides are aligned to 16 bytes.
 template <typename T, int HeadDim, int WarpsM, int WarpsN>
@@ -215,17 +248,17 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
       const bool masked =
           key_tile.num_keys < keys_per_tile ||
           tile_visibility(tile.positions, key_tile.positions, params.window) != TileVisibility::all;
-      const int64_t* const key_positions = params.runs[key_tile.run].positions + key_tile.first_key;
+      const DeviceRun& run = params.runs[key_tile.run];
 #pragma unroll
       for (int block = 0; block < 2 * key_steps; ++block)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int key = warp_key + 8 * block + d_place(lane, e).column;
-          scores[block][e] *= factor_to_log2;
-          if constexpr (Block::scaled) scores[block][e] *= k_scales[key];
+          scores[block][e] = multiply(scores[block][e], factor_to_log2);
+          if constexpr (Block::scaled) scores[block][e] = multiply(scores[block][e], k_scales[key]);
           if (!masked) continue;
           if (key >= key_tile.num_keys ||
-              !sees(positions[e / 2], key_positions[key], params.window))
+              !sees(positions[e / 2], params.key_position(key_tile, run, key), params.window))
             scores[block][e] = minus_infinity;
         }
 
@@ -239,7 +272,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
         const float base = exponent_base(raised);
         const float factor = exp2_fast(maximum[half] - base);
         maximum[half] = raised;
-        sum[half] *= factor;
+        sum[half] = multiply(sum[half], factor);
 #pragma unroll
         for (int block = 0; block < 2 * depth_steps; ++block) {
           out[block][2 * half] *= factor;
@@ -291,8 +324,10 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
       for (int block = 0; block < 2 * depth_steps; ++block)
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e)
-          to.out[out_column<Block>(lane, block, e)] = empty ? 0.0f : out[block][e] / sum[half];
-      if (lane % 4 == 0) *to.lse = empty ? minus_infinity : maximum[half] * ln_2 + logf(sum[half]);
+          to.out[out_column<Block>(lane, block, e)] =
+              empty ? 0.0f : out[block][e] / sum[half] + 0.0f;
+      if (lane % 4 == 0)
+        *to.lse = empty ? minus_infinity : fmaf(maximum[half], ln_2, logf(sum[half]));
     }
   } else {
     // Each warp's rows of its own keys, [WarpsN, 16, HeadDim], maxima and sums [WarpsN, 16].

@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention_plan.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace pecia::kernels::cuda {
 namespace {
@@ -22,6 +23,30 @@ std::vector<int64_t> cut_keys(std::span<const KeyRun> runs, std::vector<KeyTile>
     first_tile.push_back(static_cast<int64_t>(tiles.size()));
   }
   return first_tile;
+}
+
+/// Tiles of the item's runs as if they were one; first and end of them.
+std::pair<int64_t, int64_t> cut_joined_keys(std::span<const KeyRun> runs, const AttentionItem& item,
+                                            std::vector<KeyTile>& tiles) {
+  const auto first = static_cast<int64_t>(tiles.size());
+  int64_t room = 0;
+  for (int64_t r = item.first_run; r < item.first_run + item.num_runs; ++r)
+    for (int64_t key = 0; key < runs[r].num_keys;) {
+      const int64_t count =
+          std::min(room == 0 ? int64_t{keys_per_tile} : room, runs[r].num_keys - key);
+      const PositionRange range = range_of(runs[r].positions + key, count);
+      if (room == 0) {
+        tiles.push_back({static_cast<int32_t>(r), 0, key, range});
+        room = keys_per_tile;
+      }
+      KeyTile& tile = tiles.back();
+      tile.num_keys += static_cast<int32_t>(count);
+      tile.positions = {std::min(tile.positions.min, range.min),
+                        std::max(tile.positions.max, range.max)};
+      key += count;
+      room -= count;
+    }
+  return {first, static_cast<int64_t>(tiles.size())};
 }
 
 /// Leaves out the tiles at both ends that no query sees.
@@ -75,8 +100,14 @@ AttentionPlan plan_attention(const AttentionArgs& args, const PlanLimits& limits
   plan.wide.tile_rows = limits.wide_rows;
   plan.narrow.tile_rows = limits.narrow_rows;
   const int64_t group = args.q.size(1) / args.num_kv_heads;
-  const std::vector<int64_t> first_tile = cut_keys(args.runs, plan.key_tiles);
+  const bool row_invariant = args.row_invariant == RowInvariant::yes;
+  const std::vector<int64_t> first_tile =
+      row_invariant ? std::vector<int64_t>() : cut_keys(args.runs, plan.key_tiles);
   for (const AttentionItem& item : args.items) {
+    const auto [first_key_tile, end_key_tile] =
+        row_invariant
+            ? cut_joined_keys(args.runs, item, plan.key_tiles)
+            : std::pair(first_tile[item.first_run], first_tile[item.first_run + item.num_runs]);
     const int64_t num_packed = item.num_rows * group;
     TileList& list = num_packed <= limits.narrow_rows ? plan.narrow : plan.wide;
     for (int64_t first = 0; first < num_packed; first += list.tile_rows) {
@@ -87,15 +118,15 @@ AttentionPlan plan_attention(const AttentionArgs& args, const PlanLimits& limits
           first,
           static_cast<int32_t>(count),
           -1,
-          first_tile[item.first_run],
-          first_tile[item.first_run + item.num_runs],
+          first_key_tile,
+          end_key_tile,
           range_of(args.query_positions.data() + item.first_row + begin, end - begin)};
       trim(tile, plan.key_tiles, args.window);
       list.query_tiles.push_back(tile);
     }
   }
   for (TileList* list : {&plan.wide, &plan.narrow}) {
-    divide(*list, args.num_kv_heads, limits.blocks_wanted);
+    if (!row_invariant) divide(*list, args.num_kv_heads, limits.blocks_wanted);
     std::stable_sort(list->query_tiles.begin(), list->query_tiles.end(),
                      [](const QueryTile& a, const QueryTile& b) { return length(a) > length(b); });
   }

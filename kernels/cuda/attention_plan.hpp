@@ -36,6 +36,8 @@ struct PlanLimits {
 /// Of fewer keys than this, a part is not worth its merging.
 inline constexpr int64_t min_tiles_per_part = 4;
 
+/// With RowInvariant::yes an item's key tiles are all its keys in their order, keys_per_tile each,
+/// wherever its runs end, and query tiles are not divided.
 AttentionPlan plan_attention(const AttentionArgs& args, const PlanLimits& limits);
 
 }  // namespace pecia::kernels::cuda

@@ -20,7 +20,7 @@ inline constexpr int keys_per_tile = 64;
 /// KeyRun with pointers of the device.
 struct DeviceRun {
   const void *k, *v;
-  int64_t head_stride;
+  int64_t head_stride, num_keys;
   const int64_t* positions;
   const float *k_scales, *v_scales;
 };
@@ -32,12 +32,28 @@ struct RunShift {
   bool operator==(const RunShift&) const = default;
 };
 
-/// Up to keys_per_tile keys next to each other in one run.
+/// Up to keys_per_tile keys from `first_key` of a run on: next to each other in it, or, where a
+/// row's bits must not show how keys are cut into runs, going on in the runs after it.
 struct KeyTile {
   int32_t run, num_keys;
   int64_t first_key;
   PositionRange positions;
+
+  PECIA_HD bool within(const DeviceRun& first) const {
+    return first_key + num_keys <= first.num_keys;
+  }
 };
+
+/// Where a tile's key is.
+struct KeyPlace {
+  int32_t run;
+  int64_t key;
+};
+PECIA_HD KeyPlace place_of(const KeyTile& tile, int key, const DeviceRun* runs) {
+  KeyPlace place = {tile.run, tile.first_key + key};
+  for (; place.key >= runs[place.run].num_keys; ++place.run) place.key -= runs[place.run].num_keys;
+  return place;
+}
 
 /// Packed rows that a block works on, for each KV head, and the key tiles it may have to look at.
 struct QueryTile {
@@ -82,9 +98,17 @@ struct AttentionParams {
     return {moved(there.k, shift.k),
             moved(there.v, shift.v),
             there.head_stride,
+            there.num_keys,
             there.positions,
             static_cast<const float*>(moved(there.k_scales, shift.k_scales)),
             static_cast<const float*>(moved(there.v_scales, shift.v_scales))};
+  }
+
+  /// Of a tile's key; `first` is the tile's run.
+  PECIA_HD int64_t key_position(const KeyTile& tile, const DeviceRun& first, int key) const {
+    if (tile.within(first)) return first.positions[tile.first_key + key];
+    const KeyPlace place = place_of(tile, key, runs);
+    return runs[place.run].positions[place.key];
   }
 
  private:

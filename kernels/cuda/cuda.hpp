@@ -43,7 +43,7 @@ struct Context {
   std::string why_no_sdpa;
   device::Buffer operand{device, device::Memory::device};         ///< x of a product, in its type
   device::Buffer operand_scales{device, device::Memory::device};  ///< of its rows, in fp8
-  device::Buffer products{device, device::Memory::device};        ///< of codes in fp8
+  device::Buffer products{device, device::Memory::device};        ///< of codes in fp8; of splits
   device::Buffer bias{device, device::Memory::device};            ///< of a product, in fp32
   device::Buffer partials{device, device::Memory::device};        ///< of attention
   device::Buffer rounded_q{device, device::Memory::device};  ///< for the library, like those below

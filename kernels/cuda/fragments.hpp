@@ -26,6 +26,13 @@ PECIA_HD Place d_place(int lane, int element) {
   return {lane / 4 + 8 * (element / 2), 2 * (lane % 4) + element % 2};
 }
 
+/// Which row of shared memory a lane names when it loads the `a` registers of a matrix stored by
+/// rows: 8 elements from `column` of the matrix's `row`.
+PECIA_HD Place a_row(int lane) {
+  const int matrix = lane / 8;
+  return {8 * (matrix % 2) + lane % 8, 8 * (matrix / 2)};
+}
+
 /// Which row of shared memory a lane names when it loads the `b` registers of two products next to
 /// each other, columns 0 … 7 and 8 … 15: registers 0, 1 belong to the first, 2, 3 to the second.
 /// `b` stored by columns (keys, as the right-hand side of q · kᵀ): a row of memory is 8 elements of

@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda.hpp"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/elementwise_kernels.cuh"
+#include "kernels/cuda/linear_invariant.hpp"
 #include "kernels/cuda/scale_products_kernel.cuh"
 
 namespace pecia::kernels::cuda {
@@ -96,14 +97,17 @@ void fp8_linear(const LinearArgs& args, const float* bias, Context& context,
 }  // namespace
 
 void linear(const LinearArgs& args, Context& context, device::Stream& stream) {
-  if (args.row_invariant == RowInvariant::yes)
+  const bool row_invariant = args.row_invariant == RowInvariant::yes;
+  if (row_invariant && args.weight.dtype() == DType::fp8)
     fail<Unsupported>(
-        "the CUDA backend cannot keep a row's bits the same in every call; set reproducible: run");
+        "the CUDA backend keeps a row's bits the same in every call with weights of fp32, bf16 or "
+        "fp16, not of fp8; set model.dtype: bf16, or reproducible: run");
   if (args.y.elements() == 0) return;
   const float* const bias = bias_in_fp32(args.bias, context.bias, stream);
   if (args.x.size(1) == 0) return add_bias(args, bias, stream);
   if (args.weight.dtype() == DType::fp8) return fp8_linear(args, bias, context, stream);
   const TensorView x = operand_of_type(args.x, args.weight.dtype(), context.operand, stream);
+  if (row_invariant) return linear_invariant(args, x, bias, context, stream);
   context.matmul->run({x, args.weight, args.y, bias, args.accumulate}, stream);
 }
 

@@ -28,6 +28,10 @@
 /// Hierarchically there is one such tree over the ranks of each server, then one over the servers,
 /// in the order of their lowest ranks: the same additions, hence the same bits, where sums_as_flat.
 ///
+/// NCCL finds ways and orders of its own. With SumOrder::tree it is asked for one level of the tree
+/// after the other, each a sum of two ranks, which has one order; then the number of ranks is a
+/// power of two.
+///
 /// A collective is up to four exchanges in turn. The next one starts when some call finds the one
 /// before finished: test() or wait() of any transfer of the same Collectives, or progress(). So
 /// poll while computing; and let all ranks wait for transfers of different Collectives or of the

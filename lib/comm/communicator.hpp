@@ -101,6 +101,12 @@ class SharedCounter {
 
 class Collectives;
 
+/// In which order a sum over ranks is made.
+enum class SumOrder {
+  any,  ///< whatever is fastest, the same on every rank
+  tree  ///< that of Collectives
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -137,7 +143,8 @@ class Communicator {
 
   /// Gathers and sums of tensors over this group, which outlives them. Ranks of equal labels share
   /// a server; the labels are the same on every rank. All equal or all different means flat.
-  virtual std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank);
+  virtual std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank,
+                                                        SumOrder order);
 
   /// The group for the host's memory: what this one is, or is built on.
   virtual Communicator& on_host() { return *this; }

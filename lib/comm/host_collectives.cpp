@@ -229,7 +229,8 @@ std::unique_ptr<Transfer> HostCollectives::start_all_reduce(std::span<float> val
   return State::start(state_, "all_reduce", std::move(steps), std::move(scratch));
 }
 
-std::unique_ptr<Collectives> Communicator::make_collectives(std::vector<int> server_of_rank) {
+std::unique_ptr<Collectives> Communicator::make_collectives(std::vector<int> server_of_rank,
+                                                            SumOrder) {
   return std::make_unique<HostCollectives>(*this, std::move(server_of_rank));
 }
 

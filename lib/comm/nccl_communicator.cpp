@@ -1,5 +1,6 @@
 #include "lib/comm/nccl_communicator.hpp"
 
+#include <bit>
 #include <chrono>
 #include <deque>
 #include <list>
@@ -7,6 +8,7 @@
 #include "lib/comm/collectives.hpp"
 #include "lib/comm/communicator_over.hpp"
 #include "lib/core/error.hpp"
+#include "lib/device/buffer.hpp"
 
 namespace pecia::comm {
 namespace {
@@ -102,12 +104,20 @@ class Queue {
 
   template <typename Calls>
   std::unique_ptr<Transfer> start(const char* operation, std::string peers, const Calls& calls) {
+    return start_groups(operation, std::move(peers), [&](device::Stream& stream) {
+      nccl_->start_group();
+      calls(*nccl_, stream);
+      nccl_->end_group();
+    });
+  }
+  /// The same of calls that are grouped by the caller.
+  template <typename Groups>
+  std::unique_ptr<Transfer> start_groups(const char* operation, std::string peers,
+                                         const Groups& groups) {
     watch_->look();
     ready_->record(computing_);
     ready_->make_wait(*sending_);
-    nccl_->start_group();
-    calls(*nccl_, *sending_);
-    nccl_->end_group();
+    groups(*sending_);
     std::shared_ptr<device::Event> done = watch_->event(device_);
     done->record(*sending_);
     watch_->add({operation, ++number_, std::move(peers), done, Clock::now()});
@@ -138,6 +148,14 @@ class Queue {
   const Traffic& traffic() const { return traffic_; }
 
   bool look() { return watch_->look(); }
+  device::Device& device() const { return device_; }
+  /// Watched like the group's own.
+  std::unique_ptr<Nccl> split_nccl(int color, int key) const {
+    auto part = nccl_->split(color, key);
+    watch_->add(*part);
+    return part;
+  }
+  void give_back(Nccl& part) const { watch_->remove(part); }
   std::shared_ptr<Queue> split(int color, int key, int rank, int size) const {
     return std::make_shared<Queue>(nccl_->split(color, key), device_, computing_, sending_, watch_,
                                    rank, size);
@@ -209,8 +227,77 @@ class NcclCollectives : public Collectives {
 
   void progress() override { queue_->look(); }
 
- private:
+ protected:
   std::shared_ptr<Queue> queue_;
+};
+
+/// With sums in tree order: at level l a rank's sum and that of the rank that differs in bit l. The
+/// groups of two are made when they are first needed.
+class PairedCollectives : public NcclCollectives {
+ public:
+  explicit PairedCollectives(std::shared_ptr<Queue> queue)
+      : NcclCollectives(std::move(queue)), scratch_(queue_->device(), device::Memory::device) {}
+  PairedCollectives(const PairedCollectives&) = delete;
+  PairedCollectives& operator=(const PairedCollectives&) = delete;
+  ~PairedCollectives() override {
+    for (const auto& pair : pairs_) queue_->give_back(*pair);
+  }
+
+  /// A block stays with the rank of each pair from which it gets to its own: at level l those whose
+  /// owner has the same l lowest bits are left.
+  std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
+                                                 std::span<const int64_t> counts,
+                                                 std::span<float> mine) override {
+    make_pairs();
+    scratch_.reserve(static_cast<int64_t>(partial.size_bytes()));
+    const std::span<float> sums(scratch_.as<float>(), partial.size());
+    return queue_->start_groups("reduce_scatter", "all ranks", [&](device::Stream& stream) {
+      for (int level = 0; level < num_levels(); ++level) {
+        const int bit = 1 << level;
+        pairs_[level]->start_group();
+        int64_t begin = 0;
+        for (int owner = 0; owner < queue_->size(); begin += counts[owner++]) {
+          if ((owner ^ queue_->rank()) % bit != 0 || counts[owner] == 0) continue;
+          const auto of_block = [&](auto values) { return values.subspan(begin, counts[owner]); };
+          const std::span<const float> values = of_block(level == 0 ? partial : sums);
+          const bool stays = ((owner ^ queue_->rank()) & bit) == 0;
+          const bool last = level + 1 == num_levels();
+          if (!stays) queue_->count(values.size_bytes(), queue_->rank() ^ bit);
+          pairs_[level]->reduce(values,
+                                !stays ? std::span<float>()
+                                : last ? mine
+                                       : of_block(sums),
+                                owner >> level & 1, stream);
+        }
+        pairs_[level]->end_group();
+      }
+    });
+  }
+
+  std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) override {
+    make_pairs();
+    return queue_->start_groups("all_reduce", "all ranks", [&](device::Stream& stream) {
+      if (values.empty()) return;
+      for (int level = 0; level < num_levels(); ++level) {
+        queue_->count(values.size_bytes(), queue_->rank() ^ 1 << level);
+        pairs_[level]->start_group();
+        pairs_[level]->all_reduce(values, stream);
+        pairs_[level]->end_group();
+      }
+    });
+  }
+
+ private:
+  int num_levels() const { return static_cast<int>(pairs_.size()); }
+  void make_pairs() {
+    PECIA_CHECK(std::has_single_bit(static_cast<unsigned>(queue_->size())),
+                "a sum of {} ranks in pairs", queue_->size());
+    for (int bit = 1 << num_levels(); bit < queue_->size(); bit *= 2)
+      pairs_.push_back(queue_->split_nccl(queue_->rank() & ~bit, queue_->rank()));
+  }
+
+  std::vector<std::unique_ptr<Nccl>> pairs_;  ///< by level
+  device::Buffer scratch_;  ///< sums on their way; transfers use it in the order of one stream
 };
 
 class NcclCommunicator : public CommunicatorOver {
@@ -254,7 +341,8 @@ class NcclCommunicator : public CommunicatorOver {
     });
   }
 
-  std::unique_ptr<Collectives> make_collectives(std::vector<int>) override {
+  std::unique_ptr<Collectives> make_collectives(std::vector<int>, SumOrder order) override {
+    if (order == SumOrder::tree && size() > 2) return std::make_unique<PairedCollectives>(queue_);
     return std::make_unique<NcclCollectives>(queue_);
   }
 

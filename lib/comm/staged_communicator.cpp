@@ -228,9 +228,10 @@ class StagedCommunicator : public CommunicatorOver {
     return layout.transfer(inner().start_exchange(staged, operation));
   }
 
-  std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank) override {
+  std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank,
+                                                SumOrder order) override {
     return std::make_unique<StagedCollectives>(
-        stage_, inner().make_collectives(std::move(server_of_rank)), rank());
+        stage_, inner().make_collectives(std::move(server_of_rank), order), rank());
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {

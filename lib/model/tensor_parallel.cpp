@@ -33,14 +33,22 @@ std::vector<int> servers_to_use(const std::vector<int>& servers,
   return any_order || comm::sums_as_flat(servers) ? servers : std::vector<int>(servers.size());
 }
 
+std::unique_ptr<comm::Collectives> make_collectives(comm::Communicator& group,
+                                                    const std::vector<int>& servers,
+                                                    kernels::RowInvariant row_invariant) {
+  return group.make_collectives(
+      servers_to_use(servers, row_invariant),
+      row_invariant == kernels::RowInvariant::yes ? comm::SumOrder::tree : comm::SumOrder::any);
+}
+
 }  // namespace
 
 TensorParallel::TensorParallel(const context::ReplicaGroups& groups,
                                const context::Compute& compute, kernels::RowInvariant row_invariant)
     : groups_(groups),
       compute_(compute),
-      tp_(groups.tp->make_collectives(servers_to_use(groups.tp_servers, row_invariant))),
-      block_(groups.block->make_collectives(servers_to_use(groups.block_servers, row_invariant))),
+      tp_(make_collectives(*groups.tp, groups.tp_servers, row_invariant)),
+      block_(make_collectives(*groups.block, groups.block_servers, row_invariant)),
       outputs_(compute.buffer()),
       partial_(compute.buffer()),
       packed_(compute.buffers(groups.block->size())) {}

@@ -1,9 +1,9 @@
 #pragma once
 /// `reproducible: layout`: bits that depend neither on how a replica's ranks are laid out, CP × SP
 /// × TP in any modes, nor on what else is in a pass. They do follow from the model, from
-/// max_batch_tokens, by which long prompts are cut, from kv.dtype and from the vector instructions;
-/// and a turn that an earlier run left half answered is fed again as one piece, which may change
-/// its last bits.
+/// max_batch_tokens, by which long prompts are cut, from kv.dtype and from the vector instructions
+/// or the kind of GPU; and a turn that an earlier run left half answered is fed again as one piece,
+/// which may change its last bits.
 ///
 /// CP: every pass is cut, and every sum over keys is made, as a ring of 8 virtual ranks would do
 /// it. N real ranks, N dividing 8, play 8/N of them each:

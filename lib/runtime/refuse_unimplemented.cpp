@@ -13,10 +13,10 @@ namespace {
 
 /// Of the settings that are wrong on any GPU.
 void refuse_on_any_gpu(const Job& job) {
-  if (job.reproducible == Reproducible::layout)
+  if (job.reproducible == Reproducible::layout && job.model.dtype == Precision::fp8)
     fail<Unsupported>(
-        "reproducible: layout on GPUs is not in this version; use reproducible: run, or backend: "
-        "cpu");
+        "reproducible: layout with model.dtype: fp8 is not in this version: a rank rounds its part "
+        "of a row by that part's own maximum; use dtype: bf16, or reproducible: run");
   if (job.model.compute == Precision::fp32 && job.model.dtype != Precision::fp32)
     fail<Unsupported>(
         "model.compute: fp32 on GPUs multiplies weights of that type alone in this version; use "

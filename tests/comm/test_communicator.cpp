@@ -281,7 +281,7 @@ TEST(CheckedCollectives, NameRanksWithDifferentRootsAndSizes) {
   });
   const std::string sizes = mismatch([](Communicator& comm) {
     std::vector<float> values(comm.rank() == 0 ? 10 : 16);
-    const auto collectives = comm.make_collectives(std::vector(comm.size(), 0));
+    const auto collectives = comm.make_collectives(std::vector(comm.size(), 0), SumOrder::any);
     collectives->start_all_reduce(values)->wait();
   });
   if (size == 1) return;
@@ -316,7 +316,7 @@ TEST(CheckedCollectives, LetEqualOnesPass) {
             static_cast<size_t>(size));
   EXPECT_EQ(comm->split(comm->rank() % 2, 0)->all_reduce_max(comm->rank() % 2), comm->rank() % 2);
   std::vector<float> values(5, 1.0f);
-  comm->make_collectives(std::vector(size, 0))->start_all_reduce(values)->wait();
+  comm->make_collectives(std::vector(size, 0), SumOrder::any)->start_all_reduce(values)->wait();
   EXPECT_EQ(values, std::vector<float>(5, static_cast<float>(size)));
 }
 

@@ -60,8 +60,8 @@ class LoggedDevice : public device::Device {
   void copy_rows(void*, int64_t, const void*, int64_t, int64_t, int64_t, device::Stream&) override {
   }
   void zero(void*, int64_t, device::Stream&) override {}
-  std::byte* allocate(device::Memory, int64_t) override { fail<SystemError>("no memory"); }
-  void free(device::Memory, std::byte*) noexcept override {}
+  std::byte* allocate(device::Memory, int64_t bytes) override { return new std::byte[bytes]; }
+  void free(device::Memory, std::byte* data) noexcept override { delete[] data; }
 
   Log log;
   bool events_reached = true;
@@ -111,22 +111,23 @@ class LoggedNccl : public Nccl {
   std::string name_;
 };
 
-/// Rank 1 of 3, whose others do nothing.
-class OneOfThree : public CommunicatorOver {
+/// Rank 1 of some, whose others do nothing.
+class RankOne : public CommunicatorOver {
  public:
-  explicit OneOfThree(std::chrono::seconds timeout)
-      : CommunicatorOver(make_null_communicator()), timeout_(timeout) {}
+  explicit RankOne(std::chrono::seconds timeout, int size = 3)
+      : CommunicatorOver(make_null_communicator()), timeout_(timeout), size_(size) {}
   int rank() const override { return 1; }
-  int size() const override { return 3; }
+  int size() const override { return size_; }
   std::chrono::seconds wait_timeout() const override { return timeout_; }
   std::unique_ptr<Communicator> split(int, int) override {
-    return std::make_unique<OneOfThree>(timeout_);
+    return std::make_unique<RankOne>(timeout_, size_);
   }
   std::unique_ptr<Communicator> split_by_host() override { return split(0, 0); }
   void set_places(const std::vector<RackServerGpu>&) override {}
 
  private:
   std::chrono::seconds timeout_;
+  int size_;
 };
 
 struct NcclCalls : testing::Test {
@@ -136,8 +137,8 @@ struct NcclCalls : testing::Test {
   std::unique_ptr<Communicator> comm = make(std::chrono::seconds(60));
   std::array<std::byte, 64> memory{};
 
-  std::unique_ptr<Communicator> make(std::chrono::seconds timeout) {
-    return make_nccl_communicator(std::make_unique<OneOfThree>(timeout),
+  std::unique_ptr<Communicator> make(std::chrono::seconds timeout, int size = 3) {
+    return make_nccl_communicator(std::make_unique<RankOne>(timeout, size),
                                   std::make_unique<LoggedNccl>(device.log, error), device,
                                   computing);
   }
@@ -190,7 +191,7 @@ TEST_F(NcclCalls, EmptyMessagesDoNotTravel) {
 }
 
 TEST_F(NcclCalls, CollectivesAreNcclsOwn) {
-  const auto collectives = comm->make_collectives({0, 0, 0});
+  const auto collectives = comm->make_collectives({0, 0, 0}, SumOrder::any);
   const auto calls = [&] {
     const Log log = asked();
     return Log{log.begin() + 3, log.end() - 2};
@@ -204,10 +205,38 @@ TEST_F(NcclCalls, CollectivesAreNcclsOwn) {
   EXPECT_EQ(calls(), (Log{"reduce 2 to 0 on sending", "reduce 3 to 1, me on sending"}));
 }
 
+/// Rank 1's pairs are ranks 0 1, then 1 3: which has ((0 + 1) + (2 + 3)) in the end.
+TEST_F(NcclCalls, SumsInTreeOrderAreThoseOfPairs) {
+  const auto four = make(std::chrono::seconds(60), 4);
+  const auto collectives = four->make_collectives({0, 0, 0, 0}, SumOrder::tree);
+  EXPECT_EQ(asked(), Log());
+  collectives->start_all_reduce(floats(5));
+  Log log = asked();
+  EXPECT_EQ((Log{log[0], log[1]}), (Log{"split 0 1", "split 1 1"}));
+  EXPECT_EQ((Log{log.begin() + 4, log.end() - 1}),
+            (Log{"part: {", "part: all_reduce 5 on sending", "part: }", "part: {",
+                 "part: all_reduce 5 on sending", "part: }"}));
+  EXPECT_EQ(four->traffic().bytes, 2 * 20);
+
+  const std::vector<int64_t> counts = {2, 3, 0, 1};
+  collectives->start_reduce_scatter(floats(6), counts, floats(3));
+  log = asked();
+  EXPECT_EQ(
+      (Log{log.begin() + 2, log.end() - 1}),
+      (Log{"part: {", "part: reduce 2 to 0 on sending", "part: reduce 3 to 1, me on sending",
+           "part: reduce 1 to 1, me on sending", "part: }", "part: {",
+           "part: reduce 3 to 0, me on sending", "part: reduce 1 to 1 on sending", "part: }"}));
+  EXPECT_EQ(four->traffic().bytes, 2 * 20 + 4 * (2 + 1));
+
+  const auto three = comm->make_collectives({0, 0, 0}, SumOrder::tree);
+  EXPECT_THROW(three->start_all_reduce(floats(5)), InvalidArgument);
+}
+
 TEST_F(NcclCalls, CountWhatGoesToOthers) {
   comm->start_send_receive(bytes(8), 2, bytes(4), 0);
   comm->start_all_to_all({{bytes(4), bytes(2), bytes(1)}, {bytes(0), bytes(2), bytes(0)}});
-  comm->make_collectives({0, 0, 0})->start_all_gather({bytes(4), bytes(16), bytes(8)});
+  comm->make_collectives({0, 0, 0}, SumOrder::any)
+      ->start_all_gather({bytes(4), bytes(16), bytes(8)});
   const Traffic traffic = comm->traffic();
   EXPECT_EQ(traffic.bytes, 8 + (4 + 1) + 2 * 16);
   EXPECT_EQ(traffic.messages, 1 + 2 + 2);
@@ -228,7 +257,7 @@ TEST_F(NcclCalls, AnErrorOfNcclEndsAllGroupsNamingTheOldestTransfer) {
   const auto part = comm->split(0, 0);
   device.events_reached = false;
   part->start_send_receive(bytes(8), 2, bytes(4), 0);
-  comm->make_collectives({0, 0, 0})->start_all_reduce(floats(5));
+  comm->make_collectives({0, 0, 0}, SumOrder::any)->start_all_reduce(floats(5));
   asked();
   error = "remote process exited";
   EXPECT_NE(complaint(*comm).find("send_receive #1 with ranks 2 and 0: remote process exited"),
@@ -243,7 +272,7 @@ TEST_F(NcclCalls, ATransferThatIsNotDoneInTimeIsNamed) {
   while (!hasty->progress()) {
   }
   device.events_reached = false;
-  hasty->make_collectives({0, 0, 0})->start_all_reduce(floats(5));
+  hasty->make_collectives({0, 0, 0}, SumOrder::any)->start_all_reduce(floats(5));
   EXPECT_NE(complaint(*hasty).find("all_reduce #2 with all ranks: nothing arrived for 1 s"),
             std::string::npos);
 }

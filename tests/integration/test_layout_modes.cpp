@@ -23,16 +23,19 @@ using Results = std::map<int64_t, runtime::Finished>;
 
 constexpr int64_t vocab = 96;           // at least, of every checkpoint used here
 constexpr int64_t shift_threshold = 6;  // new tokens: most prompts are above, most steps below
+/// Elsewhere than on the host a sample: kernels may be emulated.
+const bool sample = place_of_tests() != TestPlace::host;
 
 /// Around where passes are cut, finishing at different times; half of them sampled; a chain and a
 /// fork whose turns see cached tokens.
 std::vector<Request> make_requests() {
   std::vector<Request> requests;
   int64_t row = 0;
-  for (const int64_t length : {1, 2, 15, 17, 70, 600}) {
+  for (const int64_t length :
+       sample ? std::vector<int64_t>{1, 17, 70} : std::vector<int64_t>{1, 2, 15, 17, 70, 600}) {
     const auto seed = static_cast<uint64_t>(row);
     Request request = greedy_request(row, random_tokens(length, vocab, 100 + seed),
-                                     static_cast<int32_t>(3 + row % 3 * 5));
+                                     static_cast<int32_t>(3 + row % 3 * (sample ? 1 : 5)));
     if (row % 2 == 1) {
       runtime::Turn& turn = request.turns.front();
       turn.random_key = 1000 + seed;
@@ -43,11 +46,13 @@ std::vector<Request> make_requests() {
     ++row;
   }
   for (const io::Followup followup : {io::Followup::chain, io::Followup::fork}) {
+    if (sample && followup == io::Followup::chain) continue;
     Request request;
     request.followup = followup;
     for (const int64_t length : {40, 3, 9}) {
       request.turns.push_back(
-          greedy_request(row, random_tokens(length, vocab, static_cast<uint64_t>(row)), 6)
+          greedy_request(row, random_tokens(length, vocab, static_cast<uint64_t>(row)),
+                         sample ? 2 : 6)
               .turns.front());
       ++row;
     }
@@ -96,7 +101,7 @@ TEST_P(EveryModel, GivesTheSameBitsInEveryMode) {
   const Results wanted[] = {one_by_one(ways[0]), one_by_one(ways[1]), one_by_one(ways[2])};
   const auto modes = parallel::legal_modes(all->size(), shape, parallel::Reproducible::layout);
   EXPECT_EQ(modes.empty(), all->size() % 3 == 0 && shape.num_heads % 3 != 0);
-  for (size_t i = 0; i < modes.size(); ++i) {
+  for (size_t i = 0; i < modes.size(); i += sample ? 4 : 1) {
     const parallel::ModePair& pair = modes[i];
     const bool backwards = i / 2 % 2 == 1;
     const size_t way = i % std::size(ways);

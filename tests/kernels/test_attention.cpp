@@ -337,32 +337,64 @@ std::vector<uint32_t> bits_of_row(const Result& result, int64_t row, int64_t num
   return bits;
 }
 
-/// The number of threads and the rows of the call, by their index, change; the wanted bits do not.
-TEST(AttentionRowInvariant, GivesARowTheSameBitsInEveryCall) {
-  // Enough keys for a split between threads, more rows than a tile has, groups of 1, 3 and 4.
-  constexpr int64_t rows = 150, keys = 4500;
-  Device one_thread = make_device("cpu"), three_threads = make_device("cpu_3_threads");
-  for (const DType dtype : kv_types)
-    for (const Heads shape : {Heads{2, 2, 16}, Heads{3, 1, 64}, Heads{8, 2, 20}})
-      for (const int64_t window : {0, 300}) {
-        Problem together(shape, rows, keys, dtype);
-        together.window = window;
-        together.row_invariant = RowInvariant::yes;
-        for (int64_t row = 0; row < rows; ++row)  // the first sees one key, the last nearly all
-          together.query_positions[row] = 30 * row;
-        together.cut_runs({0, 1, 130, 131, 131, 1000, keys});
-        const Result all = attend(together, three_threads);
-        for (const int64_t row : {0, 1, 2, 77, 148, 149}) {
-          Problem alone = together;
-          alone.num_rows = 1;
-          alone.q = Tensor({1, shape.num_heads, shape.head_dim}, DType::fp32,
-                           row_values(together.q.values(), row, rows));
-          alone.query_positions = {30 * row};
-          alone.cut_runs({0, 30 * row + 1});  // nothing but what it sees
-          EXPECT_EQ(bits_of_row(attend(alone, one_thread), 0, 1), bits_of_row(all, row, rows))
-              << "row " << row << ", window " << window << ", " << shape.num_heads << " heads";
-        }
+PECIA_OP_TEST_OF(AttentionRowInvariant, kv_types);
+
+/// One row against what it sees and nothing else, by one thread; and as one of many rows, of runs
+/// that end in the midst of tiles, beside another item.
+TEST_P(AttentionRowInvariant, GivesARowTheSameBitsInEveryCall) {
+  // Enough keys for a split between threads or blocks, more rows than a tile has, groups of 1, 3
+  // and 4; on the CUDA backend, heads of both kernels.
+  const bool cuda = device_.backend->name() == "cuda";
+  const int64_t rows = cuda ? 40 : 150, step = cuda ? 15 : 30, keys = step * rows;
+  const std::string& name = std::get<0>(GetParam());
+  if (name == "reference") return;  // slow, and plain loops over each row
+  Device alone_on = make_device(name == "cpu_3_threads" ? "cpu" : name);
+  for (const Heads shape : {Heads{2, 2, 16}, Heads{3, 1, 64}, Heads{8, 2, 20}, Heads{2, 1, 96}})
+    for (const int64_t window : {int64_t{0}, 10 * step}) {
+      Problem together(shape, rows, keys, dtype_);
+      together.window = window;
+      together.row_invariant = RowInvariant::yes;
+      for (int64_t row = 0; row < rows; ++row)  // the first sees one key, the last nearly all
+        together.query_positions[row] = step * row;
+      together.cut_runs({0, 1, 130, 131, 131, 200, keys});
+      const int64_t others = rows / 3;
+      together.items = {{0, others, 0, 6}, {others, rows - others, 0, 6}};
+      const Result all = attend(together, device_);
+      for (const int64_t row : {int64_t{0}, int64_t{1}, int64_t{2}, others, rows - 2, rows - 1}) {
+        Problem alone = together;
+        alone.num_rows = 1;
+        alone.q = Tensor({1, shape.num_heads, shape.head_dim}, DType::fp32,
+                         row_values(together.q.values(), row, rows));
+        alone.query_positions = {step * row};
+        alone.cut_runs({0, step * row + 1});  // nothing but what it sees
+        EXPECT_EQ(bits_of_row(attend(alone, alone_on), 0, 1), bits_of_row(all, row, rows))
+            << "row " << row << ", window " << window << ", " << shape.num_heads << " heads of "
+            << shape.head_dim;
       }
+    }
+}
+
+TEST_P(AttentionRowInvariant, AgreesWithTheReference) {
+  for (const Heads shape : {Heads{4, 2, 20}, Heads{3, 1, 64}, Heads{4, 1, 128}})
+    for (const int64_t rows : {1, 6, 30})
+      for (const int64_t window : {0, 70}) {
+        Problem p(shape, rows, 201, dtype_);
+        p.row_invariant = RowInvariant::yes;
+        p.window = window;
+        p.cut_runs({0, 1, 60, 190, 190, 201});
+        expect_equal_to_reference(p, device_);
+      }
+}
+
+/// What the tensor cores' kernel cannot copy is not left to the other one, whose bits are others.
+TEST_P(AttentionRowInvariant, RefusesKeysThatAreNotAligned) {
+  if (std::get<0>(GetParam()) != "emulated" || dtype_ == DType::fp32) return;
+  Problem p({1, 1, 64}, 1, 10, dtype_);
+  p.runs[0].k = static_cast<const char*>(p.runs[0].k) + 2;
+  p.runs[0].num_keys = 9;
+  attend(p, device_);
+  p.row_invariant = RowInvariant::yes;
+  EXPECT_THROW(attend(p, device_), InvalidArgument);
 }
 
 TEST(AttentionThreads, DoNotChangeTheResult) {

@@ -14,6 +14,7 @@ using namespace kernels::cuda;
 
 struct Problem {
   int64_t group = 1, num_kv_heads = 1, window = 0;
+  RowInvariant row_invariant = RowInvariant::no;
   std::vector<int64_t> query_positions, key_positions;
   std::vector<AttentionItem> items;
   std::vector<KeyRun> runs;
@@ -30,7 +31,8 @@ struct Problem {
             .scale = 1,
             .window = window,
             .out = {},
-            .lse = {}};
+            .lse = {},
+            .row_invariant = row_invariant};
   }
 
   /// One sequence: the rows are the last of the keys, and the keys lie in runs that end at `ends`.
@@ -55,6 +57,9 @@ void expect_every_seen_pair_once(const Problem& p, const PlanLimits& limits) {
   const AttentionPlan plan = plan_attention(args, limits);
   std::map<std::array<int64_t, 4>, int> times;
   std::map<std::pair<int64_t, int64_t>, int> written;
+  std::vector<DeviceRun> runs;
+  for (const KeyRun& run : p.runs)
+    runs.push_back({nullptr, nullptr, 0, run.num_keys, run.positions, nullptr, nullptr});
   for (const TileList* list : {&plan.wide, &plan.narrow}) {
     std::set<int32_t> partials;
     for (const QueryTile& tile : list->query_tiles) {
@@ -67,9 +72,13 @@ void expect_every_seen_pair_once(const Problem& p, const PlanLimits& limits) {
         if (tile.partial < 0) ++written[{row.row, row.head}];
         for (int64_t t = tile.first_key_tile; t < tile.end_key_tile; ++t) {
           const KeyTile& keys = plan.key_tiles[t];
-          for (int64_t key = keys.first_key; key < keys.first_key + keys.num_keys; ++key)
-            if (sees(p.query_positions[row.row], p.runs[keys.run].positions[key], p.window))
-              ++times[{row.row, row.head, keys.run, key}];
+          for (int key = 0; key < keys.num_keys; ++key) {
+            const KeyPlace place = place_of(keys, key, runs.data());
+            const int64_t position = p.runs[place.run].positions[place.key];
+            EXPECT_TRUE(keys.positions.min <= position && position <= keys.positions.max);
+            if (sees(p.query_positions[row.row], position, p.window))
+              ++times[{row.row, row.head, place.run, place.key}];
+          }
         }
       }
     }
@@ -109,7 +118,28 @@ TEST(AttentionPlan, KeepsItemsWithTheirRuns) {
   Problem p = Problem::sequence(40, {10, 300, 900});
   p.items = {{0, 3, 1, 2}, {3, 30, 0, 1}, {33, 1, 0, 0}, {34, 0, 0, 3}};
   p.group = 4;
-  expect_every_seen_pair_once(p, {64, 16, 20});
+  for (const RowInvariant row_invariant : {RowInvariant::no, RowInvariant::yes}) {
+    p.row_invariant = row_invariant;
+    expect_every_seen_pair_once(p, {64, 16, 20});
+  }
+}
+
+/// Tiles of 64 keys from an item's first one on, whatever runs they are in, and one block for each.
+TEST(AttentionPlan, OfRowInvarianceFollowsNeitherTheRunsNorTheBlocks) {
+  for (const std::vector<int64_t>& ends :
+       {std::vector<int64_t>{700}, {1, 2, 2, 63, 64, 130, 600, 700}}) {
+    Problem p = Problem::sequence(1, ends);
+    p.row_invariant = RowInvariant::yes;
+    expect_every_seen_pair_once(p, {64, 16, 100});
+    const AttentionPlan plan = plan_attention(p.args(), {64, 16, 100});
+    ASSERT_EQ(plan.key_tiles.size(), 11u);
+    for (size_t t = 0; t < plan.key_tiles.size(); ++t) {
+      EXPECT_EQ(plan.key_tiles[t].num_keys, t < 10 ? 64 : 60);
+      EXPECT_EQ(plan.key_tiles[t].positions.min, static_cast<int64_t>(64 * t));
+    }
+    EXPECT_EQ(plan.narrow.query_tiles.size(), 1u);
+    EXPECT_TRUE(plan.narrow.partial_tiles.empty());
+  }
 }
 
 TEST(AttentionPlan, DividesLongContextsOfFewRowsAmongTheBlocks) {

@@ -96,138 +96,150 @@ std::vector<uint32_t> bits_of(const std::vector<float>& values) {
   return bits;
 }
 
+class LinearRowInvariant : public Linear {
+ protected:
+  /// The CUDA backend, whose kernels are slow where they are emulated.
+  const bool cuda_ = device_.backend->name() == "cuda";
+
+  /// x times ones, in splits.
+  float sum_of(std::vector<float> x, int splits, float bias = 0, float before = 0) {
+    const auto depth = static_cast<int64_t>(x.size());
+    Tensor row({1, depth}, DType::fp32, std::move(x)),
+        weight({1, depth}, dtype_, std::vector(depth, 1.0f));
+    Tensor bias_of({1}, DType::fp32, {bias}), y({1, 1}, DType::fp32, {before});
+    device_.backend->linear(
+        {row.view(), weight.view(), bias == 0 ? TensorView() : bias_of.view(), y.view(),
+         before == 0 ? Accumulate::no : Accumulate::yes, RowInvariant::yes, splits},
+        device_.stream);
+    return y.values().front();
+  }
+};
+PECIA_INSTANTIATE_OP_TEST(LinearRowInvariant);
+
 /// Those of the row computed alone by one thread.
-TEST(LinearRowInvariant, GivesARowTheSameBitsInEveryCall) {
-  constexpr int64_t most_rows = 100;
-  Device one_thread = make_device("cpu"), three_threads = make_device("cpu_3_threads");
+TEST_P(LinearRowInvariant, GivesARowTheSameBitsInEveryCall) {
+  const std::string& name = std::get<0>(GetParam());
+  if (name == "reference") return;  // slow, and plain loops over each row
+  Device alone_on = make_device(name == "cpu_3_threads" ? "cpu" : name);
+  const int64_t most_rows = cuda_ ? 68 : 100;
+  std::vector<int64_t> counts = {17, 66, 68}, rows = {0, 1, 16, 40, 63, 64, 67};
+  if (!cuda_) {
+    counts = {55, 70, 85, 100};
+    for (int64_t count = 2; count < 40; ++count) counts.push_back(count);
+    rows.resize(most_rows);
+    std::iota(rows.begin(), rows.end(), 0);
+  }
   struct Shape {
-    int64_t out, in;
+    int64_t out, in, gap;
   };
-  // Around four elements of depth, slabs of 128, blocks of 640 and panels of 16 and 32 columns.
-  for (const Shape shape : {Shape{1, 5}, {31, 64}, {32, 3}, {96, 130}, {130, 700}, {161, 129}})
-    for (const DType dtype : stored_types)
-      for (const bool with_bias : {false, true}) {
-        const Accumulate accumulate = with_bias ? Accumulate::no : Accumulate::yes;
-        const auto splits = static_cast<int>(std::gcd(shape.in, int64_t{8}));
-        Tensor x = Tensor::random({most_rows, shape.in}, DType::fp32, 1, 3);
-        Tensor weight = Tensor::random({shape.out, shape.in}, dtype, 2, 5);
-        Tensor bias = Tensor::random({shape.out}, dtype, 3);
-        Tensor before = Tensor::random({most_rows, shape.out}, DType::fp32, 4, 1), wanted = before;
-        const auto multiply = [&](Device& device, Tensor& y, int64_t begin, int64_t count) {
-          device.backend->linear(
-              {x.view().slice_rows(begin, count), weight.view(),
-               with_bias ? bias.view() : TensorView(), y.view().slice_rows(begin, count),
-               accumulate, RowInvariant::yes, splits},
-              device.stream);
-        };
-        for (int64_t row = 0; row < most_rows; ++row) multiply(one_thread, wanted, row, 1);
-        for (Device* device : {&one_thread, &three_threads})
-          for (int64_t count = 1; count <= most_rows; count += count < 40 ? 1 : 15) {
-            Tensor y = before;
-            for (int64_t begin = 0; begin < most_rows; begin += count)
-              multiply(*device, y, begin, std::min(count, most_rows - begin));
-            ASSERT_EQ(bits_of(y.values()), bits_of(wanted.values()))
-                << count << " rows a call, " << shape.out << " × " << shape.in << ", "
-                << name_of(dtype);
-            EXPECT_TRUE(y.gaps_intact());
-          }
+  // CPU: around four elements of depth, slabs of 128, blocks of 640 and panels of 16 and 32
+  // columns. CUDA: tiles of 32, 64 and 128 columns, steps of 16 elements, 32 and 128 of them copied
+  // at once, in chunks of 8 or not.
+  for (const Shape shape : {Shape{1, 5, 5},
+                            {31, 64, 5},
+                            {32, 3, 5},
+                            {96, 130, 5},
+                            {33, 400, 8},
+                            {130, 700, 5},
+                            {161, 129, 5},
+                            {129, 264, 8}})
+    for (const bool with_bias : {false, true}) {
+      const Accumulate accumulate = with_bias ? Accumulate::no : Accumulate::yes;
+      const auto splits = static_cast<int>(std::gcd(shape.in, int64_t{8}));
+      const DType x_type = cuda_ && with_bias ? dtype_ : DType::fp32;
+      Tensor x = Tensor::random({most_rows, shape.in}, x_type, 1, shape.gap);
+      Tensor weight = Tensor::random({shape.out, shape.in}, dtype_, 2, shape.gap);
+      Tensor bias = Tensor::random({shape.out}, dtype_, 3);
+      Tensor before = Tensor::random({most_rows, shape.out}, DType::fp32, 4, 1), wanted = before;
+      const auto multiply = [&](Device& device, Tensor& y, int64_t begin, int64_t count) {
+        device.backend->linear(
+            {x.view().slice_rows(begin, count), weight.view(),
+             with_bias ? bias.view() : TensorView(), y.view().slice_rows(begin, count), accumulate,
+             RowInvariant::yes, splits},
+            device.stream);
+      };
+      for (const int64_t row : rows) multiply(alone_on, wanted, row, 1);
+      for (const int64_t count : counts) {
+        Tensor y = before;
+        for (int64_t begin = 0; begin < most_rows; begin += count)
+          multiply(device_, y, begin, std::min(count, most_rows - begin));
+        const auto found = bits_of(y.values()), alone = bits_of(wanted.values());
+        for (const int64_t row : rows)
+          ASSERT_TRUE(std::equal(found.begin() + row * shape.out,
+                                 found.begin() + (row + 1) * shape.out,
+                                 alone.begin() + row * shape.out))
+              << "row " << row << ", " << count << " rows a call, " << shape.out << " × "
+              << shape.in;
+        EXPECT_TRUE(y.gaps_intact());
       }
-}
-
-/// x times ones, in splits.
-float sum_of(Device& device, DType dtype, std::vector<float> x, int splits, float bias = 0,
-             float before = 0) {
-  const auto depth = static_cast<int64_t>(x.size());
-  Tensor row({1, depth}, DType::fp32, std::move(x)),
-      weight({1, depth}, dtype, std::vector(depth, 1.0f));
-  Tensor bias_of({1}, DType::fp32, {bias}), y({1, 1}, DType::fp32, {before});
-  device.backend->linear(
-      {row.view(), weight.view(), bias == 0 ? TensorView() : bias_of.view(), y.view(),
-       before == 0 ? Accumulate::no : Accumulate::yes, RowInvariant::yes, splits},
-      device.stream);
-  return y.values().front();
-}
-
-/// 1e8 and 1 make 1e8 in fp32, so that each order of additions has a sum of its own.
-TEST(LinearRowInvariant, SplitsAreSummedAsATree) {
-  for (const std::string name : {"reference", "cpu", "cpu_3_threads"})
-    for (const DType dtype : stored_types) {
-      SCOPED_TRACE(name);
-      Device device = make_device(name);
-      EXPECT_EQ(sum_of(device, dtype, {1, 1e8f, -1e8f, 1}, 2), 0);
-      EXPECT_EQ(sum_of(device, dtype, {1, 1e8f, -1e8f, 1}, 4), 0);
-      EXPECT_EQ(sum_of(device, dtype, {1e8f, -1e8f, 1, 0.5f}, 4), 1.5f);
-      EXPECT_EQ(sum_of(device, dtype, {1e8f, 1, 1, 1, -1e8f, 1, 1, 1}, 8), 0);
-      EXPECT_EQ(sum_of(device, dtype, {1e8f, -1e8f, 3, 1, 1, 1, 1, 1}, 8), 8);
-      EXPECT_EQ(sum_of(device, dtype, {1e8f, 1, -1e8f, 1, 5, 0, 0, 0.5f}, 8), 5.5f);
-      // The bias comes first, with the first split; y last.
-      EXPECT_EQ(sum_of(device, dtype, {1, -1e8f, 1, 1}, 4, 1e8f), 2);
-      EXPECT_EQ(sum_of(device, dtype, {1, -1e8f, 1, 1}, 4, 0, 1e8f), 0);
-      EXPECT_EQ(sum_of(device, dtype, {1e8f, -1e8f, 1, 0}, 4, 0, 0.25f), 1.25f);
     }
+}
+
+/// L and u make L in fp32, so that each order of additions has a sum of its own; both are numbers
+/// of every type, and so far apart that a sum of more bits makes L of them too.
+TEST_P(LinearRowInvariant, SplitsAreSummedAsATree) {
+  constexpr float L = 0x1p15f, u = 0x1p-12f;
+  EXPECT_EQ(sum_of({u, L, -L, u}, 2), 0);
+  EXPECT_EQ(sum_of({u, L, -L, u}, 4), 0);
+  EXPECT_EQ(sum_of({L, -L, u, 0.5f * u}, 4), 1.5f * u);
+  EXPECT_EQ(sum_of({L, u, u, u, -L, u, u, u}, 8), 0);
+  EXPECT_EQ(sum_of({L, -L, 3 * u, u, u, u, u, u}, 8), 8 * u);
+  EXPECT_EQ(sum_of({L, u, -L, u, 5 * u, 0, 0, 0.5f * u}, 8), 5.5f * u);
+  // The bias comes first, with the first split; y last.
+  EXPECT_EQ(sum_of({u, -L, u, u}, 4, L), 2 * u);
+  EXPECT_EQ(sum_of({u, -L, u, u}, 4, 0, L), 0);
+  EXPECT_EQ(sum_of({L, -L, u, 0}, 4, 0, 0.25f * u), 1.25f * u);
 }
 
 /// Those who hold a part of the columns each, and add their products in pairs, get the whole's
 /// bits.
-TEST(LinearRowInvariant, SplitsOfASubtreeAddUpToTheWhole) {
-  Device device = make_device("cpu_3_threads");
-  for (const int64_t rows : {1, 9, 40, 700})
-    for (const DType dtype : stored_types) {
-      constexpr int64_t depth = 8 * 23, out = 150;
-      constexpr int splits = 8;
-      Tensor x = Tensor::random({rows, depth}, DType::fp32, 1, 3);
-      Tensor weight = Tensor::random({out, depth}, dtype, 2, 5);
-      Tensor bias = Tensor::random({out}, dtype, 3);
-      const auto product = [&](int part, int parts) {
-        Tensor y = Tensor::filled({rows, out}, 7);
-        const int64_t width = depth / parts;
-        device.backend->linear({x.view().slice_columns(part * width, width),
-                                weight.view().slice_columns(part * width, width),
-                                part == 0 ? bias.view() : TensorView(), y.view(), Accumulate::no,
-                                RowInvariant::yes, splits / parts},
-                               device.stream);
-        return y.values();
-      };
-      const auto whole = bits_of(product(0, 1));
-      for (const int parts : {2, 4, 8}) {
-        std::vector<std::vector<float>> sums;
-        for (int part = 0; part < parts; ++part) sums.push_back(product(part, parts));
-        for (; sums.size() > 1; sums.resize(sums.size() / 2))
-          for (size_t i = 0; i < sums.size() / 2; ++i) {
-            std::transform(sums[2 * i].begin(), sums[2 * i].end(), sums[2 * i + 1].begin(),
-                           sums[2 * i].begin(), std::plus());
-            std::swap(sums[i], sums[2 * i]);
-          }
-        EXPECT_EQ(bits_of(sums.front()), whole) << parts << " parts, " << rows << " rows";
-      }
+TEST_P(LinearRowInvariant, SplitsOfASubtreeAddUpToTheWhole) {
+  for (const int64_t rows : {1, 9, cuda_ ? 66 : 40, cuda_ ? 66 : 700}) {
+    constexpr int64_t depth = 8 * 23, out = 150;
+    constexpr int splits = 8;
+    Tensor x = Tensor::random({rows, depth}, DType::fp32, 1, 3);
+    Tensor weight = Tensor::random({out, depth}, dtype_, 2, 5);
+    Tensor bias = Tensor::random({out}, dtype_, 3);
+    const auto product = [&](int part, int parts) {
+      Tensor y = Tensor::filled({rows, out}, 7);
+      const int64_t width = depth / parts;
+      device_.backend->linear(
+          {x.view().slice_columns(part * width, width),
+           weight.view().slice_columns(part * width, width), part == 0 ? bias.view() : TensorView(),
+           y.view(), Accumulate::no, RowInvariant::yes, splits / parts},
+          device_.stream);
+      return y.values();
+    };
+    const auto whole = bits_of(product(0, 1));
+    for (const int parts : {2, 4, 8}) {
+      std::vector<std::vector<float>> sums;
+      for (int part = 0; part < parts; ++part) sums.push_back(product(part, parts));
+      for (; sums.size() > 1; sums.resize(sums.size() / 2))
+        for (size_t i = 0; i < sums.size() / 2; ++i) {
+          std::transform(sums[2 * i].begin(), sums[2 * i].end(), sums[2 * i + 1].begin(),
+                         sums[2 * i].begin(), std::plus());
+          std::swap(sums[i], sums[2 * i]);
+        }
+      EXPECT_EQ(bits_of(sums.front()), whole) << parts << " parts, " << rows << " rows";
     }
+  }
 }
 
-TEST_P(Linear, RowInvariantAgreesWithTheReference) {
+TEST_P(LinearRowInvariant, AgreesWithTheReference) {
   Device oracle = make_device("reference");
-  if (device_.backend->name() == "cuda") {
-    Tensor x = Tensor::filled({1, 1}, 1), y = Tensor::filled({1, 1}, 7);
-    EXPECT_THROW(
-        device_.backend->linear(
-            {x.view(), x.view(), {}, y.view(), Accumulate::no, RowInvariant::yes}, device_.stream),
-        Unsupported);
-    return;
-  }
   for (const Size& size : sizes) {
     const auto splits = static_cast<int>(std::gcd(size.in, int64_t{8}));
     Tensor x = Tensor::random({size.rows, size.in}, DType::fp32, 1);
     Tensor weight = Tensor::random({size.out, size.in}, dtype_, 2);
+    Tensor bias = Tensor::random({size.out}, dtype_, 3);
     Tensor y = Tensor::filled({size.rows, size.out}, 7), expected = y;
     for (Device* device : {&device_, &oracle})
-      device->backend->linear({x.view(),
-                               weight.view(),
-                               {},
-                               (device == &oracle ? expected : y).view(),
-                               Accumulate::no,
-                               RowInvariant::yes,
-                               splits},
-                              device->stream);
-    EXPECT_TRUE(all_close(y.values(), expected.values(), sum_tolerance(size.in), 0x1p-22))
+      device->backend->linear(
+          {x.view(), weight.view(), bias.view(), (device == &oracle ? expected : y).view(),
+           Accumulate::no, RowInvariant::yes, splits},
+          device->stream);
+    EXPECT_TRUE(all_close(y.values(), expected.values(),
+                          sum_tolerance(size.in) + operand_tolerance(size.in), 0x1p-22))
         << size.rows << " rows, " << size.out << " × " << size.in;
   }
 }

@@ -136,6 +136,23 @@ TEST_P(LinearFp8, RefusesWhatContradictsBeforeWriting) {
   EXPECT_EQ(y.values(), std::vector<float>(32, 9));
 }
 
+/// Part of a row is rounded by the part's maximum, so ranks with parts could not give a whole's
+/// bits.
+TEST_P(LinearFp8, AreRefusedWithRowInvariance) {
+  if (device_.backend->name() != "cuda") return;
+  Tensor x = Tensor::random({2, 16}, dtype_, 1), weight = Tensor::random({16, 16}, DType::fp8, 2);
+  Tensor scales = Tensor::filled({16}, 1), y = Tensor::filled({2, 16}, 9);
+  EXPECT_THROW(device_.backend->linear({.x = x.view(),
+                                        .weight = weight.view(),
+                                        .bias = {},
+                                        .y = y.view(),
+                                        .row_invariant = kernels::RowInvariant::yes,
+                                        .weight_scales = scales.view()},
+                                       device_.stream),
+               Unsupported);
+  EXPECT_EQ(y.values(), std::vector<float>(32, 9));
+}
+
 /// Body over (device, type of x and of the weights).
 class LinearNarrow : public OpTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, LinearNarrow,

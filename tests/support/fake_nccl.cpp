@@ -11,10 +11,12 @@ namespace {
 
 class FakeNccl : public comm::Nccl {
  public:
-  explicit FakeNccl(std::unique_ptr<comm::Communicator> host)
+  FakeNccl(std::unique_ptr<comm::Communicator> host, SumsOf sums)
       : host_(std::move(host)),
-        for_sums_(host_->split(0, host_->rank())),
-        collectives_(for_sums_->make_collectives(std::vector<int>(host_->size(), 0))) {}
+        sums_(sums),
+        for_sums_(host_->split(0, place_in_sums(host_->rank()))),
+        collectives_(for_sums_->make_collectives(std::vector<int>(host_->size(), 0),
+                                                 comm::SumOrder::tree)) {}
 
   void start_group() override {
     PECIA_CHECK(!in_group_, "a group in a group");
@@ -57,7 +59,7 @@ class FakeNccl : public comm::Nccl {
     on(stream);
     calls_.push_back([=, this] {
       std::vector<int64_t> counts(host_->size(), 0);
-      counts[root] = static_cast<int64_t>(values.size());
+      counts[place_in_sums(root)] = static_cast<int64_t>(values.size());
       collectives_->start_reduce_scatter(values, counts, sum)->wait();
     });
   }
@@ -67,7 +69,7 @@ class FakeNccl : public comm::Nccl {
   }
 
   std::unique_ptr<comm::Nccl> split(int color, int key) override {
-    return std::make_unique<FakeNccl>(host_->split(color, key));
+    return std::make_unique<FakeNccl>(host_->split(color, key), sums_);
   }
   std::string asynchronous_error() override { return ""; }
   void abort() noexcept override {}
@@ -78,7 +80,13 @@ class FakeNccl : public comm::Nccl {
     stream_ = &stream;
   }
 
-  std::unique_ptr<comm::Communicator> host_, for_sums_;
+  int place_in_sums(int rank) const {
+    return sums_ == SumsOf::host ? rank : (rank + 1) % host_->size();
+  }
+
+  std::unique_ptr<comm::Communicator> host_;
+  SumsOf sums_;
+  std::unique_ptr<comm::Communicator> for_sums_;
   std::unique_ptr<comm::Collectives> collectives_;
   bool in_group_ = false;
   device::Stream* stream_ = nullptr;
@@ -88,8 +96,8 @@ class FakeNccl : public comm::Nccl {
 
 }  // namespace
 
-std::unique_ptr<comm::Nccl> make_fake_nccl(std::unique_ptr<comm::Communicator> host) {
-  return std::make_unique<FakeNccl>(std::move(host));
+std::unique_ptr<comm::Nccl> make_fake_nccl(std::unique_ptr<comm::Communicator> host, SumsOf sums) {
+  return std::make_unique<FakeNccl>(std::move(host), sums);
 }
 
 }  // namespace pecia::test

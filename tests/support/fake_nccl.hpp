@@ -5,7 +5,11 @@
 
 namespace pecia::test {
 
-/// Of `host`'s ranks; sums have the order of HostCollectives.
-std::unique_ptr<comm::Nccl> make_fake_nccl(std::unique_ptr<comm::Communicator> host);
+/// Whose order the sums of more than two ranks have: that of HostCollectives, or another one, as
+/// NCCL's may be.
+enum class SumsOf { host, nobody };
+
+/// Of `host`'s ranks.
+std::unique_ptr<comm::Nccl> make_fake_nccl(std::unique_ptr<comm::Communicator> host, SumsOf sums);
 
 }  // namespace pecia::test

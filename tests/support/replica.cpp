@@ -62,13 +62,13 @@ std::unique_ptr<OwnedCompute> make_compute(const Parts& parts) {
 
 /// Null: comm's own transfers do.
 std::unique_ptr<comm::Communicator> tensor_group(const Parts& parts, comm::Communicator& comm,
-                                                 OwnedCompute& compute) {
+                                                 OwnedCompute& compute, SumsOf sums) {
   if (parts.transfers == Parts::own) return nullptr;
   auto host = comm.split(0, comm.rank());
   if (parts.transfers == Parts::staged)
     return comm::make_staged_communicator(std::move(host), *compute.device, *compute.stream);
   auto nccl = parts.device == Parts::gpu ? comm::make_nccl(*host, *compute.device)
-                                         : make_fake_nccl(comm.split(0, comm.rank()));
+                                         : make_fake_nccl(comm.split(0, comm.rank()), sums);
   return comm::make_nccl_communicator(std::move(host), std::move(nccl), *compute.device,
                                       *compute.stream);
 }
@@ -89,16 +89,18 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
                                                   const ReplicaSettings& settings) {
   const model::ModelConfig config = model::read_config(folder);
   const Parts& place = parts_of(settings.place);
-  const model::Weights weights(
-      config, io::Checkpoint(folder),
-      place.kernels == Parts::cpu ? std::nullopt : std::optional(DType::fp32),
-      runtime::Worker::weight_cut(comm.rank(), settings.tp));
+  const model::Weights weights(config, io::Checkpoint(folder),
+                               place.kernels == Parts::cpu || settings.layout_invariant
+                                   ? std::nullopt
+                                   : std::optional(DType::fp32),
+                               runtime::Worker::weight_cut(comm.rank(), settings.tp));
   const auto compute = make_compute(place);
   std::optional<model::DeviceWeights> there;
   if (place.device != Parts::host)
     there.emplace(weights, *compute->device, *compute->stream, *compute->backend,
                   settings.quantize);
-  const auto tensors = tensor_group(place, comm, *compute);
+  const auto tensors = tensor_group(place, comm, *compute,
+                                    settings.layout_invariant ? SumsOf::nobody : SumsOf::host);
 
   runtime::SchedulerLimits limits;
   limits.ring_size = comm.size() / (settings.sp * settings.tp);

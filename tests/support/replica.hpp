@@ -49,7 +49,9 @@ struct ReplicaSettings {
   std::function<void(const runtime::Plan&)> on_plan;  ///< sees every pass
   bool layout_invariant = false;
   model::Quantize quantize = model::Quantize::nothing;  ///< not where the CPU's kernels compute
-  TestPlace place = place_of_tests();  ///< with the CUDA backend weights are fp32, as products then
+  /// With the CUDA backend weights are fp32, as products then; layout_invariant, as they are
+  /// stored.
+  TestPlace place = place_of_tests();
 };
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.

@@ -203,6 +203,9 @@ void wait_for_copies() {
   test::emulator::finish_copies(Pending);
 }
 
+inline float multiply(float a, float b) {
+  return a * b;
+}
 inline float exp2_fast(float x) {
   return std::exp2(x);
 }
