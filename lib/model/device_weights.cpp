@@ -140,11 +140,11 @@ DeviceWeights::DeviceWeights(const WeightViews& host, device::Device& device,
                  ? TensorView(data, tensor.dtype(), {tensor.size(0)})
                  : TensorView(data, tensor.dtype(), {tensor.size(0), tensor.size(1)});
   };
-  const auto of_layer = [&](LinearWeight::Part& part, size_t) {
-    if (quantize == Quantize::nothing) return copied(part.weight);
-    const Layout::Place& place = layout.of(part.weight);
-    part.weight = codes_of(place);
-    part.scales = scales_of(place);
+  const auto of_layer = [&](LinearWeight::Part& matrix, size_t) {
+    if (quantize == Quantize::nothing) return copied(matrix.weight);
+    const Layout::Place& place = layout.of(matrix.weight);
+    matrix.weight = codes_of(place);
+    matrix.scales = scales_of(place);
   };
   for_each_tensor(*this, copied, of_layer);
 }
