@@ -139,6 +139,10 @@ class Communicator {
   /// a server; the labels are the same on every rank. All equal or all different means flat.
   virtual std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank);
 
+  /// Whether transfers are enqueued on the device's stream, as ops are: the host waits for nothing
+  /// when one starts or is waited for.
+  virtual bool on_stream() const { return false; }
+
   /// The group for the host's memory: what this one is, or is built on.
   virtual Communicator& on_host() { return *this; }
 

@@ -218,6 +218,7 @@ class NcclCommunicator : public CommunicatorOver {
   NcclCommunicator(std::unique_ptr<Communicator> host, std::shared_ptr<Queue> queue)
       : CommunicatorOver(std::move(host)), queue_(std::move(queue)) {}
 
+  bool on_stream() const override { return true; }
   Communicator& on_host() override { return inner(); }
 
   std::unique_ptr<Transfer> start_send_receive(std::span<const std::byte> send, int to,

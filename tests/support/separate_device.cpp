@@ -82,7 +82,7 @@ class SeparateStream : public LateStream {
   ~SeparateStream() override { arena_.streams.erase(this); }
 
   int64_t enqueued() {
-    enqueue_held();
+    end_segment();
     return done_ + static_cast<int64_t>(queue_.size());
   }
   int64_t done() const { return done_; }
