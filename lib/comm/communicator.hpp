@@ -143,6 +143,9 @@ class Communicator {
   /// when one starts or is waited for.
   virtual bool on_stream() const { return false; }
 
+  /// What moves tensors of a device, for the log: "NCCL 2.28.9, …"; "" for the host's memory.
+  virtual std::string tensors_by() const { return ""; }
+
   /// The group for the host's memory: what this one is, or is built on.
   virtual Communicator& on_host() { return *this; }
 
