@@ -44,6 +44,11 @@ class Arena {
     blocks_[data] = rounded;
     return data;
   }
+  int64_t held() const {
+    int64_t bytes = 0;
+    for (const auto& [data, size] : blocks_) bytes += size;
+    return bytes;
+  }
   void free(std::byte* data) noexcept {
     const auto block = blocks_.find(data);
     ::madvise(data, block->second, MADV_DONTNEED);
@@ -164,7 +169,9 @@ class SeparateDevice : public device::Device {
   }
 
   const device::DeviceInfo& info() const override { return info_; }
-  device::MemoryInfo memory() const override { return {memory_bytes_, memory_bytes_}; }
+  device::MemoryInfo memory() const override {
+    return {memory_bytes_ - arena_.held(), memory_bytes_};
+  }
 
   std::unique_ptr<device::Stream> make_stream() override {
     return std::make_unique<SeparateStream>(arena_);
