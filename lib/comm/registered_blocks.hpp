@@ -1,7 +1,8 @@
 #pragma once
 /// The memory of a group's transfers, registered with NCCL: each block of device memory when a
 /// transfer first goes from or to it, until it is freed or the group goes. So all memory that
-/// travels is registered, on every rank, as NCCL wants it.
+/// travels is registered, on every rank, as NCCL wants it. What NCCL then makes of memory that
+/// cudaMalloc gave is up to its transports: networks take it, GPUs of one host do not.
 
 #include <map>
 #include <memory>
