@@ -24,8 +24,9 @@ std::string version() {
 }
 
 std::string with_rank(const Context& context, const std::exception& error) {
-  return fmt::format("rank {} (host {}): {}", context.world.rank(), comm::host_name(),
-                     text_of(error));
+  const comm::RankRecord mine = comm::record_of(*context.watch.activity(), comm::host_name());
+  return fmt::format("rank {} (host {}), {}: {}", context.world.rank(), comm::host_name(),
+                     comm::place_of(mine), text_of(error));
 }
 
 /// Of an error that every rank has met, as its kind says. One rank tells it. A rank that turns out

@@ -55,6 +55,12 @@ struct AttentionArgs {
   RowInvariant row_invariant = RowInvariant::no;
 };
 
+/// Bytes of device memory that a backend keeps for each row that it leaves to a library at once
+/// (Backend::attention_library): a row of q and one of out in the keys' type, of 16 bits, and lse.
+inline constexpr int64_t library_bytes_per_row(int64_t num_heads, int64_t head_dim) {
+  return num_heads * (2 * head_dim * size_of(DType::bf16) + size_of(DType::fp32));
+}
+
 inline constexpr float empty_lse = -std::numeric_limits<float>::infinity();
 
 }  // namespace pecia::kernels

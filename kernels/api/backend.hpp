@@ -61,10 +61,10 @@ class Backend {
   virtual void drop_step(device::Stream& stream) { stream.drop_step(); }
 };
 
-/// Ops that may be enqueued together when the last one has been given (device::Stream::begin_step):
-/// for passes of few rows, whose launches would take longer than their kernels. Till then whatever
-/// their spans name stays as it is, so that equal spans are equal arrays; and pinned memory that
-/// they copy from is not written before the step is done.
+/// Ops that may be enqueued together, up to what needs them enqueued (device::Stream::begin_step):
+/// for passes of few rows, whose launches would take longer than their kernels. Till the last one
+/// has been given, whatever their spans name stays as it is, so that equal spans are equal arrays;
+/// and pinned memory that they copy from is not written before the step is done.
 class Step {
  public:
   Step(Backend& backend, device::Stream& stream) : backend_(backend), stream_(stream) {
@@ -77,8 +77,8 @@ class Step {
   }
 
   void end() {
-    ended_ = true;
     backend_.end_step(stream_);
+    ended_ = true;
   }
 
  private:

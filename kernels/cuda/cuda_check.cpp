@@ -17,6 +17,10 @@ bool is_sticky(cudaError_t error) {
     case cudaErrorAssert:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
     case cudaErrorContextIsDestroyed:
       return true;
     default:  // CUDA's list is long and grows

@@ -100,23 +100,25 @@ class CudaDevice : public device::Device {
 
   void copy(void* to, const void* from, int64_t bytes, device::Stream& stream) override {
     if (bytes == 0) return;
-    CudaStream& on = stream_for(to, from, stream);
-    on.submit(
+    CudaStream& on = cuda::cuda_stream(stream);
+    submit_copy(
+        on, to, from,
         [=, &on] {
           PECIA_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on.get()));
         },
-        to, from, bytes);
+        bytes);
   }
   void copy_rows(void* to, int64_t to_pitch, const void* from, int64_t from_pitch,
                  int64_t row_bytes, int64_t rows, device::Stream& stream) override {
     if (row_bytes == 0 || rows == 0) return;
-    CudaStream& on = stream_for(to, from, stream);
-    on.submit(
+    CudaStream& on = cuda::cuda_stream(stream);
+    submit_copy(
+        on, to, from,
         [=, &on] {
           PECIA_CUDA_CHECK(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows,
                                              cudaMemcpyDefault, on.get()));
         },
-        to, to_pitch, from, from_pitch, row_bytes, rows);
+        to_pitch, from_pitch, row_bytes, rows);
   }
   void zero(void* data, int64_t bytes, device::Stream& stream) override {
     if (bytes == 0) return;
@@ -152,7 +154,7 @@ class CudaDevice : public device::Device {
     return static_cast<std::byte*>(data);
   }
   void free(Memory memory, std::byte* data) noexcept override {
-    for (CudaStream* const stream : streams_) enqueue_held(*stream);
+    for (CudaStream* const stream : streams_) end_segment(*stream);
     // Both fail only when the context is lost, and its memory with it.
     if (memory == Memory::host)
       host_->free(memory, data);
@@ -165,15 +167,19 @@ class CudaDevice : public device::Device {
  private:
   void make_current() const { PECIA_CUDA_CHECK(cudaSetDevice(index_)); }
 
-  /// For a copy: pageable memory is read now, not at the end of a step.
-  static CudaStream& stream_for(const void* to, const void* from, device::Stream& stream) {
-    CudaStream& on = cuda::cuda_stream(stream);
-    if (on.holds() && (is_pageable(to) || is_pageable(from))) on.enqueue_held();
-    return on;
+  /// In a step pageable memory is read and written now, not at the end of the segment.
+  template <typename... Parts>
+  static void submit_copy(CudaStream& on, const void* to, const void* from,
+                          std::function<void()> work, const Parts&... parts) {
+    if (on.in_step() && (is_pageable(to) || is_pageable(from))) {
+      on.end_segment();
+      return work();
+    }
+    on.submit(std::move(work), to, from, parts...);
   }
-  static void enqueue_held(CudaStream& stream) noexcept {
+  static void end_segment(CudaStream& stream) noexcept {
     try {
-      stream.enqueue_held();
+      stream.end_segment();
     } catch (const Error&) {
       // The context is lost, as the next call that may throw will say.
     }

@@ -1,11 +1,34 @@
 #include "kernels/cuda/cuda_stream.hpp"
 
+#include <memory>
 #include <utility>
 
 #include "kernels/cuda/cuda_check.hpp"
 #include "lib/core/error.hpp"
 
 namespace pecia::kernels::cuda {
+namespace {
+
+struct DestroyGraph {
+  void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
+};
+using Capture = std::unique_ptr<CUgraph_st, DestroyGraph>;
+
+Capture capture(cudaStream_t stream, const device::Commands& work) {
+  cudaGraph_t graph = nullptr;
+  PECIA_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  try {
+    work.enqueue();
+  } catch (...) {
+    cudaStreamEndCapture(stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    throw;
+  }
+  PECIA_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+  return Capture(graph);
+}
+
+}  // namespace
 
 CudaStream::CudaStream() {
   PECIA_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
@@ -13,12 +36,13 @@ CudaStream::CudaStream() {
 
 CudaStream::~CudaStream() {
   // Both fail only when the context is lost, and then there is neither graph nor stream.
-  if (graph_ != nullptr) cudaGraphExecDestroy(graph_);
+  for (cudaGraphExec_t graph : graphs_)
+    if (graph != nullptr) cudaGraphExecDestroy(graph);
   cudaStreamDestroy(stream_);
 }
 
 void CudaStream::synchronize() {
-  enqueue_held();
+  end_segment();
   for (;;) {
     const cudaError_t state = cudaStreamQuery(stream_);
     if (state == cudaSuccess) return;
@@ -27,53 +51,28 @@ void CudaStream::synchronize() {
   }
 }
 
-void CudaStream::begin_step() {
-  PECIA_CHECK(!holds_, "a step within a step");
-  holds_ = true;
-}
-
-void CudaStream::end_step() {
-  if (!holds_) return;
-  holds_ = false;
-  if (held_.empty()) return;
-  if (graph_ == nullptr || !held_.same_as(of_graph_)) make_graph_of_held();
-  PECIA_CUDA_CHECK(cudaGraphLaunch(graph_, stream_));
-  held_.clear();
-}
-
-void CudaStream::drop_step() {
-  holds_ = false;
-  held_.clear();
-}
-
-void CudaStream::enqueue_held() {
-  if (!holds_) return;
-  holds_ = false;
-  held_.enqueue();
-  held_.clear();
-}
-
 /// The graph of before takes the new arguments where only those have changed; making another one
 /// costs several times as much.
-void CudaStream::make_graph_of_held() {
-  cudaGraph_t graph = nullptr;
-  PECIA_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-  try {
-    held_.enqueue();
-  } catch (...) {
-    cudaStreamEndCapture(stream_, &graph);
-    if (graph != nullptr) cudaGraphDestroy(graph);
-    throw;
-  }
-  PECIA_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
+void CudaStream::make_graph(size_t index, const device::Commands& work) {
+  if (index == graphs_.size()) graphs_.push_back(nullptr);
+  cudaGraphExec_t& graph = graphs_[index];
+  const Capture captured = capture(stream_, work);
   cudaGraphExecUpdateResultInfo update;
-  if (graph_ != nullptr && cudaGraphExecUpdate(graph_, graph, &update) != cudaSuccess) {
+  if (graph != nullptr && cudaGraphExecUpdate(graph, captured.get(), &update) != cudaSuccess) {
     cudaGetLastError();  // the work has another form
-    PECIA_CUDA_CHECK(cudaGraphExecDestroy(std::exchange(graph_, nullptr)));
+    PECIA_CUDA_CHECK(cudaGraphExecDestroy(std::exchange(graph, nullptr)));
   }
-  if (graph_ == nullptr) PECIA_CUDA_CHECK(cudaGraphInstantiate(&graph_, graph, 0));
-  PECIA_CUDA_CHECK(cudaGraphDestroy(graph));
-  std::swap(of_graph_, held_);
+  if (graph == nullptr) PECIA_CUDA_CHECK(cudaGraphInstantiate(&graph, captured.get(), 0));
+}
+
+void CudaStream::launch_graph(size_t index) {
+  PECIA_CUDA_CHECK(cudaGraphLaunch(graphs_[index], stream_));
+}
+
+/// Those that run do so to their end.
+void CudaStream::keep_graphs(size_t count) {
+  for (; graphs_.size() > count; graphs_.pop_back())
+    if (graphs_.back() != nullptr) PECIA_CUDA_CHECK(cudaGraphExecDestroy(graphs_.back()));
 }
 
 CudaStream& cuda_stream(const device::Stream& stream) {
@@ -84,7 +83,7 @@ CudaStream& cuda_stream(const device::Stream& stream) {
 
 cudaStream_t native(const device::Stream& stream) {
   CudaStream& of_cuda = cuda_stream(stream);
-  of_cuda.enqueue_held();
+  of_cuda.end_segment();
   return of_cuda.get();
 }
 

@@ -146,6 +146,13 @@ class Communicator {
   virtual std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank,
                                                         SumOrder order);
 
+  /// Whether transfers are enqueued on the device's stream, as ops are: the host waits for nothing
+  /// when one starts or is waited for.
+  virtual bool on_stream() const { return false; }
+
+  /// What moves tensors of a device, for the log: "NCCL 2.28.9, …"; "" for the host's memory.
+  virtual std::string tensors_by() const { return ""; }
+
   /// The group for the host's memory: what this one is, or is built on.
   virtual Communicator& on_host() { return *this; }
 

@@ -29,6 +29,21 @@ class Nccl {
                       device::Stream& stream) = 0;
   virtual void all_reduce(std::span<float> values, device::Stream& stream) = 0;
 
+  /// Memory from and to which transfers may go without a copy between, while this lives. It goes
+  /// before the memory and before the group, when no transfer of it is under way.
+  class Registration {
+   public:
+    virtual ~Registration() = default;
+  };
+  /// Whether register_block does anything: the same on every rank, as in a transfer NCCL wants the
+  /// memory of all ranks registered, or that of none.
+  virtual bool registers() const = 0;
+  /// A block of device memory, whole. Not collective, not in a group of calls.
+  virtual std::unique_ptr<Registration> register_block(std::span<std::byte> block) = 0;
+
+  /// "NCCL 2.28.9, memory of transfers registered".
+  virtual std::string name() const = 0;
+
   /// As Communicator::split.
   virtual std::unique_ptr<Nccl> split(int color, int key) = 0;
 

@@ -7,6 +7,7 @@
 
 #include "lib/comm/collectives.hpp"
 #include "lib/comm/communicator_over.hpp"
+#include "lib/comm/registered_blocks.hpp"
 #include "lib/core/error.hpp"
 #include "lib/device/buffer.hpp"
 
@@ -89,6 +90,7 @@ class Queue {
         computing_(computing),
         sending_(std::move(sending)),
         watch_(std::move(watch)),
+        registered_(*nccl_, device, *sending_),
         ready_(device.make_event()),
         rank_(rank),
         size_(size),
@@ -101,6 +103,11 @@ class Queue {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+
+  std::string nccl_name() const { return nccl_->name(); }
+
+  /// Before start: `bytes` are among the operation's.
+  void use(std::span<const std::byte> bytes) { registered_.use(bytes); }
 
   template <typename Calls>
   std::unique_ptr<Transfer> start(const char* operation, std::string peers, const Calls& calls) {
@@ -179,6 +186,7 @@ class Queue {
   device::Stream& computing_;
   std::shared_ptr<device::Stream> sending_;
   std::shared_ptr<Watch> watch_;
+  RegisteredBlocks registered_;
   std::unique_ptr<device::Event> ready_;
   int rank_, size_;
   int64_t number_ = 0;
@@ -195,6 +203,7 @@ class NcclCollectives : public Collectives {
 
   std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks) override {
     queue_->count_to_all(blocks[queue_->rank()].size());
+    for (const auto& block : blocks) queue_->use(block);
     return queue_->start("all_gather", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
       for (int root = 0; root < queue_->size(); ++root)
         if (!blocks[root].empty()) nccl.broadcast(blocks[root], root, stream);
@@ -204,6 +213,8 @@ class NcclCollectives : public Collectives {
   std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
                                                  std::span<const int64_t> counts,
                                                  std::span<float> mine) override {
+    queue_->use(std::as_bytes(partial));
+    queue_->use(std::as_bytes(mine));
     return queue_->start("reduce_scatter", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
       int64_t begin = 0;
       for (int root = 0; root < queue_->size(); ++root) {
@@ -220,6 +231,7 @@ class NcclCollectives : public Collectives {
     const size_t share = values.size_bytes() / static_cast<size_t>(queue_->size());
     queue_->count_to_all(share);  // scattered
     queue_->count_to_all(share);  // and gathered
+    queue_->use(std::as_bytes(values));
     return queue_->start("all_reduce", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
       if (!values.empty()) nccl.all_reduce(values, stream);
     });
@@ -305,11 +317,15 @@ class NcclCommunicator : public CommunicatorOver {
   NcclCommunicator(std::unique_ptr<Communicator> host, std::shared_ptr<Queue> queue)
       : CommunicatorOver(std::move(host)), queue_(std::move(queue)) {}
 
+  bool on_stream() const override { return true; }
+  std::string tensors_by() const override { return queue_->nccl_name(); }
   Communicator& on_host() override { return inner(); }
 
   std::unique_ptr<Transfer> start_send_receive(std::span<const std::byte> send, int to,
                                                std::span<std::byte> receive, int from) override {
     queue_->count(send.size(), to);
+    queue_->use(send);
+    queue_->use(receive);
     return queue_->start("send_receive", fmt::format("ranks {} and {}", to, from),
                          [&](Nccl& nccl, device::Stream& stream) {
                            if (!send.empty()) nccl.send(send, to, stream);
@@ -319,6 +335,11 @@ class NcclCommunicator : public CommunicatorOver {
 
   std::unique_ptr<Transfer> start_all_to_all(const Blocks& blocks) override {
     queue_->copy(blocks.send[rank()], blocks.receive[rank()]);
+    for (int other = 0; other < size(); ++other) {
+      if (other == rank()) continue;
+      queue_->use(blocks.send[other]);
+      queue_->use(blocks.receive[other]);
+    }
     return queue_->start("all_to_all", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
       for (int other = 0; other < size(); ++other) {
         if (other == rank()) continue;
@@ -331,6 +352,8 @@ class NcclCommunicator : public CommunicatorOver {
 
   std::unique_ptr<Transfer> start_exchange(const Exchange& exchange,
                                            const Operation& operation) override {
+    for (const auto& message : exchange.sends) queue_->use(message.bytes);
+    for (const auto& message : exchange.receives) queue_->use(message.bytes);
     return queue_->start(operation.name, exchange.peers(), [&](Nccl& nccl, device::Stream& stream) {
       for (const auto& [bytes, to] : exchange.sends) {
         queue_->count(bytes.size(), to);

@@ -7,6 +7,7 @@
 #include "kernels/cuda/cuda_stream.hpp"
 #include "lib/comm/nccl.hpp"
 #include "lib/core/error.hpp"
+#include "lib/device/buffer.hpp"
 
 namespace pecia::comm {
 namespace {
@@ -27,7 +28,9 @@ void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr
 
 class NcclGroup : public Nccl {
  public:
-  NcclGroup(ncclComm_t comm, std::chrono::seconds timeout) : comm_(comm), timeout_(timeout) {
+  /// `registers`: the memory of transfers, on all ranks of the group.
+  NcclGroup(ncclComm_t comm, std::chrono::seconds timeout, bool registers = false)
+      : comm_(comm), timeout_(timeout), registers_(registers) {
     try {
       finish("making a communicator of NCCL");
     } catch (...) {
@@ -71,13 +74,37 @@ class NcclGroup : public Nccl {
                "ncclAllReduce", comm_);
   }
 
+  bool registers() const override { return registers_; }
+  std::unique_ptr<Registration> register_block(std::span<std::byte> block) override {
+    void* handle = nullptr;
+    check_nccl(ncclCommRegister(comm_, block.data(), block.size(), &handle), "ncclCommRegister",
+               comm_);
+    finish("ncclCommRegister");
+    return std::make_unique<OfBlock>(*this, handle);
+  }
+  /// Collective over `host`, the group's ranks: tries a block of each, and registers from now on if
+  /// NCCL has taken them all. It takes none with NCCL_LOCAL_REGISTER=0 in the environment.
+  void try_to_register(Communicator& host, device::Device& device) {
+    const device::Buffer block(device, device::Memory::device, int64_t{2} << 20);
+    void* handle = nullptr;
+    const ncclResult_t result =
+        ncclCommRegister(comm_, block.data(), static_cast<size_t>(block.bytes()), &handle);
+    const bool taken = result == ncclSuccess && handle != nullptr;
+    if (taken) check_nccl(ncclCommDeregister(comm_, handle), "ncclCommDeregister", comm_);
+    registers_ = host.all_reduce_max(taken ? 0 : 1) == 0;
+  }
+  std::string name() const override {
+    return fmt::format("NCCL {}, memory of transfers {}registered", nccl_version(),
+                       registers_ ? "" : "not ");
+  }
+
   std::unique_ptr<Nccl> split(int color, int key) override {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ncclComm_t part = nullptr;
     check_nccl(ncclCommSplit(comm_, color, key, &part, &config), "ncclCommSplit", comm_);
     finish("ncclCommSplit");
-    return std::make_unique<NcclGroup>(part, timeout_);
+    return std::make_unique<NcclGroup>(part, timeout_, registers_);
   }
 
   std::string asynchronous_error() override {
@@ -95,6 +122,21 @@ class NcclGroup : public Nccl {
   }
 
  private:
+  class OfBlock : public Registration {
+   public:
+    OfBlock(NcclGroup& group, void* handle) : group_(group), handle_(handle) {}
+    OfBlock(const OfBlock&) = delete;
+    OfBlock& operator=(const OfBlock&) = delete;
+    /// An aborted group has none any more.
+    ~OfBlock() override {
+      if (group_.comm_ != nullptr) ncclCommDeregister(group_.comm_, handle_);
+    }
+
+   private:
+    NcclGroup& group_;
+    void* handle_;
+  };
+
   /// Waits until what was asked of the communicator is enqueued, not until it is done.
   void finish(const char* call) {
     const auto begin = std::chrono::steady_clock::now();
@@ -112,6 +154,7 @@ class NcclGroup : public Nccl {
 
   ncclComm_t comm_;
   std::chrono::seconds timeout_;
+  bool registers_;
 };
 
 void require_same_version(Communicator& host) {
@@ -148,7 +191,9 @@ std::unique_ptr<Nccl> make_nccl(Communicator& host, device::Device& device) {
   ncclComm_t comm = nullptr;
   check_nccl(ncclCommInitRankConfig(&comm, host.size(), id, host.rank(), &config),
              "ncclCommInitRankConfig", comm);
-  return std::make_unique<NcclGroup>(comm, host.wait_timeout());
+  auto group = std::make_unique<NcclGroup>(comm, host.wait_timeout());
+  group->try_to_register(host, device);
+  return group;
 }
 
 }  // namespace pecia::comm

@@ -192,6 +192,7 @@ class StagedCommunicator : public CommunicatorOver {
         stream_(stream),
         stage_(device, stream) {}
 
+  std::string tensors_by() const override { return "the host"; }
   Communicator& on_host() override { return inner(); }
 
   std::unique_ptr<Transfer> start_send_receive(std::span<const std::byte> send, int to,

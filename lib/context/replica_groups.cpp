@@ -45,6 +45,13 @@ ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
   return groups;
 }
 
+bool stays_on_stream(const ReplicaGroups& groups) {
+  // A rank with neighbours has them in the ring or in the block.
+  for (const auto* group : {&groups.ring, &groups.block})
+    if ((*group)->size() > 1 && !(*group)->on_stream()) return false;
+  return true;
+}
+
 comm::Traffic traffic_of(const ReplicaGroups& groups) {
   comm::Traffic sum;
   for (const auto* group : {&groups.ring, &groups.sp, &groups.tp, &groups.block}) {

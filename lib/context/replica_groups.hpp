@@ -27,6 +27,10 @@ struct ReplicaGroups {
 ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
                                   std::span<const comm::RackServerGpu> places = {});
 
+/// Whether the host waits for no transfer between ops: they are on the stream, or the rank is
+/// alone.
+bool stays_on_stream(const ReplicaGroups& groups);
+
 /// What this rank has sent in all groups together.
 comm::Traffic traffic_of(const ReplicaGroups& groups);
 

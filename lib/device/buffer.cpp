@@ -9,9 +9,11 @@ Buffer::Buffer(Device* device, Memory memory, int64_t bytes)
   PECIA_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);
   if (bytes == 0) return;
   data_.reset(device != nullptr ? device->allocate(memory, bytes) : allocate_host(bytes));
+  if (memory == Memory::device) device->blocks().add(data_.get(), bytes);
 }
 
 void Buffer::Free::operator()(std::byte* data) const noexcept {
+  if (memory == Memory::device) device->blocks().remove(data);
   if (device != nullptr)
     device->free(memory, data);
   else

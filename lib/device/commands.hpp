@@ -23,6 +23,7 @@ class Commands {
     return work_.size() == other.work_.size() && bytes_ == other.bytes_;
   }
   bool empty() const { return work_.empty(); }
+  size_t size() const { return work_.size(); }
   void enqueue() const {
     for (const auto& work : work_) work();
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "lib/device/blocks.hpp"
 #include "lib/device/event.hpp"
 #include "lib/device/stream.hpp"
 
@@ -59,6 +60,12 @@ class Device {
   virtual std::byte* allocate(Memory memory, int64_t bytes) = 0;
   /// Waits for work that may still use the block.
   virtual void free(Memory memory, std::byte* data) noexcept = 0;
+
+  /// Of device memory.
+  Blocks& blocks() { return blocks_; }
+
+ private:
+  Blocks blocks_;
 };
 
 /// The host as a device: copies are done on return, all kinds of memory are the same.

@@ -26,9 +26,10 @@ class Stream {
   /// met.
   virtual void synchronize() {}
 
-  /// Work enqueued from begin_step to end_step may be held back till then and enqueued at once,
-  /// where a device does that faster: a GPU launches it as a graph, the same one again where it was
-  /// the same work as in the step before. What the host waits for between them is done as ever.
+  /// Work enqueued from begin_step to end_step may be held back and enqueued together, where a
+  /// device does that faster: a GPU launches it as graphs (graph_stream.hpp). What needs the work
+  /// itself, as an event, a transfer or a host that waits, finds it enqueued, and what follows is
+  /// held back again: so the work between two of those is the most that goes together.
   virtual void begin_step() {}
   virtual void end_step() {}
   /// In place of end_step, after an error: what is still held back is forgotten.

@@ -67,7 +67,7 @@ void LayerGather::pack_bias(const TensorView& bias, const TensorView& to) const 
   const int64_t count = to.elements();
   if (!bias) return compute_.device.zero(to.data(), count * size_of(DType::fp32), compute_.stream);
   // A table of one row, which the op widens.
-  const std::vector<int32_t> row = {0};
+  static constexpr int32_t row[] = {0};
   compute_.backend.embedding({bias.reshape({1, count}), row, to.reshape({1, count}), 0},
                              compute_.stream);
 }

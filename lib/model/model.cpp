@@ -47,7 +47,7 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
                   ? parallel::layout_splits(config.num_heads, config.ffn)
                   : 1),
       part_sums_(compute.buffers(groups.tp->size())),
-      alone_(groups.ring->size() == 1 && groups.block->size() == 1),
+      stays_on_stream_(context::stays_on_stream(groups)),
       pinned_cos_(compute.device, device::Memory::pinned),
       pinned_sin_(compute.device, device::Memory::pinned),
       tables_sent_(compute.device.make_event()),
@@ -101,10 +101,10 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
                   sin_.tensor(DType::fp32, {linear.size(), half})};
   make_tables(rows, pass);
 
-  // Between the layers of a replica of one rank nothing is waited for.
+  // Where the host waited for transfers, what is held back meanwhile would begin later.
   constexpr int64_t most_rows_of_a_step = 256;
-  const bool as_step = alone_ && count <= most_rows_of_a_step;
-  std::optional<report::ScopedGroup> ops;  // marks between them would break a step up
+  const bool as_step = stays_on_stream_ && count <= most_rows_of_a_step;
+  std::optional<report::ScopedGroup> ops;  // marks between them would cut a step up
   if (as_step || !compute_.recorder.keeps_ops()) ops.emplace(compute_.recorder, "layers");
   std::optional<kernels::Step> step;
   if (as_step) step.emplace(compute_.backend, compute_.stream);

@@ -129,7 +129,7 @@ class Model {
   kernels::RowInvariant row_invariant_;
   int splits_;  ///< of o and down whole; 1: their sums may have any order
   std::vector<device::Buffer> part_sums_;  ///< by depth
-  bool alone_;                             ///< the replica is one rank
+  bool stays_on_stream_;                   ///< between ops the host waits for no transfer
   device::Buffer pinned_cos_, pinned_sin_;
   std::unique_ptr<device::Event> tables_sent_;
   device::Buffer marks_, hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, activated_, cos_, sin_,

@@ -102,7 +102,9 @@ int64_t activation_bytes(bool gpus) {
 int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, int row_ranks,
                              bool gpus) {
   if (job.batch.max_batch_tokens) return *job.batch.max_batch_tokens;
-  const int64_t rows = activation_bytes(gpus) / model::Model::activation_bytes_per_row(config);
+  int64_t row_bytes = model::Model::activation_bytes_per_row(config);
+  if (gpus) row_bytes += kernels::library_bytes_per_row(config.num_heads, config.head_dim);
+  const int64_t rows = activation_bytes(gpus) / row_bytes;
   const int ranks = job.reproducible == Reproducible::layout ? 1 : row_ranks;  // cuts show in bits
   return std::clamp<int64_t>(rows / 256 * 256, 256, gpus ? 16384 : 4096) * ranks;
 }

@@ -43,7 +43,8 @@ parallel::ModelShape shape_of(const model::ModelConfig& config);
 /// The element type that a job's word means. Unsupported, naming `key`, for those without one here.
 DType dtype_of(Precision precision, std::string_view key);
 
-/// Activations of a rank in the largest pass, as the job's auto plans them.
+/// Activations of a rank in the largest pass, as the job's auto plans them; on GPUs with what a
+/// library of attention takes beside.
 int64_t activation_bytes(bool gpus);
 
 /// New tokens of a prefill pass whose rows are cut over `row_ranks` ranks: the job's, or as many as

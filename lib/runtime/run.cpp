@@ -270,6 +270,8 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
         *place.device, *place.stream, [&recorder] { return recorder.now_ns(); }));
   const context::Compute compute{*place.device, *place.stream, *place.backend, recorder};
   const auto tensors = tensor_group(job, *groups.replica, place);
+  if (tensors && groups.replica->size() > 1)
+    log->info("tensors travel by {}", tensors->tensors_by());
   Worker worker(tensors ? *tensors : *groups.replica, config, views, compute,
                 {.sp = resources.sp,
                  .tp = resources.tp,

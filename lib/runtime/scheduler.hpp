@@ -102,6 +102,10 @@ class Scheduler {
   /// left of max_batch_tokens is filled with chunks of prompts, in the order their requests began.
   /// Riders never exceed max_batch_tokens (which vLLM has to demand of its users), for each of them
   /// was in the pass before. A prompt that finds no room waits until enough answers have ended.
+  ///
+  /// A fork's stem keeps its keys until its last branch has ended, and in each of these passes one
+  /// of its branches computes: with the stem, slots for one branch are kept back, and the place
+  /// that the stem or a branch leaves is its next branch's before anyone else's.
   std::optional<Plan> next(double now);
   /// For the chunks of the last plan; empty where the ring is fixed.
   const std::vector<ChunkRing>& chunk_rings() const { return chunk_rings_; }

@@ -8,8 +8,15 @@
 
 namespace pecia::runtime {
 
+/// First a branch for each fork without one, on its credit, in the place that its stem or its
+/// branch before has left: so a stem's keys wait for nobody.
 void Scheduler::admit(Plan& plan) {
   const auto room = [&] { return running() < limits_.max_sequences; };
+  for (const auto& fork : forks_)
+    if (fork->live_branches == 0) {
+      PECIA_CHECK(room(), "no place for the branch of a stem that ended");
+      admit_branch(plan, fork);
+    }
   for (auto fork = forks_.begin(); fork != forks_.end();) {
     while (room() && (*fork)->branches_left() && admit_branch(plan, *fork)) {
     }

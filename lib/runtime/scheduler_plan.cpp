@@ -14,15 +14,19 @@ using parallel::Ring;
 std::optional<Plan> Scheduler::next(double now) {
   Plan plan;
   plan.number = next_plan_;
-  // A turn that is refused as it begins may make room for others.
+  // A turn that is refused as it begins makes room for others.
+  bool made_room = false;
   do {
+    made_room = false;
     admit(plan);
     for (auto running = running_.begin(); running != running_.end();) {
       const auto current = running++;
       if (!current->begun) start_turn(plan, *current);
-      if (!current->begun) end(current);
+      if (current->begun) continue;
+      end(current);
+      made_room = true;
     }
-  } while (running_.empty() && !(waiting_.empty() && forks_.empty()));
+  } while (made_room);
   // A sequence that could not begin its turn was never known to anyone else.
   std::erase_if(plan.added,
                 [&](const NewSequence& added) { return std::erase(removed_, added.sequence) > 0; });

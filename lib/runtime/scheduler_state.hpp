@@ -26,9 +26,9 @@ struct Scheduler::Family {
   std::optional<double> stem_answered;  ///< when the stem gave its first token, if it goes on
   int64_t stem = -1;                    ///< sequence of a fork's first turn
   int64_t live_branches = 0;
-  size_t next_branch = 0;  ///< turn of the next branch to start
-  int64_t credit = 0;      ///< slots for one branch at a time, so that a stem never waits for ever
-  int64_t kept = 0;        ///< those of them that no branch has now
+  size_t next_branch = 0;    ///< turn of the next branch to start
+  int64_t credit = 0;        ///< slots for one branch at a time, so that a stem never waits
+  int64_t kept = 0;          ///< those of them that no branch has now
   bool credit_used = false;  ///< by a branch that runs
 
   bool is_fork() const { return request.followup == io::Followup::fork; }

@@ -7,6 +7,8 @@
 #include "lib/comm/communicator_over.hpp"
 #include "lib/comm/nccl_communicator.hpp"
 #include "lib/core/error.hpp"
+#include "lib/device/buffer.hpp"
+#include "lib/device/host_memory.hpp"
 
 namespace pecia::comm {
 namespace {
@@ -15,8 +17,14 @@ using Log = std::vector<std::string>;
 
 class LoggedStream : public device::Stream {
  public:
-  explicit LoggedStream(std::string of) : name(std::move(of)) {}
+  explicit LoggedStream(std::string of, Log* log = nullptr) : name(std::move(of)), log_(log) {}
   std::string name;
+  void synchronize() override {
+    if (log_ != nullptr) log_->push_back("the host waits for " + name);
+  }
+
+ private:
+  Log* log_;
 };
 
 std::string name_of(device::Stream& stream) {
@@ -49,7 +57,7 @@ class LoggedDevice : public device::Device {
   const device::DeviceInfo& info() const override { return info_; }
   device::MemoryInfo memory() const override { return {0, 0}; }
   std::unique_ptr<device::Stream> make_stream() override {
-    return std::make_unique<LoggedStream>("sending");
+    return std::make_unique<LoggedStream>("sending", &log);
   }
   std::unique_ptr<device::Event> make_event() override {
     return std::make_unique<LoggedEvent>(log, events_reached, num_events++);
@@ -60,8 +68,14 @@ class LoggedDevice : public device::Device {
   void copy_rows(void*, int64_t, const void*, int64_t, int64_t, int64_t, device::Stream&) override {
   }
   void zero(void*, int64_t, device::Stream&) override {}
-  std::byte* allocate(device::Memory, int64_t bytes) override { return new std::byte[bytes]; }
-  void free(device::Memory, std::byte* data) noexcept override { delete[] data; }
+  std::byte* allocate(device::Memory, int64_t bytes) override {
+    log.push_back(fmt::format("allocate {}", bytes));
+    return device::allocate_host(bytes);
+  }
+  void free(device::Memory, std::byte* data) noexcept override {
+    log.emplace_back("free");
+    device::free_host(data);
+  }
 
   Log log;
   bool events_reached = true;
@@ -73,8 +87,8 @@ class LoggedDevice : public device::Device {
 
 class LoggedNccl : public Nccl {
  public:
-  LoggedNccl(Log& log, std::string& error, std::string name = "")
-      : log_(log), error_(error), name_(std::move(name)) {}
+  LoggedNccl(Log& log, std::string& error, bool registers = true, std::string name = "")
+      : log_(log), error_(error), registers_(registers), name_(std::move(name)) {}
 
   void start_group() override { say("{"); }
   void end_group() override { say("}"); }
@@ -95,19 +109,31 @@ class LoggedNccl : public Nccl {
   void all_reduce(std::span<float> values, device::Stream& stream) override {
     say(fmt::format("all_reduce {} on {}", values.size(), test_name(stream)));
   }
+  bool registers() const override { return registers_; }
+  std::unique_ptr<Registration> register_block(std::span<std::byte> block) override {
+    say(fmt::format("register {}", block.size()));
+    return std::make_unique<LoggedRegistration>(*this);
+  }
+  std::string name() const override { return "a log"; }
   std::unique_ptr<Nccl> split(int color, int key) override {
     say(fmt::format("split {} {}", color, key));
-    return std::make_unique<LoggedNccl>(log_, error_, "part: ");
+    return std::make_unique<LoggedNccl>(log_, error_, registers_, "part: ");
   }
   std::string asynchronous_error() override { return error_; }
   void abort() noexcept override { say("abort"); }
 
  private:
+  struct LoggedRegistration : Registration {
+    explicit LoggedRegistration(LoggedNccl& with) : nccl(with) {}
+    ~LoggedRegistration() override { nccl.say("deregister"); }
+    LoggedNccl& nccl;
+  };
   static std::string test_name(device::Stream& stream) { return name_of(stream); }
   void say(const std::string& words) { log_.push_back(name_ + words); }
 
   Log& log_;
   std::string& error_;
+  bool registers_;
   std::string name_;
 };
 
@@ -137,10 +163,11 @@ struct NcclCalls : testing::Test {
   std::unique_ptr<Communicator> comm = make(std::chrono::seconds(60));
   std::array<std::byte, 64> memory{};
 
-  std::unique_ptr<Communicator> make(std::chrono::seconds timeout, int size = 3) {
+  std::unique_ptr<Communicator> make(std::chrono::seconds timeout, int size = 3,
+                                     bool registers = true) {
     return make_nccl_communicator(std::make_unique<RankOne>(timeout, size),
-                                  std::make_unique<LoggedNccl>(device.log, error), device,
-                                  computing);
+                                  std::make_unique<LoggedNccl>(device.log, error, registers),
+                                  device, computing);
   }
   std::span<std::byte> bytes(size_t count) { return std::span(memory).first(count); }
   std::span<float> floats(size_t count) { return {reinterpret_cast<float*>(memory.data()), count}; }
@@ -213,7 +240,7 @@ TEST_F(NcclCalls, SumsInTreeOrderAreThoseOfPairs) {
   collectives->start_all_reduce(floats(5));
   Log log = asked();
   EXPECT_EQ((Log{log[0], log[1]}), (Log{"split 0 1", "split 1 1"}));
-  EXPECT_EQ((Log{log.begin() + 4, log.end() - 1}),
+  EXPECT_EQ((Log{std::ranges::find(log, "part: {"), log.end() - 1}),
             (Log{"part: {", "part: all_reduce 5 on sending", "part: }", "part: {",
                  "part: all_reduce 5 on sending", "part: }"}));
   EXPECT_EQ(four->traffic().bytes, 2 * 20);
@@ -222,7 +249,7 @@ TEST_F(NcclCalls, SumsInTreeOrderAreThoseOfPairs) {
   collectives->start_reduce_scatter(floats(6), counts, floats(3));
   log = asked();
   EXPECT_EQ(
-      (Log{log.begin() + 2, log.end() - 1}),
+      (Log{std::ranges::find(log, "part: {"), log.end() - 1}),
       (Log{"part: {", "part: reduce 2 to 0 on sending", "part: reduce 3 to 1, me on sending",
            "part: reduce 1 to 1, me on sending", "part: }", "part: {",
            "part: reduce 3 to 0, me on sending", "part: reduce 1 to 1 on sending", "part: }"}));
@@ -251,6 +278,92 @@ TEST_F(NcclCalls, APartHasItsOwnGroupOnTheSameStreams) {
   EXPECT_EQ(log[3], "part: send 8 to 2 on sending");
   EXPECT_EQ(comm->traffic().bytes, 0);
   EXPECT_EQ(part->traffic().bytes, 8);
+}
+
+struct NcclBlocks : NcclCalls {
+  device::Buffer buffer{device, device::Memory::device, 64},
+      other{device, device::Memory::device, 32};
+  std::vector<int64_t> counts = {1, 1, 1};
+
+  static std::span<std::byte> all(const device::Buffer& of) {
+    return {of.as<std::byte>(), static_cast<size_t>(of.bytes())};
+  }
+  /// What was asked since the last time, but for events, copies and the calls of NCCL.
+  Log registered() {
+    Log log = asked();
+    std::erase_if(log, [](const std::string& words) {
+      return words.find(" on ") != words.npos || words.find("event") != words.npos;
+    });
+    return log;
+  }
+};
+
+TEST_F(NcclBlocks, AreRegisteredWholeBeforeTheirFirstTransfer) {
+  registered();
+  comm->start_send_receive(all(buffer).first(8), 2, all(other).last(8), 0);
+  EXPECT_EQ(registered(), (Log{"register 64", "register 32", "{", "}"}));
+  comm->start_send_receive(all(buffer).last(32), 2, {}, 0);
+  EXPECT_EQ(registered(), (Log{"{", "}"}));
+}
+
+TEST_F(NcclBlocks, AreRegisteredByTransfersOfEveryKind) {
+  const auto floats_of = [](const device::Buffer& of) { return std::span(of.as<float>(), 3); };
+  const Log both = {"register 64", "register 32", "{", "}"}, one = {"register 64", "{", "}"};
+  const auto of = [&](const Log& wanted, const auto& start) {
+    comm = make(std::chrono::seconds(60));
+    registered();
+    start(*comm);
+    EXPECT_EQ(registered(), wanted);
+  };
+  of(both, [&](Communicator& group) {
+    group.start_all_to_all({{all(buffer).first(4), {}, {}}, {{}, {}, all(other).first(4)}});
+  });
+  of(both, [&](Communicator& group) {
+    group.start_exchange({{{all(buffer), 0}}, {{all(other), 2}}}, {"exchange", 1});
+  });
+  of(both, [&](Communicator& group) {
+    group.make_collectives({0, 0, 0}, SumOrder::any)
+        ->start_reduce_scatter(floats_of(buffer), counts, floats_of(other).first(1));
+  });
+  of(one, [&](Communicator& group) {
+    group.make_collectives({0, 0, 0}, SumOrder::any)->start_all_reduce(floats_of(buffer));
+  });
+  of(both, [&](Communicator& group) {
+    group.make_collectives({0, 0, 0}, SumOrder::any)
+        ->start_all_gather({all(buffer), {}, all(other)});
+  });
+}
+
+TEST_F(NcclBlocks, ThatGoAreDeregisteredBeforeWhenNothingIsUnderWay) {
+  comm->start_send_receive(all(buffer), 2, {}, 0);
+  registered();
+  other.reserve(100);
+  EXPECT_EQ(registered(), (Log{"free", "allocate 100"})) << "it has not travelled";
+  buffer.reserve(200);
+  EXPECT_EQ(registered(),
+            (Log{"the host waits for sending", "deregister", "free", "allocate 200"}));
+  comm->start_send_receive(all(buffer), 2, {}, 0);
+  EXPECT_EQ(registered(), (Log{"register 200", "{", "}"}));
+}
+
+TEST_F(NcclBlocks, AreRegisteredByEachGroupUntilItGoes) {
+  comm->start_send_receive(all(buffer), 2, {}, 0);
+  auto part = comm->split(0, 0);
+  registered();
+  part->start_send_receive(all(buffer), 2, {}, 0);
+  EXPECT_EQ(registered(), (Log{"part: register 64", "part: {", "part: }"}));
+  part.reset();
+  EXPECT_EQ(registered(), Log{"part: deregister"});
+  buffer = device::Buffer(device, device::Memory::device);
+  EXPECT_EQ(registered(), (Log{"the host waits for sending", "deregister", "free"}));
+}
+
+TEST_F(NcclBlocks, AreLeftAloneWhereNcclRegistersNone) {
+  comm = make(std::chrono::seconds(60), 3, false);
+  registered();
+  comm->start_send_receive(all(buffer), 2, {}, 0);
+  buffer.reserve(200);
+  EXPECT_EQ(registered(), (Log{"{", "}", "free", "allocate 200"}));
 }
 
 TEST_F(NcclCalls, AnErrorOfNcclEndsAllGroupsNamingTheOldestTransfer) {

@@ -298,7 +298,7 @@ class DisagreementTest(RunTest):
         part = ["-np", 1, PROGRAM, "run"]
         launch = self.launch([MPIEXEC, "--bind-to", "none", *part, job, ":", *part])
         words = self.end(launch, FAILURE)
-        self.assertRegex(words, r"pecia: rank 1 \(host .*\): run needs a job file")
+        self.assertRegex(words, r"pecia: rank 1 \(host .*\), in phase start: run needs a job file")
         self.assertFalse(self.output(job).exists())
 
 

@@ -3,9 +3,11 @@
 #include <cmath>
 #include <numeric>
 
+#include "lib/device/buffer.hpp"
 #include "tests/kernels/emulator/backend.hpp"
 #include "tests/kernels/emulator/plain_sdpa.hpp"
 #include "tests/kernels/tensors.hpp"
+#include "tests/support/separate_device.hpp"
 
 namespace pecia::test {
 namespace {
@@ -79,6 +81,47 @@ TEST_F(AttentionByLibrary, LeavesToTheKernelsWhatItRefuses) {
 
 TEST_F(AttentionByLibrary, GivesTheSameBitsEachTime) {
   EXPECT_EQ(attend(DType::bf16, *with_), attend(DType::bf16, *with_));
+}
+
+/// On a device that counts its memory, by pages: what a call takes is kept for the next.
+TEST(LibraryMemory, IsThatOfTheFormula) {
+  constexpr int64_t rows = 512, heads = 4, head_dim = 64;
+  const auto device = make_separate_device();
+  const auto stream = device->make_stream();
+  SdpaCalls calls;
+  const auto backend = make_emulated_backend(*device, make_plain_sdpa(calls));
+  device::Buffer q(*device, device::Memory::device), k(*device, device::Memory::device),
+      v(*device, device::Memory::device), out(*device, device::Memory::device),
+      lse(*device, device::Memory::device);
+  std::vector<int64_t> positions(rows);
+  std::iota(positions.begin(), positions.end(), 0);
+  const auto attend = [&] {
+    const std::vector<kernels::KeyRun> runs = {{k.tensor(DType::bf16, {rows, head_dim}).data(),
+                                                v.tensor(DType::bf16, {rows, head_dim}).data(),
+                                                rows * head_dim, rows, positions.data()}};
+    const std::vector<kernels::AttentionItem> items = {{0, rows, 0, 1}};
+    backend->attention({.q = q.tensor(DType::fp32, {rows, heads, head_dim}),
+                        .query_positions = positions,
+                        .items = items,
+                        .runs = runs,
+                        .kv_dtype = DType::bf16,
+                        .num_kv_heads = 1,
+                        .scale = 0.125f,
+                        .out = out.tensor(DType::fp32, {rows, heads, head_dim}),
+                        .lse = lse.tensor(DType::fp32, {rows, heads})},
+                       *stream);
+  };
+  for (device::Buffer* const buffer : {&q, &k, &v, &out, &lse}) {
+    buffer->reserve(rows * heads * head_dim * size_of(DType::fp32));
+    device->zero(buffer->data(), buffer->bytes(), *stream);
+  }
+  const int64_t before = device->memory().free_bytes;
+  for (int call = 0; call < 2; ++call) {
+    attend();
+    EXPECT_EQ(before - device->memory().free_bytes,
+              rows * kernels::library_bytes_per_row(heads, head_dim));
+  }
+  EXPECT_EQ(calls.run.size(), 2u);
 }
 
 TEST_F(AttentionByLibrary, IsNamedByTheBackend) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "lib/core/error.hpp"
+#include "lib/model/model.hpp"
 #include "lib/runtime/resources.hpp"
 #include "lib/runtime/run_summary.hpp"
 #include "tests/io/expect_error.hpp"
@@ -121,6 +122,17 @@ TEST(DtypeOf, KnowsTheWordsThatHaveATypeHere) {
   EXPECT_EQ(dtype_of(Precision::fp8, "kv.dtype"), DType::fp8);
   EXPECT_EQ(dtype_of(Precision::fp8, "model.dtype"), DType::fp8);
   test::expect_error<Unsupported>([] { dtype_of(Precision::int8, "kv.dtype"); }, {"kv.dtype int8"});
+}
+
+/// Of Llama 3 70B, whose rows no other limit cuts.
+TEST(BatchTokens, OfGpusLeaveRoomForWhatALibraryOfAttentionTakes) {
+  model::ModelConfig config;
+  config.hidden = 8192, config.ffn = 28672, config.layers = 80;
+  config.num_heads = 64, config.num_kv_heads = 8, config.head_dim = 128;
+  const int64_t rows = resolve_batch_tokens({}, config, 1, true);
+  const int64_t each = model::Model::activation_bytes_per_row(config) + 64 * (2 * 128 * 2 + 4);
+  EXPECT_LE(rows * each, activation_bytes(true));
+  EXPECT_GT((rows + 256) * each, activation_bytes(true));
 }
 
 TEST(BatchTokens, GrowWithTheRanksThatShareRows) {

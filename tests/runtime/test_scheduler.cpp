@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "tests/runtime/fake_replica.hpp"
@@ -41,6 +42,45 @@ TEST_P(EveryWorkload, FillsBatchesWithinTheirLimit) {
     if (limits.policy == runtime::Policy::prefill_first) {
       EXPECT_EQ(std::min(tokens.prompt, tokens.decode), 0) << "pass " << plan.number;
     }
+  }
+}
+
+/// A fork's prefix never waits with its keys in memory: in every pass from its own last one until
+/// it is freed, one of its branches still has rows to come. So there is nothing to move to the
+/// host.
+void expect_no_prefix_waits(const std::vector<runtime::Plan>& plans) {
+  std::map<int64_t, size_t> last_pass;  // by sequence, that has rows of it
+  for (size_t pass = 0; pass < plans.size(); ++pass)
+    for (const auto& item : plans[pass].items) last_pass[item.rows.sequence] = pass;
+  std::map<int64_t, int64_t> parent_of;  // of those whose keys are held
+  for (size_t pass = 0; pass < plans.size(); ++pass) {
+    for (const int64_t sequence : plans[pass].removed) parent_of.erase(sequence);
+    for (const auto& added : plans[pass].added) parent_of[added.sequence] = added.parent;
+    std::set<int64_t> computing;  // and the prefixes of those
+    for (const auto& [sequence, parent] : parent_of)
+      if (last_pass.at(sequence) >= pass) computing.insert({sequence, parent});
+    for (const auto& [sequence, parent] : parent_of)
+      EXPECT_TRUE(computing.contains(sequence)) << sequence << " waits in pass " << pass;
+  }
+}
+
+TEST_P(EveryWorkload, LetsNoPrefixWait) {
+  Draw draw(GetParam());
+  for (const bool short_of_slots : {true, false}) {
+    const auto requests = random_requests(draw);
+    auto limits = random_limits(draw, requests);
+    limits.max_sequences = draw(1, 6);
+    if (short_of_slots) {
+      const runtime::Scheduler counting(limits);
+      limits.kv_tokens = 0;
+      for (const Request& request : requests)
+        limits.kv_tokens = std::max(limits.kv_tokens, counting.tokens_needed(request));
+    }
+    std::vector<int64_t> arrivals;
+    for (size_t i = 0; i < requests.size(); ++i) arrivals.push_back(draw(0, 30));
+    const auto served = serve(limits, requests, int64_t{1} << 40, arrivals);
+    expect_no_prefix_waits(served.plans);
+    expect_same(served.rows, expected(limits, requests));
   }
 }
 

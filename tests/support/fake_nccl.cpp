@@ -1,6 +1,11 @@
 #include "tests/support/fake_nccl.hpp"
 
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
+#include <map>
 
 #include "lib/comm/collectives.hpp"
 #include "lib/core/error.hpp"
@@ -8,6 +13,24 @@
 
 namespace pecia::test {
 namespace {
+
+/// A group's, by the address after their end.
+using Registered = std::map<const std::byte*, const std::byte*>;
+
+class OfBlock : public comm::Nccl::Registration {
+ public:
+  OfBlock(Registered& registered, std::span<std::byte> block)
+      : registered_(registered), end_(block.data() + block.size()) {
+    PECIA_CHECK(registered_.emplace(end_, block.data()).second, "a block registered twice");
+  }
+  OfBlock(const OfBlock&) = delete;
+  OfBlock& operator=(const OfBlock&) = delete;
+  ~OfBlock() override { registered_.erase(end_); }
+
+ private:
+  Registered& registered_;
+  const std::byte* end_;
+};
 
 class FakeNccl : public comm::Nccl {
  public:
@@ -17,6 +40,14 @@ class FakeNccl : public comm::Nccl {
         for_sums_(host_->split(0, place_in_sums(host_->rank()))),
         collectives_(for_sums_->make_collectives(std::vector<int>(host_->size(), 0),
                                                  comm::SumOrder::tree)) {}
+
+  FakeNccl(const FakeNccl&) = delete;
+  FakeNccl& operator=(const FakeNccl&) = delete;
+  ~FakeNccl() override {
+    if (registered_.empty()) return;
+    fmt::print(stderr, "a group of NCCL goes before what it has registered\n");
+    std::abort();
+  }
 
   void start_group() override {
     PECIA_CHECK(!in_group_, "a group in a group");
@@ -28,6 +59,8 @@ class FakeNccl : public comm::Nccl {
     const int64_t number = host_->next_operation();  // on ranks without messages too
     if (!exchange_.sends.empty() || !exchange_.receives.empty())
       calls_.push_back([this, number, exchange = std::exchange(exchange_, {})] {
+        for (const auto& message : exchange.sends) require_registered(message.bytes);
+        for (const auto& message : exchange.receives) require_registered(message.bytes);
         host_->start_exchange(exchange, {"fake_nccl", number})->wait();
       });
     if (calls_.empty()) return;
@@ -47,6 +80,7 @@ class FakeNccl : public comm::Nccl {
   void broadcast(std::span<std::byte> bytes, int root, device::Stream& stream) override {
     on(stream);
     calls_.push_back([=, this] {
+      require_registered(bytes);
       std::vector<std::byte> copy(bytes.begin(), bytes.end());
       host_->broadcast(copy, root);
       PECIA_CHECK(copy.size() == bytes.size(), "{} bytes of rank {} for {}", copy.size(), root,
@@ -58,6 +92,8 @@ class FakeNccl : public comm::Nccl {
               device::Stream& stream) override {
     on(stream);
     calls_.push_back([=, this] {
+      require_registered(std::as_bytes(values));
+      require_registered(std::as_bytes(sum));
       std::vector<int64_t> counts(host_->size(), 0);
       counts[place_in_sums(root)] = static_cast<int64_t>(values.size());
       collectives_->start_reduce_scatter(values, counts, sum)->wait();
@@ -65,8 +101,18 @@ class FakeNccl : public comm::Nccl {
   }
   void all_reduce(std::span<float> values, device::Stream& stream) override {
     on(stream);
-    calls_.push_back([=, this] { collectives_->start_all_reduce(values)->wait(); });
+    calls_.push_back([=, this] {
+      require_registered(std::as_bytes(values));
+      collectives_->start_all_reduce(values)->wait();
+    });
   }
+
+  bool registers() const override { return true; }
+  std::unique_ptr<Registration> register_block(std::span<std::byte> block) override {
+    PECIA_CHECK(!in_group_, "a block is registered in a group");
+    return std::make_unique<OfBlock>(registered_, block);
+  }
+  std::string name() const override { return "a double of NCCL"; }
 
   std::unique_ptr<comm::Nccl> split(int color, int key) override {
     return std::make_unique<FakeNccl>(host_->split(color, key), sums_);
@@ -75,6 +121,14 @@ class FakeNccl : public comm::Nccl {
   void abort() noexcept override {}
 
  private:
+  /// When the transfer is done, not when it is started.
+  void require_registered(std::span<const std::byte> bytes) const {
+    if (bytes.empty()) return;
+    const auto block = registered_.upper_bound(bytes.data());
+    PECIA_CHECK(block != registered_.end() && block->second <= bytes.data() &&
+                    bytes.data() + bytes.size() <= block->first,
+                "{} bytes travel that are not registered", bytes.size());
+  }
   void on(device::Stream& stream) {
     PECIA_CHECK(in_group_, "a call outside of a group");
     stream_ = &stream;
@@ -88,6 +142,7 @@ class FakeNccl : public comm::Nccl {
   SumsOf sums_;
   std::unique_ptr<comm::Communicator> for_sums_;
   std::unique_ptr<comm::Collectives> collectives_;
+  Registered registered_;
   bool in_group_ = false;
   device::Stream* stream_ = nullptr;
   std::vector<std::function<void()>> calls_;

@@ -1,5 +1,6 @@
 #pragma once
-/// NCCL as it is called, done by MPI when the streams of a separate device run.
+/// NCCL as it is called, done by MPI when the streams of a separate device run. Memory that travels
+/// must be registered until the transfer is done.
 
 #include "lib/comm/nccl.hpp"
 

@@ -1,56 +1,40 @@
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <utility>
+#include <vector>
 
-#include "lib/device/commands.hpp"
-#include "lib/device/stream.hpp"
+#include "lib/device/graph_stream.hpp"
 
 namespace pecia::test {
 
-/// A stream whose work is done when somebody waits for it. A step that is the same work as the one
-/// before is done by doing that one's again, as a graph does it.
-class LateStream : public device::Stream {
+/// A stream whose work is done when somebody waits for it. Its graphs are copies of the work that
+/// they were made of: what they do is what was enqueued then.
+class LateStream : public device::GraphStream {
  public:
   void enqueue(std::function<void()> work) {
-    enqueue_held();
+    end_segment();
     put(std::move(work));
   }
-  /// Work that follows from `parts` alone: in a step it is held back.
+  /// Work that follows from `parts` alone.
   template <typename... Parts>
   void submit(std::function<void()> work, const Parts&... parts) {
-    if (!holds_) return put(std::move(work));
-    held_.add([this, work = std::move(work)] { put(work); }, parts...);
+    GraphStream::submit([this, work = std::move(work)] { put(work); }, parts...);
   }
 
-  void begin_step() override { holds_ = true; }
-  void end_step() override {
-    if (!std::exchange(holds_, false)) return;
-    if (held_.same_as(step_))
-      ++repeated_steps_;
-    else
-      std::swap(step_, held_);
-    held_.clear();
-    step_.enqueue();
-  }
-  void drop_step() override {
-    holds_ = false;
-    held_.clear();
-  }
-  int64_t repeated_steps() const { return repeated_steps_; }
-
- protected:
-  void enqueue_held() {
-    if (!std::exchange(holds_, false)) return;
-    held_.enqueue();
-    held_.clear();
-  }
+  size_t num_graphs() const { return graphs_.size(); }
 
  private:
   virtual void put(std::function<void()> work) = 0;
 
-  bool holds_ = false;
-  device::Commands held_, step_;
-  int64_t repeated_steps_ = 0;
+  void make_graph(size_t index, const device::Commands& work) override {
+    graphs_.resize(std::max(graphs_.size(), index + 1));
+    graphs_[index] = work;
+  }
+  void launch_graph(size_t index) override { graphs_[index].enqueue(); }
+  void keep_graphs(size_t count) override { graphs_.resize(count); }
+
+  std::vector<device::Commands> graphs_;
 };
 
 /// On a stream of the CPU at once. Without parts it is not held back.

@@ -159,6 +159,8 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
     take();
   }
   take();
+  if (settings.graphs != nullptr)
+    *settings.graphs = dynamic_cast<device::GraphStream&>(*compute->stream).graph_counts();
   return results;
 }
 

@@ -11,6 +11,7 @@
 
 #include "lib/comm/communicator.hpp"
 #include "lib/core/dtype.hpp"
+#include "lib/device/graph_stream.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/runtime/scheduler.hpp"
 
@@ -46,7 +47,8 @@ struct ReplicaSettings {
   runtime::Policy policy = runtime::Policy::prefill_first;
   std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;  ///< absent: by rule, of the rates
   parallel::RingRates ring_rates;
-  std::function<void(const runtime::Plan&)> on_plan;  ///< sees every pass
+  std::function<void(const runtime::Plan&)> on_plan;   ///< sees every pass
+  device::GraphStream::GraphCounts* graphs = nullptr;  ///< set at the end, on a separate device
   bool layout_invariant = false;
   model::Quantize quantize = model::Quantize::nothing;  ///< not where the CPU's kernels compute
   /// With the CUDA backend weights are fp32, as products then; layout_invariant, as they are

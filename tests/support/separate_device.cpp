@@ -44,12 +44,18 @@ class Arena {
     blocks_[data] = rounded;
     return data;
   }
+  int64_t held() const {
+    int64_t bytes = 0;
+    for (const auto& [data, block_bytes] : blocks_) bytes += block_bytes;
+    return bytes;
+  }
   void free(std::byte* data) noexcept {
     const auto block = blocks_.find(data);
     ::madvise(data, block->second, MADV_DONTNEED);
     blocks_.erase(block);
   }
   std::set<SeparateStream*> streams;
+  std::function<void()> before_work;
 
   /// In pairs, which may be nested.
   void open() {
@@ -82,7 +88,7 @@ class SeparateStream : public LateStream {
   ~SeparateStream() override { arena_.streams.erase(this); }
 
   int64_t enqueued() {
-    enqueue_held();
+    end_segment();
     return done_ + static_cast<int64_t>(queue_.size());
   }
   int64_t done() const { return done_; }
@@ -100,6 +106,7 @@ class SeparateStream : public LateStream {
   void synchronize() override { run_until(enqueued()); }
   void run_until(int64_t count) {
     if (count <= done_) return;
+    if (arena_.before_work) arena_.before_work();
     arena_.open();
     while (done_ < count) {
       const Work work = std::move(queue_.front());
@@ -156,8 +163,15 @@ class SeparateEvent : public device::Event {
 
 class SeparateDevice : public device::Device {
  public:
+  explicit SeparateDevice(SeparateSettings settings)
+      : info_(std::move(settings.info)), memory_bytes_(settings.memory_bytes) {
+    arena_.before_work = std::move(settings.before_work);
+  }
+
   const device::DeviceInfo& info() const override { return info_; }
-  device::MemoryInfo memory() const override { return {int64_t{1} << 30, int64_t{1} << 30}; }
+  device::MemoryInfo memory() const override {
+    return {memory_bytes_ - arena_.held(), memory_bytes_};
+  }
 
   std::unique_ptr<device::Stream> make_stream() override {
     return std::make_unique<SeparateStream>(arena_);
@@ -207,7 +221,11 @@ class SeparateDevice : public device::Device {
     return data;
   }
   void free(Memory memory, std::byte* data) noexcept override {
-    settle();
+    try {
+      settle();
+    } catch (const Error&) {
+      // It is lost, as the next call that may throw will say.
+    }
     if (memory == Memory::device) return arena_.free(data);
     pinned_.erase(data);
     host_->free(memory, data);
@@ -223,7 +241,8 @@ class SeparateDevice : public device::Device {
     return static_cast<const std::byte*>(data) < block->first + block->second;
   }
 
-  device::DeviceInfo info_{"separate", 0, 1, "", ""};
+  device::DeviceInfo info_;
+  int64_t memory_bytes_;
   Arena arena_;
   std::map<const std::byte*, int64_t> pinned_;
   std::unique_ptr<device::Device> host_ = device::make_host_device(1);
@@ -232,6 +251,9 @@ class SeparateDevice : public device::Device {
 /// Enqueues the CPU's ops with copies of their host arrays.
 class SeparateBackend : public kernels::Backend {
  public:
+  explicit SeparateBackend(std::function<bool(const kernels::LinearArgs&)> is_made)
+      : is_made_(std::move(is_made)) {}
+
   std::string_view name() const override { return "separate"; }
 
   void embedding(const kernels::EmbeddingArgs& args, device::Stream& stream) override {
@@ -241,6 +263,7 @@ class SeparateBackend : public kernels::Backend {
     });
   }
   void linear(const kernels::LinearArgs& args, device::Stream& stream) override {
+    if (is_made_ && !is_made_(args)) return;
     own(stream).enqueue([this, args] { cpu_->linear(args, cpu_stream_); });
   }
   void quantize_rows(const kernels::QuantizeRowsArgs& args, device::Stream& stream) override {
@@ -313,22 +336,24 @@ class SeparateBackend : public kernels::Backend {
     return {values.begin(), values.end()};
   }
 
+  std::function<bool(const kernels::LinearArgs&)> is_made_;
   std::unique_ptr<kernels::Backend> cpu_ = kernels::make_cpu_backend();
   device::Stream cpu_stream_;
 };
 
 }  // namespace
 
-std::unique_ptr<device::Device> make_separate_device() {
-  return std::make_unique<SeparateDevice>();
+std::unique_ptr<device::Device> make_separate_device(SeparateSettings settings) {
+  return std::make_unique<SeparateDevice>(std::move(settings));
 }
 
 void settle(device::Device& device) {
   dynamic_cast<SeparateDevice&>(device).settle();
 }
 
-std::unique_ptr<kernels::Backend> make_separate_backend() {
-  return std::make_unique<SeparateBackend>();
+std::unique_ptr<kernels::Backend> make_separate_backend(
+    std::function<bool(const kernels::LinearArgs&)> is_made) {
+  return std::make_unique<SeparateBackend>(std::move(is_made));
 }
 
 }  // namespace pecia::test

@@ -11,6 +11,7 @@
 ///   op or a copy, takes its stream separate_work_ns, and a stream that waits for another goes on
 ///   at the time of what it waited for. It stands at 0 when a stream is made.
 
+#include <functional>
 #include <memory>
 
 #include "tests/support/owned_compute.hpp"
@@ -19,10 +20,16 @@ namespace pecia::test {
 
 inline constexpr int64_t separate_work_ns = 1000;
 
-std::unique_ptr<device::Device> make_separate_device();
+struct SeparateSettings {
+  device::DeviceInfo info{"separate", 0, 1, "", ""};
+  int64_t memory_bytes = int64_t{1} << 30;
+  std::function<void()> before_work;  ///< may throw: then the work is not done
+};
+std::unique_ptr<device::Device> make_separate_device(SeparateSettings settings = {});
 
-/// The CPU's ops on the memory of a separate device.
-std::unique_ptr<kernels::Backend> make_separate_backend();
+/// The CPU's ops on the memory of a separate device. Products that `is_made` denies are left out.
+std::unique_ptr<kernels::Backend> make_separate_backend(
+    std::function<bool(const kernels::LinearArgs&)> is_made = {});
 
 /// Waits for all its streams.
 void settle(device::Device& device);
