@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "lib/comm/collectives.hpp"
 #include "lib/comm/communicator_over.hpp"
 #include "lib/comm/nccl_communicator.hpp"
