@@ -95,6 +95,7 @@ class Decode {
                       {"grid", grid(options.model, world_.size())},
                       {"ring", options.ring},
                       {"dtype", options.model.dtype},
+                      {"compute", options.model.compute},
                       {"kv_dtype", std::string(name_of(settings_.kv_dtype))},
                       {"steps", options.steps}}) {}
 

@@ -95,6 +95,7 @@ class Prefill {
                  Json{{"model", options.model.model.filename().string()},
                       {"grid", grid(options.model, world_.size())},
                       {"dtype", options.model.dtype},
+                      {"compute", options.model.compute},
                       {"kv_dtype", std::string(name_of(settings_.kv_dtype))},
                       {"batch_tokens", settings_.batch_tokens},
                       {"ring", options.ring}}) {}
