@@ -42,14 +42,12 @@ INSTANTIATE_TEST_SUITE_P(
                "model.dtype: fp8 is for GPUs in this version; use dtype: bf16, or backend: cuda"},
         Absent{"model.compute=fp8",
                "model.compute: fp8 multiplies weights of that type alone; use model.dtype: fp8, or "
-               "compute: auto"},
-        Absent{"model.compute=bf16",
-               "model.compute: bf16 is not in this version; use compute: fp32"}));
+               "compute: auto"}));
 
 TEST(RefuseUnimplemented, TakesTheSettingsItRecommends) {
-  for (const char* setting :
-       {"backend=cpu", "model.dtype=bf16", "model.compute=fp32", "kv.dtype=bf16", "kv.dtype=fp8",
-        "batch.arrivals=replay", "reproducible=run", "reproducible=layout"})
+  for (const char* setting : {"backend=cpu", "model.dtype=bf16", "model.compute=fp32",
+                              "model.compute=bf16", "kv.dtype=bf16", "kv.dtype=fp8",
+                              "batch.arrivals=replay", "reproducible=run", "reproducible=layout"})
     EXPECT_NO_THROW(refuse_unimplemented(job_with(setting))) << setting;
 }
 
