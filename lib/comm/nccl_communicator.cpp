@@ -80,6 +80,15 @@ class Watch {
   Clock::time_point looked_;
 };
 
+/// A part of a group that only some of its calls go through, and what these have registered.
+struct Part {
+  Part(std::unique_ptr<Nccl> group, device::Device& device, device::Stream& sending)
+      : nccl(std::move(group)), registered(*nccl, device, sending) {}
+
+  std::unique_ptr<Nccl> nccl;
+  RegisteredBlocks registered;
+};
+
 /// What a group and its collectives enqueue with.
 class Queue {
  public:
@@ -157,12 +166,12 @@ class Queue {
   bool look() { return watch_->look(); }
   device::Device& device() const { return device_; }
   /// Watched like the group's own.
-  std::unique_ptr<Nccl> split_nccl(int color, int key) const {
-    auto part = nccl_->split(color, key);
-    watch_->add(*part);
+  std::unique_ptr<Part> split_part(int color, int key) const {
+    auto part = std::make_unique<Part>(nccl_->split(color, key), device_, *sending_);
+    watch_->add(*part->nccl);
     return part;
   }
-  void give_back(Nccl& part) const { watch_->remove(part); }
+  void give_back(Part& part) const { watch_->remove(*part.nccl); }
   std::shared_ptr<Queue> split(int color, int key, int rank, int size) const {
     return std::make_shared<Queue>(nccl_->split(color, key), device_, computing_, sending_, watch_,
                                    rank, size);
@@ -263,10 +272,15 @@ class PairedCollectives : public NcclCollectives {
     make_pairs();
     scratch_.reserve(static_cast<int64_t>(partial.size_bytes()));
     const std::span<float> sums(scratch_.as<float>(), partial.size());
+    for (const auto& pair : pairs_)
+      for (const auto bytes : {std::as_bytes(partial), std::as_bytes(std::span<const float>(sums)),
+                               std::as_bytes(std::span<const float>(mine))})
+        pair->registered.use(bytes);
     return queue_->start_groups("reduce_scatter", "all ranks", [&](device::Stream& stream) {
       for (int level = 0; level < num_levels(); ++level) {
         const int bit = 1 << level;
-        pairs_[level]->start_group();
+        Nccl& pair = *pairs_[level]->nccl;
+        pair.start_group();
         int64_t begin = 0;
         for (int owner = 0; owner < queue_->size(); begin += counts[owner++]) {
           if ((owner ^ queue_->rank()) % bit != 0 || counts[owner] == 0) continue;
@@ -275,26 +289,28 @@ class PairedCollectives : public NcclCollectives {
           const bool stays = ((owner ^ queue_->rank()) & bit) == 0;
           const bool last = level + 1 == num_levels();
           if (!stays) queue_->count(values.size_bytes(), queue_->rank() ^ bit);
-          pairs_[level]->reduce(values,
-                                !stays ? std::span<float>()
-                                : last ? mine
-                                       : of_block(sums),
-                                owner >> level & 1, stream);
+          pair.reduce(values,
+                      !stays ? std::span<float>()
+                      : last ? mine
+                             : of_block(sums),
+                      owner >> level & 1, stream);
         }
-        pairs_[level]->end_group();
+        pair.end_group();
       }
     });
   }
 
   std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) override {
     make_pairs();
+    for (const auto& pair : pairs_) pair->registered.use(std::as_bytes(values));
     return queue_->start_groups("all_reduce", "all ranks", [&](device::Stream& stream) {
       if (values.empty()) return;
       for (int level = 0; level < num_levels(); ++level) {
         queue_->count(values.size_bytes(), queue_->rank() ^ 1 << level);
-        pairs_[level]->start_group();
-        pairs_[level]->all_reduce(values, stream);
-        pairs_[level]->end_group();
+        Nccl& pair = *pairs_[level]->nccl;
+        pair.start_group();
+        pair.all_reduce(values, stream);
+        pair.end_group();
       }
     });
   }
@@ -305,10 +321,10 @@ class PairedCollectives : public NcclCollectives {
     PECIA_CHECK(std::has_single_bit(static_cast<unsigned>(queue_->size())),
                 "a sum of {} ranks in pairs", queue_->size());
     for (int bit = 1 << num_levels(); bit < queue_->size(); bit *= 2)
-      pairs_.push_back(queue_->split_nccl(queue_->rank() & ~bit, queue_->rank()));
+      pairs_.push_back(queue_->split_part(queue_->rank() & ~bit, queue_->rank()));
   }
 
-  std::vector<std::unique_ptr<Nccl>> pairs_;  ///< by level
+  std::vector<std::unique_ptr<Part>> pairs_;  ///< by level
   device::Buffer scratch_;  ///< sums on their way; transfers use it in the order of one stream
 };
 
