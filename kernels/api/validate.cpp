@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "lib/core/codes.hpp"
 #include "lib/core/error.hpp"
 
 namespace pecia::kernels {
@@ -32,10 +33,6 @@ void check_fp32(std::string_view name, const TensorView& view) {
   PECIA_CHECK(view.dtype() == DType::fp32, "{} is {}, expected fp32", name, name_of(view.dtype()));
 }
 
-void check_fp8(std::string_view name, const TensorView& view) {
-  PECIA_CHECK(view.dtype() == DType::fp8, "{} is {}, expected fp8", name, name_of(view.dtype()));
-}
-
 void check_float(std::string_view name, DType dtype) {
   PECIA_CHECK(is_float(dtype), "{} is {}, expected fp32, bf16 or fp16", name, name_of(dtype));
 }
@@ -48,6 +45,21 @@ void check_stored_kv(std::string_view name, DType dtype) {
 void check_dense(std::string_view name, const TensorView& view) {
   PECIA_CHECK(view.dense(), "{} {} has row stride {}, expected a dense tensor", name,
               shape_of(view), view.row_stride());
+}
+
+/// Rows of so many numbers as codes, and what says what they stand for.
+void check_codes(std::string_view name, const TensorView& codes, const TensorView& scales,
+                 int64_t rows, int64_t numbers) {
+  PECIA_CHECK(is_code(codes.dtype()), "{} are {}, expected fp8, int8 or int4", name,
+              name_of(codes.dtype()));
+  PECIA_CHECK(scales, "{} of {} without scales", name, name_of(codes.dtype()));
+  check_shape(name, codes, {rows, row_elements(codes.dtype(), numbers)});
+  check_fp32("scales", scales);
+  if (codes.dtype() == DType::int4)
+    check_shape("scales", scales, {rows, row_scales(codes.dtype(), numbers)});
+  else
+    check_shape("scales", scales, {rows});
+  check_dense("scales", scales);
 }
 
 void check_size(std::string_view name, size_t size, int64_t expected) {
@@ -109,19 +121,16 @@ void validate(const LinearArgs& args) {
   check_rank("weight", args.weight, 2);
   check_fp32("y", args.y);
   const DType x = args.x.dtype(), weight = args.weight.dtype();
-  if (weight == DType::fp8) {
-    PECIA_CHECK(args.weight_scales, "fp8 weights without scales");
-    check_fp32("weight_scales", args.weight_scales);
-    check_shape("weight_scales", args.weight_scales, {args.weight.rows()});
-    check_dense("weight_scales", args.weight_scales);
+  if (is_code(weight)) {
+    check_codes("weights", args.weight, args.weight_scales, args.weight.rows(), args.x.size(1));
   } else {
     check_float("weight", weight);
+    check_shape("weight", args.weight, {args.weight.rows(), args.x.size(1)});
     PECIA_CHECK(!args.weight_scales, "scales of {} weights", name_of(weight));
   }
-  const DType narrow = weight == DType::fp8 ? DType::bf16 : weight;
+  const DType narrow = is_code(weight) ? DType::bf16 : weight;
   PECIA_CHECK(x == DType::fp32 || x == narrow, "x is {}, expected fp32{}", name_of(x),
               narrow == DType::fp32 ? "" : fmt::format(" or {}", name_of(narrow)));
-  check_shape("weight", args.weight, {args.weight.rows(), args.x.size(1)});
   check_shape("y", args.y, {args.x.rows(), args.weight.rows()});
   PECIA_CHECK(args.splits >= 1 && std::has_single_bit(static_cast<unsigned>(args.splits)) &&
                   args.x.size(1) % args.splits == 0,
@@ -136,11 +145,7 @@ void validate(const LinearArgs& args) {
 void validate(const QuantizeRowsArgs& args) {
   check_rank("x", args.x, 2);
   check_float("x", args.x.dtype());
-  check_fp8("codes", args.codes);
-  check_shape("codes", args.codes, {args.x.rows(), args.x.size(1)});
-  check_fp32("scales", args.scales);
-  check_shape("scales", args.scales, {args.x.rows()});
-  check_dense("scales", args.scales);
+  check_codes("codes", args.codes, args.scales, args.x.rows(), args.x.size(1));
   if (!args.square_sums) return;
   check_fp32("square_sums", args.square_sums);
   check_shape("square_sums", args.square_sums, {args.x.rows(), 2});

@@ -17,7 +17,7 @@ class CpuBackend : public Backend {
 
   std::string_view name() const override { return "cpu"; }
   DType operand_type(DType weight) const override {
-    return products_ == Products::bf16 && weight == DType::bf16 ? DType::bf16 : DType::fp32;
+    return products_ == Products::bf16 && of_bf16(weight) ? DType::bf16 : DType::fp32;
   }
 
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
@@ -26,14 +26,15 @@ class CpuBackend : public Backend {
   }
   void linear(const LinearArgs& args, device::Stream& stream) override {
     validate(args);
-    if (in_bf16(args.weight.dtype(), args.row_invariant))
+    if (products_ == Products::bf16 && of_bf16(args.weight.dtype()) &&
+        args.row_invariant == RowInvariant::no)
       cpu::linear_bf16(args, stream, workspace_);
     else
       cpu::linear(args, stream, workspace_);
   }
-  void quantize_rows(const QuantizeRowsArgs& args, device::Stream&) override {
+  void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
     validate(args);
-    fail<Unsupported>("the CPU backend has no fp8; use bf16");
+    cpu::quantize_rows(args, stream, workspace_);
   }
   void add(const AddArgs& args, device::Stream& stream) override {
     validate(args);
@@ -54,7 +55,8 @@ class CpuBackend : public Backend {
   }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     validate(args);
-    if (in_bf16(args.kv_dtype, args.row_invariant))
+    if (products_ == Products::bf16 && args.kv_dtype == DType::bf16 &&
+        args.row_invariant == RowInvariant::no)
       cpu::attention_bf16(args, stream, workspace_, plan_);
     else
       cpu::attention(args, stream, workspace_, plan_);
@@ -86,9 +88,9 @@ class CpuBackend : public Backend {
   }
 
  private:
-  bool in_bf16(DType stored, RowInvariant row_invariant) const {
-    return products_ == Products::bf16 && stored == DType::bf16 &&
-           row_invariant == RowInvariant::no;
+  /// Weights that can be multiplied as numbers of bf16.
+  static bool of_bf16(DType weight) {
+    return weight == DType::bf16 || weight == DType::int8 || weight == DType::int4;
   }
   void takes(const TensorView& operand) const {
     PECIA_CHECK(operand.dtype() == DType::fp32 || operand.dtype() == operand_type(operand.dtype()),

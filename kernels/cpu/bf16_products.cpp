@@ -1,32 +1,14 @@
 #include "kernels/cpu/bf16_products.hpp"
 
-#include <immintrin.h>
-
 #include <algorithm>
 
-// GCC 12 takes the undefined operands in its own headers for mistakes.
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-
-// Highway 1.0 names neither the instruction nor a target that has it.
-#define PECIA_BF16_CODE __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+#include "kernels/cpu/bf16_dot.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
 
 constexpr int64_t lanes = 16;
 constexpr int max_tile_rows = 14;  // 28 sums, of 32 registers
-
-PECIA_BF16_CODE inline __m512bh load_pairs(const uint16_t* from) {
-  return (__m512bh)_mm512_loadu_si512(from);
-}
-
-/// Elements below `count`, zeros after them; `count` may be more than there are.
-PECIA_BF16_CODE inline __m512bh load_some(const uint16_t* from, int64_t count) {
-  const __mmask32 mask =
-      count >= 32 ? ~__mmask32{0} : (__mmask32{1} << std::max<int64_t>(0, count)) - 1;
-  return (__m512bh)_mm512_maskz_loadu_epi16(mask, from);
-}
 
 /// Two neighbours in all lanes.
 PECIA_BF16_CODE inline __m512bh spread_pair(const uint16_t* from) {
@@ -133,71 +115,16 @@ void multiply_some_rows(int64_t rows, const GemmBf16Args& args, const uint16_t* 
   if constexpr (kRows > 1) multiply_some_rows<kRows - 1>(rows, args, a, c);
 }
 
-constexpr int max_dot_rows = 4, dot_columns = 4;
+struct Bf16Column {
+  const uint16_t* numbers;
+  float scale;
 
-/// The sums of the lanes of four vectors.
-PECIA_BF16_CODE inline __m128 sums_of_lanes(const __m512 (&v)[dot_columns]) {
-  const __m512 v01 = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
-  const __m512 v23 = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
-  const __m512d p01 = _mm512_castps_pd(v01), p23 = _mm512_castps_pd(v23);
-  // Now in each block of 128 bits: parts of the four sums, to be added over the blocks.
-  alignas(64) float parts[lanes];
-  _mm512_store_ps(parts, _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(p01, p23)),
-                                       _mm512_castpd_ps(_mm512_unpackhi_pd(p01, p23))));
-  return _mm_add_ps(_mm_add_ps(_mm_load_ps(parts), _mm_load_ps(parts + 4)),
-                    _mm_add_ps(_mm_load_ps(parts + 8), _mm_load_ps(parts + 12)));
-}
-
-/// `count` ≤ 4 columns; missing ones are computed as copies of the last, so that a sum's order of
-/// additions never depends on its neighbours.
-template <int kRows>
-PECIA_BF16_CODE inline void dot_tile(const DotBf16Args& args, const uint16_t* a, const uint16_t* b,
-                                     int64_t count, float* c) {
-  const uint16_t* columns[dot_columns];
-  for (int64_t o = 0; o < dot_columns; ++o) columns[o] = b + std::min(o, count - 1) * args.b_stride;
-  __m512 sums[kRows][dot_columns];
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-    for (int o = 0; o < dot_columns; ++o) sums[r][o] = _mm512_setzero_ps();
-  int64_t i = 0;
-  for (; i + 2 * lanes <= args.depth; i += 2 * lanes) {
-    __m512bh x[kRows];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) x[r] = load_pairs(a + r * args.a_stride + i);
-#pragma GCC unroll 4
-    for (int o = 0; o < dot_columns; ++o) {
-      const __m512bh w = load_pairs(columns[o] + i);
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) sums[r][o] = _mm512_dpbf16_ps(sums[r][o], x[r], w);
-    }
+  PECIA_BF16_CODE __m512bh next(int64_t i) const { return load_pairs(numbers + i); }
+  PECIA_BF16_CODE __m512bh last(int64_t i, int64_t count) const {
+    return load_some(numbers + i, count);
   }
-  if (i < args.depth) {
-#pragma GCC unroll 4
-    for (int o = 0; o < dot_columns; ++o) {
-      const __m512bh w = load_some(columns[o] + i, args.depth - i);
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r)
-        sums[r][o] =
-            _mm512_dpbf16_ps(sums[r][o], load_some(a + r * args.a_stride + i, args.depth - i), w);
-    }
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-    float total[dot_columns];
-    _mm_storeu_ps(total, sums_of_lanes(sums[r]));
-    float* const to = c + r * args.c_stride;
-    for (int64_t o = 0; o < count; ++o)
-      to[o] = args.accumulate ? to[o] + total[o] : args.factor * total[o];
-  }
-}
-
-template <int kRows>
-void dot_some_rows(int64_t rows, const DotBf16Args& args, const uint16_t* a, const uint16_t* b,
-                   int64_t count, float* c) {
-  if (rows == kRows) return dot_tile<kRows>(args, a, b, count, c);
-  if constexpr (kRows > 1) dot_some_rows<kRows - 1>(rows, args, a, b, count, c);
-}
+  float factor() const { return scale; }
+};
 
 }  // namespace
 
@@ -243,11 +170,12 @@ void gemm_bf16(const GemmBf16Args& args) {
 void dot_bf16(const DotBf16Args& args) {
   for (int64_t o = 0; o < args.columns; o += dot_columns) {
     const int64_t count = std::min<int64_t>(dot_columns, args.columns - o);
-    // All rows with these columns, which stay in the first cache meanwhile.
-    for (int64_t row = 0; row < args.rows; row += max_dot_rows)
-      dot_some_rows<max_dot_rows>(std::min<int64_t>(max_dot_rows, args.rows - row), args,
-                                  args.a + row * args.a_stride, args.b + o * args.b_stride, count,
-                                  args.c + row * args.c_stride + o);
+    Bf16Column columns[dot_columns];
+    for (int64_t i = 0; i < dot_columns; ++i)
+      columns[i] = {args.b + (o + std::min(i, count - 1)) * args.b_stride, args.factor};
+    dot_all_rows(args.rows,
+                 {args.a, args.a_stride, args.c + o, args.c_stride, args.depth, args.accumulate},
+                 columns, count);
   }
 }
 

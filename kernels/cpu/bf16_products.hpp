@@ -42,8 +42,7 @@ struct GemmBf16Args {
 };
 void gemm_bf16(const GemmBf16Args& args);
 
-/// c[r, o] = factor · Σ_i a[r, i] · b[o, i], or c[r, o] += Σ_i a[r, i] · b[o, i], nothing packed:
-/// for few rows. b is read once.
+/// c[r, o] (+)= factor · Σ_i a[r, i] · b[o, i], nothing packed: for few rows. b is read once.
 struct DotBf16Args {
   const uint16_t* a;
   int64_t a_stride;

@@ -9,8 +9,11 @@ namespace pecia::kernels::cpu {
 
 void embedding(const EmbeddingArgs& args, const device::Stream& stream);
 void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace);
-/// Of bf16 weights and without RowInvariant; x may be bf16 too. Requires has_native_bf16().
+/// Of weights of bf16, int8 or int4 and without RowInvariant; x may be bf16 too. Requires
+/// has_native_bf16().
 void linear_bf16(const LinearArgs& args, const device::Stream& stream, Workspace& workspace);
+void quantize_rows(const QuantizeRowsArgs& args, const device::Stream& stream,
+                   Workspace& workspace);
 void add(const AddArgs& args, const device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, const device::Stream& stream);
 void rope(const RopeArgs& args, const device::Stream& stream);

@@ -1,10 +1,13 @@
 #include <bit>
 
+#include "kernels/cpu/code_rows.hpp"
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/dot.hpp"
 #include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/linear_tiles.hpp"
 #include "kernels/cpu/ordered_dot.hpp"
 #include "kernels/cpu/parallel.hpp"
+#include "lib/core/codes.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
@@ -50,67 +53,109 @@ const float* x_of(const LinearArgs& args, const Piece& piece) {
   return static_cast<const float*>(args.x.row(piece.row)) + piece.begin;
 }
 
-const char* weight_of(const LinearArgs& args, const Piece& piece) {
-  return static_cast<const char*>(args.weight.row(piece.column)) +
-         piece.begin * size_of(args.weight.dtype());
+/// Weights of a piece as products take them.
+struct Weights {
+  const void* rows;
+  DType dtype;
+  int64_t stride;
+};
+
+/// For weights that are codes: of so many numbers in a row, a chunk of columns made numbers.
+int64_t elements_of_numbers(const LinearArgs& args, int64_t depth) {
+  if (!is_code(args.weight.dtype())) return 0;
+  return panel_columns() * (depth / int4_group + 2) * int4_group;
+}
+
+/// Columns of a piece whose weights are looked at together.
+int64_t columns_of_chunk(const LinearArgs& args, const Piece& piece) {
+  return is_code(args.weight.dtype()) ? std::min(panel_columns(), piece.num_columns)
+                                      : piece.num_columns;
+}
+
+/// Of columns [first, first + count) of a piece; what is codes becomes numbers in `numbers`.
+Weights weights_of(const LinearArgs& args, const Piece& piece, int64_t first, int64_t count,
+                   float* numbers) {
+  const TensorView& weight = args.weight;
+  const DType type = weight.dtype();
+  const int64_t column = piece.column + first;
+  if (!is_code(type))
+    return {static_cast<const char*>(weight.row(column)) + piece.begin * size_of(type), type,
+            weight.row_stride()};
+  const int64_t begin = piece.begin / int4_group * int4_group;
+  const int64_t stride = (piece.end - begin + int4_group - 1) / int4_group * int4_group;
+  const int64_t scales = row_scales(type, args.x.size(1));
+  for (int64_t o = 0; o < count; ++o)
+    decode_row(weight.row(column + o), type, args.weight_scales.as<float>() + (column + o) * scales,
+               begin, piece.end - begin, numbers + o * stride);
+  return {numbers + (piece.begin - begin), DType::fp32, stride};
 }
 
 /// What the target begins with, before the products are added.
-void begin_with_bias(const LinearArgs& args, const Piece& piece, const Target& target) {
-  const int64_t element_bytes = size_of(args.bias.dtype());
-  for (int64_t done = 0; done < piece.num_columns; done += max_columns) {
-    const int64_t width = std::min(max_columns, piece.num_columns - done);
-    float bias[max_columns];
-    widen_rows(static_cast<const char*>(args.bias.data()) + (piece.column + done) * element_bytes,
-               args.bias.dtype(), width, 1, width, bias, width);
-    for (int64_t r = 0; r < piece.num_rows; ++r) {
-      float* const c = target.c + r * target.stride + done;
-      for (int64_t o = 0; o < width; ++o) c[o] = target.with_c ? c[o] + bias[o] : bias[o];
-    }
-  }
+void put_bias(const LinearArgs& args, const Piece& piece, const Target& target) {
+  begin_with_bias(args.bias, piece.column, piece.num_rows, piece.num_columns, target.c,
+                  target.stride, target.with_c);
 }
 
 /// A product by `dot`, nothing packed.
-void multiply_few(const LinearArgs& args, const Piece& piece, const Target& target,
+void multiply_few(const LinearArgs& args, const Piece& piece, const Target& target, float* numbers,
                   void (*dot)(const DotArgs&)) {
-  if (target.with_bias) begin_with_bias(args, piece, target);
-  dot({.a = x_of(args, piece),
-       .a_stride = args.x.row_stride(),
-       .b = weight_of(args, piece),
-       .b_dtype = args.weight.dtype(),
-       .b_stride = args.weight.row_stride(),
-       .c = target.c,
-       .c_stride = target.stride,
-       .rows = piece.num_rows,
-       .columns = piece.num_columns,
-       .depth = piece.end - piece.begin,
-       .accumulate = target.begins_with_something()});
+  if (target.with_bias) put_bias(args, piece, target);
+  const int64_t chunk = columns_of_chunk(args, piece);
+  for (int64_t o = 0; o < piece.num_columns; o += chunk) {
+    const int64_t columns = std::min(chunk, piece.num_columns - o);
+    const Weights weights = weights_of(args, piece, o, columns, numbers);
+    dot({.a = x_of(args, piece),
+         .a_stride = args.x.row_stride(),
+         .b = weights.rows,
+         .b_dtype = weights.dtype,
+         .b_stride = weights.stride,
+         .c = target.c + o,
+         .c_stride = target.stride,
+         .rows = piece.num_rows,
+         .columns = columns,
+         .depth = piece.end - piece.begin,
+         .accumulate = target.begins_with_something()});
+  }
+}
+
+/// Scratch of a thread that multiplies many rows.
+struct Packing {
+  float *packed, *numbers;
+};
+
+void pack(const LinearArgs& args, const Piece& part, const Packing& to) {
+  const int64_t depth = part.end - part.begin, chunk = columns_of_chunk(args, part);
+  for (int64_t o = 0; o < part.num_columns; o += chunk) {
+    const int64_t columns = std::min(chunk, part.num_columns - o);
+    const Weights weights = weights_of(args, part, o, columns, to.numbers);
+    pack_transposed({.rows = weights.rows,
+                     .dtype = weights.dtype,
+                     .row_stride = weights.stride,
+                     .columns = columns,
+                     .depth = depth,
+                     .packed = to.packed + o * depth});
+  }
 }
 
 /// A product from weights packed block by block of the depth.
-void multiply_many(const LinearArgs& args, const Piece& piece, const Target& target, float* packed,
-                   const Worker& worker) {
+void multiply_many(const LinearArgs& args, const Piece& piece, const Target& target,
+                   const Packing& packing, const Worker& worker) {
   const int64_t depth = piece.end - piece.begin;
   const int64_t num_blocks = std::max<int64_t>(1, (depth + max_depth - 1) / max_depth);
   for (int64_t block = 0; block < num_blocks; ++block) {
     Piece part = piece;
     part.begin = piece.begin + depth * block / num_blocks;
     part.end = piece.begin + depth * (block + 1) / num_blocks;
-    pack_transposed({.rows = weight_of(args, part),
-                     .dtype = args.weight.dtype(),
-                     .row_stride = args.weight.row_stride(),
-                     .columns = part.num_columns,
-                     .depth = part.end - part.begin,
-                     .packed = packed});
+    pack(args, part, packing);
     for (int64_t done = 0; done < piece.num_rows; done += rows_per_poll) {
       part.row = piece.row + done;
       part.num_rows = std::min(rows_per_poll, piece.num_rows - done);
       Target to = target;
       to.c += done * target.stride;
-      if (block == 0 && to.with_bias) begin_with_bias(args, part, to);
+      if (block == 0 && to.with_bias) put_bias(args, part, to);
       gemm({.a = x_of(args, part),
             .a_stride = args.x.row_stride(),
-            .b = packed,
+            .b = packing.packed,
             .b_row_stride = panel_columns(),
             .b_panel_stride = panel_columns() * (part.end - part.begin),
             .c = to.c,
@@ -174,62 +219,51 @@ void compute(const LinearArgs& args, const Piece& piece, Carver scratch, const M
 void few(const LinearArgs& args, const device::Stream& stream, Workspace& workspace, int64_t out,
          int64_t unit, void (*dot)(const DotArgs&)) {
   const int64_t rows = args.x.rows();
-  const int64_t even_share = (out + 4 * stream.num_threads() - 1) / (4 * stream.num_threads());
-  const int64_t least = std::max(rows_per_task(args.x.size(1)), even_share);
-  const int64_t grain = (least + unit - 1) / unit * unit;
-  workspace.reserve_threads(stream.num_threads(), split_scratch_bytes(args, rows, max_columns));
-  const auto multiply = [&](const Piece& piece, const Target& target) {
-    multiply_few(args, piece, target, dot);
-  };
+  const int64_t grain = columns_of_few(out, args.x.size(1), stream.num_threads(), unit);
+  const int64_t number_elements = elements_of_numbers(args, args.x.size(1));
+  workspace.reserve_threads(stream.num_threads(), Carver::bytes_of<float>(number_elements) +
+                                                      split_scratch_bytes(args, rows, max_columns));
   for_each_task(stream, (out + grain - 1) / grain, [&](int64_t task, const Worker& worker) {
+    Carver scratch = workspace.of_thread(worker.thread);
+    auto* const numbers = scratch.take<float>(number_elements);
+    const auto multiply = [&](const Piece& piece, const Target& target) {
+      multiply_few(args, piece, target, numbers, dot);
+    };
     const int64_t end = std::min(out, (task + 1) * grain);
     const int64_t step = args.splits == 1 ? grain : max_columns;
     for (int64_t column = task * grain; column < end; column += step)
-      compute(args, whole_depth(args, 0, rows, column, std::min(step, end - column)),
-              workspace.of_thread(worker.thread), multiply);
+      compute(args, whole_depth(args, 0, rows, column, std::min(step, end - column)), scratch,
+              multiply);
   });
-}
-
-/// Rows × columns of y that one task computes.
-struct Tile {
-  int64_t rows, columns;
-};
-
-/// As large as leaves every thread some tasks: a task packs its weights anew.
-Tile choose_tile(const LinearArgs& args, int64_t out, int num_threads) {
-  const int64_t rows = args.x.rows();
-  Tile tile{args.splits == 1 ? rows : std::min(rows, most_split_rows), max_columns};
-  const auto tasks = [&] {
-    return ((rows + tile.rows - 1) / tile.rows) * ((out + tile.columns - 1) / tile.columns);
-  };
-  const auto enough = [&] { return num_threads == 1 || tasks() >= 4 * num_threads; };
-  while (!enough() && tile.rows > 512) tile.rows = (tile.rows + 1) / 2;
-  while (!enough() && tile.columns > panel_columns()) tile.columns /= 2;
-  return tile;
 }
 
 /// Columns [first, …) of y, from packed weights.
 void many(const LinearArgs& args, const device::Stream& stream, Workspace& workspace,
           int64_t first) {
   const int64_t rows = args.x.rows(), out = args.y.size(1);
-  const Tile tile = choose_tile(args, out - first, stream.num_threads());
+  const LinearTile most{args.splits == 1 ? rows : std::min(rows, most_split_rows), max_columns};
+  const LinearTile tile =
+      choose_tile(rows, out - first, stream.num_threads(), most, panel_columns());
   const int64_t row_tiles = (rows + tile.rows - 1) / tile.rows;
   const int64_t column_tiles = (out - first + tile.columns - 1) / tile.columns;
   constexpr int64_t packed_elements = max_depth * max_columns;
+  const int64_t number_elements = elements_of_numbers(args, max_depth);
   workspace.reserve_threads(stream.num_threads(),
                             Carver::bytes_of<float>(packed_elements) +
+                                Carver::bytes_of<float>(number_elements) +
                                 split_scratch_bytes(args, tile.rows, tile.columns));
 
   for_each_task(stream, row_tiles * column_tiles, [&](int64_t task, const Worker& worker) {
     const int64_t row = task % row_tiles * tile.rows;
     const int64_t column = first + task / row_tiles * tile.columns;
     Carver scratch = workspace.of_thread(worker.thread);
-    auto* const packed = scratch.take<float>(packed_elements);
+    const Packing packing{scratch.take<float>(packed_elements),
+                          scratch.take<float>(number_elements)};
     compute(args,
             whole_depth(args, row, std::min(tile.rows, rows - row), column,
                         std::min(tile.columns, out - column)),
             scratch, [&](const Piece& piece, const Target& target) {
-              multiply_many(args, piece, target, packed, worker);
+              multiply_many(args, piece, target, packing, worker);
             });
   });
 }
@@ -247,12 +281,15 @@ void row_invariant(const LinearArgs& args, const device::Stream& stream, Workspa
 }  // namespace
 
 void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace) {
-  if (args.x.dtype() != DType::fp32 || args.weight.dtype() == DType::fp8)
+  const DType type = args.weight.dtype();
+  if (args.x.dtype() != DType::fp32 || type == DType::fp8)
     fail<Unsupported>(
-        "the CPU backend multiplies rows of fp32 with weights of fp32, bf16 or fp16, not rows of "
-        "{} "
-        "with weights of {}",
-        name_of(args.x.dtype()), name_of(args.weight.dtype()));
+        "the CPU backend multiplies rows of fp32 with weights of fp32, bf16, fp16, int8 or int4, "
+        "not rows of {} with weights of {}",
+        name_of(args.x.dtype()), name_of(type));
+  if (is_code(type) && args.row_invariant == RowInvariant::yes)
+    fail<Unsupported>("weights of {} have no products that are the same for every cut of a row",
+                      name_of(type));
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
   if (args.row_invariant == RowInvariant::yes)
     row_invariant(args, stream, workspace);

@@ -1,11 +1,13 @@
-/// Linear of bf16 weights in products of bf16 (bf16_products.hpp): x is rounded once for the op,
-/// where it is not bf16 already.
+/// Linear in products of bf16 (bf16_products.hpp), of weights of bf16 or of codes: x is rounded
+/// once for the op, where it is not bf16 already.
 
 #include "kernels/cpu/bf16_native.hpp"
 #include "kernels/cpu/bf16_products.hpp"
+#include "kernels/cpu/code_products.hpp"
 #include "kernels/cpu/cpu.hpp"
-#include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/linear_tiles.hpp"
 #include "kernels/cpu/parallel.hpp"
+#include "lib/core/codes.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
@@ -16,6 +18,8 @@ constexpr int64_t few_rows = 16;
 // rows of a task meet it; a tile of rows, 28 KiB, in the first.
 constexpr int64_t max_depth = 1024;
 constexpr int64_t max_columns = 128;
+// Codes of a panel of columns become numbers before they are packed.
+constexpr int64_t row_of_numbers = max_depth;
 // Rows multiplied between two polls: whole tiles, under 0.1 ms.
 constexpr int64_t rows_per_poll = 84;
 
@@ -51,34 +55,39 @@ float* sums_of(const LinearArgs& args, int64_t row, int64_t column) {
   return static_cast<float*>(args.y.row(row)) + column;
 }
 
-/// The bias into a piece of y, before the products are added; whether they are added to something.
+/// What is in a piece of y before the products are added; whether there is something.
 bool begin_piece(const LinearArgs& args, int64_t row, int64_t num_rows, int64_t column,
                  int64_t num_columns) {
   const bool adds = args.accumulate == Accumulate::yes;
   if (!args.bias) return adds;
-  for (int64_t done = 0; done < num_columns; done += max_columns) {
-    const int64_t width = std::min(max_columns, num_columns - done);
-    float bias[max_columns];
-    widen_rows(
-        static_cast<const char*>(args.bias.data()) + (column + done) * size_of(args.bias.dtype()),
-        args.bias.dtype(), width, 1, width, bias, width);
-    for (int64_t r = row; r < row + num_rows; ++r) {
-      float* const y = sums_of(args, r, column + done);
-      for (int64_t o = 0; o < width; ++o) y[o] = adds ? y[o] + bias[o] : bias[o];
-    }
-  }
+  begin_with_bias(args.bias, column, num_rows, num_columns, sums_of(args, row, column),
+                  args.y.row_stride(), adds);
   return true;
+}
+
+CodeRows codes_of(const LinearArgs& args, int64_t column) {
+  const DType type = args.weight.dtype();
+  const int64_t scales = row_scales(type, args.x.size(1));
+  return {args.weight.row(column), type, args.weight.row_stride(),
+          args.weight_scales.as<float>() + column * scales, scales};
 }
 
 /// Nothing packed: a task reads its columns' weights once.
 void few(const LinearArgs& args, const Operand& x, const device::Stream& stream) {
   const int64_t rows = args.x.rows(), depth = args.x.size(1), out = args.y.size(1);
-  constexpr int64_t unit = 8;
-  const int64_t even_share = (out + 4 * stream.num_threads() - 1) / (4 * stream.num_threads());
-  const int64_t least = std::max(rows_per_task(depth), even_share);
-  const int64_t grain = (least + unit - 1) / unit * unit;
+  const int64_t grain = columns_of_few(out, depth, stream.num_threads(), 8);
   for_each_range(stream, out, grain, [&](int64_t begin, int64_t end) {
     const bool adds = begin_piece(args, 0, rows, begin, end - begin);
+    if (is_code(args.weight.dtype()))
+      return dot_codes({.a = x.data,
+                        .a_stride = x.stride,
+                        .b = codes_of(args, begin),
+                        .c = sums_of(args, 0, begin),
+                        .c_stride = args.y.row_stride(),
+                        .rows = rows,
+                        .columns = end - begin,
+                        .depth = depth,
+                        .accumulate = adds});
     dot_bf16({.a = x.data,
               .a_stride = x.stride,
               .b = weights_of(args, begin),
@@ -92,45 +101,47 @@ void few(const LinearArgs& args, const Operand& x, const device::Stream& stream)
   });
 }
 
-/// Rows × columns of y that one task computes.
-struct Tile {
-  int64_t rows, columns;
-};
-
-/// As large as leaves every thread some tasks: a task packs its weights anew.
-Tile choose_tile(int64_t rows, int64_t out, int num_threads) {
-  Tile tile{rows, max_columns};
-  const auto tasks = [&] {
-    return ((rows + tile.rows - 1) / tile.rows) * ((out + tile.columns - 1) / tile.columns);
-  };
-  const auto enough = [&] { return num_threads == 1 || tasks() >= 4 * num_threads; };
-  while (!enough() && tile.rows > 512) tile.rows = (tile.rows + 1) / 2;
-  while (!enough() && tile.columns > bf16_panel) tile.columns /= 2;
-  return tile;
+/// Weights [column, column + num_columns) from element `begin` of their depth on. What is stored as
+/// codes goes through `numbers`, panel by panel.
+void pack(const LinearArgs& args, int64_t column, int64_t num_columns, int64_t begin, int64_t depth,
+          uint16_t* numbers, uint16_t* packed) {
+  if (!is_code(args.weight.dtype()))
+    return pack_bf16(
+        {weights_of(args, column) + begin, args.weight.row_stride(), num_columns, depth, packed});
+  const int64_t even_depth = (depth + 1) / 2 * 2;
+  for (int64_t done = 0; done < num_columns; done += bf16_panel) {
+    const int64_t width = std::min(bf16_panel, num_columns - done);
+    codes_to_bf16(codes_of(args, column + done), width, begin, depth, numbers, row_of_numbers);
+    pack_bf16({numbers, row_of_numbers, width, depth, packed + done * even_depth});
+  }
 }
 
 /// From weights packed block by block of the depth.
 void many(const LinearArgs& args, const Operand& x, const device::Stream& stream,
           Workspace& workspace) {
   const int64_t rows = args.x.rows(), depth = args.x.size(1), out = args.y.size(1);
-  const Tile tile = choose_tile(rows, out, stream.num_threads());
+  const LinearTile tile =
+      choose_tile(rows, out, stream.num_threads(), {rows, max_columns}, bf16_panel);
   const int64_t row_tiles = (rows + tile.rows - 1) / tile.rows;
   const int64_t column_tiles = (out + tile.columns - 1) / tile.columns;
   const int64_t num_blocks = std::max<int64_t>(1, (depth + max_depth - 1) / max_depth);
-  const int64_t block_depth = std::max<int64_t>(2, (depth / num_blocks + 2) / 2 * 2);
+  const int64_t block_depth = (depth / num_blocks / int4_group + 1) * int4_group;
   const int64_t packed_elements = block_depth * max_columns;
-  workspace.reserve_threads(stream.num_threads(), Carver::bytes_of<uint16_t>(packed_elements));
+  const int64_t number_elements = is_code(args.weight.dtype()) ? bf16_panel * row_of_numbers : 0;
+  workspace.reserve_threads(stream.num_threads(), Carver::bytes_of<uint16_t>(packed_elements) +
+                                                      Carver::bytes_of<uint16_t>(number_elements));
 
   for_each_task(stream, row_tiles * column_tiles, [&](int64_t task, const Worker& worker) {
     const int64_t first_row = task % row_tiles * tile.rows;
     const int64_t end_row = std::min(rows, first_row + tile.rows);
     const int64_t column = task / row_tiles * tile.columns;
     const int64_t num_columns = std::min(tile.columns, out - column);
-    auto* const packed = workspace.of_thread(worker.thread).take<uint16_t>(packed_elements);
+    Carver scratch = workspace.of_thread(worker.thread);
+    auto* const packed = scratch.take<uint16_t>(packed_elements);
+    auto* const numbers = scratch.take<uint16_t>(number_elements);
     for (int64_t i = 0; i == 0 || i < depth; i += block_depth) {
       const int64_t part = std::min(block_depth, depth - i);
-      pack_bf16(
-          {weights_of(args, column) + i, args.weight.row_stride(), num_columns, part, packed});
+      pack(args, column, num_columns, i, part, numbers, packed);
       for (int64_t row = first_row; row < end_row; row += rows_per_poll) {
         const int64_t num_rows = std::min(rows_per_poll, end_row - row);
         const bool adds = i > 0 || begin_piece(args, row, num_rows, column, num_columns);

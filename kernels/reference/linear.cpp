@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "kernels/reference/reference.hpp"
+#include "lib/core/codes.hpp"
 
 namespace pecia::kernels::reference {
 namespace {
@@ -22,11 +23,14 @@ Operand operand(const LinearArgs& args, int64_t t) {
 /// Σ over elements [begin, end) of the depth, added to `before`.
 double product(const LinearArgs& args, const Operand& x, int64_t o, int64_t begin, int64_t end,
                double before) {
+  const DType type = args.weight.dtype();
+  const float* const scales =
+      args.weight_scales ? args.weight_scales.as<float>() + o * row_scales(type, args.x.size(1))
+                         : nullptr;
   double sum = 0;
   for (int64_t i = begin; i < end; ++i)
-    sum += double{x.values[i]} * load_as_float(args.weight.row(o), args.weight.dtype(), i);
-  const double weight_scale = args.weight_scales ? args.weight_scales.as<float>()[o] : 1;
-  return before + x.scale * weight_scale * sum;
+    sum += double{x.values[i]} * load_number(args.weight.row(o), type, scales, i);
+  return before + x.scale * sum;
 }
 
 /// The splits' sums in fp32, added in pairs until one is left.

@@ -16,6 +16,10 @@ std::string_view name_of(DType dtype) {
       return "fp16";
     case DType::fp8:
       return "fp8";
+    case DType::int8:
+      return "int8";
+    case DType::int4:
+      return "int4";
     case DType::int32:
       return "int32";
     case DType::int64:

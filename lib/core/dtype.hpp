@@ -12,6 +12,8 @@ enum class DType : uint8_t {
   bf16,
   fp16,
   fp8,  ///< E4M3 without infinities (OCP FP8, §4): up to 448; always beside scales, which say more
+  int8,  ///< codes of 8 bits, see codes.hpp
+  int4,  ///< codes of 4 bits; an element is a group of 128 of them, see codes.hpp
   int32,
   int64,
   uint8
@@ -28,8 +30,11 @@ constexpr int64_t size_of(DType dtype) {
     case DType::int64:
       return 8;
     case DType::fp8:
+    case DType::int8:
     case DType::uint8:
       return 1;
+    case DType::int4:
+      return 64;
   }
   return 0;
 }

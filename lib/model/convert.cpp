@@ -59,6 +59,8 @@ void with_type(DType dtype, Visit&& visit) {
     case DType::fp16:
       return visit(Fp16{});
     case DType::fp8:
+    case DType::int8:
+    case DType::int4:
     case DType::int32:
     case DType::int64:
     case DType::uint8:
@@ -133,6 +135,8 @@ std::optional<int64_t> first_not_finite(const TensorView& tensor, int64_t begin,
     case DType::fp16:
       return first_not_finite_of<uint16_t>(tensor.as<uint16_t>(), 0x7c00u, begin, end);
     case DType::fp8:
+    case DType::int8:
+    case DType::int4:
     case DType::int32:
     case DType::int64:
     case DType::uint8:

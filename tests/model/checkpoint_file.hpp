@@ -69,6 +69,10 @@ class CheckpointFile {
         return "F16";
       case DType::fp8:
         return "F8_E4M3";
+      case DType::int8:
+        return "I8";
+      case DType::int4:
+        break;  // no type of safetensors
       case DType::int32:
         return "I32";
       case DType::int64:
