@@ -11,6 +11,7 @@
 #include "apps/bench_support/floors.hpp"
 #include "apps/bench_support/model_options.hpp"
 #include "apps/bench_support/work.hpp"
+#include "lib/runtime/resources.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -102,9 +103,9 @@ class Decode {
   void run() {
     if (options_.ring == "broadcast_q") settings_.decode_ring = parallel::Ring::broadcast_q;
     if (options_.ring == "pass_kv") settings_.decode_ring = parallel::Ring::pass_kv;
-    if (session_.options.check) refuse_check_of_fp8(options_.model);
-    const Floors floors = measure_floors(world_, make_place(settings_, world_),
-                                         options_.model.layers().value_or(DType::bf16));
+    if (session_.options.check) refuse_check_of_codes(options_.model);
+    const Floors floors =
+        measure_floors(world_, make_place(settings_, world_), options_.model.product_type());
     results_.line(
         fmt::format("floor of all ranks: reads {:.1f} GB/s, matrix product {:.1f} GFLOP/s",
                     floors.read_bandwidth * 1e-9, floors.flops * 1e-9));
@@ -148,8 +149,9 @@ class Decode {
     for (double& one_run : seconds) one_run /= options_.steps;
     const Spread step_s = spread(seconds);
     const int64_t cached = one.context + all_steps - options_.steps * runs / 2;  // in the middle
-    const double bytes = decode_bytes(model_.config, model_.weights, one.batch, cached,
-                                      settings.kv_dtype, world_.size(), options_.model.layers());
+    const double bytes =
+        decode_bytes(model_.config, model_.weights, one.batch, cached, settings.kv_dtype,
+                     world_.size(), runtime::quantize_of(options_.model.job()));
     const double flops = decode_flops(model_.config, one.batch, cached);
     const double bytes_s = bytes / floors.read_bandwidth, flops_s = flops / floors.flops;
     const double share = std::max(bytes_s, flops_s) / step_s.median;

@@ -101,9 +101,9 @@ class Prefill {
                       {"ring", options.ring}}) {}
 
   void run() {
-    if (session_.options.check) refuse_check_of_fp8(options_.model);
-    const Floors floors = measure_floors(world_, make_place(settings_, world_),
-                                         options_.model.layers().value_or(DType::bf16));
+    if (session_.options.check) refuse_check_of_codes(options_.model);
+    const Floors floors =
+        measure_floors(world_, make_place(settings_, world_), options_.model.product_type());
     const int cp = world_.size() / (options_.model.sp * options_.model.tp);
     if (cp > 1) rates_ = replica_.measure_rates();
     results_.line(

@@ -12,8 +12,10 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--model", options.model, "Folder of the checkpoint")
       ->required()
       ->check(CLI::ExistingDirectory);
-  app.add_option("--dtype", options.dtype, "Of the layers' matrices; fp8 needs --backend cuda")
-      ->check(CLI::IsMember({"auto", "fp8"}))
+  app.add_option(
+         "--dtype", options.dtype,
+         "What matrices are rounded to at load; fp8 needs --backend cuda, int8 and int4 cpu")
+      ->check(CLI::IsMember({"auto", "fp8", "int8", "int4"}))
       ->capture_default_str();
   app.add_option("--compute", options.compute, "Products of the CPU: bf16 where it can, or fp32")
       ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
@@ -49,6 +51,10 @@ runtime::Job ModelOptions::job() const {
   if (compute == "fp32") job.model.compute = runtime::Precision::fp32;
   if (compute == "bf16") job.model.compute = runtime::Precision::bf16;
   if (dtype == "fp8") job.model.dtype = runtime::Precision::fp8;
+  if (dtype == "int8") job.model.dtype = runtime::Precision::int8;
+  if (dtype == "int4") job.model.dtype = runtime::Precision::int4;
+  job.parallel.sp = sp;
+  job.parallel.tp = tp;
   if (batch_tokens > 0) job.batch.max_batch_tokens = batch_tokens;
   return job;
 }
@@ -85,11 +91,12 @@ ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel&
   return settings;
 }
 
-void refuse_check_of_fp8(const ModelOptions& options) {
-  if (options.dtype == "fp8")
+void refuse_check_of_codes(const ModelOptions& options) {
+  if (options.dtype != "auto")
     fail<InputError>(
-        "--check compares sums in other orders, whose differences fp8 makes as large as its own "
-        "rounding; check with --dtype auto");
+        "--check compares with the weights as they are stored, and those of {} differ by their "
+        "rounding; check with --dtype auto",
+        options.dtype);
 }
 
 std::string grid(const ModelOptions& options, int ranks) {

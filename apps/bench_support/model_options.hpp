@@ -21,10 +21,8 @@ struct ModelOptions {
   std::string backend = "cpu";
   bool allow_gpu_sharing = false;
 
-  /// That the layers' matrices are rounded to at load, if they are.
-  std::optional<DType> layers() const {
-    return dtype == "fp8" ? std::optional(DType::fp8) : std::nullopt;
-  }
+  /// What the floor of products is measured with.
+  DType product_type() const { return dtype == "fp8" ? DType::fp8 : DType::bf16; }
   /// A job's words for where it computes, and in which type.
   runtime::Job job() const;
 };
@@ -36,7 +34,7 @@ ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel&
                                  int ranks);
 
 /// InputError where --check cannot tell right from wrong.
-void refuse_check_of_fp8(const ModelOptions& options);
+void refuse_check_of_codes(const ModelOptions& options);
 
 /// "CP 2 × SP 2 × TP 1, base": how the options use `ranks` ranks.
 std::string grid(const ModelOptions& options, int ranks);

@@ -38,12 +38,13 @@ std::optional<model::Weights> cut_weights(const LoadedModel& model, int rank, in
                                        std::nullopt, runtime::Worker::weight_cut(rank, tp));
 }
 
-std::optional<model::DeviceWeights> upload(const model::WeightViews& weights,
+std::optional<model::DeviceWeights> copied(const model::WeightViews& weights,
                                            const runtime::Job& job,
                                            const runtime::ComputePlace& place) {
-  if (!place.on_gpu()) return {};
+  const model::Quantize quantize = runtime::quantize_of(job);
+  if (!place.on_gpu() && quantize == model::Quantize::nothing) return {};
   return std::optional<model::DeviceWeights>(std::in_place, weights, *place.device, *place.stream,
-                                             *place.backend, runtime::quantize_of(job));
+                                             *place.backend, quantize);
 }
 
 DType dtype_of_layers(const model::WeightViews& weights) {
@@ -56,9 +57,12 @@ runtime::ComputePlace make_place(const ReplicaSettings& settings, comm::Communic
                                      settings.threads, ring);
 }
 
-const model::WeightViews& Replica::weights() const {
-  if (on_gpu_) return *on_gpu_;
+const model::WeightViews& Replica::stored_weights() const {
   return cut_ ? *cut_ : model_.weights;
+}
+
+const model::WeightViews& Replica::weights() const {
+  return own_ ? *own_ : stored_weights();
 }
 
 Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
@@ -68,7 +72,7 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
       settings_(settings),
       cut_(cut_weights(model, ring.rank(), settings.tp)),
       place_(make_place(settings, ring)),
-      on_gpu_(upload(weights(), settings.job, place_)),
+      own_(copied(stored_weights(), settings.job, place_)),
       tensors_(runtime::tensor_group(settings.job, ring, place_)),
       compute_{*place_.device, *place_.stream, *place_.backend, recorder_},
       worker_(tensors_ ? *tensors_ : ring, model.config, weights(), compute_,

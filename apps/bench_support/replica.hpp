@@ -92,6 +92,7 @@ class Replica {
   int64_t measure_shift_threshold(int64_t limit);
 
  private:
+  const model::WeightViews& stored_weights() const;
   const model::WeightViews& weights() const;  ///< where they are used
   void fill_cache();
   void fill_scales(const TensorView& scales);
@@ -106,7 +107,7 @@ class Replica {
   ReplicaSettings settings_;
   std::optional<model::Weights> cut_;  ///< with TP
   runtime::ComputePlace place_;
-  std::optional<model::DeviceWeights> on_gpu_;
+  std::optional<model::DeviceWeights> own_;
   std::unique_ptr<comm::Communicator> tensors_;  ///< absent: the ring's transfers do
   report::Recorder recorder_;
   context::Compute compute_;

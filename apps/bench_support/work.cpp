@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lib/core/codes.hpp"
+
 namespace pecia::bench {
 namespace {
 
@@ -19,10 +21,15 @@ double pairs(int64_t first, int64_t count, int64_t window) {
          static_cast<double>(end - growing_end) * static_cast<double>(window);
 }
 
+/// With the scales of codes.
 int64_t bytes_of(const model::LinearWeight& weight, std::optional<DType> dtype) {
   int64_t bytes = 0;
-  for (const auto& part : weight.parts)
-    bytes += part.weight.elements() * size_of(dtype.value_or(part.weight.dtype()));
+  for (const auto& part : weight.parts) {
+    const DType type = dtype.value_or(part.weight.dtype());
+    const int64_t columns = part.weight.size(1);
+    bytes += part.weight.rows() * (row_elements(type, columns) * size_of(type) +
+                                   row_scales(type, columns) * size_of(DType::fp32));
+  }
   return bytes;
 }
 
@@ -56,11 +63,11 @@ double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cac
 }
 
 double decode_bytes(const model::ModelConfig& config, const model::Weights& weights, int64_t batch,
-                    int64_t cached, DType kv_dtype, int ranks, std::optional<DType> layers) {
-  int64_t matrices = bytes_of(weights.head, {});
+                    int64_t cached, DType kv_dtype, int ranks, model::Quantize quantize) {
+  int64_t matrices = bytes_of(weights.head, type_of_head(quantize));
   for (const model::LayerWeights& layer : weights.layers)
     for (const model::LayerMatrix& matrix : model::layer_matrices)
-      matrices += bytes_of(layer.*matrix.member, layers);
+      matrices += bytes_of(layer.*matrix.member, type_of_layers(quantize));
   int64_t keys = 0;
   for (const int64_t window : config.windows) keys += visible(cached, window);
   return static_cast<double>(matrices) * static_cast<double>(std::min<int64_t>(batch, ranks)) +

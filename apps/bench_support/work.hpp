@@ -2,11 +2,10 @@
 /// What a phase of a model cannot do without: the numerators of "share of the floor".
 
 #include <cstdint>
-#include <optional>
 
 #include "lib/core/dtype.hpp"
 #include "lib/model/config.hpp"
-#include "lib/model/weights.hpp"
+#include "lib/model/device_weights.hpp"
 
 namespace pecia::bench {
 
@@ -27,9 +26,10 @@ double prefill_flops(const model::ModelConfig& config, int64_t tokens, int64_t c
 double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cached);
 
 /// Bytes that the same step has to read: the matrices once on each rank that has a row (at most
-/// `ranks`), and keys and values of all tokens that a query sees, once. `layers`: the type that the
-/// layers' matrices are rounded to at load, scales not counted; absent: as stored.
+/// `ranks`), and keys and values of all tokens that a query sees, once. `quantize`: what the
+/// matrices are rounded to at load.
 double decode_bytes(const model::ModelConfig& config, const model::Weights& weights, int64_t batch,
-                    int64_t cached, DType kv_dtype, int ranks, std::optional<DType> layers = {});
+                    int64_t cached, DType kv_dtype, int ranks,
+                    model::Quantize quantize = model::Quantize::nothing);
 
 }  // namespace pecia::bench

@@ -7,6 +7,8 @@
 namespace pecia::kernels::cuda {
 
 void quantize_rows(const QuantizeRowsArgs& args, Context&, device::Stream& stream) {
+  if (args.codes.dtype() != DType::fp8)
+    fail<Unsupported>("the CUDA backend has no codes of {}; use fp8", name_of(args.codes.dtype()));
   auto* const scales = args.scales.as<float>();
   auto* const square_sums = args.square_sums ? args.square_sums.as<float>() : nullptr;
   with_stored_type(args.x.dtype(), [&](auto type) {

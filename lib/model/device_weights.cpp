@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "lib/core/codes.hpp"
 #include "lib/model/weight_upload.hpp"
 
 namespace pecia::model {
@@ -13,56 +14,67 @@ namespace {
 
 using device::Memory;
 
-/// f(tensor) for every view that is copied as it is, and of_layer(part, matrix), the index in
-/// layer_matrices, for every part of a layer's matrix; biases of those are copied.
+/// f(tensor) for every view that is copied as it is, and of_matrix(part, kind) for every part of a
+/// matrix; biases of those are copied.
 void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)>& f,
-                     const std::function<void(LinearWeight::Part&, size_t matrix)>& of_layer) {
+                     const std::function<void(LinearWeight::Part&, size_t kind)>& of_matrix) {
   f(weights.embedding);
   for (LayerWeights& layer : weights.layers) {
     for (TensorView* norm : {&layer.attention_norm, &layer.ffn_norm, &layer.q_norm, &layer.k_norm})
       f(*norm);
     for (size_t i = 0; i < layer_matrices.size(); ++i)
       for (LinearWeight::Part& part : (layer.*layer_matrices[i].member).parts)
-        of_layer(part, i), f(part.bias);
+        of_matrix(part, i), f(part.bias);
   }
   f(weights.final_norm);
-  for (LinearWeight::Part& part : weights.head.parts) f(part.weight), f(part.bias);
+  for (LinearWeight::Part& part : weights.head.parts)
+    of_matrix(part, layer_matrices.size()), f(part.bias);
 }
 
-/// The same elements of the host's memory have the same key.
-using Key = std::tuple<const void*, int64_t, int64_t, int64_t>;
-Key key_of(const TensorView& tensor) {
-  return {tensor.data(), tensor.rows(), tensor.row_elements(), tensor.row_stride()};
+/// The same elements of the host's memory in the same type have the same key.
+using Key = std::tuple<const void*, int64_t, int64_t, int64_t, DType>;
+Key key_of(const TensorView& tensor, DType type) {
+  return {tensor.data(), tensor.rows(), tensor.row_elements(), tensor.row_stride(), type};
+}
+
+std::optional<DType> type_of_matrix(Quantize quantize, size_t kind) {
+  return kind < layer_matrices.size() ? type_of_layers(quantize) : type_of_head(quantize);
 }
 
 /// Where each tensor belongs, and how many bytes that takes.
 struct Layout {
   struct Place {
     TensorView tensor;    ///< the host's
+    DType type;           ///< of the copy
     int64_t offset = 0;   ///< of the copy, or of the codes
     int64_t scales = -1;  ///< offset of theirs, where the tensor is rounded
-    size_t matrix = 0;    ///< its index then
+    size_t kind = 0;      ///< of the matrix then
     bool rounded() const { return scales >= 0; }
   };
 
   Layout(const WeightViews& weights, Quantize quantize) {
     WeightViews views = weights;
     const auto copied = [&](const TensorView& tensor) {
-      if (Place* place = add(tensor)) place->offset = take(tensor.elements(), tensor.dtype());
+      if (Place* place = add(tensor, tensor.dtype()))
+        place->offset = take(tensor.elements(), tensor.dtype());
     };
-    const auto of_layer = [&](const LinearWeight::Part& part, size_t matrix) {
-      if (quantize == Quantize::nothing) return copied(part.weight);
-      Place* const place = add(part.weight);
+    const auto of_matrix = [&](const LinearWeight::Part& part, size_t kind) {
+      const std::optional<DType> type = type_of_matrix(quantize, kind);
+      if (!type) return copied(part.weight);
+      Place* const place = add(part.weight, *type);
       if (place == nullptr) return;
-      place->offset = take(part.weight.elements(), DType::fp8);
-      place->scales = take(part.weight.rows(), DType::fp32);
-      place->matrix = matrix;
-      rounded_rows += part.weight.rows();
+      const int64_t rows = part.weight.rows(), columns = part.weight.size(1);
+      place->offset = take(rows * row_elements(*type, columns), *type);
+      place->scales = take(rows * row_scales(*type, columns), DType::fp32);
+      place->kind = kind;
+      rounded_rows += rows;
     };
-    for_each_tensor(views, copied, of_layer);
+    for_each_tensor(views, copied, of_matrix);
   }
 
-  const Place& of(const TensorView& tensor) const { return places[index.at(key_of(tensor))]; }
+  const Place& of(const TensorView& tensor, DType type) const {
+    return places[index.at(key_of(tensor, type))];
+  }
 
   std::vector<Place> places;
   std::map<Key, size_t> index;
@@ -70,10 +82,10 @@ struct Layout {
 
  private:
   /// Null for what is absent or known.
-  Place* add(const TensorView& tensor) {
-    if (!tensor || !index.emplace(key_of(tensor), places.size()).second) return nullptr;
+  Place* add(const TensorView& tensor, DType type) {
+    if (!tensor || !index.emplace(key_of(tensor, type), places.size()).second) return nullptr;
     longest_row = std::max(longest_row, tensor.row_elements() * size_of(tensor.dtype()));
-    return &places.emplace_back(Place{tensor});
+    return &places.emplace_back(Place{tensor, type});
   }
   int64_t take(int64_t elements, DType dtype) {
     constexpr int64_t alignment = 256;
@@ -84,6 +96,10 @@ struct Layout {
 };
 
 }  // namespace
+
+std::string_view name_of_matrix(size_t kind) {
+  return kind < layer_matrices.size() ? layer_matrices[kind].name : "lm_head";
+}
 
 int64_t DeviceWeights::bytes_of(const WeightViews& weights, Quantize quantize) {
   return Layout(weights, quantize).bytes;
@@ -96,10 +112,14 @@ DeviceWeights::DeviceWeights(const WeightViews& host, device::Device& device,
   memory_.reserve(layout.bytes);
   const auto at = [&](int64_t offset) { return memory_.as<std::byte>() + offset; };
   const auto codes_of = [&](const Layout::Place& place) {
-    return TensorView(at(place.offset), DType::fp8, {place.tensor.rows(), place.tensor.size(1)});
+    return TensorView(at(place.offset), place.type,
+                      {place.tensor.rows(), row_elements(place.type, place.tensor.size(1))});
   };
   const auto scales_of = [&](const Layout::Place& place) {
-    return TensorView(at(place.scales), DType::fp32, {place.tensor.rows()});
+    const int64_t rows = place.tensor.rows();
+    if (place.type != DType::int4) return TensorView(at(place.scales), DType::fp32, {rows});
+    return TensorView(at(place.scales), DType::fp32,
+                      {rows, row_scales(place.type, place.tensor.size(1))});
   };
 
   const auto begin = std::chrono::steady_clock::now();
@@ -128,25 +148,26 @@ DeviceWeights::DeviceWeights(const WeightViews& host, device::Device& device,
   for (const Layout::Place& place : layout.places) {
     if (!place.rounded()) continue;
     for (int64_t i = 0; i < place.tensor.rows(); ++i) {
-      rounding_[place.matrix].difference += *next++;
-      rounding_[place.matrix].original += *next++;
+      rounding_[place.kind].difference += *next++;
+      rounding_[place.kind].original += *next++;
     }
   }
 
   const auto copied = [&](TensorView& tensor) {
     if (!tensor) return;
-    void* const data = at(layout.of(tensor).offset);
+    void* const data = at(layout.of(tensor, tensor.dtype()).offset);
     tensor = tensor.rank() == 1
                  ? TensorView(data, tensor.dtype(), {tensor.size(0)})
                  : TensorView(data, tensor.dtype(), {tensor.size(0), tensor.size(1)});
   };
-  const auto of_layer = [&](LinearWeight::Part& matrix, size_t) {
-    if (quantize == Quantize::nothing) return copied(matrix.weight);
-    const Layout::Place& place = layout.of(matrix.weight);
+  const auto of_matrix = [&](LinearWeight::Part& matrix, size_t kind) {
+    const std::optional<DType> type = type_of_matrix(quantize, kind);
+    if (!type) return copied(matrix.weight);
+    const Layout::Place& place = layout.of(matrix.weight, *type);
     matrix.weight = codes_of(place);
     matrix.scales = scales_of(place);
   };
-  for_each_tensor(*this, copied, of_layer);
+  for_each_tensor(*this, copied, of_matrix);
 }
 
 }  // namespace pecia::model

@@ -2,6 +2,8 @@
 /// Weights in the memory of a device.
 
 #include <array>
+#include <optional>
+#include <string_view>
 
 #include "kernels/api/backend.hpp"
 #include "lib/device/buffer.hpp"
@@ -9,12 +11,30 @@
 
 namespace pecia::model {
 
-/// What the layers' matrices become on their way; embedding, head, norms and biases stay as they
-/// are.
+/// What matrices become on their way: codes with scales, of the rows that this rank holds
+/// (QuantizeRowsArgs). Embedding, norms and biases stay as they are.
 enum class Quantize {
   nothing,
-  fp8  ///< codes with a scale for each row of what this rank holds (QuantizeRowsArgs)
+  fp8,   ///< those of the layers
+  int8,  ///< those of the layers, and the head
+  int4   ///< those of the layers; the head in int8
 };
+
+/// The types that this means; absent: as it is.
+constexpr std::optional<DType> type_of_layers(Quantize quantize) {
+  if (quantize == Quantize::fp8) return DType::fp8;
+  if (quantize == Quantize::int8) return DType::int8;
+  if (quantize == Quantize::int4) return DType::int4;
+  return {};
+}
+constexpr std::optional<DType> type_of_head(Quantize quantize) {
+  const bool integers = quantize == Quantize::int8 || quantize == Quantize::int4;
+  return integers ? std::optional(DType::int8) : std::nullopt;
+}
+
+/// Kinds of matrices that may be rounded: those of layer_matrices, then the head.
+inline constexpr size_t num_matrix_kinds = layer_matrices.size() + 1;
+std::string_view name_of_matrix(size_t kind);
 
 /// Of rounded matrices: Σ (rounded − stored)² and Σ stored² over all elements.
 struct SquareSums {
@@ -37,15 +57,14 @@ class DeviceWeights : public WeightViews {
   int64_t bytes() const { return memory_.bytes(); }
   double seconds() const { return seconds_; }  ///< that the copying took
   Quantize quantized() const { return quantized_; }
-  /// Of the matrices of each kind in all layers, as layer_matrices names them; the same in every
-  /// run.
-  const std::array<SquareSums, layer_matrices.size()>& rounding() const { return rounding_; }
+  /// Of the matrices of each kind in all layers; the same in every run.
+  const std::array<SquareSums, num_matrix_kinds>& rounding() const { return rounding_; }
 
  private:
   device::Buffer memory_;
   Quantize quantized_;
   double seconds_ = 0;
-  std::array<SquareSums, layer_matrices.size()> rounding_{};
+  std::array<SquareSums, num_matrix_kinds> rounding_{};
 };
 
 }  // namespace pecia::model

@@ -1,5 +1,6 @@
 #include "lib/model/layer_gather.hpp"
 
+#include "lib/core/codes.hpp"
 #include "lib/parallel/heads.hpp"
 
 namespace pecia::model {
@@ -39,11 +40,12 @@ std::vector<LayerGather::Piece> LayerGather::pieces(int64_t index, int64_t& bloc
   const auto add = [&](LinearWeight LayerWeights::*member, bool has_bias) {
     const LinearWeight& weight = layer.*member;
     const DType dtype = weight.parts.front().weight.dtype();
+    PECIA_CHECK(dtype != DType::int4, "a matrix of int4 is not gathered");
     Piece piece{member, weight.out(), weight.in(), dtype, has_bias, block_bytes, 0, 0};
     const int64_t of_rows = aligned(piece.rows * size_of(DType::fp32));
     piece.bias_offset = piece.offset + aligned(piece.rows * piece.columns * size_of(dtype));
     piece.scales_offset = piece.bias_offset + (has_bias ? of_rows : 0);
-    block_bytes = piece.scales_offset + (dtype == DType::fp8 ? of_rows : 0);
+    block_bytes = piece.scales_offset + (is_code(dtype) ? of_rows : 0);
     pieces.push_back(piece);
   };
   add(&LayerWeights::q, qkv);
@@ -111,7 +113,7 @@ LinearWeight::Part LayerGather::part_at(const Piece& piece, std::byte* block) {
   LinearWeight::Part part;
   part.weight = TensorView(block + piece.offset, piece.dtype, {piece.rows, piece.columns});
   if (piece.has_bias) part.bias = TensorView(block + piece.bias_offset, DType::fp32, {piece.rows});
-  if (piece.dtype == DType::fp8)
+  if (is_code(piece.dtype))
     part.scales = TensorView(block + piece.scales_offset, DType::fp32, {piece.rows});
   return part;
 }

@@ -32,7 +32,7 @@ class LayerGather {
 
  private:
   /// Where one matrix of a rank's part lies in the rank's block; its bias, in fp32, follows, and
-  /// then its scales, if it is fp8.
+  /// then its scales, if it is codes.
   struct Piece {
     LinearWeight LayerWeights::*member;
     int64_t rows, columns;

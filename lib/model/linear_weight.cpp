@@ -46,6 +46,7 @@ LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count
 }
 
 LinearWeight slice_columns(const LinearWeight& weight, int64_t begin, int64_t count) {
+  PECIA_CHECK(weight.parts.front().weight.dtype() != DType::int4, "columns of a matrix of int4");
   PECIA_CHECK(weight.blocks == LinearWeight::Blocks::rows, "columns of blocks of columns");
   LinearWeight slice;
   for (const LinearWeight::Part& part : weight.parts)

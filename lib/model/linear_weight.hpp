@@ -13,7 +13,7 @@ struct LinearWeight {
   struct Part {
     TensorView weight;       ///< a block of the matrix, rows possibly strided
     TensorView bias;         ///< of its rows, or absent
-    TensorView scales = {};  ///< of its rows, fp32, where it is fp8; else absent
+    TensorView scales = {};  ///< of its rows, fp32, where it is codes (codes.hpp); else absent
   };
   /// How the blocks make up the matrix.
   enum class Blocks : uint8_t {
@@ -25,7 +25,7 @@ struct LinearWeight {
   std::vector<Part> parts;
   Blocks blocks = Blocks::rows;
 
-  int64_t in() const;
+  int64_t in() const;  ///< elements of a row: of int4, groups
   int64_t out() const;
   int64_t bytes() const;  ///< of weights, scales and biases
 };
@@ -33,8 +33,8 @@ struct LinearWeight {
 /// Rows [begin, begin + count) of a weight in blocks of rows, with their biases and scales: a view.
 LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count);
 
-/// Columns [begin, begin + count) of every block of rows, without a bias: a view. A
-/// row's scale is that of the whole row.
+/// Columns [begin, begin + count) of every block of rows, without a bias: a view. A row's scale is
+/// that of the whole row. Not of int4.
 LinearWeight slice_columns(const LinearWeight& weight, int64_t begin, int64_t count);
 
 }  // namespace pecia::model

@@ -17,7 +17,7 @@
 
 namespace pecia::runtime {
 
-enum class Precision { fp32, bf16, fp16, fp8, int8 };
+enum class Precision { fp32, bf16, fp16, fp8, int8, int4 };
 enum class BackendKind { cpu, cuda };
 using parallel::DecodeMode;
 using parallel::PrefillMode;

@@ -27,11 +27,9 @@ Field field(std::string key, Access access, Codec<T> codec, std::string help,
     return job.member;       \
   }
 
-const Words<Precision> precisions{{"fp32", Precision::fp32},
-                                  {"bf16", Precision::bf16},
-                                  {"fp16", Precision::fp16},
-                                  {"fp8", Precision::fp8},
-                                  {"int8", Precision::int8}};
+const Words<Precision> precisions{{"fp32", Precision::fp32}, {"bf16", Precision::bf16},
+                                  {"fp16", Precision::fp16}, {"fp8", Precision::fp8},
+                                  {"int8", Precision::int8}, {"int4", Precision::int4}};
 const Words<BackendKind> backends{{"cpu", BackendKind::cpu}, {"cuda", BackendKind::cuda}};
 
 template <typename Modes>
@@ -64,9 +62,12 @@ std::vector<Field> make_schema() {
   return {
       field("model.path", PECIA_MEMBER(model.path), path(),
             "Hugging Face folder: config.json, *.safetensors.", "models/NAME"),
-      field(
-          "model.dtype", PECIA_MEMBER(model.dtype), auto_or(word(precisions)),
-          "Resident weights; auto: as stored. fp8 is for GPUs, and of the layers' matrices alone."),
+      field("model.dtype", PECIA_MEMBER(model.dtype), auto_or(word(precisions)),
+            "Resident weights; auto: as stored. Rounded at load: fp8 (GPUs; the layers' matrices), "
+            "int8 "
+            "(CPUs; those and the head, a scale for each row) and int4 (CPUs; the layers' with a "
+            "scale "
+            "for each 128 numbers, the head in int8)."),
       field("model.compute", PECIA_MEMBER(model.compute),
             auto_or(word(only({Precision::fp32, Precision::bf16, Precision::fp8}))),
             "Matrix products; auto: the resident dtype where the hardware multiplies it natively, "

@@ -67,8 +67,9 @@ double measure_peak_flops(const context::Compute& compute, DType weights,
   const bool on_gpu = compute.device.info().is_gpu();
   const int64_t size = on_gpu ? 8192 : 768;
   constexpr int runs = 6;
-  const bool narrow = compute.backend.operand_type(weights) != DType::fp32;
-  Product product(compute, size, size, size, on_gpu || narrow ? weights : DType::fp32);
+  // On CPUs, what weights are multiplied as: codes become numbers of that type.
+  const DType multiplied = on_gpu ? weights : compute.backend.operand_type(weights);
+  Product product(compute, size, size, size, multiplied);
   const auto flops = 2.0 * static_cast<double>(size * size * size);
   return runs * flops / seconds_of([&] { product.run(runs); });
 }

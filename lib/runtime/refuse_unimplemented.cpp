@@ -7,12 +7,16 @@
 namespace pecia::runtime {
 namespace {
 
-[[noreturn]] void refuse(std::string_view key, std::string_view value, std::string_view nearest) {
-  fail<Unsupported>("{}: {} is not in this version; use {}", key, value, nearest);
+bool is_integer(std::optional<Precision> precision) {
+  return precision == Precision::int8 || precision == Precision::int4;
 }
 
 /// Of the settings that are wrong on any GPU.
 void refuse_on_any_gpu(const Job& job) {
+  if (is_integer(job.model.dtype))
+    fail<Unsupported>(
+        "model.dtype: {} is for CPUs in this version; use dtype: fp8 or bf16, or backend: cpu",
+        name_of(*job.model.dtype));
   if (job.reproducible == Reproducible::layout && job.model.dtype == Precision::fp8)
     fail<Unsupported>(
         "reproducible: layout with model.dtype: fp8 is not in this version: a rank rounds its part "
@@ -40,11 +44,22 @@ void refuse_on_gpus(const Job& job, int compute_capability) {
 }
 
 void refuse_on_cpus(const Job& job) {
+  if (job.reproducible == Reproducible::layout && is_integer(job.model.dtype))
+    fail<Unsupported>(
+        "reproducible: layout with model.dtype: {} is not in this version; use dtype: bf16, or "
+        "reproducible: run",
+        name_of(*job.model.dtype));
+  if (job.model.dtype == Precision::int4 && job.parallel.sp * job.parallel.tp > 1)
+    fail<Unsupported>(
+        "model.dtype: int4 with parallel.sp {} and parallel.tp {} is not in this version: a group "
+        "of 128 numbers is not cut; use cp and dp, or dtype: int8",
+        job.parallel.sp, job.parallel.tp);
   if (job.model.compute == Precision::bf16) {
-    if (job.model.dtype.value_or(Precision::bf16) != Precision::bf16)
+    const Precision held = job.model.dtype.value_or(Precision::bf16);
+    if (held != Precision::bf16 && !is_integer(held))
       fail<Unsupported>(
-          "model.compute: bf16 multiplies weights of that type alone on CPUs; use model.dtype: "
-          "bf16, or compute: auto");
+          "model.compute: bf16 multiplies weights of bf16, int8 and int4 alone on CPUs; use "
+          "model.dtype: bf16, or compute: auto");
     if (job.reproducible == Reproducible::layout)
       fail<Unsupported>(
           "model.compute: bf16 with reproducible: layout is not in this version on CPUs; use "
@@ -63,7 +78,6 @@ void refuse_unimplemented(const Job& job) {
         "cuda");
   if (on_gpus) refuse_on_any_gpu(job);
   if (job.backend == BackendKind::cpu || !kernels::has_cuda()) refuse_on_cpus(job);
-  if (job.model.dtype == Precision::int8) refuse("model.dtype", "int8", "dtype: bf16");
   if (job.model.compute == Precision::fp8 && job.model.dtype != Precision::fp8)
     fail<Unsupported>(
         "model.compute: fp8 multiplies weights of that type alone; use model.dtype: fp8, or "

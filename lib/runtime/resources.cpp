@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lib/comm/machine.hpp"
+#include "lib/core/codes.hpp"
 #include "lib/model/model.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
 
@@ -89,6 +90,7 @@ DType dtype_of(Precision precision, std::string_view key) {
     case Precision::fp8:
       return DType::fp8;
     case Precision::int8:
+    case Precision::int4:
       break;
   }
   fail<Unsupported>("{} {} is not in this version; use auto, fp32, bf16, fp16 or fp8", key,
@@ -110,19 +112,24 @@ int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, i
 }
 
 model::Quantize quantize_of(const Job& job) {
-  return job.model.dtype == Precision::fp8 ? model::Quantize::fp8 : model::Quantize::nothing;
+  if (job.model.dtype == Precision::fp8) return model::Quantize::fp8;
+  if (job.model.dtype == Precision::int8) return model::Quantize::int8;
+  if (job.model.dtype == Precision::int4) return model::Quantize::int4;
+  return model::Quantize::nothing;
 }
 
-void require_room(const model::WeightViews& weights, model::Quantize quantize, int64_t free_bytes) {
+void require_room(const model::WeightViews& weights, model::Quantize quantize, int64_t free_bytes,
+                  bool gpu) {
   const int64_t needed = model::DeviceWeights::bytes_of(weights, quantize);
-  const int64_t room = free_bytes - activation_bytes(true);
+  const int64_t room = free_bytes - activation_bytes(gpu);
   if (needed <= room) return;
   const int64_t whole = needed * weights.part.count;
   fail<InputError>(
-      "the weights of a rank are {} bytes, its GPU has {} free, of which {} are for activations: "
-      "{}take a narrower model.dtype or GPUs that nobody else uses",
-      needed, free_bytes, activation_bytes(true),
-      room > 0 ? fmt::format("use parallel.tp {} or more, ", (whole + room - 1) / room) : "");
+      "the weights of a rank are {} bytes, its {} {} free, of which {} are for activations: "
+      "{}take a narrower model.dtype or {} that nobody else uses",
+      needed, gpu ? "GPU has" : "share of the host's memory has", free_bytes, activation_bytes(gpu),
+      room > 0 ? fmt::format("use parallel.tp {} or more, ", (whole + room - 1) / room) : "",
+      gpu ? "GPUs" : "hosts");
 }
 
 void require_fp8_widths(const model::ModelConfig& config, const Resources& resources) {
@@ -183,7 +190,7 @@ void resolve_memory(const Job& job, const model::ModelConfig& config,
                     const model::WeightViews& weights, const Inputs* inputs, int64_t free_bytes,
                     Resources& resources, comm::Communicator& world) {
   const DType held = weights.layers.front().q.parts.front().weight.dtype();
-  const DType beside = held == DType::fp8 ? weights.embedding.dtype() : held;
+  const DType beside = is_code(held) ? weights.embedding.dtype() : held;
   resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype, "kv.dtype") : beside;
   resources.max_sequences = job.batch.max_sequences.value_or(256);
   resources.max_batch_tokens = resolve_batch_tokens(

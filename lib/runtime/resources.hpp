@@ -56,12 +56,14 @@ int64_t resolve_batch_tokens(const Job& job, const model::ModelConfig& config, i
 /// Bytes of a cached token on a rank that holds it: its share of the KV heads, all layers.
 int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources);
 
-/// What the job's model.dtype makes of the layers' matrices on their way to a GPU.
+/// What the job's model.dtype makes of the layers' matrices at load.
 model::Quantize quantize_of(const Job& job);
 
-/// InputError where a GPU with `free_bytes` has no room for the weights and a pass's activations,
-/// with the degree of tensor parallelism that would have it.
-void require_room(const model::WeightViews& weights, model::Quantize quantize, int64_t free_bytes);
+/// InputError where a rank that has `free_bytes`, on a GPU or of its host's memory, has no room for
+/// its own copy of the weights and a pass's activations, with the degree of tensor parallelism that
+/// would have it.
+void require_room(const model::WeightViews& weights, model::Quantize quantize, int64_t free_bytes,
+                  bool gpu);
 
 /// InputError naming the first width that tensor cores do not take in fp8, where there is one.
 void require_fp8_widths(const model::ModelConfig& config, const Resources& resources);

@@ -1,6 +1,7 @@
 #include "lib/runtime/rounding.hpp"
 
 #include <cmath>
+#include <vector>
 
 namespace pecia::runtime {
 namespace {
@@ -11,9 +12,8 @@ double relative(const model::SquareSums& sums) {
 
 }  // namespace
 
-WeightRounding gather_rounding(
-    const std::array<model::SquareSums, model::layer_matrices.size()>& mine,
-    comm::Communicator& world) {
+WeightRounding gather_rounding(const std::array<model::SquareSums, model::num_matrix_kinds>& mine,
+                               comm::Communicator& world) {
   WeightRounding rounding;
   model::SquareSums all;
   for (size_t i = 0; i < mine.size(); ++i) {
@@ -28,17 +28,19 @@ WeightRounding gather_rounding(
 }
 
 std::string to_text(const WeightRounding& rounding) {
-  std::string text = fmt::format("{:.2f} %:", 100 * rounding.total);
+  std::vector<std::string> parts;
   for (size_t i = 0; i < rounding.of_matrix.size(); ++i)
-    text += fmt::format("{} {} {:.2f} %", i == 0 ? "" : ",", model::layer_matrices[i].name,
-                        100 * rounding.of_matrix[i]);
-  return text;
+    if (rounding.of_matrix[i] > 0)
+      parts.push_back(
+          fmt::format("{} {:.2f} %", model::name_of_matrix(i), 100 * rounding.of_matrix[i]));
+  return fmt::format("{:.2f} %: {}", 100 * rounding.total, fmt::join(parts, ", "));
 }
 
 nlohmann::ordered_json to_json(const WeightRounding& rounding) {
   nlohmann::ordered_json json{{"total", rounding.total}};
   for (size_t i = 0; i < rounding.of_matrix.size(); ++i)
-    json[model::layer_matrices[i].name] = rounding.of_matrix[i];
+    if (rounding.of_matrix[i] > 0)
+      json[std::string(model::name_of_matrix(i))] = rounding.of_matrix[i];
   return json;
 }
 

@@ -80,7 +80,7 @@ model::Weights load_weights(const Job& job, const model::ModelConfig& config,
                             parallel::WeightCut cut, comm::Communicator& world) {
   std::optional<model::Weights> weights;
   together(world, [&] {
-    std::optional<DType> resident;  // absent: as stored, fp8 on the way to the GPU
+    std::optional<DType> resident;  // absent: as stored; what is rounded to codes is so later
     if (job.model.dtype && quantize_of(job) == model::Quantize::nothing)
       resident = dtype_of(*job.model.dtype, "model.dtype");
     weights.emplace(config, io::Checkpoint(job.model.path), resident, cut);
@@ -90,18 +90,22 @@ model::Weights load_weights(const Job& job, const model::ModelConfig& config,
   return std::move(*weights);
 }
 
-/// Fails on all ranks together.
-std::optional<model::DeviceWeights> upload(const Job& job, const model::WeightViews& weights,
+/// This rank's own copy: on its GPU, or of codes. Fails on all ranks together.
+std::optional<model::DeviceWeights> copied(const Job& job, const model::WeightViews& weights,
                                            const ComputePlace& place, comm::Communicator& world,
                                            spdlog::logger& log) {
   std::optional<model::DeviceWeights> there;
+  const model::Quantize quantize = quantize_of(job);
+  if (!place.on_gpu() && quantize == model::Quantize::nothing) return there;
+  const int64_t room = place.on_gpu() ? place.device->memory().free_bytes : free_host_bytes(world);
   together(world, [&] {
-    require_room(weights, quantize_of(job), place.device->memory().free_bytes);
-    there.emplace(weights, *place.device, *place.stream, *place.backend, quantize_of(job));
+    require_room(weights, quantize, room, place.on_gpu());
+    there.emplace(weights, *place.device, *place.stream, *place.backend, quantize);
   });
   const auto bytes = world.all_reduce_sum(static_cast<double>(there->bytes()));
   const auto ms = world.all_reduce_max(static_cast<int64_t>(1e3 * there->seconds()) + 1);
-  log.info("weights on the GPUs: {} in {:.1f} s, {:.1f} GB/s",
+  log.info("weights {}: {} in {:.1f} s, {:.1f} GB/s",
+           place.on_gpu() ? "on the GPUs" : "of all ranks",
            report::format_bytes(static_cast<int64_t>(bytes)), 1e-3 * static_cast<double>(ms),
            bytes / static_cast<double>(ms) * 1e-6);
   return there;
@@ -238,9 +242,8 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   begin_phase("load_weights");
   const model::Weights weights =
       load_weights(job, config, Worker::weight_cut(groups.replica->rank(), resources.tp), world);
-  const auto on_gpu = resources.gpus ? upload(job, weights, place, world, *log) : std::nullopt;
-  const model::WeightViews& views =
-      on_gpu ? *on_gpu : static_cast<const model::WeightViews&>(weights);
+  const auto own = copied(job, weights, place, world, *log);
+  const model::WeightViews& views = own ? *own : static_cast<const model::WeightViews&>(weights);
   const DType held = views.layers.front().q.parts.front().weight.dtype();
   if (job.model.compute == Precision::bf16 && place.backend->operand_type(held) != DType::bf16)
     fail<InputError>(
@@ -248,9 +251,9 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
         "compute: auto, or model.dtype: bf16",
         name_of(held));
   std::optional<WeightRounding> rounding;
-  if (on_gpu && on_gpu->quantized() != model::Quantize::nothing) {
-    rounding = gather_rounding(on_gpu->rounding(), world);
-    log->info("weights of the layers rounded to {}, off by {}", name_of(held), to_text(*rounding));
+  if (own && own->quantized() != model::Quantize::nothing) {
+    rounding = gather_rounding(own->rounding(), world);
+    log->info("weights rounded to {}, off by {}", name_of(held), to_text(*rounding));
   }
   begin_phase("read_inputs");
   std::optional<Inputs> inputs;
@@ -316,7 +319,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   const RunFacts facts{job,
                        config,
                        resources,
-                       on_gpu ? on_gpu->bytes() : weights.resident_bytes(),
+                       own ? own->bytes() : weights.resident_bytes(),
                        groups.places,
                        world.all_reduce_sum(measure_peak_flops(compute, held)),
                        resources.gpus ? place.device->info().name : "",

@@ -64,8 +64,14 @@ TEST(Work, ADecodeStepReadsMatricesOnceOnEachRankThatHasARow) {
   EXPECT_EQ(decode_bytes(config, weights, 3, 50, DType::bf16, 2), 2 * matrices + 3 * kv);
   EXPECT_EQ(decode_bytes(config, weights, 1, 50, DType::bf16, 4), matrices + kv);
   const double head = 4 * 96 * 32;
-  EXPECT_EQ(decode_bytes(config, weights, 1, 50, DType::bf16, 1, DType::fp8),
-            (matrices - head) / 4 + head + kv);
+  const double rows = 2 * (64 + 2 * 32 + 32 + 2 * 48 + 32);
+  EXPECT_EQ(decode_bytes(config, weights, 1, 50, DType::bf16, 1, model::Quantize::fp8),
+            (matrices - head) / 4 + 4 * rows + head + kv);
+  EXPECT_EQ(decode_bytes(config, weights, 1, 50, DType::bf16, 1, model::Quantize::int8),
+            matrices / 4 + 4 * (rows + 96) + kv);
+  // A group of 128 numbers, which none of these rows fills, is 64 bytes and two scales.
+  EXPECT_EQ(decode_bytes(config, weights, 1, 50, DType::bf16, 1, model::Quantize::int4),
+            rows * 72 + head / 4 + 4 * 96 + kv);
 }
 
 TEST(Spread, IsOfTheMiddleAndTheEnds) {

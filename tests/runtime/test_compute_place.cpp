@@ -123,13 +123,18 @@ TEST(Room, IsNeededForWeightsAndActivationsElseTheDegreeIsNamedThatHasIt) {
   weights.part = {2, 0};
   const int64_t gib = int64_t{1} << 30;
   const auto require_room = [&](int64_t free_bytes) {
-    runtime::require_room(weights, model::Quantize::nothing, free_bytes);
+    runtime::require_room(weights, model::Quantize::nothing, free_bytes, true);
   };
   EXPECT_NO_THROW(require_room(20 * gib));
   test::expect_error<InputError>([&] { require_room(20 * gib - 1); },
                                  {"17179869184 bytes", "use parallel.tp 3 or more"});
   test::expect_error<InputError>([&] { require_room(12 * gib); }, {"use parallel.tp 4 or more"});
   test::expect_error<InputError>([&] { require_room(4 * gib); }, {"take a narrower model.dtype"});
+  const int64_t on_a_host = activation_bytes(false) + 16 * gib;
+  EXPECT_NO_THROW(runtime::require_room(weights, model::Quantize::nothing, on_a_host, false));
+  test::expect_error<InputError>(
+      [&] { runtime::require_room(weights, model::Quantize::nothing, on_a_host - 1, false); },
+      {"its share of the host's memory has", "hosts that nobody else uses"});
 }
 
 }  // namespace

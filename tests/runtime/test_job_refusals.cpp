@@ -37,7 +37,6 @@ INSTANTIATE_TEST_SUITE_P(
         Absent{"backend=cuda",
                "backend: cuda: this pecia was built without CUDA; use backend: cpu, or build the "
                "preset cuda"},
-        Absent{"model.dtype=int8", "model.dtype: int8 is not in this version; use dtype: bf16"},
         Absent{"model.dtype=fp8",
                "model.dtype: fp8 is for GPUs in this version; use dtype: bf16, or backend: cuda"},
         Absent{"model.compute=fp8",
@@ -45,9 +44,10 @@ INSTANTIATE_TEST_SUITE_P(
                "compute: auto"}));
 
 TEST(RefuseUnimplemented, TakesTheSettingsItRecommends) {
-  for (const char* setting : {"backend=cpu", "model.dtype=bf16", "model.compute=fp32",
-                              "model.compute=bf16", "kv.dtype=bf16", "kv.dtype=fp8",
-                              "batch.arrivals=replay", "reproducible=run", "reproducible=layout"})
+  for (const char* setting :
+       {"backend=cpu", "model.dtype=bf16", "model.dtype=int8", "model.dtype=int4",
+        "model.compute=fp32", "model.compute=bf16", "kv.dtype=bf16", "kv.dtype=fp8",
+        "batch.arrivals=replay", "reproducible=run", "reproducible=layout"})
     EXPECT_NO_THROW(refuse_unimplemented(job_with(setting))) << setting;
 }
 
