@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "apps/bench_ops/blas_core.hpp"
 #include "apps/bench_ops/cases.hpp"
+#include "apps/bench_ops/earlier_times.hpp"
 #include "apps/bench_ops/floors.hpp"
 #include "apps/bench_ops/timing.hpp"
 #include "lib/core/build_info.hpp"
@@ -27,6 +29,7 @@ struct Options {
   std::string backend = "cpu";
   std::string compute = "fp32";
   bool json = false;
+  std::string compare;
 };
 
 /// What is measured: a device, its stream, a backend, and the limits of the machine.
@@ -65,43 +68,68 @@ Bench make_bench(const Options& options) {
   return bench;
 }
 
+/// A case and where it runs.
+struct Measurement {
+  Case one;
+  Place place;
+};
+
 void print_floors(const Options& options, const Bench& bench) {
-  if (options.json)
-    std::puts(nlohmann::json{{"machine", bench.machine},
-                             {"backend", options.backend},
-                             {"commit", build_info().commit},
-                             {"attention_library", bench.backend->attention_library()},
-                             {"product_flops", bench.floors.flops},
-                             {"bandwidth", bench.floors.bandwidth}}
-                  .dump()
-                  .c_str());
-  else
+  if (options.json) {
+    nlohmann::json line{{"machine", bench.machine},
+                        {"backend", options.backend},
+                        {"commit", build_info().commit},
+                        {"attention_library", bench.backend->attention_library()},
+                        {"product_flops", bench.floors.flops},
+                        {"bandwidth", bench.floors.bandwidth}};
+    if (options.backend == "cpu") line["compute"] = options.compute;
+    std::puts(line.dump().c_str());
+  } else {
     fmt::print("{}: product {:.1f} GFLOP/s, memory {:.1f} GB/s{}{}\n", bench.machine,
                bench.floors.flops * 1e-9, bench.floors.bandwidth * 1e-9,
                bench.own_kernels ? ", attention by " : "", bench.backend->attention_library());
+  }
 }
 
-void measure(const Case& one, const Options& options, const Bench& bench, const Place& place) {
+/// What is measured, in this order; with a library for attention, that op also by the own kernels.
+std::vector<Measurement> measurements(std::vector<Case> cases, const Bench& bench) {
+  std::vector<Measurement> found;
+  for (Case& one : cases) {
+    found.push_back({one, bench.place()});
+    if (one.op != "attention" || !bench.own_kernels) continue;
+    one.op = "attention (own)";
+    found.push_back({one, {*bench.own_kernels, *bench.device, *bench.stream}});
+  }
+  return found;
+}
+
+void measure(const Measurement& measurement, const Options& options, const Bench& bench,
+             const EarlierTimes* earlier) {
+  const auto& [one, place] = measurement;
   const Floors& floors = bench.floors;
   const auto times = sorted_seconds(options.runs, place.device, place.stream, one.make(place));
   const double seconds = times[times.size() / 2];
   const double floor = std::max(one.flops / floors.flops, one.bytes / floors.bandwidth);
+  const double before = earlier ? earlier->median_s(one.op, one.shape) : 0;
   if (options.json) {
-    std::puts(nlohmann::json{{"op", one.op},
-                             {"shape", one.shape},
-                             {"median_s", seconds},
-                             {"best_s", times.front()},
-                             {"flops", one.flops},
-                             {"bytes", one.bytes},
-                             {"share_of_floor", floor / seconds}}
-                  .dump()
-                  .c_str());
+    nlohmann::json line{{"op", one.op},
+                        {"shape", one.shape},
+                        {"median_s", seconds},
+                        {"best_s", times.front()},
+                        {"flops", one.flops},
+                        {"bytes", one.bytes},
+                        {"share_of_floor", floor / seconds}};
+    if (earlier) line.update({{"earlier_s", before}, {"ratio", seconds / before}});
+    std::puts(line.dump().c_str());
     return;
   }
   const bool computes = one.flops / floors.flops >= one.bytes / floors.bandwidth;
-  fmt::print("{:17} {:52} {:9.3f} ms {:8.1f} {} {:4.0f} % of floor (best run {:.0f} %)\n", one.op,
+  fmt::print("{:17} {:52} {:9.3f} ms {:8.1f} {} {:4.0f} % of floor (best run {:.0f} %){}\n", one.op,
              one.shape, seconds * 1e3, (computes ? one.flops : one.bytes) / seconds * 1e-9,
-             computes ? "GFLOP/s" : "GB/s   ", 100 * floor / seconds, 100 * floor / times.front());
+             computes ? "GFLOP/s" : "GB/s   ", 100 * floor / seconds, 100 * floor / times.front(),
+             earlier ? fmt::format(", before {:.3f} ms, now / before {:.2f}", before * 1e3,
+                                   seconds / before)
+                     : "");
 }
 
 int run(int argc, char** argv) {
@@ -116,6 +144,9 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
   app.add_flag("--json", options.json, "One JSON object a line");
+  app.add_option("--compare", options.compare,
+                 "Also the times in this file, which --json gave before, and now / before")
+      ->check(CLI::ExistingFile);
   CLI11_PARSE(app, argc, argv);
 
   std::vector<Case> cases = options.backend == "cuda" ? large_cases() : all_cases();
@@ -123,14 +154,19 @@ int run(int argc, char** argv) {
     std::erase_if(cases, [&](const Case& one) { return one.op != options.op; });
   if (cases.empty()) fail<InputError>("there is no op named '{}'", options.op);
 
+  std::optional<EarlierTimes> earlier;
+  if (!options.compare.empty()) earlier.emplace(options.compare);
   const Bench bench = make_bench(options);
-  print_floors(options, bench);
-  for (Case& one : cases) {
-    measure(one, options, bench, bench.place());
-    if (one.op != "attention" || !bench.own_kernels) continue;
-    one.op = "attention (own)";
-    measure(one, options, bench, {*bench.own_kernels, *bench.device, *bench.stream});
+  const std::vector<Measurement> all = measurements(std::move(cases), bench);
+  if (earlier) {
+    std::vector<EarlierTimes::Name> names;
+    for (const Measurement& each : all) names.emplace_back(each.one.op, each.one.shape);
+    earlier->require(names);
   }
+  print_floors(options, bench);
+  if (earlier && !options.json)
+    fmt::print("compared with {}: {}\n", options.compare, earlier->origin());
+  for (const Measurement& each : all) measure(each, options, bench, earlier ? &*earlier : nullptr);
   return 0;
 }
 

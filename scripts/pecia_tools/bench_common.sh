@@ -17,9 +17,10 @@ logged() {
 # take_options [--json FILE] [--rounds N]: into `json` and `rounds`; `usage` is the script's.
 take_options() {
   while (($# > 0)); do
+    if (($# < 2)); then usage; fi
     case $1 in
-      --json) json=$(readlink -f "${2:?--json wants a file}") ;;
-      --rounds) rounds=${2:?--rounds wants a number} ;;
+      --json) json=$(readlink -f "$2") ;;
+      --rounds) rounds=$2 ;;
       *) usage ;;
     esac
     shift 2

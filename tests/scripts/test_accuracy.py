@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import math
+import unittest
+from pathlib import Path
+
+import h5py
+import numpy as np
+from pecia_tools import bench_accuracy
+from pecia_tools.accuracy import Predictions, differences, figures, read_predictions
+from pecia_tools.bench_accuracy import SETTINGS, chosen_settings, last_words
+from pecia_tools.model_folder import ModelFolder
+from support import PROSE, ScriptTest, make_model, make_results, quietly, read_turns
+
+NAN = math.nan
+
+
+def predictions(logprobs: list[float], most_likely: list[int]) -> Predictions:
+    return Predictions(np.array(logprobs), np.array(most_likely))
+
+
+class Arithmetic(unittest.TestCase):
+    def test_mean_and_perplexity(self) -> None:
+        found = figures(predictions([-1.0, -2.0, -6.0], [1, 2, 3]))
+        self.assertEqual((found["tokens"], found["nll"]), (3, 3.0))
+        self.assertAlmostEqual(found["perplexity"], 20.0855369, places=6)
+
+    def test_differences_are_positive_where_the_text_is_less_likely(self) -> None:
+        reference = predictions([-1.0, -2.0, -3.0, -2.0], [5, 6, 7, 8])
+        found = differences(predictions([-1.5, -2.0, -2.0, -4.0], [5, 9, 7, 8]), reference)
+        self.assertEqual(found["difference"], 0.375)  # of 0.5, 0, −1, 2
+        self.assertAlmostEqual(found["difference_error"], math.sqrt(4.6875 / 3 / 4))
+        self.assertEqual(found["largest"], 2)
+        self.assertEqual(found["same_most_likely"], 0.75)
+
+    def test_the_largest_may_be_of_a_token_that_became_likelier(self) -> None:
+        found = differences(predictions([-1.0, -1.0], [1, 1]), predictions([-4.0, -1.5], [1, 1]))
+        self.assertEqual(found["largest"], 3)
+
+    def test_one_token_has_no_standard_error(self) -> None:
+        found = differences(predictions([-1.0], [1]), predictions([-2.0], [1]))
+        self.assertEqual(found["difference"], -1)
+        self.assertTrue(math.isnan(found["difference_error"]))
+
+
+class Results(ScriptTest):
+    def results(self, logprobs: list[float], states: tuple[int, int] = (2, 2)) -> Path:
+        """Of two prompts of 3 and 2 tokens."""
+        rows = [{"id": f"p{state}", "state": state, "slots": 0} for state in states]
+        path = make_results(self.folder / "results.h5", rows)
+        with h5py.File(path, "a") as file:
+            file["prompt_slot_offsets"] = np.array([0, 3, 5], dtype=np.int64)
+            file["prompt_token_logprob"] = np.array(logprobs, dtype=np.float32)
+            file["prompt_top_tokens"] = np.array([[-1], [4], [5], [-1], [6]], dtype=np.int32)
+        return self.folder
+
+    def test_a_prompt_s_first_token_is_not_predicted(self) -> None:
+        found = read_predictions(self.results([NAN, -1, -2, NAN, -4]))
+        self.assertEqual(found.logprobs.tolist(), [-1, -2, -4])
+        self.assertEqual(found.most_likely.tolist(), [4, 5, 6])
+
+    def test_any_other_that_is_not_a_number_is_refused(self) -> None:
+        for wrong in (NAN, -math.inf):
+            with self.subTest(wrong=wrong):
+                folder = self.results([NAN, -1, wrong, NAN, -4])
+                self.assert_refused(
+                    "1 of 3 log-probabilities", call=lambda folder=folder: read_predictions(folder)
+                )
+
+    def test_an_open_turn_is_refused(self) -> None:
+        folder = self.results([NAN, -1, -2, NAN, -4], (2, 0))
+        self.assert_refused("turn 1 is not done", call=lambda: read_predictions(folder))
+
+
+class Settings(ScriptTest):
+    def test_the_default_table_and_others(self) -> None:
+        self.assertEqual(chosen_settings(None), SETTINGS)
+        self.assertEqual(
+            chosen_settings([["bf16"], ["narrow", "kv.dtype=fp8", "model.dtype=int8"]]),
+            {"bf16": ["model.compute=bf16"], "narrow": ["kv.dtype=fp8", "model.dtype=int8"]},
+        )
+
+    def test_what_is_refused(self) -> None:
+        for given, part in (
+            ([["narrow"]], "--setting narrow has no KEY=VALUE"),
+            ([["narrow", "kv.dtype"]], "'kv.dtype' is not KEY=VALUE"),
+            ([["bf16"], ["bf16", "a=b"]], "bf16 is given twice"),
+        ):
+            with self.subTest(given=given):
+                self.assert_refused(part, call=lambda given=given: chosen_settings(given))
+
+    def test_options(self) -> None:
+        program = self.write("pecia", "")
+        for arguments, part in (
+            (["--tokens", "1"], "--tokens is 1; it must be at least 2"),
+            (["--ranks", "0"], "--ranks is 0"),
+            (["--program", str(self.folder / "none")], "no such program"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.assert_refused(
+                    part,
+                    call=lambda arguments=arguments: bench_accuracy.parse(
+                        ["--program", str(program), *arguments]
+                    ),
+                )
+
+
+class Prompts(ScriptTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.model = ModelFolder(make_model(self.folder / "model"))
+
+    def test_the_texts_first_tokens_one_after_the_other(self) -> None:
+        texts = [self.write("a.txt", PROSE[:60]), self.write("b.txt", PROSE[60:])]
+        tokens = bench_accuracy.read_tokens(self.model, texts, None)
+        self.assertIn(PROSE[:20], self.model.tokenizer.decode(tokens))
+        self.assertIn(PROSE[-30:].strip(), self.model.tokenizer.decode(tokens))
+        self.assertEqual(bench_accuracy.read_tokens(self.model, texts, 7), tokens[:7])
+        self.assert_refused(
+            "--tokens 5000",
+            f"only {len(tokens)}",
+            call=lambda: bench_accuracy.read_tokens(self.model, texts, 5000),
+        )
+
+    def test_prompts_are_no_longer_than_the_model_reads(self) -> None:
+        self.model.config["max_position_embeddings"] = 4
+        path = self.folder / "prompts.h5"
+        self.assertEqual(bench_accuracy.write_prompts(path, self.model, list(range(5, 14))), 3)
+        turns = read_turns(path)
+        self.assertEqual(
+            list(turns.values()), [[[5, 6, 7, 8]], [[9, 10, 11, 12]], [[13]]], list(turns)
+        )
+        with h5py.File(path) as file:
+            self.assertEqual(file["max_new_tokens"][:].tolist(), [0, 0, 0])
+
+
+class Runs(ScriptTest):
+    """With a program in pecia's place that refuses."""
+
+    def test_what_a_program_said_last(self) -> None:
+        self.assertEqual(last_words("pecia: a\npecia: b\n-----\nmpirun detected\n"), "pecia: b")
+        self.assertEqual(last_words("killed\n\n"), "killed")
+        self.assertEqual(last_words(""), "it said nothing")
+
+    def test_settings_that_are_refused_are_named_and_the_others_go_on(self) -> None:
+        model = make_model(self.folder / "model")
+        program = self.write("pecia", '#!/bin/sh\necho "pecia: not $6" >&2\nexit 2\n')
+        program.chmod(0o755)
+        code, out, err = quietly(
+            bench_accuracy.main,
+            *("--program", program, "--model", model, "--text", self.write("a.txt", PROSE)),
+            *("--tokens", 20, "--setting", "one", "a=1", "--setting", "two", "b=2"),
+        )
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn("one was not measured: pecia: not a=1", err)
+        self.assertIn("two was not measured: pecia: not b=2", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
