@@ -2,8 +2,9 @@
 # Installs what this machine lacks (Debian 12, Ubuntu 24.04) and makes the helpers' Python environment, .venv.
 # Does nothing, quickly, when all is there. Exit code 2: something has to be installed by someone else.
 #
-#   scripts/setup.sh [python|report|cuda]    python: makes .venv, and nothing else; report: adds what pecia-report
-#                                            draws with; cuda: gets the headers of cudnn-frontend, and nothing else
+#   scripts/setup.sh [python|report|cuda|peers]    python: makes .venv, and nothing else; report: adds what pecia-report
+#                                                  draws with; cuda: gets the headers of cudnn-frontend, and nothing
+#                                                  else; peers: makes build/peers, what bench-peers measures
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 log="$root/build/setup.log"
@@ -95,11 +96,13 @@ install_packages() {
     apt-get -q install -y --no-install-recommends "${missing[@]}"
 }
 
-# install_requirements NAME: scripts/NAME.txt into .venv, unless that very file has been installed.
+# install_requirements NAME [FOLDER]: scripts/NAME.txt into that environment (.venv), unless that very file has been
+# installed.
 install_requirements() {
-  local list="$root/scripts/$1.txt" stamp="$root/.venv/$1.installed"
+  local environment="${2:-.venv}"
+  local list="$root/scripts/$1.txt" stamp="$root/$environment/$1.installed"
   if cmp -s "$list" "$stamp"; then return; fi
-  step "installing scripts/$1.txt into .venv" "$root/.venv/bin/python" -m pip install \
+  step "installing scripts/$1.txt into $environment" "$root/$environment/bin/python" -m pip install \
     --disable-pip-version-check --no-input -q -r "$list"
   cp "$list" "$stamp"
 }
@@ -126,11 +129,18 @@ get_cudnn_frontend() {
   cp "$list" "$folder/unpacked"
 }
 
+# An environment of its own: 6 GB, most of it what torch is linked to, and some minutes of compiling llama.cpp.
+make_peers() {
+  [[ -x $root/build/peers/bin/pip ]] ||
+    step "making build/peers" "$root/.venv/bin/python" -m venv --clear "$root/build/peers"
+  install_requirements requirements-peers build/peers
+}
+
 case "${1:-}" in
   "") install_packages ;;
-  python | report | cuda) ;;
+  python | report | cuda | peers) ;;
   *)
-    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'report' or 'cuda'" >&2
+    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'report', 'cuda' or 'peers'" >&2
     exit 2
     ;;
 esac
@@ -138,4 +148,5 @@ make_environment
 case "${1:-}" in
   report) install_requirements requirements-report ;;
   cuda) get_cudnn_frontend ;;
+  peers) make_peers ;;
 esac

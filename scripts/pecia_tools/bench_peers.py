@@ -1,0 +1,295 @@
+"""bench_peers: the runs of bench-peers, which peers_options explains; appends JSON lines, prints tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from . import demo_model
+from .command import UserError, note, run, temporary_file
+from .export_gguf import export_gguf
+from .model_folder import ModelFolder
+from .modes_report import Line
+from .peers_options import (
+    DTYPES,
+    EXACT,
+    GGUF_TYPES,
+    MODEL,
+    PROGRAM,
+    ROOT,
+    Configuration,
+    cores,
+    parse,
+)
+from .peers_report import OWN, tables
+
+PYTHON = ROOT / "build" / "peers" / "bin" / "python"
+LAST_WORDS = 2000  # characters of a log that an error shows
+
+
+class Failure(Exception):
+    """Something that went wrong in what was started; the message names it."""
+
+
+def prompt(model: Path, text: Path, count: int) -> np.ndarray:
+    """The text's tokens, again and again."""
+    if not text.is_file():
+        raise UserError(f"{text}: no such file. Name a text of your own with --text")
+    ids = ModelFolder(model).tokenizer.encode(text.read_text("utf-8"), add_special_tokens=False).ids
+    if not ids:
+        raise UserError(f"{text}: holds no text")
+    return np.resize(np.array(ids, dtype=np.int32), count)
+
+
+def cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()
+
+
+def commit() -> str:
+    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def last_words(log: Path) -> str:
+    return log.read_text("utf-8", errors="replace")[-LAST_WORDS:].strip()
+
+
+def start(command: Sequence[object], log: Path, what: str, **environment: str) -> float:
+    """Runs it to its end; how many CPUs other processes kept busy meanwhile."""
+
+    def busy_s() -> float:
+        with open("/proc/stat", encoding="utf-8") as file:
+            ticks = [int(word) for word in file.readline().split()[1:9]]
+        return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")  # less idle, iowait
+
+    def own_s() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    busy, own, begun = busy_s(), own_s(), time.monotonic()
+    with log.open("wb") as out:
+        code = subprocess.run(
+            [str(word) for word in command],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, **environment},
+            check=False,
+        ).returncode
+    if code != 0:
+        raise Failure(f"{what} ended with code {code}; the end of {log}:\n{last_words(log)}")
+    seconds = time.monotonic() - begun
+    return max(0.0, busy_s() - busy - (own_s() - own)) / seconds
+
+
+def read_lines(path: Path, what: str, count: int) -> list[Line]:
+    """Of a process that has ended well."""
+    try:
+        lines = [json.loads(text) for text in path.read_text("utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise Failure(f"{what} left no lines that can be read ({error})") from None
+    if len(lines) != count:
+        raise Failure(f"{what} left {len(lines)} lines instead of {count}")
+    return lines
+
+
+def of_pecia(line: Line) -> Line:
+    """What bench_prefill or bench_decode says, in the words of peer_process."""
+    prefill = line["bench"] == "bench_prefill"
+    facts = ("version", "commit", "compiler", "mpi", "isa", "kv_dtype")
+    return {
+        "what": "prefill" if prefill else "decode",
+        "tokens": line["tokens" if prefill else "context"],
+        "seconds": line["seconds"]["median"]
+        if prefill
+        else line["step_seconds"]["median"] * line["steps"],
+        "tokens_per_s": line["tokens_per_s"],
+        "share_of_floor": line["share_of_floor"],
+        "versions": {name: line[name] for name in facts},
+    }
+
+
+class Bench:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.work = ROOT / "runs" / "bench-peers"
+        self.programs = ROOT / "build" / "release" / "bin"
+        self.gguf = ROOT / "models" / f"{options.model.resolve().name}-gguf"
+        self.lines: list[Line] = []
+        self.failed: dict[str, str] = {}
+        self.about = {
+            "bench": "bench_peers",
+            "commit": commit(),
+            "cpu": cpu_model(),
+            "cores": cores(),
+            "threads": options.threads,
+            "model": options.model.resolve().name,
+        }
+
+    def prepare(self) -> None:
+        """What the chosen need: programs, environment, prompt, files of weights."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.work.mkdir(parents=True)
+        if self.options.model == MODEL:
+            demo_model.main([str(MODEL)])
+        longest = max(self.options.prefill + self.options.decode)
+        np.save(self.work / "tokens.npy", prompt(self.options.model, self.options.text, longest))
+        if any(one.peer == OWN for one in self.options.only):
+            self.script(
+                'source "$0"; build "$@"',
+                ROOT / "scripts" / "pecia_tools" / "bench_common.sh",
+                "bench_prefill",
+                "bench_decode",
+            )
+        if any(one.peer != OWN for one in self.options.only):
+            self.script('"$0" peers', ROOT / "scripts" / "setup.sh")
+        wanted = {one.settings[0] for one in self.options.only if one.peer == "llama.cpp"}
+        for kind in GGUF_TYPES:
+            if kind in wanted:
+                self.make_gguf(kind)
+
+    def script(self, text: str, *words: object) -> None:
+        names = {"root": str(ROOT), "name": PROGRAM, "log": str(self.work / "build.log")}
+        command = ["bash", "-c", text, *map(str, words)]
+        code = subprocess.run(command, env={**os.environ, **names}, check=False).returncode
+        if code != 0:
+            raise Failure(f"{Path(words[0]).name} ended with code {code}; its words stand above")
+
+    def make_gguf(self, kind: str) -> Path:
+        """The weights in this type, made anew where the checkpoint is not the one they were made of."""
+        path, made_of = self.gguf / f"{kind}.gguf", self.gguf / f"{kind}.source"
+        files = sorted(self.options.model.resolve().glob("*.safetensors"))
+        if not files:
+            raise UserError(f"{self.options.model}: holds no .safetensors")
+        source = "".join(f"{file} {file.stat().st_mtime_ns}\n" for file in files)
+        if path.is_file() and made_of.is_file() and made_of.read_text("utf-8") == source:
+            return path
+        exact = None if kind == EXACT else self.make_gguf(EXACT)
+        note(PROGRAM, f"making {path}")
+        if exact is None:
+            export_gguf(self.options.model, path)
+        else:
+            with temporary_file(path) as temporary:
+                arguments = [exact, temporary, "--type", kind, "--threads", self.options.threads]
+                self.peer(["quantize", *arguments], f"quantize-{kind}")
+        made_of.write_text(source, encoding="utf-8")
+        return path
+
+    def peer(self, arguments: Sequence[object], what: str) -> float:
+        """A process of the others' environment."""
+        command = [PYTHON, "-m", "pecia_tools.peer_process", *arguments]
+        threads = str(self.options.threads)
+        return start(
+            command,
+            self.work / f"{what.replace('/', '-')}.log",
+            what,
+            PYTHONPATH=str(ROOT / "scripts"),
+            OMP_NUM_THREADS=threads,
+            HF_HUB_OFFLINE="1",
+        )
+
+    def measure_own(self, one: Configuration, json_file: Path) -> list[Line]:
+        options = self.options
+        common = ["--model", options.model, "--compute", one.settings[0], "--runs", 1]
+        common += ["--threads", options.threads, "--json", json_file]
+        found: list[Line] = []
+        for program, cases in (
+            ("bench_prefill", options.prefill),
+            ("bench_decode", options.decode),
+        ):
+            if not cases:
+                continue
+            if program == "bench_prefill":
+                cases = [cases[0], *cases]  # the first prompt warms up
+                special = ["--tokens", joined(cases), "--warmups", 0]
+            else:
+                special = ["--contexts", joined(cases), "--batches", 1, "--steps", options.new]
+            json_file.unlink(missing_ok=True)
+            what = f"{one.name} ({program})"
+            foreign = start(
+                [self.programs / program, *common, *special], self.work / f"{program}.log", what
+            )
+            lines = [of_pecia(line) for line in read_lines(json_file, what, len(cases))]
+            for line in lines[1:] if program == "bench_prefill" else lines:
+                found.append({**line, "foreign_cpus": foreign})
+        return found
+
+    def measure_peer(self, one: Configuration, json_file: Path) -> list[Line]:
+        options = self.options
+        if one.peer == "transformers":
+            arguments = [options.model.resolve(), "--dtype", DTYPES[one.settings[0]]]
+        else:
+            kind, attention, ubatch = one.settings
+            arguments = [self.gguf / f"{kind}.gguf", "--ubatch", ubatch.removeprefix("ub-")]
+            arguments += ["--flash-attention", attention.removeprefix("fa-")]
+        arguments += ["--tokens", self.work / "tokens.npy", "--threads", options.threads]
+        arguments += ["--prefill", joined(options.prefill), "--decode", joined(options.decode)]
+        arguments += ["--new", options.new, "--json", json_file]
+        json_file.unlink(missing_ok=True)
+        foreign = self.peer([one.peer, *arguments], one.name)
+        count = len(options.prefill) + len(options.decode)
+        return [
+            {**line, "foreign_cpus": foreign} for line in read_lines(json_file, one.name, count)
+        ]
+
+    def measure(self, one: Configuration, number: int) -> None:
+        load = os.getloadavg()[0]
+        note(PROGRAM, f"round {number} of {self.options.rounds}, load {load:.2f}: {one.name}")
+        measure = self.measure_own if one.peer == OWN else self.measure_peer
+        about = {**self.about, "peer": one.peer, "settings": "/".join(one.settings)}
+        about |= {"round": number, "load": load, "new": self.options.new}
+        lines = [{**about, **line} for line in measure(one, self.work / "lines.jsonl")]
+        self.lines += lines
+        with self.options.json.open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines))
+
+    def all_rounds(self) -> None:
+        """What has failed is told, and left out of later rounds."""
+        self.options.json.parent.mkdir(parents=True, exist_ok=True)
+        for number in range(1, self.options.rounds + 1):
+            for one in self.options.only:
+                if one.name in self.failed:
+                    continue
+                try:
+                    self.measure(one, number)
+                except Failure as failure:
+                    self.failed[one.name] = str(failure)
+                    note(PROGRAM, str(failure))
+
+
+def joined(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def main(arguments: list[str]) -> int:
+    bench = Bench(parse(arguments))
+    try:
+        bench.prepare()
+    except Failure as failure:
+        note(PROGRAM, str(failure))
+        return 1
+    bench.all_rounds()
+    if bench.lines:
+        tables(bench.lines)
+    if bench.failed:
+        note(PROGRAM, f"failed: {', '.join(bench.failed)}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    run(PROGRAM, main)

@@ -1,0 +1,195 @@
+"""peer_process transformers FOLDER --dtype bfloat16|float32 OPTIONS: what bench_peers times, in a process of its own.
+peer_process llama.cpp FILE --ubatch N --flash-attention on|off OPTIONS
+peer_process quantize IN.gguf OUT.gguf --type TYPE --threads N
+
+Runs with the Python of build/peers, where this project's packages are not. Prefill: one prompt, an empty cache, logits
+of its last token alone. Decode: greedy, one token at a time, after that prompt and as many steps untimed. A JSON line
+for each case is appended to --json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BATCH = 2048  # tokens of one call of llama.cpp, which cuts them into ubatches: its programs' own default
+PADDING = 256  # of llama.cpp's context
+FLASH_ATTENTION = {"off": 0, "on": 1}  # llama_flash_attn_type
+FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7, "BF16": 32}  # llama_ftype
+
+Feed = Callable[[list[int]], int]
+
+
+class Transformers:
+    def __init__(self, options: argparse.Namespace) -> None:
+        import torch
+        import transformers
+
+        torch.set_num_threads(options.threads)
+        torch.set_grad_enabled(False)
+        self.torch = torch
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(
+            options.model, dtype=getattr(torch, options.dtype), attn_implementation="sdpa"
+        ).eval()
+        self.versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+        self.cache: Any = None
+
+    def reset(self) -> None:
+        self.cache = None
+
+    def feed(self, tokens: list[int]) -> int:
+        """The greedy next token."""
+        output = self.model(
+            input_ids=self.torch.tensor([tokens]),
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self.cache = output.past_key_values
+        return int(output.logits[0, -1].argmax())
+
+
+class LlamaCpp:
+    def __init__(self, options: argparse.Namespace, context: int) -> None:
+        import llama_cpp
+
+        self.library = llama_cpp
+        llama_cpp.llama_backend_init()
+        model = llama_cpp.llama_model_default_params()
+        model.n_gpu_layers = 0
+        self.model = llama_cpp.llama_model_load_from_file(str(options.model).encode(), model)
+        if not self.model:
+            raise RuntimeError(f"llama.cpp cannot load {options.model}")
+        settings = llama_cpp.llama_context_default_params()
+        settings.n_ctx = -(-context // PADDING) * PADDING
+        settings.n_batch = BATCH
+        settings.n_ubatch = options.ubatch
+        settings.n_threads = settings.n_threads_batch = options.threads
+        settings.flash_attn_type = FLASH_ATTENTION[options.flash_attention]
+        self.context = llama_cpp.llama_init_from_model(self.model, settings)
+        if not self.context:
+            raise RuntimeError(f"llama.cpp cannot make a context of {context} tokens")
+        vocabulary = llama_cpp.llama_model_get_vocab(self.model)
+        self.vocab_size = llama_cpp.llama_vocab_n_tokens(vocabulary)
+        self.versions = {
+            "llama_cpp_python": llama_cpp.__version__,
+            "llama_cpp_system": llama_cpp.llama_print_system_info().decode(),
+        }
+
+    def reset(self) -> None:
+        self.library.llama_memory_clear(self.library.llama_get_memory(self.context), True)
+
+    def feed(self, tokens: list[int]) -> int:
+        """The greedy next token."""
+        for first in range(0, len(tokens), BATCH):
+            piece = tokens[first : first + BATCH]
+            ids = (self.library.llama_token * len(piece))(*piece)
+            code = self.library.llama_decode(
+                self.context, self.library.llama_batch_get_one(ids, len(piece))
+            )
+            if code != 0:
+                raise RuntimeError(f"llama_decode gave {code} for {len(piece)} tokens")
+        logits = self.library.llama_get_logits_ith(self.context, -1)
+        return int(np.ctypeslib.as_array(logits, shape=(self.vocab_size,)).argmax())
+
+
+def measure(peer: Any, tokens: list[int], options: argparse.Namespace) -> None:
+    """Every length once, the shortest first and then twice: its first time warms up."""
+
+    def put(what: str, length: int, count: int, begun: float) -> None:
+        seconds = time.perf_counter() - begun
+        line = {
+            "what": what,
+            "tokens": length,
+            "seconds": seconds,
+            "tokens_per_s": count / seconds,
+            "max_rss_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            "next_token": token,
+            "versions": peer.versions,
+        }
+        with options.json.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def steps(token: int) -> int:
+        for _ in range(options.new):
+            token = peer.feed([token])
+        return token
+
+    lengths = sorted({*options.prefill, *options.decode})
+    peer.feed(tokens[: lengths[0]])
+    for length in lengths:
+        peer.reset()
+        begun = time.perf_counter()
+        token = peer.feed(tokens[:length])
+        if length in options.prefill:
+            put("prefill", length, length, begun)
+        if length in options.decode:
+            token = steps(token)
+            begun = time.perf_counter()
+            token = steps(token)
+            put("decode", length, options.new, begun)
+
+
+def quantize(options: argparse.Namespace) -> None:
+    import llama_cpp
+
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.nthread = options.threads
+    params.ftype = FILE_TYPES[options.type]
+    code = llama_cpp.llama_model_quantize(
+        str(options.model).encode(), str(options.output).encode(), params
+    )
+    if code != 0:
+        raise RuntimeError(f"llama_model_quantize gave {code} for {options.output}")
+
+
+def lengths(text: str) -> list[int]:
+    return [int(word) for word in text.split(",") if word]
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="peer_process", description=__doc__)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    for kind in ("transformers", "llama.cpp"):
+        timed = kinds.add_parser(kind)
+        timed.add_argument("model", type=Path)
+        timed.add_argument("--tokens", type=Path, required=True, help="token ids, as .npy")
+        timed.add_argument("--prefill", type=lengths, required=True)
+        timed.add_argument("--decode", type=lengths, required=True)
+        timed.add_argument("--new", type=int, required=True)
+        timed.add_argument("--json", type=Path, required=True)
+    kinds.choices["transformers"].add_argument("--dtype", required=True)
+    kinds.choices["llama.cpp"].add_argument("--ubatch", type=int, required=True)
+    kinds.choices["llama.cpp"].add_argument(
+        "--flash-attention", choices=tuple(FLASH_ATTENTION), required=True
+    )
+    quantizing = kinds.add_parser("quantize")
+    quantizing.add_argument("model", type=Path)
+    quantizing.add_argument("output", type=Path)
+    quantizing.add_argument("--type", choices=tuple(FILE_TYPES), required=True)
+    for one in kinds.choices.values():
+        one.add_argument("--threads", type=int, required=True)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> None:
+    options = parse(arguments)
+    if options.kind == "quantize":
+        quantize(options)
+        return
+    tokens = np.load(options.tokens).tolist()
+    longest = max(options.prefill + options.decode) + 2 * options.new
+    peer = Transformers(options) if options.kind == "transformers" else LlamaCpp(options, longest)
+    measure(peer, tokens, options)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

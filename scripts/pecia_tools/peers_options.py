@@ -1,0 +1,121 @@
+"""bench-peers: times pecia beside Hugging Face transformers and llama.cpp on this machine's CPUs, one prompt at a time:
+prefill with an empty cache, and greedy decode after a prompt. Every setting is a process of its own, all in turn, round
+after round (A B … A B …); prints tables.
+
+The first call makes build/peers, an environment with the others (scripts/setup.sh peers: 6 GB, ten minutes), and
+their files of the model's weights in models. Other work on the machine moves the figures: it is measured and printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from .command import UserError
+from .peers_report import OWN
+
+PROGRAM = "bench-peers"
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ROOT / "models" / "SmolLM2-135M-Instruct"
+TEXT = Path("/usr/share/common-licenses/GPL-3")
+DTYPES = {"bf16": "bfloat16", "fp32": "float32"}  # of transformers, and what torch calls them
+EXACT = "F32"  # the type that the other GGUF files are made from
+GGUF_TYPES = (EXACT, "BF16", "F16", "Q8_0", "Q4_0")
+UBATCHES = (512, 2048)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    peer: str
+    settings: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return "/".join((self.peer, *self.settings))
+
+
+def configurations() -> list[Configuration]:
+    return [
+        *(Configuration(OWN, (compute,)) for compute in ("auto", "fp32")),
+        *(Configuration("transformers", (dtype,)) for dtype in DTYPES),
+        *(
+            Configuration("llama.cpp", (kind, f"fa-{attention}", f"ub-{ubatch}"))
+            for kind in GGUF_TYPES
+            for attention in ("off", "on")
+            for ubatch in UBATCHES
+        ),
+    ]
+
+
+def chosen(only: str) -> list[Configuration]:
+    """Those whose names begin with one of the words, which end where a part of the name does; all for ""."""
+    found = configurations()
+    if not only:
+        return found
+    words = [tuple(word.split("/")) for word in only.split(",")]
+    for word in words:
+        if not any((c.peer, *c.settings)[: len(word)] == word for c in found):
+            names = ", ".join(c.name for c in found)
+            raise UserError(f"--only: nothing is called {'/'.join(word)!r}; there are {names}")
+    return [c for c in found if any((c.peer, *c.settings)[: len(w)] == w for w in words)]
+
+
+def lengths(text: str) -> list[int]:
+    """The numbers of "512,2048", in ascending order."""
+    words = [word for word in text.split(",") if word]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of token counts as 512,2048")
+    return sorted({int(word) for word in words})
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def cores() -> int:
+    """Physical ones that this process may use: two threads of one core make neither faster."""
+    siblings = set()
+    for cpu in os.sched_getaffinity(0):
+        topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        siblings.add(topology.read_text() if topology.is_file() else str(cpu))
+    return len(siblings)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add(
+        "--model",
+        type=Path,
+        default=MODEL,
+        help="a Hugging Face folder of a Llama (default: SmolLM2-135M-Instruct as quickstart.sh gets it)",
+    )
+    add("--text", type=Path, default=TEXT, help="the prompt, repeated (default: %(default)s)")
+    add("--prefill", type=lengths, default="512,2048,8192", help="tokens (default: %(default)s)")
+    add("--decode", type=lengths, default="512,8192", help="tokens before (default: %(default)s)")
+    add("--new", type=positive, default=64, help="tokens that are decoded (default: %(default)s)")
+    add("--rounds", type=positive, default=3, help="default: %(default)s")
+    add("--threads", type=positive, default=cores(), help="default: the cores, here %(default)s")
+    add(
+        "--only",
+        default="",
+        metavar="NAME,…",
+        help="these alone: pecia/auto, transformers/bf16, llama.cpp/Q8_0/fa-on/ub-512, or what a name begins with",
+    )
+    add(
+        "--json",
+        type=Path,
+        default=ROOT / "runs" / "bench-peers.jsonl",
+        help="JSON lines are appended to it (default: runs/bench-peers.jsonl)",
+    )
+    options = parser.parse_args(arguments)
+    if not options.prefill and not options.decode:
+        raise UserError("neither --prefill nor --decode names a length: nothing is to be measured")
+    options.only = chosen(options.only)
+    return options

@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import sys
+import unittest
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401 - makes numpy know bfloat16
+import numpy as np
+from gguf import GGUFReader
+from pecia_tools import bench_model, bench_peers, peer_process, peers_report
+from pecia_tools.bench_peers import Bench, Failure, of_pecia, read_lines
+from pecia_tools.export_gguf import export_gguf, pairs_from_halves
+from pecia_tools.gguf_model import GgufModel
+from pecia_tools.gguf_weights import halves_from_pairs, write_safetensors
+from pecia_tools.peers_options import Configuration, chosen, parse
+from safetensors import safe_open
+from support import PROSE, ScriptTest, make_model, quietly
+
+SHAPE = [
+    "--layers=2",
+    "--hidden=32",
+    "--heads=4",
+    "--kv-heads=2",
+    "--head-dim=8",
+    "--ffn=48",
+    "--vocab=64",
+]
+
+
+def line(peer: str, settings: str, rate: float, **others: Any) -> dict[str, Any]:
+    facts = {"what": "prefill", "tokens": 512, "foreign_cpus": 0.25}
+    return {**facts, "peer": peer, "settings": settings, "tokens_per_s": rate, **others}
+
+
+class Choice(ScriptTest):
+    def test_a_name_means_all_that_begins_with_its_parts(self) -> None:
+        self.assertEqual(len(chosen("")), 2 + 2 + 5 * 2 * 2)
+        self.assertEqual(len(chosen("llama.cpp/F16")), 4)
+        names = [one.name for one in chosen("llama.cpp/Q8_0/fa-on,pecia/auto")]
+        self.assertEqual(
+            names, ["pecia/auto", "llama.cpp/Q8_0/fa-on/ub-512", "llama.cpp/Q8_0/fa-on/ub-2048"]
+        )
+
+    def test_unknown_names_are_refused_with_those_that_there_are(self) -> None:
+        for word in ("llama.cpp/Q8", "vllm", "pecia/auto,"):
+            self.assert_refused("--only", "transformers/bf16", call=lambda w=word: chosen(w))
+
+    def test_lengths_are_sorted_and_wrong_ones_refused(self) -> None:
+        self.assertEqual(parse(["--prefill", "2048,512,512"]).prefill, [512, 2048])
+        self.assertEqual(parse(["--decode", ""]).decode, [])
+        self.assert_refused("--prefill", call=lambda: parse(["--prefill", "", "--decode", ""]))
+        for wrong in (["--prefill", "0"], ["--decode", "5k"], ["--rounds", "0"], ["--new", "-1"]):
+            with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
+                parse(wrong)
+            self.assertEqual(ended.exception.code, 2)
+
+
+class Prompt(ScriptTest):
+    def test_the_text_is_repeated_up_to_the_length(self) -> None:
+        model = make_model(self.folder / "model")
+        text = self.write("text", PROSE)
+        once = bench_peers.ModelFolder(model).tokenizer.encode(PROSE, add_special_tokens=False).ids
+        found = bench_peers.prompt(model, text, len(once) + 3).tolist()
+        self.assertEqual(found, once + once[:3])
+        self.assertEqual(bench_peers.prompt(model, text, 2).tolist(), once[:2])
+
+    def test_no_text(self) -> None:
+        model = make_model(self.folder / "model")
+        for text, words in ((self.folder / "none", "--text"), (self.write("empty", ""), "no text")):
+            self.assert_refused(words, call=lambda t=text: bench_peers.prompt(model, t, 2))
+
+
+class Outputs(ScriptTest):
+    def test_lines_of_pecia_s_benchmarks(self) -> None:
+        names = ("version", "commit", "compiler", "mpi", "isa", "kv_dtype")
+        both = {**dict.fromkeys(names, "x"), "tokens_per_s": 8.0, "share_of_floor": 0.5}
+        prefill = of_pecia(
+            {**both, "bench": "bench_prefill", "tokens": 512, "seconds": {"median": 64.0}}
+        )
+        self.assertEqual(
+            (prefill["what"], prefill["tokens"], prefill["seconds"]), ("prefill", 512, 64)
+        )
+        decode = {
+            "bench": "bench_decode",
+            "context": 9,
+            "steps": 16,
+            "step_seconds": {"median": 0.125},
+        }
+        found = of_pecia({**both, **decode})
+        self.assertEqual((found["what"], found["tokens"], found["seconds"]), ("decode", 9, 2))
+        self.assertEqual((found["tokens_per_s"], found["share_of_floor"]), (8, 0.5))
+
+    def test_a_broken_or_missing_output_names_its_process(self) -> None:
+        good = self.write_lines("good", {"a": 1}, {"a": 2})
+        self.assertEqual(read_lines(good, "it", 2), [{"a": 1}, {"a": 2}])
+        broken = self.write("broken", '{"a": 1}\n{"a"')
+        for path, count in ((good, 3), (broken, 2), (self.folder / "none", 1)):
+            with self.assertRaisesRegex(Failure, r"llama\.cpp/F16 left"):
+                read_lines(path, "llama.cpp/F16", count)
+
+
+class Processes(ScriptTest):
+    def test_a_failing_one_is_named_with_its_last_words(self) -> None:
+        command = [sys.executable, "-c", "import sys; print('no memory'); sys.exit(7)"]
+        with self.assertRaisesRegex(Failure, r"transformers/bf16 ended with code 7.*\n.*no memory"):
+            bench_peers.start(command, self.folder / "log", "transformers/bf16")
+
+
+class Rounds(ScriptTest):
+    """With a function in the place of the processes."""
+
+    def bench(self, *options: str) -> Bench:
+        return Bench(parse(["--json", str(self.folder / "out.jsonl"), *options]))
+
+    def run_all(self, bench: Bench) -> tuple[int, str, str]:
+        bench.prepare = lambda: None
+        original, bench_peers.Bench = bench_peers.Bench, lambda options: bench
+        self.addCleanup(setattr, bench_peers, "Bench", original)
+        return quietly(bench_peers.main)
+
+    def test_all_in_turn_and_every_line_kept(self) -> None:
+        bench = self.bench("--rounds", "2", "--only", "pecia/auto,transformers/bf16")
+        asked: list[str] = []
+
+        def measured(one: Configuration, json_file: Path) -> list[dict[str, Any]]:
+            asked.append(one.name)
+            rate = 10 + len(asked)
+            facts = {"what": "prefill", "tokens": 512, "foreign_cpus": 0, "share_of_floor": 0.5}
+            return [{**facts, "tokens_per_s": rate}]
+
+        bench.measure_own = bench.measure_peer = measured
+        code, out, _ = self.run_all(bench)
+        self.assertEqual(code, 0)
+        self.assertEqual(asked, ["pecia/auto", "transformers/bf16"] * 2)
+        kept = [json.loads(text) for text in (self.folder / "out.jsonl").read_text().splitlines()]
+        self.assertEqual([one["round"] for one in kept], [1, 1, 2, 2])
+        for name in ("cpu", "cores", "threads", "commit", "model", "load", "peer", "settings"):
+            self.assertIn(name, kept[0])
+        self.assertIn(
+            "| prefill of 512 | 12.0 | auto | 13.0 | bf16 | – | – | 0.92 (transformers)", out
+        )
+
+    def test_what_fails_is_named_left_out_and_told_by_the_exit_code(self) -> None:
+        bench = self.bench("--rounds", "2", "--only", "transformers")
+        asked: list[str] = []
+
+        def measured(one: Configuration, json_file: Path) -> list[dict[str, Any]]:
+            asked.append(one.name)
+            if one.settings == ("fp32",):
+                raise Failure(f"{one.name} ended with code 9")
+            return [{"what": "decode", "tokens": 512, "foreign_cpus": 0, "tokens_per_s": 5}]
+
+        bench.measure_peer = measured
+        code, out, err = self.run_all(bench)
+        self.assertEqual(code, 1)
+        self.assertEqual(asked, ["transformers/bf16", "transformers/fp32", "transformers/bf16"])
+        self.assertIn("transformers/fp32 ended with code 9", err)
+        self.assertIn("failed: transformers/fp32", err)
+        self.assertIn("| decode after 512 | – | – | 5.0 | bf16 |", out)
+
+
+class OwnPrograms(ScriptTest):
+    def test_the_prompt_that_warms_up_does_not_count(self) -> None:
+        bench = Bench(parse(["--prefill", "9,3", "--decode", "5", "--new", "4"]))
+        bench.work = self.folder
+        asked: list[list[str]] = []
+        facts = dict.fromkeys(("version", "commit", "compiler", "mpi", "isa", "kv_dtype"), "x")
+
+        def start(command: list[object], log: Path, what: str) -> float:
+            words = [str(word) for word in command]
+            asked.append(words)
+            if "--tokens" in words:
+                cases = words[words.index("--tokens") + 1].split(",")
+                lines = [
+                    {"bench": "bench_prefill", "tokens": int(case), "seconds": {"median": number}}
+                    for number, case in enumerate(cases)
+                ]
+            else:
+                step = {"step_seconds": {"median": 1}, "steps": 4}
+                lines = [{"bench": "bench_decode", "context": 5, **step}]
+            rates = {"tokens_per_s": 1, "share_of_floor": 0.5}
+            self.write_lines("lines", *({**facts, **rates, **line} for line in lines))
+            return 0.125
+
+        original, bench_peers.start = bench_peers.start, start
+        self.addCleanup(setattr, bench_peers, "start", original)
+        found = bench.measure_own(chosen("pecia/fp32")[0], self.folder / "lines")
+        self.assertEqual(
+            [(line["what"], line["tokens"], line["seconds"]) for line in found],
+            [("prefill", 3, 1), ("prefill", 9, 2), ("decode", 5, 4)],
+        )
+        self.assertEqual({line["foreign_cpus"] for line in found}, {0.125})
+        prefill, decode = (" ".join(words) for words in asked)
+        self.assertIn("--compute fp32", prefill)
+        self.assertIn("--tokens 3,3,9 --warmups 0", prefill)
+        self.assertIn("--contexts 5 --batches 1 --steps 4", decode)
+
+
+class OtherProgram(ScriptTest):
+    def test_what_a_process_feeds_and_says(self) -> None:
+        fed: list[str] = []
+
+        class Peer:
+            versions: dict[str, str] = {"it": "1"}  # noqa: RUF012 - read alone
+
+            def reset(self) -> None:
+                fed.append("reset")
+
+            def feed(self, tokens: list[int]) -> int:
+                fed.append(str(len(tokens)) if len(tokens) > 1 else f"token {tokens[0]}")
+                return tokens[-1] + 1
+
+        out = self.folder / "out"
+        options = argparse.Namespace(prefill=[2, 3], decode=[3], new=2, json=out)
+        peer_process.measure(Peer(), [10, 20, 30], options)
+        steps = [f"token {token}" for token in (31, 32, 33, 34)]
+        self.assertEqual(fed, ["2", "reset", "2", "reset", "3", *steps])
+        lines = read_lines(out, "it", 3)
+        self.assertEqual(
+            [(line["what"], line["tokens"], line["next_token"]) for line in lines],
+            [("prefill", 2, 21), ("prefill", 3, 31), ("decode", 3, 35)],
+        )
+        for one, count in zip(lines, (2, 3, 2)):
+            self.assertAlmostEqual(one["tokens_per_s"] * one["seconds"], count)
+
+
+class Tables(ScriptTest):
+    def printed(self, *lines: dict[str, Any]) -> str:
+        code, out, _ = quietly(peers_report.main, self.write_lines("lines", *lines))
+        self.assertEqual(code, 0)
+        return out
+
+    def test_medians_winners_and_ratios(self) -> None:
+        rounds = {
+            ("pecia", "auto"): (80, 120, 100),  # median 100
+            ("pecia", "fp32"): (60, 300, 50),  # 60, whatever its best round is
+            ("transformers", "bf16"): (20, 25, 30),
+            ("llama.cpp", "F16/fa-on/ub-512"): (50, 49, 400),
+            ("llama.cpp", "Q4_0/fa-off/ub-512"): (90, 125, 130),
+        }
+        text = self.printed(
+            *(
+                line(*key, rate, share_of_floor=rate / 200)
+                for number in range(3)
+                for key, rates in rounds.items()
+                for rate in rates[number : number + 1]
+            )
+        )
+        self.assertIn(
+            "| prefill of 512 | 100.0 | auto | 25.0 | bf16 | 125.0 | Q4_0/fa-off/ub-512 "
+            "| 0.80 (llama.cpp) | 2.00 (llama.cpp) | 50 % |",
+            text,
+        )
+        self.assertIn("| llama.cpp | F16/fa-on/ub-512 | 50.0 (49.0–400.0) |", text)
+        self.assertIn("0.25 CPUs busy meanwhile, at most 0.25", text)
+
+    def test_the_winner_is_of_the_case(self) -> None:
+        text = self.printed(
+            line("transformers", "bf16", 10),
+            line("transformers", "fp32", 20),
+            line("transformers", "bf16", 8, what="decode"),
+            line("transformers", "fp32", 4, what="decode"),
+        )
+        self.assertIn("| prefill of 512 | – | – | 20.0 | fp32 | – | – | – | – | – |", text)
+        self.assertIn("| decode after 512 | – | – | 8.0 | bf16 |", text)
+
+    def test_no_lines(self) -> None:
+        empty = self.write("lines", "")
+        self.assert_refused("no lines", call=lambda: peers_report.main([str(empty)]))
+
+
+class Weights(ScriptTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.model = self.folder / "model"
+        quietly(bench_model.main, self.model, *SHAPE)
+
+    def test_the_file_gives_the_checkpoint_back(self) -> None:
+        export_gguf(self.model, self.folder / "F32.gguf")
+        model = GgufModel(GGUFReader(self.folder / "F32.gguf"), "F32.gguf")
+        self.assertEqual((model.num_layers, model.num_heads, model.num_kv_heads), (2, 4, 2))
+        self.assertEqual(model.head_dim, 8)
+        self.assertEqual(model.get("llama.vocab_size"), 64)
+        write_safetensors(model, "bf16", self.folder / "back.safetensors")
+        with (
+            safe_open(self.model / "model.safetensors", "numpy") as ours,
+            safe_open(self.folder / "back.safetensors", "numpy") as back,
+        ):
+            self.assertEqual(set(ours.keys()), set(back.keys()))
+            for name in ours.keys():  # noqa: SIM118 - it has no iterator
+                np.testing.assert_array_equal(ours.get_tensor(name), back.get_tensor(name), name)
+
+    def test_files_are_made_once_and_again_of_another_checkpoint(self) -> None:
+        bench = Bench(parse(["--model", str(self.model)]))
+        bench.gguf = self.folder / "gguf"
+        made: list[str] = []
+
+        def peer(arguments: list[object], what: str) -> float:
+            made.append(what)
+            Path(str(arguments[2])).write_bytes(Path(str(arguments[1])).read_bytes()[:4])
+            return 0
+
+        bench.peer = peer
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            for _ in range(2):
+                self.assertEqual(bench.make_gguf("Q8_0").read_bytes(), b"GGUF")
+            self.assertEqual(made, ["quantize-Q8_0"])
+            os.utime(self.model / "model.safetensors", ns=(0, 0))
+            bench.make_gguf("Q8_0")
+        self.assertEqual(made, ["quantize-Q8_0"] * 2)
+        self.assertEqual(said.getvalue().count("F32.gguf"), 2)
+
+    def test_rows_of_a_head_in_pairs(self) -> None:
+        halves = np.array([[0], [1], [10], [11], [2], [3], [12], [13]])  # two heads of four
+        pairs = pairs_from_halves(halves, 2)
+        self.assertEqual(pairs.ravel().tolist(), [0, 10, 1, 11, 2, 12, 3, 13])
+        np.testing.assert_array_equal(halves_from_pairs(pairs, 2), halves)
+
+    def test_other_models_are_refused(self) -> None:
+        config = json.loads((self.model / "config.json").read_text())
+        for key, value in (
+            ("model_type", "qwen2"),
+            ("rope_scaling", {"rope_type": "llama3"}),
+            ("attention_bias", True),
+            ("num_hidden_layers", 3),
+        ):
+            (self.model / "config.json").write_text(json.dumps({**config, key: value}))
+            words = "missing" if key == "num_hidden_layers" else key
+            self.assert_refused(
+                words, call=lambda: export_gguf(self.model, self.folder / "F32.gguf")
+            )
+            self.assertFalse((self.folder / "F32.gguf").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
