@@ -51,8 +51,8 @@ Measured measure(const Job& job, const model::ModelConfig& config, const Resourc
   if (resources.decode == DecodeMode::shift) {
     measured.shift_threshold = resources.shift_threshold;
     if (!measured.shift_threshold) {
-      const DType weights = job.model.dtype ? dtype_of(*job.model.dtype, "model.dtype")
-                                            : config.stored_dtype.value_or(DType::fp32);
+      const DType weights =
+          job.model.dtype ? dtype_of(*job.model.dtype) : config.stored_dtype.value_or(DType::fp32);
       measured.shift_threshold = parallel::shift_threshold(
           measure_shift_inputs(config, weights, resources.sp, resources.tp, world,
                                *own(*worker.groups().block), compute),

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "lib/core/codes.hpp"
+
 namespace pecia::runtime {
 
 double own_seconds(const std::function<void()>& work) {
@@ -25,14 +27,16 @@ class Product {
         y_(compute.buffer()),
         scales_(compute.buffer()),
         args_{x_.tensor(compute.backend.operand_type(weights), {rows, in}),
-              weight_.tensor(weights, {out, in}),
+              weight_.tensor(weights, {out, row_elements(weights, in)}),
               {},
               y_.tensor(DType::fp32, {rows, out})} {
     fill(args_.x);
     fill(args_.weight);
-    if (weights == DType::fp8) {
-      fill(scales_.tensor(DType::fp32, {1, out}));
-      args_.weight_scales = scales_.tensor(DType::fp32, {out});
+    if (is_code(weights)) {
+      const int64_t each = row_scales(weights, in);
+      fill(scales_.tensor(DType::fp32, {1, out * each}));
+      args_.weight_scales = weights == DType::int4 ? scales_.tensor(DType::fp32, {out, each})
+                                                   : scales_.tensor(DType::fp32, {out});
     }
     run(1);  // wakes threads, touches pages
   }
@@ -46,9 +50,12 @@ class Product {
   void fill(const TensorView& tensor) {
     device::Buffer buffer;
     const TensorView values = buffer.tensor(tensor.dtype(), {tensor.rows(), tensor.row_elements()});
-    for (int64_t i = 0; i < values.row_elements(); ++i)
-      store_from_float(values.data(), values.dtype(), i, 0.5f);
     const int64_t row_bytes = values.row_elements() * size_of(values.dtype());
+    if (values.dtype() == DType::int8 || values.dtype() == DType::int4)
+      std::memset(values.data(), 0x11, row_bytes);  // any code
+    else
+      for (int64_t i = 0; i < values.row_elements(); ++i)
+        store_from_float(values.data(), values.dtype(), i, 0.5f);
     for (int64_t row = 1; row < values.rows(); ++row)
       std::memcpy(values.row(row), values.row(0), row_bytes);
     compute_.copy(values, tensor);

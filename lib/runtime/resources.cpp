@@ -79,7 +79,7 @@ parallel::ModelShape shape_of(const model::ModelConfig& config) {
   return {config.num_heads, config.num_kv_heads, config.ffn, config.hidden, config.head_dim};
 }
 
-DType dtype_of(Precision precision, std::string_view key) {
+DType dtype_of(Precision precision) {
   switch (precision) {
     case Precision::fp32:
       return DType::fp32;
@@ -90,11 +90,11 @@ DType dtype_of(Precision precision, std::string_view key) {
     case Precision::fp8:
       return DType::fp8;
     case Precision::int8:
+      return DType::int8;
     case Precision::int4:
-      break;
+      return DType::int4;
   }
-  fail<Unsupported>("{} {} is not in this version; use auto, fp32, bf16, fp16 or fp8", key,
-                    name_of(precision));
+  PECIA_CHECK(false, "precision {}", static_cast<int>(precision));
 }
 
 int64_t activation_bytes(bool gpus) {
@@ -191,7 +191,7 @@ void resolve_memory(const Job& job, const model::ModelConfig& config,
                     Resources& resources, comm::Communicator& world) {
   const DType held = weights.layers.front().q.parts.front().weight.dtype();
   const DType beside = is_code(held) ? weights.embedding.dtype() : held;
-  resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype, "kv.dtype") : beside;
+  resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype) : beside;
   resources.max_sequences = job.batch.max_sequences.value_or(256);
   resources.max_batch_tokens = resolve_batch_tokens(
       job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);

@@ -40,8 +40,8 @@ void resolve_grid(const Job& job, const model::ModelConfig& config, int num_rank
 /// What parallel's table and rules want to know of a model.
 parallel::ModelShape shape_of(const model::ModelConfig& config);
 
-/// The element type that a job's word means. Unsupported, naming `key`, for those without one here.
-DType dtype_of(Precision precision, std::string_view key);
+/// The element type that a job's word means.
+DType dtype_of(Precision precision);
 
 /// Activations of a rank in the largest pass, as the job's auto plans them; on GPUs with what a
 /// library of attention takes beside.

@@ -82,7 +82,7 @@ model::Weights load_weights(const Job& job, const model::ModelConfig& config,
   together(world, [&] {
     std::optional<DType> resident;  // absent: as stored; what is rounded to codes is so later
     if (job.model.dtype && quantize_of(job) == model::Quantize::nothing)
-      resident = dtype_of(*job.model.dtype, "model.dtype");
+      resident = dtype_of(*job.model.dtype);
     weights.emplace(config, io::Checkpoint(job.model.path), resident, cut);
   });
   const auto host = world.split_by_host();

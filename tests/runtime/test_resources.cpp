@@ -115,13 +115,14 @@ TEST(FirstLine, ShowsDegreesAboveOneAndTheMode) {
       << line(resolved({}, 1));
 }
 
-TEST(DtypeOf, KnowsTheWordsThatHaveATypeHere) {
-  EXPECT_EQ(dtype_of(Precision::fp32, "kv.dtype"), DType::fp32);
-  EXPECT_EQ(dtype_of(Precision::bf16, "kv.dtype"), DType::bf16);
-  EXPECT_EQ(dtype_of(Precision::fp16, "kv.dtype"), DType::fp16);
-  EXPECT_EQ(dtype_of(Precision::fp8, "kv.dtype"), DType::fp8);
-  EXPECT_EQ(dtype_of(Precision::fp8, "model.dtype"), DType::fp8);
-  test::expect_error<Unsupported>([] { dtype_of(Precision::int8, "kv.dtype"); }, {"kv.dtype int8"});
+TEST(DtypeOf, HasATypeForEveryWord) {
+  for (const auto& [precision, dtype] : {std::pair{Precision::fp32, DType::fp32},
+                                         {Precision::bf16, DType::bf16},
+                                         {Precision::fp16, DType::fp16},
+                                         {Precision::fp8, DType::fp8},
+                                         {Precision::int8, DType::int8},
+                                         {Precision::int4, DType::int4}})
+    EXPECT_EQ(dtype_of(precision), dtype);
 }
 
 /// Of Llama 3 70B, whose rows no other limit cuts.
