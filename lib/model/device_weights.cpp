@@ -27,18 +27,13 @@ void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)
         of_matrix(part, i), f(part.bias);
   }
   f(weights.final_norm);
-  for (LinearWeight::Part& part : weights.head.parts)
-    of_matrix(part, layer_matrices.size()), f(part.bias);
+  for (LinearWeight::Part& part : weights.head.parts) of_matrix(part, head_kind), f(part.bias);
 }
 
 /// The same elements of the host's memory in the same type have the same key.
 using Key = std::tuple<const void*, int64_t, int64_t, int64_t, DType>;
 Key key_of(const TensorView& tensor, DType type) {
   return {tensor.data(), tensor.rows(), tensor.row_elements(), tensor.row_stride(), type};
-}
-
-std::optional<DType> type_of_matrix(Quantize quantize, size_t kind) {
-  return kind < layer_matrices.size() ? type_of_layers(quantize) : type_of_head(quantize);
 }
 
 /// Where each tensor belongs, and how many bytes that takes.
@@ -98,7 +93,24 @@ struct Layout {
 }  // namespace
 
 std::string_view name_of_matrix(size_t kind) {
-  return kind < layer_matrices.size() ? layer_matrices[kind].name : "lm_head";
+  return kind == head_kind ? "lm_head" : layer_matrices[kind].name;
+}
+
+std::optional<DType> type_of_matrix(Quantize quantize, size_t kind) {
+  switch (quantize) {
+    case Quantize::nothing:
+      break;
+    case Quantize::fp8:
+      return kind == head_kind ? std::nullopt : std::optional(DType::fp8);
+    case Quantize::int8:
+      return DType::int8;
+    case Quantize::int4: {
+      const std::string_view name = name_of_matrix(kind);
+      const bool suffers = name == "k" || name == "v" || name == "down" || kind == head_kind;
+      return suffers ? DType::int8 : DType::int4;
+    }
+  }
+  return {};
 }
 
 int64_t DeviceWeights::bytes_of(const WeightViews& weights, Quantize quantize) {

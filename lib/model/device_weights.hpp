@@ -17,24 +17,16 @@ enum class Quantize {
   nothing,
   fp8,   ///< those of the layers
   int8,  ///< those of the layers, and the head
-  int4   ///< those of the layers; the head in int8
+  int4   ///< q, o, gate and up; k, v, down and the head, which suffer most from it, in int8
 };
-
-/// The types that this means; absent: as it is.
-constexpr std::optional<DType> type_of_layers(Quantize quantize) {
-  if (quantize == Quantize::fp8) return DType::fp8;
-  if (quantize == Quantize::int8) return DType::int8;
-  if (quantize == Quantize::int4) return DType::int4;
-  return {};
-}
-constexpr std::optional<DType> type_of_head(Quantize quantize) {
-  const bool integers = quantize == Quantize::int8 || quantize == Quantize::int4;
-  return integers ? std::optional(DType::int8) : std::nullopt;
-}
 
 /// Kinds of matrices that may be rounded: those of layer_matrices, then the head.
 inline constexpr size_t num_matrix_kinds = layer_matrices.size() + 1;
+inline constexpr size_t head_kind = layer_matrices.size();
 std::string_view name_of_matrix(size_t kind);
+
+/// What a kind of matrix becomes; absent: as it is.
+std::optional<DType> type_of_matrix(Quantize quantize, size_t kind);
 
 /// Of rounded matrices: Σ (rounded − stored)² and Σ stored² over all elements.
 struct SquareSums {

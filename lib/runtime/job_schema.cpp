@@ -64,10 +64,8 @@ std::vector<Field> make_schema() {
             "Hugging Face folder: config.json, *.safetensors.", "models/NAME"),
       field("model.dtype", PECIA_MEMBER(model.dtype), auto_or(word(precisions)),
             "Resident weights; auto: as stored. Rounded at load: fp8 (GPUs; the layers' matrices), "
-            "int8 "
-            "(CPUs; those and the head, a scale for each row) and int4 (CPUs; the layers' with a "
-            "scale "
-            "for each 128 numbers, the head in int8)."),
+            "int8 (CPUs; those and the head, a scale for each row) and int4 (CPUs; q, o, gate and "
+            "up, scales for each 128 numbers; the others in int8)."),
       field("model.compute", PECIA_MEMBER(model.compute),
             auto_or(word(only({Precision::fp32, Precision::bf16, Precision::fp8}))),
             "Matrix products; auto: the resident dtype where the hardware multiplies it natively, "

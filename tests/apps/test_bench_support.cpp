@@ -69,9 +69,11 @@ TEST(Work, ADecodeStepReadsMatricesOnceOnEachRankThatHasARow) {
             (matrices - head) / 4 + 4 * rows + head + kv);
   EXPECT_EQ(decode_bytes(config, weights, 1, 50, DType::bf16, 1, model::Quantize::int8),
             matrices / 4 + 4 * (rows + 96) + kv);
-  // A group of 128 numbers, which none of these rows fills, is 64 bytes and two scales.
+  // In int4 q, o, gate and up, where a group of 128 numbers, which none of these rows fills, is 64
+  // bytes and two scales.
+  const double int4_rows = 2 * (64 + 32 + 2 * 48), int8_rows = 2 * (2 * 32 + 32);
   EXPECT_EQ(decode_bytes(config, weights, 1, 50, DType::bf16, 1, model::Quantize::int4),
-            rows * 72 + head / 4 + 4 * 96 + kv);
+            int4_rows * 72 + 2 * (2 * 32 * 32 + 32 * 48) + 4 * int8_rows + head / 4 + 4 * 96 + kv);
 }
 
 TEST(Spread, IsOfTheMiddleAndTheEnds) {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "lib/core/codes.hpp"
 #include "lib/model/device_weights.hpp"
 #include "tests/model/small_checkpoints.hpp"
 
@@ -61,14 +62,18 @@ TEST_F(OnDevice, TiedWeightsAreThereOnce) {
   EXPECT_EQ(there.embedding.data(), there.head.parts.front().weight.data());
 }
 
-/// What codes and scales stand for, in row order.
-std::vector<float> widened(const LinearWeight& weight) {
+/// What codes and scales stand for, in row order; rows of `columns` numbers, or as many as there
+/// are elements.
+std::vector<float> widened(const LinearWeight& weight, int64_t columns = 0) {
   std::vector<float> values;
-  for (const LinearWeight::Part& part : weight.parts)
+  for (const LinearWeight::Part& part : weight.parts) {
+    const DType type = part.weight.dtype();
+    const int64_t numbers = columns > 0 ? columns : part.weight.size(1);
     for (int64_t row = 0; row < part.weight.rows(); ++row)
-      for (int64_t i = 0; i < part.weight.size(1); ++i)
-        values.push_back(load_as_float(part.weight.row(row), part.weight.dtype(), i) *
-                         part.scales.as<float>()[row]);
+      for (int64_t i = 0; i < numbers; ++i)
+        values.push_back(load_number(part.weight.row(row), type,
+                                     part.scales.as<float>() + row * row_scales(type, numbers), i));
+  }
   return values;
 }
 
@@ -109,6 +114,57 @@ TEST_F(OnDevice, MatricesOfLayersAreRoundedOnTheWay) {
     EXPECT_EQ(there.embedding.dtype(), DType::bf16);
     EXPECT_EQ(first(there.layers[0].ffn_norm), first(host.layers[0].ffn_norm));
   }
+}
+
+TEST_F(OnDevice, IntegersAreOfTheKindsThatBearThem) {
+  const ModelConfig config = small_model(Family::llama);
+  const Weights host = load(config, llama_file(), DType::bf16, {});
+  const auto cpu = kernels::make_cpu_backend();
+  for (const Quantize quantize : {Quantize::int8, Quantize::int4}) {
+    const DeviceWeights there(host, *device, *stream, *cpu, quantize);
+    EXPECT_EQ(there.bytes(), DeviceWeights::bytes_of(host, quantize));
+    std::array<double, num_matrix_kinds> differences{};
+    const auto check = [&](const LinearWeight& copy, const LinearWeight& of, size_t kind) {
+      const std::string_view name = name_of_matrix(kind);
+      SCOPED_TRACE(name);
+      const bool in_int4 = quantize == Quantize::int4 &&
+                           (name == "q" || name == "o" || name == "gate" || name == "up");
+      EXPECT_EQ(copy.parts.front().weight.dtype(), in_int4 ? DType::int4 : DType::int8);
+      const int64_t columns = of.parts.front().weight.size(1);
+      const std::vector<float> found = widened(copy, columns), wanted = values_of(of);
+      ASSERT_EQ(found.size(), wanted.size());
+      for (size_t begin = 0; begin < wanted.size(); begin += columns) {
+        const auto [least, greatest] =
+            std::minmax_element(wanted.begin() + begin, wanted.begin() + begin + columns);
+        const float most = std::max(-*least, *greatest);
+        const float step = in_int4 ? (*greatest - *least) / 15 : most / 127;
+        for (size_t e = begin; e < begin + columns; ++e) {
+          EXPECT_NEAR(found[e], wanted[e], 0.5f * step * (1 + 0x1p-10f));
+          differences[kind] += std::pow(double{found[e]} - wanted[e], 2);
+        }
+      }
+    };
+    for (size_t layer = 0; layer < host.layers.size(); ++layer)
+      for (size_t kind = 0; kind < layer_matrices.size(); ++kind)
+        check(there.layers[layer].*layer_matrices[kind].member,
+              host.layers[layer].*layer_matrices[kind].member, kind);
+    check(there.head, host.head, head_kind);
+    for (size_t kind = 0; kind < num_matrix_kinds; ++kind)
+      EXPECT_NEAR(there.rounding()[kind].difference, differences[kind],
+                  1e-4 * differences[kind] + 1e-12);
+    EXPECT_EQ(there.embedding.dtype(), DType::bf16);
+  }
+}
+
+TEST_F(OnDevice, ATiedHeadIsRoundedBesideTheEmbedding) {
+  ModelConfig config = small_model(Family::llama);
+  config.tied_embeddings = true;
+  CheckpointFile file = llama_file();
+  file.tensors.erase("lm_head.weight");
+  const Weights host = load(config, file, {}, {});
+  const DeviceWeights there(host, *device, *stream, *backend, Quantize::int8);
+  EXPECT_EQ(there.head.parts.front().weight.dtype(), DType::int8);
+  EXPECT_EQ(first(there.embedding), first(host.embedding));
 }
 
 TEST_F(OnDevice, CutsOfRoundedMatricesKeepTheScalesOfTheirRows) {
