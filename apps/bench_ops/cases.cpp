@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "lib/core/codes.hpp"
 #include "lib/core/fp8_vector.hpp"
 #include "lib/device/buffer.hpp"
 
@@ -35,9 +36,16 @@ struct Tensor {
     view = buffer.tensor(dtype, shape);
     constexpr int64_t period = 8191;
     Buffer host(view.elements() * size_of(dtype));
+    const auto number = [&](int64_t i) {
+      return change(static_cast<float>(i * 7919 % period) / 4096.0f - 1.0f);
+    };
+    const bool integers = dtype == DType::int8 || dtype == DType::int4;
     for (int64_t i = 0; i < std::min(period, view.elements()); ++i)
-      store_from_float(host.data(), dtype, i,
-                       change(static_cast<float>(i * 7919 % period) / 4096.0f - 1.0f));
+      if (integers)  // any codes
+        std::memset(host.as<std::byte>() + i * size_of(dtype), static_cast<int>(100 * number(i)),
+                    size_of(dtype));
+      else
+        store_from_float(host.data(), dtype, i, number(i));
     for (int64_t done = period; done < view.elements(); done *= 2)
       std::memcpy(host.as<std::byte>() + done * size_of(dtype), host.data(),
                   std::min(done, view.elements() - done) * size_of(dtype));
@@ -63,6 +71,12 @@ std::function<void()> keep(std::shared_ptr<Inputs> inputs, Call call) {
   return [inputs, call] { call(*inputs); };
 }
 
+/// As products take them.
+TensorView scales_of(const TensorView& scales, DType weights) {
+  if (!is_code(weights)) return {};
+  return weights == DType::int4 ? scales : scales.reshape({scales.rows()});
+}
+
 /// splits: of a sum whose bits do not follow from the call; 0: of any.
 Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dtype = DType::bf16,
             int splits = 0) {
@@ -73,23 +87,25 @@ Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dty
           fmt::format("{} rows × {}×{} {}, {}{}", rows, out, in, name_of(dtype), model.name,
                       splits == 0 ? "" : fmt::format(", row invariant, splits {}", splits)),
           2.0 * static_cast<double>(rows) * static_cast<double>(out) * static_cast<double>(in),
-          bytes_of({out, in}, dtype) + bytes_of({rows, in}) + bytes_of({rows, out}),
+          bytes_of({out, row_elements(dtype, in)}, dtype) + bytes_of({out, row_scales(dtype, in)}) +
+              bytes_of({rows, in}) + bytes_of({rows, out}),
           [=](const Place& place) {
-            auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, in}},
-                                                          {place, dtype, {out, in}},
-                                                          {place, DType::fp32, {out}},
-                                                          {place, DType::fp32, {rows, out}}});
+            const int64_t scales = std::max<int64_t>(1, row_scales(dtype, in));
+            auto inputs =
+                std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, in}},
+                                                {place, dtype, {out, row_elements(dtype, in)}},
+                                                {place, DType::fp32, {out, scales}},
+                                                {place, DType::fp32, {rows, out}}});
             return keep(inputs, [=](Inputs& i) {
-              place.backend.linear(
-                  {.x = i.x.view,
-                   .weight = i.weight.view,
-                   .bias = {},
-                   .y = i.y.view,
-                   .row_invariant =
-                       splits == 0 ? kernels::RowInvariant::no : kernels::RowInvariant::yes,
-                   .splits = std::max(1, splits),
-                   .weight_scales = dtype == DType::fp8 ? i.scales.view : TensorView()},
-                  place.stream);
+              place.backend.linear({.x = i.x.view,
+                                    .weight = i.weight.view,
+                                    .bias = {},
+                                    .y = i.y.view,
+                                    .row_invariant = splits == 0 ? kernels::RowInvariant::no
+                                                                 : kernels::RowInvariant::yes,
+                                    .splits = std::max(1, splits),
+                                    .weight_scales = scales_of(i.scales.view, dtype)},
+                                   place.stream);
             });
           }};
 }
@@ -369,6 +385,12 @@ std::vector<Case> all_cases() {
       linear(smol, 8, smol.ffn, smol.hidden),
       linear(smol, 1, smol.ffn, smol.hidden),
       linear(smol, 1, smol.vocab, smol.hidden),
+      linear(smol, 1, smol.vocab, smol.hidden, DType::int8),
+      linear(smol, 16, smol.ffn, smol.hidden, DType::int8),
+      linear(smol, 2048, smol.ffn, smol.hidden, DType::int8),
+      linear(smol, 1, smol.vocab, smol.hidden, DType::int4),
+      linear(smol, 16, smol.ffn, smol.hidden, DType::int4),
+      linear(smol, 2048, smol.ffn, smol.hidden, DType::int4),
       linear(llama, 512, llama.hidden, llama.hidden),
       linear(llama, 512, llama.ffn, llama.hidden),
       linear(llama, 1, llama.ffn, llama.hidden),
