@@ -114,7 +114,7 @@ TEST(Trial, NamesTheCaseThatFailsAndHow) {
   const std::pair<int64_t, const char*> expected[] = {{3, "killed by signal 11"},
                                                       {250, "hangs"},
                                                       {260, "throws odd, which is no InputError"},
-                                                      {301, "takes 10"}};
+                                                      {301, "takes 1"}};
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(outcome.failures[i].number, expected[i].first);
     EXPECT_TRUE(outcome.failures[i].what.starts_with(expected[i].second))
