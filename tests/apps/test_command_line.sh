@@ -55,8 +55,8 @@ expect 2 - 'needs a job file' "$pecia" run --print-output
 expect 2 - 'absent.yaml: cannot be read' "$pecia" run --print-output "$folder/absent.yaml"
 expect 2 - 'output' "$pecia" run --print-output "$folder/job.yaml" --set output=[]
 touch "$folder/p.h5"
-expect 2 - 'model.dtype: int8 is not in this version' \
-  "$pecia" run --validate "$folder/job.yaml" --set input=[p.h5] --set model.dtype=int8
+expect 2 - 'model.dtype: fp8 is for GPUs in this version' \
+  "$pecia" run --validate "$folder/job.yaml" --set input=[p.h5] --set model.dtype=fp8
 
 expect 2 - 'predicted memory and times are not in this version; --modes' "$pecia" plan
 expect 0 '^| >1 | 1 | >1 | ring, sp_tp | pass_q, broadcast_q |$' - "$pecia" plan --modes

@@ -118,21 +118,19 @@ class Values(BadInputTest):
 class Absent(BadInputTest):
     """What this version has not is refused by name, with the nearest setting that works."""
 
-    def test_each_feature(self) -> None:
-        for assignment, nearest in {
-            "model.dtype=int8": "dtype: bf16",
-        }.items():
-            key, value = assignment.split("=")
-            with self.subTest(assignment=assignment):
+    def test_integer_weights(self) -> None:
+        for assignments, parts in (
+            (("model.dtype=int8", "reproducible=layout"), ("dtype: bf16", "reproducible: run")),
+            (("model.dtype=int4", "parallel.tp=2"), ("model.dtype: int4", "use cp and dp")),
+        ):
+            with self.subTest(assignments=assignments):
                 self.assert_refused(
-                    f"{key}: {value} is not in this version",
-                    f"use {nearest}",
-                    arguments=self.set(assignment),
+                    "is not in this version", *parts, arguments=self.set(*assignments)
                 )
 
     def test_products_of_bf16(self) -> None:
         self.assert_refused(
-            "model.compute: bf16 multiplies weights of that type alone",
+            "model.compute: bf16 multiplies weights of bf16, int8 and int4 alone",
             "or compute: auto",
             arguments=self.set("model.compute=bf16", "model.dtype=fp32"),
         )
