@@ -67,7 +67,10 @@ void quantize_rows(const QuantizeRowsArgs& args) {
     if (!args.square_sums) continue;
     double difference = 0, original = 0;
     for (int64_t i = 0; i < columns; ++i) {
-      const double error = double{load_number(codes, type, scales, i)} - row[i];
+      // fp8's is of exact products, as the other backends take it.
+      const double number = type == DType::fp8 ? double{load_as_float(codes, type, i)} * *scales
+                                               : load_number(codes, type, scales, i);
+      const double error = number - row[i];
       difference += error * error;
       original += double{row[i]} * row[i];
     }
