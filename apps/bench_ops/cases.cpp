@@ -391,6 +391,8 @@ std::vector<Case> all_cases() {
       linear(smol, 1, smol.vocab, smol.hidden, DType::int4),
       linear(smol, 16, smol.ffn, smol.hidden, DType::int4),
       linear(smol, 2048, smol.ffn, smol.hidden, DType::int4),
+      linear(smol, 8192, smol.ffn, smol.hidden),
+      square_product(),
       linear(llama, 512, llama.hidden, llama.hidden),
       linear(llama, 512, llama.ffn, llama.hidden),
       linear(llama, 1, llama.ffn, llama.hidden),
@@ -401,6 +403,7 @@ std::vector<Case> all_cases() {
       attention(smol, 1, 65536),
       attention(smol, 4, 65536),
       attention(llama, 2048, 2048),
+      attention(llama, 8192, 8192),
       attention(llama, 1, 32768),
       attention(llama, 2048, 2048, DType::fp8),
       attention(llama, 1, 32768, DType::fp8),
@@ -427,6 +430,10 @@ std::vector<Case> all_cases() {
       sample(llama, 16, "temperature 0.8, top_p 0.95", {.temperature = 0.8f, .top_p = 0.95f}),
       sample(llama, 16, "temperature 0.8, top_k 50", {.temperature = 0.8f, .top_k = 50}),
   };
+}
+
+Case square_product() {
+  return linear(Model{"square", 2048, 2048, 32, 32, 64, 2048}, 2048, 2048, 2048);
 }
 
 Case floor_product() {

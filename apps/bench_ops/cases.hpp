@@ -28,6 +28,9 @@ struct Case {
 /// For a CPU, which takes milliseconds to seconds for each.
 std::vector<Case> all_cases();
 
+/// The product that a CPU's products of bf16 are held against.
+Case square_product();
+
 /// The product that a GPU is held against.
 Case floor_product();
 

@@ -52,6 +52,12 @@ Floors measure_floors(int num_threads, int runs) {
   return {sgemm_flops(num_threads, runs), read_bandwidth(num_threads, runs)};
 }
 
+double measure_product(const Place& place, int runs) {
+  const Case product = square_product();
+  return product.flops /
+         sorted_seconds(runs, place.device, place.stream, product.make(place)).front();
+}
+
 Floors measure_gpu_floors(const Place& place, int runs) {
   const Case product = floor_product();
   const auto product_seconds =

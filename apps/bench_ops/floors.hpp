@@ -14,6 +14,9 @@ struct Floors {
 /// caches.
 Floors measure_floors(int num_threads, int runs);
 
+/// FLOP/s of the backend's own product of 2048³, of weights of bf16; the best run.
+double measure_product(const Place& place, int runs);
+
 /// Of the backend's own product of 8192 × 8192 by 8192 × 16384 in bf16, the rounding of its left
 /// side included, and of a copy of 2 GiB within the device, bytes read and written.
 Floors measure_gpu_floors(const Place& place, int runs);

@@ -1,7 +1,7 @@
 /// Times every op of a backend at the shapes of real models, and how near it is to what the machine
 /// can do: the floor of an op is the longer of flops / (the FLOP/s of a large product) and bytes /
-/// (bandwidth), both measured first. Inputs are hot: what fits the caches may run faster than
-/// memory allows.
+/// (bandwidth), both measured first. The product is BLAS's; for products of bf16, and on a GPU, the
+/// backend's own. Inputs are hot: what fits the caches may run faster than memory allows.
 
 #include <omp.h>
 
@@ -45,6 +45,11 @@ struct Bench {
   Place place() const { return {*backend, *device, *stream}; }
 };
 
+bool of_bf16(const Options& options) {
+  return options.compute == "bf16" ||
+         (options.compute == "auto" && kernels::cpu_has_bf16_products());
+}
+
 Bench make_bench(const Options& options) {
   Bench bench;
   const bool on_gpu = options.backend == "cuda";
@@ -57,13 +62,13 @@ Bench make_bench(const Options& options) {
     bench.machine = bench.device->info().name;
     bench.floors = measure_gpu_floors(bench.place(), options.runs);
   } else {
-    bench.backend =
-        options.backend == "cpu"
-            ? kernels::make_cpu_backend(options.compute == "bf16" ? kernels::Products::bf16
-                                                                  : kernels::Products::fp32)
-            : kernels::make_reference_backend();
+    bench.backend = options.backend == "cpu"
+                        ? kernels::make_cpu_backend(of_bf16(options) ? kernels::Products::bf16
+                                                                     : kernels::Products::fp32)
+                        : kernels::make_reference_backend();
     bench.machine = fmt::format("{} threads, {}", options.threads, name_of(isa()));
     bench.floors = measure_floors(options.threads, options.runs);
+    if (of_bf16(options)) bench.floors.flops = measure_product(bench.place(), options.runs);
   }
   return bench;
 }
@@ -82,7 +87,7 @@ void print_floors(const Options& options, const Bench& bench) {
                         {"attention_library", bench.backend->attention_library()},
                         {"product_flops", bench.floors.flops},
                         {"bandwidth", bench.floors.bandwidth}};
-    if (options.backend == "cpu") line["compute"] = options.compute;
+    if (options.backend == "cpu") line["compute"] = of_bf16(options) ? "bf16" : "fp32";
     std::puts(line.dump().c_str());
   } else {
     fmt::print("{}: product {:.1f} GFLOP/s, memory {:.1f} GB/s{}{}\n", bench.machine,
@@ -141,7 +146,7 @@ int run(int argc, char** argv) {
   app.add_option("--op", options.op, "Only this op");
   app.add_option("--backend", options.backend)->check(CLI::IsMember({"cpu", "cuda", "reference"}));
   app.add_option("--compute", options.compute, "Products of the CPU with weights of bf16")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
       ->capture_default_str();
   app.add_flag("--json", options.json, "One JSON object a line");
   app.add_option("--compare", options.compare,

@@ -132,13 +132,16 @@ class Prefill {
     Shares shares;
     std::vector<report::Stage> stages;
     int64_t passes = 0;
+    double cpu_s = 0;
     for (int i = 0; i < session_.options.runs; ++i) {
       prepare();
       const report::Totals totals = replica_.recorder().totals();
       const Sent before = sent_by_all(world_, replica_);
       if (i == 0) stages = replica_.recorder().stages();
       passes = replica_.passes();
+      const double cpu_before_s = report::cpu_seconds();
       seconds.push_back(timed_runs(world_, 1, once).front());
+      cpu_s += world_.all_reduce_sum(report::cpu_seconds() - cpu_before_s);
       passes = replica_.passes() - passes;
       sent = sent_by_all(world_, replica_) - before;
       const double share_of_run =
@@ -148,6 +151,7 @@ class Prefill {
     }
 
     const Spread spread_s = spread(seconds);
+    const double tokens_read = static_cast<double>(session_.options.runs * tokens);
     const double per_token_and_layer = static_cast<double>(tokens * model_.config.layers);
     const auto rss_bytes = world_.all_reduce_max(report::peak_rss_bytes());
     const double flops = prefill_flops(model_.config, tokens, cached_before(options_, tokens));
@@ -174,6 +178,7 @@ class Prefill {
                     {"all_to_all_bandwidth", rates_ ? rates_->all_to_all_bandwidth : 0},
                     {"seconds", to_json(spread_s)},
                     {"tokens_per_s", static_cast<double>(tokens) / spread_s.median},
+                    {"cpu_s_per_token", cpu_s / tokens_read},
                     {"flops", flops},
                     {"peak_flops", floors.flops},
                     {"share_of_floor", share},

@@ -1,8 +1,10 @@
 #include "apps/bench_support/floors.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 
 #include "apps/bench_support/timing.hpp"
 #include "lib/device/buffer.hpp"
@@ -13,20 +15,26 @@ namespace {
 
 constexpr int repeats = 5;
 
-double read_bandwidth(int num_threads) {
+double read_bandwidth(const device::Stream& stream) {
   const int64_t count = int64_t{32} << 20;
   const device::Buffer buffer(count * static_cast<int64_t>(sizeof(uint64_t)));
   uint64_t* const data = buffer.as<uint64_t>();
-#pragma omp parallel for num_threads(num_threads) schedule(static)
-  for (int64_t i = 0; i < count; ++i) data[i] = 1;
+  const auto slices = [&](const auto& body) {  // of the threads, who touch theirs first
+    const int64_t threads = stream.num_threads();
+    stream.pool().run(
+        [&](int thread) { body(count * thread / threads, count * (thread + 1) / threads); }, [] {});
+  };
+  slices([&](int64_t begin, int64_t end) { std::fill(data + begin, data + end, 1); });
   double best = std::numeric_limits<double>::infinity();
   for (int repeat = 0; repeat < repeats; ++repeat) {
-    uint64_t sum = 0;
+    std::atomic<uint64_t> sum = 0;
     const Stopwatch watch;
-#pragma omp parallel for simd num_threads(num_threads) reduction(+ : sum) schedule(static)
-    for (int64_t i = 0; i < count; ++i) sum += data[i];
+    slices([&](int64_t begin, int64_t end) {
+      sum += std::accumulate(data + begin, data + end, uint64_t{0});
+    });
     best = std::min(best, watch.seconds());
-    PECIA_CHECK(sum == static_cast<uint64_t>(count), "the sum is {}, expected {}", sum, count);
+    PECIA_CHECK(sum == static_cast<uint64_t>(count), "the sum is {}, expected {}", sum.load(),
+                count);
   }
   return static_cast<double>(buffer.bytes()) / best;
 }
@@ -57,8 +65,7 @@ Floors measure_floors(comm::Communicator& world, const runtime::ComputePlace& pl
   for (int repeat = 0; repeat < repeats; ++repeat)
     mine.flops = std::max(mine.flops, runtime::measure_peak_flops(compute, weights));
   world.barrier();
-  mine.read_bandwidth =
-      place.on_gpu() ? copy_bandwidth(compute) : read_bandwidth(compute.stream.num_threads());
+  mine.read_bandwidth = place.on_gpu() ? copy_bandwidth(compute) : read_bandwidth(compute.stream);
   return {world.all_reduce_sum(mine.flops), world.all_reduce_sum(mine.read_bandwidth)};
 }
 

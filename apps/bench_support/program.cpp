@@ -29,7 +29,8 @@ int run_body(const Benchmark& benchmark, Session& session) {
   comm::Communicator& world = session.world;
   try {
     comm::refuse_copies(comm::launch_facts(), world.size());
-    if (session.options.threads == 0) session.options.threads = runtime::threads_per_rank(world);
+    if (session.options.threads == 0)
+      session.options.threads = runtime::threads_of_rank(world).count;
     benchmark.run(session);
     return 0;
   } catch (const InputError& error) {  // thrown on every rank alike, and so is CheckFailed

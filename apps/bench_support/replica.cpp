@@ -54,7 +54,7 @@ DType dtype_of_layers(const model::WeightViews& weights) {
 
 runtime::ComputePlace make_place(const ReplicaSettings& settings, comm::Communicator& ring) {
   return runtime::make_compute_place(settings.job, runtime::computes_on_gpus(settings.job, ring),
-                                     settings.threads, ring);
+                                     {settings.threads, {}}, ring);
 }
 
 const model::WeightViews& Replica::stored_weights() const {

@@ -74,7 +74,7 @@ Finding judge_threads(const std::optional<std::string>& wanted, const HostRanks&
     return ok("threads", "OMP_NUM_THREADS unset: each rank takes its share of the cores");
   const std::string text = fmt::format("OMP_NUM_THREADS={}; on this host ranks: {}, cores: {}",
                                        *wanted, host.ranks, host.cores);
-  const auto threads = number_of<int>(wanted);
+  const auto threads = number_of<int>(wanted->substr(0, wanted->find(',')));  // of nested teams
   if (!threads || *threads < 1)
     return warning("threads", text,
                    "a run would be refused: unset it, or make it a number from 1 on");

@@ -62,8 +62,11 @@ class Bf16Products {
   void add_values(const ScoreBlock& scores, const OnlineRows& state, const float* v_scales);
 
  private:
+  bool reads_in_place() const;
+
   TileShape shape_;
   const uint16_t* k_ = nullptr;
+  const uint16_t* v_ = nullptr;
   int64_t num_keys_ = 0;
   float factor_ = 1;    ///< of the scores, so that queries are rounded as they are
   int64_t q_stride_;    ///< head_dim rounded up to even

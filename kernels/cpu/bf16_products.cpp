@@ -10,13 +10,6 @@ namespace {
 constexpr int64_t lanes = 16;
 constexpr int max_tile_rows = 14;  // 28 sums, of 32 registers
 
-/// Two neighbours in all lanes.
-PECIA_BF16_CODE inline __m512bh spread_pair(const uint16_t* from) {
-  int pair;
-  __builtin_memcpy(&pair, from, sizeof pair);
-  return (__m512bh)_mm512_set1_epi32(pair);
-}
-
 /// Rows become columns: lane c of result r is lane r of v[c].
 PECIA_BF16_CODE inline void transpose(__m512i (&v)[16]) {
   __m512i t[16];
@@ -115,17 +108,6 @@ void multiply_some_rows(int64_t rows, const GemmBf16Args& args, const uint16_t* 
   if constexpr (kRows > 1) multiply_some_rows<kRows - 1>(rows, args, a, c);
 }
 
-struct Bf16Column {
-  const uint16_t* numbers;
-  float scale;
-
-  PECIA_BF16_CODE __m512bh next(int64_t i) const { return load_pairs(numbers + i); }
-  PECIA_BF16_CODE __m512bh last(int64_t i, int64_t count) const {
-    return load_some(numbers + i, count);
-  }
-  float factor() const { return scale; }
-};
-
 }  // namespace
 
 void pack_bf16(const PackBf16Args& args) {
@@ -138,11 +120,7 @@ void pack_bf16(const PackBf16Args& args) {
 }
 
 PECIA_BF16_CODE void pack_rows_bf16(const PackBf16Args& args) {
-  // Lane i of the pairs of columns 0 … 15, in elements of the first row (below 32) and the second.
-  alignas(64) uint16_t order[32];
-  for (uint16_t i = 0; i < 32; ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * 32);
-  const __m512i low = _mm512_load_si512(order);
-  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(lanes));
+  const PairsOfRows pairs;
   const int64_t num_pairs = (args.depth + 1) / 2;
   for (int64_t column = 0; column < args.columns; column += bf16_panel) {
     const int64_t count = args.columns - column;
@@ -152,8 +130,8 @@ PECIA_BF16_CODE void pack_rows_bf16(const PackBf16Args& args) {
       const __m512i a = (__m512i)load_some(first, count);
       const __m512i b = i + 1 < args.depth ? (__m512i)load_some(first + args.row_stride, count)
                                            : _mm512_setzero_si512();
-      _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, low, b));
-      _mm512_storeu_si512(to + bf16_panel, _mm512_permutex2var_epi16(a, high, b));
+      _mm512_storeu_si512(to, pairs.low(a, b));
+      _mm512_storeu_si512(to + bf16_panel, pairs.high(a, b));
     }
   }
 }
@@ -164,18 +142,6 @@ void gemm_bf16(const GemmBf16Args& args) {
     const int64_t begin = args.rows * tile / num_tiles, end = args.rows * (tile + 1) / num_tiles;
     multiply_some_rows<max_tile_rows>(end - begin, args, args.a + begin * args.a_stride,
                                       args.c + begin * args.c_stride);
-  }
-}
-
-void dot_bf16(const DotBf16Args& args) {
-  for (int64_t o = 0; o < args.columns; o += dot_columns) {
-    const int64_t count = std::min<int64_t>(dot_columns, args.columns - o);
-    Bf16Column columns[dot_columns];
-    for (int64_t i = 0; i < dot_columns; ++i)
-      columns[i] = {args.b + (o + std::min(i, count - 1)) * args.b_stride, args.factor};
-    dot_all_rows(args.rows,
-                 {args.a, args.a_stride, args.c + o, args.c_stride, args.depth, args.accumulate},
-                 columns, count);
   }
 }
 

@@ -42,18 +42,4 @@ struct GemmBf16Args {
 };
 void gemm_bf16(const GemmBf16Args& args);
 
-/// c[r, o] (+)= factor · Σ_i a[r, i] · b[o, i], nothing packed: for few rows. b is read once.
-struct DotBf16Args {
-  const uint16_t* a;
-  int64_t a_stride;
-  const uint16_t* b;
-  int64_t b_stride;
-  float* c;
-  int64_t c_stride;
-  int64_t rows, columns, depth;
-  bool accumulate;
-  float factor = 1;
-};
-void dot_bf16(const DotBf16Args& args);
-
 }  // namespace pecia::kernels::cpu

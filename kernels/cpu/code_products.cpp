@@ -16,16 +16,20 @@ PECIA_BF16_CODE inline __m512 widen(__m128i codes) {
 struct Int8Column {
   const int8_t* codes;
   float scale;
+  int64_t ahead;
 
   Int8Column() = default;
   Int8Column(const CodeRows& rows, int64_t begin)
-      : codes(static_cast<const int8_t*>(rows.data) + begin), scale(*rows.scales) {}
+      : codes(static_cast<const int8_t*>(rows.data) + begin),
+        scale(*rows.scales),
+        ahead(dot_columns * rows.row_stride) {}
 
   PECIA_BF16_CODE static __m512bh numbers(__m256i codes) {
     return _mm512_cvtne2ps_pbh(widen(_mm256_extracti128_si256(codes, 1)),
                                widen(_mm256_castsi256_si128(codes)));
   }
   PECIA_BF16_CODE __m512bh next(int64_t i) const {
+    ask_for(codes + i, ahead);
     return numbers(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i)));
   }
   PECIA_BF16_CODE __m512bh last(int64_t i, int64_t count) const {
@@ -39,12 +43,14 @@ struct Int8Column {
 struct Int4Column {
   const __m512i* groups;
   const float* scales;
+  int64_t ahead;
   __m512i words = {}, table = {};
 
   Int4Column() = default;
   Int4Column(const CodeRows& rows, int64_t begin)
       : groups(static_cast<const __m512i*>(rows.data) + begin / int4_group),
-        scales(rows.scales + begin / int4_group * 2) {}
+        scales(rows.scales + begin / int4_group * 2),
+        ahead(dot_columns * rows.row_stride * static_cast<int64_t>(sizeof(__m512i))) {}
 
   PECIA_BF16_CODE __m512bh next(int64_t i) {
     if (i % int4_group == 0) begin_group(i / int4_group);
@@ -64,6 +70,7 @@ struct Int4Column {
                                          _mm512_mul_ps(codes, _mm512_set1_ps(scales[2 * group])));
     const auto half = (__m256i)_mm512_cvtneps_pbh(numbers);
     table = _mm512_inserti64x4(_mm512_castsi256_si512(half), half, 1);
+    ask_for(groups + group, ahead);
     words = _mm512_loadu_si512(groups + group);
   }
 };

@@ -237,9 +237,24 @@ void few(const LinearArgs& args, const device::Stream& stream, Workspace& worksp
   });
 }
 
+/// The rows where tiles read them well: as they are, or copied.
+TensorView rows_for_tiles(const TensorView& x, const device::Stream& stream, Workspace& workspace) {
+  if (!share_a_set(x.row_stride(), sizeof(float))) return x;
+  const int64_t rows = x.rows(), depth = x.size(1), stride = stride_of_tiles(depth, sizeof(float));
+  workspace.reserve_shared(Carver::bytes_of<float>(rows * stride));
+  auto* const to = workspace.shared().take<float>(rows * stride);
+  for_each_range(stream, rows, rows_per_task(depth), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      std::copy_n(static_cast<const float*>(x.row(row)), depth, to + row * stride);
+  });
+  return TensorView(to, DType::fp32, {rows, stride}).slice_columns(0, depth);
+}
+
 /// Columns [first, …) of y, from packed weights.
-void many(const LinearArgs& args, const device::Stream& stream, Workspace& workspace,
+void many(const LinearArgs& of_rows, const device::Stream& stream, Workspace& workspace,
           int64_t first) {
+  LinearArgs args = of_rows;
+  args.x = rows_for_tiles(args.x, stream, workspace);
   const int64_t rows = args.x.rows(), out = args.y.size(1);
   const LinearTile most{args.splits == 1 ? rows : std::min(rows, most_split_rows), max_columns};
   const LinearTile tile =

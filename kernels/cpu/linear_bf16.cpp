@@ -1,6 +1,7 @@
 /// Linear in products of bf16 (bf16_products.hpp), of weights of bf16 or of codes: x is rounded
 /// once for the op, where it is not bf16 already.
 
+#include "kernels/cpu/bf16_few_rows.hpp"
 #include "kernels/cpu/bf16_native.hpp"
 #include "kernels/cpu/bf16_products.hpp"
 #include "kernels/cpu/code_products.hpp"
@@ -12,8 +13,11 @@
 namespace pecia::kernels::cpu {
 namespace {
 
-// Measured crossover at depths 576 to 4096 (Zen 5).
-constexpr int64_t few_rows = 16;
+/// Up to how many rows packing does not pay: the fewer, the less of them stays in the first cache
+/// while columns pass. Measured (Zen 5), weights in memory: 64 rows of 576, 32 of 1536, 20 of 4096.
+int64_t few_rows(int64_t depth) {
+  return std::clamp<int64_t>(48 * 1024 / std::max<int64_t>(1, depth), 16, 64);
+}
 // A packed block of weights, depth × columns, is 256 KiB: it lies in the second cache while all the
 // rows of a task meet it; a tile of rows, 28 KiB, in the first.
 constexpr int64_t max_depth = 1024;
@@ -29,9 +33,13 @@ struct Operand {
   int64_t stride;
 };
 
-Operand rounded(const TensorView& x, const device::Stream& stream, Workspace& workspace) {
-  const int64_t rows = x.rows(), depth = x.size(1), stride = (depth + 31) / 32 * 32;
-  if (x.dtype() == DType::bf16 && depth % 2 == 0)
+/// In place where that is as good for `tiles` of rows, or for few.
+Operand rounded(const TensorView& x, bool tiles, const device::Stream& stream,
+                Workspace& workspace) {
+  const int64_t rows = x.rows(), depth = x.size(1);
+  const int64_t stride = stride_of_tiles(depth, size_of(DType::bf16));
+  if (x.dtype() == DType::bf16 && depth % 2 == 0 &&
+      !(tiles && share_a_set(x.row_stride(), size_of(DType::bf16))))
     return {static_cast<const uint16_t*>(x.data()), x.row_stride()};
   workspace.reserve_shared(Carver::bytes_of<uint16_t>(rows * stride));
   auto* const to = workspace.shared().take<uint16_t>(rows * stride);
@@ -164,11 +172,12 @@ void many(const LinearArgs& args, const Operand& x, const device::Stream& stream
 
 void linear_bf16(const LinearArgs& args, const device::Stream& stream, Workspace& workspace) {
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
-  const Operand x = rounded(args.x, stream, workspace);
-  if (args.x.rows() <= few_rows)
-    few(args, x, stream);
-  else
+  const bool tiles = args.x.rows() > few_rows(args.x.size(1));
+  const Operand x = rounded(args.x, tiles, stream, workspace);
+  if (tiles)
     many(args, x, stream, workspace);
+  else
+    few(args, x, stream);
 }
 
 }  // namespace pecia::kernels::cpu

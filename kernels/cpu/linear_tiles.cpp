@@ -22,6 +22,16 @@ int64_t columns_of_few(int64_t out, int64_t depth, int num_threads, int64_t unit
   return (least + unit - 1) / unit * unit;
 }
 
+bool share_a_set(int64_t stride, int64_t element_bytes) {
+  return stride * element_bytes % 4096 == 0;
+}
+
+int64_t stride_of_tiles(int64_t depth, int64_t element_bytes) {
+  const int64_t line = 64 / element_bytes;
+  const int64_t stride = (depth + line - 1) / line * line;
+  return share_a_set(stride, element_bytes) ? stride + line : stride;
+}
+
 void begin_with_bias(const TensorView& bias, int64_t column, int64_t num_rows, int64_t num_columns,
                      float* c, int64_t c_stride, bool adds) {
   constexpr int64_t most = 128;

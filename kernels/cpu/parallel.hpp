@@ -2,6 +2,7 @@
 /// The one way the CPU backend uses threads: independent tasks, taken in order by whoever is free.
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <exception>
 #include <mutex>
@@ -21,12 +22,60 @@ struct Worker {
   }
 };
 
+/// Tasks in order, by whoever is free.
+class TaskQueue {
+ public:
+  TaskQueue(int64_t num_tasks, int) : num_tasks_(num_tasks) {}
+
+  /// The next one for a thread; num_tasks or more: there is none.
+  int64_t take(int) { return next_.fetch_add(1); }
+  bool is_task(int64_t task) const { return task < num_tasks_; }
+
+ private:
+  int64_t num_tasks_;
+  std::atomic<int64_t> next_{0};
+};
+
+/// Each thread has its own share of neighbours, the same ones in every call of so many tasks, and
+/// helps with the others' when it has done that. So what a task asks for ahead is what its thread
+/// reads next, and memory is read by the cores that read it before.
+class TaskShares {
+ public:
+  TaskShares(int64_t num_tasks, int num_threads)
+      : num_threads_(num_threads), num_shares_(std::min(num_threads, most_shares)) {
+    for (int i = 0; i < num_shares_; ++i) {
+      shares_[i].next = num_tasks * i / num_shares_;
+      shares_[i].end = num_tasks * (i + 1) / num_shares_;
+    }
+  }
+
+  int64_t take(int thread) {
+    const int own = static_cast<int>(int64_t{thread} * num_shares_ / num_threads_);
+    for (int i = 0; i < num_shares_; ++i) {
+      Share& share = shares_[(own + i) % num_shares_];
+      if (share.next.load(std::memory_order_relaxed) >= share.end) continue;
+      if (const int64_t task = share.next.fetch_add(1); task < share.end) return task;
+    }
+    return -1;
+  }
+  bool is_task(int64_t task) const { return task >= 0; }
+
+ private:
+  static constexpr int most_shares = 64;
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  int num_threads_, num_shares_;
+  std::array<Share, most_shares> shares_;
+};
+
 /// body(task, worker) for every task in [0, num_tasks), on stream.num_threads() threads; polls
 /// between tasks, while waiting for the last ones, and at the end. The first exception of a body or
 /// poll is thrown again here, after the other tasks have run. A single task runs in the calling
 /// thread.
-template <typename Body>
-void for_each_task(const device::Stream& stream, int64_t num_tasks, const Body& body) {
+template <typename Tasks, typename Body>
+void run_tasks(const device::Stream& stream, int64_t num_tasks, const Body& body) {
   if (stream.num_threads() == 1 || num_tasks <= 1) {
     for (int64_t task = 0; task < num_tasks; ++task) {
       if (task > 0) stream.poll();
@@ -34,7 +83,7 @@ void for_each_task(const device::Stream& stream, int64_t num_tasks, const Body& 
     }
     return;
   }
-  std::atomic<int64_t> next{0};
+  Tasks tasks(num_tasks, stream.num_threads());
   std::mutex mutex;
   std::exception_ptr error;
   const auto guarded = [&](const auto& action) {
@@ -48,7 +97,7 @@ void for_each_task(const device::Stream& stream, int64_t num_tasks, const Body& 
   stream.pool().run(
       [&](int thread) {
         const Worker worker{thread, stream};
-        for (int64_t task; (task = next.fetch_add(1)) < num_tasks;)
+        for (int64_t task; tasks.is_task(task = tasks.take(thread));)
           guarded([&] {
             body(task, worker);
             worker.poll();
@@ -59,10 +108,17 @@ void for_each_task(const device::Stream& stream, int64_t num_tasks, const Body& 
   if (error) std::rethrow_exception(error);
 }
 
-/// body(begin, end) over [0, count) in pieces of `grain`.
+/// run_tasks of tasks that differ in cost: in order, by whoever is free.
+template <typename Body>
+void for_each_task(const device::Stream& stream, int64_t num_tasks, const Body& body) {
+  run_tasks<TaskQueue>(stream, num_tasks, body);
+}
+
+/// body(begin, end) over [0, count) in pieces of `grain`, of about the same cost each; each thread
+/// begins with a share of neighbours.
 template <typename Body>
 void for_each_range(const device::Stream& stream, int64_t count, int64_t grain, const Body& body) {
-  for_each_task(stream, (count + grain - 1) / grain, [&](int64_t task, const Worker&) {
+  run_tasks<TaskShares>(stream, (count + grain - 1) / grain, [&](int64_t task, const Worker&) {
     body(task * grain, std::min(count, (task + 1) * grain));
   });
 }

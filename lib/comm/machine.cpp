@@ -12,6 +12,7 @@
 #include <fstream>
 #include <memory>
 
+#include "lib/comm/cgroup.hpp"
 #include "lib/core/error.hpp"
 
 namespace pecia::comm {
@@ -23,14 +24,6 @@ std::string first_line(const std::filesystem::path& path) {
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-std::optional<int64_t> number_in(const std::filesystem::path& path) {
-  const std::string line = first_line(path);
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
-  if (error != std::errc()) return std::nullopt;  // "max" included
-  return value;
 }
 
 /// "key   : value" of /proc/cpuinfo and /proc/meminfo.
@@ -50,21 +43,6 @@ int64_t meminfo(std::string_view key) {
   int64_t number = 0;
   std::from_chars(value.data(), value.data() + value.size(), number);
   return value.ends_with("kB") ? number * 1024 : number;
-}
-
-/// What the cgroups above this process (version 2) leave; absent without a limit.
-std::optional<int64_t> cgroup_bytes_left() {
-  const std::string line = first_line("/proc/self/cgroup");
-  if (!line.starts_with("0::/")) return std::nullopt;
-  const std::filesystem::path root = "/sys/fs/cgroup";
-  std::filesystem::path group = root / line.substr(4);
-  std::optional<int64_t> left;
-  for (;; group = group.parent_path()) {
-    const auto limit = number_in(group / "memory.max"), used = number_in(group / "memory.current");
-    if (limit && used)
-      left = std::min(left.value_or(INT64_MAX), std::max<int64_t>(0, *limit - *used));
-    if (group == root || !group.has_relative_path()) return left;
-  }
 }
 
 /// "always [madvise] never" → "madvise"
@@ -105,8 +83,9 @@ std::string host_name() {
 
 CpuFacts cpu_facts() {
   const Topology topology = load_topology();
-  const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> bound(hwloc_bitmap_alloc(),
-                                                                            hwloc_bitmap_free);
+  using Bitmap = std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)>;
+  const Bitmap bound(hwloc_bitmap_alloc(), hwloc_bitmap_free);
+  const Bitmap both(hwloc_bitmap_alloc(), hwloc_bitmap_free);
   if (hwloc_get_cpubind(topology.get(), bound.get(), HWLOC_CPUBIND_PROCESS) != 0)
     fail<SystemError>("hwloc_get_cpubind: {}", std::strerror(errno));
   hwloc_bitmap_and(bound.get(), bound.get(), hwloc_topology_get_allowed_cpuset(topology.get()));
@@ -116,12 +95,16 @@ CpuFacts cpu_facts() {
   facts.cores_of_machine = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_CORE);
   hwloc_obj_t core = nullptr;
   while ((core = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_CORE, core)) != nullptr)
-    if (hwloc_bitmap_intersects(core->cpuset, bound.get()))
+    if (hwloc_bitmap_intersects(core->cpuset, bound.get())) {
       facts.cores.push_back(static_cast<int>(core->logical_index));
+      hwloc_bitmap_and(both.get(), core->cpuset, bound.get());
+      facts.cpus.push_back(hwloc_bitmap_first(both.get()));
+    }
   facts.hardware_threads = hwloc_bitmap_weight(bound.get());
   hwloc_obj_t node = nullptr;
   while ((node = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_NUMANODE, node)) != nullptr)
     facts.numa_nodes += hwloc_bitmap_intersects(node->cpuset, bound.get());
+  facts.quota = cgroup_limits().cpus;
   return facts;
 }
 
@@ -134,7 +117,7 @@ MemoryFacts memory_facts() {
   MemoryFacts facts;
   facts.total_bytes = meminfo("MemTotal");
   facts.available_bytes =
-      std::min(meminfo("MemAvailable"), cgroup_bytes_left().value_or(INT64_MAX));
+      std::min(meminfo("MemAvailable"), cgroup_limits().memory_bytes_left.value_or(INT64_MAX));
   facts.huge_page_bytes = meminfo("Hugepagesize");
   facts.huge_pages = meminfo("HugePages_Total");
   facts.transparent_huge_pages =

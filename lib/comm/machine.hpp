@@ -16,8 +16,11 @@ struct CpuFacts {
   std::string model;         ///< as the kernel names it
   int cores_of_machine = 0;  ///< physical cores that the machine or the job's cgroup allows
   std::vector<int> cores;    ///< logical numbers of the cores this process is bound to
+  std::vector<int> cpus;     ///< of each of them the system's number of one hardware thread
   int hardware_threads = 0;  ///< of those cores, as far as bound
   int numa_nodes = 0;        ///< that those cores belong to
+  std::optional<double> quota =
+      {};  ///< CPUs' worth of time that the job's cgroup grants; absent: all
 };
 /// SystemError when hwloc cannot read the machine.
 CpuFacts cpu_facts();

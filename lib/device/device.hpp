@@ -69,6 +69,6 @@ class Device {
 };
 
 /// The host as a device: copies are done on return, all kinds of memory are the same.
-std::unique_ptr<Device> make_host_device(int num_threads);
+std::unique_ptr<Device> make_host_device(int num_threads, std::vector<int> cpus = {});
 
 }  // namespace pecia::device

@@ -30,7 +30,8 @@ class HostEvent : public Event {
 
 class HostDevice : public Device {
  public:
-  explicit HostDevice(int num_threads) : num_threads_(num_threads) {}
+  HostDevice(int num_threads, std::vector<int> cpus)
+      : num_threads_(num_threads), cpus_(std::move(cpus)) {}
 
   const DeviceInfo& info() const override { return info_; }
   MemoryInfo memory() const override {
@@ -38,7 +39,9 @@ class HostDevice : public Device {
     return {::sysconf(_SC_AVPHYS_PAGES) * page_bytes, ::sysconf(_SC_PHYS_PAGES) * page_bytes};
   }
 
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<Stream>(num_threads_); }
+  std::unique_ptr<Stream> make_stream() override {
+    return std::make_unique<Stream>(num_threads_, cpus_);
+  }
   std::unique_ptr<Event> make_event() override { return std::make_unique<HostEvent>(); }
 
   void copy(void* to, const void* from, int64_t bytes, Stream&) override {
@@ -59,14 +62,15 @@ class HostDevice : public Device {
 
  private:
   int num_threads_;
+  std::vector<int> cpus_;
   DeviceInfo info_{"host", 0, 1, "", ""};
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_host_device(int num_threads) {
+std::unique_ptr<Device> make_host_device(int num_threads, std::vector<int> cpus) {
   PECIA_CHECK(num_threads > 0, "a device of {} threads", num_threads);
-  return std::make_unique<HostDevice>(num_threads);
+  return std::make_unique<HostDevice>(num_threads, std::move(cpus));
 }
 
 }  // namespace pecia::device

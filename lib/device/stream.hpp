@@ -12,9 +12,9 @@ namespace pecia::device {
 
 class Stream {
  public:
-  /// A stream of the CPU.
-  explicit Stream(int num_threads = 1)
-      : num_threads_(num_threads), pool_(std::make_unique<ThreadPool>(num_threads)) {}
+  /// A stream of the CPU; `cpus` as ThreadPool has them.
+  explicit Stream(int num_threads = 1, const std::vector<int>& cpus = {})
+      : num_threads_(num_threads), pool_(std::make_unique<ThreadPool>(num_threads, cpus)) {}
   virtual ~Stream() = default;
   Stream(Stream&&) = default;
   Stream& operator=(Stream&&) = default;

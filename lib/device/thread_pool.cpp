@@ -1,6 +1,12 @@
 #include "lib/device/thread_pool.hpp"
 
+#include <pthread.h>
 #include <sched.h>
+
+#include <cstring>
+#include <memory>
+
+#include "lib/core/error.hpp"
 
 namespace pecia::device {
 namespace {
@@ -11,11 +17,29 @@ void pause() {
 #endif
 }
 
+void stay_on(pthread_t thread, int cpu) {
+  const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(cpu + 1),
+                                                             [](cpu_set_t* old) { CPU_FREE(old); });
+  const size_t bytes = CPU_ALLOC_SIZE(cpu + 1);
+  CPU_ZERO_S(bytes, set.get());
+  CPU_SET_S(cpu, bytes, set.get());
+  const int error = ::pthread_setaffinity_np(thread, bytes, set.get());
+  if (error != 0)
+    fail<SystemError>("a thread cannot be bound to hardware thread {}: {}; unset OMP_PROC_BIND",
+                      cpu, std::strerror(error));
+}
+
 }  // namespace
 
-ThreadPool::ThreadPool(int num_threads) {
-  for (int thread = 1; thread < num_threads; ++thread)
-    workers_.emplace_back([this, thread] { work(thread); });
+ThreadPool::ThreadPool(int num_threads, const std::vector<int>& cpus) {
+  PECIA_CHECK(cpus.empty() || cpus.size() == static_cast<size_t>(num_threads),
+              "{} hardware threads for {} threads", cpus.size(), num_threads);
+  // From the last to the first, where the caller stays: each is known to work before a thread runs.
+  for (auto cpu = cpus.rbegin(); cpu != cpus.rend(); ++cpu) stay_on(::pthread_self(), *cpu);
+  for (int thread = 1; thread < num_threads; ++thread) {
+    std::thread& worker = workers_.emplace_back([this, thread] { work(thread); });
+    if (!cpus.empty()) stay_on(worker.native_handle(), cpus[thread]);
+  }
 }
 
 ThreadPool::~ThreadPool() {

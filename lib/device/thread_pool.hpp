@@ -12,8 +12,10 @@ namespace pecia::device {
 
 class ThreadPool {
  public:
-  /// The caller of run is one of `num_threads`; the others are started here.
-  explicit ThreadPool(int num_threads);
+  /// The caller of run is one of `num_threads`; the others are started here. `cpus`: a hardware
+  /// thread for each, by the system's number, that it then stays on, the caller's thread too; or
+  /// none. SystemError where one is not there for this process.
+  explicit ThreadPool(int num_threads, const std::vector<int>& cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

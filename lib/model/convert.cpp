@@ -83,17 +83,30 @@ bool any_not_finite(const Bits* data, Bits exponent_mask, int64_t count) {
   return found != 0;
 }
 
+/// body(block) for each, in order of their numbers by whoever is free.
+template <typename Body>
+void for_each_block(device::ThreadPool& pool, int64_t blocks, const Body& body) {
+  std::atomic<int64_t> next{0};
+  const auto work = [&](int) {
+    for (int64_t block; (block = next.fetch_add(1)) < blocks;) body(block);
+  };
+  if (blocks > 1)
+    pool.run(work, [] {});
+  else
+    work(0);
+}
+
 template <typename Bits>
 std::optional<int64_t> first_not_finite_of(const Bits* data, Bits exponent_mask, int64_t begin,
-                                           int64_t end) {
+                                           int64_t end, device::ThreadPool& pool) {
   const int64_t blocks = (end - begin + block_elements - 1) / block_elements;
-  int64_t first_block = blocks;
-#pragma omp parallel for schedule(static) reduction(min : first_block) if (blocks > 1)
-  for (int64_t block = 0; block < blocks; ++block) {
+  std::atomic<int64_t> first_block{blocks};
+  for_each_block(pool, blocks, [&](int64_t block) {
     const int64_t start = begin + block * block_elements;
-    if (any_not_finite(data + start, exponent_mask, std::min(block_elements, end - start)))
-      first_block = std::min(first_block, block);
-  }
+    if (!any_not_finite(data + start, exponent_mask, std::min(block_elements, end - start))) return;
+    for (int64_t first = first_block; block < first;)
+      if (first_block.compare_exchange_weak(first, block)) break;
+  });
   for (int64_t i = begin + first_block * block_elements; i < end; ++i)
     if ((data[i] & exponent_mask) == exponent_mask) return i;
   return {};
@@ -101,7 +114,7 @@ std::optional<int64_t> first_not_finite_of(const Bits* data, Bits exponent_mask,
 
 }  // namespace
 
-void convert(const TensorView& from, const TensorView& to) {
+void convert(const TensorView& from, const TensorView& to, device::ThreadPool& pool) {
   PECIA_CHECK(to.dense() && from.elements() == to.elements(),
               "conversion of {} elements to {}, which are dense", from.elements(), to.elements());
   const int64_t width = from.dense() ? from.elements() : from.row_elements();
@@ -113,27 +126,27 @@ void convert(const TensorView& from, const TensorView& to) {
       using To = decltype(to_type);
       const auto* source = from.as<typename From::Bits>();
       auto* target = to.as<typename To::Bits>();
-#pragma omp parallel for schedule(static)
-      for (int64_t block = 0; block < rows * blocks; ++block) {
+      for_each_block(pool, rows * blocks, [&](int64_t block) {
         const int64_t row = block / blocks, begin = block % blocks * block_elements;
         convert_block<From, To>(source + row * from.row_stride() + begin,
                                 target + row * width + begin,
                                 std::min(block_elements, width - begin));
-      }
+      });
     });
   });
 }
 
-std::optional<int64_t> first_not_finite(const TensorView& tensor, int64_t begin, int64_t end) {
+std::optional<int64_t> first_not_finite(const TensorView& tensor, int64_t begin, int64_t end,
+                                        device::ThreadPool& pool) {
   PECIA_CHECK(tensor.dense() && begin >= 0 && begin <= end && end <= tensor.elements(),
               "elements [{}, {}) of {}", begin, end, tensor.elements());
   switch (tensor.dtype()) {
     case DType::fp32:
-      return first_not_finite_of<uint32_t>(tensor.as<uint32_t>(), 0x7f800000u, begin, end);
+      return first_not_finite_of<uint32_t>(tensor.as<uint32_t>(), 0x7f800000u, begin, end, pool);
     case DType::bf16:
-      return first_not_finite_of<uint16_t>(tensor.as<uint16_t>(), 0x7f80u, begin, end);
+      return first_not_finite_of<uint16_t>(tensor.as<uint16_t>(), 0x7f80u, begin, end, pool);
     case DType::fp16:
-      return first_not_finite_of<uint16_t>(tensor.as<uint16_t>(), 0x7c00u, begin, end);
+      return first_not_finite_of<uint16_t>(tensor.as<uint16_t>(), 0x7c00u, begin, end, pool);
     case DType::fp8:
     case DType::int8:
     case DType::int4:

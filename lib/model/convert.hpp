@@ -6,15 +6,17 @@
 #include <optional>
 
 #include "lib/core/tensor_view.hpp"
+#include "lib/device/thread_pool.hpp"
 
 namespace pecia::model {
 
 /// to[i] = from[i], rounded to nearest even; of types fp32, bf16 or fp16 and the same number of
-/// elements. `to` is dense, rows of `from` may be strided. On all OpenMP threads.
-void convert(const TensorView& from, const TensorView& to);
+/// elements. `to` is dense, rows of `from` may be strided. On the pool's threads.
+void convert(const TensorView& from, const TensorView& to, device::ThreadPool& pool);
 
 /// The first of elements [begin, end) of a dense tensor (fp32, bf16 or fp16) that is NaN or
-/// infinite. On all OpenMP threads.
-std::optional<int64_t> first_not_finite(const TensorView& tensor, int64_t begin, int64_t end);
+/// infinite. On the pool's threads.
+std::optional<int64_t> first_not_finite(const TensorView& tensor, int64_t begin, int64_t end,
+                                        device::ThreadPool& pool);
 
 }  // namespace pecia::model

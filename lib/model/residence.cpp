@@ -4,8 +4,9 @@
 
 namespace pecia::model {
 
-Residence::Residence(const io::Checkpoint& checkpoint, std::optional<DType> dtype)
-    : checkpoint_(checkpoint), dtype_(dtype) {
+Residence::Residence(const io::Checkpoint& checkpoint, std::optional<DType> dtype,
+                     device::ThreadPool& pool)
+    : checkpoint_(checkpoint), dtype_(dtype), pool_(pool) {
   PECIA_CHECK(!dtype || is_float(*dtype), "weights resident as {}", name_of(*dtype));
 }
 
@@ -14,8 +15,8 @@ TensorView Residence::matrix(const TensorView& stored) {
   if (dtype_ && *dtype_ != stored.dtype()) {
     device::Buffer& buffer = converted.emplace_back(stored.elements() * size_of(*dtype_));
     tensor = TensorView(buffer.data(), *dtype_, {stored.size(0), stored.size(1)});
-    convert(stored, tensor);
-    if (const auto index = first_not_finite(tensor, 0, tensor.elements()))
+    convert(stored, tensor, pool_);
+    if (const auto index = first_not_finite(tensor, 0, tensor.elements(), pool_))
       refuse_value(stored, *index);
     converted_bytes += buffer.bytes();
   }

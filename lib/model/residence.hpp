@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lib/device/buffer.hpp"
+#include "lib/device/thread_pool.hpp"
 #include "lib/io/safetensors.hpp"
 #include "lib/model/layer_weights.hpp"
 
@@ -12,8 +13,9 @@ namespace pecia::model {
 
 class Residence {
  public:
-  /// `checkpoint` outlives this object. Matrices are converted to `dtype` unless stored so.
-  Residence(const io::Checkpoint& checkpoint, std::optional<DType> dtype);
+  /// `checkpoint` and `pool` outlive this object. Matrices are converted to `dtype` unless stored
+  /// so.
+  Residence(const io::Checkpoint& checkpoint, std::optional<DType> dtype, device::ThreadPool& pool);
 
   /// What to compute with in place of a view of stored elements. InputError naming file and tensor
   /// for a value that `dtype` cannot hold.
@@ -31,6 +33,7 @@ class Residence {
 
   const io::Checkpoint& checkpoint_;
   std::optional<DType> dtype_;
+  device::ThreadPool& pool_;
 };
 
 }  // namespace pecia::model

@@ -118,15 +118,24 @@ TensorView tied_matrix(const ModelConfig& config, const io::Checkpoint& checkpoi
   return matrix;
 }
 
+device::ThreadPool& one_thread() {
+  static device::ThreadPool pool(1);
+  return pool;
+}
+
 }  // namespace
 
 Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
                  WeightCut cut)
+    : Weights(config, std::move(checkpoint), dtype, cut, one_thread()) {}
+
+Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
+                 WeightCut cut, device::ThreadPool& pool)
     : checkpoint_(std::move(checkpoint)) {
   part = cut;
   const WeightNames& names = weight_names(config.family);
   WeightLoader loader(checkpoint_);
-  Residence residence(checkpoint_, dtype);
+  Residence residence(checkpoint_, dtype, pool);
   const parallel::RowRange rows = vocab_part(config, cut);
   const auto of_vocab = [&](const TensorView& matrix) {
     return residence.matrix(matrix.slice_rows(rows.begin, rows.size()));
@@ -151,7 +160,7 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
   converted_bytes_ = residence.converted_bytes;
 }
 
-void Weights::check_finite(int share, int num_shares) const {
+void Weights::check_finite(int share, int num_shares, device::ThreadPool& pool) const {
   PECIA_CHECK(num_shares >= 1 && share >= 0 && share < num_shares, "share {} of {}", share,
               num_shares);
   int64_t total = 0;
@@ -174,7 +183,7 @@ void Weights::check_finite(int share, int num_shares) const {
           std::clamp(byte - offset, int64_t{0}, tensor.elements() * element_bytes);
       return (inside + element_bytes - 1) / element_bytes;
     };
-    const auto index = first_not_finite(tensor, element_at(begin), element_at(end));
+    const auto index = first_not_finite(tensor, element_at(begin), element_at(end), pool);
     if (index)
       fail<InputError>(
           "{}: tensor '{}' holds {} at element {}; the file is damaged or the model was "

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/device/buffer.hpp"
+#include "lib/device/thread_pool.hpp"
 #include "lib/io/safetensors.hpp"
 #include "lib/model/layer_weights.hpp"
 
@@ -31,6 +32,10 @@ class Weights : public WeightViews {
   /// representable in `dtype`, or two tied embeddings that differ. `dtype`: the resident type of
   /// matrices (fp32, bf16, fp16), or as stored. Norm weights and biases stay as stored. `cut`: the
   /// part of every matrix that is resident; pages of the rest are never touched.
+  /// Converted on the pool's threads.
+  Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
+          parallel::WeightCut cut, device::ThreadPool& pool);
+  /// The same by the calling thread alone.
   Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
           parallel::WeightCut cut = {});
 
@@ -42,7 +47,7 @@ class Weights : public WeightViews {
   /// Throws InputError naming the first tensor of share `share` of `num_shares` that holds a NaN or
   /// infinity, with its index. The stored bytes of all tensors, in the order of their names, are
   /// cut into equal shares, so that the ranks of a host share the reading.
-  void check_finite(int share, int num_shares) const;
+  void check_finite(int share, int num_shares, device::ThreadPool& pool) const;
 
  private:
   io::Checkpoint checkpoint_;

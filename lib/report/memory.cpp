@@ -1,5 +1,9 @@
 #include "lib/report/memory.hpp"
 
+#include <time.h>
+
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -19,6 +23,13 @@ int64_t peak_rss_bytes() {
     status.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
   fail<SystemError>("/proc/self/status has no VmHWM line; is /proc mounted?");
+}
+
+double cpu_seconds() {
+  timespec now{};
+  if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) != 0)
+    fail<SystemError>("clock_gettime: {}", std::strerror(errno));
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
 }  // namespace pecia::report

@@ -10,4 +10,7 @@ namespace pecia::report {
 /// memory.
 int64_t peak_rss_bytes();
 
+/// Processor time of all its threads so far, waiting loops included.
+double cpu_seconds();
+
 }  // namespace pecia::report

@@ -60,7 +60,8 @@ kernels::Products products_of(const Job& job, comm::Communicator& world) {
 
 }  // namespace
 
-ComputePlace make_compute_place(const Job& job, bool gpus, int threads, comm::Communicator& world) {
+ComputePlace make_compute_place(const Job& job, bool gpus, const Threads& threads,
+                                comm::Communicator& world) {
   ComputePlace place;
   const int local_rank = world.split_by_host()->rank();
   const kernels::Products products = gpus ? kernels::Products::fp32 : products_of(job, world);
@@ -72,7 +73,7 @@ ComputePlace make_compute_place(const Job& job, bool gpus, int threads, comm::Co
       place.backend = kernels::make_cuda_backend(*place.device);
     } else {
       refuse_on_cpus(job);
-      place.device = device::make_host_device(threads);
+      place.device = device::make_host_device(threads.count, threads.cpus);
       place.backend = kernels::make_cpu_backend(products);
     }
     place.stream = place.device->make_stream();

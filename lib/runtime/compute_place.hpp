@@ -4,6 +4,7 @@
 #include "lib/comm/communicator.hpp"
 #include "lib/context/compute.hpp"
 #include "lib/runtime/job.hpp"
+#include "lib/runtime/threads.hpp"
 
 namespace pecia::runtime {
 
@@ -25,7 +26,8 @@ int gpu_of_rank(int local_rank, int visible);
 
 /// Collective over `world`; fails on all ranks together. InputError naming the ranks where two have
 /// the same GPU and the job does not allow it, and where a rank sees none.
-ComputePlace make_compute_place(const Job& job, bool gpus, int threads, comm::Communicator& world);
+ComputePlace make_compute_place(const Job& job, bool gpus, const Threads& threads,
+                                comm::Communicator& world);
 
 /// The replica for tensors where the place has its memory apart: by NCCL, which wants a GPU for
 /// each rank, or by the host. Null where the replica's own transfers do. Collective over `replica`.

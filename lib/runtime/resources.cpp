@@ -1,8 +1,6 @@
 #include "lib/runtime/resources.hpp"
 
 #include <algorithm>
-#include <cstdlib>
-#include <set>
 
 #include "lib/comm/machine.hpp"
 #include "lib/core/codes.hpp"
@@ -10,28 +8,6 @@
 #include "lib/parallel/virtual_ranks.hpp"
 
 namespace pecia::runtime {
-
-int threads_per_rank(comm::Communicator& world) {
-  const std::vector<int> mine = comm::cpu_facts().cores;
-  const auto host = world.split_by_host();
-  std::set<int> shared;
-  int64_t sum = 0;
-  for (const auto& bytes : host->all_gather(std::as_bytes(std::span(mine)))) {
-    const auto* cores = reinterpret_cast<const int*>(bytes.data());
-    const size_t count = bytes.size() / sizeof(int);
-    shared.insert(cores, cores + count);
-    sum += static_cast<int64_t>(count);
-  }
-  if (const char* text = std::getenv("OMP_NUM_THREADS")) {
-    const int threads = std::atoi(text);
-    if (threads < 1)
-      fail<InputError>("OMP_NUM_THREADS is '{}'; it must be a number from 1 on", text);
-    return threads;
-  }
-  const bool apart = sum == static_cast<int64_t>(shared.size());
-  const auto threads = apart ? mine.size() : shared.size() / static_cast<size_t>(host->size());
-  return std::max(1, static_cast<int>(threads));
-}
 
 namespace {
 

@@ -7,6 +7,7 @@
 #include "lib/parallel/mode_choice.hpp"
 #include "lib/runtime/inputs.hpp"
 #include "lib/runtime/job.hpp"
+#include "lib/runtime/threads.hpp"
 
 namespace pecia::runtime {
 
@@ -17,8 +18,8 @@ struct Resources {
   std::optional<RingMode> ring;            ///< absent: by rule, turn by turn; or no ring
   std::optional<int64_t> shift_threshold;  ///< absent: by rule; or no shift
   std::string why;                         ///< reasons of the modes that were auto; may be empty
-  int threads = 1;                         ///< of each rank
-  bool gpus = false;                       ///< every rank computes on one
+  Threads threads;
+  bool gpus = false;  ///< every rank computes on one
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;  ///< slots on each rank
   int64_t max_sequences = 1;
@@ -26,10 +27,6 @@ struct Resources {
 
   parallel::Degrees degrees() const { return {cp, sp, tp}; }
 };
-
-/// Threads of this rank: OMP_NUM_THREADS if set, else the cores it is bound to, divided among the
-/// ranks of its host when they are bound to the same. Collective over `world`.
-int threads_per_rank(comm::Communicator& world);
 
 /// Degrees and modes, before any weight is read: dp × cp × sp × tp = the number of ranks, and a
 /// pair of modes that parallel::mode_table has for them and this model. InputError, naming key,

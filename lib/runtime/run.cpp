@@ -1,7 +1,5 @@
 #include "lib/runtime/run.hpp"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -77,16 +75,17 @@ Groups make_groups(const Job& job, const Resources& resources, comm::Communicato
 }
 
 model::Weights load_weights(const Job& job, const model::ModelConfig& config,
-                            parallel::WeightCut cut, comm::Communicator& world) {
+                            parallel::WeightCut cut, int threads, comm::Communicator& world) {
   std::optional<model::Weights> weights;
+  device::ThreadPool pool(threads);
   together(world, [&] {
     std::optional<DType> resident;  // absent: as stored; what is rounded to codes is so later
     if (job.model.dtype && quantize_of(job) == model::Quantize::nothing)
       resident = dtype_of(*job.model.dtype);
-    weights.emplace(config, io::Checkpoint(job.model.path), resident, cut);
+    weights.emplace(config, io::Checkpoint(job.model.path), resident, cut, pool);
   });
   const auto host = world.split_by_host();
-  together(world, [&] { weights->check_finite(host->rank(), host->size()); });
+  together(world, [&] { weights->check_finite(host->rank(), host->size(), pool); });
   return std::move(*weights);
 }
 
@@ -231,8 +230,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     resolve_grid(job, config, world.size(), resources);
     if (quantize_of(job) == model::Quantize::fp8) require_fp8_widths(config, resources);
   });
-  together(world, [&] { resources.threads = threads_per_rank(world); });
-  omp_set_num_threads(resources.threads);  // of loops at load; else each rank would take all cores
+  together(world, [&] { resources.threads = threads_of_rank(world); });
   const ComputePlace place = make_compute_place(job, resources.gpus, resources.threads, world);
   const Groups groups = make_groups(job, resources, world);
   const bool chief = groups.ordered->rank() == 0, planning = groups.replica->rank() == 0;
@@ -241,7 +239,8 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   const std::filesystem::path board = watch_ranks(watch, job, world, *log);
   begin_phase("load_weights");
   const model::Weights weights =
-      load_weights(job, config, Worker::weight_cut(groups.replica->rank(), resources.tp), world);
+      load_weights(job, config, Worker::weight_cut(groups.replica->rank(), resources.tp),
+                   resources.threads.count, world);
   const auto own = copied(job, weights, place, world, *log);
   const model::WeightViews& views = own ? *own : static_cast<const model::WeightViews&>(weights);
   const DType held = views.layers.front().q.parts.front().weight.dtype();

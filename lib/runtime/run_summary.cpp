@@ -73,6 +73,14 @@ std::string_view ring_text(const Resources& resources) {
   return resources.ring ? name_of(*resources.ring) : "auto";
 }
 
+/// "1 thread"; "8 threads, each on a core of its own".
+std::string threads_text(const Threads& threads) {
+  return fmt::format("{} thread{}{}", threads.count, threads.count == 1 ? "" : "s",
+                     threads.cpus.empty()       ? ""
+                     : threads.cpus.size() == 1 ? " on a core of its own"
+                                                : ", each on a core of its own");
+}
+
 /// ": DP 2 × CP 4 · prefill ring pass_kv, decode pass_q"; ": DP 2 · single"; " · single".
 std::string grid_text(const Resources& resources) {
   const std::string replica = to_string(resources.degrees());
@@ -186,10 +194,8 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
       requests == 1 ? "" : "s", report::format_count(static_cast<double>(prompt_tokens)),
       facts.config.max_positions, name_of(resources.kv_dtype), report::format_bytes(kv_bytes),
       ranks, ranks == 1 ? "" : "s",
-      facts.gpu.empty()
-          ? fmt::format("{} thread{}", resources.threads, resources.threads == 1 ? "" : "s")
-          : "1 " + facts.gpu,
-      hosts, hosts == 1 ? "" : "s", grid_text(resources),
+      facts.gpu.empty() ? threads_text(resources.threads) : "1 " + facts.gpu, hosts,
+      hosts == 1 ? "" : "s", grid_text(resources),
       resources.why.empty() ? "" : "\n       auto: " + resources.why);
 }
 
@@ -225,7 +231,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
       {"decode", std::string(name_of(resources.decode))},
       {"shift_threshold", resources.shift_threshold ? Json(*resources.shift_threshold) : Json()},
       {"why", resources.why},
-      {"threads", resources.threads},
+      {"threads", resources.threads.count},
       {"compute", std::string(name_of(facts.compute))},
       {"attention_library",
        facts.attention_library.empty() ? Json() : Json(facts.attention_library)},

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from . import demo_model
-from .command import UserError, note, run, temporary_file
+from .command import Failure, UserError, note, run, temporary_file
 from .export_gguf import export_gguf
 from .model_folder import ModelFolder
 from .modes_report import Line
@@ -25,20 +25,17 @@ from .peers_options import (
     EXACT,
     GGUF_TYPES,
     MODEL,
+    OWN_OPTIONS,
     PROGRAM,
     ROOT,
     Configuration,
     cores,
     parse,
 )
-from .peers_report import OWN, tables
+from .peers_report import INTEGERS, OWN, PRODUCTS, tables
 
 PYTHON = ROOT / "build" / "peers" / "bin" / "python"
 LAST_WORDS = 2000  # characters of a log that an error shows
-
-
-class Failure(Exception):
-    """Something that went wrong in what was started; the message names it."""
 
 
 def prompt(model: Path, text: Path, count: int) -> np.ndarray:
@@ -123,6 +120,20 @@ def of_pecia(line: Line) -> Line:
     }
 
 
+def products_of_ops(lines: Sequence[Line]) -> list[Line]:
+    """Of bench_ops's lines of products of weights of bf16."""
+    found = []
+    for rows, (depth, columns) in PRODUCTS.items():
+        shape = f"{rows} rows × {columns}×{depth} bf16,"
+        for line in lines:
+            if line.get("shape", "").startswith(shape) and "row invariant" not in line["shape"]:
+                seconds = line["median_s"]
+                facts = {"seconds": seconds, "tokens_per_s": rows / seconds}
+                facts["share_of_floor"] = line["share_of_floor"]
+                found.append({"what": "product", "tokens": rows, **facts})
+    return found
+
+
 class Bench:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -146,7 +157,7 @@ class Bench:
         self.work.mkdir(parents=True)
         if self.options.model == MODEL:
             demo_model.main([str(MODEL)])
-        longest = max(self.options.prefill + self.options.decode)
+        longest = max(self.options.prefill + self.options.decode, default=1)
         np.save(self.work / "tokens.npy", prompt(self.options.model, self.options.text, longest))
         if any(one.peer == OWN for one in self.options.only):
             self.script(
@@ -154,6 +165,7 @@ class Bench:
                 ROOT / "scripts" / "pecia_tools" / "bench_common.sh",
                 "bench_prefill",
                 "bench_decode",
+                "bench_ops",
             )
         if any(one.peer != OWN for one in self.options.only):
             self.script('"$0" peers', ROOT / "scripts" / "setup.sh")
@@ -204,7 +216,7 @@ class Bench:
 
     def measure_own(self, one: Configuration, json_file: Path) -> list[Line]:
         options = self.options
-        common = ["--model", options.model, "--compute", one.settings[0], "--runs", 1]
+        common = ["--model", options.model, *OWN_OPTIONS[one.settings[0]], "--runs", 1]
         common += ["--threads", options.threads, "--json", json_file]
         found: list[Line] = []
         for program, cases in (
@@ -226,12 +238,27 @@ class Bench:
             lines = [of_pecia(line) for line in read_lines(json_file, what, len(cases))]
             for line in lines[1:] if program == "bench_prefill" else lines:
                 found.append({**line, "foreign_cpus": foreign})
+        if options.products and one.settings[0] not in INTEGERS:
+            found += self.measure_own_products(one)
         return found
+
+    def measure_own_products(self, one: Configuration) -> list[Line]:
+        log, what = self.work / "bench_ops.log", f"{one.name} (bench_ops)"
+        command = [self.programs / "bench_ops", "--op", "linear", "--json"]
+        command += ["--compute", one.settings[0], "--threads", self.options.threads]
+        foreign = start(command, log, what)
+        found = products_of_ops([json.loads(text) for text in log.read_text("utf-8").splitlines()])
+        if len(found) != len(PRODUCTS):
+            raise Failure(f"{what} left {len(found)} lines of products instead of {len(PRODUCTS)}")
+        return [{**line, "foreign_cpus": foreign} for line in found]
 
     def measure_peer(self, one: Configuration, json_file: Path) -> list[Line]:
         options = self.options
+        products = PRODUCTS if options.products and one.peer == "transformers" else {}
         if one.peer == "transformers":
             arguments = [options.model.resolve(), "--dtype", DTYPES[one.settings[0]]]
+            for rows, (depth, columns) in products.items():
+                arguments += ["--product", rows, depth, columns]
         else:
             kind, attention, ubatch = one.settings
             arguments = [self.gguf / f"{kind}.gguf", "--ubatch", ubatch.removeprefix("ub-")]
@@ -241,7 +268,7 @@ class Bench:
         arguments += ["--new", options.new, "--json", json_file]
         json_file.unlink(missing_ok=True)
         foreign = self.peer([one.peer, *arguments], one.name)
-        count = len(options.prefill) + len(options.decode)
+        count = len(options.prefill) + len(options.decode) + len(products)
         return [
             {**line, "foreign_cpus": foreign} for line in read_lines(json_file, one.name, count)
         ]
@@ -277,11 +304,7 @@ def joined(numbers: Sequence[int]) -> str:
 
 def main(arguments: list[str]) -> int:
     bench = Bench(parse(arguments))
-    try:
-        bench.prepare()
-    except Failure as failure:
-        note(PROGRAM, str(failure))
-        return 1
+    bench.prepare()
     bench.all_rounds()
     if bench.lines:
         tables(bench.lines)

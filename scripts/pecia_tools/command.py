@@ -16,13 +16,20 @@ class UserError(Exception):
     """Something the user can put right; the message says what, where and how."""
 
 
+class Failure(Exception):
+    """Something that went wrong in what was started; the message names it."""
+
+
 def run(program: str, main: Callable[[list[str]], int]) -> None:
-    """Ends the process with main's exit code, or with 2 and one line on a UserError."""
+    """Ends the process with main's exit code, or with one line and 2 on a UserError, 1 on a Failure."""
     try:
         sys.exit(main(sys.argv[1:]))
     except UserError as error:
         print(f"{program}: {error}", file=sys.stderr)
         sys.exit(2)
+    except Failure as failure:
+        print(f"{program}: {failure}", file=sys.stderr)
+        sys.exit(1)
     except BrokenPipeError:
         # Whoever reads our output has had enough (`| head`); the interpreter must not flush again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

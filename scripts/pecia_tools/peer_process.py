@@ -4,7 +4,7 @@ peer_process quantize IN.gguf OUT.gguf --type TYPE --threads N
 
 Runs with the Python of build/peers, where this project's packages are not. Prefill: one prompt, an empty cache, logits
 of its last token alone. Decode: greedy, one token at a time, after that prompt and as many steps untimed. A JSON line
-for each case is appended to --json.
+for each case is appended to --json. --product ROWS DEPTH COLUMNS also times such a product by torch, of random numbers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 BATCH = 2048  # tokens of one call of llama.cpp, which cuts them into ubatches: its programs' own default
+PRODUCT_RUNS = 7
 PADDING = 256  # of llama.cpp's context
 FLASH_ATTENTION = {"off": 0, "on": 1}  # llama_flash_attn_type
 FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7, "BF16": 32}  # llama_ftype
@@ -55,6 +57,20 @@ class Transformers:
         )
         self.cache = output.past_key_values
         return int(output.logits[0, -1].argmax())
+
+    def seconds_of_product(self, rows: int, depth: int, columns: int) -> float:
+        """Weights lie as in a checkpoint, [columns, depth]; the median."""
+        torch = self.torch
+        x = torch.randn(rows, depth).to(self.model.dtype)
+        weight = torch.randn(columns, depth).to(self.model.dtype)
+
+        def once() -> float:
+            begun = time.perf_counter()
+            torch.nn.functional.linear(x, weight)
+            return time.perf_counter() - begun
+
+        once()
+        return statistics.median(once() for _ in range(PRODUCT_RUNS))
 
 
 class LlamaCpp:
@@ -104,8 +120,9 @@ class LlamaCpp:
 def measure(peer: Any, tokens: list[int], options: argparse.Namespace) -> None:
     """Every length once, the shortest first and then twice: its first time warms up."""
 
-    def put(what: str, length: int, count: int, begun: float) -> None:
-        seconds = time.perf_counter() - begun
+    token = 0
+
+    def put(what: str, length: int, count: int, seconds: float) -> None:
         line = {
             "what": what,
             "tokens": length,
@@ -123,19 +140,23 @@ def measure(peer: Any, tokens: list[int], options: argparse.Namespace) -> None:
             token = peer.feed([token])
         return token
 
+    for rows, depth, columns in options.product:
+        seconds = peer.seconds_of_product(rows, depth, columns)
+        put("product", rows, rows, seconds)
     lengths = sorted({*options.prefill, *options.decode})
-    peer.feed(tokens[: lengths[0]])
+    if lengths:
+        peer.feed(tokens[: lengths[0]])
     for length in lengths:
         peer.reset()
         begun = time.perf_counter()
         token = peer.feed(tokens[:length])
         if length in options.prefill:
-            put("prefill", length, length, begun)
+            put("prefill", length, length, time.perf_counter() - begun)
         if length in options.decode:
             token = steps(token)
             begun = time.perf_counter()
             token = steps(token)
-            put("decode", length, options.new, begun)
+            put("decode", length, options.new, time.perf_counter() - begun)
 
 
 def quantize(options: argparse.Namespace) -> None:
@@ -166,6 +187,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         timed.add_argument("--decode", type=lengths, required=True)
         timed.add_argument("--new", type=int, required=True)
         timed.add_argument("--json", type=Path, required=True)
+        timed.add_argument("--product", type=int, nargs=3, action="append", default=[])
     kinds.choices["transformers"].add_argument("--dtype", required=True)
     kinds.choices["llama.cpp"].add_argument("--ubatch", type=int, required=True)
     kinds.choices["llama.cpp"].add_argument(
@@ -186,7 +208,7 @@ def main(arguments: list[str]) -> None:
         quantize(options)
         return
     tokens = np.load(options.tokens).tolist()
-    longest = max(options.prefill + options.decode) + 2 * options.new
+    longest = max(options.prefill + options.decode, default=0) + 2 * options.new
     peer = Transformers(options) if options.kind == "transformers" else LlamaCpp(options, longest)
     measure(peer, tokens, options)
 

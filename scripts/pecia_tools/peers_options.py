@@ -14,13 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .command import UserError
-from .peers_report import OWN
+from .peers_report import INTEGERS, OWN
 
 PROGRAM = "bench-peers"
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models" / "SmolLM2-135M-Instruct"
 TEXT = Path("/usr/share/common-licenses/GPL-3")
 DTYPES = {"bf16": "bfloat16", "fp32": "float32"}  # of transformers, and what torch calls them
+OWN_OPTIONS = {
+    "auto": [],
+    "fp32": ["--compute", "fp32"],
+    **{dtype: ["--dtype", dtype] for dtype in INTEGERS},
+}
 EXACT = "F32"  # the type that the other GGUF files are made from
 GGUF_TYPES = (EXACT, "BF16", "F16", "Q8_0", "Q4_0")
 UBATCHES = (512, 2048)
@@ -38,7 +43,7 @@ class Configuration:
 
 def configurations() -> list[Configuration]:
     return [
-        *(Configuration(OWN, (compute,)) for compute in ("auto", "fp32")),
+        *(Configuration(OWN, (name,)) for name in OWN_OPTIONS),
         *(Configuration("transformers", (dtype,)) for dtype in DTYPES),
         *(
             Configuration("llama.cpp", (kind, f"fa-{attention}", f"ub-{ubatch}"))
@@ -100,6 +105,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--prefill", type=lengths, default="512,2048,8192", help="tokens (default: %(default)s)")
     add("--decode", type=lengths, default="512,8192", help="tokens before (default: %(default)s)")
     add("--new", type=positive, default=64, help="tokens that are decoded (default: %(default)s)")
+    add(
+        "--products",
+        action="store_true",
+        help="also single products of matrices of the model's sizes, by pecia and by torch",
+    )
     add("--rounds", type=positive, default=3, help="default: %(default)s")
     add("--threads", type=positive, default=cores(), help="default: the cores, here %(default)s")
     add(
@@ -115,7 +125,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="JSON lines are appended to it (default: runs/bench-peers.jsonl)",
     )
     options = parser.parse_args(arguments)
-    if not options.prefill and not options.decode:
-        raise UserError("neither --prefill nor --decode names a length: nothing is to be measured")
+    if not (options.prefill or options.decode or options.products):
+        raise UserError(
+            "neither --prefill nor --decode names a length, and there is no --products: nothing is to be measured"
+        )
     options.only = chosen(options.only)
     return options

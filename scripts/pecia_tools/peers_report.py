@@ -14,17 +14,25 @@ from .modes_report import Line, read, show
 
 PROGRAM = "peers-report"
 OWN = "pecia"
+INTEGERS = ("int8", "int4")  # its types of weights that are no 16 bits
 PEERS = ("transformers", "llama.cpp")
 
-Case = tuple[str, int]  # "prefill" and the prompt's tokens, or "decode" and those before it
+PRODUCTS = {8192: (576, 1536), 2048: (2048, 2048)}  # rows: depth and columns
+
+# "prefill" and the prompt's tokens, "decode" and those before it, or "product" and its rows
+Case = tuple[str, int]
+ORDER = ("product", "prefill", "decode")
 
 
 def cases(lines: Sequence[Line]) -> list[Case]:
     found = {(line["what"], line["tokens"]) for line in lines}
-    return sorted(found, key=lambda case: (case[0] == "decode", case[1]))
+    return sorted(found, key=lambda case: (ORDER.index(case[0]), case[1]))
 
 
 def title(case: Case) -> str:
+    if case[0] == "product":
+        depth, columns = PRODUCTS[case[1]]
+        return f"rows of [{case[1]} × {depth}] · [{depth} × {columns}]"
     return f"prefill of {case[1]}" if case[0] == "prefill" else f"decode after {case[1]}"
 
 
@@ -45,7 +53,7 @@ class Rates:
         keys = [
             key
             for key in self.lines
-            if key[0] in peers and (quantized or not key[1].startswith("Q"))
+            if key[0] in peers and (quantized or not key[1].startswith(("Q", *INTEGERS)))
         ]
         return max(keys, key=self.median, default=None)
 
@@ -69,7 +77,10 @@ def side_by_side(lines: Sequence[Line]) -> list[list[str]]:
             key = rates.best([peer])
             row += [f"{rates.median(key):.1f}", key[1]] if key else ["–", "–"]
         own = rates.best([OWN])
-        row += [ratio(rates, own, rates.best(PEERS, quantized)) for quantized in (True, False)]
+        row += [
+            ratio(rates, rates.best([OWN], quantized), rates.best(PEERS, quantized))
+            for quantized in (True, False)
+        ]
         row.append(f"{100 * rates.median(own, 'share_of_floor'):.0f} %" if own else "–")
         rows.append(row)
     return rows
@@ -96,8 +107,8 @@ def tables(lines: Sequence[Line]) -> None:
         (
             "case",
             *with_each,
-            "pecia / best other",
-            "pecia / best other of 16 bits or more",
+            "best / best other",
+            "the same of 16 bits or more",
             "pecia's share of the floor",
         ),
         side_by_side(lines),

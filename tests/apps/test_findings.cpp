@@ -82,7 +82,8 @@ TEST(JudgeThreads, WarnsOfMoreThreadsThanCores) {
   const Finding many = judge_threads("3", {2, 4});
   expect_finding(many, false);
   EXPECT_NE(many.remedy.find("make it 2"), std::string::npos) << many.remedy;
-  for (const char* wrong : {"0", "-1", "two", "2,4", ""})
+  expect_finding(judge_threads("2,4", {1, 4}), true);  // the first counts, as in a run
+  for (const char* wrong : {"0", "-1", "two", "2x", ",", ""})
     expect_finding(judge_threads(wrong, {1, 4}), false);
 }
 

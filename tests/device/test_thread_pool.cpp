@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <numeric>
 
+#include "lib/core/error.hpp"
 #include "lib/device/thread_pool.hpp"
 
 namespace pecia::device {
@@ -44,6 +46,30 @@ TEST(ThreadPool, CallsWaitingWhileOthersWork) {
       },
       [&] { called = true; });
   EXPECT_TRUE(called);
+}
+
+TEST(ThreadPool, ThreadsStayWhereTheyAreBound) {
+  cpu_set_t allowed;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
+  std::vector<int> seen(cpus.size(), -1);
+  std::thread([&] {  // which the pool binds too
+    ThreadPool pool(static_cast<int>(cpus.size()), cpus);
+    pool.run(
+        [&](int thread) {
+          cpu_set_t own;
+          if (::sched_getaffinity(0, sizeof own, &own) == 0 && CPU_COUNT(&own) == 1 &&
+              CPU_ISSET(cpus[thread], &own))
+            seen[thread] = cpus[thread];
+        },
+        [] {});
+    EXPECT_THROW(ThreadPool(1, {CPU_SETSIZE - 1}), SystemError);
+    EXPECT_THROW(ThreadPool(2, {0}), InvalidArgument);
+  })
+      .join();
+  EXPECT_EQ(seen, cpus);
 }
 
 }  // namespace

@@ -132,6 +132,20 @@ CASES = (
         dtype="float16",
         shards=3,
     ),
+    # No width is one that the kernels' tiles divide.
+    Case(
+        "llama-odd-sizes",
+        llama(
+            hidden_size=60,
+            intermediate_size=101,
+            num_attention_heads=6,
+            num_key_value_heads=3,
+            head_dim=24,
+            num_hidden_layers=1,
+            tie_word_embeddings=True,
+            vocab_size=509,
+        ),
+    ),
     # The key style of transformers 5: dtype, and all of rope in one object.
     Case(
         "llama-keys5-yarn",

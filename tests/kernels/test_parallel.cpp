@@ -53,12 +53,35 @@ TEST(ForEachTask, ThrowsTheErrorOfABodyOrOfPollInTheCaller) {
   }
 }
 
-TEST(ForEachRange, CoversTheRange) {
-  std::vector<std::atomic<int>> times(103);
-  for_each_range(device::Stream(3), 103, 10, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) ++times[i];
+TEST(ForEachRange, CoversTheRangeOnce) {
+  for (const int num_threads : {1, 3, 70})  // more than there are shares
+    for (const int64_t count : {0, 1, 9, 103, 5000}) {
+      std::vector<std::atomic<int>> times(count);
+      for_each_range(device::Stream(num_threads), count, 10, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) ++times[i];
+      });
+      for (const auto& once : times) ASSERT_EQ(once, 1);
+    }
+}
+
+TEST(ForEachRange, OfAThreadThatIsHeldUpIsDoneByOthers) {
+  std::atomic<int> others{0};
+  // Whoever has the first task waits until all of the rest is done.
+  for_each_range(device::Stream(3), 12, 1, [&](int64_t task, int64_t) {
+    if (task != 0) ++others;
+    while (task == 0 && others < 11) std::this_thread::yield();
   });
-  for (const auto& count : times) EXPECT_EQ(count, 1);
+  EXPECT_EQ(others, 11);
+}
+
+TEST(TaskShares, AreNeighboursForEachThread) {
+  kernels::cpu::TaskShares tasks(10, 3);
+  EXPECT_EQ(tasks.take(1), 3);
+  EXPECT_EQ(tasks.take(0), 0);
+  EXPECT_EQ(tasks.take(1), 4);
+  EXPECT_EQ(tasks.take(1), 5);
+  EXPECT_EQ(tasks.take(1), 6);  // of the third's
+  EXPECT_EQ(tasks.take(2), 7);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 namespace pecia::model {
 namespace {
 
+device::ThreadPool pool(2);
+
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -274,7 +276,7 @@ TEST_P(CheckFinite, ExactlyOneShareNamesTheTensorAndElement) {
     for (const int num_parts : {1, 2, 3, 7, 64}) {
       int found = 0;
       for (int part = 0; part < num_parts; ++part) try {
-          weights.check_finite(part, num_parts);
+          weights.check_finite(part, num_parts, pool);
         } catch (const InputError& error) {
           ++found;
           EXPECT_THAT(error.what(),
@@ -289,7 +291,7 @@ TEST_P(CheckFinite, SoundWeightsPass) {
   CheckpointFile file = llama_file();
   for (auto& [name, tensor] : file.tensors) tensor.dtype = GetParam();
   const Weights weights = load(small_model(Family::llama), file);
-  for (int part = 0; part < 5; ++part) EXPECT_NO_THROW(weights.check_finite(part, 5));
+  for (int part = 0; part < 5; ++part) EXPECT_NO_THROW(weights.check_finite(part, 5, pool));
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryType, CheckFinite,

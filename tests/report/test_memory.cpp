@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "lib/report/memory.hpp"
@@ -20,6 +22,17 @@ TEST(PeakRss, GrowsWithTouchedMemoryAndNeverShrinks) {
     EXPECT_GE(peak_rss_bytes(), before + block_bytes);
   }
   EXPECT_GE(peak_rss_bytes(), before + block_bytes);
+}
+
+TEST(CpuSeconds, CountsAllThreadsAndNoSleep) {
+  const double before = cpu_seconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_LT(cpu_seconds(), before + 0.2);
+  std::thread([&] {
+    for (int64_t tries = 0; cpu_seconds() < before + 0.3 && tries < (int64_t{1} << 32); ++tries) {
+    }
+  }).join();
+  EXPECT_GE(cpu_seconds(), before + 0.3);
 }
 
 }  // namespace

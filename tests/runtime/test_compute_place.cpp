@@ -33,7 +33,7 @@ TEST(ComputePlace, IsTheHostWithoutGpus) {
   EXPECT_FALSE(computes_on_gpus(job, *comm));
   job.backend.reset();
   EXPECT_EQ(computes_on_gpus(job, *comm), kernels::num_cuda_devices() > 0);
-  const ComputePlace place = make_compute_place(job, false, 2, *comm);
+  const ComputePlace place = make_compute_place(job, false, {2, {}}, *comm);
   EXPECT_FALSE(place.on_gpu());
   EXPECT_EQ(place.stream->num_threads(), 2);
   EXPECT_EQ(tensor_group(job, *comm, place), nullptr);
@@ -60,7 +60,7 @@ TEST(OnGpus, WhatIsNotThereIsRefusedWithTheNearestSetting) {
 TEST(OnCpus, ProductsAreOfBf16WhereTheyCanBe) {
   const auto comm = comm::make_null_communicator();
   const auto operand = [&](const Job& job) {
-    return make_compute_place(job, false, 1, *comm).backend->operand_type(DType::bf16);
+    return make_compute_place(job, false, {}, *comm).backend->operand_type(DType::bf16);
   };
   const DType best = kernels::cpu_has_bf16_products() ? DType::bf16 : DType::fp32;
   Job job;
@@ -91,7 +91,7 @@ TEST(Fp8Weights, AreForGpusThatMultiplyThem) {
                                     {"fp8 is for GPUs", "dtype: bf16", "backend: cuda"});
   }
   const auto comm = comm::make_null_communicator();
-  EXPECT_THROW(make_compute_place(job, false, 1, *comm), Error);
+  EXPECT_THROW(make_compute_place(job, false, {}, *comm), Error);
   job.model.compute = Precision::bf16;
   test::expect_error<Unsupported>([&] { refuse_on_gpus(job, 90); },
                                   {"compute: bf16", "compute: auto", "model.dtype: bf16"});

@@ -40,7 +40,7 @@ def line(peer: str, settings: str, rate: float, **others: Any) -> dict[str, Any]
 
 class Choice(ScriptTest):
     def test_a_name_means_all_that_begins_with_its_parts(self) -> None:
-        self.assertEqual(len(chosen("")), 2 + 2 + 5 * 2 * 2)
+        self.assertEqual(len(chosen("")), 4 + 2 + 5 * 2 * 2)
         self.assertEqual(len(chosen("llama.cpp/F16")), 4)
         names = [one.name for one in chosen("llama.cpp/Q8_0/fa-on,pecia/auto")]
         self.assertEqual(
@@ -200,6 +200,10 @@ class OwnPrograms(ScriptTest):
         self.assertIn("--compute fp32", prefill)
         self.assertIn("--tokens 3,3,9 --warmups 0", prefill)
         self.assertIn("--contexts 5 --batches 1 --steps 4", decode)
+        asked.clear()
+        bench.measure_own(chosen("pecia/int8")[0], self.folder / "lines")
+        for words in asked:
+            self.assertIn("--dtype int8", " ".join(words))
 
 
 class OtherProgram(ScriptTest):
@@ -217,7 +221,7 @@ class OtherProgram(ScriptTest):
                 return tokens[-1] + 1
 
         out = self.folder / "out"
-        options = argparse.Namespace(prefill=[2, 3], decode=[3], new=2, json=out)
+        options = argparse.Namespace(prefill=[2, 3], decode=[3], new=2, json=out, product=[])
         peer_process.measure(Peer(), [10, 20, 30], options)
         steps = [f"token {token}" for token in (31, 32, 33, 34)]
         self.assertEqual(fed, ["2", "reset", "2", "reset", "3", *steps])
@@ -228,6 +232,59 @@ class OtherProgram(ScriptTest):
         )
         for one, count in zip(lines, (2, 3, 2)):
             self.assertAlmostEqual(one["tokens_per_s"] * one["seconds"], count)
+
+    def test_products_alone(self) -> None:
+        class Peer:
+            versions: dict[str, str] = {}  # noqa: RUF012 - read alone
+
+            def seconds_of_product(self, rows: int, depth: int, columns: int) -> float:
+                return rows * depth * columns / 1000
+
+        out = self.folder / "out"
+        shapes = [[8, 5, 10], [4, 2, 25]]
+        options = argparse.Namespace(prefill=[], decode=[], new=2, json=out, product=shapes)
+        peer_process.measure(Peer(), [], options)
+        self.assertEqual(
+            [
+                (line["what"], line["tokens"], line["seconds"], line["tokens_per_s"])
+                for line in read_lines(out, "it", 2)
+            ],
+            [("product", 8, 0.4, 20), ("product", 4, 0.2, 20)],
+        )
+
+
+class Products(ScriptTest):
+    def test_of_bench_ops_the_plain_ones_of_bf16(self) -> None:
+        def op(shape: str, seconds: float) -> dict[str, Any]:
+            return {"op": "linear", "shape": shape, "median_s": seconds, "share_of_floor": 0.5}
+
+        found = bench_peers.products_of_ops(
+            [
+                {"machine": "2 threads"},
+                op("2048 rows × 2048×2048 bf16, square", 2),
+                op("8192 rows × 1536×576 int8, SmolLM2-135M", 3),
+                op("8192 rows × 1536×576 bf16, SmolLM2-135M, row invariant, splits 1", 5),
+                op("8192 rows × 1536×576 bf16, SmolLM2-135M", 4),
+            ]
+        )
+        self.assertEqual(
+            [(line["tokens"], line["tokens_per_s"]) for line in found],
+            [(8192, 2048), (2048, 1024)],
+        )
+
+    def test_are_a_case_before_the_others(self) -> None:
+        lines = [
+            line("pecia", "auto", 8192, what="product", tokens=8192, share_of_floor=1),
+            line("pecia", "auto", 10, share_of_floor=1),
+            line("transformers", "bf16", 4096, what="product", tokens=8192),
+        ]
+        code, out, _ = quietly(peers_report.main, self.write_lines("lines", *lines))
+        self.assertEqual(code, 0)
+        product = (
+            "| rows of [8192 × 576] · [576 × 1536] | 8192.0 | auto | 4096.0 | bf16 | – | – | 2.00"
+        )
+        self.assertIn(product, out)
+        self.assertLess(out.index("rows of"), out.index("prefill of 512"))
 
 
 class Tables(ScriptTest):
@@ -240,6 +297,7 @@ class Tables(ScriptTest):
         rounds = {
             ("pecia", "auto"): (80, 120, 100),  # median 100
             ("pecia", "fp32"): (60, 300, 50),  # 60, whatever its best round is
+            ("pecia", "int4"): (110, 150, 160),
             ("transformers", "bf16"): (20, 25, 30),
             ("llama.cpp", "F16/fa-on/ub-512"): (50, 49, 400),
             ("llama.cpp", "Q4_0/fa-off/ub-512"): (90, 125, 130),
@@ -253,8 +311,8 @@ class Tables(ScriptTest):
             )
         )
         self.assertIn(
-            "| prefill of 512 | 100.0 | auto | 25.0 | bf16 | 125.0 | Q4_0/fa-off/ub-512 "
-            "| 0.80 (llama.cpp) | 2.00 (llama.cpp) | 50 % |",
+            "| prefill of 512 | 150.0 | int4 | 25.0 | bf16 | 125.0 | Q4_0/fa-off/ub-512 "
+            "| 1.20 (llama.cpp) | 2.00 (llama.cpp) | 75 % |",
             text,
         )
         self.assertIn("| llama.cpp | F16/fa-on/ub-512 | 50.0 (49.0–400.0) |", text)

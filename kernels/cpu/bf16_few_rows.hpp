@@ -1,0 +1,39 @@
+#pragma once
+/// Matrix products of one thread from few rows of bf16, at the speed of memory: what they meet is
+/// read once, in place. All require has_native_bf16().
+
+#include <cstdint>
+
+namespace pecia::kernels::cpu {
+
+/// c[r, o] (+)= factor · Σ_i a[r, i] · b[o, i]
+struct DotBf16Args {
+  const uint16_t* a;
+  int64_t a_stride;
+  const uint16_t* b;
+  int64_t b_stride;
+  float* c;
+  int64_t c_stride;
+  int64_t rows, columns, depth;
+  bool accumulate;
+  float factor = 1;
+  /// Rows of b from those that are read to those that are asked for meanwhile; 0: the next ones.
+  int64_t rows_ahead = 0;
+};
+void dot_bf16(const DotBf16Args& args);
+
+/// c[r, i] += Σ_j a[r, j] · b[j, i]. Where the depth is odd, a[r, depth] is read and has to be
+/// finite.
+struct AddRowsArgs {
+  const uint16_t* a;
+  int64_t a_stride;
+  const uint16_t* b;
+  int64_t b_stride;
+  float* c;
+  int64_t c_stride;
+  int64_t rows, columns, depth;
+  int64_t rows_ahead;  ///< rows of b from those that are read to those that are asked for meanwhile
+};
+void add_rows_bf16(const AddRowsArgs& args);
+
+}  // namespace pecia::kernels::cpu

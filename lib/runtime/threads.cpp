@@ -1,0 +1,87 @@
+#include "lib/runtime/threads.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <set>
+
+#include "lib/comm/launch.hpp"
+#include "lib/comm/machine.hpp"
+#include "lib/core/error.hpp"
+
+namespace pecia::runtime {
+namespace {
+
+int number_of_threads(const std::string& text) {
+  // "4,2" is OpenMP's list for nested teams.
+  const std::string first = text.substr(0, text.find(','));
+  int count = 0;
+  const auto [end, error] = std::from_chars(first.data(), first.data() + first.size(), count);
+  if (error != std::errc() || end != first.data() + first.size() || count < 1)
+    fail<InputError>("OMP_NUM_THREADS is '{}'; it must be a number from 1 on", text);
+  return count;
+}
+
+bool binds(const std::string& text) {
+  std::string word = text.substr(0, text.find(','));
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const char* yes : {"true", "close", "spread", "master", "primary"})
+    if (word == yes) return true;
+  if (word == "false" || word.empty()) return false;
+  fail<InputError>("OMP_PROC_BIND is '{}'; it may be true, false, close, spread, master or primary",
+                   text);
+}
+
+}  // namespace
+
+Threads choose_threads(std::span<const RankCores> ranks, int rank, std::optional<double> quota,
+                       const ThreadWords& words) {
+  const RankCores& mine = ranks[rank];
+  std::set<int> all;
+  size_t sum = 0;
+  for (const RankCores& one : ranks) {
+    all.insert(one.cores.begin(), one.cores.end());
+    sum += one.cores.size();
+  }
+  const bool apart = sum == all.size();
+  const size_t share = apart ? mine.cores.size() : all.size() / ranks.size();
+
+  Threads threads;
+  if (words.num_threads) {
+    threads.count = number_of_threads(*words.num_threads);
+  } else {
+    // More than the quota would only be stopped in the middle of a step.
+    double count = static_cast<double>(share);
+    if (quota) count = std::min(count, *quota / static_cast<double>(ranks.size()));
+    threads.count = std::max(1, static_cast<int>(count));
+  }
+
+  const bool same = std::all_of(ranks.begin(), ranks.end(),
+                                [&](const RankCores& one) { return one.cores == mine.cores; });
+  if (!words.proc_bind || !binds(*words.proc_bind) || (!apart && !same)) return threads;
+  const size_t first = apart ? 0 : static_cast<size_t>(rank) * static_cast<size_t>(threads.count);
+  const size_t needed = apart ? threads.count : ranks.size() * threads.count;
+  if (needed <= mine.cpus.size())
+    threads.cpus.assign(mine.cpus.begin() + static_cast<std::ptrdiff_t>(first),
+                        mine.cpus.begin() + static_cast<std::ptrdiff_t>(first) + threads.count);
+  return threads;
+}
+
+Threads threads_of_rank(comm::Communicator& world) {
+  const comm::CpuFacts facts = comm::cpu_facts();
+  std::vector<int> mine = facts.cores;
+  mine.insert(mine.end(), facts.cpus.begin(), facts.cpus.end());
+  const auto host = world.split_by_host();
+  std::vector<RankCores> ranks;
+  for (const auto& bytes : host->all_gather(std::as_bytes(std::span(mine)))) {
+    std::vector<int> numbers(bytes.size() / sizeof(int));
+    std::memcpy(numbers.data(), bytes.data(), bytes.size());
+    const auto half = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
+    ranks.push_back({{numbers.begin(), half}, {half, numbers.end()}});
+  }
+  return choose_threads(ranks, host->rank(), facts.quota,
+                        {comm::variable("OMP_NUM_THREADS"), comm::variable("OMP_PROC_BIND")});
+}
+
+}  // namespace pecia::runtime
