@@ -72,6 +72,13 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
+/// Whether there will be more to see than the summary says. A run's own state decides: it may have
+/// ended since `live` was asked, and is then told once, as what it has become.
+bool goes_on_after(const nlohmann::ordered_json& summary, bool live) {
+  if (summary["kind"] == "run") return goes_on(summary);
+  return live && summary["kind"] == "results";
+}
+
 /// A terminal is drawn over; a log gets a line per interval and, like every reader of JSON, the
 /// last state in the end.
 int watch(const Options& options) {
@@ -79,14 +86,14 @@ int watch(const Options& options) {
   const double interval_s = options.interval_s.value_or(terminal ? 1 : 10);
   for (bool live = is_live(options.path);; live = wait_while_live(options.path, interval_s)) {
     const auto summary = summarize(options.path);
-    const bool goes_on = live && summary["kind"] != "prompts";
+    const bool more = goes_on_after(summary, live);
     if (options.json)
       print(fmt::format("{}\n", dump(summary, -1)));
     else if (terminal)
       print(fmt::format("\x1b[H\x1b[J{}", text_of(summary)));
     else
-      print(goes_on ? line_of(summary) : text_of(summary));
-    if (!goes_on) return 0;
+      print(more ? line_of(summary) : text_of(summary));
+    if (!more) return 0;
   }
 }
 

@@ -81,11 +81,11 @@ std::string news_text(const Json& progress) {
   return age ? report::format_duration(*age) + " ago" : "at an unknown time";
 }
 
-bool is_live(const Json& summary) {
-  return summary["state"] == "starting" || summary["state"] == "running";
-}
-
 }  // namespace
+
+bool goes_on(const nlohmann::ordered_json& run_summary) {
+  return run_summary["state"] == "starting" || run_summary["state"] == "running";
+}
 
 nlohmann::ordered_json summarize_run(const std::filesystem::path& folder) {
   const std::filesystem::path results_path = folder / "results.h5";
@@ -111,11 +111,11 @@ std::string run_text(const nlohmann::ordered_json& summary) {
     text += fmt::format(", process {} on {} since {}", holder["pid"].get<int64_t>(),
                         holder["host"].get<std::string>(), holder["started"].get<std::string>());
   text += '\n';
-  if (const Json& progress = summary["progress"]; is_live(summary) && !progress.is_null())
+  if (const Json& progress = summary["progress"]; goes_on(summary) && !progress.is_null())
     text += fmt::format("  {} (told {})\n", speeds_text(progress), news_text(progress));
   if (summary["state"] == "stopped" || summary["state"] == "killed")
     text += "  the same command continues it\n";
-  if (const auto seconds = number(summary["report"], "seconds"); seconds && !is_live(summary))
+  if (const auto seconds = number(summary["report"], "seconds"); seconds && !goes_on(summary))
     text += fmt::format("  its last start took {}\n", report::format_duration(*seconds));
   if (!summary["results"].is_null()) text += results_text(summary["results"]);
   return text;
@@ -126,7 +126,7 @@ std::string run_line(const nlohmann::ordered_json& summary) {
   std::string line = summary["state"].get<std::string>();
   if (!results.is_null()) line += " · " + results_line(results);
   const Json& progress = summary["progress"];
-  if (!is_live(summary) || progress.is_null()) return line;
+  if (!goes_on(summary) || progress.is_null()) return line;
   return fmt::format("{} · {}", line, speeds_text(progress));
 }
 

@@ -37,4 +37,7 @@ std::string run_text(const nlohmann::ordered_json& summary);
 /// The same in one line.
 std::string run_line(const nlohmann::ordered_json& summary);
 
+/// Whether the run that was summarised was still going on: starting or running.
+bool goes_on(const nlohmann::ordered_json& run_summary);
+
 }  // namespace pecia::app

@@ -6,10 +6,12 @@ namespace pecia::kernels::cpu {
 namespace {
 
 constexpr int64_t sum_lanes = 16;
+constexpr int most_added_rows = 4;
 
 /// Of rows that lie `ahead` bytes before those to be read later, of which it asks for a line with
 /// each that it reads.
 struct Bf16Column {
+  static constexpr int together = 1;
   const uint16_t* numbers;
   float scale;
   int64_t ahead;
@@ -23,26 +25,6 @@ struct Bf16Column {
   }
   float factor() const { return scale; }
 };
-
-template <int kColumns>
-void put_columns(const DotBf16Args& args, int64_t first, int64_t count,
-                 Bf16Column (&columns)[kColumns]) {
-  const int64_t rows_ahead = args.rows_ahead > 0 ? args.rows_ahead : kColumns;
-  const int64_t ahead = rows_ahead * args.b_stride * static_cast<int64_t>(sizeof(uint16_t));
-  for (int64_t i = 0; i < kColumns; ++i)
-    columns[i] = {args.b + (first + std::min(i, count - 1)) * args.b_stride, args.factor, ahead};
-}
-
-template <int kRows, int kColumns>
-PECIA_BF16_CODE void dot_columns_of(const DotBf16Args& args) {
-  for (int64_t o = 0; o < args.columns; o += kColumns) {
-    const int64_t count = std::min<int64_t>(kColumns, args.columns - o);
-    Bf16Column columns[kColumns];
-    put_columns(args, o, count, columns);
-    dot_tile<kRows>({args.a, args.a_stride, args.c + o, args.c_stride, args.depth, args.accumulate},
-                    columns, count);
-  }
-}
 
 /// Columns [column, column + 32 · kVectors), as far as they are there.
 template <int kRows, int kVectors>
@@ -106,36 +88,22 @@ PECIA_BF16_CODE void add_some_rows(const AddRowsArgs& args) {
 }  // namespace
 
 void dot_bf16(const DotBf16Args& args) {
-  // Up to sixteen sums at a time.
-  switch (args.rows) {
-    case 1:
-      return dot_columns_of<1, 16>(args);
-    case 2:
-      return dot_columns_of<2, 8>(args);
-    case 3:
-      return dot_columns_of<3, 4>(args);
-    case 4:
-      return dot_columns_of<4, 4>(args);
-    default:
-      break;
-  }
-  for (int64_t o = 0; o < args.columns; o += dot_columns) {
-    const int64_t count = std::min<int64_t>(dot_columns, args.columns - o);
-    Bf16Column columns[dot_columns];
-    put_columns(args, o, count, columns);
-    dot_all_rows(args.rows,
-                 {args.a, args.a_stride, args.c + o, args.c_stride, args.depth, args.accumulate},
-                 columns, count);
-  }
+  const int64_t row_bytes = args.b_stride * static_cast<int64_t>(sizeof(uint16_t));
+  const int64_t ahead = args.rows_ahead > 0 ? args.rows_ahead * row_bytes : bytes_ahead(row_bytes);
+  dot_few_rows({args.a, args.a_stride, args.c, args.c_stride, args.rows, args.columns, args.depth,
+                args.accumulate},
+               [&](int64_t o) {
+                 return Bf16Column{args.b + o * args.b_stride, args.factor, ahead};
+               });
 }
 
 void add_rows_bf16(const AddRowsArgs& args) {
   AddRowsArgs part = args;
-  for (int64_t row = 0; row < args.rows; row += max_dot_rows) {
-    part.rows = std::min<int64_t>(max_dot_rows, args.rows - row);
-    add_some_rows<max_dot_rows>(part);
-    part.a += max_dot_rows * args.a_stride;
-    part.c += max_dot_rows * args.c_stride;
+  for (int64_t row = 0; row < args.rows; row += most_added_rows) {
+    part.rows = std::min<int64_t>(most_added_rows, args.rows - row);
+    add_some_rows<most_added_rows>(part);
+    part.a += most_added_rows * args.a_stride;
+    part.c += most_added_rows * args.c_stride;
   }
 }
 

@@ -14,6 +14,7 @@ PECIA_BF16_CODE inline __m512 widen(__m128i codes) {
 
 /// Codes alone; the scale comes last, to the sum.
 struct Int8Column {
+  static constexpr int together = 1;
   const int8_t* codes;
   float scale;
   int64_t ahead;
@@ -22,7 +23,7 @@ struct Int8Column {
   Int8Column(const CodeRows& rows, int64_t begin)
       : codes(static_cast<const int8_t*>(rows.data) + begin),
         scale(*rows.scales),
-        ahead(dot_columns * rows.row_stride) {}
+        ahead(bytes_ahead(rows.row_stride)) {}
 
   PECIA_BF16_CODE static __m512bh numbers(__m256i codes) {
     return _mm512_cvtne2ps_pbh(widen(_mm256_extracti128_si256(codes, 1)),
@@ -41,6 +42,7 @@ struct Int8Column {
 
 /// The 16 numbers of a group are in a table, by which its words are replaced, four bits after four.
 struct Int4Column {
+  static constexpr int together = 4;
   const __m512i* groups;
   const float* scales;
   int64_t ahead;
@@ -50,7 +52,7 @@ struct Int4Column {
   Int4Column(const CodeRows& rows, int64_t begin)
       : groups(static_cast<const __m512i*>(rows.data) + begin / int4_group),
         scales(rows.scales + begin / int4_group * 2),
-        ahead(dot_columns * rows.row_stride * static_cast<int64_t>(sizeof(__m512i))) {}
+        ahead(bytes_ahead(rows.row_stride * static_cast<int64_t>(sizeof(__m512i)))) {}
 
   PECIA_BF16_CODE __m512bh next(int64_t i) {
     if (i % int4_group == 0) begin_group(i / int4_group);
@@ -77,15 +79,9 @@ struct Int4Column {
 
 template <class Column>
 void dot_columns_of(const DotCodesArgs& args) {
-  for (int64_t o = 0; o < args.columns; o += dot_columns) {
-    const int64_t count = std::min<int64_t>(dot_columns, args.columns - o);
-    Column columns[dot_columns];
-    for (int64_t i = 0; i < dot_columns; ++i)
-      columns[i] = Column(args.b.from(o + std::min(i, count - 1)), 0);
-    dot_all_rows(args.rows,
-                 {args.a, args.a_stride, args.c + o, args.c_stride, args.depth, args.accumulate},
-                 columns, count);
-  }
+  dot_few_rows({args.a, args.a_stride, args.c, args.c_stride, args.rows, args.columns, args.depth,
+                args.accumulate},
+               [&](int64_t o) { return Column(args.b.from(o), 0); });
 }
 
 PECIA_BF16_CODE inline __m256i scaled(__m256i numbers, __m512 factor) {

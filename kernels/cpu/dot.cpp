@@ -42,31 +42,33 @@ HWY_INLINE void store_sums(const Vector (&v)[tile_columns], float* to) {
   hn::StoreU(sums, block, to);
 }
 
-/// `count` ≤ 4 columns; missing ones are computed as copies of the last, so that a sum's order of
-/// additions never depends on its neighbours.
-template <int kRows, class Stored>
+/// `count` ≤ 4 columns, kTogether at a time; missing ones are computed as copies of the last, so
+/// that a sum's order of additions never depends on its neighbours.
+template <int kRows, int kTogether, class Stored>
 HWY_INLINE void dot_tile(const DotArgs& args, const float* a, const Stored* b, int64_t count,
                          float* c) {
   const Wide d;
+  const int64_t whole = args.depth / lanes * lanes;
   const Stored* columns[tile_columns];
   Vector sums[kRows][tile_columns];
   for (int64_t o = 0; o < tile_columns; ++o)
     columns[o] = b + std::min(o, count - 1) * args.b_stride;
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
+  for (int first = 0; first < tile_columns; first += kTogether) {
 #pragma GCC unroll 4
-    for (int o = 0; o < tile_columns; ++o) sums[r][o] = hn::Zero(d);
-
-  int64_t i = 0;
-  for (; i + lanes <= args.depth; i += lanes) {
-    Vector x[kRows];
+    for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) x[r] = hn::LoadU(d, a + r * args.a_stride + i);
+      for (int o = first; o < first + kTogether; ++o) sums[r][o] = hn::Zero(d);
+    for (int64_t i = 0; i < whole; i += lanes) {
+      Vector x[kRows];
 #pragma GCC unroll 4
-    for (int o = 0; o < tile_columns; ++o) {
-      const Vector w = load_wide(d, columns[o] + i);
+      for (int r = 0; r < kRows; ++r) x[r] = hn::LoadU(d, a + r * args.a_stride + i);
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) sums[r][o] = hn::MulAdd(x[r], w, sums[r][o]);
+      for (int o = first; o < first + kTogether; ++o) {
+        const Vector w = load_wide(d, columns[o] + i);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) sums[r][o] = hn::MulAdd(x[r], w, sums[r][o]);
+      }
     }
   }
 #pragma GCC unroll 4
@@ -75,30 +77,36 @@ HWY_INLINE void dot_tile(const DotArgs& args, const float* a, const Stored* b, i
     store_sums(sums[r], total);
     float* const to = c + r * args.c_stride;
     for (int64_t o = 0; o < count; ++o) {
-      for (int64_t j = i; j < args.depth; ++j)
+      for (int64_t j = whole; j < args.depth; ++j)
         total[o] += a[r * args.a_stride + j] * widen_one(columns[o][j]);
       to[o] = args.accumulate ? to[o] + total[o] : total[o];
     }
   }
 }
 
-template <int kRows, class Stored>
+template <int kRows, int kTogether, class Stored>
 HWY_INLINE void dot_some_rows(int64_t rows, const DotArgs& args, const float* a, const Stored* b,
                               int64_t count, float* c) {
-  if (rows == kRows) return dot_tile<kRows>(args, a, b, count, c);
-  if constexpr (kRows > 1) dot_some_rows<kRows - 1>(rows, args, a, b, count, c);
+  if (rows == kRows) return dot_tile<kRows, kTogether>(args, a, b, count, c);
+  if constexpr (kRows > 1) dot_some_rows<kRows - 1, kTogether>(rows, args, a, b, count, c);
 }
 
+/// All rows with four columns after four. The first rows bring these into the first cache, one
+/// column after the other, as memory is read fastest (bf16_dot.hpp); the others find them there.
 template <class Stored>
 void dot_stored(const DotArgs& args) {
   for (int64_t o = 0; o < args.columns; o += tile_columns) {
     const Stored* b = static_cast<const Stored*>(args.b) + o * args.b_stride;
     const int64_t count = std::min<int64_t>(tile_columns, args.columns - o);
-    // All rows with these columns, which stay in the first cache meanwhile.
-    for (int64_t row = 0; row < args.rows; row += max_rows)
-      dot_some_rows<max_rows>(std::min<int64_t>(max_rows, args.rows - row), args,
-                              args.a + row * args.a_stride, b, count,
-                              args.c + row * args.c_stride + o);
+    for (int64_t row = 0; row < args.rows; row += max_rows) {
+      const int64_t rows = std::min<int64_t>(max_rows, args.rows - row);
+      const float* const a = args.a + row * args.a_stride;
+      float* const c = args.c + row * args.c_stride + o;
+      if (row == 0)
+        dot_some_rows<max_rows, 1>(rows, args, a, b, count, c);
+      else
+        dot_some_rows<max_rows, tile_columns>(rows, args, a, b, count, c);
+    }
   }
 }
 

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import signal
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,26 @@ class WatchTest(RunTest):
         self.assertEqual(last["done"], len(found.rows(DONE)))
         self.assertEqual(last["partial"], len(found.rows(PARTIAL)))
         self.assertEqual(last["open"], len(found.rows(OPEN)))
+
+    def test_only_the_last_line_says_that_it_is_over(self) -> None:
+        """Whenever the run ends, also between two looks of the same round."""
+        job = self.write_job(random_requests(2, 5, 20, seed=8), generation=GREEDY)
+        self.run_job(job, 1)
+        lock = self.output(job) / ".lock"
+        start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+        holder = {"host": os.uname().nodename, "pid": os.getpid(), "process_start": start}
+        for turn in range(12):
+            lock.write_text(json.dumps({**holder, "started": "today", "command": "a test"}))
+            watch = self.launch(
+                [PROGRAM, "inspect", self.output(job), "--watch", "--interval", "0.01", "--json"]
+            )
+            wait_for("some lines", lambda: len(watch.out.read_text().splitlines()) > 2)
+            time.sleep(turn * 0.0007)
+            lock.unlink()
+            self.assertEqual(watch.wait(), 0)
+            states = [json.loads(line)["state"] for line in watch.out.read_text().splitlines()]
+            self.assertEqual(set(states[:-1]), {"running"}, states[-3:])
+            self.assertEqual(states[-1], "finished")
 
     def test_line_after_line_in_a_log_until_the_run_is_killed(self) -> None:
         job, run = self.start_long_run()
