@@ -12,8 +12,8 @@ Isa best_of_machine() {
 #if defined(__x86_64__)
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
     fail<Unsupported>(
-        "this CPU has no AVX2 with FMA, which the CPU backend needs; choose another machine, or "
-        "backend: reference, which is right and slow");
+        "this CPU has no AVX2 with FMA, which the CPU backend needs; choose a machine with it "
+        "(Intel since Haswell, 2013; AMD since Zen, 2017)");
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   if (!avx512) return Isa::avx2;
