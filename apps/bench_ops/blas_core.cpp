@@ -20,13 +20,18 @@ bool is_avx512_core(std::string_view core) {
   return core == "SkylakeX" || core == "Cooperlake" || core == "Sapphirerapids";
 }
 
+using CoreName = char* (*)();
+
+CoreName core_name_of_openblas() {
+  return reinterpret_cast<CoreName>(::dlsym(RTLD_DEFAULT, "openblas_get_corename"));
+}
+
 }  // namespace
 
 void choose_blas_core(char** argv) {
   // A variable that is set, by the user or by this function before, is respected: no second start.
   if (std::getenv(variable) != nullptr) return;
-  const auto core_name =
-      reinterpret_cast<char* (*)()>(::dlsym(RTLD_DEFAULT, "openblas_get_corename"));
+  const CoreName core_name = core_name_of_openblas();
   if (core_name == nullptr) return;
   const bool wanted = isa() != Isa::avx2;
   if (is_avx512_core(core_name()) == wanted) return;
@@ -34,6 +39,11 @@ void choose_blas_core(char** argv) {
   ::execv("/proc/self/exe", argv);
   fail<SystemError>("could not start this program again with {} set: {}", variable,
                     std::strerror(errno));
+}
+
+std::string blas_name() {
+  const CoreName core_name = core_name_of_openblas();
+  return core_name == nullptr ? "BLAS" : std::string("OpenBLAS's ") + core_name() + " core";
 }
 
 }  // namespace pecia::bench

@@ -1,6 +1,8 @@
 #pragma once
 /// A fair BLAS to compare with.
 
+#include <string>
+
 namespace pecia::bench {
 
 /// OpenBLAS picks its kernels when it is loaded, and a release older than the CPU picks those of an
@@ -9,5 +11,8 @@ namespace pecia::bench {
 /// OPENBLAS_CORETYPE and runs the program again. To be called first in main. Does nothing with
 /// another BLAS, or if the variable is set.
 void choose_blas_core(char** argv);
+
+/// "OpenBLAS's SkylakeX core", or "BLAS" where it does not say what it is.
+std::string blas_name();
 
 }  // namespace pecia::bench

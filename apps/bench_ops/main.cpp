@@ -41,6 +41,7 @@ struct Bench {
       own_kernels;  ///< without a library for attention, if it has one
   std::string machine;
   Floors floors;
+  std::string product_by = "the backend";  ///< what the floor's product was made by
 
   Place place() const { return {*backend, *device, *stream}; }
 };
@@ -68,7 +69,10 @@ Bench make_bench(const Options& options) {
                         : kernels::make_reference_backend();
     bench.machine = fmt::format("{} threads, {}", options.threads, name_of(isa()));
     bench.floors = measure_floors(options.threads, options.runs);
-    if (of_bf16(options)) bench.floors.flops = measure_product(bench.place(), options.runs);
+    if (of_bf16(options))
+      bench.floors.flops = measure_product(bench.place(), options.runs);
+    else
+      bench.product_by = blas_name();
   }
   return bench;
 }
@@ -86,12 +90,13 @@ void print_floors(const Options& options, const Bench& bench) {
                         {"commit", build_info().commit},
                         {"attention_library", bench.backend->attention_library()},
                         {"product_flops", bench.floors.flops},
+                        {"product_by", bench.product_by},
                         {"bandwidth", bench.floors.bandwidth}};
     if (options.backend == "cpu") line["compute"] = of_bf16(options) ? "bf16" : "fp32";
     std::puts(line.dump().c_str());
   } else {
-    fmt::print("{}: product {:.1f} GFLOP/s, memory {:.1f} GB/s{}{}\n", bench.machine,
-               bench.floors.flops * 1e-9, bench.floors.bandwidth * 1e-9,
+    fmt::print("{}: product {:.1f} GFLOP/s by {}, memory {:.1f} GB/s{}{}\n", bench.machine,
+               bench.floors.flops * 1e-9, bench.product_by, bench.floors.bandwidth * 1e-9,
                bench.own_kernels ? ", attention by " : "", bench.backend->attention_library());
   }
 }

@@ -136,21 +136,23 @@ PECIA_BF16_CODE inline void add_products(const FewRows& args, Column (&columns)[
 }
 
 /// Up to sixteen sums: of all rows, which are kRows, and `count` columns from `first` on, kTogether
-/// at a time.
-template <int kRows, int kTogether, class ColumnOf>
+/// at a time, so kPasses times.
+template <int kRows, int kTogether, int kPasses, class ColumnOf>
 PECIA_BF16_CODE inline void dot_tile(const FewRows& args, const ColumnOf& column_of, int64_t first,
                                      int64_t count) {
+  static_assert(kRows * kTogether * kPasses <= 16);
   using Column = decltype(column_of(0));
   __m512 totals[16];
   float factors[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) totals[i] = _mm512_setzero_ps();
-  for (int64_t done = 0; done < count; done += kTogether) {
+  for (int pass = 0; pass < kPasses && pass * kTogether < count; ++pass) {
+    const int done = pass * kTogether;
     Column columns[kTogether];
     __m512 sums[kTogether][kRows];
 #pragma GCC unroll 16
     for (int o = 0; o < kTogether; ++o) {  // those past the end are the last one again
-      columns[o] = column_of(first + std::min(done + o, count - 1));
+      columns[o] = column_of(first + std::min<int64_t>(done + o, count - 1));
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) sums[o][r] = _mm512_setzero_ps();
     }
@@ -175,33 +177,34 @@ PECIA_BF16_CODE inline void dot_tile(const FewRows& args, const ColumnOf& column
 
 constexpr int most_dot_rows = 8;
 
-/// How columns come: from memory one after the other, since its hardware follows few readers at a
-/// time (Zen 4: 30 GB/s of one row after the other, 18 of sixteen at once); from a cache as many
-/// together as there are sums for, which loads rows of x less often.
-enum class ColumnsFrom { memory, cache };
+/// How columns come. Those far apart in memory: one after the other, since its hardware follows few
+/// readers at a time (Zen 4: 30 GB/s of one row after the other, 18 of sixteen at once). Those in a
+/// cache, or as short as a few lines: as many together as there are sums for, which stay in
+/// registers.
+enum class Columns { apart, near };
 
-template <int kRows, ColumnsFrom kFrom, class ColumnOf>
+template <int kRows, Columns kColumns, class ColumnOf>
 PECIA_BF16_CODE void dot_rows_of(const FewRows& args, const ColumnOf& column_of, int64_t begin,
                                  int64_t end) {
   if (args.rows == kRows) {
     constexpr int most = 16 / kRows;
     constexpr int together =
-        std::min(most, kFrom == ColumnsFrom::memory ? decltype(column_of(0))::together : 4);
-    constexpr int width = most / together * together;
+        std::min(most, kColumns == Columns::apart ? decltype(column_of(0))::together : 8);
+    constexpr int passes = most / together, width = passes * together;
     for (int64_t o = begin; o < end; o += width)
-      dot_tile<kRows, together>(args, column_of, o, std::min<int64_t>(width, end - o));
+      dot_tile<kRows, together, passes>(args, column_of, o, std::min<int64_t>(width, end - o));
   } else if constexpr (kRows > 1) {
-    dot_rows_of<kRows - 1, kFrom>(args, column_of, begin, end);
+    dot_rows_of<kRows - 1, kColumns>(args, column_of, begin, end);
   }
 }
 
 /// Rows are cut into groups that stay in the first cache; the first group brings some columns into
 /// the second, where the others find them. `column_of(o)` makes a column, with `factor()`; as many
-/// as `together` says are read from memory at once. A sum's order of additions depends neither on
-/// its neighbours nor on the cuts.
+/// as `together` says are read at once where they are apart. A sum's order of additions depends
+/// neither on its neighbours nor on the cuts.
 template <class ColumnOf>
 PECIA_BF16_CODE void dot_few_rows(const FewRows& args, const ColumnOf& column_of) {
-  constexpr int64_t first_cache = 24 * 1024, second_cache = 128 * 1024;
+  constexpr int64_t first_cache = 24 * 1024, second_cache = 128 * 1024, few_lines = 256;
   const int64_t row_bytes = std::max<int64_t>(1, args.depth) * 2;
   const int64_t most_rows = std::clamp<int64_t>(first_cache / row_bytes, 4, most_dot_rows);
   const int64_t groups = (args.rows + most_rows - 1) / most_rows;
@@ -215,10 +218,10 @@ PECIA_BF16_CODE void dot_few_rows(const FewRows& args, const ColumnOf& column_of
       part.a += row * args.a_stride;
       part.c += row * args.c_stride;
       const int64_t end = std::min(args.columns, begin + panel);
-      if (group == 0)
-        dot_rows_of<most_dot_rows, ColumnsFrom::memory>(part, column_of, begin, end);
+      if (group == 0 && row_bytes > few_lines)
+        dot_rows_of<most_dot_rows, Columns::apart>(part, column_of, begin, end);
       else
-        dot_rows_of<most_dot_rows, ColumnsFrom::cache>(part, column_of, begin, end);
+        dot_rows_of<most_dot_rows, Columns::near>(part, column_of, begin, end);
     }
 }
 
