@@ -43,6 +43,7 @@ struct Job {
     std::optional<Precision> dtype;    ///< of the resident weights; auto: as stored
     std::optional<Precision> compute;  ///< of matrix products
     std::optional<RopeOverride> rope_scaling;
+    bool replicate = false;  ///< a copy of the weights for each rank, near its cores
   } model;
 
   /// Patterns as written after parse_job; existing files, sorted per pattern, after load_job.

@@ -89,13 +89,15 @@ model::Weights load_weights(const Job& job, const model::ModelConfig& config,
   return std::move(*weights);
 }
 
-/// This rank's own copy: on its GPU, or of codes. Fails on all ranks together.
-std::optional<model::DeviceWeights> copied(const Job& job, const model::WeightViews& weights,
+/// This rank's own copy: on its GPU, of codes, or where the job wants one; absent where weights are
+/// mapped, or converted, which is a copy. Fails on all ranks together.
+std::optional<model::DeviceWeights> copied(const Job& job, const model::Weights& weights,
                                            const ComputePlace& place, comm::Communicator& world,
                                            spdlog::logger& log) {
   std::optional<model::DeviceWeights> there;
   const model::Quantize quantize = quantize_of(job);
-  if (!place.on_gpu() && quantize == model::Quantize::nothing) return there;
+  const bool replicate = job.model.replicate && weights.converted_bytes() == 0;
+  if (!place.on_gpu() && quantize == model::Quantize::nothing && !replicate) return there;
   const int64_t room = place.on_gpu() ? place.device->memory().free_bytes : free_host_bytes(world);
   together(world, [&] {
     require_room(weights, quantize, room, place.on_gpu());

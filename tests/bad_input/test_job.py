@@ -42,6 +42,7 @@ NUMBERS = {
 WORDS = (
     "model.dtype",
     "model.compute",
+    "model.replicate",
     "backend",
     "allow_gpu_sharing",
     "parallel.prefill",
