@@ -73,9 +73,10 @@ std::vector<Field> make_schema() {
       field("model.rope_scaling", PECIA_MEMBER(model.rope_scaling), auto_or(rope_override()),
             "Stretches the positions, for prompts longer than the model's own length; auto: as "
             "config.json says."),
-      field("model.replicate", PECIA_MEMBER(model.replicate), boolean(),
-            "Each rank keeps weights of its own, near its cores, for hosts with several NUMA nodes; "
-            "false: the ranks of a host share the mapped files."),
+      field(
+          "model.replicate", PECIA_MEMBER(model.replicate), boolean(),
+          "Each rank keeps weights of its own, near its cores, for hosts with several NUMA nodes; "
+          "false: the ranks of a host share the mapped files."),
       field("input", PECIA_MEMBER(input), paths(), "Prompt shards, schema pecia.prompts/1.",
             "[prompts/*.h5]"),
       field("output", PECIA_MEMBER(output), path(),
