@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from . import demo_model
+from .bench_common import MODEL, ROOT, bench_parser, build, lengths, positive
 from .command import Failure, note, run
 from .modes_report import Line, read, show
-from .peers_options import MODEL, ROOT, cores, lengths, positive
 
 PROGRAM = "bench-growth"
 BENCH = ROOT / "build" / "release" / "bin" / "bench_prefill"
@@ -160,16 +160,8 @@ def ranks_table(lines: Sequence[Line]) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bench_parser(PROGRAM, __doc__)
     add = parser.add_argument
-    add(
-        "--model",
-        type=Path,
-        default=MODEL,
-        help="a Hugging Face folder (default: SmolLM2-135M-Instruct as quickstart.sh gets it)",
-    )
     add(
         "--tokens",
         type=lengths,
@@ -184,23 +176,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="length of the prompts for ranks (default: %(default)s)",
     )
     add("--compute", choices=("auto", "fp32", "bf16"), default="auto", help="as pecia run has it")
-    add("--threads", type=positive, default=cores(), help="default: the cores, here %(default)s")
-    add("--rounds", type=positive, default=3, help="default: %(default)s")
-    add(
-        "--json",
-        type=Path,
-        default=ROOT / "runs" / "bench-growth.jsonl",
-        help="JSON lines are appended to it (default: runs/bench-growth.jsonl)",
-    )
     return parser.parse_args(arguments)
-
-
-def build() -> None:
-    names = {"root": str(ROOT), "name": PROGRAM, "log": str(WORK / "log")}
-    common = ROOT / "scripts" / "pecia_tools" / "bench_common.sh"
-    command = ["bash", "-c", 'source "$0"; build bench_prefill', str(common)]
-    if subprocess.run(command, env={**os.environ, **names}, check=False).returncode != 0:
-        raise Failure("the build failed; its words stand above")
 
 
 def main(arguments: list[str]) -> int:
@@ -208,7 +184,7 @@ def main(arguments: list[str]) -> int:
     WORK.mkdir(parents=True, exist_ok=True)
     if options.model == MODEL:
         demo_model.main([str(MODEL)])
-    build()
+    build(PROGRAM, WORK / "log", "bench_prefill")
     options.json.parent.mkdir(parents=True, exist_ok=True)
     lines: list[Line] = []
     for number in range(1, options.rounds + 1):

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from . import demo_model
+from .bench_common import MODEL, ROOT, build, cores, run_script
 from .command import Failure, UserError, note, run, temporary_file
 from .export_gguf import export_gguf
 from .model_folder import ModelFolder
@@ -24,12 +25,9 @@ from .peers_options import (
     DTYPES,
     EXACT,
     GGUF_TYPES,
-    MODEL,
     OWN_OPTIONS,
     PROGRAM,
-    ROOT,
     Configuration,
-    cores,
     parse,
 )
 from .peers_report import INTEGERS, OWN, PRODUCTS, tables
@@ -160,26 +158,15 @@ class Bench:
         longest = max(self.options.prefill + self.options.decode, default=1)
         np.save(self.work / "tokens.npy", prompt(self.options.model, self.options.text, longest))
         if any(one.peer == OWN for one in self.options.only):
-            self.script(
-                'source "$0"; build "$@"',
-                ROOT / "scripts" / "pecia_tools" / "bench_common.sh",
-                "bench_prefill",
-                "bench_decode",
-                "bench_ops",
-            )
+            build(PROGRAM, self.work / "build.log", "bench_prefill", "bench_decode", "bench_ops")
         if any(one.peer != OWN for one in self.options.only):
-            self.script('"$0" peers', ROOT / "scripts" / "setup.sh")
+            run_script(
+                PROGRAM, self.work / "build.log", '"$0" peers', ROOT / "scripts" / "setup.sh"
+            )
         wanted = {one.settings[0] for one in self.options.only if one.peer == "llama.cpp"}
         for kind in GGUF_TYPES:
             if kind in wanted:
                 self.make_gguf(kind)
-
-    def script(self, text: str, *words: object) -> None:
-        names = {"root": str(ROOT), "name": PROGRAM, "log": str(self.work / "build.log")}
-        command = ["bash", "-c", text, *map(str, words)]
-        code = subprocess.run(command, env={**os.environ, **names}, check=False).returncode
-        if code != 0:
-            raise Failure(f"{Path(words[0]).name} ended with code {code}; its words stand above")
 
     def make_gguf(self, kind: str) -> Path:
         """The weights in this type, made anew where the checkpoint is not the one they were made of."""

@@ -9,16 +9,14 @@ their files of the model's weights in models. Other work on the machine moves th
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from .bench_common import bench_parser, lengths, positive
 from .command import UserError
 from .peers_report import INTEGERS, OWN
 
 PROGRAM = "bench-peers"
-ROOT = Path(__file__).resolve().parents[2]
-MODEL = ROOT / "models" / "SmolLM2-135M-Instruct"
 TEXT = Path("/usr/share/common-licenses/GPL-3")
 DTYPES = {"bf16": "bfloat16", "fp32": "float32"}  # of transformers, and what torch calls them
 OWN_OPTIONS = {
@@ -67,40 +65,9 @@ def chosen(only: str) -> list[Configuration]:
     return [c for c in found if any((c.peer, *c.settings)[: len(w)] == w for w in words)]
 
 
-def lengths(text: str) -> list[int]:
-    """The numbers of "512,2048", in ascending order."""
-    words = [word for word in text.split(",") if word]
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of token counts as 512,2048")
-    return sorted({int(word) for word in words})
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def cores() -> int:
-    """Physical ones that this process may use: two threads of one core make neither faster."""
-    siblings = set()
-    for cpu in os.sched_getaffinity(0):
-        topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        siblings.add(topology.read_text() if topology.is_file() else str(cpu))
-    return len(siblings)
-
-
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bench_parser(PROGRAM, __doc__)
     add = parser.add_argument
-    add(
-        "--model",
-        type=Path,
-        default=MODEL,
-        help="a Hugging Face folder of a Llama (default: SmolLM2-135M-Instruct as quickstart.sh gets it)",
-    )
     add("--text", type=Path, default=TEXT, help="the prompt, repeated (default: %(default)s)")
     add("--prefill", type=lengths, default="512,2048,8192", help="tokens (default: %(default)s)")
     add("--decode", type=lengths, default="512,8192", help="tokens before (default: %(default)s)")
@@ -110,19 +77,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="also single products of matrices of the model's sizes, by pecia and by torch",
     )
-    add("--rounds", type=positive, default=3, help="default: %(default)s")
-    add("--threads", type=positive, default=cores(), help="default: the cores, here %(default)s")
     add(
         "--only",
         default="",
         metavar="NAME,…",
         help="these alone: pecia/auto, transformers/bf16, llama.cpp/Q8_0/fa-on/ub-512, or what a name begins with",
-    )
-    add(
-        "--json",
-        type=Path,
-        default=ROOT / "runs" / "bench-peers.jsonl",
-        help="JSON lines are appended to it (default: runs/bench-peers.jsonl)",
     )
     options = parser.parse_args(arguments)
     if not (options.prefill or options.decode or options.products):

@@ -42,10 +42,13 @@ class WatchTest(RunTest):
     def watch(self, path: Path, *options: str) -> Launch:
         return self.launch([PROGRAM, "inspect", path, "--watch", "--interval", "0.02", *options])
 
+    def wait_for_lines(self, watch: Launch) -> None:
+        wait_for("some lines", lambda: len(watch.out.read_text().splitlines()) > 3)
+
     def test_json_line_after_line_until_the_run_is_drained(self) -> None:
         job, run = self.start_long_run()
         watch = self.watch(self.output(job), "--json")
-        wait_for("some lines", lambda: len(watch.out.read_text().splitlines()) > 3)
+        self.wait_for_lines(watch)
         self.assertTrue(watch.runs_for(0.1), "it watches as long as the run goes on")
         run.signal_ranks(signal.SIGTERM)
         self.end(run, DRAINED)
@@ -73,7 +76,7 @@ class WatchTest(RunTest):
             watch = self.launch(
                 [PROGRAM, "inspect", self.output(job), "--watch", "--interval", "0.01", "--json"]
             )
-            wait_for("some lines", lambda: len(watch.out.read_text().splitlines()) > 2)
+            self.wait_for_lines(watch)
             time.sleep(turn * 0.0007)
             lock.unlink()
             self.assertEqual(watch.wait(), 0)
@@ -84,7 +87,7 @@ class WatchTest(RunTest):
     def test_line_after_line_in_a_log_until_the_run_is_killed(self) -> None:
         job, run = self.start_long_run()
         watch = self.watch(self.output(job))
-        wait_for("some lines", lambda: len(watch.out.read_text().splitlines()) > 3)
+        self.wait_for_lines(watch)
         run.kill()
         self.assertEqual(watch.wait(), 0)
         lines = watch.out.read_text().splitlines()

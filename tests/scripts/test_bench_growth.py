@@ -62,7 +62,7 @@ class Whole(ScriptTest):
             ]
 
         originals = bench_growth.bench, bench_growth.build, bench_growth.WORK
-        bench_growth.bench, bench_growth.build = bench, lambda: None
+        bench_growth.bench, bench_growth.build = bench, lambda *_: None
         bench_growth.WORK = self.folder / "work"
         self.addCleanup(
             lambda: vars(bench_growth).update(zip(("bench", "build", "WORK"), originals))
