@@ -63,11 +63,11 @@ Plan make_plan(Planner& planner, bool stopping, double now, Tally& tally) {
     record(planner, scheduler.take_finished(), tally);
   } while (!plan && taken);
   tally.arrived = planner.source.arrived_turns();
-  if (stopping) record(planner, scheduler.partial(), tally);
   if (plan) return std::move(*plan);
   Plan none;
   const auto arrival = planner.source.next_arrival();
-  none.last = stopping || !arrival;
+  none.last = stopping || scheduler.out_of_time() || !arrival;
+  if (none.last != 0) record(planner, scheduler.partial(), tally);
   if (none.last == 0) none.wait_s = std::min(*arrival - now, longest_wait_s);
   return none;
 }

@@ -1,5 +1,7 @@
 #include "lib/runtime/plan.hpp"
 
+#include <algorithm>
+
 namespace pecia::runtime {
 namespace {
 
@@ -9,6 +11,18 @@ void add(const std::vector<T>& from, std::vector<T>& to) {
 }
 
 }  // namespace
+
+std::pair<PassWork, PassWork> work_of(const Plan& plan) {
+  PassWork prompts, answers;
+  for (const PlanItem& item : plan.items) {
+    const auto rows = static_cast<double>(item.rows.count);
+    (item.rows.owner == parallel::PassSequence::balanced ? prompts : answers) +=
+        work_of(static_cast<double>(item.rows.first), rows, rows);
+  }
+  prompts.passes = std::min(prompts.passes, 1.0);
+  answers.passes = std::min(answers.passes, 1.0);
+  return {prompts, answers};
+}
 
 void LogProbs::append(const LogProbs& other) {
   add(other.which, which);

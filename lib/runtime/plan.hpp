@@ -3,12 +3,14 @@
 /// by outcomes. No rank decides anything alone.
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "kernels/api/sampling.hpp"
 #include "lib/core/archive.hpp"
 #include "lib/parallel/pass.hpp"
 #include "lib/parallel/sharding.hpp"
+#include "lib/runtime/pass_times.hpp"
 
 namespace pecia::runtime {
 
@@ -75,6 +77,9 @@ struct Plan {
     return rows;
   }
 };
+
+/// The plan's work: of prompts, and of output tokens.
+std::pair<PassWork, PassWork> work_of(const Plan& plan);
 
 /// Log-probabilities in the form results have: K most likely, or the whole vocabulary.
 struct LogProbs {

@@ -6,6 +6,7 @@
 #include "lib/core/codes.hpp"
 #include "lib/model/model.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
+#include "lib/runtime/sequences_at_once.hpp"
 
 namespace pecia::runtime {
 
@@ -135,6 +136,38 @@ int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& reso
   return part.kv_bytes_per_token(resources.kv_dtype);
 }
 
+int64_t resolve_max_sequences(const Job& job, const model::ModelConfig& config,
+                              const Inputs* inputs, const Resources& resources,
+                              comm::Communicator& world) {
+  constexpr int64_t most = 256;
+  constexpr double weight_rows_cpu = 32, weight_rows_gpu = 300;
+  if (job.batch.max_sequences) return *job.batch.max_sequences;
+  int64_t sequences = 1;
+  if (inputs != nullptr) {
+    int64_t answers = 0, answer_tokens = 0;
+    double work = 0;
+    for (const InputRequest& request : inputs->requests()) {
+      work += request.work;
+      for (size_t turn = 0; turn < inputs->prompt(request).turns.size(); ++turn) {
+        const int64_t tokens = inputs->answer_tokens(request, turn);
+        answers += tokens > 0;
+        answer_tokens += tokens;
+      }
+    }
+    const auto count = static_cast<double>(std::max<int64_t>(answers, 1));
+    const auto requests = static_cast<int64_t>(inputs->requests().size());
+    const AnswerCost cost{work / config.flops_per_token() / count,
+                          static_cast<double>(answer_tokens) / count};
+    const int64_t of_replica = std::max(answers, requests) / resources.dp + 1;
+    sequences = sequences_at_once(cost, resources.gpus ? weight_rows_gpu : weight_rows_cpu,
+                                  std::min(most, of_replica));
+    // Short prompts fill a pass together.
+    const int64_t mean_prompt = inputs->prompt_tokens() / std::max<int64_t>(1, requests) + 1;
+    sequences = std::clamp(resources.max_batch_tokens / mean_prompt, sequences, most);
+  }
+  return world.all_reduce_max(sequences);
+}
+
 int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, const Inputs* inputs,
                           const Resources& resources, int64_t free_bytes,
                           comm::Communicator& world) {
@@ -168,10 +201,31 @@ void resolve_memory(const Job& job, const model::ModelConfig& config,
   const DType held = weights.layers.front().q.parts.front().weight.dtype();
   const DType beside = is_code(held) ? weights.embedding.dtype() : held;
   resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype) : beside;
-  resources.max_sequences = job.batch.max_sequences.value_or(256);
   resources.max_batch_tokens = resolve_batch_tokens(
       job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
+  resources.max_sequences = resolve_max_sequences(job, config, inputs, resources, world);
   resources.kv_tokens = resolve_kv_tokens(job, config, inputs, resources, free_bytes, world);
+}
+
+PassTimes estimated_times(const model::ModelConfig& config, const Resources& resources,
+                          DType weights, double peak_flops) {
+  const double cpu_bandwidth = 8e9, gpu_bandwidth = 2e12;  // bytes per second of a rank
+  const double prefill_share = 0.4, attention_share = 0.2, decode_share = 0.2;  // of the peak
+  const double ranks = static_cast<double>(resources.cp) * resources.sp * resources.tp;
+  const double flops = peak_flops / resources.dp;
+  const double bandwidth = ranks * (resources.gpus ? gpu_bandwidth : cpu_bandwidth);
+  // Ranks of a ring each read all weights, ranks of sp and tp a part.
+  const double weight_s =
+      resources.cp *
+      static_cast<double>(row_elements(weights, config.parameters()) * size_of(weights)) /
+      bandwidth;
+  const double pair_flops =
+      4.0 * static_cast<double>(config.num_heads * config.head_dim * config.layers);
+  const auto kv_bytes = static_cast<double>(config.kv_bytes_per_token(resources.kv_dtype));
+  return {
+      RateFit({weight_s, config.flops_per_token() / (prefill_share * flops),
+               pair_flops / (attention_share * flops)}),
+      RateFit({weight_s, config.flops_per_token() / (decode_share * flops), kv_bytes / bandwidth})};
 }
 
 }  // namespace pecia::runtime

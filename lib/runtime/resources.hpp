@@ -7,6 +7,7 @@
 #include "lib/parallel/mode_choice.hpp"
 #include "lib/runtime/inputs.hpp"
 #include "lib/runtime/job.hpp"
+#include "lib/runtime/pass_times.hpp"
 #include "lib/runtime/threads.hpp"
 
 namespace pecia::runtime {
@@ -68,6 +69,14 @@ void require_fp8_widths(const model::ModelConfig& config, const Resources& resou
 /// Bytes that the host has free for each of its ranks. Collective over `world`.
 int64_t free_host_bytes(comm::Communicator& world);
 
+/// Sequences that a replica runs at once: the job's, or as sequences_at_once says of its requests,
+/// from arithmetic alone, so that a job always runs in the same batches. The weights are taken to
+/// be read in the time of 32 rows, on GPUs of 300 (a CPU's or GPU's FLOPs per byte). `inputs` as
+/// below. Collective over `world`.
+int64_t resolve_max_sequences(const Job& job, const model::ModelConfig& config,
+                              const Inputs* inputs, const Resources& resources,
+                              comm::Communicator& world);
+
 /// KV slots on each rank: what kv.memory holds, or (auto) 80 % of `free_bytes`, which the rank has
 /// where it computes; never more than the job's requests can use at a time. InputError when not one
 /// token fits. `inputs` on at least one rank, null elsewhere. Collective over `world`.
@@ -80,5 +89,11 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
 void resolve_memory(const Job& job, const model::ModelConfig& config,
                     const model::WeightViews& weights, const Inputs* inputs, int64_t free_bytes,
                     Resources& resources, comm::Communicator& world);
+
+/// How long passes of a replica may take, before any was measured: the model's operations and bytes
+/// at shares of `peak_flops`, of all ranks, that such machines commonly reach. `weights`: of the
+/// layers' matrices.
+PassTimes estimated_times(const model::ModelConfig& config, const Resources& resources,
+                          DType weights, double peak_flops);
 
 }  // namespace pecia::runtime

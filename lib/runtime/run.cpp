@@ -169,7 +169,8 @@ std::string kept_measurement(const Job& job, const RunOptions& options, bool chi
 }
 
 SchedulerLimits scheduler_limits(const Job& job, const model::ModelConfig& config,
-                                 const Resources& resources, const Measured& measured) {
+                                 const Resources& resources, const Measured& measured,
+                                 std::optional<TimeLimit> time) {
   std::vector<int32_t> stops = job.generation.stop_token_ids.value_or(config.stop_token_ids);
   if (job.generation.ignore_eos)
     std::erase_if(stops, [&](int32_t token) {
@@ -192,7 +193,33 @@ SchedulerLimits scheduler_limits(const Job& job, const model::ModelConfig& confi
                          static_cast<double>(config.num_kv_heads),
                          element_bytes(resources.kv_dtype, config.head_dim)},
           .ring_rates = measured.ring,
-          .layout_invariant = job.reproducible == Reproducible::layout};
+          .layout_invariant = job.reproducible == Reproducible::layout,
+          .time = std::move(time)};
+}
+
+/// Says which open requests no start of this length can answer, as far as the rates are known.
+void name_too_long(const Inputs& inputs, const io::ResultsFile& results, const Scheduler& scheduler,
+                   double start_s, spdlog::logger& log) {
+  const InputRequest* longest = nullptr;
+  double longest_s = start_s;
+  int64_t count = 0;
+  for (const InputRequest* request : open_requests(inputs, results)) {
+    const auto [prompt, answer] = first_lengths(inputs, *request);
+    const double seconds = scheduler.seconds_alone(prompt, answer);
+    count += seconds > start_s;
+    if (seconds > longest_s) longest = request, longest_s = seconds;
+  }
+  if (longest == nullptr) return;
+  log.warn("request '{}' needs about {}, a start has {}{}: {}", inputs.prompt(*longest).id,
+           report::format_duration(longest_s), report::format_duration(start_s),
+           count > 1 ? fmt::format(" ({} requests need more than that)", count) : "",
+           scheduler.keeps_kv()
+               ? "what a start reads of it is kept for the next one (kv.save)"
+               : "it comes last; raise limits.wall_time, use more ranks, or let kv.save be auto");
+}
+
+double seconds_since(Stop::Clock::time_point begin) {
+  return std::chrono::duration<double>(Stop::Clock::now() - begin).count();
 }
 
 Stop::Clock::time_point after(Stop::Clock::time_point begin, double seconds) {
@@ -348,8 +375,14 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
       source = std::make_unique<ArrivalSource>(*inputs, *results, job.batch.order, *claims);
     else
       source = std::make_unique<ListSource>(*inputs, *results, job.batch.order, *taken);
-    scheduler.emplace(scheduler_limits(job, config, resources, measured));
+    std::optional<TimeLimit> time;
+    if (drain_s)
+      time = {.end_s = *drain_s - seconds_since(begin),
+              .times = estimated_times(config, resources, held, facts.peak_flops)};
+    const double start_s = time ? time->end_s : 0;
+    scheduler.emplace(scheduler_limits(job, config, resources, measured, std::move(time)));
     if (chief) progress.show(job, *inputs, *results);
+    if (chief && drain_s) name_too_long(*inputs, *results, *scheduler, start_s, *log);
     planner.emplace(Planner{*scheduler, *source, *results,
                             [&](const std::string& ring) { return mode_name(resources, ring); },
                             groups.dp, [&](bool told) { return stop.agreed(told); },
@@ -365,14 +398,17 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   }
   activity.phase = "finish";
   wait_for_replicas(*finished, resources.dp, stop);
-  const auto reason =
-      static_cast<StopReason>(world.all_reduce_max(static_cast<int64_t>(stop.reason())));
+  const bool left_for_later =
+      planning && (scheduler->left_for_later() || source->passed_over() > 0);
+  const auto mine =
+      std::max(stop.reason(), left_for_later ? StopReason::wall_time : StopReason::none);
+  const auto reason = static_cast<StopReason>(world.all_reduce_max(static_cast<int64_t>(mine)));
   const Standing left = standing(chief ? &*results : nullptr, world);
   if (chief) progress.finish(left);
 
-  const std::chrono::duration<double> seconds = Stop::Clock::now() - begin;
+  const double seconds = seconds_since(begin);
   recorder.wait_for_times();
-  auto report = gather_report(*groups.ordered, facts, worker, recorder, tally, seconds.count());
+  auto report = gather_report(*groups.ordered, facts, worker, recorder, tally, seconds);
   if (job.report.trace != Trace::off)
     write_traces(*groups.ordered, job.output / "trace", groups.dp, recorder);
   if (report) {

@@ -15,6 +15,7 @@
 #include "lib/parallel/pass_modes.hpp"
 #include "lib/parallel/ring_rule.hpp"
 #include "lib/runtime/job.hpp"
+#include "lib/runtime/pass_times.hpp"
 #include "lib/runtime/plan.hpp"
 
 namespace pecia::runtime {
@@ -41,6 +42,14 @@ struct Request {
   std::optional<double> arrival_s = {};
 };
 
+/// When a start of the run has to be over, and what is known of its speed.
+struct TimeLimit {
+  double end_s = 0;  ///< on the scheduler's clock: no pass begins that is expected to end later
+  PassTimes times;   ///< as estimated; the scheduler fits them to its passes
+  bool keeps_kv =
+      false;  ///< what is read of a prompt when time is over is there for the next start
+};
+
 struct SchedulerLimits {
   int ring_size = 1;
   int64_t kv_tokens = 0;         ///< slots on each rank
@@ -57,6 +66,7 @@ struct SchedulerLimits {
   parallel::RingShape ring_shape;
   parallel::RingRates ring_rates;
   bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks
+  std::optional<TimeLimit> time = {};
 };
 
 /// By rule: what a prompt's chunk wants to travel, and why.
@@ -94,8 +104,22 @@ class Scheduler {
   /// KV slots on each rank that the request needs at least to run at all.
   int64_t tokens_needed(const Request& request) const;
 
-  /// The next pass; absent when nothing is left to run. Every plan must be executed and committed
-  /// before the next.
+  /// Where time is limited: whether a request whose first open turn has these lengths, begun now
+  /// and alone, is expected to be answered in time.
+  bool could_finish(int64_t prompt_tokens, int64_t answer_tokens, double now) const;
+  /// Seconds that it would take alone.
+  double seconds_alone(int64_t prompt_tokens, int64_t answer_tokens) const;
+  /// Whether a request is wanted although it will not be answered in time: nothing else is left
+  /// that would be, and what is read of it is kept, or this start has finished nothing yet.
+  bool begins_anyway(double now) const;
+  bool keeps_kv() const { return limits_.time && limits_.time->keeps_kv; }
+  /// Whether no further pass would end in time.
+  bool out_of_time() const { return out_of_time_; }
+  /// Whether time is what ended the work: something was left for a later start.
+  bool left_for_later() const { return out_of_time_ || given_up_ || !late_.empty(); }
+
+  /// The next pass; absent when nothing is left to run, or nothing that would end in time. Every
+  /// plan must be executed and committed before the next.
   ///
   /// prefill_first: prompts are fed as long as there are any, then all sequences decode together.
   /// chunked (Sarathi): every sequence that decodes rides in every pass as one token, and what is
@@ -106,6 +130,11 @@ class Scheduler {
   /// A fork's stem keeps its keys until its last branch has ended, and in each of these passes one
   /// of its branches computes: with the stem, slots for one branch are kept back, and the place
   /// that the stem or a branch leaves is its next branch's before anyone else's.
+  ///
+  /// With a time limit a turn begins only if it and all that are under way are expected to end in
+  /// time; a prompt's chunk is cut to what the time left holds; a prompt that turns out too slow
+  /// gives its place to others; and where time is short for all, answers come before prompts.
+  /// Exceptions: begins_anyway.
   std::optional<Plan> next(double now);
   /// For the chunks of the last plan; empty where the ring is fixed.
   const std::vector<ChunkRing>& chunk_rings() const { return chunk_rings_; }
@@ -140,20 +169,38 @@ class Scheduler {
   bool has_room(int64_t slots) const;
 
   // scheduler_admit.cpp
-  void admit(Plan& plan);
+  void admit(Plan& plan, double now);
   void keep_back(Family& family, int64_t slots);
   bool admit_request(Plan& plan, const std::shared_ptr<Family>& family);
   bool admit_branch(Plan& plan, const std::shared_ptr<Family>& family);
   void start_turn(Plan& plan, Running& running);
 
+  // scheduler_time.cpp
+  struct Ahead;
+  double left_s(double now) const;
+  double expected_answer(const Turn& turn, int64_t given) const;
+  Ahead ahead_of_turn(const Request& request, size_t turn) const;
+  Ahead ahead_of(const Request& request) const;
+  Ahead ahead_of_running() const;
+  double seconds_of(Ahead ahead) const;
+  bool in_time(const Ahead& more, double now) const;
+  bool turn_in_time(const Running& running, double now);
+  bool branch_in_time(const Family& family, double now) const;
+  bool begin_late(Plan& plan, double now);
+  void give_back_late(double now);
+  void reconsider_late(double now);
+  int64_t rows_in_time(const Plan& plan, int64_t first, int64_t count, double now) const;
+  bool decode_in_time(double now) const;
+  bool answers_come_first(double now) const;
+
   // scheduler_plan.cpp
   int64_t batch_tokens() const;
-  int64_t chunk_tokens(int64_t left, int64_t room) const;
+  int64_t chunk_tokens(const Running& running, int64_t room) const;
   std::optional<parallel::RingDecision> ring_by_rule(const parallel::PassSequence& chunk,
                                                      parallel::RingLoad riders) const;
   static std::optional<double> asked(const Running& running);
   void feed(Plan& plan, double now);
-  void decode(Plan& plan);
+  void decode(Plan& plan, double now);
   int32_t deal(Running& running, std::vector<int64_t>& rows, int64_t step) const;
   void add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin, int64_t end);
   std::vector<size_t> followers(const Running& running) const;
@@ -177,6 +224,12 @@ class Scheduler {
   std::vector<ChunkRing> chunk_rings_;
   int64_t credits_ = 0;  ///< slots kept back for the branches of running forks
   int64_t next_sequence_ = 0, next_plan_ = 0;
+  std::deque<std::shared_ptr<Family>> late_;  ///< would not be answered in time
+  bool out_of_time_ = false;                  ///< no further pass
+  bool given_up_ = false;                     ///< a turn of a request under way did not begin
+  bool any_done_ = false;                     ///< a turn was finished
+  double planned_at_ = 0;                     ///< `now` of the last plan
+  int64_t answered_turns_ = 0, answered_tokens_ = 0, allowed_tokens_ = 0;
 };
 
 }  // namespace pecia::runtime

@@ -10,19 +10,29 @@ namespace pecia::runtime {
 
 /// First a branch for each fork without one, on its credit, in the place that its stem or its
 /// branch before has left: so a stem's keys wait for nobody.
-void Scheduler::admit(Plan& plan) {
+void Scheduler::admit(Plan& plan, double now) {
   const auto room = [&] { return running() < limits_.max_sequences; };
   for (const auto& fork : forks_)
-    if (fork->live_branches == 0) {
+    if (fork->live_branches == 0 && branch_in_time(*fork, now)) {
       PECIA_CHECK(room(), "no place for the branch of a stem that ended");
       admit_branch(plan, fork);
     }
   for (auto fork = forks_.begin(); fork != forks_.end();) {
-    while (room() && (*fork)->branches_left() && admit_branch(plan, *fork)) {
+    while (room() && (*fork)->branches_left() && branch_in_time(**fork, now) &&
+           admit_branch(plan, *fork)) {
     }
     fork = (*fork)->branches_left() ? std::next(fork) : forks_.erase(fork);
   }
-  while (room() && !waiting_.empty() && admit_request(plan, waiting_.front())) waiting_.pop_front();
+  while (room() && !waiting_.empty()) {
+    const auto family = waiting_.front();
+    if (limits_.time && seconds_of(ahead_of(family->request)) > left_s(now))
+      late_.push_back(family);
+    else if ((limits_.time && !in_time(ahead_of(family->request), now)) ||
+             !admit_request(plan, family))
+      break;
+    waiting_.pop_front();
+  }
+  if (!late_.empty() && room()) begin_late(plan, now);
 }
 
 /// Slots that are kept back for the family's branches, from now on.
@@ -37,6 +47,7 @@ bool Scheduler::admit_request(Plan& plan, const std::shared_ptr<Family>& family)
   Running running;
   running.family = family;
   running.sequence = next_sequence_++;
+  running.timed = true;
   int64_t reserved = needed;
   if (family->is_fork()) {
     reserved = stem_slots(family->request);
@@ -67,6 +78,7 @@ bool Scheduler::admit_branch(Plan& plan, const std::shared_ptr<Family>& family) 
   }
   running.family = family;
   running.turn = family->next_branch++;
+  running.timed = true;
   running.sequence = next_sequence_++;
   ++family->live_branches;
   family->skip_settled();
@@ -127,6 +139,7 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
   running.feed = std::exchange(running.unfed, {});
   running.fed = 0;
   running.begun = true;
+  running.timed = false;
   if (running.samples)
     plan.turns.push_back({running.sequence, turn.params, turn.random_key, running.answer_begin});
 }

@@ -33,6 +33,10 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
     PECIA_CHECK(found != running_.end(), "sequence {} is not running", item.rows.sequence);
     of_item.push_back(found);
   }
+  if (limits_.time) {
+    const auto [prompts, answers] = work_of(plan);
+    limits_.time->times.add(prompts, answers, now - planned_at_);
+  }
   take_targets(plan, outcomes, of_item);
 
   double compute_s = 0, comm_s = 0;
@@ -148,12 +152,18 @@ void Scheduler::finish_turn(Running& running, io::FinishReason reason, double no
   Turn& turn = running.current();
   running.begun = false;
   if (!running.is_branch()) running.family->ready = now;
+  if (running.max_new_tokens > 0 && running.samples) {
+    ++answered_turns_;
+    answered_tokens_ += static_cast<int64_t>(running.result.tokens.size());
+    allowed_tokens_ += running.max_new_tokens;
+  }
   const bool unanswered = running.is_stem && !running.samples && turn.max_new_tokens > 0;
   if (!turn.finished && unanswered) {  // an earlier run began the answer; a branch goes on with it
     turn.answer = std::move(running.result);
   } else if (!turn.finished) {
     running.result.finish_reason = reason;
     turn.finished = true;
+    any_done_ = running.family->progressed = true;
     finished_.push_back({turn.row, io::TurnState::done, std::move(running.result)});
   }
   running.result = {};

@@ -12,16 +12,22 @@ namespace pecia::runtime {
 using parallel::Ring;
 
 std::optional<Plan> Scheduler::next(double now) {
+  if (out_of_time_) return {};
   Plan plan;
   plan.number = next_plan_;
+  planned_at_ = now;
+  if (limits_.time) {
+    if (!limits_.time->keeps_kv) give_back_late(now);
+    reconsider_late(now);
+  }
   // A turn that is refused as it begins makes room for others.
   bool made_room = false;
   do {
     made_room = false;
-    admit(plan);
+    admit(plan, now);
     for (auto running = running_.begin(); running != running_.end();) {
       const auto current = running++;
-      if (!current->begun) start_turn(plan, *current);
+      if (!current->begun && turn_in_time(*current, now)) start_turn(plan, *current);
       if (current->begun) continue;
       end(current);
       made_room = true;
@@ -30,15 +36,23 @@ std::optional<Plan> Scheduler::next(double now) {
   // A sequence that could not begin its turn was never known to anyone else.
   std::erase_if(plan.added,
                 [&](const NewSequence& added) { return std::erase(removed_, added.sequence) > 0; });
-  if (running_.empty()) return {};
+  if (running_.empty()) {
+    given_up_ = given_up_ || !forks_.empty();
+    return {};
+  }
   ++next_plan_;
   plan.removed = std::exchange(removed_, {});
   chunk_rings_.clear();
-  if (limits_.policy == Policy::chunked) decode(plan);
+  if (limits_.policy == Policy::chunked || answers_come_first(now)) decode(plan, now);
+  const bool answers_first = !plan.items.empty() && limits_.policy == Policy::prefill_first;
   const size_t num_riders = plan.items.size();
-  feed(plan, now);
+  if (!answers_first) feed(plan, now);
   const bool prefills = plan.items.size() > num_riders;
-  if (plan.items.empty()) decode(plan);
+  if (plan.items.empty()) decode(plan, now);
+  if (plan.items.empty()) {
+    out_of_time_ = true;
+    return {};
+  }
   int64_t new_tokens = 0;
   for (const PlanItem& item : plan.items) new_tokens += item.rows.count;
   plan.sharding = limits_.modes.sharding(new_tokens, prefills);
@@ -51,12 +65,14 @@ int64_t Scheduler::batch_tokens() const {
                                            : limits_.max_batch_tokens;
 }
 
-/// Of the `left` tokens of a prompt, those that its next chunk takes with `room` in the batch; 0:
-/// none now.
-int64_t Scheduler::chunk_tokens(int64_t left, int64_t room) const {
+/// The tokens of the prompt that its next chunk takes with `room` in the batch; 0: none now. Chunks
+/// end at multiples of max_batch_tokens, also after one that was cut for lack of time.
+int64_t Scheduler::chunk_tokens(const Running& running, int64_t room) const {
+  const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
   if (limits_.policy == Policy::chunked)
     return left <= room ? left : std::max<int64_t>(0, room / chunk_unit() * chunk_unit());
-  const int64_t count = std::min(left, limits_.max_batch_tokens);
+  const int64_t most = limits_.max_batch_tokens - running.fed % limits_.max_batch_tokens;
+  const int64_t count = std::min(left, most);
   return count <= room ? count : 0;
 }
 
@@ -91,7 +107,9 @@ void Scheduler::feed(Plan& plan, double now) {
   for (Running& running : running_) {
     if (!running.feeding()) continue;
     const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
-    const int64_t count = chunk_tokens(left, room);
+    int64_t count = chunk_tokens(running, room);
+    if (limits_.time && count > 0)
+      count = rows_in_time(plan, map_.length(running.sequence), count, now);
     // Under chunked a short prompt that fitted would become another decode row in the way of this.
     if (count == 0 && limits_.policy == Policy::chunked) break;
     if (count == 0) continue;
@@ -143,8 +161,9 @@ int32_t Scheduler::deal(Running& running, std::vector<int64_t>& rows, int64_t st
   return owner;
 }
 
-/// One token of every sequence that has been prefilled.
-void Scheduler::decode(Plan& plan) {
+/// One token of every sequence that has been prefilled; none when time is too short for that.
+void Scheduler::decode(Plan& plan, double now) {
+  if (!decode_in_time(now)) return;
   plan.ring = limits_.ring_size > 1 ? limits_.modes.decode_ring : Ring::pass_kv;
   std::vector<int64_t> rows(limits_.ring_size);
   for (Running& running : running_) {

@@ -3,6 +3,7 @@
 /// sources.
 
 #include <optional>
+#include <vector>
 
 #include "lib/runtime/scheduler.hpp"
 
@@ -30,6 +31,8 @@ struct Scheduler::Family {
   int64_t credit = 0;        ///< slots for one branch at a time, so that a stem never waits
   int64_t kept = 0;          ///< those of them that no branch has now
   bool credit_used = false;  ///< by a branch that runs
+  bool anyway = false;       ///< began although it will not be answered in time
+  bool progressed = false;   ///< a turn of it was finished
 
   bool is_fork() const { return request.followup == io::Followup::fork; }
   bool branches_left() const { return next_branch < request.turns.size(); }
@@ -48,6 +51,7 @@ struct Scheduler::Running {
   bool is_stem = false;
   bool uses_credit = false;
   bool begun = false;          ///< the turn's first pass is planned
+  bool timed = false;          ///< the next turn was found to end in time
   std::vector<int32_t> unfed;  ///< known tokens not cached yet, from position map.length on
   std::vector<int32_t> feed;   ///< those of them that the turn's prefill computes
   int64_t fed = 0;             ///< of `feed`
@@ -67,6 +71,16 @@ struct Scheduler::Running {
   const Turn& current() const { return family->request.turns[turn]; }
   bool is_branch() const { return family->is_fork() && !is_stem; }
   bool feeding() const { return fed < static_cast<int64_t>(feed.size()); }
+};
+
+/// Work that is still to be done.
+struct Scheduler::Ahead {
+  struct Answer {
+    double tokens = 0;   ///< expected
+    double context = 0;  ///< tokens before the answer's next one
+  };
+  PassWork prompts;
+  std::vector<Answer> answers;
 };
 
 }  // namespace pecia::runtime

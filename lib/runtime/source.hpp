@@ -1,7 +1,9 @@
 #pragma once
 /// Which request a replica takes next, and what an earlier run already did of it.
 
+#include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "lib/comm/communicator.hpp"
@@ -25,6 +27,9 @@ class Source {
 
   /// Turns of requests that had arrived at the last take, those of earlier runs among them.
   virtual int64_t arrived_turns() const = 0;
+
+  /// Requests that this start leaves alone, as they would not be answered in time.
+  virtual int64_t passed_over() const { return 0; }
 };
 
 /// Those with a turn that is neither done nor failed, in the job's order. `results` as the run
@@ -36,6 +41,10 @@ std::vector<const InputRequest*> open_requests(const Inputs& inputs,
 Request load_open(const Inputs& inputs, const io::ResultsFile& results,
                   const InputRequest& request);
 
+/// Tokens of the prompt and of the answer that a request begins with, as could_finish asks for
+/// them.
+std::pair<int64_t, int64_t> first_lengths(const Inputs& inputs, const InputRequest& request);
+
 /// All requests are there from the start. The replicas take from one list in the order asked, by a
 /// counter that they share, so uneven work evens out.
 class ListSource : public Source {
@@ -44,15 +53,23 @@ class ListSource : public Source {
   ListSource(const Inputs& inputs, const io::ResultsFile& results, Order order,
              comm::SharedCounter& counter);
 
-  /// Gives one as long as the scheduler wants more.
+  /// Gives one as long as the scheduler wants more: first those that an earlier start began. One
+  /// that would not be answered in time is passed over, and taken only where the scheduler begins
+  /// it anyway.
   std::optional<Request> take(const Scheduler& scheduler, double now) override;
   std::optional<double> next_arrival() const override { return {}; }
   int64_t arrived_turns() const override { return inputs_.num_turns(); }
+  int64_t passed_over() const override { return static_cast<int64_t>(passed_over_.size()); }
 
  private:
+  std::optional<Request> reconsider(const Scheduler& scheduler, double now);
+  Request take_passed_over(const Scheduler& scheduler);
+
   const Inputs& inputs_;
   const io::ResultsFile& results_;
   comm::SharedCounter& counter_;
+  std::vector<const InputRequest*> passed_over_;                      ///< by this replica
+  double considered_at_s_ = std::numeric_limits<double>::infinity();  ///< see reconsider
   std::vector<const InputRequest*> open_;
   bool exhausted_ = false;
 };
