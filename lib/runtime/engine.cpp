@@ -137,6 +137,8 @@ Tally run_replica(comm::Communicator& replica, Worker& worker, report::Recorder&
     recorder.set_pass(plan.number);  // before the phase's span, which belongs to it
     const double begin = clock.seconds();
     const double flops = flops_of(recorder);
+    if (planner != nullptr && planner->on_plan)
+      planner->on_plan(plan, planner->scheduler.expected_seconds(plan));
     if (planner != nullptr) note_rings(planner->scheduler.chunk_rings(), recorder);
     std::vector<std::vector<std::byte>> gathered;
     {

@@ -23,6 +23,8 @@ struct Planner {
   /// Asked between passes: drain now? `told`: a rank of the replica was told to stop.
   std::function<bool(bool told)> stopping;
   std::function<void(const Tally&)> on_pass;  ///< after every pass, and now and then without one
+  /// Before every pass; `seconds`: how long it is expected to take, absent before any was measured.
+  std::function<void(const Plan&, std::optional<double> seconds)> on_plan = {};
 };
 
 /// The time of a run; tests have their own.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <thread>
 
 #include "lib/comm/process_grid.hpp"
@@ -170,7 +171,7 @@ std::string kept_measurement(const Job& job, const RunOptions& options, bool chi
 
 SchedulerLimits scheduler_limits(const Job& job, const model::ModelConfig& config,
                                  const Resources& resources, const Measured& measured,
-                                 std::optional<TimeLimit> time) {
+                                 TimeLimit time) {
   std::vector<int32_t> stops = job.generation.stop_token_ids.value_or(config.stop_token_ids);
   if (job.generation.ignore_eos)
     std::erase_if(stops, [&](int32_t token) {
@@ -195,6 +196,14 @@ SchedulerLimits scheduler_limits(const Job& job, const model::ModelConfig& confi
           .ring_rates = measured.ring,
           .layout_invariant = job.reproducible == Reproducible::layout,
           .time = std::move(time)};
+}
+
+/// "a prefill pass of 512 tokens, about 3 s".
+std::string to_text(const Plan& plan, std::optional<double> seconds) {
+  int64_t tokens = 0;
+  for (const PlanItem& item : plan.items) tokens += item.rows.count;
+  return fmt::format("a {} pass of {} token{}{}", phase_name(plan), tokens, tokens == 1 ? "" : "s",
+                     seconds ? ", about " + report::format_duration(*seconds) : "");
 }
 
 /// Says which open requests no start of this length can answer, as far as the rates are known.
@@ -375,18 +384,21 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
       source = std::make_unique<ArrivalSource>(*inputs, *results, job.batch.order, *claims);
     else
       source = std::make_unique<ListSource>(*inputs, *results, job.batch.order, *taken);
-    std::optional<TimeLimit> time;
-    if (drain_s)
-      time = {.end_s = *drain_s - seconds_since(begin),
-              .times = estimated_times(config, resources, held, facts.peak_flops)};
-    const double start_s = time ? time->end_s : 0;
-    scheduler.emplace(scheduler_limits(job, config, resources, measured, std::move(time)));
+    const double start_s =
+        drain_s ? *drain_s - seconds_since(begin) : std::numeric_limits<double>::infinity();
+    scheduler.emplace(scheduler_limits(
+        job, config, resources, measured,
+        {.end_s = start_s, .times = estimated_times(config, resources, held, facts.peak_flops)}));
     if (chief) progress.show(job, *inputs, *results);
     if (chief && drain_s) name_too_long(*inputs, *results, *scheduler, start_s, *log);
     planner.emplace(Planner{*scheduler, *source, *results,
                             [&](const std::string& ring) { return mode_name(resources, ring); },
                             groups.dp, [&](bool told) { return stop.agreed(told); },
                             [&](const Tally& tally) { progress.update(tally); }});
+    if (chief)
+      planner->on_plan = [](const Plan& plan, std::optional<double> seconds) {
+        DrainSignals::stops_after(to_text(plan, seconds));
+      };
   });
 
   startup.end();

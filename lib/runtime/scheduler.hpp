@@ -112,6 +112,8 @@ class Scheduler {
   /// Whether a request is wanted although it will not be answered in time: nothing else is left
   /// that would be, and what is read of it is kept, or this start has finished nothing yet.
   bool begins_anyway(double now) const;
+  /// By the rates measured so far, of passes of this kind; absent before there were any.
+  std::optional<double> expected_seconds(const Plan& plan) const;
   bool keeps_kv() const { return limits_.time && limits_.time->keeps_kv; }
   /// Whether no further pass would end in time.
   bool out_of_time() const { return out_of_time_; }
@@ -131,8 +133,8 @@ class Scheduler {
   /// of its branches computes: with the stem, slots for one branch are kept back, and the place
   /// that the stem or a branch leaves is its next branch's before anyone else's.
   ///
-  /// With a time limit a turn begins only if it and all that are under way are expected to end in
-  /// time; a prompt's chunk is cut to what the time left holds; a prompt that turns out too slow
+  /// Where time is limited a turn begins only if it and all that are under way are expected to end
+  /// in time; a prompt's chunk is cut to what the time left holds; a prompt that turns out too slow
   /// gives its place to others; and where time is short for all, answers come before prompts.
   /// Exceptions: begins_anyway.
   std::optional<Plan> next(double now);
@@ -177,6 +179,7 @@ class Scheduler {
 
   // scheduler_time.cpp
   struct Ahead;
+  bool limited() const;
   double left_s(double now) const;
   double expected_answer(const Turn& turn, int64_t given) const;
   Ahead ahead_of_turn(const Request& request, size_t turn) const;

@@ -25,9 +25,9 @@ void Scheduler::admit(Plan& plan, double now) {
   }
   while (room() && !waiting_.empty()) {
     const auto family = waiting_.front();
-    if (limits_.time && seconds_of(ahead_of(family->request)) > left_s(now))
+    if (limited() && seconds_of(ahead_of(family->request)) > left_s(now))
       late_.push_back(family);
-    else if ((limits_.time && !in_time(ahead_of(family->request), now)) ||
+    else if ((limited() && !in_time(ahead_of(family->request), now)) ||
              !admit_request(plan, family))
       break;
     waiting_.pop_front();

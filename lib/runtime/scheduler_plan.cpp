@@ -16,7 +16,7 @@ std::optional<Plan> Scheduler::next(double now) {
   Plan plan;
   plan.number = next_plan_;
   planned_at_ = now;
-  if (limits_.time) {
+  if (limited()) {
     if (!limits_.time->keeps_kv) give_back_late(now);
     reconsider_late(now);
   }
@@ -108,7 +108,7 @@ void Scheduler::feed(Plan& plan, double now) {
     if (!running.feeding()) continue;
     const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
     int64_t count = chunk_tokens(running, room);
-    if (limits_.time && count > 0)
+    if (limited() && count > 0)
       count = rows_in_time(plan, map_.length(running.sequence), count, now);
     // Under chunked a short prompt that fitted would become another decode row in the way of this.
     if (count == 0 && limits_.policy == Policy::chunked) break;

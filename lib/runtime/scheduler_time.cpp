@@ -1,6 +1,7 @@
 /// What the time left is enough for: which turns begin, and how long passes may be.
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -8,9 +9,23 @@
 
 namespace pecia::runtime {
 
+bool Scheduler::limited() const {
+  return limits_.time && std::isfinite(limits_.time->end_s);
+}
+
 /// Until passes have to be over; below 0 after that.
 double Scheduler::left_s(double now) const {
-  return limits_.time ? limits_.time->end_s - now : std::numeric_limits<double>::infinity();
+  return limited() ? limits_.time->end_s - now : std::numeric_limits<double>::infinity();
+}
+
+std::optional<double> Scheduler::expected_seconds(const Plan& plan) const {
+  if (!limits_.time) return {};
+  const auto [prompts, answers] = work_of(plan);
+  const PassTimes& times = limits_.time->times;
+  if ((prompts.rows > 0 && !times.prefill.measured()) ||
+      (answers.rows > 0 && !times.decode.measured()))
+    return {};
+  return times.prefill.seconds(prompts) + times.decode.seconds(answers);
 }
 
 /// Output tokens that the turn is expected to need still, of which it has `given`: all that it may
@@ -103,7 +118,7 @@ double Scheduler::seconds_of(Ahead ahead) const {
 
 /// Whether `more` can be done in time besides all that is under way.
 bool Scheduler::in_time(const Ahead& more, double now) const {
-  if (!limits_.time) return true;
+  if (!limited()) return true;
   Ahead all = ahead_of_running();
   all.prompts += more.prompts;
   all.answers.insert(all.answers.end(), more.answers.begin(), more.answers.end());
@@ -121,12 +136,12 @@ double Scheduler::seconds_alone(int64_t prompt_tokens, int64_t answer_tokens) co
 }
 
 bool Scheduler::could_finish(int64_t prompt_tokens, int64_t answer_tokens, double now) const {
-  return !limits_.time || seconds_alone(prompt_tokens, answer_tokens) <= left_s(now);
+  return !limited() || seconds_alone(prompt_tokens, answer_tokens) <= left_s(now);
 }
 
 /// A later turn of a chain, whose earlier ones are cached.
 bool Scheduler::turn_in_time(const Running& running, double now) {
-  if (!limits_.time || running.timed || limits_.time->keeps_kv) return true;
+  if (!limited() || running.timed || limits_.time->keeps_kv) return true;
   const auto& turns = running.family->request.turns;
   if (running.family->is_fork() || running.turn == turns.size() || settled(turns[running.turn]))
     return true;
@@ -145,7 +160,7 @@ bool Scheduler::turn_in_time(const Running& running, double now) {
 }
 
 bool Scheduler::branch_in_time(const Family& family, double now) const {
-  if (!limits_.time || limits_.time->keeps_kv || family.anyway) return true;
+  if (!limited() || limits_.time->keeps_kv || family.anyway) return true;
   const auto& turns = family.request.turns;
   const Turn& turn = turns[family.next_branch];
   const auto given = static_cast<int64_t>(turn.answer.tokens.size());
@@ -160,7 +175,7 @@ bool Scheduler::branch_in_time(const Family& family, double now) const {
 }
 
 bool Scheduler::begins_anyway(double now) const {
-  return limits_.time && !out_of_time_ && left_s(now) > 0 && running_.empty() && forks_.empty() &&
+  return limited() && !out_of_time_ && left_s(now) > 0 && running_.empty() && forks_.empty() &&
          waiting_.empty() && (limits_.time->keeps_kv || !any_done_);
 }
 
@@ -249,12 +264,12 @@ int64_t Scheduler::rows_in_time(const Plan& plan, int64_t first, int64_t count, 
 /// Where time is short for all that is under way, those that are read already are answered before
 /// others are read. And the first prompt that is read shows at once how long a decode pass takes.
 bool Scheduler::answers_come_first(double now) const {
-  return limits_.time && (!limits_.time->times.decode.measured() || !in_time({}, now));
+  return limited() && (!limits_.time->times.decode.measured() || !in_time({}, now));
 }
 
 /// Whether a pass with a token of each sequence that decodes ends in time.
 bool Scheduler::decode_in_time(double now) const {
-  if (!limits_.time) return true;
+  if (!limited()) return true;
   PassWork work{1, 0, 0};
   for (const Running& running : running_) {
     if (!running.begun || running.feeding()) continue;

@@ -3,6 +3,8 @@
 /// Launchers and batch systems send them more than once, so only a second SIGINT, from the
 /// keyboard, ends the process at once.
 
+#include <string_view>
+
 namespace pecia::runtime {
 
 /// Catches SIGTERM, SIGUSR1 and SIGINT from construction to destruction. One at a time in a
@@ -17,6 +19,11 @@ class DrainSignals {
 
   /// Whether one of them has come to this process since the last such object was made.
   static bool received();
+
+  /// What the first of them says at once on stderr, from the handler: "pecia: SIGINT: stops after
+  /// TEXT; …". Called by the one rank that speaks, before each pass; without a call nothing is
+  /// said.
+  static void stops_after(std::string_view text);
 };
 
 }  // namespace pecia::runtime
