@@ -1,3 +1,4 @@
+import contextlib
 import csv
 import io
 import json
@@ -319,6 +320,36 @@ class FindingTheTokenizer(TextRun):
             json.dumps({"model": "/nowhere/tiny"}),
         )
         self.assert_refused("/nowhere/tiny", "--model", call=self.ids)
+
+
+class CommandLine(TextRun):
+    def refused(self, *arguments: object) -> str:
+        out = io.StringIO()
+        with contextlib.redirect_stderr(out), self.assertRaises(SystemExit) as ended:
+            text.main([str(argument) for argument in arguments])
+        self.assertEqual(ended.exception.code, 2)
+        return out.getvalue().splitlines()[-1]
+
+    def test_unknown_arguments_are_named_in_their_order(self) -> None:
+        self.assertEqual(
+            self.refused("run", "--outptu", "x", "--verbose", "more", "--jsnol=1"),
+            "pecia-text: error: unknown --outptu (did you mean --output?), x, --verbose, more, "
+            "--jsnol=1 (did you mean --jsonl?)",
+        )
+
+    def test_help_has_examples_and_exit_codes(self) -> None:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), self.assertRaises(SystemExit):
+            text.main(["--help"])
+        self.assertIn("examples:\n  pecia-text runs/books --output texts/", out.getvalue())
+        self.assertIn("Exit codes: 0", out.getvalue())
+
+    def test_output_is_needed_for_texts(self) -> None:
+        self.write_results([self.answered("a")])
+        self.assert_refused("--output", "--jsonl", call=self.write_text)
+
+    def test_finish_reason_is_for_texts(self) -> None:
+        self.assert_refused("--finish-reason", call=lambda: self.lines("--finish-reason"))
 
 
 class DamagedFiles(TextRun):
