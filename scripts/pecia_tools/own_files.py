@@ -33,7 +33,8 @@ class Outcome:
 
 class OwnFiles:
     """Files are first written beside their places; commit() moves all of them. Then the record, a JSON file in
-    the folder, tells the next call what each was like. `source` says what the files were made from: the record
+    the folder, tells the next call what each was like. Nothing waits for the disk: a file that a power failure spoils
+    is not as the record has it, and can be made again. `source` says what the files were made from: the record
     of another source is refused unless `force`."""
 
     def __init__(self, folder: Path, record: str, source: dict[str, str], force: bool) -> None:
@@ -41,7 +42,8 @@ class OwnFiles:
         self._record_path = folder / record
         self._source = source
         self._force = force
-        self._staged: dict[str, Path] = {}
+        self._hashes: dict[str, str] = {}
+        self._staged: dict[str, Path] = {}  # what does not stand in its place already
         self._staging: Optional[Path] = None
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder}: not a folder. Name another one")
@@ -62,16 +64,20 @@ class OwnFiles:
             except OSError:
                 break
 
+    def write(self, name: str, text: str) -> None:
+        """`text` will be the file `name`, with '/' between folders. Each name once."""
+        data = text.encode()
+        self._hashes[name] = hashlib.sha256(data).hexdigest()
+        if not self._stands_there(name):
+            self._stage(name).write_bytes(data)
+
     @contextmanager
     def open(self, name: str) -> Iterator[TextIO]:
-        """A new file that will be `name`, with '/' between folders. Each name once."""
-        assert self._staging is not None
-        path = self._staging / str(len(self._staged))
+        """The same for a file that is written piece by piece."""
+        path = self._stage(name)
         with open(path, "w", encoding="utf-8", newline="") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        self._staged[name] = path
+        self._hashes[name] = sha256_of(path)
 
     def is_foreign(self, name: str) -> bool:
         """Whether something stands there that is not as an earlier call left it."""
@@ -84,16 +90,14 @@ class OwnFiles:
 
     def commit(self) -> Outcome:
         outcome = Outcome()
-        hashes = {name: sha256_of(path) for name, path in self._staged.items()}
-        for name, sha256 in hashes.items():
-            path = self._folder / name
-            if path.is_file() and sha256_of(path) == sha256:
+        for name in self._hashes:
+            if name not in self._staged or self._stands_there(name):
                 outcome.unchanged.append(name)
             elif self.is_foreign(name) and not (self._force and self._can_replace(name)):
                 outcome.kept.append(name)
             else:
                 outcome.written.append(name)
-        mine = {name: hashes[name] for name in (*outcome.written, *outcome.unchanged)}
+        mine = {name: self._hashes[name] for name in (*outcome.written, *outcome.unchanged)}
         before = {name: known for name, known in self._recorded.items() if name not in outcome.kept}
         # Whenever this is interrupted, the record knows what it left behind.
         self._write_record({**before, **{n: [*before.get(n, []), h] for n, h in mine.items()}})
@@ -101,19 +105,29 @@ class OwnFiles:
             path = self._folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(self._staged[name], path)
-        for name in before.keys() - hashes.keys():
+        for name in sorted(before.keys() - self._hashes.keys()):
             if (self._folder / name).is_file() and not self.is_foreign(name):
                 self._remove(name)
                 outcome.removed.append(name)
         self._write_record({name: [sha256] for name, sha256 in mine.items()})
         return outcome
 
+    def _stage(self, name: str) -> Path:
+        assert self._staging is not None
+        self._staged[name] = self._staging / str(len(self._staged))
+        return self._staged[name]
+
+    def _stands_there(self, name: str) -> bool:
+        path = self._folder / name
+        return path.is_file() and sha256_of(path) == self._hashes[name]
+
     def _parents(self, name: str) -> list[Path]:
         """Folders between this one and the file, the nearest first."""
         return [self._folder / parent for parent in Path(name).parents if str(parent) != "."]
 
     def _can_replace(self, name: str) -> bool:
-        return not (self._folder / name).is_dir() and all(
+        path = self._folder / name
+        return (path.is_file() or not path.exists()) and all(
             parent.is_dir() or not parent.exists() for parent in self._parents(name)
         )
 

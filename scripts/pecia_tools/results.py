@@ -84,6 +84,7 @@ class Results:
         for name in DATASETS:
             if name not in self._file:
                 raise UserError(f"{self.path}: dataset /{name} is missing; the file is damaged")
+        self._tokens = self._file["tokens"]
 
     def close(self) -> None:
         self._file.close()
@@ -180,7 +181,7 @@ class Results:
 
     def tokens(self, turn: Turn) -> np.ndarray:
         """int32 [output_tokens]."""
-        return self._file["tokens"][turn.first_slot : turn.first_slot + turn.output_tokens]
+        return self._tokens[turn.first_slot : turn.first_slot + turn.output_tokens]
 
     def logprobs(self, turn: Turn) -> Optional[Logprobs]:
         """None where the run did not ask for any."""

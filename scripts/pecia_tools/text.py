@@ -92,8 +92,7 @@ def write_texts(
     plan = make_plan(requests, books_of(requests), layout)
     with OwnFiles(options.output, RECORD, source_of(results), options.force) as files:
         for name, what in plan.items():
-            with files.open(name) as file:
-                file.write(layout.book(what) if isinstance(what, Book) else layout.request(what))
+            files.write(name, layout.book(what) if isinstance(what, Book) else layout.request(what))
         with files.open(INDEX) as file:
             write_index(file, requests)
         return files.commit()

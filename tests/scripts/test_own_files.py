@@ -21,8 +21,7 @@ class OwnFilesTest(ScriptTest):
         """Files by their names without '.txt', where '__' stands for '/'."""
         with OwnFiles(self.out, RECORD, source, force) as files:
             for name, content in contents.items():
-                with files.open(name.replace("__", "/") + ".txt") as file:
-                    file.write(content)
+                files.write(name.replace("__", "/") + ".txt", content)
             return files.commit()
 
     def found(self) -> dict[str, str]:
@@ -61,6 +60,12 @@ class OwnFilesTest(ScriptTest):
             self.assertEqual(self.make(force, d="1", e__f="1").kept, ["d.txt", "e/f.txt"])
         self.assertEqual(self.found(), {"d.txt/x": "theirs", "e": "theirs"})
 
+    def test_what_is_no_file_is_kept(self) -> None:
+        self.out.mkdir()
+        os.mkfifo(self.out / "a.txt")
+        for force in (False, True):
+            self.assertEqual(self.make(force, a="1").kept, ["a.txt"])
+
     def test_its_own_files_that_are_no_longer_made_are_removed(self) -> None:
         self.make(a="1", d__e__b="1", d__c="1", edited="1")
         self.write("out/edited.txt", "edited")
@@ -74,8 +79,7 @@ class OwnFilesTest(ScriptTest):
 
     def test_nothing_is_there_when_it_fails(self) -> None:
         with self.assertRaises(ZeroDivisionError), OwnFiles(self.out, RECORD, RUN, False) as files:
-            with files.open("a.txt") as file:
-                file.write("1")
+            files.write("a.txt", "1")
             raise ZeroDivisionError
         self.assertFalse(self.out.exists())
 
@@ -98,6 +102,15 @@ class OwnFilesTest(ScriptTest):
         self.assertIn("a.txt", moves)
         self.assertEqual(self.found(), {"a.txt": "2", "b.txt": "1"})
         self.assertEqual(self.make(a="3", b="3").written, ["a.txt", "b.txt"])
+
+    def test_file_written_piece_by_piece(self) -> None:
+        for state in ("written", "unchanged"):
+            with OwnFiles(self.out, RECORD, RUN, False) as files:
+                with files.open("a.csv") as file:
+                    file.write("1\n")
+                    file.write("é\n")
+                self.assertEqual(getattr(files.commit(), state), ["a.csv"])
+        self.assertEqual(self.found(), {"a.csv": "1\né\n"})
 
     def test_another_runs_files_are_not_removed(self) -> None:
         self.make(a="1")
