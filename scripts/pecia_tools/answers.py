@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text of an answer."""
 
 from __future__ import annotations

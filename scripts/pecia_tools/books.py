@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents that were cut into parts, and how much of them the finished parts cover."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads command lines; unknown arguments are named in their order, each with the option that it nearly is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of a command that it may replace by itself when it is called again, because nobody else has touched them."""
 
 from __future__ import annotations

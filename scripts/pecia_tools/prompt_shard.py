@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads prompt shards, schema "pecia.prompts/1", back: what a request was a part of, and what it asked."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a turn asked, out of its prompt's tokens."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The requests of a run: their turns in the results, and what the prompt shards say of them."""
 
 from __future__ import annotations

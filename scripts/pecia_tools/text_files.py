@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How answers look in text files, and where these stand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What pecia-text says of what it wrote, and of the run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
 from pecia_tools.books import Coverage, union_length

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run folder with results and a prompt shard, made on the spot for the tests of pecia-text."""
 
 from __future__ import annotations
