@@ -22,11 +22,12 @@ def answer_text(tokenizer: Tokenizer, turn: Turn, tokens: np.ndarray) -> str:
 def stop_reason(
     tokenizer: Tokenizer, turn: Turn, tokens: np.ndarray, stop_strings: Sequence[str]
 ) -> Optional[str]:
-    """The stop string that ended the answer, as far as it can be told."""
+    """The stop string that ended the answer, as far as it can be told: a run ends at the one that is whole first."""
     if not _was_stopped_by_string(turn):
         return None
     after = _decode(tokenizer, tokens).encode()[turn.text_bytes :]
-    return next((s for s in stop_strings if s and after.startswith(s.encode())), None)
+    found = [string for string in stop_strings if string and after.startswith(string.encode())]
+    return min(found, key=len, default=None)
 
 
 def _was_stopped_by_string(turn: Turn) -> bool:

@@ -116,6 +116,10 @@ class StopStrings(TextRun):
         self.assertEqual(choice["message"]["content"], "Fünf.")
         self.assertEqual((choice["finish_reason"], choice["stop_reason"]), ("stop", "\n\n"))
 
+    def test_the_one_that_is_whole_first(self) -> None:
+        choice = self.choice("Five.\n\nQ", "Five.", stop=[json.dumps(["\n\n", "\n"])])
+        self.assertEqual(choice["stop_reason"], "\n")
+
     def test_of_the_job_where_the_shard_has_none(self) -> None:
         self.identity = {"generation": {"stop": ["END"]}}
         self.assertEqual(self.choice("Five END", "Five ", stop=[""])["stop_reason"], "END")
