@@ -56,12 +56,14 @@ run_job() {
 }
 
 show_summaries() {
-  scripts/pecia-text "$run" --model "$model" --output "$run/text" --force
-  local file
+  local file code=0
+  scripts/pecia-text "$run" --model "$model" --output "$run/text" --force || code=$?
+  # 3: some requests failed, as the run has said.
+  if ((code != 0 && code != 3)); then exit "$code"; fi
   while IFS= read -r -d '' file; do
     printf '\n## %s\n' "$(basename "$file" .txt)"
     cat "$file"
-  done < <(find "$run/text" -name '*.txt' -print0 | sort -z)
+  done < <(find "$run/text" -path "$run/text/parts" -prune -o -name '*.txt' -print0 | sort -z)
 }
 
 documents=()

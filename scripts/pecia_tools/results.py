@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -20,37 +20,49 @@ from .command import UserError
 SCHEMA = "pecia.results/1"
 STATES = ("open", "partial", "done", "failed")
 FINISH_REASONS = (None, "stop", "length", None)
-DATASETS = (
+PER_TURN = (
     "state",
     "request_id",
+    "shard",
+    "request",
     "turn",
-    "slot_offsets",
-    "tokens",
-    "token_logprob",
     "prompt_tokens",
     "cached_tokens",
     "output_tokens",
     "finish_reason",
     "error",
 )
+OF_LATER_VERSIONS = ("truncated_tokens", "text_bytes")
+DATASETS = (*PER_TURN, "slot_offsets", "tokens", "token_logprob")
 
 
 @dataclass(frozen=True)
-class TurnRow:
-    """A turn as it stands in the file."""
+class Turn:
+    """A turn as it stands in the file, without its tokens."""
 
     request_id: str
+    shard: int  # of the run's inputs
+    request: int  # in that shard
     turn: int
     state: str
-    slots: int
-    tokens: np.ndarray  # int32, the stop token included
-    token_logprobs: np.ndarray
-    top_tokens: Optional[np.ndarray]  # [tokens, K]
-    top_logprobs: Optional[np.ndarray]
-    prompt_tokens: int
+    slots: int  # its max_new_tokens
+    first_slot: int
+    output_tokens: int  # the token that stopped it included
+    prompt_tokens: int  # that were run, without the cached ones
     cached_tokens: int
+    truncated_tokens: Optional[int]  # None: the run's version did not record them
+    text_bytes: int  # of the answer before a stop string; -1: none ended it
     finish_reason: Optional[str]
     error: str
+
+
+@dataclass(frozen=True)
+class Logprobs:
+    """Log-probabilities of a turn's tokens."""
+
+    own: np.ndarray  # [tokens]
+    top_tokens: Optional[np.ndarray]  # [tokens, K]; None: `top` is by token id
+    top: np.ndarray  # [tokens, K], or the whole vocabulary
 
 
 class Results:
@@ -72,6 +84,7 @@ class Results:
         for name in DATASETS:
             if name not in self._file:
                 raise UserError(f"{self.path}: dataset /{name} is missing; the file is damaged")
+        self._tokens = self._file["tokens"]
 
     def close(self) -> None:
         self._file.close()
@@ -93,10 +106,7 @@ class Results:
                 named.append(json.loads(report.read_text(encoding="utf-8")))
             except json.JSONDecodeError:
                 named.append(None)  # being written
-        try:
-            named.append(json.loads(_text(self._file.attrs.get("identity", "{}"))))
-        except json.JSONDecodeError as error:
-            raise UserError(f"{self.path}: attribute identity is not JSON ({error})") from error
+        named.append(self.identity())
         for value in named:
             text = _find_model(value)
             if text:
@@ -113,48 +123,76 @@ class Results:
         except KeyError as error:
             raise UserError(f"{self.path}: {error}; another version of pecia wrote it") from error
 
-    def rows(self) -> Iterator[TurnRow]:
+    def identity(self) -> dict[str, Any]:
+        """What the run calculates, as it wrote it down; empty when the file does not say."""
+        try:
+            value = json.loads(self.attribute("identity") or "{}")
+        except json.JSONDecodeError as error:
+            raise UserError(f"{self.path}: attribute identity is not JSON ({error})") from error
+        return value if isinstance(value, dict) else {}
+
+    def inputs(self) -> list[str]:
+        """Paths of the run's prompt shards as the run was given them; empty when the file does not say."""
+        try:
+            value = json.loads(self.attribute("inputs") or "[]")
+        except json.JSONDecodeError as error:
+            raise UserError(f"{self.path}: attribute inputs is not JSON ({error})") from error
+        return [str(path) for path in value]
+
+    def turns(self) -> list[Turn]:
         """All turns in input order. The states are read first: a row is on disk before its state says so."""
-        file = self._file
-        states = file["state"][:]
-        columns = {
-            name: file[name][:]
-            for name in (
-                "request_id",
-                "turn",
-                "slot_offsets",
-                "prompt_tokens",
-                "cached_tokens",
-                "output_tokens",
-                "finish_reason",
-                "error",
+        states = self._file["state"][:]
+        offsets = self._file["slot_offsets"][:]
+        columns = self.columns(name for name in PER_TURN if name != "state")
+        columns.update(self.columns(name for name in OF_LATER_VERSIONS if name in self._file))
+        return [self._turn(row, states, offsets, columns) for row in range(len(states))]
+
+    def _turn(
+        self, row: int, states: np.ndarray, offsets: np.ndarray, columns: dict[str, np.ndarray]
+    ) -> Turn:
+        state = int(states[row])
+        if state >= len(STATES):
+            raise UserError(f"{self.path}: /state[{row}] is {state}; the file is damaged")
+        begin, end = int(offsets[row]), int(offsets[row + 1])
+        count = int(columns["output_tokens"][row]) if state != 0 else 0
+        if not 0 <= count <= end - begin:
+            raise UserError(
+                f"{self.path}: /output_tokens[{row}] is {count}, but the turn has "
+                f"{end - begin} slots; the file is damaged"
             )
-        }
-        for row, state in enumerate(states):
-            if state >= len(STATES):
-                raise UserError(f"{self.path}: /state[{row}] is {state}; the file is damaged")
-            begin, slots_end = (int(o) for o in columns["slot_offsets"][row : row + 2])
-            count = int(columns["output_tokens"][row]) if state != 0 else 0
-            if not 0 <= count <= slots_end - begin:
-                raise UserError(
-                    f"{self.path}: /output_tokens[{row}] is {count}, but the turn has "
-                    f"{slots_end - begin} slots; the file is damaged"
-                )
-            written = slice(begin, begin + count)
-            yield TurnRow(
-                request_id=_text(columns["request_id"][row]),
-                turn=int(columns["turn"][row]),
-                state=STATES[state],
-                slots=slots_end - begin,
-                tokens=file["tokens"][written],
-                token_logprobs=file["token_logprob"][written],
-                top_tokens=file["top_tokens"][written] if "top_tokens" in file else None,
-                top_logprobs=file["top_logprobs"][written] if "top_logprobs" in file else None,
-                prompt_tokens=int(columns["prompt_tokens"][row]),
-                cached_tokens=int(columns["cached_tokens"][row]),
-                finish_reason=FINISH_REASONS[columns["finish_reason"][row]] if state == 2 else None,
-                error=_text(columns["error"][row]) if state == 3 else "",
-            )
+        truncated, text_bytes = columns.get("truncated_tokens"), columns.get("text_bytes")
+        return Turn(
+            request_id=_text(columns["request_id"][row]),
+            shard=int(columns["shard"][row]),
+            request=int(columns["request"][row]),
+            turn=int(columns["turn"][row]),
+            state=STATES[state],
+            slots=end - begin,
+            first_slot=begin,
+            output_tokens=count,
+            prompt_tokens=int(columns["prompt_tokens"][row]),
+            cached_tokens=int(columns["cached_tokens"][row]),
+            truncated_tokens=None if truncated is None else int(truncated[row]),
+            # The file is never filled: 0 stands there until a finished row says otherwise.
+            text_bytes=int(text_bytes[row]) if text_bytes is not None and state == 2 else -1,
+            finish_reason=FINISH_REASONS[columns["finish_reason"][row]] if state == 2 else None,
+            error=_text(columns["error"][row]) if state == 3 else "",
+        )
+
+    def tokens(self, turn: Turn) -> np.ndarray:
+        """int32 [output_tokens]."""
+        return self._tokens[turn.first_slot : turn.first_slot + turn.output_tokens]
+
+    def logprobs(self, turn: Turn) -> Optional[Logprobs]:
+        """None where the run did not ask for any."""
+        if "top_logprobs" not in self._file:
+            return None
+        written = slice(turn.first_slot, turn.first_slot + turn.output_tokens)
+        return Logprobs(
+            own=self._file["token_logprob"][written],
+            top_tokens=self._file["top_tokens"][written] if "top_tokens" in self._file else None,
+            top=self._file["top_logprobs"][written],
+        )
 
 
 def _text(value: Any) -> str:

@@ -3,60 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Union
 
-from tokenizers import Tokenizer
-
-from .batch_output import answer_text, batch_line
-from .command import UserError, note, refuse_existing, run, temporary_file
+from .batch_output import BatchWriter, Line, lines_of
+from .books import Book, books_of
+from .command import UserError, note, run
 from .model_folder import ModelFolder
-from .results import STATES, Results, TurnRow
+from .options import parse
+from .own_files import Outcome, OwnFiles
+from .prompt_shard import open_shards
+from .results import STATES, Results
+from .run_requests import Request, read_requests
+from .text_files import INDEX, TextLayout, file_name, request_file, write_index
+from .text_notes import PROGRAM, say_coverage, say_outcome, say_turns
+from .text_options import make_parser
 
-PROGRAM = "pecia-text"
-UNSAFE = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|%]')
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description="Turn the results of a run, also of one that is going on, into text.",
-    )
-    parser.add_argument(
-        "results", type=Path, metavar="RESULTS", help="a run folder or its results.h5"
-    )
-    parser.add_argument(
-        "--model",
-        type=Path,
-        metavar="DIR",
-        help="Hugging Face folder with the tokenizer (default: the one that the run names)",
-    )
-    parser.add_argument(
-        "--only",
-        choices=STATES[1:],
-        action="append",
-        metavar="STATE",
-        help="turns in this state: done, failed, partial (repeatable; default: done and failed)",
-    )
-    parser.add_argument(
-        "--jsonl",
-        action="store_true",
-        help="OpenAI batch-output JSONL, to stdout unless --output names a file",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="PATH",
-        help="folder for one text file per request; with --jsonl the file to write",
-    )
-    parser.add_argument("--force", action="store_true", help="overwrite existing files")
-    return parser
+RECORD = ".pecia-text.json"
+EXIT_INCOMPLETE = 3
 
 
 def find_tokenizer(results: Results, model: Optional[Path]) -> ModelFolder:
@@ -72,94 +41,135 @@ def find_tokenizer(results: Results, model: Optional[Path]) -> ModelFolder:
     return ModelFolder(found)
 
 
-def file_name(request_id: str) -> str:
-    """A relative path; what could leave the folder or confuse a file system is written %XX."""
-    parts = []
-    for part in request_id.split("/"):
-        if part in ("", ".", ".."):
-            parts.append("%2E" * len(part) or "%2F")
-        else:
-            parts.append(UNSAFE.sub(lambda m: f"%{ord(m.group()):02X}", part))
-    return "/".join(parts) + ".txt"
+def source_of(results: Results) -> dict[str, str]:
+    """What makes two calls calls for one run: its file, or if that was moved what it calculates."""
+    identity = results.attribute("identity")
+    return {
+        "results": str(results.path.resolve()),
+        "identity_sha256": hashlib.sha256(identity.encode()).hexdigest() if identity else "",
+    }
 
 
-def generating_turns(
-    results: Results, states: set[str], counts: Counter[str]
-) -> Iterator[tuple[str, int, list[TurnRow]]]:
-    """(request, number of its turns that generate, those of them that are in `states`)."""
-    for request_id, group in groupby(results.rows(), key=lambda row: row.request_id):
-        # The shared document of a fork generates nothing and is of interest only when it failed.
-        rows = [row for row in group if row.slots > 0 or row.state == "failed"]
-        counts.update(row.state for row in rows)
-        yield request_id, len(rows), [row for row in rows if row.state in states]
+def make_plan(
+    requests: Sequence[Request], books: Sequence[Book], layout: TextLayout
+) -> dict[str, Union[Request, Book]]:
+    """What stands in which file."""
+    plan: dict[str, Union[Request, Book]] = {}
+
+    def place(name: str, what: Union[Request, Book]) -> None:
+        if name in plan:
+            raise _collision(name, what, plan[name])
+        plan[name] = what
+
+    for request in requests:
+        if layout.is_shown(request):
+            place(request_file(request), request)
+    for book in books:
+        if book.is_cut and any(map(layout.is_shown, book.parts)):
+            place(file_name(book.name), book)
+    for name, what in plan.items():
+        for folder in map(str, Path(name).parents):
+            if folder in plan:
+                raise _collision(folder, what, plan[folder])
+    return plan
 
 
-def request_text(tokenizer: Tokenizer, rows: list[TurnRow], num_turns: int) -> str:
-    texts = []
-    for row in rows:
-        text = (
-            f"[failed: {row.error}]"
-            if row.state == "failed"
-            else answer_text(tokenizer, row).strip()
-        )
-        texts.append(f"--- turn {row.turn} ---\n{text}" if num_turns > 1 else text)
-    return "\n\n".join(texts) + "\n"
+def _collision(name: str, *both: Union[Request, Book]) -> UserError:
+    a, b = (
+        f"the book '{x.name}'" if isinstance(x, Book) else f"request '{x.request_id}'" for x in both
+    )
+    return UserError(f"{a} and {b} would both be written to {name}. --jsonl can hold both")
 
 
 def write_texts(
-    results: Results, tokenizer: Tokenizer, folder: Path, states: set[str], force: bool
-) -> Counter[str]:
+    results: Results,
+    model: ModelFolder,
+    requests: Sequence[Request],
+    options: argparse.Namespace,
+    states: set[str],
+) -> Outcome:
+    layout = TextLayout(results, model, states, options.finish_reason)
+    plan = make_plan(requests, books_of(requests), layout)
+    with OwnFiles(options.output, RECORD, source_of(results), options.force) as files:
+        for name, what in plan.items():
+            files.write(name, layout.book(what) if isinstance(what, Book) else layout.request(what))
+        with files.open(INDEX) as file:
+            write_index(file, requests)
+        return files.commit()
+
+
+def selected(lines: Sequence[Line], states: set[str], counts: Counter[str]) -> Iterator[Line]:
+    for line in lines:
+        is_wanted = line.state in states
+        counts["written" if is_wanted else f"left out: {line.state}"] += 1
+        if is_wanted:
+            yield line
+
+
+def write_jsonl(
+    results: Results,
+    model: ModelFolder,
+    requests: Sequence[Request],
+    options: argparse.Namespace,
+    states: set[str],
+) -> str:
+    writer = BatchWriter(results, model)
     counts: Counter[str] = Counter()
-    for request_id, num_turns, rows in generating_turns(results, states, counts):
-        if not rows:
-            continue
-        path = folder / file_name(request_id)
-        refuse_existing(path, force)
-        with temporary_file(path) as temporary:
-            temporary.write_text(request_text(tokenizer, rows, num_turns), encoding="utf-8")
-    return counts
-
-
-def jsonl_lines(
-    results: Results, model: ModelFolder, states: set[str], counts: Counter[str]
-) -> Iterator[str]:
-    """With several turns, custom_id is the request's id, '@' and the turn."""
-    for request_id, num_turns, rows in generating_turns(results, states, counts):
-        for row in rows:
-            custom_id = request_id if num_turns == 1 else f"{request_id}@{row.turn}"
-            line = batch_line(
-                model.tokenizer, row, custom_id, model.path.resolve().name, results.modified
+    texts = (
+        json.dumps(writer.write(line), ensure_ascii=False) + "\n"
+        for line in selected(lines_of(requests), states, counts)
+    )
+    where = ""
+    if options.output is None:
+        sys.stdout.writelines(texts)
+        sys.stdout.flush()
+    else:
+        name = options.output.name
+        record = f".{name}{RECORD}"
+        files = OwnFiles(options.output.parent, record, source_of(results), options.force)
+        if files.is_foreign(name) and not options.force:
+            raise UserError(
+                f"{options.output}: exists, and is not as {PROGRAM} left it. Choose another name, or "
+                "overwrite it with --force"
             )
-            yield json.dumps(line, ensure_ascii=False) + "\n"
+        with files:
+            with files.open(name) as file:
+                file.writelines(texts)
+            files.commit()
+        where = f" → {options.output}"
+    left_out = {key.split(": ")[1]: count for key, count in counts.items() if key != "written"}
+    said = f"{counts['written']} line{'s' if counts['written'] != 1 else ''} written"
+    if left_out:
+        said += f", {sum(left_out.values())} left out ({_list(left_out)})"
+    return said + where
+
+
+def _list(counts: dict[str, int]) -> str:
+    return ", ".join(f"{counts[state]} {state}" for state in STATES if counts.get(state))
 
 
 def main(arguments: list[str]) -> int:
-    options = make_parser().parse_args(arguments)
-    states = set(options.only or ("done", "failed"))
+    options = parse(make_parser(), arguments)
     if not options.jsonl and options.output is None:
         raise UserError("--output DIR says where the text files go (or --jsonl writes to stdout)")
+    if options.jsonl and options.finish_reason:
+        raise UserError("--finish-reason is for text; in JSONL every choice has its finish_reason")
+    states = set(options.only or ("done", "failed"))
     results = Results(options.results)
     model = find_tokenizer(results, options.model)
-    counts: Counter[str] = Counter()
-    if not options.jsonl:
-        counts = write_texts(results, model.tokenizer, options.output, states, options.force)
-    elif options.output is None:
-        sys.stdout.writelines(jsonl_lines(results, model, states, counts))
+    shards = [] if options.no_prompts else open_shards(results, options.prompts)
+    requests = read_requests(results, shards)
+    kept = 0
+    if options.jsonl:
+        said = write_jsonl(results, model, requests, options, states)
     else:
-        refuse_existing(options.output, options.force)
-        with (
-            temporary_file(options.output) as temporary,
-            open(temporary, "w", encoding="utf-8") as file,
-        ):
-            file.writelines(jsonl_lines(results, model, states, counts))
+        outcome = write_texts(results, model, requests, options, states)
+        said, kept = say_outcome(outcome, options.output), len(outcome.kept)
+        say_coverage(books_of(requests))
     results.close()
-    summary = ", ".join(
-        f"{counts[state]} {state}"
-        for state in ("done", "failed", "partial", "open")
-        if counts[state]
-    )
-    note(PROGRAM, f"{summary or 'no turns'}" + (f" → {options.output}" if options.output else ""))
-    return 0
+    turns, all_done = say_turns(requests)
+    note(PROGRAM, f"{said} · {turns}")
+    return 0 if all_done and not kept else EXIT_INCOMPLETE
 
 
 if __name__ == "__main__":

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads command lines; unknown arguments are named in their order, each with the option that it nearly is."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+NEAR = 0.75  # of 1, difflib's ratio: --outptu is --output, --verbose is nothing here
+
+
+def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Exits with 2 and a message when something is wrong, as argparse does."""
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        known = [name for action in parser._actions for name in action.option_strings]
+        parser.error("unknown " + ", ".join(_named(argument, known) for argument in unknown))
+    return options
+
+
+def _named(argument: str, known: Sequence[str]) -> str:
+    name = argument.partition("=")[0]
+    near = get_close_matches(name, known, n=1, cutoff=NEAR) if name.startswith("--") else []
+    return f"{argument} (did you mean {near[0]}?)" if near else argument
