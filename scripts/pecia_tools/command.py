@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Callable
@@ -44,6 +45,12 @@ def run(program: str, main: Callable[[list[str]], int]) -> None:
 
 def note(program: str, text: str) -> None:
     print(f"{program}: {text}", file=sys.stderr)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """ "; did you mean 'seed'?" where a known word is near, else nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
+    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def refuse_existing(path: Path, force: bool) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import fnmatch
+import io
+import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Optional
+from typing import BinaryIO, Optional, Union
 
-from .command import UserError
+from .decoding import BadInput, Decoder, keeps_ascii
 
 FOLDER_PATTERNS = ("*.txt", "*.md", "*.jsonl")
 
@@ -22,18 +25,28 @@ class Sampling:
     temperature: Optional[float] = None
     top_p: Optional[float] = None
     seed: Optional[int] = None
+    stop: Optional[tuple[str, ...]] = None
 
     def over(self, defaults: Sampling) -> Sampling:
         """These, and where they are silent the defaults."""
-        return Sampling(
-            *(
-                mine if mine is not None else theirs
-                for mine, theirs in zip(self.values(), defaults.values())
-            )
-        )
+        chosen = {}
+        for option in fields(self):
+            mine = getattr(self, option.name)
+            chosen[option.name] = mine if mine is not None else getattr(defaults, option.name)
+        return Sampling(**chosen)
 
-    def values(self) -> tuple[Optional[int], Optional[float], Optional[float], Optional[int]]:
-        return (self.max_new_tokens, self.temperature, self.top_p, self.seed)
+
+@dataclass(frozen=True)
+class Place:
+    """Which part of which document a text is."""
+
+    book: str
+    title: str = ""  # the heading that the part begins under
+    part: int = 1
+    parts: int = 1
+    begin: int = 0  # its tokens among those of the document
+    end: int = 0
+    book_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,9 @@ class Document:
     origin: str  # file, or file:line, for messages
     sampling: Sampling = Sampling()
     arrival_s: Optional[float] = None
+    num_choices: int = 1
+    place: Optional[Place] = None
+    endpoint = ""
 
 
 @dataclass(frozen=True)
@@ -56,6 +72,24 @@ class Conversation:
     origin: str
     opening: list[dict[str, str]] = field(default_factory=list)
     arrival_s: Optional[float] = None
+    num_choices: int = 1
+    endpoint: str = ""  # of the OpenAI API that is asked; "": none
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A text, or its tokens, to be continued without any template."""
+
+    name: str
+    prompt: Union[str, tuple[int, ...]]
+    origin: str
+    sampling: Sampling = Sampling()
+    num_choices: int = 1
+    endpoint: str = ""
+    arrival_s = None
+
+
+Source = Union[Document, Conversation, Completion]
 
 
 @dataclass(frozen=True)
@@ -66,87 +100,110 @@ class InputFile:
 
     @property
     def size_bytes(self) -> int:
-        return 0 if str(self.path) == "-" else self.path.stat().st_size
+        return self.path.stat().st_size if self.path.is_file() else 0
 
     def open(self) -> BinaryIO:
-        return sys.stdin.buffer if str(self.path) == "-" else open(self.path, "rb")
+        return open(self.path, "rb") if self.path.is_file() else io.BytesIO(self._content)
+
+    @cached_property
+    def _content(self) -> bytes:
+        """A pipe is read once; what came is kept for the next reading."""
+        if str(self.path) == "-":
+            return sys.stdin.buffer.read()
+        with open(self.path, "rb") as pipe:
+            return pipe.read()
 
 
-def find_files(arguments: Sequence[str], patterns: Sequence[str], form: str) -> list[InputFile]:
-    """Files in the order given; those of a folder sorted by path. `form`: auto, text or jsonl."""
-
-    def input_file(path: Path, name: str) -> InputFile:
-        is_jsonl = form == "jsonl" or (
-            form == "auto" and path.suffix.lower() in (".jsonl", ".ndjson")
-        )
-        return InputFile(path, name, is_jsonl)
-
-    files: list[InputFile] = []
+def find_files(
+    arguments: Sequence[str], patterns: Sequence[str], form: str
+) -> Iterator[Union[InputFile, BadInput]]:
+    """Files in the order given; a folder's files sorted by path. `form`: auto, text or jsonl."""
     for argument in arguments:
         path = Path(argument)
         if argument == "-":
-            files.append(input_file(path, "stdin"))
+            yield InputFile(path, "stdin", form == "jsonl")
         elif path.is_dir():
-            wanted = patterns or FOLDER_PATTERNS
-            inside = sorted(
-                entry
-                for entry in path.rglob("*")
-                if entry.is_file()
-                and any(fnmatch.fnmatch(entry.name, pattern) for pattern in wanted)
-            )
-            if not inside:
-                raise UserError(
-                    f"{path}: no file in this folder matches {' '.join(wanted)}. Name others with --glob"
-                )
-            files += [
-                input_file(entry, entry.relative_to(path).with_suffix("").as_posix())
-                for entry in inside
-            ]
-        elif path.is_file():
-            files.append(
-                input_file(path, path.stem if path.suffix.lower() in (".txt", ".md") else path.name)
-            )
+            yield from _files_in(path, patterns or FOLDER_PATTERNS, form)
+        elif path.exists():
+            is_text = path.suffix.lower() in (".txt", ".md")
+            yield _input_file(path, path.stem if is_text else path.name, form)
         else:
-            raise UserError(f"{path}: no such file or folder")
-    return files
+            yield BadInput(argument, "no such file or folder")
 
 
-def decode(data: bytes, where: str, offset: int, errors: str) -> str:
-    """UTF-8 without byte order mark and NUL. `offset` is where `data` begins in the file."""
-    start = 3 if offset == 0 and data.startswith(b"\xef\xbb\xbf") else 0
-    remedy = "Convert the file to UTF-8 text, or replace such bytes with --encoding-errors replace"
+def _files_in(
+    folder: Path, patterns: Sequence[str], form: str
+) -> Iterator[Union[InputFile, BadInput]]:
+    refused: list[OSError] = []
+    found = sorted(
+        Path(inside, name)
+        for inside, _, names in os.walk(folder, onerror=refused.append)
+        for name in names
+        if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    )
+    for error in refused:
+        yield BadInput(str(error.filename), f"cannot be searched ({error.strerror})")
+    if not found and not refused:
+        reason = f"no file in this folder matches {' '.join(patterns)}. Name others with --glob"
+        yield BadInput(str(folder), reason)
+    for path in found:
+        if path.is_file():
+            name = path.relative_to(folder).with_suffix("").as_posix()
+            yield _input_file(path, name, form)
+        elif path.is_symlink():
+            yield BadInput(str(path), "a link that leads nowhere")
+
+
+def _input_file(path: Path, name: str, form: str) -> Union[InputFile, BadInput]:
     try:
-        text = data[start:].decode("utf-8", errors=errors)
-    except UnicodeDecodeError as error:
-        byte = offset + start + error.start
-        raise UserError(
-            f"{where}: byte {byte} (0x{error.object[error.start]:02x}) is not UTF-8. {remedy}"
-        ) from error
-    if "\0" in text:
-        if errors == "strict":
-            raise UserError(
-                f"{where}: byte {offset + data.index(0)} is NUL, which no text has. {remedy}"
-            )
-        text = text.replace("\0", "\ufffd")
-    return text
+        name.encode()
+    except UnicodeEncodeError:
+        return BadInput(
+            str(path), "its name, which would be the request's, is not UTF-8. Rename it"
+        )
+    is_jsonl = form == "jsonl" or (form == "auto" and path.suffix.lower() in (".jsonl", ".ndjson"))
+    return InputFile(path, name, is_jsonl)
 
 
-def read_document(file: InputFile, errors: str) -> Document:
+def read_document(file: InputFile, decoder: Decoder) -> Document:
     """The file's text without blank space at either end."""
-    with file.open() as stream:
-        text = decode(stream.read(), str(file.path), 0, errors).strip()
+    path = str(file.path)
+    try:
+        with file.open() as stream:
+            data = stream.read()
+    except OSError as error:
+        raise BadInput(path, f"cannot be read ({error.strerror})") from error
+    text = decoder.decode_document(data, path).strip()
     if not text:
-        raise UserError(f"{file.path}: the document is empty. Leave it out")
-    return Document(file.name, text, str(file.path))
+        raise BadInput(path, "the document is empty")
+    return Document(file.name, text, path)
 
 
-def read_lines(file: InputFile, errors: str) -> Iterator[tuple[str, str, int]]:
-    """(file:line, text, bytes) of each line that is not blank."""
+def read_lines(
+    file: InputFile, decoder: Decoder
+) -> Iterator[tuple[str, Union[str, BadInput], int]]:
+    """(file:line, text or what is wrong with it, bytes) of each line that is not blank."""
+    path = str(file.path)
     offset = 0
-    with file.open() as stream:
-        for number, data in enumerate(stream, start=1):
-            where = f"{file.path}:{number}"
-            text = decode(data, where, offset, errors)
-            offset += len(data)
-            if text.strip():
-                yield where, text, len(data)
+    is_empty = True
+    if not keeps_ascii(decoder.encoding):
+        reason = f"lines of JSON cannot be read as {decoder.encoding}. Convert the file to UTF-8"
+        yield path, BadInput(path, reason), 0
+        return
+    try:
+        with file.open() as stream:
+            for number, data in enumerate(stream, start=1):
+                where = f"{path}:{number}"
+                try:
+                    text: Union[str, BadInput] = decoder.decode(data, path, where, offset)
+                except BadInput as error:
+                    text = error
+                offset += len(data)
+                if isinstance(text, BadInput) or text.strip():
+                    is_empty = False
+                    yield where, text, len(data)
+    except OSError as error:
+        yield path, BadInput(path, f"cannot be read ({error.strerror})"), 0
+        return
+    if is_empty:
+        yield path, BadInput(path, "the file holds no requests"), 0

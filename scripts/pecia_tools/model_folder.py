@@ -23,14 +23,27 @@ SPECIAL_TOKENS = (
 )
 
 
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: byte {error.start} is not UTF-8") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+
+
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        value = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
         raise UserError(f"{path}: not JSON ({error})") from error
     if not isinstance(value, dict):
         raise UserError(f"{path}: not a JSON object")
     return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
 
 
 class ModelFolder:
@@ -69,6 +82,29 @@ class ModelFolder:
         return size
 
     @cached_property
+    def max_positions(self) -> Optional[int]:
+        """The model's length as a run reads it (lib/model/config_rope.cpp); None where config.json does not say."""
+        config = self.config
+        length = config.get("max_position_embeddings")
+        if not _is_number(length):
+            return None
+        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        kind = rope.get("rope_type") or rope.get("type") or "default"
+        factor = rope.get("factor")
+        if kind in ("linear", "dynamic") and _is_number(factor):
+            length = round(length * factor)
+        elif kind == "yarn":
+            key = "original_max_position_embeddings"
+            original = rope.get(key) or config.get(key) or length
+            length = max(length, round(original * (factor or length / original)))
+        dual = config.get(
+            "dual_chunk_attention_config"
+        )  # beyond its first chunk it is not implemented
+        if dual:
+            length = min(length, dual["chunk_size"] - dual["local_size"])
+        return int(length)
+
+    @cached_property
     def tokenizer_config(self) -> dict[str, Any]:
         file = self.path / "tokenizer_config.json"
         return read_json(file) if file.is_file() else {}
@@ -100,7 +136,7 @@ class ModelFolder:
     def chat_template_source(self) -> Optional[str]:
         file = self.path / "chat_template.jinja"
         if file.is_file():
-            return file.read_text(encoding="utf-8")
+            return read_text(file)
         template = self.tokenizer_config.get("chat_template")
         if isinstance(template, list):  # several named ones
             named = {entry["name"]: entry["template"] for entry in template}

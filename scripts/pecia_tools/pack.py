@@ -6,33 +6,27 @@ import argparse
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, Union
+from typing import Optional
 
 from tqdm import tqdm
 
 from .command import UserError, note, refuse_existing, run, temporary_file
-from .inputs import (
-    Conversation,
-    Document,
-    InputFile,
-    Sampling,
-    find_files,
-    read_document,
-    read_lines,
-)
-from .jsonl import JobSettings, parse
-from .model_folder import ModelFolder
+from .decoding import BadInput, Decoder, Repairs
+from .inputs import Completion, Conversation, Document, InputFile, Sampling, Source, find_files
+from .lengths import LengthCheck
+from .model_folder import ModelFolder, read_text
+from .openai_batch import JobSettings
 from .pack_options import make_parser
+from .parts import Splitter, whole
 from .prompts import InstructionTemplate, PackedRequest, Prompt, PromptMaker, encode
 from .shard import ShardWriter, shard_path
-from .split import split
+from .sources import Survey, good_sources, listed, read_sources, survey, taken_name
 
 PROGRAM = "pecia-pack"
 CREATED_BY = "pecia-pack 1"
 WHOLE_VOCABULARY = 2**31
-
-Source = Union[Document, Conversation]
 
 
 def make_template(options: argparse.Namespace) -> InstructionTemplate:
@@ -52,7 +46,7 @@ def make_template(options: argparse.Namespace) -> InstructionTemplate:
     if options.template:
         if not options.template.is_file():
             raise UserError(f"{options.template}: no such template file")
-        text = options.template.read_text(encoding="utf-8").rstrip("\n")
+        text = read_text(options.template).rstrip("\n")
         return InstructionTemplate(text, str(options.template), has_questions)
     after = (
         "{question}"
@@ -62,53 +56,6 @@ def make_template(options: argparse.Namespace) -> InstructionTemplate:
     return InstructionTemplate(
         "{text}\n\n" + after if after else "{text}", "--instruction", has_questions
     )
-
-
-def read_sources(
-    files: list[InputFile], options: argparse.Namespace, job: JobSettings, progress: tqdm
-) -> Iterator[Source]:
-    for file in files:
-        if file.is_jsonl:
-            for where, text, size_bytes in read_lines(file, options.encoding_errors):
-                yield parse(where, text, job)
-                progress.update(size_bytes)
-        else:
-            yield read_document(file, options.encoding_errors)
-            progress.update(file.size_bytes)
-
-
-def split_sources(
-    sources: Iterable[Source], model: ModelFolder, max_tokens: Optional[int]
-) -> Iterator[Source]:
-    for source in sources:
-        if max_tokens is None or isinstance(source, Conversation):
-            yield source
-            continue
-        parts = split(model.tokenizer, source.text, max_tokens)
-        if len(parts) == 1:
-            yield source
-            continue
-        digits = max(3, len(str(len(parts))))
-        for number, text in enumerate(parts, start=1):
-            yield Document(
-                f"{source.name}#{number:0{digits}d}",
-                text,
-                source.origin,
-                source.sampling,
-                source.arrival_s,
-            )
-
-
-def check_names(sources: Iterable[Source]) -> Iterator[Source]:
-    origins: dict[str, str] = {}
-    for source in sources:
-        if source.name in origins:
-            raise UserError(
-                f"{source.origin}: the name '{source.name}' is taken by {origins[source.name]}. "
-                "Names must be unique in a job: rename one"
-            )
-        origins[source.name] = source.origin
-        yield source
 
 
 class SpecialTokenWatch:
@@ -131,6 +78,10 @@ class SpecialTokenWatch:
                 [source.text]
                 if isinstance(source, Document)
                 else [text for text, _ in source.turns]
+                if isinstance(source, Conversation)
+                else [source.prompt]
+                if isinstance(source.prompt, str)
+                else []
             )
             found = next(filter(None, map(self._pattern.search, texts)), None)
             if found:
@@ -139,21 +90,51 @@ class SpecialTokenWatch:
             yield source
 
 
-def within_length(
-    requests: Iterable[PackedRequest], max_tokens: Optional[int], skip: bool
-) -> Iterator[PackedRequest]:
-    for request in requests:
-        tokens = sum(len(turn.tokens) for turn in request.turns)
-        if max_tokens is None or tokens <= max_tokens:
+@dataclass
+class Totals:
+    """What the last line says."""
+
+    documents: int = 0
+    lines: int = 0  # of JSONL, that are no documents
+    parts: int = 0
+    questions: int = 0
+    requests: int = 0
+    turns: int = 0
+    tokens: int = 0
+
+    def of_sources(self, sources: Iterable[Source]) -> Iterator[Source]:
+        for source in sources:
+            if isinstance(source, Document):
+                self.documents += 1
+            else:
+                self.lines += 1
+            yield source
+
+    def of_parts(self, sources: Iterable[Source]) -> Iterator[Source]:
+        for source in sources:
+            self.parts += isinstance(source, Document)
+            yield source
+
+    def watch(self, requests: Iterable[PackedRequest]) -> Iterator[PackedRequest]:
+        for request in requests:
+            self.requests += 1
+            self.turns += len(request.turns)
+            self.questions += len(request.turns) - 1 if request.is_fork else 0
+            self.tokens += sum(len(turn.tokens) for turn in request.turns)
             yield request
-        elif skip:
-            note(PROGRAM, f"left out '{request.name}': {tokens} tokens, more than {max_tokens}")
-        else:
-            raise UserError(
-                f"{request.origin}: the prompt of '{request.name}' has {tokens} tokens, more than "
-                f"{max_tokens}. Cut documents with --split-tokens, or leave out such requests with "
-                "--over-length skip"
-            )
+
+    def text(self) -> str:
+        counts = [(count, what) for what, count in vars(self).items() if count]
+        return ", ".join(f"{count} {what if count > 1 else what[:-1]}" for count, what in counts)
+
+
+def check_names(requests: Iterable[PackedRequest]) -> Iterator[PackedRequest]:
+    origins: dict[str, str] = {}
+    for request in requests:
+        if request.name in origins:
+            raise taken_name(request.origin, request.name, origins[request.name])
+        origins[request.name] = request.origin
+        yield request
 
 
 def write_shards(
@@ -163,8 +144,8 @@ def write_shards(
     followup: str,
     shard_requests: Optional[int],
     force: bool,
-) -> tuple[list[Path], int, int]:
-    """All shards appear together, after the last request. Returns their paths and the requests and tokens in them."""
+) -> list[Path]:
+    """All shards appear together, after the last request. Returns their paths."""
     paths: list[Path] = []
     stale = (
         sorted(
@@ -177,7 +158,6 @@ def write_shards(
     )
     for path in stale if shard_requests else [output]:
         refuse_existing(path, force)
-    num_requests = num_tokens = 0
     with ExitStack() as files:
         writer: Optional[ShardWriter] = None
         for request in requests:
@@ -189,8 +169,6 @@ def write_shards(
                 )
                 files.callback(writer.close)
             writer.add(request)
-            num_requests += 1
-            num_tokens += sum(len(turn.tokens) for turn in request.turns)
             if writer.num_requests == shard_requests:
                 writer.finish()
                 writer = None
@@ -202,78 +180,197 @@ def write_shards(
         paths
     ):  # of an earlier, longer pack: a job's *.h5 would take them in
         path.unlink()
-    return paths, num_requests, num_tokens
+    return paths
+
+
+def check_options(options: argparse.Namespace) -> None:
+    if options.no_chat and options.system is not None:
+        raise UserError("--system needs a chat template; it cannot go with --no-chat")
+    if options.overlap and not (options.split_tokens or options.split_at):
+        raise UserError("--overlap needs --split-tokens or --split-at: it is of parts")
+    if options.split_tokens and options.overlap > options.split_tokens // 2:
+        raise UserError(
+            f"--overlap {options.overlap} is more than half of --split-tokens {options.split_tokens}"
+        )
+
+
+def length_checks(options: argparse.Namespace, model: ModelFolder) -> list[LengthCheck]:
+    """The limit that is asked for, and the model's own, which alone decides where none is asked for."""
+    length = model.max_positions
+    room = None if length is None else length - 1  # for one token of the answer
+    name = f"the model's length of {length} tokens (config.json) allows"
+    if options.max_tokens is None:
+        if length is None and options.over_length is not None:
+            raise UserError(
+                f"{model.path / 'config.json'}: has no max_position_embeddings; --over-length needs --max-tokens"
+            )
+        return [LengthCheck(room, name, options.over_length or "warn")]
+    asked = LengthCheck(
+        options.max_tokens, f"--max-tokens {options.max_tokens}", options.over_length or "error"
+    )
+    return [asked, LengthCheck(room, name, "warn")]
+
+
+def report_repairs(repairs: Repairs, encoding: str) -> None:
+    for file, count in repairs.replaced_bytes.items():
+        note(PROGRAM, f"{file}: replaced {count} bytes that are not {encoding}, or NUL")
+    if repairs.line_ends:
+        count = sum(repairs.line_ends.values())
+        note(PROGRAM, f"{count} line ends CR LF or CR became LF, in {len(repairs.line_ends)} files")
+
+
+def write_skipped(output: Path, skipped: list[BadInput]) -> None:
+    """Beside the shard, a line for each: where, a tab, why. Takes away the list of an earlier pack."""
+    path = output.with_name(output.name + ".skipped.txt")
+    if not skipped:
+        path.unlink(missing_ok=True)
+        return
+    lines = (f"{problem.where}\t{problem.reason}\n" for problem in skipped)
+    with temporary_file(path) as temporary:
+        temporary.write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
+    note(PROGRAM, f"skipped {len(skipped)}, listed in {path}:\n{listed(skipped)}")
+
+
+class Packer:
+    """The options of one call, and the steps from files to shards."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._template = make_template(options)
+        self._model = ModelFolder(options.model)
+        served = (name.rstrip("/").split("/")[-1] for name in options.served_model_name)
+        self._job = JobSettings(
+            (options.model.resolve().name, *served),
+            WHOLE_VOCABULARY if options.logprobs == -1 else options.logprobs,
+            self._model.vocab_size,
+        )
+        stop = None if options.stop is None else tuple(options.stop)
+        self._maker = PromptMaker(
+            self._model,
+            not options.no_chat,
+            options.system,
+            self._template,
+            options.question,
+            Sampling(
+                options.max_new_tokens, options.temperature, options.top_p, options.seed, stop
+            ),
+        )
+        self._files = list(find_files(options.inputs, options.glob, options.format))
+        self._for_documents = [
+            f"--{name.replace('_', '-')}"
+            for name in ("instruction", "template", "question", "split_tokens", "split_at")
+            if getattr(options, name) and not (options.fork and name == "template")
+        ]
+
+    def run(self) -> None:
+        options = self._options
+        checks = length_checks(options, self._model)
+        found = self._survey()
+        totals = Totals()
+        watch = SpecialTokenWatch(self._model)
+        splitter = Splitter(
+            self._model.tokenizer, options.split_tokens, options.split_at, options.overlap
+        )
+        is_split = bool(options.split_tokens or options.split_at)
+        with self._progress("packing") as progress:
+            sources: Iterable[Source] = totals.of_sources(
+                good_sources(
+                    read_sources(self._files, self._decoder(), self._job, progress.update),
+                    options.limit,
+                    found.problems,
+                )
+            )
+            if is_split:
+                sources = totals.of_parts(splitter.split_all(sources))
+            elif self._template.names_title:
+                sources = whole(sources)
+            requests = encode(self._model, map(self._make_prompt, watch.watch(sources)))
+            for check in checks:
+                requests = check.watch(requests)
+            choices = (choice for request in requests for choice in request.choices())
+            paths = write_shards(
+                check_names(totals.watch(choices)),
+                options.output,
+                self._model,
+                "fork" if options.question or options.fork else "chain",
+                options.shard_requests,
+                options.force,
+            )
+        write_skipped(options.output, found.problems + checks[0].skipped)
+        self._report(found, checks, watch, splitter)
+        where = str(paths[0]) if len(paths) == 1 else f"{paths[0]} … {paths[-1].name}"
+        note(PROGRAM, f"{totals.text()} → {where}")
+
+    def _survey(self) -> Survey:
+        decoder = self._decoder()
+        with self._progress("checking") as progress:
+            sources = read_sources(self._files, decoder, self._job, progress.update)
+            found = survey(sources, self._options.limit)
+        if not self._options.skip_bad:
+            found.check()
+        report_repairs(decoder.repairs, decoder.encoding)
+        return found
+
+    def _decoder(self) -> Decoder:
+        return Decoder(self._options.encoding, self._options.encoding_errors == "replace")
+
+    def _progress(self, name: str) -> tqdm:
+        size = sum(file.size_bytes for file in self._files if isinstance(file, InputFile))
+        return tqdm(
+            total=size or None, unit="B", unit_scale=True, desc=name, disable=None, leave=False
+        )
+
+    def _make_prompt(self, source: Source) -> Prompt:
+        try:
+            return self._prompt_of(source)
+        except UserError as error:
+            if source.origin in str(error):
+                raise
+            raise UserError(f"{source.origin}: {error}") from error
+
+    def _prompt_of(self, source: Source) -> Prompt:
+        is_fork = self._options.fork
+        if isinstance(source, Document):
+            if is_fork:
+                raise UserError("has no questions; --fork packs JSONL lines with turns")
+            return self._maker.of_document(source)
+        if self._for_documents:
+            raise UserError(
+                f"has turns, messages or a prompt of its own; {self._for_documents[0]} is for documents. "
+                "Pack these requests without it, into a shard of their own"
+            )
+        if isinstance(source, Completion):
+            if is_fork or self._options.question:
+                raise UserError("a completion has no questions; leave out --fork")
+            return self._maker.of_completion(source)
+        return self._maker.of_fork(source) if is_fork else self._maker.of_conversation(source)
+
+    def _report(
+        self, found: Survey, checks: list[LengthCheck], watch: SpecialTokenWatch, splitter: Splitter
+    ) -> None:
+        options = self._options
+        if found.is_limited:
+            note(
+                PROGRAM,
+                f"--limit {options.limit}: the documents and lines after these were left out",
+            )
+        if splitter.num_uncut:
+            note(PROGRAM, f"{splitter.num_uncut} documents have no {options.split_at} to cut at")
+        if watch.count:
+            note(
+                PROGRAM,
+                f"{watch.count} texts contain the writing of a special token (first: {watch.first}); the "
+                "tokenizer reads it as that token, as it does in transformers and vLLM",
+            )
+        for check in checks:
+            if warning := check.warning():
+                note(PROGRAM, f"warning: {warning}")
 
 
 def main(arguments: list[str]) -> int:
-    options = make_parser().parse_args(arguments)
-    if options.over_length == "skip" and options.max_tokens is None:
-        raise UserError("--over-length skip needs --max-tokens: how long is too long")
-    if options.no_chat and options.system is not None:
-        raise UserError("--system needs a chat template; it cannot go with --no-chat")
-    template = make_template(options)
-    model = ModelFolder(options.model)
-    names = (
-        options.model.resolve().name,
-        *(n.rstrip("/").split("/")[-1] for n in options.served_model_name),
-    )
-    job = JobSettings(names, WHOLE_VOCABULARY if options.logprobs == -1 else options.logprobs)
-    defaults = Sampling(options.max_new_tokens, options.temperature, options.top_p, options.seed)
-    maker = PromptMaker(
-        model, not options.no_chat, options.system, template, options.question, defaults
-    )
-    files = find_files(options.inputs, options.glob, options.format)
-    watch = SpecialTokenWatch(model)
-
-    for_documents = [
-        f"--{name.replace('_', '-')}"
-        for name in ("instruction", "template", "question", "split_tokens")
-        if getattr(options, name) and not (options.fork and name == "template")
-    ]
-
-    def make_prompt(source: Source) -> Prompt:
-        if isinstance(source, Document) and options.fork:
-            raise UserError(
-                f"{source.origin}: has no questions; --fork packs JSONL lines with turns"
-            )
-        if isinstance(source, Document):
-            return maker.of_document(source)
-        if for_documents:
-            raise UserError(
-                f"{source.origin}: has turns or messages of its own; {for_documents[0]} is for "
-                "documents. Pack these requests without it, into a shard of their own"
-            )
-        return maker.of_fork(source) if options.fork else maker.of_conversation(source)
-
-    with tqdm(
-        total=sum(f.size_bytes for f in files) or None,
-        unit="B",
-        unit_scale=True,
-        desc="packing",
-        disable=None,
-        leave=False,
-    ) as progress:
-        sources = check_names(
-            split_sources(read_sources(files, options, job, progress), model, options.split_tokens)
-        )
-        requests = encode(model, map(make_prompt, watch.watch(sources)))
-        requests = within_length(requests, options.max_tokens, options.over_length == "skip")
-        paths, num_requests, num_tokens = write_shards(
-            requests,
-            options.output,
-            model,
-            "fork" if options.question or options.fork else "chain",
-            options.shard_requests,
-            options.force,
-        )
-    if watch.count:
-        note(
-            PROGRAM,
-            f"{watch.count} texts contain the writing of a special token (first: {watch.first}); the "
-            "tokenizer reads it as that token, as it does in transformers and vLLM",
-        )
-    where = str(paths[0]) if len(paths) == 1 else f"{paths[0]} … {paths[-1].name}"
-    note(PROGRAM, f"{num_requests} requests, {num_tokens} tokens → {where}")
+    options = make_parser().parse_intermixed_args(arguments)
+    check_options(options)
+    Packer(options).run()
     return 0
 
 

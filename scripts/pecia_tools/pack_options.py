@@ -6,7 +6,21 @@ import argparse
 from pathlib import Path
 from typing import Callable
 
+from .decoding import find_encoding
+
+SPLIT_AT = ("chapter", "heading", "paragraph")
 FEWEST_SPLIT_TOKENS = 16
+EXAMPLES = """\
+examples:
+  pecia-pack --model models/qwen3 --output books.h5 books/ --instruction "Summarize the book in one page."
+  pecia-pack --model models/qwen3 --output qa.h5 book.txt --question "Who is Ishmael?" --question "What is a whale?"
+  pecia-pack --model models/qwen3 --output parts.h5 book.txt --split-at chapter --split-tokens 8000 --overlap 200
+  pecia-pack --model models/qwen3 --output batch.h5 batch.jsonl
+
+A request's name is its document's: the file's name without .txt or .md, in a folder its path there, in JSONL the id.
+
+Exit codes: 0 packed; 2 the options or inputs are wrong and the message says where, nothing was written;
+1 anything else, as a full disk."""
 
 
 def whole(minimum: int, maximum: int = 2**31 - 1) -> Callable[[str], int]:
@@ -33,18 +47,31 @@ def real(
     return convert
 
 
+def encoding(name: str) -> str:
+    try:
+        return find_encoding(name)
+    except LookupError:
+        raise argparse.ArgumentTypeError(f"'{name}' is no encoding of text that is known") from None
+
+
+def some_text(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pecia-pack",
         description="Turn documents into prompt shards (HDF5) for `pecia run`.",
-        epilog="A request's name is its document's: the file's name without .txt or .md, in a folder its path there, "
-        "in JSONL the id. Exit code 2: something in the options or inputs is wrong, nothing was written.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help="text files, folders (searched for *.txt, *.md, *.jsonl), .jsonl files, or - for stdin",
+        help="text files, folders (searched for *.txt, *.md, *.jsonl), .jsonl files, pipes, or - for stdin",
     )
     parser.add_argument(
         "--model", required=True, type=Path, metavar="DIR", help="Hugging Face folder of the model"
@@ -72,10 +99,26 @@ def make_parser() -> argparse.ArgumentParser:
         help="what the files hold (default: JSONL if named .jsonl, else text)",
     )
     reading.add_argument(
+        "--limit", type=whole(1), metavar="N", help="only the first N documents and JSONL lines"
+    )
+    reading.add_argument(
+        "--skip-bad",
+        action="store_true",
+        help="go on without documents and lines that cannot be packed; OUTPUT.skipped.txt lists them",
+    )
+    reading.add_argument(
+        "--encoding",
+        type=encoding,
+        default="utf-8",
+        metavar="NAME",
+        help="of the files, e.g. cp1252 or utf-16 (default: %(default)s)",
+    )
+    reading.add_argument(
         "--encoding-errors",
         choices=("strict", "replace"),
         default="strict",
-        help="what to do with bytes that are not UTF-8, and NUL (default: %(default)s)",
+        help="refuse a file with bytes that are no text, and NUL, or replace and count them "
+        "(default: %(default)s)",
     )
     asking = parser.add_argument_group("asking")
     asking.add_argument(
@@ -85,7 +128,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--template",
         type=Path,
         metavar="FILE",
-        help="the user message instead: {text}, {name} and, with --question, {question} are filled in",
+        help="the user message instead: {text}, {name}, {book}, {title}, {part}, {parts} and, with --question, "
+        "{question} are filled in",
     )
     asking.add_argument(
         "--question",
@@ -108,19 +152,33 @@ def make_parser() -> argparse.ArgumentParser:
         "--split-tokens",
         type=whole(FEWEST_SPLIT_TOKENS),
         metavar="N",
-        help="cut documents into parts of at most N tokens, named name#001 and so on",
+        help="cut documents into parts of at most N tokens, named name#001 and so on: before chapters and headings "
+        "where it can, else between paragraphs, sentences, lines or words",
+    )
+    cutting.add_argument(
+        "--split-at",
+        choices=SPLIT_AT,
+        help="cut at each of these; --split-tokens cuts what is still too long",
+    )
+    cutting.add_argument(
+        "--overlap",
+        type=whole(0),
+        default=0,
+        metavar="N",
+        help="begin a part with up to N tokens of the part before, whole sentences where it can",
     )
     cutting.add_argument(
         "--max-tokens",
         type=whole(1),
         metavar="N",
-        help="longest prompt that is allowed, templates included, all turns together",
+        help="longest prompt that is allowed, templates and all turns before included (default: what the model's "
+        "config.json says)",
     )
     cutting.add_argument(
         "--over-length",
-        choices=("error", "skip"),
-        default="error",
-        help="what to do with a longer one; skipped ones are named (default: %(default)s)",
+        choices=("warn", "error", "skip"),
+        help="what to do with a longer one: pack it with a warning, refuse all, or leave it out and name it "
+        "(default: warn; with --max-tokens error)",
     )
     cutting.add_argument(
         "--shard-requests",
@@ -132,9 +190,16 @@ def make_parser() -> argparse.ArgumentParser:
         "sampling, for requests that do not say (else the job file's)"
     )
     options.add_argument("--max-new-tokens", type=whole(1), metavar="N")
-    options.add_argument("--temperature", type=real("a number from 0", 0, 1e6, False), metavar="X")
+    options.add_argument("--temperature", type=real("from 0 to 1e6", 0, 1e6, False), metavar="X")
     options.add_argument("--top-p", type=real("above 0 and at most 1", 0, 1, True), metavar="X")
-    options.add_argument("--seed", type=whole(-(2**63), 2**63 - 1), metavar="N")
+    options.add_argument("--seed", type=whole(1 - 2**63, 2**63 - 1), metavar="N")
+    options.add_argument(
+        "--stop",
+        action="append",
+        type=some_text,
+        metavar="TEXT",
+        help="end the answer before this text (repeatable; a newline is $'\\n' in bash)",
+    )
     batch = parser.add_argument_group("OpenAI batch files")
     batch.add_argument(
         "--served-model-name",
@@ -151,3 +216,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="generation.logprobs of the job file, so that lines may ask for up to K (-1: all)",
     )
     return parser
+
+
+if __name__ == "__main__":  # --help where the helpers' packages are not installed
+    make_parser().parse_args()

@@ -6,19 +6,26 @@ import string
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Optional, Union
+from dataclasses import dataclass, replace
+from typing import Optional
 
 from tokenizers import Encoding
 
 from .chat import ChatTemplate, Message
-from .command import UserError
-from .inputs import Conversation, Document, Sampling
+from .command import UserError, suggestion
+from .inputs import Completion, Conversation, Document, Place, Sampling, Source
 from .model_folder import ModelFolder
+from .request_options import LEAST_SEED
 
-BATCH_CHARACTERS = (
-    4_000_000  # encoded together: enough to keep all threads busy, little enough to hold
-)
+BATCH_CHARACTERS = 4_000_000  # encoded together: enough for all threads, little enough to hold
+PLACES = (
+    "text",
+    "name",
+    "book",
+    "title",
+    "part",
+    "parts",
+)  # in a template; with questions {question}
 QUESTION_MARK = "PeciaQuestionx"
 
 
@@ -33,14 +40,47 @@ class PackedRequest:
     name: str
     origin: str
     turns: list[PackedTurn]
-    arrival_s: Optional[float]
+    arrival_s: Optional[float] = None
+    is_fork: bool = False  # later turns follow the first one, not each other
+    num_choices: int = 1
+    choice: int = 0  # which of them this is
+    custom_id: str = ""  # what several choices have in common; "": the name
+    endpoint: str = ""
+    place: Optional[Place] = None
+
+    @property
+    def context_tokens(self) -> int:
+        """Of the longest prompt, without the answers before it."""
+        lengths = [len(turn.tokens) for turn in self.turns]
+        return lengths[0] + max(lengths[1:], default=0) if self.is_fork else sum(lengths)
+
+    def choices(self) -> Iterator[PackedRequest]:
+        """The request as often as it is asked for, with names and seeds of their own."""
+        if self.num_choices == 1:
+            yield self
+            return
+        for choice in range(self.num_choices):
+            turns = [
+                replace(turn, sampling=_reseeded(turn.sampling, choice)) for turn in self.turns
+            ]
+            name = f"{self.name}~{choice + 1}"
+            yield replace(self, name=name, turns=turns, choice=choice, custom_id=self.name)
+
+
+def _reseeded(sampling: Sampling, choice: int) -> Sampling:
+    """Without a seed, one is made of the request's name. The largest seed is followed by the smallest."""
+    if sampling.seed is None:
+        return sampling
+    span = 2**64 - 1  # seeds from LEAST_SEED to 2^63 - 1
+    return replace(sampling, seed=(sampling.seed - LEAST_SEED + choice) % span + LEAST_SEED)
 
 
 class InstructionTemplate:
-    """Places {text}, {name} and, with questions, {question}; {{ and }} are literal braces."""
+    """Fills in {text}, {name}, {book}, {title}, {part}, {parts} and, with questions, {question}; {{ and }} are
+    literal braces."""
 
     def __init__(self, template: str, where: str, has_questions: bool) -> None:
-        known = {"text", "name"} | ({"question"} if has_questions else set())
+        known = {*PLACES, *(["question"] if has_questions else [])}
         try:
             self._pieces = [
                 (literal, name) for literal, name, _, _ in string.Formatter().parse(template)
@@ -53,11 +93,11 @@ class InstructionTemplate:
         for name in names:
             if name not in known:
                 raise UserError(
-                    f"{where}: placeholder {{{name}}} is not known; known are "
+                    f"{where}: placeholder {{{name}}} is not known{suggestion(name, known)}; known are "
                     f"{', '.join(f'{{{k}}}' for k in sorted(known))}. A literal brace is written twice"
                 )
-        for name in sorted(known - {"name"}):
-            if names.count(name) != 1:
+        for name in ("question", "text"):
+            if name in known and names.count(name) != 1:
                 raise UserError(
                     f"{where}: {{{name}}} must occur once, not {names.count(name)} times"
                 )
@@ -66,8 +106,21 @@ class InstructionTemplate:
                 f"{where}: {{question}} must come after {{text}}: what stands before it is shared"
             )
 
+    @property
+    def names_title(self) -> bool:
+        return any(name == "title" for _, name in self._pieces)
+
     def fill(self, document: Document, question: str = "") -> str:
-        values = {"text": document.text, "name": document.name, "question": question}
+        place = document.place or Place(document.name)
+        values = {
+            "text": document.text,
+            "name": document.name,
+            "question": question,
+            "book": place.book,
+            "title": place.title,
+            "part": str(place.part),
+            "parts": str(place.parts),
+        }
         return "".join(
             literal + ("" if name is None else values[name]) for literal, name in self._pieces
         )
@@ -76,12 +129,12 @@ class InstructionTemplate:
 class Prompt(ABC):
     """A request as texts to encode, and how its turns are made of their tokens."""
 
-    def __init__(
-        self, source: Union[Document, Conversation], texts: list[str], special_tokens: list[bool]
-    ) -> None:
+    def __init__(self, source: Source, texts: list[str], special_tokens: list[bool]) -> None:
         self.source = source
         self.texts = texts
         self.special_tokens = special_tokens  # per text: whether the tokenizer adds its own (BOS)
+
+    is_fork = False
 
     @abstractmethod
     def turns(self, encodings: list[Encoding]) -> list[PackedTurn]: ...
@@ -93,7 +146,7 @@ class ChainPrompt(Prompt):
 
     def __init__(
         self,
-        source: Union[Document, Conversation],
+        source: Source,
         texts: list[str],
         samplings: list[Sampling],
         stop_token_ids: Optional[list[int]],
@@ -125,9 +178,11 @@ class ForkPrompt(Prompt):
     common before the question are the shared first turn, so that shared + rest is what the tokenizer makes of
     the whole, token for token."""
 
+    is_fork = True
+
     def __init__(
         self,
-        source: Union[Document, Conversation],
+        source: Source,
         texts: list[str],
         shared_text: str,
         samplings: list[Sampling],
@@ -157,11 +212,27 @@ class ForkPrompt(Prompt):
         if shared == 0:
             raise UserError(f"{self.source.origin}: the questions' prompts have no token in common")
         none = 0 if self._samplings[0].max_new_tokens is not None else None
-        document = PackedTurn(first[:shared], Sampling(none, *self._samplings[0].values()[1:]))
+        document = PackedTurn(
+            first[:shared], replace(self._samplings[0], max_new_tokens=none, stop=None)
+        )
         return [document] + [
             PackedTurn(encoding.ids[shared:], sampling)
             for encoding, sampling in zip(encodings, self._samplings)
         ]
+
+
+class CompletionPrompt(Prompt):
+    """A text with the tokenizer's own special tokens, or tokens as given."""
+
+    def __init__(self, source: Completion, sampling: Sampling) -> None:
+        self._tokens = None if isinstance(source.prompt, str) else source.prompt
+        texts = [source.prompt] if isinstance(source.prompt, str) else []
+        super().__init__(source, texts, [True] * len(texts))
+        self._sampling = sampling
+
+    def turns(self, encodings: list[Encoding]) -> list[PackedTurn]:
+        tokens = encodings[0].ids if self._tokens is None else self._tokens
+        return [PackedTurn(tokens, self._sampling)]
 
 
 class PromptMaker:
@@ -190,6 +261,13 @@ class PromptMaker:
             return ChainPrompt(document, [text], [sampling], self._stop_token_ids)
         return self._fork(document, self._opening, [(q, sampling) for q in self._questions])
 
+    def of_completion(self, completion: Completion) -> Prompt:
+        if self._opening:
+            raise UserError(
+                f"{completion.origin}: a completion has no messages; leave out --system"
+            )
+        return CompletionPrompt(completion, completion.sampling.over(self._defaults))
+
     def of_fork(self, conversation: Conversation) -> Prompt:
         """The first turn is a document, every later one a question about it alone."""
         if len(conversation.turns) < 2:
@@ -198,7 +276,12 @@ class PromptMaker:
             )
         (text, sampling), *questions = conversation.turns
         document = Document(
-            conversation.name, text, conversation.origin, sampling, conversation.arrival_s
+            conversation.name,
+            text,
+            conversation.origin,
+            sampling,
+            conversation.arrival_s,
+            conversation.num_choices,
         )
         asked = [(question, own.over(self._defaults)) for question, own in questions]
         return self._fork(document, self._opening_of(conversation), asked)
@@ -267,8 +350,16 @@ def _encode_batch(model: ModelFolder, batch: list[Prompt]) -> Iterator[PackedReq
         )
     for p, prompt in enumerate(batch):
         turns = prompt.turns([encodings[p, t] for t in range(len(prompt.texts))])
+        source = prompt.source
         yield PackedRequest(
-            prompt.source.name, prompt.source.origin, turns, prompt.source.arrival_s
+            source.name,
+            source.origin,
+            turns,
+            source.arrival_s,
+            prompt.is_fork,
+            source.num_choices,
+            endpoint=source.endpoint,
+            place=source.place if isinstance(source, Document) else None,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from typing import Any, Optional
 
@@ -10,44 +12,49 @@ import numpy as np
 
 from .command import UserError
 from .prompts import PackedRequest
+from .request_options import LEAST_SEED
 
 SCHEMA = "pecia.prompts/1"
-TURN_OPTIONS = {
-    "max_new_tokens": np.int32,
-    "temperature": np.float32,
-    "top_p": np.float32,
-    "seed": np.int64,
-}
 CHUNK_TOKENS = 1 << 16
+TEXT = "UTF-8"
+# Per turn: type, and the value that leaves a turn to the job file.
+TURN_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "max_new_tokens": (np.int32, -1),
+    "temperature": (np.float32, math.nan),
+    "top_p": (np.float32, math.nan),
+    "seed": (np.int64, LEAST_SEED - 1),
+    "stop": (TEXT, ""),
+}
 
 
-class OptionColumn:
-    """A dataset that a shard has for all its rows or not at all."""
+class OptionalColumn:
+    """A dataset with a value for each row, and none if no row has one. `absent` stands where a row has none."""
 
-    def __init__(self, key: str, dtype: type) -> None:
+    def __init__(self, key: str, dtype: Any, absent: Any) -> None:
         self._key = key
         self._dtype = dtype
-        self._first_origin = ""
-        self.values: list[Any] = []
-        self.is_given = False
+        self._absent = absent
+        self._values: list[Any] = []
+        self._is_given = False
 
-    def append(self, value: Any, origin: str) -> None:
-        if not self._first_origin:
-            self._first_origin = origin
-            self.is_given = value is not None
-        elif self.is_given != (value is not None):
-            having, lacking = (
-                (self._first_origin, origin) if self.is_given else (origin, self._first_origin)
-            )
-            raise UserError(
-                f"{lacking}: has no '{self._key}', but {having} has. Give it to all requests or to none, "
-                f"or a default for the others with --{self._key.replace('_', '-')}"
-            )
-        self.values.append(value)
+    def append(self, value: Any) -> None:
+        self._values.append(self._absent if value is None else value)
+        self._is_given = self._is_given or value is not None
 
     def write(self, file: h5py.File) -> None:
-        if self.is_given:
-            file.create_dataset(self._key, data=np.array(self.values, dtype=self._dtype))
+        if not self._is_given:
+            return
+        if self._dtype is TEXT:
+            write_texts(file, self._key, self._values)
+        else:
+            file.create_dataset(self._key, data=np.array(self._values, dtype=self._dtype))
+
+
+def write_texts(file: h5py.File, key: str, texts: list[str]) -> None:
+    """UTF-8 of fixed length, the longest text's."""
+    encoded = [text.encode("utf-8") for text in texts]
+    longest = max(1, max(map(len, encoded), default=1))
+    file.create_dataset(key, data=np.array(encoded, dtype=h5py.string_dtype("utf-8", longest)))
 
 
 class ShardWriter:
@@ -74,13 +81,23 @@ class ShardWriter:
         self._pending_tokens = 0
         self._turn_offsets = [0]
         self._request_offsets = [0]
-        self._ids: list[bytes] = []
-        self._options = {key: OptionColumn(key, dtype) for key, dtype in TURN_OPTIONS.items()}
-        self._arrivals = OptionColumn("arrival_s", np.float64)
+        self._names: list[str] = []
+        self._of_turns = {key: OptionalColumn(key, *kind) for key, kind in TURN_OPTIONS.items()}
+        self._of_requests = [
+            OptionalColumn("arrival_s", np.float64, 0.0),  # there from the start
+            OptionalColumn("endpoint", TEXT, ""),
+            OptionalColumn("book", TEXT, ""),
+            OptionalColumn("title", TEXT, ""),
+            OptionalColumn("part", np.int32, (1, 1)),
+            OptionalColumn("span", np.int64, (0, 0)),
+            OptionalColumn("book_tokens", np.int64, 0),
+        ]
+        self._choices: list[tuple[int, int]] = []
+        self._custom_ids: list[str] = []
 
     @property
     def num_requests(self) -> int:
-        return len(self._ids)
+        return len(self._names)
 
     def add(self, request: PackedRequest) -> None:
         for number, turn in enumerate(request.turns):
@@ -97,11 +114,17 @@ class ShardWriter:
             self._pending.append(tokens.astype(np.int32))
             self._pending_tokens += tokens.size
             self._turn_offsets.append(self._turn_offsets[-1] + tokens.size)
-            for key, value in zip(TURN_OPTIONS, turn.sampling.values()):
-                self._options[key].append(value, request.origin)
-        self._arrivals.append(request.arrival_s, request.origin)
+            for key, column in self._of_turns.items():
+                value = getattr(turn.sampling, key)
+                if key == "stop" and value is not None:
+                    value = json.dumps(value, ensure_ascii=False)
+                column.append(value)
         self._request_offsets.append(len(self._turn_offsets) - 1)
-        self._ids.append(request.name.encode("utf-8"))
+        self._names.append(request.name)
+        self._custom_ids.append(request.custom_id or request.name)
+        self._choices.append((request.choice, request.num_choices))
+        for column, value in zip(self._of_requests, _values_of(request)):
+            column.append(value)
         if self._pending_tokens >= CHUNK_TOKENS:
             self._write_pending()
 
@@ -111,12 +134,12 @@ class ShardWriter:
         self._file.create_dataset(
             "request_offsets", data=np.array(self._request_offsets, dtype=np.int64)
         )
-        longest = max((len(name) for name in self._ids), default=1)
-        identifiers = np.array(self._ids, dtype=h5py.string_dtype("utf-8", longest))
-        self._file.create_dataset("request_id", data=identifiers)
-        for column in self._options.values():
+        write_texts(self._file, "request_id", self._names)
+        for column in (*self._of_turns.values(), *self._of_requests):
             column.write(self._file)
-        self._arrivals.write(self._file)
+        if any(count > 1 for _, count in self._choices):
+            write_texts(self._file, "custom_id", self._custom_ids)
+            self._file.create_dataset("choice", data=np.array(self._choices, dtype=np.int32))
         self.close()
 
     def close(self) -> None:
@@ -128,6 +151,22 @@ class ShardWriter:
             self._tokens.resize((begin + self._pending_tokens,))
             self._tokens[begin:] = np.concatenate(self._pending)
             self._pending, self._pending_tokens = [], 0
+
+
+def _values_of(request: PackedRequest) -> tuple[Any, ...]:
+    """Of the columns per request, in their order; None where there is nothing to say."""
+    place = request.place
+    if place is None or place.book_tokens == 0:  # known to the template alone
+        return (request.arrival_s, request.endpoint or None, None, None, None, None, None)
+    return (
+        request.arrival_s,
+        request.endpoint or None,
+        place.book,
+        place.title,
+        (place.part, place.parts),
+        (place.begin, place.end),
+        place.book_tokens,
+    )
 
 
 def shard_path(output: Path, number: Optional[int]) -> Path:

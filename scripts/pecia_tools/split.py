@@ -1,60 +1,160 @@
-"""Cuts a long text into parts of a bounded number of tokens, between paragraphs or sentences where it can."""
+"""Cuts a tokenized text into parts: before chapters and headings, else between paragraphs, sentences, lines or words.
+
+Cuts lie between tokens of the text. Without overlap each token is in exactly one part.
+"""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Optional
 
-from tokenizers import Tokenizer
+import numpy as np
+from tokenizers import Encoding
 
-# From the most to the least welcome; a part ends after the match.
-BOUNDARIES = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"\n[ \t\r]*\n\s*",  # paragraph
-        r"[.!?…。！？][\"'”’)\]]*\s+|[。！？]",  # sentence
-        r"\n",
-        r"\s+",
-    )
-)
+from .headings import Outline
+
 MINIMUM_SHARE = 0.5  # of a part's room that a boundary must fill to be preferred to the next kind
 
+# The blank space after which a part may begin is in a group, if there is any.
+_PARAGRAPH = re.compile(r"(\n[ \t\r]*\n\s*)")
+_NO_ABBREVIATION = r"(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)(?<!\bSt)(?<!\b[A-Z])"
+_SENTENCE = re.compile(
+    rf"(?:[!?…。！？]|{_NO_ABBREVIATION}\.)[\"'”’»)\]]*(\s+)|[。！？][”’」』]*()"
+)
+_LINE = re.compile(r"(\s*\n\s*)")
+_WORD = re.compile(r"(\s+)")
 
-def split(tokenizer: Tokenizer, text: str, max_tokens: int) -> list[str]:
-    """Parts of at most max_tokens tokens each (special tokens not counted), without blank space at their ends.
-    Nothing else of the text is lost."""
-    ends = [end for _, end in tokenizer.encode(text, add_special_tokens=False).offsets]
-    if len(ends) <= max_tokens:
-        return [text]
-    parts = []
-    begin = 0
-    while begin < len(text):
-        room = max_tokens
-        while True:
-            cut = _cut(text, begin, _end_of_room(ends, begin, room, len(text)))
-            part = text[begin:cut].strip()
-            # A text cut out of its surroundings may need a token more than it did inside.
-            excess = len(tokenizer.encode(part, add_special_tokens=False)) - max_tokens
-            if excess <= 0 or cut == begin + 1:
-                break
-            room = max(1, room - excess)
-        if part:
-            parts.append(part)
-        begin = cut
+
+@dataclass(frozen=True)
+class Part:
+    begin: int  # tokens of the document, what is repeated from the part before included
+    new: int  # the first token that no earlier part has
+    end: int
+    text: str  # without blank space at its ends
+    title: str  # the heading that its new tokens begin under
+
+
+class TokenizedText:
+    """A text with the places between its tokens where it can be cut."""
+
+    def __init__(self, text: str, encoding: Encoding) -> None:
+        self.text = text
+        offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        self.num_tokens = len(offsets)
+        ended = np.maximum.accumulate(offsets[:, 1])
+        # Several tokens can be bytes of one character; a text is not cut between these.
+        between = np.flatnonzero(offsets[1:, 0] >= ended[:-1]) + 1
+        self._tokens = np.concatenate(([0], between, [self.num_tokens]))
+        self._characters = np.concatenate(([0], offsets[between, 0], [len(text)]))
+
+    @cached_property
+    def outline(self) -> Outline:
+        return Outline(self.text)
+
+    @cached_property
+    def chapters(self) -> np.ndarray:
+        return self._at_headings(self.outline.begins(self.outline.chapters()))
+
+    @cached_property
+    def headings(self) -> np.ndarray:
+        return self._at_headings(self.outline.begins(self.outline.headings))
+
+    @cached_property
+    def paragraphs(self) -> np.ndarray:
+        return self._at(_PARAGRAPH)
+
+    @cached_property
+    def sentences(self) -> np.ndarray:
+        return self._at(_SENTENCE)
+
+    @cached_property
+    def lines(self) -> np.ndarray:
+        return self._at(_LINE)
+
+    @cached_property
+    def words(self) -> np.ndarray:
+        return self._at(_WORD)
+
+    def character(self, token: int) -> int:
+        """Where the text of the tokens from `token` on begins."""
+        return int(self._characters[np.searchsorted(self._tokens, token)])
+
+    def slice(self, begin: int, end: int) -> str:
+        return self.text[self.character(begin) : self.character(end)].strip()
+
+    def last_cut(self, after: int, limit: int) -> int:
+        """The last token in (after, limit] that a part may begin with, else the first behind."""
+        at = int(np.searchsorted(self._tokens, limit, side="right")) - 1
+        return int(self._tokens[at if self._tokens[at] > after else at + 1])
+
+    def _at(self, boundary: re.Pattern[str]) -> np.ndarray:
+        spans = [m.span(m.lastindex) for m in boundary.finditer(self.text)]
+        return self._between(spans)
+
+    def _at_headings(self, begins: Iterable[int]) -> np.ndarray:
+        spans = []
+        for begin in begins:
+            first = begin
+            while first > 0 and self.text[first - 1].isspace():
+                first -= 1
+            last = begin
+            while self.text[last].isspace():
+                last += 1
+            spans.append((first, last))
+        return self._between(spans)
+
+    def _between(self, spans: list[tuple[int, int]]) -> np.ndarray:
+        """For each span of blank space the last cut inside, as a token; none where a token crosses it."""
+        if not spans:
+            return np.zeros(0, dtype=np.int64)
+        first, last = np.array(spans, dtype=np.int64).T
+        at = np.searchsorted(self._characters, last, side="right") - 1
+        return np.unique(self._tokens[at[self._characters[at] >= first]])
+
+
+def split(
+    text: TokenizedText, max_tokens: Optional[int], split_at: Optional[str] = None, overlap: int = 0
+) -> list[Part]:
+    """Parts of at most `max_tokens` tokens of the text. `split_at` cuts at each boundary of this kind as well;
+    from the second on, a part begins with up to `overlap` tokens of the one before."""
+    stops = [] if split_at is None else [int(token) for token in getattr(text, split_at + "s")]
+    stops = [token for token in stops if 0 < token < text.num_tokens] + [text.num_tokens]
+    parts: list[Part] = []
+    new = 0
+    for stop in stops:
+        while new < stop:
+            begin = _overlap_begin(text, parts[-1].new, new, overlap) if parts and overlap else new
+            limit = stop if max_tokens is None else begin + max_tokens
+            end = stop if stop <= limit else _cut(text, new, limit)
+            words = text.slice(begin, end)
+            if text.slice(new, end) or not parts:
+                title = text.outline.title_at(text.character(new))
+                parts.append(Part(begin, new, end, words, title))
+            else:  # blank space alone
+                last = parts.pop()
+                parts.append(Part(last.begin, last.new, end, last.text, last.title))
+            new = end
     return parts
 
 
-def _end_of_room(ends: list[int], begin: int, room: int, length: int) -> int:
-    """The character where `room` tokens from `begin` on have ended."""
-    last = bisect_right(ends, begin) + room - 1
-    return max(begin + 1, ends[last]) if last < len(ends) else length
+def _cut(text: TokenizedText, new: int, limit: int) -> int:
+    kinds = ("chapters", "headings", "paragraphs", "sentences", "lines", "words")
+    for kind in kinds:
+        cuts = getattr(text, kind)
+        at = int(np.searchsorted(cuts, limit, side="right")) - 1
+        if at >= 0 and cuts[at] > new and cuts[at] - new >= MINIMUM_SHARE * (limit - new):
+            return int(cuts[at])
+    return text.last_cut(new, limit)
 
 
-def _cut(text: str, begin: int, limit: int) -> int:
-    if limit >= len(text):
-        return len(text)
-    for boundary in BOUNDARIES:
-        cuts = [m.end() for m in boundary.finditer(text, begin, limit) if m.end() > begin]
-        if cuts and cuts[-1] - begin >= MINIMUM_SHARE * (limit - begin):
-            return cuts[-1]
-    return limit
+def _overlap_begin(text: TokenizedText, earliest: int, new: int, overlap: int) -> int:
+    """The first sentence, else line or word, among the `overlap` tokens before `new`."""
+    earliest = max(earliest, new - overlap)
+    for cuts in (text.sentences, text.lines, text.words):
+        at = int(np.searchsorted(cuts, earliest))
+        if at < len(cuts) and cuts[at] < new:
+            return int(cuts[at])
+    return new

@@ -2,11 +2,13 @@ import json
 import unittest
 from typing import Any
 
-from pecia_tools.inputs import Conversation, Document, Sampling
-from pecia_tools.jsonl import JobSettings, parse
+from pecia_tools.command import UserError
+from pecia_tools.inputs import Completion, Conversation, Document, Sampling
+from pecia_tools.jsonl import parse
+from pecia_tools.openai_batch import JobSettings
 from support import ScriptTest
 
-JOB = JobSettings(("tiny",), logprobs=2)
+JOB = JobSettings(("tiny",), logprobs=2, vocab_size=400)
 
 
 def batch(**body: Any) -> dict[str, Any]:
@@ -19,6 +21,10 @@ def batch(**body: Any) -> dict[str, Any]:
     }
 
 
+def completion(prompt: Any, **body: Any) -> dict[str, Any]:
+    return {"custom_id": "r1", "url": "/v1/completions", "body": {"prompt": prompt, **body}}
+
+
 def read(line: Any) -> Any:
     return parse("in.jsonl:7", line if isinstance(line, str) else json.dumps(line), JOB)
 
@@ -28,6 +34,33 @@ class PlainForm(unittest.TestCase):
         line = {"id": "a", "prompt": "text", "max_new_tokens": 5, "seed": -1, "arrival_s": 0.5}
         expected = Document("a", "text", "in.jsonl:7", Sampling(5, seed=-1), 0.5)
         self.assertEqual(read(line), expected)
+
+    def test_lengths_by_any_of_their_names(self) -> None:
+        for key in ("max_new_tokens", "max_tokens", "max_completion_tokens"):
+            self.assertEqual(read({"id": "a", "prompt": "x", key: 7}).sampling, Sampling(7))
+            turns = [{"prompt": "x", key: 7}]
+            self.assertEqual(read({"id": "a", "turns": turns}).turns, [("x", Sampling(7))])
+        both = {"id": "a", "prompt": "x", "max_tokens": 7, "max_completion_tokens": 7}
+        self.assertEqual(read(both).sampling, Sampling(7))
+
+    def test_stop_strings(self) -> None:
+        for given, read_as in (
+            (None, None),
+            ("\n\n", ("\n\n",)),
+            (["\n", " END"], ("\n", " END")),
+            ([], ()),
+            ([str(n) for n in range(9)], tuple("012345678")),
+        ):
+            with self.subTest(given):
+                line = {"id": "a", "prompt": "x", "stop": given}
+                self.assertEqual(read(line).sampling, Sampling(stop=read_as))
+        line = {"id": "a", "turns": ["x", {"prompt": "y", "stop": []}], "stop": "."}
+        self.assertEqual([s.stop for _, s in read(line).turns], [(".",), ()])
+
+    def test_choices(self) -> None:
+        self.assertEqual(read({"id": "a", "prompt": "x"}).num_choices, 1)
+        self.assertEqual(read({"id": "a", "prompt": "x", "n": 3}).num_choices, 3)
+        self.assertEqual(read({"id": "a", "turns": ["x"], "n": 2}).num_choices, 2)
 
     def test_turn_options_come_before_the_lines(self) -> None:
         turns = ["one", {"prompt": "two", "max_new_tokens": 9}]
@@ -60,8 +93,23 @@ class BatchForm(unittest.TestCase):
                 [("a\nb", Sampling(8, 0, 1, 3))],
                 "in.jsonl:7",
                 [{"role": "system", "content": "s"}],
+                endpoint="/v1/chat/completions",
             ),
         )
+
+    def test_completions(self) -> None:
+        for given, read_as in (
+            ("Call me", "Call me"),
+            (["Call me"], "Call me"),
+            ([3, 399, 0], (3, 399, 0)),
+            ([[3]], (3,)),
+        ):
+            with self.subTest(given):
+                line = completion(given, max_tokens=4, n=2, stop=".", echo=False, best_of=1)
+                expected = Completion(
+                    "r1", read_as, "in.jsonl:7", Sampling(4, stop=(".",)), 2, "/v1/completions"
+                )
+                self.assertEqual(read(line), expected)
 
     def test_values_that_ask_for_nothing_pass(self) -> None:
         read(
@@ -84,7 +132,21 @@ class Refusals(ScriptTest):
     def test_each_names_file_line_and_key(self) -> None:
         user = {"role": "user", "content": "x"}
         cases: list[tuple[Any, str]] = [
-            ({"id": "a", "prompt": "x", "stop": ["."]}, "'stop'"),
+            ({"id": "a", "prompt": "x", "stop": ["a", ""]}, "'stop[1]' is empty"),
+            ({"id": "a", "prompt": "x", "stop": ""}, "'stop' is empty"),
+            ({"id": "a", "prompt": "x", "stop": 3}, "'stop' must be a string or a list"),
+            ({"id": "a", "prompt": "x", "stop": ["\0"]}, "'stop[0]' contains NUL"),
+            ({"id": "a", "prompt": "x", "n": 0}, "'n' is 0"),
+            ({"id": "a", "prompt": "x", "n": 1025}, "'n' is 1025"),
+            (
+                {"id": "a", "prompt": "x", "max_new_tokens": 4, "max_tokens": 5},
+                "'max_new_tokens' contradicts 'max_tokens'",
+            ),
+            ({"id": "a", "prompt": "x", "seed": -(2**63)}, "'seed' is -9223372036854775808"),
+            ({"id": "a", "prompt": "x", "temperature": 10**400}, "'temperature' is 1000"),
+            ('{"id": "a", "prompt": "x", "seed": ' + "1" * 5000 + "}", "in.jsonl:7"),
+            ({"id": "a", "prompt": "x", "temprature": 1}, "did you mean 'temperature'?"),
+            ({"id": "a", "prompt": "x", "wombat": 1}, "known are id, prompt,"),
             ({"id": "a"}, "'prompt'"),
             ({"id": "a", "prompt": "x", "turns": ["x"]}, "'prompt'"),
             ({"prompt": "x"}, "'id'"),
@@ -104,10 +166,21 @@ class Refusals(ScriptTest):
             ({"id": "a", "prompt": "x", "arrival_s": -0.1}, "'arrival_s'"),
             ('{"id": ', "not JSON"),
             ("[1]", "not a list"),
-            (batch(n=2), "'body.n' is 2"),
+            (batch(n=0), "'body.n' is 0"),
             (batch(n=True), "'body.n' is true"),
             (batch(stream=True), "'body.stream'"),
-            (batch(stop=["."]), "'body.stop'"),
+            (batch(stop=[""]), "'body.stop[0]'"),
+            (batch(max_token=3), "did you mean 'max_tokens'?"),
+            (batch(prompt="x"), "'body.prompt'"),
+            (completion(None), "'body.prompt' must be a string or a list of token ids"),
+            (completion([]), "not an empty list"),
+            (completion(["a", "b"]), "holds 2 prompts"),
+            (completion([[["a"]]]), "'body.prompt[0]' holds 1 prompts"),
+            (completion([3, 400]), "'body.prompt[1]' is 400, but must be a token id of this model"),
+            (completion([3, None]), "'body.prompt[1]' is null"),
+            (completion([3, True]), "'body.prompt[1]' is true"),
+            (completion("x", echo=True), "'body.echo'"),
+            (completion("x", messages=[]), "'body.messages'"),
             (batch(no_such_key=1), "'body.no_such_key'"),
             (batch(model="other"), "'body.model'"),
             (batch(top_logprobs=3), "'body.top_logprobs' asks for 3"),
@@ -132,5 +205,35 @@ class Refusals(ScriptTest):
             ({"custom_id": "a", "url": "/v1/chat/completions"}, "'body'"),
         ]
         for line, problem in cases:
-            with self.subTest(problem):
-                self.assert_refused("in.jsonl:7: ", problem, call=lambda line=line: read(line))
+            with self.subTest(problem), self.assertRaises(UserError) as caught:
+                read(line)
+            self.assertRegex(str(caught.exception), r"^in\.jsonl:7(:\d+)?: ")
+            self.assertIn(problem, str(caught.exception))
+
+    def test_suggestions_only_when_near(self) -> None:
+        with self.assertRaises(UserError) as caught:
+            read({"id": "a", "prompt": "x", "wombat": 1})
+        self.assertNotIn("did you mean", str(caught.exception))
+
+    def test_columns(self) -> None:
+        """'^' stands before the place."""
+        for marked in (
+            '{"id": ^',
+            '{"id": ^\n',
+            '{"id": "a", ^prompt": "x"}',
+            '{"id": "a", "prompt": ^"x}\r\n',
+            '{"id": "a", "prompt": "x", ^"n": 0}\n',
+            '{"n": 1, "id" : "é☃", "prompt": "x",\t^"n": 0}',
+            '  ^{"prompt": "x"}',
+            '{"id": "a", "turns": ["x", {"prompt": "y", ^"seed": 0.5}]}',
+            '{"id": "a", "turns": ["x", ^3]}',
+            '{"id": "a", "prompt": "x", "stop": ["}", ^""]}',
+            '{"id": "a", "prompt": "x", ^"a.b": 0}',
+            '{"custom_id": "a", "url": "/v1/chat/completions", "body": '
+            '{"messages": [{"content": "x", ^"role": "tool"}]}}',
+            '{"custom_id": "a", "url": "/v1/chat/completions", "body": {"messages": [^{"content": "x"}]}}',
+        ):
+            with self.subTest(marked):
+                column = marked.index("^") + 1
+                text = marked.replace("^", "")
+                self.assert_refused(f"in.jsonl:7:{column}: ", call=lambda text=text: read(text))

@@ -1,6 +1,7 @@
 import hashlib
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
@@ -8,6 +9,9 @@ from unittest import mock
 import h5py
 import numpy as np
 from pecia_tools import pack
+from pecia_tools.command import UserError
+from pecia_tools.model_folder import ModelFolder
+from pecia_tools.sources import good_sources
 from support import (
     BOS,
     CHATML,
@@ -105,6 +109,52 @@ class Documents(PackTest):
         self.assertEqual(names, [f"a#{n:03d}" for n in range(1, len(names))] + ["b"])
         self.assertGreater(len(names), 3)
 
+    def test_parts_know_their_book_title_and_position(self) -> None:
+        book = f"A book.\n\nChapter 1\n\n{PROSE}Chapter 2\n\n{PROSE}".strip()
+        template = self.write("t", "{book}, {title}, {part}/{parts}, {name}: {text}")
+        self.pack(
+            *(self.write("a.txt", book), self.write("b.txt", "# B\n\nb")),
+            *("--split-at", "chapter", "--template", template, "--no-chat"),
+        )
+        prefixes = ["a, , 1/3, a#001: A book.", "a, Chapter 1, 2/3, a#002: Chapter 1\n\nThe ring"]
+        turns = read_turns(self.shard)
+        for name, prefix in zip(turns, prefixes):
+            self.assertTrue(self.tokenizer.decode(turns[name][0]).startswith(prefix), name)
+        self.assertEqual(self.tokenizer.decode(turns["b"][0]), "b, B, 1/1, b: # B\n\nb")
+        with h5py.File(self.shard) as file:
+            self.assertEqual(file["book"][:].tolist(), [b"a", b"a", b"a", b"b"])
+            self.assertEqual(file["title"][:].tolist(), [b"", b"Chapter 1", b"Chapter 2", b"B"])
+            self.assertEqual(file["part"].dtype, np.int32)
+            self.assertEqual(file["part"][:].tolist(), [[1, 3], [2, 3], [3, 3], [1, 1]])
+            self.assertEqual((file["span"].dtype, file["book_tokens"].dtype), ("int64", "int64"))
+            spans = file["span"][:]
+            self.assertEqual(spans[1:3, 0].tolist(), spans[:2, 1].tolist())
+            self.assertEqual(spans[[0, 3], 0].tolist(), [0, 0])
+            size = len(self.encode(book))
+            self.assertEqual(spans[2, 1], size)
+            self.assertEqual(file["book_tokens"][:].tolist(), [*[size] * 3, spans[3, 1]])
+
+    def test_place_of_a_whole_document_is_for_the_template_alone(self) -> None:
+        template = self.write("t", "{book} {title} {part}/{parts} {text}")
+        self.pack(self.write("a.txt", "# A\n\nb"), "--template", template, "--no-chat")
+        (turns,) = read_turns(self.shard).values()
+        self.assertEqual(self.tokenizer.decode(turns[0]), "a A 1/1 # A\n\nb")
+        with h5py.File(self.shard) as file:
+            self.assertNotIn("book", file)
+
+    def test_nothing_to_split_at_is_told(self) -> None:
+        message = self.pack(self.write("a.txt", PROSE), "--split-at", "chapter")
+        self.assertIn("1 documents have no chapter", message)
+
+    def test_last_line_counts_everything(self) -> None:
+        book = self.write("a.txt", f"Chapter 1\n\n{PROSE}Chapter 2\n\n{PROSE}")
+        message = self.pack(book, "--split-at", "chapter", "--question", "q", "--question", "r")
+        turns = [turn for request in read_turns(self.shard).values() for turn in request]
+        self.assertIn(
+            f": 1 document, 2 parts, 4 questions, 2 requests, 6 turns, {sum(map(len, turns))} tokens → ",
+            message.splitlines()[-1],
+        )
+
     def test_special_tokens_in_a_text_are_told(self) -> None:
         message = self.pack(self.write("a.txt", "x <|im_end|> y"))
         self.assertIn("1 texts contain", message)
@@ -121,6 +171,7 @@ class Documents(PackTest):
             0.25,
             "--seed",
             -3,
+            *("--stop", "\n\n", "--stop", "é."),
         )
         with h5py.File(self.shard) as file:
             for name, dtype, value in (
@@ -130,6 +181,7 @@ class Documents(PackTest):
                 ("seed", "int64", -3),
             ):
                 self.assertEqual((file[name].dtype, file[name][:].tolist()), (dtype, [value]))
+            self.assertEqual(json.loads(file["stop"][0].decode()), ["\n\n", "é."])
 
 
 class Fork(PackTest):
@@ -268,6 +320,277 @@ class Turns(PackTest):
             self.assertEqual(file["arrival_s"][:].tolist(), [0, 1.5])
 
 
+class LinesThatDiffer(PackTest):
+    def test_what_a_line_does_not_say_is_left_to_the_job(self) -> None:
+        full = {"max_tokens": 4, "temperature": 0.5, "top_p": 0.25, "seed": 7, "stop": "."}
+        self.pack(
+            self.write_lines(
+                "in.jsonl",
+                {"id": "a", "prompt": "x", **full, "arrival_s": 2.5},
+                {"id": "b", "prompt": "y"},
+                {"id": "c", "turns": ["z", {"prompt": "w", "stop": []}]},
+            )
+        )
+        with h5py.File(self.shard) as file:
+            self.assertEqual(file["max_new_tokens"][:].tolist(), [4, -1, -1, -1])
+            for name, value in (("temperature", 0.5), ("top_p", 0.25)):
+                self.assertEqual(file[name][0], value)
+                self.assertTrue(np.isnan(file[name][1:]).all())
+            self.assertEqual(file["seed"][:].tolist(), [7, *[-(2**63)] * 3])
+            self.assertEqual(file["stop"][:].tolist(), [b'["."]', b"", b"", b"[]"])
+            self.assertEqual(file["arrival_s"][:].tolist(), [2.5, 0, 0])
+
+    def test_what_no_line_says_is_not_there(self) -> None:
+        self.pack(self.write_lines("in.jsonl", {"id": "a", "prompt": "x", "stop": None}))
+        with h5py.File(self.shard) as file:
+            self.assertEqual(
+                sorted(file), ["request_id", "request_offsets", "tokens", "turn_offsets"]
+            )
+
+
+class Choices(PackTest):
+    def test_requests_of_their_own_with_seeds_of_their_own(self) -> None:
+        self.pack(
+            self.write_lines(
+                "in.jsonl",
+                {"id": "a", "prompt": "x", "n": 3, "seed": 2**63 - 2},
+                {"id": "b", "turns": ["y", "z"]},
+                {"id": "c", "prompt": "w", "n": 2},
+            )
+        )
+        turns = read_turns(self.shard)
+        self.assertEqual(list(turns), ["a~1", "a~2", "a~3", "b", "c~1", "c~2"])
+        self.assertEqual(turns["a~1"], turns["a~3"])
+        with h5py.File(self.shard) as file:
+            self.assertEqual(file["custom_id"][:].tolist(), [b"a", b"a", b"a", b"b", b"c", b"c"])
+            self.assertEqual(file["choice"].dtype, np.int32)
+            self.assertEqual(
+                file["choice"][:].tolist(), [[0, 3], [1, 3], [2, 3], [0, 1], [0, 2], [1, 2]]
+            )
+            none = -(2**63)
+            self.assertEqual(
+                file["seed"][:].tolist(),
+                [2**63 - 2, 2**63 - 1, -(2**63) + 1, none, none, none, none],
+            )
+
+    def test_one_choice_needs_no_datasets(self) -> None:
+        self.pack(self.write_lines("in.jsonl", {"id": "a", "prompt": "x", "n": 1}))
+        with h5py.File(self.shard) as file:
+            self.assertNotIn("choice", file)
+            self.assertNotIn("custom_id", file)
+
+    def test_name_of_a_choice_that_another_request_has(self) -> None:
+        lines = self.write_lines(
+            "in.jsonl", {"id": "a~2", "prompt": "x"}, {"id": "a", "prompt": "x", "n": 2}
+        )
+        self.assert_refused("in.jsonl:2", "'a~2'", "in.jsonl:1", call=lambda: self.pack(lines))
+
+
+class Completions(PackTest):
+    def line(self, name: str, prompt: object) -> dict[str, object]:
+        return {"custom_id": name, "url": "/v1/completions", "body": {"prompt": prompt}}
+
+    def test_text_without_template_and_tokens_as_they_are(self) -> None:
+        chat = {"messages": [{"role": "user", "content": "x"}]}
+        self.pack(
+            self.write_lines(
+                "in.jsonl",
+                self.line("text", " Every rank"),
+                self.line("tokens", [7, 8, 9]),
+                {"custom_id": "chat", "url": "/v1/chat/completions", "body": chat},
+                {"id": "plain", "prompt": "x"},
+            )
+        )
+        turns = read_turns(self.shard)
+        self.assertEqual(turns["text"], [[BOS, *self.encode(" Every rank")]])
+        self.assertEqual(turns["tokens"], [[7, 8, 9]])
+        self.assertEqual(turns["chat"], turns["plain"])
+        with h5py.File(self.shard) as file:
+            self.assertEqual(
+                file["endpoint"][:].tolist(),
+                [b"/v1/completions", b"/v1/completions", b"/v1/chat/completions", b""],
+            )
+
+    def test_what_is_for_documents_or_messages_is_refused(self) -> None:
+        lines = self.write_lines("in.jsonl", self.line("a", "x"))
+        for options in (["--instruction", "i"], ["--system", "s"], ["--fork"]):
+            self.assert_refused(
+                "in.jsonl:1: ", options[0], call=lambda o=options: self.pack(lines, *o)
+            )
+
+
+class BadInputs(PackTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.write("docs/a.txt", "good")
+        self.write("docs/b.txt", b"caf\xe9")
+        self.write("docs/c.txt", " \n")
+        self.write("docs/d.txt", "also good")
+        self.lines = self.write(
+            "in.jsonl", '{"id": "a", "prompt": "x"}\n{"id": 3}\n{"id": "e", "prompt": "y"}\n'
+        )
+        self.inputs = (self.folder / "docs", self.lines, self.folder / "absent.txt")
+
+    def test_all_are_found_before_anything_is_tokenized(self) -> None:
+        with mock.patch("pecia_tools.pack.encode") as encode:
+            self.assert_refused(
+                "5 of 8 documents",
+                "b.txt: byte 3 (0xe9) is not utf-8\n",
+                "c.txt: the document is empty\n",
+                "in.jsonl:1: the name 'a' is taken by",
+                "in.jsonl:2:2: key 'id' must be a string",
+                "absent.txt: no such file",
+                "--skip-bad",
+                "--encoding",
+                call=lambda: self.pack(*self.inputs),
+            )
+            encode.assert_not_called()
+        self.assertEqual(self.left_in_folder(), [])
+
+    def test_one_is_one_line(self) -> None:
+        with self.assertRaises(UserError) as caught:
+            self.pack(self.write("x.txt", b"\xff"))
+        self.assertEqual(len(str(caught.exception).splitlines()), 1)
+
+    def test_skip_bad_goes_on_and_lists_what_it_left_out(self) -> None:
+        message = self.pack(*self.inputs, "--skip-bad")
+        self.assertEqual(list(read_turns(self.shard)), ["a", "d", "e"])
+        skipped = self.folder / "out.h5.skipped.txt"
+        self.assertIn(f"skipped 5, listed in {skipped}", message)
+        rows = [line.split("\t") for line in skipped.read_text().splitlines()]
+        self.assertEqual(
+            [Path(where).name for where, _ in rows],
+            ["b.txt", "c.txt", "in.jsonl:1", "in.jsonl:2:2", "absent.txt"],
+        )
+        self.assertEqual(rows[1][1], "the document is empty")
+        self.pack(self.folder / "docs/a.txt", "--force")
+        self.assertFalse(skipped.exists())
+
+    def test_nothing_left(self) -> None:
+        self.assert_refused(
+            "no request is left",
+            call=lambda: self.pack(self.folder / "docs/b.txt", "--skip-bad"),
+        )
+        self.assertEqual(self.left_in_folder(), [])
+
+    def test_what_changes_after_the_first_look_is_refused(self) -> None:
+        path = self.folder / "docs/a.txt"
+
+        def change(*arguments: object, **named: object) -> object:
+            path.write_bytes(b"\xff")
+            return mock.DEFAULT
+
+        with mock.patch("pecia_tools.pack.good_sources", side_effect=change, wraps=good_sources):
+            self.assert_refused("a.txt: byte 0", call=lambda: self.pack(path, "--skip-bad"))
+
+    def test_encoding_and_what_was_repaired_is_told(self) -> None:
+        self.pack(self.folder / "docs/b.txt", "--encoding", "cp1252", "--no-chat")
+        self.assertEqual(read_turns(self.shard), {"b": [[BOS, *self.encode("café")]]})
+        self.write("w.txt", b"a\r\nb\xff\xfe")
+        message = self.pack(
+            *(self.folder / "w.txt", "--encoding-errors", "replace", "--force", "--no-chat")
+        )
+        self.assertEqual(read_turns(self.shard), {"w": [[BOS, *self.encode("a\nb\ufffd\ufffd")]]})
+        self.assertIn("w.txt: replaced 2 bytes that are not utf-8", message)
+        self.assertIn("1 line ends CR LF or CR became LF, in 1 files", message)
+
+    def test_limit_counts_documents_and_lines_in_order(self) -> None:
+        message = self.pack(*(self.folder / "docs/a.txt", self.lines, "--limit", 1), "--no-chat")
+        self.assertEqual(list(read_turns(self.shard)), ["a"])
+        self.assertIn("--limit 1: ", message)
+        message = self.pack(self.folder / "docs/a.txt", "--limit", 1, "--force")
+        self.assertNotIn("--limit", message)
+
+    def test_exit_code_is_two(self) -> None:
+        for arguments in (
+            ["--model", self.model, "--output", self.shard, *self.inputs],
+            ["--model", self.model, "--output", self.shard, "--encoding", "no-such", "-"],
+            [
+                "--model",
+                self.model,
+                "--output",
+                self.shard,
+                "--template",
+                self.folder / "docs/b.txt",
+                "-",
+            ],
+            ["--no-such-option"],
+        ):
+            ended = subprocess.run(
+                [sys.executable, "-m", "pecia_tools.pack", *map(str, arguments)],
+                capture_output=True,
+                text=True,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+            self.assertEqual((ended.returncode, ended.stdout), (2, ""), ended.stderr)
+            self.assertNotIn("Traceback", ended.stderr)
+
+
+class ModelLength(PackTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.config = {"vocab_size": self.tokenizer.get_vocab_size()}
+        self.document = self.write("a.txt", "x" * 20)
+        self.size = len(self.encode("x" * 20)) + 1
+
+    def pack_with(self, config: dict[str, object], *arguments: object) -> str:
+        (self.model / "config.json").write_text(json.dumps({**self.config, **config}))
+        return self.pack(self.document, "--no-chat", "--force", *arguments)
+
+    def test_longer_prompts_are_told_and_packed(self) -> None:
+        message = self.pack_with({"max_position_embeddings": self.size})
+        self.assertIn("warning: 1 of 1 prompts", message)
+        self.assertIn(f"'a' ({self.size})", message)
+        for remedy in ("--split-tokens", "limits.over_length", "model.rope_scaling"):
+            self.assertIn(remedy, message)
+        self.assertEqual(list(read_turns(self.shard)), ["a"])
+        self.assertNotIn("warning", self.pack_with({"max_position_embeddings": self.size + 1}))
+
+    def test_refused_or_left_out_on_demand(self) -> None:
+        config = {"max_position_embeddings": self.size}
+        self.assert_refused(
+            "a.txt", "model's length", call=lambda: self.pack_with(config, "--over-length", "error")
+        )
+        other = self.write("b.txt", "b")
+        message = self.pack_with(config, other, "--over-length", "skip")
+        self.assertEqual(list(read_turns(self.shard)), ["b"])
+        self.assertIn(f"skipped 1, listed in {self.shard}.skipped.txt", message)
+
+    def test_told_also_when_a_larger_limit_was_asked_for(self) -> None:
+        message = self.pack_with({"max_position_embeddings": 8}, "--max-tokens", 1000)
+        self.assertIn("the model's length of 8 tokens", message)
+
+    def test_length_of_a_fork_is_that_of_its_longest_question(self) -> None:
+        message = self.pack_with(
+            {"max_position_embeddings": 8}, "--question", "a", "--question", "b c"
+        )
+        turns = read_turns(self.shard)["a"]
+        longest = len(turns[0]) + max(len(turns[1]), len(turns[2]))
+        self.assertIn(f"'a' ({longest})", message)
+
+    def test_length_is_read_as_the_run_reads_it(self) -> None:
+        for rope, length in (
+            (None, 64),
+            ({"rope_type": "default"}, 64),
+            ({"rope_type": "linear", "factor": 4.0}, 256),
+            ({"type": "dynamic", "factor": 1.5}, 96),
+            ({"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8}, 64),
+            ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}, 128),
+            ({"type": "yarn", "factor": 4.0}, 256),
+            ({"rope_type": "yarn", "original_max_position_embeddings": 16}, 64),
+        ):
+            for key in ("rope_scaling", "rope_parameters"):
+                with self.subTest(rope=rope, key=key):
+                    config = {"max_position_embeddings": 64, "vocab_size": 5, key: rope}
+                    (self.model / "config.json").write_text(json.dumps(config))
+                    self.assertEqual(ModelFolder(self.model).max_positions, length)
+        chunks = {"chunk_size": 40, "local_size": 8}
+        config = {"max_position_embeddings": 64, "dual_chunk_attention_config": chunks}
+        (self.model / "config.json").write_text(json.dumps(config))
+        self.assertEqual(ModelFolder(self.model).max_positions, 32)
+
+
 class Shards(PackTest):
     def setUp(self) -> None:
         super().setUp()
@@ -314,24 +637,23 @@ class Refusals(PackTest):
         lines = self.write_lines("in.jsonl", {"id": "a", "prompt": "x"}, {"id": "b", "prompt": ""})
         self.refuse(lines, "--shard-requests", 1, says=("in.jsonl:2", "'prompt' is empty"))
 
-    def test_option_of_some_lines_only(self) -> None:
-        lines = self.write_lines(
-            "in.jsonl", {"id": "a", "prompt": "x", "top_p": 0.5}, {"id": "b", "prompt": "y"}
-        )
-        self.refuse(lines, says=("in.jsonl:2: has no 'top_p'", "in.jsonl:1", "--top-p"))
-        self.pack(lines, "--top-p", 1)
-        with h5py.File(self.shard) as file:
-            self.assertEqual(file["top_p"][:].tolist(), [0.5, 1])
-
     def test_instruction_for_a_conversation(self) -> None:
         lines = self.write_lines("in.jsonl", {"id": "a", "turns": ["x"]})
-        for option in (("--instruction", "i"), ("--question", "q"), ("--split-tokens", 20)):
+        for option in (
+            ("--instruction", "i"),
+            ("--question", "q"),
+            ("--split-tokens", 20),
+            ("--split-at", "chapter"),
+        ):
             self.refuse(lines, *option, says=("in.jsonl:1", option[0]))
 
     def test_options_that_exclude_each_other(self) -> None:
         document = self.write("a.txt", "x")
         self.refuse(document, "--question", "q", "--instruction", "i", says=("--question",))
         self.refuse(document, "--no-chat", "--system", "s", says=("--system",))
+        self.refuse(document, "--overlap", 8, says=("--overlap needs",))
+        self.refuse(document, "--overlap", 9, "--split-tokens", 16, says=("more than half",))
+        self.refuse(document, "--over-length", "error", says=("max_position_embeddings",))
 
     def test_template_places(self) -> None:
         document = self.write("a.txt", "x")
@@ -339,14 +661,21 @@ class Refusals(PackTest):
             ("{nam}{text}", "{nam}"),
             ("no place", "{text} must occur once"),
             ("{text} {", "literal brace"),
+            ("{text} {titel}", "did you mean 'title'?"),
         ):
             self.refuse(document, "--template", self.write("t", template), says=("t: ", problem))
 
     def test_over_length(self) -> None:
         files = self.write("a.txt", PROSE), self.write("b.txt", "b")
-        self.refuse(*files, "--max-tokens", 30, says=("a.txt", "more than 30", "--split-tokens"))
+        self.refuse(
+            *files,
+            "--max-tokens",
+            30,
+            says=("a.txt", "more than --max-tokens 30", "--split-tokens"),
+        )
         message = self.pack(*files, "--max-tokens", 30, "--over-length", "skip")
-        self.assertIn("left out 'a'", message)
+        self.assertIn("skipped 1", message)
+        self.assertIn("the prompt of 'a' has", message)
         self.assertEqual(list(read_turns(self.shard)), ["b"])
 
     def test_longest_prompt_that_fits(self) -> None:

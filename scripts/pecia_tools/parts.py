@@ -1,0 +1,95 @@
+"""Documents to parts that fit, each with its place in the document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from tokenizers import Encoding, Tokenizer
+
+from .headings import Outline
+from .inputs import Document, Place, Source
+from .split import Part, TokenizedText, split
+
+BATCH_CHARACTERS = 4_000_000  # encoded together: enough for all threads, little enough to hold
+
+
+@dataclass
+class Splitter:
+    """Cuts documents as asked. Texts are encoded many at a time, in all threads."""
+
+    tokenizer: Tokenizer
+    max_tokens: Optional[int]
+    split_at: Optional[str]
+    overlap: int
+    num_uncut: int = 0  # documents in which nothing of `split_at` was found
+
+    def split_all(self, sources: Iterable[Source]) -> Iterator[Source]:
+        """Documents become their parts; anything else passes."""
+        batch: list[Source] = []
+        characters = 0
+        for source in sources:
+            batch.append(source)
+            characters += len(source.text) if isinstance(source, Document) else 0
+            if characters >= BATCH_CHARACTERS:
+                yield from self._split_batch(batch)
+                batch, characters = [], 0
+        yield from self._split_batch(batch)
+
+    def _split_batch(self, batch: list[Source]) -> Iterator[Source]:
+        documents = [source for source in batch if isinstance(source, Document)]
+        encodings = iter(self._encode([document.text for document in documents]))
+        for source in batch:
+            if isinstance(source, Document):
+                yield from self._parts_of(source, TokenizedText(source.text, next(encodings)))
+            else:
+                yield source
+
+    def _parts_of(self, document: Document, text: TokenizedText) -> list[Document]:
+        parts = self._fitting(text)
+        if self.split_at is not None and len(getattr(text, self.split_at + "s")) == 0:
+            self.num_uncut += 1
+        digits = max(3, len(str(len(parts))))
+        return [
+            replace(
+                document,
+                name=f"{document.name}#{number:0{digits}d}" if len(parts) > 1 else document.name,
+                text=part.text,
+                place=Place(
+                    document.name,
+                    part.title,
+                    number,
+                    len(parts),
+                    part.begin,
+                    part.end,
+                    text.num_tokens,
+                ),
+            )
+            for number, part in enumerate(parts, start=1)
+        ]
+
+    def _fitting(self, text: TokenizedText) -> list[Part]:
+        """Parts that have at most max_tokens tokens also when they are encoded alone: cut out of its surroundings,
+        a text may need a token more than it did inside."""
+        parts = split(text, self.max_tokens, self.split_at, self.overlap)
+        room = self.max_tokens
+        while room is not None and len(parts) > 1:
+            longest = max(len(encoding) for encoding in self._encode([p.text for p in parts]))
+            if longest <= self.max_tokens or room == 1:
+                break
+            room = max(1, room - (longest - self.max_tokens))
+            parts = split(text, room, self.split_at, min(self.overlap, room // 2))
+        return parts
+
+    def _encode(self, texts: list[str]) -> list[Encoding]:
+        return self.tokenizer.encode_batch(texts, add_special_tokens=False)
+
+
+def whole(sources: Iterable[Source]) -> Iterator[Source]:
+    """Documents as their only part, for templates that name it."""
+    for source in sources:
+        if isinstance(source, Document):
+            title = Outline(source.text).title_at(0)
+            source = replace(source, place=Place(source.name, title))
+        yield source

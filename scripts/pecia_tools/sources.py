@@ -1,0 +1,110 @@
+"""Reads all inputs one after the other, and finds what is wrong with any of them before work begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Callable, Optional, Union
+
+from .command import UserError
+from .decoding import BadInput, Decoder
+from .inputs import InputFile, Source, read_document, read_lines
+from .jsonl import parse
+from .openai_batch import JobSettings
+
+LISTED = 50  # bad inputs in a message; a list file has all of them
+
+
+def read_sources(
+    files: Iterable[Union[InputFile, BadInput]],
+    decoder: Decoder,
+    job: JobSettings,
+    progress: Callable[[int], object],
+) -> Iterator[Union[Source, BadInput]]:
+    """Documents and lines in the order of the files. `progress` is told the bytes that were read."""
+    for file in files:
+        if isinstance(file, BadInput):
+            yield file
+        elif file.is_jsonl:
+            for where, text, size_bytes in read_lines(file, decoder):
+                yield text if isinstance(text, BadInput) else _or_problem(parse, where, text, job)
+                progress(size_bytes)
+        else:
+            yield _or_problem(read_document, file, decoder)
+            progress(file.size_bytes)
+
+
+def _or_problem(read: Callable[..., Source], *arguments: object) -> Union[Source, BadInput]:
+    try:
+        return read(*arguments)
+    except BadInput as problem:
+        return problem
+
+
+@dataclass
+class Survey:
+    """What a first look at all inputs found."""
+
+    num_documents_and_lines: int = 0
+    is_limited: bool = False  # whether there is more than the limit allows
+    problems: list[BadInput] = field(default_factory=list)
+
+    def check(self) -> None:
+        """One error that lists all problems."""
+        if not self.problems:
+            return
+        remedy = "Correct them, or leave them out with --skip-bad"
+        if any(
+            " is not " in problem.reason or "NUL" in problem.reason for problem in self.problems
+        ):
+            remedy += (
+                ". Bytes that are no text: name the --encoding, or use --encoding-errors replace"
+            )
+        if len(self.problems) == 1:
+            raise UserError(f"{self.problems[0]}. {remedy.replace('them', 'it')}")
+        raise UserError(
+            f"{len(self.problems)} of {self.num_documents_and_lines} documents and lines cannot be packed; "
+            f"nothing was written. {remedy}:\n{listed(self.problems)}"
+        )
+
+
+def survey(sources: Iterator[Union[Source, BadInput]], limit: Optional[int]) -> Survey:
+    """Names must be unique: of two inputs with one name the second is a problem."""
+    found = Survey()
+    origins: dict[str, str] = {}
+    for source in islice(sources, limit):
+        found.num_documents_and_lines += 1
+        if isinstance(source, BadInput):
+            found.problems.append(source)
+        elif source.name in origins:
+            found.problems.append(taken_name(source.origin, source.name, origins[source.name]))
+        else:
+            origins[source.name] = source.origin
+    found.is_limited = limit is not None and next(sources, None) is not None
+    return found
+
+
+def good_sources(
+    sources: Iterator[Union[Source, BadInput]], limit: Optional[int], problems: Iterable[BadInput]
+) -> Iterator[Source]:
+    """The second reading, without what the first one found wrong."""
+    bad = {problem.where for problem in problems}
+    for source in islice(sources, limit):
+        if isinstance(source, BadInput):
+            if source.where not in bad:  # it has changed since
+                raise source
+        elif source.origin not in bad:
+            yield source
+
+
+def taken_name(origin: str, name: str, other: str) -> BadInput:
+    reason = f"the name '{name}' is taken by {other}. Names must be unique in a job: rename one"
+    return BadInput(origin, reason)
+
+
+def listed(problems: list[BadInput]) -> str:
+    lines = [f"  {problem}" for problem in problems[:LISTED]]
+    if len(problems) > LISTED:
+        lines.append(f"  … and {len(problems) - LISTED} more")
+    return "\n".join(lines)
