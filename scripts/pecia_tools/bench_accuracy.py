@@ -55,7 +55,11 @@ class Refused(Exception):
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description=__doc__,
+        epilog="example: scripts/bench-accuracy --setting fp32 --setting fp8 model.dtype=fp8 --text book.txt",
+    )
     parser.add_argument(
         "--model", type=Path, help="Hugging Face folder (default: the model of quickstart.sh)"
     )

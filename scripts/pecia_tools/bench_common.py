@@ -36,10 +36,13 @@ def cores() -> int:
     return len(siblings)
 
 
-def bench_parser(program: str, description: str) -> argparse.ArgumentParser:
+def bench_parser(program: str, description: str, example: str) -> argparse.ArgumentParser:
     """--model, --rounds, --threads and --json; JSON lines go to runs/PROGRAM.jsonl by default."""
     parser = argparse.ArgumentParser(
-        prog=program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program,
+        description=description,
+        epilog=f"example: scripts/{program} {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add(

@@ -160,7 +160,7 @@ def ranks_table(lines: Sequence[Line]) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = bench_parser(PROGRAM, __doc__)
+    parser = bench_parser(PROGRAM, __doc__, "--tokens 512,2048 --ranks 1,2")
     add = parser.add_argument
     add(
         "--tokens",

@@ -22,7 +22,11 @@ ONE = b"\x80\x3f"  # 1 in bf16
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description=__doc__,
+        epilog="example: scripts/make-bench-model models/bench --hidden 1024 --heads 16 --layers 8",
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--kv-heads", type=int, default=4)

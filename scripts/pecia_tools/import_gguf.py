@@ -23,7 +23,11 @@ Found = TypeVar("Found")
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description=__doc__,
+        epilog="example: scripts/pecia-import-gguf model-Q8_0.gguf models/model --dtype bf16",
+    )
     parser.add_argument(
         "gguf",
         type=Path,

@@ -1,13 +1,23 @@
 #!/usr/bin/env bash
-# launch.sh MODULE ARGS…: runs a module of this package with the Python of .venv.
+# launch.sh MODULE ARGS…: runs a module of this package with the Python of .venv. --help installs nothing.
 set -euo pipefail
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python="$scripts/../.venv/bin/python"
+module=$1
+shift
+export PYTHONPATH="$scripts${PYTHONPATH:+:$PYTHONPATH}"
+help=no
+for argument in "$@"; do
+  if [[ $argument == -h || $argument == --help ]]; then help=yes; fi
+  if [[ $argument == -- ]]; then break; fi
+done
 if [[ ! -x $python ]]; then
+  # The options of pecia-pack need no package.
+  if [[ $help == yes && $module == pack ]] && python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+    PYTHONDONTWRITEBYTECODE=1 exec python3 -m pecia_tools.pack_options --help
+  fi
   echo "pecia: the helpers' Python environment is missing ($(dirname "$scripts")/.venv). Make it with $scripts/pecia-setup" >&2
   exit 2
 fi
-module=$1
-shift
-if [[ $module == report ]]; then "$scripts/setup.sh" report; fi
-PYTHONPATH="$scripts${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m "pecia_tools.$module" "$@"
+if [[ $module == report && $help == no ]]; then "$scripts/setup.sh" report; fi
+exec "$python" -m "pecia_tools.$module" "$@"

@@ -47,7 +47,11 @@ def man_page(template: str, commands: CommandLine) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description=__doc__,
+        epilog="example: scripts/make-man --program build/release/bin/pecia",
+    )
     parser.add_argument(
         "--program", type=Path, default=ROOT / "build/release/bin/pecia", help="the built command"
     )

@@ -12,7 +12,7 @@ from typing import Optional
 
 from tqdm import tqdm
 
-from .command import UserError, note, refuse_existing, run, temporary_file
+from .command import UserError, note, suggestion, refuse_existing, run, temporary_file
 from .decoding import BadInput, Decoder, Repairs
 from .inputs import Completion, Conversation, Document, InputFile, Sampling, Source, find_files
 from .lengths import LengthCheck
@@ -368,7 +368,14 @@ class Packer:
 
 
 def main(arguments: list[str]) -> int:
-    options = make_parser().parse_intermixed_args(arguments)
+    parser = make_parser()
+    options, unknown = parser.parse_known_intermixed_args(arguments)
+    if unknown:
+        known = [name for action in parser._actions for name in action.option_strings]
+        parser.error(
+            "unknown "
+            + ", ".join(f"{word}{suggestion(word.partition('=')[0], known)}" for word in unknown)
+        )
     check_options(options)
     Packer(options).run()
     return 0

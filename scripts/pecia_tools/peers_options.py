@@ -66,7 +66,7 @@ def chosen(only: str) -> list[Configuration]:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = bench_parser(PROGRAM, __doc__)
+    parser = bench_parser(PROGRAM, __doc__, "--prefill 512,2048 --decode 512")
     add = parser.add_argument
     add("--text", type=Path, default=TEXT, help="the prompt, repeated (default: %(default)s)")
     add("--prefill", type=lengths, default="512,2048,8192", help="tokens (default: %(default)s)")

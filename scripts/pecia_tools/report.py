@@ -8,7 +8,6 @@ from pathlib import Path
 from .command import note, run, temporary_file
 from .read_run import read_run
 from .read_trace import read_trace
-from .report_page import render, sections, write_pngs
 
 PROGRAM = "pecia-report"
 
@@ -18,6 +17,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Show a run, also one that goes on or was killed, as one HTML page that needs no network. "
         "An earlier page is replaced.",
+        epilog="example: pecia-report runs/books --png figures/",
     )
     parser.add_argument(
         "run", type=Path, metavar="RUN_DIR", help="a run folder, the `output` of its job file"
@@ -33,6 +33,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str]) -> int:
     options = make_parser().parse_args(arguments)
+    from .report_page import render, sections, write_pngs  # draws: --help does without
+
     folder = read_run(options.run)
     trace = read_trace(options.run / "trace", len(folder.report.ranks) if folder.report else None)
     found = sections(folder, trace)

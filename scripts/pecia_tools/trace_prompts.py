@@ -35,7 +35,11 @@ def positive(text: str) -> float:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog=PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=PROGRAM,
+        description=__doc__,
+        epilog="example: scripts/make-trace-prompts azure.csv --poisson 2 --vocab 49152 --requests 200 "
+        "--output prompts/azure.h5",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("trace", type=Path, nargs="?", metavar="TRACE")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the shard")
