@@ -24,7 +24,7 @@ from .command import UserError, note, run
 from .inputs import Sampling
 from .model_folder import ModelFolder
 from .modes_report import show
-from .prompts import PackedRequest, PackedTurn
+from .packed import PackedRequest, PackedTurn
 from .shard import ShardWriter
 
 PROGRAM = "bench-accuracy"

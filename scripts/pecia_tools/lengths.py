@@ -9,7 +9,7 @@ from typing import Optional
 
 from .command import UserError
 from .decoding import BadInput
-from .prompts import PackedRequest
+from .packed import PackedRequest
 
 NAMED = 5  # requests in the warning, the longest first
 REMEDY = (

@@ -12,15 +12,18 @@ from typing import Optional
 
 from tqdm import tqdm
 
-from .command import UserError, note, suggestion, refuse_existing, run, temporary_file
+from .command import UserError, note, refuse_existing, run, suggestion, temporary_file
 from .decoding import BadInput, Decoder, Repairs
 from .inputs import Completion, Conversation, Document, InputFile, Sampling, Source, find_files
+from .instruction_template import InstructionTemplate
 from .lengths import LengthCheck
 from .model_folder import ModelFolder, read_text
 from .openai_batch import JobSettings
 from .pack_options import make_parser
+from .packed import PackedRequest
 from .parts import Splitter, whole
-from .prompts import InstructionTemplate, PackedRequest, Prompt, PromptMaker, encode
+from .prompt_kinds import Prompt
+from .prompts import PromptMaker, encode
 from .shard import ShardWriter, shard_path
 from .sources import Survey, good_sources, listed, read_sources, survey, taken_name
 

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from .command import UserError
-from .prompts import PackedRequest
+from .packed import PackedRequest
 from .request_options import LEAST_SEED
 
 SCHEMA = "pecia.prompts/1"

@@ -16,7 +16,7 @@ import numpy as np
 
 from .command import UserError, note, refuse_existing, run, temporary_file
 from .inputs import Sampling
-from .prompts import PackedRequest, PackedTurn
+from .packed import PackedRequest, PackedTurn
 from .shard import ShardWriter
 from .traces import TraceRequest, gamma_arrivals, read_lengths, read_mooncake, scaled
 

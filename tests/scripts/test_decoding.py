@@ -12,7 +12,7 @@ class Strict(ScriptTest):
     def test_bad_byte_is_named_by_its_offset_in_the_file(self) -> None:
         for content in (b"\xc3\xa9t\xe9 1", b"\xef\xbb\xbf\xe9"):
             self.refuse(content, f"a.txt: byte {content.index(bytes([0xE9]))} (0xe9) is not utf-8")
-        self.refuse("é☃".encode("utf-8"), "byte 3 (0x98) is not cp1250", encoding="cp1250")
+        self.refuse("é☃".encode(), "byte 3 (0x98) is not cp1250", encoding="cp1250")
         self.refuse(codecs.BOM_UTF16_LE + b"\0\xd8a\0", "byte 2 (0x00)", encoding="utf-16")
 
     def test_nul_is_named_by_its_offset(self) -> None:

@@ -24,6 +24,7 @@ from support import (
     quietly,
     read_turns,
 )
+from tokenizers import Tokenizer
 
 USER, ANSWER = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
 
@@ -212,6 +213,43 @@ class Fork(PackTest):
             turns[0] + turns[1], self.encode(f"{USER}{PROSE.strip()}\n\nWhat is a pecia?{ANSWER}")
         )
         self.assertTrue(self.tokenizer.decode(turns[1]).lstrip().startswith("What is a pecia?"))
+
+    def test_long_document_is_encoded_once_and_gives_the_same_tokens(self) -> None:
+        """The question takes part in the document's last words, so that the shared turn must end before."""
+        text = (PROSE * 60).strip() + " Who copies bo"
+        template = self.write("t", "{text}{question} Say it.")
+        questions = ["oks?", "ats?", "", "th the ring and the keys?", "\n\nbooks"]
+        words = [word for q in questions for word in ("--question", q)]
+        encoded: list[str] = []
+        encode = Tokenizer.encode_batch
+
+        class Counting:
+            def __init__(self, tokenizer: Tokenizer) -> None:
+                self._tokenizer = tokenizer
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(self._tokenizer, name)
+
+            def encode_batch(self, texts: list[str], **options: bool) -> object:
+                encoded.extend(texts)
+                return encode(self._tokenizer, texts, **options)
+
+        model = ModelFolder(self.model)
+        model.tokenizer = Counting(model.tokenizer)
+        with mock.patch("pecia_tools.pack.ModelFolder", return_value=model):
+            self.pack(self.write("a.txt", text), "--template", template, "--no-chat", *words)
+        turns = read_turns(self.shard)["a"]
+        for rest, question in zip(turns[1:], questions):
+            self.assertEqual(turns[0] + rest, [BOS, *self.encode(f"{text}{question} Say it.")])
+        self.assertLess(sum(map(len, encoded)), 2 * len(text))
+
+    def test_end_that_goes_otherwise_alone_is_encoded_in_full(self) -> None:
+        """Without a place to cut, the end of the document is other tokens than in its surroundings."""
+        with (
+            mock.patch("pecia_tools.prompt_kinds.SHARED_TAIL", 40),
+            mock.patch("pecia_tools.prompt_kinds.SAME_TOKENS", 10**6),
+        ):
+            self.test_shared_and_rest_are_the_whole_prompt_token_for_token()
 
     def test_only_questions_generate(self) -> None:
         self.pack(
