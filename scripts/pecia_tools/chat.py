@@ -17,6 +17,10 @@ from .model_folder import ModelFolder
 Message = dict[str, str]
 
 
+class TemplateRefusal(UserError):
+    """The chat template takes other messages, but not these."""
+
+
 class _GenerationBlock(Extension):
     """{% generation %} … {% endgeneration %} marks text for training; here it is only its body."""
 
@@ -79,8 +83,8 @@ class ChatTemplate:
                 **self._special_tokens,
             )
         except jinja2.exceptions.TemplateError as error:
-            raise UserError(
-                f"{self._where}: the chat template refuses these messages: {error}"
+            raise TemplateRefusal(
+                f"the chat template of {self._where} refuses these messages: {error}"
             ) from error
 
     def chain(self, opening: list[Message], user_texts: list[str]) -> list[str]:

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Union
 
 from tqdm import tqdm
 
+from .chat import TemplateRefusal
 from .command import UserError, note, refuse_existing, run, suggestion, temporary_file
 from .decoding import BadInput, Decoder, Repairs
 from .inputs import Completion, Conversation, Document, InputFile, Sampling, Source, find_files
@@ -308,7 +309,7 @@ class Packer:
         decoder = self._decoder()
         with self._progress("checking") as progress:
             sources = read_sources(self._files, decoder, self._job, progress.update)
-            found = survey(sources, self._options.limit)
+            found = survey(self._with_refusals(sources), self._options.limit)
         if not self._options.skip_bad:
             found.check()
         report_repairs(decoder.repairs, decoder.encoding)
@@ -323,9 +324,24 @@ class Packer:
             total=size or None, unit="B", unit_scale=True, desc=name, disable=None, leave=False
         )
 
+    def _with_refusals(
+        self, sources: Iterable[Union[Source, BadInput]]
+    ) -> Iterator[Union[Source, BadInput]]:
+        """Lines that the chat template or --fork refuses are problems as well."""
+        for source in sources:
+            if not isinstance(source, (Document, BadInput)):
+                try:
+                    self._make_prompt(source)
+                except BadInput as problem:
+                    yield problem
+                    continue
+            yield source
+
     def _make_prompt(self, source: Source) -> Prompt:
         try:
             return self._prompt_of(source)
+        except TemplateRefusal as error:
+            raise BadInput(source.origin, str(error)) from error
         except UserError as error:
             if source.origin in str(error):
                 raise

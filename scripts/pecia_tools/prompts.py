@@ -9,6 +9,7 @@ from tokenizers import Encoding
 
 from .chat import ChatTemplate, Message
 from .command import UserError
+from .decoding import BadInput
 from .inputs import Completion, Conversation, Document, Sampling
 from .instruction_template import InstructionTemplate
 from .model_folder import ModelFolder
@@ -55,8 +56,8 @@ class PromptMaker:
     def of_fork(self, conversation: Conversation) -> Prompt:
         """The first turn is a document, every later one a question about it alone."""
         if len(conversation.turns) < 2:
-            raise UserError(
-                f"{conversation.origin}: --fork needs a document and questions, two turns or more"
+            raise BadInput(
+                conversation.origin, "--fork needs a document and questions, two turns or more"
             )
         (text, sampling), *questions = conversation.turns
         document = Document(

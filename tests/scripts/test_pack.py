@@ -504,6 +504,19 @@ class BadInputs(PackTest):
         self.pack(self.folder / "docs/a.txt", "--force")
         self.assertFalse(skipped.exists())
 
+    def test_lines_that_the_chat_template_or_fork_refuses(self) -> None:
+        refusing = "{% if messages[0].content[0] == 'b' %}{{ raise_exception('no b') }}{% endif %}"
+        make_model(self.model, refusing + CHATML)
+        lines = self.write_lines(
+            "in.jsonl",
+            *({"id": name, "turns": [name, "?"]} for name in "abc"),
+            {"id": "d", "turns": ["d"]},
+        )
+        self.assert_refused("in.jsonl:2: ", "no b", call=lambda: self.pack(lines))
+        message = self.pack(lines, "--skip-bad", "--fork")
+        self.assertEqual(list(read_turns(self.shard)), ["a", "c"])
+        self.assertIn("in.jsonl:4: --fork needs a document", message)
+
     def test_nothing_left(self) -> None:
         self.assert_refused(
             "no request is left",
