@@ -49,8 +49,9 @@ def note(program: str, text: str) -> None:
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """ "; did you mean 'seed'?" where a known word is near, else nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
-    return f"; did you mean '{near[0]}'?" if near else ""
+    of_name = {name.lstrip("-"): name for name in known}  # dashes make all options alike
+    near = difflib.get_close_matches(word.lstrip("-"), list(of_name), n=1, cutoff=0.75)
+    return f"; did you mean '{of_name[near[0]]}'?" if near else ""
 
 
 def refuse_existing(path: Path, force: bool) -> None:

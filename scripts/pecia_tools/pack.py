@@ -13,14 +13,14 @@ from typing import Optional, Union
 from tqdm import tqdm
 
 from .chat import TemplateRefusal
-from .command import UserError, note, refuse_existing, run, suggestion, temporary_file
+from .command import UserError, note, refuse_existing, run, temporary_file
 from .decoding import BadInput, Decoder, Repairs
 from .inputs import Completion, Conversation, Document, InputFile, Sampling, Source, find_files
 from .instruction_template import InstructionTemplate
 from .lengths import LengthCheck
 from .model_folder import ModelFolder, read_text
 from .openai_batch import JobSettings
-from .pack_options import make_parser
+from .pack_options import parse
 from .packed import PackedRequest
 from .parts import Splitter, whole
 from .prompt_kinds import Prompt
@@ -387,14 +387,7 @@ class Packer:
 
 
 def main(arguments: list[str]) -> int:
-    parser = make_parser()
-    options, unknown = parser.parse_known_intermixed_args(arguments)
-    if unknown:
-        known = [name for action in parser._actions for name in action.option_strings]
-        parser.error(
-            "unknown "
-            + ", ".join(f"{word}{suggestion(word.partition('=')[0], known)}" for word in unknown)
-        )
+    options = parse(arguments)
     check_options(options)
     Packer(options).run()
     return 0

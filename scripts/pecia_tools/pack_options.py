@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Callable
 
+from .command import suggestion
 from .decoding import find_encoding
 
 SPLIT_AT = ("chapter", "heading", "paragraph")
@@ -218,5 +220,16 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Inputs may stand between options. Exits with 2 and a message when something is wrong."""
+    parser = make_parser()
+    known = [name for action in parser._actions for name in action.option_strings]
+    words = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    for name in (word.partition("=")[0] for word in words if word.startswith("--")):
+        if not any(option.startswith(name) for option in known):
+            parser.error(f"unknown option {name}{suggestion(name, known)}")
+    return parser.parse_intermixed_args(arguments)
+
+
 if __name__ == "__main__":  # --help where the helpers' packages are not installed
-    make_parser().parse_args()
+    parse(sys.argv[1:])

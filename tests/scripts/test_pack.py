@@ -1,3 +1,4 @@
+import contextlib
 import hashlib
 import io
 import json
@@ -705,6 +706,24 @@ class Refusals(PackTest):
         self.refuse(document, "--overlap", 8, says=("--overlap needs",))
         self.refuse(document, "--overlap", 9, "--split-tokens", 16, says=("more than half",))
         self.refuse(document, "--over-length", "error", says=("max_position_embeddings",))
+
+    def test_unknown_options(self) -> None:
+        for option, hint in (
+            ("--encodng=x", "; did you mean '--encoding'?\n"),
+            ("--wombat", "--wombat\n"),
+        ):
+            with (
+                self.subTest(option),
+                self.assertRaises(SystemExit) as ended,
+                contextlib.redirect_stderr(io.StringIO()) as message,
+            ):
+                pack.main([option])
+            self.assertEqual(ended.exception.code, 2)
+            self.assertTrue(message.getvalue().endswith(hint), message.getvalue())
+
+    def test_inputs_may_stand_between_options(self) -> None:
+        self.pack(self.write("a.txt", "x"), "--no-chat", self.write("b.txt", "y"))
+        self.assertEqual(list(read_turns(self.shard)), ["a", "b"])
 
     def test_template_places(self) -> None:
         document = self.write("a.txt", "x")
