@@ -139,6 +139,10 @@ make_peers() {
 case "${1:-}" in
   "") install_packages ;;
   python | report | cuda | peers) ;;
+  -h | --help)
+    sed -n '1d; /^# SPDX-/d; /^set -/q; s/^# \{0,1\}//p' "$0"
+    exit
+    ;;
   *)
     echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'report', 'cuda' or 'peers'" >&2
     exit 2

@@ -26,6 +26,10 @@ class BadInput(UserError):
         self.reason = reason
 
 
+class Undecodable(BadInput):
+    """Bytes that are no text in the encoding."""
+
+
 @dataclass
 class Repairs:
     """What reading changed, by file."""
@@ -70,7 +74,7 @@ class Decoder:
             if not self._replace:
                 byte, value = offset + start + error.start, error.object[error.start]
                 reason = f"byte {byte} (0x{value:02x}) is not {self.encoding}{hint}"
-                raise BadInput(where, reason) from None
+                raise Undecodable(where, reason) from None
             text, replaced = _decode_replacing(data[start:], self.encoding)
         if mark and text.startswith("\ufeff"):  # utf-16-le and utf-16-be leave it there
             text = text[1:]
@@ -81,7 +85,7 @@ class Decoder:
                     if keeps_ascii(self.encoding)
                     else f"character {text.index(chr(0))}"
                 )
-                raise BadInput(where, f"{place} is NUL, which no text has{hint}")
+                raise Undecodable(where, f"{place} is NUL, which no text has{hint}")
             replaced += text.count("\0")
             text = text.replace("\0", "\ufffd")
         if replaced:

@@ -120,15 +120,18 @@ def find_files(
     """Files in the order given; a folder's files sorted by path. `form`: auto, text or jsonl."""
     for argument in arguments:
         path = Path(argument)
-        if argument == "-":
-            yield InputFile(path, "stdin", form == "jsonl")
-        elif path.is_dir():
-            yield from _files_in(path, patterns or FOLDER_PATTERNS, form)
-        elif path.exists():
-            is_text = path.suffix.lower() in (".txt", ".md")
-            yield _input_file(path, path.stem if is_text else path.name, form)
-        else:
-            yield BadInput(argument, "no such file or folder")
+        is_text = path.suffix.lower() in (".txt", ".md")
+        try:
+            if argument == "-":
+                yield InputFile(path, "stdin", form == "jsonl")
+            elif path.is_dir():
+                yield from _files_in(path, patterns or FOLDER_PATTERNS, form)
+            elif path.exists():
+                yield _input_file(path, path.stem if is_text else path.name, form)
+            else:
+                yield BadInput(argument, "no such file or folder")
+        except OSError as error:
+            yield BadInput(argument, f"cannot be read ({error.strerror})")
 
 
 def _files_in(

@@ -23,9 +23,9 @@ class LengthCheck:
     limit: Optional[int]  # tokens
     limit_name: str
     action: str  # warn, error or skip
-    skipped: list[BadInput] = field(default_factory=list)
-    _long: list[tuple[int, str]] = field(default_factory=list)
-    _num_seen: int = 0
+    skipped: list[BadInput] = field(default_factory=list, init=False)
+    _long: list[tuple[int, str]] = field(default_factory=list, init=False)
+    _num_seen: int = field(default=0, init=False)
 
     def watch(self, requests: Iterable[PackedRequest]) -> Iterator[PackedRequest]:
         for request in requests:

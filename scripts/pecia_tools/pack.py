@@ -229,10 +229,14 @@ def write_skipped(output: Path, skipped: list[BadInput]) -> None:
     if not skipped:
         path.unlink(missing_ok=True)
         return
-    lines = (f"{problem.where}\t{problem.reason}\n" for problem in skipped)
+    lines = (f"{_one_line(p.where)}\t{_one_line(p.reason)}\n" for p in skipped)
     with temporary_file(path) as temporary:
         temporary.write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
     note(PROGRAM, f"skipped {len(skipped)}, listed in {path}:\n{listed(skipped)}")
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", "\\n").replace("\t", "\\t")
 
 
 class Packer:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Callable, Optional, Union
 
 from .command import UserError
-from .decoding import BadInput, Decoder
+from .decoding import BadInput, Decoder, Undecodable
 from .inputs import InputFile, Source, read_document, read_lines
 from .jsonl import parse
 from .openai_batch import JobSettings
@@ -55,9 +55,7 @@ class Survey:
         if not self.problems:
             return
         remedy = "Correct them, or leave them out with --skip-bad"
-        if any(
-            " is not " in problem.reason or "NUL" in problem.reason for problem in self.problems
-        ):
+        if any(isinstance(problem, Undecodable) for problem in self.problems):
             remedy += (
                 ". Bytes that are no text: name the --encoding, or use --encoding-errors replace"
             )

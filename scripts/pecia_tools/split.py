@@ -137,7 +137,7 @@ def split(
                 last = parts.pop()
                 parts.append(Part(last.begin, last.new, end, last.text, last.title))
             new = end
-    return parts
+    return parts or [Part(0, 0, 0, text.text, "")]
 
 
 def _cut(text: TokenizedText, new: int, limit: int) -> int:

@@ -35,6 +35,9 @@ class FindFiles(ScriptTest):
         self.assertIn("--glob", str(found[1]))
         self.assertEqual(found[2].name, "a")
 
+    def test_argument_that_the_system_refuses(self) -> None:
+        self.assertIn("cannot be read (File name too long)", str(find("x" * 5000)[0]))
+
     def test_link_that_leads_nowhere_is_found(self) -> None:
         (self.folder / "a.txt").symlink_to("absent")
         self.assertIn("a.txt: a link that leads nowhere", str(find(self.folder)[0]))

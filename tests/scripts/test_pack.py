@@ -490,6 +490,10 @@ class BadInputs(PackTest):
         with self.assertRaises(UserError) as caught:
             self.pack(self.write("x.txt", b"\xff"))
         self.assertEqual(len(str(caught.exception).splitlines()), 1)
+        self.assertIn("--encoding-errors replace", str(caught.exception))
+        with self.assertRaises(UserError) as caught:
+            self.pack(self.write("x.jsonl", '{"id": "a", "prompt": "x", "n": 0}'))
+        self.assertNotIn("--encoding", str(caught.exception))
 
     def test_skip_bad_goes_on_and_lists_what_it_left_out(self) -> None:
         message = self.pack(*self.inputs, "--skip-bad")

@@ -103,6 +103,12 @@ class Boundaries(SplitTest):
         parts = self.texts(text, self.size(text) - 8)
         self.assertEqual([part.partition("\n")[0] for part in parts], ["Chapter 1", "Chapter 2"])
 
+    def test_text_without_tokens_is_not_lost(self) -> None:
+        tokenizer = make_tokenizer()
+        tokenizer.normalizer = normalizers.Replace("x", "")
+        (part,) = self.split("xx", 16, tokenizer=tokenizer)
+        self.assertEqual(part.text, "xx")
+
 
 class SplitAt(SplitTest):
     BOOK = "".join(
