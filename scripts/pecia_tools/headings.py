@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 LONGEST_TITLE = 200
 LONGEST_LINE = 80  # of a heading that is not Markdown
+LONGEST_MARKDOWN = 500
 ENTRIES_OF_A_LIST = 3  # headings of one depth in a row, nothing under them: a table of contents
 BOOK, CHAPTER, SECTION = 1, 2, 3  # depths of headings by their words; Markdown's are 1 to 6
 
@@ -36,6 +37,7 @@ _NAMED = re.compile(
 _ROMAN = re.compile(r"(?=[IVXLC])C{0,3}(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})\.?")
 _MARKDOWN = re.compile(r" {0,3}(#{1,6})[ \t]+(\S.*?)[ \t]*#*")
 _UNDERLINE = re.compile(r"={3,}|-{3,}")
+_BLANK = re.compile(r"\s*")
 _FENCE = "```"  # lines of code may begin with '#'
 
 
@@ -69,7 +71,9 @@ class Outline:
         cuts = set()
         for heading in headings:
             index = bisect_right(self._begins, heading.begin) - 1
-            while index > 0 and self._is_blank(self.headings[index - 1].end, self._begins[index]):
+            while index > 0 and _is_blank(
+                self._text, self.headings[index - 1].end, self._begins[index]
+            ):
                 index -= 1
             cuts.add(self._begins[index])
         return sorted(cuts)
@@ -78,13 +82,10 @@ class Outline:
         """The heading at `begin`, the last of several in a row; else the one that `begin` is under; else ""."""
         index = bisect_right(self._begins, begin)
         end = max(begin, self.headings[index - 1].end) if index else begin
-        while index < len(self.headings) and self._is_blank(end, self._begins[index]):
+        while index < len(self.headings) and _is_blank(self._text, end, self._begins[index]):
             end = self.headings[index].end
             index += 1
         return self.headings[index - 1].title if index else ""
-
-    def _is_blank(self, begin: int, end: int) -> bool:
-        return not self._text[begin:end].strip()
 
 
 def _find(text: str) -> list[Heading]:
@@ -101,7 +102,7 @@ def _find(text: str) -> list[Heading]:
             paragraph = []
         elif is_code:
             pass
-        elif line.startswith(("#", " ")) and (markdown := _MARKDOWN.fullmatch(line)):
+        elif len(line) <= LONGEST_MARKDOWN and (markdown := _MARKDOWN.fullmatch(line)):
             found.append(_heading([(begin, line)], len(markdown[1]), markdown[2]))
             paragraph = []
         elif line:
@@ -145,7 +146,7 @@ def _without_contents(text: str, found: list[Heading]) -> list[Heading]:
     kept: list[Heading] = []
     row: list[Heading] = []  # headings with nothing but blank lines between them
     for heading in found:
-        if row and text[row[-1].end : heading.begin].strip():
+        if row and not _is_blank(text, row[-1].end, heading.begin):
             kept += _unless_contents(row)
             row = []
         row.append(heading)
@@ -155,3 +156,8 @@ def _without_contents(text: str, found: list[Heading]) -> list[Heading]:
 def _unless_contents(row: list[Heading]) -> list[Heading]:
     count = Counter(heading.depth for heading in row)
     return [] if max(count.values(), default=0) >= ENTRIES_OF_A_LIST else row
+
+
+def _is_blank(text: str, begin: int, end: int) -> bool:
+    blank = _BLANK.match(text, begin)  # no slice: the next heading may be far
+    return blank is not None and blank.end() >= end

@@ -31,6 +31,7 @@ from .sources import Survey, good_sources, listed, read_sources, survey, taken_n
 PROGRAM = "pecia-pack"
 CREATED_BY = "pecia-pack 1"
 WHOLE_VOCABULARY = 2**31
+TOLD = 20  # skipped inputs that are named on stderr; the list beside the shard has all
 
 
 def make_template(options: argparse.Namespace) -> InstructionTemplate:
@@ -232,7 +233,7 @@ def write_skipped(output: Path, skipped: list[BadInput]) -> None:
     lines = (f"{_one_line(p.where)}\t{_one_line(p.reason)}\n" for p in skipped)
     with temporary_file(path) as temporary:
         temporary.write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
-    note(PROGRAM, f"skipped {len(skipped)}, listed in {path}:\n{listed(skipped)}")
+    note(PROGRAM, f"skipped {len(skipped)}, listed in {path}:\n{listed(skipped, TOLD)}")
 
 
 def _one_line(text: str) -> str:

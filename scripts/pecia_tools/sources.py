@@ -13,7 +13,7 @@ from .inputs import InputFile, Source, read_document, read_lines
 from .jsonl import parse
 from .openai_batch import JobSettings
 
-LISTED = 50  # bad inputs in a message; a list file has all of them
+LISTED = 1000  # bad inputs in the message that refuses them
 
 
 def read_sources(
@@ -101,8 +101,8 @@ def taken_name(origin: str, name: str, other: str) -> BadInput:
     return BadInput(origin, reason)
 
 
-def listed(problems: list[BadInput]) -> str:
-    lines = [f"  {problem}" for problem in problems[:LISTED]]
-    if len(problems) > LISTED:
-        lines.append(f"  … and {len(problems) - LISTED} more")
+def listed(problems: list[BadInput], most: int = LISTED) -> str:
+    lines = [f"  {problem}" for problem in problems[:most]]
+    if len(problems) > most:
+        lines.append(f"  … and {len(problems) - most} more")
     return "\n".join(lines)

@@ -24,7 +24,7 @@ _NO_ABBREVIATION = r"(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)(?<!\bSt)(?<!\b[A-Z])"
 _SENTENCE = re.compile(
     rf"(?:[!?…。！？]|{_NO_ABBREVIATION}\.)[\"'”’»)\]]*(\s+)|[。！？][”’」』]*()"
 )
-_LINE = re.compile(r"(\s*\n\s*)")
+_LINE = re.compile(r"(\n\s*)")
 _WORD = re.compile(r"(\s+)")
 
 

@@ -1,6 +1,7 @@
 import random
 import unittest
 from typing import Optional
+from unittest import mock
 
 from pecia_tools.inputs import Document
 from pecia_tools.parts import Splitter
@@ -102,6 +103,14 @@ class Boundaries(SplitTest):
         text = f"Chapter 1\n\n{paragraph * 3}Chapter 2\n\n{paragraph}### More\n\n{paragraph * 2}".strip()
         parts = self.texts(text, self.size(text) - 8)
         self.assertEqual([part.partition("\n")[0] for part in parts], ["Chapter 1", "Chapter 2"])
+
+    def test_odd_texts_take_no_time(self) -> None:
+        """Seconds, if a pattern were quadratic; the limit is that of the test."""
+        for text in ("a" + " " * 200_000 + "b.", "# a" + "#" * 200_000 + "b", "." * 200_000 + "b"):
+            encoding = mock.Mock(offsets=[(0, 1), (len(text) - 1, len(text))])
+            tokens = TokenizedText(text, encoding)
+            for kind in ("chapters", "paragraphs", "sentences", "lines", "words"):
+                self.assertLessEqual(len(getattr(tokens, kind)), 1)
 
     def test_text_without_tokens_is_not_lost(self) -> None:
         tokenizer = make_tokenizer()
