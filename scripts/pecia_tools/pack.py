@@ -221,7 +221,10 @@ def report_repairs(repairs: Repairs, encoding: str) -> None:
         note(PROGRAM, f"{file}: replaced {count} bytes that are not {encoding}, or NUL")
     if repairs.line_ends:
         count = sum(repairs.line_ends.values())
-        note(PROGRAM, f"{count} line ends CR LF or CR became LF, in {len(repairs.line_ends)} files")
+        note(
+            PROGRAM,
+            f"line ends became LF: {count} of {len(repairs.line_ends)} files were CR LF or CR",
+        )
 
 
 def write_skipped(output: Path, skipped: list[BadInput]) -> None:

@@ -1,6 +1,7 @@
 """--help of the commands: it gives an example and neither makes nor installs anything."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 COMMANDS = sorted(
     path.name
     for path in SCRIPTS.iterdir()
-    if path.is_file() and "launch.sh" in path.read_text("utf-8").split("\n", 3)[1]
+    if path.is_file() and re.search(r"\nexec .*/launch\.sh", path.read_text("utf-8"))
 )
 
 

@@ -548,7 +548,7 @@ class BadInputs(PackTest):
         )
         self.assertEqual(read_turns(self.shard), {"w": [[BOS, *self.encode("a\nb\ufffd\ufffd")]]})
         self.assertIn("w.txt: replaced 2 bytes that are not utf-8", message)
-        self.assertIn("1 line ends CR LF or CR became LF, in 1 files", message)
+        self.assertIn("line ends became LF: 1 of 1 files were CR LF or CR", message)
 
     def test_limit_counts_documents_and_lines_in_order(self) -> None:
         message = self.pack(*(self.folder / "docs/a.txt", self.lines, "--limit", 1), "--no-chat")
