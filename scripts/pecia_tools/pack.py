@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, Union
+from typing import Union
 
 from tqdm import tqdm
 
 from .chat import TemplateRefusal
-from .command import UserError, note, refuse_existing, run, temporary_file
+from .command import UserError, note, run, temporary_file
 from .decoding import BadInput, Decoder, Repairs
-from .inputs import Completion, Conversation, Document, InputFile, Sampling, Source, find_files
+from .inputs import Completion, Document, InputFile, Sampling, Source, find_files
 from .instruction_template import InstructionTemplate
 from .lengths import LengthCheck
 from .model_folder import ModelFolder, read_text
@@ -25,8 +22,11 @@ from .packed import PackedRequest
 from .parts import Splitter, whole
 from .prompt_kinds import Prompt
 from .prompts import PromptMaker, encode
-from .shard import ShardWriter, shard_path
+from .shard import ShardWriter
+from .shard_files import ShardFiles
 from .sources import Survey, good_sources, listed, read_sources, survey, taken_name
+from .special_tokens import SpecialTokenWatch
+from .totals import Totals
 
 PROGRAM = "pecia-pack"
 CREATED_BY = "pecia-pack 1"
@@ -63,76 +63,6 @@ def make_template(options: argparse.Namespace) -> InstructionTemplate:
     )
 
 
-class SpecialTokenWatch:
-    """Counts texts that contain the writing of a special token, which the tokenizer then reads as that token."""
-
-    def __init__(self, model: ModelFolder) -> None:
-        writings = [
-            t.content
-            for t in model.tokenizer.get_added_tokens_decoder().values()
-            if t.special and t.content
-        ]
-        longest_first = sorted(writings, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
-        self.count = 0
-        self.first = ""
-
-    def watch(self, sources: Iterable[Source]) -> Iterator[Source]:
-        for source in sources:
-            texts = (
-                [source.text]
-                if isinstance(source, Document)
-                else [text for text, _ in source.turns]
-                if isinstance(source, Conversation)
-                else [source.prompt]
-                if isinstance(source.prompt, str)
-                else []
-            )
-            found = next(filter(None, map(self._pattern.search, texts)), None)
-            if found:
-                self.count += 1
-                self.first = self.first or f"{found.group()} in {source.origin}"
-            yield source
-
-
-@dataclass
-class Totals:
-    """What the last line says."""
-
-    documents: int = 0
-    lines: int = 0  # of JSONL, that are no documents
-    parts: int = 0
-    questions: int = 0
-    requests: int = 0
-    turns: int = 0
-    tokens: int = 0
-
-    def of_sources(self, sources: Iterable[Source]) -> Iterator[Source]:
-        for source in sources:
-            if isinstance(source, Document):
-                self.documents += 1
-            else:
-                self.lines += 1
-            yield source
-
-    def of_parts(self, sources: Iterable[Source]) -> Iterator[Source]:
-        for source in sources:
-            self.parts += isinstance(source, Document)
-            yield source
-
-    def watch(self, requests: Iterable[PackedRequest]) -> Iterator[PackedRequest]:
-        for request in requests:
-            self.requests += 1
-            self.turns += len(request.turns)
-            self.questions += len(request.turns) - 1 if request.is_fork else 0
-            self.tokens += sum(len(turn.tokens) for turn in request.turns)
-            yield request
-
-    def text(self) -> str:
-        counts = [(count, what) for what, count in vars(self).items() if count]
-        return ", ".join(f"{count} {what if count > 1 else what[:-1]}" for count, what in counts)
-
-
 def check_names(requests: Iterable[PackedRequest]) -> Iterator[PackedRequest]:
     origins: dict[str, str] = {}
     for request in requests:
@@ -140,52 +70,6 @@ def check_names(requests: Iterable[PackedRequest]) -> Iterator[PackedRequest]:
             raise taken_name(request.origin, request.name, origins[request.name])
         origins[request.name] = request.origin
         yield request
-
-
-def write_shards(
-    requests: Iterable[PackedRequest],
-    output: Path,
-    model: ModelFolder,
-    followup: str,
-    shard_requests: Optional[int],
-    force: bool,
-) -> list[Path]:
-    """All shards appear together, after the last request. Returns their paths."""
-    paths: list[Path] = []
-    stale = (
-        sorted(
-            p
-            for p in output.parent.glob(f"{output.stem}-*{output.suffix}")
-            if re.fullmatch(r"-\d{4,}", p.stem[len(output.stem) :])
-        )
-        if shard_requests
-        else []
-    )
-    for path in stale if shard_requests else [output]:
-        refuse_existing(path, force)
-    with ExitStack() as files:
-        writer: Optional[ShardWriter] = None
-        for request in requests:
-            if writer is None:
-                paths.append(shard_path(output, len(paths) + 1 if shard_requests else None))
-                temporary = files.enter_context(temporary_file(paths[-1]))
-                writer = ShardWriter(
-                    temporary, model.tokenizer_sha256, model.vocab_size, followup, CREATED_BY
-                )
-                files.callback(writer.close)
-            writer.add(request)
-            if writer.num_requests == shard_requests:
-                writer.finish()
-                writer = None
-        if not paths:
-            raise UserError("no request is left to pack; nothing was written")
-        if writer is not None:
-            writer.finish()
-    for path in set(stale) - set(
-        paths
-    ):  # of an earlier, longer pack: a job's *.h5 would take them in
-        path.unlink()
-    return paths
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -276,6 +160,7 @@ class Packer:
 
     def run(self) -> None:
         options = self._options
+        files = ShardFiles(options.output, options.shard_requests, options.force)
         checks = length_checks(options, self._model)
         found = self._survey()
         totals = Totals()
@@ -300,14 +185,7 @@ class Packer:
             for check in checks:
                 requests = check.watch(requests)
             choices = (choice for request in requests for choice in request.choices())
-            paths = write_shards(
-                check_names(totals.watch(choices)),
-                options.output,
-                self._model,
-                "fork" if options.question or options.fork else "chain",
-                options.shard_requests,
-                options.force,
-            )
+            paths = files.write(check_names(totals.watch(choices)), self._make_writer)
         write_skipped(options.output, found.problems + checks[0].skipped)
         self._report(found, checks, watch, splitter)
         where = str(paths[0]) if len(paths) == 1 else f"{paths[0]} … {paths[-1].name}"
@@ -322,6 +200,16 @@ class Packer:
             found.check()
         report_repairs(decoder.repairs, decoder.encoding)
         return found
+
+    def _make_writer(self, path: Path) -> ShardWriter:
+        is_fork = bool(self._options.question or self._options.fork)
+        return ShardWriter(
+            path,
+            self._model.tokenizer_sha256,
+            self._model.vocab_size,
+            "fork" if is_fork else "chain",
+            CREATED_BY,
+        )
 
     def _decoder(self) -> Decoder:
         return Decoder(self._options.encoding, self._options.encoding_errors == "replace")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import h5py
 import numpy as np
@@ -166,10 +166,4 @@ def _values_of(request: PackedRequest) -> tuple[Any, ...]:
         (place.part, place.parts),
         (place.begin, place.end),
         place.book_tokens,
-    )
-
-
-def shard_path(output: Path, number: Optional[int]) -> Path:
-    return (
-        output if number is None else output.with_name(f"{output.stem}-{number:04d}{output.suffix}")
     )

@@ -681,6 +681,9 @@ class Refusals(PackTest):
         self.shard.write_text("old")
         self.assert_refused("out.h5", "--force", call=lambda: self.pack(document))
         self.assertEqual(self.shard.read_text(), "old")
+        with mock.patch("pecia_tools.pack.survey") as survey:  # before the inputs are read
+            self.assert_refused("--force", call=lambda: self.pack(document))
+            survey.assert_not_called()
         self.pack(document, "--force")
         self.assertEqual(list(read_turns(self.shard)), ["a"])
 
