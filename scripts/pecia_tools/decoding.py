@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes to text, with a count of what had to be changed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The headings of a text: Markdown's, underlined ones, and a book's ("CHAPTER 1. Loomings.", "IV.", "Epilogue")."""
 
 from __future__ import annotations

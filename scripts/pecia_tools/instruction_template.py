@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text that asks: where the document, its name and the question stand in it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One line of JSON with its place, for errors that name file, line, column and key."""
 
 from __future__ import annotations

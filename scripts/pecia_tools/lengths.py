@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests that are longer than a limit: told, refused or left out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of the OpenAI batch form, as vLLM's run-batch takes it: /v1/chat/completions and /v1/completions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests as tokens, ready to be written."""
 
 from __future__ import annotations

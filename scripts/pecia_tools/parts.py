@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents to parts that fit, each with its place in the document."""
 
 from __future__ import annotations

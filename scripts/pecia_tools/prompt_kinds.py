@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of requests: each as texts to encode, and how its turns are made of their tokens."""
 
 from __future__ import annotations

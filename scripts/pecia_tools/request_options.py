@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a line, or one of its turns, may ask for: lengths, sampling, stop strings, several choices."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of a pack: one shard, or numbered ones, which appear together or not at all."""
 
 from __future__ import annotations

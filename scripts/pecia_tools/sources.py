@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads all inputs one after the other, and finds what is wrong with any of them before work begins."""
 
 from __future__ import annotations

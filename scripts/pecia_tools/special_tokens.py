@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts in which a special token is spelled out."""
 
 from __future__ import annotations

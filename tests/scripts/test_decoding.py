@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 import codecs
 
 from pecia_tools.decoding import Decoder, find_encoding

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--help of the commands: it gives an example and neither makes nor installs anything."""
 
 import os
