@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Optional
+
+NEAR = 0.75  # of 1, difflib's ratio
 
 
 class UserError(Exception):
@@ -47,11 +49,17 @@ def note(program: str, text: str) -> None:
     print(f"{program}: {text}", file=sys.stderr)
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean 'seed'?" where a known word is near, else nothing."""
+def nearest(word: str, known: Iterable[str]) -> Optional[str]:
+    """The known word that was meant, if one is near: --outptu is --output, --verbose is nothing of pecia-text."""
     of_name = {name.lstrip("-"): name for name in known}  # dashes make all options alike
-    near = difflib.get_close_matches(word.lstrip("-"), list(of_name), n=1, cutoff=0.75)
-    return f"; did you mean '{of_name[near[0]]}'?" if near else ""
+    near = difflib.get_close_matches(word.lstrip("-"), list(of_name), n=1, cutoff=NEAR)
+    return of_name[near[0]] if near else None
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """What an error message ends with; nothing where no known word is near."""
+    near = nearest(word, known)
+    return f"; did you mean '{near}'?" if near else ""
 
 
 def refuse_existing(path: Path, force: bool) -> None:

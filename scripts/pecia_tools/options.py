@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from difflib import get_close_matches
 
-NEAR = 0.75  # of 1, difflib's ratio: --outptu is --output, --verbose is nothing here
+from .command import nearest
 
 
 def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
@@ -21,5 +20,5 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
 
 def _named(argument: str, known: Sequence[str]) -> str:
     name = argument.partition("=")[0]
-    near = get_close_matches(name, known, n=1, cutoff=NEAR) if name.startswith("--") else []
-    return f"{argument} (did you mean {near[0]}?)" if near else argument
+    near = nearest(name, known) if name.startswith("--") else None
+    return f"{argument} (did you mean {near}?)" if near else argument
