@@ -207,6 +207,8 @@ class InstalledTree(RunTest):
             }
             made = SOURCE / "apps/pecia/share" / name
             self.assertEqual(places[name].read_text(), made.read_text())
+        licence = share / "doc/pecia/LICENSE"
+        self.assertEqual(licence.read_text(), (SOURCE / "LICENSE").read_text())
 
 
 if __name__ == "__main__":
