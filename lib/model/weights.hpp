@@ -14,8 +14,6 @@
 
 namespace pecia::model {
 
-/// The views stay valid while this object lives; it owns the mapped files and, where `dtype` asks
-/// for another type than the stored one, the converted copies.
 /// Weights wherever they are, whole or a part of every matrix.
 struct WeightViews {
   TensorView embedding;  ///< rows vocab_part of [vocab, hidden]
@@ -25,6 +23,8 @@ struct WeightViews {
   parallel::WeightCut part;
 };
 
+/// Owns the mapped files and, where `dtype` asks for another type than the stored one, the converted
+/// copies. The views stay valid while this object lives.
 class Weights : public WeightViews {
  public:
   /// InputError naming file and tensor: missing, misshaped, left over (unknown names; known

@@ -6,8 +6,7 @@
 /// layers' weights and of the vocabulary matrix, and F their FLOPs for a token:
 ///
 ///     base    max(W / TP / read, T·F / (SP·TP) / flops) + what it sends / link + its exchanges
-///     shift   max(W / (SP·TP) / read, T·F / (SP·TP) / flops) + what it sends / link + its
-///     exchanges
+///     shift   max(W / (SP·TP) / read, T·F / (SP·TP) / flops) + what it sends / link + its exchanges
 ///
 /// Shift reads fewer weights and waits for sums of all activations, base the other way round.
 /// Source: Shift Parallelism, §3.3 (which leaves the threshold to be tuned).
