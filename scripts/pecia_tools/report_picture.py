@@ -61,9 +61,7 @@ def header(folder: RunFolder) -> Figure:
 def _draw_card(figure: Figure, card: Card, left: float, width: float) -> None:
     look = {"boxstyle": "round,pad=0,rounding_size=0.01", "facecolor": LIGHT["sheet"]}
     figure.patches.append(
-        FancyBboxPatch(
-            (left, 0.03), width, 0.52, linewidth=0, transform=figure.transFigure, **look
-        )
+        FancyBboxPatch((left, 0.03), width, 0.52, linewidth=0, transform=figure.transFigure, **look)
     )
     figure.text(left + 0.012, 0.36, card.value, fontsize=14, fontweight="bold")
     figure.text(left + 0.012, 0.22, card.what, fontsize=9.5)
