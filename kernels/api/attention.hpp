@@ -32,7 +32,6 @@ struct AttentionItem {
 ///     scores[t,h,s] = q[t,h] · k[s,g] · scale        g = h / (num_heads / num_kv_heads)
 ///     lse[t,h]      = log Σ_s exp(scores)            natural log, fp32
 ///     out[t,h]      = Σ_s exp(scores − lse) v[s,g]   accumulated in fp32
-///
 /// A row that sees no key has lse −inf and out 0.
 ///
 /// k and v are the numbers that are stored; in fp8, codes times their scales.

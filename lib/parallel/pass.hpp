@@ -19,16 +19,18 @@ struct PassSequence {
   static constexpr int32_t balanced = -1;
 
   SequenceId sequence = 0;
-  int64_t first = 0;          ///< global position of the first new token
-  int64_t count = 0;          ///< new tokens
-  int32_t owner = balanced;   ///< the one rank with all rows; balanced: 2N chunks, two on each
+  int64_t first = 0;  ///< global position of the first new token
+  int64_t count = 0;  ///< new tokens
+  int32_t owner =
+      balanced;  ///< the one rank that has all rows; balanced: 2N chunks, two on each rank
   int32_t virtual_ranks = 0;  ///< when positive, N and `owner` are of these (virtual_ranks.hpp)
 };
 
 /// Positions of the rows that `rank` of `num_ranks` has: at most two ranges, none empty, ascending.
 ///
-///     first 10, 8 tokens, balanced on 2 ranks   rank 0: [10,12) [16,18)   rank 1: [12,14) [14,16)
-///     first 10, 1 token, owner 1                rank 0: nothing           rank 1: [10,11)
+///     first 10, 8 tokens, balanced on 2 ranks
+///                                    rank 0: [10,12) [16,18)     rank 1: [12,14) [14,16)
+///     first 10, 1 token, owner 1     rank 0: nothing             rank 1: [10,11)
 std::vector<GlobalRange> rows_of(const PassSequence& sequence, int num_ranks, int rank);
 
 /// Rows of all sequences of a pass on `rank`.
