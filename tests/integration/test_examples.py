@@ -26,7 +26,12 @@ class Examples(RunTest):
             request.arrival_s = 0.1 * index
         write_shard(prompts, requests, "fork" if path.stem == "questions" else "chain")
         output = self.folder / path.stem
-        overrides = (f"model.path={MODEL}", f"input=[{prompts}]", f"output={output}")
+        overrides = (
+            f"model.path={MODEL}",
+            f"input=[{prompts}]",
+            f"output={output}",
+            "generation.max_new_tokens=8",
+        )
         settings = [word for override in overrides for word in ("--set", override)]
         self.run_job(path, int(commands[0][0]), *settings)
 
