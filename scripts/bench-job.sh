@@ -19,7 +19,7 @@ json=$root/runs/bench-job.jsonl rounds=4
 source "$root/scripts/pecia_tools/bench_common.sh"
 
 usage() {
-  sed -n '2,10s/^# //p' "$0" >&2
+  sed -n '/^# SPDX-/d; /^set -/q; s/^# //p' "$0" >&2
   exit 2
 }
 

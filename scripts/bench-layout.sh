@@ -13,7 +13,7 @@ json=$root/runs/bench-layout.jsonl rounds=3
 source "$root/scripts/pecia_tools/bench_common.sh"
 
 usage() {
-  sed -n '2,4s/^# //p' "$0" >&2
+  sed -n '/^# SPDX-/d; /^set -/q; s/^# //p' "$0" >&2
   exit 2
 }
 

@@ -12,7 +12,7 @@ rounds=2
 node_mbit=1000 rack_mbit=400
 
 usage() {
-  sed -n '2,6s/^# //p' "$0" >&2
+  sed -n '/^# SPDX-/d; /^set -/q; s/^# //p' "$0" >&2
   exit 2
 }
 

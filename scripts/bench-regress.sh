@@ -20,7 +20,7 @@ ref=HEAD~1 only=prefill,decode,ops
 source "$root/scripts/pecia_tools/bench_common.sh"
 
 usage() {
-  sed -n '2,10s/^# //p' "$0" >&2
+  sed -n '/^# SPDX-/d; /^set -/q; s/^# //p' "$0" >&2
   exit 2
 }
 

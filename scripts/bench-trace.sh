@@ -15,7 +15,7 @@ model=$root/models/bench-111m
 requests=60 rate=1 rounds=2 trace=
 
 usage() {
-  sed -n '2,9s/^# //p' "$0" >&2
+  sed -n '/^# SPDX-/d; /^set -/q; s/^# //p' "$0" >&2
   exit 2
 }
 

@@ -26,6 +26,7 @@ trap 'rm -rf "$work"' EXIT
 bundle="$work/pecia-cuda"
 mkdir -p "$bundle/bin" "$bundle/lib"
 install -m 755 "${programs[@]}" "$bundle/bin/"
+install -m 644 "$root/LICENSE" "$bundle/"
 strip "$bundle"/bin/*
 
 # "NAME PATH" of each library that a program or library is linked to.

@@ -30,9 +30,9 @@ struct AttentionItem {
 /// Attention of query rows to one part of their keys, returned so that parts can be merged.
 ///
 ///     scores[t,h,s] = q[t,h] · k[s,g] · scale        g = h / (num_heads / num_kv_heads)
-///     lse[t,h]      = log Σ_s exp(scores)            natural log, fp32; −inf where a row sees no
-///     key out[t,h]      = Σ_s exp(scores − lse) v[s,g]   accumulated in fp32; 0 where a row sees
-///     no key
+///     lse[t,h]      = log Σ_s exp(scores)            natural log, fp32
+///     out[t,h]      = Σ_s exp(scores − lse) v[s,g]   accumulated in fp32
+/// A row that sees no key has lse −inf and out 0.
 ///
 /// k and v are the numbers that are stored; in fp8, codes times their scales.
 ///
@@ -51,7 +51,7 @@ struct AttentionArgs {
   TensorView out;        ///< [rows, num_heads, head_dim] fp32, dense, written
   TensorView lse;        ///< [rows, num_heads] fp32, dense, written
   /// yes: a row's bits follow from its query, its position and the keys of its item alone, in their
-  /// order; how the keys are cut into runs, and what the row does not see after them, is nothing.
+  /// order. How the keys are cut into runs does not affect it, nor do later keys that it does not see.
   RowInvariant row_invariant = RowInvariant::no;
 };
 

@@ -35,8 +35,8 @@ class Backend {
   /// and why, where there could be one; "" where the backend has no use for one.
   virtual std::string attention_library() const { return ""; }
 
-  /// The type in which products with weights of a type take x without a copy, for whoever makes x:
-  /// fp32, or a narrower one that x is rounded to in any case.
+  /// The dtype in which producers should write x to avoid a copy, for products with weights of a
+  /// type: fp32, or a narrower one that x is rounded to in any case.
   virtual DType operand_type(DType) const { return DType::fp32; }
 
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;

@@ -10,8 +10,8 @@ namespace pecia::kernels {
 /// (Context Parallelism for Scalable Million-Token Inference, §3.4). With r = rows[p] (p itself
 /// when `rows` is empty) and m = max(lse[r], part_lse[p]):
 ///
-///     out[r] = (out[r]·exp(lse[r] − m) + part_out[p]·exp(part_lse[p] − m)) / (exp(lse[r] − m) +
-///     exp(part_lse[p] − m)) lse[r] = m + log(exp(lse[r] − m) + exp(part_lse[p] − m))
+///     out[r] = (out[r]·a + part_out[p]·b) / (a + b)     a = exp(lse[r] − m)
+///     lse[r] = m + log(a + b)                           b = exp(part_lse[p] − m)
 ///
 /// An empty part (lse = −inf, out = 0) changes no bit of the other, on either side; two empty parts
 /// give an empty part, never NaN.

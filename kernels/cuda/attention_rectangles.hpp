@@ -62,7 +62,7 @@ struct RectangleLimits {
   int64_t min_rows = 128;                ///< of an item; the libraries' tiles are as high
   int64_t min_pairs = int64_t{1} << 17;  ///< rows · keys, the mean of an item's rectangles: with 32
                                          ///< heads of 128 about as long as launching one takes
-  int64_t max_rows = 16384;  ///< computed at once
+  int64_t max_rows = 16384;              ///< computed at once
 };
 
 /// All rows of the item, or nothing: where it is small, or its positions jump so often that there

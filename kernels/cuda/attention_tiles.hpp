@@ -5,8 +5,8 @@
 /// once for all of its query heads: packed row p of an item stands for row p / group of the item
 /// and head p % group of the KV head's group.
 ///
-///     group 4, item of 2 rows:  p = 0 1 2 3 | 4 5 6 7    rows 0 0 0 0 | 1 1 1 1   heads 0 1 2 3 |
-///     …
+///     group 4, item of 2 rows     p   0 1 2 3 | 4 5 6 7     row    0 0 0 0 | 1 1 1 1
+///                                                           head   0 1 2 3 | 0 1 2 3
 
 #include <cstdint>
 

@@ -21,9 +21,9 @@ std::string place_of(const RankRecord& record);
 
 /// "broadcast #57: arrived: ranks 0-1,3; not arrived: rank 2; rank 2 (host n1) is in phase …", for
 /// what `waiting` waits for: who belongs to the group, and how far each is, is read from the
-/// numbers that all show. Of the missing, the places of the first few are told, but not that of
-/// `told`.
-/// "" when it waits for nothing.
+/// numbers that all show. It says where the first few missing ranks are, and omits rank `told`,
+/// which was reported already.
+/// "" when `waiting` waits for nothing.
 std::string arrivals(const RankRecord& waiting, const RankRecords& all, int told = -1);
 
 /// The wait to tell about when `rank` is at fault: one that it has not arrived at, of a group's the

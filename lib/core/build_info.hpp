@@ -6,7 +6,7 @@
 namespace pecia {
 
 struct BuildInfo {
-  std::string version;  ///< e.g. "0.1.0"
+  std::string version;  ///< e.g. "0.2.0"
   std::string
       commit;  ///< short hash, "-dirty" appended when the tree had changes; "unknown" outside git
   std::string build_type;

@@ -119,8 +119,9 @@ RunLock::RunLock(const std::filesystem::path& folder, Method method) : path_(fol
   constexpr int rounds = 10;
   for (int round = 0; round < rounds; ++round)
     if (try_acquire(method)) return;
-  fail<SystemError>("{}: is made and removed by others all the time; run the command again",
-                    path_.string());
+  fail<SystemError>(
+      "{}: the lock file keeps changing, as another process competes for it; run the command again",
+      path_.string());
 }
 
 bool RunLock::try_acquire(Method method) {

@@ -1,7 +1,7 @@
 #pragma once
 /// What the forward pass does between ranks that hold parts of the same weights: rows gathered
-/// before a product, products summed after it, as the pass's sharding asks. With weights whole on
-/// every rank all of it is nothing.
+/// before a product, products summed after it, as the pass's sharding asks. Where every rank has
+/// whole weights, every call is a no-op.
 ///
 /// A pass's rows go through it block by block (parallel::row_blocks), so that a sum or a gather of
 /// one block travels while others are multiplied: for each block in turn add_product, then, some

@@ -14,9 +14,9 @@
 
 namespace pecia::model {
 
-/// The views stay valid while this object lives; it owns the mapped files and, where `dtype` asks
-/// for another type than the stored one, the converted copies.
-/// Weights wherever they are, whole or a part of every matrix.
+/// Views of weights, whole or a part of every matrix, wherever they are. They are valid while the
+/// object that owns the memory lives. Weights owns the mapped files and, where `dtype` asks for
+/// another type than the stored one, the converted copies.
 struct WeightViews {
   TensorView embedding;  ///< rows vocab_part of [vocab, hidden]
   std::vector<LayerWeights> layers;

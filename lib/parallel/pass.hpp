@@ -28,9 +28,9 @@ struct PassSequence {
 
 /// Positions of the rows that `rank` of `num_ranks` has: at most two ranges, none empty, ascending.
 ///
-///     first 10, 8 tokens, balanced on 2 ranks     rank 0: [10,12) [16,18)     rank 1: [12,14)
-///     [14,16) first 10, 1 token, owner 1                  rank 0: nothing             rank 1:
-///     [10,11)
+///     first 10, 8 tokens, balanced on 2 ranks
+///                                    rank 0: [10,12) [16,18)     rank 1: [12,14) [14,16)
+///     first 10, 1 token, owner 1     rank 0: nothing             rank 1: [10,11)
 std::vector<GlobalRange> rows_of(const PassSequence& sequence, int num_ranks, int rank);
 
 /// Rows of all sequences of a pass on `rank`.

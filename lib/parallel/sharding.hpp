@@ -16,9 +16,9 @@ enum class Sharding : uint8_t {
   /// Rows over SP and, inside, over TP: all-gather before and reduce-scatter after what is cut over
   /// TP (SP-TP).
   sp_tp,
-  /// Rows on every rank, weights over SP · TP in the order of kv_shard: one larger TP group over
-  /// the
-  /// same KV (Shift Parallelism's shift configuration).
+  /// Rows on every rank, weights over SP · TP in the order of kv_shard: one larger TP group over the
+  /// same KV.
+  /// This is Shift Parallelism's shift configuration.
   shift,
   /// Rows over SP · TP, each layer's weights gathered over TP (SP-NTP over weights cut by TP).
   gathered,

@@ -5,9 +5,9 @@
 /// A step of T tokens, one of each sequence, on SP × TP ranks, in seconds, with W the bytes of all
 /// layers' weights and of the vocabulary matrix, and F their FLOPs for a token:
 ///
-///     base    max(W / TP / read, T·F / (SP·TP) / flops) + what it sends / link + its exchanges
-///     shift   max(W / (SP·TP) / read, T·F / (SP·TP) / flops) + what it sends / link + its
-///     exchanges
+///     base    max(W / TP / read, T·F / (SP·TP) / flops) + sent / link + exchanges
+///     shift   max(W / (SP·TP) / read, T·F / (SP·TP) / flops) + sent / link + exchanges
+///     sent, exchanges: what the configuration sends, and seconds of its exchanges
 ///
 /// Shift reads fewer weights and waits for sums of all activations, base the other way round.
 /// Source: Shift Parallelism, §3.3 (which leaves the threshold to be tuned).

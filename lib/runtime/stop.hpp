@@ -30,9 +30,9 @@ class Stop {
   /// Why this rank wants to stop.
   StopReason reason() const;
 
-  /// For the rank that plans for its replica, between passes, and for all ranks of one that has
-  /// finished; `told`: a rank of the replica has a reason. Tells the other replicas, and learns of
-  /// theirs within a second.
+  /// Whether all replicas are to stop. Call it on the planning rank between passes; after a replica
+  /// has finished, on all its ranks. `told`: a rank of the replica has a reason. Tells the other
+  /// replicas, and learns of theirs within a second.
   bool agreed(bool told);
 
  private:

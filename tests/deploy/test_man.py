@@ -62,6 +62,19 @@ class MadeFiles(unittest.TestCase):
             self.assertTrue(line.isascii(), line)
 
 
+class Version(unittest.TestCase):
+    def test_is_the_same_wherever_it_is_written(self) -> None:
+        said = subprocess.run(
+            [PROGRAM, "--version"], capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+        version = re.search(r"\d+\.\d+\.\d+", said)[0]
+        newest = re.search(r"^## \[(.*?)\] - (.*)$", (SOURCE / "CHANGELOG.md").read_text(), re.M)
+        citation = (SOURCE / "CITATION.cff").read_text()
+        self.assertEqual(newest[1], version)
+        self.assertEqual(re.search(r"^version: (.*)$", citation, re.M)[1], version)
+        self.assertEqual(re.search(r"^date-released: (.*)$", citation, re.M)[1], newest[2])
+
+
 class Parser(unittest.TestCase):
     def test_reads_old_and_new_layouts_of_cli11(self) -> None:
         old = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import time
@@ -136,8 +137,8 @@ class DrainTest(RunTest):
             SAMPLED, 2, lambda launch: launch.process.send_signal(signal.SIGUSR1), then=1
         )
 
-    def test_sigterm_to_mpirun(self) -> None:
-        # It tells the ranks after a second, kills them after another, and ends with its own code, 1.
+    def check_abort(self, ask: Callable[[Launch], None]) -> None:
+        # mpirun tells the ranks after a second, kills them after another, and ends with its own code, 1.
         requests = random_requests(10, 10, 40, seed=21)
         requests[0].max_new_tokens = [5]
         for request in requests[1:]:
@@ -147,12 +148,19 @@ class DrainTest(RunTest):
         )
         launch = self.start(job, 2)
         wait_for_state(self.output(job) / "results.h5", 0, DONE)
-        launch.process.send_signal(signal.SIGTERM)
+        ask(launch)
         self.assertIn("the same command continues", self.end(launch, FAILURE))
         found = self.results(job)
         self.assertEqual(len(found.rows(PARTIAL)), 1)
         self.assertGreater(len(found.tokens(found.rows(PARTIAL)[0])), 0)
         self.assertFalse((self.output(job) / ".lock").exists())
+
+    def test_sigterm_to_mpirun(self) -> None:
+        self.check_abort(lambda launch: launch.process.send_signal(signal.SIGTERM))
+
+    def test_ctrl_c_in_the_terminal_of_mpirun(self) -> None:
+        # A terminal signals a process group, and mpirun gives each rank a group of its own.
+        self.check_abort(lambda launch: os.killpg(launch.process.pid, signal.SIGINT))
 
     def test_sigint_to_the_program_alone(self) -> None:
         self.check_drain(

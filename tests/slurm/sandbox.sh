@@ -13,7 +13,7 @@
 set -euo pipefail
 
 usage() {
-  sed -n '2,/^set -/p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
+  sed -n '/^#!/d; /^# SPDX-/d; /^set -/q; s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 die() {
