@@ -104,6 +104,7 @@ TEST_F(Tokenizer, IsRefusedByNameWhereItIsNotKnown) {
     test::expect_error<Unsupported>([&] { Detokenizer{path}; }, all);
   };
   const json replace = {{"type", "Replace"}, {"pattern", {{"String", "_"}}}, {"content", " "}};
+  const json fuse = {{"type", "Fuse"}};
   const json strip = {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}};
   const auto sequence = [](json& root, const json& decoders) {
     root["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
@@ -111,29 +112,29 @@ TEST_F(Tokenizer, IsRefusedByNameWhereItIsNotKnown) {
   refused([](json& root) { root["model"]["type"] = "Unigram"; }, {"model type 'Unigram'"});
   refused([](json& root) { root["decoder"]["type"] = "WordPiece"; }, {"decoder 'WordPiece'"});
   refused([](json& root) { root["decoder"] = nullptr; }, {"no decoder"});
-  refused([&](json& root) { sequence(root, {strip}); }, {"Strip before Fuse"});
+  refused([&](json& root) { sequence(root, json::array({strip})); }, {"Strip before Fuse"});
   refused(
       [&](json& root) {
-        sequence(root, {{{"type", "Fuse"}}, replace});
+        sequence(root, json::array({fuse, replace}));
       },
       {"Replace after Fuse"});
   refused(
       [&](json& root) {
-        sequence(root, {replace, {{"type", "ByteLevel"}}});
+        sequence(root, json::array({replace, {{"type", "ByteLevel"}}}));
       },
       {"ByteLevel after others"});
   refused(
       [&](json& root) {
         json regex = replace;
         regex["pattern"] = {{"Regex", "_+"}};
-        sequence(root, {regex});
+        sequence(root, json::array({regex}));
       },
       {"regular expression"});
   refused(
       [&](json& root) {
         json ends = strip;
         ends["stop"] = 1;
-        sequence(root, {{{"type", "Fuse"}}, ends});
+        sequence(root, json::array({fuse, ends}));
       },
       {"at the end of the text"});
 }
