@@ -285,6 +285,10 @@ std::map<int64_t, Finished> expected(const SchedulerLimits& limits,
   const Expectation expectation(limits, rows);
   for (const Request& request : requests) {
     const bool fork = request.followup == io::Followup::fork;
+    // A turn that cannot run fails what sees it from the start, whatever happens before it.
+    const auto bad = std::find_if(request.turns.begin(), request.turns.end(),
+                                  [](const Turn& turn) { return !turn.refused.empty(); });
+    const auto first_bad = static_cast<size_t>(bad - request.turns.begin());
     std::string broken;
     std::vector<int32_t> chain;
     for (size_t i = 0; i < request.turns.size(); ++i) {
@@ -292,6 +296,8 @@ std::map<int64_t, Finished> expected(const SchedulerLimits& limits,
       std::vector<int32_t> branch = i == 0 ? std::vector<int32_t>{} : request.turns.front().tokens;
       std::vector<int32_t>& history = fork ? branch : chain;
       std::string why = turn.refused;
+      if (why.empty() && i > first_bad && (!fork || first_bad == 0))
+        why = "an earlier turn of this request failed: " + bad->refused;
       if (why.empty() && !broken.empty()) why = broken;
       if (why.empty() && !expectation.answer(turn, history))
         why = expectation.too_long(history.size());
