@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stop strings: found in the text of answers as the library `tokenizers` decodes them."""
 
 from __future__ import annotations

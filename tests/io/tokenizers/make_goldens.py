@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tiny tokenizers of three kinds, and what the library `tokenizers` decodes random tokens to.
 
 python tests/io/tokenizers/make_goldens.py writes byte_level.json, byte_fallback.json, metaspace.json and
