@@ -7,7 +7,7 @@
 namespace pecia::kernels::cpu {
 
 bool has_native_bf16() {
-  return isa() == Isa::avx512_bf16;
+  return isa() >= Isa::avx512_bf16;
 }
 
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void store_bf16_native(

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <unordered_map>
 
@@ -15,6 +17,8 @@ namespace {
 
 constexpr const char* schema = "pecia.prompts/1";
 constexpr const char* remedy = "make the shard again, as with scripts/pecia-pack";
+constexpr int32_t no_max_new_tokens = -1;
+constexpr int64_t no_seed = std::numeric_limits<int64_t>::min();
 
 Hdf5Dataset required(const Hdf5File& file, const std::filesystem::path& path, const char* name) {
   if (!file.has(name))
@@ -71,6 +75,29 @@ void check_values(const std::filesystem::path& path, const char* name, const std
     if (!allowed(values[row]))
       fail<InputError>("{}: {}[{}] is {}; it must be {}: {}", path.string(), name, row, values[row],
                        range, remedy);
+}
+
+/// The stop strings of a row of /stop; absent where it leaves them to the job.
+std::optional<std::vector<std::string>> read_stop(const std::filesystem::path& path, size_t row,
+                                                  const std::string& text) {
+  if (text.empty()) return {};
+  using nlohmann::json;
+  bool nested = false;
+  const auto is_flat = [&](int depth, json::parse_event_t, json&) {
+    nested = nested || depth > 1;
+    return depth <= 1;
+  };
+  const json parsed = json::parse(text, is_flat, /*allow_exceptions=*/false);
+  const bool allowed =
+      !nested && parsed.is_array() && std::all_of(parsed.begin(), parsed.end(), [](const json& v) {
+        return v.is_string() && !v.get_ref<const std::string&>().empty();
+      });
+  if (!allowed)
+    fail<InputError>(
+        "{}: /stop[{}] is '{}'; it must be a JSON array of texts that are not empty, as "
+        "[\"\\n\\n\"], or empty where the job's hold: {}",
+        path.string(), row, fitted_utf8(text, 60), remedy);
+  return parsed.get<std::vector<std::string>>();
 }
 
 void check_ids(const std::string& where, const std::vector<PromptRequest>& requests) {
@@ -143,11 +170,14 @@ struct PromptShard::Impl {
     const auto top_p = read_optional(file, "/top_p", read_float, num_turns, "turns");
     const auto seed = read_optional(file, "/seed", read_int64, num_turns, "turns");
     const auto arrival = read_optional(file, "/arrival_s", read_double, num_requests, "requests");
-    check_values(path, "/max_new_tokens", max_new, "0 or more", [](int32_t n) { return n >= 0; });
-    check_values(path, "/temperature", temperature, "a number of at least 0",
-                 [](float t) { return t >= 0 && std::isfinite(t); });
-    check_values(path, "/top_p", top_p, "above 0, up to 1",
-                 [](float p) { return p > 0 && p <= 1; });
+    const auto stop = read_optional(file, "/stop", read_text, num_turns, "turns");
+    check_values(path, "/max_new_tokens", max_new, "0 or more, or -1 where the job's holds",
+                 [](int32_t n) { return n >= no_max_new_tokens; });
+    check_values(path, "/temperature", temperature,
+                 "a number of at least 0, or NaN where the job's holds",
+                 [](float t) { return std::isnan(t) || (t >= 0 && std::isfinite(t)); });
+    check_values(path, "/top_p", top_p, "above 0, up to 1, or NaN where the job's holds",
+                 [](float p) { return std::isnan(p) || (p > 0 && p <= 1); });
     check_values(path, "/arrival_s", arrival, "seconds after the start",
                  [](double s) { return s >= 0 && std::isfinite(s); });
 
@@ -165,10 +195,11 @@ struct PromptShard::Impl {
         PromptTurn& turn = request.turns.emplace_back();
         turn.token_begin = turn_offsets[t];
         turn.token_end = turn_offsets[t + 1];
-        if (!max_new.empty()) turn.max_new_tokens = max_new[t];
-        if (!temperature.empty()) turn.temperature = temperature[t];
-        if (!top_p.empty()) turn.top_p = top_p[t];
-        if (!seed.empty()) turn.seed = seed[t];
+        if (!max_new.empty() && max_new[t] != no_max_new_tokens) turn.max_new_tokens = max_new[t];
+        if (!temperature.empty() && !std::isnan(temperature[t])) turn.temperature = temperature[t];
+        if (!top_p.empty() && !std::isnan(top_p[t])) turn.top_p = top_p[t];
+        if (!seed.empty() && seed[t] != no_seed) turn.seed = seed[t];
+        if (!stop.empty()) turn.stop = read_stop(path, t, stop[t]);
       }
     }
     check_ids(ids_dataset.where(), requests);

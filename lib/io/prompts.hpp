@@ -15,12 +15,15 @@ enum class Followup {
   fork    ///< every later turn sees only the first turn
 };
 
-/// One turn as the shard gives it; absent options are the job's.
+/// One turn as the shard gives it; absent options are the job's. An option is absent where the
+/// shard has no dataset of it, and in a turn whose value stands for that: −1 in /max_new_tokens,
+/// NaN in /temperature and /top_p, the least int64 in /seed, "" in /stop.
 struct PromptTurn {
   int64_t token_begin = 0, token_end = 0;  ///< into /tokens
   std::optional<int32_t> max_new_tokens;
   std::optional<float> temperature, top_p;
   std::optional<int64_t> seed;
+  std::optional<std::vector<std::string>> stop;  ///< stop strings; may be none
 
   int64_t num_tokens() const { return token_end - token_begin; }
 };
@@ -36,9 +39,10 @@ struct PromptRequest {
 /// the file as a whole is an InputError naming file, dataset, row and remedy before any work
 /// starts: not HDF5, truncated, another schema, missing dataset, wrong type or rank, offsets not
 /// monotone or beyond /tokens or leaving some of it over, a request without turns, duplicate or
-/// empty request id, an option outside its range. What concerns one request alone (an empty turn, a
-/// token outside the vocabulary) is left to whoever runs the request. Root attributes may be
-/// absent: the schema is then this one, `followup` is chain. One thread at a time.
+/// empty request id, an option outside its range, stop strings that are no JSON array of texts.
+/// What concerns one request alone (an empty turn, a token outside the vocabulary) is left to
+/// whoever runs the request. Root attributes may be absent: the schema is then this one, `followup`
+/// is chain. One thread at a time.
 class PromptShard {
  public:
   explicit PromptShard(const std::filesystem::path& path);

@@ -51,6 +51,10 @@ void ResultsFile::Impl::check(const TurnUpdate& update) const {
              top_logprobs_width(layout.prompt_logprobs, layout.vocab));
   PECIA_CHECK(static_cast<int64_t>(result.mode.size()) <= mode_bytes, "mode '{}' is longer than {}",
               result.mode, mode_bytes);
+  PECIA_CHECK(
+      result.text_bytes < 0 || columns.has("/text_bytes"),
+      "turn {} ends by a stop string, which this file of an earlier version has no place for",
+      turn);
   if (old_state == TurnState::open) return;
   const int64_t safe = safe_tokens(turn);
   const auto on_disk = columns.get<int32_t>("/tokens", columns.first_slot(turn), safe);
@@ -96,6 +100,7 @@ void ResultsFile::Impl::write_row(const TurnUpdate& update) const {
   columns.put("/prompt_tokens", turn, result.prompt_tokens);
   columns.put("/cached_tokens", turn, result.cached_tokens);
   columns.put("/finish_reason", turn, result.finish_reason);
+  if (columns.has("/text_bytes")) columns.put("/text_bytes", turn, result.text_bytes);
   columns.put_text("/error", turn, result.error);
   columns.put("/queue_s", turn, result.queue_s);
   columns.put("/ttft_s", turn, result.ttft_s);
@@ -171,6 +176,7 @@ TurnResult ResultsFile::read(int64_t turn) const {
   if (result.finish_reason > FinishReason::failed)
     fail<InputError>("{}: /finish_reason[{}] is {}: the file is damaged", in.file().path().string(),
                      turn, static_cast<int>(result.finish_reason));
+  if (in.has("/text_bytes")) result.text_bytes = in.get<int64_t>("/text_bytes", turn);
   result.error = in.get_text("/error", turn);
   result.queue_s = in.get<float>("/queue_s", turn);
   result.ttft_s = in.get<float>("/ttft_s", turn);

@@ -55,6 +55,9 @@ struct TurnResult {
   std::vector<float> prompt_top_logprobs;  ///< [prompt tokens, K] or [prompt tokens, vocab]
   int32_t prompt_tokens = 0, cached_tokens = 0;
   FinishReason finish_reason = FinishReason::none;
+  /// Where a stop string ended the answer: bytes of its text, as UTF-8 and without special tokens,
+  /// before that string. Otherwise −1, as in files of versions without stop strings.
+  int64_t text_bytes = -1;
   std::string error;  ///< cut at 256 bytes, at a character's boundary
   float queue_s = 0, ttft_s = 0, decode_s = 0;
   float prefill_compute_s = 0, prefill_comm_s = 0, decode_compute_s = 0, decode_comm_s = 0;

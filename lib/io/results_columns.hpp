@@ -28,6 +28,9 @@ class ResultsColumns {
   int64_t first_slot(int64_t turn) const { return slots_[turn]; }
   int64_t first_prompt_slot(int64_t turn) const { return prompt_slots_[turn]; }
 
+  /// Whether the file has a dataset that files of earlier versions lack.
+  bool has(std::string_view dataset) const { return places_.contains(dataset); }
+
   TurnState state(int64_t turn) const;
 
   template <typename T>

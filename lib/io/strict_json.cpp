@@ -17,7 +17,8 @@ constexpr const char* remedy = "download or save the checkpoint again";
 
 }  // namespace
 
-json parse_strict_json(const std::filesystem::path& path, std::string_view text) {
+json parse_strict_json(const std::filesystem::path& path, std::string_view text,
+                       std::string_view left_out) {
   std::vector<std::unordered_set<std::string>> keys;  // of the objects being read, outermost first
   const auto check = [&](int depth, json::parse_event_t event, json& value) {
     if (depth > max_depth)
@@ -28,7 +29,8 @@ json parse_strict_json(const std::filesystem::path& path, std::string_view text)
     if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
       fail<InputError>("{}: '{}' appears twice in its JSON: {}", path.string(),
                        value.get<std::string>(), remedy);
-    return true;
+    return left_out.empty() || event != json::parse_event_t::key ||
+           value.get_ref<const std::string&>() != left_out;
   };
   try {
     return json::parse(text, check);

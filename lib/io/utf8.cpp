@@ -32,17 +32,47 @@ bool is_utf8(std::string_view text) {
 }
 
 std::string fitted_utf8(std::string_view text, size_t max_bytes) {
-  constexpr std::string_view replacement = "\xef\xbf\xbd";
   std::string fitted;
   while (!text.empty()) {
     const size_t length = character_bytes(text);
     const bool kept = length > 0 && text.front() != '\0';
-    const std::string_view next = kept ? text.substr(0, length) : replacement;
+    const std::string_view next = kept ? text.substr(0, length) : utf8_replacement;
     if (fitted.size() + next.size() > max_bytes) break;
     fitted += next;
     text.remove_prefix(kept ? length : 1);
   }
   return fitted;
+}
+
+void Utf8Reader::read(uint8_t byte, std::string& text) {
+  const auto replace = [&] {
+    text += utf8_replacement;
+    replaced_any_ = true;
+  };
+  if (within_character()) {
+    if (byte >= low_ && byte <= high_) {
+      begun_ += static_cast<char>(byte);
+      low_ = 0x80, high_ = 0xbf;
+      if (--missing_ == 0) {
+        text += begun_;
+        begun_.clear();
+      }
+      return;
+    }
+    begun_.clear();
+    replace();
+  }
+  if (byte < 0x80) {
+    text += static_cast<char>(byte);
+  } else if (byte < 0xc2 || byte > 0xf4) {
+    replace();
+  } else {
+    begun_ = static_cast<char>(byte);
+    missing_ = byte >= 0xf0 ? 3 : byte >= 0xe0 ? 2 : 1;
+    // The second byte tells overlong forms (e0, f0), surrogates (ed) and what is above U+10FFFF.
+    low_ = byte == 0xe0 ? 0xa0 : byte == 0xf0 ? 0x90 : 0x80;
+    high_ = byte == 0xed ? 0x9f : byte == 0xf4 ? 0x8f : 0xbf;
+  }
 }
 
 }  // namespace pecia::io

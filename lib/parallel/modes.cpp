@@ -222,7 +222,15 @@ std::string_view name_of(DecodeMode mode) {
 }
 
 std::string_view name_of(RingMode mode) {
-  return mode == RingMode::pass_kv ? "pass_kv" : "pass_q";
+  switch (mode) {
+    case RingMode::pass_kv:
+      return "pass_kv";
+    case RingMode::pass_q:
+      return "pass_q";
+    case RingMode::broadcast_q:
+      return "broadcast_q";
+  }
+  return "?";
 }
 
 std::string to_string(const Degrees& degrees) {

@@ -45,6 +45,8 @@ Inputs::Inputs(const Job& job, const model::ModelConfig& config) : job_(job), co
       for (size_t turn = 0; turn < prompt.turns.size(); ++turn) {
         const int64_t new_tokens = max_new_tokens(request, turn);
         prompt_tokens_ += prompt.turns[turn].num_tokens();
+        have_stop_strings_ =
+            have_stop_strings_ || !prompt.turns[turn].stop.value_or(job.generation.stop).empty();
         length += static_cast<double>(prompt.turns[turn].num_tokens() + new_tokens);
       }
       request.work = length * config.flops_per_token() +
@@ -54,6 +56,17 @@ Inputs::Inputs(const Job& job, const model::ModelConfig& config) : job_(job), co
       requests_.push_back(request);
     }
   }
+}
+
+std::shared_ptr<const io::Detokenizer> Inputs::detokenizer() const {
+  if (!have_stop_strings_) return nullptr;
+  const auto path = job_.model.path / "tokenizer.json";
+  if (!std::filesystem::exists(path))
+    fail<InputError>(
+        "{} is not there, and stop strings are found in text; put it there from the model's "
+        "source, or use generation.stop_token_ids",
+        path.string());
+  return std::make_shared<io::Detokenizer>(path);
 }
 
 int32_t Inputs::max_new_tokens(const InputRequest& request, size_t turn) const {
@@ -141,6 +154,7 @@ Request Inputs::load(const InputRequest& request) const {
     turn.params = job_.generation.sampling;
     if (given.temperature) turn.params.temperature = *given.temperature;
     if (given.top_p) turn.params.top_p = *given.top_p;
+    turn.stop = given.stop.value_or(job_.generation.stop);
     const uint64_t seed = given.seed ? mix(0, static_cast<uint64_t>(*given.seed))
                                      : mix(static_cast<uint64_t>(job_.generation.seed), from.id);
     turn.random_key = mix(seed, static_cast<uint64_t>(index));

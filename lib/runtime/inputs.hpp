@@ -35,6 +35,9 @@ class Inputs {
   }
   int64_t num_turns() const { return num_turns_; }
   int64_t prompt_tokens() const { return prompt_tokens_; }
+  /// From the model's tokenizer.json, where any turn has stop strings; otherwise null. InputError
+  /// as Detokenizer's, and where the model has no such file.
+  std::shared_ptr<const io::Detokenizer> detokenizer() const;
 
   /// Rows of the results and what they are for; the identity is left empty.
   io::ResultsLayout layout() const;
@@ -60,6 +63,7 @@ class Inputs {
   std::vector<io::PromptShard> shards_;
   std::vector<InputRequest> requests_;
   int64_t num_turns_ = 0, prompt_tokens_ = 0;
+  bool have_stop_strings_ = false;
 };
 
 }  // namespace pecia::runtime

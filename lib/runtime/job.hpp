@@ -68,6 +68,7 @@ struct Job {
     kernels::SamplingParams sampling;
     int64_t seed = 0;
     std::optional<std::vector<int32_t>> stop_token_ids;  ///< auto: the model's
+    std::vector<std::string> stop;                       ///< texts that end an answer
     bool ignore_eos = false;
     int32_t logprobs = 0, prompt_logprobs = 0;  ///< −1: the whole vocabulary
   } generation;

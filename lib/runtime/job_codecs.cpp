@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "lib/io/utf8.hpp"
 #include "lib/runtime/units.hpp"
 
 namespace pecia::runtime {
@@ -150,6 +151,21 @@ Codec<std::vector<int32_t>> token_ids() {
   return {"a list of token ids, each at least 0",
           [](const YamlNode& node) { return read_list<int32_t>(node, whole32(0).read); },
           [](const std::vector<int32_t>& values) -> nlohmann::ordered_json { return values; }};
+}
+
+Codec<std::vector<std::string>> texts() {
+  const auto read_text = [](const YamlNode& node) -> std::optional<std::string> {
+    if (node.kind != YamlNode::Kind::scalar || node.text.empty() || !io::is_utf8(node.text))
+      return std::nullopt;
+    return node.text;
+  };
+  return {"a list of texts, none of them empty",
+          [read_text](const YamlNode& node) { return read_list<std::string>(node, read_text); },
+          [](const std::vector<std::string>& values) -> nlohmann::ordered_json {
+            auto list = nlohmann::ordered_json::array();
+            for (const std::string& value : values) list.push_back(value);
+            return list;
+          }};
 }
 
 Codec<RopeOverride> rope_override() {

@@ -42,6 +42,7 @@ Codec<double> duration(double lowest);
 Codec<std::filesystem::path> path();
 Codec<std::vector<std::filesystem::path>> paths();
 Codec<std::vector<int32_t>> token_ids();
+Codec<std::vector<std::string>> texts();
 Codec<RopeOverride> rope_override();
 
 template <typename E>

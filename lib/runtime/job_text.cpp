@@ -20,7 +20,10 @@ bool plain(std::string_view text) {
   constexpr std::string_view not_strings[] = {"null", "true", "false", "yes", "no", "on", "off"};
   if (text.empty() || !(is_letter(text[0]) || text[0] == '/' || is_letter(text.back())))
     return false;
-  if (std::find(std::begin(not_strings), std::end(not_strings), text) != std::end(not_strings))
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  if (std::find(std::begin(not_strings), std::end(not_strings), lower) != std::end(not_strings))
     return false;
   return text[0] != '*' && std::all_of(text.begin(), text.end(), [](char c) {
            return is_letter(c) || (c >= '0' && c <= '9') ||

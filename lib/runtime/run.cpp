@@ -25,6 +25,7 @@
 #include "lib/runtime/run_summary.hpp"
 #include "lib/runtime/signals.hpp"
 #include "lib/runtime/standing.hpp"
+#include "lib/runtime/starts.hpp"
 #include "lib/runtime/stop.hpp"
 #include "lib/runtime/validate.hpp"
 #include "lib/runtime/watch_ranks.hpp"
@@ -171,7 +172,8 @@ std::string kept_measurement(const Job& job, const RunOptions& options, bool chi
 
 SchedulerLimits scheduler_limits(const Job& job, const model::ModelConfig& config,
                                  const Resources& resources, const Measured& measured,
-                                 TimeLimit time) {
+                                 TimeLimit time,
+                                 std::shared_ptr<const io::Detokenizer> detokenizer) {
   std::vector<int32_t> stops = job.generation.stop_token_ids.value_or(config.stop_token_ids);
   if (job.generation.ignore_eos)
     std::erase_if(stops, [&](int32_t token) {
@@ -183,6 +185,7 @@ SchedulerLimits scheduler_limits(const Job& job, const model::ModelConfig& confi
           .max_batch_tokens = resources.max_batch_tokens,
           .max_positions = config.max_positions,
           .stop_token_ids = stops,
+          .detokenizer = std::move(detokenizer),
           .logprobs = job.generation.logprobs,
           .prompt_logprobs = job.generation.prompt_logprobs,
           .vocab = config.vocab,
@@ -294,8 +297,11 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   }
   begin_phase("read_inputs");
   std::optional<Inputs> inputs;
+  std::shared_ptr<const io::Detokenizer> detokenizer;
   together(world, [&] {
-    if (planning) inputs.emplace(job, config);
+    if (!planning) return;
+    inputs.emplace(job, config);
+    detokenizer = inputs->detokenizer();
   });
   resolve_memory(
       job, config, views, inputs ? &*inputs : nullptr,
@@ -368,6 +374,13 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     log->info(first_line(facts, static_cast<int64_t>(inputs->requests().size()),
                          inputs->prompt_tokens()));
 
+  together(world, [&] {
+    if (!chief) return;
+    const auto warning = record_start(job.output, start_of(resources, facts.compute),
+                                      found.done + found.partial > 0, job.reproducible);
+    if (warning) log->warn("{}", *warning);
+  });
+
   begin_phase("schedule");
   const auto taken = world.make_counter(), stopped = world.make_counter(),
              finished = world.make_counter();
@@ -388,7 +401,8 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
         drain_s ? *drain_s - seconds_since(begin) : std::numeric_limits<double>::infinity();
     scheduler.emplace(scheduler_limits(
         job, config, resources, measured,
-        {.end_s = start_s, .times = estimated_times(config, resources, held, facts.peak_flops)}));
+        {.end_s = start_s, .times = estimated_times(config, resources, held, facts.peak_flops)},
+        detokenizer));
     if (chief) progress.show(job, *inputs, *results);
     if (chief && drain_s) name_too_long(*inputs, *results, *scheduler, start_s, *log);
     planner.emplace(Planner{*scheduler, *source, *results,

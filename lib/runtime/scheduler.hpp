@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/io/detokenizer.hpp"
 #include "lib/io/prompts.hpp"
 #include "lib/io/results.hpp"
 #include "lib/parallel/kv_map.hpp"
@@ -27,10 +28,11 @@ struct Turn {
   int32_t max_new_tokens = 0;
   kernels::SamplingParams params;
   uint64_t random_key = 0;
-  bool finished = false;  ///< by an earlier run: only context for the turns after it
-  std::string refused;    ///< why it cannot run; empty: it can
-  bool recorded = false;  ///< finished or refused by an earlier run: its row is written
-  io::TurnResult answer;  ///< tokens and log-probabilities so far
+  std::vector<std::string> stop;  ///< texts that end its answer
+  bool finished = false;          ///< by an earlier run: only context for the turns after it
+  std::string refused;            ///< why it cannot run; empty: it can
+  bool recorded = false;          ///< finished or refused by an earlier run: its row is written
+  io::TurnResult answer;          ///< tokens and log-probabilities so far
 };
 
 struct Request {
@@ -57,6 +59,8 @@ struct SchedulerLimits {
   int64_t max_batch_tokens = 1;  ///< new tokens of a pass that feeds prompts, all ranks together
   int64_t max_positions = 0;     ///< the model's length
   std::vector<int32_t> stop_token_ids;
+  /// Must be there where a turn has stop strings.
+  std::shared_ptr<const io::Detokenizer> detokenizer = {};
   int logprobs = 0, prompt_logprobs = 0;
   int64_t vocab = 0;
   parallel::PassModes modes;

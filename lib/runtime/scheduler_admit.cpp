@@ -128,6 +128,12 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
   running.dealt.assign(limits_.ring_size, 0);
   running.deal_shift = std::accumulate(turn.tokens.begin(), turn.tokens.end(), int64_t{0});
   running.earlier_decode_s = turn.answer.decode_s;
+  running.stop_strings.reset();
+  if (!turn.stop.empty()) {
+    PECIA_CHECK(limits_.detokenizer, "stop strings without a detokenizer");
+    running.stop_strings.emplace(*limits_.detokenizer, turn.stop);
+    for (const int32_t token : running.result.tokens) running.stop_strings->read(token);
+  }
   if (running.is_branch() && running.turn == 0) running.first_token = family.stem_answered;
   // A stem is fed its prompt alone; what follows an answer that it has already is a branch's.
   const auto given = static_cast<int64_t>(running.result.tokens.size());

@@ -118,7 +118,11 @@ void Scheduler::answered(Running& running, int32_t token, double now) {
   result.decode_s = static_cast<float>(running.earlier_decode_s + now - *running.first_token);
   result.tokens.push_back(token);
   running.unfed = {token};
-  if (stops(token)) {
+  // The text of a token that stops the answer is no part of it.
+  const bool stopped = stops(token);
+  if (!stopped && running.stop_strings)
+    result.text_bytes = running.stop_strings->read(token).value_or(-1);
+  if (stopped || result.text_bytes >= 0) {
     finish_turn(running, io::FinishReason::stop, now);
   } else if (static_cast<int64_t>(result.tokens.size()) >= running.max_new_tokens) {
     finish_turn(running, io::FinishReason::length, now);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/runtime/scheduler.hpp"
+#include "lib/runtime/stop_strings.hpp"
 
 namespace pecia::runtime {
 
@@ -64,7 +65,8 @@ struct Scheduler::Running {
   bool samples = false;        ///< the end of the feed is followed by a sampled token
   double ttft_begin = 0;       ///< from when the time to the first token counts
   std::optional<double> first_token;
-  double earlier_decode_s = 0;  ///< of an earlier run
+  double earlier_decode_s = 0;              ///< of an earlier run
+  std::optional<StopStrings> stop_strings;  ///< of the turn, which have seen its answer's tokens
   io::TurnResult result;
 
   Turn& current() { return family->request.turns[turn]; }

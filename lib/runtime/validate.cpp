@@ -47,6 +47,7 @@ void validate_inputs(const Job& job, int num_ranks) {
   resolve_grid(job, config, num_ranks, resources);
   const model::Weights weights(config, io::Checkpoint(job.model.path), {});
   const Inputs inputs(job, config);
+  inputs.detokenizer();
 }
 
 }  // namespace pecia::runtime

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "lib/io/answer_text.hpp"
 #include "lib/io/prompts.hpp"
 #include "lib/io/results.hpp"
 #include "lib/io/safetensors.hpp"
@@ -49,6 +50,7 @@ std::vector<std::string> prompt_seeds(const fs::path& folder) {
   full.temperature = {0, 0.5f, 1};
   full.top_p = {1, 0.5f, 0.25f};
   full.seed = {1, -2, 3};
+  full.stop = {R"(["\n\n", "\u00e9"])", "", "[]"};
   full.arrival_s = {0, 1.5};
   write_shard(folder / "full", full);
   write_shard(folder / "compressed", small_shard(Strings::fixed_length));
@@ -157,6 +159,26 @@ void read_safetensors(const fs::path& path) {
   static_cast<void>(used);
 }
 
+std::vector<std::string> tokenizer_seeds(const fs::path&) {
+  return {R"({"added_tokens": [{"id": 0, "content": "</s>", "special": true}],
+"decoder": {"type": "ByteLevel"},
+"model": {"type": "BPE", "vocab": {"a": 1, "Ġé": 2, "Ã": 3}, "merges": [["a", "b"], "c d"]}})",
+          R"({"decoder": {"type": "Sequence", "decoders": [
+{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+{"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+"model": {"vocab": {"▁a": 0, "<0x0A>": 1, "<0xC3>": 2, "▁": 3}}})",
+          R"({"decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+"model": {"type": "BPE", "vocab": {"▁a": 3, "b": 1}}})"};
+}
+
+void read_tokenizer(const fs::path& path) {
+  const io::Detokenizer detokenizer(path);
+  for (int32_t first = -1; first < 6; ++first) {
+    io::AnswerText answer(detokenizer);
+    for (int32_t token = first; token < 6; ++token) answer.read(token);
+  }
+}
+
 using std::string_view_literals::operator""sv;
 constexpr std::array yaml_words = {
     "{"sv,      "}"sv,    "["sv,     "]"sv,   ": "sv,
@@ -202,6 +224,7 @@ const std::vector<Parser>& parsers() {
        safetensors_head,
        "model.safetensors",
        read_safetensors},
+      {"tokenizer", {json_words, false}, tokenizer_seeds, whole, "tokenizer.json", read_tokenizer},
   };
   return all;
 }

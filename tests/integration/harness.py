@@ -39,6 +39,7 @@ class Request:
     turns: list[list[int]]
     max_new_tokens: Optional[list[int]] = None  # by turn
     arrival_s: Optional[float] = None
+    stop: Optional[list[str]] = None  # by turn, as the shard has it: a JSON array, or ""
 
 
 def random_requests(
@@ -70,6 +71,11 @@ def write_shard(path: Path, requests: Sequence[Request], followup: str = "chain"
         if any(request.max_new_tokens for request in requests):
             wanted = [count for request in requests for count in request.max_new_tokens or []]
             file["max_new_tokens"] = np.array(wanted, dtype=np.int32)
+        if any(request.stop for request in requests):
+            stop = [
+                text for request in requests for text in request.stop or [""] * len(request.turns)
+            ]
+            file.create_dataset("stop", data=stop, dtype=h5py.string_dtype("utf-8"))
         if any(request.arrival_s is not None for request in requests):
             file["arrival_s"] = np.array([request.arrival_s for request in requests])
 

@@ -59,19 +59,8 @@ def long_answers(count: int = 5) -> list[Request]:
     return requests
 
 
-class DrainTest(RunTest):
-    def setUp(self) -> None:
-        super().setUp()
-        self.references: dict[str, Results] = {}
-
-    def reference(self, name: str, generation: dict[str, Any], count: int = 5) -> Results:
-        if name not in self.references:
-            job = self.write_job(
-                long_answers(count), name, generation=generation, **exact(generation)
-            )
-            self.run_job(job, 1)
-            self.references[name] = self.results(job)
-        return self.references[name]
+class Drains(RunTest):
+    """Runs that are asked to stop."""
 
     def drain(self, job: Path, ranks: int, ask: Callable[[Launch], None]) -> Results:
         """Stops the run when the short answer is done; what it left."""
@@ -84,6 +73,21 @@ class DrainTest(RunTest):
         self.assertIn("the same command continues", words)
         wait_for("all processes to end", lambda: not launch.processes(), 5)
         return self.results(job)
+
+
+class DrainTest(Drains):
+    def setUp(self) -> None:
+        super().setUp()
+        self.references: dict[str, Results] = {}
+
+    def reference(self, name: str, generation: dict[str, Any], count: int = 5) -> Results:
+        if name not in self.references:
+            job = self.write_job(
+                long_answers(count), name, generation=generation, **exact(generation)
+            )
+            self.run_job(job, 1)
+            self.references[name] = self.results(job)
+        return self.references[name]
 
     def check_partial(self, before: Results, reference: Results) -> None:
         partial = before.rows(PARTIAL)
@@ -253,6 +257,28 @@ class DrainTest(RunTest):
         limits = {"wall_time": "30s", "grace": "60s"}
         job = self.write_job(long_answers(), generation=GREEDY, limits=limits)
         self.assertIn("limits.grace", self.run_job(job, 2, expect=REFUSED))
+
+
+class OtherLayoutTest(Drains):
+    """What a run says that goes on where its earlier answers were not computed."""
+
+    def words_of_continuing(self, then: int, **sections: Any) -> str:
+        job = self.write_job(long_answers(), generation=GREEDY, **sections)
+        self.drain(job, 2, lambda launch: launch.signal_ranks(signal.SIGTERM))
+        soon = ("--set", "limits.wall_time=1s", "--set", "limits.grace=0.99s")
+        return self.run_job(job, then, *soon, expect=DRAINED)
+
+    def test_narrow_numbers_on_another_layout_are_warned_of(self) -> None:
+        words = self.words_of_continuing(1, kv={"dtype": "bf16"})
+        self.assertIn(
+            "warning: an earlier start of this run had another layout (dp 1, cp 2,", words
+        )
+
+    def test_the_same_layout_is_not_warned_of(self) -> None:
+        self.assertNotIn("warning", self.words_of_continuing(2, kv={"dtype": "bf16"}))
+
+    def test_fp32_is_not_warned_of(self) -> None:
+        self.assertNotIn("warning", self.words_of_continuing(1, model={"compute": "fp32"}))
 
 
 class SecondRunTest(RunTest):

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 
 #include "lib/io/prompts.hpp"
 #include "tests/io/temp_folder.hpp"
@@ -64,6 +65,26 @@ TEST_P(EveryStringKind, GivesBackWhatWasWritten) {
 INSTANTIATE_TEST_SUITE_P(OfH5py, EveryStringKind,
                          testing::Values(Strings::fixed_length, Strings::variable_length));
 
+TEST(PromptShard, LeavesToTheJobWhatATurnDoesNotSay) {
+  const test::TempFolder folder;
+  ShardContent content = two_requests();
+  content.max_new_tokens[1] = -1;
+  content.temperature[1] = content.top_p[1] = NAN;
+  content.seed[1] = INT64_MIN;
+  content.stop = {R"(["\n\n", "é"])", "", "[]", R"([" "])"};
+  write_shard(folder / "p.h5", content);
+
+  const PromptShard shard(folder / "p.h5");
+
+  const auto& turns = shard.requests()[0].turns;
+  EXPECT_FALSE(turns[1].max_new_tokens || turns[1].temperature || turns[1].top_p || turns[1].seed);
+  EXPECT_TRUE(turns[0].max_new_tokens && turns[0].temperature && turns[0].top_p && turns[0].seed);
+  EXPECT_EQ(turns[0].stop, (std::vector<std::string>{"\n\n", "é"}));
+  EXPECT_FALSE(turns[1].stop);
+  EXPECT_EQ(turns[2].stop, std::vector<std::string>{}) << "none, whatever the job has";
+  EXPECT_EQ(shard.requests()[1].turns[0].stop, std::vector<std::string>{" "});
+}
+
 TEST(PromptShard, NeedsOnlyTheFirstFourDatasets) {
   const test::TempFolder folder;
   ShardContent content;
@@ -77,7 +98,7 @@ TEST(PromptShard, NeedsOnlyTheFirstFourDatasets) {
   EXPECT_EQ(shard.tokenizer_sha256(), "");
   EXPECT_EQ(shard.vocab_size(), 0);
   const PromptTurn& turn = shard.requests().at(0).turns.at(0);
-  EXPECT_FALSE(turn.max_new_tokens || turn.temperature || turn.top_p || turn.seed);
+  EXPECT_FALSE(turn.max_new_tokens || turn.temperature || turn.top_p || turn.seed || turn.stop);
   EXPECT_FALSE(shard.requests()[0].arrival_s);
 }
 

@@ -158,6 +158,60 @@ const Broken broken_shards[] = {
      [](auto& f) { f.set("/temperature", Int32s(4)); },
      {"/temperature holds int32", "float32"}},
     {"TooManySeeds", [](auto& f) { f.set("/seed", Int64s(5)); }, {"/seed has 5 rows for 4 turns"}},
+    {"NegativeMaxNewTokens",
+     [](auto& f) {
+       f.set("/max_new_tokens", Int32s{1, -1, -2, 3});
+     },
+     {"/max_new_tokens[2] is -2", "-1 where the job's holds"}},
+    {"NegativeTemperature",
+     [](auto& f) {
+       f.set("/temperature", std::vector<float>{0, NAN, -1, 0});
+     },
+     {"/temperature[2] is -1"}},
+    {"InfiniteTemperature",
+     [](auto& f) {
+       f.set("/temperature", std::vector<float>{0, INFINITY, 0, 0});
+     },
+     {"/temperature[1] is inf"}},
+    {"TopPOfNothing",
+     [](auto& f) {
+       f.set("/top_p", std::vector<float>{1, NAN, 0.5f, 0});
+     },
+     {"/top_p[3] is 0"}},
+    {"TooFewStops",
+     [](auto& f) { f.set("/stop", Texts{"[]"}, Strings::fixed_length); },
+     {"/stop has 1 rows for 4 turns"}},
+    {"StopIsNoText", [](auto& f) { f.set("/stop", Int32s(4)); }, {"/stop holds int32"}},
+    {"StopIsNoJson",
+     [](auto& f) {
+       f.set("/stop", Texts{"", "\n", "", ""}, Strings::variable_length);
+     },
+     {"/stop[1] is '\n'", "JSON array"}},
+    {"StopIsNoArray",
+     [](auto& f) {
+       f.set("/stop", Texts{"", "", "", "\"x\""}, Strings::variable_length);
+     },
+     {"/stop[3] is '\"x\"'"}},
+    {"StopHasANumber",
+     [](auto& f) {
+       f.set("/stop", Texts{"[]", "", "[\"x\", 5]", ""}, Strings::variable_length);
+     },
+     {"/stop[2] is '[\"x\", 5]'"}},
+    {"StopIsNested",
+     [](auto& f) {
+       f.set("/stop", Texts{"[[\"x\"]]", "", "", ""}, Strings::fixed_length);
+     },
+     {"/stop[0] is '[[\"x\"]]'"}},
+    {"EmptyStop",
+     [](auto& f) {
+       f.set("/stop", Texts{"[\"x\", \"\"]", "", "", ""}, Strings::fixed_length);
+     },
+     {"/stop[0]", "not empty"}},
+    {"StopIsNoUtf8",
+     [](auto& f) {
+       f.set("/stop", Texts{"[\"\xff\"]", "", "", ""}, Strings::fixed_length);
+     },
+     {"/stop[0]"}},
     {"NegativeArrival",
      [](auto& f) {
        f.set("/arrival_s", std::vector<double>{0, -1});

@@ -166,6 +166,7 @@ TEST(ResultsFile, HasExactlyTheDatasetsOfTheSchema) {
                            "decode_comm_s",
                            "mode",
                            "replica",
+                           "text_bytes",
                            "top_tokens",
                            "top_logprobs",
                            "prompt_slot_offsets",
@@ -173,6 +174,25 @@ TEST(ResultsFile, HasExactlyTheDatasetsOfTheSchema) {
                            "prompt_top_logprobs"})
     EXPECT_NE(contents.find("dataset    /" + std::string(name) + "\n"), std::string::npos) << name;
   EXPECT_EQ(contents.find("/prompt_top_tokens"), std::string::npos) << "not with K = -1";
+}
+
+TEST(ResultsFile, MayBeOfAVersionWithoutStopStrings) {
+  const test::TempFolder folder;
+  const ResultsLayout layout = sample_layout(3, 0, 0);
+  ResultsFile::create(folder / "r.h5", layout);
+  ResultsFile(folder / "r.h5").write(1, sample_result(layout, 1, 2), TurnState::done);
+  test::Hdf5Editor(folder / "r.h5").remove("/text_bytes");
+
+  ResultsFile older(folder / "r.h5");
+
+  TurnResult expected = sample_result(layout, 1, 2);
+  expected.text_bytes = -1;
+  EXPECT_TRUE(older.read(1) == expected);
+  TurnResult next = sample_result(layout, 2, 3);
+  EXPECT_THROW(older.write(2, next, TurnState::done), InvalidArgument) << "there is no place";
+  next.text_bytes = -1;
+  older.write(2, next, TurnState::done);
+  EXPECT_TRUE(older.read(2) == next);
 }
 
 TEST(ResultsFile, PartialTurnsGrow) {

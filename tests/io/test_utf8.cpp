@@ -37,5 +37,36 @@ TEST(FittedUtf8, ReplacesWhatIsNoText) {
   EXPECT_EQ(fitted_utf8("\xff\xff", 5), "\xef\xbf\xbd");
 }
 
+std::string read_by_bytes(const std::string& bytes) {
+  Utf8Reader reader;
+  std::string text;
+  for (const char byte : bytes) reader.read(static_cast<uint8_t>(byte), text);
+  return text;
+}
+
+TEST(Utf8Reader, GivesCharactersWhole) {
+  const std::string text = "aé€𝄞\0z"s;
+  EXPECT_EQ(read_by_bytes(text), text);
+  Utf8Reader reader;
+  std::string read;
+  for (const char byte : "\xe2\x82"s) reader.read(static_cast<uint8_t>(byte), read);
+  EXPECT_EQ(read, "");
+  EXPECT_TRUE(reader.within_character());
+  reader.read(0xac, read);
+  EXPECT_EQ(read, "€");
+  EXPECT_FALSE(reader.within_character());
+  EXPECT_FALSE(reader.replaced_any());
+}
+
+TEST(Utf8Reader, ReplacesTheLongestBeginningsThatDoNotGoOn) {
+  const std::string no_text(utf8_replacement);
+  EXPECT_EQ(read_by_bytes("\xe2\x82z"), no_text + "z");
+  EXPECT_EQ(read_by_bytes("\xe2\xe2\x82\xac"), no_text + "€");
+  EXPECT_EQ(read_by_bytes("\xf0\x9d\x84\x80\x80"), "\xf0\x9d\x84\x80" + no_text);
+  EXPECT_EQ(read_by_bytes("\xed\xa0\x80"), no_text + no_text + no_text) << "a surrogate";
+  EXPECT_EQ(read_by_bytes("\xe0\x9f\xbf"), no_text + no_text + no_text) << "overlong";
+  EXPECT_EQ(read_by_bytes("\xc0\xff"), no_text + no_text);
+}
+
 }  // namespace
 }  // namespace pecia::io

@@ -133,6 +133,12 @@ TEST_P(EveryModel, IsRecommendedDegreesThatItTakesOnTheSameRanks) {
   EXPECT_GT(refused, 20);
 }
 
+TEST(RingMode, HasAWordOfItsOwn) {
+  EXPECT_EQ(name_of(RingMode::pass_kv), "pass_kv");
+  EXPECT_EQ(name_of(RingMode::pass_q), "pass_q");
+  EXPECT_EQ(name_of(RingMode::broadcast_q), "broadcast_q");
+}
+
 TEST_P(EveryModel, IsToldTheSameInJson) {
   for (const int ranks : {1, 4, 6}) {
     std::vector<ModePair> legal;

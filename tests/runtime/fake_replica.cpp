@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+#include <fstream>
 #include <numeric>
 
 #include "lib/core/random.hpp"
+#include "tests/io/temp_folder.hpp"
 
 namespace pecia::test {
 
@@ -56,6 +59,29 @@ bool same_floats(const std::vector<float>& a, const std::vector<float>& b) {
 int32_t next_token(std::span<const int32_t> history, uint64_t random_key) {
   const uint64_t hash = digest(history, random_key);
   return hash % 13 == 0 ? stop_token : 5 + static_cast<int32_t>(hash % 91);
+}
+
+std::shared_ptr<const io::Detokenizer> fake_detokenizer() {
+  static const auto detokenizer = [] {
+    const TempFolder folder;
+    std::string special, texts;
+    const auto add = [](std::string& list, const std::string& entry) {
+      list += (list.empty() ? "" : ", ") + entry;
+    };
+    for (int id = 0; id < 5; ++id)
+      add(special, fmt::format(R"({{"id": {}, "content": "<{}>", "special": true}})", id, id));
+    for (int id = 5; id < 100; ++id) {
+      std::string text;  // id - 4 in digits of 1 to 4
+      for (int rest = id - 4; rest > 0; rest = (rest - 1) / 4)
+        text += std::array{"a", "b", "x", "Ã©"}[(rest - 1) % 4];
+      add(texts, fmt::format(R"("{}": {})", text, id));
+    }
+    std::ofstream(folder / "tokenizer.json") << fmt::format(
+        R"({{"added_tokens": [{}], "decoder": {{"type": "ByteLevel"}}, "model": {{"vocab": {{{}}}}}}})",
+        special, texts);
+    return std::make_shared<const io::Detokenizer>(folder / "tokenizer.json");
+  }();
+  return detokenizer;
 }
 
 float log_prob(std::span<const int32_t> history, int32_t token) {
@@ -210,6 +236,12 @@ class Expectation {
       append_tops(result.token_logprobs.back(), token, limits_.logprobs, limits_.vocab,
                   result.top_tokens, result.top_logprobs);
       history.push_back(token);
+      const auto before = answer_before_stop(turn.stop, result.tokens);
+      if (before && token != stop_token) {
+        result.finish_reason = io::FinishReason::stop;
+        result.text_bytes = *before;
+        break;
+      }
       if (std::count(limits_.stop_token_ids.begin(), limits_.stop_token_ids.end(), token) == 0)
         continue;
       result.finish_reason = io::FinishReason::stop;
@@ -217,6 +249,20 @@ class Expectation {
     }
     rows_[turn.row] = std::move(finished);
     return true;
+  }
+
+  /// Bytes of the tokens' text before the stop string that ends first in it, if any.
+  static std::optional<int64_t> answer_before_stop(const std::vector<std::string>& stop,
+                                                   const std::vector<int32_t>& tokens) {
+    if (stop.empty()) return {};
+    std::string text;
+    for (const int32_t token : tokens)
+      if (token >= 5) text += fake_detokenizer()->piece(token).bytes;
+    for (size_t end = 1; end <= text.size(); ++end)
+      for (size_t begin = 0; begin < end; ++begin)
+        if (std::count(stop.begin(), stop.end(), text.substr(begin, end - begin)) > 0)
+          return static_cast<int64_t>(begin);
+    return {};
   }
 
   std::string too_long(size_t tokens) const {
@@ -239,6 +285,10 @@ std::map<int64_t, Finished> expected(const SchedulerLimits& limits,
   const Expectation expectation(limits, rows);
   for (const Request& request : requests) {
     const bool fork = request.followup == io::Followup::fork;
+    // A turn that cannot run fails what sees it from the start, whatever happens before it.
+    const auto bad = std::find_if(request.turns.begin(), request.turns.end(),
+                                  [](const Turn& turn) { return !turn.refused.empty(); });
+    const auto first_bad = static_cast<size_t>(bad - request.turns.begin());
     std::string broken;
     std::vector<int32_t> chain;
     for (size_t i = 0; i < request.turns.size(); ++i) {
@@ -246,6 +296,8 @@ std::map<int64_t, Finished> expected(const SchedulerLimits& limits,
       std::vector<int32_t> branch = i == 0 ? std::vector<int32_t>{} : request.turns.front().tokens;
       std::vector<int32_t>& history = fork ? branch : chain;
       std::string why = turn.refused;
+      if (why.empty() && i > first_bad && (!fork || first_bad == 0))
+        why = "an earlier turn of this request failed: " + bad->refused;
       if (why.empty() && !broken.empty()) why = broken;
       if (why.empty() && !expectation.answer(turn, history))
         why = expectation.too_long(history.size());
@@ -286,6 +338,7 @@ void expect_same(const std::map<int64_t, Finished>& rows,
     EXPECT_EQ(found.result.prompt_tokens, want.result.prompt_tokens);
     EXPECT_EQ(found.result.cached_tokens, want.result.cached_tokens);
     EXPECT_EQ(found.result.tokens, want.result.tokens);
+    EXPECT_EQ(found.result.text_bytes, want.result.text_bytes);
     EXPECT_TRUE(same_floats(found.result.token_logprobs, want.result.token_logprobs));
     EXPECT_EQ(found.result.top_tokens, want.result.top_tokens);
     EXPECT_TRUE(same_floats(found.result.top_logprobs, want.result.top_logprobs));

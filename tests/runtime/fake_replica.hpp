@@ -19,6 +19,9 @@ int32_t next_token(std::span<const int32_t> history, uint64_t random_key);
 /// Of `token` after `history`.
 float log_prob(std::span<const int32_t> history, int32_t token);
 
+/// Of tokens from 5 on: texts of 1 to 4 of the letters a, b, x and é. Those below 5 are special.
+std::shared_ptr<const io::Detokenizer> fake_detokenizer();
+
 /// All ranks of a replica. A plan that no executor could run throws InvalidArgument: positions with
 /// gaps, a rank that holds more than is reserved, more reserved than there is, a child without its
 /// parent.

@@ -21,6 +21,8 @@ Turn random_turn(Draw& draw, int64_t row) {
   for (int32_t& token : turn.tokens) token = static_cast<int32_t>(draw(5, 95));
   turn.max_new_tokens = static_cast<int32_t>(draw.one_in(3) ? draw(0, 2) : draw(0, 25));
   turn.random_key = static_cast<uint64_t>(draw(0, 1 << 30));
+  if (draw.one_in(3))
+    turn.stop = draw.of<std::vector<std::string>>({{"éa"}, {"aab", "bx"}, {"xxé", "é", "aé"}});
   if (draw.one_in(25)) turn.refused = "a bad turn";
   return turn;
 }
@@ -47,6 +49,7 @@ SchedulerLimits random_limits(Draw& draw, const std::vector<Request>& requests) 
   limits.max_batch_tokens = draw.of<int64_t>({1, 3, 16, 50, 1000});
   limits.max_positions = draw.of<int64_t>({40, 70, 100, 100000});
   limits.stop_token_ids = {0, stop_token};
+  limits.detokenizer = fake_detokenizer();
   limits.logprobs = draw.of<int>({0, 2, -1});
   limits.prompt_logprobs = draw.of<int>({0, 1, 3, -1});
   limits.vocab = 7;

@@ -28,7 +28,7 @@ class Draw {
   uint64_t index_ = 0;
 };
 
-/// Chains and forks, some turns of which cannot run.
+/// Chains and forks, some turns of which cannot run, and some of which have stop strings.
 std::vector<runtime::Request> random_requests(Draw& draw);
 
 /// Memory is often just what the largest request needs.

@@ -106,6 +106,35 @@ TEST_F(Shards, GiveTheirTurnsOptionsOfTheirOwn) {
   EXPECT_EQ(request.turns[1].params.top_k, 7);
 }
 
+TEST_F(Shards, GiveTheirTurnsStopStringsOfTheirOwn) {
+  job_.generation.stop = {"\n\n"};
+  write("a.h5", {{"a", {{{1}}, {{2}}, {{3}}}}}, [](ShardContent& shard) {
+    shard.stop = {R"(["x", "y"])", "", "[]"};
+  });
+  const Request request = load("a");
+  EXPECT_EQ(request.turns[0].stop, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(request.turns[1].stop, std::vector<std::string>{"\n\n"});
+  EXPECT_EQ(request.turns[2].stop, std::vector<std::string>{});
+}
+
+TEST_F(Shards, NeedATokenizerForStopStringsAlone) {
+  const auto no_tokenizer = [&] {
+    test::expect_error<InputError>([&] { inputs().detokenizer(); },
+                                   {"tokenizer.json is not there", "stop_token_ids"});
+  };
+  job_.generation.stop = {"x"};
+  write("own.h5", {{"a", {{{1}}}}}, [](ShardContent& shard) { shard.stop = {"[]"}; });
+  EXPECT_EQ(inputs().detokenizer(), nullptr) << "no turn has one";
+  write("jobs.h5", {{"b", {{{1}}}}});
+  no_tokenizer();
+  job_.generation.stop.clear();
+  EXPECT_EQ(inputs().detokenizer(), nullptr);
+  write("turns.h5", {{"c", {{{1}}, {{2}}}}}, [](ShardContent& shard) {
+    shard.stop = {"", R"(["y"])"};
+  });
+  no_tokenizer();
+}
+
 TEST_F(Shards, LetAForksFirstTurnAskForTokens) {
   write("a.h5", {{"a", {{{1}}, {{2}}}}, {"alone", {{{3}}}}}, [](ShardContent& shard) {
     shard.followup = "fork";

@@ -43,7 +43,7 @@ topology: hosts.txt
 parallel: {dp: 2, cp: 4, sp: 1, tp: 1, prefill: ring, ring: pass_q, decode: pass_q, shift_threshold: 64}
 generation: {max_new_tokens: 7, temperature: 0.7, top_k: 40, top_p: 0.9, min_p: 0.05,
              repetition_penalty: 1.1, presence_penalty: -0.5, frequency_penalty: 2, seed: -3,
-             stop_token_ids: [2, 32000], ignore_eos: true, logprobs: -1, prompt_logprobs: 5}
+             stop_token_ids: [2, 32000], stop: ["\n\n", 'a "b"', User, 7], ignore_eos: true, logprobs: -1, prompt_logprobs: 5}
 kv: {dtype: fp16, memory: 12GiB}
 batch: {max_sequences: 8, max_batch_tokens: 4096, order: fcfs, policy: chunked, arrivals: replay}
 limits: {over_length: truncate_middle, wall_time: 1h30m, grace: 10min, silence: 1min, wait: 2h}
@@ -69,6 +69,7 @@ reproducible: layout
   EXPECT_EQ(job.generation.sampling.presence_penalty, -0.5f);
   EXPECT_EQ(job.generation.seed, -3);
   EXPECT_EQ(job.generation.stop_token_ids, (std::vector<int32_t>{2, 32000}));
+  EXPECT_EQ(job.generation.stop, (std::vector<std::string>{"\n\n", "a \"b\"", "User", "7"}));
   EXPECT_TRUE(job.generation.ignore_eos);
   EXPECT_EQ(job.generation.logprobs, -1);
   EXPECT_EQ(job.kv.memory, int64_t{12} << 30);
@@ -118,6 +119,19 @@ TEST(DefaultYaml, CommentsEveryKey) {
     }
     after_comment = line.find('#') != std::string::npos;
   }
+}
+
+TEST(ToText, GivesAnyStopStringBack) {
+  Job job = parse_job(minimal, "job.yaml");
+  job.generation.stop = {"null",     "Null", "~",
+                         "yes",      "5",    ".",
+                         "- a",      "# b",  "{c",
+                         "\"",       "\\",   "\t\r\n ",
+                         "\x01\x7f", "é☂𝄞",  "\xc2\x85\xe2\x80\xa8",
+                         " ",        "'",    "*",
+                         "/",        "a*",   std::string(1, '\0')};
+  EXPECT_EQ(parse_job(to_yaml(job), "yaml").generation.stop, job.generation.stop);
+  EXPECT_EQ(parse_job(to_json(job), "json").generation.stop, job.generation.stop);
 }
 
 TEST(ToText, GivesTheSameJobBack) {
@@ -195,6 +209,12 @@ INSTANTIATE_TEST_SUITE_P(
             "job.yaml:4: generation.stop_token_ids is a list; it may be auto | a list of token "
             "ids, "
             "each at least 0"},
+        Bad{"generation: {stop: [a, \"\"]}",
+            "job.yaml:4: generation.stop is a list; it may be a list of texts, none of them empty"},
+        Bad{"generation: {stop: [[a]]}",
+            "job.yaml:4: generation.stop is a list; it may be a list of texts, none of them empty"},
+        Bad{"generation: {stop: }",
+            "job.yaml:4: generation.stop is empty; it may be a list of texts, none of them empty"},
         Bad{"generation: {ignore_eos: yes}",
             "job.yaml:4: generation.ignore_eos is yes; it may be true | false"},
         Bad{"generation: {top_k: }",
@@ -202,7 +222,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"generation: [1]",
             "job.yaml:4: generation is a list; it is a section with the keys max_new_tokens, "
             "temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, "
-            "frequency_penalty, seed, stop_token_ids, ignore_eos, logprobs, prompt_logprobs"},
+            "frequency_penalty, seed, stop_token_ids, stop, ignore_eos, logprobs, prompt_logprobs"},
         Bad{"parallel: {dp: 0}",
             "job.yaml:4: parallel.dp is 0; it may be a whole number from 1 to 1048576"},
         Bad{"parallel: {dp: auto}",

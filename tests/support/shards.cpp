@@ -193,6 +193,7 @@ void write_shard(const std::filesystem::path& path, const ShardContent& content)
   if (!content.temperature.empty()) file.set("/temperature", content.temperature);
   if (!content.top_p.empty()) file.set("/top_p", content.top_p);
   if (!content.seed.empty()) file.set("/seed", content.seed);
+  if (!content.stop.empty()) file.set("/stop", content.stop, content.strings);
   if (!content.arrival_s.empty()) file.set("/arrival_s", content.arrival_s);
   const auto set_text = [&](const char* name, const std::string& text) {
     if (!text.empty()) file.set_attribute(name, text, content.strings);

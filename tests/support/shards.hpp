@@ -30,6 +30,7 @@ struct ShardContent {
   std::vector<int32_t> max_new_tokens;
   std::vector<float> temperature, top_p;
   std::vector<int64_t> seed;
+  std::vector<std::string> stop;
   std::vector<double> arrival_s;
   Strings strings = Strings::fixed_length;
 };

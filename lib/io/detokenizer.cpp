@@ -1,0 +1,278 @@
+#include "lib/io/detokenizer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_set>
+
+#include "lib/core/error.hpp"
+#include "lib/io/file.hpp"
+#include "lib/io/strict_json.hpp"
+
+namespace pecia::io {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t max_file_bytes = int64_t{1} << 28;  // the largest known have 40 MB
+constexpr int64_t max_tokens = 10'000'000;            // the largest known have 300 thousand
+constexpr const char* remedy = "download or save the model again, or leave stop strings out";
+
+/// The decoders of a tokenizer.json, in the order in which they are applied.
+struct Decoders {
+  struct Replace {
+    std::string from, to;
+    bool dropped_in_first = false;  ///< Metaspace with a blank before the text
+  };
+  std::vector<Replace> replaces;
+  bool byte_level = false, byte_fallback = false, fuse = false;
+  int64_t strip_first = 0;
+  char stripped = ' ';
+};
+
+class TokenizerJson {
+ public:
+  explicit TokenizerJson(const std::filesystem::path& path) : path_(path.string()) {
+    const File file = File::open_input(path);
+    if (file.size() > max_file_bytes)
+      fail<InputError>("{}: {} bytes, more than the {} of any tokenizer: {}", path_, file.size(),
+                       max_file_bytes, remedy);
+    std::string text(file.size(), '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(text)));
+    root_ = parse_strict_json(path, text, "merges");
+    if (!root_.is_object()) wrong("its JSON is no object");
+  }
+
+  /// Calls `take` with each token's id and text. What is added later in the file stands for the id.
+  void for_each_token(const std::function<void(int64_t, const std::string&)>& take) const {
+    const json& model = member(root_, "model");
+    const json& vocab = member(model, "vocab");
+    const std::string type = model.contains("type") ? text_of(model, "type") : "BPE";
+    if (type != "BPE") unsupported(fmt::format("the model type '{:.60}'", type), "BPE");
+    if (!vocab.is_object()) wrong("model.vocab is no object");
+    for (const auto& [text, id] : vocab.items()) take(number(id, "token id"), text);
+    for (const json& token : added_tokens())
+      take(number(member(token, "id"), "token id"), text_of(token, "content"));
+  }
+
+  /// Texts of tokens that are no part of an answer's text.
+  std::unordered_set<std::string> special_texts() const {
+    std::unordered_set<std::string> texts;
+    for (const json& token : added_tokens())
+      if (token.contains("special") && token["special"] == true)
+        texts.insert(text_of(token, "content"));
+    return texts;
+  }
+
+  Decoders decoders() const {
+    Decoders found;
+    const auto decoder = root_.find("decoder");
+    if (decoder == root_.end() || decoder->is_null())
+      unsupported("no decoder", "ByteLevel, or a Sequence with ByteFallback");
+    add_decoder(*decoder, found);
+    return found;
+  }
+
+ private:
+  [[noreturn]] void wrong(const std::string& what) const {
+    fail<InputError>("{}: {}: {}", path_, what, remedy);
+  }
+  [[noreturn]] void unsupported(const std::string& what, const char* known) const {
+    fail<Unsupported>(
+        "{}: it has {}, for which stop strings are not in this version, which knows {}; use "
+        "generation.stop_token_ids",
+        path_, what, known);
+  }
+
+  const json& member(const json& object, const char* key) const {
+    if (!object.is_object() || !object.contains(key)) wrong(fmt::format("it has no '{}'", key));
+    return object[key];
+  }
+  std::string text_of(const json& object, const char* key) const {
+    const json& value = member(object, key);
+    if (!value.is_string()) wrong(fmt::format("'{}' is no text", key));
+    return value.get<std::string>();
+  }
+  int64_t number(const json& value, const char* what) const {
+    if (!value.is_number_unsigned() || value.get<uint64_t>() >= max_tokens)
+      wrong(fmt::format("{:.60} is no {}", value.dump(), what));
+    return value.get<int64_t>();
+  }
+
+  json added_tokens() const {
+    const auto found = root_.find("added_tokens");
+    if (found == root_.end() || found->is_null()) return json::array();
+    if (!found->is_array()) wrong("added_tokens is no list");
+    return *found;
+  }
+
+  void add_decoder(const json& decoder, Decoders& found) const {
+    const std::string type = text_of(decoder, "type");
+    const auto only_before_fuse = [&] {
+      if (found.fuse) unsupported(fmt::format("a decoder {} after Fuse", type), "it before Fuse");
+    };
+    if (found.byte_level) unsupported("a decoder after ByteLevel", "ByteLevel alone");
+    if (type == "Sequence") {
+      const json& decoders = member(decoder, "decoders");
+      if (!decoders.is_array()) wrong("'decoders' is no list");
+      for (const json& each : decoders) add_decoder(each, found);
+    } else if (type == "ByteLevel") {
+      if (!found.replaces.empty() || found.byte_fallback || found.fuse)
+        unsupported("a decoder ByteLevel after others", "ByteLevel alone");
+      found.byte_level = true;
+    } else if (type == "Replace") {
+      only_before_fuse();
+      const json& pattern = member(decoder, "pattern");
+      if (!pattern.is_object() || !pattern.contains("String"))
+        unsupported("a decoder Replace of a regular expression", "Replace of a text");
+      found.replaces.push_back({text_of(pattern, "String"), text_of(decoder, "content")});
+      if (found.replaces.back().from.empty()) wrong("a decoder Replace replaces nothing");
+      if (found.byte_fallback)
+        unsupported("a decoder Replace after ByteFallback", "Replace before it");
+    } else if (type == "Metaspace") {
+      only_before_fuse();
+      if (found.byte_fallback)
+        unsupported("a decoder Metaspace after ByteFallback", "Metaspace before it");
+      found.replaces.push_back({text_of(decoder, "replacement"), " ", has_blank_before(decoder)});
+      if (found.replaces.back().from.empty()) wrong("a decoder Metaspace replaces nothing");
+    } else if (type == "ByteFallback") {
+      only_before_fuse();
+      found.byte_fallback = true;
+    } else if (type == "Fuse") {
+      found.fuse = true;
+    } else if (type == "Strip") {
+      if (!found.fuse) unsupported("a decoder Strip before Fuse", "Strip after Fuse");
+      add_strip(decoder, found);
+    } else {
+      unsupported(fmt::format("a decoder '{:.60}'", type),
+                  "ByteLevel, Replace, Metaspace, ByteFallback, Fuse and Strip");
+    }
+  }
+
+  bool has_blank_before(const json& metaspace) const {
+    if (metaspace.contains("prepend_scheme"))
+      return text_of(metaspace, "prepend_scheme") != "never";
+    return !metaspace.contains("add_prefix_space") || metaspace["add_prefix_space"] != false;
+  }
+
+  void add_strip(const json& decoder, Decoders& found) const {
+    const std::string content = text_of(decoder, "content");
+    const int64_t start = number(member(decoder, "start"), "number of characters");
+    if (found.strip_first != 0) unsupported("two decoders Strip", "one");
+    if (member(decoder, "stop") != 0)
+      unsupported("a decoder Strip at the end of the text", "Strip at its beginning");
+    if (content.size() != 1)
+      unsupported("a decoder Strip of another character", "Strip of a blank");
+    found.strip_first = start;
+    found.stripped = content.front();
+  }
+
+  std::string path_;
+  json root_;
+};
+
+/// Code points that ByteLevel writes bytes as, by byte: printable ones are themselves, the others
+/// follow one another from 256 on.
+std::array<int, 256> byte_level_code_points() {
+  std::array<int, 256> code_points{};
+  int next = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) ||
+                           (byte >= 0xae && byte <= 0xff);
+    code_points[byte] = printable ? byte : next++;
+  }
+  return code_points;
+}
+
+/// The bytes that a token of a ByteLevel vocabulary stands for; a text with any other character,
+/// such as a blank in an added token, stands for itself.
+std::string byte_level_bytes(const std::string& text) {
+  static const auto byte_of = [] {
+    std::array<int, 512> bytes;
+    bytes.fill(-1);
+    const auto code_points = byte_level_code_points();
+    for (int byte = 0; byte < 256; ++byte) bytes[code_points[byte]] = byte;
+    return bytes;
+  }();
+  std::string bytes;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    size_t code_point = lead;
+    if (lead >= 0x80) {
+      if (lead >= 0xe0) return text;  // 3 bytes or more: beyond 511
+      code_point = (lead & 0x1fu) << 6 | (static_cast<unsigned char>(text[++i]) & 0x3fu);
+    }
+    if (code_point >= byte_of.size() || byte_of[code_point] < 0) return text;
+    bytes += static_cast<char>(byte_of[code_point]);
+  }
+  return bytes;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+/// The byte that "<0x0A>" names.
+std::optional<uint8_t> named_byte(const std::string& text) {
+  if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return {};
+  uint8_t byte = 0;
+  const auto [end, error] = std::from_chars(text.data() + 3, text.data() + 5, byte, 16);
+  if (error != std::errc() || end != text.data() + 5) return {};
+  return byte;
+}
+
+}  // namespace
+
+Detokenizer::Detokenizer(const std::filesystem::path& tokenizer_json) {
+  const TokenizerJson from(tokenizer_json);
+  const Decoders decoders = from.decoders();
+  joins_bytes_ = decoders.byte_level;
+  strip_first_ = decoders.strip_first;
+  stripped_ = decoders.stripped;
+  const bool drops = std::any_of(decoders.replaces.begin(), decoders.replaces.end(),
+                                 [](const auto& replace) { return replace.dropped_in_first; });
+  const std::unordered_set<std::string> special = from.special_texts();
+
+  from.for_each_token([&](int64_t id, const std::string& text) {
+    if (id >= static_cast<int64_t>(kinds_.size())) {
+      kinds_.resize(id + 1, Kind::none);
+      bytes_.resize(id + 1);
+      if (drops) first_bytes_.resize(id + 1);
+    }
+    kinds_[id] = special.contains(text) ? Kind::none : Kind::text;
+    std::string& bytes = bytes_[id] = decoders.byte_level ? byte_level_bytes(text) : text;
+    std::string first = bytes;
+    for (const Decoders::Replace& replace : decoders.replaces) {
+      bytes = replaced(std::move(bytes), replace.from, replace.to);
+      first = replaced(std::move(first), replace.from, replace.dropped_in_first ? "" : replace.to);
+    }
+    if (drops) first_bytes_[id] = std::move(first);
+    if (!decoders.byte_fallback || kinds_[id] == Kind::none) return;
+    if (const auto byte = named_byte(bytes)) {
+      kinds_[id] = Kind::byte;
+      bytes.assign(1, static_cast<char>(*byte));
+      if (drops) first_bytes_[id] = bytes;
+    }
+  });
+}
+
+Detokenizer::Piece Detokenizer::piece_of(const std::vector<std::string>& bytes,
+                                         int32_t token) const {
+  if (token < 0 || token >= static_cast<int64_t>(kinds_.size())) return {};
+  return {kinds_[token], bytes[token]};
+}
+
+Detokenizer::Piece Detokenizer::piece(int32_t token) const {
+  return piece_of(bytes_, token);
+}
+
+Detokenizer::Piece Detokenizer::first_piece(int32_t token) const {
+  return piece_of(first_bytes_.empty() ? bytes_ : first_bytes_, token);
+}
+
+}  // namespace pecia::io

@@ -1,0 +1,89 @@
+#include "lib/runtime/starts.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "lib/report/atomic_file.hpp"
+#include "lib/runtime/run_summary.hpp"
+
+namespace pecia::runtime {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* schema = "pecia.starts/1";
+
+Json json_of(const Start& start) {
+  return {{"layout", start.layout},
+          {"products", name_of(start.products)},
+          {"keys_and_values", name_of(start.keys_and_values)}};
+}
+
+/// Of earlier starts; an empty list where there is no file.
+Json read_starts(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) return Json::array();
+  std::ostringstream text;
+  text << file.rdbuf();
+  const Json json = Json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+  const auto is_start = [](const Json& start) {
+    return start.is_object() && start.contains("layout") && start["layout"].is_string() &&
+           start.contains("products") && start["products"].is_string();
+  };
+  if (!json.is_object() || json.value("schema", Json()) != schema || !json.contains("starts") ||
+      !json["starts"].is_array() ||
+      !std::all_of(json["starts"].begin(), json["starts"].end(), is_start))
+    fail<InputError>(
+        "{}: it is not as a run writes it, and says on which layouts the answers so far were "
+        "computed; remove it to go on without knowing",
+        path.string());
+  return json["starts"];
+}
+
+}  // namespace
+
+Start start_of(const Resources& resources, DType products) {
+  return {
+      fmt::format("dp {}, cp {}, sp {}, tp {}, {}, {}", resources.dp, resources.cp, resources.sp,
+                  resources.tp, mode_name(resources), resources.gpus ? "GPUs" : "CPUs"),
+      products, resources.kv_dtype};
+}
+
+std::optional<std::string> record_start(const std::filesystem::path& folder, const Start& start,
+                                        bool has_answers, Reproducible reproducible) {
+  const auto path = folder / "starts.json";
+  Json starts = has_answers ? read_starts(path) : Json::array();
+  const Json now = json_of(start);
+  const bool narrow_cache = start.keys_and_values != DType::fp32;
+  const auto narrow_products = [&](const Json& earlier) {
+    return start.products != DType::fp32 || earlier["products"] != "fp32";
+  };
+  const auto other = std::find_if(starts.begin(), starts.end(), [&](const Json& earlier) {
+    const bool same = earlier["layout"] == now["layout"] && earlier["products"] == now["products"];
+    return !same && (narrow_cache || narrow_products(earlier));
+  });
+  std::optional<std::string> warning;
+  if (other != starts.end() && reproducible != Reproducible::layout) {
+    const auto words = [](const Json& of) {
+      return fmt::format("{}, products in {}", of["layout"].get<std::string>(),
+                         of["products"].get<std::string>());
+    };
+    warning = fmt::format(
+        "an earlier start of this run had another layout ({}) than this one ({}). With {} that are "
+        "not fp32, texts of different layouts may differ where two tokens are nearly as likely. "
+        "Continue on the earlier layout, or let a new run have reproducible: layout",
+        words(*other), words(now),
+        !narrow_products(*other) ? "keys and values"
+        : !narrow_cache          ? "products"
+                                 : "products, keys and values");
+  }
+  if (std::find(starts.begin(), starts.end(), now) == starts.end()) {
+    starts.push_back(now);
+    report::write_atomically(path, Json{{"schema", schema}, {"starts", starts}}.dump(2) + "\n");
+  }
+  return warning;
+}
+
+}  // namespace pecia::runtime

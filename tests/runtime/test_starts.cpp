@@ -1,0 +1,89 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "lib/core/error.hpp"
+#include "lib/runtime/starts.hpp"
+#include "tests/io/expect_error.hpp"
+#include "tests/io/temp_folder.hpp"
+
+namespace pecia::runtime {
+namespace {
+
+class Starts : public testing::Test {
+ protected:
+  static Start start(int cp, DType products, DType keys_and_values = DType::fp32) {
+    Resources resources;
+    resources.cp = cp;
+    if (cp > 1) {
+      resources.prefill = PrefillMode::ring;
+      resources.decode = DecodeMode::pass_q;
+    }
+    resources.kv_dtype = keys_and_values;
+    return start_of(resources, products);
+  }
+  /// The warning, "" where there is none.
+  std::string record(const Start& start, bool has_answers = true,
+                     Reproducible reproducible = Reproducible::run) {
+    return record_start(folder_.path(), start, has_answers, reproducible).value_or("");
+  }
+
+  test::TempFolder folder_;
+};
+
+TEST_F(Starts, OnAnotherLayoutAreWarnedOf) {
+  EXPECT_EQ(record(start(2, DType::bf16), false), "");
+  EXPECT_EQ(record(start(2, DType::bf16)), "");
+  const std::string warning = record(start(1, DType::bf16));
+  for (const char* part : {"(dp 1, cp 2, sp 1, tp 1, ring/auto+pass_q, CPUs, products in bf16)",
+                           "(dp 1, cp 1, sp 1, tp 1, single, CPUs, products in bf16)",
+                           "With products that are not", "reproducible: layout"})
+    EXPECT_NE(warning.find(part), std::string::npos) << part << " is not in: " << warning;
+  EXPECT_NE(record(start(1, DType::bf16)), "") << "the first start's answers are still there";
+}
+
+TEST_F(Starts, OfFp32AreNotWarnedOf) {
+  record(start(2, DType::fp32), false);
+  EXPECT_EQ(record(start(1, DType::fp32)), "");
+  EXPECT_EQ(record(start(4, DType::fp32)), "");
+}
+
+TEST_F(Starts, WithANarrowCacheAreWarnedOf) {
+  record(start(2, DType::fp32, DType::bf16), false);
+  EXPECT_NE(record(start(1, DType::fp32, DType::bf16)).find("With keys and values that are not"),
+            std::string::npos);
+}
+
+TEST_F(Starts, OnAMachineThatMultipliesOtherwiseAreWarnedOf) {
+  record(start(1, DType::fp32), false);
+  record(start(2, DType::fp32));
+  EXPECT_NE(record(start(2, DType::bf16)).find("this one (dp 1, cp 2"), std::string::npos);
+  EXPECT_NE(record(start(1, DType::fp32))
+                .find("another layout (dp 1, cp 2, sp 1, tp 1, "
+                      "ring/auto+pass_q, CPUs, products in bf16)"),
+            std::string::npos)
+      << "of all earlier starts, the one that differs";
+}
+
+TEST_F(Starts, ReproducibleByLayoutAreNotWarnedOf) {
+  record(start(2, DType::bf16), false);
+  EXPECT_EQ(record(start(1, DType::bf16), true, Reproducible::layout), "");
+}
+
+TEST_F(Starts, WithoutAnswersAreForgotten) {
+  record(start(2, DType::bf16), false);
+  EXPECT_EQ(record(start(1, DType::bf16), false), "");
+  EXPECT_EQ(record(start(1, DType::bf16)), "");
+}
+
+TEST_F(Starts, ThatAreDamagedAreRefused) {
+  for (const char* text : {"", "[]", "{\"schema\": \"pecia.starts/1\", \"starts\": [5]}",
+                           "{\"schema\": \"pecia.starts/2\", \"starts\": []}"}) {
+    std::ofstream(folder_ / "starts.json") << text;
+    test::expect_error<InputError>([&] { record(start(1, DType::fp32)); },
+                                   {"starts.json", "remove it"});
+  }
+}
+
+}  // namespace
+}  // namespace pecia::runtime
