@@ -94,6 +94,7 @@ std::vector<ResultsDataset> results_datasets(const ResultsLayout& layout) {
       {"/decode_comm_s", float32, {num_turns}, 4},
       {"/mode", text, {num_turns}, mode_bytes},
       {"/replica", int32, {num_turns}, 4},
+      {"/settings", int32, {num_turns}, 4, true},
   };
   const int64_t slots = slot_offsets(layout).back();
   datasets.push_back({"/tokens", int32, {slots}, 4});

@@ -21,6 +21,7 @@ struct ResultsDataset {
   ResultsType type;
   std::vector<int64_t> extents;
   int64_t element_bytes;
+  bool may_lack = false;  ///< files of earlier versions have no such dataset
 
   int64_t bytes() const;  ///< InputError beyond 2^63
 };

@@ -195,12 +195,16 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
   return std::min(room, world.all_reduce_max(most));
 }
 
+DType resolve_kv_dtype(const Job& job, DType matrices, DType embedding) {
+  if (job.kv.dtype) return dtype_of(*job.kv.dtype);
+  return is_code(matrices) ? embedding : matrices;
+}
+
 void resolve_memory(const Job& job, const model::ModelConfig& config,
                     const model::WeightViews& weights, const Inputs* inputs, int64_t free_bytes,
                     Resources& resources, comm::Communicator& world) {
-  const DType held = weights.layers.front().q.parts.front().weight.dtype();
-  const DType beside = is_code(held) ? weights.embedding.dtype() : held;
-  resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype) : beside;
+  resources.kv_dtype = resolve_kv_dtype(job, weights.layers.front().q.parts.front().weight.dtype(),
+                                        weights.embedding.dtype());
   resources.max_batch_tokens = resolve_batch_tokens(
       job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
   resources.max_sequences = resolve_max_sequences(job, config, inputs, resources, world);

@@ -84,6 +84,10 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
                           const Resources& resources, int64_t free_bytes,
                           comm::Communicator& world);
 
+/// Of cached keys and values: the job's; auto: as the matrices of the layers, as they are held, or
+/// beside rounded ones as the embedding.
+DType resolve_kv_dtype(const Job& job, DType matrices, DType embedding);
+
 /// kv_dtype (auto: as the weights, beside fp8 as the embedding), max_sequences, max_batch_tokens
 /// and kv_tokens. Collective over `world`.
 void resolve_memory(const Job& job, const model::ModelConfig& config,

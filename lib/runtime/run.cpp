@@ -15,6 +15,7 @@
 #include "lib/runtime/agree.hpp"
 #include "lib/runtime/arrivals.hpp"
 #include "lib/runtime/compute_place.hpp"
+#include "lib/runtime/earlier.hpp"
 #include "lib/runtime/engine.hpp"
 #include "lib/runtime/identity.hpp"
 #include "lib/runtime/measured.hpp"
@@ -149,6 +150,37 @@ const char* words_of(StopReason reason) {
                                          : "asked to stop by a signal";
 }
 
+/// What earlier starts left, the same on every rank, and the job's inputs in the order of their
+/// results. The hashes are the chief's alone. Collective over `world`.
+Earlier agreed_inputs(Job& job, const RunOptions& options, bool chief, comm::Communicator& world,
+                      comm::Communicator& ordered) {
+  Earlier earlier;
+  together(world, [&] {
+    if (chief) earlier = read_earlier(job, options.fresh, options.retry_failed);
+  });
+  std::vector<std::byte> bytes = to_bytes(earlier);
+  ordered.broadcast(bytes, 0);
+  if (!chief) earlier = from_bytes<Earlier>(bytes);
+  reorder_inputs(job, earlier.order);
+  return earlier;
+}
+
+/// One rank reads all tokens, for the ranks that have inputs. Collective over `world`.
+void leave_out_bad_tokens(Inputs* inputs, bool chief, comm::Communicator& world,
+                          comm::Communicator& ordered) {
+  std::vector<int64_t> rows;
+  together(world, [&] {
+    if (chief) rows = inputs->rows_with_bad_tokens();
+  });
+  Writer writer;
+  writer(rows);
+  std::vector<std::byte> bytes = writer.take();
+  ordered.broadcast(bytes, 0);
+  Reader reader(bytes);
+  reader(rows);
+  if (inputs != nullptr) inputs->leave_out(rows);
+}
+
 /// What an earlier run into the same results measured; "" where there is none. On every rank.
 std::string kept_measurement(const Job& job, const RunOptions& options, bool chief,
                              comm::Communicator& ordered) {
@@ -242,7 +274,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   const auto begin = Stop::Clock::now();
   const DrainSignals signals;  // first, so that a signal during the start drains too
   startup.begin("read_job");
-  const Job job = agreed_job(options, world);
+  Job job = agreed_job(options, world);  // the order of its inputs may change below
   world.set_wait_timeout(std::chrono::seconds(std::llround(std::ceil(job.limits.wait_s))));
   Activity& activity = *watch.activity();
   const auto begin_phase = [&](const char* name) {
@@ -284,10 +316,12 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     log->info("weights rounded to {}, off by {}", name_of(held), to_text(*rounding));
   }
   begin_phase("read_inputs");
+  const Earlier earlier = agreed_inputs(job, options, chief, world, *groups.ordered);
   std::optional<Inputs> inputs;
   together(world, [&] {
-    if (planning) inputs.emplace(job, config);
+    if (planning) inputs.emplace(job, config, earlier.turns);
   });
+  leave_out_bad_tokens(inputs ? &*inputs : nullptr, chief, world, *groups.ordered);
   resolve_memory(
       job, config, views, inputs ? &*inputs : nullptr,
       resources.gpus ? free_gpu_bytes(job, *place.device, world) : free_host_bytes(world),
@@ -324,7 +358,9 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   together(world, [&] {
     if (!chief) return;
     io::ResultsLayout layout = inputs->layout();
-    layout.identity = identity(job, config, weights.checkpoint(), resources.kv_dtype);
+    layout.identity =
+        identity(job, config, weights.checkpoint(), resources.kv_dtype, earlier.input_sha256);
+    layout.settings = {turn_settings(job)};
     layout.measured = to_json(measured, resources);
     output.emplace(job.output, layout, options.fresh, options.retry_failed,
                    [&](const std::string& text) { log->info(text); });
@@ -358,6 +394,9 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   if (chief)
     log->info(first_line(facts, static_cast<int64_t>(inputs->requests().size()),
                          inputs->prompt_tokens()));
+  if (chief && inputs->refused_requests() > 0)
+    log->info("{} of them cannot run and will fail, as the results and pecia run --validate say",
+              inputs->refused_requests());
 
   begin_phase("schedule");
   const auto taken = world.make_counter(), stopped = world.make_counter(),
