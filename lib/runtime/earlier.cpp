@@ -55,7 +55,8 @@ Earlier read_earlier(const Job& job, bool fresh, bool retry_failed) {
     if (found != hashes.end())
       earlier.order.push_back(static_cast<int32_t>(found - hashes.begin()));
   }
-  if (earlier.order.size() == left.input_sha256.size()) earlier.turns = std::move(left.turns);
+  if (!earlier.order.empty() && earlier.order.size() == left.input_sha256.size())
+    earlier.turns = std::move(left.turns);
   for (int32_t at = 0; at < std::ssize(hashes); ++at)
     if (std::find(earlier.order.begin(), earlier.order.end(), at) == earlier.order.end())
       earlier.order.push_back(at);

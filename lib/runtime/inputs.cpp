@@ -63,7 +63,7 @@ void Inputs::count() {
       const EarlierTurn before = earlier(request, turn);
       const bool is_refused = !refused[turn].empty() || left_out_[row(request, turn)];
       any_refused = any_refused || is_refused;
-      const bool runs = before.done() || !(blocked || is_refused || before.failed());
+      const bool runs = before.done() || !(blocked || is_refused);
       counts_[row(request, turn)] = runs;
       blocked = blocked || (!runs && (chain || turn == 0));
       if (!runs) continue;
@@ -144,7 +144,6 @@ io::ResultsLayout Inputs::layout() const {
 }
 
 int32_t Inputs::answer_tokens(const InputRequest& request, size_t turn) const {
-  if (const EarlierTurn before = earlier(request, turn); before.done()) return before.output_tokens;
   const int64_t room = std::max<int64_t>(0, config_.max_positions - kept_tokens(request, turn));
   return static_cast<int32_t>(std::min<int64_t>(max_new_tokens(request, turn), room));
 }
@@ -155,7 +154,8 @@ int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
   for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn) {
     if (!counts_[row(request, turn)]) continue;
     // An earlier run's answer may be fed again, and the last token of the answer before.
-    const int64_t answer = answer_tokens(request, turn);
+    const int64_t answer =
+        std::max(answer_tokens(request, turn), earlier(request, turn).output_tokens);
     const int64_t fed = kept_tokens(request, turn) + answer + 1;
     const int64_t chunks = fed / max_batch_tokens + 1;
     slots += fed / ring_size + 2 * (chunks + 1) + (answer + ring_size - 1) / ring_size;
@@ -182,8 +182,8 @@ std::vector<std::string> Inputs::refusals(const InputRequest& request) const {
     const int64_t tokens = kept_tokens(request, turn), answer = max_new_tokens(request, turn);
     const int64_t room = config_.max_positions - (answer > 0 ? 1 : 0);
     const EarlierTurn left = earlier(request, turn);
-    if (left.done() || left.failed()) {
-      // It ran under its own settings, or has its error.
+    if (left.done()) {
+      // It was run, under its own settings.
     } else if (tokens == 0) {
       refused[turn] = "the turn has no tokens";
     } else if (tokens > room) {

@@ -77,6 +77,10 @@ int64_t resolve_max_sequences(const Job& job, const model::ModelConfig& config,
                               const Inputs* inputs, const Resources& resources,
                               comm::Communicator& world);
 
+/// At most so many KV slots on each rank does the request need.
+int64_t most_slots(const Job& job, const Inputs& inputs, const InputRequest& request,
+                   const Resources& resources);
+
 /// KV slots on each rank: what kv.memory holds, or (auto) 80 % of `free_bytes`, which the rank has
 /// where it computes; never more than the job's requests can use at a time. InputError when not one
 /// token fits. `inputs` on at least one rank, null elsewhere. Collective over `world`.

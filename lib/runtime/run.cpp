@@ -181,6 +181,18 @@ void leave_out_bad_tokens(Inputs* inputs, bool chief, comm::Communicator& world,
   if (inputs != nullptr) inputs->leave_out(rows);
 }
 
+/// What the KV slots there are cannot hold counts for nothing in the time that is left. After the
+/// sources have their order, which all replicas have alike.
+void leave_out_too_large(const Job& job, const io::ResultsFile& results, const Resources& resources,
+                         const SchedulerLimits& limits, Inputs& inputs) {
+  std::vector<int64_t> rows;
+  for (const InputRequest* request : open_requests(inputs, results))
+    if (most_slots(job, inputs, *request, resources) > limits.kv_tokens)
+      for (const Finished& failed : refused_at_once(load_open(inputs, results, *request), limits))
+        rows.push_back(failed.row);
+  inputs.leave_out(rows);
+}
+
 /// What an earlier run into the same results measured; "" where there is none. On every rank.
 std::string kept_measurement(const Job& job, const RunOptions& options, bool chief,
                              comm::Communicator& ordered) {
@@ -395,8 +407,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     log->info(first_line(facts, static_cast<int64_t>(inputs->requests().size()),
                          inputs->prompt_tokens()));
   if (chief && inputs->refused_requests() > 0)
-    log->info("{} of them cannot run and will fail, as the results and pecia run --validate say",
-              inputs->refused_requests());
+    log->info("{} of them cannot run; the results say why", inputs->refused_requests());
 
   begin_phase("schedule");
   const auto taken = world.make_counter(), stopped = world.make_counter(),
@@ -420,7 +431,11 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
               .times = estimated_times(config, resources, held, facts.peak_flops)};
     const double start_s = time ? time->end_s : 0;
     scheduler.emplace(scheduler_limits(job, config, resources, measured, std::move(time)));
-    if (chief) progress.show(job, *inputs, *results);
+    if (chief) {
+      const auto limits = scheduler_limits(job, config, resources, measured, std::nullopt);
+      leave_out_too_large(job, *results, resources, limits, *inputs);
+      progress.show(job, *inputs, *results);
+    }
     if (chief && drain_s) name_too_long(*inputs, *results, *scheduler, start_s, *log);
     planner.emplace(Planner{*scheduler, *source, *results,
                             [&](const std::string& ring) { return mode_name(resources, ring); },

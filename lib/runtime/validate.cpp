@@ -11,6 +11,7 @@
 #include "lib/runtime/identity.hpp"
 #include "lib/runtime/inputs.hpp"
 #include "lib/runtime/resources.hpp"
+#include "lib/runtime/source.hpp"
 #include "lib/runtime/standing.hpp"
 
 namespace pecia::runtime {
@@ -84,10 +85,8 @@ void find_failures(const SchedulerLimits& limits, Inputs& inputs, Validation& fo
     }
     SchedulerLimits own = limits;
     if (begun) own.kv_tokens = plenty;  // the answers that it goes on from are not here
-    Scheduler scheduler(own);
-    scheduler.add(std::move(request), 0);
     int64_t first = -1;
-    for (const Finished& failed : scheduler.take_finished()) {
+    for (const Finished& failed : refused_at_once(std::move(request), own)) {
       failing.push_back(failed.row);
       if (first >= 0 && failed.row > first) continue;
       if (first >= 0) found.failures.pop_back();
@@ -170,7 +169,7 @@ std::string to_text(const Validation& validation, const Job& job) {
     return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
   };
   std::string text =
-      fmt::format("{}; {} in {}, {} prompt tokens to run, output {}\n",
+      fmt::format("{}; {} in {}, {} prompt tokens, output {}\n",
                   validation.any_can_run ? "valid" : "no request can run",
                   plural(validation.requests, "request"), plural(validation.shards, "prompt shard"),
                   validation.prompt_tokens, job.output.string());

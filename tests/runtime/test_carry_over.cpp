@@ -204,9 +204,8 @@ TEST_F(CarryOver, RefusesInputThatIsGoneOrChanged) {
   open();
   layout_.inputs.pop_back();
   layout_.identity = R"({"seed":0,"input_sha256":["aaaa"]})";
-  test::expect_error<InputError>([&] { open(); },
-                                 {"belongs to another run", "input b.h5", "is not among the inputs",
-                                  "--fresh"});
+  test::expect_error<InputError>([&] { open(); }, {"belongs to another run", "input b.h5",
+                                                   "is not among the inputs", "--fresh"});
   layout_.inputs.push_back("b.h5");
   layout_.identity = R"({"seed":0,"input_sha256":["aaaa","dddd"]})";
   test::expect_error<InputError>([&] { open(); }, {"input b.h5", "has other contents now"});

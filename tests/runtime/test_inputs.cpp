@@ -190,8 +190,9 @@ TEST_F(Shards, CountOnlyWhatCanRun) {
                  {"bad", {{{1, 100}}}},
                  {"chain", {{ascending(20)}, {ascending(25)}, {{1}}}},
                  {"good", {{ascending(7)}}}});
-  write("b.h5", {{"fork", {{ascending(30)}, {ascending(25)}, {ascending(5)}}},
-                 {"no stem", {{ascending(60)}, {{1}}}}},
+  write("b.h5",
+        {{"fork", {{ascending(30)}, {ascending(25)}, {ascending(5)}}},
+         {"no stem", {{ascending(60)}, {{1}}}}},
         [](ShardContent& shard) { shard.followup = "fork"; });
   Inputs all = inputs();
   EXPECT_EQ(all.rows_with_bad_tokens(), std::vector<int64_t>{2});
