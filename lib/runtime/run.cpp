@@ -248,6 +248,7 @@ void name_too_long(const Inputs& inputs, const io::ResultsFile& results, const S
   double longest_s = start_s;
   int64_t count = 0;
   for (const InputRequest* request : open_requests(inputs, results)) {
+    if (request->work == 0) continue;  // it cannot run
     const auto [prompt, answer] = first_lengths(inputs, *request);
     const double seconds = scheduler.seconds_alone(prompt, answer);
     count += seconds > start_s;
