@@ -7,6 +7,18 @@
 #include "lib/io/safetensors.hpp"
 
 namespace pecia::runtime {
+namespace {
+
+/// The tokens of a prompt that stay: truncate_left keeps its end, truncate_middle both ends.
+std::vector<int32_t> shortened(std::vector<int32_t> tokens, int64_t kept, OverLength way) {
+  const auto cut = static_cast<int64_t>(tokens.size()) - kept;
+  if (cut <= 0) return tokens;
+  const int64_t head = way == OverLength::truncate_left ? 0 : kept / 2;
+  tokens.erase(tokens.begin() + head, tokens.begin() + head + cut);
+  return tokens;
+}
+
+}  // namespace
 
 Inputs::Inputs(const Job& job, const model::ModelConfig& config, std::vector<EarlierTurn> earlier)
     : job_(job), config_(config), earlier_(std::move(earlier)) {
@@ -96,7 +108,9 @@ std::vector<int64_t> Inputs::rows_with_bad_tokens() const {
   for (const InputRequest& request : requests_)
     for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn)
       if (counts_[row(request, turn)] && !earlier(request, turn).done() &&
-          !bad_token(shards_[request.shard].tokens(prompt(request).turns[turn])).empty())
+          !bad_token(shortened(shards_[request.shard].tokens(prompt(request).turns[turn]),
+                               kept_tokens(request, turn), job_.limits.over_length))
+               .empty())
         rows.push_back(row(request, turn));
   return rows;
 }
@@ -217,16 +231,11 @@ Request Inputs::load(const InputRequest& request) const {
     const io::PromptTurn& given = from.turns[index];
     Turn turn;
     turn.row = request.first_row + static_cast<int64_t>(index);
-    turn.tokens = shard.tokens(given);
-    const int64_t kept = kept_tokens(request, index);
-    const auto cut = static_cast<int64_t>(turn.tokens.size()) - kept;
-    if (cut > 0) {  // truncate_left keeps the end, truncate_middle both ends
-      const EarlierTurn before = earlier(request, index);
-      const bool left = before.done() ? before.cut_left != 0
-                                      : job_.limits.over_length == OverLength::truncate_left;
-      const int64_t head = left ? 0 : kept / 2;
-      turn.tokens.erase(turn.tokens.begin() + head, turn.tokens.begin() + head + cut);
-    }
+    const EarlierTurn left = earlier(request, index);
+    OverLength way = job_.limits.over_length;
+    if (left.done())
+      way = left.cut_left != 0 ? OverLength::truncate_left : OverLength::truncate_middle;
+    turn.tokens = shortened(shard.tokens(given), kept_tokens(request, index), way);
     turn.max_new_tokens = answer_tokens(request, index);
     turn.params = job_.generation.sampling;
     if (given.temperature) turn.params.temperature = *given.temperature;
@@ -234,7 +243,6 @@ Request Inputs::load(const InputRequest& request) const {
     const uint64_t seed = given.seed ? mix(0, static_cast<uint64_t>(*given.seed))
                                      : mix(static_cast<uint64_t>(job_.generation.seed), from.id);
     turn.random_key = mix(seed, static_cast<uint64_t>(index));
-    const EarlierTurn left = earlier(request, index);
     turn.finished = left.done();
     turn.recorded = left.done() || left.failed();
     if (left.failed())

@@ -218,6 +218,17 @@ TEST_F(Shards, CountOnlyWhatCanRun) {
   EXPECT_EQ(all.load(of("chain")).turns[2].refused, "") << "48 tokens at least, of 50";
 }
 
+TEST_F(Shards, DoNotMindABadTokenThatIsCut) {
+  std::vector<int32_t> tokens = ascending(60);
+  tokens[30] = 100;
+  write("a.h5", {{"long", {{tokens}}}});
+  job_.limits.over_length = OverLength::truncate_middle;
+  EXPECT_TRUE(inputs().rows_with_bad_tokens().empty());
+  EXPECT_EQ(load("long").turns[0].refused, "");
+  job_.limits.over_length = OverLength::truncate_left;
+  EXPECT_EQ(inputs().rows_with_bad_tokens(), std::vector<int64_t>{0});
+}
+
 TEST_F(Shards, KnowThatNothingCanRun) {
   write("a.h5", {{"long", {{ascending(60)}}}, {"bad", {{{1, 100}}}}});
   Inputs all = inputs();
