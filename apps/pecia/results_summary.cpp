@@ -63,7 +63,8 @@ nlohmann::ordered_json summarize_results(const std::filesystem::path& path) {
         by_request.try_emplace({shards[turn], requests[turn]}, static_cast<io::TurnState>(state));
     if (!is_new) request->second = together(request->second, static_cast<io::TurnState>(state));
     if (state == static_cast<int64_t>(io::TurnState::open)) continue;
-    prompt_sum += prompt_tokens[turn];
+    // A turn that failed was refused, mostly, and its prompt not read.
+    if (state != static_cast<int64_t>(io::TurnState::failed)) prompt_sum += prompt_tokens[turn];
     output_sum += output_tokens[turn];
     if (state == static_cast<int64_t>(io::TurnState::failed)) ++failures[errors[turn]];
     if (state == static_cast<int64_t>(io::TurnState::done)) answers.push_back(output_tokens[turn]);

@@ -32,10 +32,10 @@ int print_output(const runtime::RunOptions& options) {
 int validate(const runtime::RunOptions& options, int num_ranks) {
   const runtime::Job job = runtime::load_job(options.job_file, options.overrides);
   runtime::refuse_unimplemented(job);
-  runtime::validate_inputs(job, num_ranks);
-  fmt::print(stderr, "{}: valid; {} prompt {}, output {}\n", options.job_file.string(),
-             job.input.size(), job.input.size() == 1 ? "shard" : "shards", job.output.string());
-  return 0;
+  const runtime::Validation found =
+      runtime::validate(job, num_ranks, options.fresh, options.retry_failed);
+  fmt::print(stderr, "{}: {}", options.job_file.string(), runtime::to_text(found, job));
+  return found.any_can_run ? 0 : 2;
 }
 
 int run_command(const Options& options, Context& context) {

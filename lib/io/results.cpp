@@ -149,6 +149,11 @@ TurnState ResultsFile::state(int64_t turn) const {
   return impl_->columns.state(turn);
 }
 
+int64_t ResultsFile::output_tokens(int64_t turn) const {
+  PECIA_CHECK(state(turn) != TurnState::open, "turn {} is open: it has no tokens", turn);
+  return impl_->output_tokens(turn);
+}
+
 TurnResult ResultsFile::read(int64_t turn) const {
   PECIA_CHECK(state(turn) != TurnState::open, "turn {} is open: there is nothing to read", turn);
   const ResultsColumns& in = impl_->columns;

@@ -29,6 +29,7 @@ struct ResultTurn {
   /// Of this turn alone. Read back from /prompt_slot_offsets, or else, without prompt
   /// log-probabilities, from /prompt_tokens, which a written row replaces.
   int64_t prompt_tokens = 0;
+  int32_t settings = 0;  ///< index into ResultsLayout::settings
 };
 
 struct ResultsLayout {
@@ -40,6 +41,8 @@ struct ResultsLayout {
   std::string
       identity;  ///< JSON object: model, sampling, input, version; a re-run must have the same
   std::string measured;  ///< JSON object: what the run's automatic choices depend on
+  /// JSON objects: what may differ between the turns of a run; ResultTurn::settings says which.
+  std::vector<std::string> settings;
 };
 
 /// What a turn gave. The prompt's vectors may be shorter than the turn's slots (a prompt cut to
@@ -90,6 +93,8 @@ class ResultsFile {
   const ResultsLayout& layout() const;
   int64_t num_turns() const;
   TurnState state(int64_t turn) const;
+  /// Of a finished, failed or partial turn.
+  int64_t output_tokens(int64_t turn) const;
 
   /// The row of a finished, failed or partial turn as it stands in the file.
   TurnResult read(int64_t turn) const;

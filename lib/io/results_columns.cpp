@@ -1,6 +1,7 @@
 #include "lib/io/results_columns.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,23 @@
 
 namespace pecia::io {
 namespace {
+
+/// The root attribute `settings`, a JSON array of flat objects; empty where it is absent.
+std::vector<std::string> read_settings(const Hdf5File& file, const std::string& path) {
+  constexpr int max_depth = 8;
+  const auto is_shallow = [](int depth, auto, auto&) { return depth <= max_depth; };
+  const auto json = nlohmann::ordered_json::parse(file.text_attribute("settings").value_or("[]"),
+                                                  is_shallow, /*allow_exceptions=*/false);
+  const bool good = json.is_array() && std::all_of(json.begin(), json.end(), [](const auto& each) {
+                      return each.is_object();
+                    });
+  if (!good)
+    fail<InputError>("{}: attribute 'settings' is no JSON array of objects: the file is damaged",
+                     path);
+  std::vector<std::string> settings;
+  for (const auto& each : json) settings.push_back(each.dump());
+  return settings;
+}
 
 ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
   const std::string schema = file.text_attribute("schema").value_or("");
@@ -37,6 +55,8 @@ ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
     fail<InputError>("{}: attribute 'inputs' is no JSON array of paths: the file is damaged", path);
   }
 
+  layout.settings = read_settings(file, path);
+
   const auto ids = read_text(file.dataset("/request_id"));
   const auto shards = read_int32(file.dataset("/shard"));
   const auto requests = read_int64(file.dataset("/request"));
@@ -46,8 +66,11 @@ ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
   std::vector<int64_t> prompt_slots;
   if (layout.prompt_logprobs != 0) prompt_slots = read_int64(file.dataset("/prompt_slot_offsets"));
   const size_t num_turns = ids.size();
+  std::vector<int32_t> settings(num_turns);
+  if (file.has("/settings")) settings = read_int32(file.dataset("/settings"));
   if (shards.size() != num_turns || requests.size() != num_turns || turns.size() != num_turns ||
-      prompt_tokens.size() != num_turns || slots.size() != num_turns + 1 ||
+      prompt_tokens.size() != num_turns || settings.size() != num_turns ||
+      slots.size() != num_turns + 1 ||
       (layout.prompt_logprobs != 0 && prompt_slots.size() != num_turns + 1))
     fail<InputError>("{}: the datasets' lengths do not agree: the file is damaged", path);
   for (const auto& offsets : {slots, prompt_slots})
@@ -62,6 +85,10 @@ ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
   for (size_t t = 0; t < num_turns; ++t)
     if (!is_utf8(ids[t]) || ids[t].find('\0') != std::string::npos)
       fail<InputError>("{}: /request_id[{}] is no UTF-8 text: the file is damaged", path, t);
+  for (size_t t = 0; t < num_turns; ++t)
+    if (settings[t] < 0 || settings[t] >= std::max<int64_t>(1, std::ssize(layout.settings)))
+      fail<InputError>("{}: /settings[{}] is {} of {}: the file is damaged", path, t, settings[t],
+                       layout.settings.size());
   layout.turns.resize(num_turns);
   for (size_t t = 0; t < num_turns; ++t)
     layout.turns[t] = {ids[t],
@@ -70,7 +97,8 @@ ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
                        turns[t],
                        slots[t + 1] - slots[t],
                        prompt_slots.empty() ? std::max(prompt_tokens[t], 0)
-                                            : prompt_slots[t + 1] - prompt_slots[t]};
+                                            : prompt_slots[t + 1] - prompt_slots[t],
+                       settings[t]};
   return layout;
 }
 

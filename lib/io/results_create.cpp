@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -70,7 +71,7 @@ std::vector<char> id_column(const std::vector<ResultTurn>& turns, int64_t width)
 
 bool written_by_create(std::string_view dataset) {
   for (const char* name : {"/request_id", "/shard", "/request", "/turn", "/prompt_tokens",
-                           "/slot_offsets", "/prompt_slot_offsets"})
+                           "/slot_offsets", "/prompt_slot_offsets", "/settings"})
     if (dataset == name) return true;
   return false;
 }
@@ -86,6 +87,7 @@ void write_file(const fs::path& path, const ResultsLayout& layout,
   file.set_attribute(
       "inputs",
       nlohmann::json(layout.inputs).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  file.set_attribute("settings", fmt::format("[{}]", fmt::join(layout.settings, ",")));
   file.set_attribute("vocab_size", layout.vocab);
   file.set_attribute("logprobs", int64_t{layout.logprobs});
   file.set_attribute("prompt_logprobs", int64_t{layout.prompt_logprobs});
@@ -100,6 +102,7 @@ void write_file(const fs::path& path, const ResultsLayout& layout,
     if (name == "/request") write(column<int64_t>(layout.turns, &ResultTurn::request));
     if (name == "/turn") write(column<int32_t>(layout.turns, &ResultTurn::turn));
     if (name == "/prompt_tokens") write(column<int32_t>(layout.turns, &ResultTurn::prompt_tokens));
+    if (name == "/settings") write(column<int32_t>(layout.turns, &ResultTurn::settings));
     if (name == "/slot_offsets") write(slot_offsets(layout));
     if (name == "/prompt_slot_offsets") write(prompt_slot_offsets(layout));
   }
@@ -114,6 +117,7 @@ void ResultsFile::create(const fs::path& path, const ResultsLayout& layout) {
   int64_t written_bytes =
       (1 << 20) + static_cast<int64_t>(layout.identity.size() + layout.measured.size());
   for (const std::string& input : layout.inputs) written_bytes += 2 * input.size();
+  for (const std::string& settings : layout.settings) written_bytes += settings.size();
   int64_t total_bytes = written_bytes;
   for (const ResultsDataset& dataset : datasets) {
     if (__builtin_add_overflow(total_bytes, dataset.bytes(), &total_bytes))

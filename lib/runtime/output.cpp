@@ -1,6 +1,7 @@
 #include "lib/runtime/output.hpp"
 
-#include "lib/runtime/identity.hpp"
+#include "lib/core/error.hpp"
+#include "lib/runtime/carry_over.hpp"
 
 namespace pecia::runtime {
 namespace {
@@ -26,6 +27,12 @@ void set_aside(const std::filesystem::path& results,
   }
 }
 
+void reopen(const std::filesystem::path& path, const Continuation& next) {
+  io::ResultsFile results(path);
+  for (size_t row = 0; row < next.fates.size(); ++row)
+    if (next.fates[row] == Continuation::Fate::opened) results.reopen(static_cast<int64_t>(row));
+}
+
 }  // namespace
 
 Output::Output(const std::filesystem::path& folder, const io::ResultsLayout& layout, bool fresh,
@@ -36,11 +43,14 @@ Output::Output(const std::filesystem::path& folder, const io::ResultsLayout& lay
     io::ResultsFile::create(results_path_, layout);
     return;
   }
-  io::ResultsFile results(results_path_);
-  require_same_identity(results.layout().identity, layout.identity, results_path_);
-  if (!retry_failed) return;
-  for (int64_t turn = 0; turn < results.num_turns(); ++turn)
-    if (results.state(turn) == io::TurnState::failed) results.reopen(turn);
+  const io::ResultsFile results(results_path_);
+  const Continuation next = continuation(results, layout, retry_failed, results_path_);
+  for (const std::string& remark : next.remarks) say(remark);
+  remove_unfinished_carry_over(results_path_);
+  if (next.same_file)
+    reopen(results_path_, next);
+  else
+    carry_over(results, next, results_path_);
 }
 
 }  // namespace pecia::runtime

@@ -14,7 +14,8 @@ class Output {
  public:
   /// Makes or takes the folder and its results.h5; one rank of the job. InputError when another run
   /// holds it or its results belong to another run. With `fresh`, older results are renamed, never
-  /// removed, and `say` is told the new name.
+  /// removed. `say` is told the new name, and what of the settings and inputs is other than at the
+  /// earlier start (carry_over.hpp).
   Output(const std::filesystem::path& folder, const io::ResultsLayout& layout, bool fresh,
          bool retry_failed, const std::function<void(const std::string&)>& say);
 

@@ -168,6 +168,13 @@ int64_t resolve_max_sequences(const Job& job, const model::ModelConfig& config,
   return world.all_reduce_max(sequences);
 }
 
+int64_t most_slots(const Job& job, const Inputs& inputs, const InputRequest& request,
+                   const Resources& resources) {
+  const int dealt_to =
+      job.reproducible == Reproducible::layout ? parallel::layout_ranks : resources.cp;
+  return dealt_to / resources.cp * inputs.max_slots(request, dealt_to, resources.max_batch_tokens);
+}
+
 int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, const Inputs* inputs,
                           const Resources& resources, int64_t free_bytes,
                           comm::Communicator& world) {
@@ -180,14 +187,11 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
         "kv.memory of {} bytes on a rank holds no token of {} bytes; raise it, or free memory",
         memory, per_token);
   // What the largest requests of a full batch hold together.
-  const int dealt_to =
-      job.reproducible == Reproducible::layout ? parallel::layout_ranks : resources.cp;
   int64_t most = 1;
   if (inputs != nullptr) {
     std::vector<int64_t> wanted;
     for (const InputRequest& request : inputs->requests())
-      wanted.push_back(dealt_to / resources.cp *
-                       inputs->max_slots(request, dealt_to, resources.max_batch_tokens));
+      wanted.push_back(most_slots(job, *inputs, request, resources));
     std::sort(wanted.begin(), wanted.end(), std::greater<>());
     for (size_t i = 0; i < wanted.size() && static_cast<int64_t>(i) < resources.max_sequences; ++i)
       if (__builtin_add_overflow(most, wanted[i], &most)) most = room;
@@ -195,12 +199,16 @@ int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, cons
   return std::min(room, world.all_reduce_max(most));
 }
 
+DType resolve_kv_dtype(const Job& job, DType matrices, DType embedding) {
+  if (job.kv.dtype) return dtype_of(*job.kv.dtype);
+  return is_code(matrices) ? embedding : matrices;
+}
+
 void resolve_memory(const Job& job, const model::ModelConfig& config,
                     const model::WeightViews& weights, const Inputs* inputs, int64_t free_bytes,
                     Resources& resources, comm::Communicator& world) {
-  const DType held = weights.layers.front().q.parts.front().weight.dtype();
-  const DType beside = is_code(held) ? weights.embedding.dtype() : held;
-  resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype) : beside;
+  resources.kv_dtype = resolve_kv_dtype(job, weights.layers.front().q.parts.front().weight.dtype(),
+                                        weights.embedding.dtype());
   resources.max_batch_tokens = resolve_batch_tokens(
       job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
   resources.max_sequences = resolve_max_sequences(job, config, inputs, resources, world);

@@ -77,12 +77,20 @@ int64_t resolve_max_sequences(const Job& job, const model::ModelConfig& config,
                               const Inputs* inputs, const Resources& resources,
                               comm::Communicator& world);
 
+/// At most so many KV slots on each rank does the request need.
+int64_t most_slots(const Job& job, const Inputs& inputs, const InputRequest& request,
+                   const Resources& resources);
+
 /// KV slots on each rank: what kv.memory holds, or (auto) 80 % of `free_bytes`, which the rank has
 /// where it computes; never more than the job's requests can use at a time. InputError when not one
 /// token fits. `inputs` on at least one rank, null elsewhere. Collective over `world`.
 int64_t resolve_kv_tokens(const Job& job, const model::ModelConfig& config, const Inputs* inputs,
                           const Resources& resources, int64_t free_bytes,
                           comm::Communicator& world);
+
+/// Of cached keys and values: the job's; auto: as the matrices of the layers, as they are held, or
+/// beside rounded ones as the embedding.
+DType resolve_kv_dtype(const Job& job, DType matrices, DType embedding);
 
 /// kv_dtype (auto: as the weights, beside fp8 as the embedding), max_sequences, max_batch_tokens
 /// and kv_tokens. Collective over `world`.

@@ -16,6 +16,7 @@
 #include "lib/runtime/agree.hpp"
 #include "lib/runtime/arrivals.hpp"
 #include "lib/runtime/compute_place.hpp"
+#include "lib/runtime/earlier.hpp"
 #include "lib/runtime/engine.hpp"
 #include "lib/runtime/identity.hpp"
 #include "lib/runtime/measured.hpp"
@@ -151,6 +152,49 @@ const char* words_of(StopReason reason) {
                                          : "asked to stop by a signal";
 }
 
+/// What earlier starts left, the same on every rank, and the job's inputs in the order of their
+/// results. The hashes are the chief's alone. Collective over `world`.
+Earlier agreed_inputs(Job& job, const RunOptions& options, bool chief, comm::Communicator& world,
+                      comm::Communicator& ordered) {
+  Earlier earlier;
+  together(world, [&] {
+    if (chief) earlier = read_earlier(job, options.fresh, options.retry_failed);
+  });
+  std::vector<std::byte> bytes = to_bytes(earlier);
+  ordered.broadcast(bytes, 0);
+  if (!chief) earlier = from_bytes<Earlier>(bytes);
+  reorder_inputs(job, earlier.order);
+  return earlier;
+}
+
+/// One rank reads all tokens, for the ranks that have inputs. Collective over `world`.
+void leave_out_bad_tokens(Inputs* inputs, bool chief, comm::Communicator& world,
+                          comm::Communicator& ordered) {
+  std::vector<int64_t> rows;
+  together(world, [&] {
+    if (chief) rows = inputs->rows_with_bad_tokens();
+  });
+  Writer writer;
+  writer(rows);
+  std::vector<std::byte> bytes = writer.take();
+  ordered.broadcast(bytes, 0);
+  Reader reader(bytes);
+  reader(rows);
+  if (inputs != nullptr) inputs->leave_out(rows);
+}
+
+/// What the KV slots there are cannot hold counts for nothing in the time that is left. After the
+/// sources have their order, which all replicas have alike.
+void leave_out_too_large(const Job& job, const io::ResultsFile& results, const Resources& resources,
+                         const SchedulerLimits& limits, Inputs& inputs) {
+  std::vector<int64_t> rows;
+  for (const InputRequest* request : open_requests(inputs, results))
+    if (most_slots(job, inputs, *request, resources) > limits.kv_tokens)
+      for (const Finished& failed : refused_at_once(load_open(inputs, results, *request), limits))
+        rows.push_back(failed.row);
+  inputs.leave_out(rows);
+}
+
 /// What an earlier run into the same results measured; "" where there is none. On every rank.
 std::string kept_measurement(const Job& job, const RunOptions& options, bool chief,
                              comm::Communicator& ordered) {
@@ -216,6 +260,7 @@ void name_too_long(const Inputs& inputs, const io::ResultsFile& results, const S
   double longest_s = start_s;
   int64_t count = 0;
   for (const InputRequest* request : open_requests(inputs, results)) {
+    if (request->work == 0) continue;  // it cannot run
     const auto [prompt, answer] = first_lengths(inputs, *request);
     const double seconds = scheduler.seconds_alone(prompt, answer);
     count += seconds > start_s;
@@ -254,7 +299,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   const auto begin = Stop::Clock::now();
   const DrainSignals signals;  // first, so that a signal during the start drains too
   startup.begin("read_job");
-  const Job job = agreed_job(options, world);
+  Job job = agreed_job(options, world);  // the order of its inputs may change below
   world.set_wait_timeout(std::chrono::seconds(std::llround(std::ceil(job.limits.wait_s))));
   Activity& activity = *watch.activity();
   const auto begin_phase = [&](const char* name) {
@@ -296,13 +341,15 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     log->info("weights rounded to {}, off by {}", name_of(held), to_text(*rounding));
   }
   begin_phase("read_inputs");
+  const Earlier earlier = agreed_inputs(job, options, chief, world, *groups.ordered);
   std::optional<Inputs> inputs;
   std::shared_ptr<const io::Detokenizer> detokenizer;
   together(world, [&] {
     if (!planning) return;
-    inputs.emplace(job, config);
+    inputs.emplace(job, config, earlier.turns);
     detokenizer = inputs->detokenizer();
   });
+  leave_out_bad_tokens(inputs ? &*inputs : nullptr, chief, world, *groups.ordered);
   resolve_memory(
       job, config, views, inputs ? &*inputs : nullptr,
       resources.gpus ? free_gpu_bytes(job, *place.device, world) : free_host_bytes(world),
@@ -339,7 +386,9 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   together(world, [&] {
     if (!chief) return;
     io::ResultsLayout layout = inputs->layout();
-    layout.identity = identity(job, config, weights.checkpoint(), resources.kv_dtype);
+    layout.identity =
+        identity(job, config, weights.checkpoint(), resources.kv_dtype, earlier.input_sha256);
+    layout.settings = {turn_settings(job)};
     layout.measured = to_json(measured, resources);
     output.emplace(job.output, layout, options.fresh, options.retry_failed,
                    [&](const std::string& text) { log->info(text); });
@@ -373,6 +422,8 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   if (chief)
     log->info(first_line(facts, static_cast<int64_t>(inputs->requests().size()),
                          inputs->prompt_tokens()));
+  if (chief && inputs->refused_requests() > 0)
+    log->info("{} of them cannot run; the results say why", inputs->refused_requests());
 
   together(world, [&] {
     if (!chief) return;
@@ -399,11 +450,15 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
       source = std::make_unique<ListSource>(*inputs, *results, job.batch.order, *taken);
     const double start_s =
         drain_s ? *drain_s - seconds_since(begin) : std::numeric_limits<double>::infinity();
-    scheduler.emplace(scheduler_limits(
+    const SchedulerLimits limits = scheduler_limits(
         job, config, resources, measured,
         {.end_s = start_s, .times = estimated_times(config, resources, held, facts.peak_flops)},
-        detokenizer));
-    if (chief) progress.show(job, *inputs, *results);
+        detokenizer);
+    scheduler.emplace(limits);
+    if (chief) {
+      leave_out_too_large(job, *results, resources, limits, *inputs);
+      progress.show(job, *inputs, *results);
+    }
     if (chief && drain_s) name_too_long(*inputs, *results, *scheduler, start_s, *log);
     planner.emplace(Planner{*scheduler, *source, *results,
                             [&](const std::string& ring) { return mode_name(resources, ring); },

@@ -56,8 +56,9 @@ void Scheduler::refuse_from(Request& request, size_t first, const std::string& w
 void Scheduler::refuse_too_large(Request& request) {
   const auto why = [&](int64_t needed) {
     return fmt::format(
-        "needs {} KV slots on each rank, there are {}: raise kv.memory, use more "
-        "ranks (cp) or a narrower kv.dtype",
+        "needs {} KV slots on each rank, there are {}: raise kv.memory or use more ranks (cp), "
+        "then "
+        "--retry-failed; a narrower kv.dtype needs another output folder",
         needed, limits_.kv_tokens);
   };
   const bool fork = request.followup == io::Followup::fork;

@@ -116,7 +116,7 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
     refuse_from(
         family.request, running.turn,
         fmt::format("{} tokens with what came before, the model's length is {}: shorten the "
-                    "prompt, or set model.rope_scaling",
+                    "prompt, or set model.rope_scaling; then --retry-failed",
                     running.answer_begin, limits_.max_positions));
     return;
   }

@@ -139,7 +139,7 @@ void Scheduler::fail_turn(Running& running, const std::string& where, double now
   auto& turns = running.family->request.turns;
   const std::string why = fmt::format(
       "the logits after {} tokens of the answer hold NaN or infinity, which came from {}: try "
-      "kv.dtype fp32 or model.dtype fp32",
+      "kv.dtype fp32 or model.dtype fp32 in another output folder",
       running.result.tokens.size(), where);
   refuse(turns[running.turn], why);
   if (!running.family->is_fork()) {

@@ -52,6 +52,12 @@ std::pair<int64_t, int64_t> first_lengths(const Inputs& inputs, const InputReque
           inputs.answer_tokens(request, 1)};
 }
 
+std::vector<Finished> refused_at_once(Request request, const SchedulerLimits& limits) {
+  Scheduler scheduler(limits);
+  scheduler.add(std::move(request), 0);
+  return scheduler.take_finished();
+}
+
 ListSource::ListSource(const Inputs& inputs, const io::ResultsFile& results, Order order,
                        comm::SharedCounter& counter)
     : inputs_(inputs), results_(results), counter_(counter), open_(open_requests(inputs, results)) {
@@ -73,7 +79,8 @@ std::optional<Request> ListSource::take(const Scheduler& scheduler, double now) 
     exhausted_ = index >= static_cast<int64_t>(open_.size());
     if (exhausted_) break;
     const auto [prompt, answer] = first_lengths(inputs_, *open_[index]);
-    if (scheduler.could_finish(prompt, answer, now))
+    // One that cannot run takes no time.
+    if (open_[index]->work == 0 || scheduler.could_finish(prompt, answer, now))
       return load_open(inputs_, results_, *open_[index]);
     passed_over_.push_back(open_[index]);
   }

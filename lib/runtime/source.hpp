@@ -45,6 +45,9 @@ Request load_open(const Inputs& inputs, const io::ResultsFile& results,
 /// them.
 std::pair<int64_t, int64_t> first_lengths(const Inputs& inputs, const InputRequest& request);
 
+/// What a scheduler of these limits refuses of the request at once, with the reasons.
+std::vector<Finished> refused_at_once(Request request, const SchedulerLimits& limits);
+
 /// All requests are there from the start. The replicas take from one list in the order asked, by a
 /// counter that they share, so uneven work evens out.
 class ListSource : public Source {

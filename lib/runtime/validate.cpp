@@ -1,8 +1,18 @@
 #include "lib/runtime/validate.hpp"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "lib/io/run_lock.hpp"
 #include "lib/model/weights.hpp"
+#include "lib/runtime/carry_over.hpp"
+#include "lib/runtime/earlier.hpp"
+#include "lib/runtime/identity.hpp"
 #include "lib/runtime/inputs.hpp"
 #include "lib/runtime/resources.hpp"
+#include "lib/runtime/source.hpp"
+#include "lib/runtime/standing.hpp"
 
 namespace pecia::runtime {
 
@@ -41,13 +51,152 @@ model::ModelConfig read_model_config(const Job& job) {
   return config;
 }
 
-void validate_inputs(const Job& job, int num_ranks) {
+namespace {
+
+constexpr size_t most_listed = 10;
+constexpr int64_t plenty = INT64_MAX / 4;  // of KV slots
+
+/// One that refuses what the run's would: with the memory that the job names, else with all it
+/// could want.
+SchedulerLimits limits_of(const Job& job, const model::ModelConfig& config,
+                          const Resources& resources) {
+  SchedulerLimits limits;
+  limits.ring_size = resources.cp;
+  limits.kv_tokens = plenty;
+  if (job.kv.memory) limits.kv_tokens = *job.kv.memory / kv_bytes_of_rank(config, resources);
+  limits.max_batch_tokens = resources.max_batch_tokens;
+  limits.max_positions = config.max_positions;
+  limits.vocab = config.vocab;
+  limits.policy = job.batch.policy;
+  limits.layout_invariant = job.reproducible == Reproducible::layout;
+  return limits;
+}
+
+/// Adds what is sure to fail, and leaves it out of the inputs' figures.
+void find_failures(const SchedulerLimits& limits, Inputs& inputs, Validation& found) {
+  std::vector<int64_t> refused, failing;
+  for (const InputRequest& of : inputs.requests()) {
+    Request request = inputs.load(of);
+    const auto turns = static_cast<int32_t>(request.turns.size());
+    bool begun = false;
+    for (const Turn& turn : request.turns) {
+      begun = begun || turn.finished;
+      if (!turn.refused.empty() && !turn.recorded) refused.push_back(turn.row);
+    }
+    SchedulerLimits own = limits;
+    if (begun) own.kv_tokens = plenty;  // the answers that it goes on from are not here
+    int64_t first = -1;
+    for (const Finished& failed : refused_at_once(std::move(request), own)) {
+      failing.push_back(failed.row);
+      if (first >= 0 && failed.row > first) continue;
+      if (first >= 0) found.failures.pop_back();
+      first = failed.row;
+      found.failures.push_back({inputs.prompt(of).id, static_cast<int32_t>(first - of.first_row),
+                                turns, failed.result.error});
+    }
+  }
+  inputs.leave_out(refused);
+  found.any_can_run = refused.empty() || inputs.any_can_run();
+  inputs.leave_out(failing);
+}
+
+std::string held_text(const std::filesystem::path& output) {
+  const auto holder = io::run_holder(output);
+  if (!holder || holder->dead) return {};
+  if (holder->host.empty()) return fmt::format("{} is in use by another run", output.string());
+  return fmt::format("{} is held by process {} on host {} since {}", output.string(), holder->pid,
+                     holder->host, holder->started);
+}
+
+/// What the run would make of the results that are there.
+std::vector<std::string> remarks_on(const std::filesystem::path& path,
+                                    const io::ResultsLayout& layout, bool retry_failed) {
+  const io::ResultsFile results(path, io::Access::read);
+  const Continuation next = continuation(results, layout, retry_failed, path);
+  Standing now = standing(results);
+  if (retry_failed) now.open += std::exchange(now.failed, 0);
+  const int64_t to_go = now.unfinished() + std::ssize(layout.turns) - results.num_turns();
+  std::vector<std::string> remarks = next.remarks;
+  remarks.push_back(fmt::format("{}: {}: {} turns done, {} failed{}, {} to go", path.string(),
+                                to_go > 0 ? "continues" : "nothing is left to do", now.done,
+                                now.failed,
+                                now.failed > 0 ? " (--retry-failed takes them again)" : "", to_go));
+  return remarks;
+}
+
+}  // namespace
+
+Validation validate(Job job, int num_ranks, bool fresh, bool retry_failed) {
   const model::ModelConfig config = read_model_config(job);
   Resources resources;
   resolve_grid(job, config, num_ranks, resources);
   const model::Weights weights(config, io::Checkpoint(job.model.path), {});
-  const Inputs inputs(job, config);
+  const model::Quantize quantize = quantize_of(job);
+  const DType stored = weights.layers.front().q.parts.front().weight.dtype();
+  const bool converted = job.model.dtype && quantize == model::Quantize::nothing;
+  resources.kv_dtype = resolve_kv_dtype(job,
+                                        converted ? dtype_of(*job.model.dtype)
+                                        : quantize == model::Quantize::nothing ? stored
+                                                                               : DType::int8,
+                                        weights.embedding.dtype());
+  resources.max_batch_tokens = resolve_batch_tokens(
+      job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
+
+  const Earlier earlier = read_earlier(job, fresh, retry_failed);
+  reorder_inputs(job, earlier.order);
+  Inputs inputs(job, config, earlier.turns);
   inputs.detokenizer();
+  Validation found;
+  found.num_ranks = num_ranks;
+  found.shards = std::ssize(job.input);
+  found.requests = std::ssize(inputs.requests());
+  const auto path = job.output / "results.h5";
+  if (!fresh && std::filesystem::exists(path)) {
+    io::ResultsLayout layout = inputs.layout();
+    layout.identity =
+        identity(job, config, weights.checkpoint(), resources.kv_dtype, earlier.input_sha256);
+    layout.settings = {turn_settings(job)};
+    found.remarks = remarks_on(path, layout, retry_failed);
+  }
+  if (const std::string held = held_text(job.output); !held.empty()) found.remarks.push_back(held);
+  find_failures(limits_of(job, config, resources), inputs, found);
+  found.prompt_tokens = inputs.prompt_tokens();
+  found.cut_prompts = inputs.cut_prompts();
+  return found;
+}
+
+std::string to_text(const Validation& validation, const Job& job) {
+  const auto plural = [](int64_t count, const char* noun) {
+    return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+  };
+  std::string text =
+      fmt::format("{}; {} in {}, {} prompt tokens, output {}\n",
+                  validation.any_can_run ? "valid" : "no request can run",
+                  plural(validation.requests, "request"), plural(validation.shards, "prompt shard"),
+                  validation.prompt_tokens, job.output.string());
+  text += fmt::format(
+      "  checked: the job file, the model's configuration and tensors, all prompt tokens, {} on "
+      "{}\n",
+      job.kv.memory ? "modes and kv.memory" : "modes", plural(validation.num_ranks, "rank"));
+  if (!validation.failures.empty())
+    text += fmt::format("  {} of {} will fail:\n", validation.failures.size(),
+                        plural(validation.requests, "request"));
+  for (size_t i = 0; i < std::min(validation.failures.size(), most_listed); ++i) {
+    const Validation::Failure& failure = validation.failures[i];
+    text += fmt::format("    {}{}: {}\n", failure.request,
+                        failure.turns > 1 ? fmt::format(", turn {}", failure.turn) : "",
+                        failure.reason);
+  }
+  if (validation.failures.size() > most_listed)
+    text += fmt::format("    and {} more\n", validation.failures.size() - most_listed);
+  if (validation.cut_prompts > 0)
+    text += fmt::format(
+        "  {} longer than the model's length allows and will be cut "
+        "(limits.over_length)\n",
+        validation.cut_prompts == 1 ? "1 prompt is"
+                                    : fmt::format("{} prompts are", validation.cut_prompts));
+  for (const std::string& remark : validation.remarks) text += fmt::format("  {}\n", remark);
+  return text;
 }
 
 }  // namespace pecia::runtime

@@ -72,6 +72,11 @@ class Results(BadInputTest):
             (lambda file: file.attrs.__delitem__("identity"), "belongs to another run"),
             (lambda file: file.attrs.update(inputs="{"), "damaged"),
             (lambda file: file.attrs.update(inputs="[" * 60_000), "damaged"),
+            (lambda file: file.attrs.update(settings="{"), "damaged"),
+            (lambda file: file.attrs.update(settings="[1]"), "damaged"),
+            (lambda file: file.attrs.update(settings="[" * 60_000), "damaged"),
+            (lambda file: file["settings"].__setitem__(0, 1), "/settings[0]"),
+            (lambda file: file["settings"].__setitem__(0, -1), "/settings[0]"),
             (lambda file: file.attrs.update(vocab_size=-3), "damaged"),
             (lambda file: file.attrs.update(logprobs=2**31 - 1), "/top_"),
             (lambda file: file.__delitem__("tokens"), "/tokens"),
@@ -99,12 +104,12 @@ class Results(BadInputTest):
             "generation.seed=8": ("generation/seed: 0 there, 8 now",),
             "generation.temperature=0.5": ("generation/temperature: 0.0 there, 0.5 now",),
             "kv.dtype=fp32": ('kv/dtype: "bf16" there, "fp32" now',),
-            "limits.over_length=truncate_left": ("over_length",),
+            "limits.over_length=truncate_left generation.seed=8": ("generation/seed",),
             "model.dtype=fp32": ("model/dtype",),
         }.items():
             with self.subTest(assignment=assignment):
                 self.assert_refused("run/results.h5 belongs to another run", *parts, "--fresh",
-                                    "Choose another output folder", arguments=self.set(assignment))  # fmt: skip
+                                    "Choose another output folder", arguments=self.set(*assignment.split()))  # fmt: skip
         self.assert_refused("run/results.h5 belongs to another run", ranks=2,
                             arguments=self.set("generation.seed=8"))  # fmt: skip
 

@@ -84,6 +84,30 @@ TEST(ResultsFile, ReadsItsLayoutBack) {
   }
 }
 
+TEST(ResultsFile, SaysWhichSettingsATurnHas) {
+  const test::TempFolder folder;
+  ResultsLayout layout = sample_layout(3, 0, 0);
+  layout.settings = {R"({"limits.over_length":"fail"})", R"({"limits.over_length":"ä"})"};
+  layout.turns[1].settings = 1;
+  ResultsFile::create(folder / "r.h5", layout);
+  const ResultsFile file(folder / "r.h5");
+  EXPECT_EQ(file.layout().settings, layout.settings);
+  EXPECT_EQ(file.layout().turns[0].settings, 0);
+  EXPECT_EQ(file.layout().turns[1].settings, 1);
+  EXPECT_NE(h5dump(folder / "r.h5", "-y -d /settings").find("0, 1, 0"), std::string::npos);
+}
+
+TEST(ResultsFile, OfAnEarlierVersionHasNoSettings) {
+  const test::TempFolder folder;
+  const ResultsLayout layout = sample_layout(3, 2, 1);
+  ResultsFile::create(folder / "r.h5", layout);
+  ResultsFile(folder / "r.h5").write(1, sample_result(layout, 1, 7), TurnState::done);
+  test::Hdf5Editor(folder / "r.h5").remove("/settings");
+  const ResultsFile file(folder / "r.h5");
+  EXPECT_EQ(file.layout().turns[1].settings, 0);
+  EXPECT_TRUE(file.read(1) == sample_result(layout, 1, 7));
+}
+
 TEST(ResultsFile, IsMadeOfHolesThatReadAsOpen) {
   const test::TempFolder folder;
   ResultsLayout layout = sample_layout(1000, -1, 0);

@@ -213,6 +213,74 @@ TEST_F(Shards, RefuseATurnNotAFileForItsTokens) {
   EXPECT_EQ(load("good").turns[0].refused, "");
 }
 
+TEST_F(Shards, CountOnlyWhatCanRun) {
+  write("a.h5", {{"long", {{ascending(60)}}},
+                 {"empty", {{{}}}},
+                 {"bad", {{{1, 100}}}},
+                 {"chain", {{ascending(20)}, {ascending(25)}, {{1}}}},
+                 {"good", {{ascending(7)}}}});
+  write("b.h5",
+        {{"fork", {{ascending(30)}, {ascending(25)}, {ascending(5)}}},
+         {"no stem", {{ascending(60)}, {{1}}}}},
+        [](ShardContent& shard) { shard.followup = "fork"; });
+  Inputs all = inputs();
+  EXPECT_EQ(all.rows_with_bad_tokens(), std::vector<int64_t>{2});
+  EXPECT_EQ(all.refused_requests(), 4) << "long, empty, fork, no stem";
+  EXPECT_EQ(all.prompt_tokens(), 2 + 20 + 25 + 1 + 7 + 30 + 5);
+  all.leave_out({2});
+  EXPECT_EQ(all.refused_requests(), 5);
+  EXPECT_EQ(all.prompt_tokens(), 20 + 25 + 1 + 7 + 30 + 5);
+  EXPECT_TRUE(all.any_can_run());
+  const auto of = [&](const std::string& id) -> const InputRequest& {
+    for (const InputRequest& request : all.requests())
+      if (all.prompt(request).id == id) return request;
+    ADD_FAILURE() << "no request " << id;
+    return all.requests().front();
+  };
+  for (const char* id : {"long", "empty", "bad", "no stem"}) {
+    EXPECT_EQ(of(id).work, 0) << id;
+    EXPECT_EQ(all.max_slots(of(id), 1, 4096), 0) << id;
+  }
+  EXPECT_GT(of("good").work, 0);
+  EXPECT_NE(all.load(of("fork")).turns[1].refused.find("at least 55 tokens"), std::string::npos);
+  EXPECT_EQ(all.load(of("fork")).turns[2].refused, "");
+  EXPECT_EQ(all.load(of("chain")).turns[2].refused, "") << "48 tokens at least, of 50";
+}
+
+TEST_F(Shards, DoNotMindABadTokenThatIsCut) {
+  std::vector<int32_t> tokens = ascending(60);
+  tokens[30] = 100;
+  write("a.h5", {{"long", {{tokens}}}});
+  job_.limits.over_length = OverLength::truncate_middle;
+  EXPECT_TRUE(inputs().rows_with_bad_tokens().empty());
+  EXPECT_EQ(load("long").turns[0].refused, "");
+  job_.limits.over_length = OverLength::truncate_left;
+  EXPECT_EQ(inputs().rows_with_bad_tokens(), std::vector<int64_t>{0});
+}
+
+TEST_F(Shards, KnowThatNothingCanRun) {
+  write("a.h5", {{"long", {{ascending(60)}}}, {"bad", {{{1, 100}}}}});
+  Inputs all = inputs();
+  EXPECT_TRUE(all.any_can_run());
+  all.leave_out(all.rows_with_bad_tokens());
+  EXPECT_FALSE(all.any_can_run());
+  EXPECT_EQ(all.cut_prompts(), 0);
+  job_.limits.over_length = OverLength::truncate_middle;
+  EXPECT_TRUE(inputs().any_can_run());
+  EXPECT_EQ(inputs().cut_prompts(), 1);
+}
+
+TEST_F(Shards, RefuseAChainThatGrowsTooLongBeforeItIsRun) {
+  write("a.h5", {{"chain", {{ascending(20)}, {ascending(28)}, {{1}}}}});
+  const Request chain = load("chain");
+  EXPECT_EQ(chain.turns[0].refused, "");
+  EXPECT_EQ(chain.turns[1].refused, "") << "49 tokens leave room for one";
+  EXPECT_NE(chain.turns[2].refused.find("at least 51 tokens with what comes before, the model's "
+                                        "length is 50"),
+            std::string::npos)
+      << chain.turns[2].refused;
+}
+
 TEST_F(Shards, RefuseAnIdThatTwoFilesHave) {
   write("a.h5", {{"same", {{{1}}}}});
   write("b.h5", {{"other", {{{1}}}}, {"same", {{{1}}}}});

@@ -15,6 +15,7 @@ class RunFolder : public testing::Test {
   RunFolder() {
     layout_.turns = {{"a", 0, 0, 0, 4, 2}, {"b", 0, 1, 0, 4, 2}};
     layout_.identity = R"({"seed": 0})";
+    layout_.settings = {R"({"limits.over_length":"fail"})"};
   }
   Output open(bool fresh = false, bool retry_failed = false) {
     return Output(path(), layout_, fresh, retry_failed,
