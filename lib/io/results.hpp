@@ -54,6 +54,7 @@ struct TurnResult {
   std::vector<int32_t> prompt_top_tokens;  ///< [prompt tokens, K]
   std::vector<float> prompt_top_logprobs;  ///< [prompt tokens, K] or [prompt tokens, vocab]
   int32_t prompt_tokens = 0, cached_tokens = 0;
+  int32_t truncated_tokens = 0;  ///< of the prompt, left out by limits.over_length
   FinishReason finish_reason = FinishReason::none;
   std::string error;  ///< cut at 256 bytes, at a character's boundary
   float queue_s = 0, ttft_s = 0, decode_s = 0;

@@ -93,6 +93,7 @@ ResultsColumns::ResultsColumns(const std::filesystem::path& path, Access access,
 void ResultsColumns::locate(const Hdf5File& hdf5) {
   const int64_t file_bytes = file_.size();
   for (const ResultsDataset& spec : results_datasets(layout_)) {
+    if (spec.added && !hdf5.has(spec.name)) continue;
     const Hdf5Dataset dataset = hdf5.dataset(spec.name);
     const Hdf5Type type = hdf5_type(spec);
     if (H5Tequal(dataset.type(), type.get()) <= 0 || dataset.extents() != spec.extents)

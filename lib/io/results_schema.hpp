@@ -21,6 +21,7 @@ struct ResultsDataset {
   ResultsType type;
   std::vector<int64_t> extents;
   int64_t element_bytes;
+  bool added = false;  ///< by a later version: files without it are read and written as they are
 
   int64_t bytes() const;  ///< InputError beyond 2^63
 };

@@ -136,6 +136,7 @@ Request Inputs::load(const InputRequest& request) const {
     if (cut > 0) {  // truncate_left keeps the end, truncate_middle both ends
       const int64_t head = job_.limits.over_length == OverLength::truncate_left ? 0 : kept / 2;
       turn.tokens.erase(turn.tokens.begin() + head, turn.tokens.begin() + head + cut);
+      turn.truncated_tokens = static_cast<int32_t>(cut);
     }
     turn.max_new_tokens = answer_tokens(request, index);
     turn.params = job_.generation.sampling;
