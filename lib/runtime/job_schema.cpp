@@ -147,7 +147,8 @@ std::vector<Field> make_schema() {
             "For the cache, per rank; auto: what the batch needs and the machine has."),
 
       field("batch.max_sequences", PECIA_MEMBER(batch.max_sequences), auto_or(whole(1)),
-            "Run at once, per replica; auto: as few as decode within 2 % of the speed of 256, so that "
+            "Run at once, per replica; auto: as few as decode within 2 % of the speed of 256, so "
+            "that "
             "answers end all through a run."),
       field("batch.max_batch_tokens", PECIA_MEMBER(batch.max_batch_tokens), auto_or(whole(1)),
             "In one pass, per replica."),
