@@ -4,19 +4,19 @@
 
 #include <cstdio>
 
+#include "apps/pecia/printable.hpp"
 #include "lib/core/error.hpp"
-#include "lib/io/utf8.hpp"
 
 namespace pecia::app {
 
-std::string text_of(const std::exception& error) {
-  constexpr size_t max_bytes = 3000;
-  const std::string_view whole = error.what();
-  std::string text = io::fitted_utf8(whole, max_bytes);
-  if (whole.size() > max_bytes) text += "…";
-  for (char& c : text)
-    if ((c >= 0 && c < ' ' && c != '\n') || c == '\x7f') c = '?';
+std::string examples(std::initializer_list<const char*> commands) {
+  std::string text = "Examples:";
+  for (const char* command : commands) text += fmt::format("\n  {}", command);
   return text;
+}
+
+std::string text_of(const std::exception& error) {
+  return printable(error.what());
 }
 
 int reported(const std::function<int()>& work) {

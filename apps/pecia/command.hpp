@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <functional>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -30,6 +31,9 @@ void add_plan(CLI::App& app, Context& context);
 void add_inspect(CLI::App& app, Context& context);
 void add_topology(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
+
+/// A help's footer: "Examples:", then a line for each command.
+std::string examples(std::initializer_list<const char*> commands);
 
 /// The error's message as a terminal can show it: what it quotes from files is cut short, and
 /// control characters become '?'.

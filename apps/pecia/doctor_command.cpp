@@ -193,6 +193,10 @@ void add_doctor(CLI::App& app, Context& context) {
   doctor->add_option("--output", options->output, "The folder that results will go to")
       ->type_name("DIR");
   doctor->add_flag("--json", options->json, "JSON instead of text");
+  doctor->footer(examples({
+      "pecia doctor",
+      "srun --mpi=pmix pecia doctor --output /scratch/runs    # on the nodes of a job",
+  }));
   doctor->callback([options, &context] {
     context.chosen = [options, &context] { return doctor_command(*options, context); };
   });

@@ -11,6 +11,7 @@
 
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/summaries.hpp"
+#include "lib/core/error.hpp"
 #include "lib/io/hdf5.hpp"
 #include "lib/io/run_lock.hpp"
 
@@ -67,6 +68,36 @@ bool wait_while_live(const std::filesystem::path& path, double seconds) {
   }
 }
 
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+/// Nothing, or an empty folder, where a run may be about to begin.
+bool is_awaited(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return !is_there(path) || (is_folder(path) && std::filesystem::is_empty(path, ignored));
+}
+
+/// A folder that is made for a run holds neither lock nor results for a moment.
+bool has_begun(const std::filesystem::path& path) {
+  if (!is_folder(path)) return is_there(path);
+  return is_there(path / "results.h5") || io::run_holder(path).has_value();
+}
+
+/// Returns at once where there is something to look at, good or bad.
+void wait_until_begun(const std::filesystem::path& path) {
+  constexpr std::chrono::duration<double> nap(0.2);
+  if (!is_awaited(path)) return;
+  const std::filesystem::path parent = std::filesystem::absolute(path / "..").lexically_normal();
+  if (!is_folder(parent))
+    fail<InputError>("{}: not there, and neither is the folder {}; correct the path", path.string(),
+                     parent.string());
+  fmt::print(stderr, "{}: no run has begun there yet; waiting for one (Ctrl-C ends this)\n",
+             path.string());
+  while (!has_begun(path)) std::this_thread::sleep_for(nap);
+}
+
 void print(const std::string& text) {
   fmt::print("{}", text);
   std::fflush(stdout);
@@ -84,6 +115,7 @@ bool goes_on_after(const nlohmann::ordered_json& summary, bool live) {
 int watch(const Options& options) {
   const bool terminal = isatty(STDOUT_FILENO) == 1;
   const double interval_s = options.interval_s.value_or(terminal ? 1 : 10);
+  wait_until_begun(options.path);
   for (bool live = is_live(options.path);; live = wait_while_live(options.path, interval_s)) {
     const auto summary = summarize(options.path);
     const bool more = goes_on_after(summary, live);
@@ -116,13 +148,19 @@ void add_inspect(CLI::App& app, Context& context) {
   CLI::Option* watch =
       inspect->add_flag("--watch", options->watch,
                         "Again and again until the run has ended: drawn over on a terminal, else a "
-                        "line each time");
+                        "line each time; waits for a folder that is not there yet");
   inspect
       ->add_option("--interval", options->interval_s,
                    "Seconds between two looks (default: 1 on a terminal, else 10)")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.01, 86400.0))
       ->needs(watch);
+  inspect->footer(examples({
+      "pecia inspect prompts/books.h5",
+      "pecia inspect runs/books                    # how a run stands, and which requests failed",
+      "pecia inspect runs/books --watch            # until it ends; it need not have begun",
+      "pecia inspect runs/books --json | jq '.results.failed_turns'",
+  }));
   inspect->callback([options, &context] {
     context.chosen = [options, &context] {
       return on_first_rank(context.world, [&] { return inspect_command(*options); });

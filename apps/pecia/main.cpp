@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "apps/pecia/command.hpp"
+#include "apps/pecia/complaint.hpp"
 #include "lib/comm/machine.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
@@ -63,6 +64,13 @@ int run_chosen(const Context& context) {
   }
 }
 
+/// From version 2.5 on CLI11 would set footers as paragraphs.
+template <typename Formatter>
+void keep_footers_as_they_are(Formatter& formatter) {
+  if constexpr (requires { formatter.enable_footer_formatting(false); })
+    formatter.enable_footer_formatting(false);
+}
+
 int main(int argc, char** argv) {
   report::Startup startup("mpi", report::unix_time());
   comm::MpiEnvironment mpi(argc, argv);
@@ -73,10 +81,15 @@ int main(int argc, char** argv) {
   CLI::App app("Language-model inference over very long documents, as offline batches.", "pecia");
   app.set_version_flag("--version", version());
   app.require_subcommand(0, 1);  // a word that is no command is then named in the error
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+  keep_footers_as_they_are(*app.get_formatter());
+  app.footer(
+      examples({"pecia run --print-default > job.yaml",
+                "mpirun -np 4 --bind-to none pecia run job.yaml  # srun starts ranks as well",
+                "pecia inspect runs/books --watch", "pecia COMMAND --help"}));
+  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
     return fmt::format(
         "pecia: {}\n       pecia --help and pecia COMMAND --help say what there is.\n",
-        error.what());
+        complaint(*failed, error));
   });
   add_run(app, context);
   add_plan(app, context);

@@ -4,16 +4,15 @@
 #include <memory>
 
 #include "apps/pecia/command.hpp"
+#include "apps/pecia/plan_grid.hpp"
+#include "apps/pecia/plan_job.hpp"
 #include "lib/core/error.hpp"
 #include "lib/parallel/modes_text.hpp"
 #include "lib/runtime/resources.hpp"
-#include "lib/runtime/run_summary.hpp"
 #include "lib/runtime/validate.hpp"
 
 namespace pecia::app {
 namespace {
-
-constexpr int max_ranks = 1 << 20;
 
 struct Options {
   std::filesystem::path job_file;
@@ -26,35 +25,7 @@ int ranks_of(const runtime::Job::Parallel& parallel, int ranks) {
   if (ranks > 0) return ranks;
   if (!parallel.cp)
     fail<InputError>("parallel.cp auto takes any number of ranks; say how many with --ranks");
-  int product = 1;
-  for (const int degree : {parallel.dp, *parallel.cp, parallel.sp, parallel.tp})
-    if (__builtin_mul_overflow(product, degree, &product) || product > max_ranks)
-      fail<InputError>("parallel.dp {} × cp {} × sp {} × tp {} is more than {} ranks; lower one",
-                       parallel.dp, *parallel.cp, parallel.sp, parallel.tp, max_ranks);
-  return product;
-}
-
-/// What a run on so many ranks would do with the job as it is, or why it would not start.
-nlohmann::ordered_json outcome(const runtime::Job& job, const model::ModelConfig& config,
-                               int ranks) try {
-  runtime::Resources resources;
-  runtime::resolve_grid(job, config, ranks, resources);
-  return {{"dp", resources.dp},
-          {"cp", resources.cp},
-          {"sp", resources.sp},
-          {"tp", resources.tp},
-          {"mode", runtime::mode_name(resources)},
-          {"why", resources.why}};
-} catch (const InputError& error) {
-  return {{"refused", error.what()}};
-}
-
-std::string outcome_text(const nlohmann::ordered_json& outcome) {
-  if (outcome.contains("refused"))
-    return fmt::format("this job is refused: {}\n", outcome["refused"].get<std::string>());
-  const auto why = outcome["why"].get<std::string>();
-  return fmt::format("this job runs as {}{}{}\n", outcome["mode"].get<std::string>(),
-                     why.empty() ? "" : "; auto: ", why);
+  return fewest_ranks(parallel);
 }
 
 int modes_of_job(const Options& options) {
@@ -65,7 +36,8 @@ int modes_of_job(const Options& options) {
     fail<InputError>(
         "parallel.dp {} does not divide {} ranks: use a dp that does, or other --ranks", dp, ranks);
   const parallel::ModelShape shape = runtime::shape_of(config);
-  const auto result = outcome(job, config, ranks);
+  runtime::Resources resources;
+  const auto result = outcome(job, config, ranks, resources);
   if (options.json) {
     fmt::print("{}\n",
                dump({{"model",
@@ -86,11 +58,29 @@ int modes_of_job(const Options& options) {
   return 0;
 }
 
+int plan_of_job(const Options& options) {
+  const auto plan = plan_job(options.job_file, options.overrides, options.ranks);
+  if (options.json) {
+    fmt::print("{}\n", dump(plan));
+    return 0;
+  }
+  fmt::print("{}", plan_text(plan));
+  if (options.ranks == 0 && plan["plans"][0]["cp_auto"])
+    fmt::print("  parallel.cp auto takes any number of ranks: --ranks N says what N would do\n");
+  fmt::print(
+      "  --modes --ranks N lists the modes that are legal. Times, and whether it fits a machine, "
+      "are "
+      "not predicted in this version\n");
+  return 0;
+}
+
 int plan_command(const Options& options) {
-  if (!options.modes)
-    fail<Unsupported>(
-        "plan: predicted memory and times are not in this version; --modes lists which parallel "
-        "modes are legal");
+  if (!options.modes) {
+    if (options.job_file.empty())
+      fail<InputError>(
+          "plan needs a job file, or --modes for the table of legal modes; pecia plan --help");
+    return plan_of_job(options);
+  }
   if (!options.job_file.empty()) return modes_of_job(options);
   if (options.ranks > 0)
     fail<InputError>("plan --ranks needs a job file, whose model says what can be cut");
@@ -106,16 +96,27 @@ int plan_command(const Options& options) {
 void add_plan(CLI::App& app, Context& context) {
   const auto options = std::make_shared<Options>();
   CLI::App* plan = app.add_subcommand(
-      "plan", "Says which parallel modes are legal, for a job's model or in general.");
-  plan->add_option("job", options->job_file, "The job file; only its model's config.json is read")
+      "plan",
+      "Says what a job's model and prompts need, and which parallel modes are legal, without "
+      "weights and GPUs.");
+  plan->add_option("job", options->job_file,
+                   "The job file; its model's config.json and its prompts are read")
       ->type_name("JOB.yaml");
   plan->add_option("--set", options->overrides, "Replaces a value of the job file, as in run")
       ->type_name("KEY.PATH=VALUE")
       ->allow_extra_args(false);
-  plan->add_option("--ranks", options->ranks, "Ranks of the run (default: dp × cp × sp × tp)")
+  plan->add_option("--ranks", options->ranks,
+                   "Ranks of the run (default: dp × cp × sp × tp, cp auto being 1)")
       ->check(CLI::Range(1, max_ranks));
-  plan->add_flag("--modes", options->modes, "The legality table");
+  plan->add_flag("--modes", options->modes,
+                 "The legality table, or with a job what is legal for its model on its ranks");
   plan->add_flag("--json", options->json, "JSON instead of text");
+  plan->footer(examples({
+      "pecia plan job.yaml --ranks 8                    # what it needs, and how it would run",
+      "pecia plan job.yaml --ranks 8 --set parallel.tp=2 --set kv.dtype=fp8",
+      "pecia plan job.yaml --modes --ranks 8            # every legal grid for its model",
+      "pecia plan --modes                               # the table itself",
+  }));
   plan->callback([options, &context] {
     context.chosen = [options, &context] {
       return on_first_rank(context.world, [&] { return plan_command(*options); });

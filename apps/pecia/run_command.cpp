@@ -72,6 +72,15 @@ void add_run(CLI::App& app, Context& context) {
                 "Prints a complete commented job file and runs nothing");
   run->add_flag("--print-output", options->print_output,
                 "Prints the output folder that job file and --set give, and runs nothing");
+  run->footer(examples({
+      "pecia run --print-default > job.yaml                    # a job file to edit",
+      "pecia run --validate job.yaml                           # checks it, computes nothing",
+      "mpirun -np 4 --bind-to none pecia run job.yaml          # four ranks of this machine",
+      "srun --mpi=pmix pecia run job.yaml                      # the ranks of a Slurm step",
+      "pecia run job.yaml --set generation.seed=7 --set output=runs/second",
+      "pecia run job.yaml --set limits.wall_time=3:50:00 --set kv.memory=12G",
+      "pecia run job.yaml --retry-failed                       # after the reason is gone",
+  }));
   run->callback([options, &context] {
     context.chosen = [options, &context] { return run_command(*options, context); };
   });

@@ -161,6 +161,11 @@ void add_topology(CLI::App& app, Context& context) {
   topology->add_flag("--measure", options->measure,
                      "Latency and bandwidth of each level of links, and of the rings");
   topology->add_flag("--json", options->json, "JSON instead of a table");
+  topology->footer(examples({
+      "mpirun -np 4 --bind-to none pecia topology job.yaml",
+      "srun --mpi=pmix pecia topology --dp 2 --tp 4",
+      "srun --mpi=pmix pecia topology --measure --json > links.json",
+  }));
   topology->callback([options, &context] {
     context.chosen = [options, &context] { return topology_command(*options, context.world); };
   });

@@ -124,6 +124,8 @@ class Hdf5File {
 /// accepted if they fit, floats of any size; nothing is converted from one kind to another.
 std::vector<int64_t> read_int64(const Hdf5Dataset& dataset);
 std::vector<int32_t> read_int32(const Hdf5Dataset& dataset);
+/// Of an enumeration of bytes.
+std::vector<uint8_t> read_enum(const Hdf5Dataset& dataset);
 std::vector<float> read_float(const Hdf5Dataset& dataset);
 std::vector<double> read_double(const Hdf5Dataset& dataset);
 /// Fixed or variable length, any padding (removed).

@@ -56,6 +56,11 @@ std::vector<int32_t> read_int32(const Hdf5Dataset& dataset) {
   return {wide.begin(), wide.end()};
 }
 
+std::vector<uint8_t> read_enum(const Hdf5Dataset& dataset) {
+  check_class(dataset, H5T_ENUM, "an enumeration of uint8");
+  return read_list<uint8_t>(dataset, H5T_NATIVE_UINT8);
+}
+
 std::vector<float> read_float(const Hdf5Dataset& dataset) {
   check_class(dataset, H5T_FLOAT, "float32");
   return read_list<float>(dataset, H5T_NATIVE_FLOAT);

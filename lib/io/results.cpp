@@ -99,6 +99,8 @@ void ResultsFile::Impl::write_row(const TurnUpdate& update) const {
   }
   columns.put("/prompt_tokens", turn, result.prompt_tokens);
   columns.put("/cached_tokens", turn, result.cached_tokens);
+  if (columns.has("/truncated_tokens"))
+    columns.put("/truncated_tokens", turn, result.truncated_tokens);
   columns.put("/finish_reason", turn, result.finish_reason);
   if (columns.has("/text_bytes")) columns.put("/text_bytes", turn, result.text_bytes);
   columns.put_text("/error", turn, result.error);
@@ -177,6 +179,8 @@ TurnResult ResultsFile::read(int64_t turn) const {
   }
   result.prompt_tokens = in.get<int32_t>("/prompt_tokens", turn);
   result.cached_tokens = in.get<int32_t>("/cached_tokens", turn);
+  if (in.has("/truncated_tokens"))
+    result.truncated_tokens = in.get<int32_t>("/truncated_tokens", turn);
   result.finish_reason = in.get<FinishReason>("/finish_reason", turn);
   if (result.finish_reason > FinishReason::failed)
     fail<InputError>("{}: /finish_reason[{}] is {}: the file is damaged", in.file().path().string(),

@@ -57,6 +57,7 @@ struct TurnResult {
   std::vector<int32_t> prompt_top_tokens;  ///< [prompt tokens, K]
   std::vector<float> prompt_top_logprobs;  ///< [prompt tokens, K] or [prompt tokens, vocab]
   int32_t prompt_tokens = 0, cached_tokens = 0;
+  int32_t truncated_tokens = 0;  ///< of the prompt, left out by limits.over_length
   FinishReason finish_reason = FinishReason::none;
   /// Where a stop string ended the answer: bytes of its text, as UTF-8 and without special tokens,
   /// before that string. Otherwise −1, as in files of versions without stop strings.

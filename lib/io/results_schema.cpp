@@ -83,6 +83,7 @@ std::vector<ResultsDataset> results_datasets(const ResultsLayout& layout) {
       {"/prompt_tokens", int32, {num_turns}, 4},
       {"/cached_tokens", int32, {num_turns}, 4},
       {"/output_tokens", int32, {num_turns}, 4},
+      {"/truncated_tokens", int32, {num_turns}, 4, true},
       {"/finish_reason", finish_reason, {num_turns}, 1},
       {"/error", text, {num_turns}, error_bytes},
       {"/queue_s", float32, {num_turns}, 4},

@@ -81,7 +81,11 @@ Json json_of(const Counts& counts) {
           {"arrived", or_null(counts.arrived)},
           {"prompt_tokens", counts.prompt_tokens},
           {"cached_tokens", counts.cached_tokens},
-          {"output_tokens", counts.output_tokens}};
+          {"output_tokens", counts.output_tokens},
+          {"truncated_turns", counts.truncated_turns},
+          {"truncated_tokens", counts.truncated_tokens},
+          {"cut_by_length", counts.cut_by_length},
+          {"cut_by_model_length", counts.cut_by_model_length}};
 }
 
 Json json_of(const Startup& startup) {
@@ -149,6 +153,19 @@ void write_report(const std::filesystem::path& path, const RunReport& report) {
                    to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
+std::string cut_text(const Counts& counts) {
+  std::string text;
+  const auto add = [&](int64_t number, const char* what, const char* how) {
+    if (number > 0)
+      text += fmt::format("{}{} {}{} {}", text.empty() ? "" : ", ", number, what,
+                          number == 1 ? "" : "s", how);
+  };
+  add(counts.truncated_turns, "prompt", "truncated");
+  add(counts.cut_by_length - counts.cut_by_model_length, "answer", "cut at max_new_tokens");
+  add(counts.cut_by_model_length, "answer", "cut at the model's length");
+  return text;
+}
+
 std::string last_line(const RunReport& report, const std::filesystem::path& path) {
   std::string line = fmt::format("{} done, {} failed", report.counts.done, report.counts.failed);
   if (const int64_t unfinished = report.counts.partial + report.counts.open; unfinished > 0) {
@@ -156,6 +173,7 @@ std::string last_line(const RunReport& report, const std::filesystem::path& path
     if (report.counts.arrived) line += fmt::format(", {} arrived", *report.counts.arrived);
   }
   line += " in " + format_duration(report.seconds);
+  if (const std::string cut = cut_text(report.counts); !cut.empty()) line += " · " + cut;
   for (const PhaseReport& phase : report.phases) {
     const auto speed = tokens_per_s(phase);
     if (!speed) continue;

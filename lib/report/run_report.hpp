@@ -55,7 +55,13 @@ struct Counts {
   int64_t partial = 0, open = 0;  ///< that it leaves
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
   std::optional<int64_t> arrived = {};  ///< of all turns; absent where all are there from the start
+  int64_t truncated_turns = 0, truncated_tokens = 0;  ///< prompts that were cut to fit
+  /// Answers without a stop, and those of them that the model's length ended before max_new_tokens.
+  int64_t cut_by_length = 0, cut_by_model_length = 0;
 };
+
+/// "3 prompts truncated, 2 answers cut at max_new_tokens": what a run left out; "" if nothing.
+std::string cut_text(const Counts& counts);
 
 struct RunReport {
   // The run as it was, in the words of whoever knows it.
@@ -81,8 +87,9 @@ nlohmann::ordered_json to_json(const RunReport& report);
 /// Writes it whole (as write_atomically does).
 void write_report(const std::filesystem::path& path, const RunReport& report);
 
-/// 64 done, 0 failed in 11 min 42 s · prefill 41.2k tok/s (58 % of peak) · decode 1.9k tok/s ·
-/// exposed communication 3.1 % · runs/books/report.json
+/// 64 done, 0 failed in 11 min 42 s · 3 prompts truncated, 2 answers cut at max_new_tokens ·
+/// prefill 41.2k tok/s (58 % of peak) · decode 1.9k tok/s · exposed communication 3.1 % ·
+/// runs/books/report.json
 std::string last_line(const RunReport& report, const std::filesystem::path& path);
 
 }  // namespace pecia::report

@@ -16,11 +16,8 @@ void record(Planner& planner, std::vector<Finished> finished, Tally& tally) {
     turn.result.mode = planner.mode(turn.result.mode);
     turn.result.replica = planner.replica;
     tally.failed += turn.state == io::TurnState::failed;
-    if (turn.state == io::TurnState::done) {
-      ++tally.done;
-      if (!turn.result.tokens.empty()) tally.ttft_s.push_back(turn.result.ttft_s);
-      tally.cached_tokens += turn.result.cached_tokens;
-    }
+    if (turn.state == io::TurnState::done)
+      count_done(turn.result, planner.results.layout().turns[turn.row].slots, tally);
     updates.push_back({turn.row, turn.result, turn.state});
   }
   if (!updates.empty()) planner.results.write_all(updates);

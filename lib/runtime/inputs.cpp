@@ -250,6 +250,8 @@ Request Inputs::load(const InputRequest& request) const {
     if (left.done())
       way = left.cut_left != 0 ? OverLength::truncate_left : OverLength::truncate_middle;
     turn.tokens = shortened(shard.tokens(given), kept_tokens(request, index), way);
+    turn.truncated_tokens =
+        static_cast<int32_t>(given.num_tokens() - static_cast<int64_t>(turn.tokens.size()));
     turn.max_new_tokens = answer_tokens(request, index);
     turn.params = job_.generation.sampling;
     if (given.temperature) turn.params.temperature = *given.temperature;

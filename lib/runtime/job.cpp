@@ -51,6 +51,14 @@ bool is_section(std::string_view name) {
                      [&](const Field& field) { return !name.empty() && field.section() == name; });
 }
 
+/// What there is beside an unknown key that resembles none.
+std::string known_keys(std::string_view unknown) {
+  const size_t dot = unknown.find('.');
+  if (dot == std::string_view::npos) return "pecia run --print-default shows all keys";
+  const std::string_view section = unknown.substr(0, dot);
+  return fmt::format("{} has the keys {}", section, keys_of(section));
+}
+
 void read_key(Job& job, const std::string& key, const YamlNode& node, std::set<std::string>& seen,
               Problems& problems) {
   const auto field = std::find_if(schema().begin(), schema().end(),
@@ -59,8 +67,9 @@ void read_key(Job& job, const std::string& key, const YamlNode& node, std::set<s
     YamlNode shown;
     shown.kind = YamlNode::Kind::scalar;
     shown.text = key;
-    problems.add("{}: unknown key {}; did you mean {}?", node.where, describe(shown),
-                 nearest_key(key));
+    const std::string nearest = nearest_key(key);
+    problems.add("{}: unknown key {}; {}", node.where, describe(shown),
+                 nearest.empty() ? known_keys(key) : fmt::format("did you mean {}?", nearest));
     return;
   }
   seen.insert(key);

@@ -106,7 +106,7 @@ Codec<float> number(std::string allowed, std::function<bool(float)> accept) {
 }
 
 Codec<int64_t> size_in_bytes() {
-  return {"a size as 12GiB, 500MB or a number of bytes",
+  return {"a size as 12GiB, 500MB, 12G (1024 based, as in Slurm) or a number of bytes",
           [](const YamlNode& node) -> std::optional<int64_t> {
             if (node.kind != YamlNode::Kind::scalar) return std::nullopt;
             const auto bytes = parse_bytes(node.text);
@@ -117,7 +117,9 @@ Codec<int64_t> size_in_bytes() {
 }
 
 Codec<double> duration(double lowest) {
-  return {fmt::format("a time as 60s, 10min or 1h30m, from {} to 366d", format_seconds(lowest)),
+  return {fmt::format("a time as 60s, 10min, 1h30m, 90 (seconds) or Slurm's 1:30:00 and "
+                      "2-00:00:00, from {} to 366d",
+                      format_seconds(lowest)),
           [lowest](const YamlNode& node) -> std::optional<double> {
             if (node.kind != YamlNode::Kind::scalar) return std::nullopt;
             const auto seconds = parse_seconds(node.text);

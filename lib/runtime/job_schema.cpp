@@ -1,8 +1,8 @@
 #include "lib/runtime/job_schema.hpp"
 
 #include <algorithm>
-#include <numeric>
 
+#include "lib/core/mistyped.hpp"
 #include "lib/runtime/job_codecs.hpp"
 
 namespace pecia::runtime {
@@ -150,7 +150,8 @@ std::vector<Field> make_schema() {
             "For the cache, per rank; auto: what the batch needs and the machine has."),
 
       field("batch.max_sequences", PECIA_MEMBER(batch.max_sequences), auto_or(whole(1)),
-            "Run at once, per replica; auto: as few as decode within 2 % of the speed of 256, so that "
+            "Run at once, per replica; auto: as few as decode within 2 % of the speed of 256, so "
+            "that "
             "answers end all through a run."),
       field("batch.max_batch_tokens", PECIA_MEMBER(batch.max_batch_tokens), auto_or(whole(1)),
             "In one pass, per replica."),
@@ -195,23 +196,6 @@ std::vector<Field> make_schema() {
 
 #undef PECIA_MEMBER
 
-/// Levenshtein distance without regard to case.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t changed = diagonal + (lower(a[i]) != lower(b[j]));
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 std::string_view after_dot(std::string_view key) {
   const size_t dot = key.rfind('.');
   return dot == std::string_view::npos ? key : key.substr(dot + 1);
@@ -234,13 +218,16 @@ const std::vector<Field>& schema() {
 }
 
 std::string nearest_key(std::string_view unknown) {
-  unknown = unknown.substr(0, 64);
+  const std::string_view typed = after_dot(unknown);
+  const std::string_view section = unknown.substr(0, unknown.size() - typed.size());
   std::string best;
   size_t best_distance = SIZE_MAX;
   const auto consider = [&](std::string_view key) {
+    const std::string_view name = after_dot(key);
+    if (!may_mean(typed, name)) return;
     // A right name in the wrong section is nearer than a wrong name in the right one.
-    const size_t distance = std::min(edit_distance(unknown, key),
-                                     edit_distance(after_dot(unknown), after_dot(key)) + 1);
+    const bool elsewhere = key.substr(0, key.size() - name.size()) != section;
+    const size_t distance = 2 * edit_distance(typed, name) + (elsewhere ? 1 : 0);
     if (distance < best_distance) best_distance = distance, best = key;
   };
   for (const Field& field : schema()) {

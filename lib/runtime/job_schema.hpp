@@ -28,7 +28,7 @@ struct Field {
 /// In the order of the contract; fields of a section stand together.
 const std::vector<Field>& schema();
 
-/// The key or section that `unknown` most likely meant.
+/// The key or section that `unknown` most likely meant; empty where none is near.
 std::string nearest_key(std::string_view unknown);
 
 }  // namespace pecia::runtime

@@ -6,6 +6,7 @@
 #include <limits>
 #include <thread>
 
+#include "lib/comm/launch.hpp"
 #include "lib/comm/process_grid.hpp"
 #include "lib/context/device_clock.hpp"
 #include "lib/core/build_info.hpp"
@@ -284,6 +285,13 @@ Stop::Clock::time_point after(Stop::Clock::time_point begin, double seconds) {
          std::chrono::duration_cast<Stop::Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
+/// Of codes that are no failure of the program, for whoever reads the log: Open MPI's mpirun adds
+/// ten lines to any but 0, the last of which say that the job was terminated.
+std::string code_text(int code) {
+  const bool by_mpirun = comm::variable("OMPI_COMM_WORLD_SIZE").has_value();
+  return fmt::format("exit code {}{}", code, by_mpirun ? ", which mpirun calls an error" : "");
+}
+
 int exit_code(const Standing& left, StopReason reason) {
   if (left.unfinished() > 0 && reason == StopReason::none)
     fail<SharedError>("{} turns were left open although the run was not asked to stop",
@@ -403,6 +411,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     log->info("nothing is left to do: {} turns done, {} failed{} · {}", found.done, found.failed,
               found.failed > 0 ? " (--retry-failed takes them again)" : "",
               (job.output / "results.h5").string());
+    if (found.failed > 0) log->info("{}", code_text(exit_failed_turns));
     return found.failed > 0 ? exit_failed_turns : 0;
   }
 
@@ -499,8 +508,11 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     report::write_report(report_path, *report);
     log->info(report::last_line(*report, report_path));
     if (left.unfinished() > 0 && reason != StopReason::none)
-      log->info("{}: {} turns are open; the same command continues the run", words_of(reason),
-                left.unfinished());
+      log->info("{}: {} turns are open; the same command continues the run; {}", words_of(reason),
+                left.unfinished(), code_text(exit_drained));
+    else if (left.unfinished() == 0 && left.failed > 0)
+      log->info("{} turns failed: pecia inspect {} says why, --retry-failed takes them again; {}",
+                left.failed, job.output.string(), code_text(exit_failed_turns));
   }
   return exit_code(left, reason);
 }

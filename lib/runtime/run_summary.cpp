@@ -143,6 +143,10 @@ void add_tallies(const std::vector<RankFacts>& ranks, Arrivals arrivals,
     report.counts.prompt_tokens += tally.prompt_tokens;
     report.counts.cached_tokens += tally.cached_tokens;
     report.counts.output_tokens += tally.output_tokens;
+    report.counts.truncated_turns += tally.truncated_turns;
+    report.counts.truncated_tokens += tally.truncated_tokens;
+    report.counts.cut_by_length += tally.cut_by_length;
+    report.counts.cut_by_model_length += tally.cut_by_model_length;
     // Replicas run side by side: the slowest one's time is the run's.
     prefill.seconds = std::max(prefill.seconds, tally.prefill_s);
     decode.seconds = std::max(decode.seconds, tally.decode_s);

@@ -38,6 +38,7 @@ void Scheduler::refuse(Turn& turn, const std::string& why) {
   failed.result.finish_reason = io::FinishReason::failed;
   failed.result.error = why;
   failed.result.prompt_tokens = static_cast<int32_t>(turn.tokens.size());
+  failed.result.truncated_tokens = turn.truncated_tokens;
   finished_.push_back(std::move(failed));
 }
 

@@ -25,6 +25,7 @@ namespace pecia::runtime {
 struct Turn {
   int64_t row = 0;  ///< in the results
   std::vector<int32_t> tokens;
+  int32_t truncated_tokens = 0;  ///< of the prompt, left out of `tokens`
   int32_t max_new_tokens = 0;
   kernels::SamplingParams params;
   uint64_t random_key = 0;

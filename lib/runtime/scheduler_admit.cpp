@@ -122,6 +122,7 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
   }
   running.result = turn.answer;
   running.result.prompt_tokens = static_cast<int32_t>(turn.tokens.size());
+  running.result.truncated_tokens = turn.truncated_tokens;
   running.result.cached_tokens = static_cast<int32_t>(running.prompt_begin);
   running.max_new_tokens = std::min<int64_t>(turn.max_new_tokens, room);
   running.deal_limit = answer_slots(turn);

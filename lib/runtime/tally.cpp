@@ -20,6 +20,18 @@ NewTokens new_tokens(const Plan& plan) {
 
 }  // namespace
 
+void count_done(const io::TurnResult& result, int64_t slots, Tally& tally) {
+  ++tally.done;
+  tally.cached_tokens += result.cached_tokens;
+  tally.truncated_turns += result.truncated_tokens > 0;
+  tally.truncated_tokens += result.truncated_tokens;
+  if (result.tokens.empty()) return;  // a prompt that was only read has no answer to cut
+  tally.ttft_s.push_back(result.ttft_s);
+  if (result.finish_reason != io::FinishReason::length) return;
+  ++tally.cut_by_length;
+  tally.cut_by_model_length += static_cast<int64_t>(result.tokens.size()) < slots;
+}
+
 const char* phase_name(const Plan& plan) {
   const NewTokens tokens = new_tokens(plan);
   if (tokens.decode == 0) return "prefill";

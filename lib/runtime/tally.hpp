@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "lib/io/results.hpp"
 #include "lib/runtime/plan.hpp"
 
 namespace pecia::runtime {
@@ -12,6 +13,10 @@ struct Tally {
   int64_t done = 0, failed = 0;
   int64_t arrived = 0;  ///< turns of the whole job's requests that are there, whoever runs them
   int64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;
+  int64_t truncated_turns = 0, truncated_tokens = 0;  ///< of prompts, by limits.over_length
+  /// Answers that ended without a stop; and those of them that the model's length ended, before
+  /// max_new_tokens.
+  int64_t cut_by_length = 0, cut_by_model_length = 0;
   double prefill_s = 0, decode_s = 0;          ///< wall time of passes
   double prefill_flops = 0, decode_flops = 0;  ///< of all the replica's ranks
   std::vector<double> ttft_s;                  ///< by turn
@@ -21,9 +26,14 @@ struct Tally {
   void visit(A& archive) {
     archive(done), archive(failed), archive(arrived), archive(prompt_tokens),
         archive(output_tokens), archive(cached_tokens), archive(prefill_s), archive(decode_s),
-        archive(prefill_flops), archive(decode_flops), archive(ttft_s), archive(tbt_s);
+        archive(prefill_flops), archive(decode_flops), archive(ttft_s), archive(tbt_s),
+        archive(truncated_turns), archive(truncated_tokens), archive(cut_by_length),
+        archive(cut_by_model_length);
   }
 };
+
+/// Counts a turn that is done, whose max_new_tokens were `slots`.
+void count_done(const io::TurnResult& result, int64_t slots, Tally& tally);
 
 /// "prefill", "decode", or "mixed" for a pass that has rows of both.
 const char* phase_name(const Plan& plan);

@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <vector>
 
 namespace pecia::runtime {
 namespace {
@@ -16,7 +17,8 @@ struct Unit {
 constexpr std::array byte_units{Unit{"", 1},         Unit{"B", 1},        Unit{"kB", 1e3},
                                 Unit{"KB", 1e3},     Unit{"MB", 1e6},     Unit{"GB", 1e9},
                                 Unit{"TB", 1e12},    Unit{"KiB", 0x1p10}, Unit{"MiB", 0x1p20},
-                                Unit{"GiB", 0x1p30}, Unit{"TiB", 0x1p40}};
+                                Unit{"GiB", 0x1p30}, Unit{"TiB", 0x1p40}, Unit{"K", 0x1p10},
+                                Unit{"M", 0x1p20},   Unit{"G", 0x1p30},   Unit{"T", 0x1p40}};
 constexpr std::array time_units{Unit{"d", 86400}, Unit{"h", 3600}, Unit{"min", 60}, Unit{"m", 60},
                                 Unit{"s", 1}};
 
@@ -41,6 +43,41 @@ std::string_view take_letters(std::string_view& text) {
   return letters;
 }
 
+/// "1:30:00", "90:00", "2-12:30". The first number is free, those after it stay below the next
+/// unit: "1:90:00" is a slip.
+std::optional<double> parse_slurm_seconds(std::string_view text) {
+  const auto take_whole = [&text](int64_t limit) -> std::optional<int64_t> {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || text[0] == '-' || value >= limit) return std::nullopt;
+    text.remove_prefix(end - text.data());
+    return value;
+  };
+  constexpr int64_t largest = 1'000'000'000;
+  const bool with_days = text.find('-') != std::string_view::npos;
+  std::vector<int64_t> numbers;
+  if (with_days) {
+    const auto days = take_whole(largest);
+    if (!days || text.empty() || text[0] != '-') return std::nullopt;
+    numbers.push_back(*days);
+  }
+  do {
+    if (!numbers.empty()) text.remove_prefix(1);  // the separator
+    const bool is_hours = with_days && numbers.size() == 1;
+    const auto number = take_whole(numbers.empty() ? largest : is_hours ? 24 : 60);
+    if (!number) return std::nullopt;
+    numbers.push_back(*number);
+  } while (!text.empty() && text[0] == ':');
+  if (!text.empty() || numbers.size() > (with_days ? 4u : 3u)) return std::nullopt;
+
+  static constexpr std::array<double, 4> factors{86400, 3600, 60, 1};
+  size_t unit =
+      with_days ? 0 : factors.size() - numbers.size();  // without days the last is seconds
+  double seconds = 0;
+  for (const int64_t number : numbers) seconds += static_cast<double>(number) * factors[unit++];
+  return seconds;
+}
+
 }  // namespace
 
 std::optional<int64_t> parse_bytes(std::string_view text) {
@@ -57,6 +94,7 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
 }
 
 std::optional<double> parse_seconds(std::string_view text) {
+  if (text.find_first_of(":-") != std::string_view::npos) return parse_slurm_seconds(text);
   double seconds = 0, last_factor = INFINITY;
   for (bool first = true; first || !text.empty(); first = false) {
     const auto number = take_number(text);

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .command import UserError
 
-HEADINGS = ("options", "positionals", "subcommands")
+HEADINGS = ("options", "positionals", "subcommands", "examples")
 # "INT:INT in [1 - 9]", "PATH REQUIRED", "KEY=VALUE ...": only the first word is the value's name.
 ENTRY = re.compile(r"(?P<names>-?[^ ,]+(?:, *-[^ ,]+)*)(?P<value>(?: \S+)*?)(?:  +(?P<text>\S.*))?")
 
@@ -29,6 +29,7 @@ class Help:
     options: list[Entry] = field(default_factory=list)
     positionals: list[Entry] = field(default_factory=list)
     subcommands: list[Entry] = field(default_factory=list)
+    examples: list[str] = field(default_factory=list)
 
 
 def parse_help(text: str) -> Help:
@@ -39,6 +40,8 @@ def parse_help(text: str) -> Help:
         heading = line.strip().rstrip(":").lower()
         if line and not line.startswith(" ") and line.endswith(":") and heading in HEADINGS:
             section = getattr(found, heading)
+        elif section is found.examples:
+            section += [line[2:]] if line.strip() else []
         elif section is None:
             if line.strip() and not line.lower().startswith("usage:"):
                 found.about = f"{found.about} {line.strip()}".strip()

@@ -41,6 +41,13 @@ def man_page(template: str, commands: CommandLine) -> str:
         for option in command.options:
             if "--help" not in option.names:
                 lines += _entry(option)
+        if command.examples:
+            lines += [
+                ".PP",
+                ".nf",
+                *(f"    {roff(example)}" for example in command.examples),
+                ".fi",
+            ]
     general = [line for option in commands.main.options for line in _entry(option)]
     page = template.replace("@VERSION@", commands.version)
     return page.replace("@COMMANDS@", "\n".join(lines)).replace("@OPTIONS@", "\n".join(general))

@@ -16,6 +16,7 @@ from .results import Results
 
 REPORT_SCHEMA = "pecia.report/1"
 OPEN, PARTIAL, DONE, FAILED = range(4)
+LENGTH = 2  # of finish_reason
 COLUMNS = (
     "request_id",
     "shard",
@@ -25,6 +26,7 @@ COLUMNS = (
     "prompt_tokens",
     "cached_tokens",
     "output_tokens",
+    "finish_reason",
     "error",
     "queue_s",
     "ttft_s",
@@ -116,6 +118,8 @@ class Turns:
     prompt_tokens: np.ndarray
     cached_tokens: np.ndarray
     output_tokens: np.ndarray
+    truncated_tokens: np.ndarray  # of the prompt, left out by limits.over_length
+    finish_reason: np.ndarray
     error: np.ndarray  # bytes
     queue_s: np.ndarray
     ttft_s: np.ndarray
@@ -131,6 +135,21 @@ class Turns:
     def answered(self) -> np.ndarray:
         """Done turns that have at least one token, as a mask."""
         return (self.state == DONE) & (self.output_tokens > 0)
+
+    @property
+    def truncated(self) -> np.ndarray:
+        """Done turns whose prompt was cut to fit, as a mask."""
+        return (self.state == DONE) & (self.truncated_tokens > 0)
+
+    @property
+    def cut_by_length(self) -> np.ndarray:
+        """Answers that ended without a stop, as a mask."""
+        return self.answered & (self.finish_reason == LENGTH)
+
+    @property
+    def cut_by_model_length(self) -> np.ndarray:
+        """Those of them that the model's length ended, before max_new_tokens."""
+        return self.cut_by_length & (self.output_tokens < self.slots)
 
     @property
     def prompt_length(self) -> np.ndarray:
@@ -234,10 +253,14 @@ def _turns(results: Results) -> Turns:
     same = (np.diff(columns["shard"]) == 0) & (np.diff(columns["request"]) == 0)
     begins = np.concatenate(([True], ~same)) if len(state) else np.zeros(0, bool)
     rows = np.arange(len(state))
+    truncated = np.zeros(len(state), np.int32)
+    if results.has("truncated_tokens"):
+        truncated = results.columns(["truncated_tokens"])["truncated_tokens"]
     return Turns(
         state=state,
         first=np.maximum.accumulate(np.where(begins, rows, 0)) if len(state) else rows,
         slots=np.diff(columns["slot_offsets"]),
+        truncated_tokens=truncated,
         **{
             name: columns[name]
             for name in COLUMNS

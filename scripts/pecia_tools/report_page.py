@@ -59,6 +59,7 @@ def sections(run: RunFolder, trace: Optional[Trace]) -> list[Section]:
             )
         )
     found.append(_failures(run))
+    found += _cut(run)
     predictions = tables.predictions(run.report) if run.report else None
     if predictions:
         found.append(Section("Predicted and measured", tables=[predictions]))
@@ -192,6 +193,21 @@ def _failures(run: RunFolder) -> Section:
         caption = "No turn failed."
     shown = [table for table in (of_run, found) if table and table.rows]
     return Section(title, tables=shown, caption=caption)
+
+
+def _cut(run: RunFolder) -> list[Section]:
+    """Nothing where nothing was cut."""
+    cut = tables.cut(run)
+    parts = [f"{cut.answers}."] if cut.answers else []
+    found = tables.truncated(run) if cut.turns else None
+    if cut.turns:
+        parts.insert(
+            0, f"{plural(cut.turns, 'prompt')} longer than the model's length: limits.over_length"
+        )
+        parts[0] += f" left out {plural(cut.tokens, 'token')}."
+    if not parts:
+        return []
+    return [Section("Cut to fit", caption=" ".join(parts), tables=[found] if found else [])]
 
 
 def status(run: RunFolder) -> str:

@@ -12,6 +12,7 @@ from .read_run import DONE, FAILED, OPEN, PARTIAL, Link, Percentiles, Report, Ru
 from .report_text import UNKNOWN, count, duration, percent, plural, ranges, size
 
 SHOWN_FAILURES = 50
+SHOWN_TRUNCATED = 50
 SHOWN_STAGES = 15
 LEVELS = {
     "server": "inside a server",
@@ -48,8 +49,76 @@ class Table:
     after: str = ""
 
 
+@dataclass(frozen=True)
+class Cut:
+    """What limits left out: of prompts (limits.over_length), and of answers."""
+
+    turns: int
+    tokens: int
+    at_max_new_tokens: int
+    at_model_length: int
+
+    @property
+    def answers(self) -> str:
+        """ "2 answers cut at max_new_tokens, 1 at the model's length", or nothing."""
+        parts = []
+        if self.at_max_new_tokens:
+            parts.append(f"{plural(self.at_max_new_tokens, 'answer')} cut at max_new_tokens")
+        if self.at_model_length:
+            parts.append(f"{plural(self.at_model_length, 'answer')} cut at the model's length")
+        return ", ".join(parts)
+
+
+def cut(run: RunFolder) -> Cut:
+    """Of the whole run; without results.h5, of its last start."""
+    if run.turns is not None:
+        turns = run.turns
+        by_length, by_model = turns.cut_by_length.sum(), turns.cut_by_model_length.sum()
+        tokens = turns.truncated_tokens[turns.truncated].sum()
+        found = (turns.truncated.sum(), tokens, by_length - by_model, by_model)
+    else:
+        counts = run.report.counts if run.report else {}
+        by_length, by_model = (
+            counts.get(f"cut_by_{what}", 0) for what in ("length", "model_length")
+        )
+        truncated = (counts.get(f"truncated_{what}", 0) for what in ("turns", "tokens"))
+        found = (*truncated, by_length - by_model, by_model)
+    return Cut(*map(int, found))
+
+
+def truncated(run: RunFolder) -> Optional[Table]:
+    """The prompts that were cut to fit, those that lost most first; None without results.h5."""
+    if run.turns is None:
+        return None
+    turns = run.turns
+    rows = np.flatnonzero(turns.truncated)
+    rows = rows[np.argsort(-turns.truncated_tokens[rows], kind="stable")]
+    more = len(rows) - SHOWN_TRUNCATED
+
+    def row(i: int) -> tuple[str, ...]:
+        left_out = int(turns.truncated_tokens[i])
+        whole = left_out + int(turns.prompt_tokens[i])
+        share = percent(left_out / whole)
+        name = _text(turns.request_id[i])
+        return (name, str(turns.turn[i]), f"{whole:,}", f"{left_out:,}", share)
+
+    return Table(
+        ("request", "turn", "prompt tokens", "left out", "share"),
+        [row(i) for i in rows[:SHOWN_TRUNCATED]],
+        f"{more} more: pecia inspect --json lists all." if more > 0 else "",
+    )
+
+
 def cards(run: RunFolder) -> list[Card]:
-    return [*_turn_cards(run), *_speed_cards(run), *_latency_cards(run)]
+    return [*_turn_cards(run), *_cut_cards(run), *_speed_cards(run), *_latency_cards(run)]
+
+
+def _cut_cards(run: RunFolder) -> list[Card]:
+    found = cut(run)
+    if found.turns:
+        word = "prompt truncated" if found.turns == 1 else "prompts truncated"
+        return [Card(f"{found.turns:,}", word, f"{count(found.tokens)} tokens left out")]
+    return []
 
 
 def _turn_cards(run: RunFolder) -> list[Card]:

@@ -116,6 +116,10 @@ class Results:
     def attribute(self, name: str) -> str:
         return _text(self._file.attrs.get(name, ""))
 
+    def has(self, name: str) -> bool:
+        """Whether the file has a dataset that earlier versions did not write."""
+        return name in self._file
+
     def columns(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Whole datasets of one value per turn, text as the bytes that are in the file."""
         try:

@@ -39,7 +39,13 @@ expect 0 '--retry-failed' - "$pecia" run --help
 expect 2 - 'no command given' "$pecia"
 expect 2 - 'frobnicate' "$pecia" frobnicate
 expect 2 - 'needs a job file' "$pecia" run
-expect 2 - '--unknown' "$pecia" run --unknown
+expect 2 - 'unknown argument: --unknown$' "$pecia" run --unknown
+expect 2 - 'unknown arguments: --ste (did you mean --set?), a=1, --two$' "$pecia" run job.yaml --ste a=1 --two
+expect 2 - 'unknown command: inpsect (did you mean inspect?)$' "$pecia" inpsect
+for command in run plan inspect topology doctor; do
+  expect 0 "^Examples:$" - "$pecia" "$command" --help
+  grep -q "^  .*pecia $command" "$folder/out" || complain "no example of $command"
+done
 
 expect 0 '^generation:' - "$pecia" run --print-default
 "$pecia" run --print-default >"$folder/job.yaml"
@@ -58,7 +64,7 @@ touch "$folder/p.h5"
 expect 2 - 'model.dtype: fp8 is for GPUs in this version' \
   "$pecia" run --validate "$folder/job.yaml" --set input=[p.h5] --set model.dtype=fp8
 
-expect 2 - 'predicted memory and times are not in this version; --modes' "$pecia" plan
+expect 2 - 'needs a job file, or --modes' "$pecia" plan
 expect 0 '^| >1 | 1 | >1 | ring, sp_tp | pass_q, broadcast_q |$' - "$pecia" plan --modes
 expect 0 '"prefill"' - "$pecia" plan --modes --json
 expect 2 - 'needs a job file' "$pecia" plan --modes --ranks 4
@@ -73,6 +79,20 @@ expect 0 '^this job is refused: parallel.sp 3 does not divide the 8 query heads:
   "${plan[@]}" --ranks 3 --set parallel.sp=3
 expect 2 - 'parallel.dp 3 does not divide 4 ranks' "${plan[@]}" --ranks 4 --set parallel.dp=3
 expect 0 '"legal": false' - "${plan[@]}" --ranks 4 --json
+
+needs=("$pecia" plan "$folder/job.yaml" --set "model.path=$model")
+expect 0 '^  prompts: .*input prompts/\*.h5 matches no file' - "${needs[@]}"
+grep -q '^  1 rank: this job runs as single$' "$folder/out" || complain "not how it runs on a rank"
+grep -q 'parallel.cp auto takes any number of ranks' "$folder/out" || complain "no word about cp: auto"
+grep -q 'not predicted in this version' "$folder/out" || complain "no word about times"
+expect 0 '^  weights: int8 .* on each rank$' - "${needs[@]}" --set model.dtype=int8
+expect 0 '^  4 ranks: this job runs as ring/auto+broadcast_q; auto: ' - "${needs[@]}" --ranks 4
+expect 0 '^  3 ranks: this job is refused: parallel.sp 3 does not divide' - \
+  "${needs[@]}" --ranks 3 --set parallel.sp=3
+expect 0 'kv.memory allows 2.0 GiB$' - "${needs[@]}" --set kv.memory=2G
+expect 0 '"schema": "pecia.plan/1"' - "${needs[@]}" --json
+python3 -m json.tool "$folder/out" >/dev/null || complain "no JSON"
+expect 2 - 'h5' "${needs[@]}" --set input=[p.h5]
 
 expect 2 - 'no run has begun' "$pecia" inspect "$folder"
 expect 2 - 'p.h5' "$pecia" inspect "$folder/p.h5"

@@ -127,6 +127,82 @@ TEST_F(Summaries, OfResultsCountStatesAndGroupFailures) {
   EXPECT_EQ(results_line(summary), "1 of 5 turns done, 3 failed, 0 partial");
   EXPECT_NE(results_text(summary).find("5 turns: 1 done, 0 partial, 3 failed, 1 open"),
             std::string::npos);
+  EXPECT_EQ(
+      summary["failed_turns"].dump(),
+      R"([{"request_id":"r1","turn":0,"error":"too long"},{"request_id":"r2","turn":0,"error":"empty"},)"
+      R"({"request_id":"r3","turn":0,"error":"too long"}])");
+  EXPECT_NE(results_text(summary).find(
+                "  3 failed:\n    r1: too long\n    r2: empty\n    r3: too long\n"),
+            std::string::npos)
+      << results_text(summary);
+  EXPECT_EQ(summary["truncated_turns"], 0);
+  EXPECT_EQ(results_text(summary).find("truncated"), std::string::npos);
+}
+
+TEST_F(Summaries, OfResultsListWhatFailedUpToSomeLines) {
+  io::ResultsLayout layout = five_turns();
+  layout.turns.assign(25, layout.turns[0]);
+  for (int turn = 0; turn < 25; ++turn) {
+    layout.turns[turn].request_id = fmt::format("r\x1b[2J{}", turn);
+    layout.turns[turn].turn = turn == 1 ? 1 : 0;
+  }
+  const auto path = folder_ / "results.h5";
+  io::ResultsFile::create(path, layout);
+  {
+    io::ResultsFile file(path);
+    io::TurnResult failed;
+    failed.finish_reason = io::FinishReason::failed;
+    for (int turn = 0; turn < 25; ++turn) {
+      failed.error = turn < 24 ? "too long" : "empty";
+      file.write(turn, failed, io::TurnState::failed);
+    }
+  }
+  const auto summary = summarize_results(path);
+  EXPECT_EQ(summary["failed_turns"].size(), 25u);
+  EXPECT_EQ(summary["failed_turns"][24]["error"], "empty");
+  const std::string text = results_text(summary);
+  EXPECT_NE(text.find("  25 failed:\n    24 ×: too long\n    1 ×: empty\n  which are\n"
+                      "    r?[2J0: too long\n    r?[2J1, turn 1: too long\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("    r?[2J19: too long\n    … and 5 more; --json lists all\n"),
+            std::string::npos)
+      << text;
+}
+
+TEST_F(Summaries, OfResultsSayWhatWasCut) {
+  const auto path = folder_ / "results.h5";
+  io::ResultsFile::create(path, five_turns());
+  {
+    io::ResultsFile file(path);
+    io::TurnResult cut = answer();
+    cut.truncated_tokens = 2990;
+    file.write(0, cut, io::TurnState::done);
+    cut.truncated_tokens = 0;
+    cut.finish_reason = io::FinishReason::length;  // with 3 of its 4 slots
+    file.write(1, cut, io::TurnState::done);
+    cut.tokens = {1, 2, 3, 4};
+    cut.token_logprobs.push_back(-1);
+    file.write(2, cut, io::TurnState::done);
+    cut.tokens.clear();
+    cut.token_logprobs.clear();
+    file.write(3, cut, io::TurnState::done);
+  }
+  const auto summary = summarize_results(path);
+  EXPECT_EQ(summary["truncated_turns"], 1);
+  EXPECT_EQ(summary["truncated_tokens"], 2990);
+  EXPECT_EQ(summary["cut_by_length"], 2);
+  EXPECT_EQ(summary["cut_by_model_length"], 1);
+  EXPECT_EQ(summary["truncated"].dump(),
+            R"([{"request_id":"r0","turn":0,"prompt_tokens":10,"truncated_tokens":2990}])");
+  EXPECT_NE(results_text(summary).find(
+                "  1 prompt truncated by limits.over_length, 2990 tokens left out:\n"
+                "    r0: 2990 of 3000 tokens left out\n"
+                "  1 answer cut at max_new_tokens\n"
+                "  1 answer cut at the model's length\n"),
+            std::string::npos)
+      << results_text(summary);
+  EXPECT_EQ(results_line(summary), "4 of 5 turns done, 0 failed, 0 partial, 1 truncated");
 }
 
 TEST_F(Summaries, OfARunSayHowItStands) {

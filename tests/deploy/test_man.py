@@ -22,9 +22,10 @@ printf '%s\n' "$options" "${COMPREPLY[@]}"
 
 
 def help_of(*command: str) -> str:
+    """Without the examples, which have options of other programs too."""
     return subprocess.run(
         [PROGRAM, *command, "--help"], capture_output=True, text=True, timeout=60, check=True
-    ).stdout
+    ).stdout.split("Examples:")[0]
 
 
 class MadeFiles(unittest.TestCase):
@@ -83,6 +84,7 @@ class Parser(unittest.TestCase):
             "  -h,--help                   Print this help message and exit\n"
             "  --ranks INT:INT in [1 - 9]\n                              How many\n"
             "  --set KEY=VALUE ...         Replaces a value\n"
+            "\nExamples:\n  pecia do it --ranks 3   # thrice\n  pecia do Options:\n"
         )
         new = (
             "Does a thing. \n\n\npecia do [OPTIONS] path\n\n\nPOSITIONALS:\n"
@@ -90,10 +92,14 @@ class Parser(unittest.TestCase):
             "  -h,     --help              Print this help message and exit \n"
             "          --ranks INT:INT in [1 - 9] \n                              How many \n"
             "          --set KEY=VALUE ...  Replaces a value \n"
+            "\nExamples:\n  pecia do it --ranks 3   # thrice\n  pecia do Options:\n"
         )
         for layout in (old, new):
             found = parse_help(layout)
             self.assertEqual(found.positionals, [Entry(["path"], "PATH", "The file")])
+            self.assertEqual(
+                found.examples, ["pecia do it --ranks 3   # thrice", "pecia do Options:"]
+            )
             self.assertEqual(
                 found.options,
                 [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import time
 import unittest
@@ -44,6 +45,9 @@ class WatchTest(RunTest):
 
     def wait_for_lines(self, watch: Launch) -> None:
         wait_for("some lines", lambda: len(watch.out.read_text().splitlines()) > 3)
+
+    def wait_until_it_waits(self, watch: Launch) -> None:
+        wait_for("its word", lambda: "no run has begun there yet" in watch.words())
 
     def test_json_line_after_line_until_the_run_is_drained(self) -> None:
         job, run = self.start_long_run()
@@ -126,6 +130,33 @@ class WatchTest(RunTest):
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
         self.assertTrue(shown.startswith(b"\x1b[H\x1b[J"), shown)
         self.assertIn(b": run, finished\r\n", shown)
+
+    def test_folder_that_is_about_to_exist_is_awaited(self) -> None:
+        job = self.write_job(random_requests(2, 5, 20, seed=8), generation=GREEDY)
+        for made in (False, True):  # also a folder that somebody has made ahead
+            with self.subTest(made=made):
+                shutil.rmtree(self.output(job), ignore_errors=True)
+                if made:
+                    self.output(job).mkdir()
+                watch = self.watch(self.output(job), "--json")
+                self.wait_until_it_waits(watch)
+                self.assertTrue(watch.runs_for(0.3))
+                self.run_job(job, 2)
+                self.assertEqual(watch.wait(), 0)
+                self.assertEqual(watch.words().count("no run has begun there yet"), 1)
+                seen = [json.loads(line) for line in watch.out.read_text().splitlines()]
+                self.assertEqual(seen[-1]["state"], "finished")
+
+    def test_awaiting_ends_on_an_interrupt(self) -> None:
+        watch = self.watch(self.folder / "never")
+        self.wait_until_it_waits(watch)
+        watch.process.send_signal(signal.SIGINT)
+        self.assertIn(watch.wait(), (-signal.SIGINT, 128 + signal.SIGINT))
+
+    def test_no_run_can_begin_in_a_folder_that_is_not_there(self) -> None:
+        watch = self.watch(self.folder / "absent" / "run")
+        self.assertEqual(watch.wait(), 2)
+        self.assertIn(f"neither is the folder {self.folder}/absent", watch.words())
 
     def test_folder_without_a_run(self) -> None:
         watch = self.watch(self.folder)

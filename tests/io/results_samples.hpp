@@ -11,9 +11,9 @@ inline bool operator==(const TurnResult& a, const TurnResult& b) {
   const auto fields = [](const TurnResult& r) {
     return std::tie(r.tokens, r.token_logprobs, r.top_tokens, r.top_logprobs, r.prompt_logprobs,
                     r.prompt_top_tokens, r.prompt_top_logprobs, r.prompt_tokens, r.cached_tokens,
-                    r.finish_reason, r.error, r.queue_s, r.ttft_s, r.decode_s, r.prefill_compute_s,
-                    r.prefill_comm_s, r.decode_compute_s, r.decode_comm_s, r.mode, r.replica,
-                    r.text_bytes);
+                    r.truncated_tokens, r.finish_reason, r.error, r.queue_s, r.ttft_s, r.decode_s,
+                    r.prefill_compute_s, r.prefill_comm_s, r.decode_compute_s, r.decode_comm_s,
+                    r.mode, r.replica, r.text_bytes);
   };
   return fields(a) == fields(b);
 }
@@ -62,6 +62,7 @@ inline io::TurnResult sample_result(const io::ResultsLayout& layout, int64_t tur
   result.prompt_top_logprobs = ramp<float>(prompt * width(layout.prompt_logprobs), base - 3, -1);
   result.prompt_tokens = static_cast<int32_t>(layout.turns[turn].prompt_tokens);
   result.cached_tokens = id + 1;
+  result.truncated_tokens = 3 * id;
   result.finish_reason = io::FinishReason::length;
   result.text_bytes = turn % 3 == 0 ? -1 : (int64_t{1} << 40) + turn;
   result.queue_s = 0.5f + static_cast<float>(id);

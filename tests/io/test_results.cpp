@@ -179,6 +179,7 @@ TEST(ResultsFile, HasExactlyTheDatasetsOfTheSchema) {
                            "prompt_tokens",
                            "cached_tokens",
                            "output_tokens",
+                           "truncated_tokens",
                            "finish_reason",
                            "error",
                            "queue_s",
@@ -335,6 +336,22 @@ TEST(ResultsFile, IsNotMadeTwiceNorBeyondAllBounds) {
                                  {"/top_logprobs", "2^63"});
   layout.turns[0].slots = -1;
   EXPECT_THROW(ResultsFile::create(folder / "s.h5", layout), InvalidArgument);
+}
+
+TEST(ResultsFile, OfAnEarlierVersionIsReadAndContinued) {
+  const test::TempFolder folder;
+  const ResultsLayout layout = sample_layout(4, 0, 0);
+  ResultsFile::create(folder / "r.h5", layout);
+  test::Hdf5Editor(folder / "r.h5").remove("/truncated_tokens");
+  TurnResult result = sample_result(layout, 1, 7);
+  ResultsFile(folder / "r.h5").write(1, result, TurnState::done);
+  result.truncated_tokens = 0;
+  EXPECT_TRUE(ResultsFile(folder / "r.h5").read(1) == result);
+
+  ResultsFile::create(folder / "s.h5", layout);
+  test::Hdf5Editor(folder / "s.h5").set("/truncated_tokens", std::vector<int32_t>(3));
+  test::expect_error<InputError>([&] { ResultsFile{folder / "s.h5"}; },
+                                 {"/truncated_tokens", "type or shape"});
 }
 
 TEST(ResultsFile, RefusesOtherFiles) {

@@ -119,5 +119,22 @@ TEST(LastLine, OfADrainedRunSaysWhatIsLeftAndLeavesOutWhatIsNotKnown) {
             "38 done, 1 failed, 25 to continue, 50 arrived in 1 min 0 s · r.json");
 }
 
+TEST(LastLine, SaysWhatWasCut) {
+  RunReport report;
+  report.counts.done = 6;
+  report.counts.truncated_turns = 3;
+  report.counts.truncated_tokens = 900;
+  EXPECT_EQ(last_line(report, "r.json"), "6 done, 0 failed in 0 ms · 3 prompts truncated · r.json");
+  report.counts.cut_by_length = 3;
+  report.counts.cut_by_model_length = 1;
+  EXPECT_EQ(last_line(report, "r.json"),
+            "6 done, 0 failed in 0 ms · 3 prompts truncated, 2 answers cut at max_new_tokens, 1 "
+            "answer cut at the model's length · r.json");
+  report.counts.cut_by_model_length = 3;
+  report.counts.truncated_turns = 0;
+  EXPECT_EQ(cut_text(report.counts), "3 answers cut at the model's length");
+  EXPECT_EQ(cut_text({}), "");
+}
+
 }  // namespace
 }  // namespace pecia::report

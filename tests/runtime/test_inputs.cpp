@@ -182,7 +182,9 @@ TEST_F(Shards, CutLongPromptsAsAsked) {
   EXPECT_EQ(left.tokens.front(), 21);
   EXPECT_EQ(left.tokens.back(), 60);
   EXPECT_EQ(left.refused, "");
+  EXPECT_EQ(left.truncated_tokens, 20);
   EXPECT_EQ(load("fits").turns[0].tokens, ascending(40));
+  EXPECT_EQ(load("fits").turns[0].truncated_tokens, 0);
   EXPECT_EQ(inputs().layout().turns[0].prompt_tokens, 40);
 
   job_.limits.over_length = OverLength::truncate_middle;

@@ -231,12 +231,14 @@ INSTANTIATE_TEST_SUITE_P(
             "job.yaml:4: parallel.ring is pass_v; it may be auto | pass_kv | pass_q"},
         Bad{"kv: {dtype: int8}",
             "job.yaml:4: kv.dtype is int8; it may be auto | fp32 | bf16 | fp16 | fp8"},
-        Bad{"kv: {memory: 12G}",
-            "job.yaml:4: kv.memory is 12G; it may be auto | a size as 12GiB, 500MB or a number of "
-            "bytes"},
+        Bad{"kv: {memory: 12g}",
+            "job.yaml:4: kv.memory is 12g; it may be auto | a size as 12GiB, 500MB, 12G (1024 "
+            "based, "
+            "as in Slurm) or a number of bytes"},
         Bad{"limits: {grace: -1s}",
-            "job.yaml:4: limits.grace is -1s; it may be a time as 60s, 10min or 1h30m, from 0s to "
-            "366d"},
+            "job.yaml:4: limits.grace is -1s; it may be a time as 60s, 10min, 1h30m, 90 (seconds) "
+            "or Slurm's "
+            "1:30:00 and 2-00:00:00, from 0s to 366d"},
         Bad{"backend: gpu", "job.yaml:4: backend is gpu; it may be auto | cpu | cuda"}));
 
 INSTANTIATE_TEST_SUITE_P(
@@ -247,6 +249,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"max_tokens: 5",
             "job.yaml:4: unknown key max_tokens; did you mean generation.max_new_tokens?"},
         Bad{"modle: {path: x}", "job.yaml:4: unknown key modle; did you mean model?"},
+        Bad{"webhook: x",
+            "job.yaml:4: unknown key webhook; pecia run --print-default shows all keys"},
         Bad{"temperature: 1",
             "job.yaml:4: unknown key temperature; did you mean generation.temperature?"},
         Bad{"batch: {temperature: 1}",
@@ -300,6 +304,16 @@ TEST(Overrides, ReplaceNestedValuesAndLists) {
   ASSERT_TRUE(job.model.rope_scaling);
   EXPECT_EQ(job.model.rope_scaling->factor, 2);
   EXPECT_EQ(job.generation.stop_token_ids, (std::vector<int32_t>{1, 2}));
+}
+
+TEST(ParseJob, TakesSlurmsTimesAndSizes) {
+  const Job job =
+      parse_job(minimal + "limits: {wall_time: 2-00:00:00, grace: 2:30}\nkv: {memory: 12G}\n",
+                "job.yaml", {"limits.silence=1:00:00"});
+  EXPECT_EQ(job.limits.wall_time_s, 2 * 86400);
+  EXPECT_EQ(job.limits.grace_s, 150);
+  EXPECT_EQ(job.limits.silence_s, 3600);
+  EXPECT_EQ(job.kv.memory, int64_t{12} << 30);
 }
 
 TEST(Overrides, AreRefusedByTheirOwnText) {

@@ -13,8 +13,15 @@ TEST(ParseBytes, KnowsBothKindsOfUnits) {
   EXPECT_EQ(parse_bytes("1.5KiB"), 1536);
 }
 
+TEST(ParseBytes, KnowsSlurmsUnits) {
+  EXPECT_EQ(parse_bytes("12G"), int64_t{12} << 30);
+  EXPECT_EQ(parse_bytes("500M"), int64_t{500} << 20);
+  EXPECT_EQ(parse_bytes("2T"), int64_t{2} << 40);
+  EXPECT_EQ(parse_bytes("64K"), 65536);
+}
+
 TEST(ParseBytes, RefusesTheRest) {
-  for (const char* bad : {"", "GiB", "12G", "12gib", "-1", "1.5", "1e3", "9000000TiB", "1 ", "nan",
+  for (const char* bad : {"", "GiB", "12g", "12gib", "-1", "1.5", "1e3", "9000000TiB", "1 ", "nan",
                           "0x10", "1GiB2", " 1"})
     EXPECT_EQ(parse_bytes(bad), std::nullopt) << bad;
 }
@@ -28,9 +35,28 @@ TEST(ParseSeconds, AddsItsParts) {
   EXPECT_EQ(parse_seconds("0.5h"), 1800);
 }
 
+TEST(ParseSeconds, KnowsSlurmsTimes) {
+  EXPECT_EQ(parse_seconds("1:30:00"), 5400);
+  EXPECT_EQ(parse_seconds("01:30:00"), 5400);
+  EXPECT_EQ(parse_seconds("36:00:00"), 36 * 3600);
+  EXPECT_EQ(parse_seconds("90:00"), 5400) << "minutes and seconds";
+  EXPECT_EQ(parse_seconds("2-00:00:00"), 2 * 86400);
+  EXPECT_EQ(parse_seconds("2-12"), 2 * 86400 + 12 * 3600);
+  EXPECT_EQ(parse_seconds("0-1:30"), 5400);
+  EXPECT_EQ(parse_seconds("1-23:59:59"), 2 * 86400 - 1);
+}
+
 TEST(ParseSeconds, RefusesTheRest) {
-  for (const char* bad :
-       {"", "s", "-5s", "1m1h", "1h1h", "5 s", "1h30", "1e3s", "inf", "01:30:00", "5w"})
+  for (const char* bad : {"",         "s",         "-5s",
+                          "1m1h",     "1h1h",      "5 s",
+                          "1h30",     "1e3s",      "inf",
+                          "5w",       ":30",       "1:",
+                          "1:60",     "1:60:00",   "1:30:60",
+                          "1:2:3:4",  "-1:30",     "1:-30",
+                          "2-",       "-2",        "2-24",
+                          "2-1-1",    "1-1:1:1:1", "1.5:00",
+                          "1:30:00s", "1:30h",     "99999999999999999999:00",
+                          "2-+1"})
     EXPECT_EQ(parse_seconds(bad), std::nullopt) << bad;
 }
 

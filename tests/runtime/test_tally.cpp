@@ -70,5 +70,35 @@ TEST(PassCounter, MeasuresBetweenTokensOfATurnThroughMixedPasses) {
   EXPECT_EQ(tally.output_tokens, 6);
 }
 
+TEST(CountDone, SeesWhatWasCut) {
+  Tally tally;
+  io::TurnResult result;
+  result.cached_tokens = 5;
+  result.finish_reason = io::FinishReason::length;
+  count_done(result, 0, tally);
+  EXPECT_EQ(tally.cut_by_length, 0) << "a prompt that is only read";
+  EXPECT_TRUE(tally.ttft_s.empty());
+
+  result.tokens = {1, 2, 3};
+  result.ttft_s = 2;
+  result.truncated_tokens = 70;
+  count_done(result, 3, tally);
+  EXPECT_EQ(tally.cut_by_length, 1);
+  EXPECT_EQ(tally.cut_by_model_length, 0);
+  result.truncated_tokens = 8;
+  count_done(result, 4, tally);
+  EXPECT_EQ(tally.cut_by_length, 2);
+  EXPECT_EQ(tally.cut_by_model_length, 1);
+  result.truncated_tokens = 0;
+  result.finish_reason = io::FinishReason::stop;
+  count_done(result, 3, tally);
+  EXPECT_EQ(tally.cut_by_length, 2);
+  EXPECT_EQ(tally.truncated_turns, 2);
+  EXPECT_EQ(tally.truncated_tokens, 78);
+  EXPECT_EQ(tally.done, 4);
+  EXPECT_EQ(tally.cached_tokens, 20);
+  EXPECT_EQ(tally.ttft_s, (std::vector<double>{2, 2, 2}));
+}
+
 }  // namespace
 }  // namespace pecia::runtime

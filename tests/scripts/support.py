@@ -134,6 +134,9 @@ def make_results(
         file["token_logprob"] = np.linspace(-1, -2, offsets[-1], dtype=np.float32)
         file["output_tokens"] = np.array([len(r.get("tokens", [])) for r in rows], dtype=np.int32)
         file["prompt_tokens"] = np.array([r.get("prompt", 10) for r in rows], dtype=np.int32)
+        if any("truncated" in row for row in rows):  # files of earlier versions have it not
+            truncated = [row.get("truncated", 0) for row in rows]
+            file["truncated_tokens"] = np.array(truncated, dtype=np.int32)
         file["cached_tokens"] = np.array([r.get("cached", 0) for r in rows], dtype=np.int32)
         for name in ("queue", "ttft", "decode"):
             file[f"{name}_s"] = np.array([row.get(name, 0) for row in rows], dtype=np.float32)

@@ -5,8 +5,16 @@ from xml.etree import ElementTree
 
 import numpy as np
 from pecia_tools import report
-from pecia_tools.read_run import read_run
-from pecia_tools.report_tables import declared, failures, places, predictions, start, what_ran
+from pecia_tools.read_run import LENGTH, read_run
+from pecia_tools.report_tables import (
+    declared,
+    failures,
+    places,
+    predictions,
+    start,
+    truncated,
+    what_ran,
+)
 from pecia_tools.report_text import count, duration, percent, ranges, size, tick_count, tick_seconds
 from run_folder import (
     FAILED,
@@ -198,6 +206,46 @@ class Tables(PageTest):
         table = failures(read_run(self.run_folder))
         self.assertEqual(len(table.rows), 50)
         self.assertEqual(table.rows[49], ("r49", "0", "row 49: too long"))
+        self.assertIn("10 more", table.after)
+
+    def test_what_was_cut_is_counted_and_listed(self) -> None:
+        cut = {"reason": LENGTH, "truncated": 300}
+        rows = [
+            turn("a", prompt=100, **cut),
+            turn("b", prompt=100, truncated=900, reason=LENGTH, slots=5),
+            turn("c", reason=LENGTH, tokens=[], ttft=0),  # was only read
+            turn("d", PARTIAL, truncated=7),
+            turn("e", truncated=0, reason=1),
+        ]
+        self.make(rows)
+        run = read_run(self.run_folder)
+        self.assertEqual(truncated(run).rows, [
+            ("b", "0", "1,000", "900", "90 %"),
+            ("a", "0", "400", "300", "75 %"),
+        ])  # fmt: skip
+        page = self.page()
+        self.assert_whole(page)
+        self.assert_says(page, "prompts truncated", "1.2k tokens left out")
+        section = self.section(page, "Cut to fit")
+        self.assert_says(section, "2 prompts longer than", "left out 1,200 tokens")
+        self.assert_says(section, "1 answer cut at max_new_tokens, 1 answer cut at the model")
+
+    def test_what_was_cut_by_the_report_alone(self) -> None:
+        counts = {**report_json()["counts"], "truncated_turns": 1, "truncated_tokens": 2990}
+        counts |= {"cut_by_length": 3, "cut_by_model_length": 0}
+        self.make(document=report_json(counts=counts))
+        (self.run_folder / "results.h5").unlink()
+        page = self.page()
+        self.assert_says(page, "prompt truncated", "left out 2,990 tokens. 3 answers cut at max")
+
+    def test_nothing_cut_says_nothing(self) -> None:
+        self.make(document=report_json())
+        self.assertFalse("Cut to fit" in self.page())
+
+    def test_truncated_prompts_beyond_the_first_are_counted(self) -> None:
+        self.make([turn(f"r{i}", truncated=i + 1) for i in range(60)])
+        table = truncated(read_run(self.run_folder))
+        self.assertEqual((len(table.rows), table.rows[0][0]), (50, "r59"))
         self.assertIn("10 more", table.after)
 
     def test_start_is_shown_by_its_parts(self) -> None:

@@ -1,0 +1,40 @@
+#include "apps/pecia/plan_grid.hpp"
+
+#include <fmt/format.h>
+
+#include "lib/core/error.hpp"
+#include "lib/runtime/run_summary.hpp"
+
+namespace pecia::app {
+
+int fewest_ranks(const runtime::Job::Parallel& parallel) {
+  int product = 1;
+  for (const int degree : {parallel.dp, parallel.cp.value_or(1), parallel.sp, parallel.tp})
+    if (__builtin_mul_overflow(product, degree, &product) || product > max_ranks)
+      fail<InputError>("parallel.dp {} × cp {} × sp {} × tp {} is more than {} ranks; lower one",
+                       parallel.dp, parallel.cp.value_or(1), parallel.sp, parallel.tp, max_ranks);
+  return product;
+}
+
+nlohmann::ordered_json outcome(const runtime::Job& job, const model::ModelConfig& config, int ranks,
+                               runtime::Resources& resources) try {
+  runtime::resolve_grid(job, config, ranks, resources);
+  return {{"dp", resources.dp},
+          {"cp", resources.cp},
+          {"sp", resources.sp},
+          {"tp", resources.tp},
+          {"mode", runtime::mode_name(resources)},
+          {"why", resources.why}};
+} catch (const InputError& error) {
+  return {{"refused", error.what()}};
+}
+
+std::string outcome_text(const nlohmann::ordered_json& outcome) {
+  if (outcome.contains("refused"))
+    return fmt::format("this job is refused: {}\n", outcome["refused"].get<std::string>());
+  const auto why = outcome["why"].get<std::string>();
+  return fmt::format("this job runs as {}{}{}\n", outcome["mode"].get<std::string>(),
+                     why.empty() ? "" : "; auto: ", why);
+}
+
+}  // namespace pecia::app

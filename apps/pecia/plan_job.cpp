@@ -1,0 +1,147 @@
+#include "apps/pecia/plan_job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "apps/pecia/plan_grid.hpp"
+#include "apps/pecia/printable.hpp"
+#include "lib/report/format.hpp"
+#include "lib/runtime/footprint.hpp"
+#include "lib/runtime/validate.hpp"
+
+namespace pecia::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const model::ModelConfig& config, const runtime::Job& job) {
+  return {{"path", job.model.path.string()},   {"family", std::string(name_of(config.family))},
+          {"parameters", config.parameters()}, {"layers", config.layers},
+          {"num_heads", config.num_heads},     {"num_kv_heads", config.num_kv_heads},
+          {"head_dim", config.head_dim},       {"vocab", config.vocab},
+          {"length", config.max_positions}};
+}
+
+Json json_of(const runtime::PromptFootprint& prompts, const runtime::Job& job) {
+  return {{"requests", prompts.requests},
+          {"turns", prompts.turns},
+          {"tokens", prompts.tokens},
+          {"new_tokens", prompts.new_tokens},
+          {"longest_tokens", prompts.longest_tokens},
+          {"longest_request", prompts.longest_id},
+          {"over_length", Json::parse(to_json(job))["limits"]["over_length"]},
+          {"over_length_turns", prompts.over_length},
+          {"truncated_tokens", prompts.truncated_tokens}};
+}
+
+std::string plural(int64_t number, const char* what) {
+  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+}
+
+std::string prompts_text(const Json& prompts, int64_t length) {
+  if (prompts.contains("missing"))
+    return fmt::format("  prompts: {}\n", prompts["missing"].get<std::string>());
+  const auto number = [&](const char* key) { return prompts[key].get<int64_t>(); };
+  std::string text = fmt::format(
+      "  prompts: {}, {}, {} tokens, up to {} new ones\n", plural(number("requests"), "request"),
+      plural(number("turns"), "turn"), number("tokens"), number("new_tokens"));
+  if (number("turns") > 0)
+    text += fmt::format("  longest prompt: {} tokens ({}), {} of the model's length\n",
+                        number("longest_tokens"),
+                        printable(prompts["longest_request"].get<std::string>(), 120),
+                        report::format_percent(static_cast<double>(number("longest_tokens")) /
+                                               static_cast<double>(length)));
+  if (const int64_t over = number("over_length_turns"); over > 0) {
+    const auto how = prompts["over_length"].get<std::string>();
+    text += fmt::format("  too long: {}; limits.over_length: {} {}\n", plural(over, "prompt"), how,
+                        how == "fail" ? over == 1 ? "will fail it" : "will fail them"
+                                      : fmt::format("will leave out {}",
+                                                    plural(number("truncated_tokens"), "token")));
+  }
+  return text;
+}
+
+}  // namespace
+
+Json plan_job(const std::filesystem::path& job_file, const std::vector<std::string>& overrides,
+              int ranks) {
+  runtime::Job job = runtime::read_job(job_file, overrides);
+  const model::ModelConfig config = runtime::read_model_config(job);
+  std::optional<runtime::Inputs> inputs;
+  Json prompts;
+  try {
+    job = runtime::load_job(job_file, overrides);
+  } catch (const InputError& error) {  // the job is right, so its prompts are not there yet
+    prompts["missing"] = error.what();
+  }
+  if (prompts.is_null()) {
+    inputs.emplace(job, config);
+    prompts = json_of(prompt_footprint(job, config, *inputs), job);
+  }
+
+  if (ranks == 0) ranks = fewest_ranks(job.parallel);
+  runtime::Resources resources;
+  resources.gpus = job.backend == runtime::BackendKind::cuda;
+  const Json grid = outcome(job, config, ranks, resources);
+  const auto weights = weight_footprint(job, config);
+  const auto kv = kv_footprint(job, config, inputs ? &*inputs : nullptr, resources);
+  const int64_t tp = resources.tp;
+  return {{"schema", "pecia.plan/1"},
+          {"model", json_of(config, job)},
+          {"prompts", prompts},
+          {"weights",
+           {{"dtype", std::string(name_of(weights.dtype))},
+            {"assumed", weights.assumed},
+            {"bytes", weights.bytes}}},
+          {"kv",
+           {{"dtype", std::string(name_of(kv.dtype))},
+            {"bytes_per_token", kv.bytes_per_token},
+            {"max_sequences", kv.max_sequences}}},
+          {"plans",
+           {{{"ranks", ranks},
+             {"cp_auto", !job.parallel.cp.has_value()},
+             {"parallel", grid},
+             {"memory_bytes_per_rank",
+              {{"weights", (weights.bytes + tp - 1) / tp},
+               {"kv_per_token", kv.bytes_per_token_of_rank},
+               {"kv", inputs ? Json(kv.tokens_of_rank * kv.bytes_per_token_of_rank) : Json()},
+               {"kv_allowed", job.kv.memory ? Json(*job.kv.memory) : Json()}}}}}},
+          {"predicted", nullptr}};
+}
+
+std::string plan_text(const Json& plan) {
+  const auto number = [](const Json& of, const char* key) { return of[key].get<int64_t>(); };
+  const auto bytes = [](const Json& of, const char* key) {
+    return report::format_bytes(of[key].get<int64_t>());
+  };
+  const Json &model = plan["model"], &weights = plan["weights"], &kv = plan["kv"];
+  const Json &chosen = plan["plans"][0], &memory = chosen["memory_bytes_per_rank"];
+  std::string text =
+      fmt::format("{}: {}, {} parameters, {} layers, {} query and {} KV heads of {}, length {}\n",
+                  model["path"].get<std::string>(), model["family"].get<std::string>(),
+                  report::format_count(model["parameters"].get<double>()), number(model, "layers"),
+                  number(model, "num_heads"), number(model, "num_kv_heads"),
+                  number(model, "head_dim"), number(model, "length"));
+  text += prompts_text(plan["prompts"], number(model, "length"));
+  text += fmt::format("  weights: {} {}{}, {} on each rank\n", weights["dtype"].get<std::string>(),
+                      bytes(weights, "bytes"),
+                      weights["assumed"].get<bool>() ? " (config.json names no type)" : "",
+                      bytes(memory, "weights"));
+  text += fmt::format("  KV: {}, {} per token, {} on the rank that holds it",
+                      kv["dtype"].get<std::string>(), bytes(kv, "bytes_per_token"),
+                      bytes(memory, "kv_per_token"));
+  if (!memory["kv"].is_null())
+    text += fmt::format(
+        "; up to {} on each rank ({} at once)", bytes(memory, "kv"),
+        plural(std::min(number(kv, "max_sequences"), number(plan["prompts"], "requests")),
+               "request"));
+  if (!memory["kv_allowed"].is_null())
+    text += fmt::format("; kv.memory allows {}", bytes(memory, "kv_allowed"));
+  text += fmt::format("\n  {}: {}", plural(number(chosen, "ranks"), "rank"),
+                      outcome_text(chosen["parallel"]));
+  return text;
+}
+
+}  // namespace pecia::app
