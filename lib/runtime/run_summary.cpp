@@ -258,14 +258,10 @@ void write_traces(comm::Communicator& ordered, const std::filesystem::path& fold
   const int64_t now = recorder.now_ns();
   const report::Track track{replica, ordered.rank(), comm::host_name(),
                             ordered.all_reduce_max(now) - now};
-  const auto file = [&](int rank) { return folder / report::trace_file_name(rank); };
   std::filesystem::create_directories(folder);
-  report::write_trace(file(ordered.rank()), track, recorder);
+  report::write_trace(folder / report::trace_file_name(ordered.rank()), track, recorder);
   ordered.barrier();
-  if (ordered.rank() != 0 || ordered.size() > report::max_merged_ranks) return;
-  std::vector<std::filesystem::path> files;
-  for (int rank = 0; rank < ordered.size(); ++rank) files.push_back(file(rank));
-  report::merge_traces(files, folder / "trace.json");
+  if (ordered.rank() == 0) report::tidy_traces(folder, ordered.size());
 }
 
 }  // namespace pecia::runtime

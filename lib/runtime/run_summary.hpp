@@ -47,7 +47,8 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                                                const report::Recorder& recorder, const Tally& tally,
                                                double seconds);
 
-/// Writes folder/trace: each rank its spans, rank 0 the merged file. Collective over `ordered`.
+/// Writes folder/trace: each rank its spans, of which rank 0 may make one file. Collective over
+/// `ordered`.
 void write_traces(comm::Communicator& ordered, const std::filesystem::path& folder, int replica,
                   const report::Recorder& recorder);
 
