@@ -36,6 +36,7 @@ Output::Output(const std::filesystem::path& folder, const io::ResultsLayout& lay
     io::ResultsFile::create(results_path_, layout);
     return;
   }
+  continues_ = true;
   io::ResultsFile results(results_path_);
   require_same_identity(results.layout().identity, layout.identity, results_path_);
   if (!retry_failed) return;

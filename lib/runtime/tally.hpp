@@ -14,6 +14,8 @@ struct Tally {
   int64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;
   double prefill_s = 0, decode_s = 0;          ///< wall time of passes
   double prefill_flops = 0, decode_flops = 0;  ///< of all the replica's ranks
+  int64_t first_tokens = 0;                    ///< of turns
+  int64_t shared_first_tokens = 0;             ///< of passes that read several prompts
   std::vector<double> ttft_s;                  ///< by turn
   std::vector<double> tbt_s;                   ///< by output token after a turn's first
 
@@ -21,9 +23,20 @@ struct Tally {
   void visit(A& archive) {
     archive(done), archive(failed), archive(arrived), archive(prompt_tokens),
         archive(output_tokens), archive(cached_tokens), archive(prefill_s), archive(decode_s),
-        archive(prefill_flops), archive(decode_flops), archive(ttft_s), archive(tbt_s);
+        archive(prefill_flops), archive(decode_flops), archive(first_tokens),
+        archive(shared_first_tokens), archive(ttft_s), archive(tbt_s);
   }
 };
+
+/// Rows of a pass.
+struct NewTokens {
+  int64_t prompt = 0, decode = 0;
+
+  double prefill_share() const {
+    return static_cast<double>(prompt) / static_cast<double>(prompt + decode);
+  }
+};
+NewTokens new_tokens(const Plan& plan);
 
 /// "prefill", "decode", or "mixed" for a pass that has rows of both.
 const char* phase_name(const Plan& plan);

@@ -180,7 +180,7 @@ class JumpingClockTest(RunTest):
                 self.check_durations(
                     json.loads((self.output(job) / "progress.json").read_text()), took
                 )
-                self.assertRegex(words, r"done, 0 failed in [\d.]+ m?s ·")
+                self.assertRegex(words, r"done, 0 failed in [\d.]+ m?s \(")
                 self.assertRegex(words, r"· [\d.]+ m?s left")
                 packed = (self.output(job) / "trace/trace.json.gz").read_bytes()
                 trace = json.loads(gzip.decompress(packed))
