@@ -11,7 +11,7 @@ log="$root/build/setup.log"
 
 packages=(
   openmpi-bin libopenmpi-dev libhdf5-dev hdf5-tools libcli11-dev libyaml-cpp-dev nlohmann-json3-dev
-  libspdlog-dev libfmt-dev libhwloc-dev libopenblas-openmp-dev libhwy-dev libgtest-dev libgmock-dev
+  libspdlog-dev libfmt-dev libhwloc-dev libopenblas-openmp-dev libhwy-dev zlib1g-dev libgtest-dev libgmock-dev
   ninja-build cmake ccache pkg-config g++ git ca-certificates python3-venv
 )
 if [[ -n ${CI:-} ]]; then packages+=(clang-format shellcheck slurm-wlm munge qemu-user); fi
@@ -55,7 +55,7 @@ explain_and_end() {
     echo "On a cluster load modules, or ask for packages, that give:"
     echo "  a C++20 compiler (GCC 11 or newer), CMake 3.22 or newer, Ninja, pkg-config, Python 3.9 to 3.13 with venv"
     echo "  MPI (Open MPI 4.1 or newer), HDF5 1.10 or newer (serial C library), hwloc, OpenBLAS (OpenMP flavour)"
-    echo "  CLI11 2, yaml-cpp, nlohmann-json, spdlog with fmt, Highway 1.0; for the tests GoogleTest and GoogleMock"
+    echo "  CLI11 2, yaml-cpp, nlohmann-json, spdlog with fmt, Highway 1.0, zlib; for the tests GoogleTest and GoogleMock"
     echo "Debian calls them: ${packages[*]}"
     for tool in g++ cmake ninja pkg-config mpirun python3; do
       command -v "$tool" >/dev/null || echo "  not found here: $tool"

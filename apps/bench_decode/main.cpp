@@ -177,7 +177,7 @@ class Decode {
                     {"bytes_per_step", bytes},
                     {"flops_per_step", flops},
                     {"read_bandwidth", floors.read_bandwidth},
-                    {"peak_flops", floors.flops},
+                    {"product_flops", floors.flops},
                     {"bound_by", bound},
                     {"share_of_floor", share},
                     {"sent_bytes_of_layers", sent.in_layers()},

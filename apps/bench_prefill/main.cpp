@@ -106,8 +106,9 @@ class Prefill {
         measure_floors(world_, make_place(settings_, world_), options_.model.product_type());
     const int cp = world_.size() / (options_.model.sp * options_.model.tp);
     if (cp > 1) rates_ = replica_.measure_rates();
-    results_.line(
-        fmt::format("floor of all ranks: matrix product {:.1f} GFLOP/s", floors.flops * 1e-9));
+    results_.line(fmt::format(
+        "floor of all ranks: matrix product {:.1f} GFLOP/s; the hardware gives {:.1f} by {}",
+        floors.flops * 1e-9, floors.peak.start.best * 1e-9, floors.peak.instructions));
     if (rates_)
       results_.line(fmt::format(
           "ring: attention {:.1f} GFLOP/s, {:.1f} MB/s round it, {:.1f} MB/s all to all",
@@ -180,7 +181,9 @@ class Prefill {
                     {"tokens_per_s", static_cast<double>(tokens) / spread_s.median},
                     {"cpu_s_per_token", cpu_s / tokens_read},
                     {"flops", flops},
-                    {"peak_flops", floors.flops},
+                    {"product_flops", floors.flops},
+                    {"peak_flops", floors.peak.start.best},
+                    {"peak_instructions", floors.peak.instructions},
                     {"share_of_floor", share},
                     {"sent_bytes_of_layers", sent.in_layers()},
                     {"expected_bytes_of_layers", sent.expected_in_layers},

@@ -9,6 +9,7 @@
 #include "apps/bench_support/timing.hpp"
 #include "lib/device/buffer.hpp"
 #include "lib/runtime/peak.hpp"
+#include "lib/runtime/product_rates.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -63,10 +64,12 @@ Floors measure_floors(comm::Communicator& world, const runtime::ComputePlace& pl
   Floors mine;
   world.barrier();
   for (int repeat = 0; repeat < repeats; ++repeat)
-    mine.flops = std::max(mine.flops, runtime::measure_peak_flops(compute, weights));
+    mine.flops = std::max(mine.flops, runtime::measure_product_flops(compute, weights));
   world.barrier();
   mine.read_bandwidth = place.on_gpu() ? copy_bandwidth(compute) : read_bandwidth(compute.stream);
-  return {world.all_reduce_sum(mine.flops), world.all_reduce_sum(mine.read_bandwidth)};
+  constexpr int64_t cache_bytes = 64 << 20;  // the bandwidth above is used
+  return {world.all_reduce_sum(mine.flops), world.all_reduce_sum(mine.read_bandwidth),
+          runtime::measure_peak(world, compute, weights, cache_bytes)};
 }
 
 }  // namespace pecia::bench

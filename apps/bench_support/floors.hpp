@@ -3,6 +3,7 @@
 /// judges.
 
 #include "lib/comm/communicator.hpp"
+#include "lib/report/run_report.hpp"
 #include "lib/runtime/compute_place.hpp"
 
 namespace pecia::bench {
@@ -14,6 +15,8 @@ struct Floors {
   /// B/s of reading 256 MiB per rank, far more than the caches hold; on a GPU of copying, what is
   /// read and what is written together.
   double read_bandwidth = 0;
+  /// What the hardware gives: the backend's product is a share of it.
+  report::PeakReport peak = {};
 };
 
 /// The best of a few runs on each rank, with the stream's threads; on GPUs of products with weights

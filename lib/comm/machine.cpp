@@ -65,6 +65,14 @@ Topology load_topology() {
   return topology;
 }
 
+/// The next cache of the highest level that the machine has; null after the last one.
+hwloc_obj_t next_last_cache(hwloc_topology_t topology, hwloc_obj_t cache) {
+  for (const hwloc_obj_type_t level : {HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE})
+    if (hwloc_get_nbobjs_by_type(topology, level) > 0)
+      return hwloc_get_next_obj_by_type(topology, level, cache);
+  return nullptr;
+}
+
 std::optional<int64_t> soft_limit(decltype(RLIMIT_NOFILE) resource) {
   rlimit limit{};
   if (getrlimit(resource, &limit) != 0) fail<SystemError>("getrlimit: {}", std::strerror(errno));
@@ -104,6 +112,10 @@ CpuFacts cpu_facts() {
   hwloc_obj_t node = nullptr;
   while ((node = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_NUMANODE, node)) != nullptr)
     facts.numa_nodes += hwloc_bitmap_intersects(node->cpuset, bound.get());
+  hwloc_obj_t cache = nullptr;
+  while ((cache = next_last_cache(topology.get(), cache)) != nullptr)
+    if (hwloc_bitmap_intersects(cache->cpuset, bound.get()))
+      facts.cache_bytes += static_cast<int64_t>(cache->attr->cache.size);
   facts.quota = cgroup_limits().cpus;
   return facts;
 }

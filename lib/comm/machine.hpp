@@ -19,6 +19,7 @@ struct CpuFacts {
   std::vector<int> cpus;     ///< of each of them the system's number of one hardware thread
   int hardware_threads = 0;  ///< of those cores, as far as bound
   int numa_nodes = 0;        ///< that those cores belong to
+  int64_t cache_bytes = 0;   ///< of the last-level caches of those cores, together
   std::optional<double> quota =
       {};  ///< CPUs' worth of time that the job's cgroup grants; absent: all
 };

@@ -23,10 +23,15 @@ Isa best_of_machine() {
 #endif
 }
 
+const char* cap_of_environment() {
+  const char* cap = std::getenv("PECIA_MAX_ISA");
+  return cap != nullptr && *cap != '\0' ? cap : nullptr;
+}
+
 Isa resolve() {
   const Isa best = best_of_machine();
-  const char* cap = std::getenv("PECIA_MAX_ISA");
-  if (cap == nullptr || *cap == '\0') return best;
+  const char* cap = cap_of_environment();
+  if (cap == nullptr) return best;
   for (const Isa known : {Isa::avx2, Isa::avx512, Isa::avx512_bf16})
     if (name_of(known) == cap) return std::min(best, known);
   fail<InputError>("PECIA_MAX_ISA is '{}'; it may be avx2, avx512 or avx512_bf16", cap);
@@ -49,6 +54,10 @@ std::string_view name_of(Isa isa) {
 Isa isa() {
   static const Isa resolved = resolve();
   return resolved;
+}
+
+bool isa_is_capped() {
+  return cap_of_environment() != nullptr;
 }
 
 }  // namespace pecia

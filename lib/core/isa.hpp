@@ -14,4 +14,7 @@ std::string_view name_of(Isa isa);
 /// AVX2. Resolved once; every later call gives the same answer.
 Isa isa();
 
+/// Whether PECIA_MAX_ISA is set.
+bool isa_is_capped();
+
 }  // namespace pecia

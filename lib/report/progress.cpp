@@ -33,6 +33,11 @@ double share(double part, double whole) {
   return whole > 0 ? std::clamp(part / whole, 0.0, 1.0) : 1.0;
 }
 
+std::optional<double> rate(int64_t tokens, double seconds) {
+  if (!(seconds > 0)) return std::nullopt;
+  return static_cast<double>(std::max<int64_t>(tokens, 0)) / seconds;
+}
+
 bool starts_code_point(char byte) {
   return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;
 }
@@ -75,7 +80,10 @@ Progress::Progress(const ProgressTotals& totals, const ProgressState& start,
       window_{start_} {
   PECIA_CHECK(options_.line_interval > nanoseconds::zero(), "a progress interval of {} ns",
               options_.line_interval.count());
-  last_output_ = start_.time;  // the first line says something only after an interval
+  // The first line says something only when some work is done, but never after an interval.
+  last_output_ =
+      start_.time - options_.line_interval + std::min(options_.line_interval, first_line);
+  if (options_.style == ProgressStyle::bar) last_output_ = start_.time;
 }
 
 void Progress::take_sample(const ProgressState& state) {
@@ -101,6 +109,7 @@ void Progress::update(const ProgressState& state) {
 
 void Progress::finish(const ProgressState& state) {
   take_sample(state);
+  window_ = {start_};
   if (options_.style == ProgressStyle::bar) {
     draw_bar();
     out_ << std::endl;
@@ -109,18 +118,24 @@ void Progress::finish(const ProgressState& state) {
   if (!options_.file.empty()) write_file(true);
 }
 
-double Progress::prefill_tokens_per_s() const {
-  const Sample& then = window_.front();
-  const double seconds = seconds_of(now_.time - then.time);
-  const auto tokens = static_cast<double>(now_.state.prompt_tokens - then.state.prompt_tokens);
-  return seconds > 0 ? tokens / seconds : 0;
+std::optional<double> Progress::prefill_tokens_per_s() const {
+  const ProgressState& then = window_.front().state;
+  return rate(now_.state.prompt_tokens - then.prompt_tokens, now_.state.prefill_s - then.prefill_s);
 }
 
-double Progress::decode_tokens_per_s() const {
-  const Sample& then = window_.front();
-  const double seconds = seconds_of(now_.time - then.time);
-  const auto tokens = static_cast<double>(now_.state.output_tokens - then.state.output_tokens);
-  return seconds > 0 ? tokens / seconds : 0;
+std::optional<double> Progress::decode_tokens_per_s() const {
+  const ProgressState& then = window_.front().state;
+  return rate(now_.state.decode_tokens - then.decode_tokens, now_.state.decode_s - then.decode_s);
+}
+
+StartRecord Progress::own_start() const {
+  StartRecord own = totals_.own;
+  own.seconds += seconds_of(now_.time - start_.time);
+  own.done = now_.state.turns_done - start_.state.turns_done;
+  own.failed = now_.state.turns_failed - start_.state.turns_failed;
+  own.prompt_tokens = now_.state.prompt_tokens - start_.state.prompt_tokens;
+  own.output_tokens = now_.state.output_tokens - start_.state.output_tokens;
+  return own;
 }
 
 std::optional<double> Progress::remaining_s() const {
@@ -132,13 +147,23 @@ std::optional<double> Progress::remaining_s() const {
   return std::max(left / done_now * elapsed_s, totals_.last_arrival_s - elapsed_s);
 }
 
+int64_t Progress::prompt_tokens_read() const {
+  // A turn that is continued reads its prompt again.
+  return std::min(now_.state.prompt_tokens, totals_.prompt_tokens);
+}
+
 std::string Progress::summary() const {
   const auto remaining = remaining_s();
-  const std::string arrived =
+  std::string text =
       now_.state.turns_arrived ? fmt::format("{} arrived · ", *now_.state.turns_arrived) : "";
-  return fmt::format("{}prefill {} tok/s · decode {} tok/s · {}", arrived,
-                     format_count(prefill_tokens_per_s()), format_count(decode_tokens_per_s()),
-                     remaining ? format_duration(*remaining) + " left" : "time left unknown");
+  text += fmt::format("{} of {} tokens read · ",
+                      format_count(static_cast<double>(prompt_tokens_read())),
+                      format_count(static_cast<double>(totals_.prompt_tokens)));
+  if (const auto speed = prefill_tokens_per_s())
+    text += fmt::format("prefill {} tok/s · ", format_count(*speed));
+  if (const auto speed = decode_tokens_per_s())
+    text += fmt::format("decode {} tok/s · ", format_count(*speed));
+  return text + (remaining ? format_duration(*remaining) + " left" : "time left unknown");
 }
 
 void Progress::draw_bar() {
@@ -182,19 +207,23 @@ void Progress::write_file(bool finished) const {
                                {"done", now_.state.turns_done},
                                {"failed", now_.state.turns_failed}};
   if (now_.state.turns_arrived) turns["arrived"] = *now_.state.turns_arrived;
+  auto starts = nlohmann::ordered_json::array();
+  for (const StartRecord& start : totals_.earlier) starts.push_back(to_json(start));
+  starts.push_back(to_json(own_start()));
   const nlohmann::ordered_json json{
       {"schema", "pecia.progress/1"},
       {"finished", finished},
       {"requests", totals_.requests},
       {"turns", turns},
-      {"prompt_tokens", {{"total", totals_.prompt_tokens}, {"done", now_.state.prompt_tokens}}},
+      {"prompt_tokens", {{"total", totals_.prompt_tokens}, {"done", prompt_tokens_read()}}},
       {"output_tokens", now_.state.output_tokens},
       {"work_share", share(now_.state.work, totals_.work)},
-      {"prefill_tokens_per_s", prefill_tokens_per_s()},
-      {"decode_tokens_per_s", decode_tokens_per_s()},
+      {"prefill_tokens_per_s", prefill_tokens_per_s().value_or(0)},
+      {"decode_tokens_per_s", decode_tokens_per_s().value_or(0)},
       {"elapsed_s", seconds_of(now_.time - start_.time)},
       {"updated_unix_s", std::time(nullptr)},
-      {"remaining_s", remaining ? nlohmann::ordered_json(*remaining) : nullptr}};
+      {"remaining_s", remaining ? nlohmann::ordered_json(*remaining) : nullptr},
+      {"starts", starts}};
   write_atomically(options_.file, json.dump(2) + "\n");
 }
 

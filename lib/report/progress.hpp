@@ -10,6 +10,9 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "lib/report/starts.hpp"
 
 namespace pecia::report {
 
@@ -21,16 +24,23 @@ struct ProgressTotals {
   int64_t turns = 0;  ///< of all requests; what is counted
   int64_t prompt_tokens = 0;
   double work = 0;
-  double last_arrival_s = 0;  ///< after the start; before it the run does not end
+  double last_arrival_s = 0;              ///< after the start; before it the run does not end
+  std::vector<StartRecord> earlier = {};  ///< starts of this run
+  /// This start as it begins: when, on what, and the seconds that have passed already.
+  StartRecord own = {};
 };
 
-/// What is done of it, finished turns of earlier starts of this run included.
+/// What is done of it, finished turns of earlier starts of this run included. Prompt tokens count
+/// while a pass reads them, layer by layer.
 struct ProgressState {
   int64_t turns_done = 0, turns_failed = 0;
   int64_t prompt_tokens = 0;  ///< in the KV cache now or earlier
   int64_t output_tokens = 0;
   double work = 0;
   std::optional<int64_t> turns_arrived = {};  ///< where they are not all there from the start
+  int64_t decode_tokens = 0;  ///< output tokens after a turn's first, which prefill makes
+  /// In which prefill and decode ran, of the replica with the most: what speeds are of.
+  double prefill_s = 0, decode_s = 0;
 };
 
 enum class ProgressStyle { bar, lines, off };
@@ -53,8 +63,11 @@ std::chrono::nanoseconds steady_time();
 
 class Progress {
  public:
-  /// Tokens per second are means over this much of the past, or over the run while it is younger.
+  /// Tokens per second of a phase are over the time in which it ran, within this much of the past;
+  /// in the end, within this start of the run: then they are those of the run's last line.
   static constexpr std::chrono::nanoseconds rate_window = std::chrono::seconds(30);
+  /// The first line of style lines comes this early, or after line_interval if that is less.
+  static constexpr std::chrono::nanoseconds first_line = std::chrono::seconds(1);
   static constexpr std::chrono::nanoseconds bar_interval = std::chrono::milliseconds(200);
   static constexpr std::chrono::nanoseconds file_interval = std::chrono::seconds(1);
 
@@ -73,8 +86,11 @@ class Progress {
   /// Seconds that the rest takes at the mean speed of this start of the run, but never less than
   /// until the last arrival; absent before any work is done.
   std::optional<double> remaining_s() const;
-  double prefill_tokens_per_s() const;
-  double decode_tokens_per_s() const;
+  /// Absent where the phase did not run.
+  std::optional<double> prefill_tokens_per_s() const;
+  std::optional<double> decode_tokens_per_s() const;
+  /// This start so far.
+  StartRecord own_start() const;
 
  private:
   struct Sample {
@@ -83,6 +99,7 @@ class Progress {
   };
 
   void take_sample(const ProgressState& state);
+  int64_t prompt_tokens_read() const;
   std::string summary() const;
   void draw_bar();
   void write_line();

@@ -25,10 +25,16 @@ std::optional<double> tokens_per_s(const PhaseReport& phase) {
   return static_cast<double>(phase.tokens) / phase.seconds;
 }
 
-std::optional<double> share_of_peak(const PhaseReport& phase, std::optional<double> peak_flops) {
-  if (!peak_flops || !(*peak_flops > 0) || !(phase.seconds > 0) || phase.flops == 0)
-    return std::nullopt;
-  return phase.flops / (phase.seconds * *peak_flops);
+/// FLOP/s of all ranks.
+std::optional<double> speed_of(const PhaseReport& phase) {
+  if (!(phase.seconds > 0) || phase.flops == 0) return std::nullopt;
+  return phase.flops / phase.seconds;
+}
+
+std::optional<double> share_of_peak(const PhaseReport& phase, const std::optional<UsedPeak>& peak) {
+  const auto speed = speed_of(phase);
+  if (!peak || !speed) return std::nullopt;
+  return *speed / peak->flops;
 }
 
 /// Of the time of all ranks; absent when none was measured.
@@ -47,12 +53,12 @@ Json json_of(const std::optional<Percentiles>& values) {
   return {{"p50", values->p50}, {"p90", values->p90}, {"p99", values->p99}};
 }
 
-Json json_of(const PhaseReport& phase, std::optional<double> peak_flops) {
+Json json_of(const PhaseReport& phase, const std::optional<UsedPeak>& peak) {
   return {{"seconds", phase.seconds},
           {"tokens", phase.tokens},
           {"tokens_per_s", or_null(tokens_per_s(phase))},
           {"flops", phase.flops},
-          {"share_of_peak", or_null(share_of_peak(phase, peak_flops))}};
+          {"share_of_peak", or_null(share_of_peak(phase, peak))}};
 }
 
 Json json_of(const StageReport& stage) {
@@ -73,6 +79,72 @@ Json json_of(const LinkReport& link) {
           {"bytes", link.bytes}};
 }
 
+Json json_of(const MeasuredRate& rate) {
+  return {{"best", rate.best},
+          {"median", rate.median},
+          {"least", rate.least},
+          {"windows", rate.windows},
+          {"window_s", rate.window_s}};
+}
+
+Json json_of(const PeakReport& peak, const UsedPeak& used) {
+  Json not_measured = Json::object();
+  for (const auto& [instructions, why] : peak.not_measured) not_measured[instructions] = why;
+  return {{"flops", used.flops},
+          {"from", used.from},
+          {"operands", peak.operands},
+          {"instructions", peak.instructions},
+          {"how", peak.how},
+          {"start", json_of(peak.start)},
+          {"end", peak.end ? json_of(*peak.end) : Json()},
+          {"not_measured", not_measured},
+          {"bandwidth", json_of(peak.bandwidth)},
+          {"bandwidth_how", peak.bandwidth_how}};
+}
+
+StartRecord own_start(const RunReport& report) {
+  const Counts& counts = report.counts;
+  return {report.began_unix_s,  report.seconds,       counts.done,  counts.failed,
+          counts.prompt_tokens, counts.output_tokens, report.cores, report.gpus};
+}
+
+std::vector<StartRecord> all_starts(const RunReport& report) {
+  std::vector<StartRecord> starts = report.earlier;
+  starts.push_back(own_start(report));
+  return starts;
+}
+
+StartRecord sum_of_starts(const RunReport& report) {
+  StartRecord sum = sum_of(all_starts(report));
+  sum.done = report.all_done.value_or(sum.done);
+  sum.failed = report.all_failed.value_or(sum.failed);
+  return sum;
+}
+
+/// {"starts": 2, "seconds": …, "done": …, …, "core_hours" or "gpu_hours": …}
+Json sums_of(const RunReport& report) {
+  const auto starts = all_starts(report);
+  const StartRecord sum = sum_of_starts(report);
+  return {{"starts", starts.size()},
+          {"seconds", sum.seconds},
+          {"done", sum.done},
+          {"failed", sum.failed},
+          {"prompt_tokens", sum.prompt_tokens},
+          {"output_tokens", sum.output_tokens},
+          {report.gpus > 0 ? "gpu_hours" : "core_hours", device_seconds(starts) / 3600}};
+}
+
+/// Why times to the first token are long, where most of them are of shared passes.
+Json ttft_note(const RunReport& report) {
+  if (2 * report.shared_first_tokens <= report.first_tokens) return nullptr;
+  return fmt::format(
+      "{} of {} first tokens came out of passes that read several prompts together. The time to "
+      "the first token counts from the pass in which its prompt begins (from the arrival, where "
+      "arrivals are replayed), so it includes the other prompts of the passes; the wait before "
+      "is queue_s.",
+      report.shared_first_tokens, report.first_tokens);
+}
+
 Json json_of(const Counts& counts) {
   return {{"done", counts.done},
           {"failed", counts.failed},
@@ -88,6 +160,26 @@ Json json_of(const Counts& counts) {
           {"cut_by_model_length", counts.cut_by_model_length}};
 }
 
+/// "198 GFLOP/s", "41.0 GB/s".
+std::string rate_text(double per_s, std::string_view unit) {
+  const std::string count = format_count(per_s);
+  const size_t digits = count.find_first_not_of("0123456789.");
+  return fmt::format("{} {}{}", count.substr(0, digits),
+                     digits == std::string::npos ? "" : count.substr(digits), unit);
+}
+
+/// "198 GFLOP/s (AVX2 VFMADD231PS)".
+std::string peak_text(const PeakReport& peak, const UsedPeak& used) {
+  const bool measured = used.from == "start" || used.from == "end";
+  return fmt::format(
+      "{} ({})", rate_text(used.flops, "FLOP/s"),
+      measured
+          ? peak.instructions
+          : fmt::format(
+                "reached in {}; {} gave {} beside the run", used.from, peak.instructions,
+                rate_text(std::max(peak.start.best, peak.end ? peak.end->best : 0), "FLOP/s")));
+}
+
 Json json_of(const Startup& startup) {
   Json json{{"main_unix_s", startup.main_unix_s()}};
   for (const StartPhase& phase : startup.phases()) json[phase.name + "_s"] = phase.seconds;
@@ -97,7 +189,12 @@ Json json_of(const Startup& startup) {
 template <typename T>
 Json array_of(const std::vector<T>& items) {
   Json array = Json::array();
-  for (const T& item : items) array.push_back(json_of(item));
+  for (const T& item : items) {
+    if constexpr (std::is_same_v<T, StartRecord>)
+      array.push_back(to_json(item));
+    else
+      array.push_back(json_of(item));
+  }
   return array;
 }
 
@@ -116,36 +213,63 @@ std::optional<Percentiles> percentiles(std::vector<double> values) {
   return Percentiles{at(0.50), at(0.90), at(0.99)};
 }
 
+MeasuredRate measured_rate(std::vector<double> windows, double window_s) {
+  PECIA_CHECK(!windows.empty(), "a rate of no windows");
+  std::ranges::sort(windows);
+  return {windows.back(), windows[windows.size() / 2], windows.front(),
+          static_cast<int>(windows.size()), window_s};
+}
+
+std::optional<UsedPeak> used_peak(const RunReport& report) {
+  if (!report.peak) return std::nullopt;
+  UsedPeak used{report.peak->start.best, "start"};
+  if (report.peak->end && report.peak->end->best > used.flops)
+    used = {report.peak->end->best, "end"};
+  for (const PhaseReport& phase : report.phases)
+    if (const auto speed = speed_of(phase); speed && *speed > used.flops)
+      used = {*speed, phase.name};
+  if (!(used.flops > 0)) return std::nullopt;
+  return used;
+}
+
 Json to_json(const RunReport& report) {
   const BuildInfo& build = build_info();
+  const auto peak = used_peak(report);
   Json phases = Json::object();
-  for (const PhaseReport& phase : report.phases)
-    phases[phase.name] = json_of(phase, report.peak_flops);
-  return {{"schema", "pecia.report/1"},
-          {"build",
-           {{"version", build.version},
-            {"commit", build.commit},
-            {"type", build.build_type},
-            {"compiler", build.compiler}}},
-          {"job", report.job},
-          {"model", report.model},
-          {"machine", report.machine},
-          {"topology", report.topology},
-          {"grid", report.grid},
-          {"modes", report.modes},
-          {"counts", json_of(report.counts)},
-          {"seconds", report.seconds},
-          {"startup", report.startup ? json_of(*report.startup) : Json()},
-          {"phases", phases},
-          {"ttft_s", json_of(percentiles(report.ttft_s))},
-          {"tbt_s", json_of(percentiles(report.tbt_s))},
-          {"exposed_communication", or_null(exposed_communication(report.ranks))},
-          {"peak_flops", or_null(report.peak_flops)},
-          {"stages", array_of(report.stages)},
-          {"ranks", array_of(report.ranks)},
-          {"links", array_of(report.links)},
-          {"predicted", report.predicted},
-          {"errors", report.errors}};
+  for (const PhaseReport& phase : report.phases) phases[phase.name] = json_of(phase, peak);
+  return {
+      {"schema", "pecia.report/1"},
+      {"build",
+       {{"version", build.version},
+        {"commit", build.commit},
+        {"type", build.build_type},
+        {"compiler", build.compiler}}},
+      {"job", report.job},
+      {"model", report.model},
+      {"machine", report.machine},
+      {"topology", report.topology},
+      {"grid", report.grid},
+      {"modes", report.modes},
+      {"counts", json_of(report.counts)},
+      {"seconds", report.seconds},
+      {"cores", report.cores},
+      {"gpus", report.gpus},
+      {report.gpus > 0 ? "gpu_hours" : "core_hours", device_seconds({own_start(report)}) / 3600},
+      {"starts", array_of(all_starts(report))},
+      {"all_starts", sums_of(report)},
+      {"startup", report.startup ? json_of(*report.startup) : Json()},
+      {"phases", phases},
+      {"ttft_s", json_of(percentiles(report.ttft_s))},
+      {"ttft_note", ttft_note(report)},
+      {"tbt_s", json_of(percentiles(report.tbt_s))},
+      {"exposed_communication", or_null(exposed_communication(report.ranks))},
+      {"peak_flops", peak ? Json(peak->flops) : Json()},
+      {"peak", peak ? json_of(*report.peak, *peak) : Json()},
+      {"stages", array_of(report.stages)},
+      {"ranks", array_of(report.ranks)},
+      {"links", array_of(report.links)},
+      {"predicted", report.predicted},
+      {"errors", report.errors}};
 }
 
 void write_report(const std::filesystem::path& path, const RunReport& report) {
@@ -167,23 +291,32 @@ std::string cut_text(const Counts& counts) {
 }
 
 std::string last_line(const RunReport& report, const std::filesystem::path& path) {
-  std::string line = fmt::format("{} done, {} failed", report.counts.done, report.counts.failed);
+  std::string left;
   if (const int64_t unfinished = report.counts.partial + report.counts.open; unfinished > 0) {
-    line += fmt::format(", {} to continue", unfinished);
-    if (report.counts.arrived) line += fmt::format(", {} arrived", *report.counts.arrived);
+    left += fmt::format(", {} to continue", unfinished);
+    if (report.counts.arrived) left += fmt::format(", {} arrived", *report.counts.arrived);
   }
-  line += " in " + format_duration(report.seconds);
+  const StartRecord own = own_start(report);
+  std::string line = text_of(own, device_seconds({own}), left);
   if (const std::string cut = cut_text(report.counts); !cut.empty()) line += " · " + cut;
+  const auto peak = used_peak(report);
   for (const PhaseReport& phase : report.phases) {
     const auto speed = tokens_per_s(phase);
     if (!speed) continue;
     line += fmt::format(" · {} {} tok/s", phase.name, format_count(*speed));
-    if (const auto share = share_of_peak(phase, report.peak_flops))
+    if (const auto share = share_of_peak(phase, peak))
       line += fmt::format(" ({} of peak)", format_percent(*share));
   }
   if (const auto exposed = exposed_communication(report.ranks))
     line += " · exposed communication " + format_percent(*exposed);
-  return line + " · " + path.string();
+  if (peak)
+    line += fmt::format(" · peak {}, {}", peak_text(*report.peak, *peak),
+                        rate_text(report.peak->bandwidth.best, "B/s"));
+  line += " · " + path.string();
+  if (report.earlier.empty()) return line;
+  const auto starts = all_starts(report);
+  return fmt::format("this start: {}\n       all {} starts: {}", line, starts.size(),
+                     text_of(sum_of_starts(report), device_seconds(starts), left));
 }
 
 }  // namespace pecia::report

@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lib/core/error.hpp"
 #include "lib/report/atomic_file.hpp"
+#include "lib/report/gzip.hpp"
 
 namespace pecia::report {
 namespace {
@@ -21,9 +23,16 @@ std::string to_text(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::string footer_line(int ranks, int64_t dropped_spans) {
-  return fmt::format("{}{}}}", footer_begin,
-                     to_text({{"ranks", ranks}, {"dropped_spans", dropped_spans}}));
+/// What the last line says of the lines before it.
+struct Footer {
+  int ranks = 0;
+  int64_t dropped_spans = 0;
+  double end_us = 0;  ///< of the last span
+};
+
+std::string footer_line(const Footer& footer) {
+  return fmt::format(R"({}{{"ranks":{},"dropped_spans":{},"end_us":{:.3f}}}}})", footer_begin,
+                     footer.ranks, footer.dropped_spans, footer.end_us);
 }
 
 const char* category(Kind kind) {
@@ -105,18 +114,35 @@ class EventList {
   bool empty_ = true;
 };
 
-/// Copies a file's events into `events`; the number of spans the file says were dropped.
-int64_t copy_events(const std::filesystem::path& path, EventList& events) {
-  std::ifstream in(path, std::ios::binary);
+/// As write_atomically, packed.
+void write_packed(const std::filesystem::path& path,
+                  const std::function<void(std::ostream&)>& write) {
+  write_atomically(path, [&](std::ostream& out) {
+    GzipBuffer buffer(out);
+    std::ostream packed(&buffer);
+    write(packed);
+    buffer.finish();
+  });
+}
+
+bool is_trace_of_rank(const std::filesystem::path& file) {
+  const std::string name = file.filename().string();
+  return name.starts_with("rank-") && (name.ends_with(".json") || name.ends_with(".json.gz"));
+}
+
+/// Copies a file's events into `events`; what its last line says.
+Footer copy_events(const std::filesystem::path& path, EventList& events) {
+  GzipLines in(path);
   std::string line;
-  if (!std::getline(in, line) || line != header_line)
+  if (!in.next(line) || line != header_line)
     fail<SystemError>("{}: is missing or no trace of one rank", path.string());
-  while (std::getline(in, line)) {
+  while (in.next(line)) {
     if (line.starts_with(footer_begin)) {
       const auto footer =
           nlohmann::json::parse(fmt::format("{{{}", line.substr(2)), nullptr, false);
-      if (!footer.is_discarded()) return footer.at("otherData").at("dropped_spans").get<int64_t>();
-      break;
+      if (footer.is_discarded()) break;
+      const auto& data = footer.at("otherData");
+      return {1, data.at("dropped_spans").get<int64_t>(), data.at("end_us").get<double>()};
     }
     if (line.ends_with(',')) line.pop_back();
     events.add(line);
@@ -127,12 +153,12 @@ int64_t copy_events(const std::filesystem::path& path, EventList& events) {
 }  // namespace
 
 std::string trace_file_name(int rank) {
-  return fmt::format("rank-{:05}.json", rank);
+  return fmt::format("rank-{:05}.json.gz", rank);
 }
 
 void write_trace(const std::filesystem::path& path, const Track& track, const Recorder& recorder) {
   const auto phases = phases_by_pass(recorder.spans());
-  write_atomically(path, [&](std::ostream& out) {
+  write_packed(path, [&](std::ostream& out) {
     EventList events(out);
     events.add(metadata_event(track, "process_name",
                               {{"name", fmt::format("replica {}", track.replica)}}));
@@ -145,18 +171,53 @@ void write_trace(const std::filesystem::path& path, const Track& track, const Re
       events.add(span_event(track, span, phase == phases.end() ? nullptr : phase->second));
     }
     for (const Note& note : recorder.notes()) events.add(note_event(track, note));
-    events.close(footer_line(1, recorder.dropped()));
+    Footer footer{1, recorder.dropped()};
+    for (const Span& span : recorder.spans())
+      footer.end_us =
+          std::max(footer.end_us, static_cast<double>(span.end_ns + track.offset_ns) / 1000);
+    events.close(footer_line(footer));
   });
 }
 
 void merge_traces(const std::vector<std::filesystem::path>& files,
                   const std::filesystem::path& merged) {
-  write_atomically(merged, [&](std::ostream& out) {
+  write_packed(merged, [&](std::ostream& out) {
     EventList events(out);
-    int64_t dropped_spans = 0;
-    for (const auto& file : files) dropped_spans += copy_events(file, events);
-    events.close(footer_line(static_cast<int>(files.size()), dropped_spans));
+    Footer all{static_cast<int>(files.size())};
+    for (const auto& file : files) {
+      const Footer one = copy_events(file, events);
+      all.dropped_spans += one.dropped_spans;
+      all.end_us = std::max(all.end_us, one.end_us);
+    }
+    events.close(footer_line(all));
   });
+}
+
+void tidy_traces(const std::filesystem::path& folder, int ranks) {
+  namespace fs = std::filesystem;
+  std::set<fs::path> own;
+  std::vector<fs::path> files;
+  int64_t bytes = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    files.push_back(folder / trace_file_name(rank));
+    std::error_code missing;  // merging says so
+    bytes += static_cast<int64_t>(fs::file_size(files.back(), missing));
+    own.insert(files.back());
+  }
+  const fs::path merged = folder / merged_trace_name;
+  const bool merges = ranks <= max_merged_ranks && bytes <= max_merged_bytes;
+  if (merges) {
+    merge_traces(files, merged);
+    own = {merged};
+  }
+  std::vector<fs::path> old{folder / "trace.json"};  // as earlier versions wrote it
+  if (!merges) old.push_back(merged);
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (is_trace_of_rank(entry.path()) && own.count(entry.path()) == 0) old.push_back(entry.path());
+  for (const fs::path& file : old) {
+    std::error_code gone;  // or not to be removed: then it stays beside the new one
+    fs::remove(file, gone);
+  }
 }
 
 }  // namespace pecia::report

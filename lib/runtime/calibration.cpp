@@ -9,7 +9,7 @@
 #include "lib/core/build_info.hpp"
 #include "lib/core/isa.hpp"
 #include "lib/model/layer_weights.hpp"
-#include "lib/runtime/peak.hpp"
+#include "lib/runtime/product_rates.hpp"
 #include "lib/runtime/rates_cache.hpp"
 
 namespace pecia::runtime {
@@ -231,8 +231,8 @@ parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DTy
           .vocab = config.vocab,
           .sp = sp,
           .tp = tp,
-          .flops = measure_peak_flops(compute, weights, all),
-          .read_bandwidth = measure_read_bandwidth(compute, weights, all),
+          .flops = measure_product_flops(compute, weights, all),
+          .read_bandwidth = measure_product_bandwidth(compute, weights, all),
           .link_bandwidth = ring_bandwidth(world, block, compute),
           .exchange_s = exchange_seconds(world, block, compute)};
 }

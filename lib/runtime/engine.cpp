@@ -132,6 +132,7 @@ Tally run_replica(comm::Communicator& replica, Worker& worker, report::Recorder&
     }
 
     recorder.set_pass(plan.number);  // before the phase's span, which belongs to it
+    if (planner != nullptr && planner->on_begin) planner->on_begin(plan, tally);
     const double begin = clock.seconds();
     const double flops = flops_of(recorder);
     if (planner != nullptr && planner->on_plan)

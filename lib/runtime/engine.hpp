@@ -25,6 +25,7 @@ struct Planner {
   std::function<void(const Tally&)> on_pass;  ///< after every pass, and now and then without one
   /// Before every pass; `seconds`: how long it is expected to take, absent before any was measured.
   std::function<void(const Plan&, std::optional<double> seconds)> on_plan = {};
+  std::function<void(const Plan&, const Tally&)> on_begin = {};  ///< before every pass
 };
 
 /// The time of a run; tests have their own.

@@ -43,6 +43,7 @@ Output::Output(const std::filesystem::path& folder, const io::ResultsLayout& lay
     io::ResultsFile::create(results_path_, layout);
     return;
   }
+  continues_ = true;
   const io::ResultsFile results(results_path_);
   const Continuation next = continuation(results, layout, retry_failed, results_path_);
   for (const std::string& remark : next.remarks) say(remark);

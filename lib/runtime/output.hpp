@@ -19,11 +19,15 @@ class Output {
   Output(const std::filesystem::path& folder, const io::ResultsLayout& layout, bool fresh,
          bool retry_failed, const std::function<void(const std::string&)>& say);
 
+  /// Whether an earlier start has made the results.
+  bool continues() const { return continues_; }
+
   const std::filesystem::path& results_path() const { return results_path_; }
 
  private:
   io::RunLock lock_;
   std::filesystem::path results_path_;
+  bool continues_ = false;
 };
 
 }  // namespace pecia::runtime

@@ -1,26 +1,24 @@
 #pragma once
-/// What this machine can do, measured now: the denominator of "share of peak",
-/// and what automatic choices count with.
+/// What the hardware gives at most, measured by all ranks together: the denominator of "share of
+/// peak". Automatic choices count with our own products' speed instead (product_rates.hpp).
 
-#include <functional>
-
+#include "lib/comm/communicator.hpp"
 #include "lib/context/compute.hpp"
+#include "lib/report/run_report.hpp"
 
 namespace pecia::runtime {
 
-/// Seconds that some work took.
-using Stopwatch = std::function<double(const std::function<void()>& work)>;
-double own_seconds(const std::function<void()>& work);
+/// FLOP/s of the best instructions that the CPU has for products with weights of this type, in a
+/// loop that touches registers alone; on a GPU of a large product of random numbers, some 100 ms.
+/// B/s of reading memory that the caches of these threads (`cache_bytes`) do not hold, on a GPU of
+/// copying its own, read and written bytes together; some 100 ms with the memory that it takes
+/// meanwhile. Collective over `world`; every rank gets the same but for the names.
+report::PeakReport measure_peak(comm::Communicator& world, const context::Compute& compute,
+                                DType weights, int64_t cache_bytes);
 
-/// FLOP/s of a matrix product: of fp32 in cache by the stream's threads, on a GPU large and with
-/// weights of this type. The mean over some 20 ms, so that ranks which measure at the same time and
-/// share cores do not each count all of them.
-double measure_peak_flops(const context::Compute& compute, DType weights,
-                          const Stopwatch& seconds_of = own_seconds);
-
-/// B/s at which a product with one row reads weights of this type that no cache holds, by the
-/// stream's threads; some 30 ms.
-double measure_read_bandwidth(const context::Compute& compute, DType weights,
-                              const Stopwatch& seconds_of = own_seconds);
+/// The FLOP/s once more, after the run, into `peak.end`: clocks and neighbours may have changed.
+/// Not on GPUs, whose memory the run may have filled. Collective over `world`.
+void measure_peak_again(comm::Communicator& world, const context::Compute& compute, DType weights,
+                        report::PeakReport& peak);
 
 }  // namespace pecia::runtime

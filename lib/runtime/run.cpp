@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <thread>
 
@@ -23,6 +24,7 @@
 #include "lib/runtime/measured.hpp"
 #include "lib/runtime/output.hpp"
 #include "lib/runtime/peak.hpp"
+#include "lib/runtime/product_rates.hpp"
 #include "lib/runtime/run_progress.hpp"
 #include "lib/runtime/run_summary.hpp"
 #include "lib/runtime/signals.hpp"
@@ -131,11 +133,13 @@ report::TraceDetail trace_detail(Trace trace) {
 
 /// Waits until all replicas have finished, however long: their work may be uneven, so that none of
 /// the limits for a collective holds here. A rank that is asked to stop meanwhile tells the others.
-void wait_for_replicas(comm::SharedCounter& finished, int replicas, Stop& stop) {
+void wait_for_replicas(comm::SharedCounter& finished, int replicas, Stop& stop,
+                       const std::function<void()>& look) {
   using std::chrono::milliseconds;
   constexpr milliseconds longest(200);
   for (milliseconds pause(1); finished.value() < replicas; pause = std::min(2 * pause, longest)) {
     stop.agreed(stop.reason() != StopReason::none);
+    look();
     std::this_thread::sleep_for(pause);
   }
 }
@@ -305,6 +309,7 @@ int exit_code(const Standing& left, StopReason reason) {
 int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch,
         report::Startup& startup) {
   const auto begin = Stop::Clock::now();
+  const double began_unix_s = report::unix_time();
   const DrainSignals signals;  // first, so that a signal during the start drains too
   startup.begin("read_job");
   Job job = agreed_job(options, world);  // the order of its inputs may change below
@@ -391,6 +396,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   begin_phase("open_results");
   std::optional<Output> output;
   std::optional<io::ResultsFile> results;
+  std::vector<report::StartRecord> earlier_starts;  // of this run, on the chief
   together(world, [&] {
     if (!chief) return;
     io::ResultsLayout layout = inputs->layout();
@@ -401,6 +407,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     output.emplace(job.output, layout, options.fresh, options.retry_failed,
                    [&](const std::string& text) { log->info(text); });
     results.emplace(output->results_path());
+    if (output->continues()) earlier_starts = report::read_starts(job.output / "progress.json");
     if (!board.empty()) comm::WatchBoard::remove_others(board);
   });
   const auto report_path = job.output / "report.json";
@@ -416,13 +423,14 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   }
 
   begin_phase("measure_peak");
-  world.barrier();  // the ranks measure together
+  report::PeakReport peak = measure_peak(world, compute, held, resources.threads.cache_bytes);
+  // What passes may be expected to take goes by our own products.
+  const double product_flops = world.all_reduce_sum(measure_product_flops(compute, held));
   const RunFacts facts{job,
                        config,
                        resources,
                        own ? own->bytes() : weights.resident_bytes(),
                        groups.places,
-                       world.all_reduce_sum(measure_peak_flops(compute, held)),
                        resources.gpus ? place.device->info().name : "",
                        place.backend->attention_library(),
                        resources.gpus ? held : place.backend->operand_type(held),
@@ -446,7 +454,12 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
              finished = world.make_counter();
   const auto claims = make_claims(job, inputs ? &*inputs : nullptr, world);
   Stop stop(signals, drain_s ? std::optional(after(begin, *drain_s)) : std::nullopt, *stopped);
-  RunProgress progress(world);
+  RunProgress progress(world,
+                       {.replicas = resources.dp,
+                        .replica = groups.dp,
+                        .ranks = groups.replica->size(),
+                        .layers = config.layers},
+                       recorder);
   std::unique_ptr<Source> source;
   std::optional<Scheduler> scheduler;
   std::optional<Planner> planner;
@@ -461,12 +474,16 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
         drain_s ? *drain_s - seconds_since(begin) : std::numeric_limits<double>::infinity();
     const SchedulerLimits limits = scheduler_limits(
         job, config, resources, measured,
-        {.end_s = start_s, .times = estimated_times(config, resources, held, facts.peak_flops)},
+        {.end_s = start_s, .times = estimated_times(config, resources, held, product_flops)},
         detokenizer);
     scheduler.emplace(limits);
     if (chief) {
       leave_out_too_large(job, *results, resources, limits, *inputs);
-      progress.show(job, *inputs, *results);
+      progress.show(job, *inputs, *results, earlier_starts,
+                    {.began_unix_s = began_unix_s,
+                     .seconds = seconds_since(begin),
+                     .cores = resources.threads.cores_of_job,
+                     .gpus = num_gpus(facts)});
     }
     if (chief && drain_s) name_too_long(*inputs, *results, *scheduler, start_s, *log);
     planner.emplace(Planner{*scheduler, *source, *results,
@@ -477,6 +494,10 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
       planner->on_plan = [](const Plan& plan, std::optional<double> seconds) {
         DrainSignals::stops_after(to_text(plan, seconds));
       };
+    planner->on_begin = [&](const Plan& plan, const Tally& tally) {
+      progress.begin_pass(plan, tally);
+    };
+    worker.while_computing([&] { progress.look(); });
   });
 
   startup.end();
@@ -487,7 +508,9 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     finished->next();
   }
   activity.phase = "finish";
-  wait_for_replicas(*finished, resources.dp, stop);
+  wait_for_replicas(*finished, resources.dp, stop, [&] {
+    if (chief) progress.look();
+  });
   const bool left_for_later =
       planning && (scheduler->left_for_later() || source->passed_over() > 0);
   const auto mine =
@@ -498,6 +521,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
 
   const double seconds = seconds_since(begin);
   recorder.wait_for_times();
+  measure_peak_again(world, compute, held, peak);
   auto report = gather_report(*groups.ordered, facts, worker, recorder, tally, seconds);
   if (job.report.trace != Trace::off)
     write_traces(*groups.ordered, job.output / "trace", groups.dp, recorder);
@@ -505,6 +529,11 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     report->counts.partial = left.partial;
     report->counts.open = left.open;
     report->startup = startup;
+    report->peak = peak;
+    report->began_unix_s = began_unix_s;
+    report->earlier = earlier_starts;
+    report->all_done = left.done;
+    report->all_failed = left.failed;
     report::write_report(report_path, *report);
     log->info(report::last_line(*report, report_path));
     if (left.unfinished() > 0 && reason != StopReason::none)

@@ -154,6 +154,8 @@ void add_tallies(const std::vector<RankFacts>& ranks, Arrivals arrivals,
     decode.tokens += static_cast<int64_t>(tally.tbt_s.size());
     prefill.flops += tally.prefill_flops;
     decode.flops += tally.decode_flops;
+    report.first_tokens += tally.first_tokens;
+    report.shared_first_tokens += tally.shared_first_tokens;
     report.ttft_s.insert(report.ttft_s.end(), tally.ttft_s.begin(), tally.ttft_s.end());
     report.tbt_s.insert(report.tbt_s.end(), tally.tbt_s.begin(), tally.tbt_s.end());
   }
@@ -174,6 +176,13 @@ void add_links(const std::vector<RankFacts>& ranks, report::RunReport& report) {
 }
 
 }  // namespace
+
+int64_t num_gpus(const RunFacts& facts) {
+  if (facts.gpu.empty()) return 0;
+  std::set<std::string> gpus;
+  for (const auto& place : facts.places) gpus.insert(comm::to_string(place));
+  return std::ssize(gpus);
+}
 
 std::string mode_name(const Resources& resources, std::string_view ring) {
   if (resources.prefill == PrefillMode::single) return "single";
@@ -215,6 +224,8 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
   const Resources& resources = facts.resources;
   report::RunReport report;
   report.seconds = seconds;
+  report.cores = resources.threads.cores_of_job;
+  report.gpus = num_gpus(facts);
   report.job = Json::parse(to_json(facts.job));
   const std::string weights(name_of(facts.weights));
   report.model = Json{{"weights", weights}, {"quantization", nullptr}};
@@ -244,7 +255,6 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
       {"weight_bytes", facts.weight_bytes},
       {"max_sequences", resources.max_sequences},
       {"max_batch_tokens", resources.max_batch_tokens}};
-  report.peak_flops = facts.peak_flops;
   add_tallies(ranks, facts.job.batch.arrivals, report);
   add_stages(ranks, report);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -262,14 +272,10 @@ void write_traces(comm::Communicator& ordered, const std::filesystem::path& fold
   const int64_t now = recorder.now_ns();
   const report::Track track{replica, ordered.rank(), comm::host_name(),
                             ordered.all_reduce_max(now) - now};
-  const auto file = [&](int rank) { return folder / report::trace_file_name(rank); };
   std::filesystem::create_directories(folder);
-  report::write_trace(file(ordered.rank()), track, recorder);
+  report::write_trace(folder / report::trace_file_name(ordered.rank()), track, recorder);
   ordered.barrier();
-  if (ordered.rank() != 0 || ordered.size() > report::max_merged_ranks) return;
-  std::vector<std::filesystem::path> files;
-  for (int rank = 0; rank < ordered.size(); ++rank) files.push_back(file(rank));
-  report::merge_traces(files, folder / "trace.json");
+  if (ordered.rank() == 0) report::tidy_traces(folder, ordered.size());
 }
 
 }  // namespace pecia::runtime

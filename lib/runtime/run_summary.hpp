@@ -23,13 +23,15 @@ struct RunFacts {
   const Resources& resources;
   int64_t weight_bytes = 0;                     ///< resident on this rank
   std::vector<comm::RackServerGpu> places;      ///< by rank of `ordered`
-  double peak_flops = 0;                        ///< of all ranks
   std::string gpu;                              ///< rank 0's, "" where it computes on the CPU
   std::string attention_library = {};           ///< Backend::attention_library of rank 0
   DType compute = DType::fp32;                  ///< of the operands of matrix products
   DType weights = DType::fp32;                  ///< of the layers' resident matrices
   std::optional<WeightRounding> rounding = {};  ///< where they were rounded at load
 };
+
+/// GPUs that the ranks compute on; 0: they compute on cores.
+int64_t num_gpus(const RunFacts& facts);
 
 /// Llama-3.1-8B bf16 15.0 GiB · 64 requests, 7.9M tokens · context 131072 · KV … · 16 ranks on 4
 /// hosts: … and, where modes were auto, a second line with the reasons for what they became.
@@ -47,7 +49,8 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                                                const report::Recorder& recorder, const Tally& tally,
                                                double seconds);
 
-/// Writes folder/trace: each rank its spans, rank 0 the merged file. Collective over `ordered`.
+/// Writes folder/trace: each rank its spans, of which rank 0 may make one file. Collective over
+/// `ordered`.
 void write_traces(comm::Communicator& ordered, const std::filesystem::path& folder, int replica,
                   const report::Recorder& recorder);
 

@@ -1,5 +1,7 @@
 #include "lib/runtime/tally.hpp"
 
+#include <algorithm>
+
 namespace pecia::runtime {
 namespace {
 
@@ -7,9 +9,7 @@ bool is_prompt(const PlanItem& item) {
   return item.rows.owner == parallel::PassSequence::balanced;
 }
 
-struct NewTokens {
-  int64_t prompt = 0, decode = 0;
-};
+}  // namespace
 
 NewTokens new_tokens(const Plan& plan) {
   NewTokens tokens;
@@ -17,8 +17,6 @@ NewTokens new_tokens(const Plan& plan) {
     (is_prompt(item) ? tokens.prompt : tokens.decode) += item.rows.count;
   return tokens;
 }
-
-}  // namespace
 
 void count_done(const io::TurnResult& result, int64_t slots, Tally& tally) {
   ++tally.done;
@@ -40,9 +38,8 @@ const char* phase_name(const Plan& plan) {
 
 void PassCounter::count(const Plan& plan, const PassCost& cost, Tally& tally) {
   const NewTokens tokens = new_tokens(plan);
-  const auto all = static_cast<double>(tokens.prompt + tokens.decode);
-  const double prefill = static_cast<double>(tokens.prompt) / all;
-  const double decode = static_cast<double>(tokens.decode) / all;
+  const double prefill = tokens.prefill_share(), decode = 1 - prefill;
+  const bool shared = std::ranges::count_if(plan.items, is_prompt) > 1;
   tally.prefill_s += prefill * (cost.end_s - cost.begin_s);
   tally.decode_s += decode * (cost.end_s - cost.begin_s);
   tally.prefill_flops += prefill * cost.flops;
@@ -53,6 +50,10 @@ void PassCounter::count(const Plan& plan, const PassCost& cost, Tally& tally) {
   for (const PlanItem& item : plan.items) {
     if (item.sampled_index < 0) continue;
     ++tally.output_tokens;
+    if (item.sampled_index == 0) {
+      ++tally.first_tokens;
+      tally.shared_first_tokens += shared;
+    }
     const auto [last, first] = last_token_.try_emplace(item.rows.sequence, cost.end_s);
     if (!first) tally.tbt_s.push_back(cost.end_s - last->second);
     last->second = cost.end_s;

@@ -19,6 +19,8 @@ struct Tally {
   int64_t cut_by_length = 0, cut_by_model_length = 0;
   double prefill_s = 0, decode_s = 0;          ///< wall time of passes
   double prefill_flops = 0, decode_flops = 0;  ///< of all the replica's ranks
+  int64_t first_tokens = 0;                    ///< of turns
+  int64_t shared_first_tokens = 0;             ///< of passes that read several prompts
   std::vector<double> ttft_s;                  ///< by turn
   std::vector<double> tbt_s;                   ///< by output token after a turn's first
 
@@ -26,14 +28,24 @@ struct Tally {
   void visit(A& archive) {
     archive(done), archive(failed), archive(arrived), archive(prompt_tokens),
         archive(output_tokens), archive(cached_tokens), archive(prefill_s), archive(decode_s),
-        archive(prefill_flops), archive(decode_flops), archive(ttft_s), archive(tbt_s),
-        archive(truncated_turns), archive(truncated_tokens), archive(cut_by_length),
-        archive(cut_by_model_length);
+        archive(prefill_flops), archive(decode_flops), archive(first_tokens),
+        archive(shared_first_tokens), archive(ttft_s), archive(tbt_s), archive(truncated_turns),
+        archive(truncated_tokens), archive(cut_by_length), archive(cut_by_model_length);
   }
 };
 
 /// Counts a turn that is done, whose max_new_tokens were `slots`.
 void count_done(const io::TurnResult& result, int64_t slots, Tally& tally);
+
+/// Rows of a pass.
+struct NewTokens {
+  int64_t prompt = 0, decode = 0;
+
+  double prefill_share() const {
+    return static_cast<double>(prompt) / static_cast<double>(prompt + decode);
+  }
+};
+NewTokens new_tokens(const Plan& plan);
 
 /// "prefill", "decode", or "mixed" for a pass that has rows of both.
 const char* phase_name(const Plan& plan);

@@ -68,6 +68,13 @@ Threads choose_threads(std::span<const RankCores> ranks, int rank, std::optional
   return threads;
 }
 
+int64_t cores_of_host(std::span<const RankCores> ranks, std::optional<double> quota) {
+  std::set<int> all;
+  for (const RankCores& one : ranks) all.insert(one.cores.begin(), one.cores.end());
+  const auto cores = static_cast<int64_t>(all.size());
+  return quota ? std::min(cores, std::max<int64_t>(1, static_cast<int64_t>(*quota))) : cores;
+}
+
 Threads threads_of_rank(comm::Communicator& world) {
   const comm::CpuFacts facts = comm::cpu_facts();
   std::vector<int> mine = facts.cores;
@@ -80,8 +87,15 @@ Threads threads_of_rank(comm::Communicator& world) {
     const auto half = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
     ranks.push_back({{numbers.begin(), half}, {half, numbers.end()}});
   }
-  return choose_threads(ranks, host->rank(), facts.quota,
-                        {comm::variable("OMP_NUM_THREADS"), comm::variable("OMP_PROC_BIND")});
+  const int64_t of_host = host->rank() == 0 ? cores_of_host(ranks, facts.quota) : 0;
+  const double of_job = world.all_reduce_sum(static_cast<double>(of_host));
+  Threads threads =  // last: a rank alone may find its environment wrong
+      choose_threads(ranks, host->rank(), facts.quota,
+                     {comm::variable("OMP_NUM_THREADS"), comm::variable("OMP_PROC_BIND")});
+  threads.cores_of_job = static_cast<int64_t>(of_job);
+  threads.cache_bytes =
+      facts.cache_bytes * threads.count / std::max<int64_t>(1, std::ssize(facts.cores));
+  return threads;
 }
 
 }  // namespace pecia::runtime

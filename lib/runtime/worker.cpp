@@ -1,5 +1,7 @@
 #include "lib/runtime/worker.hpp"
 
+#include <utility>
+
 namespace pecia::runtime {
 namespace {
 
@@ -28,10 +30,18 @@ Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
       executor_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,
                  settings.prompt_logprobs, settings.layout_invariant},
                 model_, attention_, compute) {
-  if (replica.size() > 1)
-    compute_.stream.set_poll([this, &replica] {
-      if (replica.progress()) model_.progress();
-    });
+  if (replica.size() == 1) return;
+  move_transfers_ = [this, &replica] {
+    if (replica.progress()) model_.progress();
+  };
+  compute_.stream.set_poll(move_transfers_);
+}
+
+void Worker::while_computing(std::function<void()> look) {
+  compute_.stream.set_poll([this, look = std::move(look)] {
+    move_transfers_();
+    look();
+  });
 }
 
 Worker::~Worker() {

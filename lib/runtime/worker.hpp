@@ -31,6 +31,10 @@ class Worker {
   /// Collective over the replica: every rank executes the same plan.
   Outcome execute(const Plan& plan) { return executor_.execute(plan); }
 
+  /// `look` is called by the thread that executes, every few tens of microseconds while ops compute
+  /// and while the host waits for a GPU. What it uses lasts as long as plans are executed.
+  void while_computing(std::function<void()> look);
+
   const context::ReplicaGroups& groups() const { return groups_; }
   context::KvCache& cache() { return cache_; }
   context::Attention& attention() { return attention_; }
@@ -43,6 +47,7 @@ class Worker {
   context::Attention attention_;
   model::Model model_;
   Executor executor_;
+  std::function<void()> move_transfers_ = [] {};
 };
 
 }  // namespace pecia::runtime

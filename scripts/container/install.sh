@@ -9,7 +9,7 @@ export DEBIAN_FRONTEND=noninteractive
 
 to_build=(
   ca-certificates cmake g++ libcli11-dev libfmt-dev libhdf5-dev libhwloc-dev libhwy-dev libopenmpi-dev libspdlog-dev
-  libyaml-cpp-dev ninja-build nlohmann-json3-dev pkg-config python3-venv
+  libyaml-cpp-dev ninja-build nlohmann-json3-dev pkg-config python3-venv zlib1g-dev
 )
 to_run=(openmpi-bin openssh-client python3)
 

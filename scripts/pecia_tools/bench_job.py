@@ -155,7 +155,7 @@ class Bench:
         def midway() -> bool:
             if path.exists():
                 seen.update(read_json(path))
-            return seen.get("work_share", 0) >= share and seen["requests"]["done"] > 0
+            return seen.get("work_share", 0) >= share and seen["turns"]["done"] > 0
 
         run.wait_for(f"{share:.0%} of its work", midway)
         return seen["prompt_tokens"]["done"] + seen["output_tokens"]

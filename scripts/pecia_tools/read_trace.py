@@ -1,17 +1,21 @@
 """What the report shows of trace/: shares of time binned over the run, and one layer's spans on all ranks.
 
-Files of a full trace may have millions of lines each, so they are read in pieces, several files at once, and only sums
-and that one layer are kept."""
+A trace is one file of all ranks, or one of each; packed, or as earlier versions wrote it. The files of a full trace may
+have millions of lines each, so they are read in pieces, several files at once, and only sums and that one layer are
+kept."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import BinaryIO, Optional
 
 import numpy as np
 
@@ -22,10 +26,11 @@ PHASES = ("prefill", "mixed", "decode")
 BINS = 240
 PIECE_BYTES = 1 << 24
 LONG_BYTES = 1 << 28  # takes several seconds
+PACKED = 15  # about how much smaller a packed trace is
 FOOTER_BYTES = 4096
 SPAN = re.compile(
     rb'\{"name":"([^"]*)","cat":"(compute|comm|idle|phase)","ph":"X","ts":([^,]+),"dur":([^,]+),'
-    rb'"pid":(\d+),"tid":\d+,"args":\{"pass":(-?\d+),"bytes":(\d+),'
+    rb'"pid":(\d+),"tid":(\d+),"args":\{"pass":(-?\d+),"bytes":(\d+),'
 )
 LAYER = re.compile(rb"(?:^|/)layer (\d+)/")
 
@@ -67,13 +72,14 @@ class Trace:
 
 @dataclass(frozen=True)
 class _Spans:
-    """A piece of one rank's spans, as columns."""
+    """A piece of a file's spans, as columns."""
 
     name: list[bytes]
     kind: np.ndarray  # of bytes
     begin_us: np.ndarray
     end_us: np.ndarray
     replica: np.ndarray
+    rank: np.ndarray
     number: np.ndarray
     bytes: np.ndarray
 
@@ -86,51 +92,78 @@ class _Wanted:
 
 def read_trace(folder: Path, num_ranks: Optional[int]) -> Optional[Trace]:
     """None without trace files. Files of ranks from `num_ranks` on are left by an earlier start on more ranks."""
-    files = {int(path.stem[5:]): path for path in sorted(folder.glob("rank-*.json"))}
-    files = {rank: path for rank, path in files.items() if num_ranks is None or rank < num_ranks}
+    files = trace_files(folder, num_ranks)
     if not files:
         return None
-    ends, dropped = zip(*(_footer(path) for path in files.values()))
-    first = next(iter(files))
-    chosen = _choose_layer(files[first])
+    footers = [_footer(path) for path in files]
+    ends, dropped = zip(*((footer.end_us, footer.dropped) for footer in footers))
+    chosen = _choose_layer(files[0])
     wanted = chosen[0] if chosen else None
     edges_us = np.linspace(0, max(*ends, 1.0), BINS + 1)
-    jobs = [(path, edges_us, wanted) for path in files.values()]
-    size = sum(path.stat().st_size for path in files.values())
+    jobs = [(path, footer.ranks, edges_us, wanted) for path, footer in zip(files, footers)]
+    size = sum(path.stat().st_size * (PACKED if path.suffix == ".gz" else 1) for path in files)
     if size > LONG_BYTES:
-        note("pecia-report", f"reading {size / 1e6:.0f} MB of traces")
-    if size > 4 * PIECE_BYTES:
+        note("pecia-report", f"reading about {size / 1e6:.0f} MB of traces")
+    if size > 4 * PIECE_BYTES and len(files) > 1:
         with ProcessPoolExecutor(min(len(files), os.cpu_count() or 1)) as pool:
             scans = list(pool.map(_scan, *zip(*jobs)))
     else:
         scans = [_scan(*job) for job in jobs]
+    of_rank = {rank: found for scan in scans for rank, found in scan.items()}
+    ranks = sorted(of_rank)
     layer = None
     if chosen:
         wanted, phase, replica = chosen
         spans = [
             LayerSpan(rank, *span)
-            for rank, scan in zip(files, scans)
-            for of, span in scan[2]
+            for rank in ranks
+            for of, span in of_rank[rank].spans
             if of == replica
         ]
         layer = Layer(phase, wanted.layer, wanted.number, replica, spans)
+    width = edges_us[1]
     return Trace(
-        ranks=list(files),
+        ranks=ranks,
         end_s=edges_us[-1] / 1e6,
-        kinds=np.stack([scan[0] for scan in scans]),
-        phases=np.stack([scan[1] for scan in scans]),
+        kinds=np.stack([of_rank[rank].kinds for rank in ranks]) / width,
+        phases=np.stack([of_rank[rank].phases for rank in ranks]) / width,
         layer=layer,
         dropped=sum(dropped),
     )
 
 
+def trace_files(folder: Path, num_ranks: Optional[int]) -> list[Path]:
+    """The files that hold every span once. Those of single ranks come first: where they stand beside a file of all,
+    that one is of an earlier start, or, in earlier versions, their copy."""
+    found: dict[int, Path] = {}
+    for pattern in ("rank-*.json", "rank-*.json.gz"):
+        for path in sorted(folder.glob(pattern)):
+            rank = _rank_of(path)
+            if num_ranks is None or rank < num_ranks:
+                found[rank] = path
+    if found:
+        return [found[rank] for rank in sorted(found)]
+    whole = (folder / name for name in ("trace.json.gz", "trace.json"))
+    return [path for path in whole if path.is_file()][:1]
+
+
+def _rank_of(path: Path) -> Optional[int]:
+    """Absent: it has all ranks."""
+    return int(path.name[5:].split(".")[0]) if path.name.startswith("rank-") else None
+
+
+def _open(path: Path) -> BinaryIO:
+    return io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else open(path, "rb")
+
+
 def _pieces(path: Path) -> Iterator[_Spans]:
-    with open(path, "rb") as file:
+    of_file = _rank_of(path)
+    with _open(path) as file:
         while lines := file.readlines(PIECE_BYTES):
             found = SPAN.findall(b"".join(lines))
             if not found:
                 continue
-            name, kind, begin, length, replica, number, moved = zip(*found)
+            name, kind, begin, length, replica, rank, number, moved = zip(*found)
             begin_us = np.array(begin, dtype=np.float64)
             yield _Spans(
                 name=list(name),
@@ -138,38 +171,63 @@ def _pieces(path: Path) -> Iterator[_Spans]:
                 begin_us=begin_us,
                 end_us=begin_us + np.array(length, dtype=np.float64),
                 replica=np.array(replica, dtype=np.int64),
+                rank=np.array(rank, dtype=np.int64)
+                if of_file is None
+                else np.full(len(found), of_file),
                 number=np.array(number, dtype=np.int64),
                 bytes=np.array(moved, dtype=np.int64),
             )
 
 
-def _footer(path: Path) -> tuple[float, int]:
-    """(end of the last span in microseconds, dropped spans). Spans stand in the order of their ends."""
-    size = path.stat().st_size
-    with open(path, "rb") as file:
-        file.seek(max(size - FOOTER_BYTES, 0))
-        tail = file.read()
-    footer = re.search(rb'^\],"otherData":\{"ranks":1,"dropped_spans":(\d+)\}\}$', tail, re.M)
-    if not footer:
+def _tail(path: Path) -> bytes:
+    with _open(path) as file:
+        if path.suffix != ".gz":
+            file.seek(max(path.stat().st_size - FOOTER_BYTES, 0))
+            return file.read()
+        tail = b""
+        try:
+            while piece := file.read(PIECE_BYTES):
+                tail = (tail + piece)[-FOOTER_BYTES:]
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            return b""  # what is missing is what the caller looks for
+        return tail
+
+
+@dataclass(frozen=True)
+class _Footer:
+    ranks: list[int]
+    end_us: float  # of the last span
+    dropped: int  # spans and notes
+
+
+def _footer(path: Path) -> _Footer:
+    found = re.search(
+        rb'^\],"otherData":\{"ranks":(\d+),"dropped_spans":(\d+)(?:,"end_us":([-+.\de]+))?\}\}$',
+        _tail(path),
+        re.M,
+    )
+    if not found:
         raise UserError(
-            f"{path}: is cut short, or no trace of one rank. Move it away to have the report without it"
+            f"{path}: is cut short, or no trace. Move it away to have the report without it"
         )
-    spans = SPAN.findall(tail)
-    if not spans:  # notes are behind them, or nothing is there
-        spans = [
-            (0, 0, piece.begin_us[-1], piece.end_us[-1] - piece.begin_us[-1])
-            for piece in _pieces(path)
-        ]
-    end = float(spans[-1][2]) + float(spans[-1][3]) if spans else 0.0
-    return end, int(footer[1])
+    rank = _rank_of(path)
+    ranks = list(range(int(found[1]))) if rank is None else [rank]
+    return _Footer(ranks, float(found[3] or _last_end_us(path)), int(found[2]))
+
+
+def _last_end_us(path: Path) -> float:
+    """Of files of earlier versions, whose last line does not say."""
+    return max((float(piece.end_us.max()) for piece in _pieces(path)), default=0.0)
 
 
 def _choose_layer(path: Path) -> Optional[tuple[_Wanted, str, int]]:
-    """The middle layer of the longest pass that has prompts in it (else of the longest one), as one rank saw it: what
-    to look for, the phase's name and the replica."""
+    """The middle layer of the longest pass that has prompts in it (else of the longest one), as the file's first rank
+    saw it: what to look for, the phase's name and the replica."""
     longest: dict[str, tuple[float, int, int]] = {}
+    first = None
     for piece in _pieces(path):
-        for i in np.flatnonzero(piece.kind == b"phase"):
+        first = piece.rank[0] if first is None else first
+        for i in np.flatnonzero((piece.kind == b"phase") & (piece.rank == first)):
             phase = piece.name[i].rsplit(b"/", 1)[-1].decode()
             if phase in PHASES and piece.number[i] >= 0:
                 found = (
@@ -185,40 +243,55 @@ def _choose_layer(path: Path) -> Optional[tuple[_Wanted, str, int]]:
     layers = {
         int(found[1])
         for piece in _pieces(path)
-        for i in np.flatnonzero(piece.number == number)
+        for i in np.flatnonzero((piece.number == number) & (piece.rank == first))
         if (found := LAYER.search(piece.name[i]))
     }
     return (_Wanted(number, sorted(layers)[len(layers) // 2]), phase, replica) if layers else None
 
 
-def _scan(path: Path, edges_us: np.ndarray, wanted: Optional[_Wanted]) -> tuple:
-    """(shares by kind, shares by phase, (replica, fields of LayerSpan) of the wanted layer) of one rank."""
-    kinds = np.zeros((len(KINDS), len(edges_us) - 1))
-    phases = np.zeros((len(PHASES), len(edges_us) - 1))
-    spans = []
+@dataclass
+class _OfRank:
+    """What _scan finds of a rank."""
+
+    kinds: np.ndarray  # [KINDS, bins], microseconds
+    phases: np.ndarray  # [PHASES, bins]
+    spans: list[tuple[int, tuple]]  # of the wanted layer: replica, fields of LayerSpan
+
+
+def _scan(
+    path: Path, ranks: Sequence[int], edges_us: np.ndarray, wanted: Optional[_Wanted]
+) -> dict[int, _OfRank]:
+    """By rank."""
+    bins = len(edges_us) - 1
+    found = {
+        rank: _OfRank(np.zeros((len(KINDS), bins)), np.zeros((len(PHASES), bins)), [])
+        for rank in ranks
+    }
     for piece in _pieces(path):
-        for row, kind in enumerate(KINDS):
-            of = piece.kind == kind.encode()
-            kinds[row] += _covered(piece.begin_us[of], piece.end_us[of], edges_us)
-        groups = np.flatnonzero(piece.kind == b"phase")
-        for row, phase in enumerate(PHASES):
-            of = [i for i in groups if piece.name[i].rsplit(b"/", 1)[-1] == phase.encode()]
-            phases[row] += _covered(piece.begin_us[of], piece.end_us[of], edges_us)
-        if wanted:
-            mark = b"layer %d/" % wanted.layer
-            for i in np.flatnonzero((piece.number == wanted.number) & (piece.kind != b"phase")):
-                before, found, name = piece.name[i].rpartition(mark)
-                if found and (not before or before.endswith(b"/")):
-                    times = (piece.begin_us[i] / 1e6, piece.end_us[i] / 1e6)
-                    fields = (
-                        name.decode(),
-                        piece.kind[i].decode(),
-                        *times,
-                        int(piece.bytes[i]),
-                    )
-                    spans.append((int(piece.replica[i]), fields))
-    width = edges_us[1]
-    return kinds / width, phases / width, spans
+        for rank in map(int, np.unique(piece.rank)):
+            _add_piece(piece, piece.rank == rank, edges_us, wanted, found[rank])
+    return found
+
+
+def _add_piece(
+    piece: _Spans, own: np.ndarray, edges_us: np.ndarray, wanted: Optional[_Wanted], to: _OfRank
+) -> None:
+    for row, kind in enumerate(KINDS):
+        of = own & (piece.kind == kind.encode())
+        to.kinds[row] += _covered(piece.begin_us[of], piece.end_us[of], edges_us)
+    groups = np.flatnonzero(own & (piece.kind == b"phase"))
+    for row, phase in enumerate(PHASES):
+        of = [i for i in groups if piece.name[i].rsplit(b"/", 1)[-1] == phase.encode()]
+        to.phases[row] += _covered(piece.begin_us[of], piece.end_us[of], edges_us)
+    if not wanted:
+        return
+    mark = b"layer %d/" % wanted.layer
+    for i in np.flatnonzero(own & (piece.number == wanted.number) & (piece.kind != b"phase")):
+        before, found, name = piece.name[i].rpartition(mark)
+        if found and (not before or before.endswith(b"/")):
+            times = (piece.begin_us[i] / 1e6, piece.end_us[i] / 1e6)
+            fields = (name.decode(), piece.kind[i].decode(), *times, int(piece.bytes[i]))
+            to.spans.append((int(piece.replica[i]), fields))
 
 
 def _covered(begin: Sequence[float], end: Sequence[float], edges: np.ndarray) -> np.ndarray:

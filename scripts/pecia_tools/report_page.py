@@ -47,6 +47,10 @@ def sections(run: RunFolder, trace: Optional[Trace]) -> list[Section]:
         found.append(_layer(trace))
     if run.report:
         found += [_stages(run.report), _links(run.report), _memory(run.report)]
+        starts = tables.starts(run.report)
+        if starts:
+            caption = "The run was stopped and continued; what a start did is its own work alone."
+            found.append(Section("Starts", caption=caption, tables=[starts]))
         start = tables.start(run.report)
         if start:
             caption = "Rank 0, from the program's start to the first pass."
@@ -87,13 +91,14 @@ def _latency(run: RunFolder) -> Section:
     answered = int(run.turns.answered.sum())
     if not answered:
         return Section(title, caption="No turn has been answered yet.")
-    return Section(
-        title,
-        "latency",
-        figures.latency_figure(run.turns),
+    caption = (
         f"{plural(answered, 'answered turn')}; time in the queue is not counted. "
-        "Prompt length includes the earlier turns of a request.",
+        "Prompt length includes the earlier turns of a request."
     )
+    note = run.report.document.get("ttft_note") if run.report else None
+    if note:
+        caption += f" {note}"
+    return Section(title, "latency", figures.latency_figure(run.turns), caption)
 
 
 def _rank_bars(report: Report) -> Section:

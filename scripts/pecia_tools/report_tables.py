@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -161,7 +162,14 @@ def _speed_cards(run: RunFolder) -> list[Card]:
                 else f"{percent(phase.share_of_peak)} of peak FLOP/s"
             )
             found.append(Card(count(phase.tokens_per_s), f"{name} tokens/s", share))
-    found.append(Card(duration(report.seconds), "wall time", "loading included"))
+    spent = device_time_text(report.document)
+    found.append(
+        Card(duration(report.seconds), "wall time", "loading included" + (spent and f" · {spent}"))
+    )
+    if len(report.document.get("starts") or []) > 1:
+        sums = report.document["all_starts"]
+        more = f"of {sums['starts']} starts · {device_time_text(sums)}"
+        found.append(Card(duration(sums["seconds"]), "wall time, all starts", more))
     if report.exposed_communication is not None and len(report.ranks) > 1:
         found.append(
             Card(
@@ -221,7 +229,8 @@ def what_ran(run: RunFolder) -> list[tuple[str, str]]:
             ("Threads", _if_known(modes.get("threads"), "{} per rank")),
             ("Processor", _processor_text(machine)),
             ("GPU", _if_known(machine.get("gpu"), "{}, one per rank")),
-            ("Peak", _if_known(report.document["peak_flops"], "{}FLOP/s, measured, all ranks", _spaced)),
+            ("Peak", _peak_text(report.document)),
+            ("Memory read", _bandwidth_text(report.document)),
             ("Build", ", ".join(str(value) for value in build.values())),
             ("Output", job.get("output")),
         ]  # fmt: skip
@@ -265,6 +274,49 @@ def _processor_text(machine: dict[str, Any]) -> Optional[str]:
     return machine["cpu"] + cores + memory
 
 
+def device_time_text(figures: dict[str, Any]) -> str:
+    """ "3.1 core-hours"; nothing where an earlier version did not count them."""
+    for key, device in (("gpu_hours", "GPU"), ("core_hours", "core")):
+        hours = figures.get(key)
+        if hours is not None:
+            few = hours < 0.1
+            return (
+                f"{count(3600 * hours if few else hours)} {device}-{'seconds' if few else 'hours'}"
+            )
+    return ""
+
+
+def _peak_text(document: dict[str, Any]) -> Optional[str]:
+    peak = document.get("peak")
+    if peak is None:
+        return _if_known(document["peak_flops"], "{}FLOP/s, measured, all ranks", _spaced)
+    text = f"{_spaced(peak['flops'])}FLOP/s of {peak['operands']}"
+    if peak["from"] not in ("start", "end"):
+        text += f", reached in {peak['from']}, more than was measured beside the run"
+    text += f"; {peak['instructions']}, {peak['how']}"
+    text += f"; {_spread_text(peak['start'], 'FLOP/s')} at the start"
+    if peak["end"] is not None:
+        text += f", {_spread_text(peak['end'], 'FLOP/s')} at the end"
+    for instructions, why in peak["not_measured"].items():
+        text += f"; {instructions} not measured: {why}"
+    return text
+
+
+def _bandwidth_text(document: dict[str, Any]) -> Optional[str]:
+    peak = document.get("peak")
+    if peak is None:
+        return None
+    return f"{_spread_text(peak['bandwidth'], 'B/s')}, {peak['bandwidth_how']}"
+
+
+def _spread_text(rate: dict[str, Any], unit: str) -> str:
+    windows = f"{rate['windows']} windows of {duration(rate['window_s'])}"
+    return (
+        f"{_spaced(rate['best'])}{unit} (best of {windows}, median {_spaced(rate['median'])}{unit},"
+        f" least {_spaced(rate['least'])}{unit})"
+    )
+
+
 def _if_known(value: Any, form: str, text: Any = str) -> Optional[str]:
     return None if value is None else form.format(text(value))
 
@@ -303,6 +355,38 @@ def start(report: Report) -> Optional[Table]:
     }
     seconds["all"] = sum(seconds.values())
     return Table(("part", "time"), [(name, duration(time)) for name, time in seconds.items()])
+
+
+def starts(report: Report) -> Optional[Table]:
+    """Every start of a run that was continued."""
+    found = report.document.get("starts") or []
+    if len(found) < 2:
+        return None
+    rows = [
+        (
+            time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(one["began_unix_s"])),
+            duration(one["seconds"]),
+            plural(one["gpus"], "GPU") if one["gpus"] else plural(one["cores"], "core"),
+            f"{one['done']:,}",
+            f"{one['failed']:,}",
+            count(one["prompt_tokens"]),
+            count(one["output_tokens"]),
+        )
+        for one in found
+    ]
+    sums = report.document["all_starts"]
+    rows.append(
+        (
+            "all",
+            duration(sums["seconds"]),
+            device_time_text(sums),
+            f"{sums['done']:,}",
+            f"{sums['failed']:,}",
+            count(sums["prompt_tokens"]),
+            count(sums["output_tokens"]),
+        )
+    )
+    return Table(("began", "time", "on", "done", "failed", "tokens read", "written"), rows)
 
 
 def stages(report: Report) -> Table:

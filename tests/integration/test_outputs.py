@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -220,7 +222,8 @@ class ReportTest(RunTest):
     def test_full_trace_has_a_track_per_rank(self) -> None:
         job, _ = self.run_job_with(4, parallel={"dp": 2}, report={"trace": "full"})
         folder = self.output(job) / "trace"
-        whole = json.loads((folder / "trace.json").read_text())
+        self.assertEqual([path.name for path in folder.iterdir()], ["trace.json.gz"])
+        whole = json.loads(gzip.decompress((folder / "trace.json.gz").read_bytes()))
         self.assertEqual(whole["otherData"]["ranks"], 4)
         self.assertEqual(whole["otherData"]["dropped_spans"], 0)
         events = whole["traceEvents"]
@@ -239,10 +242,41 @@ class ReportTest(RunTest):
             for layer in (0, 1):
                 found = {s["tid"] for s in spans if s["name"].startswith(f"{phase}/layer {layer}/")}
                 self.assertEqual(found, busy)
-        for rank in range(4):
-            part = json.loads((folder / f"rank-{rank:05}.json").read_text())["traceEvents"]
-            own = [s for s in part if s["ph"] == "X"]
-            self.assertEqual(len(own), sum(s["tid"] == rank for s in spans))
+        ends_us = [span["ts"] + span["dur"] for span in spans]
+        self.assertAlmostEqual(whole["otherData"]["end_us"], max(ends_us), places=2)
+
+    def test_share_of_peak_is_of_what_the_hardware_gives(self) -> None:
+        job, _ = self.run_job_with(2, report={"progress": "lines"})
+        report = self.report(job)
+        peak = report["peak"]
+        for rate in (peak["start"], peak["end"], peak["bandwidth"]):
+            self.assertTrue(0 <= rate["least"] <= rate["median"] <= rate["best"])
+            self.assertGreater(rate["best"], 0)
+            self.assertGreater(rate["windows"] * rate["window_s"], 0.045)
+        self.assertGreaterEqual(peak["flops"], max(peak[at]["best"] for at in ("start", "end")))
+        self.assertEqual(report["peak_flops"], peak["flops"])
+        for phase in report["phases"].values():
+            self.assertTrue(0 < phase["share_of_peak"] <= 1)
+        self.assertGreater(report["startup"]["measure_peak_s"], 0.1)
+
+    def test_progress_and_the_last_line_agree(self) -> None:
+        requests = random_requests(6, 5, 60, seed=82)
+        generation = {"max_new_tokens": 40, "ignore_eos": True}
+        job = self.write_job(requests, generation=generation, report={"progress": "lines"})
+        words = self.run_job(job, 2)
+        speeds = r"prefill (\S+) tok/s(?: \([^)]*\))? · decode (\S+) tok/s"
+        progress, last = [
+            re.findall(speeds, line) for line in words.splitlines() if "tok/s" in line
+        ][-2:]
+        self.assertEqual(progress, last, words)
+        self.assertRegex(
+            words, r"6 of 6 requests done, 0 failed · 100 % of the work · (\d+) of \1 tok"
+        )
+        self.assertRegex(
+            words, r"6 done, 0 failed in \S+ m?s \(\S+ core-seconds\) · \d+ tokens read, 240 w"
+        )
+        report = self.report(job)
+        self.assertAlmostEqual(report["core_hours"], report["cores"] * report["seconds"] / 3600)
 
 
 class TextTest(RunTest):

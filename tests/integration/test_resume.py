@@ -130,6 +130,47 @@ class DrainTest(Drains):
         missing -= sum(len(before.tokens(row)) for row in before.rows(DONE) + before.rows(PARTIAL))
         self.assertEqual(counts["output_tokens"], missing)
 
+    def test_a_continued_run_tells_of_this_start_and_all(self) -> None:
+        requests = long_answers()
+        for request in requests[1:]:
+            request.max_new_tokens = [1000]
+        job = self.write_job(requests, generation=GREEDY)
+        before = self.drain(job, 2, lambda launch: launch.signal_ranks(signal.SIGTERM))
+        first = self.report(job)
+        self.assertEqual(len(first["starts"]), 1)
+
+        launch = self.start(job, 1)  # is killed after it has done something
+        progress = self.output(job) / "progress.json"
+        wait_for(
+            "tokens of the second start",
+            lambda: (
+                len(starts := json.loads(progress.read_text())["starts"]) == 2
+                and starts[1]["output_tokens"] > 0
+            ),
+        )
+        launch.kill()
+        words = self.run_job(job, 1)
+
+        report = self.report(job)
+        starts, sums = report["starts"], report["all_starts"]
+        self.assertEqual(len(starts), 3)
+        self.assertEqual(sums["starts"], 3)
+        self.assertEqual(sums["done"], 5)
+        self.assertEqual(starts[0]["done"], len(before.rows(DONE)))
+        self.assertEqual(starts[0]["output_tokens"], first["counts"]["output_tokens"])
+        self.assertGreater(starts[1]["output_tokens"], 0)
+        self.assertEqual(starts[2]["done"], report["counts"]["done"])
+        self.assertEqual(starts, sorted(starts, key=lambda start: start["began_unix_s"]))
+        for key in ("seconds", "prompt_tokens", "output_tokens"):
+            self.assertAlmostEqual(sums[key], sum(start[key] for start in starts), places=6)
+        self.assertRegex(
+            words, rf"this start: {report['counts']['done']} done, 0 failed in .*report.json\n"
+        )
+        self.assertRegex(words, r"all 3 starts: 5 done, 0 failed in ")
+
+        self.run_job(job, 1, "--fresh")
+        self.assertEqual(len(self.report(job)["starts"]), 1)
+
     def test_sigterm_to_all_ranks(self) -> None:
         self.check_drain(GREEDY, 2, lambda launch: launch.signal_ranks(signal.SIGTERM), then=3)
 

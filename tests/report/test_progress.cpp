@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -44,43 +45,89 @@ class ProgressTest : public testing::Test {
 
 TEST_F(ProgressTest, PrintsAPlainLinePerInterval) {
   Progress progress = make({});
-  now_ += seconds(9);
+  now_ += milliseconds(999);
+  progress.update({});
+  EXPECT_EQ(printed(), "");
+  now_ += milliseconds(1);
+  progress.update({0, 0, 1000, 0, 1});
+  EXPECT_NE(printed(), "");
+  now_ += milliseconds(9999);
   progress.update({1, 0, 1000, 10, 5});
   EXPECT_EQ(printed(), "");
-  now_ += seconds(1);
-  progress.update({16, 1, 412'000, 190, 25});
+  now_ += milliseconds(1);
+  progress.update({16, 1, 412'000, 190, 27.5, {}, 180, 8, 2});
   EXPECT_EQ(
       printed(),
-      "pecia: 16 of 64 requests done, 1 failed · 25 % of the work · prefill 41.2k tok/s · decode "
-      "19 tok/s · 30 s left\n");
+      "pecia: 16 of 64 requests done, 1 failed · 28 % of the work · 412k of 800k tokens read · "
+      "prefill 51.5k tok/s · decode 90 tok/s · 29 s left\n");
   now_ += seconds(9);
-  progress.update({17, 1, 412'000, 190, 26});
+  progress.update({17, 1, 412'000, 190, 28});
   EXPECT_EQ(printed(), "");
+}
+
+TEST_F(ProgressTest, SaysWithinASecondOfTheFirstPassHowMuchItHasRead) {
+  ProgressOptions options;
+  options.line_interval = seconds(60);
+  Progress progress = make(options);
+  for (int update = 1; update < 10; ++update) {
+    now_ += milliseconds(100);
+    progress.update({0, 0, 1200 * update, 0, 0.1 * update, {}, 0, 0.1 * update});
+    EXPECT_EQ(printed(), "");
+  }
+  now_ += milliseconds(100);
+  progress.update({0, 0, 12'000, 0, 1, {}, 0, 1});
+  EXPECT_EQ(
+      printed(),
+      "pecia: 0 of 64 requests done, 0 failed · 1.0 % of the work · 12.0k of 800k tokens read "
+      "· prefill 12.0k tok/s · 1 min 39 s left\n");
 }
 
 TEST_F(ProgressTest, TakesTheIntervalOfTheJob) {
   ProgressOptions options;
-  options.line_interval = seconds(60);
+  options.line_interval = milliseconds(300);
   Progress progress = make(options);
-  now_ += seconds(59);
+  now_ += milliseconds(299);
   progress.update({});
   EXPECT_EQ(printed(), "");
-  now_ += seconds(1);
+  now_ += milliseconds(1);
   progress.update({});
   EXPECT_NE(printed().find("time left unknown"), std::string::npos);
   options.line_interval = seconds(0);
   EXPECT_THROW(make(options), InvalidArgument);
 }
 
-TEST_F(ProgressTest, MeasuresSpeedOverTheWindowOnly) {
+TEST_F(ProgressTest, MeasuresSpeedOverTheTimeThatAPhaseRanInTheWindow) {
   Progress progress = make({});
+  EXPECT_EQ(progress.prefill_tokens_per_s(), std::nullopt);
   now_ += seconds(100);
-  progress.update({0, 0, 500'000, 0, 10});
-  EXPECT_EQ(progress.prefill_tokens_per_s(), 5000);  // nothing in between is known
+  progress.update({.prompt_tokens = 500'000, .work = 10, .prefill_s = 50});
+  EXPECT_EQ(progress.prefill_tokens_per_s(), 10'000) << "half of the time prefill did not run";
   now_ += seconds(30);
-  progress.update({0, 0, 500'000, 60, 20});
-  EXPECT_EQ(progress.prefill_tokens_per_s(), 0);
-  EXPECT_EQ(progress.decode_tokens_per_s(), 2);
+  progress.update({.prompt_tokens = 500'000,
+                   .output_tokens = 61,
+                   .work = 20,
+                   .decode_tokens = 60,
+                   .prefill_s = 50,
+                   .decode_s = 20});
+  EXPECT_EQ(progress.prefill_tokens_per_s(), std::nullopt) << "it did not run in the window";
+  EXPECT_EQ(progress.decode_tokens_per_s(), 3);
+}
+
+TEST_F(ProgressTest, EndsWithTheSpeedsOfTheWholeStartAsTheSummaryHasThem) {
+  Progress progress = make({}, {32, 0, 400'000, 0, 50});
+  now_ += seconds(50);
+  progress.update({.prompt_tokens = 500'000, .work = 60, .prefill_s = 50});
+  now_ += seconds(50);
+  progress.finish({.turns_done = 64,
+                   .prompt_tokens = 600'000,
+                   .output_tokens = 232,
+                   .work = 100,
+                   .decode_tokens = 200,
+                   .prefill_s = 80,
+                   .decode_s = 20});
+  EXPECT_EQ(progress.prefill_tokens_per_s(), 2500);
+  EXPECT_EQ(progress.decode_tokens_per_s(), 10);
+  EXPECT_NE(printed().find("prefill 2.5k tok/s · decode 10 tok/s"), std::string::npos);
 }
 
 TEST_F(ProgressTest, EstimatesTheRestFromWorkNotFromTokensOrRequests) {
@@ -94,11 +141,61 @@ TEST_F(ProgressTest, EstimatesTheRestFromWorkNotFromTokensOrRequests) {
 TEST_F(ProgressTest, CountsEarlierWorkAsDoneButNotAsSpeed) {
   Progress progress = make({}, {32, 0, 400'000, 100, 50});
   now_ += seconds(10);
-  progress.update({33, 0, 410'000, 100, 60});
-  EXPECT_EQ(progress.prefill_tokens_per_s(), 1000);
+  progress.update({33, 0, 410'000, 100, 60, {}, 0, 5});
+  EXPECT_EQ(progress.prefill_tokens_per_s(), 2000);
   EXPECT_DOUBLE_EQ(*progress.remaining_s(), 40);
   EXPECT_NE(printed().find("33 of 64 requests done, 0 failed · 60 % of the work"),
             std::string::npos);
+}
+
+TEST_F(ProgressTest, KeepsEveryStartInItsFileEvenIfItIsKilled) {
+  const test::TempFolder folder;
+  ProgressOptions options;
+  options.file = folder / "progress.json";
+  EXPECT_TRUE(read_starts(options.file).empty()) << "there is none yet";
+  {
+    totals_.own = {1000, 2, 0, 0, 0, 0, 8, 0};
+    Progress killed = make(options);
+    now_ += seconds(10);
+    killed.update({5, 1, 30'000, 40, 10});
+  }
+  totals_.earlier = read_starts(options.file);
+  ASSERT_EQ(totals_.earlier.size(), 1u);
+  totals_.own = {2000, 3, 0, 0, 0, 0, 4, 0};
+  Progress second = make(options, {5, 1, 30'000, 0, 10});
+  now_ += seconds(20);
+  second.finish({60, 4, 800'000, 90, 100});
+
+  const std::vector<StartRecord> starts = read_starts(options.file);
+  ASSERT_EQ(starts.size(), 2u);
+  EXPECT_EQ(starts[0].seconds, 12);
+  EXPECT_EQ(starts[0].done, 5);
+  EXPECT_EQ(starts[0].cores, 8);
+  EXPECT_EQ(starts[1].began_unix_s, 2000);
+  EXPECT_EQ(starts[1].seconds, 23);
+  EXPECT_EQ(starts[1].done, 55);
+  EXPECT_EQ(starts[1].failed, 3);
+  EXPECT_EQ(starts[1].prompt_tokens, 770'000);
+  EXPECT_EQ(starts[1].output_tokens, 90);
+  const StartRecord all = sum_of(starts);
+  EXPECT_EQ(all.done, 60);
+  EXPECT_EQ(all.prompt_tokens, 800'000);
+  EXPECT_EQ(device_seconds(starts), 12 * 8 + 23 * 4);
+}
+
+TEST_F(ProgressTest, TakesNoStartsFromADamagedOrForeignFile) {
+  const test::TempFolder folder;
+  for (const char* text : {"", "{", "[]", "{}", R"({"starts": 1})", R"({"starts": [{"done": 1}]})",
+                           R"({"starts": [{"began_unix_s": "x"}]})"}) {
+    std::ofstream(folder / "progress.json") << text;
+    EXPECT_TRUE(read_starts(folder / "progress.json").empty()) << text;
+  }
+}
+
+TEST_F(ProgressTest, ReadsNoMoreThanThereIs) {
+  Progress progress = make({});
+  progress.finish({64, 0, 812'000, 0, 100});  // a prompt was read again
+  EXPECT_NE(printed().find("800k of 800k tokens read"), std::string::npos);
 }
 
 TEST_F(ProgressTest, CountsTurnsOfConversations) {
@@ -116,7 +213,7 @@ TEST_F(ProgressTest, SaysHowManyHaveArrivedAndWaitsForTheLast) {
   Progress progress = make(options);
   now_ += seconds(10);
   progress.update({16, 0, 0, 0, 50, 17});
-  EXPECT_NE(printed().find(" of the work · 17 arrived · prefill"), std::string::npos);
+  EXPECT_NE(printed().find(" of the work · 17 arrived · 0 of 800k"), std::string::npos);
   EXPECT_EQ(json::parse(test::text_of(options.file)).at("turns").at("arrived"), 17);
   EXPECT_DOUBLE_EQ(*progress.remaining_s(), 90);  // by its speed alone it would be 10
 }
@@ -127,11 +224,11 @@ TEST_F(ProgressTest, DrawsOneLineOverAndOver) {
   progress.update({});
   EXPECT_EQ(printed(), "");
   now_ += milliseconds(9'801);
-  progress.update({16, 1, 412'000, 190, 50});
+  progress.update({16, 1, 412'000, 190, 50, {}, 190, 8, 2});
   EXPECT_EQ(
       printed(),
-      "\r███████████████░░░░░░░░░░░░░░░  50 %  16/64 done, 1 failed · prefill 41.2k tok/s · decode "
-      "19 tok/s · 10 s left\x1b[K");
+      "\r███████████████░░░░░░░░░░░░░░░  50 %  16/64 done, 1 failed · 412k of 800k tokens read · "
+      "prefill 51.5k tok/s · decode 95 tok/s · 10 s left\x1b[K");
   progress.finish({64, 0, 800'000, 400, 100});
   const std::string last = printed();
   EXPECT_NE(last.find("100 %  64/64 done"), std::string::npos) << last;
@@ -190,7 +287,7 @@ TEST_F(ProgressTest, WritesTheFileAtMostOncePerSecondAndAtTheEnd) {
   };
   now_ += seconds(10);
   const std::time_t before = std::time(nullptr);
-  progress.update({16, 1, 412'000, 190, 25});
+  progress.update({16, 1, 412'000, 190, 25, {}, 180, 8, 2});
   json found = json::parse(test::text_of(options.file));
   EXPECT_GE(found.at("updated_unix_s"), before);
   EXPECT_LE(found.at("updated_unix_s"), std::time(nullptr));
@@ -200,8 +297,10 @@ TEST_F(ProgressTest, WritesTheFileAtMostOncePerSecondAndAtTheEnd) {
     "requests": 64,
     "turns": {"total": 64, "done": 16, "failed": 1},
     "prompt_tokens": {"total": 800000, "done": 412000}, "output_tokens": 190, "work_share": 0.25,
-    "prefill_tokens_per_s": 41200.0, "decode_tokens_per_s": 19.0,
-    "elapsed_s": 10.0, "remaining_s": 30.0})"));
+    "prefill_tokens_per_s": 51500.0, "decode_tokens_per_s": 90.0,
+    "elapsed_s": 10.0, "remaining_s": 30.0,
+    "starts": [{"began_unix_s": 0.0, "seconds": 10.0, "done": 16, "failed": 1,
+      "prompt_tokens": 412000, "output_tokens": 190, "cores": 0, "gpus": 0}]})"));
   now_ += milliseconds(999);
   progress.update({17, 1, 412'000, 190, 26});
   EXPECT_EQ(done(), 16);
@@ -219,10 +318,9 @@ TEST_F(ProgressTest, OfNothingToDoIsDone) {
   totals_ = {};
   Progress progress = make({});
   progress.finish({});
-  EXPECT_EQ(
-      printed(),
-      "pecia: 0 of 0 requests done, 0 failed · 100 % of the work · prefill 0 tok/s · decode 0 "
-      "tok/s · 0 ms left\n");
+  EXPECT_EQ(printed(),
+            "pecia: 0 of 0 requests done, 0 failed · 100 % of the work · 0 of 0 tokens read · 0 ms "
+            "left\n");
 }
 
 /// The slave side of a new pseudo-terminal, as a user's stderr would be.

@@ -24,7 +24,14 @@ RunReport books() {
   report.ttft_s = {3, 1, 2};
   report.ranks = {{0, "n0", 90, 5, 5, 1000}, {1, "n1", 80, 1.2, 12.353, 2000}};
   report.links = {{"ring", "rack", 12, 4096}};
-  report.peak_flops = 1e12;
+  report.cores = 16;
+  report.peak = PeakReport{.operands = "fp32",
+                           .instructions = "AVX2 VFMADD231PS",
+                           .how = "a loop",
+                           .start = {1e12, 9e11, 8e11, 12, 0.008},
+                           .not_measured = {{"AVX-512 VFMADD231PS", "not there"}},
+                           .bandwidth = {4.1e10, 4e10, 3e10, 6, 0.008},
+                           .bandwidth_how = "reading"};
   report.errors = {"rank 1: broken \xff text"};
   return report;
 }
@@ -84,7 +91,7 @@ TEST(RunReport, SaysNullForWhatIsNotKnown) {
   EXPECT_TRUE(document.at("errors").is_array() && document.at("errors").empty());
 
   RunReport report = books();
-  report.peak_flops.reset();
+  report.peak.reset();
   report.phases[1].seconds = 0;
   const json prefill = to_json(report).at("phases").at("prefill");
   EXPECT_TRUE(prefill.at("tokens_per_s").is_null());
@@ -99,11 +106,121 @@ TEST(RunReport, IsWrittenAsValidJsonWhateverTheErrorsSay) {
   EXPECT_EQ(document.at("counts"), json(to_json(books()).at("counts")));
 }
 
+TEST(RunReport, StatesThePeakHowItWasMeasuredAndItsSpread) {
+  RunReport report = books();
+  report.peak->end = MeasuredRate{1.2e12, 1.1e12, 7e11, 12, 0.008};
+  const json document = to_json(report);
+  EXPECT_EQ(document.at("peak_flops"), 1.2e12) << "the larger one of both";
+  const json& peak = document.at("peak");
+  EXPECT_EQ(peak.at("from"), "end");
+  EXPECT_EQ(peak.at("instructions"), "AVX2 VFMADD231PS");
+  EXPECT_EQ(peak.at("start"), json::parse(R"({"best": 1e12, "median": 9e11, "least": 8e11,
+    "windows": 12, "window_s": 0.008})"));
+  EXPECT_EQ(peak.at("end").at("least"), 7e11);
+  EXPECT_EQ(peak.at("bandwidth").at("best"), 4.1e10);
+  EXPECT_EQ(peak.at("not_measured").at("AVX-512 VFMADD231PS"), "not there");
+  EXPECT_NEAR(document.at("phases").at("prefill").at("share_of_peak").get<double>(), 0.58 / 1.2,
+              1e-12);
+}
+
+/// Whatever was measured beside the run, and however its clock went.
+TEST(RunReport, HasNoShareOfPeakAboveOne) {
+  for (const double flops : {1e9, 5.8e13, 1e14, 1e16, 1e300})
+    for (const double start : {1e-300, 1e9, 1e12, 1e18})
+      for (const std::optional<double> end : {std::optional<double>(), {1e6}, {1e13}}) {
+        RunReport report = books();
+        report.phases[1].flops = flops;
+        report.phases[2].flops = 3 * flops;
+        report.peak->start.best = start;
+        if (end) report.peak->end = MeasuredRate{.best = *end};
+        const json document = to_json(report);
+        for (const char* phase : {"prefill", "decode"}) {
+          const double share = document.at("phases").at(phase).at("share_of_peak").get<double>();
+          EXPECT_LE(share, 1) << phase << " of " << flops << ", " << start;
+          EXPECT_GT(share, 0);
+        }
+        EXPECT_GE(document.at("peak_flops").get<double>(), start);
+      }
+}
+
+TEST(RunReport, SaysWhenAPhaseWasFasterThanWhatWasMeasuredBesideIt) {
+  RunReport report = books();
+  report.phases[1].flops = 2e14;
+  EXPECT_EQ(to_json(report).at("peak").at("from"), "prefill");
+  EXPECT_NE(last_line(report, "r").find("(100 % of peak)"), std::string::npos);
+  EXPECT_NE(last_line(report, "r")
+                .find("peak 2.0 TFLOP/s (reached in prefill; AVX2 VFMADD231PS gave 1.0 TFLOP/s"),
+            std::string::npos)
+      << last_line(report, "r");
+}
+
+TEST(MeasuredRate, IsTheBestWindowWithItsSpread) {
+  const MeasuredRate rate = measured_rate({3, 1, 5, 2, 4}, 0.25);
+  EXPECT_EQ(rate.best, 5);
+  EXPECT_EQ(rate.median, 3);
+  EXPECT_EQ(rate.least, 1);
+  EXPECT_EQ(rate.windows, 5);
+  EXPECT_EQ(rate.window_s, 0.25);
+  EXPECT_THROW(measured_rate({}, 1), InvalidArgument);
+}
+
+TEST(RunReport, AddsUpAllStarts) {
+  RunReport report = books();
+  report.began_unix_s = 2000;
+  report.earlier = {{1000, 98, 10, 1, 2000, 50, 8, 0}, {1500, 100, 0, 0, 1000, 0, 8, 0}};
+  const json document = to_json(report);
+  ASSERT_EQ(document.at("starts").size(), 3u);
+  EXPECT_EQ(document.at("starts")[0], json::parse(R"({"began_unix_s": 1000.0, "seconds": 98.0,
+    "done": 10, "failed": 1, "prompt_tokens": 2000, "output_tokens": 50, "cores": 8, "gpus": 0})"));
+  EXPECT_EQ(document.at("starts")[2].at("done"), 64);
+  const json& all = document.at("all_starts");
+  EXPECT_EQ(all.at("starts"), 3);
+  EXPECT_EQ(all.at("seconds"), 900);
+  EXPECT_EQ(all.at("done"), 74);
+  EXPECT_EQ(all.at("prompt_tokens"), 4'123'000);
+  EXPECT_DOUBLE_EQ(all.at("core_hours").get<double>(), (198 * 8 + 702 * 16) / 3600.0);
+  EXPECT_DOUBLE_EQ(document.at("core_hours").get<double>(), 702 * 16 / 3600.0);
+}
+
+TEST(RunReport, CountsGpuHoursWhereItComputesOnGpus) {
+  RunReport report = books();
+  report.gpus = 4;
+  const json document = to_json(report);
+  EXPECT_DOUBLE_EQ(document.at("gpu_hours").get<double>(), 702 * 4 / 3600.0);
+  EXPECT_FALSE(document.contains("core_hours"));
+  EXPECT_NE(last_line(report, "r").find("(0.8 GPU-hours)"), std::string::npos);
+}
+
+TEST(RunReport, ExplainsTimesToTheFirstTokenOfSharedPasses) {
+  RunReport report = books();
+  report.first_tokens = 64;
+  report.shared_first_tokens = 32;
+  EXPECT_TRUE(to_json(report).at("ttft_note").is_null());
+  report.shared_first_tokens = 33;
+  const auto note = to_json(report).at("ttft_note").get<std::string>();
+  EXPECT_TRUE(note.starts_with("33 of 64 first tokens came out of passes that read several"));
+}
+
 TEST(LastLine, SaysWhatWasDoneHowFastAndWhereToLook) {
   EXPECT_EQ(
       last_line(books(), "runs/books/report.json"),
-      "64 done, 0 failed in 11 min 42 s · prefill 41.2k tok/s (58 % of peak) · decode 1.9k tok/s · "
-      "exposed communication 3.2 % · runs/books/report.json");
+      "64 done, 0 failed in 11 min 42 s (3.1 core-hours) · 4.1M tokens read, 3.8k written · "
+      "prefill "
+      "41.2k tok/s (58 % of peak) · decode 1.9k tok/s · exposed communication 3.2 % · peak 1.0 "
+      "TFLOP/s (AVX2 VFMADD231PS), 41.0 GB/s · runs/books/report.json");
+}
+
+TEST(LastLine, OfAContinuedRunHasThisStartAndAllStarts) {
+  RunReport report;
+  report.counts = {.done = 4, .failed = 1, .prompt_tokens = 4000, .output_tokens = 100};
+  report.seconds = 30;
+  report.cores = 2;
+  report.earlier = {{1000, 60, 2, 0, 3000, 50, 4, 0}};
+  EXPECT_EQ(
+      last_line(report, "r.json"),
+      "this start: 4 done, 1 failed in 30 s (60 core-seconds) · 4.0k tokens read, 100 written · "
+      "r.json\n       all 2 starts: 6 done, 1 failed in 1 min 30 s (300 core-seconds) · 7.0k "
+      "tokens read, 150 written");
 }
 
 TEST(LastLine, OfADrainedRunSaysWhatIsLeftAndLeavesOutWhatIsNotKnown) {
@@ -113,10 +230,15 @@ TEST(LastLine, OfADrainedRunSaysWhatIsLeftAndLeavesOutWhatIsNotKnown) {
   report.counts.partial = 4;
   report.counts.open = 21;
   report.seconds = 60;
-  EXPECT_EQ(last_line(report, "r.json"), "38 done, 1 failed, 25 to continue in 1 min 0 s · r.json");
-  report.counts.arrived = 50;
+  report.cores = 1;
   EXPECT_EQ(last_line(report, "r.json"),
-            "38 done, 1 failed, 25 to continue, 50 arrived in 1 min 0 s · r.json");
+            "38 done, 1 failed, 25 to continue in 1 min 0 s (60 core-seconds) · 0 tokens read, 0 "
+            "written · r.json");
+  report.counts.arrived = 50;
+  EXPECT_EQ(
+      last_line(report, "r.json"),
+      "38 done, 1 failed, 25 to continue, 50 arrived in 1 min 0 s (60 core-seconds) · 0 tokens "
+      "read, 0 written · r.json");
 }
 
 TEST(LastLine, SaysWhatWasCut) {

@@ -1,9 +1,13 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <ostream>
+#include <set>
 
 #include "lib/report/atomic_file.hpp"
+#include "lib/report/gzip.hpp"
 #include "lib/report/trace.hpp"
 #include "tests/report/temp_folder.hpp"
 
@@ -27,6 +31,14 @@ Recorder small_run() {
   return recorder;
 }
 
+/// What a packed file holds.
+std::string unpacked(const std::filesystem::path& path) {
+  GzipLines lines(path);
+  std::string text, line;
+  while (lines.next(line)) text += line + "\n";
+  return text;
+}
+
 json events_named(const json& trace, const std::string& name) {
   json found = json::array();
   for (const json& event : trace.at("traceEvents"))
@@ -35,14 +47,14 @@ json events_named(const json& trace, const std::string& name) {
 }
 
 TEST(TraceFileName, SortsByRank) {
-  EXPECT_EQ(trace_file_name(12), "rank-00012.json");
-  EXPECT_EQ(trace_file_name(123456), "rank-123456.json");
+  EXPECT_EQ(trace_file_name(12), "rank-00012.json.gz");
+  EXPECT_EQ(trace_file_name(123456), "rank-123456.json.gz");
 }
 
 TEST(WriteTrace, NamesATrackPerRankInAProcessPerReplica) {
   const TempFolder folder;
-  write_trace(folder / "t.json", {2, 12, "n3", 0}, small_run());
-  const json trace = json::parse(text_of(folder / "t.json"));
+  write_trace(folder / "t.json.gz", {2, 12, "n3", 0}, small_run());
+  const json trace = json::parse(unpacked(folder / "t.json.gz"));
   const json process = events_named(trace, "process_name"),
              thread = events_named(trace, "thread_name");
   ASSERT_EQ(process.size(), 1u);
@@ -60,8 +72,8 @@ TEST(WriteTrace, NamesATrackPerRankInAProcessPerReplica) {
 
 TEST(WriteTrace, NamesSpansByPhaseLayerAndOp) {
   const TempFolder folder;
-  write_trace(folder / "t.json", {0, 1, "n0", 10'000}, small_run());
-  const json trace = json::parse(text_of(folder / "t.json"));
+  write_trace(folder / "t.json.gz", {0, 1, "n0", 10'000}, small_run());
+  const json trace = json::parse(unpacked(folder / "t.json.gz"));
   const json attention = events_named(trace, "prefill/layer 3/attention");
   ASSERT_EQ(attention.size(), 1u);
   EXPECT_EQ(attention[0],
@@ -78,8 +90,8 @@ TEST(WriteTrace, HasNotesAsInstantsWithTheirNumbers) {
   recorder.set_pass(9);
   recorder.note("ring_rule", {{"new_tokens", 1280}, {"bandwidth", 2.6e10}}, "pass_q");
   const TempFolder folder;
-  write_trace(folder / "t.json", {2, 12, "n3", 0}, recorder);
-  json note = events_named(json::parse(text_of(folder / "t.json")), "ring_rule").at(0);
+  write_trace(folder / "t.json.gz", {2, 12, "n3", 0}, recorder);
+  json note = events_named(json::parse(unpacked(folder / "t.json.gz")), "ring_rule").at(0);
   EXPECT_GE(note.at("ts"), 0);
   note.erase("ts");
   EXPECT_EQ(note, json::parse(R"({"name":"ring_rule","cat":"note","ph":"i","s":"t","pid":2,"tid":12,
@@ -93,16 +105,16 @@ TEST(WriteTrace, IsValidJsonWhateverTheSpansHold) {
   recorder.add({"huge", Kind::compute, -1, 0, 0, INT64_MAX / 2, INT64_MAX, INFINITY});
   recorder.add({"dropped", Kind::compute, -1, 0, 0, 1, 0, 0});
   const TempFolder folder;
-  write_trace(folder / "t.json", {0, 0, "host \"a\"", 0}, recorder);
-  const json trace = json::parse(text_of(folder / "t.json"));
+  write_trace(folder / "t.json.gz", {0, 0, "host \"a\"", 0}, recorder);
+  const json trace = json::parse(unpacked(folder / "t.json.gz"));
   EXPECT_EQ(trace.at("otherData").at("dropped_spans"), 1);
   EXPECT_TRUE(events_named(trace, "huge")[0].at("args").at("flops").is_null());
 }
 
 TEST(WriteTrace, OfNoSpansIsATrackWithoutEvents) {
   const TempFolder folder;
-  write_trace(folder / "t.json", {0, 0, "n0", 0}, Recorder());
-  const json trace = json::parse(text_of(folder / "t.json"));
+  write_trace(folder / "t.json.gz", {0, 0, "n0", 0}, Recorder());
+  const json trace = json::parse(unpacked(folder / "t.json.gz"));
   EXPECT_EQ(trace.at("traceEvents").size(), 3u);
   for (const json& event : trace.at("traceEvents")) EXPECT_EQ(event.at("ph"), "M");
 }
@@ -112,42 +124,104 @@ TEST(MergeTraces, HoldsEveryEventOfEveryFileInOrder) {
   Recorder full(TraceDetail::full, 1);
   full.add({"kept", Kind::compute, -1, 0, 0, 1, 0, 0});
   full.add({"dropped", Kind::compute, -1, 0, 1, 2, 0, 0});
-  write_trace(folder / "0.json", {0, 0, "n0", 0}, small_run());
-  write_trace(folder / "1.json", {1, 1, "n1", 0}, full);
-  merge_traces({folder / "0.json", folder / "1.json"}, folder / "trace.json");
+  write_trace(folder / "0.json.gz", {0, 0, "n0", 0}, small_run());
+  write_trace(folder / "1.json.gz", {1, 1, "n1", 0}, full);
+  merge_traces({folder / "0.json.gz", folder / "1.json.gz"}, folder / "trace.json.gz");
 
   json expected = json::array();
-  for (const char* name : {"0.json", "1.json"}) {
-    const json trace = json::parse(text_of(folder / name));
+  for (const char* name : {"0.json.gz", "1.json.gz"}) {
+    const json trace = json::parse(unpacked(folder / name));
     for (const json& event : trace.at("traceEvents")) expected.push_back(event);
   }
-  const json merged = json::parse(text_of(folder / "trace.json"));
+  const json merged = json::parse(unpacked(folder / "trace.json.gz"));
   EXPECT_EQ(merged.at("traceEvents"), expected);
-  EXPECT_EQ(merged.at("otherData"), json::parse(R"({"ranks":2,"dropped_spans":1})"));
+  EXPECT_EQ(merged.at("otherData"), json::parse(R"({"ranks":2,"dropped_spans":1,"end_us":9.5})"));
 }
 
 TEST(MergeTraces, OfNoFilesIsValid) {
   const TempFolder folder;
-  merge_traces({}, folder / "trace.json");
-  EXPECT_TRUE(json::parse(text_of(folder / "trace.json")).at("traceEvents").empty());
+  merge_traces({}, folder / "trace.json.gz");
+  EXPECT_TRUE(json::parse(unpacked(folder / "trace.json.gz")).at("traceEvents").empty());
 }
 
 TEST(MergeTraces, RefusesMissingForeignAndCutFilesAndWritesNothing) {
   const TempFolder folder;
-  write_trace(folder / "whole.json", {0, 0, "n0", 0}, small_run());
-  const std::string whole = text_of(folder / "whole.json");
-  write_atomically(folder / "cut.json", whole.substr(0, whole.size() / 2));
-  write_atomically(folder / "cut_footer.json", whole.substr(0, whole.size() - 4));
-  write_atomically(folder / "foreign.json", "{\"a\": 1}\n");
-  for (const char* name : {"missing.json", "cut.json", "cut_footer.json", "foreign.json"}) {
+  write_trace(folder / "whole.gz", {0, 0, "n0", 0}, small_run());
+  const std::string whole = text_of(folder / "whole.gz");
+  write_atomically(folder / "cut.gz", whole.substr(0, whole.size() / 2));
+  write_atomically(folder / "cut_plain.gz", unpacked(folder / "whole.gz").substr(0, 300));
+  write_atomically(folder / "foreign.gz", "{\"a\": 1}\n");
+  for (const char* name : {"missing.gz", "cut.gz", "cut_plain.gz", "foreign.gz"}) {
     try {
-      merge_traces({folder / "whole.json", folder / name}, folder / "trace.json");
+      merge_traces({folder / "whole.gz", folder / name}, folder / "trace.json.gz");
       ADD_FAILURE() << name << " was merged";
     } catch (const SystemError& error) {
       EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
     }
-    EXPECT_FALSE(std::filesystem::exists(folder / "trace.json"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "trace.json.gz"));
   }
+}
+
+std::set<std::string> names_in(const TempFolder& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    names.insert(entry.path().filename().string());
+  return names;
+}
+
+TEST(TidyTraces, LeavesOneFileOfAFewRanks) {
+  const TempFolder folder;
+  for (int rank = 0; rank < 3; ++rank)
+    write_trace(folder / trace_file_name(rank), {0, rank, "n0", 0}, small_run());
+  tidy_traces(folder.path(), 2);
+  EXPECT_EQ(names_in(folder), std::set<std::string>{"trace.json.gz"})
+      << "the third rank was an earlier start's";
+  const json trace = json::parse(unpacked(folder / "trace.json.gz"));
+  EXPECT_EQ(events_named(trace, "prefill").size(), 2u);
+  EXPECT_EQ(trace.at("otherData").at("end_us"), 9.5);
+}
+
+TEST(TidyTraces, LeavesTheFilesOfManyRanksAndNothingOlder) {
+  const TempFolder folder;
+  constexpr int ranks = max_merged_ranks + 1;
+  std::set<std::string> expected;
+  for (int rank = 0; rank < ranks + 2; ++rank)
+    write_trace(folder / trace_file_name(rank), {0, rank, "n0", 0}, Recorder());
+  for (int rank = 0; rank < ranks; ++rank) expected.insert(trace_file_name(rank));
+  for (const char* old : {"trace.json", "trace.json.gz", "rank-00000.json"})
+    write_atomically(folder / old, "old");
+  write_atomically(folder / "notes.txt", "the user's");
+  expected.insert("notes.txt");
+  tidy_traces(folder.path(), ranks);
+  EXPECT_EQ(names_in(folder), expected);
+}
+
+TEST(GzipBuffer, PacksMoreThanItsBuffersHoldIntoOneMember) {
+  const TempFolder folder;
+  std::string text;
+  for (int line = 0; line < 40'000; ++line)
+    text += fmt::format("line {} {}\n", line, line * 2654435761u);
+  write_atomically(folder / "text.gz", [&](std::ostream& out) {
+    GzipBuffer buffer(out);
+    std::ostream packed(&buffer);
+    packed << text << std::flush;
+    buffer.finish();
+  });
+  const std::string packed = text_of(folder / "text.gz");
+  EXPECT_TRUE(packed.starts_with("\x1f\x8b"));
+  EXPECT_LT(packed.size(), text.size() / 2);
+  EXPECT_EQ(unpacked(folder / "text.gz"), text);
+}
+
+TEST(WriteTrace, IsPackedToAFractionOfItsText) {
+  Recorder recorder(TraceDetail::full);
+  for (int64_t i = 0; i < 20'000; ++i)
+    recorder.add({"attention", Kind::compute, static_cast<int32_t>(i % 30), i / 30,
+                  1000 * i + i % 7, 1000 * i + 800 + i % 11, 64, 2.5e9});
+  const TempFolder folder;
+  write_trace(folder / "t.json.gz", {0, 0, "n0", 0}, recorder);
+  const size_t plain = unpacked(folder / "t.json.gz").size();
+  EXPECT_LT(std::filesystem::file_size(folder / "t.json.gz"), plain / 8);
 }
 
 }  // namespace

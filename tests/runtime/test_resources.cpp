@@ -96,7 +96,7 @@ TEST(FirstLine, ShowsDegreesAboveOneAndTheMode) {
   const auto config = small_model();
   std::string gpu;
   const auto line = [&](const Resources& resources) {
-    const RunFacts facts{job, config, resources, 1 << 20, {{"rack", "server", 0}}, 0, gpu};
+    const RunFacts facts{job, config, resources, 1 << 20, {{"rack", "server", 0}}, gpu};
     return first_line(facts, 1, 10);
   };
   EXPECT_NE(line(resolved({}, 1)).find("on 1 host · single"), std::string::npos);

@@ -100,5 +100,20 @@ TEST(CountDone, SeesWhatWasCut) {
   EXPECT_EQ(tally.ttft_s, (std::vector<double>{2, 2, 2}));
 }
 
+TEST(PassCounter, TellsFirstTokensOfSharedPassesFromThoseOfTheirOwn) {
+  Tally tally;
+  PassCounter counter;
+  counter.count(plan_of({chunk(1, 7, 0)}), {0, 1, 0}, tally);
+  EXPECT_EQ(tally.first_tokens, 1);
+  EXPECT_EQ(tally.shared_first_tokens, 0);
+  counter.count(plan_of({decode_row(1, 1), chunk(2, 7, 0)}), {1, 2, 0}, tally);
+  EXPECT_EQ(tally.shared_first_tokens, 0) << "a decode row is no other prompt";
+  counter.count(plan_of({chunk(3, 7, 0), chunk(4, 9, 0), chunk(5, 20)}), {2, 3, 0}, tally);
+  EXPECT_EQ(tally.first_tokens, 4);
+  EXPECT_EQ(tally.shared_first_tokens, 2);
+  counter.count(plan_of({chunk(5, 20), chunk(6, 4, 3)}), {3, 4, 0}, tally);
+  EXPECT_EQ(tally.first_tokens, 4) << "a continued answer has had its first token";
+}
+
 }  // namespace
 }  // namespace pecia::runtime

@@ -35,6 +35,15 @@ TEST(Threads, AreNoMoreThanTheQuotaAllows) {
   EXPECT_EQ(count({whole}, 0, 64.0), 4);
 }
 
+TEST(CoresOfHost, CountsSharedOnesOnceAndNoMoreThanTheQuota) {
+  const std::vector<RankCores> apart{{{0, 1, 2}, {0, 2, 4}}, {{2, 3}, {4, 6}}};
+  EXPECT_EQ(cores_of_host(std::vector{whole, whole, whole}, {}), 4);
+  EXPECT_EQ(cores_of_host(apart, {}), 4);
+  EXPECT_EQ(cores_of_host(apart, 2.5), 2);
+  EXPECT_EQ(cores_of_host(apart, 0.5), 1);
+  EXPECT_EQ(cores_of_host(apart, 64.0), 4);
+}
+
 TEST(Threads, AreAsManyAsTheUserSays) {
   EXPECT_EQ(count({whole}, 0, 1.0, {"7", {}}), 7);
   EXPECT_EQ(count({whole}, 0, {}, {"3,2", {}}), 3);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,18 +108,32 @@ def span(
     return {**event, "pid": more.get("replica", 0), "tid": 0, "args": args}
 
 
+def trace_text(events: Sequence[dict[str, Any]], dropped: int = 0, **footer: Any) -> str:
+    """One event per line."""
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
+    last = json.dumps({"ranks": 1, "dropped_spans": dropped, **footer}, separators=(",", ":"))
+    return f'{{"displayTimeUnit":"ms","traceEvents":[\n{lines}\n],"otherData":{last}}}\n'
+
+
 def write_trace(
     folder: Path, rank: int, events: Sequence[dict[str, Any]], dropped: int = 0
 ) -> Path:
-    """rank-0000N.json, one event per line."""
+    """rank-0000N.json.gz, as a run of many ranks leaves it."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
-    footer = json.dumps({"ranks": 1, "dropped_spans": dropped}, separators=(",", ":"))
-    path = folder / f"rank-{rank:05}.json"
-    path.write_text(
-        f'{{"displayTimeUnit":"ms","traceEvents":[\n{lines}\n],"otherData":{footer}}}\n',
-        encoding="utf-8",
-    )
+    path = folder / f"rank-{rank:05}.json.gz"
+    end_us = max((e["ts"] + e["dur"] for e in events if e["ph"] == "X"), default=0.0)
+    text = trace_text(events, dropped, end_us=end_us)
+    path.write_bytes(gzip.compress(text.encode()))
+    return path
+
+
+def write_merged_trace(folder: Path, ranks: Sequence[Sequence[dict[str, Any]]]) -> Path:
+    """trace.json.gz, as a run of few ranks leaves it; the events of each rank."""
+    folder.mkdir(parents=True, exist_ok=True)
+    events = [{**event, "tid": rank} for rank, of in enumerate(ranks) for event in of]
+    end_us = max(e["ts"] + e["dur"] for e in events)
+    path = folder / "trace.json.gz"
+    path.write_bytes(gzip.compress(trace_text(events, ranks=len(ranks), end_us=end_us).encode()))
     return path
 
 
@@ -133,17 +148,20 @@ def ring_layer(phase: str, layer: int, begin_s: float, number: int) -> list[dict
     ]
 
 
+def full_events() -> list[dict[str, Any]]:
+    """A prefill of three layers (0 to 1.2 s), a decode of one (1.2 to 1.6 s), then 0.4 s idle."""
+    return [
+        *(event for layer in range(3) for event in ring_layer("prefill", layer, 0.4 * layer, 0)),
+        span("prefill", "phase", 0, 1.2, 0),
+        *ring_layer("decode", 0, 1.2, 1),
+        span("decode", "phase", 1.2, 1.6, 1),
+        span("wait_for_plan", "idle", 1.6, 2.0, -1),
+    ]
+
+
 def full_trace(folder: Path, ranks: int) -> None:
-    """Per rank a prefill of three layers (0 to 1.2 s), a decode of one (1.2 to 1.6 s), then 0.4 s idle."""
     for rank in range(ranks):
-        events = [
-            *(event for layer in range(3) for event in ring_layer("prefill", layer, 0.4 * layer, 0)),
-            span("prefill", "phase", 0, 1.2, 0),
-            *ring_layer("decode", 0, 1.2, 1),
-            span("decode", "phase", 1.2, 1.6, 1),
-            span("wait_for_plan", "idle", 1.6, 2.0, -1),
-        ]  # fmt: skip
-        write_trace(folder, rank, events)
+        write_trace(folder, rank, full_events())
 
 
 def make_run(

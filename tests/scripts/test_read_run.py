@@ -13,11 +13,14 @@ from run_folder import (
     FAILED,
     OPEN,
     PARTIAL,
+    full_events,
     full_trace,
     make_run,
     report_json,
     span,
+    trace_text,
     turn,
+    write_merged_trace,
     write_trace,
 )
 from support import ScriptTest
@@ -219,8 +222,34 @@ class Traces(ScriptTest):
         path = write_trace(self.folder, 0, [span("a", "compute", 0, 1)])
         path.write_bytes(path.read_bytes()[:-20])
         self.assert_refused(
-            "rank-00000.json", "cut short", call=lambda: read_trace(self.folder, None)
+            "rank-00000.json.gz", "cut short", call=lambda: read_trace(self.folder, None)
         )
+        path.unlink()
+        plain = trace_text([span("a", "compute", 0, 1)])
+        self.write("rank-00003.json", plain[:-20])
+        self.assert_refused(
+            "rank-00003.json", "cut short", call=lambda: read_trace(self.folder, None)
+        )
+
+    def test_one_file_of_all_ranks_says_the_same_as_a_file_of_each(self) -> None:
+        full_trace(self.folder / "apart", ranks=3)
+        write_merged_trace(self.folder / "merged", [full_events()] * 3)
+        apart, merged = (read_trace(self.folder / name, 3) for name in ("apart", "merged"))
+        self.assertEqual((merged.ranks, merged.end_s), ([0, 1, 2], 2.0))
+        np.testing.assert_array_equal(merged.kinds, apart.kinds)
+        np.testing.assert_array_equal(merged.phases, apart.phases)
+        self.assertEqual(merged.layer, apart.layer)
+
+    def test_files_of_ranks_are_newer_than_one_of_all(self) -> None:
+        write_merged_trace(self.folder, [[span("old", "compute", 0, 9)]] * 2)
+        write_trace(self.folder, 0, [span("a", "compute", 0, 3)])
+        self.assertEqual(read_trace(self.folder, None).end_s, 3)
+
+    def test_traces_of_earlier_versions_are_read(self) -> None:
+        self.write("rank-00000.json", trace_text([span("a", "compute", 0, 3)]))
+        self.write("trace.json", "a copy")
+        trace = read_trace(self.folder, None)
+        self.assertEqual((trace.ranks, trace.end_s), ([0], 3))
 
     def test_transfer_is_beside_the_attention_before_its_wait(self) -> None:
         full_trace(self.folder, ranks=1)

@@ -144,6 +144,53 @@ class Page(PageTest):
         self.assert_says(self.section(page, "Failures"), "&lt;/title&gt;&lt;script src=")
         self.assert_says(page, "\ufffd")
 
+    def test_peak_says_how_it_was_measured(self) -> None:
+        rate = {"best": 2e9, "median": 1.9e9, "least": 1e9, "windows": 12, "window_s": 0.008}
+        peak = {
+            "flops": 2e9,
+            "from": "start",
+            "operands": "bf16",
+            "instructions": "AVX-512 VDPBF16PS",
+            "how": "a loop",
+            "start": rate,
+            "end": {**rate, "best": 1.5e9},
+            "not_measured": {"AMX TDPBF16PS": "this CPU does not have it"},
+            "bandwidth": {**rate, "best": 4e10},
+            "bandwidth_how": "reading 16.0 MiB per thread",
+        }
+        self.make(document=report_json(peak=peak))
+        self.assert_says(
+            self.page(),
+            "2.0 GFLOP/s of bf16; AVX-512 VDPBF16PS, a loop; 2.0 GFLOP/s (best of 12 windows of 8.0 ms,"
+            " median 1.9 GFLOP/s, least 1.0 GFLOP/s) at the start, 1.5 GFLOP/s (best",
+            "AMX TDPBF16PS not measured: this CPU does not have it",
+            "40.0 GB/s (best",
+            "reading 16.0 MiB per thread",
+        )
+        peak["from"] = "prefill"
+        self.make(document=report_json(peak=peak))
+        self.assert_says(self.page(), "reached in prefill, more than was measured beside the run")
+
+    def test_core_hours_and_starts(self) -> None:
+        one = {"began_unix_s": 0, "seconds": 3600, "done": 1, "failed": 0, "prompt_tokens": 100}
+        one |= {"output_tokens": 5, "cores": 4, "gpus": 0}
+        document = report_json(core_hours=4.0, starts=[one])
+        self.make(document=document)
+        page = self.page()
+        self.assert_says(page, "loading included · 4 core-hours")
+        self.assertNotIn("all starts", page)
+        sums = {"starts": 2, "seconds": 7200, "done": 2, "failed": 0, "prompt_tokens": 200}
+        sums |= {"output_tokens": 10, "core_hours": 8.0}
+        self.make(document={**document, "starts": [one, one], "all_starts": sums})
+        page = self.page()
+        self.assert_says(page, "wall time, all starts", "of 2 starts · 8 core-hours")
+        self.assert_says(self.section(page, "Starts"), "1970-01-01 00:00 UTC", "4 cores", "200")
+
+    def test_times_to_the_first_token_of_shared_passes_are_explained(self) -> None:
+        note = "33 of 64 first tokens came out of passes that read several prompts together."
+        self.make(document=report_json(ttft_note=note))
+        self.assert_says(self.section(self.page(), "Latency by prompt length"), note)
+
     def test_trace_without_spans(self) -> None:
         self.make(document=report_json())
         write_trace(self.run_folder / "trace", 0, [])

@@ -1,0 +1,165 @@
+#include "kernels/cpu/peak_loops.hpp"
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "lib/core/error.hpp"
+#include "lib/core/isa.hpp"
+
+namespace pecia::kernels::cpu {
+namespace {
+
+// The vector loops keep 14 sums in registers 0 to 13 and their operands in 14 and 15: two units
+// with a latency of 4 to 6 cycles need 8 to 12 sums.
+constexpr int num_sums = 14;
+constexpr int fp32_of_ymm = 8, fp32_of_zmm = 16;
+
+#define PECIA_VECTOR_REGISTERS                                                             \
+  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+      "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
+#define PECIA_EACH_SUM ".irp sum,0,1,2,3,4,5,6,7,8,9,10,11,12,13\n"
+
+/// Sums stay normal numbers however long it runs.
+constexpr float small = 1e-6f, one = 1;
+constexpr uint32_t bf16_pair_of_ones = 0x3f803f80, bf16_pair_of_small = 0x35863586;
+
+void fma_avx2(int64_t rounds) {
+  asm volatile(
+      "vbroadcastss %[a], %%ymm14\n"
+      "vbroadcastss %[b], %%ymm15\n" PECIA_EACH_SUM
+      "vxorps %%ymm\\sum, %%ymm\\sum, %%ymm\\sum\n.endr\n"
+      "1:\n" PECIA_EACH_SUM
+      "vfmadd231ps %%ymm14, %%ymm15, %%ymm\\sum\n.endr\n"
+      "dec %[rounds]\n"
+      "jnz 1b\n"
+      "vzeroupper\n"
+      : [rounds] "+r"(rounds)
+      : [a] "m"(one), [b] "m"(small)
+      : "cc", PECIA_VECTOR_REGISTERS);
+}
+
+void fma_avx512(int64_t rounds) {
+  asm volatile(
+      "vbroadcastss %[a], %%zmm14\n"
+      "vbroadcastss %[b], %%zmm15\n" PECIA_EACH_SUM
+      "vpxord %%zmm\\sum, %%zmm\\sum, %%zmm\\sum\n.endr\n"
+      "1:\n" PECIA_EACH_SUM
+      "vfmadd231ps %%zmm14, %%zmm15, %%zmm\\sum\n.endr\n"
+      "dec %[rounds]\n"
+      "jnz 1b\n"
+      "vzeroupper\n"
+      : [rounds] "+r"(rounds)
+      : [a] "m"(one), [b] "m"(small)
+      : "cc", PECIA_VECTOR_REGISTERS);
+}
+
+void dot_avx512_bf16(int64_t rounds) {
+  asm volatile(
+      "vpbroadcastd %[a], %%zmm14\n"
+      "vpbroadcastd %[b], %%zmm15\n" PECIA_EACH_SUM
+      "vpxord %%zmm\\sum, %%zmm\\sum, %%zmm\\sum\n.endr\n"
+      "1:\n" PECIA_EACH_SUM
+      "vdpbf16ps %%zmm14, %%zmm15, %%zmm\\sum\n.endr\n"
+      "dec %[rounds]\n"
+      "jnz 1b\n"
+      "vzeroupper\n"
+      : [rounds] "+r"(rounds)
+      : [a] "m"(bf16_pair_of_ones), [b] "m"(bf16_pair_of_small)
+      : "cc", PECIA_VECTOR_REGISTERS);
+}
+
+// Six sums of 16 × 16 and two operands, 16 × 32 numbers of bf16 each, fill the eight tiles. A
+// product is given every 16 cycles and takes 52.
+constexpr int num_tile_sums = 6;
+constexpr double flops_of_tile = 2.0 * 16 * 16 * 32;
+
+struct TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+void dot_amx(int64_t rounds) {
+  static constexpr TileConfig config;
+  alignas(64) uint32_t operand[16 * 16];
+  for (uint32_t& pair : operand) pair = bf16_pair_of_small;
+  constexpr int64_t stride_bytes = 64;
+  asm volatile(
+      "ldtilecfg %[config]\n"
+      "tileloadd (%[operand],%[stride],1), %%tmm6\n"
+      "tileloadd (%[operand],%[stride],1), %%tmm7\n"
+      ".irp sum,0,1,2,3,4,5\ntilezero %%tmm\\sum\n.endr\n"
+      "1:\n"
+      ".irp sum,0,1,2,3,4,5\ntdpbf16ps %%tmm7, %%tmm6, %%tmm\\sum\n.endr\n"
+      "dec %[rounds]\n"
+      "jnz 1b\n"
+      "tilerelease\n"
+      : [rounds] "+r"(rounds)
+      : [config] "m"(config), [operand] "r"(operand), [stride] "r"(stride_bytes)
+      : "cc", "memory");
+}
+
+/// Leaf 7 of CPUID.
+bool cpu_has_amx_bf16() {
+  constexpr uint32_t amx_bf16 = 1u << 22, amx_tile = 1u << 24;
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  return (edx & amx_bf16) != 0 && (edx & amx_tile) != 0;
+}
+
+/// Linux gives a process the state of tiles only when it asks.
+std::string ask_for_tiles() {
+  constexpr int64_t request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM
+  if (syscall(SYS_arch_prctl, request_permission, tile_data) == 0) return "";
+  return fmt::format("the kernel refuses it: {}", std::strerror(errno));
+}
+
+std::string why_no_amx() {
+  if (!cpu_has_amx_bf16()) return "this CPU does not have it";
+  if (isa_is_capped()) return "PECIA_MAX_ISA is set";
+  static const std::string refused = ask_for_tiles();
+  return refused;
+}
+
+std::string why_not(Isa needed) {
+  if (isa() >= needed) return "";
+  return isa_is_capped() ? "PECIA_MAX_ISA, or this CPU, does not have it"
+                         : "this CPU does not have it";
+}
+
+}  // namespace
+
+std::vector<PeakLoop> peak_loops(DType operands) {
+  if (operands == DType::fp32)
+    return {
+        {"AVX2 VFMADD231PS", "", 2.0 * num_sums * fp32_of_ymm, fma_avx2},
+        {"AVX-512 VFMADD231PS", why_not(Isa::avx512), 2.0 * num_sums * fp32_of_zmm, fma_avx512}};
+  if (operands == DType::bf16)
+    return {{"AVX-512 VDPBF16PS", why_not(Isa::avx512_bf16), 4.0 * num_sums * fp32_of_zmm,
+             dot_avx512_bf16},
+            {"AMX TDPBF16PS", why_no_amx(), num_tile_sums * flops_of_tile, dot_amx}};
+  fail<Unsupported>("no instructions of the CPU multiply {}", name_of(operands));
+}
+
+void read_memory(const std::byte* data, int64_t bytes) {
+  constexpr int64_t step_bytes = 256;
+  PECIA_CHECK(bytes % step_bytes == 0 && bytes > 0, "{} bytes to read", bytes);
+  const std::byte* const end = data + bytes;
+  asm volatile(
+      "1:\n"
+      ".irp line,0,1,2,3,4,5,6,7\nvmovaps 32*\\line(%[data]), %%ymm\\line\n.endr\n"
+      "add $256, %[data]\n"
+      "cmp %[end], %[data]\n"
+      "jb 1b\n"
+      "vzeroupper\n"
+      : [data] "+r"(data)
+      : [end] "r"(end)
+      : "cc", "memory", PECIA_VECTOR_REGISTERS);
+}
+
+}  // namespace pecia::kernels::cpu

@@ -1,0 +1,70 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+
+#include "kernels/cpu/peak_loops.hpp"
+#include "lib/core/error.hpp"
+#include "lib/core/isa.hpp"
+#include "lib/device/buffer.hpp"
+
+namespace pecia::kernels::cpu {
+namespace {
+
+double seconds_of(const auto& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// The least of many short runs, in which nobody took the core away.
+double flops_per_s(const PeakLoop& loop) {
+  constexpr int64_t rounds = 20'000;
+  double best_s = 1;
+  for (int run = 0; run < 50; ++run)
+    best_s = std::min(best_s, seconds_of([&] { loop.run(rounds); }));
+  return static_cast<double>(rounds) * loop.flops_of_round / best_s;
+}
+
+TEST(PeakLoops, ThatCanRunDoSoAtTheSpeedOfACore) {
+  for (const DType operands : {DType::fp32, DType::bf16})
+    for (const PeakLoop& loop : peak_loops(operands)) {
+      if (!loop.why_not.empty()) continue;
+      const double flops = flops_per_s(loop);
+      EXPECT_GT(flops, 5e9) << loop.instructions;  // two units of 8 numbers at 1 GHz give 32
+      EXPECT_LT(flops, 2e13) << loop.instructions;
+    }
+}
+
+TEST(PeakLoops, TakeTwiceAsLongForTwiceTheRounds) {
+  const PeakLoop loop = peak_loops(DType::fp32).front();
+  double once_s = 1, twice_s = 1;
+  for (int run = 0; run < 50; ++run) {
+    once_s = std::min(once_s, seconds_of([&] { loop.run(20'000); }));
+    twice_s = std::min(twice_s, seconds_of([&] { loop.run(40'000); }));
+  }
+  EXPECT_NEAR(twice_s / once_s, 2, 0.4);
+}
+
+TEST(PeakLoops, SayWhyTheyCannotRun) {
+  const auto fp32 = peak_loops(DType::fp32), bf16 = peak_loops(DType::bf16);
+  EXPECT_EQ(fp32.front().why_not, "") << "every CPU of the backend has AVX2";
+  EXPECT_EQ(fp32.back().why_not.empty(), isa() >= Isa::avx512);
+  EXPECT_EQ(bf16.front().why_not.empty(), isa() >= Isa::avx512_bf16);
+  EXPECT_STREQ(bf16.back().instructions, "AMX TDPBF16PS");
+  if (isa_is_capped()) {
+    EXPECT_NE(bf16.back().why_not, "");
+  }
+  EXPECT_THROW(peak_loops(DType::int32), Unsupported);
+}
+
+TEST(ReadMemory, ReadsOnlyWholeStepsOfWhatThereIs) {
+  const device::Buffer buffer(4096);
+  read_memory(buffer.as<std::byte>(), 256);
+  read_memory(buffer.as<std::byte>(), 4096);
+  EXPECT_THROW(read_memory(buffer.as<std::byte>(), 0), InvalidArgument);
+  EXPECT_THROW(read_memory(buffer.as<std::byte>(), 300), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace pecia::kernels::cpu
