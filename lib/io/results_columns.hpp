@@ -33,8 +33,6 @@ class ResultsColumns {
 
   TurnState state(int64_t turn) const;
 
-  /// Whether the file has the dataset: one that an earlier version did not make may be missing.
-  bool has(std::string_view dataset) const { return places_.contains(dataset); }
 
   template <typename T>
   void put(std::string_view dataset, int64_t index, std::span<const T> values) const {
