@@ -84,6 +84,21 @@ Json json_of(const Counts& counts) {
           {"output_tokens", counts.output_tokens}};
 }
 
+Json json_of(const KvReport& kv) {
+  return {{"restored_requests", kv.restored_requests},
+          {"restored_tokens", kv.restored_tokens},
+          {"restore_s", kv.restore_s},
+          {"kept_requests", kv.kept_requests},
+          {"kept_tokens", kv.kept_tokens},
+          {"kept_bytes", kv.kept_bytes},
+          {"keep_s", kv.keep_s},
+          {"not_worth_keeping", kv.not_worth_keeping}};
+}
+
+std::string requests_text(int64_t requests) {
+  return fmt::format("{} request{}", requests, requests == 1 ? "" : "s");
+}
+
 Json json_of(const Startup& startup) {
   Json json{{"main_unix_s", startup.main_unix_s()}};
   for (const StartPhase& phase : startup.phases()) json[phase.name + "_s"] = phase.seconds;
@@ -130,6 +145,7 @@ Json to_json(const RunReport& report) {
           {"grid", report.grid},
           {"modes", report.modes},
           {"counts", json_of(report.counts)},
+          {"kv", json_of(report.kv)},
           {"seconds", report.seconds},
           {"startup", report.startup ? json_of(*report.startup) : Json()},
           {"phases", phases},
@@ -149,6 +165,17 @@ void write_report(const std::filesystem::path& path, const RunReport& report) {
                    to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
+std::string kept_line(const KvReport& kv) {
+  const std::string left =
+      fmt::format("{} {} cheaper to read again", requests_text(kv.not_worth_keeping),
+                  kv.not_worth_keeping == 1 ? "is" : "are");
+  if (kv.kept_requests == 0)
+    return kv.not_worth_keeping == 0 ? "" : "kept no keys and values: " + left;
+  return fmt::format("kept the keys and values of {} ({} in {}){}", requests_text(kv.kept_requests),
+                     format_bytes(kv.kept_bytes), format_duration(kv.keep_s),
+                     kv.not_worth_keeping == 0 ? "" : "; " + left);
+}
+
 std::string last_line(const RunReport& report, const std::filesystem::path& path) {
   std::string line = fmt::format("{} done, {} failed", report.counts.done, report.counts.failed);
   if (const int64_t unfinished = report.counts.partial + report.counts.open; unfinished > 0) {
@@ -156,6 +183,10 @@ std::string last_line(const RunReport& report, const std::filesystem::path& path
     if (report.counts.arrived) line += fmt::format(", {} arrived", *report.counts.arrived);
   }
   line += " in " + format_duration(report.seconds);
+  if (report.kv.restored_requests > 0)
+    line += fmt::format(" · restored {} tokens of {}",
+                        format_count(static_cast<double>(report.kv.restored_tokens)),
+                        requests_text(report.kv.restored_requests));
   for (const PhaseReport& phase : report.phases) {
     const auto speed = tokens_per_s(phase);
     if (!speed) continue;

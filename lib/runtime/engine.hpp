@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "lib/runtime/kv_saves.hpp"
 #include "lib/runtime/scheduler.hpp"
 #include "lib/runtime/source.hpp"
 #include "lib/runtime/tally.hpp"
@@ -25,6 +26,7 @@ struct Planner {
   std::function<void(const Tally&)> on_pass;  ///< after every pass, and now and then without one
   /// Before every pass; `seconds`: how long it is expected to take, absent before any was measured.
   std::function<void(const Plan&, std::optional<double> seconds)> on_plan = {};
+  KvSaves* saves = nullptr;  ///< null: nothing is kept, nor what was kept read
 };
 
 /// The time of a run; tests have their own.

@@ -14,18 +14,27 @@ struct Tally {
   int64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;
   double prefill_s = 0, decode_s = 0;          ///< wall time of passes
   double prefill_flops = 0, decode_flops = 0;  ///< of all the replica's ranks
-  std::vector<double> ttft_s;                  ///< by turn
-  std::vector<double> tbt_s;                   ///< by output token after a turn's first
+  /// Keys and values read from an earlier start's saves, and kept for a later one.
+  int64_t restored_requests = 0, restored_tokens = 0;
+  double restore_s = 0;
+  int64_t kept_requests = 0, kept_tokens = 0, kept_bytes = 0;
+  double keep_s = 0;
+  int64_t not_worth_keeping = 0;  ///< requests: reading them again is cheaper
+  std::vector<double> ttft_s;     ///< by turn
+  std::vector<double> tbt_s;      ///< by output token after a turn's first
 
   template <typename A>
   void visit(A& archive) {
     archive(done), archive(failed), archive(arrived), archive(prompt_tokens),
         archive(output_tokens), archive(cached_tokens), archive(prefill_s), archive(decode_s),
         archive(prefill_flops), archive(decode_flops), archive(ttft_s), archive(tbt_s);
+    archive(restored_requests), archive(restored_tokens), archive(restore_s),
+        archive(kept_requests), archive(kept_tokens), archive(kept_bytes), archive(keep_s),
+        archive(not_worth_keeping);
   }
 };
 
-/// "prefill", "decode", or "mixed" for a pass that has rows of both.
+/// "prefill", "decode", or "mixed" for a pass that has rows of both; "save_kv" and "restore_kv".
 const char* phase_name(const Plan& plan);
 
 /// A pass that has been executed.
