@@ -8,6 +8,7 @@
 
 #include "apps/pecia/summaries.hpp"
 #include "lib/core/error.hpp"
+#include "lib/io/kv_save.hpp"
 #include "lib/io/run_lock.hpp"
 #include "lib/report/format.hpp"
 
@@ -81,6 +82,34 @@ std::string news_text(const Json& progress) {
   return age ? report::format_duration(*age) + " ago" : "at an unknown time";
 }
 
+/// Prompts that a stopped run has kept the keys and values of.
+Json kept_kv(const std::filesystem::path& folder) {
+  int64_t requests = 0, tokens = 0, bytes = 0;
+  std::error_code unreachable;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "kv", unreachable)) {
+    try {
+      const auto save = io::read_kv_save(entry.path());
+      if (!save) continue;
+      ++requests;
+      tokens += save->tokens;
+      bytes += save->bytes;
+    } catch (const InputError&) {
+      // The next start of the run names it and reads the prompt again.
+    }
+  }
+  return {{"requests", requests}, {"tokens", tokens}, {"bytes", bytes}};
+}
+
+/// What a kill at this moment would leave of the run's work.
+Json durable(const Json& results, const Json& kept) {
+  const auto count = [&](const char* key) {
+    return results.is_null() ? 0 : results[key].get<int64_t>();
+  };
+  return {{"settled_turns", count("done") + count("failed")},
+          {"output_tokens", count("output_tokens")},
+          {"kept_tokens", kept["tokens"]}};
+}
+
 }  // namespace
 
 bool goes_on(const nlohmann::ordered_json& run_summary) {
@@ -95,11 +124,14 @@ nlohmann::ordered_json summarize_run(const std::filesystem::path& folder) {
   if (!begun && !holder)
     fail<InputError>("{}: a folder without results.h5: no run has begun in it", folder.string());
   const Json results = begun ? summarize_results(results_path) : Json();
+  const Json kept = kept_kv(folder);
   return {{"kind", "run"},
           {"path", folder.string()},
           {"state", state_of(holder, results)},
           {"holder", json_of(holder)},
           {"results", results},
+          {"kept_kv", kept},
+          {"durable", durable(results, kept)},
           {"progress", with_age(read_json(folder / "progress.json"))},
           {"report", figures_of(read_json(folder / "report.json"))}};
 }
@@ -117,6 +149,10 @@ std::string run_text(const nlohmann::ordered_json& summary) {
     text += "  the same command continues it\n";
   if (const auto seconds = number(summary["report"], "seconds"); seconds && !goes_on(summary))
     text += fmt::format("  its last start took {}\n", report::format_duration(*seconds));
+  if (const Json& kept = summary["kept_kv"]; kept["requests"] > 0)
+    text += fmt::format("  keys and values of {} unfinished requests are kept: {} tokens, {}\n",
+                        kept["requests"].get<int64_t>(), kept["tokens"].get<int64_t>(),
+                        report::format_bytes(kept["bytes"].get<int64_t>()));
   if (!summary["results"].is_null()) text += results_text(summary["results"]);
   return text;
 }

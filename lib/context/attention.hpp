@@ -43,6 +43,11 @@ class Attention {
         [](const auto& ring) -> auto& { return ring.map(); }, ring_);
   }
 
+  /// What this rank's cache holds of the sequence's own tokens, without its parent's.
+  HeldTokens held(parallel::SequenceId sequence) const {
+    return std::visit([&](const auto& ring) { return ring.held(sequence); }, ring_);
+  }
+
   /// The layers that follow work on these rows. Every rank of the replica gives the same value.
   void begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring,
                   parallel::Sharding sharding);
@@ -52,6 +57,11 @@ class Attention {
   const std::vector<int64_t>& positions() const {
     return std::visit(
         [](const auto& ring) -> auto& { return ring.positions(); }, ring_);
+  }
+  /// Where this rank's cache has the keys and values of those rows.
+  const std::vector<int64_t>& slots() const {
+    return std::visit(
+        [](const auto& ring) -> auto& { return ring.slots(); }, ring_);
   }
   const parallel::ShardedRows& rows() const { return rows_; }
 

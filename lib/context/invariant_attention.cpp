@@ -65,6 +65,19 @@ void InvariantAttention::remove(SequenceId sequence) {
     cache_.release(slots_of(sequence, first_played(ring_.rank()) + i));
 }
 
+HeldTokens InvariantAttention::held(SequenceId sequence) const {
+  HeldTokens all;
+  for (int i = 0; i < played(); ++i) {
+    const int virtual_rank = first_played(ring_.rank()) + i;
+    const auto& positions = map_.ranges(sequence, virtual_rank);
+    const auto slots =
+        cache_.slots(slots_of(sequence, virtual_rank), 0, map_.held(sequence, virtual_rank));
+    all.positions.insert(all.positions.end(), positions.begin(), positions.end());
+    all.slots.insert(all.slots.end(), slots.begin(), slots.end());
+  }
+  return all;
+}
+
 void InvariantAttention::begin_pass(const Pass& pass, parallel::Ring ring) {
   for (const PassSequence& sequence : pass)
     PECIA_CHECK(sequence.virtual_ranks == layout_ranks, "sequence {} is cut for {} ranks, not {}",

@@ -25,11 +25,14 @@ class InvariantAttention {
   void remove(parallel::SequenceId sequence);
   /// Of the virtual ranks.
   const parallel::KvMap& map() const { return map_; }
+  /// As RingAttention; one virtual rank's tokens after the other's.
+  HeldTokens held(parallel::SequenceId sequence) const;
 
   /// Every PassSequence has virtual_ranks = layout_ranks. Keys travel with pass_kv, else the
   /// queries do: straight to all ranks, in one exchange.
   void begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring);
   const std::vector<int64_t>& positions() const { return own_.positions; }
+  const std::vector<int64_t>& slots() const { return slots_; }
   void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
            const TensorView& out);
   RingTraffic expected_traffic() const;

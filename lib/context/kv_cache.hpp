@@ -11,7 +11,7 @@
 
 #include "lib/core/fp8_vector.hpp"
 #include "lib/device/buffer.hpp"
-#include "lib/parallel/pass.hpp"
+#include "lib/parallel/kv_map.hpp"
 
 namespace pecia::context {
 
@@ -25,6 +25,12 @@ struct KvShape {
   int64_t layer_bytes_per_token() const { return 2 * num_kv_heads * vector_bytes(dtype, head_dim); }
   /// … in all layers.
   int64_t bytes_per_token() const { return layers * layer_bytes_per_token(); }
+};
+
+/// Tokens of a sequence that a rank holds: token i of all ranges is in slot i of all slots.
+struct HeldTokens {
+  std::vector<parallel::StridedRange> positions;
+  std::vector<parallel::SlotRange> slots;
 };
 
 class KvCache {

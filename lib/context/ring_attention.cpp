@@ -41,6 +41,11 @@ void RingAttention::remove(SequenceId sequence) {
   cache_.release(sequence);
 }
 
+HeldTokens RingAttention::held(SequenceId sequence) const {
+  return {map_.ranges(sequence, ring_.rank()),
+          cache_.slots(sequence, 0, map_.held(sequence, ring_.rank()))};
+}
+
 int RingAttention::visiting(int step) const {
   return parallel::visiting_rank(size(), ring_.rank(), step);
 }

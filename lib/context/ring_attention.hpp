@@ -36,12 +36,16 @@ class RingAttention {
            std::optional<parallel::SequenceId> parent = {});
   void remove(parallel::SequenceId sequence);
   const parallel::KvMap& map() const { return map_; }
+  /// What this rank holds of the sequence's own tokens, without its parent's.
+  HeldTokens held(parallel::SequenceId sequence) const;
 
   /// The layers that follow work on these rows. Every rank of the ring gives the same value.
   void begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring);
 
   /// Global positions of this rank's rows, in the order that q, k, v and out have them.
   const std::vector<int64_t>& positions() const { return query_positions_[ring_.rank()]; }
+  /// Where the cache has their keys and values.
+  const std::vector<int64_t>& slots() const { return slots_; }
 
   /// Caches k and v of this rank's rows, then attends q to all keys of its sequences, everywhere.
   ///   q [rows, num_heads, head_dim], k and v [rows, num_kv_heads, head_dim], out like q; fp32,

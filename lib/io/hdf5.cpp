@@ -175,9 +175,12 @@ Hdf5File Hdf5File::open(const std::filesystem::path& path) {
   return Hdf5File(id, path.string());
 }
 
-Hdf5File Hdf5File::create(const std::filesystem::path& path) {
+Hdf5File Hdf5File::create(const std::filesystem::path& path, Format format) {
   prepare_hdf5();
-  const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const Hdf5Properties access(H5Pcreate(H5P_FILE_ACCESS));
+  if (format == Format::checksummed)
+    H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_LATEST);
+  const hid_t id = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
   if (id < 0) fail<SystemError>("{} cannot be made: {}", path.string(), hdf5_message());
   return Hdf5File(id, path.string());
 }

@@ -92,8 +92,11 @@ class Hdf5File {
  public:
   /// Opens an existing file for reading. InputError: no such file, not HDF5, truncated.
   static Hdf5File open(const std::filesystem::path& path);
+  /// widest: HDF5 1.0 can read it; checksummed: 1.8 can, and what describes the data has checksums,
+  /// so that damage there is an error when the file is read.
+  enum class Format { widest, checksummed };
   /// Makes an empty file, in place of one that may be there.
-  static Hdf5File create(const std::filesystem::path& path);
+  static Hdf5File create(const std::filesystem::path& path, Format format = Format::widest);
 
   bool has(const char* name) const;
   Hdf5Dataset dataset(const char* name) const;

@@ -180,6 +180,21 @@ std::string peak_text(const PeakReport& peak, const UsedPeak& used) {
                 rate_text(std::max(peak.start.best, peak.end ? peak.end->best : 0), "FLOP/s")));
 }
 
+Json json_of(const KvReport& kv) {
+  return {{"restored_requests", kv.restored_requests},
+          {"restored_tokens", kv.restored_tokens},
+          {"restore_s", kv.restore_s},
+          {"kept_requests", kv.kept_requests},
+          {"kept_tokens", kv.kept_tokens},
+          {"kept_bytes", kv.kept_bytes},
+          {"keep_s", kv.keep_s},
+          {"not_worth_keeping", kv.not_worth_keeping}};
+}
+
+std::string requests_text(int64_t requests) {
+  return fmt::format("{} request{}", requests, requests == 1 ? "" : "s");
+}
+
 Json json_of(const Startup& startup) {
   Json json{{"main_unix_s", startup.main_unix_s()}};
   for (const StartPhase& phase : startup.phases()) json[phase.name + "_s"] = phase.seconds;
@@ -251,6 +266,7 @@ Json to_json(const RunReport& report) {
       {"grid", report.grid},
       {"modes", report.modes},
       {"counts", json_of(report.counts)},
+      {"kv", json_of(report.kv)},
       {"seconds", report.seconds},
       {"cores", report.cores},
       {"gpus", report.gpus},
@@ -290,6 +306,17 @@ std::string cut_text(const Counts& counts) {
   return text;
 }
 
+std::string kept_line(const KvReport& kv) {
+  const std::string left =
+      fmt::format("{} {} cheaper to read again", requests_text(kv.not_worth_keeping),
+                  kv.not_worth_keeping == 1 ? "is" : "are");
+  if (kv.kept_requests == 0)
+    return kv.not_worth_keeping == 0 ? "" : "kept no keys and values: " + left;
+  return fmt::format("kept the keys and values of {} ({} in {}){}", requests_text(kv.kept_requests),
+                     format_bytes(kv.kept_bytes), format_duration(kv.keep_s),
+                     kv.not_worth_keeping == 0 ? "" : "; " + left);
+}
+
 std::string last_line(const RunReport& report, const std::filesystem::path& path) {
   std::string left;
   if (const int64_t unfinished = report.counts.partial + report.counts.open; unfinished > 0) {
@@ -299,6 +326,10 @@ std::string last_line(const RunReport& report, const std::filesystem::path& path
   const StartRecord own = own_start(report);
   std::string line = text_of(own, device_seconds({own}), left);
   if (const std::string cut = cut_text(report.counts); !cut.empty()) line += " · " + cut;
+  if (report.kv.restored_requests > 0)
+    line += fmt::format(" · restored {} tokens of {}",
+                        format_count(static_cast<double>(report.kv.restored_tokens)),
+                        requests_text(report.kv.restored_requests));
   const auto peak = used_peak(report);
   for (const PhaseReport& phase : report.phases) {
     const auto speed = tokens_per_s(phase);

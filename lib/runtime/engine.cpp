@@ -20,7 +20,9 @@ void record(Planner& planner, std::vector<Finished> finished, Tally& tally) {
       count_done(turn.result, planner.results.layout().turns[turn.row].slots, tally);
     updates.push_back({turn.row, turn.result, turn.state});
   }
-  if (!updates.empty()) planner.results.write_all(updates);
+  if (updates.empty()) return;
+  planner.results.write_all(updates);
+  if (planner.saves != nullptr) planner.saves->forget_settled();
 }
 
 /// Into the trace: why the pass's prompts let keys or queries travel.
@@ -42,10 +44,12 @@ void note_rings(const std::vector<ChunkRing>& rings, report::Recorder& recorder)
   }
 }
 
-/// The next pass, a wait or the last plan. Turns that end without a pass are recorded.
+/// The next pass, a wait, keys and values to keep, or the last plan. Turns that end without a pass
+/// are recorded.
 Plan make_plan(Planner& planner, bool stopping, double now, Tally& tally) {
   constexpr double longest_wait_s = 0.1;  // then signals and limits are looked at again
   Scheduler& scheduler = planner.scheduler;
+  stopping = stopping || (planner.saves != nullptr && planner.saves->draining());
   std::optional<Plan> plan;
   bool taken = false;
   do {
@@ -53,6 +57,7 @@ Plan make_plan(Planner& planner, bool stopping, double now, Tally& tally) {
     while (!stopping) {
       auto request = planner.source.take(scheduler, now);
       if (!request) break;
+      if (planner.saves != nullptr) planner.saves->find(*request);
       scheduler.add(std::move(*request), 0);
       taken = true;
     }
@@ -60,11 +65,17 @@ Plan make_plan(Planner& planner, bool stopping, double now, Tally& tally) {
     record(planner, scheduler.take_finished(), tally);
   } while (!plan && taken);
   tally.arrived = planner.source.arrived_turns();
+  const auto arrival = planner.source.next_arrival();
+  const bool ends = !plan && (stopping || scheduler.out_of_time() || !arrival);
+  if (ends && planner.saves != nullptr) {
+    if (!planner.saves->draining()) record(planner, scheduler.partial(), tally);
+    plan = planner.saves->next(scheduler, now, tally);
+  }
   if (plan) return std::move(*plan);
   Plan none;
-  const auto arrival = planner.source.next_arrival();
-  none.last = stopping || scheduler.out_of_time() || !arrival;
-  if (none.last != 0) record(planner, scheduler.partial(), tally);
+  none.last = ends;
+  const bool recorded = planner.saves != nullptr && planner.saves->draining();
+  if (none.last != 0 && !recorded) record(planner, scheduler.partial(), tally);
   if (none.last == 0) none.wait_s = std::min(*arrival - now, longest_wait_s);
   return none;
 }
@@ -135,9 +146,11 @@ Tally run_replica(comm::Communicator& replica, Worker& worker, report::Recorder&
     if (planner != nullptr && planner->on_begin) planner->on_begin(plan, tally);
     const double begin = clock.seconds();
     const double flops = flops_of(recorder);
-    if (planner != nullptr && planner->on_plan)
-      planner->on_plan(plan, planner->scheduler.expected_seconds(plan));
-    if (planner != nullptr) note_rings(planner->scheduler.chunk_rings(), recorder);
+    if (planner != nullptr && !plan.saves()) {
+      if (planner->on_plan && plan.restore.empty())
+        planner->on_plan(plan, planner->scheduler.expected_seconds(plan));
+      note_rings(planner->scheduler.chunk_rings(), recorder);
+    }
     std::vector<std::vector<std::byte>> gathered;
     {
       const ScopedSpan span(recorder, phase_name(plan), Kind::phase);
@@ -154,7 +167,10 @@ Tally run_replica(comm::Communicator& replica, Worker& worker, report::Recorder&
       outcomes.push_back(std::move(answer.outcome));
     }
     const double end = clock.seconds();
+    if (plan.saves() || !plan.restore.empty()) planner->saves->commit(plan, outcomes, tally);
+    if (plan.saves()) continue;
     planner->scheduler.commit(plan, outcomes, end);
+    if (outcomes.front().kv.done == 0) plan.restore.clear();  // it was computed after all
     // Load-balanced shards: what one rank computes, they all do.
     counter.count(plan, {begin, end, (flops_of(recorder) - flops) * replica.size()}, tally);
     record(*planner, planner->scheduler.take_finished(), tally);

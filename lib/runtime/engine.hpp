@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "lib/runtime/kv_saves.hpp"
 #include "lib/runtime/scheduler.hpp"
 #include "lib/runtime/source.hpp"
 #include "lib/runtime/tally.hpp"
@@ -26,6 +27,7 @@ struct Planner {
   /// Before every pass; `seconds`: how long it is expected to take, absent before any was measured.
   std::function<void(const Plan&, std::optional<double> seconds)> on_plan = {};
   std::function<void(const Plan&, const Tally&)> on_begin = {};  ///< before every pass
+  KvSaves* saves = nullptr;  ///< null: nothing is kept, nor what was kept read
 };
 
 /// The time of a run; tests have their own.

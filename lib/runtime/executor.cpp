@@ -4,11 +4,14 @@
 
 namespace pecia::runtime {
 
-Executor::Executor(const Settings& settings, model::Model& model, context::Attention& attention,
+Executor::Executor(const Settings& settings, comm::Communicator& replica, model::Model& model,
+                   context::Attention& attention, const context::KvFiles& kv_files,
                    const context::Compute& compute)
     : settings_(settings),
+      replica_(replica),
       model_(model),
       attention_(attention),
+      kv_files_(kv_files),
       compute_(compute),
       logits_(compute.buffer()),
       candidates_(compute.buffer()) {}
@@ -34,10 +37,19 @@ void Executor::begin(const Plan& plan) {
 }
 
 Outcome Executor::execute(const Plan& plan) {
+  Outcome outcome;
+  if (plan.saves()) {
+    outcome.kv = save(plan.save);
+    return outcome;
+  }
   const report::Totals before = compute_.recorder.totals();
   compute_.recorder.set_pass(plan.number);
   begin(plan);
   attention_.begin_pass(plan.pass(), plan.ring, plan.sharding);
+  if (!plan.restore.empty()) {
+    outcome.kv = restore(plan);
+    if (outcome.kv.done != 0) return outcome;
+  }
 
   // The rows of this rank's block, and which of them somebody asks about.
   model::Rows rows;
@@ -70,7 +82,6 @@ Outcome Executor::execute(const Plan& plan) {
 
   model_.forward(rows, attention_);
   compute_.recorder.take_times();  // while a GPU still computes
-  Outcome outcome;
   outcome.sampled = sample(plan, sampled);
   outcome.targets = score(plan, targets);
   find_broken(sampled, outcome);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "lib/context/kv_files.hpp"
 #include "lib/model/model.hpp"
 #include "lib/runtime/plan.hpp"
 #include "lib/runtime/shortlists.hpp"
@@ -19,8 +20,9 @@ class Executor {
     bool whole_rows = false;  ///< log-sums of whole rows, whose bits no cut of the vocabulary moves
   };
 
-  /// All references outlive this object.
-  Executor(const Settings& settings, model::Model& model, context::Attention& attention,
+  /// All references outlive this object. `replica`: the ranks that execute the same plans.
+  Executor(const Settings& settings, comm::Communicator& replica, model::Model& model,
+           context::Attention& attention, const context::KvFiles& kv_files,
            const context::Compute& compute);
 
   /// Collective over the replica: every rank executes the same plan.
@@ -47,6 +49,10 @@ class Executor {
 
   void begin(const Plan& plan);
 
+  // executor_kv.cpp
+  KvOutcome save(const KvSaveOrder& order);
+  KvOutcome restore(const Plan& plan);
+
   void find_broken(const Asked& sampled, Outcome& outcome);
 
   // executor_sampling.cpp
@@ -66,11 +72,14 @@ class Executor {
   int64_t tile_rows() const;
 
   Settings settings_;
+  comm::Communicator& replica_;
   model::Model& model_;
   context::Attention& attention_;
+  const context::KvFiles& kv_files_;
   context::Compute compute_;
   std::map<int64_t, TurnStart> turns_;
   std::map<int64_t, History> histories_;
+  std::optional<std::pair<std::string, io::KvSave>> restored_;  ///< the last save read, by folder
   device::Buffer logits_, candidates_;
 };
 

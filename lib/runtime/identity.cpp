@@ -121,6 +121,13 @@ bool cuts_left(const std::string& settings) {
   return text_of(parse_object(settings), over_length_key) == "\"truncate_left\"";
 }
 
+std::string kv_identity(const std::string& identity, const Job& job) {
+  Json id = parse_object(identity);
+  id["model"].erase("path");
+  id["model"]["rope_scaling"] = as_json(job)["model"]["rope_scaling"];
+  return dump({{"version", id["version"]}, {"model", id["model"]}, {"kv", id["kv"]}});
+}
+
 std::string settings_differences(const std::string& before, const std::string& now) {
   const Json there = parse_object(before), here = parse_object(now);
   std::string differences;

@@ -37,6 +37,9 @@ std::string settings_differences(const std::string& before, const std::string& n
 /// long as it was: only the number of new tokens differs, or how prompts are cut that were not.
 bool may_go_on(const std::string& before, const std::string& now);
 
+/// What keys and values depend on beside the tokens, of an identity and the job.
+std::string kv_identity(const std::string& identity, const Job& job);
+
 /// Throws InputError listing what differs, before and now, and what to do. The inputs of before
 /// must be the first of now; more may follow.
 void require_same_identity(const io::ResultsLayout& before, const io::ResultsLayout& now,

@@ -180,6 +180,8 @@ Job read_job(const std::filesystem::path& path, const std::vector<std::string>& 
   const std::filesystem::path folder = path.parent_path();
   job.model.path = (folder / job.model.path).lexically_normal();
   job.output = (folder / job.output).lexically_normal();
+  if (!job.kv.save.folder.empty())
+    job.kv.save.folder = (folder / job.kv.save.folder).lexically_normal();
   if (job.topology) job.topology = (folder / *job.topology).lexically_normal();
   return job;
 }

@@ -37,6 +37,14 @@ struct RopeOverride {
   double factor = 1.0;
 };
 
+/// Whether and where a run that has to stop keeps the keys and values of what it was reading.
+struct KvSaving {
+  bool on = true;
+  std::filesystem::path folder;  ///< auto: empty, that is `kv` in the output folder
+
+  bool operator==(const KvSaving&) const = default;
+};
+
 struct Job {
   struct Model {
     std::filesystem::path path;
@@ -76,6 +84,7 @@ struct Job {
   struct Kv {
     std::optional<Precision> dtype;
     std::optional<int64_t> memory;  ///< bytes per rank
+    KvSaving save;
   } kv;
 
   struct Batch {

@@ -135,6 +135,20 @@ Codec<std::filesystem::path> path() {
           }};
 }
 
+Codec<KvSaving> kv_saving() {
+  const auto read = [](const YamlNode& node) -> std::optional<KvSaving> {
+    const auto text = read_path(node);
+    if (!text) return std::nullopt;
+    if (*text == "off") return KvSaving{false, {}};
+    if (*text == "auto") return KvSaving{};
+    return KvSaving{true, *text};
+  };
+  return {"off | auto | a folder", read, [](const KvSaving& saving) -> nlohmann::ordered_json {
+            if (!saving.on) return "off";
+            return saving.folder.empty() ? "auto" : saving.folder.string();
+          }};
+}
+
 Codec<std::vector<std::filesystem::path>> paths() {
   return {"a list of paths or patterns (*, ?, […])",
           [](const YamlNode& node) -> std::optional<std::vector<std::filesystem::path>> {

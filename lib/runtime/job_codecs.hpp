@@ -44,6 +44,7 @@ Codec<std::vector<std::filesystem::path>> paths();
 Codec<std::vector<int32_t>> token_ids();
 Codec<std::vector<std::string>> texts();
 Codec<RopeOverride> rope_override();
+Codec<KvSaving> kv_saving();
 
 template <typename E>
 using Words = std::vector<std::pair<std::string_view, E>>;

@@ -148,6 +148,9 @@ std::vector<Field> make_schema() {
           "head."),
       field("kv.memory", PECIA_MEMBER(kv.memory), auto_or(size_in_bytes()),
             "For the cache, per rank; auto: what the batch needs and the machine has."),
+      field("kv.save", PECIA_MEMBER(kv.save), kv_saving(),
+            "A run that has to stop keeps what it has read of unfinished prompts where that is "
+            "cheaper than reading them again; auto: in kv/ of the output, else in this folder."),
 
       field("batch.max_sequences", PECIA_MEMBER(batch.max_sequences), auto_or(whole(1)),
             "Run at once, per replica; auto: as few as decode within 2 % of the speed of 256, so "

@@ -3,11 +3,13 @@
 /// by outcomes. No rank decides anything alone.
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/api/sampling.hpp"
 #include "lib/core/archive.hpp"
+#include "lib/io/kv_save.hpp"
 #include "lib/parallel/pass.hpp"
 #include "lib/parallel/sharding.hpp"
 #include "lib/runtime/pass_times.hpp"
@@ -52,6 +54,22 @@ struct Target {
   int64_t position = 0;
 };
 
+/// Keys and values to write while the run drains: the whole of the plan.
+struct KvSaveOrder {
+  int64_t sequence = 0;
+  int64_t begin = 0, end = 0;  ///< positions
+  std::string folder;          ///< "": nothing to write
+  std::string request_id;
+  int64_t stamp = 0;
+  double seconds = 0;  ///< that each rank has for it
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(sequence), archive(begin), archive(end), archive(folder), archive(request_id),
+        archive(stamp), archive(seconds);
+  }
+};
+
 struct Plan {
   int64_t number = 0;
   uint8_t last = 0;   ///< nothing to execute: the replica is done
@@ -63,14 +81,20 @@ struct Plan {
   std::vector<TurnStart> turns;
   std::vector<PlanItem> items;
   std::vector<Target> targets;
+  /// Folder of a save that has the keys and values of the only item, which asks for nothing: read
+  /// them, and compute them only where that fails. "": compute.
+  std::string restore;
+  KvSaveOrder save;
 
   template <typename A>
   void visit(A& archive) {
     archive(number), archive(last), archive(wait_s), archive(ring), archive(sharding);
     archive(removed), archive(added), archive(turns);
     visit_all(archive, items);
-    archive(targets);
+    archive(targets), archive(restore);
+    save.visit(archive);
   }
+  bool saves() const { return !save.folder.empty(); }
   std::vector<parallel::PassSequence> pass() const {
     std::vector<parallel::PassSequence> rows;
     for (const PlanItem& item : items) rows.push_back(item.rows);
@@ -110,10 +134,26 @@ struct Broken {
   }
 };
 
+/// What became of keys and values that were to be read or written.
+struct KvOutcome {
+  uint8_t done = 0;   ///< on reading: by all ranks; on writing: by this one
+  std::string error;  ///< of this rank
+  double seconds = 0;
+  int64_t bytes = 0;
+  std::vector<io::KvPart> parts;  ///< written: one, or none where others hold the same
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(done), archive(error), archive(seconds), archive(bytes);
+    visit_all(archive, parts);
+  }
+};
+
 /// What one rank gives back: the rows it owned.
 struct Outcome {
   LogProbs sampled, targets;
   std::vector<Broken> broken;
+  KvOutcome kv;
   /// On a GPU, of work found done by now, all of it where rows were sampled; what a pass left
   /// counts with the next one.
   double compute_s = 0, comm_s = 0;
@@ -122,6 +162,7 @@ struct Outcome {
   void visit(A& archive) {
     sampled.visit(archive), targets.visit(archive);
     visit_all(archive, broken);
+    kv.visit(archive);
     archive(compute_s), archive(comm_s);
   }
 };

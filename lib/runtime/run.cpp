@@ -284,6 +284,22 @@ double seconds_since(Stop::Clock::time_point begin) {
   return std::chrono::duration<double>(Stop::Clock::now() - begin).count();
 }
 
+/// What a request keeps is of use only where nobody asks about its prompt's own tokens.
+bool keeps_kv(const Job& job) {
+  return job.kv.save.on && job.generation.prompt_logprobs == 0;
+}
+
+KvSaves::Settings kv_settings(const Job& job, const model::ModelConfig& config,
+                              const Resources& resources, const io::ResultsFile& results,
+                              spdlog::logger& log) {
+  constexpr double share_of_grace = 0.8;  // the rest is for the report
+  return {.folder = job.output / "kv",
+          .identity = kv_identity(results.layout().identity, job),
+          .bytes = kv_bytes(config, resources),
+          .seconds = share_of_grace * job.limits.grace_s,
+          .warn = [&log](const std::string& text) { log.warn(text); }};
+}
+
 Stop::Clock::time_point after(Stop::Clock::time_point begin, double seconds) {
   return begin +
          std::chrono::duration_cast<Stop::Clock::duration>(std::chrono::duration<double>(seconds));
@@ -408,6 +424,8 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
                    [&](const std::string& text) { log->info(text); });
     results.emplace(output->results_path());
     if (output->continues()) earlier_starts = report::read_starts(job.output / "progress.json");
+    if (keeps_kv(job))
+      sweep_kv_saves(make_kv_folder(job.output, job.kv.save.folder), *results, options.fresh);
     if (!board.empty()) comm::WatchBoard::remove_others(board);
   });
   const auto report_path = job.output / "report.json";
@@ -448,6 +466,12 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
                                       found.done + found.partial > 0, job.reproducible);
     if (warning) log->warn("{}", *warning);
   });
+  if (chief && job.kv.save.on && !keeps_kv(job))
+    log->info("kv.save: nothing is kept, as generation.prompt_logprobs has every prompt computed");
+  if (chief && keeps_kv(job)) {
+    const auto line = keeping_line(config, *inputs, resources, facts.peak_flops / resources.dp);
+    if (!line.empty()) log->info(line);
+  }
 
   begin_phase("schedule");
   const auto taken = world.make_counter(), stopped = world.make_counter(),
@@ -462,6 +486,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
                        recorder);
   std::unique_ptr<Source> source;
   std::optional<Scheduler> scheduler;
+  std::optional<KvSaves> saves;
   std::optional<Planner> planner;
   together(world, [&] {
     if (!planning) return;
@@ -477,6 +502,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
         {.end_s = start_s, .times = estimated_times(config, resources, held, product_flops)},
         detokenizer);
     scheduler.emplace(limits);
+    if (keeps_kv(job)) saves.emplace(kv_settings(job, config, resources, *results, *log), *results);
     if (chief) {
       leave_out_too_large(job, *results, resources, limits, *inputs);
       progress.show(job, *inputs, *results, earlier_starts,
@@ -490,6 +516,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
                             [&](const std::string& ring) { return mode_name(resources, ring); },
                             groups.dp, [&](bool told) { return stop.agreed(told); },
                             [&](const Tally& tally) { progress.update(tally); }});
+    planner->saves = saves ? &*saves : nullptr;
     if (chief)
       planner->on_plan = [](const Plan& plan, std::optional<double> seconds) {
         DrainSignals::stops_after(to_text(plan, seconds));
@@ -518,6 +545,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   const auto reason = static_cast<StopReason>(world.all_reduce_max(static_cast<int64_t>(mine)));
   const Standing left = standing(chief ? &*results : nullptr, world);
   if (chief) progress.finish(left);
+  if (chief && keeps_kv(job)) sweep_kv_saves(job.output / "kv", *results, false);
 
   const double seconds = seconds_since(begin);
   recorder.wait_for_times();
@@ -535,6 +563,8 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     report->all_done = left.done;
     report->all_failed = left.failed;
     report::write_report(report_path, *report);
+    const std::string keeping = report::kept_line(report->kv);
+    if (!keeping.empty()) log->info(keeping);
     log->info(report::last_line(*report, report_path));
     if (left.unfinished() > 0 && reason != StopReason::none)
       log->info("{}: {} turns are open; the same command continues the run; {}", words_of(reason),

@@ -147,6 +147,15 @@ void add_tallies(const std::vector<RankFacts>& ranks, Arrivals arrivals,
     report.counts.truncated_tokens += tally.truncated_tokens;
     report.counts.cut_by_length += tally.cut_by_length;
     report.counts.cut_by_model_length += tally.cut_by_model_length;
+    report::KvReport& kv = report.kv;
+    kv.restored_requests += tally.restored_requests;
+    kv.restored_tokens += tally.restored_tokens;
+    kv.restore_s = std::max(kv.restore_s, tally.restore_s);
+    kv.kept_requests += tally.kept_requests;
+    kv.kept_tokens += tally.kept_tokens;
+    kv.kept_bytes += tally.kept_bytes;
+    kv.keep_s = std::max(kv.keep_s, tally.keep_s);
+    kv.not_worth_keeping += tally.not_worth_keeping;
     // Replicas run side by side: the slowest one's time is the run's.
     prefill.seconds = std::max(prefill.seconds, tally.prefill_s);
     decode.seconds = std::max(decode.seconds, tally.decode_s);

@@ -36,6 +36,12 @@ struct Turn {
   io::TurnResult answer;          ///< tokens and log-probabilities so far
 };
 
+/// Keys and values of a request's first positions that an earlier start has kept.
+struct SavedKv {
+  std::string folder;
+  int64_t tokens = 0;
+};
+
 struct Request {
   io::Followup followup = io::Followup::chain;
   std::vector<Turn> turns;
@@ -43,6 +49,7 @@ struct Request {
   /// from when they were asked: here, and for later turns of a chain at the end of the answer
   /// before. Absent: from the first pass.
   std::optional<double> arrival_s = {};
+  SavedKv saved = {};
 };
 
 /// When a start of the run has to be over, and what is known of its speed.
@@ -78,6 +85,15 @@ struct SchedulerLimits {
 struct ChunkRing {
   int64_t sequence = 0;
   parallel::RingDecision decision;
+};
+
+/// A sequence whose keys and values could be kept for a later start: a chain, or a fork's stem.
+struct KeepableKv {
+  int64_t row = 0;  ///< of the request's first turn
+  int64_t sequence = 0;
+  std::vector<int32_t> tokens;  ///< all that are cached
+  int64_t begin = 0;            ///< those before are kept already
+  double computed_s = 0;        ///< what the others took in this start
 };
 
 /// A turn's result as it is to be written.
@@ -155,6 +171,9 @@ class Scheduler {
   /// Unfinished turns that have generated tokens, as partial results (before the run is drained).
   std::vector<Finished> partial() const;
 
+  /// What runs, and is more than its request has kept already.
+  std::vector<KeepableKv> keepable() const;
+
  private:
   struct Running;
   struct Family;
@@ -208,10 +227,18 @@ class Scheduler {
                                                      parallel::RingLoad riders) const;
   static std::optional<double> asked(const Running& running);
   void feed(Plan& plan, double now);
+  void note_begin(Running& running, double now) const;
   void decode(Plan& plan, double now);
   int32_t deal(Running& running, std::vector<int64_t>& rows, int64_t step) const;
   void add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin, int64_t end);
   std::vector<size_t> followers(const Running& running) const;
+
+  // scheduler_kv.cpp
+  int64_t restore_unit() const;
+  bool restore(Plan& plan, double now);
+  void cache(Running& running, const PlanItem& item);
+  void note_restored(const Plan& plan, const std::vector<Outcome>& outcomes, Running& running);
+  void note_computed(const Plan& plan, const PlanItem& item, double seconds, Running& running);
 
   // scheduler_commit.cpp
   void take_targets(const Plan& plan, const std::vector<Outcome>& outcomes,

@@ -145,6 +145,12 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
       running.max_new_tokens > given && !(running.is_stem && (given > 0 || turn.finished));
   running.feed = std::exchange(running.unfed, {});
   running.fed = 0;
+  // The last known token is fed in any case: what it gives is not in the cache.
+  running.restore_end = 0;
+  if (cached == 0 && !running.is_branch())
+    running.restore_end =
+        std::min<int64_t>(family.request.saved.tokens, std::ssize(running.feed) - 1) /
+        restore_unit() * restore_unit();
   running.begun = true;
   running.timed = false;
   if (running.samples)

@@ -33,7 +33,8 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
     PECIA_CHECK(found != running_.end(), "sequence {} is not running", item.rows.sequence);
     of_item.push_back(found);
   }
-  if (limits_.time) {
+  const bool read = !plan.restore.empty() && outcomes.front().kv.done != 0;
+  if (limits_.time && !read) {
     const auto [prompts, answers] = work_of(plan);
     limits_.time->times.add(prompts, answers, now - planned_at_);
   }
@@ -64,6 +65,8 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
     const bool fed = running.feeding();
     (fed ? result.prefill_compute_s : result.decode_compute_s) += static_cast<float>(compute_s);
     (fed ? result.prefill_comm_s : result.decode_comm_s) += static_cast<float>(comm_s);
+    if (!plan.restore.empty()) note_restored(plan, outcomes, running);
+    note_computed(plan, plan.items[i], compute_s + comm_s, running);
     if (fed) running.fed += plan.items[i].rows.count;
     if (running.feeding()) continue;
     PECIA_CHECK(sampled[i].has_value() == (plan.items[i].sampled_index >= 0),

@@ -43,6 +43,7 @@ std::optional<Plan> Scheduler::next(double now) {
   ++next_plan_;
   plan.removed = std::exchange(removed_, {});
   chunk_rings_.clear();
+  if (restore(plan, now)) return plan;
   if (limits_.policy == Policy::chunked || answers_come_first(now)) decode(plan, now);
   const bool answers_first = !plan.items.empty() && limits_.policy == Policy::prefill_first;
   const size_t num_riders = plan.items.size();
@@ -95,6 +96,14 @@ std::optional<double> Scheduler::asked(const Running& running) {
   return family.is_fork() ? *family.request.arrival_s : family.ready;
 }
 
+/// The turn's first pass is planned.
+void Scheduler::note_begin(Running& running, double now) const {
+  if (running.fed > 0) return;
+  running.ttft_begin = asked(running).value_or(now);
+  if (running.result.tokens.empty())
+    running.result.queue_s = static_cast<float>(now - running.family->ready);
+}
+
 /// Prefill: the next chunk of every sequence that has one, as long as they fit the batch and want
 /// the same tensor to travel as the first. The first one always fits, or the pass has decode rows,
 /// which end: nobody waits for ever.
@@ -128,14 +137,10 @@ void Scheduler::feed(Plan& plan, double now) {
     item.prompt_end = running.answer_begin;
     if (count == left && running.samples)
       item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
-    if (running.fed == 0) {
-      running.ttft_begin = asked(running).value_or(now);
-      if (running.result.tokens.empty())
-        running.result.queue_s = static_cast<float>(now - running.family->ready);
-    }
+    note_begin(running, now);
     add_targets(plan, running, static_cast<int32_t>(plan.items.size()), item.rows.first,
                 item.rows.first + count);
-    map_.append(item.rows);
+    cache(running, item);
     plan.items.push_back(std::move(item));
   }
 }
@@ -176,7 +181,7 @@ void Scheduler::decode(Plan& plan, double now) {
     item.tokens = running.unfed;
     item.prompt_end = running.answer_begin;
     item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
-    map_.append(item.rows);
+    cache(running, item);
     plan.items.push_back(std::move(item));
   }
 }

@@ -34,6 +34,9 @@ struct Scheduler::Family {
   bool credit_used = false;  ///< by a branch that runs
   bool anyway = false;       ///< began although it will not be answered in time
   bool progressed = false;   ///< a turn of it was finished
+  /// Of its chain or stem: the tokens that are cached, and the seconds that computing them took.
+  std::vector<int32_t> cached;
+  double computed_s = 0;
 
   bool is_fork() const { return request.followup == io::Followup::fork; }
   bool branches_left() const { return next_branch < request.turns.size(); }
@@ -56,6 +59,7 @@ struct Scheduler::Running {
   std::vector<int32_t> unfed;  ///< known tokens not cached yet, from position map.length on
   std::vector<int32_t> feed;   ///< those of them that the turn's prefill computes
   int64_t fed = 0;             ///< of `feed`
+  int64_t restore_end = 0;     ///< of `feed`: so many are read from a save, not computed
   int64_t prompt_begin = 0;    ///< position of the turn's first own token
   int64_t answer_begin = 0;
   int64_t max_new_tokens = 0;

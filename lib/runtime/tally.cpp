@@ -31,12 +31,17 @@ void count_done(const io::TurnResult& result, int64_t slots, Tally& tally) {
 }
 
 const char* phase_name(const Plan& plan) {
+  if (plan.saves()) return "save_kv";
+  if (!plan.restore.empty()) return "restore_kv";
   const NewTokens tokens = new_tokens(plan);
   if (tokens.decode == 0) return "prefill";
   return tokens.prompt == 0 ? "decode" : "mixed";
 }
 
 void PassCounter::count(const Plan& plan, const PassCost& cost, Tally& tally) {
+  for (const int64_t sequence : plan.removed) last_token_.erase(sequence);
+  for (const TurnStart& turn : plan.turns) last_token_.erase(turn.sequence);
+  if (!plan.restore.empty()) return;  // read, not computed
   const NewTokens tokens = new_tokens(plan);
   const double prefill = tokens.prefill_share(), decode = 1 - prefill;
   const bool shared = std::ranges::count_if(plan.items, is_prompt) > 1;
@@ -45,8 +50,6 @@ void PassCounter::count(const Plan& plan, const PassCost& cost, Tally& tally) {
   tally.prefill_flops += prefill * cost.flops;
   tally.decode_flops += decode * cost.flops;
   tally.prompt_tokens += tokens.prompt;
-  for (const int64_t sequence : plan.removed) last_token_.erase(sequence);
-  for (const TurnStart& turn : plan.turns) last_token_.erase(turn.sequence);
   for (const PlanItem& item : plan.items) {
     if (item.sampled_index < 0) continue;
     ++tally.output_tokens;

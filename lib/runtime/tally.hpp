@@ -19,10 +19,16 @@ struct Tally {
   int64_t cut_by_length = 0, cut_by_model_length = 0;
   double prefill_s = 0, decode_s = 0;          ///< wall time of passes
   double prefill_flops = 0, decode_flops = 0;  ///< of all the replica's ranks
-  int64_t first_tokens = 0;                    ///< of turns
-  int64_t shared_first_tokens = 0;             ///< of passes that read several prompts
-  std::vector<double> ttft_s;                  ///< by turn
-  std::vector<double> tbt_s;                   ///< by output token after a turn's first
+  int64_t first_tokens = 0;         ///< of turns
+  int64_t shared_first_tokens = 0;  ///< of passes that read several prompts
+  /// Keys and values read from an earlier start's saves, and kept for a later one.
+  int64_t restored_requests = 0, restored_tokens = 0;
+  double restore_s = 0;
+  int64_t kept_requests = 0, kept_tokens = 0, kept_bytes = 0;
+  double keep_s = 0;
+  int64_t not_worth_keeping = 0;  ///< requests: reading them again is cheaper
+  std::vector<double> ttft_s;     ///< by turn
+  std::vector<double> tbt_s;      ///< by output token after a turn's first
 
   template <typename A>
   void visit(A& archive) {
@@ -31,6 +37,9 @@ struct Tally {
         archive(prefill_flops), archive(decode_flops), archive(first_tokens),
         archive(shared_first_tokens), archive(ttft_s), archive(tbt_s), archive(truncated_turns),
         archive(truncated_tokens), archive(cut_by_length), archive(cut_by_model_length);
+    archive(restored_requests), archive(restored_tokens), archive(restore_s),
+        archive(kept_requests), archive(kept_tokens), archive(kept_bytes), archive(keep_s),
+        archive(not_worth_keeping);
   }
 };
 
@@ -47,7 +56,7 @@ struct NewTokens {
 };
 NewTokens new_tokens(const Plan& plan);
 
-/// "prefill", "decode", or "mixed" for a pass that has rows of both.
+/// "prefill", "decode", or "mixed" for a pass that has rows of both; "save_kv" and "restore_kv".
 const char* phase_name(const Plan& plan);
 
 /// A pass that has been executed.

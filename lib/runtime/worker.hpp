@@ -45,6 +45,7 @@ class Worker {
   context::ReplicaGroups groups_;
   context::KvCache cache_;
   context::Attention attention_;
+  context::KvFiles kv_files_;
   model::Model model_;
   Executor executor_;
   std::function<void()> move_transfers_ = [] {};

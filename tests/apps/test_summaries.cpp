@@ -11,6 +11,7 @@
 #include "lib/comm/machine.hpp"
 #include "lib/core/error.hpp"
 #include "lib/io/hdf5.hpp"
+#include "lib/io/kv_save.hpp"
 #include "lib/io/results.hpp"
 #include "lib/io/run_lock.hpp"
 
@@ -265,6 +266,29 @@ TEST_F(Summaries, OfARunHaveItsReport) {
   EXPECT_EQ(summary["report"]["phases"], nullptr);
   EXPECT_FALSE(summary["report"].contains("job"));
   EXPECT_NE(run_text(summary).find("its last start took 11 min 42 s"), std::string::npos);
+}
+
+TEST_F(Summaries, OfARunSayWhatAKillWouldLeave) {
+  io::ResultsFile::create(folder_ / "results.h5", five_turns());
+  const auto durable = [&] { return summarize_run(folder_)["durable"].dump(); };
+  EXPECT_EQ(durable(), R"({"settled_turns":0,"output_tokens":0,"kept_tokens":0})");
+  for (const char* name : {"00000001-a", "00000003-b", "00000004-cut-off"})
+    std::filesystem::create_directories(folder_ / "kv" / name);
+  io::KvSave save;
+  save.tokens = 1000;
+  save.bytes = 1 << 20;
+  io::write_kv_save(folder_ / "kv" / "00000001-a", save);
+  io::write_kv_save(folder_ / "kv" / "00000003-b", save);
+  io::ResultsFile(folder_ / "results.h5").write(0, answer(), io::TurnState::done);
+  const auto tokens = summarize_run(folder_)["results"]["output_tokens"].get<int64_t>();
+  EXPECT_GT(tokens, 0);
+  EXPECT_EQ(durable(),
+            fmt::format(R"({{"settled_turns":1,"output_tokens":{},"kept_tokens":2000}})", tokens));
+  EXPECT_NE(run_text(summarize_run(folder_))
+                .find("keys and values of 2 unfinished requests are kept: 2000 tokens, 2.0 MiB"),
+            std::string::npos);
+  std::ofstream(folder_ / "kv" / "00000003-b" / "save.json") << "damaged";
+  EXPECT_EQ(summarize_run(folder_)["kept_kv"]["requests"], 1);
 }
 
 TEST_F(Summaries, RefuseOtherFiles) {

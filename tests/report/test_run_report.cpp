@@ -258,5 +258,30 @@ TEST(LastLine, SaysWhatWasCut) {
   EXPECT_EQ(cut_text({}), "");
 }
 
+TEST(LastLine, SaysHowMuchWasReadFromAnEarlierStart) {
+  RunReport report;
+  report.seconds = 60;
+  report.kv.restored_requests = 1;
+  report.kv.restored_tokens = 512'000;
+  EXPECT_EQ(last_line(report, "r.json"),
+            "0 done, 0 failed in 1 min 0 s · restored 512k tokens of 1 request · r.json");
+  EXPECT_EQ(to_json(report).at("kv").at("restored_tokens"), 512'000);
+}
+
+TEST(KeptLine, SaysWhatWasKeptAndWhatWasNot) {
+  KvReport kv;
+  EXPECT_EQ(kept_line(kv), "");
+  kv.not_worth_keeping = 1;
+  EXPECT_EQ(kept_line(kv), "kept no keys and values: 1 request is cheaper to read again");
+  kv.kept_requests = 3;
+  kv.kept_bytes = 1288490189;
+  kv.keep_s = 4.1;
+  EXPECT_EQ(kept_line(kv),
+            "kept the keys and values of 3 requests (1.2 GiB in 4.1 s); 1 request is cheaper to "
+            "read again");
+  kv.not_worth_keeping = 0;
+  EXPECT_EQ(kept_line(kv), "kept the keys and values of 3 requests (1.2 GiB in 4.1 s)");
+}
+
 }  // namespace
 }  // namespace pecia::report

@@ -121,7 +121,14 @@ std::vector<Outcome> FakeReplica::execute(const Plan& plan) {
                 tokens.size());
   }
   std::vector<Outcome> outcomes(limits_.ring_size);
-  for (auto& outcome : outcomes) outcome.compute_s = 0.5, outcome.comm_s = 0.25;
+  const bool restored = !plan.restore.empty() && plan.restore != damaged_save;
+  for (auto& outcome : outcomes) {
+    outcome.kv.done = restored ? 1 : 0;
+    if (!restored) outcome.compute_s = 0.5, outcome.comm_s = 0.25;
+  }
+  PECIA_CHECK(plan.restore.empty() || (plan.items.size() == 1 && plan.targets.empty() &&
+                                       plan.items.front().sampled_index < 0),
+              "a pass that is restored and asks for something");
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const auto& item = plan.items[i];
     if (item.sampled_index < 0) continue;
@@ -189,6 +196,7 @@ Served serve(const SchedulerLimits& limits, std::vector<Request> requests, int64
     take();
   }
   served.partial = scheduler.partial();
+  served.keepable = scheduler.keepable();
   return served;
 }
 

@@ -22,6 +22,9 @@ float log_prob(std::span<const int32_t> history, int32_t token);
 /// Of tokens from 5 on: texts of 1 to 4 of the letters a, b, x and é. Those below 5 are special.
 std::shared_ptr<const io::Detokenizer> fake_detokenizer();
 
+/// Folder of a save that no rank can read.
+constexpr const char* damaged_save = "damaged";
+
 /// All ranks of a replica. A plan that no executor could run throws InvalidArgument: positions with
 /// gaps, a rank that holds more than is reserved, more reserved than there is, a child without its
 /// parent.
@@ -46,6 +49,7 @@ struct Served {
   std::map<int64_t, double>
       finished_at;  ///< by row, on the clock that began at 0 with the requests
   std::vector<runtime::Finished> partial;  ///< when it was stopped
+  std::vector<runtime::KeepableKv> keepable;
   std::vector<runtime::Plan> plans;
   std::vector<std::vector<runtime::ChunkRing>> chunk_rings;  ///< by plan
 };

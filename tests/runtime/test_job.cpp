@@ -93,6 +93,19 @@ TEST(ParseJob, TakesJson) {
   EXPECT_EQ(job.generation.seed, 5);
 }
 
+TEST(ParseJob, TakesWhereKeysAndValuesAreKept) {
+  const auto saving = [](const std::string& value) {
+    const Job job = parse_job(minimal + "kv: {save: " + value + "}\n", "job.yaml");
+    EXPECT_EQ(parse_job(to_yaml(job), "again").kv.save, job.kv.save);
+    return job.kv.save;
+  };
+  EXPECT_EQ(saving("auto"), (KvSaving{true, ""}));
+  EXPECT_EQ(saving("off"), (KvSaving{false, ""}));
+  EXPECT_EQ(saving("scratch/kv"), (KvSaving{true, "scratch/kv"}));
+  EXPECT_EQ(parse_job(minimal, "job.yaml").kv.save, KvSaving{});
+  EXPECT_NE(refusal("kv: {save: [a]}\n").find("kv.save"), std::string::npos);
+}
+
 TEST(ParseJob, TakesASectionWithAllKeysCommentedOut) {
   EXPECT_EQ(refusal("generation:\n  # top_k: 3\n"), "");
 }

@@ -1,0 +1,256 @@
+#include "lib/context/kv_files.hpp"
+
+#include <algorithm>
+
+namespace pecia::context {
+namespace {
+
+using io::KvBlock;
+using io::KvSide;
+using parallel::StridedRange;
+
+/// One token after another in the host's memory, as a block of a file has them.
+struct HostTokens {
+  HostTokens(const Compute& compute, const KvShape& shape, int64_t tokens)
+      : vector_bytes(shape.head_dim * size_of(shape.dtype)),
+        vectors(compute.device, device::Memory::pinned, tokens * vector_bytes),
+        scales(compute.device, device::Memory::pinned,
+               shape.dtype == DType::fp8 ? tokens * size_of(DType::fp32) : 0) {}
+
+  std::span<std::byte> vector_span(int64_t tokens) const {
+    return {vectors.as<std::byte>(), static_cast<size_t>(tokens * vector_bytes)};
+  }
+  std::span<float> scale_span(int64_t tokens) const {
+    return {scales.as<float>(), static_cast<size_t>(scales.bytes() > 0 ? tokens : 0)};
+  }
+
+  int64_t vector_bytes;
+  device::Buffer vectors, scales;
+};
+
+enum class Direction { to_cache, from_cache };
+
+/// Copies between tokens [0, slots) of the host and these slots of one head of the cache.
+void copy(Direction direction, const KvCache::Stored& cache, int64_t head, const HostTokens& host,
+          std::span<const int64_t> slots, const Compute& compute) {
+  const auto move = [&](std::byte* cached, std::byte* own, int64_t bytes) {
+    if (direction == Direction::to_cache)
+      compute.device.copy(cached, own, bytes, compute.stream);
+    else
+      compute.device.copy(own, cached, bytes, compute.stream);
+  };
+  auto* const vectors = static_cast<std::byte*>(cache.vectors.row(head));
+  for (size_t begin = 0, end = 0; begin < slots.size(); begin = end) {
+    end = begin + 1;
+    while (end < slots.size() && slots[end] == slots[end - 1] + 1) ++end;
+    const auto count = static_cast<int64_t>(end - begin), first = static_cast<int64_t>(begin);
+    move(vectors + slots[begin] * host.vector_bytes,
+         host.vectors.as<std::byte>() + first * host.vector_bytes, count * host.vector_bytes);
+    if (!cache.scales) continue;
+    constexpr int64_t scale_bytes = size_of(DType::fp32);
+    move(static_cast<std::byte*>(cache.scales.row(head)) + slots[begin] * scale_bytes,
+         host.scales.as<std::byte>() + first * scale_bytes, count * scale_bytes);
+  }
+  compute.stream.synchronize();
+}
+
+KvCache::Stored stored(const KvCache& cache, KvSide side, int64_t layer) {
+  return side == KvSide::keys ? cache.k(layer) : cache.v(layer);
+}
+
+/// Those of a range that lie in [begin, end), as indices into it.
+parallel::IndexRun indices_between(const StridedRange& range, int64_t begin, int64_t end) {
+  const auto first_at_least = [&](int64_t position) {
+    const int64_t distance = position - range.begin;
+    return distance <= 0 ? 0 : std::min(range.count, (distance + range.stride - 1) / range.stride);
+  };
+  const int64_t first = first_at_least(begin);
+  return {first, std::max<int64_t>(0, first_at_least(end) - first)};
+}
+
+/// The positions of `held` in [begin, end), and the slots that they are in.
+struct Chosen {
+  std::vector<io::KvPositions> positions;
+  std::vector<int64_t> slots;
+};
+
+Chosen choose(const HeldTokens& held, int64_t begin, int64_t end) {
+  std::vector<int64_t> slots;
+  for (const parallel::SlotRange& range : held.slots)
+    for (int64_t slot = range.begin; slot < range.end; ++slot) slots.push_back(slot);
+  Chosen chosen;
+  auto next = slots.begin();
+  for (const StridedRange& range : held.positions) {
+    const parallel::IndexRun run = indices_between(range, begin, end);
+    if (run.count > 0) {
+      chosen.positions.push_back({range.position(run.begin), run.count, range.stride});
+      chosen.slots.insert(chosen.slots.end(), next + run.begin, next + run.begin + run.count);
+    }
+    next += range.count;
+  }
+  return chosen;
+}
+
+/// A token of a file that a row of the pass wants.
+struct Match {
+  int64_t token = 0, row = 0;
+};
+
+/// What the pass wants of one file.
+struct Wanted {
+  const io::KvPart& part;
+  io::KvFileReader reader;
+  std::vector<Match> matches;  ///< by block of the file
+};
+
+std::vector<Match> matches_of(const io::KvPart& part, int64_t first,
+                              const std::vector<int64_t>& row_of) {
+  std::vector<Match> matches;
+  const auto count = static_cast<int64_t>(row_of.size());
+  int64_t before = 0;
+  for (const io::KvPositions& positions : part.positions) {
+    const StridedRange range{positions.begin, positions.count, positions.stride};
+    const parallel::IndexRun run = indices_between(range, first, first + count);
+    for (int64_t i = run.begin; i < run.begin + run.count; ++i)
+      if (const int64_t row = row_of[range.position(i) - first]; row >= 0)
+        matches.push_back({before + i, row});
+    before += positions.count;
+  }
+  std::sort(matches.begin(), matches.end(),
+            [](const Match& a, const Match& b) { return a.token < b.token; });
+  return matches;
+}
+
+void check(const io::KvSave& save, const KvShape& cache, HeadCounts heads,
+           const std::filesystem::path& folder) {
+  if (save.layers != cache.layers || save.kv_heads != heads.num_kv_heads ||
+      save.head_dim != cache.head_dim || save.dtype != cache.dtype)
+    fail<InputError>("{} holds keys and values of another model or type", folder.string());
+  for (const io::KvPart& part : save.parts) {
+    bool sound =
+        part.head_begin >= 0 && part.head_begin <= part.head_end && part.head_end <= save.kv_heads;
+    for (const io::KvPositions& range : part.positions)
+      sound = sound && range.begin >= 0 && range.count > 0 && range.stride > 0 &&
+              range.count <= save.tokens && range.stride <= save.tokens &&
+              range.begin + (range.count - 1) * range.stride < save.tokens;
+    if (!sound) fail<InputError>("{}: the description of {} is wrong", folder.string(), part.file);
+  }
+}
+
+}  // namespace
+
+KvFiles::KvFiles(const ReplicaGroups& groups, HeadCounts heads, const Attention& attention,
+                 KvCache& cache, const Compute& compute)
+    : groups_(groups), heads_(heads), attention_(attention), cache_(cache), compute_(compute) {}
+
+parallel::HeadRange KvFiles::heads_of(const parallel::BlockPlace& place) const {
+  return Attention::held_heads(place, heads_).kv;
+}
+
+/// Where there are more shards than KV heads, the first of those that hold the same.
+bool KvFiles::writes_heads() const {
+  const parallel::BlockPlace& place = groups_.place;
+  const int shards = place.sp * place.tp;
+  const int mine = parallel::kv_shard(place.sp, place.sp_index, place.tp_index);
+  const auto heads = [&](int shard) {
+    return parallel::head_shard(heads_.num_heads, heads_.num_kv_heads, shards, shard).kv;
+  };
+  for (int shard = 0; shard < mine; ++shard)
+    if (heads(shard) == heads(mine)) return false;
+  return true;
+}
+
+std::optional<io::KvPart> KvFiles::save(const KvSaveTarget& target,
+                                        const std::function<void()>& go_on) const {
+  if (!writes_heads()) return {};
+  Chosen chosen = choose(attention_.held(target.sequence), target.begin, target.end);
+  if (chosen.slots.empty()) return {};
+  const parallel::BlockPlace& place = groups_.place;
+  const int rank = (groups_.cp_index * place.sp + place.sp_index) * place.tp + place.tp_index;
+  const parallel::HeadRange heads = heads_of(place);
+  io::KvPart part{fmt::format("{}-{}.h5", target.begin, rank), target.stamp, heads.begin, heads.end,
+                  std::move(chosen.positions)};
+
+  const KvShape& cache = cache_.shape();
+  const auto tokens = static_cast<int64_t>(chosen.slots.size());
+  const io::KvFileShape shape{cache.layers, heads.size(), tokens, cache.head_dim, cache.dtype};
+  io::KvFileWriter writer(target.folder / part.file, shape, target.stamp, target.request_id,
+                          part.positions);
+  const HostTokens host(compute_, cache, std::min(tokens, io::kv_block_tokens));
+  for (const KvSide side : {KvSide::keys, KvSide::values})
+    for (int64_t layer = 0; layer < cache.layers; ++layer)
+      for (int64_t head = 0; head < heads.size(); ++head)
+        for (int64_t block = 0; block < shape.blocks(); ++block) {
+          go_on();
+          const int64_t count = shape.tokens_of_block(block);
+          const auto slots =
+              std::span<const int64_t>(chosen.slots).subspan(block * io::kv_block_tokens, count);
+          copy(Direction::from_cache, stored(cache_, side, layer), head, host, slots, compute_);
+          writer.write({side, layer, head, block}, host.vector_span(count), host.scale_span(count));
+        }
+  writer.finish();
+  return part;
+}
+
+void KvFiles::restore(const std::filesystem::path& folder, const io::KvSave& save, int64_t first,
+                      int64_t count) const {
+  const KvShape& cache = cache_.shape();
+  check(save, cache, heads_, folder);
+  const std::vector<int64_t>& positions = attention_.positions();
+  const std::vector<int64_t>& slots = attention_.slots();
+  PECIA_CHECK(positions.size() == slots.size(), "{} rows, {} slots", positions.size(),
+              slots.size());
+  if (slots.empty()) return;
+  std::vector<int64_t> row_of(count, -1);
+  for (size_t row = 0; row < positions.size(); ++row)
+    row_of.at(positions[row] - first) = static_cast<int64_t>(row);
+
+  const parallel::HeadRange heads = heads_of(groups_.place);
+  std::vector<Wanted> wanted;
+  std::vector<int64_t> found(heads.size());  // rows, by head
+  for (const io::KvPart& part : save.parts) {
+    if (part.head_end <= heads.begin || part.head_begin >= heads.end) continue;
+    auto matches = matches_of(part, first, row_of);
+    if (matches.empty()) continue;
+    for (int64_t head = std::max(part.head_begin, heads.begin);
+         head < std::min(part.head_end, heads.end); ++head)
+      found[head - heads.begin] += static_cast<int64_t>(matches.size());
+    wanted.push_back({part, io::KvFileReader(folder / part.file, save.shape_of(part), part.stamp),
+                      std::move(matches)});
+  }
+  for (const int64_t rows : found)
+    if (rows != static_cast<int64_t>(slots.size()))
+      fail<InputError>("{} has {} of {} tokens from position {} on", folder.string(), rows,
+                       slots.size(), first);
+
+  const HostTokens rows(compute_, cache, static_cast<int64_t>(slots.size()));
+  const HostTokens block(compute_, cache, io::kv_block_tokens);
+  const auto copy_token = [&](int64_t from, int64_t to) {
+    std::copy_n(block.vectors.as<std::byte>() + from * block.vector_bytes, block.vector_bytes,
+                rows.vectors.as<std::byte>() + to * rows.vector_bytes);
+    if (cache.dtype == DType::fp8) rows.scales.as<float>()[to] = block.scales.as<float>()[from];
+  };
+  for (const KvSide side : {KvSide::keys, KvSide::values})
+    for (int64_t layer = 0; layer < cache.layers; ++layer)
+      for (int64_t head = heads.begin; head < heads.end; ++head) {
+        for (const Wanted& file : wanted) {
+          if (head < file.part.head_begin || head >= file.part.head_end) continue;
+          int64_t read = -1;
+          for (const Match& match : file.matches) {
+            const int64_t at = match.token / io::kv_block_tokens;
+            if (at != read) {
+              const int64_t tokens = save.shape_of(file.part).tokens_of_block(at);
+              file.reader.read({side, layer, head - file.part.head_begin, at},
+                               block.vector_span(tokens), block.scale_span(tokens));
+              compute_.stream.poll();
+              read = at;
+            }
+            copy_token(match.token % io::kv_block_tokens, match.row);
+          }
+        }
+        copy(Direction::to_cache, stored(cache_, side, layer), head - heads.begin, rows, slots,
+             compute_);
+      }
+}
+
+}  // namespace pecia::context

@@ -1,0 +1,361 @@
+/// Keys and values that some ranks write and others read, cut in other ways: the same bits for each
+/// token, head and layer, and an answer that goes on as if nothing had been between.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include "lib/comm/mpi_communicator.hpp"
+#include "lib/comm/staged_communicator.hpp"
+#include "lib/model/device_weights.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
+#include "lib/runtime/worker.hpp"
+#include "tests/io/temp_folder.hpp"
+#include "tests/support/goldens.hpp"
+#include "tests/support/owned_compute.hpp"
+#include "tests/support/replica.hpp"
+#include "tests/support/separate_device.hpp"
+
+namespace pecia::test {
+namespace {
+
+using parallel::PassSequence;
+
+struct Layout {
+  int ranks = 1, sp = 1, tp = 1;
+  DType dtype = DType::fp32;
+  bool invariant = false;
+  bool separate = false;  ///< in memory that the host cannot touch
+};
+
+std::string text_of(const Layout& of) {
+  return fmt::format("{} ranks, SP {}, TP {}, {}{}{}", of.ranks, of.sp, of.tp, name_of(of.dtype),
+                     of.invariant ? ", invariant" : "", of.separate ? ", separate" : "");
+}
+
+constexpr const char* model_name = "llama-gqa-fp32";  // 8 heads over 4 KV heads, 2 layers
+constexpr int64_t sequence = 3;
+
+/// A replica that feeds one sequence.
+class Machine {
+ public:
+  Machine(comm::Communicator& replica, const Layout& layout)
+      : replica_(replica),
+        layout_(layout),
+        config_(model::read_config(golden(model_name))),
+        weights_(config_, io::Checkpoint(golden(model_name)), {},
+                 runtime::Worker::weight_cut(replica.rank(), layout.tp)),
+        compute_(layout.separate ? std::make_unique<OwnedCompute>(make_separate_device(),
+                                                                  make_separate_backend())
+                                 : std::make_unique<CpuCompute>()) {
+    if (layout.separate) {
+      compute_->time_by_device();
+      there_.emplace(weights_, *compute_->device, *compute_->stream, *compute_->backend,
+                     model::Quantize::nothing);
+      tensors_ = comm::make_staged_communicator(replica.split(0, replica.rank()), *compute_->device,
+                                                *compute_->stream);
+    }
+    worker_.emplace(tensors_ ? *tensors_ : replica, config_,
+                    there_ ? *there_ : static_cast<const model::WeightViews&>(weights_), *compute_,
+                    runtime::Worker::Settings{.sp = layout.sp,
+                                              .tp = layout.tp,
+                                              .kv_dtype = layout.dtype,
+                                              .kv_tokens = 6000,
+                                              .layout_invariant = layout.invariant});
+  }
+
+  /// The next tokens of the text; `owner` of one that was generated. What it samples, if it does.
+  runtime::Outcome feed(int64_t count, const std::filesystem::path& restore = {},
+                        bool sample = false, int32_t owner = PassSequence::balanced) {
+    runtime::Plan plan;
+    plan.number = number_++;
+    if (length_ == 0) {
+      plan.added.push_back({sequence, runtime::NewSequence::no_parent, 4800, 0});
+      plan.turns.push_back({sequence, {}, 0, 1 << 20});
+    }
+    const std::vector<int32_t> text = random_tokens(5000, config_.vocab, 7);
+    const int32_t virtual_ranks = layout_.invariant ? parallel::layout_ranks : 0;
+    plan.items.push_back({{sequence, length_, count, owner, virtual_ranks},
+                          {text.begin() + length_, text.begin() + length_ + count},
+                          int64_t{1} << 20,
+                          sample ? 0 : -1});
+    plan.restore = restore.string();
+    length_ += count;
+    return worker_->execute(plan);
+  }
+
+  /// Writes positions [begin, end) beside what `save` describes already.
+  void save(const std::filesystem::path& folder, int64_t begin, int64_t end, io::KvSave& save) {
+    runtime::Plan plan;
+    plan.save = {sequence, begin, end, folder.string(), "text", 40 + begin, 60};
+    const runtime::Outcome mine = worker_->execute(plan);
+    EXPECT_EQ(mine.kv.error, "");
+    for (const auto& bytes : replica_.all_gather(to_bytes(mine)))
+      for (const io::KvPart& part : from_bytes<runtime::Outcome>(bytes).kv.parts)
+        save.parts.push_back(part);
+    save.tokens = end;
+    save.layers = config_.layers;
+    save.kv_heads = config_.num_kv_heads;
+    save.head_dim = config_.head_dim;
+    save.dtype = layout_.dtype;
+    replica_.barrier();
+    if (replica_.rank() == 0) io::write_kv_save(folder, save);
+    replica_.barrier();
+  }
+
+  /// The bits of all keys and values, [2, layers, KV heads, tokens], gathered from all ranks.
+  std::vector<std::byte> bits() {
+    compute_->stream->synchronize();
+    const context::KvShape& shape = worker_->cache().shape();
+    const int64_t vector = shape.head_dim * size_of(shape.dtype);
+    const int64_t scale = shape.dtype == DType::fp8 ? 4 : 0, token = vector + scale;
+    const parallel::HeadRange heads =
+        context::Attention::held_heads(worker_->groups().place,
+                                       {config_.num_heads, config_.num_kv_heads})
+            .kv;
+    std::vector<std::byte> mine(2 * shape.layers * config_.num_kv_heads * length_ * token);
+    const context::HeldTokens held = worker_->attention().held(sequence);
+    std::vector<int64_t> slots;
+    for (const parallel::SlotRange& range : held.slots)
+      for (int64_t slot = range.begin; slot < range.end; ++slot) slots.push_back(slot);
+    for (int64_t side = 0; side < 2; ++side)
+      for (int64_t layer = 0; layer < shape.layers; ++layer)
+        for (int64_t head = heads.begin; head < heads.end; ++head) {
+          const auto stored = side == 0 ? worker_->cache().k(layer) : worker_->cache().v(layer);
+          size_t next = 0;
+          for (const parallel::StridedRange& range : held.positions)
+            for (int64_t i = 0; i < range.count; ++i, ++next) {
+              const int64_t place =
+                  ((side * shape.layers + layer) * config_.num_kv_heads + head) * length_ +
+                  range.position(i);
+              std::byte* const to = mine.data() + place * token;
+              const auto* vectors =
+                  static_cast<const std::byte*>(stored.vectors.row(head - heads.begin));
+              compute_->device->copy(to, vectors + slots[next] * vector, vector, *compute_->stream);
+              if (scale == 0) continue;
+              const auto* scales =
+                  static_cast<const std::byte*>(stored.scales.row(head - heads.begin));
+              compute_->device->copy(to + vector, scales + slots[next] * scale, scale,
+                                     *compute_->stream);
+            }
+        }
+    compute_->stream->synchronize();
+    std::vector<std::byte> all(mine.size());
+    for (const auto& part : replica_.all_gather(mine))  // where several have a head, the same bits
+      for (size_t i = 0; i < all.size(); ++i) all[i] |= part[i];
+    return all;
+  }
+
+  /// The next token's log-probability, which one of the ranks has.
+  double logprob(const runtime::Outcome& mine) {
+    double sum = 0;
+    for (const auto& bytes : replica_.all_gather(to_bytes(mine)))
+      for (const float value : from_bytes<runtime::Outcome>(bytes).sampled.logprobs) sum += value;
+    return sum;
+  }
+
+  runtime::Outcome execute(const runtime::Plan& plan) { return worker_->execute(plan); }
+  int64_t length() const { return length_; }
+
+ private:
+  comm::Communicator& replica_;
+  Layout layout_;
+  model::ModelConfig config_;
+  model::Weights weights_;
+  std::unique_ptr<OwnedCompute> compute_;
+  std::optional<model::DeviceWeights> there_;
+  std::unique_ptr<comm::Communicator> tensors_;
+  std::optional<runtime::Worker> worker_;
+  int64_t length_ = 0, number_ = 0;
+};
+
+class KvFiles : public testing::Test {
+ protected:
+  KvFiles() {
+    if (world_->rank() == 0) own_.emplace();
+    const std::string text = own_ ? own_->path().string() : "";
+    const auto* data = reinterpret_cast<const std::byte*>(text.data());
+    std::vector<std::byte> bytes(data, data + text.size());
+    world_->broadcast(bytes, 0);
+    folder_ = std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  ~KvFiles() override { world_->barrier(); }
+
+  /// On the first ranks of the world; the others wait.
+  void on(const Layout& layout, const std::function<void(Machine&)>& work) {
+    SCOPED_TRACE(text_of(layout));
+    const bool takes_part = world_->rank() < layout.ranks;
+    const auto group = world_->split(takes_part ? 0 : 1, world_->rank());
+    if (takes_part) {
+      Machine machine(*group, layout);
+      work(machine);
+    }
+    world_->barrier();
+  }
+
+  std::filesystem::path fresh_folder() {
+    const auto folder = folder_ / std::to_string(++folders_);
+    if (world_->rank() == 0) std::filesystem::create_directory(folder);
+    world_->barrier();
+    return folder;
+  }
+
+  /// All layouts of so many of the world's ranks.
+  std::vector<Layout> layouts(DType dtype) const {
+    std::vector<Layout> all;
+    for (const Layout& each : {Layout{1, 1, 1}, Layout{2, 1, 1}, Layout{2, 2, 1}, Layout{2, 1, 2},
+                               Layout{3, 1, 1}, Layout{4, 1, 1}, Layout{4, 2, 1}, Layout{4, 1, 2},
+                               Layout{4, 2, 2}, Layout{8, 2, 2}, Layout{8, 4, 2}, Layout{8, 1, 8}})
+      if (each.ranks <= world_->size())
+        all.push_back({each.ranks, each.sp, each.tp, dtype, false, false});
+    return all;
+  }
+
+  /// Two chunks of a prompt and some generated tokens, saved in two steps.
+  std::vector<std::byte> write(const Layout& layout, const std::filesystem::path& folder) {
+    std::vector<std::byte> bits;
+    on(layout, [&](Machine& machine) {
+      io::KvSave save;
+      machine.feed(1500);
+      machine.feed(700);
+      machine.save(folder, 0, 1900, save);
+      const int cp =
+          layout.invariant ? parallel::layout_ranks : layout.ranks / (layout.sp * layout.tp);
+      for (int32_t i = 0; i < 7; ++i) machine.feed(1, {}, false, i % cp);
+      machine.save(folder, 1900, machine.length(), save);
+      bits = machine.bits();
+    });
+    return bits;
+  }
+
+  /// Reads them in other chunks.
+  std::vector<std::byte> read(const Layout& layout, const std::filesystem::path& folder,
+                              bool expected = true) {
+    std::vector<std::byte> bits;
+    on(layout, [&](Machine& machine) {
+      for (const int64_t count : {1100, 1100, 7}) {
+        const runtime::Outcome outcome = machine.feed(count, folder);
+        EXPECT_EQ(outcome.kv.done != 0, expected) << outcome.kv.error;
+      }
+      bits = machine.bits();
+    });
+    return bits;
+  }
+
+  std::unique_ptr<comm::Communicator> world_ =
+      comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  std::optional<TempFolder> own_;
+  std::filesystem::path folder_;
+  int folders_ = 0;
+};
+
+TEST_F(KvFiles, AreReadByAnyRanksWithTheSameBits) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp8})
+    for (const Layout& writers : layouts(dtype)) {
+      SCOPED_TRACE("written by " + text_of(writers));
+      const auto folder = fresh_folder();
+      const auto written = write(writers, folder);
+      for (const Layout& readers : layouts(dtype)) {
+        const bool all_of_both = dtype == DType::fp32 || readers.ranks != writers.ranks;
+        if (!all_of_both) continue;
+        const auto found = read(readers, folder);
+        if (world_->rank() == 0) EXPECT_TRUE(found == written) << "read by " << text_of(readers);
+      }
+    }
+}
+
+TEST_F(KvFiles, ServeLayoutsOfVirtualRanks) {
+  const int most = world_->size() >= 4 ? 4 : world_->size() >= 2 ? 2 : 1;
+  const auto folder = fresh_folder();
+  const auto written = write({most, 1, 1, DType::fp32, true}, folder);
+  for (const Layout& readers : {Layout{1, 1, 1, DType::fp32, true},
+                                Layout{most, 1, 1, DType::fp32, true}, Layout{most, 1, 1}}) {
+    const auto found = read(readers, folder);
+    if (world_->rank() == 0) EXPECT_TRUE(found == written) << text_of(readers);
+  }
+}
+
+TEST_F(KvFiles, ServeMemoryThatTheHostCannotTouch) {
+  const int ranks = std::min(world_->size(), 2);
+  for (const DType dtype : {DType::bf16, DType::fp8}) {
+    const auto folder = fresh_folder();
+    const auto written = write({ranks, 1, 1, dtype, false, true}, folder);
+    for (const bool separate : {true, false}) {
+      const auto found = read({ranks, 1, 1, dtype, false, separate}, folder);
+      if (world_->rank() == 0) EXPECT_TRUE(found == written) << separate;
+    }
+  }
+}
+
+TEST_F(KvFiles, LetAnAnswerGoOn) {
+  for (const Layout& layout : layouts(DType::fp32)) {
+    const auto folder = fresh_folder();
+    double straight = 0, restored = 0, elsewhere = 0;
+    on(layout, [&](Machine& machine) {
+      machine.feed(1024);
+      machine.feed(1024);
+      io::KvSave save;
+      machine.save(folder, 0, machine.length(), save);
+      straight = machine.logprob(machine.feed(300, {}, true));
+    });
+    const auto go_on = [&](const Layout& with, double& logprob) {
+      on(with, [&](Machine& machine) {
+        machine.feed(1024, folder);
+        machine.feed(1024, folder);
+        logprob = machine.logprob(machine.feed(300, {}, true));
+      });
+    };
+    go_on(layout, restored);
+    go_on({1}, elsewhere);
+    if (world_->rank() != 0) continue;
+    EXPECT_LT(straight, 0);
+    EXPECT_EQ(restored, straight) << text_of(layout);
+    // fp32 sums of 2348 keys in another order.
+    EXPECT_NEAR(elsewhere, straight, 1e-4) << text_of(layout);
+  }
+}
+
+TEST_F(KvFiles, ThatAreDamagedAreComputedByAllRanks) {
+  const Layout layout{world_->size() == 3 ? 3 : std::min(world_->size(), 4)};
+  const auto folder = fresh_folder();
+  const auto written = write(layout, folder);
+  if (world_->rank() == 0) {
+    const auto save = io::read_kv_save(folder);
+    ASSERT_TRUE(save.has_value());
+    for (const io::KvPart& part : save->parts) {
+      // A byte in the middle of each file's keys.
+      std::fstream file(folder / part.file, std::ios::in | std::ios::out | std::ios::binary);
+      const auto at =
+          static_cast<std::streamoff>(std::filesystem::file_size(folder / part.file) / 3);
+      file.seekg(at);
+      const char old = static_cast<char>(file.get());
+      file.seekp(at);
+      file.put(static_cast<char>(old ^ 0x10));
+    }
+  }
+  world_->barrier();
+  const auto computed = read(layout, folder, false);
+  EXPECT_FALSE(computed.empty() && world_->rank() == 0);
+  std::filesystem::path gone = folder / "gone";
+  const auto without = read(layout, gone, false);
+  if (world_->rank() == 0) EXPECT_TRUE(without == computed) << "computed in the same passes";
+}
+
+TEST_F(KvFiles, GiveUpWhenTheTimeIsOver) {
+  const auto folder = fresh_folder();
+  on({world_->size() == 3 ? 3 : 1}, [&](Machine& machine) {
+    machine.feed(100);
+    runtime::Plan plan;
+    plan.save = {sequence, 0, 100, folder.string(), "text", 1, 0};
+    const runtime::Outcome outcome = machine.execute(plan);
+    EXPECT_EQ(outcome.kv.done, 0);
+    EXPECT_NE(outcome.kv.error.find("not written within"), std::string::npos) << outcome.kv.error;
+  });
+  if (world_->rank() == 0) EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
+}  // namespace
+}  // namespace pecia::test

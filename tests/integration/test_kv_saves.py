@@ -1,0 +1,211 @@
+"""Runs that stop in the middle of a long prompt keep what they have read of it, and go on from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import unittest
+from pathlib import Path
+from typing import Any, Optional
+
+from harness import (
+    DONE,
+    DRAINED,
+    PARTIAL,
+    Launch,
+    Request,
+    RunTest,
+    random_requests,
+    wait_for,
+    wait_for_state,
+)
+
+LENGTH = 12_000  # tokens of the long prompt; seconds of work in small passes
+SECTIONS: dict[str, Any] = {
+    "model": {"rope_scaling": {"type": "linear", "factor": 8}},
+    "generation": {"max_new_tokens": 6, "ignore_eos": True, "logprobs": 1},
+    # One after the other, so that the short answer is done before the long prompt is begun.
+    "batch": {"max_sequences": 1, "order": "fcfs", "max_batch_tokens": 64},
+    "limits": {"grace": "40s"},
+}
+
+
+def a_short_and_a_long_one() -> list[Request]:
+    short, long = random_requests(2, 20, 40, seed=5)
+    long.turns = [(long.turns[0] * (LENGTH // len(long.turns[0]) + 1))[:LENGTH]]
+    return [short, long]
+
+
+class KvSaveTest(RunTest):
+    def job(self, name: str, requests: Optional[list[Request]] = None, **sections: Any) -> Path:
+        merged = {key: dict(values) for key, values in SECTIONS.items()}
+        for key, values in sections.items():
+            merged[key] = {**merged.get(key, {}), **values} if isinstance(values, dict) else values
+        return self.write_job(requests or a_short_and_a_long_one(), name, **merged)
+
+    def kv(self, job: Path) -> dict[str, Any]:
+        return self.report(job)["kv"]
+
+    def stop_in_the_prompt(self, job: Path, ranks: int, *options: str) -> str:
+        """What the run said, which was asked to stop while it read the long prompt."""
+        launch = self.start(job, ranks, *options)
+        wait_for("all ranks", lambda: len(launch.ranks()) == max(ranks, 1))
+        wait_for_state(self.output(job) / "results.h5", 0, DONE)
+        self.compute_for(launch, 0.3)
+        launch.signal_ranks(signal.SIGTERM)
+        return self.end(launch, DRAINED)
+
+    def compute_for(self, launch: Launch, seconds: float) -> None:
+        begin = self.seconds_computed(launch)
+        wait_for(
+            f"{seconds} s of work",
+            lambda: self.seconds_computed(launch) > begin + seconds,
+        )
+
+    def seconds_computed(self, launch: Launch) -> float:
+        """CPU time of the first rank."""
+        fields = Path(f"/proc/{launch.known_ranks[0]}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def reference(self, ranks: int = 1) -> Path:
+        job = self.job("reference", kv={"save": "off"})
+        self.run_job(job, ranks)
+        self.assertFalse((self.output(job) / "kv").exists())
+        return job
+
+    def test_a_long_prompt_goes_on_on_other_ranks(self) -> None:
+        reference = self.results(self.reference())
+        for before, after, more in ((2, 3, {}), (1, 2, {"kv": {"dtype": "bf16"}})):
+            with self.subTest(before=before, after=after, **more):
+                job = self.job(f"job-{before}-{after}", **more)
+                words = self.stop_in_the_prompt(job, before)
+                self.assertRegex(words, r"kept the keys and values of 1 request \([\d.]+ .iB in ")
+                kept = self.kv(job)
+                self.assertEqual(kept["kept_requests"], 1)
+                self.assertGreaterEqual(kept["kept_tokens"], 64)
+                self.assertLess(kept["kept_tokens"], LENGTH)
+                save = self.output(job) / "kv" / "00000001-request-1"
+                described = json.loads((save / "save.json").read_text())["save"]
+                self.assertEqual(described["tokens"], kept["kept_tokens"])
+                self.assertEqual(
+                    sorted(path.name for path in save.iterdir()),
+                    sorted(["save.json", *(part["file"] for part in described["parts"])]),
+                )
+                words = self.run_job(job, after)
+                self.assertRegex(words, r"· restored [\d.]+k? tokens of 1 request ·")
+                restored = self.kv(job)["restored_tokens"]
+                self.assertEqual(restored, kept["kept_tokens"] // 64 * 64)
+                counts = self.report(job)["counts"]
+                self.assertEqual(counts["prompt_tokens"], LENGTH - restored)
+                self.assertFalse((self.output(job) / "kv").exists(), "the request is done")
+                if not more:
+                    self.assert_same_answers(self.results(job), reference, [0, 1])
+
+    def test_a_second_stop_keeps_only_what_is_new(self) -> None:
+        reference = self.results(self.reference())
+        job = self.job("job")
+        self.stop_in_the_prompt(job, 1)
+        first = self.kv(job)["kept_tokens"]
+        launch = self.start(job, 2)
+        wait_for("all ranks", lambda: len(launch.ranks()) == 2)
+        save = self.output(job) / "kv" / "00000001-request-1"
+        wait_for("the first line", lambda: "kv.save: if it has to stop" in launch.words())
+        self.compute_for(launch, 0.5)
+        launch.signal_ranks(signal.SIGTERM)
+        self.end(launch, DRAINED)
+        kv = self.kv(job)
+        self.assertEqual(kv["restored_tokens"], first // 64 * 64)
+        described = json.loads((save / "save.json").read_text())["save"]
+        self.assertEqual(described["tokens"], first + kv["kept_tokens"])
+        self.assertGreater(kv["kept_tokens"], 0)
+        self.run_job(job, 1)
+        self.assertEqual(self.kv(job)["restored_tokens"], described["tokens"] // 64 * 64)
+        self.assert_same_answers(self.results(job), reference, [0, 1])
+
+    def test_what_is_damaged_is_read_again(self) -> None:
+        reference = self.results(self.reference())
+        job = self.job("job")
+        self.stop_in_the_prompt(job, 2)
+        save = self.output(job) / "kv" / "00000001-request-1"
+        kept = self.folder / "kept"
+        shutil.copytree(save, kept)
+
+        def cut(path: Path) -> None:
+            os.truncate(path, path.stat().st_size // 2)
+
+        def change(path: Path) -> None:
+            content = bytearray(path.read_bytes())
+            content[len(content) // 2] ^= 4
+            path.write_bytes(content)
+
+        damages = {
+            "a changed byte": (lambda: change(save / "0-1.h5"), "checksum"),
+            "a cut file": (lambda: cut(save / "0-0.h5"), "0-0.h5"),
+            "a file that is gone": (lambda: (save / "0-1.h5").unlink(), "0-1.h5"),
+            "its description": (lambda: change(save / "save.json"), "save.json is damaged"),
+        }
+        results = (self.output(job) / "results.h5").read_bytes()
+        for name, (damage, words_of_it) in damages.items():
+            with self.subTest(name):
+                shutil.rmtree(save, ignore_errors=True)
+                shutil.copytree(kept, save)
+                (self.output(job) / "results.h5").write_bytes(results)
+                damage()
+                words = self.run_job(job, 2)
+                self.assertIn(words_of_it, words)
+                self.assertRegex(words, "the prompt is read again")
+                self.assertEqual(self.kv(job)["restored_tokens"], 0)
+                self.assertEqual(self.report(job)["counts"]["prompt_tokens"], LENGTH)
+                self.assert_same_answers(self.results(job), reference, [0, 1])
+
+    def test_files_without_a_description_are_no_save(self) -> None:
+        job = self.job("job")
+        self.stop_in_the_prompt(job, 1)
+        save = self.output(job) / "kv" / "00000001-request-1"
+        (save / "save.json").unlink()
+        words = self.run_job(job, 1)
+        self.assertNotIn("restored", words)
+        self.assertEqual(self.kv(job)["restored_tokens"], 0)
+        self.assertFalse(save.exists(), "the next start removes them")
+
+    def test_off_keeps_nothing_and_another_folder_holds_what_is_kept(self) -> None:
+        off = self.job("off", kv={"save": "off"})
+        words = self.stop_in_the_prompt(off, 1)
+        self.assertNotIn("keys and values", words)
+        self.assertEqual(self.kv(off)["kept_requests"], 0)
+        there = self.job("there", kv={"save": "saves"})
+        self.stop_in_the_prompt(there, 1)
+        link = self.output(there) / "kv"
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(link.resolve().parent, (self.folder / "saves").resolve())
+        self.assertEqual([path.name for path in link.iterdir()], ["00000001-request-1"])
+        self.run_job(there, 1)
+        self.assertGreater(self.kv(there)["restored_tokens"], 0)
+        self.assertEqual(list(link.iterdir()), [])
+
+    def test_short_prompts_are_cheaper_to_read_again(self) -> None:
+        requests = random_requests(2, 20, 40, seed=5)
+        requests[1].max_new_tokens = [3000]
+        requests[0].max_new_tokens = [4]
+        job = self.job("job", requests, model={}, batch={"max_batch_tokens": 4096})
+        launch = self.start(job, 1)
+        wait_for("the rank", lambda: len(launch.ranks()) == 1)
+        wait_for_state(self.output(job) / "results.h5", 0, DONE)
+        launch.signal_ranks(signal.SIGTERM)
+        self.end(launch, DRAINED)
+        self.assertEqual(len(self.results(job).rows(PARTIAL)), 1)
+        self.assertEqual(self.kv(job)["kept_requests"], 0)
+
+    def test_a_fresh_run_uses_nothing_of_an_earlier_one(self) -> None:
+        job = self.job("job")
+        self.stop_in_the_prompt(job, 1)
+        words = self.run_job(job, 1, "--fresh")
+        self.assertNotIn("restored", words)
+        self.assertGreater(self.report(job)["counts"]["prompt_tokens"], LENGTH)
+        self.assertEqual(self.kv(job)["restored_tokens"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
