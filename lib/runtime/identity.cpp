@@ -69,7 +69,12 @@ std::string input_differences(const io::ResultsLayout& before, const io::Results
 
 std::vector<std::string> sha256_of_files(const std::vector<std::filesystem::path>& files) {
   std::vector<std::string> hashes;
-  for (const auto& file : files) hashes.push_back(io::sha256_of_file(file));
+  for (const auto& file : files) {
+    std::error_code unreachable;                           // which reading it says
+    if (std::filesystem::is_directory(file, unreachable))  // as who opens it for good would say
+      fail<InputError>("{} is a folder; name the HDF5 files in it", file.string());
+    hashes.push_back(io::sha256_of_file(file));
+  }
   return hashes;
 }
 

@@ -276,7 +276,7 @@ class Expectation {
   std::string too_long(size_t tokens) const {
     return fmt::format(
         "{} tokens with what came before, the model's length is {}: shorten the prompt, or set "
-        "model.rope_scaling",
+        "model.rope_scaling; then --retry-failed",
         tokens, limits_.max_positions);
   }
 

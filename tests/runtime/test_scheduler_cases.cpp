@@ -71,10 +71,9 @@ TEST(TokensNeeded, AreThoseOfTheFullestRank) {
 
 TEST(Refused, NamesTheSlotsNeededAndThere) {
   const auto served = serve(limits_of(1, 28), {chain_of(0, {{24, 5}}), chain_of(1, {{24, 4}})});
-  EXPECT_EQ(
-      error_of(served, 0),
-      "needs 29 KV slots on each rank, there are 28: raise kv.memory, use more ranks (cp) or a "
-      "narrower kv.dtype");
+  EXPECT_EQ(error_of(served, 0),
+            "needs 29 KV slots on each rank, there are 28: raise kv.memory or use more ranks (cp), "
+            "then --retry-failed; a narrower kv.dtype needs another output folder");
   EXPECT_EQ(served.rows.at(0).state, io::TurnState::failed);
   EXPECT_EQ(served.rows.at(0).result.finish_reason, io::FinishReason::failed);
   EXPECT_EQ(served.rows.at(1).state, io::TurnState::done);
