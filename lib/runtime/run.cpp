@@ -469,7 +469,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   if (chief && job.kv.save.on && !keeps_kv(job))
     log->info("kv.save: nothing is kept, as generation.prompt_logprobs has every prompt computed");
   if (chief && keeps_kv(job)) {
-    const auto line = keeping_line(config, *inputs, resources, facts.peak_flops / resources.dp);
+    const auto line = keeping_line(config, *inputs, resources, product_flops / resources.dp);
     if (!line.empty()) log->info(line);
   }
 
@@ -497,10 +497,12 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
       source = std::make_unique<ListSource>(*inputs, *results, job.batch.order, *taken);
     const double start_s =
         drain_s ? *drain_s - seconds_since(begin) : std::numeric_limits<double>::infinity();
-    const SchedulerLimits limits = scheduler_limits(
-        job, config, resources, measured,
-        {.end_s = start_s, .times = estimated_times(config, resources, held, product_flops)},
-        detokenizer);
+    const SchedulerLimits limits =
+        scheduler_limits(job, config, resources, measured,
+                         {.end_s = start_s,
+                          .times = estimated_times(config, resources, held, product_flops),
+                          .keeps_kv = keeps_kv(job)},
+                         detokenizer);
     scheduler.emplace(limits);
     if (keeps_kv(job)) saves.emplace(kv_settings(job, config, resources, *results, *log), *results);
     if (chief) {

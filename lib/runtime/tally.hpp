@@ -19,8 +19,8 @@ struct Tally {
   int64_t cut_by_length = 0, cut_by_model_length = 0;
   double prefill_s = 0, decode_s = 0;          ///< wall time of passes
   double prefill_flops = 0, decode_flops = 0;  ///< of all the replica's ranks
-  int64_t first_tokens = 0;         ///< of turns
-  int64_t shared_first_tokens = 0;  ///< of passes that read several prompts
+  int64_t first_tokens = 0;                    ///< of turns
+  int64_t shared_first_tokens = 0;             ///< of passes that read several prompts
   /// Keys and values read from an earlier start's saves, and kept for a later one.
   int64_t restored_requests = 0, restored_tokens = 0;
   double restore_s = 0;
