@@ -193,6 +193,7 @@ class KvSaveTest(RunTest):
         launch = self.start(job, 1)
         wait_for("the rank", lambda: len(launch.ranks()) == 1)
         wait_for_state(self.output(job) / "results.h5", 0, DONE)
+        self.compute_for(launch, 0.1)
         launch.signal_ranks(signal.SIGTERM)
         self.end(launch, DRAINED)
         self.assertEqual(len(self.results(job).rows(PARTIAL)), 1)
