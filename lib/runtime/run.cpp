@@ -497,10 +497,12 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
       source = std::make_unique<ListSource>(*inputs, *results, job.batch.order, *taken);
     const double start_s =
         drain_s ? *drain_s - seconds_since(begin) : std::numeric_limits<double>::infinity();
-    const SchedulerLimits limits = scheduler_limits(
-        job, config, resources, measured,
-        {.end_s = start_s, .times = estimated_times(config, resources, held, product_flops)},
-        detokenizer);
+    const SchedulerLimits limits =
+        scheduler_limits(job, config, resources, measured,
+                         {.end_s = start_s,
+                          .times = estimated_times(config, resources, held, product_flops),
+                          .keeps_kv = keeps_kv(job)},
+                         detokenizer);
     scheduler.emplace(limits);
     if (keeps_kv(job)) saves.emplace(kv_settings(job, config, resources, *results, *log), *results);
     if (chief) {
