@@ -469,7 +469,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   if (chief && job.kv.save.on && !keeps_kv(job))
     log->info("kv.save: nothing is kept, as generation.prompt_logprobs has every prompt computed");
   if (chief && keeps_kv(job)) {
-    const auto line = keeping_line(config, *inputs, resources, facts.peak_flops / resources.dp);
+    const auto line = keeping_line(config, *inputs, resources, product_flops / resources.dp);
     if (!line.empty()) log->info(line);
   }
 
