@@ -13,7 +13,6 @@ from typing import Any, Optional
 from harness import (
     DONE,
     DRAINED,
-    PARTIAL,
     Launch,
     Request,
     RunTest,
@@ -184,19 +183,6 @@ class KvSaveTest(RunTest):
         self.run_job(there, 1)
         self.assertGreater(self.kv(there)["restored_tokens"], 0)
         self.assertEqual(list(link.iterdir()), [])
-
-    def test_short_prompts_are_cheaper_to_read_again(self) -> None:
-        requests = random_requests(2, 20, 40, seed=5)
-        requests[1].max_new_tokens = [3000]
-        requests[0].max_new_tokens = [4]
-        job = self.job("job", requests, model={}, batch={"max_batch_tokens": 4096})
-        launch = self.start(job, 1)
-        wait_for("the rank", lambda: len(launch.ranks()) == 1)
-        wait_for_state(self.output(job) / "results.h5", 0, DONE)
-        launch.signal_ranks(signal.SIGTERM)
-        self.end(launch, DRAINED)
-        self.assertEqual(len(self.results(job).rows(PARTIAL)), 1)
-        self.assertEqual(self.kv(job)["kept_requests"], 0)
 
     def test_a_fresh_run_uses_nothing_of_an_earlier_one(self) -> None:
         job = self.job("job")
