@@ -66,12 +66,12 @@ PromptFootprint prompt_footprint(const Job& job, const model::ModelConfig& confi
   PromptFootprint found;
   found.requests = static_cast<int64_t>(inputs.requests().size());
   found.turns = inputs.num_turns();
-  found.tokens = inputs.prompt_tokens();
   for (const InputRequest& request : inputs.requests()) {
     const io::PromptRequest& prompt = inputs.prompt(request);
     for (size_t turn = 0; turn < prompt.turns.size(); ++turn) {
       const int64_t tokens = prompt.turns[turn].num_tokens();
       const int64_t wanted = inputs.max_new_tokens(request, turn);
+      found.tokens += tokens;
       found.new_tokens += inputs.answer_tokens(request, turn);
       if (tokens > found.longest_tokens) {
         found.longest_tokens = tokens;
