@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -66,7 +66,6 @@ class BatchWriter:
         self._tokenizer = model.tokenizer
         self._model = model.path.resolve().name
         self._created = results.modified
-        self._job_stop = job_stop_strings(results)
 
     def write(self, line: Line) -> dict[str, Any]:
         first = line.choices[0]
@@ -113,7 +112,7 @@ class BatchWriter:
         turn = choice.turn
         tokens = self._results.tokens(turn)
         text = answer_text(self._tokenizer, turn, tokens)
-        stop_strings = choice.request.stop_strings(turn, self._job_stop)
+        stop_strings = choice.request.stop_strings(turn)
         logprobs = self._results.logprobs(turn)
         form = _completion_logprobs if is_text else _chat_logprobs
         return {
@@ -123,12 +122,6 @@ class BatchWriter:
             "finish_reason": turn.finish_reason,
             "stop_reason": stop_reason(self._tokenizer, turn, tokens, stop_strings),
         }
-
-
-def job_stop_strings(results: Results) -> list[str]:
-    generation = results.identity().get("generation")
-    stop: Optional[Any] = generation.get("stop") if isinstance(generation, dict) else None
-    return [str(string) for string in stop] if isinstance(stop, list) else []
 
 
 def _usage(line: Line) -> dict[str, Any]:

@@ -32,7 +32,7 @@ PER_TURN = (
     "finish_reason",
     "error",
 )
-OF_LATER_VERSIONS = ("truncated_tokens", "text_bytes")
+OF_LATER_VERSIONS = ("truncated_tokens", "text_bytes", "settings")
 DATASETS = (*PER_TURN, "slot_offsets", "tokens", "token_logprob")
 
 
@@ -54,6 +54,9 @@ class Turn:
     text_bytes: int  # of the answer before a stop string; -1: none ended it
     finish_reason: Optional[str]
     error: str
+    settings: dict[
+        str, Any
+    ]  # of the job that concern it alone, by key: "limits.over_length", "generation.stop"
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,20 @@ class Results:
             raise UserError(f"{self.path}: attribute identity is not JSON ({error})") from error
         return value if isinstance(value, dict) else {}
 
+    def settings(self) -> list[dict[str, Any]]:
+        """What a turn's /settings is an index of; one entry in files of version 0.1, where all turns had the same."""
+        try:
+            value = json.loads(self.attribute("settings") or "null")
+        except json.JSONDecodeError as error:
+            raise UserError(f"{self.path}: attribute settings is not JSON ({error})") from error
+        if value is None:
+            return [{"limits.over_length": self.identity().get("over_length", "")}]
+        if isinstance(value, list) and all(isinstance(entry, dict) for entry in value):
+            return value
+        raise UserError(
+            f"{self.path}: attribute settings is no array of objects; the file is damaged"
+        )
+
     def inputs(self) -> list[str]:
         """Paths of the run's prompt shards as the run was given them; empty when the file does not say."""
         try:
@@ -149,10 +166,16 @@ class Results:
         offsets = self._file["slot_offsets"][:]
         columns = self.columns(name for name in PER_TURN if name != "state")
         columns.update(self.columns(name for name in OF_LATER_VERSIONS if name in self._file))
-        return [self._turn(row, states, offsets, columns) for row in range(len(states))]
+        settings = self.settings()
+        return [self._turn(row, states, offsets, columns, settings) for row in range(len(states))]
 
     def _turn(
-        self, row: int, states: np.ndarray, offsets: np.ndarray, columns: dict[str, np.ndarray]
+        self,
+        row: int,
+        states: np.ndarray,
+        offsets: np.ndarray,
+        columns: dict[str, np.ndarray],
+        settings: list[dict[str, Any]],
     ) -> Turn:
         state = int(states[row])
         if state >= len(STATES):
@@ -165,6 +188,11 @@ class Results:
                 f"{end - begin} slots; the file is damaged"
             )
         truncated, text_bytes = columns.get("truncated_tokens"), columns.get("text_bytes")
+        index = int(columns["settings"][row]) if "settings" in columns and state != 0 else 0
+        if not 0 <= index < len(settings):
+            raise UserError(
+                f"{self.path}: /settings[{row}] is {index} of {len(settings)}; the file is damaged"
+            )
         return Turn(
             request_id=_text(columns["request_id"][row]),
             shard=int(columns["shard"][row]),
@@ -181,6 +209,7 @@ class Results:
             text_bytes=int(text_bytes[row]) if text_bytes is not None and state == 2 else -1,
             finish_reason=FINISH_REASONS[columns["finish_reason"][row]] if state == 2 else None,
             error=_text(columns["error"][row]) if state == 3 else "",
+            settings=settings[index],
         )
 
     def tokens(self, turn: Turn) -> np.ndarray:

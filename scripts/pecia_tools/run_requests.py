@@ -34,9 +34,9 @@ class Request:
         """Of a document that was cut into several."""
         return self.origin.book != "" and self.origin.num_parts > 1
 
-    def stop_strings(self, turn: Turn, of_job: Sequence[str]) -> list[str]:
+    def stop_strings(self, turn: Turn) -> list[str]:
         own = self.shard.stop(turn.request, turn.turn) if self.shard is not None else None
-        return list(of_job) if own is None else own
+        return list(turn.settings.get("generation.stop", [])) if own is None else own
 
     def truncated(self, turn: Turn) -> Optional[int]:
         """Tokens of the turn's own prompt that limits.over_length left out; None where nothing says."""

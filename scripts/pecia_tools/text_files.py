@@ -74,7 +74,6 @@ class TextLayout:
         self._questions = Questions(model)
         self._states = states
         self._with_finish_reason = with_finish_reason
-        self._over_length = str(results.identity().get("over_length", ""))
 
     def is_shown(self, request: Request) -> bool:
         return any(turn.state in self._states for turn in request.generating)
@@ -121,7 +120,7 @@ class TextLayout:
         left_out = request.truncated(turn)
         if not left_out or turn.state not in ("done", "partial"):
             return ""
-        where = LEFT_OUT.get(self._over_length, "")
+        where = LEFT_OUT.get(turn.settings.get("limits.over_length", ""), "")
         of = left_out + turn.prompt_tokens
         return f"[{'the ' if where else ''}{where}{left_out:,} of {of:,} tokens were left out]"
 

@@ -110,7 +110,11 @@ def read_turns(path: Path) -> dict[str, list[list[int]]]:
 
 
 def make_results(
-    path: Path, rows: Sequence[dict[str, Any]], identity: str = "{}", top_k: int = 0
+    path: Path,
+    rows: Sequence[dict[str, Any]],
+    identity: str = "{}",
+    top_k: int = 0,
+    settings: Optional[list[dict[str, Any]]] = None,
 ) -> Path:
     """Rows: id, turn, state, slots, tokens, reason, error, prompt, cached, queue, ttft, decode; a turn's unused slots
     hold garbage, and rows of one id are turns of one request."""
@@ -122,6 +126,9 @@ def make_results(
     with h5py.File(path, "w") as file:
         file.attrs["schema"] = "pecia.results/1"
         file.attrs["identity"] = identity
+        if settings is not None:  # files of version 0.1 have none
+            file.attrs["settings"] = json.dumps(settings)
+            file["settings"] = np.array([row.get("settings", 0) for row in rows], dtype=np.int32)
         file["state"] = np.array([row["state"] for row in rows], dtype=np.uint8)
         file["request_id"] = np.array([row["id"].encode() for row in rows], dtype=text)
         file["error"] = np.array([row.get("error", "").encode() for row in rows], dtype=text)

@@ -121,12 +121,12 @@ class StopStrings(TextRun):
         self.assertEqual(choice["stop_reason"], "\n")
 
     def test_of_the_job_where_the_shard_has_none(self) -> None:
-        self.identity = {"generation": {"stop": ["END"]}}
+        self.settings = [{"generation.stop": ["END"]}]
         self.assertEqual(self.choice("Five END", "Five ", stop=[""])["stop_reason"], "END")
         self.assertEqual(self.choice("Five END", "Five ")["stop_reason"], "END")
 
     def test_unknown(self) -> None:
-        self.identity = {"generation": {"stop": ["END"]}}
+        self.settings = [{"generation.stop": ["END"]}]
         choice = self.choice("Five END", "Five ", stop=[json.dumps(["other"])])
         self.assertEqual(choice["message"]["content"], "Five ")
         self.assertIsNone(choice["stop_reason"])

@@ -83,9 +83,13 @@ class TextFiles(TextRun):
         self.assertEqual(files["z.txt"], "ring ring\n")
 
     def test_truncated_prompts_say_what_was_left_out(self) -> None:
-        for over_length, where in (("truncate_left", "first"), ("truncate_middle", "middle")):
-            self.identity = {"over_length": over_length}
-            self.write_results([self.answered("x", prompt=560, truncated=2494)])
+        self.settings = [
+            {"limits.over_length": "truncate_left"},
+            {"limits.over_length": "truncate_middle"},
+        ]
+        for settings, where in enumerate(("first", "middle")):
+            row = self.answered("x", prompt=560, truncated=2494, settings=settings)
+            self.write_results([row])
             self.assertEqual(
                 self.write_files(),
                 {"x.txt": f"[the {where} 2,494 of 3,054 tokens were left out]\n\nAnswer\n"},

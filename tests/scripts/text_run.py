@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import h5py
 import numpy as np
@@ -28,6 +28,7 @@ class TextRun(ScriptTest):
         self.run_folder = self.folder / "run"
         self.run_folder.mkdir()
         self.identity: dict[str, Any] = {}
+        self.settings: Optional[list[dict[str, Any]]] = None  # of the job, by a row's `settings`
         self.inputs: list[str] = []
         self.exit_code = 0
         self.message = ""
@@ -57,7 +58,8 @@ class TextRun(ScriptTest):
     ) -> Path:
         """As make_results; rows may have `truncated` and `text_bytes`. `older`: a version that knew neither."""
         path = self.run_folder / "results.h5"
-        make_results(path, rows, json.dumps(self.identity), **options)
+        known = [{key: value for key, value in row.items() if key != "truncated"} for row in rows]
+        make_results(path, known, json.dumps(self.identity), settings=self.settings, **options)
         with h5py.File(path, "a") as file:
             if not older:
                 file["truncated_tokens"] = np.array([row.get("truncated", 0) for row in rows])
