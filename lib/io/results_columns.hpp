@@ -33,7 +33,6 @@ class ResultsColumns {
 
   TurnState state(int64_t turn) const;
 
-
   template <typename T>
   void put(std::string_view dataset, int64_t index, std::span<const T> values) const {
     file_.write_at(offset_of(dataset, index), std::as_bytes(values));

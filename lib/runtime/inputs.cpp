@@ -55,8 +55,7 @@ Inputs::Inputs(const Job& job, const model::ModelConfig& config, std::vector<Ear
       InputRequest request{static_cast<int32_t>(shards_.size() - 1), static_cast<int64_t>(index),
                            num_turns_, 0};
       for (const io::PromptTurn& turn : prompt.turns)
-        have_stop_strings_ =
-            have_stop_strings_ || !turn.stop.value_or(job.generation.stop).empty();
+        have_stop_strings_ = have_stop_strings_ || !turn.stop.value_or(job.generation.stop).empty();
       num_turns_ += static_cast<int64_t>(prompt.turns.size());
       requests_.push_back(request);
     }
