@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # bench-job.sh [--json FILE] [--rounds N]: what the job layer costs and how fast it is, by whole runs of two ranks under
 # mpirun on a model of SmolLM2-135M's shape, in turn; prints tables. Needs Linux's /proc and no download.
 #   overhead    a batch with report.trace: summary and progress lines, and with both off; and its time outside passes

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # bench-layout.sh [--json FILE] [--rounds N]: what `reproducible: layout` costs. Whole runs of one rank of two threads and
 # of CP 2, SP 2 and TP 2 with one thread each, with it and without, in turn; prints a table.
 # Other work on the machine moves the figures: the load is printed before and after.

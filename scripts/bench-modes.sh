@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # bench-modes.sh local|net [--json FILE] [--rounds N]: times every parallel mode, in turn, and prints tables.
 #   local   two ranks of one thread in each mode beside one rank of two threads
 #   net     four ranks on four servers in two racks with slow links between them, made of network namespaces; needs root

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # bench-regress.sh [REF] [--only WHAT] [--json FILE] [--rounds N]: whether this tree is slower than commit REF (HEAD~1).
 # Builds REF beside it and runs bench_prefill, bench_decode and bench_ops of both in turn (old new old new …) on one rank
 # with all cores; prints medians and their ratio, and marks what differs by more than the rounds do among themselves.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # bench-trace.sh local|net [--trace FILE] [--requests N] [--rate R] [--json FILE] [--rounds N]: plays a bursty stream of
 # requests to two ranks that share them in turn by SP alone, by SP with shift, by TP alone and as two replicas (DP), and
 # prints latencies; and the same requests as a batch, for throughput.

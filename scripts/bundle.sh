@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Packs programs of the cuda build with their small libraries, for a machine with a GPU and without this one's
 # packages. The large libraries (cuBLASLt, cuDNN, NCCL, nvrtc) stay out: the bundle's ./run finds that machine's.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Compares the C++ and CUDA files that git knows with .clang-format.
 #
 #   scripts/check-format.sh [--fix]    exits 1 if a file differs, 2 without clang-format; --fix formats instead

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Who may include whom. Prints each line that breaks a rule and exits 1 if there is one.
 #
 #   scripts/check-layering.sh              checks the repository

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # All that needs a GPU: tests, compute-sanitizer on the small ones, times of the ops and of a model of 8B against
 # what the GPU can do. Meant to take eight minutes; each step has a limit. In a repository it builds first; in an
 # unpacked bundle (scripts/bundle.sh) it does not.

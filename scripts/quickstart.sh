@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # quickstart.sh [FILE…]: from a bare machine to summaries of documents on four ranks, in a few minutes.
 # Without files it reads licence texts that Debian and Ubuntu bring along. A second call with the same documents
 # shows the summaries again; with other documents it begins anew.

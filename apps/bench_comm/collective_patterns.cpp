@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "apps/bench_comm/collective_patterns.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Latency and bandwidth of what ranks say to each other in a run, and how much of a ring step
 /// hides behind computing with and without polling. --check verifies every byte received.
 

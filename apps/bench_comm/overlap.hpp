@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How much of a ring step's transfer is hidden behind computing.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What ranks say to each other in a run, each with a payload that can be verified.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Decode steps of batches of sequences with long contexts: tokens/s and share of the floor, the
 /// longer of bytes / (measured read bandwidth) and FLOPs / (measured FLOP/s). Contexts are filled
 /// with random keys and values, so no prefill is paid for. --check compares the log-probabilities

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The ops at the shapes of real models, each with the work it declares.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What `bench_ops --json` printed before, to be held against the times of now.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What this machine can do at best, measured in the same run as the ops.
 

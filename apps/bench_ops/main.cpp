@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Times every op of a backend at the shapes of real models, and how near it is to what the machine
 /// can do: the floor of an op is the longer of flops / (the FLOP/s of a large product) and bytes /
 /// (bandwidth), both measured first. The product is BLAS's; for products of bf16, and on a GPU, the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Prefills of random prompts, after a cache of random keys and values where one is asked for:
 /// tokens/s, share of the floor (FLOPs / the matrix product's measured FLOP/s), what travels
 /// against the formula, and what the rule says that should travel. --check compares the

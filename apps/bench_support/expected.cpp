@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "apps/bench_support/expected.hpp"
 
 #include "lib/model/layer_weights.hpp"

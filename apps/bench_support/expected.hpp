@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What a rank has to send in a pass, by the formulas of lib/parallel and lib/context.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What the machine can do at best, measured by all ranks at the same time in the run that it
 /// judges.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The frame of every benchmark: MPI, command line, errors. A benchmark adds its options and its
 /// body.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What a benchmark prints and keeps: a line that says what ran where, one table, and JSON lines.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What a phase of a model cannot do without: the numerators of "share of the floor".
 

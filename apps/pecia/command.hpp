@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What the subcommands share. Each is one file with one add_… function, which declares its options
 /// and, when the command line asks for it, leaves its work in `Context::chosen`.

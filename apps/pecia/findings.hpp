@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Doctor's judgements: one pure function per fact, each with the remedy when the fact will hurt.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What concerns ranks together: how they were placed, started and connected.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What `pecia topology --measure` found: first as a value, then for people.
 

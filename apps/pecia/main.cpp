@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The command. MPI lives here; everything else receives its communicator.
 
 #include <fmt/format.h>

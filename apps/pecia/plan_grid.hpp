@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What a run on so many ranks would make of a job's degrees and modes.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What `pecia plan JOB.yaml` knows of a job without its weights and without a machine: first as a
 /// value, then for people.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "apps/pecia/printable.hpp"
 
 #include "lib/io/utf8.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Text of others (ids, errors, file names) as a terminal may show it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What `pecia inspect` says about a file: first as a value, then for people.
 

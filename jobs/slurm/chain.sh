@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # For clusters that forbid `scontrol requeue`: queues several jobs of pecia.sbatch that run one after the other,
 # each continuing where the one before it was stopped. The one that finishes cancels the rest.
 #

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The ops a model needs, behind one interface: chosen at run time, the same with and without CUDA.
 ///

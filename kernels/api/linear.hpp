@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "kernels/api/row_invariant.hpp"
 #include "lib/core/tensor_view.hpp"

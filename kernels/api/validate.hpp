@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The one place where an op's arguments are held against its header. Every backend calls it first,
 /// so that a contradiction throws InvalidArgument before anything is written. What would cost a

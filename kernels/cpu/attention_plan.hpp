@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How one attention call is cut into tasks. Depends on the arguments alone, not on the thread
 /// count, so that results do not either.

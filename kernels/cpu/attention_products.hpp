@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The two products of attention, of one tile's rows (queries × heads of a group) with a block of
 /// keys and values, from scratch memory of the tile's thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Products of few rows of bf16 with columns that come in vectors of bf16, however they are stored.
 /// For files that are compiled for AVX512-BF16 by PECIA_BF16_CODE.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/bf16_few_rows.hpp"
 
 #include "kernels/cpu/bf16_dot.hpp"

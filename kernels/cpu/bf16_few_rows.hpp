@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Matrix products of one thread from few rows of bf16, at the speed of memory: what they meet is
 /// read once, in place. All require has_native_bf16().

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// fp32 to bf16 by the CPU's own conversion (AVX512-BF16), one instruction where the integer form
 /// takes seven.

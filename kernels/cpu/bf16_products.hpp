@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Matrix products of one thread from operands of bf16, by the CPU's own instruction
 /// (AVX512-BF16), at twice the rate of fp32. Sums are of fp32; numbers below 2^-126 count as zero.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Products of rows of bf16 with rows of int8 or int4 codes (lib/core/codes.hpp), by AVX512-BF16:
 /// codes of int8 are numbers of bf16, and a group of int4 has 16 numbers, rounded to bf16. One

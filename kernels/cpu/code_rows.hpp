@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Rows of int8 and int4 codes (lib/core/codes.hpp), made of numbers and made numbers again. One
 /// thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The ops on the CPU, one file each. Arguments are valid; work is done on return.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Products of few rows with many: memory is read once, in its stored type, and nothing is packed.
 

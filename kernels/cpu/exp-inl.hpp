@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Per-target include guard, as Highway wants for headers with vector code.
 #if defined(PECIA_KERNELS_CPU_EXP_INL_HPP_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PECIA_KERNELS_CPU_EXP_INL_HPP_

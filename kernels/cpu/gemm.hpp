@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Matrix products of one thread, fp32, from tiles that fit the caches. Linear and attention are
 /// made of them. An own kernel rather than BLAS: weights are widened while they are packed, the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Linear in products of bf16 (bf16_products.hpp), of weights of bf16 or of codes: x is rounded
 /// once for the op, where it is not bf16 already.
 

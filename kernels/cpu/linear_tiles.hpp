@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How linear is cut into tasks, and what y begins with: for products of either type.
 

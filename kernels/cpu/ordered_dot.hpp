@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The products of pack_transposed and gemm without the packing, for few rows: the same bits, since
 /// every element is the same chain of fused multiply-adds in order of depth.

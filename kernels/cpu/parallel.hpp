@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The one way the CPU backend uses threads: independent tasks, taken in order by whoever is free.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Loops that do nothing but what the hardware does best: multiply-adds in registers, and reads of
 /// memory. They give the peaks that a run's speed is compared with. The loops are assembly, so that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Tokens of a row of logits by their scores, and penalties on them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Online softmax over blocks of keys: the parts of attention between its two products.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/softmax_bf16.hpp"
 
 #include <immintrin.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Scratch memory of the backend: grown to the largest op seen, never freed between ops.
 

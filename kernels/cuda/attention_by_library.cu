@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attention_by_library.hpp"
 #include "kernels/cuda/attention_fold_kernel.cuh"
 #include "kernels/cuda/elementwise.cuh"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "kernels/cuda/attention_output.cuh"
 #include "kernels/cuda/fp8_pairs.cuh"

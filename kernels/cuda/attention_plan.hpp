@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What the blocks of attention do, decided on the host from positions and lengths: pure, tested
 /// without a GPU. Costs a pass over the positions of rows and keys.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Prefill attention as a few large rectangles of rows × keys, each with a mask that a library has:
 /// found on the host from the positions, pure, tested without a GPU. Costs a pass over the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The work of attention as values: made on the host (attention_plan.hpp), read by the kernels.
 ///

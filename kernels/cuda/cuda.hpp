@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The ops on a GPU, one file each. Arguments are valid, tensors are device memory, and work is
 /// enqueued on the stream.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The only file that includes cudnn-frontend, which takes most of a minute to compile. cuDNN
 /// itself is loaded when it is first asked for, so programs start on machines without it.
 ///

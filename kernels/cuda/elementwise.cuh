@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How the kernels of elementwise_kernels.cuh are spread over a device.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The ops that touch each element once: grid x is the row, grid y cuts it into pieces. A thread
 /// takes `Count` elements at a time.

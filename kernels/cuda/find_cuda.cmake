@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What a build with PECIA_CUDA needs beside the rest: nvcc, cuBLASLt, cuDNN, NCCL; or an error that says where to
 # get it. Included by the root, as a language has to be enabled there.
 set(PECIA_CUDA_REMEDY "Configure without CUDA (--preset release), or see kernels/README.md for what the CUDA backend needs.")

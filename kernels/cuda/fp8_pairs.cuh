@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// E4M3 codes as operands of bf16 products: three bits of fraction and four of exponent fit into
 /// bf16, where the same bits stand for 2⁻¹²⁰ of the number.

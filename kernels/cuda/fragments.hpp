@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Who holds what in a matrix product of a warp, d[16×8] += a[16×16] · b[16×8]
 /// (PTX ISA, mma.m16n8k16 with 16-bit operands). Registers of `a` and `b` hold two elements, at the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The instructions that kernels use beyond C++, one function each. Tests that run kernels on the
 /// CPU include an emulator of them first (tests/kernels/emulator/cuda.hpp).

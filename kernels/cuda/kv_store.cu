@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/cuda.hpp"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/elementwise_kernels.cuh"

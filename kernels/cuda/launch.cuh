@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Kernel launches: the one place with CUDA's syntax for them.
 

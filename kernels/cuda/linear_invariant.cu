@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/linear_invariant.hpp"
 #include "kernels/cuda/linear_invariant_fma_kernel.cuh"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/cuda.hpp"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/merge_kernel.cuh"

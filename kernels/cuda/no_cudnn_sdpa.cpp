@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// In place of cudnn_sdpa.cpp, where the build did not find the headers of cudnn-frontend.
 
 #include "kernels/cuda/sdpa.hpp"

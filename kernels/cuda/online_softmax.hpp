@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The steps of a softmax whose scores come in pieces, and of merging partial attention outputs.
 

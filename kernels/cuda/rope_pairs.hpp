@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "kernels/api/rope.hpp"
 #include "kernels/cuda/host_device.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_iterator.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A block for each row of logits: statistics, penalties, and the draw from sorted scores.
 

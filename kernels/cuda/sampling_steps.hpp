@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The steps of sampling on one score or one row (kernels/api/sampling.hpp).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What sampling and shortlists do to whole rows of logits: penalties, and ranks.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A block for each row of a part of the logits: what of it is sent on.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Small host arrays (positions, slots, tiles) on their way to the device.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The narrow types as kernels see them: bits, widened exactly, rounded to nearest even. On the
 /// device by one instruction, on the host by lib/core's scalar conversions.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Some elements of a stored type at once: one access of memory where they are aligned to it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Which keys a query sees, of single positions and of whole tiles (kernels/api/attention.hpp).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Reductions over the lanes of a warp and the warps of a block.
 

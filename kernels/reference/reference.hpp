@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Each op as its header's formula, in plain loops with double accumulators. Arguments are valid.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What the cgroups above this process leave it, of versions 1 and 2.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/comm/collective_check.hpp"
 
 #include "lib/core/error.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Finds ranks that are in different collectives before these wait for each other for ever or mix
 /// up their messages. Costs an exchange of its own in front of every collective: for debug builds.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Collectives as exchanges in turn, over servers that reach each other by slower links. Where
 /// every rank is a server of its own, these are the plain collectives: one exchange with everybody.

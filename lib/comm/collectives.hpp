@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Gathering and summing tensors over a group without blocking, built of point-to-point messages,
 /// so that what the communicator counts is what travels.

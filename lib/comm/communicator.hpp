@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A group of ranks and what they can do together. The null communicator is rank 0 of 1, so
 /// everything above this interface runs, and is tested, without MPI.

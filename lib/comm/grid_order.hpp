@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The order of ranks that a process grid numbers: near ranks beside each other, and replicas in as
 /// few racks as their sizes allow.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/comm/host_collectives.hpp"
 
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Collectives on the host's memory, of a communicator's exchanges.
 

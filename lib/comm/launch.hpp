@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What the launcher and Slurm say about this process, from their environment variables. Not which
 /// rank it is: MPI alone knows that.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How fast messages travel between ranks, in the host's memory, by the level of links.
 

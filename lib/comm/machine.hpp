@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What this process has of its machine: cores it may use, memory, limits, file systems. Facts
 /// only; who judges them is `pecia doctor`.

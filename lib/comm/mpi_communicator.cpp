@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/comm/mpi_communicator.hpp"
 
 #include <algorithm>

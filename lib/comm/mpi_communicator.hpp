@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The communicator over MPI. Included where <mpi.h> is at home: lib/comm, and tests of it.
 

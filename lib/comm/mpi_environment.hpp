@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// MPI for the life of the program. Made once, in main; everything else receives a Communicator.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// NCCL as far as it is used: the calls of one group, on memory of the rank's GPU, enqueued on a
 /// stream. A build without CUDA has none; tests have their own.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Transfers between the memories of GPUs by NCCL, on a stream of their own: they begin after what
 /// the computing stream holds when they are started, and what is enqueued there after a wait comes

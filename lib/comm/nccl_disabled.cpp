@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// In place of nccl_cuda.cpp in a build without CUDA.
 
 #include "lib/comm/nccl.hpp"

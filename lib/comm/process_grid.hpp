@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Which rank is which in the DP × CP × SP × TP grid: a pure function of where the ranks are, so
 /// the launcher's numbering does not matter.

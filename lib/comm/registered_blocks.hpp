@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The memory of a group's transfers, registered with NCCL: each block of device memory when a
 /// transfer first goes from or to it, until it is freed or the group goes. So all memory that

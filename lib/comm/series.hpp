@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Numbering of a group's operations, shown in the rank's Activity: whoever has a number at least
 /// as high as one that others wait for has arrived there.

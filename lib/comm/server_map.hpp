@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Which ranks of a group share a server, and who of them acts for it: pure values.
 

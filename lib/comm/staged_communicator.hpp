@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Transfers of a device's memory by way of the host's: for ranks that share a GPU, and where no
 /// faster way is.

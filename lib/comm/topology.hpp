@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How each rank finds its place, by which ranks are sorted into the process grid.
 

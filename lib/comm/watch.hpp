@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Each rank watches the next one. A rank whose process has died, or shows no sign of life for too
 /// long (stopped, lost host), is named with what it was at and who waits for it; then the job ends.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Where the ranks of a run show each other that they live and what they are at: a folder with a
 /// file per rank that all hosts reach. A rank holds a lock on its file for as long as its process

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Attention of a pass on all ranks of a replica: heads are exchanged inside each SP × TP block
 /// (Ulysses), then every rank attends its shard of the heads over the ring of its CP group. A ring

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What attention over a ring is made of on one rank, whoever visits whom: caching, one attention
 /// call, merging, keys that go round, results that go home. Each is a span of the recorder.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// RingAttention in one exchange instead of N − 1 steps: each rank sends its queries to the ranks
 /// that hold keys of their sequence, attends its own and the visiting queries together, and the
 /// partial outputs go home. Sources: CSPS §4; LoongServe (multi-master distributed decoding).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/context/compute.hpp"
 
 namespace pecia::context {

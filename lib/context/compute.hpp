@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Where a rank computes. Whoever enqueues work is given one; what it names outlives them all.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/context/head_exchange.hpp"
 
 #include "lib/context/attention_steps.hpp"

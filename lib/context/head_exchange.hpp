@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Ulysses' all-to-alls: from rows cut over ranks, with all heads of a rank's weights, to all rows
 /// with a shard of the heads, and back. Every head goes to exactly the ranks that need it; a KV

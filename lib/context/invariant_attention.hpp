@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// RingAttention whose bits do not depend on the number of ranks nor on what else is in the pass
 /// (`reproducible: layout`, lib/parallel/virtual_ranks.hpp). Each virtual rank's keys give one

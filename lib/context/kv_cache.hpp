@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// One rank's store of keys and values, and which of its slots belong to which sequence.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Keys and values of a sequence between the ranks' caches and files, for a run that has to stop
 /// and goes on later on any number of ranks, cut in any way.

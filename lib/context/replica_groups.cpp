@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/context/replica_groups.hpp"
 
 #include "lib/core/error.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Exact attention of a pass over a ring of context-parallel ranks, keys and values staying where
 /// they were computed. Executes the schedules of lib/parallel; the same code on one rank and on

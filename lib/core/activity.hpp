@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What a rank's main thread is at, for a thread that looks on (comm::Watch). The main thread alone
 /// writes; the stores are relaxed, so a reader may see parts of two neighbouring moments together.

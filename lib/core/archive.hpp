@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Plain values to bytes and back, for what ranks of one program send each other. Not a file
 /// format: both ends are the same build on the same kind of machine (checked at start).

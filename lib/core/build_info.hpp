@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What this binary is: version, commit, compiler, options. Written into every report.
 

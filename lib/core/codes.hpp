@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Rows of numbers stored as codes of a few bits, with scales beside them that say what a code
 /// stands for:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Element types of tensors, and the scalar conversions every other conversion is tested against.
 

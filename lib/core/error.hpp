@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The one family of exceptions, and the checks that throw them.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Vectors stored in FP8: codes, and one fp32 scale for all of them, element = code · scale.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Which vector instructions this process may use: the machine's best, or less when capped.
 

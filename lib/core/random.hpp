@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Random numbers that are addressed, not consumed: a pure function of (key, index), so they do not
 /// depend on batch, layout or restarts.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A tensor that somebody else owns: pointer, element type, shape, strides. Copied freely.
 

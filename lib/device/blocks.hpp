@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Which blocks of a device's memory there are, for those who tell somebody else about them: a
 /// library that transfers memory wants to know whole blocks, and before one goes.

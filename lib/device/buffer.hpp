@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Owner of a block of memory, not initialised. The host's is aligned to cache lines, a device's to
 /// 256 bytes.

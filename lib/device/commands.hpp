@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Work that is held back, in order, and can be compared with work that was enqueued before.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A place with memory and streams: the host, or one GPU. It says nothing about kernels, which are
 /// a backend's (kernels/api/backend.hpp), and needs no CUDA headers.

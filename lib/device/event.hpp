@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A point in a stream's work: other streams and the host can wait for it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A stream of a device that launches work it knows, as a graph, faster than one piece after the
 /// other: when graphs of a step (Stream::begin_step) are made, launched and given up. What a graph

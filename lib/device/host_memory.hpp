@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The host's memory, aligned to cache lines, large blocks to huge pages.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Where work is enqueued. On the CPU work is done before the call returns, by the stream's
 /// threads, and `poll` is called between tiles so that transfers progress beside it; on a GPU it is

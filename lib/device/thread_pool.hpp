@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Threads that wait for short pieces of work: they spin for some tens of microseconds, so that the
 /// next op of a layer finds them awake, then sleep, so that a rank waiting for others leaves its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What each token of a model stands for, from the tokenizer.json of its Hugging Face folder.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A readable end where a library crashes on a damaged file: HDF5 (1.10.8) trusts sizes and
 /// addresses that such a file gives, and reads memory that is not there.

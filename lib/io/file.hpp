@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A file read and written at offsets by plain system calls, and what makes a write durable.
 

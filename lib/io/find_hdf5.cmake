@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # HDF5 of the system or of a cluster's module, serial or parallel. Modules name theirs by HDF5_ROOT, which CMake reads
 # itself, by HDF5_DIR or HDF5_HOME, or by h5cc or h5pcc on PATH.
 foreach(variable HDF5_DIR HDF5_HOME)

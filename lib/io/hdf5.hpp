@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Owners of the HDF5 C API's identifiers, and its failures as exceptions.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Variable-length text, fetched from the file's global heap without HDF5's own reader, which goes
 /// round for ever in a damaged heap (1.10.8).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Keys and values of some tokens of one sequence in a file, schema "pecia.kv/1": what one rank
 /// held of a request when its run had to stop.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The save of one request's keys and values: files of kv_file.hpp in a folder of its own, and
 /// `save.json`, which says what they hold. It is written last and replaced whole: without it, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A whole file mapped read-only and shared; only pages that are touched are read.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Prompt shards, schema "pecia.prompts/1": token ids of requests and their turns in one HDF5 file.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The results file, schema "pecia.results/1": made whole before the first token, then only written
 /// in place, so it is readable at any moment and after a kill.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// An open results file as columns: where each dataset's data lie, and values read and written
 /// there.

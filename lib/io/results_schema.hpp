@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Which datasets a results file of a given layout has, in the order of the file.
 

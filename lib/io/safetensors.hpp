@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The tensors of a Hugging Face checkpoint folder, memory-mapped and used in place.
 ///

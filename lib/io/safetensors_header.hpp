@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The JSON header of one safetensors file, checked against the file's size.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/io/utf8.hpp"
 
 namespace pecia::io {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// UTF-8 as Unicode defines it: no overlong forms, no surrogates, nothing above U+10FFFF.
 

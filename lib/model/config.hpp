@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What a model is, from config.json (key styles of transformers 4 and 5) and
 /// generation_config.json.

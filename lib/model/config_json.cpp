@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/model/config_json.hpp"
 
 #include "lib/io/mapped_file.hpp"

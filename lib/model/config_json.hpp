@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A JSON object of a configuration file, read key by key with errors that name file, key and
 /// value.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The rotary part of config.json: transformers 4's rope_theta and rope_scaling, or transformers
 /// 5's rope_parameters.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Element-wise work on stored weights: conversion between float types, and the search for what is
 /// no number.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What is particular to each family: the defaults of its configuration class in transformers (for
 /// keys that config.json leaves out), and what its model code fixes.

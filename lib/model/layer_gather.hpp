@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Layers' weights that are cut over a tensor-parallel group, gathered whole on every rank: for a
 /// pass over long sequences moving weights costs less than moving activations. While a layer

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/model/layer_weights.hpp"
 
 #include "lib/parallel/heads.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// One layer's weights, whole or cut for tensor parallelism: always views of one resident copy.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/model/linear_weight.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The forward pass: rows of any sequences through all layers, on the ranks of a replica.
 

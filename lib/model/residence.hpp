@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Keeps weights in the type a job asks for: as views of the mapped file, or as converted copies.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// cos and sin tables of rotary position embedding, for every rope_scaling kind.
 

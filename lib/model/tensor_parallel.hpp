@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What the forward pass does between ranks that hold parts of the same weights: rows gathered
 /// before a product, products summed after it, as the pass's sharding asks. Where every rank has

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/model/weight_loader.hpp"
 
 #include <fmt/ranges.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Takes tensors out of a checkpoint, checked against the shapes that the configuration asks for.
 

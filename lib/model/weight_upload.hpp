@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Weights on their way to a device, through two pieces of pinned memory, one being filled while
 /// the other is copied.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A model's weights, and where they come from: views of the mapped checkpoint, found by each
 /// family's names.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// In which parts a rank attends the rows of all ranks that exchange heads with it, so that queries
 /// and outputs travel beside the work.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Which heads a rank has where weights or keys and values are cut by heads.
 ///

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Who holds the keys and values of which tokens. Every rank of a ring keeps the same map: it
 /// follows from the passes alone, so positions never travel.

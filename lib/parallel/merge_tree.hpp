@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// In which order partial results are merged, whatever the order in which they come.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The parallel modes and where each is legal: one table, from which every refusal, enumeration and
 /// printed list follows. modes.md is the table as people read it. Nothing here communicates.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The legality table for people and for programs: as it is, and for one model on so many ranks.
 

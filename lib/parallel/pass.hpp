@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A pass over the model: which new tokens of which sequences, and on which ranks their rows lie.
 

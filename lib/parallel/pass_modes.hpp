@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Which sharding and ring each pass of a run takes: what a job's modes come to.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Ring context parallelism as values: who holds which tokens, and what a rank sees at each step.
 /// Nothing here communicates; lib/context executes these values.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Which tensor should travel round the ring: keys and values, or queries. Pure functions of what a
 /// pass computes, the model's shape and three rates.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How a pass uses the SP × TP ranks that share one place of the ring: which rows of hidden states
 /// a rank keeps, over which ranks it exchanges heads, and over which its weights are cut. A pass's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/parallel/shift_rule.hpp"
 
 #include <algorithm>

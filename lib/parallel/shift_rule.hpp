@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// From how many new tokens on a pass is faster in the base configuration than in the shift
 /// configuration: what `shift_threshold: auto` becomes.

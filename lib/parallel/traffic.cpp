@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/parallel/traffic.hpp"
 
 #include "lib/parallel/heads.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Bytes that one rank sends inside its SP × TP block for one layer of a pass, from shapes alone:
 /// what reports compare with, and what the choice of a mode counts. What travels over the ring is

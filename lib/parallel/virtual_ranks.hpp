@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// `reproducible: layout`: bits that depend neither on how a replica's ranks are laid out, CP × SP
 /// × TP in any modes, nor on what else is in a pass. They do follow from the model, from

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Numbers as people read them in logs and last lines. A number that is not finite, or a negative
 /// duration, count or size, prints as "?".

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Text files packed as gzip, as streams: what they hold never stands in memory as a whole.
 

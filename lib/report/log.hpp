@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Messages for people, on stderr. Made once in main and handed on; there is no global logger.
 

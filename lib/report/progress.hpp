@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How far a run is: one line on a terminal that is drawn over, plain lines in a batch log, and
 /// progress.json for other programs. Used by rank 0 only; one thread.

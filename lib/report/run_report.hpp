@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// report.json: what a stranger needs to repeat a run and to judge it. Also the run's last line.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Spans: what a rank did when. Opening and closing one costs tens of nanoseconds; a report, the
 /// trace and a request's phase times are all read from the same spans.

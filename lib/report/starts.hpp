@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A run may be stopped and continued any number of times: what each start of it did. The list
 /// stands in progress.json, which is replaced every second, so that a start that was killed is in

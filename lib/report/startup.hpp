@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What a process does from main to its first pass, timed: phases that follow one another.
 

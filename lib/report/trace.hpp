@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Spans as trace-event JSON packed by gzip, which Perfetto (ui.perfetto.dev) and chrome://tracing
 /// open as it is: one process per replica, one track per rank. Every rank writes a complete file of

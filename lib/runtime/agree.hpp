@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Steps that every rank takes, and that fail on all ranks together or on none.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Requests that come one after another, as their shards' arrival_s say: a service's trace again.
 

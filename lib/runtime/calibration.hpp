@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How fast this machine attends and multiplies, and how fast its ranks send to each other: what
 /// the choices of the ring and of the shift configuration depend on.

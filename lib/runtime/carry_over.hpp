@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Results that go on under other settings or with more input: what becomes of their rows, and a
 /// new file in place of the old one where the old one's rows do not hold that.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What earlier starts of a run left, as far as it decides what the next one runs.
 

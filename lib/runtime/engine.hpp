@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The loop of one replica: its rank 0 plans, all ranks execute, results go to disk as turns
 /// finish.

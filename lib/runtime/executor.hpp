@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// One rank's part of a plan: rows through the model, sampling of the rows it owns.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Keys and values that a plan has written, or read instead of computed.
 
 #include <chrono>

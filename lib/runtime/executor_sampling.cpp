@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Next tokens and log-probabilities of the rows that somebody asks about.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What a job needs, as far as the model's configuration and the prompts say: no weight is read,
 /// nothing is measured, no machine is looked at.

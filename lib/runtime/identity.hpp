@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What makes two starts the same run (model, inputs, sampling, precision; not ranks, threads,
 /// layout), and what of a job may differ between the turns of one run.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The job's prompt shards as one list of requests, checked against the model.
 

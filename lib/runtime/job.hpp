@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A job as its file describes it: one struct per section, one member per key, in the file's order.
 ///

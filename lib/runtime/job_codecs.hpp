@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How each kind of value in a job file is read, written, and described to a user.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Every key of a job file in one table: reading, writing, help and defaults all come from it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Jobs as text: YAML, JSON, and the commented default.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Which requests' keys and values a run that has to stop keeps for its next start, and what an
 /// earlier start has kept. On the rank that plans for its replica.

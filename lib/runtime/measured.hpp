@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What a run's automatic choices depend on, measured at its start and kept with its results: a run
 /// that is continued chooses as it began, so that its text does not depend on when it was stopped.

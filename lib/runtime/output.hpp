@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The run's output folder: one run at a time, continued only as the same run.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How long passes take. The rates begin as estimates and follow what is measured, so that a run
 /// with a wall time can tell what it will finish.

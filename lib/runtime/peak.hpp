@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What the hardware gives at most, measured by all ranks together: the denominator of "share of
 /// peak". Automatic choices count with our own products' speed instead (product_rates.hpp).

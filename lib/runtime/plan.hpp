@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// One iteration of a replica as a value: made by its rank 0, broadcast, executed by all, answered
 /// by outcomes. No rank decides anything alone.

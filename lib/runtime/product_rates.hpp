@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How fast our own matrix products run: what automatic choices count with. It is less than what
 /// the hardware gives at most (peak.hpp).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Rates that earlier runs measured, in a small file of the user's cache. Losing it costs a
 /// measurement, so nothing about it ever fails a run.

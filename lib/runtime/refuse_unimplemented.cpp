@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What the job language knows and this version does not do, refused by name.
 
 #include "kernels/api/backend.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What a run uses: every `auto` of the job resolved against the model, the ranks and the machine.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How far the run is: every replica adds what it has done, the run's first rank shows the sum.
 

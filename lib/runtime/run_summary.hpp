@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What is said and written about a run: the first line, report.json, the trace.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Continuous batching for one replica: which sequences run, what the next pass is, what a finished
 /// pass means. No communication, no model: a state machine that is tested by itself.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Which requests and branches begin, and how a turn begins.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Keys and values that an earlier start has kept are read; what this one could keep.
 
 #include <algorithm>

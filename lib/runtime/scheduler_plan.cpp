@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The next pass as a value.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// How many KV slots a request needs on each rank.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What a Scheduler knows of each request and each sequence. Included by the scheduler's own
 /// sources.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What the time left is enough for: which turns begin, and how long passes may be.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How many sequences a replica keeps under way: few enough that answers end one after the other
 /// all through a run, as whatever is under way when a start ends may have to be read again, and as

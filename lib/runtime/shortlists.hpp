@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Sampling from a vocabulary that is cut over ranks without making rows of logits whole: each rank
 /// shortlists its part (kernels/api/shortlist.hpp), the shortlists travel, and who has all of a row

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Signals that ask a run to drain: finish the pass, save what is generated, leave with code 75.
 /// Launchers and batch systems send them more than once, so only a second SIGINT, from the

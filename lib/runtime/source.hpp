@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Which request a replica takes next, and what an earlier run already did of it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The layouts that a run's starts had, kept in its output folder: where numbers are rounded
 /// coarsely, text depends on them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// When a run has to drain before its work is done: a signal to any rank, or its wall time.
 

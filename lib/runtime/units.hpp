@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Sizes and times as people write them. Absent: not of that form, negative, or too large.
 

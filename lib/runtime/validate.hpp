@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// `pecia run --validate`: everything that can be wrong before work starts, without starting it.
 

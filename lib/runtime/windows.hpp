@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How much work all threads of all ranks do at once, counted in windows of time.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// One rank's part of a replica, put together: groups, KV cache, attention, model, executor.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "lib/runtime/yaml_tree.hpp"
 
 #include <yaml-cpp/eventhandler.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// YAML as a plain tree that remembers where each value stood. Stricter than YAML: what a job file
 /// has no use for (anchors and aliases, doubled keys, several documents, deep nesting) is refused.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # install.sh SOURCE: what an image is made by, on Debian 12 as root: builds the command, installs it and the helpers'
 # Python environment in /opt/pecia, and leaves of the packages only what they need when they run.
 set -euo pipefail

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text in, text out: what stands between documents and the HDF5 files that pecia reads and writes."""

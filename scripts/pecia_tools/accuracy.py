@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How likely a run took the tokens of its prompts to be, and how two runs differ in that."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns as lines of an OpenAI batch output file."""
 
 from __future__ import annotations

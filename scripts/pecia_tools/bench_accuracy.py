@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench-accuracy: how likely a model finds a text under several settings of the program, and what each setting costs
 against the first. Every setting is a run of `pecia run` on the same prompts with log-probabilities of their tokens. A
 setting that the program refuses is reported in its words, the others go on, and the exit code is 1.

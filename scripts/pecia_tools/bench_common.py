@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the Python benchmarks share: the options that all have, and scripts that are run for them."""
 
 from __future__ import annotations

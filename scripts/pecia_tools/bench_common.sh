@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the scripts that time things share; they source it. `root`, `log` and `name` are theirs.
 # shellcheck shell=bash disable=SC2154
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench-growth: how the cost of a prompt grows. With its length: seconds against a·T + b·T², whose b / a the FLOPs
 say, and memory against weights and keys and values. With the ranks that share this machine's cores: processor time
 per token.

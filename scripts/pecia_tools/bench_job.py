@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench_job FOLDER --program FILE --model FOLDER --tiny-model FOLDER --rounds N: the runs of bench-job.sh, which
 explains them; prints a JSON line for each. FOLDER holds batch.h5, and few.h5 and many.h5 of tiny requests.
 """

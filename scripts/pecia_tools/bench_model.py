@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """make-bench-model FOLDER: a Llama checkpoint of a given shape with random bf16 weights, for benchmarks alone.
 
 The same options give the same bytes. Nothing is done where the folder already holds that model. Needs Python alone: on a

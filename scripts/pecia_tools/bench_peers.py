@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench_peers: the runs of bench-peers, which peers_options explains; appends JSON lines, prints tables."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times cuDNN's attention as PyTorch calls it, causal: JSON lines like those of bench_ops.
 
 The floor is a product of 8192 × 8192 by 8192 × 16384 in bf16, measured here first.

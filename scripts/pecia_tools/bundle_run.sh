@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Starts a program of this bundle with its libraries; says on stderr which large ones of this machine it took.
 #
 #   ./run PROGRAM [OPTIONS…]                    PROGRAM as listed in bin/

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chat templates, rendered as transformers' apply_chat_template renders them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the commands have in common: user errors, exit codes, files that appear whole or not at all."""
 
 from __future__ import annotations

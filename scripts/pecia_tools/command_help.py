@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `pecia --help` says, as values: the one source of the man page and of the shells' completions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Completion of pecia's commands, options, job keys and files, for bash and zsh."""
 
 from __future__ import annotations

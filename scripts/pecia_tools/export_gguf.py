@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Hugging Face folder of a Llama to a GGUF file in fp32 without a vocabulary: what llama.cpp runs on token ids."""
 
 from __future__ import annotations

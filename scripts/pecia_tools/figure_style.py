@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How all figures look, and how they become SVG within a page, or PNG.
 
 Figures are drawn in the colours of LIGHT. Within a page each of these becomes a CSS variable of the same name, so that

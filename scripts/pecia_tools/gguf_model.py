@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a GGUF file says about a Llama model, as transformers' config.json says it."""
 
 from __future__ import annotations

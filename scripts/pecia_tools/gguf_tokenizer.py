@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The byte-level BPE vocabulary of a GGUF file as tokenizer.json and tokenizer_config.json."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GGUF tensors to model.safetensors, one tensor in memory at a time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pecia-import-gguf: a Llama-architecture GGUF file to a Hugging Face checkpoint folder."""
 
 from __future__ import annotations

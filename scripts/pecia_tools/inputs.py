@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is to be packed, before any template or token: documents and conversations, and the files they come from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """job_report FILE: tables of what bench-job.sh measured. A figure is the median of its rounds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests from JSON lines: a plain form, and the OpenAI batch form (openai_batch).
 
 A key that a prompt shard cannot carry is refused unless its value changes nothing.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run of pecia under mpirun that is timed from outside, and its ranks, which may be sent signals."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """make-man: the man page and the shells' completions, from what the built command says of itself."""
 
 from __future__ import annotations

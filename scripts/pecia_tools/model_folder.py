@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Hugging Face model folder, as far as text needs it: tokenizer, chat template, vocabulary, stop tokens."""
 
 from __future__ import annotations

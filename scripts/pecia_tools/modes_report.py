@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """modes_report local|net|layout FILE: tables of what bench-modes.sh and bench-layout.sh measured. A figure is the median of
 its case.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pecia-pack: documents and conversations to prompt shards."""
 
 from __future__ import annotations

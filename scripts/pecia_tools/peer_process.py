@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """peer_process transformers FOLDER --dtype bfloat16|float32 OPTIONS: what bench_peers times, in a process of its own.
 peer_process llama.cpp FILE --ubatch N --flash-attention on|off OPTIONS
 peer_process quantize IN.gguf OUT.gguf --type TYPE --threads N

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench-peers: times pecia beside Hugging Face transformers and llama.cpp on this machine's CPUs, one prompt at a time:
 prefill with an empty cache, and greedy decode after a prompt. Every setting is a process of its own, all in turn, round
 after round (A B … A B …); prints tables.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """peers_report FILE: tables of what bench-peers measured. A figure is the median of its rounds; of each program the
 settings count that were fastest in a case.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From documents and conversations to turns of tokens."""
 
 from __future__ import annotations

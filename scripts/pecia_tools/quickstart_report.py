@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """quickstart_report RUN_DIR: how fast the run was and where its files lie, in a few lines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run folder holds, as plain values: report.json, results.h5, progress.json. The trace: read_trace."""
 
 from __future__ import annotations

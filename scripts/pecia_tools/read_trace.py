@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the report shows of trace/: shares of time binned over the run, and one layer's spans on all ranks.
 
 A trace is one file of all ranks, or one of each; packed, or as earlier versions wrote it. The files of a full trace may

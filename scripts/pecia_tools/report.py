@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pecia-report: a run folder as one HTML page, and its figures as PNGs."""
 
 from __future__ import annotations

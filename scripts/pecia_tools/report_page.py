@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run's report as sections, and these as one HTML page that needs nothing else."""
 
 from __future__ import annotations

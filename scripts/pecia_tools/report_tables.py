@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The numbers of a run's report as rows of text."""
 
 from __future__ import annotations

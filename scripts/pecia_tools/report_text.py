@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers as people read them, in the form of the program's own lines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads results.h5, schema "pecia.results/1", also while a run is writing it."""
 
 from __future__ import annotations

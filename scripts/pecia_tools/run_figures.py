@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures of a run's report, one function each."""
 
 from __future__ import annotations

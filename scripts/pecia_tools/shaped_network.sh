@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # shaped_network.sh NODE_MBIT RACK_MBIT COMMAND…: runs COMMAND where mpirun reaches four servers, n1 to n4, each a
 # network namespace of this machine with a link of its own; n1 and n2 are in one rack, n3 and n4 in another. What leaves
 # a server is limited to NODE_MBIT, what leaves or enters a rack to RACK_MBIT.

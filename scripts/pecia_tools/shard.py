@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes prompt shards, schema "pecia.prompts/1"."""
 
 from __future__ import annotations

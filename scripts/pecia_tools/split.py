@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cuts a tokenized text into parts: before chapters and headings, else between paragraphs, sentences, lines or words.
 
 Cuts lie between tokens of the text. Without overlap each token is in exactly one part.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pecia-text: results to text files, or to OpenAI batch-output JSONL."""
 
 from __future__ import annotations

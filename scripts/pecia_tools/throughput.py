@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens per second over a run, from the times of its turns."""
 
 from __future__ import annotations

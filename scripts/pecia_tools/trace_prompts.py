@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """make-trace-prompts [TRACE]: a prompt shard of a service's trace, with random tokens, for batch.arrivals: replay.
 
 TRACE is a Mooncake JSONL (timestamp, input_length, output_length, hash_ids), whose equal blocks become equal

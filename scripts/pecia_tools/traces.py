@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces of services: when requests came and how long they were, not what they said."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What the benchmarks divide by, and what their --check lets pass.
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The command's surface: exit codes, what goes to stdout and what to stderr, alone and under mpiexec.
 # usage: test_command_line.sh PECIA MPIEXEC NUMPROC_FLAG MODEL
 set -u

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Files of `bench_ops --json` that --compare takes and refuses.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Safetensors files taken apart and put together, rightly or wrongly."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Random damage to a file's bytes, a pure function of the seed.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small good job to break, and what a refusal must look like."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Broken checkpoints: safetensors, their index, config.json, generation_config.json."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """
 Random damage to one file of a good job: whatever `pecia run --validate` then says, it ends by itself
 with 0, 2 or 3, soon and within two gigabytes. The damage depends on kind and case alone; a failure

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Broken job files, and jobs that this version, this model or this machine cannot do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What lies in the output folder already: never written over unless it is this run's."""
 
 from __future__ import annotations

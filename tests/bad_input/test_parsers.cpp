@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Random damage to files that others made, read in this process: what a reader says of each is an
 /// InputError or nothing, soon, and within a memory that small files have no claim to exceed.
 ///

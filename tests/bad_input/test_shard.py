@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Broken prompt shards, and damage that concerns one request alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Runs numbered cases of untrusted work in a child process, so that a crash, a hang or a huge
 /// allocation is the failure of one case that can be named.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Target check_headers: compiles each header of lib/ and kernels/ alone, twice in one source, so that each
 # includes what it uses and is guarded. Not headers of kernels/cuda, which need nvcc, nor *-inl.hpp, which
 # Highway compiles once per instruction set.

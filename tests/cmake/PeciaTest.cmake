@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # pecia_add_test(NAME [RANKS 1 2 4] SOURCES … LINKS … [LABELS …] [TIMEOUT s])
 #
 # A GoogleTest program. Without RANKS it is run once, without MPI. With RANKS it is linked to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// How tests spread ranks over servers, and block sizes that are ragged.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What travels is what collectives.hpp says, counted by level, rank by rank.
 
 #include <gtest/gtest.h>

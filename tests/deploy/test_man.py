@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Man page and completions say what the command's help says, and the shell completes by them."""
 
 from __future__ import annotations

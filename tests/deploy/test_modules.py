@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPI and HDF5 where a cluster's modules put them: found by the variables that modules set, serial or parallel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// How steps are cut into segments and which of them are graphs of before, on a stream that only
 /// writes down what it is asked for.
 

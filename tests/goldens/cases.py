@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checkpoints to make: what stands in each config.json and how the tensors are stored."""
 
 from dataclasses import dataclass

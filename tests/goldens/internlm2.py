@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """InternLM2's tensor names and its packed wqkv, to and from those of the equal Llama model.
 
 With g = heads / KV heads, wqkv is [KV heads, g + 2, head size, hidden]: for each KV head its g

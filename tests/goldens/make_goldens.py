@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Make this folder's tiny random checkpoints and their goldens.
 
     pip install torch==2.8.0 transformers==4.55.4 numpy==2.4.6 safetensors==0.8.0     (Python 3.11)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hugging Face transformers as the oracle: float32 on the CPU, eager attention, a KV cache."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `make_goldens.py --verify` checks, without writing anything.
 
 1. The oracle still gives the committed goldens for the committed checkpoints.

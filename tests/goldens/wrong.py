@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models that read a checkpoint wrongly in one way, for verify.py."""
 
 from collections.abc import Iterator

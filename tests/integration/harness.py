@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole runs of the program, on a tiny model and made-up prompts, in a temporary folder."""
 
 from __future__ import annotations

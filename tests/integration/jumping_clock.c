@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Preloaded into a program: its wall clock stands a day ahead and a day behind by turns of 50 ms. Clocks that only go
    forward are left alone, so whatever is measured by them stays right. */
 

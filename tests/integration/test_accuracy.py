@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """scripts/bench-accuracy, whole: its log-likelihoods are those of the goldens, on any number of ranks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests that come while the run goes on: the same answers, not before their time, and a way out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A request whose activations overflow: it fails, naming the layer, and its neighbours do not notice."""
 
 from __future__ import annotations

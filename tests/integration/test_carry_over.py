@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts that continue a run under other lengths or with more input, and what --validate says of them."""
 
 from __future__ import annotations

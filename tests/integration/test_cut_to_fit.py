@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prompts longer than the model, and answers without an end: the run does its best and says what it left out."""
 
 from __future__ import annotations

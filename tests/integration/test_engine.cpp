@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// A replica's loop from prompt shard to results: what it counts, and what it notes for the trace.
 
 #include <gtest/gtest.h>

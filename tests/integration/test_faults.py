@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kills, a full disk, ranks that disagree: nothing that was done is lost or done again."""
 
 from __future__ import annotations

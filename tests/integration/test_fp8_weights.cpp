@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Whole models with fp8 weights, on the CUDA backend's kernels: in every legal mode the
 /// log-probabilities are those of fp32 weights, as near as E4M3's rounding lets them be.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Every family against transformers (tests/goldens), on any number of ranks.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looking at a run while it goes on, which must not disturb it."""
 
 from __future__ import annotations

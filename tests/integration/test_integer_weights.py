@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole runs with weights that are rounded to int8 or int4 at load: what they say of it, the same answers on every
 layout, and what is refused."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Keys and values that some ranks write and others read, cut in other ways: the same bits for each
 /// token, head and layer, and an answer that goes on as if nothing had been between.
 

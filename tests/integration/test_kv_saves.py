@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs that stop in the middle of a long prompt keep what they have read of it, and go on from there."""
 
 from __future__ import annotations

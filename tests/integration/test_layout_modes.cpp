@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// `reproducible: layout` on every grid of CP × SP × TP that uses all ranks, with every pair of
 /// modes that is legal there: every bit of a result is that of one rank alone with the request
 /// alone.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// `reproducible: layout`: every bit of a result is that of one rank alone with the request alone,
 /// on a ring of every number of ranks that divides 8 and in every batch. The other layouts are in
 /// test_layout_modes.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Larger goldens of the same oracle, where they are at hand: logits instead of log-probabilities,
 /// prompts up to 1,500 tokens, a trained model among random ones.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GPU that is lost in mid-run: one line says which rank, at what, why and what to do; what was done stays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches at the ends of the range: a hundred thousand tiny requests, and one that takes all the memory there is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every legal mode of a grid through the whole program, against one rank; what a run reports of its mode."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Every way to spread a request over the ranks gives what one rank alone gives: each grid of
 /// CP × SP × TP that uses all ranks, with every sharding and ring, for each kind of model that can
 /// be cut so.

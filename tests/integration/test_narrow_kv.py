@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole runs with an FP8 KV cache: what they say of it, its memory, and the same answers everywhere."""
 
 from __future__ import annotations

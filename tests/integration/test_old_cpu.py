@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processors with fewer instructions than this one, by emulation of a user's process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a job's surroundings may do while it runs: inputs that vanish, a second job on the same folder, a wall clock
 that jumps."""
 

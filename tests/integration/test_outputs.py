@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run leaves: columns, errors of single requests, report, progress, trace; and from text to text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Exchanges of a pass have work to hide behind: between the start of each and the wait for it the
 /// rank computes. Counted by tests/support/work_clock.hpp, without any measured time.
 

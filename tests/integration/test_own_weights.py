@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that keep weights of their own compute what those that share the mapped files do."""
 
 from __future__ import annotations

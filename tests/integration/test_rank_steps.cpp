@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Decode passes of the CUDA backend, emulated, are graphs between the transfers of several ranks,
 /// and nothing changes by that.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same answers for every layout of the ranks, every turn once, work shared by all replicas."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The same text however requests are batched, chunked, chained, forked and spread over ranks.
 
 #include <gtest/gtest.h>

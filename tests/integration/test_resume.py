@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs that are asked to stop, and what a second run in the same folder may do."""
 
 from __future__ import annotations

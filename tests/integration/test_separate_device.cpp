@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Everything above the kernels on a device that is not the host: in every legal mode its results
 /// are, bit by bit, those of the host.
 

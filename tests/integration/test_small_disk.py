@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output on disks that fill up, are too small or refuse: file systems that the test mounts."""
 
 from __future__ import annotations

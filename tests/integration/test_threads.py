@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads of a rank: their number and place follow the machine and the user's words, and results do not follow them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts that are too short for the whole job: each gets on, and ends in time."""
 
 from __future__ import annotations

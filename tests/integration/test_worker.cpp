@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// One rank's machinery driven plan by plan: what travels, and what stays where it is.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Runs `action`, which must throw `E`, and expects every part in its message.
 

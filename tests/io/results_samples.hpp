@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Jobs and rows for tests of the results file; every value is a function of the turn.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Files of keys and values: what is written comes back, and no damage goes unseen.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The functions of NVIDIA's driver (libcuda.so.1) that cuDNN looks up before it compiles a kernel.
  * A machine without a GPU has none; with these a kernel is compiled, "loaded" and never run. */
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What every op's test is made of: tensors that own their memory, and the backends to run.
 

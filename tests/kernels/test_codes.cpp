@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Numbers stored as codes of int8 and int4, and products with them.
 
 #include <cmath>

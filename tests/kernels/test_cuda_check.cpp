@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What errors of CUDA become, on a double of its runtime.
 
 #include <gtest/gtest.h>

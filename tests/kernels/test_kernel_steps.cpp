@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// The arithmetic that kernels/cuda shares with the host, one function at a time.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Products with fp8 weights, and with x in a narrow type.
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Both ways in which the CUDA backend makes products of fp8: with scales taken by the product, and
 /// by a kernel after it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Steps (kernels::Step) of the CUDA backend's kernels on a device whose work is done late: the
 /// same numbers as without them, and the same work is recognised as such.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Numbers below 2⁻¹²⁶, the least normal one of fp32 and bf16, count for themselves or for zero, as
 /// instructions for products of bf16 take them; nothing beside them changes. Those of fp16 are
 /// normal in fp32 and count in full.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Writes small model.safetensors files: https://huggingface.co/docs/safetensors
 

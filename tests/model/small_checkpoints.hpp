@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Checkpoints of a few elements for each way to store weights, and what tells their tensors apart.
 

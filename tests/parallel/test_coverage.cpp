@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Whatever the grid, the lengths and the history: every causal (query, key) pair of every head is
 /// attended exactly once, by one rank.
 

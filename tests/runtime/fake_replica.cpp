@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/runtime/fake_replica.hpp"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A replica whose model is a function of the tokens it was shown: drives a Scheduler as the engine
 /// does, checks every plan as the ranks would, and knows what each turn must give.

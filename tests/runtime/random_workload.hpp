@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Requests and limits drawn from a seed, for tests of what holds whatever they are.
 

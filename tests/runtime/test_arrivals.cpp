@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Who takes which request when, told by a clock of the test's own.
 
 #include <gtest/gtest.h>

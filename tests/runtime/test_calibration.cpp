@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Rates are measured together, kept, found again, and measured anew where the file is of no use.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Which keys and values a run that stops keeps, and which of an earlier start's it uses.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// What reproducible: layout takes and what it refuses, as a run finds out.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Peaks are measured by all ranks together, and ranks that share cores share the peak.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Progress within passes: what is read counts layer by layer, and the end agrees with the tally.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Random workloads: whatever the limits, every turn gets the answer that the model gives it alone.
 
 #include <gtest/gtest.h>

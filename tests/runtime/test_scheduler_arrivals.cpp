@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// From when the times of a request count that arrives while the run goes on.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Cases that are told by hand: what is refused and why, what fits, who goes first.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Chunked prefill: decodes never wait, prompts get what is left, memory holds whatever the chunks.
 
 #include <gtest/gtest.h>

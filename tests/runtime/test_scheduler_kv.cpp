@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Keys and values that one start keeps and the next one reads: what is planned, and what is kept.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Which tensor travels: fixed by the job, or by rule for each chunk of a prompt.
 
 #include <gtest/gtest.h>

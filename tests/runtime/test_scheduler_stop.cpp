@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Answers that stop strings end, token by token as the fake model samples them.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Starts that are too short for the whole batch: what begins, what ends, and when passes end.
 
 #include <gtest/gtest.h>

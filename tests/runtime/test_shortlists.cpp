@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Shortlists of the parts of a vocabulary against the ops on whole rows.
 
 #include <gtest/gtest.h>

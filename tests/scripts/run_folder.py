@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small run folders, made on the spot."""
 
 from __future__ import annotations

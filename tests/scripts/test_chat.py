@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from pecia_tools.chat import ChatTemplate
 from pecia_tools.model_folder import ModelFolder
 from support import CHATML, ScriptTest, make_model

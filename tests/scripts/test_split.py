@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 import random
 import unittest
 from typing import Optional

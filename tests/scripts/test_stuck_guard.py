@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When jobs/slurm/pecia.sbatch takes a job for stuck: its own functions, over a program that is made up."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs on a Slurm cluster of four nodes in two racks, made on this machine for one test."""
 
 from __future__ import annotations

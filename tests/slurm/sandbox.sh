@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A throw-away Slurm cluster on one machine: a slurmd per node n1…nN, in racks below one spine (topology/tree),
 # each with a host name of its own.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that continue one another without requeueing, and jobs that do not get on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that a signal stops in mid-run: they drain, go back into the queue and finish."""
 
 from __future__ import annotations

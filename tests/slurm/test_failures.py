@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that lose a node or a rank: Slurm, or the script, starts them again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Disturbances of every kind, at random moments, until the job is done all the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that nothing disturbs: where their ranks are, and that they answer as one rank does."""
 
 from __future__ import annotations

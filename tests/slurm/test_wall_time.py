@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job whose time limit comes before its work is done."""
 
 from __future__ import annotations

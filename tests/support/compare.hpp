@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Comparison of float arrays that NaN cannot pass, and inputs that are never constant.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// In place of kernels/disabled: GPUs whose memory and work are a separate device's, for whole runs
 /// of the program. There are as many as ranks may want. PECIA_LOSE_GPU=INDEX:FILE: once FILE is
 /// there, GPU INDEX is lost, as with an illegal access of a kernel.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// NCCL as it is called, done by MPI when the streams of a separate device run. Memory that travels
 /// must be registered until the transfer is done.

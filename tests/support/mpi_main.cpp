@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// Main of tests that run on several ranks: only failures of ranks > 0 are printed, with their
 /// rank, and every rank's exit code is the worst of all.
 

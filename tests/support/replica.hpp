@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A whole replica without files or job: requests in, results out, for tests on any number of
 /// ranks.

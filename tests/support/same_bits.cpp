@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/support/same_bits.hpp"
 
 #include <fmt/format.h>

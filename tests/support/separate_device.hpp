@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A device that is as far from the host as a GPU: its memory is not the host's, and its work is
 /// done later. For testing without a GPU what stands above kernels.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Writes prompt shards for tests, whole or broken, through the HDF5 C API alone: what the reader
 /// is tested with does not come from the reader's own code.

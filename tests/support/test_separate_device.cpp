@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /// That the double finds what it is for.
 
 #include <gtest/gtest.h>

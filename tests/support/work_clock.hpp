@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Whether exchanges have work to hide behind, told by a clock that only work moves: it ticks when
 /// a rank polls, as it does while it computes. Any exchange takes one tick. One that is waited for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034
 # Facts of one cluster, sourced by jobs/slurm/*.sbatch. Copy it as NAME.sh and submit with PECIA_SITE=NAME.
 # This one: two NUMA nodes of 32 cores, no GPU, Open MPI built with PMIx.

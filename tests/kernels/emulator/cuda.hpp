@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The part of CUDA that kernels/cuda uses, on the CPU: included before a .cu file, it makes g++
 /// compile it, and its kernels run one block after the other, each thread a fiber. So every index,
