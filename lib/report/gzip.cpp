@@ -13,9 +13,8 @@ namespace pecia::report {
 namespace {
 
 constexpr size_t piece_bytes = 64 << 10;
-// Traces are names and numbers that come again and again: level 1 packs them 12-fold at 250 MB/s,
-// level 6 16-fold at 90 MB/s (Zen 3).
-constexpr int level = 3;
+constexpr int level =
+    3;  // traces are names and numbers that come again and again: little effort packs
 constexpr int gzip_window = 15 + 16;  // zlib's word for a gzip header
 
 }  // namespace
