@@ -9,10 +9,11 @@
 
 namespace pecia::runtime {
 
-/// What is read ends where a chunk of the prompt would end, so that every rank holds what it would
-/// hold after computing, and the slots suffice.
+/// What is read ends at a multiple of this. It is shared out as a chunk of whole units is, two pieces
+/// in each unit to every rank, so that it takes the slots that computing it would take. Where bits are
+/// to be the same in any batch, a prompt is always cut at the same tokens.
 int64_t Scheduler::restore_unit() const {
-  return limits_.policy == Policy::chunked ? chunk_unit() : limits_.max_batch_tokens;
+  return limits_.layout_invariant ? limits_.max_batch_tokens : chunk_unit();
 }
 
 /// A pass that reads the next chunk of the first sequence that has one.

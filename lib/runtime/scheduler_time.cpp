@@ -55,8 +55,12 @@ Scheduler::Ahead Scheduler::ahead_of_turn(const Request& request, size_t turn) c
   const Turn& own = request.turns[turn];
   const auto given = static_cast<int64_t>(own.answer.tokens.size());
   const int64_t read = before + static_cast<int64_t>(own.tokens.size()) + given;
+  // What an earlier start has kept is read in no time.
+  const bool branch = request.followup == io::Followup::fork && turn > 0;
+  const int64_t kept = branch ? 0 : std::min(request.saved.tokens, read - 1);
   Ahead ahead;
-  ahead.prompts = work_of(0, static_cast<double>(read), static_cast<double>(batch_tokens()));
+  ahead.prompts = work_of(static_cast<double>(kept), static_cast<double>(read - kept),
+                          static_cast<double>(batch_tokens()));
   if (own.max_new_tokens > given)
     ahead.answers.push_back({expected_answer(own, given), static_cast<double>(read)});
   return ahead;
