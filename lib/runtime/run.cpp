@@ -514,7 +514,8 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
                      .cores = resources.threads.cores_of_job,
                      .gpus = num_gpus(facts)});
     }
-    if (chief && drain_s) name_too_long(*inputs, *results, *scheduler, start_s, *log);
+    if (chief && drain_s && start_s > 0)
+      name_too_long(*inputs, *results, *scheduler, start_s, *log);
     planner.emplace(Planner{*scheduler, *source, *results,
                             [&](const std::string& ring) { return mode_name(resources, ring); },
                             groups.dp, [&](bool told) { return stop.agreed(told); },

@@ -20,5 +20,5 @@ if [[ ! -x $python ]]; then
   echo "pecia: the helpers' Python environment is missing ($(dirname "$scripts")/.venv). Make it with $scripts/pecia-setup" >&2
   exit 2
 fi
-if [[ $module == report && $help == no || $module == report_picture ]]; then "$scripts/setup.sh" report; fi
+if [[ $help == no && ($module == report || $module == report_picture) ]]; then "$scripts/setup.sh" report; fi
 exec "$python" -m "pecia_tools.$module" "$@"

@@ -6,27 +6,14 @@ The page itself is HTML (pecia-report); this draws its headline numbers and figu
 from __future__ import annotations
 
 import argparse
-import io
-from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
-from PIL import Image
-
-from . import report_tables as tables
 from .command import UserError, note, run, temporary_file
-from .figure_style import DOTS_PER_INCH, LIGHT, WIDTH, style
-from .read_run import RunFolder, read_run
+from .read_run import read_run
 from .read_trace import read_trace
-from .report_page import Section, sections, status
-from .report_tables import Card
 
 PROGRAM = "make-report-picture"
 SHOWN = ("throughput", "latency", "timeline", "layer")
-COLOURS = 64  # flat drawings need no more, and a palette makes the file small
-CARDS = 4
-TITLE_SIZE = 12
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -34,6 +21,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Draw the headline numbers of a run and its figures "
         f"({', '.join(SHOWN)}) as one PNG. The figure of one layer takes report.trace=full.",
+        epilog=f"example: scripts/{PROGRAM} runs/quickstart -o apps/report.png",
     )
     parser.add_argument(
         "run", type=Path, metavar="RUN_DIR", help="a run folder, the `output` of its job file"
@@ -44,71 +32,20 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def header(folder: RunFolder) -> Figure:
-    """Title, status and the first cards of the page."""
-    style()
-    figure = Figure(figsize=(WIDTH, 1.75))
-    facts = dict(tables.what_ran(folder))
-    title = f"{folder.path.resolve().name} · {Path(facts.get('Model', '')).name}"
-    figure.text(0.012, 0.86, title, fontsize=17, fontweight="bold")
-    figure.text(0.012, 0.69, status(folder), fontsize=10)
-    cards = tables.cards(folder)[:CARDS]
-    for place, card in enumerate(cards):
-        _draw_card(figure, card, 0.012 + place * 0.976 / CARDS, 0.976 / CARDS - 0.012)
-    return figure
-
-
-def _draw_card(figure: Figure, card: Card, left: float, width: float) -> None:
-    look = {"boxstyle": "round,pad=0,rounding_size=0.01", "facecolor": LIGHT["sheet"]}
-    figure.patches.append(
-        FancyBboxPatch((left, 0.03), width, 0.52, linewidth=0, transform=figure.transFigure, **look)
-    )
-    figure.text(left + 0.012, 0.36, card.value, fontsize=14, fontweight="bold")
-    figure.text(left + 0.012, 0.22, card.what, fontsize=9.5)
-    figure.text(left + 0.012, 0.09, card.more, fontsize=9, color=LIGHT["muted"])
-
-
-def titled(section: Section) -> Figure:
-    section.figure.suptitle(
-        section.title, x=0.012, ha="left", fontsize=TITLE_SIZE, fontweight="bold"
-    )
-    return section.figure
-
-
-def stacked(figures: Sequence[Figure]) -> Image.Image:
-    """The figures below one another, on paper."""
-    images = []
-    for figure in figures:
-        drawn = io.BytesIO()
-        figure.savefig(
-            drawn, format="png", dpi=DOTS_PER_INCH, transparent=False, facecolor=LIGHT["paper"]
-        )
-        images.append(Image.open(drawn).convert("RGB"))
-    margin = DOTS_PER_INCH // 6
-    height = sum(image.height + margin for image in images) + margin
-    sheet = Image.new("RGB", (images[0].width + 2 * margin, height), LIGHT["paper"])
-    top = margin
-    for image in images:
-        sheet.paste(image, (margin, top))
-        top += image.height + margin
-    return sheet
-
-
 def main(arguments: list[str]) -> int:
     options = make_parser().parse_args(arguments)
+    from .report_poster import poster  # draws: --help does without
+
     folder = read_run(options.run)
     trace = read_trace(options.run / "trace", len(folder.report.ranks) if folder.report else None)
-    found = {section.name: section for section in sections(folder, trace) if section.figure}
-    shown = [titled(found[name]) for name in SHOWN if name in found]
-    if not shown:
+    small = poster(folder, trace, SHOWN)
+    if small is None:
         raise UserError(f"{options.run}: has nothing to draw yet; wait until a turn is answered")
-    sheet = stacked([header(folder), *shown])
-    small = sheet.quantize(COLOURS, dither=Image.Dither.NONE)
     with temporary_file(options.output) as temporary:
         small.save(temporary, format="png", optimize=True)
     note(
         PROGRAM,
-        f"{options.output}, {sheet.width} × {sheet.height}, {options.output.stat().st_size / 1e3:.0f} kB",
+        f"{options.output}, {small.width} × {small.height}, {options.output.stat().st_size / 1e3:.0f} kB",
     )
     return 0
 

@@ -132,10 +132,7 @@ class DrainTest(Drains):
         self.assertEqual(counts["output_tokens"], missing)
 
     def test_a_continued_run_tells_of_this_start_and_all(self) -> None:
-        requests = long_answers()
-        for request in requests[1:]:
-            request.max_new_tokens = [1000]
-        job = self.write_job(requests, generation=GREEDY)
+        job = self.write_job(long_answers(), generation=GREEDY)
         before = self.drain(job, 2, lambda launch: launch.signal_ranks(signal.SIGTERM))
         first = self.report(job)
         self.assertEqual(len(first["starts"]), 1)

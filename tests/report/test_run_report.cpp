@@ -247,12 +247,15 @@ TEST(LastLine, SaysWhatWasCut) {
   report.counts.done = 6;
   report.counts.truncated_turns = 3;
   report.counts.truncated_tokens = 900;
-  EXPECT_EQ(last_line(report, "r.json"), "6 done, 0 failed in 0 ms · 3 prompts truncated · r.json");
+  EXPECT_EQ(last_line(report, "r.json"),
+            "6 done, 0 failed in 0 ms (0 core-seconds) · 0 tokens read, 0 written · 3 prompts "
+            "truncated · r.json");
   report.counts.cut_by_length = 3;
   report.counts.cut_by_model_length = 1;
   EXPECT_EQ(last_line(report, "r.json"),
-            "6 done, 0 failed in 0 ms · 3 prompts truncated, 2 answers cut at max_new_tokens, 1 "
-            "answer cut at the model's length · r.json");
+            "6 done, 0 failed in 0 ms (0 core-seconds) · 0 tokens read, 0 written · 3 prompts "
+            "truncated, 2 answers cut at max_new_tokens, 1 answer cut at the model's length · "
+            "r.json");
   report.counts.cut_by_model_length = 3;
   report.counts.truncated_turns = 0;
   EXPECT_EQ(cut_text(report.counts), "3 answers cut at the model's length");
@@ -265,7 +268,8 @@ TEST(LastLine, SaysHowMuchWasReadFromAnEarlierStart) {
   report.kv.restored_requests = 1;
   report.kv.restored_tokens = 512'000;
   EXPECT_EQ(last_line(report, "r.json"),
-            "0 done, 0 failed in 1 min 0 s · restored 512k tokens of 1 request · r.json");
+            "0 done, 0 failed in 1 min 0 s (0 core-seconds) · 0 tokens read, 0 written · restored "
+            "512k tokens of 1 request · r.json");
   EXPECT_EQ(to_json(report).at("kv").at("restored_tokens"), 512'000);
 }
 
