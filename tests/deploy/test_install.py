@@ -180,10 +180,13 @@ class InstalledTree(RunTest):
     def test_helpers_without_their_python_say_how_to_get_it(self) -> None:
         for name in HELPERS:
             if name != "pecia-setup":
-                ended = self.command(name, "--help", expect=2)
+                ended = self.command(name, "books", expect=2)
                 self.assertIn(
                     f"{self.tree.resolve()}/share/pecia/scripts/pecia-setup", ended.stderr
                 )
+
+    def test_pecia_pack_explains_itself_without_its_python(self) -> None:
+        self.assertIn("--split-tokens", self.command("pecia-pack", "--help").stdout)
 
     def test_nothing_names_the_places_where_it_was_made(self) -> None:
         places = [os.fsencode(place) for place in (SOURCE, BUILD, self.installed_at)]
