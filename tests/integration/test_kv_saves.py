@@ -75,6 +75,10 @@ class KvSaveTest(RunTest):
         self.assertFalse((self.output(job) / "kv").exists())
         return job
 
+    def assert_restored(self, job: Path, kept: int) -> None:
+        """All whole units of what was kept: two tokens for each rank of the ring."""
+        self.assertIn(self.kv(job)["restored_tokens"], range(kept - 7, kept + 1))
+
     def test_a_long_prompt_goes_on_on_other_ranks(self) -> None:
         reference = self.results(self.reference())
         for before, after, more in ((2, 3, {}), (1, 2, {"kv": {"dtype": "bf16"}})):
@@ -96,7 +100,7 @@ class KvSaveTest(RunTest):
                 words = self.run_job(job, after)
                 self.assertRegex(words, r"· restored [\d.]+k? tokens of 1 request ·")
                 restored = self.kv(job)["restored_tokens"]
-                self.assertEqual(restored, kept["kept_tokens"] // 64 * 64)
+                self.assert_restored(job, kept["kept_tokens"])
                 counts = self.report(job)["counts"]
                 self.assertEqual(counts["prompt_tokens"], LENGTH - restored)
                 self.assertFalse((self.output(job) / "kv").exists(), "the request is done")
@@ -116,12 +120,12 @@ class KvSaveTest(RunTest):
         launch.signal_ranks(signal.SIGTERM)
         self.end(launch, DRAINED)
         kv = self.kv(job)
-        self.assertEqual(kv["restored_tokens"], first // 64 * 64)
+        self.assert_restored(job, first)
         described = json.loads((save / "save.json").read_text())["save"]
         self.assertEqual(described["tokens"], first + kv["kept_tokens"])
         self.assertGreater(kv["kept_tokens"], 0)
         self.run_job(job, 1)
-        self.assertEqual(self.kv(job)["restored_tokens"], described["tokens"] // 64 * 64)
+        self.assert_restored(job, described["tokens"])
         self.assert_same_answers(self.results(job), reference, [0, 1])
 
     def test_what_is_damaged_is_read_again(self) -> None:
@@ -131,6 +135,7 @@ class KvSaveTest(RunTest):
         save = self.output(job) / "kv" / "00000001-request-1"
         kept = self.folder / "kept"
         shutil.copytree(save, kept)
+        whole = json.loads((save / "save.json").read_text())["save"]["tokens"]
 
         def cut(path: Path) -> None:
             os.truncate(path, path.stat().st_size // 2)
@@ -156,8 +161,10 @@ class KvSaveTest(RunTest):
                 words = self.run_job(job, 2)
                 self.assertIn(words_of_it, words)
                 self.assertRegex(words, "the prompt is read again")
-                self.assertEqual(self.kv(job)["restored_tokens"], 0)
-                self.assertEqual(self.report(job)["counts"]["prompt_tokens"], LENGTH)
+                # What was read before the damage was met is whole.
+                restored = self.kv(job)["restored_tokens"]
+                self.assertLess(restored, whole if name == "a changed byte" else 1)
+                self.assertEqual(self.report(job)["counts"]["prompt_tokens"], LENGTH - restored)
                 self.assert_same_answers(self.results(job), reference, [0, 1])
 
     def test_files_without_a_description_are_no_save(self) -> None:
