@@ -67,6 +67,9 @@ class ColumnsTest(RunTest):
             "prompt_top_logprobs": (f4, (prompt, 2)),
             "state": (np.dtype("u1"), (turns,)),
             "replica": (i4, (turns,)),
+            "truncated_tokens": (i4, (turns,)),
+            "text_bytes": (i8, (turns,)),
+            "settings": (i4, (turns,)),
         }
         expected |= {f"{name}_tokens": (i4, (turns,)) for name in ("prompt", "cached", "output")}
         seconds = ("queue", "ttft", "decode", "prefill_compute", "prefill_comm", "decode_compute")
