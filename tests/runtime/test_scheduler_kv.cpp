@@ -54,8 +54,8 @@ std::string passes(const std::vector<Plan>& plans) {
   return text;
 }
 
-TEST(SavedKv, IsReadInTheChunksOfThePrompt) {
-  const SchedulerLimits limits = ten_tokens();
+TEST(SavedKv, IsReadInWholeUnitsAndThePromptGoesOnInItsChunks) {
+  SchedulerLimits limits = ten_tokens();
   const auto with = [&](int64_t tokens, int64_t saved) {
     const auto served = serve(limits, {ask(0, tokens, 1, saved)});
     expect_same(served.rows, expected(limits, {ask(0, tokens, 1)}));
@@ -63,10 +63,12 @@ TEST(SavedKv, IsReadInTheChunksOfThePrompt) {
   };
   EXPECT_EQ(with(37, 0), "10 10 10 7s");
   EXPECT_EQ(with(37, 30), "r10 r10 r10 7s");
-  EXPECT_EQ(with(37, 29), "r10 r10 10 7s") << "what ends inside a chunk is computed";
-  EXPECT_EQ(with(37, 9), "10 10 10 7s");
-  EXPECT_EQ(with(30, 30), "r10 r10 10s") << "the last token is fed, for its logits";
+  EXPECT_EQ(with(37, 29), "r10 r10 r8 2 7s") << "two tokens are a unit of one rank";
+  EXPECT_EQ(with(37, 9), "r8 2 10 10 7s");
+  EXPECT_EQ(with(30, 30), "r10 r10 r8 2s") << "the last token is fed, for its logits";
   EXPECT_EQ(with(31, 31), "r10 r10 r10 1s");
+  limits.layout_invariant = true;
+  EXPECT_EQ(with(37, 29), "r10 r10 10 7s") << "where bits would show another cut";
 }
 
 TEST(SavedKv, ThatIsDamagedIsComputed) {
@@ -103,8 +105,8 @@ TEST(SavedKv, CanBeKeptOfWhatRunsAlone) {
 
 TEST(SavedKv, GoesOnWhereTheEarlierSaveEnds) {
   const SchedulerLimits limits = ten_tokens();
-  const auto served = serve(limits, {ask(0, 60, 1, 24)}, 4);
-  EXPECT_EQ(passes(served.plans), "r10 r10 10 10");
+  const auto served = serve(limits, {ask(0, 60, 1, 24)}, 5);
+  EXPECT_EQ(passes(served.plans), "r10 r10 r4 6 10");
   ASSERT_EQ(served.keepable.size(), 1u);
   EXPECT_EQ(served.keepable[0].begin, 24);
   EXPECT_EQ(served.keepable[0].tokens.size(), 40u);
