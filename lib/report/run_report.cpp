@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
@@ -292,6 +293,17 @@ Json to_json(const RunReport& report) {
 void write_report(const std::filesystem::path& path, const RunReport& report) {
   write_atomically(path,
                    to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+bool is_final_report(const std::filesystem::path& path, int64_t done, int64_t failed) try {
+  std::ifstream in(path);
+  const Json report = Json::parse(in);
+  const Json& counts = report.at("counts");
+  const Json& all = report.at("all_starts");
+  return counts.at("open") == 0 && counts.at("partial") == 0 && all.at("done") == done &&
+         all.at("failed") == failed;
+} catch (const Json::exception&) {
+  return false;
 }
 
 std::string cut_text(const Counts& counts) {

@@ -140,6 +140,10 @@ nlohmann::ordered_json to_json(const RunReport& report);
 /// Writes it whole (as write_atomically does).
 void write_report(const std::filesystem::path& path, const RunReport& report);
 
+/// Whether the report at `path` is the last one that a run with these counts needs: it tells of so
+/// many turns, and of none open. False where it is missing, damaged, or of an earlier start.
+bool is_final_report(const std::filesystem::path& path, int64_t done, int64_t failed);
+
 /// "kept the keys and values of 3 requests (1.2 GiB in 4.1 s); 2 requests are cheaper to read
 /// again"; "" where there is nothing to say.
 std::string kept_line(const KvReport& kv);

@@ -64,6 +64,7 @@ Plan make_plan(Planner& planner, bool stopping, double now, Tally& tally) {
     }
     if (!stopping) plan = scheduler.next(now);
     record(planner, scheduler.take_finished(), tally);
+    if (!stopping && !plan && scheduler.forget_assumed_end()) taken = true;
   } while (!plan && taken);
   tally.arrived = planner.source.arrived_turns();
   const auto arrival = planner.source.next_arrival();

@@ -281,6 +281,21 @@ void name_too_long(const Inputs& inputs, const io::ResultsFile& results, const S
                : "it comes last; raise limits.wall_time, use more ranks, or let kv.save be auto");
 }
 
+/// Seconds from its begin that a start may be assumed to have where nothing says when it ends: not
+/// all of what its predecessors had. They ended before the work did, whoever ended them. Absent
+/// where it is the first one. Collective over `world`; `earlier` on the chief.
+std::optional<double> assumed_seconds(const std::vector<report::StartRecord>& earlier,
+                                      comm::Communicator& world) {
+  constexpr size_t telling = 3;
+  constexpr double safe_share = 0.9;
+  double shortest = std::numeric_limits<double>::infinity();
+  for (size_t i = earlier.size() - std::min(telling, earlier.size()); i < earlier.size(); ++i)
+    shortest = std::min(shortest, safe_share * earlier[i].seconds);
+  const auto ms = world.all_reduce_max(earlier.empty() ? 0 : std::llround(1e3 * shortest));
+  if (ms == 0) return {};
+  return 1e-3 * static_cast<double>(ms);
+}
+
 double seconds_since(Stop::Clock::time_point begin) {
   return std::chrono::duration<double>(Stop::Clock::now() - begin).count();
 }
@@ -430,9 +445,10 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     if (!board.empty()) comm::WatchBoard::remove_others(board);
   });
   const auto report_path = job.output / "report.json";
-  const bool reported =
-      world.all_reduce_max(chief && std::filesystem::exists(report_path) ? 1 : 0) > 0;
   const Standing found = standing(chief ? &*results : nullptr, world);
+  const bool reported =
+      world.all_reduce_max(
+          chief && report::is_final_report(report_path, found.done, found.failed) ? 1 : 0) > 0;
   if (found.unfinished() == 0 && reported) {
     log->info("nothing is left to do: {} turns done, {} failed{} · {}", found.done, found.failed,
               found.failed > 0 ? " (--retry-failed takes them again)" : "",
@@ -461,10 +477,11 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   if (chief && inputs->refused_requests() > 0)
     log->info("{} of them cannot run; the results say why", inputs->refused_requests());
 
+  const Start start = start_of(resources, facts.compute);
   together(world, [&] {
     if (!chief) return;
-    const auto warning = record_start(job.output, start_of(resources, facts.compute),
-                                      found.done + found.partial > 0, job.reproducible);
+    const auto warning =
+        record_start(job.output, start, found.done + found.partial > 0, job.reproducible);
     if (warning) log->warn("{}", *warning);
   });
   if (chief && job.kv.save.on && !keeps_kv(job))
@@ -475,6 +492,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   }
 
   begin_phase("schedule");
+  const auto end_s = drain_s ? drain_s : assumed_seconds(earlier_starts, world);
   const auto taken = world.make_counter(), stopped = world.make_counter(),
              finished = world.make_counter();
   const auto claims = make_claims(job, inputs ? &*inputs : nullptr, world);
@@ -497,13 +515,13 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     else
       source = std::make_unique<ListSource>(*inputs, *results, job.batch.order, *taken);
     const double start_s =
-        drain_s ? *drain_s - seconds_since(begin) : std::numeric_limits<double>::infinity();
-    const SchedulerLimits limits =
-        scheduler_limits(job, config, resources, measured,
-                         {.end_s = start_s,
-                          .times = estimated_times(config, resources, held, product_flops),
-                          .keeps_kv = keeps_kv(job)},
-                         detokenizer);
+        end_s ? *end_s - seconds_since(begin) : std::numeric_limits<double>::infinity();
+    const PassTimes times =
+        kept_times(job.output, start, estimated_times(config, resources, held, product_flops));
+    const SchedulerLimits limits = scheduler_limits(
+        job, config, resources, measured,
+        {.end_s = start_s, .times = times, .keeps_kv = keeps_kv(job), .assumed = !drain_s},
+        detokenizer);
     scheduler.emplace(limits);
     if (keeps_kv(job)) saves.emplace(kv_settings(job, config, resources, *results, *log), *results);
     if (chief) {
@@ -514,6 +532,11 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
                      .cores = resources.threads.cores_of_job,
                      .gpus = num_gpus(facts)});
     }
+    if (chief && end_s && !drain_s)
+      log->info(
+          "no wall time is stated, but earlier starts ended after {} or more: what can be "
+          "answered by then comes first",
+          report::format_duration(*end_s));
     if (chief && drain_s && start_s > 0)
       name_too_long(*inputs, *results, *scheduler, start_s, *log);
     planner.emplace(Planner{*scheduler, *source, *results,
@@ -550,6 +573,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
   const Standing left = standing(chief ? &*results : nullptr, world);
   if (chief) progress.finish(left);
   if (chief && keeps_kv(job)) sweep_kv_saves(job.output / "kv", *results, false);
+  if (chief) keep_times(job.output, start, scheduler->times());
 
   const double seconds = seconds_since(begin);
   recorder.wait_for_times();

@@ -59,6 +59,9 @@ struct TimeLimit {
   PassTimes times;   ///< as estimated; the scheduler fits them to its passes
   bool keeps_kv =
       false;  ///< what is read of a prompt when time is over is there for the next start
+  /// Nobody has said when the start ends: `end_s` is when it would if it lasted as long as earlier
+  /// ones. Nothing is left undone for that, only what can be answered by then comes first.
+  bool assumed = false;
 };
 
 struct SchedulerLimits {
@@ -137,6 +140,13 @@ class Scheduler {
   /// By the rates measured so far, of passes of this kind; absent before there were any.
   std::optional<double> expected_seconds(const Plan& plan) const;
   bool keeps_kv() const { return limits_.time && limits_.time->keeps_kv; }
+  /// Whether this start has an end, stated or assumed.
+  bool limited() const;
+  /// Where the end is only assumed and nothing more would be answered by then: forgets it, so that
+  /// all may begin. False where there was no such end.
+  bool forget_assumed_end();
+  /// Seconds that passes take, as far as they are known.
+  const PassTimes& times() const { return limits_.time->times; }
   /// Whether no further pass would end in time.
   bool out_of_time() const { return out_of_time_; }
   /// Whether time is what ended the work: something was left for a later start.
@@ -158,7 +168,7 @@ class Scheduler {
   /// Where time is limited a turn begins only if it and all that are under way are expected to end
   /// in time; a prompt's chunk is cut to what the time left holds; a prompt that turns out too slow
   /// gives its place to others; and where time is short for all, answers come before prompts.
-  /// Exceptions: begins_anyway.
+  /// Exceptions: begins_anyway. An assumed end is forgotten once it is over.
   std::optional<Plan> next(double now);
   /// For the chunks of the last plan; empty where the ring is fixed.
   const std::vector<ChunkRing>& chunk_rings() const { return chunk_rings_; }
@@ -204,7 +214,6 @@ class Scheduler {
 
   // scheduler_time.cpp
   struct Ahead;
-  bool limited() const;
   double left_s(double now) const;
   double expected_answer(const Turn& turn, int64_t given) const;
   Ahead ahead_of_turn(const Request& request, size_t turn) const;

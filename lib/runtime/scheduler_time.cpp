@@ -14,6 +14,15 @@ bool Scheduler::limited() const {
   return limits_.time && std::isfinite(limits_.time->end_s);
 }
 
+bool Scheduler::forget_assumed_end() {
+  if (!limited() || !limits_.time->assumed) return false;
+  limits_.time->end_s = std::numeric_limits<double>::infinity();
+  waiting_.insert(waiting_.end(), late_.begin(), late_.end());
+  late_.clear();
+  out_of_time_ = false;
+  return true;
+}
+
 /// Until passes have to be over; below 0 after that.
 double Scheduler::left_s(double now) const {
   return limited() ? limits_.time->end_s - now : std::numeric_limits<double>::infinity();
@@ -146,7 +155,7 @@ bool Scheduler::could_finish(int64_t prompt_tokens, int64_t answer_tokens, doubl
 
 /// A later turn of a chain, whose earlier ones are cached.
 bool Scheduler::turn_in_time(const Running& running, double now) {
-  if (!limited() || running.timed || limits_.time->keeps_kv) return true;
+  if (!limited() || running.timed || limits_.time->keeps_kv || limits_.time->assumed) return true;
   const auto& turns = running.family->request.turns;
   if (running.family->is_fork() || running.turn == turns.size() || settled(turns[running.turn]))
     return true;
@@ -165,7 +174,7 @@ bool Scheduler::turn_in_time(const Running& running, double now) {
 }
 
 bool Scheduler::branch_in_time(const Family& family, double now) const {
-  if (!limited() || limits_.time->keeps_kv || family.anyway) return true;
+  if (!limited() || limits_.time->keeps_kv || limits_.time->assumed || family.anyway) return true;
   const auto& turns = family.request.turns;
   const Turn& turn = turns[family.next_branch];
   const auto given = static_cast<int64_t>(turn.answer.tokens.size());

@@ -98,7 +98,7 @@ std::optional<Request> ListSource::reconsider(const Scheduler& scheduler, double
   constexpr double faster = 0.95;
   constexpr int64_t some_prompt = 1000, some_answer = 100;
   const double speed_s = scheduler.seconds_alone(some_prompt, some_answer);
-  if (speed_s > faster * considered_at_s_) return {};
+  if (scheduler.limited() && speed_s > faster * considered_at_s_) return {};
   const auto found =
       std::find_if(passed_over_.begin(), passed_over_.end(), [&](const auto* request) {
         const auto [prompt, answer] = first_lengths(inputs_, *request);

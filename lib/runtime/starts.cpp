@@ -22,6 +22,33 @@ Json json_of(const Start& start) {
           {"keys_and_values", name_of(start.keys_and_values)}};
 }
 
+bool is_like(const Json& earlier, const Start& start) {
+  const Json wanted = json_of(start);
+  return std::all_of(wanted.items().begin(), wanted.items().end(), [&](const auto& item) {
+    return earlier.contains(item.key()) && earlier[item.key()] == item.value();
+  });
+}
+
+void write_starts(const std::filesystem::path& path, const Json& starts) {
+  report::write_atomically(path, Json{{"schema", schema}, {"starts", starts}}.dump(2) + "\n");
+}
+
+Json json_of(const PassRates& rates) {
+  return {{"pass_s", rates.pass_s}, {"row_s", rates.row_s}, {"pair_s", rates.pair_s}};
+}
+
+/// A rate that was fitted to nothing keeps a share of the estimate, so that it can grow again.
+RateFit fit_of(const Json& start, const char* phase, const RateFit& estimate) {
+  constexpr double least = 0.01;
+  if (!start.contains(phase) || !start[phase].is_object()) return estimate;
+  const auto rate = [&](const char* name, double estimated) {
+    const Json& kept = start[phase].value(name, Json());
+    return kept.is_number() ? std::max(kept.get<double>(), least * estimated) : estimated;
+  };
+  const PassRates& by = estimate.rates();
+  return RateFit({rate("pass_s", by.pass_s), rate("row_s", by.row_s), rate("pair_s", by.pair_s)});
+}
+
 /// Of earlier starts; an empty list where there is no file.
 Json read_starts(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -80,11 +107,32 @@ std::optional<std::string> record_start(const std::filesystem::path& folder, con
         : !narrow_cache          ? "products"
                                  : "products, keys and values");
   }
-  if (std::find(starts.begin(), starts.end(), now) == starts.end()) {
+  if (std::none_of(starts.begin(), starts.end(),
+                   [&](const Json& earlier) { return is_like(earlier, start); })) {
     starts.push_back(now);
-    report::write_atomically(path, Json{{"schema", schema}, {"starts", starts}}.dump(2) + "\n");
+    write_starts(path, starts);
   }
   return warning;
+}
+
+void keep_times(const std::filesystem::path& folder, const Start& start, const PassTimes& times) {
+  const auto path = folder / "starts.json";
+  Json starts = read_starts(path);
+  for (Json& earlier : starts) {
+    if (!is_like(earlier, start)) continue;
+    if (times.prefill.measured()) earlier["prefill"] = json_of(times.prefill.rates());
+    if (times.decode.measured()) earlier["decode"] = json_of(times.decode.rates());
+  }
+  write_starts(path, starts);
+}
+
+PassTimes kept_times(const std::filesystem::path& folder, const Start& start,
+                     const PassTimes& estimate) {
+  for (const Json& earlier : read_starts(folder / "starts.json"))
+    if (is_like(earlier, start))
+      return {fit_of(earlier, "prefill", estimate.prefill),
+              fit_of(earlier, "decode", estimate.decode)};
+  return estimate;
 }
 
 }  // namespace pecia::runtime

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The layouts that a run's starts had, kept in its output folder: where numbers are rounded
-/// coarsely, text depends on them.
+/// coarsely, text depends on them. And how fast passes were, for what the next start expects.
 
 #include <filesystem>
 #include <optional>
 #include <string>
 
+#include "lib/runtime/pass_times.hpp"
 #include "lib/runtime/resources.hpp"
 
 namespace pecia::runtime {
@@ -25,5 +26,12 @@ Start start_of(const Resources& resources, DType products);
 /// where all is fp32, nor with reproducible: layout. InputError where the file is damaged.
 std::optional<std::string> record_start(const std::filesystem::path& folder, const Start& start,
                                         bool has_answers, Reproducible reproducible);
+
+/// Keeps the rates that have been measured for later starts like this one. After record_start.
+void keep_times(const std::filesystem::path& folder, const Start& start, const PassTimes& times);
+
+/// What was kept of starts like this one, to begin with; `estimate` where nothing was.
+PassTimes kept_times(const std::filesystem::path& folder, const Start& start,
+                     const PassTimes& estimate);
 
 }  // namespace pecia::runtime

@@ -51,6 +51,27 @@ class ShortStartsTest(RunTest):
         idle = sum(later == earlier for earlier, later in zip(done, done[1:]))
         self.assertLessEqual(idle, len(done) // 3, f"done after each start: {done}")
 
+    def test_starts_that_are_killed_without_a_word_get_on_too(self) -> None:
+        requests = random_requests(60, 1500, 2500, seed=5)
+        whole = self.write_job(requests, "whole", generation=GENERATION)
+        began = time.monotonic()
+        self.run_job(whole, 2)
+        most = 8 + 4 * int(time.monotonic() - began)
+        job = self.write_job(requests, "killed", generation=GENERATION)
+        done = []
+        for _ in range(most):
+            launch = self.start(job, 2)
+            if not launch.runs_for(4):
+                self.assertEqual(launch.wait(), ALL_DONE, launch.words())
+                break
+            launch.kill()
+            if done:
+                self.assertIn("earlier starts ended after", launch.words())
+            done.append(self.done(job))
+        else:
+            self.fail(f"done after each start: {done}")
+        self.assert_same_answers(self.results(job), self.results(whole), range(60))
+
     def test_what_no_start_can_answer_is_named_and_comes_last(self) -> None:
         requests = random_requests(6, 20, 40, seed=6)
         requests[0].turns = [requests[0].turns[0] * 100]

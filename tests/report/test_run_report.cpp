@@ -183,6 +183,24 @@ TEST(RunReport, AddsUpAllStarts) {
   EXPECT_DOUBLE_EQ(document.at("core_hours").get<double>(), 702 * 16 / 3600.0);
 }
 
+/// A start may be killed after its last result and before its report.
+TEST(RunReport, IsFinalOnlyOfTheRunAsItStands) {
+  const test::TempFolder folder;
+  const auto path = folder / "report.json";
+  EXPECT_FALSE(report::is_final_report(path, 3, 1)) << "there is none";
+  RunReport report;
+  report.counts.done = 2, report.counts.failed = 1;
+  report.all_done = 3, report.all_failed = 1;
+  report::write_report(path, report);
+  EXPECT_TRUE(report::is_final_report(path, 3, 1));
+  EXPECT_FALSE(report::is_final_report(path, 4, 1)) << "an earlier start's";
+  report.counts.open = 1;
+  report::write_report(path, report);
+  EXPECT_FALSE(report::is_final_report(path, 3, 1)) << "of a start that was drained";
+  std::ofstream(path) << "{";
+  EXPECT_FALSE(report::is_final_report(path, 3, 1)) << "damaged";
+}
+
 TEST(RunReport, CountsGpuHoursWhereItComputesOnGpus) {
   RunReport report = books();
   report.gpus = 4;

@@ -65,7 +65,16 @@ struct Start {
   bool left_for_later = false;
 };
 
-Start start(const SchedulerLimits& limits, const std::vector<Request>& requests) {
+/// As the engine does it: an end that is only assumed is forgotten where nothing else is left.
+std::optional<runtime::Plan> next_of(runtime::Scheduler& scheduler, double now) {
+  auto plan = scheduler.next(now);
+  if (!plan && scheduler.forget_assumed_end()) plan = scheduler.next(now);
+  return plan;
+}
+
+/// `killed_s`: when somebody ends it without a word.
+Start start(const SchedulerLimits& limits, const std::vector<Request>& requests,
+            double killed_s = 1e9) {
   runtime::Scheduler scheduler(limits);
   FakeReplica replica(limits);
   Start start;
@@ -74,11 +83,12 @@ Start start(const SchedulerLimits& limits, const std::vector<Request>& requests)
     for (auto& finished : scheduler.take_finished())
       start.served.rows.emplace(finished.row, std::move(finished));
   };
-  while (const auto plan = scheduler.next(start.end_s)) {
+  while (const auto plan = next_of(scheduler, start.end_s)) {
     take();
     start.served.plans.push_back(*plan);
     PECIA_CHECK(start.served.plans.size() < 100000, "no end");
     start.end_s += seconds_of(*plan);
+    if (start.end_s > killed_s) return start;
     scheduler.commit(*plan, replica.execute(*plan), start.end_s);
     take();
   }
@@ -128,6 +138,36 @@ TEST(TimeLimit, EveryShortStartFinishesRequests) {
     ASSERT_EQ(rows.size(), whole.size());
     for (const auto& [row, finished] : whole)
       EXPECT_EQ(rows.at(row).result.tokens, finished.result.tokens) << "row " << row;
+  }
+}
+
+/// Killed after 5 s each time, and nobody has said so: what earlier starts had is enough to know.
+TEST(TimeLimit, IsAssumedWhereItIsNotSaid) {
+  std::vector<Request> requests;
+  for (int64_t row = 0; row < 20; ++row) requests.push_back(request(row, 900, 40));
+  SchedulerLimits by_assumption = limits(4.5);
+  by_assumption.time->assumed = true;
+  EXPECT_EQ(start(limits(1e9), requests, 5).served.rows.size(), 0u) << "the first one";
+  EXPECT_GE(start(by_assumption, requests, 5).served.rows.size(), 3u);
+  const Start whole = start(by_assumption, requests);
+  EXPECT_EQ(whole.served.rows.size(), 20u) << "but nothing ends this one";
+  EXPECT_FALSE(whole.left_for_later);
+  EXPECT_LT(whole.end_s, 1.1 * start(limits(1e9), requests).end_s);
+}
+
+/// No turn of a request under way, nor a question about a book, is left out for an assumed end.
+TEST(TimeLimit, ThatIsAssumedLeavesNothingUndone) {
+  Request chain = request(0, 1000, 10);
+  chain.turns.push_back(request(1, 3000, 10).turns[0]);
+  Request fork = request(2, 2000, 0);
+  fork.followup = io::Followup::fork;
+  for (int64_t row = 3; row < 20; ++row) fork.turns.push_back(request(row, 20, 30).turns[0]);
+  for (const double end_s : {0.1, 1.0, 2.5, 5.0}) {
+    SchedulerLimits by_assumption = limits(end_s);
+    by_assumption.time->assumed = true;
+    const Start all = start(by_assumption, {chain, request(20, 20000, 10), fork});
+    EXPECT_EQ(all.served.rows.size(), 21u) << end_s;
+    EXPECT_FALSE(all.left_for_later) << end_s;
   }
 }
 

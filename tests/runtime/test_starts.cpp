@@ -77,6 +77,26 @@ TEST_F(Starts, WithoutAnswersAreForgotten) {
   EXPECT_EQ(record(start(1, DType::bf16)), "");
 }
 
+TEST_F(Starts, BeginWithTheRatesOfThoseLikeThem) {
+  const PassTimes estimate{RateFit({1, 2, 3}), RateFit({4, 5, 6})};
+  const auto begins_with = [&](int cp) {
+    return kept_times(folder_.path(), start(cp, DType::fp32), estimate).prefill.seconds({0, 1, 0});
+  };
+  record(start(2, DType::fp32), false);
+  record(start(1, DType::fp32));
+  EXPECT_EQ(begins_with(2), 2) << "nothing is kept yet";
+  PassTimes times = estimate;
+  for (int pass = 0; pass < 20; ++pass) times.add({1, 100, 5000}, {}, 0.1 * (1 + 200 + 15000));
+  keep_times(folder_.path(), start(2, DType::fp32), times);
+  EXPECT_NEAR(begins_with(2), 0.2, 1e-3);
+  EXPECT_EQ(begins_with(1), 2) << "another layout";
+  record(start(2, DType::fp32));
+  EXPECT_NEAR(begins_with(2), 0.2, 1e-3) << "a later start keeps them";
+  const PassTimes kept = kept_times(folder_.path(), start(2, DType::fp32), estimate);
+  EXPECT_FALSE(kept.prefill.measured()) << "by this start";
+  EXPECT_EQ(kept.decode.rates().row_s, 5) << "no pass was measured";
+}
+
 TEST_F(Starts, ThatAreDamagedAreRefused) {
   for (const char* text : {"", "[]", "{\"schema\": \"pecia.starts/1\", \"starts\": [5]}",
                            "{\"schema\": \"pecia.starts/2\", \"starts\": []}"}) {
