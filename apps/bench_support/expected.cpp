@@ -44,7 +44,7 @@ int64_t logits_bytes(const context::ReplicaGroups& groups, const runtime::Plan& 
       if (place.tp_index == groups.place.tp_index) ++own;
     }
   }
-  const int64_t columns = model::vocab_part(config, cut).size();
+  const int64_t columns = model::unit_part(config, model::CutUnit::vocab, cut).size();
   const auto shape = runtime::shortlist_shape({}, 0, config.vocab, cut.count);
   const int64_t row_bytes = shape ? shape->row_bytes() : columns * fp32_bytes;
   const int64_t hidden = rows_differ ? own * config.hidden * (cut.count - 1) * fp32_bytes : 0;

@@ -86,9 +86,8 @@ ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel&
   settings.kv_dtype = options.kv_dtype == "fp32"   ? DType::fp32
                       : options.kv_dtype == "bf16" ? DType::bf16
                       : options.kv_dtype == "fp16" ? DType::fp16
-                      : options.kv_dtype == "fp8"
-                          ? DType::fp8
-                          : model.weights.layers.front().q.parts.front().weight.dtype();
+                      : options.kv_dtype == "fp8"  ? DType::fp8
+                                                   : model.weights.matrix_type();
   return settings;
 }
 

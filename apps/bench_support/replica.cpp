@@ -49,7 +49,7 @@ std::optional<model::DeviceWeights> copied(const model::WeightViews& weights,
 }
 
 DType dtype_of_layers(const model::WeightViews& weights) {
-  return weights.layers.front().q.parts.front().weight.dtype();
+  return weights.matrix_type();
 }
 }  // namespace
 

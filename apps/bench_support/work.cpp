@@ -65,11 +65,10 @@ double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cac
 
 double decode_bytes(const model::ModelConfig& config, const model::Weights& weights, int64_t batch,
                     int64_t cached, DType kv_dtype, int ranks, model::Quantize quantize) {
-  int64_t matrices = bytes_of(weights.head, type_of_matrix(quantize, model::head_kind));
+  int64_t matrices = bytes_of(weights.head, type_of_matrix(quantize, model::MatrixKind::head));
   for (const model::LayerWeights& layer : weights.layers)
-    for (size_t kind = 0; kind < model::layer_matrices.size(); ++kind)
-      matrices +=
-          bytes_of(layer.*model::layer_matrices[kind].member, type_of_matrix(quantize, kind));
+    for (const model::MatrixKind kind : model::layer_kinds)
+      matrices += bytes_of(layer.matrix(kind), type_of_matrix(quantize, kind));
   int64_t keys = 0;
   for (const int64_t window : config.windows) keys += visible(cached, window);
   return static_cast<double>(matrices) * static_cast<double>(std::min<int64_t>(batch, ranks)) +

@@ -18,17 +18,18 @@ using device::Memory;
 /// f(tensor) for every view that is copied as it is, and of_matrix(part, kind) for every part of a
 /// matrix; biases of those are copied.
 void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)>& f,
-                     const std::function<void(LinearWeight::Part&, size_t kind)>& of_matrix) {
+                     const std::function<void(LinearWeight::Part&, MatrixKind)>& of_matrix) {
   f(weights.embedding);
   for (LayerWeights& layer : weights.layers) {
-    for (TensorView* norm : {&layer.attention_norm, &layer.ffn_norm, &layer.q_norm, &layer.k_norm})
+    for (TensorView* norm :
+         {&layer.attention_norm, &layer.ffn_norm, &layer.attention.q_norm, &layer.attention.k_norm})
       f(*norm);
-    for (size_t i = 0; i < layer_matrices.size(); ++i)
-      for (LinearWeight::Part& part : (layer.*layer_matrices[i].member).parts)
-        of_matrix(part, i), f(part.bias);
+    for (const MatrixKind kind : layer_kinds)
+      for (LinearWeight::Part& part : layer.matrix(kind).parts) of_matrix(part, kind), f(part.bias);
   }
   f(weights.final_norm);
-  for (LinearWeight::Part& part : weights.head.parts) of_matrix(part, head_kind), f(part.bias);
+  for (LinearWeight::Part& part : weights.head.parts)
+    of_matrix(part, MatrixKind::head), f(part.bias);
 }
 
 /// The same elements of the host's memory in the same type have the same key.
@@ -44,7 +45,7 @@ struct Layout {
     DType type;           ///< of the copy
     int64_t offset = 0;   ///< of the copy, or of the codes
     int64_t scales = -1;  ///< offset of theirs, where the tensor is rounded
-    size_t kind = 0;      ///< of the matrix then
+    MatrixKind kind{};    ///< of the matrix then
     bool rounded() const { return scales >= 0; }
   };
 
@@ -54,7 +55,7 @@ struct Layout {
       if (Place* place = add(tensor, tensor.dtype()))
         place->offset = take(tensor.elements(), tensor.dtype());
     };
-    const auto of_matrix = [&](const LinearWeight::Part& part, size_t kind) {
+    const auto of_matrix = [&](const LinearWeight::Part& part, MatrixKind kind) {
       const std::optional<DType> type = type_of_matrix(quantize, kind);
       if (!type) return copied(part.weight);
       Place* const place = add(part.weight, *type);
@@ -93,21 +94,17 @@ struct Layout {
 
 }  // namespace
 
-std::string_view name_of_matrix(size_t kind) {
-  return kind == head_kind ? "lm_head" : layer_matrices[kind].name;
-}
-
-std::optional<DType> type_of_matrix(Quantize quantize, size_t kind) {
+std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind) {
   switch (quantize) {
     case Quantize::nothing:
       break;
     case Quantize::fp8:
-      return kind == head_kind ? std::nullopt : std::optional(DType::fp8);
+      return kind == MatrixKind::head ? std::nullopt : std::optional(DType::fp8);
     case Quantize::int8:
       return DType::int8;
     case Quantize::int4: {
-      const std::string_view name = name_of_matrix(kind);
-      const bool suffers = name == "k" || name == "v" || name == "down" || kind == head_kind;
+      const bool suffers = kind == MatrixKind::k || kind == MatrixKind::v ||
+                           kind == MatrixKind::down || kind == MatrixKind::head;
       return suffers ? DType::int8 : DType::int4;
     }
   }
@@ -161,8 +158,9 @@ DeviceWeights::DeviceWeights(const WeightViews& host, device::Device& device,
   for (const Layout::Place& place : layout.places) {
     if (!place.rounded()) continue;
     for (int64_t i = 0; i < place.tensor.rows(); ++i) {
-      rounding_[place.kind].difference += *next++;
-      rounding_[place.kind].original += *next++;
+      SquareSums& sums = rounding_[static_cast<size_t>(place.kind)];
+      sums.difference += *next++;
+      sums.original += *next++;
     }
   }
 
@@ -173,7 +171,7 @@ DeviceWeights::DeviceWeights(const WeightViews& host, device::Device& device,
                  ? TensorView(data, tensor.dtype(), {tensor.size(0)})
                  : TensorView(data, tensor.dtype(), {tensor.size(0), tensor.size(1)});
   };
-  const auto of_matrix = [&](LinearWeight::Part& matrix, size_t kind) {
+  const auto of_matrix = [&](LinearWeight::Part& matrix, MatrixKind kind) {
     const std::optional<DType> type = type_of_matrix(quantize, kind);
     if (!type) return copied(matrix.weight);
     const Layout::Place& place = layout.of(matrix.weight, *type);

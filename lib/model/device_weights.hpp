@@ -21,13 +21,8 @@ enum class Quantize {
   int4   ///< q, o, gate and up; k, v, down and the head, which suffer most from it, in int8
 };
 
-/// Kinds of matrices that may be rounded: those of layer_matrices, then the head.
-inline constexpr size_t num_matrix_kinds = layer_matrices.size() + 1;
-inline constexpr size_t head_kind = layer_matrices.size();
-std::string_view name_of_matrix(size_t kind);
-
 /// What a kind of matrix becomes; absent: as it is.
-std::optional<DType> type_of_matrix(Quantize quantize, size_t kind);
+std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind);
 
 /// Of rounded matrices: Σ (rounded − stored)² and Σ stored² over all elements.
 struct SquareSums {
@@ -50,7 +45,7 @@ class DeviceWeights : public WeightViews {
   int64_t bytes() const { return memory_.bytes(); }
   double seconds() const { return seconds_; }  ///< that the copying took
   Quantize quantized() const { return quantized_; }
-  /// Of the matrices of each kind in all layers; the same in every run.
+  /// By MatrixKind, of all layers; the same in every run.
   const std::array<SquareSums, num_matrix_kinds>& rounding() const { return rounding_; }
 
  private:

@@ -2,7 +2,6 @@
 #include "lib/model/layer_gather.hpp"
 
 #include "lib/core/codes.hpp"
-#include "lib/parallel/heads.hpp"
 
 namespace pecia::model {
 
@@ -33,29 +32,20 @@ LayerGather::LayerGather(const ModelConfig& config, const WeightViews& weights,
 
 /// The same on every rank of the group, from this rank's part: all parts have equal shapes.
 std::vector<LayerGather::Piece> LayerGather::pieces(int64_t index, int64_t& block_bytes) const {
-  const LayerWeights& layer = weights_.layers[index];
-  const bool qkv = config_.attention_bias, output = config_.attention_output_bias,
-             mlp = config_.mlp_bias;
   std::vector<Piece> pieces;
   block_bytes = 0;
-  const auto add = [&](LinearWeight LayerWeights::*member, bool has_bias) {
-    const LinearWeight& weight = layer.*member;
+  for (const MatrixKind kind : layer_kinds) {
+    const LinearWeight& weight = weights_.layers[index].matrix(kind);
     const DType dtype = weight.parts.front().weight.dtype();
     PECIA_CHECK(dtype != DType::int4, "a matrix of int4 is not gathered");
-    Piece piece{member, weight.out(), weight.in(), dtype, has_bias, block_bytes, 0, 0};
+    const bool has_bias = role_of(kind).has_bias(config_);
+    Piece piece{kind, weight.out(), weight.in(), dtype, has_bias, block_bytes, 0, 0};
     const int64_t of_rows = aligned(piece.rows * size_of(DType::fp32));
     piece.bias_offset = piece.offset + aligned(piece.rows * piece.columns * size_of(dtype));
     piece.scales_offset = piece.bias_offset + (has_bias ? of_rows : 0);
     block_bytes = piece.scales_offset + (is_code(dtype) ? of_rows : 0);
     pieces.push_back(piece);
-  };
-  add(&LayerWeights::q, qkv);
-  add(&LayerWeights::k, qkv);
-  add(&LayerWeights::v, qkv);
-  add(&LayerWeights::o, output);
-  add(&LayerWeights::gate, mlp);
-  add(&LayerWeights::up, mlp);
-  add(&LayerWeights::down, mlp);
+  }
   return pieces;
 }
 
@@ -80,7 +70,7 @@ void LayerGather::pack(const LayerWeights& layer, const std::vector<Piece>& piec
   for (const Piece& piece : pieces) {
     const LinearWeight::Part packed = part_at(piece, to);
     int64_t row = 0;
-    for (const LinearWeight::Part& part : (layer.*piece.member).parts) {
+    for (const LinearWeight::Part& part : layer.matrix(piece.kind).parts) {
       const int64_t rows = part.weight.rows();
       compute_.copy(part.weight, packed.weight.slice_rows(row, rows));
       if (piece.has_bias) pack_bias(part.bias, packed.bias.slice_rows(row, rows));
@@ -129,20 +119,19 @@ LayerWeights LayerGather::layer(int64_t index) {
   int64_t block_bytes = 0;
   LayerWeights whole = weights_.layers[index];  // for its norms
   for (const Piece& piece : pieces(index, block_bytes)) {
-    LinearWeight& weight = whole.*piece.member;
-    weight = {};
-    const bool kv = piece.member == &LayerWeights::k || piece.member == &LayerWeights::v;
-    const bool columns = piece.member == &LayerWeights::o || piece.member == &LayerWeights::down;
-    if (columns) weight.blocks = LinearWeight::Blocks::columns;
-    int64_t heads = 0;  // KV heads so far; neighbours have the same one where they share it
+    const MatrixRole& role = role_of(piece.kind);
+    const bool adds = role.side == MatrixRole::Side::inputs;
+    LinearWeight weight;
+    if (adds) weight.blocks = LinearWeight::Blocks::columns;
+    int64_t gathered = 0;  // rows or columns so far; neighbours may share a KV head
     for (int rank = 0; rank < group_.size(); ++rank) {
-      const parallel::HeadRange range =
-          parallel::head_shard(config_.num_heads, config_.num_kv_heads, group_.size(), rank).kv;
-      if (kv && range.begin < heads) continue;
-      heads = range.end;
+      const parallel::RowRange part = unit_part(config_, role.unit, {group_.size(), rank});
+      if (part.begin < gathered) continue;
+      gathered = part.end;
       weight.parts.push_back(part_at(piece, slot.memory.as<std::byte>() + rank * block_bytes));
-      if (columns && rank > 0) weight.parts.back().bias = {};
+      if (adds && rank > 0) weight.parts.back().bias = {};
     }
+    whole.matrix(piece.kind) = std::move(weight);
   }
   return whole;
 }

@@ -35,7 +35,7 @@ class LayerGather {
   /// Where one matrix of a rank's part lies in the rank's block; its bias, in fp32, follows, and
   /// then its scales, if it is codes.
   struct Piece {
-    LinearWeight LayerWeights::*member;
+    MatrixKind kind;
     int64_t rows, columns;
     DType dtype;
     bool has_bias;

@@ -1,37 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/model.hpp"
 
-#include <algorithm>
-#include <bit>
 #include <optional>
-
-#include "lib/parallel/virtual_ranks.hpp"
+#include <utility>
 
 namespace pecia::model {
 
-using kernels::Accumulate;
 using report::Kind;
 using report::ScopedSpan;
-
-namespace {
-
-/// [rows, heads, head_dim] → [rows, heads · head_dim]
-TensorView flat(const TensorView& heads) {
-  return heads.reshape({heads.rows(), heads.row_elements()});
-}
-
-/// fp32 where the layers' weights are of several types.
-DType operand_of(const WeightViews& weights, const kernels::Backend& backend) {
-  const DType first = weights.layers.front().q.parts.front().weight.dtype();
-  for (const LayerWeights& layer : weights.layers)
-    for (const LinearWeight* weight :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
-      for (const LinearWeight::Part& part : weight->parts)
-        if (part.weight.dtype() != first) return DType::fp32;
-  return backend.operand_type(first);
-}
-
-}  // namespace
 
 Model::Model(const ModelConfig& config, const WeightViews& weights,
              const context::ReplicaGroups& groups, const context::Compute& compute,
@@ -42,12 +18,10 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
       rotary_(config),
       tensor_(groups, compute, row_invariant),
       gather_(config, weights, groups, compute),
-      operand_(operand_of(weights, compute.backend)),
-      row_invariant_(row_invariant),
-      splits_(row_invariant == kernels::RowInvariant::yes
-                  ? parallel::layout_splits(config.num_heads, config.ffn)
-                  : 1),
-      part_sums_(compute.buffers(groups.tp->size())),
+      products_(config, weights, compute, row_invariant, groups.tp->size()),
+      mixer_(config, compute, products_, tensor_),
+      ffn_(compute, products_, tensor_),
+      norms_(norms_of(weights)),
       stays_on_stream_(context::stays_on_stream(groups)),
       pinned_cos_(compute.device, device::Memory::pinned),
       pinned_sin_(compute.device, device::Memory::pinned),
@@ -55,13 +29,6 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
       marks_(compute.buffer()),
       hidden_(compute.buffer()),
       normed_(compute.buffer()),
-      q_(compute.buffer()),
-      k_(compute.buffer()),
-      v_(compute.buffer()),
-      mixed_(compute.buffer()),
-      gate_(compute.buffer()),
-      up_(compute.buffer()),
-      activated_(compute.buffer()),
       cos_(compute.buffer()),
       sin_(compute.buffer()),
       output_(compute.buffer()),
@@ -70,6 +37,21 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
   if (cut == weights.part) return;
   for (const LayerWeights& held : weights.layers)
     shifted_.push_back(cut_layer(held, config, weights.part, cut));
+}
+
+/// In the order in which rows pass them.
+std::vector<Model::Norm> Model::norms_of(const WeightViews& weights) {
+  std::vector<Norm> norms;
+  std::string before = "the embedding";
+  const auto add = [&](const TensorView& weight, std::string next) {
+    const auto mark = static_cast<int32_t>(norms.size()) + 1;
+    norms.push_back({weight, mark, std::exchange(before, std::move(next))});
+  };
+  for (size_t layer = 0; layer < weights.layers.size(); ++layer) {
+    add(weights.layers[layer].attention_norm, fmt::format("attention of layer {}", layer));
+    add(weights.layers[layer].ffn_norm, fmt::format("the FFN of layer {}", layer));
+  }
+  return norms;
 }
 
 int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
@@ -97,7 +79,7 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
   const Pass pass{attention,
                   hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
                   marks_.tensor(DType::int32, {tensor_.rows().num_own()}),
-                  normed_.tensor(operand_, {linear.size(), config_.hidden}),
+                  normed_.tensor(products_.operand_type(), {linear.size(), config_.hidden}),
                   cos_.tensor(DType::fp32, {linear.size(), half}),
                   sin_.tensor(DType::fp32, {linear.size(), half})};
   make_tables(rows, pass);
@@ -113,7 +95,7 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
                        compute_.stream);
   embed(rows, pass.hidden);
   for (int block = 0; block < tensor_.num_blocks(); ++block)
-    advance(block, {}, attention_norm(0), pass);
+    advance(block, nullptr, mixer_norm(0), pass);
   for (int64_t index = 0; index < config_.layers; ++index) {
     compute_.recorder.set_layer(static_cast<int32_t>(index));
     if (gathered)
@@ -140,8 +122,8 @@ void Model::make_tables(const Rows& rows, const Pass& pass) {
 }
 
 void Model::embed(const Rows& rows, const TensorView& hidden) {
-  const parallel::RowRange held = vocab_part(config_, weights_.part);
-  const parallel::RowRange part = vocab_part(config_, tensor_.vocab_cut());
+  const parallel::RowRange held = unit_part(config_, CutUnit::vocab, weights_.part);
+  const parallel::RowRange part = vocab_range();
   tensor_.embed(hidden, [&](const TensorParallel::Rows& ranges, const TensorView& to) {
     const ScopedSpan span(compute_.recorder, "embedding", Kind::compute);
     int64_t begin = 0;
@@ -175,18 +157,17 @@ Model::Outputs Model::outputs(std::span<const int64_t> rows) {
   const TensorView hidden = hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden});
   const TensorView output = output_.tensor(DType::fp32, {count, config_.hidden});
   compute_.backend.embedding({hidden, own, output, 0}, compute_.stream);  // a table of rows
-  norm(output, weights_.final_norm, output);
+  products_.norm(output, weights_.final_norm, output);
   outputs.hidden = tensor_.gather_outputs(output, counts);
   return outputs;
 }
 
-Model::Norm Model::attention_norm(int64_t layer) const {
-  if (layer == config_.layers) return {};
-  return {weights_.layers[layer].attention_norm, static_cast<int32_t>(2 * layer + 1)};
+const Model::Norm* Model::mixer_norm(int64_t layer) const {
+  return layer < config_.layers ? &norms_[2 * layer] : nullptr;
 }
 
-Model::Norm Model::ffn_norm(int64_t layer) const {
-  return {weights_.layers[layer].ffn_norm, static_cast<int32_t>(2 * layer + 2)};
+const Model::Norm* Model::ffn_norm(int64_t layer) const {
+  return &norms_[2 * layer + 1];
 }
 
 std::vector<std::string> Model::broken_at(std::span<const int64_t> rows) {
@@ -198,88 +179,36 @@ std::vector<std::string> Model::broken_at(std::span<const int64_t> rows) {
   for (const int64_t row : rows) {
     const int64_t index = tensor_.rows().own_index(row);
     const int32_t mark = index < 0 ? 0 : marks[index];
-    const int32_t layer = mark / 2 - 1 + mark % 2;  // that the norm of this number belongs to
-    if (mark == 0)
-      places.emplace_back();
-    else if (mark == 1)
-      places.emplace_back("the embedding");
-    else if (mark % 2 == 0)
-      places.push_back(fmt::format("attention of layer {}", layer));
-    else
-      places.push_back(fmt::format("the FFN of layer {}", layer - 1));
+    places.push_back(mark == 0 ? "" : norms_[mark - 1].before);
   }
   return places;
 }
 
 void Model::layer(int64_t index, const LayerWeights& weights, const Pass& pass) {
-  const int64_t rows = pass.normed.rows(), head_dim = config_.head_dim;
-  const auto heads = [&](device::Buffer& buffer, const LinearWeight& weight) {
-    return buffer.tensor(DType::fp32, {rows, weight.out() / head_dim, head_dim});
-  };
-  const TensorView q = heads(q_, weights.q), k = heads(k_, weights.k), v = heads(v_, weights.v);
-  const TensorView mixed = heads(mixed_, weights.q);
-
-  // Attention alone needs all rows; what is before and after it goes block by block.
   const int blocks = tensor_.num_blocks();
-  for (int block = 0; block < blocks; ++block) {
-    advance(block, attention_norm(index), {}, pass);
-    project(weights, block, pass, q, k, v);
-  }
-  pass.attention.run(index, q, mixed);
-  for (int block = 0; block < blocks; ++block) {
-    advance(block, {}, ffn_norm(index), pass);
-    const TensorView x = tensor_.block_of(flat(mixed), block);
-    tensor_.add_product(block, tensor_.own_of(pass.hidden, block),
-                        [&](const TensorView& to, Accumulate accumulate) {
-                          linear("o_proj", x, weights.o, to, accumulate, splits());
-                        });
-  }
-  for (int block = 0; block < blocks; ++block) {
-    advance(block, ffn_norm(index), attention_norm(index + 1), pass);
-    ffn(weights, block, pass);
-  }
-}
-
-void Model::project(const LayerWeights& weights, int block, const Pass& pass, const TensorView& q,
-                    const TensorView& k, const TensorView& v) {
-  tensor_.wait_gather(block);
-  const TensorView x = tensor_.block_of(pass.normed, block);
-  const TensorView cos = tensor_.block_of(pass.cos, block);
-  const TensorView sin = tensor_.block_of(pass.sin, block);
-  const auto make = [&](const char* name, const LinearWeight& weight, const TensorView& all) {
-    const TensorView heads = tensor_.block_of(all, block);
-    linear(name, x, weight, flat(heads));
-    return heads;
+  const auto hidden = [&](int block) { return tensor_.own_of(pass.hidden, block); };
+  const auto normed = [&](int block) {
+    tensor_.wait_gather(block);
+    return tensor_.block_of(pass.normed, block);
   };
-  const auto turn = [&](const TensorView& heads, const TensorView& norm_weight) {
-    const TensorView each = heads.reshape({heads.rows() * heads.size(1), config_.head_dim});
-    if (norm_weight) norm(each, norm_weight, each);
-    const ScopedSpan span(compute_.recorder, "rope", Kind::compute);
-    compute_.backend.rope({heads, cos, sin, config_.rope.pairs}, compute_.stream);
-  };
-  turn(make("k_proj", weights.k, k), weights.k_norm);
-  make("v_proj", weights.v, v);
-  if (block + 1 == tensor_.num_blocks()) pass.attention.start_keys(k, v);  // to travel beside q
-  turn(make("q_proj", weights.q, q), weights.q_norm);
-}
-
-void Model::ffn(const LayerWeights& weights, int block, const Pass& pass) {
-  tensor_.wait_gather(block);
-  const TensorView x = tensor_.block_of(pass.normed, block);
-  const TensorView gate = gate_.tensor(DType::fp32, {x.rows(), weights.gate.out()});
-  const TensorView up = up_.tensor(DType::fp32, {x.rows(), weights.up.out()});
-  linear("gate_proj", x, weights.gate, gate);
-  linear("up_proj", x, weights.up, up);
-  const TensorView activated =
-      operand_ == DType::fp32 ? gate : activated_.tensor(operand_, {x.rows(), gate.size(1)});
-  {
-    const ScopedSpan span(compute_.recorder, "swiglu", Kind::compute);
-    compute_.backend.gated_activation({gate, up, activated}, compute_.stream);
+  // Attention alone needs all rows; what is before and after it goes block by block.
+  mixer_.begin(weights.attention, pass.normed.rows());
+  for (int block = 0; block < blocks; ++block) {
+    advance(block, mixer_norm(index), nullptr, pass);
+    mixer_.project(
+        block,
+        {normed(block), tensor_.block_of(pass.cos, block), tensor_.block_of(pass.sin, block)},
+        pass.attention);
   }
-  tensor_.add_product(block, tensor_.own_of(pass.hidden, block),
-                      [&](const TensorView& to, Accumulate accumulate) {
-                        linear("down_proj", activated, weights.down, to, accumulate, splits());
-                      });
+  mixer_.mix(index, pass.attention);
+  for (int block = 0; block < blocks; ++block) {
+    advance(block, nullptr, ffn_norm(index), pass);
+    mixer_.project_output(block, hidden(block));
+  }
+  for (int block = 0; block < blocks; ++block) {
+    advance(block, ffn_norm(index), mixer_norm(index + 1), pass);
+    ffn_.run(weights.ffn, block, normed(block), hidden(block));
+  }
 }
 
 /// Called before each block's product of a stage (QKV, o_proj, FFN). Takes on the block whose sum
@@ -289,90 +218,42 @@ void Model::ffn(const LayerWeights& weights, int block, const Pass& pass) {
 ///     before block     0                        1             2             3
 ///     takes on         1 of the stage before    2 of it       3 of it       0 of this stage
 ///
-/// `own`: of this stage, absent after attention; `next`: of the stage after it, absent before
-/// attention.
-void Model::advance(int block, const Norm& own, const Norm& next, const Pass& pass) {
+/// `own`: of this stage, null after attention; `next`: of the stage after it, null before attention
+/// and after the last layer.
+void Model::advance(int block, const Norm* own, const Norm* next, const Pass& pass) {
   const int due = block - 1 - tensor_.products_before_sum();
   const bool this_stage = due >= 0;
-  const Norm& of = this_stage ? next : own;
-  if (!of.weight) return;
+  const Norm* const of = this_stage ? next : own;
+  if (of == nullptr) return;
   const int taken = this_stage ? due : due + tensor_.num_blocks();
   tensor_.wait_sum(taken);
   const parallel::ShardedRows& rows = tensor_.rows();
-  norm(tensor_.own_of(pass.hidden, taken), of.weight,
-       pass.normed.slice_rows(rows.own[taken].begin - rows.linear.begin, rows.own[taken].size()),
-       tensor_.own_of(pass.marks, taken), of.number);
+  products_.norm(
+      tensor_.own_of(pass.hidden, taken), of->weight,
+      pass.normed.slice_rows(rows.own[taken].begin - rows.linear.begin, rows.own[taken].size()),
+      tensor_.own_of(pass.marks, taken), of->mark);
   tensor_.start_gather(taken, pass.normed);
 }
 
 void Model::logits(const TensorView& hidden, const TensorView& out) {
-  if (vocab_parts() == 1) return linear("lm_head", hidden, head_part(), out);
+  if (vocab_parts() == 1) return products_.linear("lm_head", hidden, head_part(), out);
   tensor_.exchange_logits(logits_part(hidden), out);
 }
 
 parallel::RowRange Model::vocab_range() const {
-  return vocab_part(config_, tensor_.vocab_cut());
+  return unit_part(config_, CutUnit::vocab, tensor_.vocab_cut());
 }
 
 LinearWeight Model::head_part() const {
-  const parallel::RowRange held = vocab_part(config_, weights_.part);
+  const parallel::RowRange held = unit_part(config_, CutUnit::vocab, weights_.part);
   const parallel::RowRange part = vocab_range();
   return slice_rows(weights_.head, part.begin - held.begin, part.size());
 }
 
 TensorView Model::logits_part(const TensorView& hidden) {
   const TensorView part = logits_.tensor(DType::fp32, {hidden.rows(), vocab_range().size()});
-  linear("lm_head", hidden, head_part(), part);
+  products_.linear("lm_head", hidden, head_part(), part);
   return part;
-}
-
-void Model::linear(const char* name, const TensorView& x, const LinearWeight& weight,
-                   const TensorView& y, Accumulate accumulate, int splits) {
-  const ScopedSpan span(compute_.recorder, name, Kind::compute, weight.bytes(),
-                        2.0 * static_cast<double>(x.rows()) * static_cast<double>(x.size(1)) *
-                            static_cast<double>(y.size(1)));
-  if (weight.blocks == LinearWeight::Blocks::columns) {
-    const TensorView sum = part_sums_.back().tensor(DType::fp32, {y.rows(), y.size(1)});
-    const bool adds = accumulate == Accumulate::yes;
-    const auto parts = static_cast<int>(weight.parts.size());
-    sum_columns(x, weight.parts, share_of_splits(splits, parts), 0, adds ? sum : y);
-    if (adds) compute_.backend.add({sum, y}, compute_.stream);
-    return;
-  }
-  int64_t column = 0;
-  for (const LinearWeight::Part& part : weight.parts) {
-    const int64_t width = part.weight.rows();
-    compute_.backend.linear({x, part.weight, part.bias, y.slice_columns(column, width), accumulate,
-                             row_invariant_, splits, part.scales},
-                            compute_.stream);
-    column += width;
-  }
-}
-
-/// Products of blocks of columns, each in its share of the splits, added in the order in which
-/// ranks would add them.
-void Model::sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts, int splits,
-                        size_t depth, const TensorView& y) {
-  if (parts.size() == 1) {
-    const LinearWeight::Part& part = parts.front();
-    return compute_.backend.linear(
-        {x, part.weight, part.bias, y, Accumulate::no, row_invariant_, splits, part.scales},
-        compute_.stream);
-  }
-  const size_t left = std::bit_floor(parts.size() - 1);
-  const TensorView right = part_sums_[depth].tensor(DType::fp32, {y.rows(), y.size(1)});
-  const int64_t column = static_cast<int64_t>(left) * parts.front().weight.size(1);
-  sum_columns(x.slice_columns(0, column), parts.first(left), splits, depth + 1, y);
-  sum_columns(x.slice_columns(column, x.size(1) - column), parts.subspan(left), splits, depth + 1,
-              right);
-  compute_.backend.add({right, y}, compute_.stream);
-}
-
-void Model::norm(const TensorView& x, const TensorView& weight, const TensorView& out,
-                 const TensorView& marks, int32_t mark) {
-  const ScopedSpan span(compute_.recorder, "rms_norm", Kind::compute);
-  compute_.backend.rms_norm({x, weight, static_cast<float>(config_.rms_norm_eps), out, marks, mark},
-                            compute_.stream);
 }
 
 }  // namespace pecia::model

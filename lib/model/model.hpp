@@ -2,15 +2,14 @@
 #pragma once
 /// The forward pass: rows of any sequences through all layers, on the ranks of a replica.
 
-#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "lib/context/attention.hpp"
+#include "lib/model/attention_mixer.hpp"
+#include "lib/model/gated_ffn.hpp"
 #include "lib/model/layer_gather.hpp"
 #include "lib/model/rotary.hpp"
-#include "lib/model/tensor_parallel.hpp"
 
 namespace pecia::model {
 
@@ -69,7 +68,7 @@ class Model {
   }
 
   /// Of rows that are gathered for products.
-  DType operand_type() const { return operand_; }
+  DType operand_type() const { return products_.operand_type(); }
 
   /// Moves on weights that travel ahead of their layer, sums and gathers of rows; for polls while
   /// computing.
@@ -88,36 +87,25 @@ class Model {
     context::Attention& attention;
     TensorView hidden;    ///< [own rows, hidden]
     TensorView marks;     ///< [own rows] int32: see kernels::RmsNormArgs
-    TensorView normed;    ///< [linear rows, hidden] operand_: multiplied next, block by block
+    TensorView normed;    ///< [linear rows, hidden] operand_type: multiplied next, block by block
     TensorView cos, sin;  ///< [linear rows, rotary_dim / 2]
   };
 
   void make_tables(const Rows& rows, const Pass& pass);
   void embed(const Rows& rows, const TensorView& hidden);
-  /// A norm of the hidden states: its weight, absent where there is none, and its number in the
-  /// order of the pass, from 1 on.
+  /// A norm of the hidden states.
   struct Norm {
-    TensorView weight = {};
-    int32_t number = 0;
+    TensorView weight;
+    int32_t mark;        ///< of rows that it is the first to find broken; 0: none yet
+    std::string before;  ///< the part of the model that they come from
   };
-  Norm attention_norm(int64_t layer) const;
-  Norm ffn_norm(int64_t layer) const;
+  static std::vector<Norm> norms_of(const WeightViews& weights);
+  /// Before the layer's mixer, null after the last one; and before its feed-forward.
+  const Norm* mixer_norm(int64_t layer) const;
+  const Norm* ffn_norm(int64_t layer) const;
   void layer(int64_t index, const LayerWeights& weights, const Pass& pass);
-  void project(const LayerWeights& weights, int block, const Pass& pass, const TensorView& q,
-               const TensorView& k, const TensorView& v);
-  void ffn(const LayerWeights& weights, int block, const Pass& pass);
-  void advance(int block, const Norm& own, const Norm& next, const Pass& pass);
+  void advance(int block, const Norm* own, const Norm* next, const Pass& pass);
   LinearWeight head_part() const;
-  void linear(const char* name, const TensorView& x, const LinearWeight& weight,
-              const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no,
-              int splits = 1);
-  void sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts, int splits,
-                   size_t depth, const TensorView& y);
-  /// LinearArgs::splits of one of `parts` equal parts of a product that has `whole` of them.
-  static int share_of_splits(int whole, int parts) { return std::max(1, whole / parts); }
-  int splits() const { return share_of_splits(splits_, tensor_.cut().count); }
-  void norm(const TensorView& x, const TensorView& weight, const TensorView& out,
-            const TensorView& marks = {}, int32_t mark = 0);
 
   const ModelConfig& config_;
   const WeightViews& weights_;
@@ -125,16 +113,15 @@ class Model {
   Rotary rotary_;
   TensorParallel tensor_;
   LayerGather gather_;
+  Products products_;
+  AttentionMixer mixer_;
+  GatedFfn ffn_;
+  std::vector<Norm> norms_;
   std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, where it differs
-  DType operand_;                      ///< of what is multiplied by the layers' weights
-  kernels::RowInvariant row_invariant_;
-  int splits_;  ///< of o and down whole; 1: their sums may have any order
-  std::vector<device::Buffer> part_sums_;  ///< by depth
-  bool stays_on_stream_;                   ///< between ops the host waits for no transfer
+  bool stays_on_stream_;               ///< between ops the host waits for no transfer
   device::Buffer pinned_cos_, pinned_sin_;
   std::unique_ptr<device::Event> tables_sent_;
-  device::Buffer marks_, hidden_, normed_, q_, k_, v_, mixed_, gate_, up_, activated_, cos_, sin_,
-      output_, logits_;
+  device::Buffer marks_, hidden_, normed_, cos_, sin_, output_, logits_;
 };
 
 }  // namespace pecia::model

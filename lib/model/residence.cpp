@@ -37,17 +37,12 @@ LinearWeight Residence::linear(const LinearWeight& stored) {
 }
 
 LayerWeights Residence::layer(const LayerWeights& stored) {
-  return {.attention_norm = vector(stored.attention_norm),
-          .ffn_norm = vector(stored.ffn_norm),
-          .q_norm = vector(stored.q_norm),
-          .k_norm = vector(stored.k_norm),
-          .q = linear(stored.q),
-          .k = linear(stored.k),
-          .v = linear(stored.v),
-          .o = linear(stored.o),
-          .gate = linear(stored.gate),
-          .up = linear(stored.up),
-          .down = linear(stored.down)};
+  LayerWeights layer = stored;
+  for (TensorView* norm :
+       {&layer.attention_norm, &layer.ffn_norm, &layer.attention.q_norm, &layer.attention.k_norm})
+    *norm = vector(*norm);
+  for (const MatrixKind kind : layer_kinds) layer.matrix(kind) = linear(stored.matrix(kind));
+  return layer;
 }
 
 /// Finds the tensor that the element lies in by its address.

@@ -29,37 +29,45 @@ class LayerReader {
       : config_(config), names_(weight_names(config.family)), loader_(loader), layer_(layer) {}
 
   LayerWeights read() {
-    LayerWeights weights;
-    weights.attention_norm = norm(names_.attention_norm, config_.hidden);
-    weights.ffn_norm = norm(names_.ffn_norm, config_.hidden);
+    return {.attention_norm = norm(names_.attention_norm, config_.hidden),
+            .ffn_norm = norm(names_.ffn_norm, config_.hidden),
+            .attention = attention(),
+            .ffn = gated_ffn()};
+  }
+
+ private:
+  AttentionWeights attention() {
+    AttentionWeights weights;
     if (config_.qk_norm) {
       weights.q_norm = norm(names_.q_norm, config_.head_dim);
       weights.k_norm = norm(names_.k_norm, config_.head_dim);
     }
-    const int64_t query_width = config_.num_heads * config_.head_dim;
     if (names_.qkv.empty()) {
-      const int64_t kv_width = config_.num_kv_heads * config_.head_dim;
-      weights.q = linear(names_.q, query_width, config_.hidden, config_.attention_bias);
-      weights.k = linear(names_.k, kv_width, config_.hidden, config_.attention_bias);
-      weights.v = linear(names_.v, kv_width, config_.hidden, config_.attention_bias);
+      weights.q = matrix(names_.q, MatrixKind::q);
+      weights.k = matrix(names_.k, MatrixKind::k);
+      weights.v = matrix(names_.v, MatrixKind::v);
     } else {
       read_packed_qkv(weights);
     }
-    weights.o = linear(names_.o, config_.hidden, query_width, config_.attention_output_bias);
+    weights.o = matrix(names_.o, MatrixKind::o);
+    return weights;
+  }
+
+  GatedFfnWeights gated_ffn() {
+    GatedFfnWeights weights;
     if (names_.gate_up.empty()) {
-      weights.gate = linear(names_.gate, config_.ffn, config_.hidden, config_.mlp_bias);
-      weights.up = linear(names_.up, config_.ffn, config_.hidden, config_.mlp_bias);
+      weights.gate = matrix(names_.gate, MatrixKind::gate);
+      weights.up = matrix(names_.up, MatrixKind::up);
     } else {
       const LinearWeight both =
           linear(names_.gate_up, 2 * config_.ffn, config_.hidden, config_.mlp_bias);
       weights.gate = slice_rows(both, 0, config_.ffn);
       weights.up = slice_rows(both, config_.ffn, config_.ffn);
     }
-    weights.down = linear(names_.down, config_.hidden, config_.ffn, config_.mlp_bias);
+    weights.down = matrix(names_.down, MatrixKind::down);
     return weights;
   }
 
- private:
   TensorView norm(std::string_view name, int64_t size) {
     return loader_.vector(layer_name(layer_, weight(name)), size);
   }
@@ -71,9 +79,14 @@ class LayerReader {
     return {{part}};
   }
 
+  LinearWeight matrix(std::string_view name, MatrixKind kind) {
+    const MatrixRole& role = role_of(kind);
+    return linear(name, role.out(config_), role.in(config_), role.has_bias(config_));
+  }
+
   /// Rows of one tensor, per KV head: its query heads, its key head, its value head. With 4 heads
   /// over 2 KV heads: q0 q1 k0 v0 q2 q3 k1 v1.
-  void read_packed_qkv(LayerWeights& weights) {
+  void read_packed_qkv(AttentionWeights& weights) {
     const int64_t head = config_.head_dim;
     const int64_t group = config_.num_heads / config_.num_kv_heads;
     const int64_t rows = (config_.num_heads + 2 * config_.num_kv_heads) * head;
@@ -137,7 +150,7 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
   const WeightNames& names = weight_names(config.family);
   WeightLoader loader(checkpoint_);
   Residence residence(checkpoint_, dtype, pool);
-  const parallel::RowRange rows = vocab_part(config, cut);
+  const parallel::RowRange rows = unit_part(config, CutUnit::vocab, cut);
   const auto of_vocab = [&](const TensorView& matrix) {
     return residence.matrix(matrix.slice_rows(rows.begin, rows.size()));
   };

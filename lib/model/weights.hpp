@@ -16,16 +16,20 @@
 namespace pecia::model {
 
 /// Views of weights, whole or a part of every matrix, wherever they are. They are valid while the
-/// object that owns the memory lives. Weights owns the mapped files and, where `dtype` asks for
-/// another type than the stored one, the converted copies.
+/// object that owns the memory lives.
 struct WeightViews {
-  TensorView embedding;  ///< rows vocab_part of [vocab, hidden]
+  TensorView embedding;  ///< [unit_part of the vocabulary, hidden]
   std::vector<LayerWeights> layers;
   TensorView final_norm;  ///< [hidden]
   LinearWeight head;      ///< like embedding, and the same matrix when tied
   parallel::WeightCut part;
+
+  /// The type of the layers' first matrix, which stands for all of them in reports and choices.
+  DType matrix_type() const { return layers.front().attention.q.parts.front().weight.dtype(); }
 };
 
+/// Owns the mapped files and, where `dtype` asks for another type than the stored one, the
+/// converted copies.
 class Weights : public WeightViews {
  public:
   /// InputError naming file and tensor: missing, misshaped, left over (unknown names; known

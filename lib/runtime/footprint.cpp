@@ -2,7 +2,6 @@
 #include "lib/runtime/footprint.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "lib/core/codes.hpp"
@@ -10,26 +9,9 @@
 namespace pecia::runtime {
 namespace {
 
-struct Shape {
-  int64_t rows, columns;
-};
-
-/// In the order of model::layer_matrices.
-std::array<Shape, model::layer_matrices.size()> matrix_shapes(const model::ModelConfig& config) {
-  const int64_t queries = config.num_heads * config.head_dim;
-  const int64_t keys = config.num_kv_heads * config.head_dim;
-  return {{{queries, config.hidden},
-           {keys, config.hidden},
-           {keys, config.hidden},
-           {config.hidden, queries},
-           {config.ffn, config.hidden},
-           {config.ffn, config.hidden},
-           {config.hidden, config.ffn}}};
-}
-
-int64_t code_bytes(DType type, const Shape& shape) {
-  return shape.rows * (row_elements(type, shape.columns) * size_of(type) +
-                       row_scales(type, shape.columns) * size_of(DType::fp32));
+int64_t code_bytes(DType type, int64_t rows, int64_t columns) {
+  return rows * (row_elements(type, columns) * size_of(type) +
+                 row_scales(type, columns) * size_of(DType::fp32));
 }
 
 /// The type of what is not rounded to codes.
@@ -50,14 +32,16 @@ WeightFootprint weight_footprint(const Job& job, const model::ModelConfig& confi
   if (quantize == model::Quantize::nothing) return found;
 
   found.dtype = dtype_of(*job.model.dtype);
-  const auto shapes = matrix_shapes(config);
-  for (size_t kind = 0; kind < shapes.size(); ++kind)
-    found.bytes += config.layers * (code_bytes(*type_of_matrix(quantize, kind), shapes[kind]) -
-                                    shapes[kind].rows * shapes[kind].columns * size_of(plain));
-  if (const auto head = type_of_matrix(quantize, model::head_kind)) {
-    const Shape shape{config.vocab, config.hidden};
-    found.bytes += code_bytes(*head, shape);  // beside a tied embedding, which stays
-    if (!config.tied_embeddings) found.bytes -= shape.rows * shape.columns * size_of(plain);
+  for (const model::MatrixKind kind : model::layer_kinds) {
+    const model::MatrixRole& role = model::role_of(kind);
+    const int64_t rows = role.out(config), columns = role.in(config);
+    found.bytes += config.layers * (code_bytes(*type_of_matrix(quantize, kind), rows, columns) -
+                                    rows * columns * size_of(plain));
+  }
+  if (const auto head = type_of_matrix(quantize, model::MatrixKind::head)) {
+    found.bytes +=
+        code_bytes(*head, config.vocab, config.hidden);  // beside a tied embedding, which stays
+    if (!config.tied_embeddings) found.bytes -= config.vocab * config.hidden * size_of(plain);
   }
   return found;
 }

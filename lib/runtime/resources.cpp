@@ -123,7 +123,7 @@ void require_fp8_widths(const model::ModelConfig& config, const Resources& resou
   require(config.head_dim, "head_dim");
   for (const int parts : {resources.tp, resources.sp * resources.tp})
     for (int part = 0; part < parts; ++part)
-      require(model::ffn_part(config, {parts, part}).size(),
+      require(model::unit_part(config, model::CutUnit::ffn, {parts, part}).size(),
               fmt::format("a part of intermediate_size cut in {}", parts));
 }
 
@@ -208,8 +208,7 @@ DType resolve_kv_dtype(const Job& job, DType matrices, DType embedding) {
 void resolve_memory(const Job& job, const model::ModelConfig& config,
                     const model::WeightViews& weights, const Inputs* inputs, int64_t free_bytes,
                     Resources& resources, comm::Communicator& world) {
-  resources.kv_dtype = resolve_kv_dtype(job, weights.layers.front().q.parts.front().weight.dtype(),
-                                        weights.embedding.dtype());
+  resources.kv_dtype = resolve_kv_dtype(job, weights.matrix_type(), weights.embedding.dtype());
   resources.max_batch_tokens = resolve_batch_tokens(
       job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
   resources.max_sequences = resolve_max_sequences(job, config, inputs, resources, world);

@@ -7,6 +7,10 @@
 namespace pecia::runtime {
 namespace {
 
+std::string_view name_of_matrix(size_t kind) {
+  return model::role_of(static_cast<model::MatrixKind>(kind)).name;
+}
+
 double relative(const model::SquareSums& sums) {
   return sums.original > 0 ? std::sqrt(sums.difference / sums.original) : 0;
 }
@@ -32,16 +36,14 @@ std::string to_text(const WeightRounding& rounding) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < rounding.of_matrix.size(); ++i)
     if (rounding.of_matrix[i] > 0)
-      parts.push_back(
-          fmt::format("{} {:.2f} %", model::name_of_matrix(i), 100 * rounding.of_matrix[i]));
+      parts.push_back(fmt::format("{} {:.2f} %", name_of_matrix(i), 100 * rounding.of_matrix[i]));
   return fmt::format("{:.2f} %: {}", 100 * rounding.total, fmt::join(parts, ", "));
 }
 
 nlohmann::ordered_json to_json(const WeightRounding& rounding) {
   nlohmann::ordered_json json{{"total", rounding.total}};
   for (size_t i = 0; i < rounding.of_matrix.size(); ++i)
-    if (rounding.of_matrix[i] > 0)
-      json[std::string(model::name_of_matrix(i))] = rounding.of_matrix[i];
+    if (rounding.of_matrix[i] > 0) json[std::string(name_of_matrix(i))] = rounding.of_matrix[i];
   return json;
 }
 

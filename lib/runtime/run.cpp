@@ -374,7 +374,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
                    resources.threads.count, world);
   const auto own = copied(job, weights, place, world, *log);
   const model::WeightViews& views = own ? *own : static_cast<const model::WeightViews&>(weights);
-  const DType held = views.layers.front().q.parts.front().weight.dtype();
+  const DType held = views.matrix_type();
   if (job.model.compute == Precision::bf16 && place.backend->operand_type(held) != DType::bf16)
     fail<InputError>(
         "model.compute: bf16 multiplies weights of that type, and those of this model are {}; use "

@@ -133,7 +133,7 @@ Validation validate(Job job, int num_ranks, bool fresh, bool retry_failed) {
   resolve_grid(job, config, num_ranks, resources);
   const model::Weights weights(config, io::Checkpoint(job.model.path), {});
   const model::Quantize quantize = quantize_of(job);
-  const DType stored = weights.layers.front().q.parts.front().weight.dtype();
+  const DType stored = weights.matrix_type();
   const bool converted = job.model.dtype && quantize == model::Quantize::nothing;
   resources.kv_dtype = resolve_kv_dtype(job,
                                         converted ? dtype_of(*job.model.dtype)

@@ -25,20 +25,22 @@ TEST(CutWeights, HaveTheRowsAndColumnsOfTheirHeads) {
   const Weights first_half = load(config, file, {}, {2, 0});
   const Weights second_half = load(config, file, {}, {2, 1});
   const LayerWeights& layer = second_half.layers[0];
-  expect_shape(layer.q, 4, 4);  // heads 2 and 3 of [8, 4]
-  EXPECT_EQ(first(layer.q.parts[0].weight), 6 + 16);
-  EXPECT_THAT(biases_of(layer.q), ElementsAre(24, 25, 26, 27));
-  expect_shape(layer.k, 2, 4);  // KV head 1
-  EXPECT_EQ(first(layer.k.parts[0].weight), 7 + 8);
-  expect_shape(layer.o, 4, 4);  // columns 4 to 7 of [4, 8]
-  EXPECT_THAT(values_of(layer.o),
+  expect_shape(layer.attention.q, 4, 4);  // heads 2 and 3 of [8, 4]
+  EXPECT_EQ(first(layer.attention.q.parts[0].weight), 6 + 16);
+  EXPECT_THAT(biases_of(layer.attention.q), ElementsAre(24, 25, 26, 27));
+  expect_shape(layer.attention.k, 2, 4);  // KV head 1
+  EXPECT_EQ(first(layer.attention.k.parts[0].weight), 7 + 8);
+  expect_shape(layer.attention.o, 4, 4);  // columns 4 to 7 of [4, 8]
+  EXPECT_THAT(values_of(layer.attention.o),
               ElementsAre(13, 14, 15, 16, 21, 22, 23, 24, 29, 30, 31, 32, 37, 38, 39, 40));
-  expect_shape(layer.gate, 3, 4);  // rows 3 to 5 of [6, 4]
-  EXPECT_EQ(first(layer.gate.parts[0].weight), 10 + 12);
-  EXPECT_THAT(values_of(layer.down), ElementsAre(15, 16, 17, 21, 22, 23, 27, 28, 29, 33, 34, 35));
+  expect_shape(layer.ffn.gate, 3, 4);  // rows 3 to 5 of [6, 4]
+  EXPECT_EQ(first(layer.ffn.gate.parts[0].weight), 10 + 12);
+  EXPECT_THAT(values_of(layer.ffn.down),
+              ElementsAre(15, 16, 17, 21, 22, 23, 27, 28, 29, 33, 34, 35));
   // The products of the parts are added: one of them has the bias.
-  EXPECT_TRUE(first_half.layers[0].o.parts[0].bias && first_half.layers[0].down.parts[0].bias);
-  EXPECT_FALSE(layer.o.parts[0].bias || layer.down.parts[0].bias);
+  EXPECT_TRUE(first_half.layers[0].attention.o.parts[0].bias &&
+              first_half.layers[0].ffn.down.parts[0].bias);
+  EXPECT_FALSE(layer.attention.o.parts[0].bias || layer.ffn.down.parts[0].bias);
   // Three tokens: one and two.
   EXPECT_EQ(first_half.embedding.rows(), 1);
   EXPECT_EQ(second_half.embedding.rows(), 2);
@@ -73,14 +75,12 @@ TEST(CutWeights, OfACutAreThatCutOfTheWhole) {
         const parallel::WeightCut quarter{4, 2 * outer + inner};
         const LayerWeights once = cut_layer(whole.layers[1], config, {}, quarter);
         const LayerWeights twice = cut_layer(half.layers[1], config, {2, outer}, quarter);
-        for (const auto member :
-             {&LayerWeights::q, &LayerWeights::k, &LayerWeights::v, &LayerWeights::o,
-              &LayerWeights::gate, &LayerWeights::up, &LayerWeights::down}) {
-          EXPECT_EQ(values_of(twice.*member), values_of(once.*member));
-          EXPECT_FALSE(values_of(once.*member).empty());
+        for (const MatrixKind kind : layer_kinds) {
+          EXPECT_EQ(values_of(twice.matrix(kind)), values_of(once.matrix(kind)));
+          EXPECT_FALSE(values_of(once.matrix(kind)).empty());
         }
-        EXPECT_EQ(biases_of(twice.q), biases_of(once.q));
-        EXPECT_EQ(biases_of(twice.k), biases_of(once.k));
+        EXPECT_EQ(biases_of(twice.attention.q), biases_of(once.attention.q));
+        EXPECT_EQ(biases_of(twice.attention.k), biases_of(once.attention.k));
       }
     }
   }
@@ -94,8 +94,8 @@ TEST(CutWeights, AreResidentAndConvertedAlone) {
     const Weights half = load(config, internlm2_file(), DType::bf16, {2, index});
     resident += half.resident_bytes();
     converted += half.converted_bytes();
-    EXPECT_EQ(half.layers[0].o.parts[0].weight.dtype(), DType::bf16);
-    EXPECT_EQ(first(half.layers[0].o.parts[0].weight), index == 0 ? 9 : 13);
+    EXPECT_EQ(half.layers[0].attention.o.parts[0].weight.dtype(), DType::bf16);
+    EXPECT_EQ(first(half.layers[0].attention.o.parts[0].weight), index == 0 ? 9 : 13);
   }
   EXPECT_EQ(converted, 2 * (config.parameters() - norms));
   EXPECT_EQ(resident, converted + 2 * norms * 4);  // norms stand on both

@@ -39,13 +39,10 @@ TEST_F(OnDevice, WeightsAreDenseCopiesOfTheirPart) {
   ASSERT_EQ(there.layers.size(), host.layers.size());
   for (size_t i = 0; i < host.layers.size(); ++i) {
     const LayerWeights &copy = there.layers[i], &of = host.layers[i];
-    for (const auto member :
-         {&LayerWeights::q, &LayerWeights::k, &LayerWeights::v, &LayerWeights::o,
-          &LayerWeights::gate, &LayerWeights::up, &LayerWeights::down})
-      expect_copy(copy.*member, of.*member);
-    EXPECT_EQ(biases_of(copy.q), biases_of(of.q));
+    for (const MatrixKind kind : layer_kinds) expect_copy(copy.matrix(kind), of.matrix(kind));
+    EXPECT_EQ(biases_of(copy.attention.q), biases_of(of.attention.q));
     EXPECT_EQ(first(copy.attention_norm), first(of.attention_norm));
-    EXPECT_FALSE(copy.q_norm);
+    EXPECT_FALSE(copy.attention.q_norm);
   }
   expect_copy(there.head, host.head);
   EXPECT_EQ(first(there.final_norm), first(host.final_norm));
@@ -89,18 +86,19 @@ TEST_F(OnDevice, MatricesOfLayersAreRoundedOnTheWay) {
     const DeviceWeights there(host, *device, *stream, *backend, Quantize::fp8);
     EXPECT_EQ(there.bytes(), DeviceWeights::bytes_of(host, Quantize::fp8));
     EXPECT_EQ(there.quantized(), Quantize::fp8);
-    std::array<SquareSums, layer_matrices.size()> sums{};
+    std::array<SquareSums, layer_kinds.size()> sums{};
     for (size_t layer = 0; layer < host.layers.size(); ++layer)
-      for (size_t i = 0; i < layer_matrices.size(); ++i) {
-        SCOPED_TRACE(layer_matrices[i].name);
-        const LinearWeight& copy = there.layers[layer].*layer_matrices[i].member;
-        const LinearWeight& of = host.layers[layer].*layer_matrices[i].member;
+      for (const MatrixKind kind : layer_kinds) {
+        SCOPED_TRACE(role_of(kind).name);
+        const LinearWeight& copy = there.layers[layer].matrix(kind);
+        const LinearWeight& of = host.layers[layer].matrix(kind);
         const std::vector<float> found = widened(copy), wanted = values_of(of);
         ASSERT_EQ(found.size(), wanted.size());
         for (size_t e = 0; e < wanted.size(); ++e) {
           EXPECT_NEAR(found[e], wanted[e], 0x1p-4 * wanted[e]);
-          sums[i].difference += std::pow(double{found[e]} - wanted[e], 2);
-          sums[i].original += std::pow(wanted[e], 2);
+          SquareSums& sum = sums[static_cast<size_t>(kind)];
+          sum.difference += std::pow(double{found[e]} - wanted[e], 2);
+          sum.original += std::pow(wanted[e], 2);
         }
         EXPECT_EQ(copy.bytes(), static_cast<int64_t>(wanted.size()) + of.out() * 4 +
                                     static_cast<int64_t>(biases_of(of).size()) * 4);
@@ -125,8 +123,8 @@ TEST_F(OnDevice, IntegersAreOfTheKindsThatBearThem) {
     const DeviceWeights there(host, *device, *stream, *cpu, quantize);
     EXPECT_EQ(there.bytes(), DeviceWeights::bytes_of(host, quantize));
     std::array<double, num_matrix_kinds> differences{};
-    const auto check = [&](const LinearWeight& copy, const LinearWeight& of, size_t kind) {
-      const std::string_view name = name_of_matrix(kind);
+    const auto check = [&](const LinearWeight& copy, const LinearWeight& of, MatrixKind kind) {
+      const std::string_view name = role_of(kind).name;
       SCOPED_TRACE(name);
       const bool in_int4 = quantize == Quantize::int4 &&
                            (name == "q" || name == "o" || name == "gate" || name == "up");
@@ -141,15 +139,14 @@ TEST_F(OnDevice, IntegersAreOfTheKindsThatBearThem) {
         const float step = in_int4 ? (*greatest - *least) / 15 : most / 127;
         for (size_t e = begin; e < begin + columns; ++e) {
           EXPECT_NEAR(found[e], wanted[e], 0.5f * step * (1 + 0x1p-10f));
-          differences[kind] += std::pow(double{found[e]} - wanted[e], 2);
+          differences[static_cast<size_t>(kind)] += std::pow(double{found[e]} - wanted[e], 2);
         }
       }
     };
     for (size_t layer = 0; layer < host.layers.size(); ++layer)
-      for (size_t kind = 0; kind < layer_matrices.size(); ++kind)
-        check(there.layers[layer].*layer_matrices[kind].member,
-              host.layers[layer].*layer_matrices[kind].member, kind);
-    check(there.head, host.head, head_kind);
+      for (const MatrixKind kind : layer_kinds)
+        check(there.layers[layer].matrix(kind), host.layers[layer].matrix(kind), kind);
+    check(there.head, host.head, MatrixKind::head);
     for (size_t kind = 0; kind < num_matrix_kinds; ++kind)
       EXPECT_NEAR(there.rounding()[kind].difference, differences[kind],
                   1e-4 * differences[kind] + 1e-12);
@@ -178,13 +175,13 @@ TEST_F(OnDevice, CutsOfRoundedMatricesKeepTheScalesOfTheirRows) {
     values.erase(values.begin(), values.begin() + row * weight.in());
     return values;
   };
-  EXPECT_EQ(widened(half.q), rows_from(layer.q, 4));
-  EXPECT_EQ(widened(half.v), rows_from(layer.v, 2));
-  EXPECT_EQ(widened(half.up), rows_from(layer.up, 3));
+  EXPECT_EQ(widened(half.attention.q), rows_from(layer.attention.q, 4));
+  EXPECT_EQ(widened(half.attention.v), rows_from(layer.attention.v, 2));
+  EXPECT_EQ(widened(half.ffn.up), rows_from(layer.ffn.up, 3));
   std::vector<float> columns;
   for (int64_t row = 0; row < 4; ++row)
-    for (int64_t i = 3; i < 6; ++i) columns.push_back(widened(layer.down)[row * 6 + i]);
-  EXPECT_EQ(widened(half.down), columns);
+    for (int64_t i = 3; i < 6; ++i) columns.push_back(widened(layer.ffn.down)[row * 6 + i]);
+  EXPECT_EQ(widened(half.ffn.down), columns);
 }
 
 }  // namespace

@@ -36,19 +36,19 @@ TEST(Weights, Llama) {
     for (const LayerWeights& layer : weights.layers) {
       EXPECT_EQ(first(layer.attention_norm), 4);
       EXPECT_EQ(first(layer.ffn_norm), 5);
-      EXPECT_FALSE(layer.q_norm || layer.k_norm);
-      EXPECT_THAT(first_of_parts(layer.q), ElementsAre(6));
-      EXPECT_THAT(first_of_parts(layer.k), ElementsAre(7));
-      EXPECT_THAT(first_of_parts(layer.v), ElementsAre(8));
-      EXPECT_THAT(first_of_parts(layer.o), ElementsAre(9));
-      EXPECT_THAT(first_of_parts(layer.gate), ElementsAre(10));
-      EXPECT_THAT(first_of_parts(layer.up), ElementsAre(11));
-      EXPECT_THAT(first_of_parts(layer.down), ElementsAre(12));
-      expect_shape(layer.q, 8, 4);
-      expect_shape(layer.k, 4, 4);
-      expect_shape(layer.o, 4, 8);
-      expect_shape(layer.down, 4, 6);
-      EXPECT_FALSE(layer.q.parts[0].bias);
+      EXPECT_FALSE(layer.attention.q_norm || layer.attention.k_norm);
+      EXPECT_THAT(first_of_parts(layer.attention.q), ElementsAre(6));
+      EXPECT_THAT(first_of_parts(layer.attention.k), ElementsAre(7));
+      EXPECT_THAT(first_of_parts(layer.attention.v), ElementsAre(8));
+      EXPECT_THAT(first_of_parts(layer.attention.o), ElementsAre(9));
+      EXPECT_THAT(first_of_parts(layer.ffn.gate), ElementsAre(10));
+      EXPECT_THAT(first_of_parts(layer.ffn.up), ElementsAre(11));
+      EXPECT_THAT(first_of_parts(layer.ffn.down), ElementsAre(12));
+      expect_shape(layer.attention.q, 8, 4);
+      expect_shape(layer.attention.k, 4, 4);
+      expect_shape(layer.attention.o, 4, 8);
+      expect_shape(layer.ffn.down, 4, 6);
+      EXPECT_FALSE(layer.attention.q.parts[0].bias);
     }
   }
 }
@@ -57,8 +57,8 @@ TEST(Weights, LayersAreTakenByNumber) {
   CheckpointFile file = llama_file();
   file.add("model.layers.1.self_attn.q_proj.weight", {8, 4}, 60);
   const Weights weights = load(small_model(Family::llama), file);
-  EXPECT_THAT(first_of_parts(weights.layers[0].q), ElementsAre(6));
-  EXPECT_THAT(first_of_parts(weights.layers[1].q), ElementsAre(60));
+  EXPECT_THAT(first_of_parts(weights.layers[0].attention.q), ElementsAre(6));
+  EXPECT_THAT(first_of_parts(weights.layers[1].attention.q), ElementsAre(60));
 }
 
 TEST(Weights, LlamaWithEveryBias) {
@@ -74,10 +74,10 @@ TEST(Weights, LlamaWithEveryBias) {
   }
   const Weights weights = load(config, file);
   const LayerWeights& layer = weights.layers[1];
-  EXPECT_EQ(first(layer.o.parts[0].bias), 23);
-  EXPECT_EQ(first(layer.gate.parts[0].bias), 24);
-  EXPECT_EQ(first(layer.up.parts[0].bias), 25);
-  EXPECT_EQ(first(layer.down.parts[0].bias), 26);
+  EXPECT_EQ(first(layer.attention.o.parts[0].bias), 23);
+  EXPECT_EQ(first(layer.ffn.gate.parts[0].bias), 24);
+  EXPECT_EQ(first(layer.ffn.up.parts[0].bias), 25);
+  EXPECT_EQ(first(layer.ffn.down.parts[0].bias), 26);
 }
 
 TEST(Weights, Qwen2) {
@@ -86,10 +86,11 @@ TEST(Weights, Qwen2) {
   CheckpointFile file = llama_file();
   add_qkv_biases(file);
   const Weights weights = load(config, file);
-  EXPECT_THAT(biases_of(weights.layers[0].q), ElementsAre(20, 21, 22, 23, 24, 25, 26, 27));
-  EXPECT_THAT(biases_of(weights.layers[0].k), ElementsAre(21, 22, 23, 24));
-  EXPECT_THAT(biases_of(weights.layers[0].v), ElementsAre(22, 23, 24, 25));
-  EXPECT_FALSE(weights.layers[0].o.parts[0].bias);
+  EXPECT_THAT(biases_of(weights.layers[0].attention.q),
+              ElementsAre(20, 21, 22, 23, 24, 25, 26, 27));
+  EXPECT_THAT(biases_of(weights.layers[0].attention.k), ElementsAre(21, 22, 23, 24));
+  EXPECT_THAT(biases_of(weights.layers[0].attention.v), ElementsAre(22, 23, 24, 25));
+  EXPECT_FALSE(weights.layers[0].attention.o.parts[0].bias);
 }
 
 TEST(Weights, Qwen3) {
@@ -101,9 +102,9 @@ TEST(Weights, Qwen3) {
     file.add(layer + "self_attn.k_norm.weight", {2}, 31);
   }
   const Weights weights = load(config, file);
-  EXPECT_EQ(first(weights.layers[1].q_norm), 30);
-  EXPECT_EQ(first(weights.layers[1].k_norm), 31);
-  EXPECT_EQ(weights.layers[1].k_norm.rows(), 2);
+  EXPECT_EQ(first(weights.layers[1].attention.q_norm), 30);
+  EXPECT_EQ(first(weights.layers[1].attention.k_norm), 31);
+  EXPECT_EQ(weights.layers[1].attention.k_norm.rows(), 2);
 }
 
 TEST(Weights, GlmKeepsGateAboveUpInOneTensor) {
@@ -111,11 +112,11 @@ TEST(Weights, GlmKeepsGateAboveUpInOneTensor) {
   config.attention_bias = true;
   const Weights weights = load(config, glm_file());
   const LayerWeights& layer = weights.layers[0];
-  EXPECT_THAT(first_of_parts(layer.gate), ElementsAre(10));
-  EXPECT_THAT(first_of_parts(layer.up), ElementsAre(10 + 6 * 4));
-  expect_shape(layer.gate, 6, 4);
-  expect_shape(layer.up, 6, 4);
-  EXPECT_FALSE(layer.o.parts[0].bias);
+  EXPECT_THAT(first_of_parts(layer.ffn.gate), ElementsAre(10));
+  EXPECT_THAT(first_of_parts(layer.ffn.up), ElementsAre(10 + 6 * 4));
+  expect_shape(layer.ffn.gate, 6, 4);
+  expect_shape(layer.ffn.up, 6, 4);
+  EXPECT_FALSE(layer.attention.o.parts[0].bias);
 }
 
 TEST(Weights, InternLm2PacksQueriesKeyAndValueOfEachKvHead) {
@@ -124,15 +125,15 @@ TEST(Weights, InternLm2PacksQueriesKeyAndValueOfEachKvHead) {
   EXPECT_THAT(first_of_parts(weights.head), ElementsAre(3));
   const LayerWeights& layer = weights.layers[1];
   // Rows of two dimensions each: q0 q1 k0 v0 q2 q3 k1 v1; row r begins with 100 + 4 r.
-  EXPECT_THAT(first_of_parts(layer.q), ElementsAre(100, 132));
-  EXPECT_THAT(first_of_parts(layer.k), ElementsAre(116, 148));
-  EXPECT_THAT(first_of_parts(layer.v), ElementsAre(124, 156));
-  expect_shape(layer.q, 8, 4);
-  expect_shape(layer.k, 4, 4);
-  EXPECT_THAT(first_of_parts(layer.o), ElementsAre(9));
-  EXPECT_THAT(first_of_parts(layer.gate), ElementsAre(10));
-  EXPECT_THAT(first_of_parts(layer.up), ElementsAre(11));
-  EXPECT_THAT(first_of_parts(layer.down), ElementsAre(12));
+  EXPECT_THAT(first_of_parts(layer.attention.q), ElementsAre(100, 132));
+  EXPECT_THAT(first_of_parts(layer.attention.k), ElementsAre(116, 148));
+  EXPECT_THAT(first_of_parts(layer.attention.v), ElementsAre(124, 156));
+  expect_shape(layer.attention.q, 8, 4);
+  expect_shape(layer.attention.k, 4, 4);
+  EXPECT_THAT(first_of_parts(layer.attention.o), ElementsAre(9));
+  EXPECT_THAT(first_of_parts(layer.ffn.gate), ElementsAre(10));
+  EXPECT_THAT(first_of_parts(layer.ffn.up), ElementsAre(11));
+  EXPECT_THAT(first_of_parts(layer.ffn.down), ElementsAre(12));
 }
 
 TEST(Weights, InternLm2PacksItsBiasesLikewise) {
@@ -145,10 +146,10 @@ TEST(Weights, InternLm2PacksItsBiasesLikewise) {
   }
   const Weights weights = load(config, file);
   const LayerWeights& layer = weights.layers[0];
-  EXPECT_THAT(biases_of(layer.q), ElementsAre(40, 41, 42, 43, 48, 49, 50, 51));
-  EXPECT_THAT(biases_of(layer.k), ElementsAre(44, 45, 52, 53));
-  EXPECT_THAT(biases_of(layer.v), ElementsAre(46, 47, 54, 55));
-  EXPECT_THAT(biases_of(layer.o), ElementsAre(60, 61, 62, 63));
+  EXPECT_THAT(biases_of(layer.attention.q), ElementsAre(40, 41, 42, 43, 48, 49, 50, 51));
+  EXPECT_THAT(biases_of(layer.attention.k), ElementsAre(44, 45, 52, 53));
+  EXPECT_THAT(biases_of(layer.attention.v), ElementsAre(46, 47, 54, 55));
+  EXPECT_THAT(biases_of(layer.attention.o), ElementsAre(60, 61, 62, 63));
 }
 
 TEST(Weights, TiedEmbeddingsStandUnderEitherNameOrBoth) {
@@ -184,8 +185,8 @@ TEST(Weights, MatricesAreConvertedAndVectorsStay) {
     EXPECT_EQ(weights.embedding.dtype(), dtype);
     EXPECT_EQ(weights.final_norm.dtype(), DType::fp32);
     EXPECT_EQ(weights.layers[0].attention_norm.dtype(), DType::fp32);
-    EXPECT_EQ(weights.layers[1].k.parts[1].weight.dtype(), dtype);
-    EXPECT_THAT(first_of_parts(weights.layers[1].k), ElementsAre(116, 148));
+    EXPECT_EQ(weights.layers[1].attention.k.parts[1].weight.dtype(), dtype);
+    EXPECT_THAT(first_of_parts(weights.layers[1].attention.k), ElementsAre(116, 148));
     const int64_t vector_elements = 5 * 4;
     const int64_t matrix_elements = config.parameters() - vector_elements;
     EXPECT_EQ(weights.converted_bytes(), 2 * matrix_elements);
@@ -197,8 +198,8 @@ TEST(Weights, NarrowTensorsAreWidened) {
   CheckpointFile file = llama_file();
   file.add("model.layers.0.mlp.up_proj.weight", {6, 4}, 7, DType::bf16);
   const Weights weights = load(small_model(Family::llama), file, DType::fp32);
-  EXPECT_EQ(weights.layers[0].up.parts[0].weight.dtype(), DType::fp32);
-  EXPECT_THAT(first_of_parts(weights.layers[0].up), ElementsAre(7));
+  EXPECT_EQ(weights.layers[0].ffn.up.parts[0].weight.dtype(), DType::fp32);
+  EXPECT_THAT(first_of_parts(weights.layers[0].ffn.up), ElementsAre(7));
   EXPECT_EQ(weights.converted_bytes(), 6 * 4 * 4);
 }
 

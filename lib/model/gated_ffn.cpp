@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/gated_ffn.hpp"
+
+namespace pecia::model {
+
+using kernels::Accumulate;
+using report::Kind;
+using report::ScopedSpan;
+
+GatedFfn::GatedFfn(const context::Compute& compute, Products& products, TensorParallel& tensor)
+    : compute_(compute),
+      products_(products),
+      tensor_(tensor),
+      gate_(compute.buffer()),
+      up_(compute.buffer()),
+      activated_(compute.buffer()) {}
+
+void GatedFfn::run(const GatedFfnWeights& weights, int block, const TensorView& rows,
+                   const TensorView& hidden) {
+  const TensorView gate = gate_.tensor(DType::fp32, {rows.rows(), weights.gate.out()});
+  const TensorView up = up_.tensor(DType::fp32, {rows.rows(), weights.up.out()});
+  products_.linear("gate_proj", rows, weights.gate, gate);
+  products_.linear("up_proj", rows, weights.up, up);
+  const DType operand = products_.operand_type();
+  const TensorView activated =
+      operand == DType::fp32 ? gate : activated_.tensor(operand, {rows.rows(), gate.size(1)});
+  {
+    const ScopedSpan span(compute_.recorder, "swiglu", Kind::compute);
+    compute_.backend.gated_activation({gate, up, activated}, compute_.stream);
+  }
+  tensor_.add_product(block, hidden, [&](const TensorView& to, Accumulate accumulate) {
+    products_.linear("down_proj", activated, weights.down, to, accumulate,
+                     products_.splits_of_part(tensor_.cut().count));
+  });
+}
+
+}  // namespace pecia::model
