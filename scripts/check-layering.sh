@@ -11,7 +11,7 @@
 # and apps/bench_comm, HDF5 in lib/io (tests may use both); quoted includes start at the repository root.
 set -euo pipefail
 
-order="core device comm report io parallel context model plan runtime"
+order="core device comm cluster watch report io parallel context model runtime"
 
 check_tree() {
   local root=$1
@@ -82,7 +82,7 @@ self_test() {
   expect fail lib/core/a.cpp '#include "lib/comm/communicator.hpp"'
   expect fail lib/io/a.hpp '  #  include "lib/model/config.hpp"'
   expect fail lib/parallel/a.hpp '#include "lib/context/kv_cache.hpp"'
-  expect fail lib/plan/a.cpp '#include "lib/unknown/a.hpp"'
+  expect fail lib/runtime/a.cpp '#include "lib/unknown/a.hpp"'
   expect fail lib/unknown/a.cpp '#include "lib/core/error.hpp"'
   expect pass lib/model/a.cpp '#include "kernels/api/linear.hpp"'
   expect fail lib/device/a.cpp '#include "kernels/api/linear.hpp"'
@@ -96,6 +96,7 @@ self_test() {
   expect pass apps/bench_comm/a.cpp '#include <mpi.h>'
   expect pass tests/comm/a.cpp '#include <mpi.h>'
   expect fail lib/core/a.cpp '#include <mpi.h>'
+  expect fail lib/cluster/a.cpp '#include <mpi.h>'
   expect fail lib/runtime/a.cpp '#include <mpi.h>'
   expect fail apps/pecia/main.cpp '#include <mpi.h>'
   expect pass lib/io/a.cpp '#include <hdf5.h>'

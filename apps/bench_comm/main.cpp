@@ -10,7 +10,7 @@
 #include "apps/bench_comm/patterns.hpp"
 #include "apps/bench_support/agreement.hpp"
 #include "apps/bench_support/results.hpp"
-#include "lib/comm/topology.hpp"
+#include "lib/cluster/topology.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -97,7 +97,7 @@ std::vector<MakePattern> patterns(comm::Communicator& world) {
   for (const auto make : {make_send_receive, make_all_to_all, make_broadcast, make_all_gather})
     all.push_back([&world, make](int64_t bytes) { return make(world, bytes); });
   const std::vector<int> flat(world.size(), 0);
-  const std::vector<int> by_place = comm::server_of_rank(comm::find_places(world));
+  const std::vector<int> by_place = comm::server_of_rank(cluster::find_places(world));
   std::vector<std::vector<int>> routes{flat};
   if (world.make_collectives(by_place, comm::SumOrder::any)->route() == comm::Route::hierarchical)
     routes.push_back(by_place);

@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "apps/bench_support/agreement.hpp"
-#include "lib/comm/launch.hpp"
-#include "lib/comm/machine.hpp"
+#include "lib/cluster/launch.hpp"
+#include "lib/cluster/machine.hpp"
 #include "lib/comm/mpi_environment.hpp"
 #include "lib/core/error.hpp"
 #include "lib/runtime/resources.hpp"
@@ -29,7 +29,7 @@ void add_common_options(CLI::App& app, CommonOptions& options) {
 int run_body(const Benchmark& benchmark, Session& session) {
   comm::Communicator& world = session.world;
   try {
-    comm::refuse_copies(comm::launch_facts(), world.size());
+    cluster::refuse_copies(cluster::launch_facts(), world.size());
     if (session.options.threads == 0)
       session.options.threads = runtime::threads_of_rank(world).count;
     benchmark.run(session);
@@ -42,7 +42,7 @@ int run_body(const Benchmark& benchmark, Session& session) {
     return 1;
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}: rank {} (host {}): {}\n", benchmark.name, world.rank(),
-               comm::host_name(), error.what());
+               cluster::host_name(), error.what());
     if (world.size() > 1) comm::MpiEnvironment::abort(1);
     return 1;
   }

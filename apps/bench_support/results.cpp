@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "lib/comm/machine.hpp"
+#include "lib/cluster/machine.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/isa.hpp"
@@ -25,7 +25,7 @@ const char* plural(int64_t count) {
 
 Results::Results(const Session& session, const std::string& what, Json facts)
     : first_(session.world.rank() == 0), file_(session.options.json) {
-  const comm::CpuFacts cpu = comm::cpu_facts();
+  const cluster::CpuFacts cpu = cluster::cpu_facts();
   const BuildInfo& build = build_info();
   const auto host = session.world.split_by_host();
   const auto hosts =

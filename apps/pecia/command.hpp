@@ -12,15 +12,15 @@
 #include <vector>
 
 #include "lib/comm/mpi_environment.hpp"
-#include "lib/comm/watch.hpp"
 #include "lib/report/startup.hpp"
+#include "lib/watch/watch.hpp"
 
 namespace pecia::app {
 
 struct Context {
   comm::MpiEnvironment& mpi;
   comm::Communicator& world;
-  comm::Watch& watch;
+  watch::Watch& watch;
   report::Startup& startup;
   std::function<int()> chosen;  ///< collective; returns the exit code, the same on every rank
 

@@ -10,8 +10,8 @@
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/findings.hpp"
 #include "kernels/api/backend.hpp"
+#include "lib/cluster/topology.hpp"
 #include "lib/comm/nccl.hpp"
-#include "lib/comm/topology.hpp"
 #include "lib/comm/transports.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
@@ -46,7 +46,7 @@ Finding isa_finding() {
   }
 }
 
-HostRanks host_ranks(comm::Communicator& world, const comm::CpuFacts& cpu) {
+HostRanks host_ranks(comm::Communicator& world, const cluster::CpuFacts& cpu) {
   const auto host = world.split_by_host();
   std::set<int> cores;
   const auto all = host->all_gather(std::as_bytes(std::span(cpu.cores)));
@@ -75,14 +75,14 @@ GpuFacts gpu_facts() {
 /// Collective: what is wrong is thrown on every rank alike.
 PlacesFacts places_facts(comm::Communicator& world) {
   try {
-    return {comm::find_places(world), ""};
+    return {cluster::find_places(world), ""};
   } catch (const InputError& error) {
     return {{}, error.what()};
   }
 }
 
 size_t num_hosts(comm::Communicator& world) {
-  const std::string mine = comm::host_name();
+  const std::string mine = cluster::host_name();
   std::set<std::string> names;
   for (const auto& bytes : world.all_gather(std::as_bytes(std::span(mine))))
     names.emplace(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -91,12 +91,12 @@ size_t num_hosts(comm::Communicator& world) {
 
 std::vector<Finding> examine(const Options& options, Context& context) {
   const BuildInfo& build = build_info();
-  const comm::CpuFacts cpu = comm::cpu_facts();
+  const cluster::CpuFacts cpu = cluster::cpu_facts();
   const HostRanks host = host_ranks(context.world, cpu);
-  const comm::LimitFacts limits = comm::limit_facts();
-  const comm::MemoryFacts memory = comm::memory_facts();
-  const comm::FileSystemFacts output = comm::file_system_facts(options.output);
-  const comm::LaunchFacts launch = comm::launch_facts();
+  const cluster::LimitFacts limits = cluster::limit_facts();
+  const cluster::MemoryFacts memory = cluster::memory_facts();
+  const cluster::FileSystemFacts output = cluster::file_system_facts(options.output);
+  const cluster::LaunchFacts launch = cluster::launch_facts();
   const PlacesFacts places = places_facts(context.world);
   const size_t hosts = num_hosts(context.world);
   return {
@@ -107,7 +107,7 @@ std::vector<Finding> examine(const Options& options, Context& context) {
       ok("nccl", comm::nccl_version()),
       ok("hdf5", io::hdf5_version()),
       ok("blas", blas_version()),
-      ok("hwloc", comm::hwloc_version()),
+      ok("hwloc", cluster::hwloc_version()),
       ok("cpu", cpu.model),
       isa_finding(),
       judge_gpus(gpu_facts(), host),
@@ -115,10 +115,10 @@ std::vector<Finding> examine(const Options& options, Context& context) {
       judge_slurm(launch, static_cast<double>(std::time(nullptr))),
       judge_places(places),
       judge_thread_level(context.mpi.thread_level()),
-      judge_transports(comm::loaded_transports(), comm::rdma_devices(),
+      judge_transports(comm::loaded_transports(), cluster::rdma_devices(),
                        static_cast<size_t>(context.world.size()), hosts),
       judge_binding(cpu, host),
-      judge_threads(comm::variable("OMP_NUM_THREADS"), host),
+      judge_threads(cluster::variable("OMP_NUM_THREADS"), host),
       judge_numa(cpu, host),
       judge_memory(memory),
       judge_huge_pages(memory),
@@ -126,10 +126,10 @@ std::vector<Finding> examine(const Options& options, Context& context) {
       judge_open_files(limits),
       judge_processes(limits),
       judge_sizes(limits),
-      judge_shared_memory(comm::file_system_facts("/dev/shm"), host),
+      judge_shared_memory(cluster::file_system_facts("/dev/shm"), host),
       judge_output(output),
-      judge_writing(comm::try_writing(output.path), output),
-      judge_hdf5_locking(comm::variable("HDF5_USE_FILE_LOCKING"), output),
+      judge_writing(cluster::try_writing(output.path), output),
+      judge_hdf5_locking(cluster::variable("HDF5_USE_FILE_LOCKING"), output),
   };
 }
 

@@ -49,7 +49,7 @@ Finding judge_gpus(const GpuFacts& facts, const HostRanks& host) {
   return ok("gpus", text);
 }
 
-Finding judge_binding(const comm::CpuFacts& cpu, const HostRanks& host) {
+Finding judge_binding(const cluster::CpuFacts& cpu, const HostRanks& host) {
   const std::string text =
       fmt::format("{} of {} cores bound; on this host ranks: {}, cores they use: {}",
                   cpu.cores.size(), cpu.cores_of_machine, host.ranks, host.cores);
@@ -70,7 +70,7 @@ Finding judge_thread_level(const std::string& provided) {
   return ok("mpi threads", provided);
 }
 
-Finding judge_launch(const comm::LaunchFacts& launch, int world_size) {
+Finding judge_launch(const cluster::LaunchFacts& launch, int world_size) {
   try {
     refuse_copies(launch, world_size);
   } catch (const InputError& error) {
@@ -79,7 +79,7 @@ Finding judge_launch(const comm::LaunchFacts& launch, int world_size) {
   return ok("launch", fmt::format("ranks: {}", world_size));
 }
 
-Finding judge_locked_memory(const comm::LimitFacts& limits) {
+Finding judge_locked_memory(const cluster::LimitFacts& limits) {
   if (!limits.locked_memory_bytes) return ok("locked memory", "unlimited");
   const std::string text = fmt::format("at most {} KiB", *limits.locked_memory_bytes / 1024);
   if (!limits.rdma_devices) return ok("locked memory", text + ", and no RDMA network needs it");
@@ -89,14 +89,14 @@ Finding judge_locked_memory(const comm::LimitFacts& limits) {
                  "PropagateResourceLimitsExcept=MEMLOCK");
 }
 
-Finding judge_open_files(const comm::LimitFacts& limits) {
+Finding judge_open_files(const cluster::LimitFacts& limits) {
   if (!limits.open_files) return ok("open files", "unlimited");
   const std::string text = fmt::format("at most {}", *limits.open_files);
   if (*limits.open_files >= enough_open_files) return ok("open files", text);
   return warning("open files", text, fmt::format("ulimit -n {}", enough_open_files));
 }
 
-Finding judge_processes(const comm::LimitFacts& limits) {
+Finding judge_processes(const cluster::LimitFacts& limits) {
   if (!limits.processes) return ok("processes", "unlimited");
   const std::string text =
       fmt::format("at most {} processes and threads of a user", *limits.processes);
@@ -104,7 +104,7 @@ Finding judge_processes(const comm::LimitFacts& limits) {
   return warning("processes", text, fmt::format("ulimit -u {}", enough_processes));
 }
 
-Finding judge_sizes(const comm::LimitFacts& limits) {
+Finding judge_sizes(const cluster::LimitFacts& limits) {
   std::vector<std::string> limited, remedies;
   if (limits.file_bytes) {
     limited.push_back("files: " + gib(*limits.file_bytes));
@@ -119,7 +119,7 @@ Finding judge_sizes(const comm::LimitFacts& limits) {
                  fmt::format("{}", fmt::join(remedies, "; ")));
 }
 
-Finding judge_shared_memory(const comm::FileSystemFacts& shm, const HostRanks& host) {
+Finding judge_shared_memory(const cluster::FileSystemFacts& shm, const HostRanks& host) {
   const int64_t needed = host.ranks * shared_memory_per_rank_bytes;
   const std::string text = fmt::format("{} of {} MiB free in {}", shm.free_bytes / mib,
                                        shm.total_bytes / mib, shm.path.string());
@@ -130,14 +130,14 @@ Finding judge_shared_memory(const comm::FileSystemFacts& shm, const HostRanks& h
                              host.ranks, needed / mib));
 }
 
-Finding judge_memory(const comm::MemoryFacts& memory) {
+Finding judge_memory(const cluster::MemoryFacts& memory) {
   const std::string text =
       fmt::format("{} of {} available", gib(memory.available_bytes), gib(memory.total_bytes));
   if (memory.available_bytes >= enough_output_bytes) return ok("memory", text);
   return warning("memory", text, "ask for more (sbatch --mem) or end what holds it");
 }
 
-Finding judge_huge_pages(const comm::MemoryFacts& memory) {
+Finding judge_huge_pages(const cluster::MemoryFacts& memory) {
   const std::string text =
       fmt::format("transparent: {}; reserved: {} of {} KiB",
                   memory.transparent_huge_pages.empty() ? "unknown" : memory.transparent_huge_pages,
@@ -148,7 +148,7 @@ Finding judge_huge_pages(const comm::MemoryFacts& memory) {
                  "/sys/kernel/mm/transparent_hugepage/enabled");
 }
 
-Finding judge_output(const comm::FileSystemFacts& output) {
+Finding judge_output(const cluster::FileSystemFacts& output) {
   const std::string text =
       fmt::format("{} is {}, {} free", output.path.string(), output.type, gib(output.free_bytes));
   if (!output.writable)
@@ -163,7 +163,7 @@ Finding judge_output(const comm::FileSystemFacts& output) {
   return ok("output", text);
 }
 
-Finding judge_writing(const comm::WriteFacts& facts, const comm::FileSystemFacts& output) {
+Finding judge_writing(const cluster::WriteFacts& facts, const cluster::FileSystemFacts& output) {
   const std::string where = output.path.string();
   if (!facts.problem.empty())
     return warning("writing", fmt::format("a file in {}: {}", where, facts.problem),
@@ -181,7 +181,7 @@ Finding judge_writing(const comm::WriteFacts& facts, const comm::FileSystemFacts
 }
 
 Finding judge_hdf5_locking(const std::optional<std::string>& locking,
-                           const comm::FileSystemFacts& output) {
+                           const cluster::FileSystemFacts& output) {
   if (!locking) return ok("hdf5 locking", "HDF5_USE_FILE_LOCKING unset");
   const std::string text = "HDF5_USE_FILE_LOCKING=" + *locking;
   if (*locking == "FALSE" || *locking == "0" || !output.network) return ok("hdf5 locking", text);

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "lib/comm/launch.hpp"
-#include "lib/comm/machine.hpp"
+#include "lib/cluster/launch.hpp"
+#include "lib/cluster/machine.hpp"
 #include "lib/comm/place.hpp"
 
 namespace pecia::app {
@@ -48,29 +48,29 @@ struct PlacesFacts {
 };
 
 Finding judge_gpus(const GpuFacts& facts, const HostRanks& host);
-Finding judge_binding(const comm::CpuFacts& cpu, const HostRanks& host);
+Finding judge_binding(const cluster::CpuFacts& cpu, const HostRanks& host);
 Finding judge_thread_level(const std::string& provided);
-Finding judge_launch(const comm::LaunchFacts& launch, int world_size);
+Finding judge_launch(const cluster::LaunchFacts& launch, int world_size);
 Finding judge_places(const PlacesFacts& facts);
 /// `transports` as of comm::loaded_transports.
 Finding judge_transports(const std::vector<std::string>& transports,
                          const std::vector<std::string>& rdma, size_t ranks, size_t servers);
 /// `wanted`: OMP_NUM_THREADS.
 Finding judge_threads(const std::optional<std::string>& wanted, const HostRanks& host);
-Finding judge_numa(const comm::CpuFacts& cpu, const HostRanks& host);
-Finding judge_slurm(const comm::LaunchFacts& launch, double now_unix_s);
-Finding judge_locked_memory(const comm::LimitFacts& limits);
-Finding judge_open_files(const comm::LimitFacts& limits);
-Finding judge_processes(const comm::LimitFacts& limits);
+Finding judge_numa(const cluster::CpuFacts& cpu, const HostRanks& host);
+Finding judge_slurm(const cluster::LaunchFacts& launch, double now_unix_s);
+Finding judge_locked_memory(const cluster::LimitFacts& limits);
+Finding judge_open_files(const cluster::LimitFacts& limits);
+Finding judge_processes(const cluster::LimitFacts& limits);
 /// Limits of files and of the address space.
-Finding judge_sizes(const comm::LimitFacts& limits);
-Finding judge_shared_memory(const comm::FileSystemFacts& shm, const HostRanks& host);
-Finding judge_memory(const comm::MemoryFacts& memory);
-Finding judge_huge_pages(const comm::MemoryFacts& memory);
-Finding judge_output(const comm::FileSystemFacts& output);
-Finding judge_writing(const comm::WriteFacts& facts, const comm::FileSystemFacts& output);
+Finding judge_sizes(const cluster::LimitFacts& limits);
+Finding judge_shared_memory(const cluster::FileSystemFacts& shm, const HostRanks& host);
+Finding judge_memory(const cluster::MemoryFacts& memory);
+Finding judge_huge_pages(const cluster::MemoryFacts& memory);
+Finding judge_output(const cluster::FileSystemFacts& output);
+Finding judge_writing(const cluster::WriteFacts& facts, const cluster::FileSystemFacts& output);
 /// `locking`: HDF5_USE_FILE_LOCKING as the user set it.
 Finding judge_hdf5_locking(const std::optional<std::string>& locking,
-                           const comm::FileSystemFacts& output);
+                           const cluster::FileSystemFacts& output);
 
 }  // namespace pecia::app

@@ -86,7 +86,7 @@ Finding judge_threads(const std::optional<std::string>& wanted, const HostRanks&
   return ok("threads", text);
 }
 
-Finding judge_numa(const comm::CpuFacts& cpu, const HostRanks& host) {
+Finding judge_numa(const cluster::CpuFacts& cpu, const HostRanks& host) {
   const std::string text = fmt::format("the rank's cores belong to {} NUMA node{}", cpu.numa_nodes,
                                        cpu.numa_nodes == 1 ? "" : "s");
   if (cpu.numa_nodes <= 1) return ok("numa", text);
@@ -98,7 +98,7 @@ Finding judge_numa(const comm::CpuFacts& cpu, const HostRanks& host) {
                   std::max(cpu.numa_nodes, host.ranks)));
 }
 
-Finding judge_slurm(const comm::LaunchFacts& launch, double now_unix_s) {
+Finding judge_slurm(const cluster::LaunchFacts& launch, double now_unix_s) {
   if (!launch.job_id) return ok("slurm", "no job");
   constexpr double short_s = 600;
   const auto shown = [](const std::optional<std::string>& value) { return value.value_or("?"); };

@@ -64,16 +64,16 @@ std::string rings_text(const Json& rings) {
 }  // namespace
 
 nlohmann::ordered_json links_json(std::span<const comm::RackServerGpu> places,
-                                  std::span<const comm::PairFigures> pairs,
-                                  std::span<const comm::RingFigures> rings,
-                                  const comm::MeasureOptions& options) {
+                                  std::span<const cluster::PairFigures> pairs,
+                                  std::span<const cluster::RingFigures> rings,
+                                  const cluster::MeasureOptions& options) {
   const auto level_of = [&](int from, int to) {
     return comm::link_level(places[from], places[to]);
   };
   Json levels = Json::array(), of_rings = Json::array();
   for (int level = 0; level < comm::num_link_levels; ++level) {
     Json of_level = Json::array();
-    for (const comm::PairFigures& pair : pairs)
+    for (const cluster::PairFigures& pair : pairs)
       if (static_cast<int>(level_of(pair.ranks.from, pair.ranks.to)) == level)
         of_level.push_back({{"from", pair.ranks.from},
                             {"to", pair.ranks.to},
@@ -82,7 +82,7 @@ nlohmann::ordered_json links_json(std::span<const comm::RackServerGpu> places,
     if (!of_level.empty())
       levels.push_back({{"level", comm::link_level_names[level]}, {"pairs", of_level}});
   }
-  for (const comm::RingFigures& ring : rings) {
+  for (const cluster::RingFigures& ring : rings) {
     Json links = Json::array();
     for (size_t at = 0; at < ring.ranks.size(); ++at) {
       const int from = ring.ranks[at], to = ring.ranks[(at + 1) % ring.ranks.size()];

@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "lib/comm/link_measure.hpp"
+#include "lib/cluster/link_measure.hpp"
 
 namespace pecia::app {
 
 /// {"large_bytes", "levels": by level its pairs with their latency and bandwidth, "rings": each
 /// with the time of a step and the bandwidth of its links}. `places` by rank.
 nlohmann::ordered_json links_json(std::span<const comm::RackServerGpu> places,
-                                  std::span<const comm::PairFigures> pairs,
-                                  std::span<const comm::RingFigures> rings,
-                                  const comm::MeasureOptions& options);
+                                  std::span<const cluster::PairFigures> pairs,
+                                  std::span<const cluster::RingFigures> rings,
+                                  const cluster::MeasureOptions& options);
 
 /// A line per level: median and worst of its pairs, then of the links of all rings, and the ring
 /// with the slowest link.

@@ -9,7 +9,7 @@
 
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/complaint.hpp"
-#include "lib/comm/machine.hpp"
+#include "lib/cluster/machine.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
 
@@ -26,9 +26,9 @@ std::string version() {
 }
 
 std::string with_rank(const Context& context, const std::exception& error) {
-  const comm::RankRecord mine = comm::record_of(*context.watch.activity(), comm::host_name());
-  return fmt::format("rank {} (host {}), {}: {}", context.world.rank(), comm::host_name(),
-                     comm::place_of(mine), text_of(error));
+  const watch::RankRecord mine = watch::record_of(*context.watch.activity(), cluster::host_name());
+  return fmt::format("rank {} (host {}), {}: {}", context.world.rank(), cluster::host_name(),
+                     watch::place_of(mine), text_of(error));
 }
 
 /// Of an error that every rank has met, as its kind says. One rank tells it. A rank that turns out
@@ -75,7 +75,7 @@ void keep_footers_as_they_are(Formatter& formatter) {
 int main(int argc, char** argv) {
   report::Startup startup("mpi", report::unix_time());
   comm::MpiEnvironment mpi(argc, argv);
-  comm::Watch watch([] { comm::MpiEnvironment::abort(1); });
+  watch::Watch watch([] { comm::MpiEnvironment::abort(1); });
   const auto world = mpi.world(wait_timeout, watch.activity());
   Context context{mpi, *world, watch, startup, {}};
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "apps/pecia/command.hpp"
-#include "lib/comm/launch.hpp"
+#include "lib/cluster/launch.hpp"
 #include "lib/core/error.hpp"
 #include "lib/runtime/job.hpp"
 #include "lib/runtime/run.hpp"
@@ -47,7 +47,7 @@ int run_command(const Options& options, Context& context) {
   if (options.print_output) return on_first_rank(world, [&] { return print_output(options.run); });
   if (options.validate)
     return on_first_rank(world, [&] { return validate(options.run, world.size()); });
-  comm::refuse_copies(comm::launch_facts(), world.size());
+  cluster::refuse_copies(cluster::launch_facts(), world.size());
   return runtime::run(options.run, world, context.watch, context.startup);
 }
 

@@ -9,8 +9,8 @@
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/link_tables.hpp"
 #include "kernels/api/backend.hpp"
-#include "lib/comm/machine.hpp"
-#include "lib/comm/process_grid.hpp"
+#include "lib/cluster/machine.hpp"
+#include "lib/cluster/process_grid.hpp"
 #include "lib/core/error.hpp"
 #include "lib/runtime/job.hpp"
 
@@ -24,9 +24,10 @@ struct Options {
   bool measure = false, json = false;
 };
 
-comm::GridShape shape_for(const Options& options, const runtime::Job& job, int ranks) {
-  comm::GridShape shape{options.dp.value_or(job.parallel.dp), 1,
-                        options.sp.value_or(job.parallel.sp), options.tp.value_or(job.parallel.tp)};
+cluster::GridShape shape_for(const Options& options, const runtime::Job& job, int ranks) {
+  cluster::GridShape shape{options.dp.value_or(job.parallel.dp), 1,
+                           options.sp.value_or(job.parallel.sp),
+                           options.tp.value_or(job.parallel.tp)};
   const std::optional<int> cp = options.cp ? options.cp : job.parallel.cp;
   shape.cp = cp.value_or(static_cast<int>(std::max<int64_t>(1, ranks / shape.ranks())));
   return shape;
@@ -57,23 +58,23 @@ Counts counts_of(const std::vector<comm::RackServerGpu>& places) {
 }
 
 /// Along the CP axis, in which the ring's messages go.
-std::vector<std::vector<int>> rings_of(const comm::ProcessGrid& grid) {
+std::vector<std::vector<int>> rings_of(const cluster::ProcessGrid& grid) {
   std::vector<std::vector<int>> rings;
   for (int rank = 0; rank < grid.shape().ranks(); ++rank)
-    if (grid.coordinates(rank).cp == 0) rings.push_back(grid.group(comm::Axis::cp, rank));
+    if (grid.coordinates(rank).cp == 0) rings.push_back(grid.group(cluster::Axis::cp, rank));
   return rings;
 }
 
 nlohmann::ordered_json measured_links(const std::vector<comm::RackServerGpu>& places,
-                                      const comm::ProcessGrid& grid, comm::Communicator& world) {
+                                      const cluster::ProcessGrid& grid, comm::Communicator& world) {
   constexpr int pairs_of_a_level = 8;
-  const comm::MeasureOptions options;
-  const auto pairs = comm::representative_pairs(places, pairs_of_a_level);
-  return links_json(places, comm::measure_pairs(world, pairs, options),
-                    comm::measure_rings(world, rings_of(grid), options), options);
+  const cluster::MeasureOptions options;
+  const auto pairs = cluster::representative_pairs(places, pairs_of_a_level);
+  return links_json(places, cluster::measure_pairs(world, pairs, options),
+                    cluster::measure_rings(world, rings_of(grid), options), options);
 }
 
-void print_table(const comm::GridShape& shape, const Counts& counts,
+void print_table(const cluster::GridShape& shape, const Counts& counts,
                  const std::vector<nlohmann::ordered_json>& rows) {
   size_t host_width = 4, place_width = 15;
   bool any_gpu = false;
@@ -99,19 +100,19 @@ void print_table(const comm::GridShape& shape, const Counts& counts,
 
 int topology_command(const Options& options, comm::Communicator& world) {
   const runtime::Job job = options.job.empty() ? runtime::Job{} : runtime::read_job(options.job);
-  const auto places = comm::find_places(
+  const auto places = cluster::find_places(
       world,
       options.file.empty() ? job.topology : std::optional<std::filesystem::path>(options.file));
-  const comm::ProcessGrid grid(shape_for(options, job, world.size()), places);
+  const cluster::ProcessGrid grid(shape_for(options, job, world.size()), places);
   const comm::RackServerGpu& mine = places[world.rank()];
-  const comm::GridCoordinates at = grid.coordinates(world.rank());
+  const cluster::GridCoordinates at = grid.coordinates(world.rank());
   const auto rows = gather_json(world, {{"rank", world.rank()},
-                                        {"host", comm::host_name()},
+                                        {"host", cluster::host_name()},
                                         {"place", to_string(mine)},
                                         {"rack", mine.rack},
                                         {"server", mine.server},
                                         {"local_rank", mine.device},
-                                        {"cores", comm::cpu_facts().cores},
+                                        {"cores", cluster::cpu_facts().cores},
                                         {"gpu", gpu_text(mine.device)},
                                         {"dp", at.dp},
                                         {"cp", at.cp},
@@ -120,7 +121,7 @@ int topology_command(const Options& options, comm::Communicator& world) {
   nlohmann::ordered_json links;
   if (options.measure) links = measured_links(places, grid, world);
   if (world.rank() != 0) return 0;
-  const comm::GridShape& shape = grid.shape();
+  const cluster::GridShape& shape = grid.shape();
   const Counts counts = counts_of(places);
   if (options.json) {
     nlohmann::ordered_json map{

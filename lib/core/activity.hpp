@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a rank's main thread is at, for a thread that looks on (comm::Watch). The main thread alone
+/// What a rank's main thread is at, for a thread that looks on (watch::Watch). The main thread alone
 /// writes; the stores are relaxed, so a reader may see parts of two neighbouring moments together.
 
 #include <array>

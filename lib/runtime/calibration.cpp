@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/cluster/machine.hpp"
 #include "lib/comm/collectives.hpp"
-#include "lib/comm/machine.hpp"
 #include "lib/core/archive.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/isa.hpp"
@@ -184,7 +184,7 @@ std::string rates_key(comm::Communicator& world, const comm::Communicator& ring,
   return fmt::format(
       "{} {} {} · {} threads per rank · {} ranks per host · {} hosts · ring of {} · heads {}/{} of "
       "{} {} · {} {}",
-      device.name, comm::cpu_facts().model, name_of(isa()), compute.stream.num_threads(),
+      device.name, cluster::cpu_facts().model, name_of(isa()), compute.stream.num_threads(),
       ranks_per_host, hosts, ring.size(), shape.num_heads, shape.num_kv_heads, shape.head_dim,
       name_of(shape.kv_dtype), build.version, build.commit);
 }

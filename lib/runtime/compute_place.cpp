@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "lib/comm/machine.hpp"
+#include "lib/cluster/machine.hpp"
 #include "lib/comm/nccl_communicator.hpp"
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/core/archive.hpp"
@@ -80,7 +80,7 @@ ComputePlace make_compute_place(const Job& job, bool gpus, const Threads& thread
     place.stream = place.device->make_stream();
   });
   if (!gpus || job.allow_gpu_sharing) return place;
-  GpuAddress mine{comm::host_name(), place.device->info().address};
+  GpuAddress mine{cluster::host_name(), place.device->info().address};
   std::vector<std::pair<std::string, std::string>> by_rank;
   for (const auto& bytes : world.all_gather(to_bytes(mine))) {
     const auto found = from_bytes<GpuAddress>(bytes);

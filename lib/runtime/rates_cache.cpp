@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "lib/comm/machine.hpp"
+#include "lib/cluster/machine.hpp"
 #include "lib/core/error.hpp"
 #include "lib/io/strict_json.hpp"
 #include "lib/report/atomic_file.hpp"
@@ -72,7 +72,7 @@ void write_rates(const fs::path& path, const std::map<std::string, parallel::Rin
                           {"ring_bandwidth", rates.bandwidth},
                           {"all_to_all_bandwidth", rates.all_to_all_bandwidth}};
   // Under a name of its own first: a home folder is shared by hosts, and jobs start together.
-  const fs::path own = fmt::format("{}.{}-{}", path.string(), comm::host_name(), getpid());
+  const fs::path own = fmt::format("{}.{}-{}", path.string(), cluster::host_name(), getpid());
   report::write_atomically(own, file.dump(2) + "\n");
   std::error_code error;
   fs::rename(own, path, error);

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "lib/comm/machine.hpp"
+#include "lib/cluster/machine.hpp"
 #include "lib/core/codes.hpp"
 #include "lib/model/model.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
@@ -128,7 +128,7 @@ void require_fp8_widths(const model::ModelConfig& config, const Resources& resou
 }
 
 int64_t free_host_bytes(comm::Communicator& world) {
-  return comm::memory_facts().available_bytes / world.split_by_host()->size();
+  return cluster::memory_facts().available_bytes / world.split_by_host()->size();
 }
 
 int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources) {

@@ -8,8 +8,8 @@
 #include <limits>
 #include <thread>
 
-#include "lib/comm/launch.hpp"
-#include "lib/comm/process_grid.hpp"
+#include "lib/cluster/launch.hpp"
+#include "lib/cluster/process_grid.hpp"
 #include "lib/context/device_clock.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/fp8_vector.hpp"
@@ -68,9 +68,9 @@ struct Groups {
 
 Groups make_groups(const Job& job, const Resources& resources, comm::Communicator& world) {
   Groups groups;
-  const auto places = comm::find_places(world, job.topology);
-  const comm::ProcessGrid grid({resources.dp, resources.cp, resources.sp, resources.tp}, places);
-  const comm::GridCoordinates mine = grid.coordinates(world.rank());
+  const auto places = cluster::find_places(world, job.topology);
+  const cluster::ProcessGrid grid({resources.dp, resources.cp, resources.sp, resources.tp}, places);
+  const cluster::GridCoordinates mine = grid.coordinates(world.rank());
   groups.dp = mine.dp;
   const int in_replica = (mine.cp * resources.sp + mine.sp) * resources.tp + mine.tp;
   groups.ordered =
@@ -324,7 +324,7 @@ Stop::Clock::time_point after(Stop::Clock::time_point begin, double seconds) {
 /// Of codes that are no failure of the program, for whoever reads the log: Open MPI's mpirun adds
 /// ten lines to any but 0, the last of which say that the job was terminated.
 std::string code_text(int code) {
-  const bool by_mpirun = comm::variable("OMPI_COMM_WORLD_SIZE").has_value();
+  const bool by_mpirun = cluster::variable("OMPI_COMM_WORLD_SIZE").has_value();
   return fmt::format("exit code {}{}", code, by_mpirun ? ", which mpirun calls an error" : "");
 }
 
@@ -338,7 +338,7 @@ int exit_code(const Standing& left, StopReason reason) {
 
 }  // namespace
 
-int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch,
+int run(const RunOptions& options, comm::Communicator& world, watch::Watch& watch,
         report::Startup& startup) {
   const auto begin = Stop::Clock::now();
   const double began_unix_s = report::unix_time();
@@ -442,7 +442,7 @@ int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch
     if (output->continues()) earlier_starts = report::read_starts(job.output / "progress.json");
     if (keeps_kv(job))
       sweep_kv_saves(make_kv_folder(job.output, job.kv.save.folder), *results, options.fresh);
-    if (!board.empty()) comm::WatchBoard::remove_others(board);
+    if (!board.empty()) watch::WatchBoard::remove_others(board);
   });
   const auto report_path = job.output / "report.json";
   const Standing found = standing(chief ? &*results : nullptr, world);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "lib/comm/communicator.hpp"
-#include "lib/comm/watch.hpp"
 #include "lib/report/startup.hpp"
+#include "lib/watch/watch.hpp"
 
 namespace pecia::runtime {
 
@@ -23,7 +23,7 @@ struct RunOptions {
 /// 0 done, 3 some requests failed, 75 drained and resumable. Throws InputError before anything
 /// starts. `watch` watches the ranks from when the job is known, and after the run until it ends.
 /// `startup` has timed what was before; its phases until the first pass go into the report.
-int run(const RunOptions& options, comm::Communicator& world, comm::Watch& watch,
+int run(const RunOptions& options, comm::Communicator& world, watch::Watch& watch,
         report::Startup& startup);
 
 }  // namespace pecia::runtime

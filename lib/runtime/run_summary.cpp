@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "lib/comm/machine.hpp"
+#include "lib/cluster/machine.hpp"
 #include "lib/report/format.hpp"
 #include "lib/report/memory.hpp"
 #include "lib/report/trace.hpp"
@@ -99,11 +99,11 @@ std::string grid_text(const Resources& resources) {
 
 RankFacts own_facts(const Worker& worker, const report::Recorder& recorder, const Tally& tally) {
   RankFacts facts;
-  const comm::CpuFacts cpu = comm::cpu_facts();
-  facts.host = comm::host_name();
+  const cluster::CpuFacts cpu = cluster::cpu_facts();
+  facts.host = cluster::host_name();
   facts.cpu = cpu.model;
   facts.cores = static_cast<int32_t>(cpu.cores.size());
-  facts.memory_bytes = comm::memory_facts().total_bytes;
+  facts.memory_bytes = cluster::memory_facts().total_bytes;
   facts.compute_s = recorder.totals().compute_s;
   facts.comm_s = recorder.totals().comm_s;
   facts.idle_s = recorder.totals().idle_s;
@@ -280,7 +280,7 @@ void write_traces(comm::Communicator& ordered, const std::filesystem::path& fold
                   const report::Recorder& recorder) {
   ordered.barrier();
   const int64_t now = recorder.now_ns();
-  const report::Track track{replica, ordered.rank(), comm::host_name(),
+  const report::Track track{replica, ordered.rank(), cluster::host_name(),
                             ordered.all_reduce_max(now) - now};
   std::filesystem::create_directories(folder);
   report::write_trace(folder / report::trace_file_name(ordered.rank()), track, recorder);

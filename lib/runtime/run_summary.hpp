@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "lib/cluster/topology.hpp"
 #include "lib/comm/communicator.hpp"
-#include "lib/comm/topology.hpp"
 #include "lib/model/weights.hpp"
 #include "lib/report/run_report.hpp"
 #include "lib/report/spans.hpp"

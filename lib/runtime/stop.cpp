@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "lib/comm/launch.hpp"
+#include "lib/cluster/launch.hpp"
 #include "lib/core/error.hpp"
 
 namespace pecia::runtime {
@@ -18,7 +18,7 @@ std::optional<double> seconds_to_drain(const Job::Limits& limits) {
           limits.grace_s, *limits.wall_time_s);
     return *limits.wall_time_s - limits.grace_s;
   }
-  const auto text = comm::launch_facts().end_time;
+  const auto text = cluster::launch_facts().end_time;
   if (!text) return {};
   int64_t end = 0;
   const auto [stopped, error] = std::from_chars(text->data(), text->data() + text->size(), end);

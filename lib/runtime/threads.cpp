@@ -6,8 +6,8 @@
 #include <cstring>
 #include <set>
 
-#include "lib/comm/launch.hpp"
-#include "lib/comm/machine.hpp"
+#include "lib/cluster/launch.hpp"
+#include "lib/cluster/machine.hpp"
 #include "lib/core/error.hpp"
 
 namespace pecia::runtime {
@@ -77,7 +77,7 @@ int64_t cores_of_host(std::span<const RankCores> ranks, std::optional<double> qu
 }
 
 Threads threads_of_rank(comm::Communicator& world) {
-  const comm::CpuFacts facts = comm::cpu_facts();
+  const cluster::CpuFacts facts = cluster::cpu_facts();
   std::vector<int> mine = facts.cores;
   mine.insert(mine.end(), facts.cpus.begin(), facts.cpus.end());
   const auto host = world.split_by_host();
@@ -92,7 +92,7 @@ Threads threads_of_rank(comm::Communicator& world) {
   const double of_job = world.all_reduce_sum(static_cast<double>(of_host));
   Threads threads =  // last: a rank alone may find its environment wrong
       choose_threads(ranks, host->rank(), facts.quota,
-                     {comm::variable("OMP_NUM_THREADS"), comm::variable("OMP_PROC_BIND")});
+                     {cluster::variable("OMP_NUM_THREADS"), cluster::variable("OMP_PROC_BIND")});
   threads.cores_of_job = static_cast<int64_t>(of_job);
   threads.cache_bytes =
       facts.cache_bytes * threads.count / std::max<int64_t>(1, std::ssize(facts.cores));

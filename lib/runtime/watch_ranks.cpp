@@ -21,19 +21,19 @@ std::string shared_text(std::string text, comm::Communicator& world) {
 
 }  // namespace
 
-std::filesystem::path watch_ranks(comm::Watch& watch, const Job& job, comm::Communicator& world,
+std::filesystem::path watch_ranks(watch::Watch& watch, const Job& job, comm::Communicator& world,
                                   spdlog::logger& log) {
   if (world.size() == 1) return {};
   std::string made, why = "not all ranks reach the output folder";
   if (world.rank() == 0) try {
-      made = comm::WatchBoard::make_folder(job.output).string();
+      made = watch::WatchBoard::make_folder(job.output).string();
     } catch (const SystemError&) {
       why.clear();  // who opens the results there will fail, and say what is wrong
     }
   const std::filesystem::path folder = shared_text(made, world);
-  std::unique_ptr<comm::WatchBoard> board;
+  std::unique_ptr<watch::WatchBoard> board;
   if (!folder.empty()) try {
-      board = std::make_unique<comm::WatchBoard>(folder, world.rank(), world.size());
+      board = std::make_unique<watch::WatchBoard>(folder, world.rank(), world.size());
     } catch (const SystemError& error) {
       why = error.what();
     }

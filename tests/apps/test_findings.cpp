@@ -8,8 +8,8 @@ namespace {
 
 constexpr int64_t mib = int64_t{1} << 20;
 
-comm::CpuFacts bound_to(std::vector<int> cores, int cores_of_machine) {
-  comm::CpuFacts facts;
+cluster::CpuFacts bound_to(std::vector<int> cores, int cores_of_machine) {
+  cluster::CpuFacts facts;
   facts.cores = std::move(cores);
   facts.cores_of_machine = cores_of_machine;
   return facts;
@@ -43,7 +43,7 @@ TEST(JudgeBinding, WarnsOfSharedAndOfIdleCores) {
 }
 
 TEST(JudgeLaunch, WarnsOfCopies) {
-  comm::LaunchFacts launch;
+  cluster::LaunchFacts launch;
   expect_finding(judge_launch(launch, 1), true);
   launch.step_tasks = 4;
   expect_finding(judge_launch(launch, 1), false);
@@ -89,7 +89,7 @@ TEST(JudgeThreads, WarnsOfMoreThreadsThanCores) {
 }
 
 TEST(JudgeNuma, WarnsOfRanksOnSeveralNodes) {
-  comm::CpuFacts cpu = bound_to({0, 1}, 2);
+  cluster::CpuFacts cpu = bound_to({0, 1}, 2);
   cpu.numa_nodes = 1;
   expect_finding(judge_numa(cpu, {1, 2}), true);
   cpu.numa_nodes = 2;
@@ -97,7 +97,7 @@ TEST(JudgeNuma, WarnsOfRanksOnSeveralNodes) {
 }
 
 TEST(JudgeSlurm, WarnsOfAnEndThatIsNearOrUnknown) {
-  comm::LaunchFacts launch;
+  cluster::LaunchFacts launch;
   expect_finding(judge_slurm(launch, 1000), true);
   launch.job_id = "77";
   launch.nodes = "4";
@@ -112,7 +112,7 @@ TEST(JudgeSlurm, WarnsOfAnEndThatIsNearOrUnknown) {
 }
 
 TEST(JudgeProcesses, WantsSomeThousands) {
-  comm::LimitFacts limits;
+  cluster::LimitFacts limits;
   expect_finding(judge_processes(limits), true);
   limits.processes = 4096;
   expect_finding(judge_processes(limits), true);
@@ -121,7 +121,7 @@ TEST(JudgeProcesses, WantsSomeThousands) {
 }
 
 TEST(JudgeSizes, WarnsOfEachLimit) {
-  comm::LimitFacts limits;
+  cluster::LimitFacts limits;
   expect_finding(judge_sizes(limits), true);
   limits.file_bytes = 1024 * mib;
   expect_finding(judge_sizes(limits), false);
@@ -133,7 +133,7 @@ TEST(JudgeSizes, WarnsOfEachLimit) {
 }
 
 TEST(JudgeWriting, WarnsOfWhatAFileCannotDo) {
-  const comm::FileSystemFacts output{"/scratch", "lustre", true, true, 1, 1, {}};
+  const cluster::FileSystemFacts output{"/scratch", "lustre", true, true, 1, 1, {}};
   expect_finding(judge_writing({"", "", true}, output), true);
   expect_finding(judge_writing({"", "", false}, output), false);
   expect_finding(judge_writing({"", "Function not implemented", true}, output), false);
@@ -154,13 +154,13 @@ TEST(JudgeOpenFiles, WantsAThousand) {
 }
 
 TEST(JudgeSharedMemory, GrowsWithTheRanks) {
-  const comm::FileSystemFacts docker{"/dev/shm", "tmpfs", false, true, 64 * mib, 64 * mib};
+  const cluster::FileSystemFacts docker{"/dev/shm", "tmpfs", false, true, 64 * mib, 64 * mib};
   expect_finding(judge_shared_memory(docker, {8, 8}), true);
   expect_finding(judge_shared_memory(docker, {9, 9}), false);
 }
 
 TEST(JudgeOutput, WarnsOfWhatCannotHoldResults) {
-  comm::FileSystemFacts output{"/scratch", "lustre", true, true, 1 << 20, 2048 * mib};
+  cluster::FileSystemFacts output{"/scratch", "lustre", true, true, 1 << 20, 2048 * mib};
   expect_finding(judge_output(output), true);
   output.type = "tmpfs";
   expect_finding(judge_output(output), false);
@@ -178,8 +178,8 @@ TEST(JudgeOutput, WarnsOfWhatCannotHoldResults) {
 }
 
 TEST(JudgeHdf5Locking, WarnsOfLocksOnNetworkFileSystems) {
-  const comm::FileSystemFacts local{"/", "ext4", false, true, 1, 1};
-  const comm::FileSystemFacts shared{"/scratch", "lustre", true, true, 1, 1};
+  const cluster::FileSystemFacts local{"/", "ext4", false, true, 1, 1};
+  const cluster::FileSystemFacts shared{"/scratch", "lustre", true, true, 1, 1};
   expect_finding(judge_hdf5_locking(std::nullopt, shared), true);
   expect_finding(judge_hdf5_locking("TRUE", local), true);
   expect_finding(judge_hdf5_locking("FALSE", shared), true);
@@ -189,7 +189,7 @@ TEST(JudgeHdf5Locking, WarnsOfLocksOnNetworkFileSystems) {
 TEST(JudgeTheRest, WarnsAtTheirLimits) {
   expect_finding(judge_thread_level("single"), false);
   expect_finding(judge_thread_level("funneled"), true);
-  comm::MemoryFacts memory{2048 * mib, 2000 * mib, 2 * mib, 0, "madvise"};
+  cluster::MemoryFacts memory{2048 * mib, 2000 * mib, 2 * mib, 0, "madvise"};
   expect_finding(judge_memory(memory), true);
   expect_finding(judge_huge_pages(memory), true);
   memory.available_bytes = 100 * mib;

@@ -8,9 +8,9 @@ namespace {
 
 const std::vector<comm::RackServerGpu> places{
     {"a", "n1", 0}, {"a", "n1", 1}, {"a", "n2", 0}, {"b", "n3", 0}};
-const std::vector<comm::PairFigures> pairs{
+const std::vector<cluster::PairFigures> pairs{
     {{0, 1}, 0.5, 12.0}, {{0, 2}, 2.0, 5.0}, {{0, 3}, 9.0, 1.0}};
-const std::vector<comm::RingFigures> rings{{{0, 1, 2, 3}, 21.0, {11.0, 4.0, 0.75, 0.5}}};
+const std::vector<cluster::RingFigures> rings{{{0, 1, 2, 3}, 21.0, {11.0, 4.0, 0.75, 0.5}}};
 
 TEST(LinksJson, IsByLevel) {
   const auto links = links_json(places, pairs, rings, {});

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "apps/pecia/summaries.hpp"
-#include "lib/comm/machine.hpp"
+#include "lib/cluster/machine.hpp"
 #include "lib/core/error.hpp"
 #include "lib/io/hdf5.hpp"
 #include "lib/io/kv_save.hpp"
@@ -223,7 +223,7 @@ TEST_F(Summaries, OfARunSayHowItStands) {
   // No process has this number: Linux gives at most 2^22.
   std::ofstream(folder_ / ".lock") << fmt::format(
       R"({{"host": "{}", "pid": {}, "started": "then", "command": "pecia", "process_start": "1"}})",
-      comm::host_name(), 1 << 23);
+      cluster::host_name(), 1 << 23);
   EXPECT_EQ(state(), "killed");
   EXPECT_NE(run_text(summarize_run(folder_)).find("run, killed, process 8388608 on "),
             std::string::npos);

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "lib/comm/machine.hpp"
+#include "lib/cluster/machine.hpp"
 #include "lib/comm/transports.hpp"
 
 namespace pecia::comm {
@@ -35,18 +35,18 @@ class Folders : public testing::Test {
 };
 
 TEST_F(Folders, RdmaDevicesAreNamedOnce) {
-  EXPECT_TRUE(rdma_devices(folder_).empty());
+  EXPECT_TRUE(cluster::rdma_devices(folder_).empty());
   for (const char* device : {"infiniband/mlx5_1", "infiniband/mlx5_0", "cxi/cxi0"})
     std::filesystem::create_directories(folder_ / "class" / device);
-  EXPECT_EQ(rdma_devices(folder_), (std::vector<std::string>{"cxi0", "mlx5_0", "mlx5_1"}));
+  EXPECT_EQ(cluster::rdma_devices(folder_), (std::vector<std::string>{"cxi0", "mlx5_0", "mlx5_1"}));
 }
 
 TEST_F(Folders, AreWrittenToAndLeftAsTheyWere) {
-  const WriteFacts facts = try_writing(folder_);
+  const cluster::WriteFacts facts = cluster::try_writing(folder_);
   EXPECT_EQ(facts.problem, "");
   EXPECT_EQ(facts.no_locks, "");
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
-  EXPECT_NE(try_writing(folder_ / "absent").problem, "");
+  EXPECT_NE(cluster::try_writing(folder_ / "absent").problem, "");
 }
 
 }  // namespace
