@@ -11,7 +11,7 @@
 # and apps/bench_comm, HDF5 in lib/io (tests may use both); quoted includes start at the repository root.
 set -euo pipefail
 
-order="core device comm cluster watch report io parallel context model runtime"
+order="core device comm cluster watch report io parallel context model job schedule batch resources measure execute run"
 
 check_tree() {
   local root=$1
@@ -77,17 +77,17 @@ self_test() {
       wrong=1
     fi
   }
-  expect pass lib/runtime/a.cpp '#include "lib/core/error.hpp"'
+  expect pass lib/run/a.cpp '#include "lib/core/error.hpp"'
   expect pass lib/comm/a.cpp '#include "lib/comm/communicator.hpp"'
   expect fail lib/core/a.cpp '#include "lib/comm/communicator.hpp"'
   expect fail lib/io/a.hpp '  #  include "lib/model/config.hpp"'
   expect fail lib/parallel/a.hpp '#include "lib/context/kv_cache.hpp"'
-  expect fail lib/runtime/a.cpp '#include "lib/unknown/a.hpp"'
+  expect fail lib/run/a.cpp '#include "lib/unknown/a.hpp"'
   expect fail lib/unknown/a.cpp '#include "lib/core/error.hpp"'
   expect pass lib/model/a.cpp '#include "kernels/api/linear.hpp"'
   expect fail lib/device/a.cpp '#include "kernels/api/linear.hpp"'
-  expect fail lib/runtime/a.cpp '#include "apps/pecia/main.hpp"'
-  expect fail lib/runtime/a.cpp '#include "tests/support/compare.hpp"'
+  expect fail lib/run/a.cpp '#include "apps/pecia/main.hpp"'
+  expect fail lib/run/a.cpp '#include "tests/support/compare.hpp"'
   expect pass kernels/cpu/a.cpp '#include "lib/device/buffer.hpp"'
   expect fail kernels/cpu/a.cpp '#include "lib/model/config.hpp"'
   expect fail kernels/cuda/a.cu '#include "lib/comm/communicator.hpp"'
@@ -97,7 +97,7 @@ self_test() {
   expect pass tests/comm/a.cpp '#include <mpi.h>'
   expect fail lib/core/a.cpp '#include <mpi.h>'
   expect fail lib/cluster/a.cpp '#include <mpi.h>'
-  expect fail lib/runtime/a.cpp '#include <mpi.h>'
+  expect fail lib/run/a.cpp '#include <mpi.h>'
   expect fail apps/pecia/main.cpp '#include <mpi.h>'
   expect pass lib/io/a.cpp '#include <hdf5.h>'
   expect pass tests/io/a.cpp '#include <hdf5.h>'

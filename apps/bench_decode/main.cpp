@@ -12,7 +12,7 @@
 #include "apps/bench_support/floors.hpp"
 #include "apps/bench_support/model_options.hpp"
 #include "apps/bench_support/work.hpp"
-#include "lib/runtime/resources.hpp"
+#include "lib/resources/resources.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -152,7 +152,7 @@ class Decode {
     const int64_t cached = one.context + all_steps - options_.steps * runs / 2;  // in the middle
     const double bytes =
         decode_bytes(model_.config, model_.weights, one.batch, cached, settings.kv_dtype,
-                     world_.size(), runtime::quantize_of(options_.model.job()));
+                     world_.size(), resources::quantize_of(options_.model.job()));
     const double flops = decode_flops(model_.config, one.batch, cached);
     const double bytes_s = bytes / floors.read_bandwidth, flops_s = flops / floors.flops;
     const double share = std::max(bytes_s, flops_s) / step_s.median;

@@ -12,10 +12,11 @@ using parallel::Sharding;
 constexpr int64_t fp32_bytes = 4;
 
 /// Among this rank's place of the ring: rows whose next token is sampled.
-std::vector<int64_t> sampled_rows(const context::ReplicaGroups& groups, const runtime::Plan& plan) {
+std::vector<int64_t> sampled_rows(const context::ReplicaGroups& groups,
+                                  const schedule::Plan& plan) {
   std::vector<int64_t> sampled;
   int64_t end = 0;
-  for (const runtime::PlanItem& item : plan.items) {
+  for (const schedule::PlanItem& item : plan.items) {
     end += parallel::num_rows({item.rows}, groups.cp, groups.cp_index);
     const int64_t last = item.rows.first + item.rows.count - 1;
     if (item.sampled_index >= 0 &&
@@ -28,7 +29,7 @@ std::vector<int64_t> sampled_rows(const context::ReplicaGroups& groups, const ru
 /// Hidden rows to all ranks that hold parts of the vocabulary, where each has rows of its own; and
 /// what each rank made of its columns of the logits to the ranks that sample the rows, greedily and
 /// without log-probabilities.
-int64_t logits_bytes(const context::ReplicaGroups& groups, const runtime::Plan& plan,
+int64_t logits_bytes(const context::ReplicaGroups& groups, const schedule::Plan& plan,
                      const model::ModelConfig& config, int64_t num_rows) {
   const bool rows_differ = plan.sharding == Sharding::sp_tp || plan.sharding == Sharding::gathered;
   const Sharding of_table = plan.sharding == Sharding::gathered ? Sharding::base : plan.sharding;
@@ -45,7 +46,7 @@ int64_t logits_bytes(const context::ReplicaGroups& groups, const runtime::Plan& 
     }
   }
   const int64_t columns = model::unit_part(config, model::CutUnit::vocab, cut).size();
-  const auto shape = runtime::shortlist_shape({}, 0, config.vocab, cut.count);
+  const auto shape = execute::shortlist_shape({}, 0, config.vocab, cut.count);
   const int64_t row_bytes = shape ? shape->row_bytes() : columns * fp32_bytes;
   const int64_t hidden = rows_differ ? own * config.hidden * (cut.count - 1) * fp32_bytes : 0;
   return hidden + logits_traffic(all, cut, row_bytes);
@@ -58,7 +59,7 @@ ExpectedBytes& ExpectedBytes::operator+=(const ExpectedBytes& other) {
   return *this;
 }
 
-ExpectedBytes expected_bytes(runtime::Worker& worker, const runtime::Plan& plan,
+ExpectedBytes expected_bytes(execute::Worker& worker, const schedule::Plan& plan,
                              const model::ModelConfig& config, DType weights) {
   const context::RingTraffic attention = worker.attention().expected_traffic();
   const parallel::BlockShape shape =

@@ -2,8 +2,8 @@
 #pragma once
 /// What a rank has to send in a pass, by the formulas of lib/parallel and lib/context.
 
+#include "lib/execute/worker.hpp"
 #include "lib/model/config.hpp"
-#include "lib/runtime/worker.hpp"
 
 namespace pecia::bench {
 
@@ -16,7 +16,7 @@ struct ExpectedBytes {
 };
 
 /// Of the plan that the worker has executed last.
-ExpectedBytes expected_bytes(runtime::Worker& worker, const runtime::Plan& plan,
+ExpectedBytes expected_bytes(execute::Worker& worker, const schedule::Plan& plan,
                              const model::ModelConfig& config, DType weights);
 
 }  // namespace pecia::bench

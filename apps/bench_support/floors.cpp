@@ -9,8 +9,8 @@
 
 #include "apps/bench_support/timing.hpp"
 #include "lib/device/buffer.hpp"
-#include "lib/runtime/peak.hpp"
-#include "lib/runtime/product_rates.hpp"
+#include "lib/measure/peak.hpp"
+#include "lib/measure/product_rates.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -58,19 +58,19 @@ double copy_bandwidth(const context::Compute& compute) {
 
 }  // namespace
 
-Floors measure_floors(comm::Communicator& world, const runtime::ComputePlace& place,
+Floors measure_floors(comm::Communicator& world, const resources::ComputePlace& place,
                       DType weights) {
   report::Recorder recorder;
   const context::Compute compute{*place.device, *place.stream, *place.backend, recorder};
   Floors mine;
   world.barrier();
   for (int repeat = 0; repeat < repeats; ++repeat)
-    mine.flops = std::max(mine.flops, runtime::measure_product_flops(compute, weights));
+    mine.flops = std::max(mine.flops, measure::measure_product_flops(compute, weights));
   world.barrier();
   mine.read_bandwidth = place.on_gpu() ? copy_bandwidth(compute) : read_bandwidth(compute.stream);
   constexpr int64_t cache_bytes = 64 << 20;  // the bandwidth above is used
   return {world.all_reduce_sum(mine.flops), world.all_reduce_sum(mine.read_bandwidth),
-          runtime::measure_peak(world, compute, weights, cache_bytes)};
+          measure::measure_peak(world, compute, weights, cache_bytes)};
 }
 
 }  // namespace pecia::bench

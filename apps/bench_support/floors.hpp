@@ -5,7 +5,7 @@
 
 #include "lib/comm/communicator.hpp"
 #include "lib/report/run_report.hpp"
-#include "lib/runtime/compute_place.hpp"
+#include "lib/resources/compute_place.hpp"
 
 namespace pecia::bench {
 
@@ -22,6 +22,7 @@ struct Floors {
 
 /// The best of a few runs on each rank, with the stream's threads; on GPUs of products with weights
 /// of this type. Collective.
-Floors measure_floors(comm::Communicator& world, const runtime::ComputePlace& place, DType weights);
+Floors measure_floors(comm::Communicator& world, const resources::ComputePlace& place,
+                      DType weights);
 
 }  // namespace pecia::bench

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "lib/job/job.hpp"
 #include "lib/parallel/heads.hpp"
-#include "lib/runtime/job.hpp"
-#include "lib/runtime/resources.hpp"
+#include "lib/resources/resources.hpp"
 
 namespace pecia::bench {
 
@@ -45,15 +45,15 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_flag("--stages", options.stages, "Also prints the seconds of each stage on rank 0");
 }
 
-runtime::Job ModelOptions::job() const {
-  runtime::Job job;
-  job.backend = backend == "cuda" ? runtime::BackendKind::cuda : runtime::BackendKind::cpu;
+job::Job ModelOptions::job() const {
+  job::Job job;
+  job.backend = backend == "cuda" ? job::BackendKind::cuda : job::BackendKind::cpu;
   job.allow_gpu_sharing = allow_gpu_sharing;
-  if (compute == "fp32") job.model.compute = runtime::Precision::fp32;
-  if (compute == "bf16") job.model.compute = runtime::Precision::bf16;
-  if (dtype == "fp8") job.model.dtype = runtime::Precision::fp8;
-  if (dtype == "int8") job.model.dtype = runtime::Precision::int8;
-  if (dtype == "int4") job.model.dtype = runtime::Precision::int4;
+  if (compute == "fp32") job.model.compute = job::Precision::fp32;
+  if (compute == "bf16") job.model.compute = job::Precision::bf16;
+  if (dtype == "fp8") job.model.dtype = job::Precision::fp8;
+  if (dtype == "int8") job.model.dtype = job::Precision::int8;
+  if (dtype == "int4") job.model.dtype = job::Precision::int4;
   job.parallel.sp = sp;
   job.parallel.tp = tp;
   if (batch_tokens > 0) job.batch.max_batch_tokens = batch_tokens;
@@ -81,8 +81,8 @@ ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel&
                                                        : parallel::Sharding::base;
   settings.job = options.job();
   settings.threads = threads;
-  settings.batch_tokens =
-      runtime::resolve_batch_tokens(options.job(), model.config, ranks, options.backend == "cuda");
+  settings.batch_tokens = resources::resolve_batch_tokens(options.job(), model.config, ranks,
+                                                          options.backend == "cuda");
   settings.kv_dtype = options.kv_dtype == "fp32"   ? DType::fp32
                       : options.kv_dtype == "bf16" ? DType::bf16
                       : options.kv_dtype == "fp16" ? DType::fp16

@@ -25,7 +25,7 @@ struct ModelOptions {
   /// What the floor of products is measured with.
   DType product_type() const { return dtype == "fp8" ? DType::fp8 : DType::bf16; }
   /// A job's words for where it computes, and in which type.
-  runtime::Job job() const;
+  job::Job job() const;
 };
 
 void add_model_options(CLI::App& app, ModelOptions& options);

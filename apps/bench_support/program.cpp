@@ -8,7 +8,7 @@
 #include "lib/cluster/machine.hpp"
 #include "lib/comm/mpi_environment.hpp"
 #include "lib/core/error.hpp"
-#include "lib/runtime/resources.hpp"
+#include "lib/resources/resources.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -31,7 +31,7 @@ int run_body(const Benchmark& benchmark, Session& session) {
   try {
     cluster::refuse_copies(cluster::launch_facts(), world.size());
     if (session.options.threads == 0)
-      session.options.threads = runtime::threads_of_rank(world).count;
+      session.options.threads = resources::threads_of_rank(world).count;
     benchmark.run(session);
     return 0;
   } catch (const InputError& error) {  // thrown on every rank alike, and so is CheckFailed

@@ -5,12 +5,12 @@
 #include <cstring>
 #include <utility>
 
+#include "lib/comm/agree.hpp"
 #include "lib/context/device_clock.hpp"
 #include "lib/core/random.hpp"
+#include "lib/measure/calibration.hpp"
 #include "lib/parallel/ring.hpp"
-#include "lib/runtime/agree.hpp"
-#include "lib/runtime/calibration.hpp"
-#include "lib/runtime/resources.hpp"
+#include "lib/resources/resources.hpp"
 
 namespace pecia::bench {
 
@@ -18,12 +18,12 @@ using parallel::PassSequence;
 using parallel::Ring;
 using report::Kind;
 using report::ScopedSpan;
-using runtime::NewSequence;
+using schedule::NewSequence;
 
 std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
                                         const std::filesystem::path& folder) {
   std::unique_ptr<LoadedModel> model;
-  runtime::together(world, [&] {
+  comm::together(world, [&] {
     model::ModelConfig config = model::read_config(folder);
     model::Weights weights(config, io::Checkpoint(folder), {});
     model =
@@ -36,13 +36,12 @@ namespace {
 std::optional<model::Weights> cut_weights(const LoadedModel& model, int rank, int tp) {
   if (tp == 1) return {};
   return std::optional<model::Weights>(std::in_place, model.config, io::Checkpoint(model.folder),
-                                       std::nullopt, runtime::Worker::weight_cut(rank, tp));
+                                       std::nullopt, execute::Worker::weight_cut(rank, tp));
 }
 
-std::optional<model::DeviceWeights> copied(const model::WeightViews& weights,
-                                           const runtime::Job& job,
-                                           const runtime::ComputePlace& place) {
-  const model::Quantize quantize = runtime::quantize_of(job);
+std::optional<model::DeviceWeights> copied(const model::WeightViews& weights, const job::Job& job,
+                                           const resources::ComputePlace& place) {
+  const model::Quantize quantize = resources::quantize_of(job);
   if (!place.on_gpu() && quantize == model::Quantize::nothing) return {};
   return std::optional<model::DeviceWeights>(std::in_place, weights, *place.device, *place.stream,
                                              *place.backend, quantize);
@@ -53,9 +52,9 @@ DType dtype_of_layers(const model::WeightViews& weights) {
 }
 }  // namespace
 
-runtime::ComputePlace make_place(const ReplicaSettings& settings, comm::Communicator& ring) {
-  return runtime::make_compute_place(settings.job, runtime::computes_on_gpus(settings.job, ring),
-                                     {settings.threads, {}}, ring);
+resources::ComputePlace make_place(const ReplicaSettings& settings, comm::Communicator& ring) {
+  return resources::make_compute_place(
+      settings.job, resources::computes_on_gpus(settings.job, ring), {settings.threads, {}}, ring);
 }
 
 const model::WeightViews& Replica::stored_weights() const {
@@ -74,7 +73,7 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
       cut_(cut_weights(model, ring.rank(), settings.tp)),
       place_(make_place(settings, ring)),
       own_(copied(stored_weights(), settings.job, place_)),
-      tensors_(runtime::tensor_group(settings.job, ring, place_)),
+      tensors_(resources::tensor_group(settings.job, ring, place_)),
       compute_{*place_.device, *place_.stream, *place_.backend, recorder_},
       worker_(tensors_ ? *tensors_ : ring, model.config, weights(), compute_,
               {.sp = settings.sp,
@@ -112,7 +111,7 @@ Answer Replica::feed(SequenceId sequence, int64_t cached, std::span<const int32_
   Answer answer;
   for (int64_t first = 0; first < length; first += settings_.batch_tokens) {
     const int64_t count = std::min(settings_.batch_tokens, length - first);
-    runtime::Plan plan = next_plan(settings_.prefill_ring);
+    schedule::Plan plan = next_plan(settings_.prefill_ring);
     const auto chunk = tokens.subspan(first, count);
     plan.items.push_back({PassSequence{sequence, cached + first, count},
                           {chunk.begin(), chunk.end()},
@@ -220,7 +219,7 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
 
 Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens) {
   const int cp = worker_.groups().cp;
-  runtime::Plan plan = next_plan(cp > 1 ? settings_.decode_ring : Ring::pass_kv);
+  schedule::Plan plan = next_plan(cp > 1 ? settings_.decode_ring : Ring::pass_kv);
   for (size_t i = 0; i < sequences.size(); ++i) {
     const int64_t length = worker_.attention().map().length(sequences[i]);
     const auto owner = static_cast<int32_t>((static_cast<int64_t>(i) + plan.number) % cp);
@@ -233,14 +232,14 @@ Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const in
 parallel::RingRates Replica::measure_rates() {
   const context::KvShape& cache = worker_.cache().shape();
   const int64_t group = model_.config.num_heads / model_.config.num_kv_heads;
-  return runtime::measure_rates(
+  return measure::measure_rates(
       ring_, *worker_.groups().ring, compute_,
       {cache.num_kv_heads * group, cache.num_kv_heads, cache.head_dim, cache.dtype});
 }
 
 int64_t Replica::measure_shift_threshold(int64_t limit) {
   return parallel::shift_threshold(
-      runtime::measure_shift_inputs(model_.config, dtype_of_layers(weights()), settings_.sp,
+      measure::measure_shift_inputs(model_.config, dtype_of_layers(weights()), settings_.sp,
                                     settings_.tp, ring_, *worker_.groups().block, compute_),
       limit);
 }
@@ -254,8 +253,8 @@ void Replica::release_removed() {
   execute(next_plan(Ring::pass_kv));
 }
 
-runtime::Plan Replica::next_plan(Ring ring) {
-  runtime::Plan plan;
+schedule::Plan Replica::next_plan(Ring ring) {
+  schedule::Plan plan;
   plan.number = next_number_++;
   plan.ring = ring;
   plan.sharding = settings_.sharding;
@@ -265,7 +264,7 @@ runtime::Plan Replica::next_plan(Ring ring) {
   return plan;
 }
 
-Answer Replica::execute(const runtime::Plan& plan) {
+Answer Replica::execute(const schedule::Plan& plan) {
   constexpr int root = 0;
   std::vector<std::byte> bytes;
   if (ring_.rank() == root) bytes = to_bytes(plan);
@@ -273,7 +272,7 @@ Answer Replica::execute(const runtime::Plan& plan) {
     const ScopedSpan span(recorder_, "wait_for_plan", Kind::idle);
     ring_.broadcast(bytes, root);
   }
-  const runtime::Outcome outcome = worker_.execute(from_bytes<runtime::Plan>(bytes));
+  const schedule::Outcome outcome = worker_.execute(from_bytes<schedule::Plan>(bytes));
   expected_ += bench::expected_bytes(worker_, plan, model_.config, dtype_of_layers(weights()));
   std::vector<std::vector<std::byte>> gathered;
   {
@@ -286,7 +285,7 @@ Answer Replica::execute(const runtime::Plan& plan) {
   answer.tokens.resize(plan.items.size());
   answer.logprobs.resize(plan.items.size() * width);
   for (const auto& part : gathered) {
-    const auto sampled = from_bytes<runtime::Outcome>(part).sampled;
+    const auto sampled = from_bytes<schedule::Outcome>(part).sampled;
     for (size_t i = 0; i < sampled.which.size(); ++i) {
       answer.tokens[sampled.which[i]] = sampled.tokens[i];
       std::copy_n(sampled.top_logprobs.begin() + static_cast<int64_t>(i) * width, width,

@@ -11,7 +11,7 @@
 #include "apps/bench_support/expected.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/parallel/ring_rule.hpp"
-#include "lib/runtime/compute_place.hpp"
+#include "lib/resources/compute_place.hpp"
 
 namespace pecia::bench {
 
@@ -29,7 +29,7 @@ std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
 struct ReplicaSettings {
   int sp = 1, tp = 1;  ///< cp is what is left of the ranks
   parallel::Sharding sharding = parallel::Sharding::base;
-  runtime::Job job;  ///< backend, allow_gpu_sharing and whether model.dtype is fp8 are read
+  job::Job job;  ///< backend, allow_gpu_sharing and whether model.dtype is fp8 are read
   int threads = 1;
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;     ///< slots on each rank
@@ -40,7 +40,7 @@ struct ReplicaSettings {
 };
 
 /// Where a rank of such a replica computes. Collective.
-runtime::ComputePlace make_place(const ReplicaSettings& settings, comm::Communicator& ring);
+resources::ComputePlace make_place(const ReplicaSettings& settings, comm::Communicator& ring);
 
 /// What was sampled, by sequence in the order asked. On rank 0; empty elsewhere.
 struct Answer {
@@ -98,8 +98,8 @@ class Replica {
   void fill_cache();
   void fill_scales(const TensorView& scales);
   Answer feed(SequenceId sequence, int64_t cached, std::span<const int32_t> tokens);
-  runtime::Plan next_plan(parallel::Ring ring);
-  Answer execute(const runtime::Plan& plan);
+  schedule::Plan next_plan(parallel::Ring ring);
+  Answer execute(const schedule::Plan& plan);
   /// Slots freed by remove() are free only after a pass; fill() needs them at once.
   void release_removed();
 
@@ -107,15 +107,15 @@ class Replica {
   const LoadedModel& model_;
   ReplicaSettings settings_;
   std::optional<model::Weights> cut_;  ///< with TP
-  runtime::ComputePlace place_;
+  resources::ComputePlace place_;
   std::optional<model::DeviceWeights> own_;
   std::unique_ptr<comm::Communicator> tensors_;  ///< absent: the ring's transfers do
   report::Recorder recorder_;
   context::Compute compute_;
-  runtime::Worker worker_;
+  execute::Worker worker_;
   std::vector<SequenceId> removed_;
-  std::vector<runtime::NewSequence> added_;
-  std::vector<runtime::TurnStart> started_;
+  std::vector<schedule::NewSequence> added_;
+  std::vector<schedule::TurnStart> started_;
   int64_t next_number_ = 0;
   bool cache_is_filled_ = false;  ///< on a GPU
   ExpectedBytes expected_;

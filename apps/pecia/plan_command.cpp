@@ -9,8 +9,8 @@
 #include "apps/pecia/plan_job.hpp"
 #include "lib/core/error.hpp"
 #include "lib/parallel/modes_text.hpp"
-#include "lib/runtime/resources.hpp"
-#include "lib/runtime/validate.hpp"
+#include "lib/resources/resources.hpp"
+#include "lib/run/validate.hpp"
 
 namespace pecia::app {
 namespace {
@@ -22,7 +22,7 @@ struct Options {
   bool modes = false, json = false;
 };
 
-int ranks_of(const runtime::Job::Parallel& parallel, int ranks) {
+int ranks_of(const job::Job::Parallel& parallel, int ranks) {
   if (ranks > 0) return ranks;
   if (!parallel.cp)
     fail<InputError>("parallel.cp auto takes any number of ranks; say how many with --ranks");
@@ -30,14 +30,14 @@ int ranks_of(const runtime::Job::Parallel& parallel, int ranks) {
 }
 
 int modes_of_job(const Options& options) {
-  const runtime::Job job = runtime::read_job(options.job_file, options.overrides);
-  const model::ModelConfig config = runtime::read_model_config(job);
+  const job::Job job = job::read_job(options.job_file, options.overrides);
+  const model::ModelConfig config = run::read_model_config(job);
   const int ranks = ranks_of(job.parallel, options.ranks), dp = job.parallel.dp;
   if (ranks % dp != 0)
     fail<InputError>(
         "parallel.dp {} does not divide {} ranks: use a dp that does, or other --ranks", dp, ranks);
-  const parallel::ModelShape shape = runtime::shape_of(config);
-  runtime::Resources resources;
+  const parallel::ModelShape shape = resources::shape_of(config);
+  resources::Resources resources;
   const auto result = outcome(job, config, ranks, resources);
   if (options.json) {
     fmt::print("{}\n",
@@ -54,7 +54,7 @@ int modes_of_job(const Options& options) {
   }
   fmt::print("{}: {} query heads, {} KV heads, {} FFN columns · {} ranks, DP {}{}\n{}{}",
              job.model.path.string(), shape.num_heads, shape.num_kv_heads, shape.ffn, ranks, dp,
-             job.reproducible == runtime::Reproducible::layout ? " · reproducible: layout" : "",
+             job.reproducible == parallel::Reproducible::layout ? " · reproducible: layout" : "",
              parallel::modes_text(ranks / dp, shape, job.reproducible), outcome_text(result));
   return 0;
 }

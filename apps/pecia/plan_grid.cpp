@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include "lib/core/error.hpp"
-#include "lib/runtime/run_summary.hpp"
+#include "lib/run/run_summary.hpp"
 
 namespace pecia::app {
 
-int fewest_ranks(const runtime::Job::Parallel& parallel) {
+int fewest_ranks(const job::Job::Parallel& parallel) {
   int product = 1;
   for (const int degree : {parallel.dp, parallel.cp.value_or(1), parallel.sp, parallel.tp})
     if (__builtin_mul_overflow(product, degree, &product) || product > max_ranks)
@@ -17,14 +17,14 @@ int fewest_ranks(const runtime::Job::Parallel& parallel) {
   return product;
 }
 
-nlohmann::ordered_json outcome(const runtime::Job& job, const model::ModelConfig& config, int ranks,
-                               runtime::Resources& resources) try {
-  runtime::resolve_grid(job, config, ranks, resources);
+nlohmann::ordered_json outcome(const job::Job& job, const model::ModelConfig& config, int ranks,
+                               resources::Resources& resources) try {
+  resources::resolve_grid(job, config, ranks, resources);
   return {{"dp", resources.dp},
           {"cp", resources.cp},
           {"sp", resources.sp},
           {"tp", resources.tp},
-          {"mode", runtime::mode_name(resources)},
+          {"mode", resources::mode_name(resources)},
           {"why", resources.why}};
 } catch (const InputError& error) {
   return {{"refused", error.what()}};

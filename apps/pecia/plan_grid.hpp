@@ -5,19 +5,19 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "lib/runtime/resources.hpp"
+#include "lib/resources/resources.hpp"
 
 namespace pecia::app {
 
 inline constexpr int max_ranks = 1 << 20;
 
 /// dp × sp × tp, and cp where it is a number. InputError above max_ranks.
-int fewest_ranks(const runtime::Job::Parallel& parallel);
+int fewest_ranks(const job::Job::Parallel& parallel);
 
 /// Degrees, modes and the reasons of what was auto, or {"refused": why it would not start}.
 /// `resources` receives the decisions, as far as they went.
-nlohmann::ordered_json outcome(const runtime::Job& job, const model::ModelConfig& config, int ranks,
-                               runtime::Resources& resources);
+nlohmann::ordered_json outcome(const job::Job& job, const model::ModelConfig& config, int ranks,
+                               resources::Resources& resources);
 std::string outcome_text(const nlohmann::ordered_json& outcome);
 
 }  // namespace pecia::app

@@ -9,15 +9,15 @@
 #include "apps/pecia/plan_grid.hpp"
 #include "apps/pecia/printable.hpp"
 #include "lib/report/format.hpp"
-#include "lib/runtime/footprint.hpp"
-#include "lib/runtime/validate.hpp"
+#include "lib/resources/footprint.hpp"
+#include "lib/run/validate.hpp"
 
 namespace pecia::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json json_of(const model::ModelConfig& config, const runtime::Job& job) {
+Json json_of(const model::ModelConfig& config, const job::Job& job) {
   return {{"path", job.model.path.string()},   {"family", std::string(name_of(config.family))},
           {"parameters", config.parameters()}, {"layers", config.layers},
           {"num_heads", config.num_heads},     {"num_kv_heads", config.num_kv_heads},
@@ -25,7 +25,7 @@ Json json_of(const model::ModelConfig& config, const runtime::Job& job) {
           {"length", config.max_positions}};
 }
 
-Json json_of(const runtime::PromptFootprint& prompts, const runtime::Job& job) {
+Json json_of(const resources::PromptFootprint& prompts, const job::Job& job) {
   return {{"requests", prompts.requests},
           {"turns", prompts.turns},
           {"tokens", prompts.tokens},
@@ -68,26 +68,26 @@ std::string prompts_text(const Json& prompts, int64_t length) {
 
 Json plan_job(const std::filesystem::path& job_file, const std::vector<std::string>& overrides,
               int ranks) {
-  runtime::Job job = runtime::read_job(job_file, overrides);
-  const model::ModelConfig config = runtime::read_model_config(job);
-  std::optional<runtime::Inputs> inputs;
+  job::Job job = job::read_job(job_file, overrides);
+  const model::ModelConfig config = run::read_model_config(job);
+  std::optional<batch::Inputs> inputs;
   Json prompts;
   try {
-    job = runtime::load_job(job_file, overrides);
+    job = job::load_job(job_file, overrides);
   } catch (const InputError& error) {  // the job is right, so its prompts are not there yet
     prompts["missing"] = error.what();
   }
   if (prompts.is_null()) {
     inputs.emplace(job, config);
-    prompts = json_of(prompt_footprint(job, config, *inputs), job);
+    prompts = json_of(resources::prompt_footprint(job, config, *inputs), job);
   }
 
   if (ranks == 0) ranks = fewest_ranks(job.parallel);
-  runtime::Resources resources;
-  resources.gpus = job.backend == runtime::BackendKind::cuda;
+  resources::Resources resources;
+  resources.gpus = job.backend == job::BackendKind::cuda;
   const Json grid = outcome(job, config, ranks, resources);
-  const auto weights = weight_footprint(job, config);
-  const auto kv = kv_footprint(job, config, inputs ? &*inputs : nullptr, resources);
+  const auto weights = resources::weight_footprint(job, config);
+  const auto kv = resources::kv_footprint(job, config, inputs ? &*inputs : nullptr, resources);
   const int64_t tp = resources.tp;
   return {{"schema", "pecia.plan/1"},
           {"model", json_of(config, job)},

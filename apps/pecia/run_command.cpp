@@ -7,35 +7,34 @@
 #include "apps/pecia/command.hpp"
 #include "lib/cluster/launch.hpp"
 #include "lib/core/error.hpp"
-#include "lib/runtime/job.hpp"
-#include "lib/runtime/run.hpp"
-#include "lib/runtime/validate.hpp"
+#include "lib/job/job.hpp"
+#include "lib/run/run.hpp"
+#include "lib/run/validate.hpp"
 
 namespace pecia::app {
 namespace {
 
 struct Options {
-  runtime::RunOptions run;
+  run::RunOptions run;
   bool print_default = false, print_output = false, validate = false;
 };
 
 int print_default() {
-  fmt::print("{}", runtime::default_yaml());
+  fmt::print("{}", job::default_yaml());
   return 0;
 }
 
 /// Reads the job file alone, so that scripts learn the folder whatever else is missing.
-int print_output(const runtime::RunOptions& options) {
-  fmt::print("{}\n", runtime::read_job(options.job_file, options.overrides).output.string());
+int print_output(const run::RunOptions& options) {
+  fmt::print("{}\n", job::read_job(options.job_file, options.overrides).output.string());
   return 0;
 }
 
-int validate(const runtime::RunOptions& options, int num_ranks) {
-  const runtime::Job job = runtime::load_job(options.job_file, options.overrides);
-  runtime::refuse_unimplemented(job);
-  const runtime::Validation found =
-      runtime::validate(job, num_ranks, options.fresh, options.retry_failed);
-  fmt::print(stderr, "{}: {}", options.job_file.string(), runtime::to_text(found, job));
+int validate(const run::RunOptions& options, int num_ranks) {
+  const job::Job job = job::load_job(options.job_file, options.overrides);
+  job::refuse_unimplemented(job);
+  const run::Validation found = run::validate(job, num_ranks, options.fresh, options.retry_failed);
+  fmt::print(stderr, "{}: {}", options.job_file.string(), run::to_text(found, job));
   return found.any_can_run ? 0 : 2;
 }
 
@@ -48,7 +47,7 @@ int run_command(const Options& options, Context& context) {
   if (options.validate)
     return on_first_rank(world, [&] { return validate(options.run, world.size()); });
   cluster::refuse_copies(cluster::launch_facts(), world.size());
-  return runtime::run(options.run, world, context.watch, context.startup);
+  return run::run(options.run, world, context.watch, context.startup);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "lib/cluster/machine.hpp"
 #include "lib/cluster/process_grid.hpp"
 #include "lib/core/error.hpp"
-#include "lib/runtime/job.hpp"
+#include "lib/job/job.hpp"
 
 namespace pecia::app {
 namespace {
@@ -24,7 +24,7 @@ struct Options {
   bool measure = false, json = false;
 };
 
-cluster::GridShape shape_for(const Options& options, const runtime::Job& job, int ranks) {
+cluster::GridShape shape_for(const Options& options, const job::Job& job, int ranks) {
   cluster::GridShape shape{options.dp.value_or(job.parallel.dp), 1,
                            options.sp.value_or(job.parallel.sp),
                            options.tp.value_or(job.parallel.tp)};
@@ -99,7 +99,7 @@ void print_table(const cluster::GridShape& shape, const Counts& counts,
 }
 
 int topology_command(const Options& options, comm::Communicator& world) {
-  const runtime::Job job = options.job.empty() ? runtime::Job{} : runtime::read_job(options.job);
+  const job::Job job = options.job.empty() ? job::Job{} : job::read_job(options.job);
   const auto places = cluster::find_places(
       world,
       options.file.empty() ? job.topology : std::optional<std::filesystem::path>(options.file));

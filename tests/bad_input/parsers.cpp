@@ -13,7 +13,7 @@
 #include "lib/io/prompts.hpp"
 #include "lib/io/results.hpp"
 #include "lib/io/safetensors.hpp"
-#include "lib/runtime/job.hpp"
+#include "lib/job/job.hpp"
 #include "tests/io/results_samples.hpp"
 #include "tests/support/safetensors_writer.hpp"
 #include "tests/support/shards.hpp"
@@ -96,7 +96,7 @@ void read_results(const fs::path& path) {
 }
 
 std::vector<std::string> job_seeds(const fs::path&) {
-  return {runtime::default_yaml(), R"(# A job with most kinds of values.
+  return {job::default_yaml(), R"(# A job with most kinds of values.
 model: {path: model, dtype: auto, compute: fp32, rope_scaling: {type: yarn, factor: 2.0}}
 input:
   - prompts/*.h5
@@ -116,9 +116,9 @@ limits: {wall_time: 1h30m, grace: 60s}
 
 /// What is accepted is written and read again without a change.
 void read_job(const fs::path& path) {
-  const runtime::Job job = runtime::read_job(path);
-  const std::string text = runtime::to_yaml(job);
-  if (runtime::to_yaml(runtime::parse_job(text, "again")) != text)
+  const job::Job job = job::read_job(path);
+  const std::string text = job::to_yaml(job);
+  if (job::to_yaml(job::parse_job(text, "again")) != text)
     throw std::logic_error("its job changes when it is written and read again");
 }
 

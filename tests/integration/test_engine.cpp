@@ -6,9 +6,9 @@
 
 #include <cstring>
 
+#include "lib/batch/arrivals.hpp"
 #include "lib/comm/mpi_communicator.hpp"
-#include "lib/runtime/arrivals.hpp"
-#include "lib/runtime/engine.hpp"
+#include "lib/execute/engine.hpp"
 #include "tests/report/temp_folder.hpp"
 #include "tests/support/shards.hpp"
 
@@ -19,7 +19,7 @@ namespace {
 struct FakeClock {
   double now = 0, slept = 0;
 
-  runtime::RunClock clock() {
+  execute::RunClock clock() {
     return {[this] { return now; },
             [this](double seconds) {
               slept += seconds;
@@ -38,50 +38,50 @@ class Engine : public testing::Test {
     limits_.max_batch_tokens = 32;
     limits_.max_positions = 1000;
     limits_.vocab = config_.vocab;
-    limits_.policy = runtime::Policy::chunked;
+    limits_.policy = job::Policy::chunked;
     limits_.ring.reset();
     limits_.ring_shape = {8, 4, 4};
     limits_.ring_rates = {1e15, 1e6, 1e6};
   }
 
   /// `arrivals`: of the requests, if they are replayed.
-  runtime::Tally run(const std::vector<double>& arrivals = {},
-                     const runtime::RunClock& clock = runtime::steady_run_clock()) {
+  batch::Tally run(const std::vector<double>& arrivals = {},
+                   const execute::RunClock& clock = execute::steady_run_clock()) {
     const model::Weights weights(config_, io::Checkpoint(model_), {});
     const auto device = device::make_host_device(1);
     const auto stream = device->make_stream();
     const auto backend = kernels::make_cpu_backend();
-    runtime::Worker worker(*world_, config_, weights, {*device, *stream, *backend, recorder_},
+    execute::Worker worker(*world_, config_, weights, {*device, *stream, *backend, recorder_},
                            {.kv_tokens = limits_.kv_tokens});
-    if (!planning()) return runtime::run_replica(*world_, worker, recorder_, nullptr, told_, clock);
+    if (!planning()) return execute::run_replica(*world_, worker, recorder_, nullptr, told_, clock);
 
     ShardContent content;
     for (const size_t length : {5, 40, 120})
       content.requests.push_back({std::to_string(length), {{std::vector<int32_t>(length, 7)}}});
     content.arrival_s = arrivals;
     write_shard(folder_ / "a.h5", content);
-    runtime::Job job;
-    if (!arrivals.empty()) job.batch.arrivals = runtime::Arrivals::replay;
+    job::Job job;
+    if (!arrivals.empty()) job.batch.arrivals = job::Arrivals::replay;
     job.model.path = model_;
     job.input = {folder_ / "a.h5"};
     job.generation.max_new_tokens = 4;
-    const runtime::Inputs inputs(job, config_);
+    const batch::Inputs inputs(job, config_);
     io::ResultsFile::create(folder_ / "results.h5", inputs.layout());
     io::ResultsFile results(folder_ / "results.h5");
     const auto counter = comm::make_null_communicator()->make_counter();
     const auto claims = comm::make_null_communicator()->make_counters(3);
-    runtime::ListSource list(inputs, results, runtime::Order::fcfs, *counter);
-    std::optional<runtime::ArrivalSource> replay;
-    if (!arrivals.empty()) replay.emplace(inputs, results, runtime::Order::fcfs, *claims);
-    runtime::Scheduler scheduler(limits_);
-    runtime::Planner planner{scheduler,
-                             replay ? static_cast<runtime::Source&>(*replay) : list,
+    batch::ListSource list(inputs, results, job::Order::fcfs, *counter);
+    std::optional<batch::ArrivalSource> replay;
+    if (!arrivals.empty()) replay.emplace(inputs, results, job::Order::fcfs, *claims);
+    schedule::Scheduler scheduler(limits_);
+    execute::Planner planner{scheduler,
+                             replay ? static_cast<batch::Source&>(*replay) : list,
                              results,
                              [](const std::string& ring) { return ring; },
                              0,
                              [](bool told) { return told; },
-                             [](const runtime::Tally&) {}};
-    auto tally = runtime::run_replica(*world_, worker, recorder_, &planner, told_, clock);
+                             [](const batch::Tally&) {}};
+    auto tally = execute::run_replica(*world_, worker, recorder_, &planner, told_, clock);
     for (int64_t row = 0; row < 3; ++row) {
       states_.push_back(results.state(row));
       if (states_.back() == io::TurnState::done) results_.push_back(results.read(row));
@@ -102,7 +102,7 @@ class Engine : public testing::Test {
   std::unique_ptr<comm::Communicator> world_ =
       comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   report::Recorder recorder_{report::TraceDetail::summary};
-  runtime::SchedulerLimits limits_;
+  schedule::SchedulerLimits limits_;
   FakeClock time_;
   std::function<bool()> told_ = [] { return false; };
   std::vector<io::TurnState> states_;  ///< where it was planned
@@ -110,7 +110,7 @@ class Engine : public testing::Test {
 };
 
 TEST_F(Engine, CountsTokensAndSharesMixedPasses) {
-  const runtime::Tally tally = run();
+  const batch::Tally tally = run();
   EXPECT_GT(phase_seconds("prefill"), 0) << "the first pass";
   EXPECT_GT(phase_seconds("mixed"), 0);
   EXPECT_GT(phase_seconds("decode"), 0) << "the last passes";
@@ -156,7 +156,7 @@ TEST_F(Engine, SleepsUntilRequestsArrive) {
   run();
   const auto ignored = std::exchange(results_, {});
   std::filesystem::remove(folder_ / "results.h5");
-  const runtime::Tally tally = run({5, 0.25, 5}, time_.clock());
+  const batch::Tally tally = run({5, 0.25, 5}, time_.clock());
   EXPECT_NEAR(time_.now, 5, 1e-9) << "every rank sleeps, and no longer than to the last arrival";
   if (!planning()) return;
   EXPECT_EQ(time_.now, time_.slept);
@@ -172,7 +172,7 @@ TEST_F(Engine, SleepsUntilRequestsArrive) {
 TEST_F(Engine, StopsWhileItSleepsWhenAnyRankIsTold) {
   const bool last = world_->rank() + 1 == world_->size();
   told_ = [&] { return last && time_.now >= 2; };
-  const runtime::Tally tally = run({0, 1, 1000}, time_.clock());
+  const batch::Tally tally = run({0, 1, 1000}, time_.clock());
   EXPECT_GE(time_.now, 2);
   EXPECT_LT(time_.now, 2.5) << "a wait is cut into pieces of a tenth of a second";
   if (!planning()) return;

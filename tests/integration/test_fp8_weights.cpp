@@ -11,7 +11,7 @@
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/io/safetensors.hpp"
 #include "lib/model/config.hpp"
-#include "lib/runtime/resources.hpp"
+#include "lib/resources/resources.hpp"
 #include "tests/io/temp_folder.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/replica.hpp"
@@ -21,8 +21,8 @@ namespace pecia::test {
 namespace {
 
 using parallel::Ring;
-using runtime::Request;
-using Results = std::map<int64_t, runtime::Finished>;
+using schedule::Request;
+using Results = std::map<int64_t, schedule::Finished>;
 
 constexpr int64_t vocab = 96;  // of every checkpoint used here
 
@@ -106,10 +106,10 @@ class Fp8 : public testing::TestWithParam<std::string> {
   /// Whether products take the widths that the degrees leave; emulated ones take any.
   static bool has_widths(const model::ModelConfig& config, const parallel::Degrees& degrees) {
     if (place_of_tests() == TestPlace::host) return true;
-    runtime::Resources resources;
+    resources::Resources resources;
     resources.sp = degrees.sp, resources.tp = degrees.tp;
     try {
-      runtime::require_fp8_widths(config, resources);
+      resources::require_fp8_widths(config, resources);
     } catch (const InputError&) {
       return false;
     }
@@ -130,7 +130,7 @@ class Fp8 : public testing::TestWithParam<std::string> {
     EXPECT_GT(difference(one_rank, wanted), 0x1p-8) << "nothing was rounded";
     int64_t number = 0;
     for (const parallel::ModePair& pair :
-         parallel::legal_modes(all_->size(), runtime::shape_of(config))) {
+         parallel::legal_modes(all_->size(), resources::shape_of(config))) {
       if (!has_widths(config, pair.degrees)) continue;
       SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
                                parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));

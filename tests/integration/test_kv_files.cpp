@@ -11,9 +11,9 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/comm/staged_communicator.hpp"
+#include "lib/execute/worker.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
-#include "lib/runtime/worker.hpp"
 #include "tests/io/temp_folder.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
@@ -48,7 +48,7 @@ class Machine {
         layout_(layout),
         config_(model::read_config(golden(model_name))),
         weights_(config_, io::Checkpoint(golden(model_name)), {},
-                 runtime::Worker::weight_cut(replica.rank(), layout.tp)),
+                 execute::Worker::weight_cut(replica.rank(), layout.tp)),
         compute_(layout.separate ? std::make_unique<OwnedCompute>(make_separate_device(),
                                                                   make_separate_backend())
                                  : std::make_unique<CpuCompute>()) {
@@ -61,7 +61,7 @@ class Machine {
     }
     worker_.emplace(tensors_ ? *tensors_ : replica, config_,
                     there_ ? *there_ : static_cast<const model::WeightViews&>(weights_), *compute_,
-                    runtime::Worker::Settings{.sp = layout.sp,
+                    execute::Worker::Settings{.sp = layout.sp,
                                               .tp = layout.tp,
                                               .kv_dtype = layout.dtype,
                                               .kv_tokens = 6000,
@@ -69,12 +69,12 @@ class Machine {
   }
 
   /// The next tokens of the text; `owner` of one that was generated. What it samples, if it does.
-  runtime::Outcome feed(int64_t count, const std::filesystem::path& restore = {},
-                        bool sample = false, int32_t owner = PassSequence::balanced) {
-    runtime::Plan plan;
+  schedule::Outcome feed(int64_t count, const std::filesystem::path& restore = {},
+                         bool sample = false, int32_t owner = PassSequence::balanced) {
+    schedule::Plan plan;
     plan.number = number_++;
     if (length_ == 0) {
-      plan.added.push_back({sequence, runtime::NewSequence::no_parent, 4800, 0});
+      plan.added.push_back({sequence, schedule::NewSequence::no_parent, 4800, 0});
       plan.turns.push_back({sequence, {}, 0, 1 << 20});
     }
     const std::vector<int32_t> text = random_tokens(5000, config_.vocab, 7);
@@ -90,12 +90,12 @@ class Machine {
 
   /// Writes positions [begin, end) beside what `save` describes already.
   void save(const std::filesystem::path& folder, int64_t begin, int64_t end, io::KvSave& save) {
-    runtime::Plan plan;
+    schedule::Plan plan;
     plan.save = {sequence, begin, end, folder.string(), "text", 40 + begin, 60};
-    const runtime::Outcome mine = worker_->execute(plan);
+    const schedule::Outcome mine = worker_->execute(plan);
     EXPECT_EQ(mine.kv.error, "");
     for (const auto& bytes : replica_.all_gather(to_bytes(mine)))
-      for (const io::KvPart& part : from_bytes<runtime::Outcome>(bytes).kv.parts)
+      for (const io::KvPart& part : from_bytes<schedule::Outcome>(bytes).kv.parts)
         save.parts.push_back(part);
     save.tokens = end;
     save.layers = config_.layers;
@@ -151,14 +151,14 @@ class Machine {
   }
 
   /// The next token's log-probability, which one of the ranks has.
-  double logprob(const runtime::Outcome& mine) {
+  double logprob(const schedule::Outcome& mine) {
     double sum = 0;
     for (const auto& bytes : replica_.all_gather(to_bytes(mine)))
-      for (const float value : from_bytes<runtime::Outcome>(bytes).sampled.logprobs) sum += value;
+      for (const float value : from_bytes<schedule::Outcome>(bytes).sampled.logprobs) sum += value;
     return sum;
   }
 
-  runtime::Outcome execute(const runtime::Plan& plan) { return worker_->execute(plan); }
+  schedule::Outcome execute(const schedule::Plan& plan) { return worker_->execute(plan); }
   int64_t length() const { return length_; }
 
  private:
@@ -169,7 +169,7 @@ class Machine {
   std::unique_ptr<OwnedCompute> compute_;
   std::optional<model::DeviceWeights> there_;
   std::unique_ptr<comm::Communicator> tensors_;
-  std::optional<runtime::Worker> worker_;
+  std::optional<execute::Worker> worker_;
   int64_t length_ = 0, number_ = 0;
 };
 
@@ -238,7 +238,7 @@ class KvFiles : public testing::Test {
     std::vector<std::byte> bits;
     on(layout, [&](Machine& machine) {
       for (const int64_t count : {1100, 1100, 7}) {
-        const runtime::Outcome outcome = machine.feed(count, folder);
+        const schedule::Outcome outcome = machine.feed(count, folder);
         EXPECT_EQ(outcome.kv.done != 0, expected) << outcome.kv.error;
       }
       bits = machine.bits();
@@ -349,9 +349,9 @@ TEST_F(KvFiles, GiveUpWhenTheTimeIsOver) {
   const auto folder = fresh_folder();
   on({world_->size() == 3 ? 3 : 1}, [&](Machine& machine) {
     machine.feed(100);
-    runtime::Plan plan;
+    schedule::Plan plan;
     plan.save = {sequence, 0, 100, folder.string(), "text", 1, 0};
-    const runtime::Outcome outcome = machine.execute(plan);
+    const schedule::Outcome outcome = machine.execute(plan);
     EXPECT_EQ(outcome.kv.done, 0);
     EXPECT_NE(outcome.kv.error.find("not written within"), std::string::npos) << outcome.kv.error;
   });

@@ -11,7 +11,7 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/model/config.hpp"
-#include "lib/runtime/resources.hpp"
+#include "lib/resources/resources.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/same_bits.hpp"
 
@@ -19,8 +19,8 @@ namespace pecia::test {
 namespace {
 
 using parallel::Ring;
-using runtime::Request;
-using Results = std::map<int64_t, runtime::Finished>;
+using schedule::Request;
+using Results = std::map<int64_t, schedule::Finished>;
 
 constexpr int64_t vocab = 96;           // at least, of every checkpoint used here
 constexpr int64_t shift_threshold = 6;  // new tokens: most prompts are above, most steps below
@@ -38,7 +38,7 @@ std::vector<Request> make_requests() {
     Request request = greedy_request(row, random_tokens(length, vocab, 100 + seed),
                                      static_cast<int32_t>(3 + row % 3 * (sample ? 1 : 5)));
     if (row % 2 == 1) {
-      runtime::Turn& turn = request.turns.front();
+      schedule::Turn& turn = request.turns.front();
       turn.random_key = 1000 + seed;
       turn.params.temperature = 0.8f;
       turn.params.top_p = 0.9f;
@@ -75,7 +75,7 @@ struct EveryModel : testing::TestWithParam<std::string> {
   const std::unique_ptr<comm::Communicator> all =
       comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   const std::filesystem::path model = golden(GetParam());
-  const parallel::ModelShape shape = runtime::shape_of(model::read_config(model));
+  const parallel::ModelShape shape = resources::shape_of(model::read_config(model));
 
   /// Whole distributions, so that every logit counts.
   ReplicaSettings settings(DType kv_dtype, int64_t max_batch_tokens) const {

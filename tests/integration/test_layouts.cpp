@@ -17,9 +17,9 @@
 namespace pecia::test {
 namespace {
 
-using runtime::Finished;
-using runtime::Request;
-using runtime::Turn;
+using schedule::Finished;
+using schedule::Request;
+using schedule::Turn;
 using Results = std::map<int64_t, Finished>;
 
 constexpr int64_t vocab = 96;  // of every checkpoint used here
@@ -107,13 +107,13 @@ TEST_P(Layouts, InTightMemoryGiveTheSameBits) {
                                          greedy_request(5, random_tokens(64, vocab, 9), 30)};
   ReplicaSettings settings = this->settings(40);
   const Results wanted = one_by_one(requests, settings);
-  runtime::SchedulerLimits limits;
+  schedule::SchedulerLimits limits;
   limits.layout_invariant = true;
   limits.ring_size = all->size();
   limits.max_batch_tokens = settings.max_batch_tokens;
   for (const Request& request : requests)
     settings.kv_tokens =
-        std::max(settings.kv_tokens, runtime::Scheduler(limits).tokens_needed(request));
+        std::max(settings.kv_tokens, schedule::Scheduler(limits).tokens_needed(request));
   expect_same_bits(run_requests(*all, model, requests, settings), wanted);
 }
 

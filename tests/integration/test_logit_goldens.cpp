@@ -47,7 +47,7 @@ TEST_P(LogitGolden, IsMet) {
   const json golden = json::parse(std::ifstream(GetParam()));
   const auto folder = GetParam().parent_path() / golden["checkpoint"].get<std::string>();
   const json& cases = golden["cases"];
-  std::vector<runtime::Request> requests;
+  std::vector<schedule::Request> requests;
   for (size_t i = 0; i < cases.size(); ++i)
     requests.push_back(greedy_request(static_cast<int64_t>(i), cases[i]["prompt"],
                                       static_cast<int32_t>(cases[i]["greedy"].size())));

@@ -10,7 +10,7 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/model/config.hpp"
-#include "lib/runtime/resources.hpp"
+#include "lib/resources/resources.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/replica.hpp"
@@ -19,8 +19,8 @@ namespace pecia::test {
 namespace {
 
 using parallel::Ring;
-using runtime::Finished;
-using runtime::Request;
+using schedule::Finished;
+using schedule::Request;
 using Results = std::map<int64_t, Finished>;
 
 constexpr double tolerance = 1e-4;  // the project's bound for another order of fp32 sums
@@ -45,10 +45,10 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
   const bool full = std::getenv("PECIA_FULL_MATRIX") != nullptr;
   std::vector<Variant> variants;
   size_t number = 0;
-  for (const parallel::ModePair& pair : parallel::legal_modes(ranks, runtime::shape_of(config))) {
+  for (const parallel::ModePair& pair : parallel::legal_modes(ranks, resources::shape_of(config))) {
     std::vector<Variant> of_pair;
     for (const int64_t max_batch_tokens : {4096, 23})
-      for (const auto policy : {runtime::Policy::prefill_first, runtime::Policy::chunked})
+      for (const auto policy : {job::Policy::prefill_first, job::Policy::chunked})
         for (const Ring ring : {Ring::pass_kv, Ring::pass_q}) {
           if (pair.degrees.cp == 1 && ring == Ring::pass_q) continue;
           Variant variant{
@@ -56,7 +56,7 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
                           pair.degrees.cp, pair.degrees.sp, pair.degrees.tp,
                           parallel::name_of(pair.prefill), parallel::name_of(pair.decode),
                           parallel::name_of(ring), max_batch_tokens,
-                          policy == runtime::Policy::chunked ? "chunked" : "prefill first"),
+                          policy == job::Policy::chunked ? "chunked" : "prefill first"),
               {}};
           ReplicaSettings& settings = variant.settings;
           settings.sp = pair.degrees.sp;
@@ -109,7 +109,7 @@ std::vector<Request> requests_for(int ranks, uint64_t seed) {
 std::vector<Variant> variants_of_prefill(const model::ModelConfig& config, int ranks) {
   std::vector<Variant> variants;
   std::set<std::string> names;
-  for (const parallel::ModePair& pair : parallel::legal_modes(ranks, runtime::shape_of(config))) {
+  for (const parallel::ModePair& pair : parallel::legal_modes(ranks, resources::shape_of(config))) {
     Variant variant{fmt::format("CP {} × SP {} × TP {}, {}", pair.degrees.cp, pair.degrees.sp,
                                 pair.degrees.tp, parallel::name_of(pair.prefill)),
                     {}};

@@ -6,7 +6,7 @@
 #include <mpi.h>
 
 #include "lib/comm/mpi_communicator.hpp"
-#include "lib/runtime/worker.hpp"
+#include "lib/execute/worker.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/replica.hpp"
@@ -30,13 +30,13 @@ WorkClock prefill(int sp, int tp, Sharding sharding, int64_t tokens) {
   const model::ModelConfig config = model::read_config(folder);
   EXPECT_EQ(config.layers, layers);
   const model::Weights weights(config, io::Checkpoint(folder), {},
-                               runtime::Worker::weight_cut(world->rank(), tp));
+                               execute::Worker::weight_cut(world->rank(), tp));
   CpuCompute compute;
-  runtime::Worker worker(*world, config, weights, compute,
+  execute::Worker worker(*world, config, weights, compute,
                          {.sp = sp, .tp = tp, .kv_tokens = tokens});
-  runtime::Plan plan;
+  schedule::Plan plan;
   plan.sharding = sharding;
-  plan.added.push_back({0, runtime::NewSequence::no_parent, tokens, 0});
+  plan.added.push_back({0, schedule::NewSequence::no_parent, tokens, 0});
   plan.turns.push_back({0, {}, 0, 1 << 20});
   plan.items.push_back({{0, 0, tokens}, random_tokens(tokens, 96, 7), int64_t{1} << 20, -1});
   clock = {};

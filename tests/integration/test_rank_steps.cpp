@@ -9,7 +9,7 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/model/config.hpp"
-#include "lib/runtime/resources.hpp"
+#include "lib/resources/resources.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/same_bits.hpp"
 
@@ -19,13 +19,13 @@ namespace {
 TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
   const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   const std::filesystem::path model = golden("llama-gqa-fp32");
-  std::vector<runtime::Request> requests;
+  std::vector<schedule::Request> requests;
   for (const int64_t length : {40, 5})
     requests.push_back(greedy_request(static_cast<int64_t>(requests.size()),
                                       random_tokens(length, 96, static_cast<uint64_t>(length)),
                                       14));
   for (const parallel::ModePair& pair :
-       parallel::legal_modes(all->size(), runtime::shape_of(model::read_config(model)))) {
+       parallel::legal_modes(all->size(), resources::shape_of(model::read_config(model)))) {
     SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
                              parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
     ReplicaSettings settings;

@@ -20,9 +20,9 @@
 namespace pecia::test {
 namespace {
 
-using runtime::Finished;
-using runtime::Request;
-using runtime::Turn;
+using schedule::Finished;
+using schedule::Request;
+using schedule::Turn;
 using Results = std::map<int64_t, Finished>;
 
 // Of log-probabilities: the project's bound for another order of fp32 sums.
@@ -171,10 +171,10 @@ TEST_P(EveryModel, AnswersForkBranchesAsWholePrompts) {
   expect_same_results(run_requests(*world.all, golden(GetParam()), {fork}, settings), wanted);
 
   settings.max_batch_tokens = 50;
-  runtime::SchedulerLimits limits;
+  schedule::SchedulerLimits limits;
   limits.ring_size = world.all->size();
   limits.max_batch_tokens = settings.max_batch_tokens;
-  settings.kv_tokens = runtime::Scheduler(limits).tokens_needed(fork);  // one branch at a time
+  settings.kv_tokens = schedule::Scheduler(limits).tokens_needed(fork);  // one branch at a time
   expect_same_results(run_requests(*world.all, golden(GetParam()), {fork}, settings), wanted);
 }
 
@@ -198,7 +198,7 @@ struct PassesSeen {
   bool pass_kv = false, pass_q = false;  ///< with prompts
   bool mixed = false;                    ///< prompts and decodes together
 
-  void operator()(const runtime::Plan& plan) {
+  void operator()(const schedule::Plan& plan) {
     const auto prompts = std::count_if(plan.items.begin(), plan.items.end(), [](const auto& item) {
       return item.rows.owner == parallel::PassSequence::balanced;
     });
@@ -209,8 +209,8 @@ struct PassesSeen {
 };
 
 TEST_P(EveryModel, AnswersTheSameUnderEveryPolicyAndRing) {
+  using job::Policy;
   using parallel::Ring;
-  using runtime::Policy;
   const World world;
   const auto requests = requests_of_every_kind(world.all->size());
   ReplicaSettings settings;

@@ -11,7 +11,7 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/model/config.hpp"
-#include "lib/runtime/resources.hpp"
+#include "lib/resources/resources.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/same_bits.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 
 using parallel::Reproducible;
 using parallel::Ring;
-using runtime::Request;
+using schedule::Request;
 
 constexpr int64_t vocab = 96;           // at least, of every checkpoint used here
 constexpr int64_t shift_threshold = 6;  // new tokens: most prompts are above, most steps below
@@ -32,7 +32,7 @@ std::vector<Request> make_requests() {
   for (const int64_t length : {1, 17, 70, 300}) {
     Request request =
         greedy_request(row, random_tokens(length, vocab, static_cast<uint64_t>(row)), 5);
-    runtime::Turn& turn = request.turns.front();
+    schedule::Turn& turn = request.turns.front();
     turn.random_key = static_cast<uint64_t>(row);
     if (row % 4 > 1) turn.params = {.temperature = 0.8f, .repetition_penalty = 1.2f};
     if (row % 4 == 2) turn.params.top_k = 2;
@@ -56,7 +56,7 @@ struct EveryModel : testing::TestWithParam<std::string> {};
 TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
   const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   const std::filesystem::path model = golden(GetParam());
-  const parallel::ModelShape shape = runtime::shape_of(model::read_config(model));
+  const parallel::ModelShape shape = resources::shape_of(model::read_config(model));
   int64_t number = 0;
   for (const Reproducible reproducible : {Reproducible::run, Reproducible::layout})
     for (const parallel::ModePair& pair : parallel::legal_modes(all->size(), shape, reproducible)) {
@@ -72,7 +72,7 @@ TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
       settings.logprobs = 3;
       settings.prompt_logprobs = number % 4 == 0 ? -1 : 1;
       if (reproducible == Reproducible::run && number % 3 == 1)
-        settings.policy = runtime::Policy::chunked;
+        settings.policy = job::Policy::chunked;
       SCOPED_TRACE(fmt::format("{}, {} + {}", parallel::to_string(pair.degrees),
                                parallel::name_of(pair.prefill), parallel::name_of(pair.decode)));
       const auto wanted = run_requests(*all, model, make_requests(), settings);

@@ -9,8 +9,8 @@
 #include <tuple>
 
 #include "lib/comm/mpi_communicator.hpp"
+#include "lib/execute/worker.hpp"
 #include "lib/parallel/traffic.hpp"
-#include "lib/runtime/worker.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/replica.hpp"
@@ -28,17 +28,17 @@ class Machine {
   Machine(comm::Communicator& world, int sp, int tp)
       : config_(model::read_config(golden("llama-gqa-fp32"))),
         weights_(config_, io::Checkpoint(golden("llama-gqa-fp32")), {},
-                 runtime::Worker::weight_cut(world.rank(), tp)),
+                 execute::Worker::weight_cut(world.rank(), tp)),
         worker_(world, config_, weights_, compute_, {.sp = sp, .tp = tp, .kv_tokens = 5000}) {}
 
   /// Feeds the next `count` tokens of sequence 0; nothing is sampled.
   void feed(int64_t count, Ring ring, Sharding sharding, int32_t owner = PassSequence::balanced) {
-    runtime::Plan plan;
+    schedule::Plan plan;
     plan.number = number_++;
     plan.ring = ring;
     plan.sharding = sharding;
     if (length_ == 0) {
-      plan.added.push_back({0, runtime::NewSequence::no_parent, 4000, 0});
+      plan.added.push_back({0, schedule::NewSequence::no_parent, 4000, 0});
       plan.turns.push_back({0, {}, 0, 1 << 20});
     }
     plan.items.push_back(
@@ -51,19 +51,19 @@ class Machine {
   /// tokens and log-probabilities by sequence, of the rows that this rank samples.
   std::map<int32_t, std::pair<int32_t, float>> sample(
       int64_t count, Sharding sharding, const std::vector<kernels::SamplingParams>& params) {
-    runtime::Plan plan;
+    schedule::Plan plan;
     plan.number = number_++;
     plan.sharding = sharding;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t sequence = next_sequence_++;
-      plan.added.push_back({sequence, runtime::NewSequence::no_parent, 3, 1});
+      plan.added.push_back({sequence, schedule::NewSequence::no_parent, 3, 1});
       plan.turns.push_back({sequence, params[i % params.size()], static_cast<uint64_t>(i), 3});
       plan.items.push_back({{sequence, 0, 3, PassSequence::balanced},
                             random_tokens(3, 96, static_cast<uint64_t>(i)),
                             3,
                             0});
     }
-    const runtime::LogProbs sampled = worker_.execute(plan).sampled;
+    const schedule::LogProbs sampled = worker_.execute(plan).sampled;
     std::map<int32_t, std::pair<int32_t, float>> found;
     for (size_t i = 0; i < sampled.which.size(); ++i)
       found[sampled.which[i]] = {sampled.tokens[i], sampled.logprobs[i]};
@@ -112,13 +112,13 @@ class Machine {
             config_.num_kv_heads, config_.head_dim, 4};
   }
   const model::ModelConfig& config() const { return config_; }
-  runtime::Worker& worker() { return worker_; }
+  execute::Worker& worker() { return worker_; }
 
  private:
   model::ModelConfig config_;
   model::Weights weights_;
   CpuCompute compute_;
-  runtime::Worker worker_;
+  execute::Worker worker_;
   int64_t length_ = 0, number_ = 0, next_sequence_ = 1;
 };
 

@@ -8,19 +8,19 @@
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/core/fp8_vector.hpp"
 #include "lib/core/random.hpp"
-#include "lib/runtime/worker.hpp"
+#include "lib/execute/worker.hpp"
 #include "tests/kernels/emulator/backend.hpp"
 #include "tests/support/fake_nccl.hpp"
 #include "tests/support/separate_device.hpp"
 
 namespace pecia::test {
 
-runtime::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens) {
-  runtime::Turn turn;
+schedule::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens) {
+  schedule::Turn turn;
   turn.row = row;
   turn.tokens = std::move(tokens);
   turn.max_new_tokens = new_tokens;
-  runtime::Request request;
+  schedule::Request request;
   request.turns.push_back(std::move(turn));
   return request;
 }
@@ -84,17 +84,17 @@ TestPlace place_of_tests() {
   fail<InputError>("PECIA_TEST_PLACE is {}", text);
 }
 
-std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
-                                                  const std::filesystem::path& folder,
-                                                  std::vector<runtime::Request> requests,
-                                                  const ReplicaSettings& settings) {
+std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
+                                                   const std::filesystem::path& folder,
+                                                   std::vector<schedule::Request> requests,
+                                                   const ReplicaSettings& settings) {
   const model::ModelConfig config = model::read_config(folder);
   const Parts& place = parts_of(settings.place);
   const model::Weights weights(config, io::Checkpoint(folder),
                                place.kernels == Parts::cpu || settings.layout_invariant
                                    ? std::nullopt
                                    : std::optional(DType::fp32),
-                               runtime::Worker::weight_cut(comm.rank(), settings.tp));
+                               execute::Worker::weight_cut(comm.rank(), settings.tp));
   const auto compute = make_compute(place);
   std::optional<model::DeviceWeights> there;
   if (place.device != Parts::host)
@@ -103,7 +103,7 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   const auto tensors = tensor_group(place, comm, *compute,
                                     settings.layout_invariant ? SumsOf::nobody : SumsOf::host);
 
-  runtime::SchedulerLimits limits;
+  schedule::SchedulerLimits limits;
   limits.ring_size = comm.size() / (settings.sp * settings.tp);
   limits.modes = settings.modes;
   limits.kv_tokens = settings.kv_tokens;
@@ -122,13 +122,13 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
   limits.ring_rates = settings.ring_rates;
   limits.layout_invariant = settings.layout_invariant;
   if (limits.kv_tokens == 0) {
-    const runtime::Scheduler counting(limits);
-    for (const runtime::Request& request : requests)
+    const schedule::Scheduler counting(limits);
+    for (const schedule::Request& request : requests)
       limits.kv_tokens += counting.tokens_needed(request) * 8;
   }
   const model::WeightViews& views =
       there ? *there : static_cast<const model::WeightViews&>(weights);
-  runtime::Worker worker(tensors ? *tensors : comm, config, views, *compute,
+  execute::Worker worker(tensors ? *tensors : comm, config, views, *compute,
                          {.sp = settings.sp,
                           .tp = settings.tp,
                           .kv_dtype = settings.kv_dtype,
@@ -139,23 +139,23 @@ std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
                           .layout_invariant = settings.layout_invariant});
 
   // Every rank schedules the same; only the outcomes travel.
-  runtime::Scheduler scheduler(limits);
-  for (runtime::Request& request : requests) scheduler.add(std::move(request), 0);
-  std::map<int64_t, runtime::Finished> results;
+  schedule::Scheduler scheduler(limits);
+  for (schedule::Request& request : requests) scheduler.add(std::move(request), 0);
+  std::map<int64_t, schedule::Finished> results;
   const auto take = [&] {
-    for (runtime::Finished& finished : scheduler.take_finished())
+    for (schedule::Finished& finished : scheduler.take_finished())
       results[finished.row] = std::move(finished);
   };
   double now = 0;
   take();
   while (const auto plan = scheduler.next(now)) {
     if (settings.on_plan) settings.on_plan(*plan);
-    const runtime::Outcome mine = worker.execute(*plan);
+    const schedule::Outcome mine = worker.execute(*plan);
     if (place.device == Parts::separate)
       settle(*compute->device);  // a GPU would not stop while its host waits for others
-    std::vector<runtime::Outcome> outcomes;
+    std::vector<schedule::Outcome> outcomes;
     for (const auto& bytes : comm.all_gather(to_bytes(mine)))
-      outcomes.push_back(from_bytes<runtime::Outcome>(bytes));
+      outcomes.push_back(from_bytes<schedule::Outcome>(bytes));
     scheduler.commit(*plan, outcomes, ++now);
     take();
   }

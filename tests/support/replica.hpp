@@ -14,7 +14,7 @@
 #include "lib/core/dtype.hpp"
 #include "lib/device/graph_stream.hpp"
 #include "lib/model/device_weights.hpp"
-#include "lib/runtime/scheduler.hpp"
+#include "lib/schedule/scheduler.hpp"
 
 namespace pecia::test {
 
@@ -45,10 +45,10 @@ struct ReplicaSettings {
   int64_t kv_tokens = 0;  ///< on each rank; 0: enough for everything at once
   int logprobs = 0, prompt_logprobs = 0;
   std::vector<int32_t> stop_token_ids;
-  runtime::Policy policy = runtime::Policy::prefill_first;
+  job::Policy policy = job::Policy::prefill_first;
   std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;  ///< absent: by rule, of the rates
   parallel::RingRates ring_rates;
-  std::function<void(const runtime::Plan&)> on_plan;   ///< sees every pass
+  std::function<void(const schedule::Plan&)> on_plan;  ///< sees every pass
   device::GraphStream::GraphCounts* graphs = nullptr;  ///< set at the end, on a separate device
   bool layout_invariant = false;
   model::Quantize quantize = model::Quantize::nothing;  ///< not where the CPU's kernels compute
@@ -58,14 +58,14 @@ struct ReplicaSettings {
 };
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.
-runtime::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens);
+schedule::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens);
 
 /// Runs the requests in their order with the checkpoint in `folder`; every rank of `comm` gives the
 /// same and gets the results by row. Throws where a rank throws.
-std::map<int64_t, runtime::Finished> run_requests(comm::Communicator& comm,
-                                                  const std::filesystem::path& folder,
-                                                  std::vector<runtime::Request> requests,
-                                                  const ReplicaSettings& settings);
+std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
+                                                   const std::filesystem::path& folder,
+                                                   std::vector<schedule::Request> requests,
+                                                   const ReplicaSettings& settings);
 
 /// Ids from 5 on, below `vocab`: a function of the seed.
 std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed);

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/batch/identity.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lib/core/build_info.hpp"
+
+namespace pecia::batch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* over_length_key = "limits.over_length";
+constexpr const char* max_new_tokens_key = "generation.max_new_tokens";
+
+/// Keys of the job that concern turns one by one.
+constexpr const char* settings_keys[] = {over_length_key, "model.rope_scaling", max_new_tokens_key,
+                                         "generation.stop"};
+
+/// The job as text leaves out what may change between starts, and spells the rest one way.
+Json as_json(const job::Job& job) {
+  return Json::parse(to_json(job));
+}
+
+/// A path or a text of the job may be any bytes.
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// What is damaged, or nested as no such text is, counts as empty.
+Json parse_object(const std::string& text) {
+  constexpr int max_depth = 8;
+  const auto is_shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= max_depth; };
+  const Json parsed = Json::parse(text, is_shallow, /*allow_exceptions=*/false);
+  return parsed.is_object() ? parsed : Json::object();
+}
+
+std::string text_of(const Json& object, const std::string& key) {
+  return object.contains(key) ? object[key].dump() : std::string("absent");
+}
+
+/// The keys of either, each once: those of `before` last.
+std::vector<std::string> keys_of(const Json& now, const Json& before) {
+  std::vector<std::string> keys;
+  for (const Json* object : {&now, &before})
+    for (const auto& [key, value] : object->items())
+      if (object == &now || !now.contains(key)) keys.push_back(key);
+  return keys;
+}
+
+/// Inputs of before that are not where they were, one per line.
+std::string input_differences(const io::ResultsLayout& before, const io::ResultsLayout& now) {
+  const auto there = input_hashes(before.identity), here = input_hashes(now.identity);
+  std::string lines;
+  for (size_t i = 0; i < there.size(); ++i) {
+    if (i < here.size() && here[i] == there[i]) continue;
+    const std::string path = i < before.inputs.size() ? before.inputs[i] : "";
+    const bool found = std::find(here.begin(), here.end(), there[i]) != here.end();
+    const bool named = std::find(now.inputs.begin(), now.inputs.end(), path) != now.inputs.end();
+    lines += fmt::format("\n       input {} (input_sha256/{}: {:.12}… there) {}", path, i, there[i],
+                         found   ? "is in another place now"
+                         : named ? "has other contents now"
+                                 : "is not among the inputs now");
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> sha256_of_files(const std::vector<std::filesystem::path>& files) {
+  std::vector<std::string> hashes;
+  for (const auto& file : files) {
+    std::error_code unreachable;                           // which reading it says
+    if (std::filesystem::is_directory(file, unreachable))  // as who opens it for good would say
+      fail<InputError>("{} is a folder; name the HDF5 files in it", file.string());
+    hashes.push_back(io::sha256_of_file(file));
+  }
+  return hashes;
+}
+
+std::string identity(const job::Job& job, const model::ModelConfig& config,
+                     const io::Checkpoint& checkpoint, DType kv_dtype,
+                     const std::vector<std::string>& input_sha256) {
+  const Json settings = as_json(job);
+  Json id;
+  id["version"] = build_info().version;
+  id["model"] = {{"path", std::filesystem::weakly_canonical(job.model.path).string()},
+                 {"config_sha256", config.sha256},
+                 {"weights_sha256", checkpoint.index_sha256()},
+                 {"dtype", settings["model"]["dtype"]},
+                 {"compute", settings["model"]["compute"]}};
+  id["kv"] = {{"dtype", std::string(name_of(kv_dtype))}};
+  for (const auto& [key, value] : settings["generation"].items())
+    if (std::find(std::begin(settings_keys), std::end(settings_keys), "generation." + key) ==
+        std::end(settings_keys))
+      id["generation"][key] = value;
+  if (job.reproducible ==
+      parallel::Reproducible::layout)  // whose bits follow from where prompts are cut
+    id["reproducible"] = {{"mode", "layout"},
+                          {"max_batch_tokens", settings["batch"]["max_batch_tokens"]}};
+  id["input_sha256"] = input_sha256;
+  return dump(id);
+}
+
+std::vector<std::string> input_hashes(const std::string& identity) {
+  const Json id = parse_object(identity);
+  std::vector<std::string> hashes;
+  if (id.contains("input_sha256") && id["input_sha256"].is_array())
+    for (const Json& hash : id["input_sha256"])
+      hashes.push_back(hash.is_string() ? hash.get<std::string>() : hash.dump());
+  return hashes;
+}
+
+std::string turn_settings(const job::Job& job) {
+  const Json all = as_json(job);
+  Json settings = Json::object();
+  for (const std::string key : settings_keys) {
+    const size_t dot = key.find('.');
+    const Json& section = all[key.substr(0, dot)];
+    const std::string name = key.substr(dot + 1);
+    if (section.contains(name)) settings[key] = section[name];
+  }
+  return dump(settings);
+}
+
+bool cuts_left(const std::string& settings) {
+  return text_of(parse_object(settings), over_length_key) == "\"truncate_left\"";
+}
+
+std::string kv_identity(const std::string& identity, const job::Job& job) {
+  Json id = parse_object(identity);
+  id["model"].erase("path");
+  id["model"]["rope_scaling"] = as_json(job)["model"]["rope_scaling"];
+  return dump({{"version", id["version"]}, {"model", id["model"]}, {"kv", id["kv"]}});
+}
+
+std::string settings_differences(const std::string& before, const std::string& now) {
+  const Json there = parse_object(before), here = parse_object(now);
+  std::string differences;
+  const auto word = [](const Json& object, const std::string& key) {
+    return object.contains(key) && object[key].is_string() ? object[key].get<std::string>()
+                                                           : text_of(object, key);
+  };
+  for (const std::string& key : keys_of(here, there))
+    if (text_of(there, key) != text_of(here, key))
+      differences += fmt::format("{}{} ({} → {})", differences.empty() ? "" : ", ", key,
+                                 word(there, key), word(here, key));
+  return differences;
+}
+
+bool may_go_on(const std::string& before, const std::string& now) {
+  const Json there = parse_object(before), here = parse_object(now);
+  for (const std::string& key : keys_of(here, there)) {
+    const std::string old_text = text_of(there, key), new_text = text_of(here, key);
+    if (old_text == new_text || key == max_new_tokens_key) continue;
+    // A prompt of the same length that was or is not cut is the same prompt.
+    if (key == over_length_key && (old_text == "\"fail\"" || new_text == "\"fail\"")) continue;
+    return false;
+  }
+  return true;
+}
+
+void require_same_identity(const io::ResultsLayout& before, const io::ResultsLayout& now,
+                           const std::filesystem::path& results) {
+  Json there = parse_object(before.identity), here = parse_object(now.identity);
+  for (Json* id : {&there, &here}) {
+    id->erase("input_sha256");
+    if (!id->empty()) *id = id->flatten();
+  }
+  std::string differences;
+  for (const std::string& key : keys_of(here, there)) {
+    if (key == "/model/path") continue;  // the hashes say whether it is the same model
+    if (text_of(there, key) != text_of(here, key))
+      differences += fmt::format("\n       {}: {} there, {} now", key.substr(1),
+                                 text_of(there, key), text_of(here, key));
+  }
+  differences += input_differences(before, now);
+  if (!differences.empty())
+    fail<InputError>(
+        "{} belongs to another run:{}\n       Choose another output folder, or start over with "
+        "--fresh "
+        "(the old results are kept beside the new ones).",
+        results.string(), differences);
+}
+
+}  // namespace pecia::batch

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/batch/inputs.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "lib/core/random.hpp"
+#include "lib/io/safetensors.hpp"
+
+namespace pecia::batch {
+namespace {
+
+/// The tokens of a prompt that stay: truncate_left keeps its end, truncate_middle both ends.
+std::vector<int32_t> shortened(std::vector<int32_t> tokens, int64_t kept, job::OverLength way) {
+  const auto cut = static_cast<int64_t>(tokens.size()) - kept;
+  if (cut <= 0) return tokens;
+  const int64_t head = way == job::OverLength::truncate_left ? 0 : kept / 2;
+  tokens.erase(tokens.begin() + head, tokens.begin() + head + cut);
+  return tokens;
+}
+
+}  // namespace
+
+Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
+               std::vector<EarlierTurn> earlier)
+    : job_(job), config_(config), earlier_(std::move(earlier)) {
+  const auto tokenizer = job.model.path / "tokenizer.json";
+  std::string tokenizer_sha256;
+  if (std::filesystem::exists(tokenizer)) tokenizer_sha256 = io::sha256_of_file(tokenizer);
+  std::set<std::string> ids;
+  for (const auto& path : job.input) {
+    const io::PromptShard& shard = shards_.emplace_back(path);
+    const std::string remedy =
+        fmt::format("pack it again with scripts/pecia-pack --model {}", job.model.path.string());
+    if (shard.vocab_size() != 0 && shard.vocab_size() != config.vocab)
+      fail<InputError>("{}: attribute vocab_size is {}, the model {} has {} tokens; {}",
+                       path.string(), shard.vocab_size(), job.model.path.string(), config.vocab,
+                       remedy);
+    if (!shard.tokenizer_sha256().empty() && !tokenizer_sha256.empty() &&
+        shard.tokenizer_sha256() != tokenizer_sha256)
+      fail<InputError>("{}: attribute tokenizer_sha256 is {:.12}…, {} has {:.12}…; {}",
+                       path.string(), shard.tokenizer_sha256(), tokenizer.string(),
+                       tokenizer_sha256, remedy);
+    for (size_t index = 0; index < shard.requests().size(); ++index) {
+      const io::PromptRequest& prompt = shard.requests()[index];
+      if (job.batch.arrivals == job::Arrivals::replay && !prompt.arrival_s)
+        fail<InputError>(
+            "{}: /arrival_s is missing, which batch.arrivals: replay needs; pack it with "
+            "arrival_s, "
+            "or use arrivals: ignore",
+            path.string());
+      if (!ids.insert(prompt.id).second)
+        fail<InputError>(
+            "{}: /request_id[{}] is '{}', which an earlier input file has too; ids must be "
+            "unique in a job",
+            path.string(), index, prompt.id);
+      InputRequest request{static_cast<int32_t>(shards_.size() - 1), static_cast<int64_t>(index),
+                           num_turns_, 0};
+      for (const io::PromptTurn& turn : prompt.turns)
+        have_stop_strings_ = have_stop_strings_ || !turn.stop.value_or(job.generation.stop).empty();
+      num_turns_ += static_cast<int64_t>(prompt.turns.size());
+      requests_.push_back(request);
+    }
+  }
+  left_out_.resize(num_turns_);
+  count();
+}
+
+/// What can run, and its size.
+void Inputs::count() {
+  prompt_tokens_ = refused_requests_ = 0;
+  counts_.assign(num_turns_, false);
+  for (InputRequest& request : requests_) {
+    const std::vector<std::string> refused = refusals(request);
+    const bool chain = followup(request) == io::Followup::chain;
+    bool blocked = false, any_refused = false;  // a turn that fails takes those that see it along
+    double length = 0;
+    for (size_t turn = 0; turn < refused.size(); ++turn) {
+      const EarlierTurn before = earlier(request, turn);
+      const bool is_refused = !refused[turn].empty() || left_out_[row(request, turn)];
+      any_refused = any_refused || is_refused;
+      const bool runs = before.done() || !(blocked || is_refused);
+      counts_[row(request, turn)] = runs;
+      blocked = blocked || (!runs && (chain || turn == 0));
+      if (!runs) continue;
+      const int64_t prompt = kept_tokens(request, turn);
+      prompt_tokens_ += prompt;
+      length += static_cast<double>(prompt + answer_tokens(request, turn));
+    }
+    refused_requests_ += any_refused ? 1 : 0;
+    request.work = length * config_.flops_per_token() +
+                   2.0 * length * length *
+                       static_cast<double>(config_.num_heads * config_.head_dim * config_.layers);
+  }
+}
+
+bool Inputs::any_can_run() const {
+  return std::find(counts_.begin(), counts_.end(), true) != counts_.end();
+}
+
+int64_t Inputs::cut_prompts() const {
+  int64_t cut = 0;
+  for (const InputRequest& request : requests_)
+    for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn)
+      cut += counts_[row(request, turn)] && !earlier(request, turn).done() &&
+             kept_tokens(request, turn) < prompt(request).turns[turn].num_tokens();
+  return cut;
+}
+
+std::vector<int64_t> Inputs::rows_with_bad_tokens() const {
+  std::vector<int64_t> rows;
+  for (const InputRequest& request : requests_)
+    for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn)
+      if (counts_[row(request, turn)] && !earlier(request, turn).done() &&
+          !bad_token(shortened(shards_[request.shard].tokens(prompt(request).turns[turn]),
+                               kept_tokens(request, turn), job_.limits.over_length))
+               .empty())
+        rows.push_back(row(request, turn));
+  return rows;
+}
+
+void Inputs::leave_out(const std::vector<int64_t>& rows) {
+  for (const int64_t of : rows) left_out_.at(of) = true;
+  if (!rows.empty()) count();
+}
+
+EarlierTurn Inputs::earlier(const InputRequest& request, size_t turn) const {
+  const auto at = static_cast<size_t>(row(request, turn));
+  return at < earlier_.size() ? earlier_[at] : EarlierTurn{};
+}
+
+std::shared_ptr<const io::Detokenizer> Inputs::detokenizer() const {
+  if (!have_stop_strings_) return nullptr;
+  const auto path = job_.model.path / "tokenizer.json";
+  if (!std::filesystem::exists(path))
+    fail<InputError>(
+        "{} is not there, and stop strings are found in text; put it there from the model's "
+        "source, or use generation.stop_token_ids",
+        path.string());
+  return std::make_shared<io::Detokenizer>(path);
+}
+
+int32_t Inputs::max_new_tokens(const InputRequest& request, size_t turn) const {
+  const auto& turns = prompt(request).turns;
+  if (turns[turn].max_new_tokens) return *turns[turn].max_new_tokens;
+  // The stem of a fork is only read, unless it asks for tokens.
+  if (followup(request) == io::Followup::fork && turn == 0 && turns.size() > 1) return 0;
+  return job_.generation.max_new_tokens;
+}
+
+int64_t Inputs::kept_tokens(const InputRequest& request, size_t turn) const {
+  const int64_t tokens = prompt(request).turns[turn].num_tokens();
+  if (const EarlierTurn before = earlier(request, turn); before.done())
+    return std::clamp<int64_t>(before.prompt_tokens, 0, tokens);
+  if (job_.limits.over_length == job::OverLength::fail) return tokens;
+  return std::min(tokens,
+                  std::max<int64_t>(1, config_.max_positions - max_new_tokens(request, turn)));
+}
+
+io::ResultsLayout Inputs::layout() const {
+  io::ResultsLayout layout;
+  for (const InputRequest& request : requests_) {
+    const io::PromptRequest& from = prompt(request);
+    for (size_t turn = 0; turn < from.turns.size(); ++turn)
+      layout.turns.push_back({from.id, request.shard, request.index, static_cast<int32_t>(turn),
+                              max_new_tokens(request, turn), kept_tokens(request, turn)});
+  }
+  for (const auto& path : job_.input) layout.inputs.push_back(path.string());
+  layout.vocab = config_.vocab;
+  layout.logprobs = job_.generation.logprobs;
+  layout.prompt_logprobs = job_.generation.prompt_logprobs;
+  return layout;
+}
+
+int32_t Inputs::answer_tokens(const InputRequest& request, size_t turn) const {
+  const int64_t room = std::max<int64_t>(0, config_.max_positions - kept_tokens(request, turn));
+  return static_cast<int32_t>(std::min<int64_t>(max_new_tokens(request, turn), room));
+}
+
+int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
+                          int64_t max_batch_tokens) const {
+  int64_t slots = 0;
+  for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn) {
+    if (!counts_[row(request, turn)]) continue;
+    // An earlier run's answer may be fed again, and the last token of the answer before.
+    const int64_t answer =
+        std::max(answer_tokens(request, turn), earlier(request, turn).output_tokens);
+    const int64_t fed = kept_tokens(request, turn) + answer + 1;
+    const int64_t chunks = fed / max_batch_tokens + 1;
+    slots += fed / ring_size + 2 * (chunks + 1) + (answer + ring_size - 1) / ring_size;
+  }
+  return slots;
+}
+
+/// The first token that is outside the vocabulary; empty where there is none.
+std::string Inputs::bad_token(const std::vector<int32_t>& tokens) const {
+  for (size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] < 0 || tokens[i] >= config_.vocab)
+      return fmt::format("token {} of the turn is {}, the model's vocabulary has {} (0 … {})", i,
+                         tokens[i], config_.vocab, config_.vocab - 1);
+  return {};
+}
+
+/// By turn, why its length keeps it from running; empty: it does not.
+std::vector<std::string> Inputs::refusals(const InputRequest& request) const {
+  constexpr const char* again = "; then --retry-failed";
+  const bool fork = followup(request) == io::Followup::fork;
+  std::vector<std::string> refused(prompt(request).turns.size());
+  int64_t before = 0;  // tokens that the turn sees at least
+  for (size_t turn = 0; turn < refused.size(); ++turn) {
+    const int64_t tokens = kept_tokens(request, turn), answer = max_new_tokens(request, turn);
+    const int64_t room = config_.max_positions - (answer > 0 ? 1 : 0);
+    const EarlierTurn left = earlier(request, turn);
+    if (left.done()) {
+      // It was run, under its own settings.
+    } else if (tokens == 0) {
+      refused[turn] = "the turn has no tokens";
+    } else if (tokens > room) {
+      refused[turn] = fmt::format(
+          "{} prompt tokens, the model's length is {}: shorten the prompt, or set "
+          "limits.over_length or model.rope_scaling{}",
+          tokens, config_.max_positions, again);
+    } else if (before + tokens > room) {
+      refused[turn] = fmt::format(
+          "at least {} tokens with what comes before, the model's length is {}: shorten the "
+          "prompt, or set "
+          "model.rope_scaling{}",
+          before + tokens, config_.max_positions, again);
+    }
+    if (fork && turn > 0) continue;
+    before += tokens;
+    if (!fork && left.done()) before += left.output_tokens;
+    if (!fork && !left.done() && answer > 0) ++before;  // an answer has a token at least
+  }
+  return refused;
+}
+
+schedule::Request Inputs::load(const InputRequest& request) const {
+  const io::PromptShard& shard = shards_[request.shard];
+  const io::PromptRequest& from = prompt(request);
+  schedule::Request loaded;
+  loaded.followup = shard.followup();
+  const std::vector<std::string> refused = refusals(request);
+  if (job_.batch.arrivals == job::Arrivals::replay) loaded.arrival_s = from.arrival_s;
+  for (size_t index = 0; index < from.turns.size(); ++index) {
+    const io::PromptTurn& given = from.turns[index];
+    schedule::Turn turn;
+    turn.row = request.first_row + static_cast<int64_t>(index);
+    const EarlierTurn left = earlier(request, index);
+    job::OverLength way = job_.limits.over_length;
+    if (left.done())
+      way = left.cut_left != 0 ? job::OverLength::truncate_left : job::OverLength::truncate_middle;
+    turn.tokens = shortened(shard.tokens(given), kept_tokens(request, index), way);
+    turn.truncated_tokens =
+        static_cast<int32_t>(given.num_tokens() - static_cast<int64_t>(turn.tokens.size()));
+    turn.max_new_tokens = answer_tokens(request, index);
+    turn.params = job_.generation.sampling;
+    if (given.temperature) turn.params.temperature = *given.temperature;
+    if (given.top_p) turn.params.top_p = *given.top_p;
+    turn.stop = given.stop.value_or(job_.generation.stop);
+    const uint64_t seed = given.seed ? mix(0, static_cast<uint64_t>(*given.seed))
+                                     : mix(static_cast<uint64_t>(job_.generation.seed), from.id);
+    turn.random_key = mix(seed, static_cast<uint64_t>(index));
+    turn.finished = left.done();
+    turn.recorded = left.done() || left.failed();
+    if (left.failed())
+      turn.refused = "it failed at an earlier start";
+    else if (!left.done())
+      turn.refused = refused[index].empty() ? bad_token(turn.tokens) : refused[index];
+    loaded.turns.push_back(std::move(turn));
+  }
+  return loaded;
+}
+
+}  // namespace pecia::batch

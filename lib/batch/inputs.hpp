@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The job's prompt shards as one list of requests, checked against the model.
+
+#include <string>
+#include <vector>
+
+#include "lib/batch/earlier.hpp"
+#include "lib/io/prompts.hpp"
+#include "lib/io/results.hpp"
+#include "lib/job/job.hpp"
+#include "lib/model/config.hpp"
+#include "lib/schedule/scheduler.hpp"
+
+namespace pecia::batch {
+
+/// A request of the job. Its turns are consecutive rows of the results.
+struct InputRequest {
+  int32_t shard = 0;
+  int64_t index = 0;  ///< in the shard
+  int64_t first_row = 0;
+  double work = 0;  ///< estimated FLOPs of turns that can run, attention counted quadratically
+};
+
+class Inputs {
+ public:
+  /// Opens all shards. InputError naming file, request and remedy: a request id that two shards
+  /// have, a vocabulary or tokenizer other than the model's, no arrivals where they are replayed.
+  /// `earlier`: what earlier starts did of the first turns; the prompts of those that are done stay
+  /// as they were.
+  Inputs(const job::Job& job, const model::ModelConfig& config,
+         std::vector<EarlierTurn> earlier = {});
+
+  const std::vector<InputRequest>& requests() const { return requests_; }
+  const io::PromptRequest& prompt(const InputRequest& request) const {
+    return shards_[request.shard].requests()[request.index];
+  }
+  io::Followup followup(const InputRequest& request) const {
+    return shards_[request.shard].followup();
+  }
+  int64_t num_turns() const { return num_turns_; }
+  /// Of the turns that can run.
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+  /// From the model's tokenizer.json, where any turn has stop strings; otherwise null. InputError
+  /// as Detokenizer's, and where the model has no such file.
+  std::shared_ptr<const io::Detokenizer> detokenizer() const;
+  /// Requests with a turn that is refused: it is too long, has no tokens, or is left out.
+  int64_t refused_requests() const { return refused_requests_; }
+  /// Whether any turn can run, or is done.
+  bool any_can_run() const;
+  /// Turns still to run whose prompts limits.over_length cuts.
+  int64_t cut_prompts() const;
+
+  /// Rows of turns still to run that have a token outside the vocabulary. Reads all their tokens.
+  std::vector<int64_t> rows_with_bad_tokens() const;
+  /// The turns of these rows cannot run: no figure above and below counts them any more.
+  void leave_out(const std::vector<int64_t>& rows);
+
+  /// Rows of the results and what they are for; the identity is left empty.
+  io::ResultsLayout layout() const;
+
+  int32_t max_new_tokens(const InputRequest& request, size_t turn) const;
+  /// Those of them that the model's length leaves room for after the turn's own prompt.
+  int32_t answer_tokens(const InputRequest& request, size_t turn) const;
+  /// Prompt tokens that are run, after limits.over_length.
+  int64_t kept_tokens(const InputRequest& request, size_t turn) const;
+  /// At most so many KV slots on each of `ring_size` ranks does the request need.
+  int64_t max_slots(const InputRequest& request, int ring_size, int64_t max_batch_tokens) const;
+
+  /// The request with its tokens, ready to run. What concerns it alone (an empty turn, a token
+  /// outside the vocabulary, too many tokens) is in the turns' `refused`. Answers of earlier starts
+  /// are not with it (source.hpp adds them).
+  schedule::Request load(const InputRequest& request) const;
+
+ private:
+  int64_t row(const InputRequest& request, size_t turn) const {
+    return request.first_row + static_cast<int64_t>(turn);
+  }
+  EarlierTurn earlier(const InputRequest& request, size_t turn) const;
+  std::string bad_token(const std::vector<int32_t>& tokens) const;
+  std::vector<std::string> refusals(const InputRequest& request) const;
+  void count();
+
+  const job::Job& job_;
+  const model::ModelConfig& config_;
+  std::vector<io::PromptShard> shards_;
+  std::vector<InputRequest> requests_;
+  std::vector<EarlierTurn> earlier_;
+  std::vector<bool> left_out_;  ///< by row
+  std::vector<bool> counts_;    ///< by row: done, or can run
+  int64_t num_turns_ = 0, prompt_tokens_ = 0, refused_requests_ = 0;
+  bool have_stop_strings_ = false;
+};
+
+}  // namespace pecia::batch

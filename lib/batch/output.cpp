@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/batch/output.hpp"
+
+#include "lib/batch/carry_over.hpp"
+#include "lib/core/error.hpp"
+
+namespace pecia::batch {
+namespace {
+
+std::filesystem::path made(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    fail<InputError>("output {} cannot be made: {}; choose another folder", folder.string(),
+                     error.message());
+  return folder;
+}
+
+void set_aside(const std::filesystem::path& results,
+               const std::function<void(const std::string&)>& say) {
+  for (int number = 1;; ++number) {
+    const std::filesystem::path older =
+        results.parent_path() / fmt::format("results.{}.h5", number);
+    if (std::filesystem::exists(older)) continue;
+    std::filesystem::rename(results, older);
+    say(fmt::format("--fresh: the earlier results are now {}", older.string()));
+    return;
+  }
+}
+
+void reopen(const std::filesystem::path& path, const Continuation& next) {
+  io::ResultsFile results(path);
+  for (size_t row = 0; row < next.fates.size(); ++row)
+    if (next.fates[row] == Continuation::Fate::opened) results.reopen(static_cast<int64_t>(row));
+}
+
+}  // namespace
+
+Output::Output(const std::filesystem::path& folder, const io::ResultsLayout& layout, bool fresh,
+               bool retry_failed, const std::function<void(const std::string&)>& say)
+    : lock_(made(folder)), results_path_(folder / "results.h5") {
+  if (fresh && std::filesystem::exists(results_path_)) set_aside(results_path_, say);
+  if (!std::filesystem::exists(results_path_)) {
+    io::ResultsFile::create(results_path_, layout);
+    return;
+  }
+  continues_ = true;
+  const io::ResultsFile results(results_path_);
+  const Continuation next = continuation(results, layout, retry_failed, results_path_);
+  for (const std::string& remark : next.remarks) say(remark);
+  remove_unfinished_carry_over(results_path_);
+  if (next.same_file)
+    reopen(results_path_, next);
+  else
+    carry_over(results, next, results_path_);
+}
+
+}  // namespace pecia::batch

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/batch/standing.hpp"
+
+namespace pecia::batch {
+
+Standing standing(const io::ResultsFile& results) {
+  Standing found;
+  for (int64_t turn = 0; turn < results.num_turns(); ++turn) switch (results.state(turn)) {
+      case io::TurnState::open:
+        ++found.open;
+        break;
+      case io::TurnState::partial:
+        ++found.partial;
+        break;
+      case io::TurnState::done:
+        ++found.done;
+        break;
+      case io::TurnState::failed:
+        ++found.failed;
+        break;
+    }
+  return found;
+}
+
+Standing standing(const io::ResultsFile* results, comm::Communicator& world) {
+  Standing found;
+  if (results != nullptr) found = standing(*results);
+  for (int64_t* count : {&found.open, &found.partial, &found.done, &found.failed})
+    *count = world.all_reduce_max(*count);
+  return found;
+}
+
+}  // namespace pecia::batch

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a replica did, counted where it was planned.
+
+#include <map>
+#include <vector>
+
+#include "lib/io/results.hpp"
+#include "lib/schedule/plan.hpp"
+
+namespace pecia::batch {
+
+struct Tally {
+  int64_t done = 0, failed = 0;
+  int64_t arrived = 0;  ///< turns of the whole job's requests that are there, whoever runs them
+  int64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;
+  int64_t truncated_turns = 0, truncated_tokens = 0;  ///< of prompts, by limits.over_length
+  /// Answers that ended without a stop; and those of them that the model's length ended, before
+  /// max_new_tokens.
+  int64_t cut_by_length = 0, cut_by_model_length = 0;
+  double prefill_s = 0, decode_s = 0;          ///< wall time of passes
+  double prefill_flops = 0, decode_flops = 0;  ///< of all the replica's ranks
+  int64_t first_tokens = 0;                    ///< of turns
+  int64_t shared_first_tokens = 0;             ///< of passes that read several prompts
+  /// Keys and values read from an earlier start's saves, and kept for a later one.
+  int64_t restored_requests = 0, restored_tokens = 0;
+  double restore_s = 0;
+  int64_t kept_requests = 0, kept_tokens = 0, kept_bytes = 0;
+  double keep_s = 0;
+  int64_t not_worth_keeping = 0;  ///< requests: reading them again is cheaper
+  std::vector<double> ttft_s;     ///< by turn
+  std::vector<double> tbt_s;      ///< by output token after a turn's first
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(done), archive(failed), archive(arrived), archive(prompt_tokens),
+        archive(output_tokens), archive(cached_tokens), archive(prefill_s), archive(decode_s),
+        archive(prefill_flops), archive(decode_flops), archive(first_tokens),
+        archive(shared_first_tokens), archive(ttft_s), archive(tbt_s), archive(truncated_turns),
+        archive(truncated_tokens), archive(cut_by_length), archive(cut_by_model_length);
+    archive(restored_requests), archive(restored_tokens), archive(restore_s),
+        archive(kept_requests), archive(kept_tokens), archive(kept_bytes), archive(keep_s),
+        archive(not_worth_keeping);
+  }
+};
+
+/// Counts a turn that is done, whose max_new_tokens were `slots`.
+void count_done(const io::TurnResult& result, int64_t slots, Tally& tally);
+
+/// Rows of a pass.
+struct NewTokens {
+  int64_t prompt = 0, decode = 0;
+
+  double prefill_share() const {
+    return static_cast<double>(prompt) / static_cast<double>(prompt + decode);
+  }
+};
+NewTokens new_tokens(const schedule::Plan& plan);
+
+/// "prefill", "decode", or "mixed" for a pass that has rows of both; "save_kv" and "restore_kv".
+const char* phase_name(const schedule::Plan& plan);
+
+/// A pass that has been executed.
+struct PassCost {
+  double begin_s = 0, end_s = 0;
+  double flops = 0;  ///< of all the replica's ranks
+};
+
+/// Counts passes into a tally.
+class PassCounter {
+ public:
+  /// Tokens count as what they are; time and FLOPs of a mixed pass go to prefill and decode by
+  /// their shares of its new tokens. The time between two output tokens of a turn is that between
+  /// the ends of their passes.
+  void count(const schedule::Plan& plan, const PassCost& cost, Tally& tally);
+
+ private:
+  std::map<int64_t, double> last_token_;  ///< when each sequence had one, on the passes' clock
+};
+
+}  // namespace pecia::batch

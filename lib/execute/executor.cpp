@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/execute/executor.hpp"
+
+#include <algorithm>
+
+namespace pecia::execute {
+
+Executor::Executor(const Settings& settings, comm::Communicator& replica, model::Model& model,
+                   context::Attention& attention, const context::KvFiles& kv_files,
+                   const context::Compute& compute)
+    : settings_(settings),
+      replica_(replica),
+      model_(model),
+      attention_(attention),
+      kv_files_(kv_files),
+      compute_(compute),
+      logits_(compute.buffer()),
+      candidates_(compute.buffer()) {}
+
+void Executor::begin(const schedule::Plan& plan) {
+  for (const int64_t sequence : plan.removed) {
+    attention_.remove(sequence);
+    turns_.erase(sequence);
+    histories_.erase(sequence);
+  }
+  for (const schedule::NewSequence& added : plan.added) {
+    const bool child = added.parent != schedule::NewSequence::no_parent;
+    attention_.add(added.sequence, added.reserved,
+                   child ? std::optional(added.parent) : std::nullopt);
+    if (added.keeps_tokens != 0)
+      histories_[added.sequence] = child ? histories_.at(added.parent) : History{};
+  }
+  for (const schedule::TurnStart& turn : plan.turns) turns_[turn.sequence] = turn;
+  for (const schedule::PlanItem& item : plan.items)
+    if (const auto history = histories_.find(item.rows.sequence); history != histories_.end())
+      history->second.tokens.insert(history->second.tokens.end(), item.tokens.begin(),
+                                    item.tokens.end());
+}
+
+schedule::Outcome Executor::execute(const schedule::Plan& plan) {
+  schedule::Outcome outcome;
+  if (plan.saves()) {
+    outcome.kv = save(plan.save);
+    return outcome;
+  }
+  const report::Totals before = compute_.recorder.totals();
+  compute_.recorder.set_pass(plan.number);
+  begin(plan);
+  attention_.begin_pass(plan.pass(), plan.ring, plan.sharding);
+  if (!plan.restore.empty()) {
+    outcome.kv = restore(plan);
+    if (outcome.kv.done != 0) return outcome;
+  }
+
+  // The rows of this rank's block, and which of them somebody asks about.
+  model::Rows rows;
+  std::map<std::pair<int32_t, int64_t>, int64_t> row_at;  // (item, position) → row
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    const schedule::PlanItem& item = plan.items[i];
+    for (const auto& range : rows_of(item.rows, settings_.ring_size, settings_.ring_rank))
+      for (int64_t position = range.begin; position < range.end; ++position) {
+        const bool asked =
+            !plan.targets.empty() || position + 1 == item.rows.first + item.rows.count;
+        if (asked)
+          row_at[{static_cast<int32_t>(i), position}] = static_cast<int64_t>(rows.tokens.size());
+        rows.tokens.push_back(item.tokens[position - item.rows.first]);
+        rows.rope_lengths.push_back(std::max(item.prompt_end, position + 1));
+      }
+  }
+  Asked sampled, targets;
+  const auto ask = [&](Asked& asked, size_t which, int32_t item, int64_t position) {
+    const auto row = row_at.find({item, position});
+    if (row == row_at.end()) return;
+    asked.which.push_back(static_cast<int32_t>(which));
+    asked.rows.push_back(row->second);
+  };
+  for (size_t i = 0; i < plan.items.size(); ++i)
+    if (plan.items[i].sampled_index >= 0)
+      ask(sampled, i, static_cast<int32_t>(i),
+          plan.items[i].rows.first + plan.items[i].rows.count - 1);
+  for (size_t i = 0; i < plan.targets.size(); ++i)
+    ask(targets, i, plan.targets[i].item, plan.targets[i].position);
+
+  model_.forward(rows, attention_);
+  compute_.recorder.take_times();  // while a GPU still computes
+  outcome.sampled = sample(plan, sampled);
+  outcome.targets = score(plan, targets);
+  find_broken(sampled, outcome);
+  compute_.recorder.take_times();
+  const report::Totals& after = compute_.recorder.totals();
+  outcome.compute_s = after.compute_s - before.compute_s;
+  outcome.comm_s = after.comm_s - before.comm_s;
+  return outcome;
+}
+
+/// Which part of the model is to blame for items without a next token. A rank that does not know
+/// yet which ones they are tells of all its rows.
+void Executor::find_broken(const Asked& sampled, schedule::Outcome& outcome) {
+  Asked asked;
+  for (size_t i = 0; i < sampled.which.size(); ++i) {
+    const auto found =
+        std::find(outcome.sampled.which.begin(), outcome.sampled.which.end(), sampled.which[i]);
+    const bool failed =
+        found != outcome.sampled.which.end() &&
+        outcome.sampled.tokens[found - outcome.sampled.which.begin()] == kernels::no_token;
+    if (!failed && !model_.rows_are_cut()) continue;
+    asked.which.push_back(sampled.which[i]);
+    asked.rows.push_back(sampled.rows[i]);
+  }
+  if (asked.rows.empty()) return;
+  const std::vector<std::string> places = model_.broken_at(asked.rows);
+  for (size_t i = 0; i < places.size(); ++i)
+    if (!places[i].empty()) outcome.broken.push_back({asked.which[i], places[i]});
+}
+
+}  // namespace pecia::execute

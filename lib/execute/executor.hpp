@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// One rank's part of a plan: rows through the model, sampling of the rows it owns.
+
+#include <functional>
+#include <map>
+
+#include "lib/context/kv_files.hpp"
+#include "lib/execute/shortlists.hpp"
+#include "lib/model/model.hpp"
+#include "lib/schedule/plan.hpp"
+
+namespace pecia::execute {
+
+class Executor {
+ public:
+  struct Settings {
+    int ring_rank = 0, ring_size = 1;
+    int64_t vocab = 0;
+    int logprobs = 0, prompt_logprobs = 0;  ///< as in job files
+    bool whole_rows = false;  ///< log-sums of whole rows, whose bits no cut of the vocabulary moves
+  };
+
+  /// All references outlive this object. `replica`: the ranks that execute the same plans.
+  Executor(const Settings& settings, comm::Communicator& replica, model::Model& model,
+           context::Attention& attention, const context::KvFiles& kv_files,
+           const context::Compute& compute);
+
+  /// Collective over the replica: every rank executes the same plan.
+  schedule::Outcome execute(const schedule::Plan& plan);
+
+ private:
+  /// Tokens of a sequence, kept only where penalties ask for them.
+  struct History {
+    std::vector<int32_t> tokens;
+  };
+  /// Rows of this rank's block that somebody asks about.
+  struct Asked {
+    std::vector<int32_t> which;  ///< items or targets of the plan
+    std::vector<int64_t> rows;
+  };
+  /// A tile of the rows asked about. The ranks that hold parts of the vocabulary make its logits
+  /// together, then each has some of the rows for itself.
+  struct Tile {
+    std::span<const int32_t> all;  ///< items or targets of the plan
+    parallel::RowRange mine;       ///< of `all`
+    schedule::LogProbs& found;     ///< has room for `mine`
+  };
+  using Evaluate = std::function<void(const TensorView& hidden, const Tile& tile)>;
+
+  void begin(const schedule::Plan& plan);
+
+  // executor_kv.cpp
+  schedule::KvOutcome save(const schedule::KvSaveOrder& order);
+  schedule::KvOutcome restore(const schedule::Plan& plan);
+
+  void find_broken(const Asked& sampled, schedule::Outcome& outcome);
+
+  // executor_sampling.cpp
+  schedule::LogProbs sample(const schedule::Plan& plan, const Asked& asked);
+  schedule::LogProbs sample_whole(const schedule::Plan& plan, const Asked& asked);
+  schedule::LogProbs sample_short(const schedule::Plan& plan, const Asked& asked,
+                                  const ShortlistShape& shape);
+  schedule::LogProbs score(const schedule::Plan& plan, const Asked& asked);
+  schedule::LogProbs score_short(const schedule::Plan& plan, const Asked& asked,
+                                 const ShortlistShape& shape);
+  schedule::LogProbs predict(const Asked& asked, int num_top, bool sampled,
+                             const Evaluate& evaluate);
+  std::optional<ShortlistShape> short_shape(const kernels::SamplingParams& params,
+                                            int64_t num_top) const;
+  kernels::SamplingRow sampling_row(const schedule::Plan& plan, int32_t item) const;
+  TensorView whole_logits(const TensorView& hidden, const Tile& tile);
+  std::vector<Shortlists> shortlists(const TensorView& hidden, const ShortlistShape& shape,
+                                     std::span<const kernels::SamplingRow> rows,
+                                     std::span<const int32_t> wanted);
+  int64_t tile_rows() const;
+
+  Settings settings_;
+  comm::Communicator& replica_;
+  model::Model& model_;
+  context::Attention& attention_;
+  const context::KvFiles& kv_files_;
+  context::Compute compute_;
+  std::map<int64_t, schedule::TurnStart> turns_;
+  std::map<int64_t, History> histories_;
+  std::optional<std::pair<std::string, io::KvSave>> restored_;  ///< the last save read, by folder
+  device::Buffer logits_, candidates_;
+};
+
+}  // namespace pecia::execute

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Keys and values that a plan has written, or read instead of computed.
+
+#include <chrono>
+
+#include "lib/execute/executor.hpp"
+
+namespace pecia::execute {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+/// Each rank by itself: who could not write says so, and the save does not come to be.
+schedule::KvOutcome Executor::save(const schedule::KvSaveOrder& order) {
+  const report::ScopedSpan span(compute_.recorder, "save_kv", report::Kind::idle);
+  const auto begin = Clock::now();
+  const auto go_on = [&] {
+    if (const double seconds = seconds_since(begin); seconds > order.seconds)
+      fail<SystemError>("not written within {:.1f} s", order.seconds);
+  };
+  schedule::KvOutcome outcome;
+  try {
+    auto part = kv_files_.save(
+        {order.sequence, order.begin, order.end, order.folder, order.request_id, order.stamp},
+        go_on);
+    if (part) outcome.parts.push_back(std::move(*part));
+    outcome.done = 1;
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const SystemError& error) {
+    outcome.error = error.what();
+  }
+  if (!outcome.parts.empty()) {
+    const context::KvShape& cache = kv_files_.shape();
+    outcome.bytes = outcome.parts.front().tokens() * cache.bytes_per_token();
+  }
+  outcome.seconds = seconds_since(begin);
+  return outcome;
+}
+
+/// All ranks together: where one cannot read its part, the pass is computed. Collective.
+schedule::KvOutcome Executor::restore(const schedule::Plan& plan) {
+  PECIA_CHECK(plan.items.size() == 1, "{} sequences to restore", plan.items.size());
+  const report::ScopedSpan span(compute_.recorder, "restore_kv", report::Kind::idle);
+  const auto begin = Clock::now();
+  const parallel::PassSequence& rows = plan.items.front().rows;
+  schedule::KvOutcome outcome;
+  try {
+    if (!restored_ || restored_->first != plan.restore) {
+      auto found = io::read_kv_save(plan.restore);
+      if (!found) fail<InputError>("{} is no save any more", plan.restore);
+      restored_.emplace(plan.restore, std::move(*found));
+    }
+    kv_files_.restore(plan.restore, restored_->second, rows.first, rows.count);
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const InputError& error) {
+    outcome.error = error.what();
+  } catch (const SystemError& error) {
+    outcome.error = error.what();
+  }
+  if (!outcome.error.empty()) restored_.reset();
+  outcome.done = replica_.all_reduce_max(outcome.error.empty() ? 0 : 1) == 0 ? 1 : 0;
+  outcome.bytes =
+      static_cast<int64_t>(attention_.slots().size()) * kv_files_.shape().bytes_per_token();
+  outcome.seconds = seconds_since(begin);
+  return outcome;
+}
+
+}  // namespace pecia::execute

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/execute/kv_saves.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <system_error>
+
+#include "lib/core/fp8_vector.hpp"
+#include "lib/io/sha256.hpp"
+#include "lib/report/format.hpp"
+
+namespace pecia::execute {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t no_pass = -1;
+
+std::string sha256_of(std::span<const int32_t> tokens) {
+  io::Sha256 hash;
+  hash.update(std::as_bytes(tokens));
+  return hash.hex();
+}
+
+/// The tokens that a request begins with, as far as they are known before it runs.
+std::vector<int32_t> known_tokens(const schedule::Request& request) {
+  std::vector<int32_t> known;
+  const auto add = [&](const std::vector<int32_t>& tokens) {
+    known.insert(known.end(), tokens.begin(), tokens.end());
+  };
+  for (const schedule::Turn& turn : request.turns) {
+    add(turn.tokens);
+    if (request.followup == io::Followup::fork) break;
+    add(turn.answer.tokens);
+    if (!turn.finished) break;
+  }
+  return known;
+}
+
+/// What a save's files are recognised by.
+int64_t stamp_of(const std::string& text) {
+  io::Sha256 hash;
+  hash.update(text);
+  int64_t stamp = 0;
+  const std::string digits = hash.hex().substr(0, 15);
+  std::from_chars(digits.data(), digits.data() + digits.size(), stamp, 16);
+  return stamp;
+}
+
+/// "00000012-book_1": the row, and of the id what file systems take.
+std::string folder_name(int64_t row, const std::string& request_id) {
+  constexpr size_t longest = 64;
+  std::string name = request_id.substr(0, longest);
+  for (char& c : name) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '.';
+    if (!plain) c = '_';
+  }
+  return fmt::format("{:08}-{}", row, name);
+}
+
+/// What is in the folder, as far as it can be listed.
+std::vector<fs::path> entries(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error))
+    found.push_back(entry->path());
+  return found;
+}
+
+bool settled(const io::ResultsFile& results, int64_t row) {
+  const auto& turns = results.layout().turns;
+  for (int64_t of = row; of < results.num_turns(); ++of) {
+    if (turns[of].shard != turns[row].shard || turns[of].request != turns[row].request) break;
+    const io::TurnState state = results.state(of);
+    if (state != io::TurnState::done && state != io::TurnState::failed) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int64_t KvBytes::all(int64_t tokens) const {
+  return 2 * layers * kv_heads * vector_bytes(dtype, head_dim) * tokens;
+}
+
+std::optional<int64_t> shortest_worth_keeping(double linear_s, double quadratic_s,
+                                              const KvBytes& bytes, const KvRates& rates) {
+  // linear · n + quadratic · n² > keeping · n
+  const double excess_s = keeping_s(bytes, 1, rates) - linear_s;
+  if (excess_s <= 0) return 1;
+  const double tokens = excess_s / quadratic_s;
+  if (!(tokens < 1e15)) return {};
+  return static_cast<int64_t>(std::ceil(tokens));
+}
+
+KvBytes kv_bytes(const model::ModelConfig& config, const resources::Resources& resources) {
+  return {config.layers,
+          config.num_kv_heads,
+          config.head_dim,
+          resources.kv_dtype,
+          resources::kv_bytes_of_rank(config, resources),
+          resources.cp};
+}
+
+std::string keeping_line(const model::ModelConfig& config, const batch::Inputs& inputs,
+                         const resources::Resources& resources, double flops) {
+  const KvBytes bytes = kv_bytes(config, resources);
+  const double attention =
+      2.0 * static_cast<double>(config.num_heads * config.head_dim * config.layers);
+  const auto shortest =
+      shortest_worth_keeping(config.flops_per_token() / flops, attention / flops, bytes, {});
+  if (!shortest) return "";
+  const int64_t tokens = std::max(*shortest, resources.max_batch_tokens);
+  int64_t prompts = 0;
+  for (const batch::InputRequest& request : inputs.requests()) {
+    int64_t length = 0;
+    for (const io::PromptTurn& turn : inputs.prompt(request).turns) length += turn.num_tokens();
+    prompts += length > tokens ? 1 : 0;
+  }
+  if (prompts == 0) return "";
+  return fmt::format(
+      "kv.save: if it has to stop, the run would keep prompts of which more than about {} tokens "
+      "({}) have been read, if each rank writes and reads {} MB/s",
+      report::format_count(static_cast<double>(tokens)), report::format_bytes(bytes.all(tokens)),
+      KvRates::assumed / 1e6);
+}
+
+KvSaves::KvSaves(Settings settings, const io::ResultsFile& results)
+    : settings_(std::move(settings)), results_(results) {}
+
+fs::path KvSaves::folder_of(int64_t row) const {
+  return settings_.folder / folder_name(row, results_.layout().turns.at(row).request_id);
+}
+
+void KvSaves::find(schedule::Request& request) {
+  const int64_t row = request.turns.front().row;
+  const fs::path folder = folder_of(row);
+  const auto reread = [&](const std::string& why) {
+    settings_.warn(fmt::format("{}: {}; the prompt is read again", folder.string(), why));
+  };
+  try {
+    auto save = io::read_kv_save(folder);
+    if (!save) return;
+    const std::vector<int32_t> known = known_tokens(request);
+    if (save->identity != settings_.identity) return reread("kept for another model or precision");
+    if (save->tokens > std::ssize(known) ||
+        sha256_of(std::span(known).first(save->tokens)) != save->tokens_sha256)
+      return reread("kept for other tokens");
+    request.saved = {folder.string(), save->tokens};
+    saves_.insert_or_assign(row, std::move(*save));
+  } catch (const InputError& error) {
+    reread(error.what());
+  }
+}
+
+std::optional<schedule::Plan> KvSaves::next(const schedule::Scheduler& scheduler, double now,
+                                            batch::Tally& tally) {
+  if (!end_s_) {
+    end_s_ = now + settings_.seconds;
+    left_ = scheduler.keepable();
+    // What took longest is kept first, should the time not suffice for all.
+    std::sort(left_->begin(), left_->end(),
+              [](const schedule::KeepableKv& a, const schedule::KeepableKv& b) {
+                return a.computed_s < b.computed_s;
+              });
+  }
+  for (; !left_->empty(); left_->pop_back()) {
+    const schedule::KeepableKv& kept = left_->back();
+    const int64_t tokens = std::ssize(kept.tokens) - kept.begin;
+    if (kept.computed_s <= keeping_s(settings_.bytes, tokens, rates_)) {
+      ++tally.not_worth_keeping;
+      continue;
+    }
+    const double write_s = settings_.bytes.each(tokens) / rates_.write;
+    const auto words = [&](const std::string& why) {
+      settings_.warn(fmt::format("the keys and values of {} are not kept: {}",
+                                 results_.layout().turns.at(kept.row).request_id, why));
+    };
+    // Until a file has been written nobody knows how fast the disk is: then it is tried.
+    if (write_is_measured_ && now + write_s > *end_s_) {
+      words(fmt::format("writing {} may take {}, {} of limits.grace are left",
+                        report::format_bytes(settings_.bytes.all(tokens)),
+                        report::format_duration(write_s),
+                        report::format_duration(std::max(0.0, *end_s_ - now))));
+      continue;
+    }
+    schedule::Plan plan;
+    plan.number = no_pass;
+    try {
+      make(kept, plan);
+    } catch (const SystemError& error) {
+      words(error.what());
+      continue;
+    }
+    plan.save.seconds = *end_s_ - now;
+    left_->pop_back();
+    return plan;
+  }
+  return {};
+}
+
+/// The plan, and the description of what then is there.
+void KvSaves::make(const schedule::KeepableKv& kept, schedule::Plan& plan) {
+  const fs::path folder = folder_of(kept.row);
+  const int64_t end = std::ssize(kept.tokens);
+  const auto earlier = saves_.find(kept.row);
+  const bool continues = kept.begin > 0 && earlier != saves_.end();
+  PECIA_CHECK(kept.begin == 0 || continues, "row {} continues no save", kept.row);
+  if (!continues) io::remove_kv_save(folder);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    fail<SystemError>("{}: the folder cannot be made: {}", folder.string(), error.message());
+  const int64_t needed = settings_.bytes.all(end - kept.begin);
+  const fs::space_info space = fs::space(folder, error);
+  if (!error && static_cast<int64_t>(space.available) < needed)
+    fail<SystemError>("{} needs {} bytes, {} are free", folder.string(), needed, space.available);
+
+  const std::string& request_id = results_.layout().turns.at(kept.row).request_id;
+  io::KvSave save = continues ? earlier->second : io::KvSave{};
+  save.identity = settings_.identity;
+  save.request_id = request_id;
+  save.row = kept.row;
+  save.tokens = end;
+  save.tokens_sha256 = sha256_of(kept.tokens);
+  save.layers = settings_.bytes.layers;
+  save.kv_heads = settings_.bytes.kv_heads;
+  save.head_dim = settings_.bytes.head_dim;
+  save.dtype = settings_.bytes.dtype;
+  plan.save = {kept.sequence,
+               kept.begin,
+               end,
+               folder.string(),
+               request_id,
+               stamp_of(settings_.identity + save.tokens_sha256 + std::to_string(kept.begin)),
+               0};
+  under_way_ = std::move(save);
+}
+
+void KvSaves::commit(const schedule::Plan& plan, const std::vector<schedule::Outcome>& outcomes,
+                     batch::Tally& tally) {
+  if (plan.saves())
+    commit_save(plan, outcomes, tally);
+  else
+    commit_restore(plan, outcomes, tally);
+}
+
+void KvSaves::commit_save(const schedule::Plan& plan,
+                          const std::vector<schedule::Outcome>& outcomes, batch::Tally& tally) {
+  io::KvSave save = std::move(under_way_.value());
+  under_way_.reset();
+  std::string error;
+  double seconds = 0;
+  int64_t most_bytes = 0, bytes = 0;
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    const schedule::KvOutcome& kv = outcomes[rank].kv;
+    if (kv.done == 0 && error.empty()) error = fmt::format("rank {}: {}", rank, kv.error);
+    seconds = std::max(seconds, kv.seconds);
+    most_bytes = std::max(most_bytes, kv.bytes);
+    bytes += kv.bytes;
+    save.parts.insert(save.parts.end(), kv.parts.begin(), kv.parts.end());
+  }
+  save.bytes += bytes;
+  if (error.empty()) {
+    try {
+      io::write_kv_save(plan.save.folder, save);
+    } catch (const SystemError& failed) {
+      error = failed.what();
+    }
+  }
+  if (!error.empty()) {
+    settings_.warn(
+        fmt::format("the keys and values of {} are not kept: {}", save.request_id, error));
+    const auto earlier = saves_.find(save.row);
+    if (plan.save.begin > 0 && earlier != saves_.end())
+      io::remove_unnamed_files(plan.save.folder, earlier->second);
+    else
+      io::remove_kv_save(plan.save.folder);
+    return;
+  }
+  io::remove_unnamed_files(plan.save.folder, save);
+  if (seconds > 0 && most_bytes > 0) {
+    rates_.write = static_cast<double>(most_bytes) / seconds;
+    write_is_measured_ = true;
+  }
+  ++tally.kept_requests;
+  tally.kept_tokens += plan.save.end - plan.save.begin;
+  tally.kept_bytes += bytes;
+  tally.keep_s += seconds;
+  saves_.insert_or_assign(save.row, std::move(save));
+}
+
+void KvSaves::commit_restore(const schedule::Plan& plan,
+                             const std::vector<schedule::Outcome>& outcomes, batch::Tally& tally) {
+  double seconds = 0;
+  int64_t most_bytes = 0;
+  std::string error;
+  bool restored = true;
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    const schedule::KvOutcome& kv = outcomes[rank].kv;
+    restored = restored && kv.done != 0;
+    if (!kv.error.empty() && error.empty()) error = fmt::format("rank {}: {}", rank, kv.error);
+    seconds = std::max(seconds, kv.seconds);
+    most_bytes = std::max(most_bytes, kv.bytes);
+  }
+  const parallel::PassSequence& rows = plan.items.front().rows;
+  if (!restored) {
+    settings_.warn(
+        fmt::format("{}; the prompt is read again from position {} on", error, rows.first));
+    // What is damaged is no beginning of a later save.
+    std::erase_if(saves_, [&](const auto& save) { return folder_of(save.first) == plan.restore; });
+    return;
+  }
+  if (seconds > 0 && most_bytes > 0) rates_.read = static_cast<double>(most_bytes) / seconds;
+  tally.restored_requests += rows.first == 0 ? 1 : 0;
+  tally.restored_tokens += rows.count;
+  tally.restore_s += seconds;
+}
+
+void KvSaves::forget_settled() {
+  for (auto save = saves_.begin(); save != saves_.end();) {
+    const int64_t row = save->first;
+    if (!settled(results_, row)) {
+      ++save;
+      continue;
+    }
+    io::remove_kv_save(folder_of(row));
+    save = saves_.erase(save);
+  }
+}
+
+void sweep_kv_saves(const fs::path& folder, const io::ResultsFile& results, bool fresh) {
+  std::error_code unreachable;
+  for (const fs::path& path : entries(folder)) {
+    const std::string name = path.filename().string();
+    int64_t row = -1;
+    std::from_chars(name.data(), name.data() + name.size(), row);
+    const bool known = row >= 0 && row < results.num_turns() &&
+                       name == folder_name(row, results.layout().turns[row].request_id);
+    const bool whole = fs::exists(path / io::kv_save_file, unreachable);
+    if (fresh || !known || !whole || settled(results, row)) io::remove_kv_save(path);
+  }
+  if (!fs::is_symlink(folder, unreachable)) fs::remove(folder, unreachable);  // if it is empty
+}
+
+fs::path make_kv_folder(const fs::path& output, const fs::path& asked) {
+  const fs::path own = output / "kv";
+  std::error_code error;
+  if (asked.empty() || fs::exists(own, error)) return own;
+  io::Sha256 hash;
+  hash.update(fs::weakly_canonical(output, error).string());
+  const fs::path there =
+      fs::absolute(asked, error) / fmt::format("{}-{:.8}", output.filename().string(), hash.hex());
+  fs::create_directories(there, error);
+  if (error)
+    fail<InputError>("kv.save: {} cannot be made: {}; name another folder, or auto", there.string(),
+                     error.message());
+  fs::remove(own, error);  // a link whose folder is gone
+  fs::create_directory_symlink(there, own, error);
+  if (error)
+    fail<InputError>("{} cannot be made a link to {}: {}", own.string(), there.string(),
+                     error.message());
+  return own;
+}
+
+}  // namespace pecia::execute

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Sampling from a vocabulary that is cut over ranks without making rows of logits whole: each rank
+/// shortlists its part (kernels/api/shortlist.hpp), the shortlists travel, and who has all of a row
+/// chooses. Tokens are those of the whole row, its log-probabilities within rounding.
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lib/context/compute.hpp"
+#include "lib/schedule/plan.hpp"
+
+namespace pecia::execute {
+
+struct ShortlistShape {
+  int64_t num_candidates = 1, num_top = 0;
+
+  /// Of a row of one part, as it travels.
+  int64_t row_bytes() const;
+};
+
+/// What a row sampled by `params` needs; absent where any token may be chosen or all are reported
+/// (`num_top` −1), where that is no less than its part of a row of logits, and where the vocabulary
+/// is in one part.
+std::optional<ShortlistShape> shortlist_shape(const kernels::SamplingParams& params,
+                                              int64_t num_top, int64_t vocab, int parts);
+
+/// Rows of one part.
+struct Shortlists {
+  Shortlists(const ShortlistShape& shape, int64_t rows);
+  /// Of what `bytes` gave.
+  Shortlists(const ShortlistShape& shape, std::span<const std::byte> bytes);
+
+  /// The rows one after the other, row_bytes each.
+  std::vector<std::byte> bytes() const;
+  int64_t rows() const { return static_cast<int64_t>(log_sums.size()); }
+
+  ShortlistShape shape;
+  std::vector<double> log_sums;
+  std::vector<kernels::Candidate> candidates;
+  std::vector<kernels::TopToken> tops;
+};
+
+/// Samples the rows from the shortlists of all parts of the vocabulary. `tile` has room for them,
+/// `workspace` grows in the memory of the device.
+void sample(std::span<const Shortlists> parts, std::span<const kernels::SamplingRow> rows,
+            const context::Compute& compute, device::Buffer& workspace, schedule::LogProbs& tile);
+
+/// Log-probabilities of the tokens that the parts were asked for.
+void score(std::span<const Shortlists> parts, schedule::LogProbs& tile);
+
+}  // namespace pecia::execute

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/execute/worker.hpp"
+
+#include <utility>
+
+namespace pecia::execute {
+namespace {
+
+context::KvShape kv_shape(const model::ModelConfig& config, const parallel::BlockPlace& place,
+                          DType dtype) {
+  const auto heads = context::Attention::held_heads(place, {config.num_heads, config.num_kv_heads});
+  return {config.layers, heads.kv.size(), config.head_dim, dtype};
+}
+
+kernels::RowInvariant row_invariant(const Worker::Settings& settings) {
+  return settings.layout_invariant ? kernels::RowInvariant::yes : kernels::RowInvariant::no;
+}
+
+}  // namespace
+
+Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
+               const model::WeightViews& weights, const context::Compute& compute,
+               const Settings& settings)
+    : compute_(compute),
+      groups_(context::make_replica_groups(replica, settings.sp, settings.tp, settings.places)),
+      cache_(kv_shape(config, groups_.place, settings.kv_dtype), settings.kv_tokens,
+             compute.device),
+      attention_(groups_, {config.num_heads, config.num_kv_heads}, config.windows, compute, cache_,
+                 row_invariant(settings)),
+      kv_files_(groups_, {config.num_heads, config.num_kv_heads}, attention_, cache_, compute),
+      model_(config, weights, groups_, compute, row_invariant(settings)),
+      executor_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,
+                 settings.prompt_logprobs, settings.layout_invariant},
+                replica, model_, attention_, kv_files_, compute) {
+  if (replica.size() == 1) return;
+  move_transfers_ = [this, &replica] {
+    if (replica.progress()) model_.progress();
+  };
+  compute_.stream.set_poll(move_transfers_);
+}
+
+void Worker::while_computing(std::function<void()> look) {
+  compute_.stream.set_poll([this, look = std::move(look)] {
+    move_transfers_();
+    look();
+  });
+}
+
+Worker::~Worker() {
+  compute_.stream.set_poll({});
+}
+
+}  // namespace pecia::execute

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// One rank's part of a replica, put together: groups, KV cache, attention, model, executor.
+
+#include "lib/execute/executor.hpp"
+
+namespace pecia::execute {
+
+class Worker {
+ public:
+  struct Settings {
+    int sp = 1, tp = 1;  ///< cp is what is left of the replica's ranks
+    DType kv_dtype = DType::fp32;
+    int64_t kv_tokens = 0;                         ///< slots on this rank
+    int logprobs = 0, prompt_logprobs = 0;         ///< as in job files
+    std::vector<comm::RackServerGpu> places = {};  ///< by rank of the replica; none: on one server
+    bool layout_invariant = false;  ///< bits depend neither on cp, sp and tp nor on the batch
+  };
+
+  /// `replica`: the ranks that run a request together, in the order of ProcessGrid. `weights`: cut
+  /// over TP. All references outlive this object. Collective over the replica.
+  Worker(comm::Communicator& replica, const model::ModelConfig& config,
+         const model::WeightViews& weights, const context::Compute& compute,
+         const Settings& settings);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  /// The part of the weights that a rank of the replica holds.
+  static parallel::WeightCut weight_cut(int rank, int tp) { return {tp, rank % tp}; }
+
+  /// Collective over the replica: every rank executes the same plan.
+  schedule::Outcome execute(const schedule::Plan& plan) { return executor_.execute(plan); }
+
+  /// `look` is called by the thread that executes, every few tens of microseconds while ops compute
+  /// and while the host waits for a GPU. What it uses lasts as long as plans are executed.
+  void while_computing(std::function<void()> look);
+
+  const context::ReplicaGroups& groups() const { return groups_; }
+  context::KvCache& cache() { return cache_; }
+  context::Attention& attention() { return attention_; }
+  const model::Model& model() const { return model_; }
+
+ private:
+  context::Compute compute_;
+  context::ReplicaGroups groups_;
+  context::KvCache cache_;
+  context::Attention attention_;
+  context::KvFiles kv_files_;
+  model::Model model_;
+  Executor executor_;
+  std::function<void()> move_transfers_ = [] {};
+};
+
+}  // namespace pecia::execute

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A job as its file describes it: one struct per section, one member per key, in the file's order.
+///
+/// A word is an enum, `auto` is an absent optional, sizes are bytes and times are seconds. The
+/// schema (job_schema.hpp) says for each key what it may be; nothing here depends on the machine.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/api/sampling.hpp"
+#include "lib/model/config.hpp"
+#include "lib/parallel/modes.hpp"
+
+namespace pecia::job {
+
+enum class Precision { fp32, bf16, fp16, fp8, int8, int4 };
+enum class BackendKind { cpu, cuda };
+using parallel::DecodeMode;
+using parallel::PrefillMode;
+using parallel::Reproducible;
+using parallel::RingMode;
+enum class Order { longest_first, fcfs };
+enum class Policy { prefill_first, chunked };
+enum class Arrivals { ignore, replay };
+enum class OverLength { fail, truncate_left, truncate_middle };
+enum class Trace { off, summary, full };
+enum class Progress { bar, lines, off };
+
+/// Replaces what config.json says about rope_scaling, so that prompts may be longer than the
+/// model's own length. `kind` is linear, dynamic or yarn.
+struct RopeOverride {
+  model::RopeScaling kind = model::RopeScaling::yarn;
+  double factor = 1.0;
+};
+
+/// Whether and where a run that has to stop keeps the keys and values of what it was reading.
+struct KvSaving {
+  bool on = true;
+  std::filesystem::path folder;  ///< auto: empty, that is `kv` in the output folder
+
+  bool operator==(const KvSaving&) const = default;
+};
+
+struct Job {
+  struct Model {
+    std::filesystem::path path;
+    std::optional<Precision> dtype;    ///< of the resident weights; auto: as stored
+    std::optional<Precision> compute;  ///< of matrix products
+    std::optional<RopeOverride> rope_scaling;
+    bool replicate = false;  ///< a copy of the weights for each rank, near its cores
+  } model;
+
+  /// Patterns as written after parse_job; existing files, sorted per pattern, after load_job.
+  std::vector<std::filesystem::path> input;
+  std::filesystem::path output;
+  std::optional<BackendKind> backend;
+  bool allow_gpu_sharing = false;
+  std::optional<std::filesystem::path> topology;  ///< where hosts stand
+
+  struct Parallel {
+    int dp = 1;
+    std::optional<int> cp;
+    int sp = 1, tp = 1;
+    std::optional<PrefillMode> prefill;
+    std::optional<RingMode> ring;
+    std::optional<DecodeMode> decode;
+    std::optional<int64_t> shift_threshold;  ///< tokens in a pass
+  } parallel;
+
+  struct Generation {
+    int32_t max_new_tokens = 256;
+    kernels::SamplingParams sampling;
+    int64_t seed = 0;
+    std::optional<std::vector<int32_t>> stop_token_ids;  ///< auto: the model's
+    std::vector<std::string> stop;                       ///< texts that end an answer
+    bool ignore_eos = false;
+    int32_t logprobs = 0, prompt_logprobs = 0;  ///< −1: the whole vocabulary
+  } generation;
+
+  struct Kv {
+    std::optional<Precision> dtype;
+    std::optional<int64_t> memory;  ///< bytes per rank
+    KvSaving save;
+  } kv;
+
+  struct Batch {
+    std::optional<int64_t> max_sequences, max_batch_tokens;
+    Order order = Order::longest_first;
+    Policy policy = Policy::prefill_first;
+    Arrivals arrivals = Arrivals::ignore;
+  } batch;
+
+  struct Limits {
+    OverLength over_length = OverLength::fail;
+    std::optional<double> wall_time_s;  ///< auto: what Slurm says
+    double grace_s = 60;
+    double silence_s = 120, wait_s = 1800;
+  } limits;
+
+  struct Report {
+    Trace trace = Trace::summary;
+    std::optional<Progress> progress;  ///< auto: a bar on a terminal, lines elsewhere
+  } report;
+
+  Reproducible reproducible = Reproducible::run;
+};
+
+/// The job in YAML `text`, with `overrides` ("key.path=value", the value in YAML) applied in order.
+/// Reads no other file: paths and patterns stay as written, so a rank may rebuild the job from
+/// to_yaml's text. InputError with every problem found: `name`, line, key, value, what is allowed.
+Job parse_job(const std::string& text, const std::string& name,
+              const std::vector<std::string>& overrides = {});
+
+/// parse_job of a file (at most 1 MB); then the paths of model, output and topology, those of
+/// overrides too, are resolved against its folder. Input patterns stay as written.
+Job read_job(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
+
+/// read_job with the input patterns resolved and expanded. InputError also for a pattern that
+/// matches nothing.
+Job load_job(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
+
+/// All keys with their values; parse_job gives the same job back. The JSON form is report.json's
+/// `job`.
+std::string to_yaml(const Job& job);
+std::string to_json(const Job& job);
+
+/// A complete job file with a comment for each key. Parses to Job{}, examples standing for the keys
+/// that have no default (model.path, input, output).
+std::string default_yaml();
+
+/// Throws Unsupported for what the job language knows and this version lacks, naming key, value and
+/// the nearest setting that works.
+void refuse_unimplemented(const Job& job);
+
+/// The same for jobs that are going to compute on GPUs of this compute capability (90 is 9.0), or
+/// on CPUs.
+void refuse_on_gpus(const Job& job, int compute_capability);
+void refuse_on_cpus(const Job& job);
+
+/// The words of job files, for first lines and reports.
+std::string_view name_of(Precision value);
+std::string_view name_of(BackendKind value);
+using parallel::name_of;
+
+}  // namespace pecia::job

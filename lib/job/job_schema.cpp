@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/job/job_schema.hpp"
+
+#include <algorithm>
+
+#include "lib/core/mistyped.hpp"
+#include "lib/job/job_codecs.hpp"
+
+namespace pecia::job {
+namespace {
+
+/// `access` gives the member of a job, const or not.
+template <typename T, typename Access>
+Field field(std::string key, Access access, Codec<T> codec, std::string help,
+            std::string example = {}) {
+  const auto read = [access, reader = codec.read](Job& job, const YamlNode& node) {
+    std::optional<T> value = reader(node);
+    if (value) access(job) = std::move(*value);
+    return value.has_value();
+  };
+  const auto write = [access, writer = codec.write](const Job& job) { return writer(access(job)); };
+  return {std::move(key), std::move(codec.allowed), std::move(help), std::move(example), read,
+          write};
+}
+
+#define PECIA_MEMBER(member) \
+  [](auto& job) -> auto& {   \
+    return job.member;       \
+  }
+
+const Words<Precision> precisions{{"fp32", Precision::fp32}, {"bf16", Precision::bf16},
+                                  {"fp16", Precision::fp16}, {"fp8", Precision::fp8},
+                                  {"int8", Precision::int8}, {"int4", Precision::int4}};
+const Words<BackendKind> backends{{"cpu", BackendKind::cpu}, {"cuda", BackendKind::cuda}};
+
+template <typename Modes>
+Words<typename Modes::value_type> words_of(const Modes& modes) {
+  Words<typename Modes::value_type> words;
+  for (const auto mode : modes) words.emplace_back(name_of(mode), mode);
+  return words;
+}
+
+template <typename E>
+std::string_view name_in(const Words<E>& words, E value) {
+  for (const auto& [name, known] : words)
+    if (known == value) return name;
+  return "?";
+}
+
+Words<Precision> only(std::initializer_list<Precision> kept) {
+  Words<Precision> words;
+  for (const auto& entry : precisions)
+    if (std::find(kept.begin(), kept.end(), entry.second) != kept.end()) words.push_back(entry);
+  return words;
+}
+
+Codec<float> penalty() {
+  return number("a number from -2 to 2", [](float value) { return value >= -2 && value <= 2; });
+}
+
+std::vector<Field> make_schema() {
+  constexpr int32_t max_degree = 1 << 20;
+  return {
+      field("model.path", PECIA_MEMBER(model.path), path(),
+            "Hugging Face folder: config.json, *.safetensors.", "models/NAME"),
+      field("model.dtype", PECIA_MEMBER(model.dtype), auto_or(word(precisions)),
+            "Resident weights; auto: as stored. Rounded at load: fp8 (GPUs; the layers' matrices), "
+            "int8 (CPUs; those and the head, a scale for each row) and int4 (CPUs; q, o, gate and "
+            "up, scales for each 128 numbers; the others in int8)."),
+      field("model.compute", PECIA_MEMBER(model.compute),
+            auto_or(word(only({Precision::fp32, Precision::bf16, Precision::fp8}))),
+            "Matrix products; auto: the resident dtype where the hardware multiplies it natively, "
+            "else fp32."),
+      field("model.rope_scaling", PECIA_MEMBER(model.rope_scaling), auto_or(rope_override()),
+            "Stretches the positions, for prompts longer than the model's own length; auto: as "
+            "config.json says."),
+      field(
+          "model.replicate", PECIA_MEMBER(model.replicate), boolean(),
+          "Each rank keeps weights of its own, near its cores, for hosts with several NUMA nodes; "
+          "false: the ranks of a host share the mapped files."),
+      field("input", PECIA_MEMBER(input), paths(), "Prompt shards, schema pecia.prompts/1.",
+            "[prompts/*.h5]"),
+      field("output", PECIA_MEMBER(output), path(),
+            "Folder, made if absent; holds results.h5, report.json, progress.json, starts.json, "
+            "trace/.",
+            "runs/NAME"),
+      field("backend", PECIA_MEMBER(backend), auto_or(word(backends)),
+            "What computes; auto: GPUs where every rank sees one, else the CPU."),
+      field("allow_gpu_sharing", PECIA_MEMBER(allow_gpu_sharing), boolean(),
+            "Several ranks on one GPU, which is slower than one; for tests."),
+      field("topology", PECIA_MEMBER(topology), auto_or(path()),
+            "File with HOST RACK [SERVER] per line; auto: what PECIA_TOPOLOGY_FILE names, else "
+            "Slurm's topology address, else host names."),
+
+      field("parallel.dp", PECIA_MEMBER(parallel.dp), whole32(1, max_degree),
+            "Replicas, each running requests of its own."),
+      field("parallel.cp", PECIA_MEMBER(parallel.cp), auto_or(whole32(1, max_degree)),
+            "Ranks that share a sequence's tokens; auto: all ranks that dp, sp and tp leave."),
+      field("parallel.sp", PECIA_MEMBER(parallel.sp), whole32(1, max_degree),
+            "Ranks that share a pass's rows and its heads (Ulysses)."),
+      field("parallel.tp", PECIA_MEMBER(parallel.tp), whole32(1, max_degree),
+            "Ranks that share the weights."),
+      field("parallel.prefill", PECIA_MEMBER(parallel.prefill),
+            auto_or(word(words_of(parallel::named_prefill_modes))), "How prompts are read."),
+      field("parallel.ring", PECIA_MEMBER(parallel.ring),
+            auto_or(word(words_of(parallel::named_ring_modes))),
+            "What goes round CP's ring in prefill; auto: by the cached share of each turn."),
+      field("parallel.decode", PECIA_MEMBER(parallel.decode),
+            auto_or(word(words_of(parallel::named_decode_modes))), "How output tokens are made."),
+      field("parallel.shift_threshold", PECIA_MEMBER(parallel.shift_threshold), auto_or(whole(1)),
+            "Most new tokens of a pass that decode shift runs by tensor parallelism alone."),
+
+      field("generation.max_new_tokens", PECIA_MEMBER(generation.max_new_tokens), whole32(1),
+            "Per turn, where the shard does not say."),
+      field("generation.temperature", PECIA_MEMBER(generation.sampling.temperature),
+            number("a number of at least 0", [](float value) { return value >= 0; }), "0: greedy."),
+      field("generation.top_k", PECIA_MEMBER(generation.sampling.top_k), whole32(0), "0: all."),
+      field("generation.top_p", PECIA_MEMBER(generation.sampling.top_p),
+            number("a number above 0, up to 1", [](float v) { return v > 0 && v <= 1; }),
+            "The most likely tokens with at least this probability together; 1: all."),
+      field("generation.min_p", PECIA_MEMBER(generation.sampling.min_p),
+            number("a number from 0 to 1", [](float v) { return v >= 0 && v <= 1; }),
+            "Tokens with at least this share of the most likely one's probability; 0: all."),
+      field("generation.repetition_penalty", PECIA_MEMBER(generation.sampling.repetition_penalty),
+            number("a number above 0", [](float value) { return value > 0; }),
+            "Of tokens in prompt or output; 1: none."),
+      field("generation.presence_penalty", PECIA_MEMBER(generation.sampling.presence_penalty),
+            penalty(), "Once for each token in the output; 0: none."),
+      field("generation.frequency_penalty", PECIA_MEMBER(generation.sampling.frequency_penalty),
+            penalty(), "For each occurrence in the output; 0: none."),
+      field("generation.seed", PECIA_MEMBER(generation.seed), whole(INT64_MIN),
+            "With the request id it decides all random choices."),
+      field("generation.stop_token_ids", PECIA_MEMBER(generation.stop_token_ids),
+            auto_or(token_ids()), "Tokens that end an answer; auto: the model's."),
+      field("generation.stop", PECIA_MEMBER(generation.stop), texts(),
+            "Texts that end an answer, which is cut before them; as [\"\\n\\n\", \"User:\"]."),
+      field("generation.ignore_eos", PECIA_MEMBER(generation.ignore_eos), boolean(),
+            "Go on after the model's stop tokens, up to max_new_tokens or a text of stop."),
+      field("generation.logprobs", PECIA_MEMBER(generation.logprobs), whole32(-1),
+            "Top log-probabilities kept per output token; -1: the whole vocabulary."),
+      field("generation.prompt_logprobs", PECIA_MEMBER(generation.prompt_logprobs), whole32(-1),
+            "Likewise per prompt token."),
+
+      field(
+          "kv.dtype", PECIA_MEMBER(kv.dtype),
+          auto_or(word(only({Precision::fp32, Precision::bf16, Precision::fp16, Precision::fp8}))),
+          "Of cached keys and values; auto: the resident dtype; fp8: with a scale for each token "
+          "and "
+          "head."),
+      field("kv.memory", PECIA_MEMBER(kv.memory), auto_or(size_in_bytes()),
+            "For the cache, per rank; auto: what the batch needs and the machine has."),
+      field("kv.save", PECIA_MEMBER(kv.save), kv_saving(),
+            "A run that has to stop keeps what it has read of unfinished prompts where that is "
+            "cheaper than reading them again; auto: in kv/ of the output, else in this folder."),
+
+      field("batch.max_sequences", PECIA_MEMBER(batch.max_sequences), auto_or(whole(1)),
+            "Run at once, per replica; auto: as few as decode within 2 % of the speed of 256, so "
+            "that "
+            "answers end all through a run."),
+      field("batch.max_batch_tokens", PECIA_MEMBER(batch.max_batch_tokens), auto_or(whole(1)),
+            "In one pass, per replica."),
+      field("batch.order", PECIA_MEMBER(batch.order),
+            word<Order>({{"longest_first", Order::longest_first}, {"fcfs", Order::fcfs}}),
+            "Which request is next."),
+      field("batch.policy", PECIA_MEMBER(batch.policy),
+            word<Policy>({{"prefill_first", Policy::prefill_first}, {"chunked", Policy::chunked}}),
+            "Whole prompts before decoding, or prompts in chunks beside it."),
+      field("batch.arrivals", PECIA_MEMBER(batch.arrivals),
+            word<Arrivals>({{"ignore", Arrivals::ignore}, {"replay", Arrivals::replay}}),
+            "Whether requests wait for their arrival_s in the shard."),
+
+      field("limits.over_length", PECIA_MEMBER(limits.over_length),
+            word<OverLength>({{"fail", OverLength::fail},
+                              {"truncate_left", OverLength::truncate_left},
+                              {"truncate_middle", OverLength::truncate_middle}}),
+            "A request longer than the model's length: fail it alone, or cut its prompt."),
+      field("limits.wall_time", PECIA_MEMBER(limits.wall_time_s), auto_or(duration(1)),
+            "Time the run has; auto: what Slurm says, none elsewhere."),
+      field("limits.grace", PECIA_MEMBER(limits.grace_s), duration(0),
+            "Kept back at the end for finishing and writing."),
+      field("limits.silence", PECIA_MEMBER(limits.silence_s), duration(1),
+            "A rank that shows no sign of life for so long (stopped, lost) ends the run."),
+      field("limits.wait", PECIA_MEMBER(limits.wait_s), duration(1),
+            "Longest wait for a rank that lives; more than any takes alone, as for its weights."),
+
+      field("report.trace", PECIA_MEMBER(report.trace),
+            word<Trace>({{"off", Trace::off}, {"summary", Trace::summary}, {"full", Trace::full}}),
+            "full writes trace/, for Perfetto."),
+      field("report.progress", PECIA_MEMBER(report.progress),
+            auto_or(word<Progress>(
+                {{"bar", Progress::bar}, {"lines", Progress::lines}, {"off", Progress::off}})),
+            "auto: a bar on a terminal, lines elsewhere."),
+      field(
+          "reproducible", PECIA_MEMBER(reproducible),
+          word<Reproducible>({{"run", Reproducible::run}, {"layout", Reproducible::layout}}),
+          "run: same layout, same text; layout: same bits on every cp × sp × tp that it takes, in "
+          "every mode and batch."),
+  };
+}
+
+#undef PECIA_MEMBER
+
+std::string_view after_dot(std::string_view key) {
+  const size_t dot = key.rfind('.');
+  return dot == std::string_view::npos ? key : key.substr(dot + 1);
+}
+
+}  // namespace
+
+std::string_view Field::section() const {
+  const size_t dot = key.find('.');
+  return dot == std::string::npos ? std::string_view() : std::string_view(key).substr(0, dot);
+}
+
+std::string_view Field::name() const {
+  return after_dot(key);
+}
+
+const std::vector<Field>& schema() {
+  static const std::vector<Field> fields = make_schema();
+  return fields;
+}
+
+std::string nearest_key(std::string_view unknown) {
+  const std::string_view typed = after_dot(unknown);
+  const std::string_view section = unknown.substr(0, unknown.size() - typed.size());
+  std::string best;
+  size_t best_distance = SIZE_MAX;
+  const auto consider = [&](std::string_view key) {
+    const std::string_view name = after_dot(key);
+    if (!may_mean(typed, name)) return;
+    // A right name in the wrong section is nearer than a wrong name in the right one.
+    const bool elsewhere = key.substr(0, key.size() - name.size()) != section;
+    const size_t distance = 2 * edit_distance(typed, name) + (elsewhere ? 1 : 0);
+    if (distance < best_distance) best_distance = distance, best = key;
+  };
+  for (const Field& field : schema()) {
+    consider(field.key);
+    if (!field.section().empty()) consider(field.section());
+  }
+  return best;
+}
+
+std::string_view name_of(Precision value) {
+  return name_in(precisions, value);
+}
+std::string_view name_of(BackendKind value) {
+  return name_in(backends, value);
+}
+
+}  // namespace pecia::job

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/measure/measured.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "lib/measure/calibration.hpp"
+
+namespace pecia::measure {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json degrees_of(const resources::Resources& resources) {
+  return {{"cp", resources.cp}, {"sp", resources.sp}, {"tp", resources.tp}};
+}
+
+}  // namespace
+
+std::string to_json(const Measured& measured, const resources::Resources& resources) {
+  Json json{{"degrees", degrees_of(resources)},
+            {"ring_flops", measured.ring.flops},
+            {"ring_bandwidth", measured.ring.bandwidth},
+            {"all_to_all_bandwidth", measured.ring.all_to_all_bandwidth}};
+  if (measured.shift_threshold) json["shift_threshold"] = *measured.shift_threshold;
+  return json.dump();
+}
+
+std::optional<Measured> parse_measured(const std::string& text,
+                                       const resources::Resources& resources) try {
+  const Json json = Json::parse(text);
+  if (json.at("degrees") != degrees_of(resources)) return {};
+  Measured measured;
+  measured.ring = {json.at("ring_flops").get<double>(), json.at("ring_bandwidth").get<double>(),
+                   json.at("all_to_all_bandwidth").get<double>()};
+  if (json.contains("shift_threshold"))
+    measured.shift_threshold = json.at("shift_threshold").get<int64_t>();
+  return measured;
+} catch (const nlohmann::json::exception&) {
+  return {};
+}
+
+Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
+                         const resources::Resources& resources, comm::Communicator& world,
+                         const context::ReplicaGroups& groups, const context::KvShape& cache,
+                         const context::Compute& compute, spdlog::logger& log) {
+  const AttentionShape shape{cache.num_kv_heads * (config.num_heads / config.num_kv_heads),
+                             cache.num_kv_heads, cache.head_dim, cache.dtype};
+  // Over groups of their own: what the report counts is the run's traffic alone.
+  const auto own = [](comm::Communicator& group) { return group.split(0, group.rank()); };
+  Measured measured;
+  if (resources.cp > 1 && !resources.ring)
+    measured.ring = calibrate(world, *own(*groups.ring), compute, shape, log);
+  if (resources.decode == parallel::DecodeMode::shift) {
+    measured.shift_threshold = resources.shift_threshold;
+    if (!measured.shift_threshold) {
+      const DType weights = job.model.dtype ? resources::dtype_of(*job.model.dtype)
+                                            : config.stored_dtype.value_or(DType::fp32);
+      measured.shift_threshold = parallel::shift_threshold(
+          measure_shift_inputs(config, weights, resources.sp, resources.tp, world,
+                               *own(*groups.block), compute),
+          resources.max_batch_tokens);
+    }
+  }
+  return measured;
+}
+
+}  // namespace pecia::measure

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a run's automatic choices depend on, measured at its start and kept with its results: a run
+/// that is continued chooses as it began, so that its text does not depend on when it was stopped.
+
+#include <spdlog/logger.h>
+
+#include <optional>
+#include <string>
+
+#include "lib/context/compute.hpp"
+#include "lib/context/kv_cache.hpp"
+#include "lib/context/replica_groups.hpp"
+#include "lib/parallel/ring_rule.hpp"
+#include "lib/resources/resources.hpp"
+
+namespace pecia::measure {
+
+struct Measured {
+  parallel::RingRates ring;                ///< with cp above 1 and ring auto
+  std::optional<int64_t> shift_threshold;  ///< with decode shift: the job's, or by rule
+};
+
+/// As an attribute of the results. Parsing gives nothing back for other degrees of parallelism, and
+/// for what is no such text.
+std::string to_json(const Measured& measured, const resources::Resources& resources);
+std::optional<Measured> parse_measured(const std::string& text,
+                                       const resources::Resources& resources);
+
+/// Between the ranks of `groups` and with the heads of `cache`, as this rank has them. Collective
+/// over `world`; every rank gets the same.
+Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
+                         const resources::Resources& resources, comm::Communicator& world,
+                         const context::ReplicaGroups& groups, const context::KvShape& cache,
+                         const context::Compute& compute, spdlog::logger& log);
+
+}  // namespace pecia::measure

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/measure/windows.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace pecia::measure {
+namespace {
+
+using Clock = std::chrono::steady_clock;  // the same one for all processes of a host
+using Seconds = std::chrono::duration<double>;
+
+double now_s() {
+  return Seconds(Clock::now().time_since_epoch()).count();
+}
+
+/// When the window begins that the ranks of a host share. A clock that is another one, as in a
+/// container with a time of its own, must not make a rank wait for long.
+double shared_begin(comm::Communicator& host) {
+  constexpr double lead_s = 0.5e-3, most_s = 0.1;
+  double begin = now_s() + lead_s;
+  std::vector<std::byte> bytes(sizeof begin);
+  std::memcpy(bytes.data(), &begin, sizeof begin);
+  host.broadcast(bytes, 0);
+  std::memcpy(&begin, bytes.data(), sizeof begin);
+  const double now = now_s();
+  return std::clamp(begin, now - most_s, now + most_s);
+}
+
+/// What a thread does from `begin` to `end`; a piece across a border counts by its part inside.
+double done_between(double begin, double end, int thread, const Piece& piece) {
+  double done = 0;
+  for (double from = now_s(), to = from; from < end; from = to) {
+    const double amount = piece(thread);
+    to = now_s();
+    const double inside = std::min(to, end) - std::max(from, begin);
+    if (inside > 0) done += amount * inside / (to - from);
+  }
+  return done;
+}
+
+}  // namespace
+
+std::vector<double> rates_of_all(comm::Communicator& world, const device::Stream& stream,
+                                 Windows windows, const Piece& piece) {
+  const auto host = world.split_by_host();
+  world.barrier();
+  std::vector<double> rates;
+  for (int tries = 4 * windows.count; tries > 0 && std::ssize(rates) < windows.count; --tries) {
+    const double begin = shared_begin(*host);
+    std::vector<double> done(stream.num_threads());
+    stream.pool().run(
+        [&](int thread) {
+          done[thread] = done_between(begin, begin + windows.seconds, thread, piece);
+        },
+        [] {});
+    double sum = 0;
+    for (const double of_thread : done) sum += of_thread;
+    const double rate = world.all_reduce_sum(sum / windows.seconds);
+    // On a machine that is crowded by others no rank may have had a core.
+    if (rate > 0 || tries <= windows.count) rates.push_back(rate);
+  }
+  return rates;
+}
+
+}  // namespace pecia::measure

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// How much work all threads of all ranks do at once, counted in windows of time.
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "lib/comm/communicator.hpp"
+#include "lib/device/stream.hpp"
+
+namespace pecia::measure {
+
+struct Windows {
+  int count;
+  double seconds;  ///< each
+};
+
+/// A small piece of work of a thread, some ten microseconds; returns what it amounts to.
+using Piece = std::function<double(int thread)>;
+
+/// What all ranks together did per second, window by window. The ranks of a host have the same
+/// windows, and only what they do inside one counts: ranks that share cores do not each count all
+/// of them. A window in which nothing was done is tried again, some times. Ranks of other hosts
+/// have windows at about the same time. Collective over `world`; every rank gets the same.
+std::vector<double> rates_of_all(comm::Communicator& world, const device::Stream& stream,
+                                 Windows windows, const Piece& piece);
+
+}  // namespace pecia::measure

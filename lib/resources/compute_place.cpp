@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/resources/compute_place.hpp"
+
+#include <map>
+
+#include "lib/cluster/machine.hpp"
+#include "lib/comm/agree.hpp"
+#include "lib/comm/nccl_communicator.hpp"
+#include "lib/comm/staged_communicator.hpp"
+#include "lib/core/archive.hpp"
+
+namespace pecia::resources {
+namespace {
+
+struct GpuAddress {
+  std::string host, address;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(host), archive(address);
+  }
+};
+
+}  // namespace
+
+bool computes_on_gpus(const job::Job& job, comm::Communicator& world) {
+  if (job.backend) return *job.backend == job::BackendKind::cuda;
+  return world.all_reduce_max(kernels::num_cuda_devices() > 0 ? 0 : 1) == 0;
+}
+
+int gpu_of_rank(int local_rank, int visible) {
+  return local_rank % visible;
+}
+
+void refuse_shared_gpus(const std::vector<std::pair<std::string, std::string>>& by_rank) {
+  std::map<std::pair<std::string, std::string>, size_t> first;
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const auto [other, is_new] = first.emplace(by_rank[rank], rank);
+    if (!is_new)
+      fail<InputError>(
+          "ranks {} and {} have the same GPU, {} of host {}: start as many ranks on a host as it "
+          "has GPUs, or show each rank its own (srun --gpus-per-task=1); allow_gpu_sharing: true "
+          "in the job file is for tests",
+          other->second, rank, by_rank[rank].second, by_rank[rank].first);
+  }
+}
+
+namespace {
+
+/// The same on all ranks: in bf16 where each of their CPUs does so itself. Collective.
+kernels::Products products_of(const job::Job& job, comm::Communicator& world) {
+  const bool everywhere = world.all_reduce_max(kernels::cpu_has_bf16_products() ? 0 : 1) == 0;
+  if (job.model.compute == job::Precision::bf16 && !everywhere)
+    fail<Unsupported>(
+        "model.compute: bf16 needs CPUs with AVX512-BF16, and not every rank has one; use compute: "
+        "fp32");
+  const bool wanted = job.model.compute != job::Precision::fp32 &&
+                      job.reproducible != parallel::Reproducible::layout;
+  return wanted && everywhere ? kernels::Products::bf16 : kernels::Products::fp32;
+}
+
+}  // namespace
+
+ComputePlace make_compute_place(const job::Job& job, bool gpus, const Threads& threads,
+                                comm::Communicator& world) {
+  ComputePlace place;
+  const int local_rank = world.split_by_host()->rank();
+  const kernels::Products products = gpus ? kernels::Products::fp32 : products_of(job, world);
+  comm::together(world, [&] {
+    if (gpus) {
+      const int visible = kernels::num_cuda_devices();
+      place.device = kernels::make_cuda_device(visible > 0 ? gpu_of_rank(local_rank, visible) : 0);
+      job::refuse_on_gpus(job, place.device->info().compute_capability);
+      place.backend = kernels::make_cuda_backend(*place.device);
+    } else {
+      job::refuse_on_cpus(job);
+      place.device = device::make_host_device(threads.count, threads.cpus);
+      place.backend = kernels::make_cpu_backend(products);
+    }
+    place.stream = place.device->make_stream();
+  });
+  if (!gpus || job.allow_gpu_sharing) return place;
+  GpuAddress mine{cluster::host_name(), place.device->info().address};
+  std::vector<std::pair<std::string, std::string>> by_rank;
+  for (const auto& bytes : world.all_gather(to_bytes(mine))) {
+    const auto found = from_bytes<GpuAddress>(bytes);
+    by_rank.emplace_back(found.host, found.address);
+  }
+  comm::together(world, [&] { refuse_shared_gpus(by_rank); });
+  return place;
+}
+
+std::unique_ptr<comm::Communicator> tensor_group(const job::Job& job, comm::Communicator& replica,
+                                                 const ComputePlace& place) {
+  if (!place.on_gpu()) return nullptr;
+  auto host = replica.split(0, replica.rank());
+  if (job.allow_gpu_sharing || replica.size() == 1)
+    return comm::make_staged_communicator(std::move(host), *place.device, *place.stream);
+  auto nccl = comm::make_nccl(*host, *place.device);
+  return comm::make_nccl_communicator(std::move(host), std::move(nccl), *place.device,
+                                      *place.stream);
+}
+
+}  // namespace pecia::resources

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/resources/footprint.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "lib/core/codes.hpp"
+
+namespace pecia::resources {
+namespace {
+
+int64_t code_bytes(DType type, int64_t rows, int64_t columns) {
+  return rows * (row_elements(type, columns) * size_of(type) +
+                 row_scales(type, columns) * size_of(DType::fp32));
+}
+
+/// The type of what is not rounded to codes.
+DType float_type(const job::Job& job, const model::ModelConfig& config) {
+  if (job.model.dtype && quantize_of(job) == model::Quantize::nothing)
+    return dtype_of(*job.model.dtype);
+  return config.stored_dtype.value_or(DType::fp32);
+}
+
+}  // namespace
+
+WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& config) {
+  const model::Quantize quantize = quantize_of(job);
+  const DType plain = float_type(job, config);
+  WeightFootprint found{plain, false, config.parameters() * size_of(plain)};
+  found.assumed =
+      !config.stored_dtype && (!job.model.dtype || quantize != model::Quantize::nothing);
+  if (quantize == model::Quantize::nothing) return found;
+
+  found.dtype = dtype_of(*job.model.dtype);
+  for (const model::MatrixKind kind : model::layer_kinds) {
+    const model::MatrixRole& role = model::role_of(kind);
+    const int64_t rows = role.out(config), columns = role.in(config);
+    found.bytes += config.layers * (code_bytes(*type_of_matrix(quantize, kind), rows, columns) -
+                                    rows * columns * size_of(plain));
+  }
+  if (const auto head = type_of_matrix(quantize, model::MatrixKind::head)) {
+    found.bytes +=
+        code_bytes(*head, config.vocab, config.hidden);  // beside a tied embedding, which stays
+    if (!config.tied_embeddings) found.bytes -= config.vocab * config.hidden * size_of(plain);
+  }
+  return found;
+}
+
+PromptFootprint prompt_footprint(const job::Job& job, const model::ModelConfig& config,
+                                 const batch::Inputs& inputs) {
+  PromptFootprint found;
+  found.requests = static_cast<int64_t>(inputs.requests().size());
+  found.turns = inputs.num_turns();
+  for (const batch::InputRequest& request : inputs.requests()) {
+    const io::PromptRequest& prompt = inputs.prompt(request);
+    for (size_t turn = 0; turn < prompt.turns.size(); ++turn) {
+      const int64_t tokens = prompt.turns[turn].num_tokens();
+      const int64_t wanted = inputs.max_new_tokens(request, turn);
+      found.tokens += tokens;
+      found.new_tokens += inputs.answer_tokens(request, turn);
+      if (tokens > found.longest_tokens) {
+        found.longest_tokens = tokens;
+        found.longest_id = prompt.id;
+      }
+      const bool fails = job.limits.over_length == job::OverLength::fail;
+      const int64_t cut = tokens - inputs.kept_tokens(request, turn);
+      const int64_t room = config.max_positions - (wanted > 0 ? 1 : 0);
+      found.over_length += fails ? tokens > room : cut > 0;
+      found.truncated_tokens += cut;
+    }
+  }
+  return found;
+}
+
+KvFootprint kv_footprint(const job::Job& job, const model::ModelConfig& config,
+                         const batch::Inputs* inputs, Resources resources) {
+  resources.kv_dtype = job.kv.dtype ? dtype_of(*job.kv.dtype) : float_type(job, config);
+  resources.max_batch_tokens = resolve_batch_tokens(
+      job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
+  const auto world = comm::make_null_communicator();
+  resources.max_sequences = resolve_max_sequences(job, config, inputs, resources, *world);
+  KvFootprint found;
+  found.dtype = resources.kv_dtype;
+  found.bytes_per_token = config.kv_bytes_per_token(resources.kv_dtype);
+  found.bytes_per_token_of_rank = kv_bytes_of_rank(config, resources);
+  found.max_sequences = resources.max_sequences;
+  if (inputs == nullptr) return found;
+  job::Job unlimited = job;
+  unlimited.kv.memory.reset();
+  found.tokens_of_rank = resolve_kv_tokens(unlimited, config, inputs, resources,
+                                           std::numeric_limits<int64_t>::max(), *world);
+  return found;
+}
+
+}  // namespace pecia::resources

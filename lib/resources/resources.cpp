@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/resources/resources.hpp"
+
+#include <algorithm>
+
+#include "lib/cluster/machine.hpp"
+#include "lib/core/codes.hpp"
+#include "lib/model/model.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
+#include "lib/schedule/sequences_at_once.hpp"
+
+namespace pecia::resources {
+
+namespace {
+
+/// The degrees that fill the ranks; cp takes what the others leave.
+void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resources& resources) {
+  // Each factor may be a million; past the ranks the exact product does not matter.
+  int64_t ranks = 1;
+  for (const int degree : {parallel.dp, parallel.sp, parallel.tp, parallel.cp.value_or(1)})
+    if (__builtin_mul_overflow(ranks, int64_t{degree}, &ranks)) ranks = INT64_MAX;
+  resources.dp = parallel.dp, resources.sp = parallel.sp, resources.tp = parallel.tp;
+  resources.cp = parallel.cp.value_or(static_cast<int>(std::max<int64_t>(1, num_ranks / ranks)));
+  if (!parallel.cp) ranks *= resources.cp;
+  if (ranks != num_ranks)
+    fail<InputError>(
+        "parallel.dp {} × cp {} × sp {} × tp {} is not the number of ranks, {}: use cp auto and "
+        "dp, sp and tp whose product divides {}, or start {} ranks",
+        resources.dp, resources.cp, resources.sp, resources.tp, num_ranks, num_ranks,
+        ranks == INT64_MAX ? "that many" : std::to_string(ranks));
+}
+
+}  // namespace
+
+void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
+                  Resources& resources) {
+  resolve_degrees(job.parallel, num_ranks, resources);
+  const parallel::Setting setting{
+      resources.degrees(), job.parallel.prefill,         job.parallel.ring,
+      job.parallel.decode, job.parallel.shift_threshold, job.reproducible};
+  const parallel::ModelShape shape = shape_of(config);
+  if (const auto refused = parallel::refusal(setting, shape))
+    fail<InputError>("{}", refused->text());
+  // The choice depends on the tokens only with TP alone, where auto's passes are cut over all
+  // ranks.
+  const int64_t tokens =
+      resolve_batch_tokens(job, config, static_cast<int>(setting.degrees.ranks()), resources.gpus);
+  const auto choice = parallel::choose_modes(setting, shape, tokens);
+  resources.prefill = choice.prefill;
+  resources.ring = choice.ring;
+  resources.decode = choice.decode;
+  resources.shift_threshold = job.parallel.shift_threshold;
+  resources.why = choice.why;
+}
+
+parallel::ModelShape shape_of(const model::ModelConfig& config) {
+  return {config.num_heads, config.num_kv_heads, config.ffn, config.hidden, config.head_dim};
+}
+
+DType dtype_of(job::Precision precision) {
+  switch (precision) {
+    case job::Precision::fp32:
+      return DType::fp32;
+    case job::Precision::bf16:
+      return DType::bf16;
+    case job::Precision::fp16:
+      return DType::fp16;
+    case job::Precision::fp8:
+      return DType::fp8;
+    case job::Precision::int8:
+      return DType::int8;
+    case job::Precision::int4:
+      return DType::int4;
+  }
+  PECIA_CHECK(false, "precision {}", static_cast<int>(precision));
+}
+
+int64_t activation_bytes(bool gpus) {
+  return gpus ? int64_t{4} << 30 : int64_t{128} << 20;
+}
+
+int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& config, int row_ranks,
+                             bool gpus) {
+  if (job.batch.max_batch_tokens) return *job.batch.max_batch_tokens;
+  int64_t row_bytes = model::Model::activation_bytes_per_row(config);
+  if (gpus) row_bytes += kernels::library_bytes_per_row(config.num_heads, config.head_dim);
+  const int64_t rows = activation_bytes(gpus) / row_bytes;
+  const int ranks =
+      job.reproducible == parallel::Reproducible::layout ? 1 : row_ranks;  // cuts show in bits
+  return std::clamp<int64_t>(rows / 256 * 256, 256, gpus ? 16384 : 4096) * ranks;
+}
+
+model::Quantize quantize_of(const job::Job& job) {
+  if (job.model.dtype == job::Precision::fp8) return model::Quantize::fp8;
+  if (job.model.dtype == job::Precision::int8) return model::Quantize::int8;
+  if (job.model.dtype == job::Precision::int4) return model::Quantize::int4;
+  return model::Quantize::nothing;
+}
+
+void require_room(const model::WeightViews& weights, model::Quantize quantize, int64_t free_bytes,
+                  bool gpu) {
+  const int64_t needed = model::DeviceWeights::bytes_of(weights, quantize);
+  const int64_t room = free_bytes - activation_bytes(gpu);
+  if (needed <= room) return;
+  const int64_t whole = needed * weights.part.count;
+  fail<InputError>(
+      "the weights of a rank are {} bytes, its {} {} free, of which {} are for activations: "
+      "{}take a narrower model.dtype or {} that nobody else uses",
+      needed, gpu ? "GPU has" : "share of the host's memory has", free_bytes, activation_bytes(gpu),
+      room > 0 ? fmt::format("use parallel.tp {} or more, ", (whole + room - 1) / room) : "",
+      gpu ? "GPUs" : "hosts");
+}
+
+void require_fp8_widths(const model::ModelConfig& config, const Resources& resources) {
+  constexpr int64_t unit = 16;  // of cuBLASLt
+  const auto require = [&](int64_t width, const std::string& name) {
+    if (width % unit != 0)
+      fail<InputError>(
+          "model.dtype: fp8 needs widths that {} divides, and {} is {}; use dtype: bf16, or other "
+          "degrees of sp and tp",
+          unit, name, width);
+  };
+  require(config.hidden, "hidden_size");
+  require(config.head_dim, "head_dim");
+  for (const int parts : {resources.tp, resources.sp * resources.tp})
+    for (int part = 0; part < parts; ++part)
+      require(model::unit_part(config, model::CutUnit::ffn, {parts, part}).size(),
+              fmt::format("a part of intermediate_size cut in {}", parts));
+}
+
+int64_t free_host_bytes(comm::Communicator& world) {
+  return cluster::memory_facts().available_bytes / world.split_by_host()->size();
+}
+
+int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources) {
+  model::ModelConfig part = config;
+  part.num_kv_heads = parallel::kv_heads_of_rank(resources.degrees(), config.num_kv_heads);
+  return part.kv_bytes_per_token(resources.kv_dtype);
+}
+
+int64_t resolve_max_sequences(const job::Job& job, const model::ModelConfig& config,
+                              const batch::Inputs* inputs, const Resources& resources,
+                              comm::Communicator& world) {
+  constexpr int64_t most = 256;
+  constexpr double weight_rows_cpu = 32, weight_rows_gpu = 300;
+  if (job.batch.max_sequences) return *job.batch.max_sequences;
+  int64_t sequences = 1;
+  if (inputs != nullptr) {
+    int64_t answers = 0, answer_tokens = 0;
+    double work = 0;
+    for (const batch::InputRequest& request : inputs->requests()) {
+      work += request.work;
+      for (size_t turn = 0; turn < inputs->prompt(request).turns.size(); ++turn) {
+        const int64_t tokens = inputs->answer_tokens(request, turn);
+        answers += tokens > 0;
+        answer_tokens += tokens;
+      }
+    }
+    const auto count = static_cast<double>(std::max<int64_t>(answers, 1));
+    const auto requests = static_cast<int64_t>(inputs->requests().size());
+    const schedule::AnswerCost cost{work / config.flops_per_token() / count,
+                                    static_cast<double>(answer_tokens) / count};
+    const int64_t of_replica = std::max(answers, requests) / resources.dp + 1;
+    sequences = schedule::sequences_at_once(
+        cost, resources.gpus ? weight_rows_gpu : weight_rows_cpu, std::min(most, of_replica));
+    // Short prompts fill a pass together.
+    const int64_t mean_prompt = inputs->prompt_tokens() / std::max<int64_t>(1, requests) + 1;
+    sequences = std::clamp(resources.max_batch_tokens / mean_prompt, sequences, most);
+  }
+  return world.all_reduce_max(sequences);
+}
+
+int64_t most_slots(const job::Job& job, const batch::Inputs& inputs,
+                   const batch::InputRequest& request, const Resources& resources) {
+  const int dealt_to =
+      job.reproducible == parallel::Reproducible::layout ? parallel::layout_ranks : resources.cp;
+  return dealt_to / resources.cp * inputs.max_slots(request, dealt_to, resources.max_batch_tokens);
+}
+
+int64_t resolve_kv_tokens(const job::Job& job, const model::ModelConfig& config,
+                          const batch::Inputs* inputs, const Resources& resources,
+                          int64_t free_bytes, comm::Communicator& world) {
+  const int64_t memory =
+      job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(free_bytes)));
+  const int64_t per_token = kv_bytes_of_rank(config, resources);
+  const int64_t room = -world.all_reduce_max(-(memory / per_token));  // the least of all ranks
+  if (room < 1)
+    fail<InputError>(
+        "kv.memory of {} bytes on a rank holds no token of {} bytes; raise it, or free memory",
+        memory, per_token);
+  // What the largest requests of a full batch hold together.
+  int64_t most = 1;
+  if (inputs != nullptr) {
+    std::vector<int64_t> wanted;
+    for (const batch::InputRequest& request : inputs->requests())
+      wanted.push_back(most_slots(job, *inputs, request, resources));
+    std::sort(wanted.begin(), wanted.end(), std::greater<>());
+    for (size_t i = 0; i < wanted.size() && static_cast<int64_t>(i) < resources.max_sequences; ++i)
+      if (__builtin_add_overflow(most, wanted[i], &most)) most = room;
+  }
+  return std::min(room, world.all_reduce_max(most));
+}
+
+DType resolve_kv_dtype(const job::Job& job, DType matrices, DType embedding) {
+  if (job.kv.dtype) return dtype_of(*job.kv.dtype);
+  return is_code(matrices) ? embedding : matrices;
+}
+
+void resolve_memory(const job::Job& job, const model::ModelConfig& config,
+                    const model::WeightViews& weights, const batch::Inputs* inputs,
+                    int64_t free_bytes, Resources& resources, comm::Communicator& world) {
+  resources.kv_dtype = resolve_kv_dtype(job, weights.matrix_type(), weights.embedding.dtype());
+  resources.max_batch_tokens = resolve_batch_tokens(
+      job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
+  resources.max_sequences = resolve_max_sequences(job, config, inputs, resources, world);
+  resources.kv_tokens = resolve_kv_tokens(job, config, inputs, resources, free_bytes, world);
+}
+
+schedule::PassTimes estimated_times(const model::ModelConfig& config, const Resources& resources,
+                                    DType weights, double peak_flops) {
+  const double cpu_bandwidth = 8e9, gpu_bandwidth = 2e12;  // bytes per second of a rank
+  const double prefill_share = 0.4, attention_share = 0.2, decode_share = 0.2;  // of the peak
+  const double ranks = static_cast<double>(resources.cp) * resources.sp * resources.tp;
+  const double flops = peak_flops / resources.dp;
+  const double bandwidth = ranks * (resources.gpus ? gpu_bandwidth : cpu_bandwidth);
+  // Ranks of a ring each read all weights, ranks of sp and tp a part.
+  const double weight_s =
+      resources.cp *
+      static_cast<double>(row_elements(weights, config.parameters()) * size_of(weights)) /
+      bandwidth;
+  const double pair_flops =
+      4.0 * static_cast<double>(config.num_heads * config.head_dim * config.layers);
+  const auto kv_bytes = static_cast<double>(config.kv_bytes_per_token(resources.kv_dtype));
+  return {schedule::RateFit({weight_s, config.flops_per_token() / (prefill_share * flops),
+                             pair_flops / (attention_share * flops)}),
+          schedule::RateFit(
+              {weight_s, config.flops_per_token() / (decode_share * flops), kv_bytes / bandwidth})};
+}
+
+std::string mode_name(const Resources& resources, std::string_view ring) {
+  if (resources.prefill == parallel::PrefillMode::single) return "single";
+  const std::string_view taken = resources.cp == 1 ? ""
+                                 : resources.ring  ? name_of(*resources.ring)
+                                                   : ring;
+  return fmt::format("{}{}{}+{}", name_of(resources.prefill), resources.cp > 1 ? "/" : "", taken,
+                     name_of(resources.decode));
+}
+
+}  // namespace pecia::resources

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/run_progress.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+namespace pecia::run {
+namespace {
+
+constexpr double flops_per_count = 1e6;  // so that 64 bits last
+
+report::ProgressOptions options_of(const job::Job& job) {
+  report::ProgressOptions options = report::progress_options_of(STDERR_FILENO);
+  if (job.report.progress == job::Progress::off) options.style = report::ProgressStyle::off;
+  if (job.report.progress == job::Progress::lines) options.style = report::ProgressStyle::lines;
+  if (job.report.progress == job::Progress::bar) options.style = report::ProgressStyle::bar;
+  options.file = job.output / "progress.json";
+  return options;
+}
+
+}  // namespace
+
+RunProgress::RunProgress(comm::Communicator& world, const ReplicaPart& part,
+                         const report::Recorder& recorder)
+    : part_(part),
+      recorder_(recorder),
+      counters_(world.make_counters(num_counts + int64_t{num_phases} * part.replicas)) {}
+
+void RunProgress::show(const job::Job& job, const batch::Inputs& inputs,
+                       const io::ResultsFile& results, std::vector<report::StartRecord> earlier,
+                       const report::StartRecord& own) {
+  totals_ = {.requests = static_cast<int64_t>(inputs.requests().size()),
+             .turns = inputs.num_turns(),
+             .prompt_tokens = inputs.prompt_tokens(),
+             .earlier = std::move(earlier),
+             .own = own};
+  replays_ = job.batch.arrivals == job::Arrivals::replay;
+  for (const batch::InputRequest* request : batch::open_requests(inputs, results))
+    if (replays_)
+      totals_.last_arrival_s =
+          std::max(totals_.last_arrival_s, inputs.prompt(*request).arrival_s.value());
+  for (const batch::InputRequest& request : inputs.requests()) {
+    bool settled = true;
+    const io::PromptRequest& prompt = inputs.prompt(request);
+    for (size_t turn = 0; turn < prompt.turns.size(); ++turn) {
+      const auto state = results.state(request.first_row + static_cast<int64_t>(turn));
+      const bool finished = state == io::TurnState::done || state == io::TurnState::failed;
+      if (finished) start_.prompt_tokens += prompt.turns[turn].num_tokens();
+      settled = settled && finished;
+    }
+    totals_.work += request.work;
+    if (settled) start_.work += request.work;
+  }
+  const batch::Standing now = batch::standing(results);
+  start_.turns_done = now.done;
+  start_.turns_failed = now.failed;
+  shown_.emplace(totals_, start_, options_of(job), std::cerr);
+}
+
+void RunProgress::begin_pass(const schedule::Plan& plan, const batch::Tally& tally) {
+  const batch::NewTokens tokens = batch::new_tokens(plan);
+  pass_ = {.begin = std::chrono::steady_clock::now(),
+           .before = told_of(tally),
+           .prompt_tokens = tokens.prompt,
+           .prefill_share = tokens.prefill_share(),
+           .flops = recorder_.totals().flops};
+  arrived_ = tally.arrived;
+}
+
+void RunProgress::look() {
+  if (!is_time()) return;
+  if (pass_) tell(told_within(*pass_));
+  if (shown_) shown_->update(state());
+}
+
+void RunProgress::update(const batch::Tally& tally) {
+  pass_.reset();
+  arrived_ = tally.arrived;
+  if (!is_time()) return;
+  tell(told_of(tally));
+  if (shown_) shown_->update(state());
+}
+
+void RunProgress::add(const batch::Tally& tally) {
+  pass_.reset();
+  arrived_ = tally.arrived;
+  tell(told_of(tally));
+}
+
+bool RunProgress::is_time() {
+  constexpr std::chrono::milliseconds interval(100);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_told_ < interval) return false;
+  last_told_ = now;
+  return true;
+}
+
+RunProgress::Told RunProgress::told_of(const batch::Tally& tally) {
+  const auto flops = tally.prefill_flops + tally.decode_flops;
+  return {{tally.done, tally.failed, tally.prompt_tokens, tally.output_tokens,
+           static_cast<int64_t>(tally.tbt_s.size()), static_cast<int64_t>(flops / flops_per_count)},
+          {std::llround(1e9 * tally.prefill_s), std::llround(1e9 * tally.decode_s)}};
+}
+
+/// A layer counts once the next one has begun. Decode counts when its pass ends, tokens and time.
+RunProgress::Told RunProgress::told_within(Pass& pass) const {
+  // After the last layer the recorder is at none.
+  pass.layers_done = std::max<int64_t>(pass.layers_done, recorder_.layer());
+  Told told = pass.before;
+  const std::chrono::duration<double, std::nano> elapsed =
+      std::chrono::steady_clock::now() - pass.begin;
+  const double flops = part_.ranks * (recorder_.totals().flops - pass.flops);
+  told.counts[prompt_tokens] += pass.prompt_tokens * pass.layers_done / part_.layers;
+  told.counts[work] += static_cast<int64_t>(flops / flops_per_count);
+  if (pass.layers_done > 0)
+    told.phases[prefill_ns] += std::llround(pass.prefill_share * elapsed.count());
+  return told;
+}
+
+/// Tells what has changed since the last time.
+void RunProgress::tell(const Told& told) {
+  for (int i = 0; i < num_counts; ++i)
+    if (const int64_t more = told.counts[i] - told_.counts[i]; more != 0) counters_->add(i, more);
+  for (int i = 0; i < num_phases; ++i)
+    if (const int64_t more = told.phases[i] - told_.phases[i]; more != 0)
+      counters_->add(num_counts + part_.replica * num_phases + i, more);
+  told_ = told;
+}
+
+/// Replicas run side by side: the slowest one's time is the run's, as in its report.
+int64_t RunProgress::longest(Phase phase) const {
+  int64_t ns = 0;
+  for (int replica = 0; replica < part_.replicas; ++replica)
+    ns = std::max(ns, counters_->value(num_counts + replica * num_phases + phase));
+  return ns;
+}
+
+report::ProgressState RunProgress::state() const {
+  report::ProgressState state = start_;
+  if (replays_) state.turns_arrived = arrived_;
+  state.turns_done += counters_->value(done);
+  state.turns_failed += counters_->value(failed);
+  state.prompt_tokens += counters_->value(prompt_tokens);
+  state.output_tokens += counters_->value(output_tokens);
+  state.decode_tokens += counters_->value(decode_tokens);
+  state.work += flops_per_count * static_cast<double>(counters_->value(work));
+  state.prefill_s = 1e-9 * static_cast<double>(longest(prefill_ns));
+  state.decode_s = 1e-9 * static_cast<double>(longest(decode_ns));
+  return state;
+}
+
+void RunProgress::finish(const batch::Standing& left) {
+  report::ProgressState last = state();
+  last.turns_done = left.done;
+  last.turns_failed = left.failed;
+  // Answers that stopped early cost less than was set aside for them.
+  if (left.unfinished() == 0) last.work = totals_.work;
+  shown_->finish(last);
+}
+
+}  // namespace pecia::run

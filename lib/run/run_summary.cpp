@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/run_summary.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "lib/cluster/machine.hpp"
+#include "lib/report/format.hpp"
+#include "lib/report/memory.hpp"
+#include "lib/report/trace.hpp"
+
+namespace pecia::run {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// What one rank knows of its own part.
+struct RankFacts {
+  std::string host, cpu;
+  double compute_s = 0, comm_s = 0, idle_s = 0;
+  int64_t peak_rss_bytes = 0, memory_bytes = 0;
+  static constexpr std::array<const char*, 4> groups{"ring", "sp", "tp", "block"};
+  std::array<comm::Traffic, groups.size()> traffic;
+  int32_t cores = 0;
+  struct Stage {
+    std::string name;
+    report::Kind kind = report::Kind::compute;
+    int64_t count = 0, bytes = 0;
+    double seconds = 0, flops = 0;
+    template <typename A>
+    void visit(A& archive) {
+      archive(name), archive(kind), archive(count), archive(bytes), archive(seconds),
+          archive(flops);
+    }
+  };
+  std::vector<Stage> stages;
+  batch::Tally tally;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(host), archive(cpu), archive(compute_s), archive(comm_s), archive(idle_s),
+        archive(peak_rss_bytes), archive(memory_bytes), archive(cores);
+    for (comm::Traffic& of : traffic) archive(of.messages_by_level), archive(of.bytes_by_level);
+    visit_all(archive, stages);
+    tally.visit(archive);
+  }
+};
+
+const char* kind_name(report::Kind kind) {
+  switch (kind) {
+    case report::Kind::compute:
+      return "compute";
+    case report::Kind::comm:
+      return "comm";
+    case report::Kind::idle:
+      return "idle";
+    case report::Kind::phase:
+      return "phase";
+  }
+  return "?";
+}
+
+int num_hosts(const RunFacts& facts) {
+  std::set<std::string> servers;
+  for (const auto& place : facts.places) servers.insert(place.rack + '/' + place.server);
+  return static_cast<int>(servers.size());
+}
+
+/// What goes round the ring; empty where there is none.
+std::string_view ring_text(const resources::Resources& resources) {
+  if (resources.cp == 1) return "";
+  return resources.ring ? name_of(*resources.ring) : "auto";
+}
+
+/// "1 thread"; "8 threads, each on a core of its own".
+std::string threads_text(const resources::Threads& threads) {
+  return fmt::format("{} thread{}{}", threads.count, threads.count == 1 ? "" : "s",
+                     threads.cpus.empty()       ? ""
+                     : threads.cpus.size() == 1 ? " on a core of its own"
+                                                : ", each on a core of its own");
+}
+
+/// ": DP 2 × CP 4 · prefill ring pass_kv, decode pass_q"; ": DP 2 · single"; " · single".
+std::string grid_text(const resources::Resources& resources) {
+  const std::string replica = to_string(resources.degrees());
+  std::string grid = resources.dp > 1 ? fmt::format("DP {}", resources.dp) : "";
+  if (!grid.empty() && !replica.empty()) grid += " × ";
+  grid += replica;
+  const std::string before = grid.empty() ? " · " : fmt::format(": {} · ", grid);
+  if (replica.empty()) return before + "single";
+  return fmt::format("{}prefill {}{}{}, decode {}{}", before, name_of(resources.prefill),
+                     resources.cp > 1 ? " " : "", ring_text(resources), name_of(resources.decode),
+                     resources.shift_threshold
+                         ? fmt::format(" up to {} new tokens", *resources.shift_threshold)
+                         : "");
+}
+
+RankFacts own_facts(const execute::Worker& worker, const report::Recorder& recorder,
+                    const batch::Tally& tally) {
+  RankFacts facts;
+  const cluster::CpuFacts cpu = cluster::cpu_facts();
+  facts.host = cluster::host_name();
+  facts.cpu = cpu.model;
+  facts.cores = static_cast<int32_t>(cpu.cores.size());
+  facts.memory_bytes = cluster::memory_facts().total_bytes;
+  facts.compute_s = recorder.totals().compute_s;
+  facts.comm_s = recorder.totals().comm_s;
+  facts.idle_s = recorder.totals().idle_s;
+  facts.peak_rss_bytes = report::peak_rss_bytes();
+  const context::ReplicaGroups& groups = worker.groups();
+  facts.traffic = {groups.ring->traffic(), groups.sp->traffic(), groups.tp->traffic(),
+                   groups.block->traffic()};
+  for (const report::Stage& stage : recorder.stages())
+    facts.stages.push_back(
+        {stage.name, stage.kind, stage.count, stage.bytes, stage.seconds, stage.flops});
+  facts.tally = tally;
+  return facts;
+}
+
+void add_stages(const std::vector<RankFacts>& ranks, report::RunReport& report) {
+  std::map<std::string, size_t> index;
+  for (const RankFacts& rank : ranks)
+    for (const RankFacts::Stage& stage : rank.stages) {
+      const auto [found, added] = index.try_emplace(stage.name, report.stages.size());
+      if (added) report.stages.push_back({stage.name, kind_name(stage.kind)});
+      report::StageReport& sum = report.stages[found->second];
+      sum.count += stage.count;
+      sum.seconds += stage.seconds;
+      sum.flops += stage.flops;
+      sum.bytes += stage.bytes;
+    }
+}
+
+void add_tallies(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
+                 report::RunReport& report) {
+  report::PhaseReport prefill{"prefill"}, decode{"decode"};
+  for (const RankFacts& rank : ranks) {
+    const batch::Tally& tally = rank.tally;
+    if (arrivals == job::Arrivals::replay)
+      report.counts.arrived = std::max(report.counts.arrived.value_or(0), tally.arrived);
+    report.counts.done += tally.done;
+    report.counts.failed += tally.failed;
+    report.counts.prompt_tokens += tally.prompt_tokens;
+    report.counts.cached_tokens += tally.cached_tokens;
+    report.counts.output_tokens += tally.output_tokens;
+    report.counts.truncated_turns += tally.truncated_turns;
+    report.counts.truncated_tokens += tally.truncated_tokens;
+    report.counts.cut_by_length += tally.cut_by_length;
+    report.counts.cut_by_model_length += tally.cut_by_model_length;
+    report::KvReport& kv = report.kv;
+    kv.restored_requests += tally.restored_requests;
+    kv.restored_tokens += tally.restored_tokens;
+    kv.restore_s = std::max(kv.restore_s, tally.restore_s);
+    kv.kept_requests += tally.kept_requests;
+    kv.kept_tokens += tally.kept_tokens;
+    kv.kept_bytes += tally.kept_bytes;
+    kv.keep_s = std::max(kv.keep_s, tally.keep_s);
+    kv.not_worth_keeping += tally.not_worth_keeping;
+    // Replicas run side by side: the slowest one's time is the run's.
+    prefill.seconds = std::max(prefill.seconds, tally.prefill_s);
+    decode.seconds = std::max(decode.seconds, tally.decode_s);
+    prefill.tokens += tally.prompt_tokens;
+    decode.tokens += static_cast<int64_t>(tally.tbt_s.size());
+    prefill.flops += tally.prefill_flops;
+    decode.flops += tally.decode_flops;
+    report.first_tokens += tally.first_tokens;
+    report.shared_first_tokens += tally.shared_first_tokens;
+    report.ttft_s.insert(report.ttft_s.end(), tally.ttft_s.begin(), tally.ttft_s.end());
+    report.tbt_s.insert(report.tbt_s.end(), tally.tbt_s.begin(), tally.tbt_s.end());
+  }
+  report.phases = {prefill, decode};
+}
+
+/// What each kind of group sent over each level of links.
+void add_links(const std::vector<RankFacts>& ranks, report::RunReport& report) {
+  for (size_t group = 0; group < RankFacts::groups.size(); ++group)
+    for (size_t level = 0; level < comm::num_link_levels; ++level) {
+      report::LinkReport link{RankFacts::groups[group], comm::link_level_names[level]};
+      for (const RankFacts& rank : ranks) {
+        link.messages += rank.traffic[group].messages_by_level[level];
+        link.bytes += rank.traffic[group].bytes_by_level[level];
+      }
+      if (link.messages > 0) report.links.push_back(link);
+    }
+}
+
+}  // namespace
+
+int64_t num_gpus(const RunFacts& facts) {
+  if (facts.gpu.empty()) return 0;
+  std::set<std::string> gpus;
+  for (const auto& place : facts.places) gpus.insert(comm::to_string(place));
+  return std::ssize(gpus);
+}
+
+std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens) {
+  const resources::Resources& resources = facts.resources;
+  const int64_t kv_bytes =
+      resources.kv_tokens * resources::kv_bytes_of_rank(facts.config, resources);
+  const int hosts = num_hosts(facts);
+  const auto ranks = static_cast<int>(facts.places.size());
+  return fmt::format(
+      "{} {} {}{} · {} request{}, {} tokens · context {} · KV {} {} per rank · {} rank{} of {} on "
+      "{} "
+      "host{}{}{}",
+      facts.job.model.path.filename().string(), name_of(facts.weights),
+      report::format_bytes(facts.weight_bytes), resources.tp > 1 ? " per rank" : "", requests,
+      requests == 1 ? "" : "s", report::format_count(static_cast<double>(prompt_tokens)),
+      facts.config.max_positions, name_of(resources.kv_dtype), report::format_bytes(kv_bytes),
+      ranks, ranks == 1 ? "" : "s",
+      facts.gpu.empty() ? threads_text(resources.threads) : "1 " + facts.gpu, hosts,
+      hosts == 1 ? "" : "s", grid_text(resources),
+      resources.why.empty() ? "" : "\n       auto: " + resources.why);
+}
+
+std::optional<report::RunReport> gather_report(comm::Communicator& ordered, const RunFacts& facts,
+                                               const execute::Worker& worker,
+                                               const report::Recorder& recorder,
+                                               const batch::Tally& tally, double seconds) {
+  const auto parts = ordered.gather(to_bytes(own_facts(worker, recorder, tally)), 0);
+  if (ordered.rank() != 0) return {};
+  std::vector<RankFacts> ranks;
+  for (const auto& part : parts) ranks.push_back(from_bytes<RankFacts>(part));
+
+  const resources::Resources& resources = facts.resources;
+  report::RunReport report;
+  report.seconds = seconds;
+  report.cores = resources.threads.cores_of_job;
+  report.gpus = num_gpus(facts);
+  report.job = Json::parse(to_json(facts.job));
+  const std::string weights(name_of(facts.weights));
+  report.model = Json{{"weights", weights}, {"quantization", nullptr}};
+  if (facts.rounding)
+    report.model["quantization"] = {{"dtype", weights}, {"error", to_json(*facts.rounding)}};
+  report.machine = Json{{"cpu", ranks[0].cpu},
+                        {"cores_of_a_rank", ranks[0].cores},
+                        {"memory_bytes_of_a_host", ranks[0].memory_bytes},
+                        {"gpu", facts.gpu.empty() ? Json() : Json(facts.gpu)}};
+  report.topology = Json::array();
+  for (const auto& place : facts.places) report.topology.push_back(comm::to_string(place));
+  report.grid =
+      Json{{"dp", resources.dp}, {"cp", resources.cp}, {"sp", resources.sp}, {"tp", resources.tp}};
+  report.modes = Json{
+      {"mode", resources::mode_name(resources)},
+      {"prefill", std::string(name_of(resources.prefill))},
+      {"ring", resources.cp > 1 ? Json(std::string(ring_text(resources))) : Json()},
+      {"decode", std::string(name_of(resources.decode))},
+      {"shift_threshold", resources.shift_threshold ? Json(*resources.shift_threshold) : Json()},
+      {"why", resources.why},
+      {"threads", resources.threads.count},
+      {"compute", std::string(name_of(facts.compute))},
+      {"attention_library",
+       facts.attention_library.empty() ? Json() : Json(facts.attention_library)},
+      {"kv_dtype", std::string(name_of(resources.kv_dtype))},
+      {"kv_tokens_per_rank", resources.kv_tokens},
+      {"weight_bytes", facts.weight_bytes},
+      {"max_sequences", resources.max_sequences},
+      {"max_batch_tokens", resources.max_batch_tokens}};
+  add_tallies(ranks, facts.job.batch.arrivals, report);
+  add_stages(ranks, report);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankFacts& of = ranks[rank];
+    report.ranks.push_back(
+        {static_cast<int>(rank), of.host, of.compute_s, of.comm_s, of.idle_s, of.peak_rss_bytes});
+  }
+  add_links(ranks, report);
+  return report;
+}
+
+void write_traces(comm::Communicator& ordered, const std::filesystem::path& folder, int replica,
+                  const report::Recorder& recorder) {
+  ordered.barrier();
+  const int64_t now = recorder.now_ns();
+  const report::Track track{replica, ordered.rank(), cluster::host_name(),
+                            ordered.all_reduce_max(now) - now};
+  std::filesystem::create_directories(folder);
+  report::write_trace(folder / report::trace_file_name(ordered.rank()), track, recorder);
+  ordered.barrier();
+  if (ordered.rank() == 0) report::tidy_traces(folder, ordered.size());
+}
+
+}  // namespace pecia::run

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/validate.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "lib/batch/carry_over.hpp"
+#include "lib/batch/earlier.hpp"
+#include "lib/batch/identity.hpp"
+#include "lib/batch/inputs.hpp"
+#include "lib/batch/source.hpp"
+#include "lib/batch/standing.hpp"
+#include "lib/io/run_lock.hpp"
+#include "lib/model/weights.hpp"
+#include "lib/resources/resources.hpp"
+
+namespace pecia::run {
+
+namespace {
+
+void stretch(model::ModelConfig& config, const job::RopeOverride& scaling) try {
+  model::extend_context(config, scaling.kind, scaling.factor);
+} catch (const InputError& error) {
+  fail<InputError>("model.rope_scaling: {}", error.what());
+}
+
+/// Throws for what the job asks of a vocabulary that the model's has not.
+void check_vocabulary(const job::Job::Generation& generation, int64_t vocab) {
+  const auto check_count = [vocab](const char* key, int64_t count) {
+    if (count > vocab)
+      fail<InputError>("{} is {}, but the model has {} tokens; use at most as many, or -1 for all",
+                       key, count, vocab);
+  };
+  check_count("generation.logprobs", generation.logprobs);
+  check_count("generation.prompt_logprobs", generation.prompt_logprobs);
+  if (!generation.stop_token_ids) return;
+  for (const int32_t token : *generation.stop_token_ids)
+    if (token >= vocab)
+      fail<InputError>(
+          "generation.stop_token_ids has {}, but the model's tokens are 0 … {}; "
+          "correct it or leave it out",
+          token, vocab - 1);
+}
+
+}  // namespace
+
+model::ModelConfig read_model_config(const job::Job& job) {
+  model::ModelConfig config = model::read_config(job.model.path);
+  if (job.model.rope_scaling) stretch(config, *job.model.rope_scaling);
+  check_vocabulary(job.generation, config.vocab);
+  return config;
+}
+
+namespace {
+
+constexpr size_t most_listed = 10;
+constexpr int64_t plenty = INT64_MAX / 4;  // of KV slots
+
+/// One that refuses what the run's would: with the memory that the job names, else with all it
+/// could want.
+schedule::SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
+                                    const resources::Resources& resources) {
+  schedule::SchedulerLimits limits;
+  limits.ring_size = resources.cp;
+  limits.kv_tokens = plenty;
+  if (job.kv.memory)
+    limits.kv_tokens = *job.kv.memory / resources::kv_bytes_of_rank(config, resources);
+  limits.max_batch_tokens = resources.max_batch_tokens;
+  limits.max_positions = config.max_positions;
+  limits.vocab = config.vocab;
+  limits.policy = job.batch.policy;
+  limits.layout_invariant = job.reproducible == parallel::Reproducible::layout;
+  return limits;
+}
+
+/// Adds what is sure to fail, and leaves it out of the inputs' figures.
+void find_failures(const schedule::SchedulerLimits& limits, batch::Inputs& inputs,
+                   Validation& found) {
+  std::vector<int64_t> refused, failing;
+  for (const batch::InputRequest& of : inputs.requests()) {
+    schedule::Request request = inputs.load(of);
+    const auto turns = static_cast<int32_t>(request.turns.size());
+    bool begun = false;
+    for (const schedule::Turn& turn : request.turns) {
+      begun = begun || turn.finished;
+      if (!turn.refused.empty() && !turn.recorded) refused.push_back(turn.row);
+    }
+    schedule::SchedulerLimits own = limits;
+    if (begun) own.kv_tokens = plenty;  // the answers that it goes on from are not here
+    int64_t first = -1;
+    for (const schedule::Finished& failed : batch::refused_at_once(std::move(request), own)) {
+      failing.push_back(failed.row);
+      if (first >= 0 && failed.row > first) continue;
+      if (first >= 0) found.failures.pop_back();
+      first = failed.row;
+      found.failures.push_back({inputs.prompt(of).id, static_cast<int32_t>(first - of.first_row),
+                                turns, failed.result.error});
+    }
+  }
+  inputs.leave_out(refused);
+  found.any_can_run = refused.empty() || inputs.any_can_run();
+  inputs.leave_out(failing);
+}
+
+std::string held_text(const std::filesystem::path& output) {
+  const auto holder = io::run_holder(output);
+  if (!holder || holder->dead) return {};
+  if (holder->host.empty()) return fmt::format("{} is in use by another run", output.string());
+  return fmt::format("{} is held by process {} on host {} since {}", output.string(), holder->pid,
+                     holder->host, holder->started);
+}
+
+/// What the run would make of the results that are there.
+std::vector<std::string> remarks_on(const std::filesystem::path& path,
+                                    const io::ResultsLayout& layout, bool retry_failed) {
+  const io::ResultsFile results(path, io::Access::read);
+  const batch::Continuation next = batch::continuation(results, layout, retry_failed, path);
+  batch::Standing now = batch::standing(results);
+  if (retry_failed) now.open += std::exchange(now.failed, 0);
+  const int64_t to_go = now.unfinished() + std::ssize(layout.turns) - results.num_turns();
+  std::vector<std::string> remarks = next.remarks;
+  remarks.push_back(fmt::format("{}: {}: {} turns done, {} failed{}, {} to go", path.string(),
+                                to_go > 0 ? "continues" : "nothing is left to do", now.done,
+                                now.failed,
+                                now.failed > 0 ? " (--retry-failed takes them again)" : "", to_go));
+  return remarks;
+}
+
+}  // namespace
+
+Validation validate(job::Job job, int num_ranks, bool fresh, bool retry_failed) {
+  const model::ModelConfig config = read_model_config(job);
+  resources::Resources resources;
+  resources::resolve_grid(job, config, num_ranks, resources);
+  const model::Weights weights(config, io::Checkpoint(job.model.path), {});
+  const model::Quantize quantize = resources::quantize_of(job);
+  const DType stored = weights.matrix_type();
+  const bool converted = job.model.dtype && quantize == model::Quantize::nothing;
+  resources.kv_dtype =
+      resources::resolve_kv_dtype(job,
+                                  converted ? resources::dtype_of(*job.model.dtype)
+                                  : quantize == model::Quantize::nothing ? stored
+                                                                         : DType::int8,
+                                  weights.embedding.dtype());
+  resources.max_batch_tokens = resources::resolve_batch_tokens(
+      job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
+
+  const batch::Earlier earlier = batch::read_earlier(job, fresh, retry_failed);
+  batch::reorder_inputs(job, earlier.order);
+  batch::Inputs inputs(job, config, earlier.turns);
+  inputs.detokenizer();
+  Validation found;
+  found.num_ranks = num_ranks;
+  found.shards = std::ssize(job.input);
+  found.requests = std::ssize(inputs.requests());
+  const auto path = job.output / "results.h5";
+  if (!fresh && std::filesystem::exists(path)) {
+    io::ResultsLayout layout = inputs.layout();
+    layout.identity = batch::identity(job, config, weights.checkpoint(), resources.kv_dtype,
+                                      earlier.input_sha256);
+    layout.settings = {batch::turn_settings(job)};
+    found.remarks = remarks_on(path, layout, retry_failed);
+  }
+  if (const std::string held = held_text(job.output); !held.empty()) found.remarks.push_back(held);
+  find_failures(limits_of(job, config, resources), inputs, found);
+  found.prompt_tokens = inputs.prompt_tokens();
+  found.cut_prompts = inputs.cut_prompts();
+  return found;
+}
+
+std::string to_text(const Validation& validation, const job::Job& job) {
+  const auto plural = [](int64_t count, const char* noun) {
+    return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+  };
+  std::string text =
+      fmt::format("{}; {} in {}, {} prompt tokens, output {}\n",
+                  validation.any_can_run ? "valid" : "no request can run",
+                  plural(validation.requests, "request"), plural(validation.shards, "prompt shard"),
+                  validation.prompt_tokens, job.output.string());
+  text += fmt::format(
+      "  checked: the job file, the model's configuration and tensors, all prompt tokens, {} on "
+      "{}\n",
+      job.kv.memory ? "modes and kv.memory" : "modes", plural(validation.num_ranks, "rank"));
+  if (!validation.failures.empty())
+    text += fmt::format("  {} of {} will fail:\n", validation.failures.size(),
+                        plural(validation.requests, "request"));
+  for (size_t i = 0; i < std::min(validation.failures.size(), most_listed); ++i) {
+    const Validation::Failure& failure = validation.failures[i];
+    text += fmt::format("    {}{}: {}\n", failure.request,
+                        failure.turns > 1 ? fmt::format(", turn {}", failure.turn) : "",
+                        failure.reason);
+  }
+  if (validation.failures.size() > most_listed)
+    text += fmt::format("    and {} more\n", validation.failures.size() - most_listed);
+  if (validation.cut_prompts > 0)
+    text += fmt::format(
+        "  {} longer than the model's length allows and will be cut "
+        "(limits.over_length)\n",
+        validation.cut_prompts == 1 ? "1 prompt is"
+                                    : fmt::format("{} prompts are", validation.cut_prompts));
+  for (const std::string& remark : validation.remarks) text += fmt::format("  {}\n", remark);
+  return text;
+}
+
+}  // namespace pecia::run

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// How long passes take. The rates begin as estimates and follow what is measured, so that a run
+/// with a wall time can tell what it will finish.
+
+#include <array>
+#include <cstddef>
+
+namespace pecia::schedule {
+
+/// Work of one kind, in one pass or in several.
+struct PassWork {
+  double passes = 0;
+  double rows = 0;   ///< new tokens
+  double pairs = 0;  ///< of a new token and a token that it attends to
+
+  PassWork& operator+=(const PassWork& other) {
+    passes += other.passes, rows += other.rows, pairs += other.pairs;
+    return *this;
+  }
+};
+
+/// `count` new tokens after `first` cached ones, in passes of at most `tokens_per_pass`.
+PassWork work_of(double first, double count, double tokens_per_pass);
+
+/// Seconds of each pass (weights are read, ranks wait for each other), each row and each pair.
+struct PassRates {
+  double pass_s = 0, row_s = 0, pair_s = 0;
+};
+
+/// Rates of one kind of pass, fitted to passes as they are measured.
+///
+/// Least squares of the relative error over recent passes. What these cannot tell apart (all of one
+/// length, say) keeps the proportions of the estimate: a penalty draws every rate to the estimate
+/// times one common factor. No rate becomes negative.
+class RateFit {
+ public:
+  explicit RateFit(const PassRates& estimate);
+
+  void add(const PassWork& work, double seconds);
+  bool measured() const { return passes_ > 0; }
+  const PassRates& rates() const { return rates_; }
+  double seconds(const PassWork& work) const;
+
+ private:
+  static constexpr size_t terms = 3;
+  using Vector = std::array<double, terms>;
+
+  void solve();
+
+  Vector estimate_;
+  std::array<Vector, terms> normal_{};  ///< of the terms over the measured time
+  Vector right_{};
+  double passes_ = 0;
+  PassRates rates_;
+};
+
+/// Passes of prompts and of output tokens. A pass of both takes as long as the two together.
+struct PassTimes {
+  RateFit prefill, decode;
+
+  void add(const PassWork& prompts, const PassWork& answers, double seconds);
+};
+
+}  // namespace pecia::schedule

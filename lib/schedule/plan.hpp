@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// One iteration of a replica as a value: made by its rank 0, broadcast, executed by all, answered
+/// by outcomes. No rank decides anything alone.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/api/sampling.hpp"
+#include "lib/core/archive.hpp"
+#include "lib/io/kv_save.hpp"
+#include "lib/parallel/pass.hpp"
+#include "lib/parallel/sharding.hpp"
+#include "lib/schedule/pass_times.hpp"
+
+namespace pecia::schedule {
+
+struct NewSequence {
+  static constexpr int64_t no_parent = -1;
+
+  int64_t sequence = 0;
+  int64_t parent = no_parent;  ///< whose tokens it begins with
+  int64_t reserved = 0;        ///< KV slots on every rank
+  uint8_t keeps_tokens = 0;    ///< penalties will ask which tokens it has
+};
+
+/// A turn begins: how its tokens are sampled from now on.
+struct TurnStart {
+  int64_t sequence = 0;
+  kernels::SamplingParams params;
+  uint64_t random_key = 0;   ///< of (seed, request, turn); the token's index is the address in it
+  int64_t answer_begin = 0;  ///< global position of the answer's first token
+};
+
+/// One sequence's part of the pass.
+struct PlanItem {
+  parallel::PassSequence rows;
+  std::vector<int32_t> tokens;  ///< [rows.count]
+  int64_t prompt_end = 0;       ///< where the turn's prompt ends; see Rotary::tables
+  int64_t sampled_index =
+      -1;  ///< the last row's next token is sampled as token `index` of the answer; −1: not
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(rows), archive(tokens), archive(prompt_end), archive(sampled_index);
+  }
+};
+
+/// Wanted: the log-probability of `token` after the row at `position` of item `item`.
+struct Target {
+  int32_t item = 0;
+  int32_t token = 0;
+  int64_t position = 0;
+};
+
+/// Keys and values to write while the run drains: the whole of the plan.
+struct KvSaveOrder {
+  int64_t sequence = 0;
+  int64_t begin = 0, end = 0;  ///< positions
+  std::string folder;          ///< "": nothing to write
+  std::string request_id;
+  int64_t stamp = 0;
+  double seconds = 0;  ///< that each rank has for it
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(sequence), archive(begin), archive(end), archive(folder), archive(request_id),
+        archive(stamp), archive(seconds);
+  }
+};
+
+struct Plan {
+  int64_t number = 0;
+  uint8_t last = 0;   ///< nothing to execute: the replica is done
+  double wait_s = 0;  ///< above 0: nothing to execute for so long, as no request has arrived
+  parallel::Ring ring = parallel::Ring::pass_kv;
+  parallel::Sharding sharding = parallel::Sharding::base;
+  std::vector<int64_t> removed;  ///< sequences whose KV is freed first
+  std::vector<NewSequence> added;
+  std::vector<TurnStart> turns;
+  std::vector<PlanItem> items;
+  std::vector<Target> targets;
+  /// Folder of a save that has the keys and values of the only item, which asks for nothing: read
+  /// them, and compute them only where that fails. "": compute.
+  std::string restore;
+  KvSaveOrder save;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(number), archive(last), archive(wait_s), archive(ring), archive(sharding);
+    archive(removed), archive(added), archive(turns);
+    visit_all(archive, items);
+    archive(targets), archive(restore);
+    save.visit(archive);
+  }
+  bool saves() const { return !save.folder.empty(); }
+  std::vector<parallel::PassSequence> pass() const {
+    std::vector<parallel::PassSequence> rows;
+    for (const PlanItem& item : items) rows.push_back(item.rows);
+    return rows;
+  }
+};
+
+/// The plan's work: of prompts, and of output tokens.
+std::pair<PassWork, PassWork> work_of(const Plan& plan);
+
+/// Log-probabilities in the form results have: K most likely, or the whole vocabulary.
+struct LogProbs {
+  std::vector<int32_t> which;       ///< item (sampled) or target, by index in the plan
+  std::vector<int32_t> tokens;      ///< [which] sampled; empty for targets
+  std::vector<float> logprobs;      ///< [which]
+  std::vector<int32_t> top_tokens;  ///< [which, K]
+  std::vector<float> top_logprobs;  ///< [which, K or vocab]
+
+  /// Those of further items or targets.
+  void append(const LogProbs& other);
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(which), archive(tokens), archive(logprobs), archive(top_tokens), archive(top_logprobs);
+  }
+};
+
+/// An item that has no next token, and the part of the model that first held NaN or infinity for
+/// it.
+struct Broken {
+  int32_t item = 0;
+  std::string where;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(item), archive(where);
+  }
+};
+
+/// What became of keys and values that were to be read or written.
+struct KvOutcome {
+  uint8_t done = 0;   ///< on reading: by all ranks; on writing: by this one
+  std::string error;  ///< of this rank
+  double seconds = 0;
+  int64_t bytes = 0;
+  std::vector<io::KvPart> parts;  ///< written: one, or none where others hold the same
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(done), archive(error), archive(seconds), archive(bytes);
+    visit_all(archive, parts);
+  }
+};
+
+/// What one rank gives back: the rows it owned.
+struct Outcome {
+  LogProbs sampled, targets;
+  std::vector<Broken> broken;
+  KvOutcome kv;
+  /// On a GPU, of work found done by now, all of it where rows were sampled; what a pass left
+  /// counts with the next one.
+  double compute_s = 0, comm_s = 0;
+
+  template <typename A>
+  void visit(A& archive) {
+    sampled.visit(archive), targets.visit(archive);
+    visit_all(archive, broken);
+    kv.visit(archive);
+    archive(compute_s), archive(comm_s);
+  }
+};
+
+}  // namespace pecia::schedule

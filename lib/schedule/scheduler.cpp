@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/schedule/scheduler.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "lib/parallel/virtual_ranks.hpp"
+#include "lib/schedule/scheduler_state.hpp"
+
+namespace pecia::schedule {
+
+bool Scheduler::Family::keeps_tokens() const {
+  return std::any_of(request.turns.begin(), request.turns.end(), [](const Turn& turn) {
+    return turn.params.repetition_penalty != 1.0f || turn.params.presence_penalty != 0.0f ||
+           turn.params.frequency_penalty != 0.0f;
+  });
+}
+
+Scheduler::Scheduler(SchedulerLimits limits) : limits_(std::move(limits)), map_(limits_.ring_size) {
+  PECIA_CHECK(limits_.max_sequences >= 1 && limits_.max_batch_tokens >= 1,
+              "{} sequences, {} tokens", limits_.max_sequences, limits_.max_batch_tokens);
+  const parallel::RingRates& rates = limits_.ring_rates;
+  PECIA_CHECK(limits_.ring_size == 1 || limits_.ring ||
+                  std::min({rates.flops, rates.bandwidth, rates.all_to_all_bandwidth}) > 0,
+              "a ring by rule with rates of {} FLOP/s, {} B/s and {} B/s", rates.flops,
+              rates.bandwidth, rates.all_to_all_bandwidth);
+  PECIA_CHECK(!limits_.layout_invariant || parallel::can_play_layout(limits_.ring_size),
+              "{} ranks cannot play {}", limits_.ring_size, parallel::layout_ranks);
+}
+
+Scheduler::~Scheduler() = default;
+
+void Scheduler::refuse(Turn& turn, const std::string& why) {
+  if (turn.finished) return;
+  turn.refused = why;
+  if (std::exchange(turn.recorded, true)) return;
+  Finished failed{turn.row, io::TurnState::failed, {}};
+  failed.result.finish_reason = io::FinishReason::failed;
+  failed.result.error = why;
+  failed.result.prompt_tokens = static_cast<int32_t>(turn.tokens.size());
+  failed.result.truncated_tokens = turn.truncated_tokens;
+  finished_.push_back(std::move(failed));
+}
+
+/// Refuses the turn and all that see it; those that have a reason of their own keep it.
+void Scheduler::refuse_from(Request& request, size_t first, const std::string& why) {
+  const std::string after = "an earlier turn of this request failed: " + why;
+  refuse(request.turns[first], why);
+  if (request.followup == io::Followup::fork && first > 0) return;
+  for (size_t later = first + 1; later < request.turns.size(); ++later) {
+    Turn& turn = request.turns[later];
+    refuse(turn, turn.refused.empty() ? after : std::string(turn.refused));
+  }
+}
+
+/// Refuses what would not fit if it had all slots to itself.
+void Scheduler::refuse_too_large(Request& request) {
+  const auto why = [&](int64_t needed) {
+    return fmt::format(
+        "needs {} KV slots on each rank, there are {}: raise kv.memory or use more ranks (cp), "
+        "then "
+        "--retry-failed; a narrower kv.dtype needs another output folder",
+        needed, limits_.kv_tokens);
+  };
+  const bool fork = request.followup == io::Followup::fork;
+  for (size_t i = 0; i < request.turns.size(); ++i) {
+    Turn& turn = request.turns[i];
+    const bool whole = !fork || i == 0;
+    if (!whole && settled(turn)) continue;
+    const int64_t needed =
+        !fork ? chain_slots(request)
+              : stem_slots(request) + (settled(turn) ? 0 : branch_slots(request, i));
+    if (needed <= limits_.kv_tokens) continue;
+    const std::string text = why(needed);
+    if (!whole)
+      refuse(turn, text);
+    else
+      for (Turn& each : request.turns)
+        if (!settled(each)) refuse(each, text);
+  }
+}
+
+void Scheduler::add(Request request, double since) {
+  PECIA_CHECK(!request.turns.empty(), "a request without turns");
+  for (size_t i = 0; i < request.turns.size(); ++i) {
+    const Turn& turn = request.turns[i];
+    PECIA_CHECK(settled(turn) || !turn.tokens.empty(), "turn {} has no tokens", i);
+    if (!turn.refused.empty()) refuse_from(request, i, std::string(turn.refused));
+  }
+  refuse_too_large(request);
+  if (std::all_of(request.turns.begin(), request.turns.end(), settled)) return;
+  if (limits_.prompt_logprobs != 0)
+    for (Turn& turn : request.turns) {
+      constexpr float no_prediction = std::numeric_limits<float>::quiet_NaN();
+      const size_t width = top_width(limits_.prompt_logprobs, limits_.vocab);
+      turn.answer.prompt_logprobs.assign(turn.tokens.size(), no_prediction);
+      turn.answer.prompt_top_logprobs.assign(turn.tokens.size() * width, no_prediction);
+      if (limits_.prompt_logprobs > 0)
+        turn.answer.prompt_top_tokens.assign(turn.tokens.size() * width, -1);
+    }
+  auto family = std::make_shared<Family>();
+  family->ready = request.arrival_s.value_or(since);
+  family->request = std::move(request);
+  waiting_.push_back(std::move(family));
+}
+
+bool Scheduler::wants_more() const {
+  return waiting_.empty() || has_room(1);
+}
+
+bool Scheduler::has_room_for(const Request& request) const {
+  if (running_.empty() && waiting_.empty() && forks_.empty()) return true;
+  const int64_t needed = tokens_needed(request);
+  return needed > limits_.kv_tokens || has_room(needed);
+}
+
+/// Whether the next pass could begin all that waits and something of so many slots.
+bool Scheduler::has_room(int64_t slots) const {
+  int64_t tokens = 0;
+  for (const auto& family : waiting_) {
+    tokens += static_cast<int64_t>(family->request.turns.front().tokens.size());
+    slots += tokens_needed(family->request);
+  }
+  return running() + waiting() < limits_.max_sequences && tokens < limits_.max_batch_tokens &&
+         slots <= free_slots();
+}
+
+std::vector<Finished> Scheduler::take_finished() {
+  return std::exchange(finished_, {});
+}
+
+std::vector<Finished> Scheduler::partial() const {
+  std::vector<Finished> partial;
+  for (const Running& running : running_)
+    if (running.begun && !running.result.tokens.empty() && !settled(running.current()))
+      partial.push_back({running.current().row, io::TurnState::partial, running.result});
+  return partial;
+}
+
+}  // namespace pecia::schedule

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Which requests and branches begin, and how a turn begins.
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "lib/schedule/scheduler_state.hpp"
+
+namespace pecia::schedule {
+
+/// First a branch for each fork without one, on its credit, in the place that its stem or its
+/// branch before has left: so a stem's keys wait for nobody.
+void Scheduler::admit(Plan& plan, double now) {
+  const auto room = [&] { return running() < limits_.max_sequences; };
+  for (const auto& fork : forks_)
+    if (fork->live_branches == 0 && branch_in_time(*fork, now)) {
+      PECIA_CHECK(room(), "no place for the branch of a stem that ended");
+      admit_branch(plan, fork);
+    }
+  for (auto fork = forks_.begin(); fork != forks_.end();) {
+    while (room() && (*fork)->branches_left() && branch_in_time(**fork, now) &&
+           admit_branch(plan, *fork)) {
+    }
+    fork = (*fork)->branches_left() ? std::next(fork) : forks_.erase(fork);
+  }
+  while (room() && !waiting_.empty()) {
+    const auto family = waiting_.front();
+    if (limited() && seconds_of(ahead_of(family->request)) > left_s(now))
+      late_.push_back(family);
+    else if ((limited() && !in_time(ahead_of(family->request), now)) ||
+             !admit_request(plan, family))
+      break;
+    waiting_.pop_front();
+  }
+  if (!late_.empty() && room()) begin_late(plan, now);
+}
+
+/// Slots that are kept back for the family's branches, from now on.
+void Scheduler::keep_back(Family& family, int64_t slots) {
+  credits_ += slots - family.kept;
+  family.kept = slots;
+}
+
+bool Scheduler::admit_request(Plan& plan, const std::shared_ptr<Family>& family) {
+  const int64_t needed = tokens_needed(family->request);
+  if (needed > free_slots()) return false;
+  Running running;
+  running.family = family;
+  running.sequence = next_sequence_++;
+  running.timed = true;
+  int64_t reserved = needed;
+  if (family->is_fork()) {
+    reserved = stem_slots(family->request);
+    family->stem = running.sequence;
+    family->credit = needed - reserved;
+    keep_back(*family, family->credit);
+    running.is_stem = true;
+  }
+  map_.add(running.sequence, reserved);
+  plan.added.push_back(
+      {running.sequence, NewSequence::no_parent, reserved, family->keeps_tokens()});
+  running_.push_back(std::move(running));
+  return true;
+}
+
+/// Starts the family's next branch, on its credit or on free memory.
+bool Scheduler::admit_branch(Plan& plan, const std::shared_ptr<Family>& family) {
+  const int64_t needed = branch_slots(family->request, family->next_branch);
+  Running running;
+  running.uses_credit = !family->credit_used;
+  if (running.uses_credit) {
+    PECIA_CHECK(needed <= family->kept, "a branch needs {} slots, {} are kept", needed,
+                family->kept);
+    family->credit_used = true;
+    keep_back(*family, family->kept - needed);
+  } else if (needed > free_slots()) {
+    return false;
+  }
+  running.family = family;
+  running.turn = family->next_branch++;
+  running.timed = true;
+  running.sequence = next_sequence_++;
+  ++family->live_branches;
+  family->skip_settled();
+  map_.add(running.sequence, needed, family->stem);
+  plan.added.push_back({running.sequence, family->stem, needed, family->keeps_tokens()});
+  running_.push_back(std::move(running));
+  return true;
+}
+
+/// Sets up the sequence's turn: what to feed, where the answer begins, how long it may be. A turn
+/// that cannot run is refused with all that depend on it, and the sequence is left with `begun`
+/// false.
+void Scheduler::start_turn(Plan& plan, Running& running) {
+  Family& family = *running.family;
+  auto& turns = family.request.turns;
+  while (!family.is_fork() && running.turn < turns.size() && turns[running.turn].finished) {
+    const Turn& done = turns[running.turn++];
+    running.unfed.insert(running.unfed.end(), done.tokens.begin(), done.tokens.end());
+    running.unfed.insert(running.unfed.end(), done.answer.tokens.begin(), done.answer.tokens.end());
+  }
+  if (running.turn == turns.size() || !turns[running.turn].refused.empty()) return;
+
+  Turn& turn = turns[running.turn];
+  const int64_t cached = map_.length(running.sequence);
+  if (running.is_branch() && running.turn == 0) {
+    running.prompt_begin = 0;
+    running.answer_begin = cached;
+  } else {
+    running.prompt_begin = cached + static_cast<int64_t>(running.unfed.size());
+    running.answer_begin = running.prompt_begin + static_cast<int64_t>(turn.tokens.size());
+    running.unfed.insert(running.unfed.end(), turn.tokens.begin(), turn.tokens.end());
+  }
+  const int64_t room = limits_.max_positions - running.answer_begin;
+  if (room < (turn.max_new_tokens > 0 ? 1 : 0)) {
+    refuse_from(
+        family.request, running.turn,
+        fmt::format("{} tokens with what came before, the model's length is {}: shorten the "
+                    "prompt, or set model.rope_scaling; then --retry-failed",
+                    running.answer_begin, limits_.max_positions));
+    return;
+  }
+  running.result = turn.answer;
+  running.result.prompt_tokens = static_cast<int32_t>(turn.tokens.size());
+  running.result.truncated_tokens = turn.truncated_tokens;
+  running.result.cached_tokens = static_cast<int32_t>(running.prompt_begin);
+  running.max_new_tokens = std::min<int64_t>(turn.max_new_tokens, room);
+  running.deal_limit = answer_slots(turn);
+  running.dealt.assign(limits_.ring_size, 0);
+  running.deal_shift = std::accumulate(turn.tokens.begin(), turn.tokens.end(), int64_t{0});
+  running.earlier_decode_s = turn.answer.decode_s;
+  running.stop_strings.reset();
+  if (!turn.stop.empty()) {
+    PECIA_CHECK(limits_.detokenizer, "stop strings without a detokenizer");
+    running.stop_strings.emplace(*limits_.detokenizer, turn.stop);
+    for (const int32_t token : running.result.tokens) running.stop_strings->read(token);
+  }
+  if (running.is_branch() && running.turn == 0) running.first_token = family.stem_answered;
+  // A stem is fed its prompt alone; what follows an answer that it has already is a branch's.
+  const auto given = static_cast<int64_t>(running.result.tokens.size());
+  if (!running.is_stem)
+    running.unfed.insert(running.unfed.end(), running.result.tokens.begin(),
+                         running.result.tokens.end());
+  running.samples =
+      running.max_new_tokens > given && !(running.is_stem && (given > 0 || turn.finished));
+  running.feed = std::exchange(running.unfed, {});
+  running.fed = 0;
+  // The last known token is fed in any case: what it gives is not in the cache.
+  running.restore_end = 0;
+  if (cached == 0 && !running.is_branch())
+    running.restore_end =
+        std::min<int64_t>(family.request.saved.tokens, std::ssize(running.feed) - 1) /
+        restore_unit() * restore_unit();
+  running.begun = true;
+  running.timed = false;
+  if (running.samples)
+    plan.turns.push_back({running.sequence, turn.params, turn.random_key, running.answer_begin});
+}
+
+}  // namespace pecia::schedule

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What a finished pass means.
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "lib/schedule/scheduler_state.hpp"
+
+namespace pecia::schedule {
+namespace {
+
+template <typename T>
+void copy_row(const std::vector<T>& from, int64_t row, int64_t width, std::vector<T>& to,
+              int64_t to_row) {
+  if (from.empty()) return;
+  std::copy_n(from.begin() + row * width, width, to.begin() + to_row * width);
+}
+
+template <typename T>
+void append_row(const std::vector<T>& from, int64_t row, int64_t width, std::vector<T>& to) {
+  if (!from.empty())
+    to.insert(to.end(), from.begin() + row * width, from.begin() + (row + 1) * width);
+}
+
+}  // namespace
+
+void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now) {
+  std::vector<std::list<Running>::iterator> of_item;
+  for (const PlanItem& item : plan.items) {
+    const auto found = std::find_if(running_.begin(), running_.end(), [&](const Running& running) {
+      return running.sequence == item.rows.sequence;
+    });
+    PECIA_CHECK(found != running_.end(), "sequence {} is not running", item.rows.sequence);
+    of_item.push_back(found);
+  }
+  const bool read = !plan.restore.empty() && outcomes.front().kv.done != 0;
+  if (limits_.time && !read) {
+    const auto [prompts, answers] = work_of(plan);
+    limits_.time->times.add(prompts, answers, now - planned_at_);
+  }
+  take_targets(plan, outcomes, of_item);
+
+  double compute_s = 0, comm_s = 0;
+  std::vector<std::string> broken(plan.items.size(), "the last FFN or the head");
+  std::vector<std::optional<int32_t>> sampled(plan.items.size());
+  const int64_t width = top_width(limits_.logprobs, limits_.vocab);
+  for (const Outcome& outcome : outcomes) {
+    compute_s += outcome.compute_s / static_cast<double>(outcomes.size());
+    comm_s += outcome.comm_s / static_cast<double>(outcomes.size());
+    for (const Broken& of : outcome.broken) broken[of.item] = of.where;
+    for (size_t i = 0; i < outcome.sampled.which.size(); ++i) {
+      const int32_t item = outcome.sampled.which[i];
+      const auto row = static_cast<int64_t>(i);
+      io::TurnResult& result = of_item[item]->result;
+      sampled[item] = outcome.sampled.tokens[i];
+      result.token_logprobs.push_back(outcome.sampled.logprobs[i]);
+      append_row(outcome.sampled.top_tokens, row, width, result.top_tokens);
+      append_row(outcome.sampled.top_logprobs, row, width, result.top_logprobs);
+    }
+  }
+
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    Running& running = *of_item[i];
+    io::TurnResult& result = running.result;
+    const bool fed = running.feeding();
+    (fed ? result.prefill_compute_s : result.decode_compute_s) += static_cast<float>(compute_s);
+    (fed ? result.prefill_comm_s : result.decode_comm_s) += static_cast<float>(comm_s);
+    if (!plan.restore.empty()) note_restored(plan, outcomes, running);
+    note_computed(plan, plan.items[i], compute_s + comm_s, running);
+    if (fed) running.fed += plan.items[i].rows.count;
+    if (running.feeding()) continue;
+    PECIA_CHECK(sampled[i].has_value() == (plan.items[i].sampled_index >= 0),
+                "sequence {} was {}sampled", running.sequence, sampled[i] ? "" : "not ");
+    if (sampled[i] == kernels::no_token)
+      fail_turn(running, broken[i], now);
+    else if (sampled[i])
+      answered(running, *sampled[i], now);
+    else
+      finish_turn(running, io::FinishReason::length, now);
+    const bool last =
+        running.family->is_fork() || running.turn == running.family->request.turns.size();
+    if (!running.begun && last) end(of_item[i]);
+  }
+}
+
+/// Puts the prompt's log-probabilities where they belong: to each item's own prompt, and after its
+/// last row to the turns that follow.
+void Scheduler::take_targets(const Plan& plan, const std::vector<Outcome>& outcomes,
+                             const std::vector<std::list<Running>::iterator>& of_item) {
+  std::vector<std::pair<io::TurnResult*, int64_t>> destinations;
+  std::map<int32_t, size_t> followers_seen;  // by item
+  for (const Target& target : plan.targets) {
+    Running& running = *of_item[target.item];
+    if (target.position + 1 < running.answer_begin) {
+      destinations.emplace_back(&running.result, target.position + 1 - running.prompt_begin);
+      continue;
+    }
+    const size_t turn = followers(running).at(followers_seen[target.item]++);
+    destinations.emplace_back(&running.family->request.turns[turn].answer, 0);
+  }
+  const int64_t width = top_width(limits_.prompt_logprobs, limits_.vocab);
+  for (const Outcome& outcome : outcomes)
+    for (size_t i = 0; i < outcome.targets.which.size(); ++i) {
+      const auto& [result, index] = destinations[outcome.targets.which[i]];
+      const auto row = static_cast<int64_t>(i);
+      result->prompt_logprobs[index] = outcome.targets.logprobs[i];
+      copy_row(outcome.targets.top_tokens, row, width, result->prompt_top_tokens, index);
+      copy_row(outcome.targets.top_logprobs, row, width, result->prompt_top_logprobs, index);
+    }
+}
+
+bool Scheduler::stops(int32_t token) const {
+  return std::find(limits_.stop_token_ids.begin(), limits_.stop_token_ids.end(), token) !=
+         limits_.stop_token_ids.end();
+}
+
+void Scheduler::answered(Running& running, int32_t token, double now) {
+  io::TurnResult& result = running.result;
+  if (result.tokens.empty()) result.ttft_s = static_cast<float>(now - running.ttft_begin);
+  if (!running.first_token) running.first_token = now;
+  result.decode_s = static_cast<float>(running.earlier_decode_s + now - *running.first_token);
+  result.tokens.push_back(token);
+  running.unfed = {token};
+  // The text of a token that stops the answer is no part of it.
+  const bool stopped = stops(token);
+  if (!stopped && running.stop_strings)
+    result.text_bytes = running.stop_strings->read(token).value_or(-1);
+  if (stopped || result.text_bytes >= 0) {
+    finish_turn(running, io::FinishReason::stop, now);
+  } else if (static_cast<int64_t>(result.tokens.size()) >= running.max_new_tokens) {
+    finish_turn(running, io::FinishReason::length, now);
+  } else if (running.is_stem) {  // the answer goes on in a branch
+    running.current().answer = std::move(result);
+    running.begun = false;
+    running.family->stem_answered = running.family->ready = now;
+  }
+}
+
+/// The model gave no distribution for the next token. A chain ends with it; branches of a stem are
+/// not concerned.
+void Scheduler::fail_turn(Running& running, const std::string& where, double now) {
+  auto& turns = running.family->request.turns;
+  const std::string why = fmt::format(
+      "the logits after {} tokens of the answer hold NaN or infinity, which came from {}: try "
+      "kv.dtype fp32 or model.dtype fp32 in another output folder",
+      running.result.tokens.size(), where);
+  refuse(turns[running.turn], why);
+  if (!running.family->is_fork()) {
+    for (size_t later = running.turn + 1; later < turns.size(); ++later)
+      refuse(turns[later], "an earlier turn of this request failed: " + why);
+    running.turn = turns.size();
+  }
+  running.begun = false;
+  running.result = {};
+  if (!running.is_branch()) running.family->ready = now;
+}
+
+void Scheduler::finish_turn(Running& running, io::FinishReason reason, double now) {
+  Turn& turn = running.current();
+  running.begun = false;
+  if (!running.is_branch()) running.family->ready = now;
+  if (running.max_new_tokens > 0 && running.samples) {
+    ++answered_turns_;
+    answered_tokens_ += static_cast<int64_t>(running.result.tokens.size());
+    allowed_tokens_ += running.max_new_tokens;
+  }
+  const bool unanswered = running.is_stem && !running.samples && turn.max_new_tokens > 0;
+  if (!turn.finished && unanswered) {  // an earlier run began the answer; a branch goes on with it
+    turn.answer = std::move(running.result);
+  } else if (!turn.finished) {
+    running.result.finish_reason = reason;
+    turn.finished = true;
+    any_done_ = running.family->progressed = true;
+    finished_.push_back({turn.row, io::TurnState::done, std::move(running.result)});
+  }
+  running.result = {};
+  running.first_token.reset();
+  if (!running.family->is_fork()) ++running.turn;
+}
+
+/// The sequence takes part in no more passes: frees what is its own and, with a fork's last branch,
+/// the stem; lets a stem's branches begin.
+void Scheduler::end(std::list<Running>::iterator running) {
+  const std::shared_ptr<Family> family = running->family;
+  const auto free = [&](int64_t sequence) {
+    map_.remove(sequence);
+    removed_.push_back(sequence);
+  };
+  if (!running->is_stem) free(running->sequence);
+  if (family->is_fork()) {
+    if (running->is_stem) {
+      family->skip_settled();
+      if (family->branches_left()) forks_.push_back(family);
+    } else {
+      --family->live_branches;
+    }
+    if (running->uses_credit) {
+      family->credit_used = false;
+      keep_back(*family, family->credit);
+    }
+    if (!family->branches_left()) keep_back(*family, 0);
+    if (!family->branches_left() && family->live_branches == 0) free(family->stem);
+  }
+  running_.erase(running);
+}
+
+}  // namespace pecia::schedule

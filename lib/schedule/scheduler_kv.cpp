@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Keys and values that an earlier start has kept are read; what this one could keep.
+
+#include <algorithm>
+#include <set>
+
+#include "lib/parallel/virtual_ranks.hpp"
+#include "lib/schedule/scheduler_state.hpp"
+
+namespace pecia::schedule {
+
+/// What is read ends at a multiple of this. It is shared out as a chunk of whole units is, two pieces
+/// in each unit to every rank, so that it takes the slots that computing it would take. Where bits are
+/// to be the same in any batch, a prompt is always cut at the same tokens.
+int64_t Scheduler::restore_unit() const {
+  return limits_.layout_invariant ? limits_.max_batch_tokens : chunk_unit();
+}
+
+/// A pass that reads the next chunk of the first sequence that has one.
+bool Scheduler::restore(Plan& plan, double now) {
+  const auto found = std::find_if(running_.begin(), running_.end(), [](const Running& running) {
+    return running.fed < running.restore_end;
+  });
+  if (found == running_.end()) return false;
+  Running& running = *found;
+  const int64_t whole = std::max(batch_tokens() / restore_unit(), int64_t{1}) * restore_unit();
+  const int64_t count = std::min(running.restore_end - running.fed, whole);
+  PlanItem item;
+  item.rows = {running.sequence, map_.length(running.sequence), count,
+               parallel::PassSequence::balanced, virtual_ranks()};
+  item.tokens.assign(running.feed.begin() + running.fed,
+                     running.feed.begin() + running.fed + count);
+  item.prompt_end = running.answer_begin;
+  // Should the save prove damaged, the pass is computed.
+  if (limits_.ring_size > 1) plan.ring = limits_.ring.value_or(parallel::Ring::pass_kv);
+  plan.sharding = limits_.modes.sharding(count, true);
+  plan.restore = running.family->request.saved.folder;
+  note_begin(running, now);
+  cache(running, item);
+  plan.items.push_back(std::move(item));
+  return true;
+}
+
+/// The item's tokens are cached when the pass has run.
+void Scheduler::cache(Running& running, const PlanItem& item) {
+  map_.append(item.rows);
+  if (running.is_branch()) return;
+  std::vector<int32_t>& cached = running.family->cached;
+  cached.insert(cached.end(), item.tokens.begin(), item.tokens.end());
+}
+
+/// A save that one rank could not read is no more tried.
+void Scheduler::note_restored(const Plan&, const std::vector<Outcome>& outcomes, Running& running) {
+  const bool restored = std::all_of(outcomes.begin(), outcomes.end(),
+                                    [](const Outcome& outcome) { return outcome.kv.done != 0; });
+  if (restored) return;
+  running.restore_end = 0;
+  running.family->request.saved = {};
+}
+
+void Scheduler::note_computed(const Plan& plan, const PlanItem& item, double seconds,
+                              Running& running) {
+  if (running.is_branch()) return;
+  int64_t tokens = 0;
+  for (const PlanItem& each : plan.items) tokens += each.rows.count;
+  running.family->computed_s +=
+      seconds * static_cast<double>(item.rows.count) / static_cast<double>(tokens);
+}
+
+std::vector<KeepableKv> Scheduler::keepable() const {
+  std::vector<KeepableKv> found;
+  std::set<const Family*> seen;
+  const auto add = [&](const Family& family, int64_t sequence) {
+    if (!seen.insert(&family).second || !map_.contains(sequence)) return;
+    PECIA_CHECK(map_.length(sequence) == std::ssize(family.cached),
+                "sequence {} has {} tokens cached, {} are known", sequence, map_.length(sequence),
+                family.cached.size());
+    const int64_t begin = family.request.saved.tokens;
+    if (std::ssize(family.cached) <= begin) return;
+    found.push_back(
+        {family.request.turns.front().row, sequence, family.cached, begin, family.computed_s});
+  };
+  for (const Running& running : running_)
+    add(*running.family, running.family->is_fork() ? running.family->stem : running.sequence);
+  for (const auto& fork : forks_) add(*fork, fork->stem);
+  return found;
+}
+
+}  // namespace pecia::schedule

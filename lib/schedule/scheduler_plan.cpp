@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The next pass as a value.
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "lib/parallel/virtual_ranks.hpp"
+#include "lib/schedule/scheduler_state.hpp"
+
+namespace pecia::schedule {
+
+using parallel::Ring;
+
+std::optional<Plan> Scheduler::next(double now) {
+  if (limited() && left_s(now) <= 0) forget_assumed_end();
+  if (out_of_time_) return {};
+  Plan plan;
+  plan.number = next_plan_;
+  planned_at_ = now;
+  if (limited()) {
+    if (!limits_.time->keeps_kv) give_back_late(now);
+    reconsider_late(now);
+  }
+  // A turn that is refused as it begins makes room for others.
+  bool made_room = false;
+  do {
+    made_room = false;
+    admit(plan, now);
+    for (auto running = running_.begin(); running != running_.end();) {
+      const auto current = running++;
+      if (!current->begun && turn_in_time(*current, now)) start_turn(plan, *current);
+      if (current->begun) continue;
+      end(current);
+      made_room = true;
+    }
+  } while (made_room);
+  // A sequence that could not begin its turn was never known to anyone else.
+  std::erase_if(plan.added,
+                [&](const NewSequence& added) { return std::erase(removed_, added.sequence) > 0; });
+  if (running_.empty()) {
+    given_up_ = given_up_ || !forks_.empty();
+    return {};
+  }
+  ++next_plan_;
+  plan.removed = std::exchange(removed_, {});
+  chunk_rings_.clear();
+  if (restore(plan, now)) return plan;
+  if (limits_.policy == job::Policy::chunked || answers_come_first(now)) decode(plan, now);
+  const bool answers_first = !plan.items.empty() && limits_.policy == job::Policy::prefill_first;
+  const size_t num_riders = plan.items.size();
+  if (!answers_first) feed(plan, now);
+  const bool prefills = plan.items.size() > num_riders;
+  if (plan.items.empty()) decode(plan, now);
+  if (plan.items.empty()) {
+    out_of_time_ = true;
+    return {};
+  }
+  int64_t new_tokens = 0;
+  for (const PlanItem& item : plan.items) new_tokens += item.rows.count;
+  plan.sharding = limits_.modes.sharding(new_tokens, prefills);
+  return plan;
+}
+
+/// New tokens of a pass with prompts; under chunked at least one unit, so that every pass gets on.
+int64_t Scheduler::batch_tokens() const {
+  return limits_.policy == job::Policy::chunked ? std::max(limits_.max_batch_tokens, chunk_unit())
+                                                : limits_.max_batch_tokens;
+}
+
+/// The tokens of the prompt that its next chunk takes with `room` in the batch; 0: none now. Chunks
+/// end at multiples of max_batch_tokens, also after one that was cut for lack of time.
+int64_t Scheduler::chunk_tokens(const Running& running, int64_t room) const {
+  const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
+  if (limits_.policy == job::Policy::chunked)
+    return left <= room ? left : std::max<int64_t>(0, room / chunk_unit() * chunk_unit());
+  const int64_t most = limits_.max_batch_tokens - running.fed % limits_.max_batch_tokens;
+  const int64_t count = std::min(left, most);
+  return count <= room ? count : 0;
+}
+
+/// What the chunk wants to travel, if that is not fixed.
+///
+/// By rule B, not A: our pass-Q sends outputs home in fp32, twice the bytes of a bf16 cache, and
+/// nothing hides that all-to-all. `riders`, the decode rows of the pass, count too, since with
+/// pass-KV the keys of their sequences would travel as well.
+std::optional<parallel::RingDecision> Scheduler::ring_by_rule(const parallel::PassSequence& chunk,
+                                                              parallel::RingLoad riders) const {
+  if (limits_.ring || limits_.ring_size == 1) return {};
+  riders.add(chunk.count, chunk.first);
+  return parallel::rule_b({riders, limits_.ring_size, limits_.ring_shape, limits_.ring_rates});
+}
+
+/// When the turn was asked, if requests arrive. A fork arrives with all its questions.
+std::optional<double> Scheduler::asked(const Running& running) {
+  const Family& family = *running.family;
+  if (!family.request.arrival_s) return {};
+  return family.is_fork() ? *family.request.arrival_s : family.ready;
+}
+
+/// The turn's first pass is planned.
+void Scheduler::note_begin(Running& running, double now) const {
+  if (running.fed > 0) return;
+  running.ttft_begin = asked(running).value_or(now);
+  if (running.result.tokens.empty())
+    running.result.queue_s = static_cast<float>(now - running.family->ready);
+}
+
+/// Prefill: the next chunk of every sequence that has one, as long as they fit the batch and want
+/// the same tensor to travel as the first. The first one always fits, or the pass has decode rows,
+/// which end: nobody waits for ever.
+void Scheduler::feed(Plan& plan, double now) {
+  parallel::RingLoad riders;
+  for (const PlanItem& item : plan.items) riders.add(item.rows.count, item.rows.first);
+  const size_t num_riders = plan.items.size();
+  const Ring fixed = limits_.ring_size == 1 ? Ring::pass_kv : limits_.ring.value_or(Ring::pass_kv);
+  int64_t room = batch_tokens() - static_cast<int64_t>(num_riders);
+  for (Running& running : running_) {
+    if (!running.feeding()) continue;
+    const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
+    int64_t count = chunk_tokens(running, room);
+    if (limited() && count > 0)
+      count = rows_in_time(plan, map_.length(running.sequence), count, now);
+    // Under chunked a short prompt that fitted would become another decode row in the way of this.
+    if (count == 0 && limits_.policy == job::Policy::chunked) break;
+    if (count == 0) continue;
+    PlanItem item;
+    item.rows = {running.sequence, map_.length(running.sequence), count,
+                 parallel::PassSequence::balanced, virtual_ranks()};
+    const auto decision = ring_by_rule(item.rows, riders);
+    const Ring ring = decision ? decision->ring : fixed;
+    if (plan.items.size() > num_riders && ring != plan.ring) continue;
+    plan.ring = ring;
+    if (limits_.ring_size > 1) running.result.mode = name_of(ring);
+    if (decision) chunk_rings_.push_back({running.sequence, *decision});
+    room -= count;
+    item.tokens.assign(running.feed.begin() + running.fed,
+                       running.feed.begin() + running.fed + count);
+    item.prompt_end = running.answer_begin;
+    if (count == left && running.samples)
+      item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
+    note_begin(running, now);
+    add_targets(plan, running, static_cast<int32_t>(plan.items.size()), item.rows.first,
+                item.rows.first + count);
+    cache(running, item);
+    plan.items.push_back(std::move(item));
+  }
+}
+
+/// Who computes a sequence's next token. It is a rank that has the fewest rows of this pass, among
+/// those one that has the fewest of the sequence; equals take turns, moving on by one rank with
+/// every step (Context Parallelism …, §3.6), so that no rank's memory fills up first. For virtual
+/// ranks it follows from the position, so that nothing of the batch shows.
+int32_t Scheduler::deal(Running& running, std::vector<int64_t>& rows, int64_t step) const {
+  if (limits_.layout_invariant)
+    return parallel::generated_owner(map_.length(running.sequence), running.deal_shift);
+  // A sequence's share of a rank's memory is fixed when it is admitted: a full rank is passed over.
+  const auto cost = [&](int32_t rank) {
+    return std::tuple(running.dealt[rank] == running.deal_limit, rows[rank], running.dealt[rank]);
+  };
+  auto owner = static_cast<int32_t>(step % limits_.ring_size);
+  for (int next = 1; next < limits_.ring_size; ++next) {
+    const auto rank = static_cast<int32_t>((step + next) % limits_.ring_size);
+    if (cost(rank) < cost(owner)) owner = rank;
+  }
+  ++running.dealt[owner];
+  ++rows[owner];
+  return owner;
+}
+
+/// One token of every sequence that has been prefilled; none when time is too short for that.
+void Scheduler::decode(Plan& plan, double now) {
+  if (!decode_in_time(now)) return;
+  plan.ring = limits_.ring_size > 1 ? limits_.modes.decode_ring : Ring::pass_kv;
+  std::vector<int64_t> rows(limits_.ring_size);
+  for (Running& running : running_) {
+    if (running.feeding()) continue;
+    PECIA_CHECK(running.unfed.size() == 1, "sequence {} has {} tokens to decode", running.sequence,
+                running.unfed.size());
+    PlanItem item;
+    item.rows = {running.sequence, map_.length(running.sequence), 1,
+                 deal(running, rows, plan.number), virtual_ranks()};
+    item.tokens = running.unfed;
+    item.prompt_end = running.answer_begin;
+    item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
+    cache(running, item);
+    plan.items.push_back(std::move(item));
+  }
+}
+
+/// Log-probabilities of prompt tokens whose predecessor is among positions [begin, end): the turn's
+/// own up to position answer_begin − 2, then the first tokens of turns that follow its last one.
+void Scheduler::add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin,
+                            int64_t end) {
+  if (limits_.prompt_logprobs == 0) return;
+  const auto& own = running.current().tokens;
+  if (!(running.is_branch() && running.turn == 0))
+    for (int64_t position = std::max(begin, running.prompt_begin - 1);
+         position < std::min(end, running.answer_begin - 1); ++position)
+      plan.targets.push_back({item, own[position + 1 - running.prompt_begin], position});
+  if (end == running.answer_begin)
+    for (const size_t turn : followers(running))
+      plan.targets.push_back({item, running.family->request.turns[turn].tokens.front(), end - 1});
+}
+
+/// Turns whose first token comes right after the prompt of this one.
+std::vector<size_t> Scheduler::followers(const Running& running) const {
+  std::vector<size_t> followers;
+  const auto& turns = running.family->request.turns;
+  const auto add = [&](size_t turn) {
+    if (!settled(turns[turn])) followers.push_back(turn);
+  };
+  if (running.is_stem)
+    for (size_t branch = 1; branch < turns.size(); ++branch) add(branch);
+  if (!running.family->is_fork() && !running.samples && running.turn + 1 < turns.size())
+    add(running.turn + 1);
+  return followers;
+}
+
+}  // namespace pecia::schedule

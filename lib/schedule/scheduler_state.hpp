@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a Scheduler knows of each request and each sequence. Included by the scheduler's own
+/// sources.
+
+#include <optional>
+#include <vector>
+
+#include "lib/schedule/scheduler.hpp"
+#include "lib/schedule/stop_strings.hpp"
+
+namespace pecia::schedule {
+
+/// Finished, or never to run.
+inline bool settled(const Turn& turn) {
+  return turn.finished || !turn.refused.empty();
+}
+
+/// Entries of one token's row of top log-probabilities.
+inline int64_t top_width(int wanted, int64_t vocab) {
+  return wanted < 0 ? vocab : wanted;
+}
+
+/// A request under way. The first turn of a fork is its stem, computed once; each turn that
+/// generates is a branch, a sequence of its own whose first tokens are the stem's.
+struct Scheduler::Family {
+  Request request;
+  double ready = 0;                     ///< when its next turn could have begun
+  std::optional<double> stem_answered;  ///< when the stem gave its first token, if it goes on
+  int64_t stem = -1;                    ///< sequence of a fork's first turn
+  int64_t live_branches = 0;
+  size_t next_branch = 0;    ///< turn of the next branch to start
+  int64_t credit = 0;        ///< slots for one branch at a time, so that a stem never waits
+  int64_t kept = 0;          ///< those of them that no branch has now
+  bool credit_used = false;  ///< by a branch that runs
+  bool anyway = false;       ///< began although it will not be answered in time
+  bool progressed = false;   ///< a turn of it was finished
+  /// Of its chain or stem: the tokens that are cached, and the seconds that computing them took.
+  std::vector<int32_t> cached;
+  double computed_s = 0;
+
+  bool is_fork() const { return request.followup == io::Followup::fork; }
+  bool branches_left() const { return next_branch < request.turns.size(); }
+  /// Moves next_branch to a turn that needs one.
+  void skip_settled() {
+    while (branches_left() && settled(request.turns[next_branch])) ++next_branch;
+  }
+  bool keeps_tokens() const;
+};
+
+/// A sequence that takes part in passes.
+struct Scheduler::Running {
+  std::shared_ptr<Family> family;
+  int64_t sequence = 0;
+  size_t turn = 0;
+  bool is_stem = false;
+  bool uses_credit = false;
+  bool begun = false;          ///< the turn's first pass is planned
+  bool timed = false;          ///< the next turn was found to end in time
+  std::vector<int32_t> unfed;  ///< known tokens not cached yet, from position map.length on
+  std::vector<int32_t> feed;   ///< those of them that the turn's prefill computes
+  int64_t fed = 0;             ///< of `feed`
+  int64_t restore_end = 0;     ///< of `feed`: so many are read from a save, not computed
+  int64_t prompt_begin = 0;    ///< position of the turn's first own token
+  int64_t answer_begin = 0;
+  int64_t max_new_tokens = 0;
+  int64_t deal_limit = 0;      ///< of generated tokens, on any one rank
+  std::vector<int64_t> dealt;  ///< by rank
+  int64_t deal_shift = 0;      ///< of generated tokens over virtual ranks
+  bool samples = false;        ///< the end of the feed is followed by a sampled token
+  double ttft_begin = 0;       ///< from when the time to the first token counts
+  std::optional<double> first_token;
+  double earlier_decode_s = 0;              ///< of an earlier run
+  std::optional<StopStrings> stop_strings;  ///< of the turn, which have seen its answer's tokens
+  io::TurnResult result;
+
+  Turn& current() { return family->request.turns[turn]; }
+  const Turn& current() const { return family->request.turns[turn]; }
+  bool is_branch() const { return family->is_fork() && !is_stem; }
+  bool feeding() const { return fed < static_cast<int64_t>(feed.size()); }
+};
+
+/// Work that is still to be done.
+struct Scheduler::Ahead {
+  struct Answer {
+    double tokens = 0;   ///< expected
+    double context = 0;  ///< tokens before the answer's next one
+  };
+  PassWork prompts;
+  std::vector<Answer> answers;
+};
+
+}  // namespace pecia::schedule

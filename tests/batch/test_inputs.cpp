@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <numeric>
+
+#include "lib/batch/inputs.hpp"
+#include "tests/io/expect_error.hpp"
+#include "tests/io/temp_folder.hpp"
+#include "tests/support/shards.hpp"
+
+namespace pecia::batch {
+namespace {
+
+using test::ShardContent;
+
+/// 1, 2, … count.
+std::vector<int32_t> ascending(int32_t count) {
+  std::vector<int32_t> tokens(count);
+  std::iota(tokens.begin(), tokens.end(), 1);
+  return tokens;
+}
+
+model::ModelConfig small_model() {
+  model::ModelConfig config;
+  config.vocab = 100;
+  config.hidden = 8, config.ffn = 16, config.layers = 2;
+  config.num_heads = 2, config.num_kv_heads = 1, config.head_dim = 4;
+  config.max_positions = 50;
+  return config;
+}
+
+/// A job over shards that the test writes.
+class Shards : public testing::Test {
+ protected:
+  Shards() {
+    job_.model.path = folder_.path();
+    job_.generation.max_new_tokens = 10;
+  }
+  /// A shard of the requests, with what `set` gives it beside them.
+  void write(
+      const std::string& name, const std::vector<test::ShardRequest>& requests,
+      const std::function<void(ShardContent&)>& set = [](ShardContent&) {}) {
+    ShardContent content;
+    content.requests = requests;
+    set(content);
+    test::write_shard(folder_ / name, content);
+    job_.input.push_back(folder_ / name);
+  }
+  Inputs inputs() const { return Inputs(job_, config_); }
+  /// The request of that id as it is run.
+  schedule::Request load(const std::string& id) const {
+    const Inputs all = inputs();
+    for (const InputRequest& request : all.requests())
+      if (all.prompt(request).id == id) return all.load(request);
+    ADD_FAILURE() << "no request " << id;
+    return {};
+  }
+
+  test::TempFolder folder_;
+  job::Job job_;
+  model::ModelConfig config_ = small_model();
+};
+
+TEST_F(Shards, AreOneListOfRequestsAndRows) {
+  write("a.h5", {{"a0", {{{1, 2}}, {{3}}}}, {"a1", {{{4}}}}});
+  write("b.h5", {{"b0", {{{5}}, {{6, 7, 8}}}}},
+        [](ShardContent& shard) { shard.followup = "fork"; });
+  const Inputs all = inputs();
+  EXPECT_EQ(all.num_turns(), 5);
+  EXPECT_EQ(all.prompt_tokens(), 8);
+  ASSERT_EQ(all.requests().size(), 3u);
+  EXPECT_EQ(all.requests()[2].shard, 1);
+  EXPECT_EQ(all.requests()[2].first_row, 3);
+  EXPECT_EQ(all.followup(all.requests()[0]), io::Followup::chain);
+  EXPECT_EQ(all.followup(all.requests()[2]), io::Followup::fork);
+
+  const auto layout = all.layout();
+  ASSERT_EQ(layout.turns.size(), 5u);
+  EXPECT_EQ(layout.turns[1].request_id, "a0");
+  EXPECT_EQ(layout.turns[1].turn, 1);
+  EXPECT_EQ(layout.turns[1].slots, 10);
+  EXPECT_EQ(layout.turns[3].slots, 0) << "a fork's first turn is only read";
+  EXPECT_EQ(layout.turns[4].prompt_tokens, 3);
+  EXPECT_EQ(layout.inputs.size(), 2u);
+
+  const schedule::Request loaded = all.load(all.requests()[2]);
+  EXPECT_EQ(loaded.turns[1].row, 4);
+  EXPECT_EQ(loaded.turns[1].tokens, (std::vector<int32_t>{6, 7, 8}));
+  EXPECT_EQ(loaded.turns[1].refused, "");
+}
+
+TEST_F(Shards, GiveTheirTurnsOptionsOfTheirOwn) {
+  job_.generation.sampling.top_k = 7;
+  job_.generation.sampling.top_p = 0.5f;
+  write("a.h5", {{"a", {{{1}}, {{2}}}}}, [](ShardContent& shard) {
+    shard.max_new_tokens = {0, 3};
+    shard.temperature = {0.25f, 1.5f};
+  });
+  const schedule::Request request = load("a");
+  EXPECT_EQ(request.turns[0].max_new_tokens, 0);
+  EXPECT_EQ(request.turns[1].max_new_tokens, 3);
+  EXPECT_EQ(request.turns[0].params.temperature, 0.25f);
+  EXPECT_EQ(request.turns[1].params.temperature, 1.5f);
+  EXPECT_EQ(request.turns[1].params.top_p, 0.5f);
+  EXPECT_EQ(request.turns[1].params.top_k, 7);
+}
+
+TEST_F(Shards, GiveTheirTurnsStopStringsOfTheirOwn) {
+  job_.generation.stop = {"\n\n"};
+  write("a.h5", {{"a", {{{1}}, {{2}}, {{3}}}}}, [](ShardContent& shard) {
+    shard.stop = {R"(["x", "y"])", "", "[]"};
+  });
+  const schedule::Request request = load("a");
+  EXPECT_EQ(request.turns[0].stop, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(request.turns[1].stop, std::vector<std::string>{"\n\n"});
+  EXPECT_EQ(request.turns[2].stop, std::vector<std::string>{});
+}
+
+TEST_F(Shards, NeedATokenizerForStopStringsAlone) {
+  const auto no_tokenizer = [&] {
+    test::expect_error<InputError>([&] { inputs().detokenizer(); },
+                                   {"tokenizer.json is not there", "stop_token_ids"});
+  };
+  job_.generation.stop = {"x"};
+  write("own.h5", {{"a", {{{1}}}}}, [](ShardContent& shard) { shard.stop = {"[]"}; });
+  EXPECT_EQ(inputs().detokenizer(), nullptr) << "no turn has one";
+  write("jobs.h5", {{"b", {{{1}}}}});
+  no_tokenizer();
+  job_.generation.stop.clear();
+  EXPECT_EQ(inputs().detokenizer(), nullptr);
+  write("turns.h5", {{"c", {{{1}}, {{2}}}}}, [](ShardContent& shard) {
+    shard.stop = {"", R"(["y"])"};
+  });
+  no_tokenizer();
+}
+
+TEST_F(Shards, LetAForksFirstTurnAskForTokens) {
+  write("a.h5", {{"a", {{{1}}, {{2}}}}, {"alone", {{{3}}}}}, [](ShardContent& shard) {
+    shard.followup = "fork";
+    shard.max_new_tokens = {4, 5, 6};
+  });
+  EXPECT_EQ(load("a").turns[0].max_new_tokens, 4);
+  job_.input.clear();
+  write("b.h5", {{"alone", {{{3}}}}}, [](ShardContent& shard) { shard.followup = "fork"; });
+  EXPECT_EQ(load("alone").turns[0].max_new_tokens, 10) << "there is nothing else to answer";
+}
+
+TEST_F(Shards, KeysFollowFromTheRequestNotFromItsPlace) {
+  const test::ShardRequest x{"x", {{{1}}, {{2}}}}, y{"y", {{{1}}, {{2}}}};
+  write("a.h5", {x});
+  write("b.h5", {y});
+  const schedule::Request before = load("x"), other = load("y");
+  EXPECT_NE(before.turns[0].random_key, before.turns[1].random_key);
+  EXPECT_NE(before.turns[0].random_key, other.turns[0].random_key);
+  std::swap(job_.input[0], job_.input[1]);
+  EXPECT_EQ(load("x").turns[1].random_key, before.turns[1].random_key);
+  job_.generation.seed = 1;
+  EXPECT_NE(load("x").turns[0].random_key, before.turns[0].random_key);
+}
+
+TEST_F(Shards, KeysFollowFromASeedThatATurnGives) {
+  write("a.h5", {{"x", {{{1}}}}, {"y", {{{1}}}}, {"z", {{{1}}}}}, [](ShardContent& shard) {
+    shard.seed = {5, 5, 6};
+  });
+  const uint64_t key = load("x").turns[0].random_key;
+  EXPECT_EQ(load("y").turns[0].random_key, key);
+  EXPECT_NE(load("z").turns[0].random_key, key);
+  job_.generation.seed = 1;
+  EXPECT_EQ(load("x").turns[0].random_key, key) << "the job's seed is for turns without one";
+}
+
+TEST_F(Shards, CutLongPromptsAsAsked) {
+  write("a.h5", {{"long", {{ascending(60)}}}, {"fits", {{ascending(40)}}}});
+  EXPECT_NE(load("long").turns[0].refused.find("60 prompt tokens, the model's length is 50"),
+            std::string::npos);
+  EXPECT_EQ(load("fits").turns[0].refused, "");
+
+  job_.limits.over_length = job::OverLength::truncate_left;  // 40 stay, with room for 10 new tokens
+  const auto left = load("long").turns[0];
+  ASSERT_EQ(left.tokens.size(), 40u);
+  EXPECT_EQ(left.tokens.front(), 21);
+  EXPECT_EQ(left.tokens.back(), 60);
+  EXPECT_EQ(left.refused, "");
+  EXPECT_EQ(left.truncated_tokens, 20);
+  EXPECT_EQ(load("fits").turns[0].tokens, ascending(40));
+  EXPECT_EQ(load("fits").turns[0].truncated_tokens, 0);
+  EXPECT_EQ(inputs().layout().turns[0].prompt_tokens, 40);
+
+  job_.limits.over_length = job::OverLength::truncate_middle;
+  const auto middle = load("long").turns[0];
+  ASSERT_EQ(middle.tokens.size(), 40u);
+  EXPECT_EQ(middle.tokens[0], 1);
+  EXPECT_EQ(middle.tokens[19], 20);
+  EXPECT_EQ(middle.tokens[20], 41);
+  EXPECT_EQ(middle.tokens.back(), 60);
+}
+
+TEST_F(Shards, RunAPromptThatJustFits) {
+  write("a.h5", {{"full", {{ascending(50)}}}, {"one left", {{ascending(49)}}}});
+  EXPECT_NE(load("full").turns[0].refused, "") << "no room for a token of the answer";
+  EXPECT_EQ(load("one left").turns[0].refused, "");
+  job_.generation.max_new_tokens = 0;
+  EXPECT_EQ(load("full").turns[0].refused, "");
+}
+
+TEST_F(Shards, RefuseATurnNotAFileForItsTokens) {
+  write("a.h5",
+        {{"empty", {{{}}}}, {"high", {{{1, 100}}}}, {"low", {{{-1}}}}, {"good", {{{0, 99}}}}});
+  EXPECT_EQ(load("empty").turns[0].refused, "the turn has no tokens");
+  EXPECT_EQ(load("high").turns[0].refused,
+            "token 1 of the turn is 100, the model's vocabulary has 100 (0 … 99)");
+  EXPECT_EQ(load("low").turns[0].refused,
+            "token 0 of the turn is -1, the model's vocabulary has 100 (0 … 99)");
+  EXPECT_EQ(load("good").turns[0].refused, "");
+}
+
+TEST_F(Shards, CountOnlyWhatCanRun) {
+  write("a.h5", {{"long", {{ascending(60)}}},
+                 {"empty", {{{}}}},
+                 {"bad", {{{1, 100}}}},
+                 {"chain", {{ascending(20)}, {ascending(25)}, {{1}}}},
+                 {"good", {{ascending(7)}}}});
+  write("b.h5",
+        {{"fork", {{ascending(30)}, {ascending(25)}, {ascending(5)}}},
+         {"no stem", {{ascending(60)}, {{1}}}}},
+        [](ShardContent& shard) { shard.followup = "fork"; });
+  Inputs all = inputs();
+  EXPECT_EQ(all.rows_with_bad_tokens(), std::vector<int64_t>{2});
+  EXPECT_EQ(all.refused_requests(), 4) << "long, empty, fork, no stem";
+  EXPECT_EQ(all.prompt_tokens(), 2 + 20 + 25 + 1 + 7 + 30 + 5);
+  all.leave_out({2});
+  EXPECT_EQ(all.refused_requests(), 5);
+  EXPECT_EQ(all.prompt_tokens(), 20 + 25 + 1 + 7 + 30 + 5);
+  EXPECT_TRUE(all.any_can_run());
+  const auto of = [&](const std::string& id) -> const InputRequest& {
+    for (const InputRequest& request : all.requests())
+      if (all.prompt(request).id == id) return request;
+    ADD_FAILURE() << "no request " << id;
+    return all.requests().front();
+  };
+  for (const char* id : {"long", "empty", "bad", "no stem"}) {
+    EXPECT_EQ(of(id).work, 0) << id;
+    EXPECT_EQ(all.max_slots(of(id), 1, 4096), 0) << id;
+  }
+  EXPECT_GT(of("good").work, 0);
+  EXPECT_NE(all.load(of("fork")).turns[1].refused.find("at least 55 tokens"), std::string::npos);
+  EXPECT_EQ(all.load(of("fork")).turns[2].refused, "");
+  EXPECT_EQ(all.load(of("chain")).turns[2].refused, "") << "48 tokens at least, of 50";
+}
+
+TEST_F(Shards, DoNotMindABadTokenThatIsCut) {
+  std::vector<int32_t> tokens = ascending(60);
+  tokens[30] = 100;
+  write("a.h5", {{"long", {{tokens}}}});
+  job_.limits.over_length = job::OverLength::truncate_middle;
+  EXPECT_TRUE(inputs().rows_with_bad_tokens().empty());
+  EXPECT_EQ(load("long").turns[0].refused, "");
+  job_.limits.over_length = job::OverLength::truncate_left;
+  EXPECT_EQ(inputs().rows_with_bad_tokens(), std::vector<int64_t>{0});
+}
+
+TEST_F(Shards, KnowThatNothingCanRun) {
+  write("a.h5", {{"long", {{ascending(60)}}}, {"bad", {{{1, 100}}}}});
+  Inputs all = inputs();
+  EXPECT_TRUE(all.any_can_run());
+  all.leave_out(all.rows_with_bad_tokens());
+  EXPECT_FALSE(all.any_can_run());
+  EXPECT_EQ(all.cut_prompts(), 0);
+  job_.limits.over_length = job::OverLength::truncate_middle;
+  EXPECT_TRUE(inputs().any_can_run());
+  EXPECT_EQ(inputs().cut_prompts(), 1);
+}
+
+TEST_F(Shards, RefuseAChainThatGrowsTooLongBeforeItIsRun) {
+  write("a.h5", {{"chain", {{ascending(20)}, {ascending(28)}, {{1}}}}});
+  const schedule::Request chain = load("chain");
+  EXPECT_EQ(chain.turns[0].refused, "");
+  EXPECT_EQ(chain.turns[1].refused, "") << "49 tokens leave room for one";
+  EXPECT_NE(chain.turns[2].refused.find("at least 51 tokens with what comes before, the model's "
+                                        "length is 50"),
+            std::string::npos)
+      << chain.turns[2].refused;
+}
+
+TEST_F(Shards, RefuseAnIdThatTwoFilesHave) {
+  write("a.h5", {{"same", {{{1}}}}});
+  write("b.h5", {{"other", {{{1}}}}, {"same", {{{1}}}}});
+  test::expect_error<InputError>([&] { inputs(); }, {"b.h5", "/request_id[1]", "'same'", "unique"});
+}
+
+TEST_F(Shards, RefuseAnotherVocabulary) {
+  write("a.h5", {{"a", {{{1}}}}}, [](ShardContent& shard) { shard.vocab_size = 101; });
+  test::expect_error<InputError>([&] { inputs(); },
+                                 {"a.h5", "vocab_size is 101", "100", "pecia-pack"});
+}
+
+TEST_F(Shards, RefuseAnotherTokenizerWhenBothAreKnown) {
+  write("a.h5", {{"a", {{{1}}}}},
+        [](ShardContent& shard) { shard.tokenizer_sha256 = std::string(64, 'a'); });
+  EXPECT_NO_THROW(inputs()) << "the model has no tokenizer.json";
+  std::ofstream(folder_ / "tokenizer.json") << "{}";
+  test::expect_error<InputError>([&] { inputs(); },
+                                 {"a.h5", "tokenizer_sha256 is aaaaaaaaaaaa", "pecia-pack"});
+}
+
+TEST_F(Shards, AskForNoMoreThanTheModelsLengthHolds) {
+  config_.max_positions = 100;
+  write("a.h5", {{"a", {{ascending(60)}}}},
+        [](ShardContent& shard) { shard.max_new_tokens = {2'000'000'000}; });
+  const Inputs all = inputs();
+  const InputRequest& request = all.requests().front();
+  EXPECT_EQ(all.load(request).turns[0].max_new_tokens, 40);
+  EXPECT_LT(all.max_slots(request, 1, 4096), 200);
+}
+
+TEST_F(Shards, NeedNoMoreSlotsThanIsSaidBeforehand) {
+  write("a.h5", {{"a", {{ascending(17)}, {ascending(1)}, {ascending(33)}}}});
+  write("b.h5", {{"b", {{ascending(29)}, {ascending(2)}, {ascending(13)}}}},
+        [](ShardContent& shard) { shard.followup = "fork"; });
+  const Inputs all = inputs();
+  for (const int ring_size : {1, 2, 3, 8})
+    for (const int64_t max_batch_tokens : {1, 5, 16, 4096}) {
+      schedule::SchedulerLimits limits;
+      limits.ring_size = ring_size;
+      limits.max_batch_tokens = max_batch_tokens;
+      const schedule::Scheduler scheduler(limits);
+      for (const InputRequest& request : all.requests())
+        EXPECT_LE(scheduler.tokens_needed(all.load(request)),
+                  all.max_slots(request, ring_size, max_batch_tokens))
+            << ring_size << " ranks, " << max_batch_tokens << " tokens a pass";
+    }
+}
+
+}  // namespace
+}  // namespace pecia::batch

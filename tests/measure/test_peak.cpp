@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Peaks are measured by all ranks together, and ranks that share cores share the peak.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+#include <time.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "lib/comm/mpi_communicator.hpp"
+#include "lib/measure/peak.hpp"
+#include "lib/measure/product_rates.hpp"
+#include "lib/measure/windows.hpp"
+#include "lib/resources/threads.hpp"
+#include "tests/support/owned_compute.hpp"
+
+namespace pecia::test {
+namespace {
+
+double thread_cpu_s() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+class Peak : public testing::Test {
+ protected:
+  std::unique_ptr<comm::Communicator> world_ =
+      comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+};
+
+/// What a rank does in a window is CPU time here, of which a machine has only as much as cores.
+TEST_F(Peak, WindowsCountWhatRanksThatShareCoresDoTogether) {
+  CpuCompute compute(2);
+  const auto rates = measure::rates_of_all(*world_, *compute.stream, {6, 0.05}, [](int) {
+    const double begin = thread_cpu_s();
+    while (thread_cpu_s() < begin + 50e-6) continue;
+    return thread_cpu_s() - begin;
+  });
+  ASSERT_EQ(rates.size(), 6u);
+  const auto cores = static_cast<double>(std::thread::hardware_concurrency());
+  EXPECT_GT(*std::ranges::max_element(rates), 0);
+  EXPECT_LE(*std::ranges::max_element(rates), cores * 1.05);
+}
+
+TEST_F(Peak, IsTheSameOnEveryRankAndSaysHowItWasMeasured) {
+  CpuCompute compute(1);
+  constexpr int64_t cache_bytes = 1 << 20;
+  auto peak = measure::measure_peak(*world_, compute, DType::fp32, cache_bytes);
+  EXPECT_EQ(peak.operands, "fp32");
+  EXPECT_NE(peak.instructions, "");
+  EXPECT_GT(peak.start.windows, 4);
+  EXPECT_EQ(peak.bandwidth_how, "reading 16.0 MiB per thread, on all threads of all ranks");
+  measure::measure_peak_again(*world_, compute, DType::fp32, peak);
+  ASSERT_TRUE(peak.end);
+  for (const report::MeasuredRate& rate : {peak.start, *peak.end, peak.bandwidth}) {
+    EXPECT_GE(rate.least, 0) << "others may have had the cores in a window";
+    EXPECT_LE(rate.least, rate.median);
+    EXPECT_LE(rate.median, rate.best);
+    const auto rounded = static_cast<int64_t>(rate.best);
+    EXPECT_EQ(world_->all_reduce_max(rounded), rounded);
+    EXPECT_EQ(world_->all_reduce_max(-rounded), -rounded);
+  }
+  // A core computes from 1 GFLOP/s to 20 TFLOP/s and reads from 0.1 to 1000 GB/s.
+  EXPECT_GT(peak.start.best, 1e9);
+  EXPECT_LT(peak.start.best, 2e13 * world_->size());
+  EXPECT_GT(peak.bandwidth.best, 1e8);
+  EXPECT_LT(peak.bandwidth.best, 1e12 * world_->size());
+}
+
+TEST_F(Peak, NamesWhatItCouldNotMeasure) {
+  CpuCompute compute(1);
+  const auto peak = measure::measure_peak(*world_, compute, DType::fp32, 0);
+  for (const auto& [instructions, why] : peak.not_measured) {
+    EXPECT_NE(instructions, peak.instructions);
+    EXPECT_NE(why, "");
+  }
+}
+
+TEST_F(Peak, CoresOfTheJobAreCountedOnce) {
+  const resources::Threads threads = resources::threads_of_rank(*world_);
+  EXPECT_GE(threads.cores_of_job, 1);
+  EXPECT_LE(threads.cores_of_job, std::thread::hardware_concurrency());
+  EXPECT_GT(threads.cache_bytes, 0);
+}
+
+}  // namespace
+}  // namespace pecia::test

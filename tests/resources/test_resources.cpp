@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "lib/core/error.hpp"
+#include "lib/model/model.hpp"
+#include "lib/resources/resources.hpp"
+#include "tests/io/expect_error.hpp"
+#include "tests/io/temp_folder.hpp"
+#include "tests/support/shards.hpp"
+
+namespace pecia::resources {
+namespace {
+
+model::ModelConfig small_model() {
+  model::ModelConfig config;
+  config.vocab = 100, config.max_positions = 1000;
+  config.hidden = 64, config.ffn = 128, config.layers = 3;
+  config.num_heads = 4, config.num_kv_heads = 2, config.head_dim = 16;
+  return config;
+}
+
+/// `settings` are keys of the job's section parallel, with values.
+Resources resolved(std::vector<std::string> settings, int num_ranks) {
+  for (std::string& setting : settings) setting.insert(0, "parallel.");
+  const job::Job job =
+      job::parse_job("model: {path: m}\ninput: [p.h5]\noutput: o\n", "job.yaml", settings);
+  Resources resources;
+  resolve_grid(job, small_model(), num_ranks, resources);
+  return resources;
+}
+
+TEST(Grid, GivesARingWhatTheOthersLeave) {
+  EXPECT_EQ(resolved({}, 6).cp, 6);
+  EXPECT_EQ(resolved({"dp=3"}, 6).cp, 2);
+  EXPECT_EQ(resolved({"dp=3", "cp=2"}, 6).dp, 3);
+  const Resources whole = resolved({"dp=2", "sp=2", "tp=2"}, 24);
+  EXPECT_EQ(whole.degrees(), (parallel::Degrees{3, 2, 2}));
+}
+
+TEST(Grid, IsRefusedWhenItIsNotAllRanks) {
+  test::expect_error<InputError>([] { resolved({"dp=4"}, 6); },
+                                 {"parallel.dp 4 × cp 1", "6", "start 4 ranks"});
+  test::expect_error<InputError>([] { resolved({"cp=4"}, 6); }, {"dp 1 × cp 4", "start 4 ranks"});
+  test::expect_error<InputError>(
+      [] {
+        resolved({"sp=2", "tp=2"}, 6);
+      },
+      {"cp 1 × sp 2 × tp 2", "divides 6", "start 4 ranks"});
+  test::expect_error<InputError>(
+      [] {
+        resolved({"dp=1048576", "cp=1048576", "sp=1048576", "tp=1048576"}, 6);
+      },
+      {"dp 1048576 × cp 1048576", "start that many ranks"});
+}
+
+TEST(Grid, IsRefusedByTheTable) {
+  test::expect_error<InputError>([] { resolved({"sp=3"}, 6); },
+                                 {"parallel.sp 3 does not divide the 4 query heads: use sp 2"});
+  test::expect_error<InputError>([] { resolved({"prefill=ring"}, 1); },
+                                 {"parallel.prefill ring needs cp above 1", "use prefill auto"});
+}
+
+TEST(Modes, AreResolvedOnce) {
+  const Resources alone = resolved({}, 1);
+  EXPECT_EQ(mode_name(alone), "single");
+  EXPECT_EQ(alone.why, "");
+  const Resources ring = resolved({}, 4);
+  EXPECT_EQ(mode_name(ring), "ring/auto+broadcast_q");
+  EXPECT_NE(ring.why.find("decode broadcast_q: "), std::string::npos);
+  const Resources shifting = resolved({"sp=2", "shift_threshold=7"}, 2);
+  EXPECT_EQ(mode_name(shifting), "ulysses+shift");
+  EXPECT_EQ(shifting.shift_threshold, 7);
+  EXPECT_EQ(mode_name(resolved({"tp=2", "prefill=tp"}, 2)), "tp+tp");
+  const Resources said = resolved({"prefill=ring", "ring=pass_kv", "decode=pass_q"}, 2);
+  EXPECT_EQ(mode_name(said), "ring/pass_kv+pass_q");
+  EXPECT_EQ(said.why, "");
+}
+
+TEST(Modes, OfTpAloneDependOnTheTokensOfAPass) {
+  // 2·64·(4 + 2)·16 + 3·64·128 = 36864 weights over 4·64 − (4 + 2)·16 = 160 of each token: 230.4.
+  job::Job job;
+  job.parallel.tp = 2;
+  Resources resources;
+  const auto prefill = [&](int64_t tokens) {
+    job.batch.max_batch_tokens = tokens;
+    resolve_grid(job, small_model(), 2, resources);
+    return resources.prefill;
+  };
+  EXPECT_EQ(prefill(1), parallel::PrefillMode::tp);
+  EXPECT_EQ(prefill(230), parallel::PrefillMode::sp_tp);
+  EXPECT_EQ(prefill(231), parallel::PrefillMode::ulysses);
+}
+
+TEST(DtypeOf, HasATypeForEveryWord) {
+  for (const auto& [precision, dtype] : {std::pair{job::Precision::fp32, DType::fp32},
+                                         {job::Precision::bf16, DType::bf16},
+                                         {job::Precision::fp16, DType::fp16},
+                                         {job::Precision::fp8, DType::fp8},
+                                         {job::Precision::int8, DType::int8},
+                                         {job::Precision::int4, DType::int4}})
+    EXPECT_EQ(dtype_of(precision), dtype);
+}
+
+/// Of Llama 3 70B, whose rows no other limit cuts.
+TEST(BatchTokens, OfGpusLeaveRoomForWhatALibraryOfAttentionTakes) {
+  model::ModelConfig config;
+  config.hidden = 8192, config.ffn = 28672, config.layers = 80;
+  config.num_heads = 64, config.num_kv_heads = 8, config.head_dim = 128;
+  const int64_t rows = resolve_batch_tokens({}, config, 1, true);
+  const int64_t each = model::Model::activation_bytes_per_row(config) + 64 * (2 * 128 * 2 + 4);
+  EXPECT_LE(rows * each, activation_bytes(true));
+  EXPECT_GT((rows + 256) * each, activation_bytes(true));
+}
+
+TEST(BatchTokens, GrowWithTheRanksThatShareRows) {
+  job::Job job;
+  const int64_t alone = resolve_batch_tokens(job, small_model(), 1);
+  EXPECT_GE(alone, 256);
+  EXPECT_LE(alone, 4096);
+  EXPECT_EQ(alone % 256, 0);
+  EXPECT_EQ(resolve_batch_tokens(job, small_model(), 4), 4 * alone);
+  auto wide = small_model();
+  wide.hidden = 16384, wide.ffn = 65536;
+  EXPECT_LT(resolve_batch_tokens(job, wide, 1), alone);
+  EXPECT_GE(resolve_batch_tokens(job, wide, 1), 256);
+  job.reproducible = parallel::Reproducible::layout;  // the same cuts on any number of ranks
+  EXPECT_EQ(resolve_batch_tokens(job, small_model(), 4), alone);
+  job.batch.max_batch_tokens = 17;
+  EXPECT_EQ(resolve_batch_tokens(job, small_model(), 4), 17);
+}
+
+TEST(KvTokens, AreWhatTheMemoryHolds) {
+  job::Job job;
+  job.kv.memory = 1 << 20;
+  const auto comm = comm::make_null_communicator();
+  Resources resources;
+  test::TempFolder folder;
+  test::ShardContent shard;
+  shard.requests = {{"a", {{std::vector<int32_t>(900, 1)}}},
+                    {"b", {{std::vector<int32_t>(100, 1)}}}};
+  test::write_shard(folder / "a.h5", shard);
+  job.model.path = folder.path();
+  job.input = {folder / "a.h5"};
+  job.generation.max_new_tokens = 10;
+  const auto config = small_model();
+  const batch::Inputs inputs(job, config);
+  const auto tokens = [&](DType dtype, int64_t max_sequences) {
+    resources.kv_dtype = dtype;
+    resources.max_sequences = max_sequences;
+    resources.max_batch_tokens = 4096;
+    return resolve_kv_tokens(job, config, &inputs, resources, free_host_bytes(*comm), *comm);
+  };
+  // 3 layers × K and V × 2 heads × 16 × 4 bytes = 768 a token.
+  EXPECT_GE(tokens(DType::fp32, 8), 900 + 100 + 20);
+  EXPECT_LT(tokens(DType::fp32, 8), (1 << 20) / 768) << "no more than the requests can use";
+  EXPECT_GE(tokens(DType::fp32, 1), 910);
+  EXPECT_LT(tokens(DType::fp32, 1), 1010) << "one request at a time";
+  job.kv.memory = 768 * 500 + 383;
+  EXPECT_EQ(tokens(DType::fp32, 8), 500);
+  EXPECT_EQ(tokens(DType::bf16, 8), 1000);
+  job.kv.memory = 240 * 500 + 239;  // 3 × K and V × 2 heads × (16 codes + a scale of 4 bytes)
+  EXPECT_EQ(tokens(DType::fp8, 8), 500);
+  job.kv.memory = 768 * 500 + 383;
+  resources.tp = 2;
+  EXPECT_EQ(tokens(DType::fp32, 8), 1000) << "one of two heads on each rank";
+  resources.sp = 2;
+  EXPECT_EQ(tokens(DType::fp32, 8), 1000) << "two ranks hold the same head";
+  resources.sp = resources.tp = 1;
+  job.kv.memory = 767;
+  test::expect_error<InputError>([&] { tokens(DType::fp32, 8); }, {"kv.memory", "767", "768"});
+  job.kv.memory.reset();
+  EXPECT_GE(tokens(DType::fp32, 8), 900 + 100 + 20) << "of what is free on this machine";
+}
+
+}  // namespace
+}  // namespace pecia::resources

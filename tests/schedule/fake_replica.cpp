@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/schedule/fake_replica.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <fstream>
+#include <numeric>
+
+#include "lib/core/random.hpp"
+#include "tests/io/temp_folder.hpp"
+
+namespace pecia::test {
+
+using schedule::Finished;
+using schedule::LogProbs;
+using schedule::Outcome;
+using schedule::Plan;
+using schedule::Request;
+using schedule::SchedulerLimits;
+using schedule::Turn;
+
+namespace {
+
+uint64_t digest(std::span<const int32_t> history, uint64_t key) {
+  for (const int32_t token : history) key = mix(key, static_cast<uint64_t>(token));
+  return key;
+}
+
+/// The row of top log-probabilities that belongs to a log-probability.
+void append_tops(float log_prob, int32_t token, int wanted, int64_t vocab,
+                 std::vector<int32_t>& top_tokens, std::vector<float>& top_logprobs) {
+  const int64_t width = wanted < 0 ? vocab : wanted;
+  for (int64_t i = 0; i < width; ++i) {
+    if (wanted > 0) top_tokens.push_back(token + static_cast<int32_t>(i));
+    top_logprobs.push_back(log_prob - static_cast<float>(i));
+  }
+}
+
+void append(LogProbs& found, size_t which, std::span<const int32_t> history, int32_t token,
+            int wanted, int64_t vocab) {
+  found.which.push_back(static_cast<int32_t>(which));
+  found.logprobs.push_back(log_prob(history, token));
+  append_tops(found.logprobs.back(), token, wanted, vocab, found.top_tokens, found.top_logprobs);
+}
+
+/// NaN equals NaN; everything else bit by bit.
+bool same_floats(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
+    return (std::isnan(x) && std::isnan(y)) ||
+           std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
+  });
+}
+
+}  // namespace
+
+int32_t next_token(std::span<const int32_t> history, uint64_t random_key) {
+  const uint64_t hash = digest(history, random_key);
+  return hash % 13 == 0 ? stop_token : 5 + static_cast<int32_t>(hash % 91);
+}
+
+std::shared_ptr<const io::Detokenizer> fake_detokenizer() {
+  static const auto detokenizer = [] {
+    const TempFolder folder;
+    std::string special, texts;
+    const auto add = [](std::string& list, const std::string& entry) {
+      list += (list.empty() ? "" : ", ") + entry;
+    };
+    for (int id = 0; id < 5; ++id)
+      add(special, fmt::format(R"({{"id": {}, "content": "<{}>", "special": true}})", id, id));
+    for (int id = 5; id < 100; ++id) {
+      std::string text;  // id - 4 in digits of 1 to 4
+      for (int rest = id - 4; rest > 0; rest = (rest - 1) / 4)
+        text += std::array{"a", "b", "x", "Ã©"}[(rest - 1) % 4];
+      add(texts, fmt::format(R"("{}": {})", text, id));
+    }
+    std::ofstream(folder / "tokenizer.json") << fmt::format(
+        R"({{"added_tokens": [{}], "decoder": {{"type": "ByteLevel"}}, "model": {{"vocab": {{{}}}}}}})",
+        special, texts);
+    return std::make_shared<const io::Detokenizer>(folder / "tokenizer.json");
+  }();
+  return detokenizer;
+}
+
+float log_prob(std::span<const int32_t> history, int32_t token) {
+  return -static_cast<float>(mix(digest(history, 0), static_cast<uint64_t>(token)) >> 44);
+}
+
+FakeReplica::FakeReplica(const SchedulerLimits& limits) : limits_(limits), map_(limits.ring_size) {}
+
+void FakeReplica::begin(const Plan& plan) {
+  for (const int64_t sequence : plan.removed) {
+    map_.remove(sequence);
+    tokens_.erase(sequence);
+    turns_.erase(sequence);
+  }
+  for (const auto& added : plan.added) {
+    const bool child = added.parent != schedule::NewSequence::no_parent;
+    map_.add(added.sequence, added.reserved, child ? std::optional(added.parent) : std::nullopt);
+    tokens_[added.sequence] = child ? tokens_.at(added.parent) : std::vector<int32_t>{};
+    PECIA_CHECK(map_.total_reserved() <= limits_.kv_tokens, "{} slots reserved of {}",
+                map_.total_reserved(), limits_.kv_tokens);
+  }
+  for (const auto& turn : plan.turns) turns_[turn.sequence] = turn;
+}
+
+std::vector<Outcome> FakeReplica::execute(const Plan& plan) {
+  begin(plan);
+  PECIA_CHECK(!plan.items.empty(), "an empty pass");
+  PECIA_CHECK(static_cast<int64_t>(plan.items.size()) <= limits_.max_sequences,
+              "{} sequences in a pass", plan.items.size());
+  for (const auto& item : plan.items) {
+    map_.append(item.rows);
+    auto& tokens = tokens_.at(item.rows.sequence);
+    PECIA_CHECK(static_cast<int64_t>(item.tokens.size()) == item.rows.count,
+                "{} tokens for {} rows", item.tokens.size(), item.rows.count);
+    tokens.insert(tokens.end(), item.tokens.begin(), item.tokens.end());
+    PECIA_CHECK(static_cast<int64_t>(tokens.size()) <= limits_.max_positions, "{} positions",
+                tokens.size());
+  }
+  std::vector<Outcome> outcomes(limits_.ring_size);
+  const bool restored = !plan.restore.empty() && plan.restore != damaged_save;
+  for (auto& outcome : outcomes) {
+    outcome.kv.done = restored ? 1 : 0;
+    if (!restored) outcome.compute_s = 0.5, outcome.comm_s = 0.25;
+  }
+  PECIA_CHECK(plan.restore.empty() || (plan.items.size() == 1 && plan.targets.empty() &&
+                                       plan.items.front().sampled_index < 0),
+              "a pass that is restored and asks for something");
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    const auto& item = plan.items[i];
+    if (item.sampled_index < 0) continue;
+    const auto& tokens = tokens_.at(item.rows.sequence);
+    const auto& turn = turns_.at(item.rows.sequence);
+    PECIA_CHECK(turn.answer_begin + item.sampled_index == static_cast<int64_t>(tokens.size()) &&
+                    item.prompt_end == turn.answer_begin,
+                "token {} of an answer from {} on is sampled after {}", item.sampled_index,
+                turn.answer_begin, tokens.size());
+    const int owner =
+        row_owner(item.rows, limits_.ring_size, item.rows.first + item.rows.count - 1);
+    LogProbs& found = outcomes[owner].sampled;
+    found.tokens.push_back(next_token(tokens, turn.random_key));
+    append(found, i, tokens, found.tokens.back(), limits_.logprobs, limits_.vocab);
+  }
+  for (size_t i = 0; i < plan.targets.size(); ++i) {
+    const auto& target = plan.targets[i];
+    const auto& rows = plan.items.at(target.item).rows;
+    append(outcomes[row_owner(rows, limits_.ring_size, target.position)].targets, i,
+           std::span(tokens_.at(rows.sequence)).first(target.position + 1), target.token,
+           limits_.prompt_logprobs, limits_.vocab);
+  }
+  return outcomes;
+}
+
+Served serve(const SchedulerLimits& limits, std::vector<Request> requests, int64_t max_passes,
+             std::vector<int64_t> arrivals) {
+  schedule::Scheduler scheduler(limits);
+  FakeReplica replica(limits);
+  Served served;
+  double now = 0;
+  const auto take = [&] {
+    for (Finished& finished : scheduler.take_finished()) {
+      served.finished_at[finished.row] = now;
+      const int64_t row = finished.row;
+      PECIA_CHECK(served.rows.emplace(row, std::move(finished)).second, "row {} is recorded twice",
+                  row);
+    }
+  };
+  arrivals.resize(requests.size(), 0);
+  int64_t most_passes = 1000 + std::accumulate(arrivals.begin(), arrivals.end(), int64_t{0});
+  for (const Request& request : requests)
+    for (const Turn& turn : request.turns)
+      most_passes += 2 * static_cast<int64_t>(turn.tokens.size()) + 2 * turn.max_new_tokens;
+  const auto add_arrived = [&](int64_t pass) {
+    for (size_t i = 0; i < requests.size(); ++i)
+      if (arrivals[i] == pass) scheduler.add(requests[i], now);
+  };
+  const int64_t last_arrival =
+      arrivals.empty() ? 0 : *std::max_element(arrivals.begin(), arrivals.end());
+  for (int64_t pass = 0; static_cast<int64_t>(served.plans.size()) < max_passes; ++pass) {
+    add_arrived(pass);
+    take();
+    const auto plan = scheduler.next(now);
+    PECIA_CHECK(scheduler.running() <= limits.max_sequences, "{} sequences run",
+                scheduler.running());
+    take();
+    if (!plan && pass < last_arrival) continue;
+    if (!plan) return served;
+    served.plans.push_back(*plan);
+    served.chunk_rings.push_back(scheduler.chunk_rings());
+    PECIA_CHECK(plan->number < most_passes, "{} passes and no end", plan->number);
+    now += 1 + static_cast<double>(plan->number % 3);
+    scheduler.commit(*plan, replica.execute(*plan), now);
+    take();
+  }
+  served.partial = scheduler.partial();
+  served.keepable = scheduler.keepable();
+  return served;
+}
+
+namespace {
+
+/// Answers of one request, by the definition of its followup.
+class Expectation {
+ public:
+  Expectation(const SchedulerLimits& limits, std::map<int64_t, Finished>& rows)
+      : limits_(limits), rows_(rows) {}
+
+  void fail(const Turn& turn, const std::string& why) const {
+    Finished& failed = rows_[turn.row] = {turn.row, io::TurnState::failed, {}};
+    failed.result.finish_reason = io::FinishReason::failed;
+    failed.result.error = why;
+    failed.result.prompt_tokens = static_cast<int32_t>(turn.tokens.size());
+  }
+
+  /// Appends the turn and its answer to `history`; false when it cannot run.
+  bool answer(const Turn& turn, std::vector<int32_t>& history) const {
+    Finished finished{turn.row, io::TurnState::done, {}};
+    io::TurnResult& result = finished.result;
+    result.cached_tokens = static_cast<int32_t>(history.size());
+    result.prompt_tokens = static_cast<int32_t>(turn.tokens.size());
+    for (const int32_t token : turn.tokens) {
+      if (limits_.prompt_logprobs != 0 && history.empty()) {
+        append_tops(std::nanf(""), token, limits_.prompt_logprobs, limits_.vocab,
+                    result.prompt_top_tokens, result.prompt_top_logprobs);
+        std::fill(result.prompt_top_tokens.begin(), result.prompt_top_tokens.end(), -1);
+        result.prompt_logprobs.push_back(std::nanf(""));
+      } else if (limits_.prompt_logprobs != 0) {
+        result.prompt_logprobs.push_back(log_prob(history, token));
+        append_tops(result.prompt_logprobs.back(), token, limits_.prompt_logprobs, limits_.vocab,
+                    result.prompt_top_tokens, result.prompt_top_logprobs);
+      }
+      history.push_back(token);
+    }
+    const int64_t room = limits_.max_positions - static_cast<int64_t>(history.size());
+    if (room < (turn.max_new_tokens > 0 ? 1 : 0)) return false;
+    result.finish_reason = io::FinishReason::length;
+    for (int64_t i = 0; i < std::min<int64_t>(turn.max_new_tokens, room); ++i) {
+      const int32_t token = next_token(history, turn.random_key);
+      result.tokens.push_back(token);
+      result.token_logprobs.push_back(log_prob(history, token));
+      append_tops(result.token_logprobs.back(), token, limits_.logprobs, limits_.vocab,
+                  result.top_tokens, result.top_logprobs);
+      history.push_back(token);
+      const auto before = answer_before_stop(turn.stop, result.tokens);
+      if (before && token != stop_token) {
+        result.finish_reason = io::FinishReason::stop;
+        result.text_bytes = *before;
+        break;
+      }
+      if (std::count(limits_.stop_token_ids.begin(), limits_.stop_token_ids.end(), token) == 0)
+        continue;
+      result.finish_reason = io::FinishReason::stop;
+      break;
+    }
+    rows_[turn.row] = std::move(finished);
+    return true;
+  }
+
+  /// Bytes of the tokens' text before the stop string that ends first in it, if any.
+  static std::optional<int64_t> answer_before_stop(const std::vector<std::string>& stop,
+                                                   const std::vector<int32_t>& tokens) {
+    if (stop.empty()) return {};
+    std::string text;
+    for (const int32_t token : tokens)
+      if (token >= 5) text += fake_detokenizer()->piece(token).bytes;
+    for (size_t end = 1; end <= text.size(); ++end)
+      for (size_t begin = 0; begin < end; ++begin)
+        if (std::count(stop.begin(), stop.end(), text.substr(begin, end - begin)) > 0)
+          return static_cast<int64_t>(begin);
+    return {};
+  }
+
+  std::string too_long(size_t tokens) const {
+    return fmt::format(
+        "{} tokens with what came before, the model's length is {}: shorten the prompt, or set "
+        "model.rope_scaling; then --retry-failed",
+        tokens, limits_.max_positions);
+  }
+
+ private:
+  const SchedulerLimits& limits_;
+  std::map<int64_t, Finished>& rows_;
+};
+
+}  // namespace
+
+std::map<int64_t, Finished> expected(const SchedulerLimits& limits,
+                                     const std::vector<Request>& requests) {
+  std::map<int64_t, Finished> rows;
+  const Expectation expectation(limits, rows);
+  for (const Request& request : requests) {
+    const bool fork = request.followup == io::Followup::fork;
+    // A turn that cannot run fails what sees it from the start, whatever happens before it.
+    const auto bad = std::find_if(request.turns.begin(), request.turns.end(),
+                                  [](const Turn& turn) { return !turn.refused.empty(); });
+    const auto first_bad = static_cast<size_t>(bad - request.turns.begin());
+    std::string broken;
+    std::vector<int32_t> chain;
+    for (size_t i = 0; i < request.turns.size(); ++i) {
+      const Turn& turn = request.turns[i];
+      std::vector<int32_t> branch = i == 0 ? std::vector<int32_t>{} : request.turns.front().tokens;
+      std::vector<int32_t>& history = fork ? branch : chain;
+      std::string why = turn.refused;
+      if (why.empty() && i > first_bad && (!fork || first_bad == 0))
+        why = "an earlier turn of this request failed: " + bad->refused;
+      if (why.empty() && !broken.empty()) why = broken;
+      if (why.empty() && !expectation.answer(turn, history))
+        why = expectation.too_long(history.size());
+      if (why.empty()) continue;
+      expectation.fail(turn, why);
+      if (broken.empty() && (!fork || i == 0))
+        broken = "an earlier turn of this request failed: " + why;
+    }
+  }
+  return rows;
+}
+
+std::vector<Request> resumed(std::vector<Request> requests, const Served& served) {
+  for (Request& request : requests)
+    for (Turn& turn : request.turns) {
+      if (const auto row = served.rows.find(turn.row); row != served.rows.end()) {
+        turn.recorded = true;
+        turn.finished = row->second.state == io::TurnState::done;
+        turn.refused = row->second.result.error;
+        turn.answer = row->second.result;
+      }
+      for (const Finished& partial : served.partial)
+        if (partial.row == turn.row) turn.answer = partial.result;
+    }
+  return requests;
+}
+
+void expect_same(const std::map<int64_t, Finished>& rows,
+                 const std::map<int64_t, Finished>& wanted) {
+  ASSERT_EQ(rows.size(), wanted.size());
+  for (const auto& [row, want] : wanted) {
+    SCOPED_TRACE(fmt::format("row {}", row));
+    ASSERT_TRUE(rows.contains(row));
+    const Finished& found = rows.at(row);
+    EXPECT_EQ(found.state, want.state) << found.result.error;
+    EXPECT_EQ(found.result.finish_reason, want.result.finish_reason);
+    EXPECT_EQ(found.result.error, want.result.error);
+    EXPECT_EQ(found.result.prompt_tokens, want.result.prompt_tokens);
+    EXPECT_EQ(found.result.cached_tokens, want.result.cached_tokens);
+    EXPECT_EQ(found.result.tokens, want.result.tokens);
+    EXPECT_EQ(found.result.text_bytes, want.result.text_bytes);
+    EXPECT_TRUE(same_floats(found.result.token_logprobs, want.result.token_logprobs));
+    EXPECT_EQ(found.result.top_tokens, want.result.top_tokens);
+    EXPECT_TRUE(same_floats(found.result.top_logprobs, want.result.top_logprobs));
+    EXPECT_TRUE(same_floats(found.result.prompt_logprobs, want.result.prompt_logprobs))
+        << testing::PrintToString(found.result.prompt_logprobs) << " instead of "
+        << testing::PrintToString(want.result.prompt_logprobs);
+    EXPECT_EQ(found.result.prompt_top_tokens, want.result.prompt_top_tokens);
+    EXPECT_TRUE(same_floats(found.result.prompt_top_logprobs, want.result.prompt_top_logprobs));
+  }
+}
+
+}  // namespace pecia::test

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A replica whose model is a function of the tokens it was shown: drives a Scheduler as the engine
+/// does, checks every plan as the ranks would, and knows what each turn must give.
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "lib/schedule/scheduler.hpp"
+
+namespace pecia::test {
+
+constexpr int32_t stop_token = 2;
+
+/// Depends on every token, their order and the key; the stop token now and then.
+int32_t next_token(std::span<const int32_t> history, uint64_t random_key);
+/// Of `token` after `history`.
+float log_prob(std::span<const int32_t> history, int32_t token);
+
+/// Of tokens from 5 on: texts of 1 to 4 of the letters a, b, x and é. Those below 5 are special.
+std::shared_ptr<const io::Detokenizer> fake_detokenizer();
+
+/// Folder of a save that no rank can read.
+constexpr const char* damaged_save = "damaged";
+
+/// All ranks of a replica. A plan that no executor could run throws InvalidArgument: positions with
+/// gaps, a rank that holds more than is reserved, more reserved than there is, a child without its
+/// parent.
+class FakeReplica {
+ public:
+  explicit FakeReplica(const schedule::SchedulerLimits& limits);
+
+  /// One outcome for each rank.
+  std::vector<schedule::Outcome> execute(const schedule::Plan& plan);
+
+ private:
+  void begin(const schedule::Plan& plan);
+
+  schedule::SchedulerLimits limits_;
+  parallel::KvMap map_;
+  std::map<int64_t, std::vector<int32_t>> tokens_;  ///< by sequence
+  std::map<int64_t, schedule::TurnStart> turns_;
+};
+
+struct Served {
+  std::map<int64_t, schedule::Finished> rows;
+  std::map<int64_t, double>
+      finished_at;  ///< by row, on the clock that began at 0 with the requests
+  std::vector<schedule::Finished> partial;  ///< when it was stopped
+  std::vector<schedule::KeepableKv> keepable;
+  std::vector<schedule::Plan> plans;
+  std::vector<std::vector<schedule::ChunkRing>> chunk_rings;  ///< by plan
+};
+
+/// Runs the requests to their end, or for `max_passes`. Throws where a plan is wrong, where a row
+/// is recorded twice and where it does not come to an end. `arrivals`: the pass before which each
+/// request comes; empty: all before the first.
+Served serve(const schedule::SchedulerLimits& limits, std::vector<schedule::Request> requests,
+             int64_t max_passes = std::numeric_limits<int64_t>::max(),
+             std::vector<int64_t> arrivals = {});
+
+/// What the model gives for the requests, one token at a time and without a cache: states, tokens
+/// and log-probabilities by row.
+std::map<int64_t, schedule::Finished> expected(const schedule::SchedulerLimits& limits,
+                                               const std::vector<schedule::Request>& requests);
+
+/// The requests as a later run finds them after `served`.
+std::vector<schedule::Request> resumed(std::vector<schedule::Request> requests,
+                                       const Served& served);
+
+/// Everything in `rows` is in `wanted` and the other way round, tokens and log-probabilities
+/// exactly.
+void expect_same(const std::map<int64_t, schedule::Finished>& rows,
+                 const std::map<int64_t, schedule::Finished>& wanted);
+
+}  // namespace pecia::test

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/schedule/random_workload.hpp"
+
+#include <algorithm>
+
+#include "tests/schedule/fake_replica.hpp"
+
+namespace pecia::test {
+
+using job::Policy;
+using parallel::Ring;
+using schedule::Request;
+using schedule::SchedulerLimits;
+using schedule::Turn;
+
+namespace {
+
+Turn random_turn(Draw& draw, int64_t row) {
+  Turn turn;
+  turn.row = row;
+  turn.tokens.resize(draw.one_in(3) ? draw(1, 3) : draw(1, 60));
+  for (int32_t& token : turn.tokens) token = static_cast<int32_t>(draw(5, 95));
+  turn.max_new_tokens = static_cast<int32_t>(draw.one_in(3) ? draw(0, 2) : draw(0, 25));
+  turn.random_key = static_cast<uint64_t>(draw(0, 1 << 30));
+  if (draw.one_in(3))
+    turn.stop = draw.of<std::vector<std::string>>({{"éa"}, {"aab", "bx"}, {"xxé", "é", "aé"}});
+  if (draw.one_in(25)) turn.refused = "a bad turn";
+  return turn;
+}
+
+}  // namespace
+
+std::vector<Request> random_requests(Draw& draw) {
+  std::vector<Request> requests(draw(1, 10));
+  int64_t row = 0;
+  for (Request& request : requests) {
+    const bool fork = draw.one_in(2);
+    request.followup = fork ? io::Followup::fork : io::Followup::chain;
+    const int64_t turns = fork ? draw(1, 21) : draw(1, 4);
+    for (int64_t i = 0; i < turns; ++i) request.turns.push_back(random_turn(draw, row++));
+    if (fork && draw.one_in(2)) request.turns.front().max_new_tokens = 0;
+  }
+  return requests;
+}
+
+SchedulerLimits random_limits(Draw& draw, const std::vector<Request>& requests) {
+  SchedulerLimits limits;
+  limits.ring_size = draw.of<int>({1, 2, 3, 8});
+  limits.max_sequences = draw.of<int64_t>({1, 2, 5, 64});
+  limits.max_batch_tokens = draw.of<int64_t>({1, 3, 16, 50, 1000});
+  limits.max_positions = draw.of<int64_t>({40, 70, 100, 100000});
+  limits.stop_token_ids = {0, stop_token};
+  limits.detokenizer = fake_detokenizer();
+  limits.logprobs = draw.of<int>({0, 2, -1});
+  limits.prompt_logprobs = draw.of<int>({0, 1, 3, -1});
+  limits.vocab = 7;
+  limits.policy = draw.of<Policy>({Policy::prefill_first, Policy::chunked});
+  limits.ring = draw.of<std::optional<Ring>>({Ring::pass_kv, Ring::pass_q, std::nullopt});
+  limits.ring_shape = {8, draw.of<double>({1, 4, 8}), 2};
+  limits.ring_rates = {draw.of<double>({1e9, 1e11, 1e13}), 1e9, 1e9};
+  const schedule::Scheduler counting(limits);
+  for (const Request& request : requests)
+    limits.kv_tokens = std::max(limits.kv_tokens, counting.tokens_needed(request));
+  limits.kv_tokens = draw.of<int64_t>({1, 1, 2, 100}) * limits.kv_tokens + draw(0, 1) * draw(0, 10);
+  return limits;
+}
+
+int64_t batch_tokens(const SchedulerLimits& limits) {
+  return limits.policy == Policy::chunked
+             ? std::max<int64_t>(limits.max_batch_tokens, 2 * limits.ring_size)
+             : limits.max_batch_tokens;
+}
+
+NewTokens new_tokens(const schedule::Plan& plan) {
+  NewTokens tokens;
+  for (const auto& item : plan.items)
+    (item.rows.owner == parallel::PassSequence::balanced ? tokens.prompt : tokens.decode) +=
+        item.rows.count;
+  return tokens;
+}
+
+}  // namespace pecia::test

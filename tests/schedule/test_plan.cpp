@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "lib/schedule/plan.hpp"
+
+namespace pecia::schedule {
+namespace {
+
+TEST(Plan, TravelsWhole) {
+  Plan plan;
+  plan.number = 41;
+  plan.last = 1;
+  plan.wait_s = 0.25;
+  plan.ring = parallel::Ring::pass_q;
+  plan.removed = {3, 4};
+  plan.added = {{7, 2, 100, 1}};
+  kernels::SamplingParams params;
+  params.temperature = 0.5f, params.top_k = 3;
+  plan.turns = {{7, params, 0xfedcba9876543210u, 12}};
+  plan.items.push_back({{7, 12, 2, 1}, {5, 6}, 14, 0});
+  plan.items.push_back({{8, 0, 0}, {}, 0, -1});
+  plan.targets = {{0, 6, 12}};
+
+  const auto copy = from_bytes<Plan>(to_bytes(plan));
+  EXPECT_EQ(copy.number, 41);
+  EXPECT_EQ(copy.last, 1);
+  EXPECT_EQ(copy.wait_s, 0.25);
+  EXPECT_EQ(copy.ring, parallel::Ring::pass_q);
+  EXPECT_EQ(copy.removed, plan.removed);
+  ASSERT_EQ(copy.added.size(), 1u);
+  EXPECT_EQ(copy.added[0].sequence, 7);
+  EXPECT_EQ(copy.added[0].parent, 2);
+  EXPECT_EQ(copy.added[0].reserved, 100);
+  EXPECT_EQ(copy.added[0].keeps_tokens, 1);
+  ASSERT_EQ(copy.turns.size(), 1u);
+  EXPECT_EQ(copy.turns[0].params.temperature, 0.5f);
+  EXPECT_EQ(copy.turns[0].params.top_k, 3);
+  EXPECT_EQ(copy.turns[0].random_key, 0xfedcba9876543210u);
+  EXPECT_EQ(copy.turns[0].answer_begin, 12);
+  ASSERT_EQ(copy.items.size(), 2u);
+  EXPECT_EQ(copy.items[0].rows.first, 12);
+  EXPECT_EQ(copy.items[0].rows.owner, 1);
+  EXPECT_EQ(copy.items[0].tokens, (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(copy.items[0].prompt_end, 14);
+  EXPECT_EQ(copy.items[0].sampled_index, 0);
+  EXPECT_EQ(copy.items[1].rows.owner, parallel::PassSequence::balanced);
+  EXPECT_EQ(copy.items[1].sampled_index, -1);
+  ASSERT_EQ(copy.targets.size(), 1u);
+  EXPECT_EQ(copy.targets[0].token, 6);
+  EXPECT_EQ(copy.targets[0].position, 12);
+}
+
+TEST(Outcome, TravelsWhole) {
+  Outcome outcome;
+  outcome.sampled = {{1}, {17}, {-0.5f}, {17, 3}, {-0.5f, -1.5f}};
+  outcome.targets = {{4, 5}, {}, {-1.0f, -2.0f}, {}, {}};
+  outcome.compute_s = 0.25, outcome.comm_s = 0.125;
+  const auto copy = from_bytes<Outcome>(to_bytes(outcome));
+  EXPECT_EQ(copy.sampled.which, outcome.sampled.which);
+  EXPECT_EQ(copy.sampled.tokens, outcome.sampled.tokens);
+  EXPECT_EQ(copy.sampled.logprobs, outcome.sampled.logprobs);
+  EXPECT_EQ(copy.sampled.top_tokens, outcome.sampled.top_tokens);
+  EXPECT_EQ(copy.sampled.top_logprobs, outcome.sampled.top_logprobs);
+  EXPECT_EQ(copy.targets.which, outcome.targets.which);
+  EXPECT_EQ(copy.targets.logprobs, outcome.targets.logprobs);
+  EXPECT_EQ(copy.compute_s, 0.25);
+  EXPECT_EQ(copy.comm_s, 0.125);
+}
+
+TEST(Plan, IsRefusedWhenCutOff) {
+  Plan plan;
+  plan.items.push_back({{7, 12, 2, 1}, {5, 6}, 14, 0});
+  auto bytes = to_bytes(plan);
+  bytes.pop_back();
+  EXPECT_THROW(from_bytes<Plan>(bytes), Error);
+}
+
+}  // namespace
+}  // namespace pecia::schedule
