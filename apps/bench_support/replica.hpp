@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A replica that a benchmark drives pass by pass: the engine of a run (plan broadcast, executed,
+/// A replica that a benchmark drives pass by pass: the loop of a run (plan broadcast, executed,
 /// outcomes gathered) without job, files and scheduler.
 
 #include <filesystem>

@@ -157,7 +157,7 @@ void KvSaves::find(schedule::Request& request) {
 }
 
 std::optional<schedule::Plan> KvSaves::next(const schedule::Scheduler& scheduler, double now,
-                                            batch::Tally& tally) {
+                                            batch::ReplicaTotals& totals) {
   if (!end_s_) {
     end_s_ = now + settings_.seconds;
     left_ = scheduler.keepable();
@@ -171,7 +171,7 @@ std::optional<schedule::Plan> KvSaves::next(const schedule::Scheduler& scheduler
     const schedule::KeepableKv& kept = left_->back();
     const int64_t tokens = std::ssize(kept.tokens) - kept.begin;
     if (kept.computed_s <= keeping_s(settings_.bytes, tokens, rates_)) {
-      ++tally.not_worth_keeping;
+      ++totals.not_worth_keeping;
       continue;
     }
     const double write_s = settings_.bytes.each(tokens) / rates_.write;
@@ -241,15 +241,16 @@ void KvSaves::make(const schedule::KeepableKv& kept, schedule::Plan& plan) {
 }
 
 void KvSaves::commit(const schedule::Plan& plan, const std::vector<schedule::Outcome>& outcomes,
-                     batch::Tally& tally) {
+                     batch::ReplicaTotals& totals) {
   if (plan.saves())
-    commit_save(plan, outcomes, tally);
+    commit_save(plan, outcomes, totals);
   else
-    commit_restore(plan, outcomes, tally);
+    commit_restore(plan, outcomes, totals);
 }
 
 void KvSaves::commit_save(const schedule::Plan& plan,
-                          const std::vector<schedule::Outcome>& outcomes, batch::Tally& tally) {
+                          const std::vector<schedule::Outcome>& outcomes,
+                          batch::ReplicaTotals& totals) {
   io::KvSave save = std::move(under_way_.value());
   under_way_.reset();
   std::string error;
@@ -286,15 +287,16 @@ void KvSaves::commit_save(const schedule::Plan& plan,
     rates_.write = static_cast<double>(most_bytes) / seconds;
     write_is_measured_ = true;
   }
-  ++tally.kept_requests;
-  tally.kept_tokens += plan.save.end - plan.save.begin;
-  tally.kept_bytes += bytes;
-  tally.keep_s += seconds;
+  ++totals.kept_requests;
+  totals.kept_tokens += plan.save.end - plan.save.begin;
+  totals.kept_bytes += bytes;
+  totals.keep_s += seconds;
   saves_.insert_or_assign(save.row, std::move(save));
 }
 
 void KvSaves::commit_restore(const schedule::Plan& plan,
-                             const std::vector<schedule::Outcome>& outcomes, batch::Tally& tally) {
+                             const std::vector<schedule::Outcome>& outcomes,
+                             batch::ReplicaTotals& totals) {
   double seconds = 0;
   int64_t most_bytes = 0;
   std::string error;
@@ -315,9 +317,9 @@ void KvSaves::commit_restore(const schedule::Plan& plan,
     return;
   }
   if (seconds > 0 && most_bytes > 0) rates_.read = static_cast<double>(most_bytes) / seconds;
-  tally.restored_requests += rows.first == 0 ? 1 : 0;
-  tally.restored_tokens += rows.count;
-  tally.restore_s += seconds;
+  totals.restored_requests += rows.first == 0 ? 1 : 0;
+  totals.restored_tokens += rows.count;
+  totals.restore_s += seconds;
 }
 
 void KvSaves::forget_settled() {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lib/batch/inputs.hpp"
-#include "lib/batch/tally.hpp"
+#include "lib/batch/replica_totals.hpp"
 #include "lib/resources/resources.hpp"
 
 namespace pecia::execute {
@@ -74,12 +74,12 @@ class KvSaves {
   /// there is no more to keep, or no more time. Each must be executed and committed before the
   /// next.
   std::optional<schedule::Plan> next(const schedule::Scheduler& scheduler, double now,
-                                     batch::Tally& tally);
+                                     batch::ReplicaTotals& totals);
   bool draining() const { return end_s_.has_value(); }
 
   /// `outcomes` of all ranks of a plan that saves or restores.
   void commit(const schedule::Plan& plan, const std::vector<schedule::Outcome>& outcomes,
-              batch::Tally& tally);
+              batch::ReplicaTotals& totals);
 
   /// Removes the saves of requests that are done or failed.
   void forget_settled();
@@ -87,9 +87,9 @@ class KvSaves {
  private:
   void make(const schedule::KeepableKv& kept, schedule::Plan& plan);
   void commit_save(const schedule::Plan& plan, const std::vector<schedule::Outcome>& outcomes,
-                   batch::Tally& tally);
+                   batch::ReplicaTotals& totals);
   void commit_restore(const schedule::Plan& plan, const std::vector<schedule::Outcome>& outcomes,
-                      batch::Tally& tally);
+                      batch::ReplicaTotals& totals);
   std::filesystem::path folder_of(int64_t row) const;
 
   Settings settings_;

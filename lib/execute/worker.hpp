@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// One rank's part of a replica, put together: groups, KV cache, attention, model, executor.
+/// One rank's part of a replica, put together: groups, KV cache, attention, model, pass runner.
 
-#include "lib/execute/executor.hpp"
+#include "lib/execute/pass_runner.hpp"
 
 namespace pecia::execute {
 
@@ -30,7 +30,7 @@ class Worker {
   static parallel::WeightCut weight_cut(int rank, int tp) { return {tp, rank % tp}; }
 
   /// Collective over the replica: every rank executes the same plan.
-  schedule::Outcome execute(const schedule::Plan& plan) { return executor_.execute(plan); }
+  schedule::Outcome execute(const schedule::Plan& plan) { return pass_runner_.execute(plan); }
 
   /// `look` is called by the thread that executes, every few tens of microseconds while ops compute
   /// and while the host waits for a GPU. What it uses lasts as long as plans are executed.
@@ -48,7 +48,7 @@ class Worker {
   context::Attention attention_;
   context::KvFiles kv_files_;
   model::Model model_;
-  Executor executor_;
+  PassRunner pass_runner_;
   std::function<void()> move_transfers_ = [] {};
 };
 

@@ -12,14 +12,14 @@
 #include "lib/batch/earlier.hpp"
 #include "lib/batch/identity.hpp"
 #include "lib/batch/output.hpp"
-#include "lib/batch/standing.hpp"
+#include "lib/batch/turn_counts.hpp"
 #include "lib/cluster/launch.hpp"
 #include "lib/cluster/process_grid.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/context/device_clock.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/fp8_vector.hpp"
-#include "lib/execute/engine.hpp"
+#include "lib/execute/replica_loop.hpp"
 #include "lib/measure/measured.hpp"
 #include "lib/measure/peak.hpp"
 #include "lib/measure/product_rates.hpp"
@@ -336,7 +336,7 @@ std::string code_text(int code) {
   return fmt::format("exit code {}{}", code, by_mpirun ? ", which mpirun calls an error" : "");
 }
 
-int exit_code(const batch::Standing& left, StopReason reason) {
+int exit_code(const batch::TurnCounts& left, StopReason reason) {
   if (left.unfinished() > 0 && reason == StopReason::none)
     fail<SharedError>("{} turns were left open although the run was not asked to stop",
                       left.unfinished());
@@ -458,7 +458,7 @@ int run(const RunOptions& options, comm::Communicator& world, watch::Watch& watc
     if (!board.empty()) watch::WatchBoard::remove_others(board);
   });
   const auto report_path = job.output / "report.json";
-  const batch::Standing found = batch::standing(chief ? &*results : nullptr, world);
+  const batch::TurnCounts found = batch::count_turns(chief ? &*results : nullptr, world);
   const bool reported =
       world.all_reduce_max(
           chief && report::is_final_report(report_path, found.done, found.failed) ? 1 : 0) > 0;
@@ -521,7 +521,7 @@ int run(const RunOptions& options, comm::Communicator& world, watch::Watch& watc
   std::unique_ptr<batch::Source> source;
   std::optional<schedule::Scheduler> scheduler;
   std::optional<execute::KvSaves> saves;
-  std::optional<execute::Planner> planner;
+  std::optional<execute::PassMaker> pass_maker;
   comm::together(world, [&] {
     if (!planning) return;
     if (!results) results.emplace(job.output / "results.h5");
@@ -554,28 +554,28 @@ int run(const RunOptions& options, comm::Communicator& world, watch::Watch& watc
           report::format_duration(*end_s));
     if (chief && drain_s && start_s > 0)
       name_too_long(*inputs, *results, *scheduler, start_s, *log);
-    planner.emplace(execute::Planner{
+    pass_maker.emplace(execute::PassMaker{
         *scheduler, *source, *results,
         [&](const std::string& ring) { return resources::mode_name(resources, ring); }, groups.dp,
         [&](bool told) { return stop.agreed(told); },
-        [&](const batch::Tally& tally) { progress.update(tally); }});
-    planner->saves = saves ? &*saves : nullptr;
+        [&](const batch::ReplicaTotals& totals) { progress.update(totals); }});
+    pass_maker->saves = saves ? &*saves : nullptr;
     if (chief)
-      planner->on_plan = [](const schedule::Plan& plan, std::optional<double> seconds) {
+      pass_maker->on_plan = [](const schedule::Plan& plan, std::optional<double> seconds) {
         DrainSignals::stops_after(to_text(plan, seconds));
       };
-    planner->on_begin = [&](const schedule::Plan& plan, const batch::Tally& tally) {
-      progress.begin_pass(plan, tally);
+    pass_maker->on_begin = [&](const schedule::Plan& plan, const batch::ReplicaTotals& totals) {
+      progress.begin_pass(plan, totals);
     };
     worker.while_computing([&] { progress.look(); });
   });
 
   startup.end();
-  const batch::Tally tally =
-      execute::run_replica(*groups.replica, worker, recorder, planner ? &*planner : nullptr,
+  const batch::ReplicaTotals totals =
+      execute::run_replica(*groups.replica, worker, recorder, pass_maker ? &*pass_maker : nullptr,
                            [&] { return stop.reason() != StopReason::none; });
   if (planning) {
-    progress.add(tally);
+    progress.add(totals);
     finished->next();
   }
   activity.phase = "finish";
@@ -587,7 +587,7 @@ int run(const RunOptions& options, comm::Communicator& world, watch::Watch& watc
   const auto mine =
       std::max(stop.reason(), left_for_later ? StopReason::wall_time : StopReason::none);
   const auto reason = static_cast<StopReason>(world.all_reduce_max(static_cast<int64_t>(mine)));
-  const batch::Standing left = batch::standing(chief ? &*results : nullptr, world);
+  const batch::TurnCounts left = batch::count_turns(chief ? &*results : nullptr, world);
   if (chief) progress.finish(left);
   if (chief && keeps_kv(job)) execute::sweep_kv_saves(job.output / "kv", *results, false);
   if (chief) keep_times(job.output, start, scheduler->times());
@@ -595,7 +595,7 @@ int run(const RunOptions& options, comm::Communicator& world, watch::Watch& watc
   const double seconds = seconds_since(begin);
   recorder.wait_for_times();
   measure::measure_peak_again(world, compute, held, peak);
-  auto report = gather_report(*groups.ordered, facts, worker, recorder, tally, seconds);
+  auto report = gather_report(*groups.ordered, facts, worker, recorder, totals, seconds);
   if (job.report.trace != job::Trace::off)
     write_traces(*groups.ordered, job.output / "trace", groups.dp, recorder);
   if (report) {

@@ -54,20 +54,20 @@ void RunProgress::show(const job::Job& job, const batch::Inputs& inputs,
     totals_.work += request.work;
     if (settled) start_.work += request.work;
   }
-  const batch::Standing now = batch::standing(results);
+  const batch::TurnCounts now = batch::count_turns(results);
   start_.turns_done = now.done;
   start_.turns_failed = now.failed;
   shown_.emplace(totals_, start_, options_of(job), std::cerr);
 }
 
-void RunProgress::begin_pass(const schedule::Plan& plan, const batch::Tally& tally) {
+void RunProgress::begin_pass(const schedule::Plan& plan, const batch::ReplicaTotals& totals) {
   const batch::NewTokens tokens = batch::new_tokens(plan);
   pass_ = {.begin = std::chrono::steady_clock::now(),
-           .before = told_of(tally),
+           .before = told_of(totals),
            .prompt_tokens = tokens.prompt,
            .prefill_share = tokens.prefill_share(),
            .flops = recorder_.totals().flops};
-  arrived_ = tally.arrived;
+  arrived_ = totals.arrived;
 }
 
 void RunProgress::look() {
@@ -76,18 +76,18 @@ void RunProgress::look() {
   if (shown_) shown_->update(state());
 }
 
-void RunProgress::update(const batch::Tally& tally) {
+void RunProgress::update(const batch::ReplicaTotals& totals) {
   pass_.reset();
-  arrived_ = tally.arrived;
+  arrived_ = totals.arrived;
   if (!is_time()) return;
-  tell(told_of(tally));
+  tell(told_of(totals));
   if (shown_) shown_->update(state());
 }
 
-void RunProgress::add(const batch::Tally& tally) {
+void RunProgress::add(const batch::ReplicaTotals& totals) {
   pass_.reset();
-  arrived_ = tally.arrived;
-  tell(told_of(tally));
+  arrived_ = totals.arrived;
+  tell(told_of(totals));
 }
 
 bool RunProgress::is_time() {
@@ -98,11 +98,12 @@ bool RunProgress::is_time() {
   return true;
 }
 
-RunProgress::Told RunProgress::told_of(const batch::Tally& tally) {
-  const auto flops = tally.prefill_flops + tally.decode_flops;
-  return {{tally.done, tally.failed, tally.prompt_tokens, tally.output_tokens,
-           static_cast<int64_t>(tally.tbt_s.size()), static_cast<int64_t>(flops / flops_per_count)},
-          {std::llround(1e9 * tally.prefill_s), std::llround(1e9 * tally.decode_s)}};
+RunProgress::Told RunProgress::told_of(const batch::ReplicaTotals& totals) {
+  const auto flops = totals.prefill_flops + totals.decode_flops;
+  return {
+      {totals.done, totals.failed, totals.prompt_tokens, totals.output_tokens,
+       static_cast<int64_t>(totals.tbt_s.size()), static_cast<int64_t>(flops / flops_per_count)},
+      {std::llround(1e9 * totals.prefill_s), std::llround(1e9 * totals.decode_s)}};
 }
 
 /// A layer counts once the next one has begun. Decode counts when its pass ends, tokens and time.
@@ -152,7 +153,7 @@ report::ProgressState RunProgress::state() const {
   return state;
 }
 
-void RunProgress::finish(const batch::Standing& left) {
+void RunProgress::finish(const batch::TurnCounts& left) {
   report::ProgressState last = state();
   last.turns_done = left.done;
   last.turns_failed = left.failed;

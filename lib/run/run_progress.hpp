@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "lib/batch/standing.hpp"
-#include "lib/execute/engine.hpp"
+#include "lib/batch/turn_counts.hpp"
+#include "lib/execute/replica_loop.hpp"
 #include "lib/report/progress.hpp"
 
 namespace pecia::run {
@@ -33,9 +33,9 @@ class RunProgress {
   void show(const job::Job& job, const batch::Inputs& inputs, const io::ResultsFile& results,
             std::vector<report::StartRecord> earlier, const report::StartRecord& own);
 
-  /// On the rank that plans for a replica, before every pass; `tally` is all that the replica has
+  /// On the rank that plans for a replica, before every pass; `totals` are all that the replica has
   /// done.
-  void begin_pass(const schedule::Plan& plan, const batch::Tally& tally);
+  void begin_pass(const schedule::Plan& plan, const batch::ReplicaTotals& totals);
 
   /// There, within passes, as often as one likes, and while other replicas still work: what the
   /// pass has read, layer by layer, counts too. Telling the others may cost messages, so calls that
@@ -43,13 +43,13 @@ class RunProgress {
   void look();
 
   /// There, after every pass; calls that follow closely are left for the next one.
-  void update(const batch::Tally& tally);
+  void update(const batch::ReplicaTotals& totals);
 
   /// The same after the last pass, whenever it was.
-  void add(const batch::Tally& tally);
+  void add(const batch::ReplicaTotals& totals);
 
   /// On the rank that shows it, when all replicas have finished; `left` is how the results stand.
-  void finish(const batch::Standing& left);
+  void finish(const batch::TurnCounts& left);
 
  private:
   /// What replicas tell: counts, which are added up, and the nanoseconds of each one's phases.
@@ -69,7 +69,7 @@ class RunProgress {
     int64_t layers_done = 0;
   };
 
-  static Told told_of(const batch::Tally& tally);
+  static Told told_of(const batch::ReplicaTotals& totals);
   Told told_within(Pass& pass) const;
   void tell(const Told& told);
   bool is_time();

@@ -36,7 +36,7 @@ struct RankFacts {
     }
   };
   std::vector<Stage> stages;
-  batch::Tally tally;
+  batch::ReplicaTotals totals;
 
   template <typename A>
   void visit(A& archive) {
@@ -44,7 +44,7 @@ struct RankFacts {
         archive(peak_rss_bytes), archive(memory_bytes), archive(cores);
     for (comm::Traffic& of : traffic) archive(of.messages_by_level), archive(of.bytes_by_level);
     visit_all(archive, stages);
-    tally.visit(archive);
+    totals.visit(archive);
   }
 };
 
@@ -98,7 +98,7 @@ std::string grid_text(const resources::Resources& resources) {
 }
 
 RankFacts own_facts(const execute::Worker& worker, const report::Recorder& recorder,
-                    const batch::Tally& tally) {
+                    const batch::ReplicaTotals& totals) {
   RankFacts facts;
   const cluster::CpuFacts cpu = cluster::cpu_facts();
   facts.host = cluster::host_name();
@@ -115,7 +115,7 @@ RankFacts own_facts(const execute::Worker& worker, const report::Recorder& recor
   for (const report::Stage& stage : recorder.stages())
     facts.stages.push_back(
         {stage.name, stage.kind, stage.count, stage.bytes, stage.seconds, stage.flops});
-  facts.tally = tally;
+  facts.totals = totals;
   return facts;
 }
 
@@ -133,42 +133,42 @@ void add_stages(const std::vector<RankFacts>& ranks, report::RunReport& report) 
     }
 }
 
-void add_tallies(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
-                 report::RunReport& report) {
+void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
+                report::RunReport& report) {
   report::PhaseReport prefill{"prefill"}, decode{"decode"};
   for (const RankFacts& rank : ranks) {
-    const batch::Tally& tally = rank.tally;
+    const batch::ReplicaTotals& totals = rank.totals;
     if (arrivals == job::Arrivals::replay)
-      report.counts.arrived = std::max(report.counts.arrived.value_or(0), tally.arrived);
-    report.counts.done += tally.done;
-    report.counts.failed += tally.failed;
-    report.counts.prompt_tokens += tally.prompt_tokens;
-    report.counts.cached_tokens += tally.cached_tokens;
-    report.counts.output_tokens += tally.output_tokens;
-    report.counts.truncated_turns += tally.truncated_turns;
-    report.counts.truncated_tokens += tally.truncated_tokens;
-    report.counts.cut_by_length += tally.cut_by_length;
-    report.counts.cut_by_model_length += tally.cut_by_model_length;
+      report.counts.arrived = std::max(report.counts.arrived.value_or(0), totals.arrived);
+    report.counts.done += totals.done;
+    report.counts.failed += totals.failed;
+    report.counts.prompt_tokens += totals.prompt_tokens;
+    report.counts.cached_tokens += totals.cached_tokens;
+    report.counts.output_tokens += totals.output_tokens;
+    report.counts.truncated_turns += totals.truncated_turns;
+    report.counts.truncated_tokens += totals.truncated_tokens;
+    report.counts.cut_by_length += totals.cut_by_length;
+    report.counts.cut_by_model_length += totals.cut_by_model_length;
     report::KvReport& kv = report.kv;
-    kv.restored_requests += tally.restored_requests;
-    kv.restored_tokens += tally.restored_tokens;
-    kv.restore_s = std::max(kv.restore_s, tally.restore_s);
-    kv.kept_requests += tally.kept_requests;
-    kv.kept_tokens += tally.kept_tokens;
-    kv.kept_bytes += tally.kept_bytes;
-    kv.keep_s = std::max(kv.keep_s, tally.keep_s);
-    kv.not_worth_keeping += tally.not_worth_keeping;
+    kv.restored_requests += totals.restored_requests;
+    kv.restored_tokens += totals.restored_tokens;
+    kv.restore_s = std::max(kv.restore_s, totals.restore_s);
+    kv.kept_requests += totals.kept_requests;
+    kv.kept_tokens += totals.kept_tokens;
+    kv.kept_bytes += totals.kept_bytes;
+    kv.keep_s = std::max(kv.keep_s, totals.keep_s);
+    kv.not_worth_keeping += totals.not_worth_keeping;
     // Replicas run side by side: the slowest one's time is the run's.
-    prefill.seconds = std::max(prefill.seconds, tally.prefill_s);
-    decode.seconds = std::max(decode.seconds, tally.decode_s);
-    prefill.tokens += tally.prompt_tokens;
-    decode.tokens += static_cast<int64_t>(tally.tbt_s.size());
-    prefill.flops += tally.prefill_flops;
-    decode.flops += tally.decode_flops;
-    report.first_tokens += tally.first_tokens;
-    report.shared_first_tokens += tally.shared_first_tokens;
-    report.ttft_s.insert(report.ttft_s.end(), tally.ttft_s.begin(), tally.ttft_s.end());
-    report.tbt_s.insert(report.tbt_s.end(), tally.tbt_s.begin(), tally.tbt_s.end());
+    prefill.seconds = std::max(prefill.seconds, totals.prefill_s);
+    decode.seconds = std::max(decode.seconds, totals.decode_s);
+    prefill.tokens += totals.prompt_tokens;
+    decode.tokens += static_cast<int64_t>(totals.tbt_s.size());
+    prefill.flops += totals.prefill_flops;
+    decode.flops += totals.decode_flops;
+    report.first_tokens += totals.first_tokens;
+    report.shared_first_tokens += totals.shared_first_tokens;
+    report.ttft_s.insert(report.ttft_s.end(), totals.ttft_s.begin(), totals.ttft_s.end());
+    report.tbt_s.insert(report.tbt_s.end(), totals.tbt_s.begin(), totals.tbt_s.end());
   }
   report.phases = {prefill, decode};
 }
@@ -218,8 +218,8 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
 std::optional<report::RunReport> gather_report(comm::Communicator& ordered, const RunFacts& facts,
                                                const execute::Worker& worker,
                                                const report::Recorder& recorder,
-                                               const batch::Tally& tally, double seconds) {
-  const auto parts = ordered.gather(to_bytes(own_facts(worker, recorder, tally)), 0);
+                                               const batch::ReplicaTotals& totals, double seconds) {
+  const auto parts = ordered.gather(to_bytes(own_facts(worker, recorder, totals)), 0);
   if (ordered.rank() != 0) return {};
   std::vector<RankFacts> ranks;
   for (const auto& part : parts) ranks.push_back(from_bytes<RankFacts>(part));
@@ -258,7 +258,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
       {"weight_bytes", facts.weight_bytes},
       {"max_sequences", resources.max_sequences},
       {"max_batch_tokens", resources.max_batch_tokens}};
-  add_tallies(ranks, facts.job.batch.arrivals, report);
+  add_totals(ranks, facts.job.batch.arrivals, report);
   add_stages(ranks, report);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankFacts& of = ranks[rank];

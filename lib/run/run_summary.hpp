@@ -8,7 +8,7 @@
 
 #include "lib/cluster/topology.hpp"
 #include "lib/comm/communicator.hpp"
-#include "lib/execute/engine.hpp"
+#include "lib/execute/replica_loop.hpp"
 #include "lib/measure/rounding.hpp"
 #include "lib/model/weights.hpp"
 #include "lib/report/run_report.hpp"
@@ -39,12 +39,12 @@ int64_t num_gpus(const RunFacts& facts);
 std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens);
 
 /// Rank 0's report of all ranks; empty elsewhere. Collective over `ordered`, the ranks in grid
-/// order. `tally` counts on the first rank of each replica and is empty elsewhere. What is left
+/// order. `totals` count on the first rank of each replica and are empty elsewhere. What is left
 /// (counts.partial, counts.open) it does not know.
 std::optional<report::RunReport> gather_report(comm::Communicator& ordered, const RunFacts& facts,
                                                const execute::Worker& worker,
                                                const report::Recorder& recorder,
-                                               const batch::Tally& tally, double seconds);
+                                               const batch::ReplicaTotals& totals, double seconds);
 
 /// Writes folder/trace: each rank its spans, of which rank 0 may make one file. Collective over
 /// `ordered`.

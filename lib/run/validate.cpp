@@ -10,7 +10,7 @@
 #include "lib/batch/identity.hpp"
 #include "lib/batch/inputs.hpp"
 #include "lib/batch/source.hpp"
-#include "lib/batch/standing.hpp"
+#include "lib/batch/turn_counts.hpp"
 #include "lib/io/run_lock.hpp"
 #include "lib/model/weights.hpp"
 #include "lib/resources/resources.hpp"
@@ -116,7 +116,7 @@ std::vector<std::string> remarks_on(const std::filesystem::path& path,
                                     const io::ResultsLayout& layout, bool retry_failed) {
   const io::ResultsFile results(path, io::Access::read);
   const batch::Continuation next = batch::continuation(results, layout, retry_failed, path);
-  batch::Standing now = batch::standing(results);
+  batch::TurnCounts now = batch::count_turns(results);
   if (retry_failed) now.open += std::exchange(now.failed, 0);
   const int64_t to_go = now.unfinished() + std::ssize(layout.turns) - results.num_turns();
   std::vector<std::string> remarks = next.remarks;

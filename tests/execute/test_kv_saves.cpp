@@ -11,7 +11,7 @@
 namespace pecia::test {
 namespace {
 
-using batch::Tally;
+using batch::ReplicaTotals;
 using execute::KvBytes;
 using execute::KvSaves;
 using schedule::Outcome;
@@ -56,7 +56,8 @@ class KvSavesTest : public testing::Test {
   }
 
   /// What a start keeps that has read `passes` chunks, each in `seconds`.
-  Tally keep(KvSaves& saves, Request request, int passes, double seconds, const char* error = "") {
+  ReplicaTotals keep(KvSaves& saves, Request request, int passes, double seconds,
+                     const char* error = "") {
     schedule::Scheduler scheduler(limits_);
     saves.find(request);
     scheduler.add(std::move(request), 0);
@@ -67,8 +68,8 @@ class KvSavesTest : public testing::Test {
       outcome.compute_s = plan->restore.empty() ? seconds : 0;
       scheduler.commit(*plan, {outcome}, pass + 1);
     }
-    Tally tally;
-    while (const auto plan = saves.next(scheduler, 100, tally)) {
+    ReplicaTotals totals;
+    while (const auto plan = saves.next(scheduler, 100, totals)) {
       plans_.push_back(*plan);
       Outcome outcome;
       outcome.kv.error = error;
@@ -83,9 +84,9 @@ class KvSavesTest : public testing::Test {
                                     0,
                                     4,
                                     {{plan->save.begin, plan->save.end - plan->save.begin, 1}}});
-      saves.commit(*plan, {outcome}, tally);
+      saves.commit(*plan, {outcome}, totals);
     }
-    return tally;
+    return totals;
   }
 
   /// What the next start finds of the request.
@@ -108,14 +109,14 @@ TEST_F(KvSavesTest, KeepsWhatTookLongerThanItsFiles) {
   // 30 tokens of 512 bytes, written and read at 200 MB/s: 154 µs.
   EXPECT_EQ(execute::keeping_s(bytes, 30, {}), 30 * 512 * 2 / 200e6);
   KvSaves cheap = saves();
-  const Tally none = keep(cheap, some_request(), 3, 51e-6);
+  const ReplicaTotals none = keep(cheap, some_request(), 3, 51e-6);
   EXPECT_EQ(none.kept_requests, 0);
   EXPECT_EQ(none.not_worth_keeping, 1);
   EXPECT_FALSE(std::filesystem::exists(save()));
   EXPECT_EQ(found(some_request()), 0);
 
   KvSaves dear = saves();
-  const Tally kept = keep(dear, some_request(), 3, 52e-6);
+  const ReplicaTotals kept = keep(dear, some_request(), 3, 52e-6);
   EXPECT_EQ(kept.kept_requests, 1);
   EXPECT_EQ(kept.kept_tokens, 30);
   EXPECT_EQ(kept.kept_bytes, 30 * 512);
@@ -128,8 +129,8 @@ TEST_F(KvSavesTest, GoesOnWithAnEarlierSave) {
   KvSaves first = saves();
   keep(first, some_request(), 3, 1);
   KvSaves second = saves();
-  const Tally tally = keep(second, some_request(), 5, 1);  // three of them read
-  EXPECT_EQ(tally.kept_tokens, 20);
+  const ReplicaTotals totals = keep(second, some_request(), 5, 1);  // three of them read
+  EXPECT_EQ(totals.kept_tokens, 20);
   ASSERT_EQ(plans_.size(), 2u);
   EXPECT_EQ(plans_[1].save.begin, 30);
   EXPECT_EQ(plans_[1].save.end, 50);

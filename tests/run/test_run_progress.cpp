@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Progress within passes: what is read counts layer by layer, and the end agrees with the tally.
+/// Progress within passes: what is read counts layer by layer, and the end agrees with the totals.
 
 #include <gtest/gtest.h>
 
@@ -86,18 +86,18 @@ TEST_F(RunProgressTest, CountsWhatAPassHasReadLayerByLayer) {
   EXPECT_EQ(looked().at("prompt_tokens").at("done"), 150);
 }
 
-TEST_F(RunProgressTest, EndsWithTheSpeedsOfTheTally) {
+TEST_F(RunProgressTest, EndsWithTheSpeedsOfTheTotals) {
   show();
   progress_->begin_pass(prompts(), {});
   recorder_.set_layer(3);
   looked();
-  batch::Tally tally;
-  batch::PassCounter().count(prompts(), {0, 4, 0}, tally);
-  tally.done = 2;
-  tally.output_tokens += 30;
-  tally.tbt_s.assign(30, 0.1);
-  tally.decode_s = 3;
-  progress_->add(tally);
+  batch::ReplicaTotals totals;
+  batch::PassCounter().count(prompts(), {0, 4, 0}, totals);
+  totals.done = 2;
+  totals.output_tokens += 30;
+  totals.tbt_s.assign(30, 0.1);
+  totals.decode_s = 3;
+  progress_->add(totals);
   progress_->finish({.done = 2});
   const json found = file();
   EXPECT_EQ(found.at("prompt_tokens").at("done"), 200)

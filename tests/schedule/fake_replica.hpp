@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A replica whose model is a function of the tokens it was shown: drives a Scheduler as the engine
-/// does, checks every plan as the ranks would, and knows what each turn must give.
+/// A replica whose model is a function of the tokens it was shown: drives a Scheduler as the
+/// loop of a replica does, checks every plan as the ranks would, and knows what each turn must give.
 
 #include <cstdint>
 #include <limits>

@@ -65,7 +65,7 @@ struct Start {
   bool left_for_later = false;
 };
 
-/// As the engine does it: an end that is only assumed is forgotten where nothing else is left.
+/// As the replica's loop does it: an end that is only assumed is forgotten where nothing else is left.
 std::optional<schedule::Plan> next_of(schedule::Scheduler& scheduler, double now) {
   auto plan = scheduler.next(now);
   if (!plan && scheduler.forget_assumed_end()) plan = scheduler.next(now);

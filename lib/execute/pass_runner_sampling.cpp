@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "lib/core/random.hpp"
-#include "lib/execute/executor.hpp"
+#include "lib/execute/pass_runner.hpp"
 
 namespace pecia::execute {
 
@@ -22,14 +22,14 @@ std::vector<int32_t> wanted_tokens(const schedule::Plan& plan, std::span<const i
 }  // namespace
 
 /// So many rows that their logits take some 32 MB.
-int64_t Executor::tile_rows() const {
+int64_t PassRunner::tile_rows() const {
   return std::clamp<int64_t>((int64_t{32} << 20) / (settings_.vocab * size_of(DType::fp32)), 1,
                              512);
 }
 
 /// Evaluates the rows asked about that fall to this rank, tile by tile.
-schedule::LogProbs Executor::predict(const Asked& asked, int num_top, bool sampled,
-                                     const Evaluate& evaluate) {
+schedule::LogProbs PassRunner::predict(const Asked& asked, int num_top, bool sampled,
+                                       const Evaluate& evaluate) {
   schedule::LogProbs found;
   if (asked.rows.empty()) return found;
   const model::Model::Outputs outputs = model_.outputs(asked.rows);
@@ -54,7 +54,7 @@ schedule::LogProbs Executor::predict(const Asked& asked, int num_top, bool sampl
   return found;
 }
 
-TensorView Executor::whole_logits(const TensorView& hidden, const Tile& tile) {
+TensorView PassRunner::whole_logits(const TensorView& hidden, const Tile& tile) {
   const TensorView logits = logits_.tensor(DType::fp32, {tile.mine.size(), settings_.vocab});
   model_.logits(hidden, logits);
   return logits;
@@ -62,9 +62,10 @@ TensorView Executor::whole_logits(const TensorView& hidden, const Tile& tile) {
 
 /// Of the rows in this rank's share, by part of the vocabulary. `rows`, or the tokens `wanted`: of
 /// all rows of the tile.
-std::vector<Shortlists> Executor::shortlists(const TensorView& hidden, const ShortlistShape& shape,
-                                             std::span<const kernels::SamplingRow> rows,
-                                             std::span<const int32_t> wanted) {
+std::vector<Shortlists> PassRunner::shortlists(const TensorView& hidden,
+                                               const ShortlistShape& shape,
+                                               std::span<const kernels::SamplingRow> rows,
+                                               std::span<const int32_t> wanted) {
   const TensorView logits = model_.logits_part(hidden);
   Shortlists mine(shape, logits.rows());
   {
@@ -86,13 +87,13 @@ std::vector<Shortlists> Executor::shortlists(const TensorView& hidden, const Sho
   return parts;
 }
 
-std::optional<ShortlistShape> Executor::short_shape(const kernels::SamplingParams& params,
-                                                    int64_t num_top) const {
+std::optional<ShortlistShape> PassRunner::short_shape(const kernels::SamplingParams& params,
+                                                      int64_t num_top) const {
   if (settings_.whole_rows) return {};
   return shortlist_shape(params, num_top, settings_.vocab, model_.vocab_parts());
 }
 
-kernels::SamplingRow Executor::sampling_row(const schedule::Plan& plan, int32_t item) const {
+kernels::SamplingRow PassRunner::sampling_row(const schedule::Plan& plan, int32_t item) const {
   const schedule::PlanItem& of = plan.items[item];
   const schedule::TurnStart& turn = turns_.at(of.rows.sequence);
   kernels::SamplingRow row{
@@ -105,7 +106,7 @@ kernels::SamplingRow Executor::sampling_row(const schedule::Plan& plan, int32_t 
   return row;
 }
 
-schedule::LogProbs Executor::sample(const schedule::Plan& plan, const Asked& asked) {
+schedule::LogProbs PassRunner::sample(const schedule::Plan& plan, const Asked& asked) {
   Asked shortened, whole;
   ShortlistShape shape{1, std::max(settings_.logprobs, 0)};
   for (size_t i = 0; i < asked.rows.size(); ++i) {
@@ -121,7 +122,7 @@ schedule::LogProbs Executor::sample(const schedule::Plan& plan, const Asked& ask
   return found;
 }
 
-schedule::LogProbs Executor::sample_whole(const schedule::Plan& plan, const Asked& asked) {
+schedule::LogProbs PassRunner::sample_whole(const schedule::Plan& plan, const Asked& asked) {
   const auto evaluate = [&](const TensorView& hidden, const Tile& tile) {
     const TensorView logits = whole_logits(hidden, tile);
     std::vector<kernels::SamplingRow> rows;
@@ -139,8 +140,8 @@ schedule::LogProbs Executor::sample_whole(const schedule::Plan& plan, const Aske
   return predict(asked, settings_.logprobs, true, evaluate);
 }
 
-schedule::LogProbs Executor::sample_short(const schedule::Plan& plan, const Asked& asked,
-                                          const ShortlistShape& shape) {
+schedule::LogProbs PassRunner::sample_short(const schedule::Plan& plan, const Asked& asked,
+                                            const ShortlistShape& shape) {
   const auto evaluate = [&](const TensorView& hidden, const Tile& tile) {
     std::vector<kernels::SamplingRow> rows;
     for (const int32_t item : tile.all) rows.push_back(sampling_row(plan, item));
@@ -152,7 +153,7 @@ schedule::LogProbs Executor::sample_short(const schedule::Plan& plan, const Aske
   return predict(asked, settings_.logprobs, true, evaluate);
 }
 
-schedule::LogProbs Executor::score(const schedule::Plan& plan, const Asked& asked) {
+schedule::LogProbs PassRunner::score(const schedule::Plan& plan, const Asked& asked) {
   const auto shape = short_shape({}, settings_.prompt_logprobs);
   if (shape) return score_short(plan, asked, *shape);
   const auto evaluate = [&](const TensorView& hidden, const Tile& tile) {
@@ -170,8 +171,8 @@ schedule::LogProbs Executor::score(const schedule::Plan& plan, const Asked& aske
   return predict(asked, settings_.prompt_logprobs, false, evaluate);
 }
 
-schedule::LogProbs Executor::score_short(const schedule::Plan& plan, const Asked& asked,
-                                         const ShortlistShape& shape) {
+schedule::LogProbs PassRunner::score_short(const schedule::Plan& plan, const Asked& asked,
+                                           const ShortlistShape& shape) {
   const auto evaluate = [&](const TensorView& hidden, const Tile& tile) {
     execute::score(shortlists(hidden, shape, {}, wanted_tokens(plan, tile.all)), tile.found);
   };

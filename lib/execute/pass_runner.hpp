@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// One rank's part of a plan: rows through the model, sampling of the rows it owns.
+/// Runs one rank's part of a pass: rows through the model, sampling of the rows it owns.
 
 #include <functional>
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace pecia::execute {
 
-class Executor {
+class PassRunner {
  public:
   struct Settings {
     int ring_rank = 0, ring_size = 1;
@@ -22,9 +22,9 @@ class Executor {
   };
 
   /// All references outlive this object. `replica`: the ranks that execute the same plans.
-  Executor(const Settings& settings, comm::Communicator& replica, model::Model& model,
-           context::Attention& attention, const context::KvFiles& kv_files,
-           const context::Compute& compute);
+  PassRunner(const Settings& settings, comm::Communicator& replica, model::Model& model,
+             context::Attention& attention, const context::KvFiles& kv_files,
+             const context::Compute& compute);
 
   /// Collective over the replica: every rank executes the same plan.
   schedule::Outcome execute(const schedule::Plan& plan);

@@ -10,7 +10,7 @@
 
 namespace pecia::batch {
 
-struct Tally {
+struct ReplicaTotals {
   int64_t done = 0, failed = 0;
   int64_t arrived = 0;  ///< turns of the whole job's requests that are there, whoever runs them
   int64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;
@@ -45,7 +45,7 @@ struct Tally {
 };
 
 /// Counts a turn that is done, whose max_new_tokens were `slots`.
-void count_done(const io::TurnResult& result, int64_t slots, Tally& tally);
+void count_done(const io::TurnResult& result, int64_t slots, ReplicaTotals& totals);
 
 /// Rows of a pass.
 struct NewTokens {
@@ -66,13 +66,13 @@ struct PassCost {
   double flops = 0;  ///< of all the replica's ranks
 };
 
-/// Counts passes into a tally.
+/// Adds passes to the totals.
 class PassCounter {
  public:
   /// Tokens count as what they are; time and FLOPs of a mixed pass go to prefill and decode by
   /// their shares of its new tokens. The time between two output tokens of a turn is that between
   /// the ends of their passes.
-  void count(const schedule::Plan& plan, const PassCost& cost, Tally& tally);
+  void count(const schedule::Plan& plan, const PassCost& cost, ReplicaTotals& totals);
 
  private:
   std::map<int64_t, double> last_token_;  ///< when each sequence had one, on the passes' clock

@@ -8,7 +8,7 @@
 
 #include "lib/batch/arrivals.hpp"
 #include "lib/comm/mpi_communicator.hpp"
-#include "lib/execute/engine.hpp"
+#include "lib/execute/replica_loop.hpp"
 #include "tests/report/temp_folder.hpp"
 #include "tests/support/shards.hpp"
 
@@ -29,9 +29,9 @@ struct FakeClock {
 };
 
 /// Prompts of 5, 40 and 120 tokens, four new tokens each, chunked in passes of 32.
-class Engine : public testing::Test {
+class ReplicaLoop : public testing::Test {
  protected:
-  Engine() {
+  ReplicaLoop() {
     limits_.ring_size = world_->size();
     limits_.kv_tokens = 400;
     limits_.max_sequences = 8;
@@ -45,8 +45,8 @@ class Engine : public testing::Test {
   }
 
   /// `arrivals`: of the requests, if they are replayed.
-  batch::Tally run(const std::vector<double>& arrivals = {},
-                   const execute::RunClock& clock = execute::steady_run_clock()) {
+  batch::ReplicaTotals run(const std::vector<double>& arrivals = {},
+                           const execute::RunClock& clock = execute::steady_run_clock()) {
     const model::Weights weights(config_, io::Checkpoint(model_), {});
     const auto device = device::make_host_device(1);
     const auto stream = device->make_stream();
@@ -74,19 +74,19 @@ class Engine : public testing::Test {
     std::optional<batch::ArrivalSource> replay;
     if (!arrivals.empty()) replay.emplace(inputs, results, job::Order::fcfs, *claims);
     schedule::Scheduler scheduler(limits_);
-    execute::Planner planner{scheduler,
-                             replay ? static_cast<batch::Source&>(*replay) : list,
-                             results,
-                             [](const std::string& ring) { return ring; },
-                             0,
-                             [](bool told) { return told; },
-                             [](const batch::Tally&) {}};
-    auto tally = execute::run_replica(*world_, worker, recorder_, &planner, told_, clock);
+    execute::PassMaker pass_maker{scheduler,
+                                  replay ? static_cast<batch::Source&>(*replay) : list,
+                                  results,
+                                  [](const std::string& ring) { return ring; },
+                                  0,
+                                  [](bool told) { return told; },
+                                  [](const batch::ReplicaTotals&) {}};
+    auto totals = execute::run_replica(*world_, worker, recorder_, &pass_maker, told_, clock);
     for (int64_t row = 0; row < 3; ++row) {
       states_.push_back(results.state(row));
       if (states_.back() == io::TurnState::done) results_.push_back(results.read(row));
     }
-    return tally;
+    return totals;
   }
   bool planning() const { return world_->rank() == 0; }
   double phase_seconds(const char* name) const {
@@ -109,28 +109,28 @@ class Engine : public testing::Test {
   std::vector<io::TurnResult> results_;
 };
 
-TEST_F(Engine, CountsTokensAndSharesMixedPasses) {
-  const batch::Tally tally = run();
+TEST_F(ReplicaLoop, CountsTokensAndSharesMixedPasses) {
+  const batch::ReplicaTotals totals = run();
   EXPECT_GT(phase_seconds("prefill"), 0) << "the first pass";
   EXPECT_GT(phase_seconds("mixed"), 0);
   EXPECT_GT(phase_seconds("decode"), 0) << "the last passes";
   if (!planning()) return;
-  EXPECT_EQ(tally.done, 3);
-  EXPECT_EQ(tally.prompt_tokens, 5 + 40 + 120);
-  EXPECT_EQ(tally.output_tokens, 3 * 4);
-  EXPECT_EQ(tally.ttft_s.size(), 3u);
-  EXPECT_EQ(tally.tbt_s.size(), 3u * 3);
-  EXPECT_GT(tally.prefill_s, phase_seconds("prefill"));
-  EXPECT_GT(tally.decode_s, phase_seconds("decode"));
-  EXPECT_GE(tally.prefill_s + tally.decode_s,
+  EXPECT_EQ(totals.done, 3);
+  EXPECT_EQ(totals.prompt_tokens, 5 + 40 + 120);
+  EXPECT_EQ(totals.output_tokens, 3 * 4);
+  EXPECT_EQ(totals.ttft_s.size(), 3u);
+  EXPECT_EQ(totals.tbt_s.size(), 3u * 3);
+  EXPECT_GT(totals.prefill_s, phase_seconds("prefill"));
+  EXPECT_GT(totals.decode_s, phase_seconds("decode"));
+  EXPECT_GE(totals.prefill_s + totals.decode_s,
             phase_seconds("prefill") + phase_seconds("mixed") + phase_seconds("decode"));
   const double flops = recorder_.totals().flops * world_->size();
-  EXPECT_GT(tally.prefill_flops, tally.decode_flops);
-  EXPECT_GT(tally.decode_flops, 0);
-  EXPECT_NEAR(tally.prefill_flops + tally.decode_flops, flops, 1e-9 * flops);
+  EXPECT_GT(totals.prefill_flops, totals.decode_flops);
+  EXPECT_GT(totals.decode_flops, 0);
+  EXPECT_NEAR(totals.prefill_flops + totals.decode_flops, flops, 1e-9 * flops);
 }
 
-TEST_F(Engine, NotesWhyTheRingWasChosenWhereItIsPlanned) {
+TEST_F(ReplicaLoop, NotesWhyTheRingWasChosenWhereItIsPlanned) {
   run();
   const bool chosen = planning() && world_->size() > 1;
   EXPECT_EQ(!recorder_.notes().empty(), chosen);
@@ -152,16 +152,16 @@ TEST_F(Engine, NotesWhyTheRingWasChosenWhereItIsPlanned) {
   EXPECT_TRUE(seen[0] && seen[1]);
 }
 
-TEST_F(Engine, SleepsUntilRequestsArrive) {
+TEST_F(ReplicaLoop, SleepsUntilRequestsArrive) {
   run();
   const auto ignored = std::exchange(results_, {});
   std::filesystem::remove(folder_ / "results.h5");
-  const batch::Tally tally = run({5, 0.25, 5}, time_.clock());
+  const batch::ReplicaTotals totals = run({5, 0.25, 5}, time_.clock());
   EXPECT_NEAR(time_.now, 5, 1e-9) << "every rank sleeps, and no longer than to the last arrival";
   if (!planning()) return;
   EXPECT_EQ(time_.now, time_.slept);
-  EXPECT_EQ(tally.done, 3);
-  EXPECT_EQ(tally.arrived, 3);
+  EXPECT_EQ(totals.done, 3);
+  EXPECT_EQ(totals.arrived, 3);
   for (size_t row = 0; row < 3; ++row) {
     EXPECT_EQ(results_[row].tokens, ignored[row].tokens);
     EXPECT_NEAR(results_[row].queue_s, 0, 1e-6) << "passes take no time here";
@@ -169,14 +169,14 @@ TEST_F(Engine, SleepsUntilRequestsArrive) {
   }
 }
 
-TEST_F(Engine, StopsWhileItSleepsWhenAnyRankIsTold) {
+TEST_F(ReplicaLoop, StopsWhileItSleepsWhenAnyRankIsTold) {
   const bool last = world_->rank() + 1 == world_->size();
   told_ = [&] { return last && time_.now >= 2; };
-  const batch::Tally tally = run({0, 1, 1000}, time_.clock());
+  const batch::ReplicaTotals totals = run({0, 1, 1000}, time_.clock());
   EXPECT_GE(time_.now, 2);
   EXPECT_LT(time_.now, 2.5) << "a wait is cut into pieces of a tenth of a second";
   if (!planning()) return;
-  EXPECT_EQ(tally.arrived, 2);
+  EXPECT_EQ(totals.arrived, 2);
   EXPECT_EQ(states_, (std::vector{io::TurnState::done, io::TurnState::done, io::TurnState::open}));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How the results of a run stand.
+/// How many turns of a run's results are done, failed and open.
 
 #include "lib/comm/communicator.hpp"
 #include "lib/io/results.hpp"
@@ -8,15 +8,15 @@
 namespace pecia::batch {
 
 /// Turns by state.
-struct Standing {
+struct TurnCounts {
   int64_t open = 0, partial = 0, done = 0, failed = 0;
 
   int64_t unfinished() const { return open + partial; }
 };
 
-Standing standing(const io::ResultsFile& results);
+TurnCounts count_turns(const io::ResultsFile& results);
 
 /// The same on every rank of `world`; collective. `results` on one rank, null elsewhere.
-Standing standing(const io::ResultsFile* results, comm::Communicator& world);
+TurnCounts count_turns(const io::ResultsFile* results, comm::Communicator& world);
 
 }  // namespace pecia::batch

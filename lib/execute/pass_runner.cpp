@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/execute/executor.hpp"
+#include "lib/execute/pass_runner.hpp"
 
 #include <algorithm>
 
 namespace pecia::execute {
 
-Executor::Executor(const Settings& settings, comm::Communicator& replica, model::Model& model,
-                   context::Attention& attention, const context::KvFiles& kv_files,
-                   const context::Compute& compute)
+PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, model::Model& model,
+                       context::Attention& attention, const context::KvFiles& kv_files,
+                       const context::Compute& compute)
     : settings_(settings),
       replica_(replica),
       model_(model),
@@ -17,7 +17,7 @@ Executor::Executor(const Settings& settings, comm::Communicator& replica, model:
       logits_(compute.buffer()),
       candidates_(compute.buffer()) {}
 
-void Executor::begin(const schedule::Plan& plan) {
+void PassRunner::begin(const schedule::Plan& plan) {
   for (const int64_t sequence : plan.removed) {
     attention_.remove(sequence);
     turns_.erase(sequence);
@@ -37,7 +37,7 @@ void Executor::begin(const schedule::Plan& plan) {
                                     item.tokens.end());
 }
 
-schedule::Outcome Executor::execute(const schedule::Plan& plan) {
+schedule::Outcome PassRunner::execute(const schedule::Plan& plan) {
   schedule::Outcome outcome;
   if (plan.saves()) {
     outcome.kv = save(plan.save);
@@ -95,7 +95,7 @@ schedule::Outcome Executor::execute(const schedule::Plan& plan) {
 
 /// Which part of the model is to blame for items without a next token. A rank that does not know
 /// yet which ones they are tells of all its rows.
-void Executor::find_broken(const Asked& sampled, schedule::Outcome& outcome) {
+void PassRunner::find_broken(const Asked& sampled, schedule::Outcome& outcome) {
   Asked asked;
   for (size_t i = 0; i < sampled.which.size(); ++i) {
     const auto found =

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/batch/standing.hpp"
+#include "lib/batch/turn_counts.hpp"
 
 namespace pecia::batch {
 
-Standing standing(const io::ResultsFile& results) {
-  Standing found;
+TurnCounts count_turns(const io::ResultsFile& results) {
+  TurnCounts found;
   for (int64_t turn = 0; turn < results.num_turns(); ++turn) switch (results.state(turn)) {
       case io::TurnState::open:
         ++found.open;
@@ -22,9 +22,9 @@ Standing standing(const io::ResultsFile& results) {
   return found;
 }
 
-Standing standing(const io::ResultsFile* results, comm::Communicator& world) {
-  Standing found;
-  if (results != nullptr) found = standing(*results);
+TurnCounts count_turns(const io::ResultsFile* results, comm::Communicator& world) {
+  TurnCounts found;
+  if (results != nullptr) found = count_turns(*results);
   for (int64_t* count : {&found.open, &found.partial, &found.done, &found.failed})
     *count = world.all_reduce_max(*count);
   return found;

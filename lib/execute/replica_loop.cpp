@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/execute/engine.hpp"
+#include "lib/execute/replica_loop.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -11,19 +11,20 @@ namespace {
 using report::Kind;
 using report::ScopedSpan;
 
-void record(Planner& planner, std::vector<schedule::Finished> finished, batch::Tally& tally) {
+void record(PassMaker& pass_maker, std::vector<schedule::Finished> finished,
+            batch::ReplicaTotals& totals) {
   std::vector<io::TurnUpdate> updates;
   for (schedule::Finished& turn : finished) {
-    turn.result.mode = planner.mode(turn.result.mode);
-    turn.result.replica = planner.replica;
-    tally.failed += turn.state == io::TurnState::failed;
+    turn.result.mode = pass_maker.mode(turn.result.mode);
+    turn.result.replica = pass_maker.replica;
+    totals.failed += turn.state == io::TurnState::failed;
     if (turn.state == io::TurnState::done)
-      batch::count_done(turn.result, planner.results.layout().turns[turn.row].slots, tally);
+      batch::count_done(turn.result, pass_maker.results.layout().turns[turn.row].slots, totals);
     updates.push_back({turn.row, turn.result, turn.state});
   }
   if (updates.empty()) return;
-  planner.results.write_all(updates);
-  if (planner.saves != nullptr) planner.saves->forget_settled();
+  pass_maker.results.write_all(updates);
+  if (pass_maker.saves != nullptr) pass_maker.saves->forget_settled();
 }
 
 /// Into the trace: why the pass's prompts let keys or queries travel.
@@ -47,37 +48,38 @@ void note_rings(const std::vector<schedule::ChunkRing>& rings, report::Recorder&
 
 /// The next pass, a wait, keys and values to keep, or the last plan. Turns that end without a pass
 /// are recorded.
-schedule::Plan make_plan(Planner& planner, bool stopping, double now, batch::Tally& tally) {
+schedule::Plan make_plan(PassMaker& pass_maker, bool stopping, double now,
+                         batch::ReplicaTotals& totals) {
   constexpr double longest_wait_s = 0.1;  // then signals and limits are looked at again
-  schedule::Scheduler& scheduler = planner.scheduler;
-  stopping = stopping || (planner.saves != nullptr && planner.saves->draining());
+  schedule::Scheduler& scheduler = pass_maker.scheduler;
+  stopping = stopping || (pass_maker.saves != nullptr && pass_maker.saves->draining());
   std::optional<schedule::Plan> plan;
   bool taken = false;
   do {
     taken = false;
     while (!stopping) {
-      auto request = planner.source.take(scheduler, now);
+      auto request = pass_maker.source.take(scheduler, now);
       if (!request) break;
-      if (planner.saves != nullptr) planner.saves->find(*request);
+      if (pass_maker.saves != nullptr) pass_maker.saves->find(*request);
       scheduler.add(std::move(*request), 0);
       taken = true;
     }
     if (!stopping) plan = scheduler.next(now);
-    record(planner, scheduler.take_finished(), tally);
+    record(pass_maker, scheduler.take_finished(), totals);
     if (!stopping && !plan && scheduler.forget_assumed_end()) taken = true;
   } while (!plan && taken);
-  tally.arrived = planner.source.arrived_turns();
-  const auto arrival = planner.source.next_arrival();
+  totals.arrived = pass_maker.source.arrived_turns();
+  const auto arrival = pass_maker.source.next_arrival();
   const bool ends = !plan && (stopping || scheduler.out_of_time() || !arrival);
-  if (ends && planner.saves != nullptr) {
-    if (!planner.saves->draining()) record(planner, scheduler.partial(), tally);
-    plan = planner.saves->next(scheduler, now, tally);
+  if (ends && pass_maker.saves != nullptr) {
+    if (!pass_maker.saves->draining()) record(pass_maker, scheduler.partial(), totals);
+    plan = pass_maker.saves->next(scheduler, now, totals);
   }
   if (plan) return std::move(*plan);
   schedule::Plan none;
   none.last = ends;
-  const bool recorded = planner.saves != nullptr && planner.saves->draining();
-  if (none.last != 0 && !recorded) record(planner, scheduler.partial(), tally);
+  const bool recorded = pass_maker.saves != nullptr && pass_maker.saves->draining();
+  if (none.last != 0 && !recorded) record(pass_maker, scheduler.partial(), totals);
   if (none.last == 0) none.wait_s = std::min(*arrival - now, longest_wait_s);
   return none;
 }
@@ -117,42 +119,43 @@ RunClock steady_run_clock() {
           [](double seconds) { std::this_thread::sleep_for(Seconds(seconds)); }};
 }
 
-batch::Tally run_replica(comm::Communicator& replica, Worker& worker, report::Recorder& recorder,
-                         Planner* planner, const std::function<bool()>& told,
-                         const RunClock& clock) {
+batch::ReplicaTotals run_replica(comm::Communicator& replica, Worker& worker,
+                                 report::Recorder& recorder, PassMaker* pass_maker,
+                                 const std::function<bool()>& told, const RunClock& clock) {
   constexpr int root = 0;
   constexpr int64_t no_pass = -1;
-  batch::Tally tally;
+  batch::ReplicaTotals totals;
   batch::PassCounter counter;
   bool any_told = false;
   for (;;) {
     schedule::Plan plan;
-    if (planner != nullptr)
-      plan = make_plan(*planner, planner->stopping(any_told || told()), clock.seconds(), tally);
+    if (pass_maker != nullptr)
+      plan =
+          make_plan(*pass_maker, pass_maker->stopping(any_told || told()), clock.seconds(), totals);
     std::vector<std::byte> bytes;
-    if (planner != nullptr) bytes = to_bytes(plan);
+    if (pass_maker != nullptr) bytes = to_bytes(plan);
     {
       const ScopedSpan span(recorder, "wait_for_plan", Kind::idle);
       replica.broadcast(bytes, root);
     }
-    if (planner == nullptr) plan = from_bytes<schedule::Plan>(bytes);
-    if (plan.last != 0) return tally;
+    if (pass_maker == nullptr) plan = from_bytes<schedule::Plan>(bytes);
+    if (plan.last != 0) return totals;
     if (plan.wait_s > 0) {
       const ScopedSpan span(recorder, "wait_for_arrivals", Kind::idle);
       wait(plan.wait_s, clock, replica);
       any_told = replica.all_reduce_max(told() ? 1 : 0) > 0;
-      if (planner != nullptr) planner->on_pass(tally);
+      if (pass_maker != nullptr) pass_maker->on_pass(totals);
       continue;
     }
 
     recorder.set_pass(plan.number);  // before the phase's span, which belongs to it
-    if (planner != nullptr && planner->on_begin) planner->on_begin(plan, tally);
+    if (pass_maker != nullptr && pass_maker->on_begin) pass_maker->on_begin(plan, totals);
     const double begin = clock.seconds();
     const double flops = flops_of(recorder);
-    if (planner != nullptr && !plan.saves()) {
-      if (planner->on_plan && plan.restore.empty())
-        planner->on_plan(plan, planner->scheduler.expected_seconds(plan));
-      note_rings(planner->scheduler.chunk_rings(), recorder);
+    if (pass_maker != nullptr && !plan.saves()) {
+      if (pass_maker->on_plan && plan.restore.empty())
+        pass_maker->on_plan(plan, pass_maker->scheduler.expected_seconds(plan));
+      note_rings(pass_maker->scheduler.chunk_rings(), recorder);
     }
     std::vector<std::vector<std::byte>> gathered;
     {
@@ -162,7 +165,7 @@ batch::Tally run_replica(comm::Communicator& replica, Worker& worker, report::Re
       gathered = replica.gather(to_bytes(answer), root);
     }
     recorder.set_pass(no_pass);
-    if (planner == nullptr) continue;
+    if (pass_maker == nullptr) continue;
     std::vector<schedule::Outcome> outcomes;
     for (const auto& part : gathered) {
       auto answer = from_bytes<Answer>(part);
@@ -170,14 +173,14 @@ batch::Tally run_replica(comm::Communicator& replica, Worker& worker, report::Re
       outcomes.push_back(std::move(answer.outcome));
     }
     const double end = clock.seconds();
-    if (plan.saves() || !plan.restore.empty()) planner->saves->commit(plan, outcomes, tally);
+    if (plan.saves() || !plan.restore.empty()) pass_maker->saves->commit(plan, outcomes, totals);
     if (plan.saves()) continue;
-    planner->scheduler.commit(plan, outcomes, end);
+    pass_maker->scheduler.commit(plan, outcomes, end);
     if (outcomes.front().kv.done == 0) plan.restore.clear();  // it was computed after all
     // Load-balanced shards: what one rank computes, they all do.
-    counter.count(plan, {begin, end, (flops_of(recorder) - flops) * replica.size()}, tally);
-    record(*planner, planner->scheduler.take_finished(), tally);
-    planner->on_pass(tally);
+    counter.count(plan, {begin, end, (flops_of(recorder) - flops) * replica.size()}, totals);
+    record(*pass_maker, pass_maker->scheduler.take_finished(), totals);
+    pass_maker->on_pass(totals);
   }
 }
 

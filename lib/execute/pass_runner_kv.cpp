@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "lib/execute/executor.hpp"
+#include "lib/execute/pass_runner.hpp"
 
 namespace pecia::execute {
 namespace {
@@ -17,7 +17,7 @@ double seconds_since(Clock::time_point begin) {
 }  // namespace
 
 /// Each rank by itself: who could not write says so, and the save does not come to be.
-schedule::KvOutcome Executor::save(const schedule::KvSaveOrder& order) {
+schedule::KvOutcome PassRunner::save(const schedule::KvSaveOrder& order) {
   const report::ScopedSpan span(compute_.recorder, "save_kv", report::Kind::idle);
   const auto begin = Clock::now();
   const auto go_on = [&] {
@@ -45,7 +45,7 @@ schedule::KvOutcome Executor::save(const schedule::KvSaveOrder& order) {
 }
 
 /// All ranks together: where one cannot read its part, the pass is computed. Collective.
-schedule::KvOutcome Executor::restore(const schedule::Plan& plan) {
+schedule::KvOutcome PassRunner::restore(const schedule::Plan& plan) {
   PECIA_CHECK(plan.items.size() == 1, "{} sequences to restore", plan.items.size());
   const report::ScopedSpan span(compute_.recorder, "restore_kv", report::Kind::idle);
   const auto begin = Clock::now();
