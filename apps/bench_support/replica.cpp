@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "lib/comm/agree.hpp"
-#include "lib/context/device_clock.hpp"
 #include "lib/core/random.hpp"
 #include "lib/measure/calibration.hpp"
 #include "lib/parallel/ring.hpp"
@@ -73,18 +72,13 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
       cut_(cut_weights(model, ring.rank(), settings.tp)),
       place_(make_place(settings, ring)),
       own_(copied(stored_weights(), settings.job, place_)),
-      tensors_(resources::tensor_group(settings.job, ring, place_)),
-      compute_{*place_.device, *place_.stream, *place_.backend, recorder_},
-      worker_(tensors_ ? *tensors_ : ring, model.config, weights(), compute_,
-              {.sp = settings.sp,
-               .tp = settings.tp,
-               .kv_dtype = settings.kv_dtype,
-               .kv_tokens = settings.kv_tokens,
-               .logprobs = settings.logprobs}) {
-  if (place_.on_gpu())
-    recorder_.time_by(std::make_unique<context::DeviceClock>(
-        *place_.device, *place_.stream, [this] { return recorder_.now_ns(); }));
-}
+      rank_(ring, resources::tensor_group(settings.job, ring, place_), place_, model.config,
+            weights(), recorder_,
+            {.sp = settings.sp,
+             .tp = settings.tp,
+             .kv_dtype = settings.kv_dtype,
+             .kv_tokens = settings.kv_tokens,
+             .logprobs = settings.logprobs}) {}
 
 int64_t Replica::slots(const ReplicaSettings& settings, int num_ranks, int64_t tokens,
                        int64_t steps) {
@@ -161,19 +155,19 @@ void Replica::fill_cache() {
       const TensorView slots = vectors.reshape({vectors.rows() * vectors.size(1), vectors.size(2)});
       for (int64_t slot = 0; slot < slots.rows(); slot += rows) {
         const int64_t count = std::min(rows, slots.rows() - slot);
-        compute_.copy(values.slice_rows(0, count), slots.slice_rows(slot, count));
+        compute().copy(values.slice_rows(0, count), slots.slice_rows(slot, count));
       }
     }
-  compute_.stream.synchronize();
+  compute().stream.synchronize();
 }
 
 /// Ones, in all slots: the random numbers are codes. Nothing where there are no scales.
 void Replica::fill_scales(const TensorView& scales) {
   if (!scales) return;
   const std::vector<float> ones(scales.elements(), 1.0f);
-  compute_.device.copy(scales.data(), ones.data(), scales.elements() * size_of(scales.dtype()),
-                       compute_.stream);
-  compute_.stream.synchronize();
+  compute().device.copy(scales.data(), ones.data(), scales.elements() * size_of(scales.dtype()),
+                        compute().stream);
+  compute().stream.synchronize();
 }
 
 void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t seed) {
@@ -233,14 +227,14 @@ parallel::RingRates Replica::measure_rates() {
   const context::KvShape& cache = worker_.cache().shape();
   const int64_t group = model_.config.num_heads / model_.config.num_kv_heads;
   return measure::measure_rates(
-      ring_, *worker_.groups().ring, compute_,
+      ring_, *worker_.groups().ring, compute(),
       {cache.num_kv_heads * group, cache.num_kv_heads, cache.head_dim, cache.dtype});
 }
 
 int64_t Replica::measure_shift_threshold(int64_t limit) {
   return parallel::shift_threshold(
       measure::measure_shift_inputs(model_.config, dtype_of_layers(weights()), settings_.sp,
-                                    settings_.tp, ring_, *worker_.groups().block, compute_),
+                                    settings_.tp, ring_, *worker_.groups().block, compute()),
       limit);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/bench_support/expected.hpp"
+#include "lib/execute/replica_rank.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/parallel/ring_rule.hpp"
 #include "lib/resources/compute_place.hpp"
@@ -78,7 +79,7 @@ class Replica {
   /// Frees the sequence's KV with the next pass.
   void remove(SequenceId sequence);
 
-  const context::Compute& compute() const { return compute_; }
+  const context::Compute& compute() const { return rank_.compute(); }
   /// The type of rows in products with the layers' weights.
   DType operands() const { return worker_.model().operand_type(); }
   const report::Recorder& recorder() const { return recorder_; }
@@ -109,10 +110,9 @@ class Replica {
   std::optional<model::Weights> cut_;  ///< with TP
   resources::ComputePlace place_;
   std::optional<model::DeviceWeights> own_;
-  std::unique_ptr<comm::Communicator> tensors_;  ///< absent: the ring's transfers do
   report::Recorder recorder_;
-  context::Compute compute_;
-  execute::Worker worker_;
+  execute::ReplicaRank rank_;
+  execute::Worker& worker_ = rank_.worker();
   std::vector<SequenceId> removed_;
   std::vector<schedule::NewSequence> added_;
   std::vector<schedule::TurnStart> started_;

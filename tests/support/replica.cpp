@@ -8,7 +8,7 @@
 #include "lib/comm/staged_communicator.hpp"
 #include "lib/core/fp8_vector.hpp"
 #include "lib/core/random.hpp"
-#include "lib/execute/worker.hpp"
+#include "lib/execute/replica_rank.hpp"
 #include "tests/kernels/emulator/backend.hpp"
 #include "tests/support/fake_nccl.hpp"
 #include "tests/support/separate_device.hpp"
@@ -50,28 +50,31 @@ const Parts& parts_of(TestPlace place) {
                        [&](const Parts& parts) { return parts.place == place; });
 }
 
-std::unique_ptr<OwnedCompute> make_compute(const Parts& parts) {
-  if (parts.device == Parts::host) return std::make_unique<CpuCompute>();
-  auto device = parts.device == Parts::gpu ? kernels::make_cuda_device(0) : make_separate_device();
-  auto backend = parts.kernels == Parts::cuda       ? kernels::make_cuda_backend(*device)
-                 : parts.kernels == Parts::emulated ? make_emulated_backend(*device)
-                                                    : make_separate_backend();
-  auto compute = std::make_unique<OwnedCompute>(std::move(device), std::move(backend));
-  compute->time_by_device();
-  return compute;
+resources::ComputePlace make_place(const Parts& parts) {
+  resources::ComputePlace place;
+  place.device = parts.device == Parts::host  ? device::make_host_device(1)
+                 : parts.device == Parts::gpu ? kernels::make_cuda_device(0)
+                                              : make_separate_device();
+  place.backend = parts.device == Parts::host        ? kernels::make_cpu_backend()
+                  : parts.kernels == Parts::cuda     ? kernels::make_cuda_backend(*place.device)
+                  : parts.kernels == Parts::emulated ? make_emulated_backend(*place.device)
+                                                     : make_separate_backend();
+  place.stream = place.device->make_stream();
+  return place;
 }
 
 /// Null: comm's own transfers do.
 std::unique_ptr<comm::Communicator> tensor_group(const Parts& parts, comm::Communicator& comm,
-                                                 OwnedCompute& compute, SumsOf sums) {
+                                                 const resources::ComputePlace& place,
+                                                 SumsOf sums) {
   if (parts.transfers == Parts::own) return nullptr;
   auto host = comm.split(0, comm.rank());
   if (parts.transfers == Parts::staged)
-    return comm::make_staged_communicator(std::move(host), *compute.device, *compute.stream);
-  auto nccl = parts.device == Parts::gpu ? comm::make_nccl(*host, *compute.device)
+    return comm::make_staged_communicator(std::move(host), *place.device, *place.stream);
+  auto nccl = parts.device == Parts::gpu ? comm::make_nccl(*host, *place.device)
                                          : make_fake_nccl(comm.split(0, comm.rank()), sums);
-  return comm::make_nccl_communicator(std::move(host), std::move(nccl), *compute.device,
-                                      *compute.stream);
+  return comm::make_nccl_communicator(std::move(host), std::move(nccl), *place.device,
+                                      *place.stream);
 }
 
 }  // namespace
@@ -89,20 +92,16 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
                                                    std::vector<schedule::Request> requests,
                                                    const ReplicaSettings& settings) {
   const model::ModelConfig config = model::read_config(folder);
-  const Parts& place = parts_of(settings.place);
+  const Parts& parts = parts_of(settings.place);
   const model::Weights weights(config, io::Checkpoint(folder),
-                               place.kernels == Parts::cpu || settings.layout_invariant
+                               parts.kernels == Parts::cpu || settings.layout_invariant
                                    ? std::nullopt
                                    : std::optional(DType::fp32),
                                execute::Worker::weight_cut(comm.rank(), settings.tp));
-  const auto compute = make_compute(place);
+  const resources::ComputePlace place = make_place(parts);
   std::optional<model::DeviceWeights> there;
-  if (place.device != Parts::host)
-    there.emplace(weights, *compute->device, *compute->stream, *compute->backend,
-                  settings.quantize);
-  const auto tensors = tensor_group(place, comm, *compute,
-                                    settings.layout_invariant ? SumsOf::nobody : SumsOf::host);
-
+  if (parts.device != Parts::host)
+    there.emplace(weights, *place.device, *place.stream, *place.backend, settings.quantize);
   schedule::SchedulerLimits limits;
   limits.ring_size = comm.size() / (settings.sp * settings.tp);
   limits.modes = settings.modes;
@@ -128,15 +127,18 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
   }
   const model::WeightViews& views =
       there ? *there : static_cast<const model::WeightViews&>(weights);
-  execute::Worker worker(tensors ? *tensors : comm, config, views, *compute,
-                         {.sp = settings.sp,
-                          .tp = settings.tp,
-                          .kv_dtype = settings.kv_dtype,
-                          .kv_tokens = limits.kv_tokens,
-                          .logprobs = settings.logprobs,
-                          .prompt_logprobs = settings.prompt_logprobs,
-                          .places = settings.places,
-                          .layout_invariant = settings.layout_invariant});
+  report::Recorder recorder;
+  auto tensors =
+      tensor_group(parts, comm, place, settings.layout_invariant ? SumsOf::nobody : SumsOf::host);
+  execute::ReplicaRank rank(comm, std::move(tensors), place, config, views, recorder,
+                            {.sp = settings.sp,
+                             .tp = settings.tp,
+                             .kv_dtype = settings.kv_dtype,
+                             .kv_tokens = limits.kv_tokens,
+                             .logprobs = settings.logprobs,
+                             .prompt_logprobs = settings.prompt_logprobs,
+                             .places = settings.places,
+                             .layout_invariant = settings.layout_invariant});
 
   // Every rank schedules the same; only the outcomes travel.
   schedule::Scheduler scheduler(limits);
@@ -150,9 +152,9 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
   take();
   while (const auto plan = scheduler.next(now)) {
     if (settings.on_plan) settings.on_plan(*plan);
-    const schedule::Outcome mine = worker.execute(*plan);
-    if (place.device == Parts::separate)
-      settle(*compute->device);  // a GPU would not stop while its host waits for others
+    const schedule::Outcome mine = rank.worker().execute(*plan);
+    if (parts.device == Parts::separate)
+      settle(*place.device);  // a GPU would not stop while its host waits for others
     std::vector<schedule::Outcome> outcomes;
     for (const auto& bytes : comm.all_gather(to_bytes(mine)))
       outcomes.push_back(from_bytes<schedule::Outcome>(bytes));
@@ -161,7 +163,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
   }
   take();
   if (settings.graphs != nullptr)
-    *settings.graphs = dynamic_cast<device::GraphStream&>(*compute->stream).graph_counts();
+    *settings.graphs = dynamic_cast<device::GraphStream&>(*place.stream).graph_counts();
   return results;
 }
 
