@@ -47,7 +47,7 @@ int run_command(const Options& options, Context& context) {
   if (options.validate)
     return on_first_rank(world, [&] { return validate(options.run, world.size()); });
   cluster::refuse_copies(cluster::launch_facts(), world.size());
-  return run::run(options.run, world, context.watch, context.startup);
+  return run::run_job(options.run, world, context.watch, context.startup);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct RunOptions {
 /// 0 done, 3 some requests failed, 75 drained and resumable. Throws InputError before anything
 /// starts. `watch` watches the ranks from when the job is known, and after the run until it ends.
 /// `startup` has timed what was before; its phases until the first pass go into the report.
-int run(const RunOptions& options, comm::Communicator& world, watch::Watch& watch,
-        report::Startup& startup);
+int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& watch,
+            report::Startup& startup);
 
 }  // namespace pecia::run

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/finish.hpp"
+
+#include "lib/cluster/launch.hpp"
+
+namespace pecia::run {
+namespace {
+
+constexpr int exit_failed_turns = 3;
+constexpr int exit_drained = 75;
+
+const char* words_of(StopReason reason) {
+  return reason == StopReason::wall_time ? "the wall time is nearly over"
+                                         : "asked to stop by a signal";
+}
+
+/// Of codes that are no failure of the program, for whoever reads the log: Open MPI's mpirun adds
+/// ten lines to any but 0, the last of which say that the job was terminated.
+std::string code_text(int code) {
+  const bool by_mpirun = cluster::variable("OMPI_COMM_WORLD_SIZE").has_value();
+  return fmt::format("exit code {}{}", code, by_mpirun ? ", which mpirun calls an error" : "");
+}
+
+void say_last_lines(const Ended& ended, const report::RunReport& report) {
+  const batch::TurnCounts& left = ended.left;
+  spdlog::logger& log = *ended.setup.log;
+  const std::string keeping = report::kept_line(report.kv);
+  if (!keeping.empty()) log.info(keeping);
+  log.info(report::last_line(report, report_path(ended.setup.job)));
+  if (left.unfinished() > 0 && ended.reason != StopReason::none)
+    log.info("{}: {} turns are open; the same command continues the run; {}",
+             words_of(ended.reason), left.unfinished(), code_text(exit_drained));
+  else if (left.unfinished() == 0 && left.failed > 0)
+    log.info("{} turns failed: pecia inspect {} says why, --retry-failed takes them again; {}",
+             left.failed, ended.setup.job.output.string(), code_text(exit_failed_turns));
+}
+
+}  // namespace
+
+int nothing_left(const Setup& setup, const RunResults& results) {
+  const batch::TurnCounts& found = results.found;
+  setup.log->info("nothing is left to do: {} turns done, {} failed{} · {}", found.done,
+                  found.failed, found.failed > 0 ? " (--retry-failed takes them again)" : "",
+                  (setup.job.output / "results.h5").string());
+  if (found.failed > 0) setup.log->info("{}", code_text(exit_failed_turns));
+  return found.failed > 0 ? exit_failed_turns : 0;
+}
+
+void write_report(const Ended& ended, const execute::Worker& worker, report::Recorder& recorder) {
+  const Setup& setup = ended.setup;
+  comm::Communicator& ordered = *setup.ranks.ordered;
+  auto report = gather_report(ordered, ended.facts, worker, recorder, ended.totals, ended.seconds);
+  if (setup.job.report.trace != job::Trace::off)
+    write_traces(ordered, setup.job.output / "trace", setup.ranks.dp, recorder);
+  if (!report) return;
+  report->counts.partial = ended.left.partial;
+  report->counts.open = ended.left.open;
+  report->startup = ended.startup;
+  report->peak = ended.peak;
+  report->began_unix_s = ended.begin.unix_s;
+  report->earlier = ended.earlier_starts;
+  report->all_done = ended.left.done;
+  report->all_failed = ended.left.failed;
+  report::write_report(report_path(setup.job), *report);
+  say_last_lines(ended, *report);
+}
+
+int exit_code(const batch::TurnCounts& left, StopReason reason) {
+  if (left.unfinished() > 0 && reason == StopReason::none)
+    fail<SharedError>("{} turns were left open although the run was not asked to stop",
+                      left.unfinished());
+  if (left.unfinished() > 0) return exit_drained;
+  return left.failed > 0 ? exit_failed_turns : 0;
+}
+
+}  // namespace pecia::run

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a run says and writes when it ends, and its exit code.
+
+#include "lib/run/planning.hpp"
+
+namespace pecia::run {
+
+/// Says that there was nothing to do; the exit code.
+int nothing_left(const Setup& setup, const RunResults& results);
+
+/// A run that has ended.
+struct Ended {
+  const Setup& setup;
+  const RunFacts& facts;
+  const RunBegin& begin;
+  const report::Startup& startup;
+  const batch::ReplicaTotals& totals;
+  const batch::TurnCounts& left;
+  StopReason reason = StopReason::none;
+  report::PeakReport peak = {};
+  std::vector<report::StartRecord> earlier_starts = {};
+  double seconds = 0;  ///< that the run took
+};
+
+/// Writes the report and the traces and says the last lines. Collective over all ranks.
+void write_report(const Ended& ended, const execute::Worker& worker, report::Recorder& recorder);
+
+/// SharedError where turns are open for no reason.
+int exit_code(const batch::TurnCounts& left, StopReason reason);
+
+}  // namespace pecia::run

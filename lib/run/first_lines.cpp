@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/first_lines.hpp"
+
+#include "lib/comm/agree.hpp"
+#include "lib/execute/kv_saves.hpp"
+
+namespace pecia::run {
+
+RunFacts facts_of(const Setup& setup, const LoadedWeights& weights) {
+  const bool gpus = setup.resources.gpus;
+  const DType held = weights.held();
+  const resources::ComputePlace& place = setup.place;
+  return {setup.job,
+          setup.config,
+          setup.resources,
+          weights.bytes(),
+          setup.ranks.places,
+          gpus ? place.device->info().name : "",
+          place.backend->attention_library(),
+          gpus ? held : place.backend->operand_type(held),
+          held,
+          weights.rounding};
+}
+
+void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs& inputs,
+                     const RunResults& results, const Start& start, double product_flops) {
+  const job::Job& job = setup.job;
+  spdlog::logger& log = *setup.log;
+  const bool chief = setup.chief();
+  if (chief) {
+    log.info(first_line(facts, static_cast<int64_t>(inputs.inputs->requests().size()),
+                        inputs.inputs->prompt_tokens()));
+    if (inputs.inputs->refused_requests() > 0)
+      log.info("{} of them cannot run; the results say why", inputs.inputs->refused_requests());
+  }
+  comm::together(setup.world(), [&] {
+    if (!chief) return;
+    const bool has_answers = results.found.done + results.found.partial > 0;
+    const auto warning = record_start(job.output, start, has_answers, job.reproducible);
+    if (warning) log.warn("{}", *warning);
+  });
+  if (chief && job.kv.save.on && !keeps_kv(job))
+    log.info("kv.save: nothing is kept, as generation.prompt_logprobs has every prompt computed");
+  if (chief && keeps_kv(job)) {
+    const auto line = execute::keeping_line(setup.config, *inputs.inputs, setup.resources,
+                                            product_flops / setup.resources.dp);
+    if (!line.empty()) log.info(line);
+  }
+}
+
+}  // namespace pecia::run

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/load_weights.hpp"
+
+#include <utility>
+
+#include "lib/comm/agree.hpp"
+#include "lib/execute/worker.hpp"
+#include "lib/report/format.hpp"
+
+namespace pecia::run {
+namespace {
+
+model::Weights read_weights(const Setup& setup) {
+  const job::Job& job = setup.job;
+  std::optional<model::Weights> weights;
+  device::ThreadPool pool(setup.resources.threads.count);
+  const parallel::WeightCut cut =
+      execute::Worker::weight_cut(setup.ranks.replica->rank(), setup.resources.tp);
+  comm::together(setup.world(), [&] {
+    std::optional<DType> resident;  // absent: as stored; what is rounded to codes is so later
+    if (job.model.dtype && resources::quantize_of(job) == model::Quantize::nothing)
+      resident = resources::dtype_of(*job.model.dtype);
+    weights.emplace(setup.config, io::Checkpoint(job.model.path), resident, cut, pool);
+  });
+  const auto host = setup.world().split_by_host();
+  comm::together(setup.world(), [&] { weights->check_finite(host->rank(), host->size(), pool); });
+  return std::move(*weights);
+}
+
+std::optional<model::DeviceWeights> copied(const Setup& setup, const model::Weights& weights) {
+  const resources::ComputePlace& place = setup.place;
+  std::optional<model::DeviceWeights> there;
+  const model::Quantize quantize = resources::quantize_of(setup.job);
+  const bool replicate = setup.job.model.replicate && weights.converted_bytes() == 0;
+  if (!place.on_gpu() && quantize == model::Quantize::nothing && !replicate) return there;
+  comm::Communicator& world = setup.world();
+  const int64_t room =
+      place.on_gpu() ? place.device->memory().free_bytes : resources::free_host_bytes(world);
+  comm::together(world, [&] {
+    resources::require_room(weights, quantize, room, place.on_gpu());
+    there.emplace(weights, *place.device, *place.stream, *place.backend, quantize);
+  });
+  const auto bytes = world.all_reduce_sum(static_cast<double>(there->bytes()));
+  const auto ms = world.all_reduce_max(static_cast<int64_t>(1e3 * there->seconds()) + 1);
+  setup.log->info("weights {}: {} in {:.1f} s, {:.1f} GB/s",
+                  place.on_gpu() ? "on the GPUs" : "of all ranks",
+                  report::format_bytes(static_cast<int64_t>(bytes)), 1e-3 * static_cast<double>(ms),
+                  bytes / static_cast<double>(ms) * 1e-6);
+  return there;
+}
+
+}  // namespace
+
+LoadedWeights load_weights(const Setup& setup) {
+  LoadedWeights weights{read_weights(setup), {}, {}};
+  weights.own = copied(setup, weights.stored);
+  const DType held = weights.held();
+  if (setup.job.model.compute == job::Precision::bf16 &&
+      setup.place.backend->operand_type(held) != DType::bf16)
+    fail<InputError>(
+        "model.compute: bf16 multiplies weights of that type, and those of this model are {}; use "
+        "compute: auto, or model.dtype: bf16",
+        name_of(held));
+  if (weights.own && weights.own->quantized() != model::Quantize::nothing) {
+    weights.rounding = measure::gather_rounding(weights.own->rounding(), setup.world());
+    setup.log->info("weights rounded to {}, off by {}", name_of(held), to_text(*weights.rounding));
+  }
+  return weights;
+}
+
+}  // namespace pecia::run

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The run's results: made, or continued where an earlier start made them.
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "lib/batch/output.hpp"
+#include "lib/batch/turn_counts.hpp"
+#include "lib/measure/measured.hpp"
+#include "lib/report/starts.hpp"
+#include "lib/run/load_weights.hpp"
+#include "lib/run/read_inputs.hpp"
+
+namespace pecia::run {
+
+struct RunResults {
+  std::unique_ptr<batch::Output> output;            ///< on the chief
+  std::optional<io::ResultsFile> file;              ///< on the chief, later on all planning ranks
+  std::vector<report::StartRecord> earlier_starts;  ///< of this run, on the chief
+  batch::TurnCounts found;                          ///< before this start; on every rank
+  bool is_finished = false;                         ///< nothing is left, and a report says so
+};
+
+/// `board`: this start's own, beside which those of ended runs are removed; "" without one.
+/// Collective over all ranks; fails on all together.
+RunResults open_results(const Setup& setup, const LoadedWeights& weights, const RunInputs& inputs,
+                        const measure::Measured& measured, const std::filesystem::path& board);
+
+std::filesystem::path report_path(const job::Job& job);
+
+}  // namespace pecia::run

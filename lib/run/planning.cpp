@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/planning.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <thread>
+
+#include "lib/batch/arrivals.hpp"
+#include "lib/batch/identity.hpp"
+#include "lib/comm/agree.hpp"
+#include "lib/report/format.hpp"
+#include "lib/run/scheduler_limits.hpp"
+
+namespace pecia::run {
+namespace {
+
+/// What replicas take arrived requests by; null where they are all there from the start.
+std::unique_ptr<comm::SharedCounters> make_claims(const Setup& setup, const batch::Inputs* inputs) {
+  if (setup.job.batch.arrivals == job::Arrivals::ignore) return nullptr;
+  const auto mine = inputs != nullptr ? static_cast<int64_t>(inputs->requests().size()) : 0;
+  return setup.world().make_counters(setup.world().all_reduce_max(mine));
+}
+
+/// What the KV slots there are cannot hold counts for nothing in the time that is left. After the
+/// sources have their order, which all replicas have alike.
+void leave_out_too_large(const Setup& setup, const io::ResultsFile& results,
+                         const schedule::SchedulerLimits& limits, batch::Inputs& inputs) {
+  std::vector<int64_t> rows;
+  for (const batch::InputRequest* request : batch::open_requests(inputs, results))
+    if (resources::most_slots(setup.job, inputs, *request, setup.resources) > limits.kv_tokens)
+      for (const schedule::Finished& failed :
+           batch::refused_at_once(batch::load_open(inputs, results, *request), limits))
+        rows.push_back(failed.row);
+  inputs.leave_out(rows);
+}
+
+/// "a prefill pass of 512 tokens, about 3 s".
+std::string to_text(const schedule::Plan& plan, std::optional<double> seconds) {
+  int64_t tokens = 0;
+  for (const schedule::PlanItem& item : plan.items) tokens += item.rows.count;
+  return fmt::format("a {} pass of {} token{}{}", batch::phase_name(plan), tokens,
+                     tokens == 1 ? "" : "s",
+                     seconds ? ", about " + report::format_duration(*seconds) : "");
+}
+
+/// Says which open requests no start of this length can answer, as far as the rates are known.
+void name_too_long(const batch::Inputs& inputs, const io::ResultsFile& results,
+                   const schedule::Scheduler& scheduler, double start_s, spdlog::logger& log) {
+  const batch::InputRequest* longest = nullptr;
+  double longest_s = start_s;
+  int64_t count = 0;
+  for (const batch::InputRequest* request : batch::open_requests(inputs, results)) {
+    if (request->work == 0) continue;  // it cannot run
+    const auto [prompt, answer] = batch::first_lengths(inputs, *request);
+    const double seconds = scheduler.seconds_alone(prompt, answer);
+    count += seconds > start_s;
+    if (seconds > longest_s) longest = request, longest_s = seconds;
+  }
+  if (longest == nullptr) return;
+  log.warn("request '{}' needs about {}, a start has {}{}: {}", inputs.prompt(*longest).id,
+           report::format_duration(longest_s), report::format_duration(start_s),
+           count > 1 ? fmt::format(" ({} requests need more than that)", count) : "",
+           scheduler.keeps_kv()
+               ? "what a start reads of it is kept for the next one (kv.save)"
+               : "it comes last; raise limits.wall_time, use more ranks, or let kv.save be auto");
+}
+
+/// Seconds from its begin that a start may be assumed to have where nothing says when it ends: not
+/// all of what its predecessors had. They ended before the work did, whoever ended them. Absent
+/// where it is the first one. Collective over `world`; `earlier` on the chief.
+std::optional<double> assumed_seconds(const std::vector<report::StartRecord>& earlier,
+                                      comm::Communicator& world) {
+  constexpr size_t telling = 3;
+  constexpr double safe_share = 0.9;
+  double shortest = std::numeric_limits<double>::infinity();
+  for (size_t i = earlier.size() - std::min(telling, earlier.size()); i < earlier.size(); ++i)
+    shortest = std::min(shortest, safe_share * earlier[i].seconds);
+  const auto ms = world.all_reduce_max(earlier.empty() ? 0 : std::llround(1e3 * shortest));
+  if (ms == 0) return {};
+  return 1e-3 * static_cast<double>(ms);
+}
+
+execute::KvSaves::Settings kv_settings(const Setup& setup, const io::ResultsFile& results) {
+  constexpr double share_of_grace = 0.8;  // the rest is for the report
+  return {.folder = setup.job.output / "kv",
+          .identity = batch::kv_identity(results.layout().identity, setup.job),
+          .bytes = execute::kv_bytes(setup.config, setup.resources),
+          .seconds = share_of_grace * setup.job.limits.grace_s,
+          .warn = [log = setup.log](const std::string& text) { log->warn(text); }};
+}
+
+std::optional<Stop::Clock::time_point> drain_at(const RunBegin& begin,
+                                                std::optional<double> drain_s) {
+  if (!drain_s) return {};
+  return begin.at +
+         std::chrono::duration_cast<Stop::Clock::duration>(std::chrono::duration<double>(*drain_s));
+}
+
+ReplicaPart part_of(const Setup& setup) {
+  return {.replicas = setup.resources.dp,
+          .replica = setup.ranks.dp,
+          .ranks = setup.ranks.replica->size(),
+          .layers = setup.config.layers};
+}
+
+/// Waits until all replicas have finished, however long: their work may be uneven, so that none of
+/// the limits for a collective holds here. A rank that is asked to stop meanwhile tells the others.
+void wait_for_replicas(comm::SharedCounter& finished, int replicas, Stop& stop,
+                       const std::function<void()>& look) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds longest(200);
+  for (milliseconds pause(1); finished.value() < replicas; pause = std::min(2 * pause, longest)) {
+    stop.agreed(stop.reason() != StopReason::none);
+    look();
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+}  // namespace
+
+Planning::Planning(const PlanningInputs& from, const RunBegin& begin, const DrainSignals& signals,
+                   execute::ReplicaRank& rank)
+    : setup_(from.setup),
+      taken_(setup_.world().make_counter()),
+      stopped_(setup_.world().make_counter()),
+      finished_(setup_.world().make_counter()),
+      claims_(make_claims(setup_, from.inputs.get())),
+      stop_(signals, drain_at(begin, setup_.drain_s), *stopped_),
+      progress_(setup_.world(), part_of(setup_), rank.compute().recorder) {
+  const auto end_s = setup_.drain_s ? setup_.drain_s
+                                    : assumed_seconds(from.results.earlier_starts, setup_.world());
+  comm::together(setup_.world(), [&] {
+    if (setup_.planning()) plan(from, begin, end_s, rank);
+  });
+}
+
+void Planning::plan(const PlanningInputs& from, const RunBegin& begin, std::optional<double> end_s,
+                    execute::ReplicaRank& rank) {
+  const job::Job& job = setup_.job;
+  const bool chief = setup_.chief(), stated = setup_.drain_s.has_value();
+  batch::Inputs& inputs = *from.inputs.inputs;
+  if (!from.results.file) from.results.file.emplace(job.output / "results.h5");
+  io::ResultsFile& results = *from.results.file;
+  if (claims_)
+    source_ = std::make_unique<batch::ArrivalSource>(inputs, results, job.batch.order, *claims_);
+  else
+    source_ = std::make_unique<batch::ListSource>(inputs, results, job.batch.order, *taken_);
+
+  const double start_s =
+      end_s ? *end_s - begin.seconds_since() : std::numeric_limits<double>::infinity();
+  const schedule::PassTimes times =
+      kept_times(job.output, from.start,
+                 resources::estimated_times(setup_.config, setup_.resources, from.weights.held(),
+                                            from.product_flops));
+  const schedule::SchedulerLimits limits = scheduler_limits(
+      setup_, from.measured,
+      {.end_s = start_s, .times = times, .keeps_kv = keeps_kv(job), .assumed = !stated},
+      from.inputs.detokenizer);
+  scheduler_.emplace(limits);
+  if (keeps_kv(job)) saves_.emplace(kv_settings(setup_, results), results);
+  if (chief) {
+    leave_out_too_large(setup_, results, limits, inputs);
+    progress_.show(job, inputs, results, from.results.earlier_starts,
+                   {.began_unix_s = begin.unix_s,
+                    .seconds = begin.seconds_since(),
+                    .cores = setup_.resources.threads.cores_of_job,
+                    .gpus = num_gpus(from.facts)});
+  }
+  if (chief && end_s && !stated)
+    setup_.log->info(
+        "no wall time is stated, but earlier starts ended after {} or more: what can be "
+        "answered by then comes first",
+        report::format_duration(*end_s));
+  if (chief && stated && start_s > 0)
+    name_too_long(inputs, results, *scheduler_, start_s, *setup_.log);
+
+  pass_maker_.emplace(execute::PassMaker{
+      *scheduler_, *source_, results,
+      [this](const std::string& ring) { return resources::mode_name(setup_.resources, ring); },
+      setup_.ranks.dp, [this](bool told) { return stop_.agreed(told); },
+      [this](const batch::ReplicaTotals& totals) { progress_.update(totals); }});
+  pass_maker_->saves = saves_ ? &*saves_ : nullptr;
+  if (chief)
+    pass_maker_->on_plan = [](const schedule::Plan& plan, std::optional<double> seconds) {
+      DrainSignals::stops_after(to_text(plan, seconds));
+    };
+  pass_maker_->on_begin = [this](const schedule::Plan& plan, const batch::ReplicaTotals& totals) {
+    progress_.begin_pass(plan, totals);
+  };
+  rank.worker().while_computing([this] { progress_.look(); });
+}
+
+void Planning::finish_with(const batch::ReplicaTotals& totals) {
+  if (setup_.planning()) {
+    progress_.add(totals);
+    finished_->next();
+  }
+  wait_for_replicas(*finished_, setup_.resources.dp, stop_, [this] {
+    if (setup_.chief()) progress_.look();
+  });
+}
+
+StopReason Planning::agreed_reason() const {
+  const bool left_for_later =
+      setup_.planning() && (scheduler_->left_for_later() || source_->passed_over() > 0);
+  const auto mine =
+      std::max(stop_.reason(), left_for_later ? StopReason::wall_time : StopReason::none);
+  return static_cast<StopReason>(setup_.world().all_reduce_max(static_cast<int64_t>(mine)));
+}
+
+}  // namespace pecia::run

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a run makes its passes from: who takes which request, when to stop, how far it is, and on
+/// the planning rank of each replica its scheduler.
+
+#include <memory>
+#include <optional>
+
+#include "lib/execute/replica_loop.hpp"
+#include "lib/execute/replica_rank.hpp"
+#include "lib/run/open_results.hpp"
+#include "lib/run/run_progress.hpp"
+#include "lib/run/run_summary.hpp"
+#include "lib/run/starts.hpp"
+#include "lib/run/stop.hpp"
+
+namespace pecia::run {
+
+/// When the run began.
+struct RunBegin {
+  Stop::Clock::time_point at = Stop::Clock::now();
+  double unix_s = report::unix_time();
+
+  double seconds_since() const {
+    return std::chrono::duration<double>(Stop::Clock::now() - at).count();
+  }
+};
+
+/// What the stages before have given.
+struct PlanningInputs {
+  const Setup& setup;
+  const LoadedWeights& weights;
+  RunInputs& inputs;
+  RunResults& results;
+  const measure::Measured& measured;
+  const RunFacts& facts;
+  const Start& start;
+  double product_flops;  ///< of all ranks, per second
+};
+
+class Planning {
+ public:
+  /// Collective over all ranks, as is destroying it; fails on all together. All references outlive
+  /// this object; `from` itself need not.
+  Planning(const PlanningInputs& from, const RunBegin& begin, const DrainSignals& signals,
+           execute::ReplicaRank& rank);
+  Planning(const Planning&) = delete;
+  Planning& operator=(const Planning&) = delete;
+
+  /// Null on ranks that do not plan.
+  execute::PassMaker* pass_maker() { return pass_maker_ ? &*pass_maker_ : nullptr; }
+  Stop& stop() { return stop_; }
+  RunProgress& progress() { return progress_; }
+  const schedule::Scheduler& scheduler() const { return *scheduler_; }  ///< on planning ranks
+
+  /// After the replica has finished: adds what it did, then waits for all replicas.
+  void finish_with(const batch::ReplicaTotals& totals);
+  /// Why the run ends, the same on every rank: none if its work is done. Collective.
+  StopReason agreed_reason() const;
+
+ private:
+  void plan(const PlanningInputs& from, const RunBegin& begin, std::optional<double> end_s,
+            execute::ReplicaRank& rank);
+
+  const Setup& setup_;
+  std::unique_ptr<comm::SharedCounter> taken_, stopped_, finished_;
+  std::unique_ptr<comm::SharedCounters> claims_;  ///< null where all requests are there at once
+  Stop stop_;
+  RunProgress progress_;
+  std::unique_ptr<batch::Source> source_;
+  std::optional<schedule::Scheduler> scheduler_;
+  std::optional<execute::KvSaves> saves_;
+  std::optional<execute::PassMaker> pass_maker_;
+};
+
+}  // namespace pecia::run

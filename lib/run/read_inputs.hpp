@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What there is to do: the job's inputs, and what earlier starts did of them.
+
+#include <memory>
+#include <optional>
+
+#include "lib/batch/earlier.hpp"
+#include "lib/batch/inputs.hpp"
+#include "lib/run/setup.hpp"
+
+namespace pecia::run {
+
+struct RunInputs {
+  batch::Earlier earlier;                              ///< the hashes are the chief's alone
+  std::optional<batch::Inputs> inputs;                 ///< on planning ranks
+  std::shared_ptr<const io::Detokenizer> detokenizer;  ///< there; null without stop strings
+
+  batch::Inputs* get() { return inputs ? &*inputs : nullptr; }
+};
+
+/// Puts the job's inputs into the order of their results and reads them. The result refers to
+/// `setup`. Collective over all ranks; fails on all together.
+RunInputs read_inputs(Setup& setup);
+
+}  // namespace pecia::run

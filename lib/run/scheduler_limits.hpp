@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a replica's scheduler may do, from the job, the model and the resources.
+
+#include <memory>
+
+#include "lib/measure/measured.hpp"
+#include "lib/run/setup.hpp"
+#include "lib/schedule/scheduler.hpp"
+
+namespace pecia::run {
+
+schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Measured& measured,
+                                           schedule::TimeLimit time,
+                                           std::shared_ptr<const io::Detokenizer> detokenizer);
+
+}  // namespace pecia::run

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/settle.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "lib/io/results.hpp"
+
+namespace pecia::run {
+namespace {
+
+/// What the GPU has left for this rank beside the activations of a pass. Of ranks that may share
+/// it, all those of the host count. Collective.
+int64_t free_gpu_bytes(const Setup& setup) {
+  comm::Communicator& world = setup.world();
+  const int sharing = setup.job.allow_gpu_sharing ? world.split_by_host()->size() : 1;
+  world.barrier();  // all weights are there
+  return std::max<int64_t>(
+      0, setup.place.device->memory().free_bytes / sharing - resources::activation_bytes(true));
+}
+
+/// What an earlier run into the same results measured; "" where there is none. On every rank.
+std::string kept_measurement(const Setup& setup) {
+  const auto path = setup.job.output / "results.h5";
+  std::vector<std::byte> bytes;
+  std::error_code unreachable;  // what is wrong with the folder, who takes it says
+  if (setup.chief() && !setup.options.fresh && std::filesystem::exists(path, unreachable)) {
+    try {
+      const std::string text = io::ResultsFile(path).layout().measured;
+      const auto* data = reinterpret_cast<const std::byte*>(text.data());
+      bytes.assign(data, data + text.size());
+    } catch (const Error&) {
+      // Whoever opens the results for good says what is wrong with them.
+    }
+  }
+  setup.ranks.ordered->broadcast(bytes, 0);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs) {
+  const int64_t free_bytes =
+      setup.resources.gpus ? free_gpu_bytes(setup) : resources::free_host_bytes(setup.world());
+  resources::resolve_memory(setup.job, setup.config, weights.views(), inputs.get(), free_bytes,
+                            setup.resources, setup.world());
+}
+
+measure::Measured settle_choices(Setup& setup, execute::ReplicaRank& rank) {
+  const auto kept = measure::parse_measured(kept_measurement(setup), setup.resources);
+  const measure::Measured measured =
+      kept ? *kept
+           : measure::measure_choices(setup.job, setup.config, setup.resources, setup.world(),
+                                      rank.worker().groups(), rank.worker().cache().shape(),
+                                      rank.compute(), *setup.log);
+  setup.resources.shift_threshold = measured.shift_threshold;
+  return measured;
+}
+
+}  // namespace pecia::run

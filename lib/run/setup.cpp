@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/setup.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "lib/cluster/process_grid.hpp"
+#include "lib/comm/agree.hpp"
+#include "lib/core/build_info.hpp"
+#include "lib/report/log.hpp"
+#include "lib/run/stop.hpp"
+#include "lib/run/validate.hpp"
+
+namespace pecia::run {
+namespace {
+
+job::Job agreed_job(const RunOptions& options, comm::Communicator& world) {
+  std::optional<job::Job> job;
+  comm::together(world, [&] {
+    job = job::load_job(options.job_file, options.overrides);
+    job::refuse_unimplemented(*job);
+  });
+  const BuildInfo& build = build_info();
+  comm::require_same(world, "programs", build.version + build.commit + build.compiler);
+  comm::require_same(world, "job files", job::to_yaml(*job));
+  return std::move(*job);
+}
+
+Ranks make_ranks(const job::Job& job, const resources::Resources& resources,
+                 comm::Communicator& world) {
+  Ranks ranks{world, {}, {}, {}};
+  const auto places = cluster::find_places(world, job.topology);
+  const cluster::ProcessGrid grid({resources.dp, resources.cp, resources.sp, resources.tp}, places);
+  const cluster::GridCoordinates mine = grid.coordinates(world.rank());
+  ranks.dp = mine.dp;
+  const int in_replica = (mine.cp * resources.sp + mine.sp) * resources.tp + mine.tp;
+  ranks.ordered = world.split(0, mine.dp * resources.cp * resources.sp * resources.tp + in_replica);
+  ranks.replica = ranks.ordered->split(mine.dp, in_replica);
+  for (int dp = 0; dp < resources.dp; ++dp)
+    for (const int rank : grid.replica(dp)) ranks.places.push_back(places[rank]);
+  return ranks;
+}
+
+}  // namespace
+
+std::vector<comm::RackServerGpu> Ranks::replica_places() const {
+  const auto begin = places.begin() + int64_t{dp} * replica->size();
+  return {begin, begin + replica->size()};
+}
+
+Setup set_up(const RunOptions& options, comm::Communicator& world) {
+  job::Job job = agreed_job(options, world);
+  world.set_wait_timeout(std::chrono::seconds(std::llround(std::ceil(job.limits.wait_s))));
+  model::ModelConfig config;
+  resources::Resources resources;
+  std::optional<double> drain_s;
+  resources.gpus = resources::computes_on_gpus(job, world);
+  comm::together(world, [&] {
+    drain_s = seconds_to_drain(job.limits);
+    config = read_model_config(job);
+    resources::resolve_grid(job, config, world.size(), resources);
+    if (resources::quantize_of(job) == model::Quantize::fp8)
+      resources::require_fp8_widths(config, resources);
+  });
+  comm::together(world, [&] { resources.threads = resources::threads_of_rank(world); });
+  auto place = resources::make_compute_place(job, resources.gpus, resources.threads, world);
+  Ranks ranks = make_ranks(job, resources, world);
+  auto log = report::make_logger(ranks.ordered->rank(), world.size());
+  if (resources.gpus) log->info("attention of prompts by {}", place.backend->attention_library());
+  return {options, std::move(job),   std::move(config), std::move(resources),
+          drain_s, std::move(place), std::move(ranks),  std::move(log)};
+}
+
+bool keeps_kv(const job::Job& job) {
+  return job.kv.save.on && job.generation.prompt_logprobs == 0;
+}
+
+}  // namespace pecia::run

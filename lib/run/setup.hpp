@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a run settles before it reads anything large: the job that all ranks agree on, degrees and
+/// modes, where each rank computes, and which rank is which.
+
+#include <spdlog/logger.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lib/comm/communicator.hpp"
+#include "lib/job/job.hpp"
+#include "lib/model/config.hpp"
+#include "lib/resources/compute_place.hpp"
+#include "lib/resources/resources.hpp"
+#include "lib/run/run.hpp"
+
+namespace pecia::run {
+
+/// The ranks of a run, and this process among them.
+struct Ranks {
+  comm::Communicator& world;
+  std::unique_ptr<comm::Communicator> ordered;  ///< all ranks, in grid order
+  std::unique_ptr<comm::Communicator> replica;  ///< this rank's
+  std::vector<comm::RackServerGpu> places;      ///< by rank of `ordered`
+  int dp = 0;                                   ///< number of the replica
+
+  /// The one rank that opens the results and speaks for the run.
+  bool chief() const { return ordered->rank() == 0; }
+  /// The rank of each replica that makes its passes.
+  bool planning() const { return replica->rank() == 0; }
+  std::vector<comm::RackServerGpu> replica_places() const;
+};
+
+struct Setup {
+  const RunOptions& options;
+  job::Job job;  ///< the order of its inputs changes when they are read
+  model::ModelConfig config;
+  resources::Resources resources;  ///< memory and measured choices are settled later
+  std::optional<double> drain_s;   ///< from the run's begin; absent: no limit is stated
+  resources::ComputePlace place;
+  Ranks ranks;
+  std::shared_ptr<spdlog::logger> log;
+
+  comm::Communicator& world() const { return ranks.world; }
+  bool chief() const { return ranks.chief(); }
+  bool planning() const { return ranks.planning(); }
+};
+
+/// Collective over `world`; fails on all ranks together. `options` outlive the result.
+Setup set_up(const RunOptions& options, comm::Communicator& world);
+
+/// Whether requests' keys and values are kept for a later start. That is of use only where nobody
+/// asks about the prompts' own tokens.
+bool keeps_kv(const job::Job& job);
+
+}  // namespace pecia::run
