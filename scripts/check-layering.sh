@@ -8,7 +8,8 @@
 #
 # Rules: a folder of lib/ includes only itself and folders before it in `order`; kernels/ includes only
 # kernels/, lib/core and lib/device; lib/ and kernels/ include neither apps/ nor tests/; MPI stays in lib/comm
-# and apps/bench_comm, HDF5 in lib/io (tests may use both); quoted includes start at the repository root.
+# and apps/bench_comm, NCCL in lib/comm, HDF5 in lib/io (tests may use MPI and HDF5); quoted includes start at the
+# repository root.
 set -euo pipefail
 
 order="core device comm cluster watch report io parallel context model job schedule batch resources measure execute run"
@@ -34,6 +35,9 @@ check_tree() {
       /^[ \t]*#[ \t]*include[ \t]*<(mpi|mpi-ext)\.h>/ {
         if (!below(FILENAME, "lib/comm") && !below(FILENAME, "apps/bench_comm") && !below(FILENAME, "tests"))
           broken("MPI is used only in lib/comm and apps/bench_comm; take a Communicator")
+      }
+      /^[ \t]*#[ \t]*include[ \t]*<nccl\.h>/ {
+        if (!below(FILENAME, "lib/comm")) broken("NCCL is used only in lib/comm")
       }
       /^[ \t]*#[ \t]*include[ \t]*<(hdf5|hdf5_hl|H5.*)\.h>/ {
         if (!below(FILENAME, "lib/io") && !below(FILENAME, "tests"))
@@ -82,6 +86,8 @@ self_test() {
   expect fail lib/core/a.cpp '#include "lib/comm/communicator.hpp"'
   expect fail lib/io/a.hpp '  #  include "lib/model/config.hpp"'
   expect fail lib/parallel/a.hpp '#include "lib/context/kv_cache.hpp"'
+  expect fail lib/batch/a.hpp '#include "lib/resources/resources.hpp"'
+  expect pass lib/execute/a.cpp '#include "lib/schedule/plan.hpp"'
   expect fail lib/run/a.cpp '#include "lib/unknown/a.hpp"'
   expect fail lib/unknown/a.cpp '#include "lib/core/error.hpp"'
   expect pass lib/model/a.cpp '#include "kernels/api/linear.hpp"'
@@ -99,6 +105,8 @@ self_test() {
   expect fail lib/cluster/a.cpp '#include <mpi.h>'
   expect fail lib/run/a.cpp '#include <mpi.h>'
   expect fail apps/pecia/main.cpp '#include <mpi.h>'
+  expect pass lib/comm/a.cpp '#include <nccl.h>'
+  expect fail lib/context/a.cpp '#include <nccl.h>'
   expect pass lib/io/a.cpp '#include <hdf5.h>'
   expect pass tests/io/a.cpp '#include <hdf5.h>'
   expect fail lib/core/a.cpp '#include <hdf5.h>'

@@ -8,9 +8,9 @@
 #include "apps/pecia/plan_grid.hpp"
 #include "apps/pecia/plan_job.hpp"
 #include "lib/core/error.hpp"
+#include "lib/job/job_model.hpp"
 #include "lib/parallel/modes_text.hpp"
 #include "lib/resources/resources.hpp"
-#include "lib/run/validate.hpp"
 
 namespace pecia::app {
 namespace {
@@ -31,7 +31,7 @@ int ranks_of(const job::Job::Parallel& parallel, int ranks) {
 
 int modes_of_job(const Options& options) {
   const job::Job job = job::read_job(options.job_file, options.overrides);
-  const model::ModelConfig config = run::read_model_config(job);
+  const model::ModelConfig config = job::read_model_config(job);
   const int ranks = ranks_of(job.parallel, options.ranks), dp = job.parallel.dp;
   if (ranks % dp != 0)
     fail<InputError>(

@@ -8,9 +8,9 @@
 
 #include "apps/pecia/plan_grid.hpp"
 #include "apps/pecia/printable.hpp"
+#include "lib/job/job_model.hpp"
 #include "lib/report/format.hpp"
 #include "lib/resources/footprint.hpp"
-#include "lib/run/validate.hpp"
 
 namespace pecia::app {
 namespace {
@@ -69,7 +69,7 @@ std::string prompts_text(const Json& prompts, int64_t length) {
 Json plan_job(const std::filesystem::path& job_file, const std::vector<std::string>& overrides,
               int ranks) {
   job::Job job = job::read_job(job_file, overrides);
-  const model::ModelConfig config = run::read_model_config(job);
+  const model::ModelConfig config = job::read_model_config(job);
   std::optional<batch::Inputs> inputs;
   Json prompts;
   try {

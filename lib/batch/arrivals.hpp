@@ -37,8 +37,8 @@ class ArrivalSource : public Source {
   size_t coming_ = 0;                      ///< the first of them that has not arrived
   /// Arrived and not known to be taken: (rank in the order asked, index into open_).
   std::set<std::pair<double, size_t>> waiting_;
-  std::optional<std::pair<size_t, schedule::Request>>
-      head_;  ///< the first of them, where it is loaded
+  /// The first of them, where it is loaded.
+  std::optional<std::pair<size_t, schedule::Request>> head_;
   int64_t arrived_turns_ = 0;
 };
 

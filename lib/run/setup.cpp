@@ -9,9 +9,9 @@
 #include "lib/cluster/process_grid.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/core/build_info.hpp"
+#include "lib/job/job_model.hpp"
 #include "lib/report/log.hpp"
 #include "lib/run/stop.hpp"
-#include "lib/run/validate.hpp"
 
 namespace pecia::run {
 namespace {
@@ -59,7 +59,7 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   resources.gpus = resources::computes_on_gpus(job, world);
   comm::together(world, [&] {
     drain_s = seconds_to_drain(job.limits);
-    config = read_model_config(job);
+    config = job::read_model_config(job);
     resources::resolve_grid(job, config, world.size(), resources);
     if (resources::quantize_of(job) == model::Quantize::fp8)
       resources::require_fp8_widths(config, resources);

@@ -12,46 +12,11 @@
 #include "lib/batch/source.hpp"
 #include "lib/batch/turn_counts.hpp"
 #include "lib/io/run_lock.hpp"
+#include "lib/job/job_model.hpp"
 #include "lib/model/weights.hpp"
 #include "lib/resources/resources.hpp"
 
 namespace pecia::run {
-
-namespace {
-
-void stretch(model::ModelConfig& config, const job::RopeOverride& scaling) try {
-  model::extend_context(config, scaling.kind, scaling.factor);
-} catch (const InputError& error) {
-  fail<InputError>("model.rope_scaling: {}", error.what());
-}
-
-/// Throws for what the job asks of a vocabulary that the model's has not.
-void check_vocabulary(const job::Job::Generation& generation, int64_t vocab) {
-  const auto check_count = [vocab](const char* key, int64_t count) {
-    if (count > vocab)
-      fail<InputError>("{} is {}, but the model has {} tokens; use at most as many, or -1 for all",
-                       key, count, vocab);
-  };
-  check_count("generation.logprobs", generation.logprobs);
-  check_count("generation.prompt_logprobs", generation.prompt_logprobs);
-  if (!generation.stop_token_ids) return;
-  for (const int32_t token : *generation.stop_token_ids)
-    if (token >= vocab)
-      fail<InputError>(
-          "generation.stop_token_ids has {}, but the model's tokens are 0 … {}; "
-          "correct it or leave it out",
-          token, vocab - 1);
-}
-
-}  // namespace
-
-model::ModelConfig read_model_config(const job::Job& job) {
-  model::ModelConfig config = model::read_config(job.model.path);
-  if (job.model.rope_scaling) stretch(config, *job.model.rope_scaling);
-  check_vocabulary(job.generation, config.vocab);
-  return config;
-}
-
 namespace {
 
 constexpr size_t most_listed = 10;
@@ -130,7 +95,7 @@ std::vector<std::string> remarks_on(const std::filesystem::path& path,
 }  // namespace
 
 Validation validate(job::Job job, int num_ranks, bool fresh, bool retry_failed) {
-  const model::ModelConfig config = read_model_config(job);
+  const model::ModelConfig config = job::read_model_config(job);
   resources::Resources resources;
   resources::resolve_grid(job, config, num_ranks, resources);
   const model::Weights weights(config, io::Checkpoint(job.model.path), {});

@@ -35,8 +35,4 @@ Validation validate(job::Job job, int num_ranks, bool fresh, bool retry_failed);
 /// For people, several lines, without the job's name.
 std::string to_text(const Validation& validation, const job::Job& job);
 
-/// The model as the job wants it: config.json, with model.rope_scaling applied. InputError where
-/// the job asks for tokens that the model has not.
-model::ModelConfig read_model_config(const job::Job& job);
-
 }  // namespace pecia::run

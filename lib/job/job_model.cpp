@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/job/job_model.hpp"
+
+#include "lib/core/error.hpp"
+
+namespace pecia::job {
+namespace {
+
+void stretch(model::ModelConfig& config, const RopeOverride& scaling) try {
+  model::extend_context(config, scaling.kind, scaling.factor);
+} catch (const InputError& error) {
+  fail<InputError>("model.rope_scaling: {}", error.what());
+}
+
+/// Throws for what the job asks of a vocabulary that the model's has not.
+void check_vocabulary(const Job::Generation& generation, int64_t vocab) {
+  const auto check_count = [vocab](const char* key, int64_t count) {
+    if (count > vocab)
+      fail<InputError>("{} is {}, but the model has {} tokens; use at most as many, or -1 for all",
+                       key, count, vocab);
+  };
+  check_count("generation.logprobs", generation.logprobs);
+  check_count("generation.prompt_logprobs", generation.prompt_logprobs);
+  if (!generation.stop_token_ids) return;
+  for (const int32_t token : *generation.stop_token_ids)
+    if (token >= vocab)
+      fail<InputError>(
+          "generation.stop_token_ids has {}, but the model's tokens are 0 … {}; "
+          "correct it or leave it out",
+          token, vocab - 1);
+}
+
+}  // namespace
+
+model::ModelConfig read_model_config(const Job& job) {
+  model::ModelConfig config = model::read_config(job.model.path);
+  if (job.model.rope_scaling) stretch(config, *job.model.rope_scaling);
+  check_vocabulary(job.generation, config.vocab);
+  return config;
+}
+
+}  // namespace pecia::job
