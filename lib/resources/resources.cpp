@@ -160,9 +160,11 @@ int64_t resolve_max_sequences(const job::Job& job, const model::ModelConfig& con
     const auto requests = static_cast<int64_t>(inputs->requests().size());
     const schedule::AnswerCost cost{work / config.flops_per_token() / count,
                                     static_cast<double>(answer_tokens) / count};
-    const int64_t of_replica = std::max(answers, requests) / resources.dp + 1;
-    sequences = schedule::sequences_at_once(
-        cost, resources.gpus ? weight_rows_gpu : weight_rows_cpu, std::min(most, of_replica));
+    const int64_t of_replica =
+        std::max<int64_t>(1, (std::max(answers, requests) + resources.dp - 1) / resources.dp);
+    sequences =
+        schedule::sequences_at_once(cost, resources.gpus ? weight_rows_gpu : weight_rows_cpu,
+                                    of_replica, std::min(most, of_replica));
     // Short prompts fill a pass together.
     const int64_t mean_prompt = inputs->prompt_tokens() / std::max<int64_t>(1, requests) + 1;
     sequences = std::clamp(resources.max_batch_tokens / mean_prompt, sequences, most);

@@ -2,16 +2,21 @@
 #include "lib/schedule/sequences_at_once.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace pecia::schedule {
 
-int64_t sequences_at_once(const AnswerCost& cost, double weight_rows, int64_t most) {
+int64_t sequences_at_once(const AnswerCost& cost, double weight_rows, int64_t answers,
+                          int64_t most) {
   constexpr double tolerance = 0.02;
-  const double shared = cost.tokens * weight_rows;
-  const double room = tolerance * cost.rows + (1 + tolerance) * shared / static_cast<double>(most);
-  if (!(room > 0)) return most;
-  return std::clamp<int64_t>(std::llround(std::ceil(shared / room)), 1, most);
+  const int64_t all = std::max<int64_t>(answers, 1);
+  const auto cost_with = [&](int64_t n) {
+    const auto waves = static_cast<double>((all + n - 1) / n);
+    return cost.rows + cost.tokens * weight_rows * waves / static_cast<double>(all);
+  };
+  const double limit = (1 + tolerance) * cost_with(most);
+  int64_t n = 1;
+  while (n < most && cost_with(n) > limit) ++n;
+  return n;
 }
 
 }  // namespace pecia::schedule

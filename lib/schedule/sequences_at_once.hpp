@@ -15,10 +15,12 @@ struct AnswerCost {
 };
 
 /// A decode pass costs the reading of the weights, as long as `weight_rows` rows take, and its
-/// rows. With n at once an answer costs rows + tokens · weight_rows / n. Smallest n for which that
-/// is within 2 % of what it is with `most` at once; from 1 to `most`.
+/// rows. With n at once, `answers` of equal length come in ⌈answers / n⌉ waves, and each answer
+/// costs rows + tokens · weight_rows · waves / answers. Smallest n for which that is within 2 % of
+/// what it is with `most` at once; from 1 to `most`.
 ///
-///     rows 8000, tokens 256, weight_rows 32, most 64:     8128 rows with 64 at once, 8287 with 29
-int64_t sequences_at_once(const AnswerCost& cost, double weight_rows, int64_t most);
+///     rows 8000, tokens 256, weight_rows 32, 64 answers:   8128 rows with 64 at once, 8256 with 32
+int64_t sequences_at_once(const AnswerCost& cost, double weight_rows, int64_t answers,
+                          int64_t most);
 
 }  // namespace pecia::schedule
