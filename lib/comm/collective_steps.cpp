@@ -81,12 +81,14 @@ class AllGather {
 class ReduceScatter {
  public:
   ReduceScatter(const ServerMap& servers, int rank, std::span<const float> partial,
-                std::span<const int64_t> counts, std::span<float> mine, std::span<float> scratch)
+                std::span<const int64_t> counts, std::span<float> mine, std::span<float> scratch,
+                Sums sums)
       : servers_(servers),
         rank_(rank),
         server_(servers.server(rank)),
         mine_(mine),
-        scratch_(scratch) {
+        scratch_(scratch),
+        sums_kind_(sums) {
     for (const int64_t count : counts) {
       blocks_.push_back(partial.first(count));
       partial = partial.subspan(count);
@@ -122,7 +124,7 @@ class ReduceScatter {
     for (const ServerSum& sum : server_sums_) {
       std::span<const float> ready = blocks_[sum.owner];
       if (sum.parts.size() > 1) {
-        sum_as_tree(sum.parts, sum.place);
+        add_up(sum.parts, sum.place);
         ready = sum.place;
       }
       if (sum.owner == rank_)
@@ -139,7 +141,7 @@ class ReduceScatter {
   }
 
   Exchange total() const {
-    sum_as_tree(sums_, mine_);
+    add_up(sums_, mine_);
     return {};
   }
 
@@ -151,6 +153,10 @@ class ReduceScatter {
     std::vector<const float*> parts;
     std::span<float> place;
   };
+
+  void add_up(std::span<const float* const> parts, std::span<float> out) const {
+    if (sums_kind_ == Sums::computed) sum_as_tree(parts, out);
+  }
 
   std::span<float> receive(Exchange& exchange, size_t count, int from) {
     PECIA_CHECK(count <= scratch_.size(), "{} floats arrive, {} are left for them", count,
@@ -168,6 +174,7 @@ class ReduceScatter {
   std::span<float> scratch_;            ///< what is left of it
   std::vector<ServerSum> server_sums_;  ///< of the blocks that this rank is the delegate of
   std::vector<const float*> sums_;      ///< of the own block, by server
+  Sums sums_kind_;
 };
 
 }  // namespace
@@ -191,8 +198,9 @@ std::vector<Step> all_gather_steps(const ServerMap& servers, int rank,
 std::vector<Step> reduce_scatter_steps(const ServerMap& servers, int rank,
                                        std::span<const float> partial,
                                        std::span<const int64_t> counts, std::span<float> mine,
-                                       std::span<float> scratch) {
-  const auto plan = std::make_shared<ReduceScatter>(servers, rank, partial, counts, mine, scratch);
+                                       std::span<float> scratch, Sums sums) {
+  const auto plan =
+      std::make_shared<ReduceScatter>(servers, rank, partial, counts, mine, scratch, sums);
   return {[plan] { return plan->inside(); }, [plan] { return plan->across(); },
           [plan] { return plan->total(); }};
 }

@@ -27,12 +27,15 @@ int64_t reduce_scatter_scratch(const ServerMap& servers, int rank, std::span<con
 std::vector<Step> all_gather_steps(const ServerMap& servers, int rank,
                                    std::vector<std::span<std::byte>> blocks);
 
+/// Phantoms' tensors have no contents to add.
+enum class Sums { computed, left_out };
+
 /// The way back: first the partials of a server meet at the delegate of each block's owner; then
 /// one sum per server goes to the owner, who adds them up. Every sum is the tree of Collectives,
 /// whatever arrives first. `partial` and `mine` as there.
 std::vector<Step> reduce_scatter_steps(const ServerMap& servers, int rank,
                                        std::span<const float> partial,
                                        std::span<const int64_t> counts, std::span<float> mine,
-                                       std::span<float> scratch);
+                                       std::span<float> scratch, Sums sums = Sums::computed);
 
 }  // namespace pecia::comm

@@ -174,6 +174,10 @@ class Communicator {
   /// Collective: ranks with equal `color` form a group, ordered by (key, rank).
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
+  /// Collective: this rank's part of the group, an ordered list that it is in itself. Every member
+  /// of a part gives the same list, and a rank is in one part alone.
+  virtual std::unique_ptr<Communicator> part(const std::vector<int>& ranks);
+
   /// Collective: the ranks that share this one's host, in rank order.
   virtual std::unique_ptr<Communicator> split_by_host() = 0;
 

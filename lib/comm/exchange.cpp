@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "lib/comm/communicator.hpp"
+#include "lib/core/error.hpp"
 
 namespace pecia::comm {
 
@@ -16,6 +17,14 @@ std::string Exchange::peers() const {
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks.empty() ? "no rank" : fmt::format("ranks {}", fmt::join(ranks, ", "));
+}
+
+std::unique_ptr<Communicator> Communicator::part(const std::vector<int>& ranks) {
+  const auto own = std::find(ranks.begin(), ranks.end(), rank());
+  PECIA_CHECK(own != ranks.end(), "rank {} is not in its own part: ranks {}", rank(),
+              fmt::join(ranks, ", "));
+  const int lowest = *std::min_element(ranks.begin(), ranks.end());
+  return split(lowest, static_cast<int>(own - ranks.begin()));
 }
 
 }  // namespace pecia::comm

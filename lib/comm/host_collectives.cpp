@@ -15,15 +15,6 @@
 namespace pecia::comm {
 namespace {
 
-/// With all ranks on one server nothing is to be saved, and one exchange does instead of two.
-std::vector<int> labels_to_use(const Communicator& group, std::vector<int> labels) {
-  PECIA_CHECK(labels.size() == static_cast<size_t>(group.size()), "servers of {} ranks, of {}",
-              labels.size(), group.size());
-  if (std::set<int>(labels.begin(), labels.end()).size() == 1)
-    std::iota(labels.begin(), labels.end(), 0);
-  return labels;
-}
-
 bool overlap(std::span<const float> a, std::span<const float> b) {
   const std::less<const float*> before;
   return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
@@ -50,13 +41,21 @@ void check_blocks(std::span<const float> partial, std::span<const int64_t> count
               "the sum overlaps the partials elsewhere than at its own block");
 }
 
+}  // namespace
+
+std::vector<int> labels_to_use(const Communicator& group, std::vector<int> labels) {
+  PECIA_CHECK(labels.size() == static_cast<size_t>(group.size()), "servers of {} ranks, of {}",
+              labels.size(), group.size());
+  if (std::set<int>(labels.begin(), labels.end()).size() == 1)
+    std::iota(labels.begin(), labels.end(), 0);
+  return labels;
+}
+
 std::vector<int64_t> equal_cuts(int64_t total, int parts) {
   std::vector<int64_t> counts(parts, total / parts);
   for (int part = 0; part < total % parts; ++part) ++counts[part];
   return counts;
 }
-
-}  // namespace
 
 class HostCollectives::State {
  public:

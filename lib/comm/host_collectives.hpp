@@ -26,4 +26,11 @@ class HostCollectives : public Collectives {
   std::shared_ptr<State> state_;
 };
 
+/// The labels as collectives use them: with all ranks on one server nothing is to be saved, and
+/// one exchange does instead of two.
+std::vector<int> labels_to_use(const Communicator& group, std::vector<int> labels);
+
+/// How all_reduce cuts its values: lengths that differ by one at most, the longer ones first.
+std::vector<int64_t> equal_cuts(int64_t total, int parts);
+
 }  // namespace pecia::comm

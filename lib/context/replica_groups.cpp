@@ -2,7 +2,6 @@
 #include "lib/context/replica_groups.hpp"
 
 #include "lib/core/error.hpp"
-#include "lib/parallel/heads.hpp"
 
 namespace pecia::context {
 
@@ -21,22 +20,27 @@ ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
   groups.place = {sp, tp, rank % block / tp, rank % tp};
   const int cp_index = groups.cp_index, sp_index = groups.place.sp_index,
             tp_index = groups.place.tp_index;
-  groups.ring = replica.split(rank % block, cp_index);
-  groups.sp = replica.split(cp_index * tp + tp_index, sp_index);
-  groups.tp = replica.split(cp_index * sp + sp_index, tp_index);
-  groups.block = replica.split(cp_index, parallel::kv_shard(sp, sp_index, tp_index));
-
-  // Where the ranks of each group are, in its order.
-  const auto place = [&](int cp, int i, int j) {
-    return places.empty() ? comm::RackServerGpu{} : places[(cp * sp + i) * tp + j];
-  };
-  Places in_ring, in_sp, in_tp, in_block;
-  for (int cp = 0; cp < groups.cp; ++cp) in_ring.push_back(place(cp, sp_index, tp_index));
-  for (int i = 0; i < sp; ++i) in_sp.push_back(place(cp_index, i, tp_index));
+  std::vector<int> ring, of_sp, of_tp, of_block;  // ranks of the replica
+  const auto rank_at = [&](int cp, int i, int j) { return (cp * sp + i) * tp + j; };
+  for (int cp = 0; cp < groups.cp; ++cp) ring.push_back(rank_at(cp, sp_index, tp_index));
+  for (int i = 0; i < sp; ++i) of_sp.push_back(rank_at(cp_index, i, tp_index));
   for (int j = 0; j < tp; ++j) {
-    in_tp.push_back(place(cp_index, sp_index, j));
-    for (int i = 0; i < sp; ++i) in_block.push_back(place(cp_index, i, j));
+    of_tp.push_back(rank_at(cp_index, sp_index, j));
+    for (int i = 0; i < sp; ++i) of_block.push_back(rank_at(cp_index, i, j));  // by kv_shard
   }
+  groups.ring = replica.part(ring);
+  groups.sp = replica.part(of_sp);
+  groups.tp = replica.part(of_tp);
+  groups.block = replica.part(of_block);
+
+  const auto places_of = [&](const std::vector<int>& ranks) {
+    Places there;
+    for (const int each : ranks)
+      there.push_back(places.empty() ? comm::RackServerGpu{} : places[each]);
+    return there;
+  };
+  const Places in_ring = places_of(ring), in_sp = places_of(of_sp), in_tp = places_of(of_tp),
+               in_block = places_of(of_block);
   groups.tp_servers = comm::server_of_rank(in_tp);
   groups.block_servers = comm::server_of_rank(in_block);
   groups.ring->set_places(in_ring);

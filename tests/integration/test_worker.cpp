@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "lib/comm/mpi_communicator.hpp"
-#include "lib/execute/worker.hpp"
+#include "lib/execute/phantom_rank.hpp"
 #include "lib/parallel/traffic.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
@@ -29,7 +29,12 @@ class Machine {
       : config_(model::read_config(golden("llama-gqa-fp32"))),
         weights_(config_, io::Checkpoint(golden("llama-gqa-fp32")), {},
                  execute::Worker::weight_cut(world.rank(), tp)),
-        worker_(world, config_, weights_, compute_, {.sp = sp, .tp = tp, .kv_tokens = 5000}) {}
+        worker_(world, config_, weights_, compute_, {.sp = sp, .tp = tp, .kv_tokens = 5000}),
+        phantom_(config_, {.ranks = world.size(),
+                           .rank = world.rank(),
+                           .weights = DType::fp32,
+                           .memory_bytes = int64_t{1} << 30,
+                           .worker = {.sp = sp, .tp = tp, .kv_tokens = 5000}}) {}
 
   /// Feeds the next `count` tokens of sequence 0; nothing is sampled.
   void feed(int64_t count, Ring ring, Sharding sharding, int32_t owner = PassSequence::balanced) {
@@ -43,7 +48,7 @@ class Machine {
     }
     plan.items.push_back(
         {{0, length_, count, owner}, random_tokens(count, 96, 7), int64_t{1} << 20, -1});
-    worker_.execute(plan);
+    execute(plan);
     length_ += count;
   }
 
@@ -63,7 +68,7 @@ class Machine {
                             3,
                             0});
     }
-    const schedule::LogProbs sampled = worker_.execute(plan).sampled;
+    const schedule::LogProbs sampled = execute(plan).sampled;
     std::map<int32_t, std::pair<int32_t, float>> found;
     for (size_t i = 0; i < sampled.which.size(); ++i)
       found[sampled.which[i]] = {sampled.tokens[i], sampled.logprobs[i]};
@@ -115,10 +120,26 @@ class Machine {
   execute::Worker& worker() { return worker_; }
 
  private:
+  /// Whatever the test is about, a phantom of this rank sends what the rank does.
+  schedule::Outcome execute(const schedule::Plan& plan) {
+    schedule::Outcome outcome = worker_.execute(plan);
+    phantom_.execute(plan);
+    const context::ReplicaGroups &here = worker_.groups(), &there = phantom_.worker().groups();
+    for (const auto group : {&context::ReplicaGroups::ring, &context::ReplicaGroups::sp,
+                             &context::ReplicaGroups::tp, &context::ReplicaGroups::block}) {
+      const comm::Traffic real = (here.*group)->traffic(), phantom = (there.*group)->traffic();
+      EXPECT_EQ(phantom.messages, real.messages);
+      EXPECT_EQ(phantom.bytes, real.bytes);
+      EXPECT_EQ(phantom.bytes_by_level, real.bytes_by_level);
+    }
+    return outcome;
+  }
+
   model::ModelConfig config_;
   model::Weights weights_;
   CpuCompute compute_;
   execute::Worker worker_;
+  execute::PhantomRank phantom_;
   int64_t length_ = 0, number_ = 0, next_sequence_ = 1;
 };
 

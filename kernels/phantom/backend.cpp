@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kernels/api/validate.hpp"
+#include "kernels/phantom/phantom.hpp"
+#include "lib/core/fp8_vector.hpp"
+
+namespace pecia::kernels {
+namespace {
+
+int64_t bytes_of(const TensorView& tensor) {
+  return tensor ? tensor.elements() * size_of(tensor.dtype()) : 0;
+}
+
+/// Keys and values of `count` tokens.
+int64_t kv_bytes(int64_t count, int64_t heads, int64_t head_dim, DType dtype) {
+  return 2 * count * heads * vector_bytes(dtype, head_dim);
+}
+
+/// Pairs of a row of the item and a key that it sees.
+double visible_pairs(const AttentionArgs& args, const AttentionItem& item) {
+  double pairs = 0;
+  for (const KeyRun& run : args.runs.subspan(item.first_run, item.num_runs)) {
+    // Stretches of equal steps, so that rows are counted by arithmetic.
+    for (int64_t begin = 0; begin < run.num_keys;) {
+      const int64_t first = run.positions[begin];
+      const int64_t step =
+          begin + 1 < run.num_keys ? run.positions[begin + 1] - run.positions[begin] : 1;
+      int64_t end = begin + 1;
+      while (end < run.num_keys && step > 0 && run.positions[end] == first + (end - begin) * step)
+        ++end;
+      const int64_t count = end - begin;
+      const auto below = [&](int64_t position) {  // keys of the stretch before it
+        if (step <= 0) return position > first ? int64_t{1} : int64_t{0};
+        return std::clamp<int64_t>((position - first + step - 1) / step, 0, count);
+      };
+      for (int64_t row = item.first_row; row < item.first_row + item.num_rows; ++row) {
+        const int64_t position = args.query_positions[row];
+        const int64_t seen = below(position + 1);
+        const int64_t gone = args.window > 0 ? below(position - args.window + 1) : 0;
+        pairs += static_cast<double>(std::max<int64_t>(0, seen - gone));
+      }
+      begin = end;
+    }
+  }
+  return pairs;
+}
+
+class PhantomBackend : public Backend {
+ public:
+  PhantomBackend(std::function<void(const OpWork&)> on_op, std::function<DType(DType)> operand_type)
+      : on_op_(std::move(on_op)), operand_type_(std::move(operand_type)) {}
+
+  std::string_view name() const override { return "phantom"; }
+  DType operand_type(DType weights) const override {
+    return operand_type_ ? operand_type_(weights) : DType::fp32;
+  }
+
+  void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
+    validate(args);
+    const int64_t row_bytes = args.table.row_elements() * size_of(args.table.dtype());
+    tell({"embedding", args.table.dtype(), args.out.rows(), 0, args.out.rows() * row_bytes,
+          bytes_of(args.out)},
+         stream);
+  }
+  void linear(const LinearArgs& args, device::Stream& stream) override {
+    validate(args);
+    const auto rows = static_cast<double>(args.x.rows());
+    const int64_t added = args.accumulate == Accumulate::yes ? bytes_of(args.y) : 0;
+    tell({"linear", args.weight.dtype(), args.x.rows(),
+          2 * rows * static_cast<double>(args.x.size(1)) * static_cast<double>(args.y.size(1)),
+          bytes_of(args.x) + bytes_of(args.weight) + bytes_of(args.weight_scales) +
+              bytes_of(args.bias) + added,
+          bytes_of(args.y)},
+         stream);
+  }
+  void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"quantize_rows", args.codes.dtype(), args.x.rows(), 0, bytes_of(args.x),
+          bytes_of(args.codes) + bytes_of(args.scales) + bytes_of(args.square_sums)},
+         stream);
+  }
+  void add(const AddArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"add", args.x.dtype(), args.y.rows(), 0, bytes_of(args.x) + bytes_of(args.y),
+          bytes_of(args.y)},
+         stream);
+  }
+  void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"rms_norm", args.x.dtype(), args.x.rows(), 0,
+          bytes_of(args.x) + bytes_of(args.weight) + bytes_of(args.marks),
+          bytes_of(args.out) + bytes_of(args.marks)},
+         stream);
+  }
+  void rope(const RopeArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"rope", args.x.dtype(), args.x.rows(), 0,
+          bytes_of(args.x) + bytes_of(args.cos) + bytes_of(args.sin), bytes_of(args.x)},
+         stream);
+  }
+  void kv_store(const KvStoreArgs& args, device::Stream& stream) override {
+    validate(args);
+    const int64_t vectors = args.x.rows() * args.x.size(1);
+    tell({"kv_store", args.cache.dtype(), args.x.rows(), 0, bytes_of(args.x),
+          vectors * vector_bytes(args.cache.dtype(), args.x.size(2))},
+         stream);
+  }
+  void attention(const AttentionArgs& args, device::Stream& stream) override {
+    validate(args);
+    const int64_t heads = args.q.size(1), head_dim = args.q.size(2);
+    double pairs = 0;
+    int64_t keys = 0;
+    for (const AttentionItem& item : args.items) {
+      if (item.num_rows == 0) continue;
+      pairs += visible_pairs(args, item);
+      for (const KeyRun& run : args.runs.subspan(item.first_run, item.num_runs))
+        keys += run.num_keys;
+    }
+    tell({"attention", args.kv_dtype, args.q.rows(),
+          4 * pairs * static_cast<double>(heads * head_dim),
+          bytes_of(args.q) + kv_bytes(keys, args.num_kv_heads, head_dim, args.kv_dtype),
+          bytes_of(args.out) + bytes_of(args.lse)},
+         stream);
+  }
+  void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {
+    validate(args);
+    const auto products =
+        static_cast<double>(args.q.elements()) * static_cast<double>(args.keys.num_keys);
+    tell({"column_sums", args.kv_dtype, args.keys.num_keys, 2 * products,
+          bytes_of(args.q) + bytes_of(args.lse) +
+              kv_bytes(args.keys.num_keys, args.num_kv_heads, args.q.size(2), args.kv_dtype) / 2,
+          bytes_of(args.sums)},
+         stream);
+  }
+  void merge(const MergeArgs& args, device::Stream& stream) override {
+    validate(args);
+    const int64_t parts = bytes_of(args.part_out) + bytes_of(args.part_lse);
+    tell({"merge", args.out.dtype(), args.part_out.rows(), 0, 2 * parts, parts}, stream);
+  }
+  void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"gated_activation", args.gate.dtype(), args.gate.rows(), 0,
+          bytes_of(args.gate) + bytes_of(args.up), bytes_of(args.out)},
+         stream);
+  }
+  void sample(const SamplingArgs& args, device::Stream& stream) override {
+    validate(args);
+    std::fill(args.tokens.begin(), args.tokens.end(), 0);
+    fill_logprobs(args);
+    tell({"sample", args.logits.dtype(), args.logits.rows(), 0, bytes_of(args.logits), 0}, stream);
+  }
+  void log_probs(const LogProbsArgs& args, device::Stream& stream) override {
+    validate(args);
+    fill_logprobs(args);
+    tell({"log_probs", args.logits.dtype(), args.logits.rows(), 0, bytes_of(args.logits), 0},
+         stream);
+  }
+  void shortlist(const ShortlistArgs& args, device::Stream& stream) override {
+    validate(args);
+    const int64_t part = args.logits.size(1);
+    std::fill(args.log_sums.begin(), args.log_sums.end(), std::log(static_cast<double>(part)));
+    for (size_t i = 0; i < args.candidates.size(); ++i) {
+      const auto next =
+          static_cast<int32_t>(args.first_token + static_cast<int64_t>(i) % args.num_candidates);
+      args.candidates[i] = {args.wanted.empty() ? next : wanted(args, i), 0, 0};
+    }
+    for (size_t i = 0; i < args.tops.size(); ++i)
+      args.tops[i] = {
+          static_cast<int32_t>(args.first_token + static_cast<int64_t>(i) % args.num_top), 0};
+    tell({"shortlist", args.logits.dtype(), args.logits.rows(), 0, bytes_of(args.logits), 0},
+         stream);
+  }
+
+ private:
+  void tell(const OpWork& work, device::Stream& stream) {
+    if (on_op_) on_op_(work);
+    stream.poll();
+  }
+
+  /// The token where the part of the vocabulary has it.
+  static int32_t wanted(const ShortlistArgs& args, size_t row) {
+    const int32_t token = args.wanted[row];
+    return token >= args.first_token && token < args.first_token + args.logits.size(1) ? token
+                                                                                       : no_token;
+  }
+
+  template <typename Args>
+  static void fill_logprobs(const Args& args) {
+    if (args.logits.rows() == 0) return;
+    const float each = -std::log(static_cast<float>(args.logits.size(1)));
+    std::fill(args.token_logprobs.begin(), args.token_logprobs.end(), each);
+    std::fill(args.top_logprobs.begin(), args.top_logprobs.end(), each);
+    for (size_t i = 0; i < args.top_tokens.size(); ++i)
+      args.top_tokens[i] = static_cast<int32_t>(static_cast<int64_t>(i) % args.num_top);
+  }
+
+  std::function<void(const OpWork&)> on_op_;
+  std::function<DType(DType)> operand_type_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_phantom_backend(std::function<void(const OpWork&)> on_op,
+                                              std::function<DType(DType)> operand_type) {
+  return std::make_unique<PhantomBackend>(std::move(on_op), std::move(operand_type));
+}
+
+}  // namespace pecia::kernels

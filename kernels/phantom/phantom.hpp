@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Ops that only say what they would do, for tensors that have no contents
+/// (lib/device/phantom_device.hpp).
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "kernels/api/backend.hpp"
+
+namespace pecia::kernels {
+
+/// One call of an op.
+struct OpWork {
+  std::string_view name;  ///< "linear", "attention", …: as Backend has it
+  DType dtype;       ///< of weights, or of keys and values; of the tensor that is read elsewhere
+  int64_t rows = 0;  ///< of what is written
+  double flops = 0;  ///< of products alone: 2 for each multiplication with its addition
+  /// Each tensor once, but for a table or a cache: of these the rows that are looked up or written,
+  /// and each key once for its item.
+  int64_t bytes_read = 0, bytes_written = 0;
+};
+
+/// Checks arguments as the other backends do and tells `on_op` of every call; nothing is computed.
+/// What is written to the host's memory is as if all logits were equal: token 0, or the one that
+/// is wanted, with log-probability −log(vocabulary). `operand_type`: Backend::operand_type of the
+/// machine that this stands for; absent: fp32.
+std::unique_ptr<Backend> make_phantom_backend(std::function<void(const OpWork&)> on_op,
+                                              std::function<DType(DType)> operand_type = {});
+
+}  // namespace pecia::kernels

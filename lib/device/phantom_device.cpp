@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/device/phantom_device.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/core/error.hpp"
+#include "lib/device/host_memory.hpp"
+
+namespace pecia::device {
+namespace {
+
+/// Nothing is ever under way.
+class PhantomEvent : public Event {
+ public:
+  void record(Stream&) override {}
+  void make_wait(Stream&) override {}
+  bool done() const override { return true; }
+  void synchronize() override {}
+  double seconds_since(const Event&) const override { return 0; }
+};
+
+}  // namespace
+
+PhantomDevice::PhantomDevice(DeviceInfo info, int64_t memory_bytes)
+    : info_(std::move(info)), memory_bytes_(memory_bytes) {
+  PECIA_CHECK(memory_bytes >= 0, "a device of {} bytes", memory_bytes);
+}
+
+PhantomDevice::~PhantomDevice() {
+  for (const auto& [data, bytes] : blocks_) ::munmap(const_cast<std::byte*>(data), bytes);
+}
+
+std::unique_ptr<Stream> PhantomDevice::make_stream() {
+  return std::make_unique<Stream>();
+}
+std::unique_ptr<Event> PhantomDevice::make_event() {
+  return std::make_unique<PhantomEvent>();
+}
+
+bool PhantomDevice::is_phantom(const void* data) const {
+  const auto* const byte = static_cast<const std::byte*>(data);
+  const auto after = blocks_.upper_bound(byte);
+  if (after == blocks_.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return byte < begin + bytes;
+}
+
+void PhantomDevice::copy(void* to, const void* from, int64_t bytes, Stream&) {
+  if (bytes > 0 && !is_phantom(to) && !is_phantom(from)) std::memcpy(to, from, bytes);
+}
+
+void PhantomDevice::copy_rows(void* to, int64_t to_pitch, const void* from, int64_t from_pitch,
+                              int64_t row_bytes, int64_t rows, Stream& stream) {
+  if (is_phantom(to) || is_phantom(from)) return;
+  for (int64_t row = 0; row < rows; ++row)
+    copy(static_cast<std::byte*>(to) + row * to_pitch,
+         static_cast<const std::byte*>(from) + row * from_pitch, row_bytes, stream);
+}
+
+void PhantomDevice::zero(void* data, int64_t bytes, Stream&) {
+  if (bytes > 0 && !is_phantom(data)) std::memset(data, 0, bytes);
+}
+
+std::byte* PhantomDevice::allocate(Memory memory, int64_t bytes) {
+  if (memory != Memory::device) return allocate_host(bytes);
+  if (bytes > memory_bytes_ - used_bytes_)
+    fail<SystemError>("{}: {} bytes of memory wanted, {} of {} are free", info_.name, bytes,
+                      memory_bytes_ - used_bytes_, memory_bytes_);
+  void* const data =
+      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) fail<SystemError>("no room for {} bytes of addresses", bytes);
+  blocks_[static_cast<std::byte*>(data)] = bytes;
+  used_bytes_ += bytes;
+  peak_bytes_ = std::max(peak_bytes_, used_bytes_);
+  return static_cast<std::byte*>(data);
+}
+
+void PhantomDevice::free(Memory memory, std::byte* data) noexcept {
+  if (memory != Memory::device) return free_host(data);
+  const auto block = blocks_.find(data);
+  if (block == blocks_.end()) return;
+  ::munmap(data, block->second);
+  used_bytes_ -= block->second;
+  blocks_.erase(block);
+}
+
+}  // namespace pecia::device

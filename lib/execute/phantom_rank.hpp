@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A rank of a replica that is not here: its Worker runs plans as it would there, without
+/// arithmetic, memory or peers. What it sends, computes and stores is counted, exactly, for any
+/// rank of any grid and any model of which the configuration is known.
+
+#include "kernels/phantom/phantom.hpp"
+#include "lib/execute/worker.hpp"
+#include "lib/model/phantom_weights.hpp"
+
+namespace pecia::execute {
+
+struct PhantomSettings {
+  int ranks = 1, rank = 0;  ///< of the replica; worker.sp and worker.tp say how they are laid out
+  DType weights = DType::bf16;  ///< of tensors that are not codes
+  model::Quantize quantize = model::Quantize::nothing;
+  device::DeviceInfo device = {"phantom", 0, 1, "", ""};
+  int64_t memory_bytes = 0;  ///< that the rank has on its device
+  /// Backend::operand_type of the device; absent: fp32.
+  std::function<DType(DType)> operand_type = {};
+  Worker::Settings worker;
+};
+
+class PhantomRank {
+ public:
+  /// `config` outlives it. SystemError where weights, keys and values need more than the memory
+  /// there is; execute throws it where a pass does.
+  PhantomRank(const model::ModelConfig& config, const PhantomSettings& settings);
+
+  Worker& worker() { return worker_; }
+  schedule::Outcome execute(const schedule::Plan& plan) { return worker_.execute(plan); }
+
+  /// What this rank has sent in all its groups so far.
+  comm::Traffic traffic() const { return context::traffic_of(worker_.groups()); }
+  /// Sums over all ops so far; name and dtype say nothing.
+  const kernels::OpWork& work() const { return work_; }
+  /// Weights, KV cache, and the workspaces that passes have grown.
+  int64_t peak_bytes() const { return device_.peak_bytes(); }
+
+ private:
+  kernels::OpWork work_{"all", DType::fp32};
+  device::PhantomDevice device_;
+  std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<kernels::Backend> backend_;
+  report::Recorder recorder_;
+  std::unique_ptr<comm::Communicator> replica_;
+  model::PhantomWeights weights_;
+  Worker worker_;
+};
+
+}  // namespace pecia::execute

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/phantom_weights.hpp"
+
+#include "lib/core/codes.hpp"
+
+namespace pecia::model {
+
+PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel::WeightCut cut,
+                               device::PhantomDevice& device, Quantize quantize) {
+  part = cut;
+  const auto vector = [&](int64_t size, DType type) {
+    return memory_.emplace_back(device, device::Memory::device).tensor(type, {size});
+  };
+  const auto block = [&](int64_t rows, int64_t columns, DType type) {
+    return memory_.emplace_back(device, device::Memory::device).tensor(type, {rows, columns});
+  };
+  const auto matrix = [&](MatrixKind kind) {
+    const MatrixRole& role = role_of(kind);
+    const bool outputs = role.side == MatrixRole::Side::outputs;
+    const int64_t width = unit_part(config, role.unit, cut).size();
+    const int64_t rows = outputs ? width : config.hidden;
+    const int64_t columns = outputs ? config.hidden : width;
+    const DType type = type_of_matrix(quantize, kind).value_or(stored);
+    LinearWeight::Part made;
+    made.weight = block(rows, is_code(type) ? row_elements(type, columns) : columns, type);
+    if (type == DType::int4)
+      made.scales = block(rows, row_scales(type, columns), DType::fp32);
+    else if (is_code(type))
+      made.scales = vector(rows, DType::fp32);
+    if (role.has_bias(config) && (outputs || cut.index == 0)) made.bias = vector(rows, stored);
+    return LinearWeight{{made}};
+  };
+  const int64_t vocab = unit_part(config, CutUnit::vocab, cut).size();
+  embedding = block(vocab, config.hidden, stored);
+  for (int64_t index = 0; index < config.layers; ++index) {
+    LayerWeights& layer = layers.emplace_back();
+    layer.attention_norm = vector(config.hidden, stored);
+    layer.ffn_norm = vector(config.hidden, stored);
+    if (config.qk_norm) {
+      layer.attention.q_norm = vector(config.head_dim, stored);
+      layer.attention.k_norm = vector(config.head_dim, stored);
+    }
+    for (const MatrixKind kind : layer_kinds) layer.matrix(kind) = matrix(kind);
+  }
+  final_norm = vector(config.hidden, stored);
+  if (config.tied_embeddings && !type_of_matrix(quantize, MatrixKind::head))
+    head.parts.push_back({embedding, TensorView()});
+  else
+    head = matrix(MatrixKind::head);
+}
+
+}  // namespace pecia::model

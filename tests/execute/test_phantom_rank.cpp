@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Ranks of machines that no test has, against the papers' formulas. That phantoms send what real
+/// ranks send, test_worker says.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "lib/core/error.hpp"
+#include "lib/execute/phantom_rank.hpp"
+
+namespace pecia::execute {
+namespace {
+
+using parallel::PassSequence;
+using parallel::Ring;
+using parallel::Sharding;
+
+model::ModelConfig llama_405b() {
+  model::ModelConfig config;
+  config.vocab = 128256, config.hidden = 16384, config.ffn = 53248, config.layers = 126;
+  config.num_heads = 128, config.num_kv_heads = 8, config.head_dim = 128;
+  config.rope.rotary_dim = 128;
+  config.max_positions = 1 << 20;
+  config.windows.assign(config.layers, 0);
+  return config;
+}
+
+/// A GPU's rank of CP × TP, weights in fp8, keys and values in bf16.
+PhantomSettings gpu_of(int cp, int tp, int rank, int64_t kv_tokens) {
+  return {.ranks = cp * tp,
+          .rank = rank,
+          .quantize = model::Quantize::fp8,
+          .device = {"H100", 90, 132, "", ""},
+          .memory_bytes = int64_t{80} << 30,
+          .operand_type = [](DType) { return DType::bf16; },
+          .worker = {.tp = tp, .kv_dtype = DType::bf16, .kv_tokens = kv_tokens}};
+}
+
+schedule::Plan prefill(int64_t tokens, int64_t slots, Ring ring) {
+  schedule::Plan plan;
+  plan.ring = ring;
+  plan.added.push_back({0, schedule::NewSequence::no_parent, slots, 0});
+  plan.turns.push_back({0, {}, 0, tokens});
+  plan.items.push_back(
+      {{0, 0, tokens, PassSequence::balanced}, std::vector<int32_t>(tokens, 1), tokens, -1});
+  return plan;
+}
+
+/// 128 000 tokens on 128 GPUs (Context Parallelism …, §4).
+TEST(PhantomRank, OfALargeGridSendsWhatThePapersSay) {
+  const model::ModelConfig config = llama_405b();
+  constexpr int cp = 16, tp = 8;
+  constexpr int64_t tokens = 128'000, own = tokens / cp;
+  for (const int rank : {0, 77, 127}) {
+    PhantomRank phantom(config, gpu_of(cp, tp, rank, own));
+    const auto begin = std::chrono::steady_clock::now();
+    phantom.execute(prefill(tokens, own, Ring::pass_kv));
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    RecordProperty("seconds", std::to_string(seconds.count()));
+
+    const context::ReplicaGroups& groups = phantom.worker().groups();
+    // Alg. 2: a KV head's keys and values of a rank go N − 1 times to the next one.
+    EXPECT_EQ(groups.ring->traffic().messages, config.layers * (cp - 1));
+    EXPECT_EQ(groups.ring->traffic().bytes, config.layers * (cp - 1) * own * 2 *
+                                                (config.num_kv_heads / tp) * config.head_dim * 2);
+    // Megatron: two sums a layer and one of the embedding, each a reduce-scatter and an all-gather
+    // of fp32, of which (N − 1) / N travel.
+    const int64_t sums = 2 * config.layers + 1;
+    EXPECT_EQ(groups.tp->traffic().bytes, sums * 2 * (own * config.hidden * 4) * (tp - 1) / tp);
+    EXPECT_EQ(groups.sp->traffic().bytes, 0);
+
+    // 2 FLOPs for each weight and row; 4 · D for each pair and head, of half of all pairs.
+    const double products = 2.0 * own * config.layers *
+                            (2.0 * config.hidden * config.hidden +
+                             2.0 * config.hidden * config.num_kv_heads * config.head_dim +
+                             3.0 * config.hidden * config.ffn) /
+                            tp;
+    const double pairs = 0.5 * tokens * (tokens + 1.0);
+    const double attention =
+        4.0 * pairs / cp * config.layers * config.num_heads / tp * config.head_dim;
+    EXPECT_NEAR(phantom.work().flops, products + attention, 0.001 * (products + attention));
+  }
+}
+
+TEST(PhantomRank, NeedsTheMemoryThatTheMachineHas) {
+  const model::ModelConfig config = llama_405b();
+  PhantomSettings settings = gpu_of(1, 8, 3, 100'000);
+  PhantomRank fits(config, settings);
+  const double weights = static_cast<double>(config.parameters()) / 8;
+  EXPECT_GT(static_cast<double>(fits.peak_bytes()), weights);
+  EXPECT_LT(static_cast<double>(fits.peak_bytes()), weights + 8e9 + 1e5 * 2 * 126 * 128 * 2 + 4e9);
+  settings.worker.kv_tokens = 2'000'000;
+  EXPECT_THROW(PhantomRank(config, settings), SystemError) << "128 GB of keys and values";
+  settings.worker.kv_tokens = 1000;
+  settings.quantize = model::Quantize::nothing;
+  EXPECT_THROW(PhantomRank(config, settings), SystemError) << "101 GB of weights in bf16";
+}
+
+TEST(PhantomRankDeathTest, HasMemoryThatNobodyCanRead) {
+  device::PhantomDevice device({"phantom", 0, 1, "", ""}, 1 << 20);
+  const device::Buffer buffer(device, device::Memory::device, 4096);
+  EXPECT_EQ(device.used_bytes(), 4096);
+  EXPECT_DEATH(*buffer.as<volatile char>() = 1, "");
+}
+
+}  // namespace
+}  // namespace pecia::execute
