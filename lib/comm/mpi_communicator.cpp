@@ -165,6 +165,7 @@ class MpiSharedCounters : public SharedCounters {
     int64_t before = 0;
     check_mpi(MPI_Fetch_and_op(&amount, &before, MPI_INT64_T, 0, index, MPI_SUM, window_),
               "MPI_Fetch_and_op");
+    // Blocks without a limit as well, but waits for rank 0's memory alone, which its MPI serves.
     check_mpi(MPI_Win_flush(0, window_), "MPI_Win_flush");
     return before;
   }
@@ -176,7 +177,8 @@ class MpiSharedCounters : public SharedCounters {
   MPI_Win window_ = MPI_WIN_NULL;
 };
 
-/// A call of MPI that returns when all ranks have made it.
+/// A call of MPI that returns when all ranks have made it. MPI has no such call that does not
+/// block, so no time limit can end it here: the watch over the ranks sees the wait and ends the job.
 class Blocked {
  public:
   Blocked(NumberedSeries& series, const char* operation) : series_(series) {

@@ -133,12 +133,4 @@ std::string format_seconds(double seconds) {
   return text;
 }
 
-std::string format_bytes(int64_t bytes) {
-  constexpr std::array<std::string_view, 5> names{"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < names.size()) value /= 1024, ++unit;
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, names[unit]);
-}
-
 }  // namespace pecia::job

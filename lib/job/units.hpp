@@ -21,7 +21,4 @@ std::optional<double> parse_seconds(std::string_view text);
 /// Shortest form that parse_seconds reads back exactly: 5400 → "1h30m", 0.5 → "0.5s".
 std::string format_seconds(double seconds);
 
-/// For people: 12884901888 → "12.0 GiB".
-std::string format_bytes(int64_t bytes);
-
 }  // namespace pecia::job

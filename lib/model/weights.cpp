@@ -132,16 +132,12 @@ TensorView tied_matrix(const ModelConfig& config, const io::Checkpoint& checkpoi
   return matrix;
 }
 
-device::ThreadPool& one_thread() {
-  static device::ThreadPool pool(1);
-  return pool;
-}
-
 }  // namespace
 
 Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
                  WeightCut cut)
-    : Weights(config, std::move(checkpoint), dtype, cut, one_thread()) {}
+    : Weights(config, std::move(checkpoint), dtype, cut, *std::make_unique<device::ThreadPool>(1)) {
+}
 
 Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
                  WeightCut cut, device::ThreadPool& pool)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/parallel/merge_tree.hpp"
 
-#include <algorithm>
 #include <bit>
 
 #include "lib/core/error.hpp"
@@ -31,11 +30,6 @@ std::vector<MergeTree::Merge> MergeTree::arrive(int leaf) {
     node = into;
   }
   return merges;
-}
-
-int MergeTree::pending() const {
-  return static_cast<int>(
-      std::count_if(widths_.begin(), widths_.end(), [](int width) { return width > 0; }));
 }
 
 }  // namespace pecia::parallel

@@ -25,8 +25,6 @@ class MergeTree {
   /// What is to be merged now, in this order. `from` is free afterwards.
   std::vector<Merge> arrive(int leaf);
 
-  /// Results that exist now: those that wait, or the whole.
-  int pending() const;
   /// Nothing is to come: node 0 is the result.
   bool complete() const { return widths_.front() == static_cast<int>(widths_.size()); }
 

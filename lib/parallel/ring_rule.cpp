@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/parallel/ring_rule.hpp"
 
-#include <cmath>
-
 #include "lib/core/error.hpp"
 
 namespace pecia::parallel {
@@ -64,11 +62,6 @@ bool q_is_hidden(const RingInputs& in) {
   return in.load.pairs / in.load.new_tokens >= tokens_that_hide_q(in);
 }
 
-RingDecision rule_a(const RingInputs& in) {
-  check_rates(in);
-  return decide(in, miss_rate_of_equal_messages(in));
-}
-
 RingDecision rule_b(const RingInputs& in) {
   check_rates(in);
   PECIA_CHECK(in.rates.all_to_all_bandwidth > 0, "an all-to-all of {} B/s",
@@ -78,15 +71,6 @@ RingDecision rule_b(const RingInputs& in) {
       4 * new_tokens_per_key(in.load) * in.rates.bandwidth / (in.ranks * in.rates.flops);
   const double slower = in.rates.all_to_all_bandwidth / in.rates.bandwidth;
   return decide(in, (kv_bytes - hidden_bytes) * slower / in.shape.out_bytes);
-}
-
-RingDecision rule_c(const RingInputs& in, const RingFit& fit) {
-  check(in);
-  PECIA_CHECK(fit.beta > 0, "beta is {}", fit.beta);
-  // h = 0 at the limit.
-  const double limit =
-      std::exp(-(fit.alpha * std::log(in.load.new_tokens) + fit.gamma) / fit.beta) / 100;
-  return {in, 0, limit, in.load.miss_rate() > limit ? Ring::pass_kv : Ring::pass_q};
 }
 
 }  // namespace pecia::parallel

@@ -79,25 +79,8 @@ struct RingDecision {
   Ring ring = Ring::pass_kv;
 };
 
-/// Counts messages round the ring: the limit is condition (1).
-RingDecision rule_a(const RingInputs& in);
-
-/// Counts the all-to-all of pass-Q too: the limit is
+/// Rule B, which counts the all-to-all of pass-Q too: the limit is
 /// (2·Hkv·e_kv/Hq − 4·T·BW/(N·C)) · BW_a/BW / e_out.
 RingDecision rule_b(const RingInputs& in);
-
-/// h = alpha·ln T + beta·ln(100·T/(T+P)) + gamma: keys travel when h > 0.
-struct RingFit {
-  double alpha = 0;
-  double beta = 1;  ///< positive
-  double gamma = 0;
-};
-
-/// Llama-3-405B on 4 hosts of 8 H100. The paper prints alpha and gamma with the other sign, which
-/// names the slower side in 10 of its own 14 measurements; these name the faster in all of them.
-inline constexpr RingFit llama_405b_on_4_hosts{1.059, 1.145, -12.112};
-
-/// By a fit to measurements; asks neither rates nor condition (2).
-RingDecision rule_c(const RingInputs& in, const RingFit& fit);
 
 }  // namespace pecia::parallel

@@ -70,12 +70,5 @@ TEST(FormatSeconds, IsReadBackExactly) {
     EXPECT_EQ(parse_seconds(format_seconds(seconds)), seconds) << seconds;
 }
 
-TEST(FormatBytes, KeepsOneDecimal) {
-  EXPECT_EQ(format_bytes(0), "0 B");
-  EXPECT_EQ(format_bytes(1023), "1023 B");
-  EXPECT_EQ(format_bytes(int64_t{12} << 30), "12.0 GiB");
-  EXPECT_EQ(format_bytes(int64_t{3} << 49), "1536.0 TiB");
-}
-
 }  // namespace
 }  // namespace pecia::job
