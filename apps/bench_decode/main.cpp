@@ -111,7 +111,7 @@ class Decode {
         fmt::format("floor of all ranks: reads {:.1f} GB/s, matrix product {:.1f} GFLOP/s",
                     floors.read_bandwidth * 1e-9, floors.flops * 1e-9));
     results_.columns({"context", "batch", "ms/step", "min ms", "max ms", "tok/s", "MB/step",
-                      "GFLOP/step", "bound by", "% of floor", "B/token/layer", "by formula",
+                      "GFLOP/step", "bound by", "% of floor", "B/token/layer", "by phantom",
                       "exposed comm %", "idle %", "rule"});
     for (const int64_t context : options_.contexts)
       for (const int64_t batch : options_.batches) {

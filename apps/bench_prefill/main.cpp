@@ -115,7 +115,7 @@ class Prefill {
           "ring: attention {:.1f} GFLOP/s, {:.1f} MB/s round it, {:.1f} MB/s all to all",
           rates_->flops * 1e-9, rates_->bandwidth * 1e-6, rates_->all_to_all_bandwidth * 1e-6));
     results_.columns({"tokens", "cached", "passes", "s", "min s", "max s", "tok/s", "GFLOP/s",
-                      "% of floor", "B/token/layer", "by formula", "exposed comm %", "rule",
+                      "% of floor", "B/token/layer", "by phantom", "exposed comm %", "rule",
                       "max RSS MiB"});
     for (const int64_t tokens : options_.tokens) {
       measure(tokens, floors);

@@ -123,12 +123,12 @@ Sent Sent::operator-(const Sent& before) const {
 
 std::string Sent::problem() const {
   const double expected = expected_in_layers + expected_outside;
-  return total == expected ? "" : fmt::format("{} bytes sent, {} by formula", total, expected);
+  return total == expected ? "" : fmt::format("{} bytes sent, {} by a phantom", total, expected);
 }
 
-Sent sent_by_all(comm::Communicator& world, const Replica& replica) {
+Sent sent_by_all(comm::Communicator& world, Replica& replica) {
   const auto of_all = [&](int64_t mine) { return world.all_reduce_sum(static_cast<double>(mine)); };
-  return {of_all(replica.traffic().bytes), of_all(replica.expected().layers),
+  return {of_all(replica.traffic().bytes), of_all(replica.expected().in_layers),
           of_all(replica.expected().outside)};
 }
 

@@ -54,18 +54,18 @@ struct Shares {
 Shares shares_since(comm::Communicator& world, const report::Totals& before,
                     const report::Totals& now, double seconds);
 
-/// Bytes that all ranks together have sent, and those in layers by formula.
+/// Bytes that all ranks together have sent, and those that phantoms of them sent in layers.
 struct Sent {
   double total = 0, expected_in_layers = 0, expected_outside = 0;
 
-  /// Sent, but for what the formula says of embedding and logits.
+  /// Sent, but for what a phantom sends for embedding and logits.
   double in_layers() const { return total - expected_outside; }
   Sent operator-(const Sent& before) const;
-  /// "" when as many bytes were sent as the formulas say.
+  /// "" when as many bytes were sent as by phantoms of the ranks.
   std::string problem() const;
 };
 /// Collective.
-Sent sent_by_all(comm::Communicator& world, const Replica& replica);
+Sent sent_by_all(comm::Communicator& world, Replica& replica);
 
 /// Seconds of rank 0 by span name that passed between two states of its recorder, most first.
 std::vector<std::pair<std::string, double>> stage_seconds(const std::vector<report::Stage>& before,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "lib/comm/agree.hpp"
@@ -78,7 +79,19 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
              .tp = settings.tp,
              .kv_dtype = settings.kv_dtype,
              .kv_tokens = settings.kv_tokens,
-             .logprobs = settings.logprobs}) {}
+             .logprobs = settings.logprobs}),
+      phantom_(model.config,
+               {.ranks = ring.size(),
+                .rank = ring.rank(),
+                .weights = stored_weights().matrix_type(),
+                .quantize = resources::quantize_of(settings.job),
+                .memory_bytes = std::numeric_limits<int64_t>::max(),
+                .operand_type = [this](DType type) { return place_.backend->operand_type(type); },
+                .worker = {.sp = settings.sp,
+                           .tp = settings.tp,
+                           .kv_dtype = settings.kv_dtype,
+                           .kv_tokens = settings.kv_tokens,
+                           .logprobs = settings.logprobs}}) {}
 
 int64_t Replica::slots(const ReplicaSettings& settings, int num_ranks, int64_t tokens,
                        int64_t steps) {
@@ -172,7 +185,12 @@ void Replica::fill_scales(const TensorView& scales) {
 
 void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t seed) {
   release_removed();
-  worker_.attention().add(sequence, slots(settings_, ring_.size(), tokens, later));
+  const auto on_both = [&](std::function<void(execute::Worker&)> act) {
+    act(worker_);
+    of_phantom_.push_back(std::move(act));
+  };
+  const int64_t reserved = slots(settings_, ring_.size(), tokens, later);
+  on_both([=](execute::Worker& worker) { worker.attention().add(sequence, reserved); });
   started_.push_back({sequence, {}, 0, tokens});
   const RandomRows rows(settings_.kv_dtype, model_.config.head_dim);
   const int64_t first_head =
@@ -182,9 +200,10 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
   if (place_.on_gpu()) fill_cache();
   for (int64_t first = 0; first < tokens; first += settings_.batch_tokens) {
     const int64_t skipped = worker_.attention().map().held(sequence, worker_.groups().cp_index);
-    worker_.attention().begin_pass(
-        {PassSequence{sequence, first, std::min(settings_.batch_tokens, tokens - first)}},
-        Ring::pass_kv, parallel::Sharding::base);
+    const PassSequence chunk{sequence, first, std::min(settings_.batch_tokens, tokens - first)};
+    on_both([=](execute::Worker& worker) {
+      worker.attention().begin_pass({chunk}, Ring::pass_kv, parallel::Sharding::base);
+    });
     if (place_.on_gpu()) continue;
     std::vector<int64_t> slots;
     for (const parallel::SlotRange& range : worker_.cache().slots(sequence))
@@ -238,6 +257,11 @@ int64_t Replica::measure_shift_threshold(int64_t limit) {
       limit);
 }
 
+const execute::SentBytes& Replica::expected() {
+  for (const auto& act : std::exchange(of_phantom_, {})) act(phantom_.worker());
+  return phantom_.sent();
+}
+
 void Replica::remove(SequenceId sequence) {
   removed_.push_back(sequence);
 }
@@ -266,8 +290,10 @@ Answer Replica::execute(const schedule::Plan& plan) {
     const ScopedSpan span(recorder_, "wait_for_plan", Kind::idle);
     ring_.broadcast(bytes, root);
   }
-  const schedule::Outcome outcome = worker_.execute(from_bytes<schedule::Plan>(bytes));
-  expected_ += bench::expected_bytes(worker_, plan, model_.config, dtype_of_layers(weights()));
+  auto agreed = from_bytes<schedule::Plan>(bytes);
+  const schedule::Outcome outcome = worker_.execute(agreed);
+  of_phantom_.push_back(
+      [agreed = std::move(agreed)](execute::Worker& phantom) { phantom.execute(agreed); });
   std::vector<std::vector<std::byte>> gathered;
   {
     const ScopedSpan span(recorder_, "gather_outcomes", Kind::comm);

@@ -4,11 +4,12 @@
 /// outcomes gathered) without job, files and scheduler.
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "apps/bench_support/expected.hpp"
+#include "lib/execute/phantom_rank.hpp"
 #include "lib/execute/replica_rank.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/parallel/ring_rule.hpp"
@@ -83,9 +84,9 @@ class Replica {
   /// The type of rows in products with the layers' weights.
   DType operands() const { return worker_.model().operand_type(); }
   const report::Recorder& recorder() const { return recorder_; }
-  /// What this rank has sent, and what it has to send by the formulas, in all passes so far.
+  /// What this rank has sent in all passes so far, and what a phantom of it has.
   comm::Traffic traffic() const { return traffic_of(worker_.groups()); }
-  const ExpectedBytes& expected() const { return expected_; }
+  const execute::SentBytes& expected();
   int64_t passes() const { return next_number_; }
   /// FLOP/s of attention and B/s round the ring now, measured as a run measures them. Collective.
   parallel::RingRates measure_rates();
@@ -118,7 +119,9 @@ class Replica {
   std::vector<schedule::TurnStart> started_;
   int64_t next_number_ = 0;
   bool cache_is_filled_ = false;  ///< on a GPU
-  ExpectedBytes expected_;
+  execute::PhantomRank phantom_;
+  /// What it has to do still: it takes no time from what is measured.
+  std::vector<std::function<void(execute::Worker&)>> of_phantom_;
 };
 
 /// Ids below `vocab`, a function of the seed.

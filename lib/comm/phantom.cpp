@@ -72,7 +72,8 @@ class PhantomCollectives : public Collectives {
 
 class PhantomCommunicator : public Communicator {
  public:
-  PhantomCommunicator(int rank, int size) : rank_(rank), size_(size) {
+  PhantomCommunicator(int rank, int size, OnMessage on_message)
+      : rank_(rank), size_(size), on_message_(std::move(on_message)) {
     PECIA_CHECK(0 <= rank && rank < size, "rank {} of {}", rank, size);
     level_of_rank_.resize(size, LinkLevel::server);
   }
@@ -124,7 +125,7 @@ class PhantomCommunicator : public Communicator {
     const auto own = std::find(ranks.begin(), ranks.end(), rank_);
     PECIA_CHECK(own != ranks.end(), "rank {} is not in its own part", rank_);
     return std::make_unique<PhantomCommunicator>(static_cast<int>(own - ranks.begin()),
-                                                 static_cast<int>(ranks.size()));
+                                                 static_cast<int>(ranks.size()), on_message_);
   }
   std::unique_ptr<Communicator> split(int, int) override {
     fail<Unsupported>("a phantom does not know what other ranks would say to a split");
@@ -151,12 +152,15 @@ class PhantomCommunicator : public Communicator {
   void count(std::span<const std::byte> sent, int to) {
     if (sent.empty()) return;
     const auto bytes = static_cast<int64_t>(sent.size());
-    const auto level = static_cast<size_t>(level_of_rank_.at(to));
+    const LinkLevel level_of_link = level_of_rank_.at(to);
+    const auto level = static_cast<size_t>(level_of_link);
     ++traffic_.messages, ++traffic_.messages_by_level[level];
     traffic_.bytes += bytes, traffic_.bytes_by_level[level] += bytes;
+    if (on_message_) on_message_(bytes, level_of_link);
   }
 
   int rank_, size_;
+  OnMessage on_message_;
   int64_t operations_ = 0;
   std::vector<LinkLevel> level_of_rank_;
   Traffic traffic_;
@@ -164,8 +168,8 @@ class PhantomCommunicator : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_phantom_communicator(int rank, int size) {
-  return std::make_unique<PhantomCommunicator>(rank, size);
+std::unique_ptr<Communicator> make_phantom_communicator(int rank, int size, OnMessage on_message) {
+  return std::make_unique<PhantomCommunicator>(rank, size, std::move(on_message));
 }
 
 }  // namespace pecia::comm

@@ -16,7 +16,11 @@ PhantomRank::PhantomRank(const model::ModelConfig& config, const PhantomSettings
             work_.bytes_written += op.bytes_written;
           },
           settings.operand_type)),
-      replica_(comm::make_phantom_communicator(settings.rank, settings.ranks)),
+      replica_(comm::make_phantom_communicator(settings.rank, settings.ranks,
+                                               [this](int64_t bytes, comm::LinkLevel) {
+                                                 (recorder_.layer() < 0 ? sent_.outside
+                                                                        : sent_.in_layers) += bytes;
+                                               })),
       weights_(config, settings.weights, Worker::weight_cut(settings.rank, settings.worker.tp),
                device_, settings.quantize),
       worker_(*replica_, config, weights_, {device_, *stream_, *backend_, recorder_},

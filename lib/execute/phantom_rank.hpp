@@ -21,6 +21,14 @@ struct PhantomSettings {
   Worker::Settings worker;
 };
 
+/// Bytes that a rank sends in passes: while a layer is at work, and outside of layers, for an
+/// embedding table and logits that are cut over ranks.
+struct SentBytes {
+  int64_t in_layers = 0, outside = 0;
+
+  int64_t total() const { return in_layers + outside; }
+};
+
 class PhantomRank {
  public:
   /// `config` outlives it. SystemError where weights, keys and values need more than the memory
@@ -32,6 +40,8 @@ class PhantomRank {
 
   /// What this rank has sent in all its groups so far.
   comm::Traffic traffic() const { return context::traffic_of(worker_.groups()); }
+  /// The same bytes by what they are for.
+  const SentBytes& sent() const { return sent_; }
   /// Sums over all ops so far; name and dtype say nothing.
   const kernels::OpWork& work() const { return work_; }
   /// Weights, KV cache, and the workspaces that passes have grown.
@@ -39,6 +49,7 @@ class PhantomRank {
 
  private:
   kernels::OpWork work_{"all", DType::fp32};
+  SentBytes sent_;
   device::PhantomDevice device_;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<kernels::Backend> backend_;

@@ -61,7 +61,7 @@ def seconds(lines: Sequence[Line], key: str = "seconds") -> float:
 
 
 def bytes_cells(lines: Sequence[Line], tokens: int) -> list[str]:
-    """Bytes for each token and layer, all ranks together: sent, and by formula."""
+    """Bytes for each token and layer, all ranks together: sent, and by a phantom of each."""
     first = lines[0]
     per = tokens * first["layers"]
     return [
@@ -69,7 +69,7 @@ def bytes_cells(lines: Sequence[Line], tokens: int) -> list[str]:
     ]
 
 
-HEADS = ("tok/s", "each round", "share of 1 rank", "exposed comm %", "B/token/layer", "by formula")
+HEADS = ("tok/s", "each round", "share of 1 rank", "exposed comm %", "B/token/layer", "by phantom")
 
 
 def rate_cells(lines: Sequence[Line], base: Sequence[Line] | None, tokens: int) -> list[str]:
