@@ -10,6 +10,7 @@
 #include "apps/bench_comm/patterns.hpp"
 #include "apps/bench_support/agreement.hpp"
 #include "apps/bench_support/results.hpp"
+#include "apps/command_line/options.hpp"
 #include "lib/cluster/topology.hpp"
 
 namespace pecia::bench {
@@ -24,18 +25,20 @@ struct Options {
 };
 
 void add_options(CLI::App& app, Options& options) {
-  app.add_option("--min-bytes", options.min_bytes,
-                 "Smallest message; each next one is 4 times as large")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--max-bytes", options.max_bytes, "Largest message")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--overlap-from", options.overlap_from, "Smallest message beside computing")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
+  command_line::add_option(app, {.name = "--min-bytes",
+                                 .into = command_line::Size{&options.min_bytes},
+                                 .help = "Smallest message; each next one is 4 times as large",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::positive});
+  command_line::add_option(app, {.name = "--max-bytes",
+                                 .into = command_line::Size{&options.max_bytes},
+                                 .help = "Largest message",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::positive});
+  command_line::add_option(app, {.name = "--overlap-from",
+                                 .into = command_line::Size{&options.overlap_from},
+                                 .help = "Smallest message beside computing",
+                                 .show_default = true});
 }
 
 /// So many repeats that a run of small messages is long enough for the clock.

@@ -12,6 +12,7 @@
 #include "apps/bench_support/floors.hpp"
 #include "apps/bench_support/model_options.hpp"
 #include "apps/bench_support/work.hpp"
+#include "apps/command_line/options.hpp"
 #include "lib/resources/resources.hpp"
 
 namespace pecia::bench {
@@ -35,20 +36,26 @@ struct Options {
 
 void add_options(CLI::App& app, Options& options) {
   add_model_options(app, options.model);
-  app.add_option("--contexts", options.contexts, "Tokens in each sequence's cache")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--batches", options.batches, "Numbers of sequences")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--ring", options.ring, "What travels between context-parallel ranks")
-      ->check(CLI::IsMember({"pass_q", "broadcast_q", "pass_kv"}))
-      ->capture_default_str();
-  app.add_option("--steps", options.steps, "Decode steps of a run")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  command_line::add_option(app, {.name = "--contexts",
+                                 .into = &options.contexts,
+                                 .help = "Tokens in each sequence's cache",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::positive});
+  command_line::add_option(app, {.name = "--batches",
+                                 .into = &options.batches,
+                                 .help = "Numbers of sequences",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::positive});
+  command_line::add_option(app, {.name = "--ring",
+                                 .into = &options.ring,
+                                 .help = "What travels between context-parallel ranks",
+                                 .show_default = true,
+                                 .among = {"pass_q", "broadcast_q", "pass_kv"}});
+  command_line::add_option(app, {.name = "--steps",
+                                 .into = &options.steps,
+                                 .help = "Decode steps of a run",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::positive});
 }
 
 struct Case {

@@ -17,6 +17,7 @@
 #include "apps/bench_ops/earlier_times.hpp"
 #include "apps/bench_ops/floors.hpp"
 #include "apps/bench_ops/timing.hpp"
+#include "apps/command_line/options.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/isa.hpp"
 
@@ -146,18 +147,31 @@ void measure(const Measurement& measurement, const Options& options, const Bench
 int run(int argc, char** argv) {
   Options options;
   CLI::App app("Times the ops of a backend");
-  app.add_option("--threads", options.threads, "Threads per op")->check(CLI::PositiveNumber);
-  app.add_option("--runs", options.runs, "Timed runs of each op; the median counts")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--op", options.op, "Only this op");
-  app.add_option("--backend", options.backend)->check(CLI::IsMember({"cpu", "cuda", "reference"}));
-  app.add_option("--compute", options.compute, "Products of the CPU with weights of bf16")
-      ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
-      ->capture_default_str();
-  app.add_flag("--json", options.json, "One JSON object a line");
-  app.add_option("--compare", options.compare,
-                 "Also the times in this file, which --json gave before, and now / before")
-      ->check(CLI::ExistingFile);
+  command_line::add_option(app, {.name = "--threads",
+                                 .into = &options.threads,
+                                 .help = "Threads per op",
+                                 .sign = command_line::Sign::positive});
+  command_line::add_option(app, {.name = "--runs",
+                                 .into = &options.runs,
+                                 .help = "Timed runs of each op; the median counts",
+                                 .sign = command_line::Sign::positive});
+  command_line::add_option(app, {.name = "--op", .into = &options.op, .help = "Only this op"});
+  command_line::add_option(app, {.name = "--backend",
+                                 .into = &options.backend,
+                                 .help = "",
+                                 .among = {"cpu", "cuda", "reference"}});
+  command_line::add_option(app, {.name = "--compute",
+                                 .into = &options.compute,
+                                 .help = "Products of the CPU with weights of bf16",
+                                 .show_default = true,
+                                 .among = {"auto", "fp32", "bf16"}});
+  command_line::add_option(
+      app, {.name = "--json", .into = &options.json, .help = "One JSON object a line"});
+  command_line::add_option(
+      app, {.name = "--compare",
+            .into = &options.compare,
+            .help = "Also the times in this file, which --json gave before, and now / before",
+            .exists = command_line::Exists::file});
   CLI11_PARSE(app, argc, argv);
 
   std::vector<Case> cases = options.backend == "cuda" ? large_cases() : all_cases();

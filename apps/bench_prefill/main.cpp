@@ -11,6 +11,7 @@
 #include "apps/bench_support/floors.hpp"
 #include "apps/bench_support/model_options.hpp"
 #include "apps/bench_support/work.hpp"
+#include "apps/command_line/options.hpp"
 #include "lib/core/fp8_vector.hpp"
 #include "lib/report/format.hpp"
 #include "lib/report/memory.hpp"
@@ -30,22 +31,31 @@ struct Options {
 
 void add_options(CLI::App& app, Options& options) {
   add_model_options(app, options.model);
-  app.add_option("--tokens", options.tokens, "Lengths of the prompts")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--cached", options.cached, "Tokens that are in the cache before each prompt")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--total", options.total, "Instead: caches before each prompt what lacks to this")
-      ->check(CLI::NonNegativeNumber)
-      ->excludes("--cached");
-  app.add_option("--warmups", options.warmups, "Runs of each prompt before those that count")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--ring", options.ring, "What travels round the ring")
-      ->check(CLI::IsMember({"pass_kv", "pass_q"}))
-      ->capture_default_str();
+  command_line::add_option(app, {.name = "--tokens",
+                                 .into = &options.tokens,
+                                 .help = "Lengths of the prompts",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::positive});
+  command_line::add_option(app, {.name = "--cached",
+                                 .into = &options.cached,
+                                 .help = "Tokens that are in the cache before each prompt",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::not_negative});
+  command_line::add_option(app, {.name = "--total",
+                                 .into = &options.total,
+                                 .help = "Instead: caches before each prompt what lacks to this",
+                                 .sign = command_line::Sign::not_negative,
+                                 .excludes = "--cached"});
+  command_line::add_option(app, {.name = "--warmups",
+                                 .into = &options.warmups,
+                                 .help = "Runs of each prompt before those that count",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::not_negative});
+  command_line::add_option(app, {.name = "--ring",
+                                 .into = &options.ring,
+                                 .help = "What travels round the ring",
+                                 .show_default = true,
+                                 .among = {"pass_kv", "pass_q"}});
 }
 
 int64_t cached_before(const Options& options, int64_t tokens) {

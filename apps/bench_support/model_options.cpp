@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "apps/command_line/options.hpp"
 #include "lib/job/job.hpp"
 #include "lib/parallel/heads.hpp"
 #include "lib/resources/resources.hpp"
@@ -10,39 +11,66 @@
 namespace pecia::bench {
 
 void add_model_options(CLI::App& app, ModelOptions& options) {
-  app.add_option("--model", options.model, "Folder of the checkpoint")
-      ->required()
-      ->check(CLI::ExistingDirectory);
-  app.add_option(
-         "--dtype", options.dtype,
-         "What matrices are rounded to at load; fp8 needs --backend cuda, int8 and int4 cpu")
-      ->check(CLI::IsMember({"auto", "fp8", "int8", "int4"}))
-      ->capture_default_str();
-  app.add_option("--compute", options.compute, "Products of the CPU: bf16 where it can, or fp32")
-      ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
-      ->capture_default_str();
-  app.add_option("--kv-dtype", options.kv_dtype, "Element type of the KV cache")
-      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16", "fp8"}))
-      ->capture_default_str();
-  app.add_option("--sp", options.sp, "Ulysses degree: heads cut over so many ranks, rows before")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--tp", options.tp, "Tensor-parallel degree; cp is what is left of the ranks")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--sharding", options.sharding, "Of the passes over SP x TP ranks")
-      ->check(CLI::IsMember({"base", "sp_tp", "shift", "gathered"}))
-      ->capture_default_str();
-  app.add_option("--batch-tokens", options.batch_tokens,
-                 "New tokens of a prefill pass, all ranks together; 0: as pecia run chooses them")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "Of the random token ids")->capture_default_str();
-  app.add_option("--backend", options.backend, "What computes")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->capture_default_str();
-  app.add_flag("--allow-gpu-sharing", options.allow_gpu_sharing, "Several ranks on one GPU");
-  app.add_flag("--stages", options.stages, "Also prints the seconds of each stage on rank 0");
+  command_line::add_option(app, {.name = "--model",
+                                 .into = &options.model,
+                                 .help = "Folder of the checkpoint",
+                                 .required = true,
+                                 .exists = command_line::Exists::folder});
+  command_line::add_option(
+      app,
+      {.name = "--dtype",
+       .into = &options.dtype,
+       .help = "What matrices are rounded to at load; fp8 needs --backend cuda, int8 and int4 cpu",
+       .show_default = true,
+       .among = {"auto", "fp8", "int8", "int4"}});
+  command_line::add_option(app, {.name = "--compute",
+                                 .into = &options.compute,
+                                 .help = "Products of the CPU: bf16 where it can, or fp32",
+                                 .show_default = true,
+                                 .among = {"auto", "fp32", "bf16"}});
+  command_line::add_option(app, {.name = "--kv-dtype",
+                                 .into = &options.kv_dtype,
+                                 .help = "Element type of the KV cache",
+                                 .show_default = true,
+                                 .among = {"auto", "fp32", "bf16", "fp16", "fp8"}});
+  command_line::add_option(app,
+                           {.name = "--sp",
+                            .into = &options.sp,
+                            .help = "Ulysses degree: heads cut over so many ranks, rows before",
+                            .show_default = true,
+                            .sign = command_line::Sign::positive});
+  command_line::add_option(app, {.name = "--tp",
+                                 .into = &options.tp,
+                                 .help = "Tensor-parallel degree; cp is what is left of the ranks",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::positive});
+  command_line::add_option(app, {.name = "--sharding",
+                                 .into = &options.sharding,
+                                 .help = "Of the passes over SP x TP ranks",
+                                 .show_default = true,
+                                 .among = {"base", "sp_tp", "shift", "gathered"}});
+  command_line::add_option(
+      app,
+      {.name = "--batch-tokens",
+       .into = &options.batch_tokens,
+       .help = "New tokens of a prefill pass, all ranks together; 0: as pecia run chooses them",
+       .show_default = true,
+       .sign = command_line::Sign::not_negative});
+  command_line::add_option(app, {.name = "--seed",
+                                 .into = &options.seed,
+                                 .help = "Of the random token ids",
+                                 .show_default = true});
+  command_line::add_option(app, {.name = "--backend",
+                                 .into = &options.backend,
+                                 .help = "What computes",
+                                 .show_default = true,
+                                 .among = {"cpu", "cuda"}});
+  command_line::add_option(app, {.name = "--allow-gpu-sharing",
+                                 .into = &options.allow_gpu_sharing,
+                                 .help = "Several ranks on one GPU"});
+  command_line::add_option(app, {.name = "--stages",
+                                 .into = &options.stages,
+                                 .help = "Also prints the seconds of each stage on rank 0"});
 }
 
 job::Job ModelOptions::job() const {

@@ -2,10 +2,12 @@
 #pragma once
 /// Options of the benchmarks that run a model.
 
-#include <CLI/CLI.hpp>
-
 #include "apps/bench_support/replica.hpp"
 #include "apps/bench_support/results.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace pecia::bench {
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench_support/program.hpp"
 
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "apps/bench_support/agreement.hpp"
+#include "apps/command_line/options.hpp"
 #include "lib/cluster/launch.hpp"
 #include "lib/cluster/machine.hpp"
 #include "lib/comm/mpi_environment.hpp"
@@ -16,14 +20,22 @@ namespace {
 constexpr std::chrono::seconds wait_timeout{600};
 
 void add_common_options(CLI::App& app, CommonOptions& options) {
-  app.add_option("--runs", options.runs, "Timed runs of each case; the median counts")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--threads", options.threads, "Threads of each rank; 0: as pecia run chooses them")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--json", options.json, "Appends one JSON object a line to this file");
-  app.add_flag("--check", options.check, "Also verifies results; a wrong one is an error");
+  command_line::add_option(app, {.name = "--runs",
+                                 .into = &options.runs,
+                                 .help = "Timed runs of each case; the median counts",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::positive});
+  command_line::add_option(app, {.name = "--threads",
+                                 .into = &options.threads,
+                                 .help = "Threads of each rank; 0: as pecia run chooses them",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::not_negative});
+  command_line::add_option(app, {.name = "--json",
+                                 .into = &options.json,
+                                 .help = "Appends one JSON object a line to this file"});
+  command_line::add_option(app, {.name = "--check",
+                                 .into = &options.check,
+                                 .help = "Also verifies results; a wrong one is an error"});
 }
 
 int run_body(const Benchmark& benchmark, Session& session) {

@@ -3,12 +3,15 @@
 /// The frame of every benchmark: MPI, command line, errors. A benchmark adds its options and its
 /// body.
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <functional>
 #include <string>
 
 #include "lib/comm/communicator.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace pecia::bench {
 

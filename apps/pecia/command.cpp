@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "apps/pecia/printable.hpp"
 #include "lib/core/error.hpp"

@@ -3,17 +3,20 @@
 /// What the subcommands share. Each is one file with one add_… function, which declares its options
 /// and, when the command line asks for it, leaves its work in `Context::chosen`.
 
-#include <CLI/CLI.hpp>
 #include <exception>
 #include <functional>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "lib/comm/mpi_environment.hpp"
 #include "lib/report/startup.hpp"
 #include "lib/watch/watch.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace pecia::app {
 

@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <ctime>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 
+#include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/findings.hpp"
 #include "kernels/api/backend.hpp"
@@ -189,18 +191,21 @@ int doctor_command(const Options& options, Context& context) {
 
 void add_doctor(CLI::App& app, Context& context) {
   const auto options = std::make_shared<Options>();
-  CLI::App* doctor = app.add_subcommand(
-      "doctor", "Looks for what will hurt a run here, and says what to do about it.");
-  doctor->add_option("--output", options->output, "The folder that results will go to")
-      ->type_name("DIR");
-  doctor->add_flag("--json", options->json, "JSON instead of text");
-  doctor->footer(examples({
-      "pecia doctor",
-      "srun --mpi=pmix pecia doctor --output /scratch/runs    # on the nodes of a job",
-  }));
-  doctor->callback([options, &context] {
-    context.chosen = [options, &context] { return doctor_command(*options, context); };
-  });
+  CLI::App& doctor = command_line::add_command(
+      app, "doctor", "Looks for what will hurt a run here, and says what to do about it.",
+      examples({
+          "pecia doctor",
+          "srun --mpi=pmix pecia doctor --output /scratch/runs    # on the nodes of a job",
+      }),
+      [options, &context] {
+        context.chosen = [options, &context] { return doctor_command(*options, context); };
+      });
+  command_line::add_option(doctor, {.name = "--output",
+                                    .into = &options->output,
+                                    .help = "The folder that results will go to",
+                                    .type = "DIR"});
+  command_line::add_option(
+      doctor, {.name = "--json", .into = &options->json, .help = "JSON instead of text"});
 }
 
 }  // namespace pecia::app

@@ -7,9 +7,11 @@
 #include <cstdio>
 #include <ctime>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
+#include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/summaries.hpp"
 #include "lib/core/error.hpp"
@@ -141,32 +143,39 @@ int inspect_command(const Options& options) {
 
 void add_inspect(CLI::App& app, Context& context) {
   const auto options = std::make_shared<Options>();
-  CLI::App* inspect = app.add_subcommand(
-      "inspect", "Says what is in a prompt shard, a results file or a run's folder.");
-  inspect->add_option("path", options->path, "The file or folder")->required()->type_name("PATH");
-  inspect->add_flag("--json", options->json,
-                    "JSON instead of text; with --watch one object a line");
-  CLI::Option* watch =
-      inspect->add_flag("--watch", options->watch,
-                        "Again and again until the run has ended: drawn over on a terminal, else a "
-                        "line each time; waits for a folder that is not there yet");
-  inspect
-      ->add_option("--interval", options->interval_s,
-                   "Seconds between two looks (default: 1 on a terminal, else 10)")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.01, 86400.0))
-      ->needs(watch);
-  inspect->footer(examples({
-      "pecia inspect prompts/books.h5",
-      "pecia inspect runs/books                    # how a run stands, and which requests failed",
-      "pecia inspect runs/books --watch            # until it ends; it need not have begun",
-      "pecia inspect runs/books --json | jq '.results.failed_turns'",
-  }));
-  inspect->callback([options, &context] {
-    context.chosen = [options, &context] {
-      return on_first_rank(context.world, [&] { return inspect_command(*options); });
-    };
-  });
+  CLI::App& inspect = command_line::add_command(
+      app, "inspect", "Says what is in a prompt shard, a results file or a run's folder.",
+      examples({
+          "pecia inspect prompts/books.h5",
+          "pecia inspect runs/books                    # how a run stands, and which requests "
+          "failed",
+          "pecia inspect runs/books --watch            # until it ends; it need not have begun",
+          "pecia inspect runs/books --json | jq '.results.failed_turns'",
+      }),
+      [options, &context] {
+        context.chosen = [options, &context] {
+          return on_first_rank(context.world, [&] { return inspect_command(*options); });
+        };
+      });
+  const auto add = [&](const command_line::Option& option) { add_option(inspect, option); };
+  add({.name = "path",
+       .into = &options->path,
+       .help = "The file or folder",
+       .type = "PATH",
+       .required = true});
+  add({.name = "--json",
+       .into = &options->json,
+       .help = "JSON instead of text; with --watch one object a line"});
+  add({.name = "--watch",
+       .into = &options->watch,
+       .help = "Again and again until the run has ended: drawn over on a terminal, else a line "
+               "each time; waits for a folder that is not there yet"});
+  add({.name = "--interval",
+       .into = &options->interval_s,
+       .help = "Seconds between two looks (default: 1 on a terminal, else 10)",
+       .type = "SECONDS",
+       .range = {{0.01, 86400.0}},
+       .needs = "--watch"});
 }
 
 }  // namespace pecia::app

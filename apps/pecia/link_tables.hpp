@@ -2,7 +2,7 @@
 #pragma once
 /// What `pecia topology --measure` found: first as a value, then for people.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>

@@ -3,7 +3,9 @@
 
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
+#include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/plan_grid.hpp"
 #include "apps/pecia/plan_job.hpp"
@@ -96,33 +98,38 @@ int plan_command(const Options& options) {
 
 void add_plan(CLI::App& app, Context& context) {
   const auto options = std::make_shared<Options>();
-  CLI::App* plan = app.add_subcommand(
-      "plan",
+  CLI::App& plan = command_line::add_command(
+      app, "plan",
       "Says what a job's model and prompts need, and which parallel modes are legal, without "
-      "weights and GPUs.");
-  plan->add_option("job", options->job_file,
-                   "The job file; its model's config.json and its prompts are read")
-      ->type_name("JOB.yaml");
-  plan->add_option("--set", options->overrides, "Replaces a value of the job file, as in run")
-      ->type_name("KEY.PATH=VALUE")
-      ->allow_extra_args(false);
-  plan->add_option("--ranks", options->ranks,
-                   "Ranks of the run (default: dp × cp × sp × tp, cp auto being 1)")
-      ->check(CLI::Range(1, max_ranks));
-  plan->add_flag("--modes", options->modes,
-                 "The legality table, or with a job what is legal for its model on its ranks");
-  plan->add_flag("--json", options->json, "JSON instead of text");
-  plan->footer(examples({
-      "pecia plan job.yaml --ranks 8                    # what it needs, and how it would run",
-      "pecia plan job.yaml --ranks 8 --set parallel.tp=2 --set kv.dtype=fp8",
-      "pecia plan job.yaml --modes --ranks 8            # every legal grid for its model",
-      "pecia plan --modes                               # the table itself",
-  }));
-  plan->callback([options, &context] {
-    context.chosen = [options, &context] {
-      return on_first_rank(context.world, [&] { return plan_command(*options); });
-    };
-  });
+      "weights and GPUs.",
+      examples({
+          "pecia plan job.yaml --ranks 8                    # what it needs, and how it would run",
+          "pecia plan job.yaml --ranks 8 --set parallel.tp=2 --set kv.dtype=fp8",
+          "pecia plan job.yaml --modes --ranks 8            # every legal grid for its model",
+          "pecia plan --modes                               # the table itself",
+      }),
+      [options, &context] {
+        context.chosen = [options, &context] {
+          return on_first_rank(context.world, [&] { return plan_command(*options); });
+        };
+      });
+  const auto add = [&](const command_line::Option& option) { add_option(plan, option); };
+  add({.name = "job",
+       .into = &options->job_file,
+       .help = "The job file; its model's config.json and its prompts are read",
+       .type = "JOB.yaml"});
+  add({.name = "--set",
+       .into = &options->overrides,
+       .help = "Replaces a value of the job file, as in run",
+       .type = "KEY.PATH=VALUE"});
+  add({.name = "--ranks",
+       .into = &options->ranks,
+       .help = "Ranks of the run (default: dp × cp × sp × tp, cp auto being 1)",
+       .range = {{1, max_ranks}}});
+  add({.name = "--modes",
+       .into = &options->modes,
+       .help = "The legality table, or with a job what is legal for its model on its ranks"});
+  add({.name = "--json", .into = &options->json, .help = "JSON instead of text"});
 }
 
 }  // namespace pecia::app

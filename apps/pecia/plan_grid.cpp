@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "lib/core/error.hpp"
 #include "lib/run/run_summary.hpp"
 

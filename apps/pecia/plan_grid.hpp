@@ -2,7 +2,7 @@
 #pragma once
 /// What a run on so many ranks would make of a job's degrees and modes.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "lib/resources/resources.hpp"

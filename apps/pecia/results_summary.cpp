@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "apps/pecia/printable.hpp"
 #include "apps/pecia/summaries.hpp"

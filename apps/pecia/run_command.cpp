@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
 #include "lib/cluster/launch.hpp"
 #include "lib/core/error.hpp"
@@ -54,36 +55,45 @@ int run_command(const Options& options, Context& context) {
 
 void add_run(CLI::App& app, Context& context) {
   const auto options = std::make_shared<Options>();
-  CLI::App* run = app.add_subcommand(
-      "run", "Runs a batch under mpirun, srun or alone, and continues an unfinished one.");
-  run->add_option("job", options->run.job_file, "The job file (YAML or JSON)")
-      ->type_name("JOB.yaml");
-  run->add_option("--set", options->run.overrides,
-                  "Replaces a value of the job file, as generation.seed=7; may be repeated")
-      ->type_name("KEY.PATH=VALUE")
-      ->allow_extra_args(false);
-  run->add_flag("--fresh", options->run.fresh,
-                "Starts over instead of continuing the run in the output folder");
-  run->add_flag("--retry-failed", options->run.retry_failed, "Takes failed requests again");
-  run->add_flag("--validate", options->validate,
-                "Checks the job file, the model folder, the inputs and the grid of the ranks it is "
-                "started on, and runs nothing");
-  run->add_flag("--print-default", options->print_default,
-                "Prints a complete commented job file and runs nothing");
-  run->add_flag("--print-output", options->print_output,
-                "Prints the output folder that job file and --set give, and runs nothing");
-  run->footer(examples({
-      "pecia run --print-default > job.yaml                    # a job file to edit",
-      "pecia run --validate job.yaml                           # checks it, computes nothing",
-      "mpirun -np 4 --bind-to none pecia run job.yaml          # four ranks of this machine",
-      "srun --mpi=pmix pecia run job.yaml                      # the ranks of a Slurm step",
-      "pecia run job.yaml --set generation.seed=7 --set output=runs/second",
-      "pecia run job.yaml --set limits.wall_time=3:50:00 --set kv.memory=12G",
-      "pecia run job.yaml --retry-failed                       # after the reason is gone",
-  }));
-  run->callback([options, &context] {
-    context.chosen = [options, &context] { return run_command(*options, context); };
-  });
+  CLI::App& run = command_line::add_command(
+      app, "run", "Runs a batch under mpirun, srun or alone, and continues an unfinished one.",
+      examples({
+          "pecia run --print-default > job.yaml                    # a job file to edit",
+          "pecia run --validate job.yaml                           # checks it, computes nothing",
+          "mpirun -np 4 --bind-to none pecia run job.yaml          # four ranks of this machine",
+          "srun --mpi=pmix pecia run job.yaml                      # the ranks of a Slurm step",
+          "pecia run job.yaml --set generation.seed=7 --set output=runs/second",
+          "pecia run job.yaml --set limits.wall_time=3:50:00 --set kv.memory=12G",
+          "pecia run job.yaml --retry-failed                       # after the reason is gone",
+      }),
+      [options, &context] {
+        context.chosen = [options, &context] { return run_command(*options, context); };
+      });
+  const auto add = [&](const command_line::Option& option) { add_option(run, option); };
+  add({.name = "job",
+       .into = &options->run.job_file,
+       .help = "The job file (YAML or JSON)",
+       .type = "JOB.yaml"});
+  add({.name = "--set",
+       .into = &options->run.overrides,
+       .help = "Replaces a value of the job file, as generation.seed=7; may be repeated",
+       .type = "KEY.PATH=VALUE"});
+  add({.name = "--fresh",
+       .into = &options->run.fresh,
+       .help = "Starts over instead of continuing the run in the output folder"});
+  add({.name = "--retry-failed",
+       .into = &options->run.retry_failed,
+       .help = "Takes failed requests again"});
+  add({.name = "--validate",
+       .into = &options->validate,
+       .help = "Checks the job file, the model folder, the inputs and the grid of the ranks it is "
+               "started on, and runs nothing"});
+  add({.name = "--print-default",
+       .into = &options->print_default,
+       .help = "Prints a complete commented job file and runs nothing"});
+  add({.name = "--print-output",
+       .into = &options->print_output,
+       .help = "Prints the output folder that job file and --set give, and runs nothing"});
 }
 
 }  // namespace pecia::app

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 
+#include "apps/command_line/options.hpp"
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/link_tables.hpp"
 #include "kernels/api/backend.hpp"
@@ -142,35 +144,37 @@ int topology_command(const Options& options, comm::Communicator& world) {
 
 void add_topology(CLI::App& app, Context& context) {
   const auto options = std::make_shared<Options>();
-  CLI::App* topology = app.add_subcommand(
-      "topology", "Prints where each rank is and its place in the process grid.");
-  topology
-      ->add_option("job", options->job,
-                   "Job file: its topology and degrees, where no option says otherwise")
-      ->type_name("JOB");
+  CLI::App& topology = command_line::add_command(
+      app, "topology", "Prints where each rank is and its place in the process grid.",
+      examples({
+          "mpirun -np 4 --bind-to none pecia topology job.yaml",
+          "srun --mpi=pmix pecia topology --dp 2 --tp 4",
+          "srun --mpi=pmix pecia topology --measure --json > links.json",
+      }),
+      [options, &context] {
+        context.chosen = [options, &context] { return topology_command(*options, context.world); };
+      });
+  const auto add = [&](const command_line::Option& option) { add_option(topology, option); };
   const auto degree = [&](const char* name, std::optional<int>& value, const char* help) {
-    topology->add_option(name, value, help)->check(CLI::Range(1, 1 << 20));
+    add({.name = name, .into = &value, .help = help, .range = {{1, 1 << 20}}});
   };
+  add({.name = "job",
+       .into = &options->job,
+       .help = "Job file: its topology and degrees, where no option says otherwise",
+       .type = "JOB"});
   degree("--dp", options->dp, "Replicas");
   degree("--cp", options->cp, "Ring ranks of a replica (default: what the others leave)");
   degree("--sp", options->sp, "Ulysses ranks");
   degree("--tp", options->tp, "Tensor-parallel ranks");
-  topology
-      ->add_option("--file", options->file,
-                   "Topology file, HOST RACK [SERVER] per line (default: the job's, else what "
-                   "PECIA_TOPOLOGY_FILE names, else Slurm's topology address, else host names)")
-      ->type_name("FILE");
-  topology->add_flag("--measure", options->measure,
-                     "Latency and bandwidth of each level of links, and of the rings");
-  topology->add_flag("--json", options->json, "JSON instead of a table");
-  topology->footer(examples({
-      "mpirun -np 4 --bind-to none pecia topology job.yaml",
-      "srun --mpi=pmix pecia topology --dp 2 --tp 4",
-      "srun --mpi=pmix pecia topology --measure --json > links.json",
-  }));
-  topology->callback([options, &context] {
-    context.chosen = [options, &context] { return topology_command(*options, context.world); };
-  });
+  add({.name = "--file",
+       .into = &options->file,
+       .help = "Topology file, HOST RACK [SERVER] per line (default: the job's, else what "
+               "PECIA_TOPOLOGY_FILE names, else Slurm's topology address, else host names)",
+       .type = "FILE"});
+  add({.name = "--measure",
+       .into = &options->measure,
+       .help = "Latency and bandwidth of each level of links, and of the rings"});
+  add({.name = "--json", .into = &options->json, .help = "JSON instead of a table"});
 }
 
 }  // namespace pecia::app

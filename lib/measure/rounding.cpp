@@ -2,6 +2,7 @@
 #include "lib/measure/rounding.hpp"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 namespace pecia::measure {

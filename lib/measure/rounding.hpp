@@ -2,7 +2,7 @@
 #pragma once
 /// How far weights that were rounded at load are from what was stored.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "lib/comm/communicator.hpp"

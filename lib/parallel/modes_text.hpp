@@ -2,7 +2,7 @@
 #pragma once
 /// The legality table for people and for programs: as it is, and for one model on so many ranks.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "lib/parallel/modes.hpp"

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/complaint.hpp"
 #include "apps/pecia/printable.hpp"

@@ -8,7 +8,7 @@
 #include "apps/bench_ops/earlier_times.hpp"
 #include "lib/core/error.hpp"
 #include "tests/io/expect_error.hpp"
-#include "tests/io/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::bench {
 namespace {

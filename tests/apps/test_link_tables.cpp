@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/pecia/link_tables.hpp"
 
 namespace pecia::app {

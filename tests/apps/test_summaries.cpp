@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "apps/pecia/summaries.hpp"
@@ -15,6 +15,7 @@
 #include "lib/io/kv_save.hpp"
 #include "lib/io/results.hpp"
 #include "lib/io/run_lock.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::app {
 namespace {
@@ -48,14 +49,8 @@ io::TurnResult answer() {
 
 class Summaries : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "pecia-inspect-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::filesystem::path folder_;
+  test::TempFolder own_;
+  std::filesystem::path folder_ = own_.path();
 };
 
 TEST(Percentile, IsTheNearestRank) {

@@ -20,7 +20,7 @@
 #include "lib/core/random.hpp"
 #include "tests/bad_input/parsers.hpp"
 #include "tests/bad_input/trial.hpp"
-#include "tests/io/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
 namespace {

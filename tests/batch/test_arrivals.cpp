@@ -5,8 +5,8 @@
 
 #include "lib/batch/arrivals.hpp"
 #include "lib/core/error.hpp"
-#include "tests/io/temp_folder.hpp"
 #include "tests/support/shards.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::batch {
 namespace {

@@ -15,7 +15,7 @@
 #include "lib/io/file.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/io/results_samples.hpp"
-#include "tests/io/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::batch {
 namespace {

@@ -7,8 +7,8 @@
 #include "lib/batch/identity.hpp"
 #include "lib/batch/inputs.hpp"
 #include "lib/batch/source.hpp"
-#include "tests/io/temp_folder.hpp"
 #include "tests/support/shards.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::batch {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "lib/batch/inputs.hpp"
 #include "tests/io/expect_error.hpp"
-#include "tests/io/temp_folder.hpp"
 #include "tests/support/shards.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::batch {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "lib/batch/source.hpp"
-#include "tests/io/temp_folder.hpp"
 #include "tests/support/shards.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::batch {
 namespace {

@@ -1,23 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <fstream>
 
 #include "lib/cluster/cgroup.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::cluster {
 namespace {
 
 class Cgroups : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "pecia-cgroup-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   CgroupLimits limits_of(const std::string& groups) const {
     write("groups", groups);
     return cgroup_limits(folder_ / "groups", folder_);
@@ -27,7 +20,8 @@ class Cgroups : public testing::Test {
     std::ofstream(folder_ / file) << text;
   }
 
-  std::filesystem::path folder_;
+  test::TempFolder own_;
+  std::filesystem::path folder_ = own_.path();
 };
 
 TEST_F(Cgroups, LimitNothingWhereTheyAreNotOrSayMax) {

@@ -3,8 +3,10 @@
 #include <mpi.h>
 
 #include <cmath>
+#include <thread>
 
 #include "lib/cluster/link_measure.hpp"
+#include "lib/comm/communicator_over.hpp"
 #include "lib/comm/mpi_communicator.hpp"
 #include "tests/comm/server_layouts.hpp"
 
@@ -18,6 +20,26 @@ const MeasureOptions quick{int64_t{1} << 14, 1ms};
 void expect_figure(double value) {
   EXPECT_TRUE(std::isfinite(value) && value > 0) << value;
 }
+
+/// Links on which a message takes at least so long, however fast the machine is.
+class SlowLinks : public comm::CommunicatorOver {
+ public:
+  static constexpr auto small_takes = 500us, large_takes = 4000us;
+
+  explicit SlowLinks(std::unique_ptr<comm::Communicator> inner)
+      : comm::CommunicatorOver(std::move(inner)) {}
+
+  std::unique_ptr<comm::Transfer> start_send_receive(std::span<const std::byte> send, int to,
+                                                     std::span<std::byte> receive,
+                                                     int from) override {
+    if (!send.empty()) std::this_thread::sleep_for(send.size() > 8 ? large_takes : small_takes);
+    return inner().start_send_receive(send, to, receive, from);
+  }
+  std::unique_ptr<comm::Communicator> split(int color, int key) override {
+    return inner().split(color, key);
+  }
+  std::unique_ptr<comm::Communicator> split_by_host() override { return inner().split_by_host(); }
+};
 
 /// A rack for each pair of servers.
 std::vector<comm::RackServerGpu> places_of(const std::vector<int>& servers) {
@@ -51,6 +73,32 @@ TEST_P(EveryLayout, IsMeasuredPairByPairOnEveryRankAlike) {
     values.push_back(figures[i].bandwidth_gb_s);
   }
   expect_same_everywhere(*world, values);
+}
+
+TEST(MeasurePairs, SaysWhatAMessageTakesOneWay) {
+  SlowLinks world(comm::make_mpi_communicator(MPI_COMM_WORLD, 60s));
+  if (world.size() < 2) GTEST_SKIP() << "there is no link";
+  const std::vector<RankPair> pairs{{0, 1}};
+  const auto figures = measure_pairs(world, pairs, quick);
+  ASSERT_EQ(figures.size(), 1u);
+  // Other work on the machine makes messages slower, up to a hundred times, but never faster.
+  EXPECT_GE(figures[0].latency_us, 500);
+  EXPECT_LE(figures[0].latency_us, 50000);
+  const double fastest_gb_s = static_cast<double>(quick.large_bytes) / 4000 * 1e-3;
+  EXPECT_LE(figures[0].bandwidth_gb_s, fastest_gb_s);
+  EXPECT_GE(figures[0].bandwidth_gb_s, fastest_gb_s / 100);
+}
+
+TEST(MeasureRings, SaysWhatAStepTakes) {
+  SlowLinks world(comm::make_mpi_communicator(MPI_COMM_WORLD, 60s));
+  if (world.size() < 2) GTEST_SKIP() << "there is no ring";
+  const auto figures = measure_rings(world, {{0, 1}}, quick);
+  ASSERT_EQ(figures.size(), 1u);
+  EXPECT_GE(figures[0].step_us, 500);
+  EXPECT_LE(figures[0].step_us, 50000);
+  const double fastest_gb_s = static_cast<double>(quick.large_bytes) / 4000 * 1e-3;
+  ASSERT_EQ(figures[0].bandwidth_gb_s.size(), 2u);
+  for (const double bandwidth : figures[0].bandwidth_gb_s) EXPECT_LE(bandwidth, fastest_gb_s);
 }
 
 INSTANTIATE_TEST_SUITE_P(OfServers, EveryLayout, testing::ValuesIn(test::server_layouts()),

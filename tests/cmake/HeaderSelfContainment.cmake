@@ -16,4 +16,4 @@ endforeach()
 add_library(check_headers OBJECT EXCLUDE_FROM_ALL ${sources})
 target_link_libraries(check_headers PRIVATE
   pecia_options fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json yaml-cpp MPI::MPI_C HDF5::HDF5
-  PkgConfig::HWLOC PkgConfig::HWY OpenMP::OpenMP_CXX)
+  PkgConfig::HWLOC PkgConfig::HWY)

@@ -1,24 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-# pecia_add_test(NAME [RANKS 1 2 4] SOURCES … LINKS … [LABELS …] [TIMEOUT s])
+# For mpiexec, also of root and for more ranks than cores, whose waits then leave the cores to others.
+set(PECIA_MPI_ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1)
+
+# Seconds after which a test is stopped: three times what it takes alone on two quiet cores, 300 at least. The tests named
+# here also begin first. Tests with label long name theirs where they are added.
+set(PECIA_TIME_LIMITS
+  slurm.results 900 slurm.drains 900 slurm.failures 900 slurm.chain 900 slurm.wall_time 600
+  runs.resume 600 test_kernels_emulated 500 runs.faults 400 test_layout_modes.ranks_8 350)
+
+# pecia_limit(TEST): sets its time limit; five times as much with sanitizers.
+function(pecia_limit test)
+  set(seconds 300)
+  list(FIND PECIA_TIME_LIMITS ${test} at)
+  if(at GREATER_EQUAL 0)
+    math(EXPR at "${at} + 1")
+    list(GET PECIA_TIME_LIMITS ${at} seconds)
+    set_tests_properties(${test} PROPERTIES COST ${seconds})
+  endif()
+  if(PECIA_SANITIZE)
+    math(EXPR seconds "${seconds} * 5")
+  endif()
+  set_tests_properties(${test} PROPERTIES TIMEOUT ${seconds})
+endfunction()
+
+# pecia_skip_test(NAME LABEL REASON): a test that this machine cannot run shows as skipped.
+function(pecia_skip_test name label reason)
+  add_test(NAME ${name} COMMAND sh -c "echo 'skipped: ${reason}'; exit 77")
+  set_tests_properties(${name} PROPERTIES LABELS "${label}" SKIP_RETURN_CODE 77)
+endfunction()
+
+# pecia_add_test(NAME [RANKS 1 2 4] SOURCES … LINKS … [LABELS …])
 #
 # A GoogleTest program. Without RANKS it is run once, without MPI. With RANKS it is linked to
 # tests/support's MPI main and registered once per rank count as NAME.ranks_N, label ranks_N.
 function(pecia_add_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "RANKS;SOURCES;LINKS;LABELS" ${ARGN})
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)
-  endif()
-  if(PECIA_SANITIZE)
-    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
-  endif()
+  cmake_parse_arguments(ARG "" "" "RANKS;SOURCES;LINKS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE pecia_test_support ${ARG_LINKS})
+  target_precompile_headers(${name} REUSE_FROM pecia_test_support)
   if(NOT ARG_RANKS)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "unit;${ARG_LABELS}"
-                         ENVIRONMENT "OMP_NUM_THREADS=2")
+    pecia_limit(${name})
+    set_tests_properties(${name} PROPERTIES LABELS "unit;${ARG_LABELS}" ENVIRONMENT "OMP_NUM_THREADS=2")
     return()
   endif()
   target_link_libraries(${name} PRIVATE pecia_test_mpi_main)
@@ -26,8 +52,9 @@ function(pecia_add_test name)
     add_test(NAME ${name}.ranks_${ranks}
              COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --bind-to none
                      $<TARGET_FILE:${name}>)
+    pecia_limit(${name}.ranks_${ranks})
     set_tests_properties(${name}.ranks_${ranks} PROPERTIES
-      TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ranks} LABELS "ranks_${ranks};${ARG_LABELS}"
-      ENVIRONMENT "OMP_NUM_THREADS=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_mpi_yield_when_idle=1")
+      PROCESSORS ${ranks} LABELS "ranks_${ranks};${ARG_LABELS}"
+      ENVIRONMENT "OMP_NUM_THREADS=1;${PECIA_MPI_ENVIRONMENT}")
   endforeach()
 endfunction()

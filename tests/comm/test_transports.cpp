@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 
 #include "lib/cluster/machine.hpp"
 #include "lib/comm/transports.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::comm {
 namespace {
@@ -24,14 +24,8 @@ TEST(Transports, AreTheMappedComponentsForMessages) {
 
 class Folders : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "pecia-machine-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::filesystem::path folder_;
+  test::TempFolder own_;
+  std::filesystem::path folder_ = own_.path();
 };
 
 TEST_F(Folders, RdmaDevicesAreNamedOnce) {

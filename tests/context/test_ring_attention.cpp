@@ -5,6 +5,8 @@
 #include <mpi.h>
 
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/context/ring_attention.hpp"
@@ -92,6 +94,12 @@ class Ringed {
     }
     return vectors;
   }
+  /// A key (kind 2) or value (kind 3) as the cache has it, made once.
+  const std::vector<float>& stored_at(uint64_t kind, int64_t sequence, int64_t position) {
+    std::vector<float>& vector = stored_[{kind, sequence, position}];
+    if (vector.empty()) vector = stored(vector_of(kind, sequence, position, kv_heads * head_dim));
+    return vector;
+  }
   /// Softmax over all visible positions, in double.
   std::vector<float> expected_row(int64_t sequence, int64_t position) {
     const auto q = vector_of(1, sequence, position, heads * head_dim);
@@ -102,8 +110,7 @@ class Ringed {
     std::vector<double> sum(heads * head_dim), weight(heads);
     const int64_t first = window_ > 0 ? std::max<int64_t>(0, position - window_ + 1) : 0;
     for (int64_t at = first; at <= position; ++at) {
-      const auto k = stored(vector_of(2, owner(at), at, kv_heads * head_dim));
-      const auto v = stored(vector_of(3, owner(at), at, kv_heads * head_dim));
+      const std::vector<float>&k = stored_at(2, owner(at), at), &v = stored_at(3, owner(at), at);
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t g = h / (heads / kv_heads);
         double score = 0;
@@ -127,6 +134,7 @@ class Ringed {
   KvCache cache_;
   RingAttention attention_;
   std::map<int64_t, std::optional<int64_t>> parents_;
+  std::map<std::tuple<uint64_t, int64_t, int64_t>, std::vector<float>> stored_;
 };
 
 std::unique_ptr<comm::Communicator> world() {

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "lib/execute/kv_saves.hpp"
-#include "tests/io/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
 namespace {

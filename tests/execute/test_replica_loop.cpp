@@ -9,8 +9,8 @@
 #include "lib/batch/arrivals.hpp"
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/execute/replica_loop.hpp"
-#include "tests/report/temp_folder.hpp"
 #include "tests/support/shards.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
 namespace {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -41,6 +42,13 @@ class Request:
     max_new_tokens: Optional[list[int]] = None  # by turn
     arrival_s: Optional[float] = None
     stop: Optional[list[str]] = None  # by turn, as the shard has it: a JSON array, or ""
+
+
+def random_draw() -> random.Random:
+    """Other draws in each call of a test; the seed is printed, and PECIA_TEST_SEED sets it again."""
+    seed = int(os.environ.get("PECIA_TEST_SEED", os.getpid()))
+    print(f"PECIA_TEST_SEED={seed}", flush=True)
+    return random.Random(seed)
 
 
 def random_requests(

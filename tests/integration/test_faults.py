@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import unittest
 from collections.abc import Sequence
@@ -27,12 +26,13 @@ from harness import (
     Results,
     RunTest,
     limit_file_size,
+    random_draw,
     random_requests,
     wait_for,
     wait_for_state,
 )
 
-ROUNDS = int(os.environ.get("PECIA_TEST_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("PECIA_TEST_ROUNDS", "6"))
 GENERATION = {"max_new_tokens": 16, "ignore_eos": True, "logprobs": 2}
 # A few sequences at a time, so that rows are finished all along the run.
 BATCH = {"max_sequences": 3}
@@ -101,7 +101,7 @@ class KillTest(RunTest):
         self.assertEqual(counts["prompt_tokens"], open_prompt_tokens(self.requests, before))
 
     def test_whole_job_killed_at_any_moment(self) -> None:
-        draw = random.Random(os.getpid())
+        draw = random_draw()
         last_s = 1.0  # how long a run takes on this machine, as far as known
         reached = 0
         for number in range(ROUNDS):
@@ -170,7 +170,7 @@ class WatchTest(RunTest):
         return lines[0]
 
     def test_a_killed_rank_is_named(self) -> None:
-        draw = random.Random(os.getpid())
+        draw = random_draw()
         for victim in range(self.RANKS):
             with self.subTest(victim=victim):
                 job, launch = self.start_one(f"killed-{victim}")

@@ -12,10 +12,10 @@
 #include "lib/io/safetensors.hpp"
 #include "lib/model/config.hpp"
 #include "lib/resources/resources.hpp"
-#include "tests/io/temp_folder.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/replica.hpp"
 #include "tests/support/safetensors_writer.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
 namespace {

@@ -14,11 +14,11 @@
 #include "lib/execute/worker.hpp"
 #include "lib/model/device_weights.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
-#include "tests/io/temp_folder.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/replica.hpp"
 #include "tests/support/separate_device.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
 namespace {
@@ -109,7 +109,6 @@ class Machine {
 
   /// The bits of all keys and values, [2, layers, KV heads, tokens], gathered from all ranks.
   std::vector<std::byte> bits() {
-    compute_->stream->synchronize();
     const context::KvShape& shape = worker_->cache().shape();
     const int64_t vector = shape.head_dim * size_of(shape.dtype);
     const int64_t scale = shape.dtype == DType::fp8 ? 4 : 0, token = vector + scale;
@@ -120,12 +119,18 @@ class Machine {
     std::vector<std::byte> mine(2 * shape.layers * config_.num_kv_heads * length_ * token);
     const context::HeldTokens held = worker_->attention().held(sequence);
     std::vector<int64_t> slots;
-    for (const parallel::SlotRange& range : held.slots)
+    int64_t used = 0;
+    for (const parallel::SlotRange& range : held.slots) {
       for (int64_t slot = range.begin; slot < range.end; ++slot) slots.push_back(slot);
+      used = std::max(used, range.end);
+    }
     for (int64_t side = 0; side < 2; ++side)
       for (int64_t layer = 0; layer < shape.layers; ++layer)
         for (int64_t head = heads.begin; head < heads.end; ++head) {
           const auto stored = side == 0 ? worker_->cache().k(layer) : worker_->cache().v(layer);
+          const auto vectors = on_host(stored.vectors.row(head - heads.begin), used * vector);
+          std::vector<std::byte> scales;
+          if (scale > 0) scales = on_host(stored.scales.row(head - heads.begin), used * scale);
           size_t next = 0;
           for (const parallel::StridedRange& range : held.positions)
             for (int64_t i = 0; i < range.count; ++i, ++next) {
@@ -133,17 +138,10 @@ class Machine {
                   ((side * shape.layers + layer) * config_.num_kv_heads + head) * length_ +
                   range.position(i);
               std::byte* const to = mine.data() + place * token;
-              const auto* vectors =
-                  static_cast<const std::byte*>(stored.vectors.row(head - heads.begin));
-              compute_->device->copy(to, vectors + slots[next] * vector, vector, *compute_->stream);
-              if (scale == 0) continue;
-              const auto* scales =
-                  static_cast<const std::byte*>(stored.scales.row(head - heads.begin));
-              compute_->device->copy(to + vector, scales + slots[next] * scale, scale,
-                                     *compute_->stream);
+              std::memcpy(to, vectors.data() + slots[next] * vector, vector);
+              if (scale > 0) std::memcpy(to + vector, scales.data() + slots[next] * scale, scale);
             }
         }
-    compute_->stream->synchronize();
     std::vector<std::byte> all(mine.size());
     for (const auto& part : replica_.all_gather(mine))  // where several have a head, the same bits
       for (size_t i = 0; i < all.size(); ++i) all[i] |= part[i];
@@ -162,6 +160,13 @@ class Machine {
   int64_t length() const { return length_; }
 
  private:
+  std::vector<std::byte> on_host(const void* there, int64_t bytes) {
+    std::vector<std::byte> here(bytes);
+    compute_->device->copy(here.data(), there, bytes, *compute_->stream);
+    compute_->stream->synchronize();
+    return here;
+  }
+
   comm::Communicator& replica_;
   Layout layout_;
   model::ModelConfig config_;

@@ -73,7 +73,7 @@ std::vector<comm::RackServerGpu> two_servers(int ranks, bool by_turns) {
 
 struct EveryModel : testing::TestWithParam<std::string> {
   const std::unique_ptr<comm::Communicator> all =
-      comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+      comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
   const std::filesystem::path model = golden(GetParam());
   const parallel::ModelShape shape = resources::shape_of(model::read_config(model));
 
@@ -88,11 +88,7 @@ struct EveryModel : testing::TestWithParam<std::string> {
   }
 
   Results one_by_one(const ReplicaSettings& settings) const {
-    const auto alone = comm::make_null_communicator();
-    Results results;
-    for (const Request& request : make_requests())
-      results.merge(run_requests(*alone, model, {request}, settings));
-    return results;
+    return run_one_by_one(*all, model, make_requests(), settings);
   }
 };
 

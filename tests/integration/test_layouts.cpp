@@ -26,8 +26,7 @@ constexpr int64_t vocab = 96;  // of every checkpoint used here
 
 struct Layouts : testing::TestWithParam<std::tuple<std::string, DType>> {
   std::unique_ptr<comm::Communicator> all =
-      comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
-  std::unique_ptr<comm::Communicator> alone = comm::make_null_communicator();
+      comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
   std::filesystem::path model = golden(std::get<0>(GetParam()));
 
   /// Whole distributions, so that every logit counts.
@@ -41,10 +40,7 @@ struct Layouts : testing::TestWithParam<std::tuple<std::string, DType>> {
   }
 
   Results one_by_one(const std::vector<Request>& requests, const ReplicaSettings& settings) const {
-    Results results;
-    for (const Request& request : requests)
-      results.merge(run_requests(*alone, model, {request}, settings));
-    return results;
+    return run_one_by_one(*all, model, requests, settings);
   }
 
   /// In both orders, with many and with few sequences at a time.

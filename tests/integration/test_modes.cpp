@@ -150,8 +150,7 @@ bool near_tie(const Results& results, int logprobs) {
 struct EveryModel : testing::TestWithParam<std::string> {};
 
 TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {
-  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
-  const auto alone = comm::make_null_communicator();
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
   ReplicaSettings settings;
   settings.logprobs = 3;
   settings.prompt_logprobs = 1;
@@ -160,7 +159,7 @@ TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {
   uint64_t seed = 0;
   do {  // until no greedy choice hangs on the order of a sum
     requests = requests_for(world->size(), seed += 100);
-    wanted = run_requests(*alone, golden(GetParam()), requests, settings);
+    wanted = run_alone(*world, golden(GetParam()), requests, settings);
   } while (near_tie(wanted, settings.logprobs));
   for (Variant& variant : variants_of(model::read_config(golden(GetParam())), world->size())) {
     SCOPED_TRACE(variant.name);
@@ -174,14 +173,13 @@ struct LongPasses : testing::TestWithParam<std::string> {};
 
 /// Long enough to be cut into blocks of rows and parts of attention.
 TEST_P(LongPasses, GiveInEveryModeWhatOneRankGives) {
-  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
-  const auto alone = comm::make_null_communicator();
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
   std::vector<Request> requests;
   for (const int64_t length : {2051, 300})
     requests.push_back(greedy_request(length, random_tokens(length, vocab, 11), 1));
   ReplicaSettings settings;
   settings.prompt_logprobs = 1;
-  const Results wanted = run_requests(*alone, golden(GetParam()), requests, settings);
+  const Results wanted = run_alone(*world, golden(GetParam()), requests, settings);
   for (Variant& variant :
        variants_of_prefill(model::read_config(golden(GetParam())), world->size())) {
     SCOPED_TRACE(variant.name);

@@ -31,8 +31,7 @@ constexpr int64_t vocab = 96;  // of every checkpoint used here
 
 struct World {
   std::unique_ptr<comm::Communicator> all =
-      comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
-  std::unique_ptr<comm::Communicator> alone = comm::make_null_communicator();
+      comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
 };
 
 /// Each request in a run of its own, on one rank, its prompt in one pass.
@@ -41,10 +40,7 @@ Results one_by_one(const std::string& model, const std::vector<Request>& request
   ReplicaSettings settings = like;
   settings.max_batch_tokens = 1 << 20;
   settings.kv_tokens = 0;
-  Results results;
-  for (const Request& request : requests)
-    results.merge(run_requests(*World().alone, golden(model), {request}, settings));
-  return results;
+  return run_one_by_one(*World().all, golden(model), requests, settings);
 }
 
 void expect_same_text(const io::TurnResult& found, const io::TurnResult& wanted, double bound) {

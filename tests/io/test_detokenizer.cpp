@@ -7,7 +7,7 @@
 #include "lib/core/error.hpp"
 #include "lib/io/answer_text.hpp"
 #include "tests/io/expect_error.hpp"
-#include "tests/io/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::io {
 namespace {

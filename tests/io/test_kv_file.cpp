@@ -12,7 +12,7 @@
 #include "lib/core/error.hpp"
 #include "lib/io/kv_save.hpp"
 #include "tests/io/expect_error.hpp"
-#include "tests/io/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
 namespace {

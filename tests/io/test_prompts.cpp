@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "lib/io/prompts.hpp"
-#include "tests/io/temp_folder.hpp"
 #include "tests/support/shards.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::io {
 namespace {

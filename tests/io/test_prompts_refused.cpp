@@ -7,8 +7,8 @@
 #include "lib/core/error.hpp"
 #include "lib/io/prompts.hpp"
 #include "tests/io/expect_error.hpp"
-#include "tests/io/temp_folder.hpp"
 #include "tests/support/shards.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::io {
 namespace {

@@ -7,7 +7,7 @@
 #include "lib/io/results.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/io/results_samples.hpp"
-#include "tests/io/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::io {
 namespace {

@@ -10,7 +10,7 @@
 #include "lib/core/error.hpp"
 #include "lib/io/run_lock.hpp"
 #include "tests/io/expect_error.hpp"
-#include "tests/io/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::io {
 namespace {

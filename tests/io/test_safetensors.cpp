@@ -6,9 +6,9 @@
 #include "lib/core/error.hpp"
 #include "lib/io/safetensors.hpp"
 #include "tests/io/expect_error.hpp"
-#include "tests/io/temp_folder.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/safetensors_writer.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::io {
 namespace {

@@ -7,7 +7,7 @@
 #include "lib/io/safetensors.hpp"
 #include "lib/io/sha256.hpp"
 #include "tests/io/expect_error.hpp"
-#include "tests/io/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::io {
 namespace {

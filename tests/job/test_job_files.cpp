@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "lib/core/error.hpp"
 #include "lib/job/job.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::job {
 namespace {
@@ -16,13 +16,7 @@ namespace fs = std::filesystem;
 /// A folder of its own with a job file in it, removed at the end.
 class JobFiles : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "pecia [job] XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    fs::create_directory(folder_ / "prompts");
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  JobFiles() { fs::create_directory(folder_ / "prompts"); }
 
   void write(const std::string& name, const std::string& text) {
     std::ofstream(folder_ / name) << text;
@@ -40,7 +34,8 @@ class JobFiles : public testing::Test {
     return "";
   }
 
-  fs::path folder_;
+  test::TempFolder own_{"pecia [job] "};
+  fs::path folder_ = own_.path();
 };
 
 TEST_F(JobFiles, ResolveRelativePathsAgainstTheirFolder) {

@@ -11,8 +11,8 @@
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/measure/calibration.hpp"
 #include "lib/measure/rates_cache.hpp"
-#include "tests/report/temp_folder.hpp"
 #include "tests/support/owned_compute.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/model/model_folder.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
 
@@ -35,7 +35,7 @@ class CheckpointFile {
     tensors[name] = std::move(tensor);
   }
 
-  void write(const ModelFolder& folder) const {
+  void write(const TempFolder& folder) const {
     nlohmann::json header;
     std::string data;
     for (const auto& [name, tensor] : tensors) {

@@ -86,7 +86,7 @@ inline CheckpointFile internlm2_file() {
 
 inline Weights load(const ModelConfig& config, const CheckpointFile& file,
                     std::optional<DType> dtype = {}, parallel::WeightCut cut = {}) {
-  const test::ModelFolder folder;
+  const test::TempFolder folder;
   file.write(folder);
   return {config, io::Checkpoint(folder.path()), dtype, cut};  // mapped files outlive the folder
 }

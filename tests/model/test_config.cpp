@@ -7,7 +7,7 @@
 
 #include "lib/core/error.hpp"
 #include "lib/model/config.hpp"
-#include "tests/model/model_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::model {
 namespace {
@@ -18,7 +18,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 ModelConfig read(const std::string& config, const std::string& generation = "") {
-  const test::ModelFolder folder;
+  const test::TempFolder folder;
   folder.write("config.json", config);
   if (!generation.empty()) folder.write("generation_config.json", generation);
   return read_config(folder.path());
@@ -483,7 +483,7 @@ TEST(ReadConfig, RefusesAGenerationConfigWithForeignTokens) {
 TEST(ReadConfig, RefusesWhatIsNoConfiguration) {
   EXPECT_THAT(error_of("{\"model_type\": "), HasSubstr("its JSON cannot be read"));
   EXPECT_THAT(error_of("[1, 2]"), HasSubstr("JSON array, not an object"));
-  const test::ModelFolder empty;
+  const test::TempFolder empty;
   EXPECT_THROW(read_config(empty.path()), InputError);
 }
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "lib/report/atomic_file.hpp"
-#include "tests/report/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::report {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "lib/core/error.hpp"
 #include "lib/report/progress.hpp"
-#include "tests/report/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::report {
 namespace {

@@ -6,7 +6,7 @@
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
 #include "lib/report/run_report.hpp"
-#include "tests/report/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::report {
 namespace {

@@ -10,7 +10,7 @@
 #include "lib/report/atomic_file.hpp"
 #include "lib/report/gzip.hpp"
 #include "lib/report/trace.hpp"
-#include "tests/report/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::report {
 namespace {

@@ -5,8 +5,8 @@
 #include "lib/model/model.hpp"
 #include "lib/resources/resources.hpp"
 #include "tests/io/expect_error.hpp"
-#include "tests/io/temp_folder.hpp"
 #include "tests/support/shards.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::resources {
 namespace {

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "lib/run/run_progress.hpp"
-#include "tests/io/temp_folder.hpp"
 #include "tests/support/shards.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::run {
 namespace {

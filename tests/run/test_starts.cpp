@@ -6,7 +6,7 @@
 #include "lib/core/error.hpp"
 #include "lib/run/starts.hpp"
 #include "tests/io/expect_error.hpp"
-#include "tests/io/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::run {
 namespace {

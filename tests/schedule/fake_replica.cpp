@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "lib/core/random.hpp"
-#include "tests/io/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
 

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <set>
 
-#include "tests/io/temp_folder.hpp"
 #include "tests/schedule/fake_replica.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::test {
 namespace {

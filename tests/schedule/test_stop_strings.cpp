@@ -6,7 +6,7 @@
 
 #include "lib/core/random.hpp"
 #include "lib/schedule/stop_strings.hpp"
-#include "tests/io/temp_folder.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::schedule {
 namespace {

@@ -8,7 +8,7 @@ import random
 import unittest
 
 from cluster import GREEDY, NODES, SlurmTest, batch
-from harness import ALL_DONE
+from harness import ALL_DONE, random_draw
 
 ROUNDS = int(os.environ.get("PECIA_TEST_ROUNDS", "4"))
 
@@ -28,13 +28,13 @@ class MomentsTest(SlurmTest):
             self.sandbox("start-node", node)
 
     def test_any_disturbance_at_any_moment(self) -> None:
-        draw = random.Random(os.getpid())
+        draw = random_draw()
         for number in range(ROUNDS):
             kind = ("signal", "rank", "node", "mpirun")[number % 4]
             with self.subTest(round=number, kind=kind):
                 self.write_site(launcher="mpirun" if kind == "mpirun" else "srun")
                 job = self.write_job(
-                    batch(300),
+                    batch(120),
                     f"job-{number}",
                     generation=GREEDY,
                     batch={"max_sequences": 2, "order": "fcfs"},

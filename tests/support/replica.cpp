@@ -167,6 +167,73 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
   return results;
 }
 
+namespace {
+
+/// A result on its way to other ranks.
+struct Travelling {
+  schedule::Finished finished;
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(finished.row);
+    archive(finished.state);
+    // By name of every member, so that a new one does not compile until it travels too.
+    auto& [tokens, token_logprobs, top_tokens, top_logprobs, prompt_logprobs, prompt_top_tokens,
+           prompt_top_logprobs, prompt_tokens, cached_tokens, truncated_tokens, finish_reason,
+           text_bytes, error, queue_s, ttft_s, decode_s, prefill_compute_s, prefill_comm_s,
+           decode_compute_s, decode_comm_s, mode, replica] = finished.result;
+    const auto all = [&](auto&... members) { (archive(members), ...); };
+    all(tokens, token_logprobs, top_tokens, top_logprobs, prompt_logprobs, prompt_top_tokens,
+        prompt_top_logprobs, prompt_tokens, cached_tokens, truncated_tokens, finish_reason,
+        text_bytes, error, queue_s, ttft_s, decode_s, prefill_compute_s, prefill_comm_s,
+        decode_compute_s, decode_comm_s, mode, replica);
+  }
+};
+
+struct TravellingResults {
+  std::vector<Travelling> results;
+
+  template <typename A>
+  void visit(A& archive) {
+    visit_all(archive, results);
+  }
+};
+
+}  // namespace
+
+std::map<int64_t, schedule::Finished> run_one_by_one(comm::Communicator& world,
+                                                     const std::filesystem::path& folder,
+                                                     const std::vector<schedule::Request>& requests,
+                                                     const ReplicaSettings& settings) {
+  const auto alone = comm::make_null_communicator();
+  TravellingResults mine;
+  for (size_t i = world.rank(); i < requests.size(); i += world.size())
+    for (auto& [row, finished] : run_requests(*alone, folder, {requests[i]}, settings))
+      mine.results.push_back({std::move(finished)});
+  std::map<int64_t, schedule::Finished> results;
+  for (const auto& bytes : world.all_gather(to_bytes(mine)))
+    for (Travelling& each : from_bytes<TravellingResults>(bytes).results)
+      results[each.finished.row] = std::move(each.finished);
+  return results;
+}
+
+std::map<int64_t, schedule::Finished> run_alone(comm::Communicator& world,
+                                                const std::filesystem::path& folder,
+                                                const std::vector<schedule::Request>& requests,
+                                                const ReplicaSettings& settings) {
+  TravellingResults all;
+  if (world.rank() == 0)
+    for (auto& [row, finished] :
+         run_requests(*comm::make_null_communicator(), folder, requests, settings))
+      all.results.push_back({std::move(finished)});
+  std::vector<std::byte> bytes = to_bytes(all);
+  world.broadcast(bytes, 0);
+  std::map<int64_t, schedule::Finished> results;
+  for (Travelling& each : from_bytes<TravellingResults>(bytes).results)
+    results[each.finished.row] = std::move(each.finished);
+  return results;
+}
+
 std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed) {
   std::vector<int32_t> tokens(count);
   for (int64_t i = 0; i < count; ++i)

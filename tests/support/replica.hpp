@@ -67,6 +67,19 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
                                                    std::vector<schedule::Request> requests,
                                                    const ReplicaSettings& settings);
 
+/// What one rank alone gives, for tests that compare with it: rank 0 of `world` computes it, every
+/// rank gets it. Collective.
+std::map<int64_t, schedule::Finished> run_alone(comm::Communicator& world,
+                                                const std::filesystem::path& folder,
+                                                const std::vector<schedule::Request>& requests,
+                                                const ReplicaSettings& settings);
+
+/// The same, each request in a run of its own: the ranks share the runs. Collective.
+std::map<int64_t, schedule::Finished> run_one_by_one(comm::Communicator& world,
+                                                     const std::filesystem::path& folder,
+                                                     const std::vector<schedule::Request>& requests,
+                                                     const ReplicaSettings& settings);
+
 /// Ids from 5 on, below `vocab`: a function of the seed.
 std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed);
 

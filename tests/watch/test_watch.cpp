@@ -12,6 +12,7 @@
 #include "lib/comm/series.hpp"
 #include "lib/core/error.hpp"
 #include "lib/watch/watch.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::watch {
 namespace {
@@ -21,12 +22,7 @@ namespace fs = std::filesystem;
 
 class WatchTest : public testing::Test {
  protected:
-  WatchTest() {
-    std::string name = (fs::temp_directory_path() / "pecia-watch-XXXXXX").string();
-    output_ = ::mkdtemp(name.data());
-    folder_ = WatchBoard::make_folder(output_);
-  }
-  ~WatchTest() override { fs::remove_all(output_); }
+  WatchTest() { folder_ = WatchBoard::make_folder(output_); }
 
   std::unique_ptr<WatchBoard> board(int rank, int size) const {
     return std::make_unique<WatchBoard>(folder_, rank, size);
@@ -53,7 +49,8 @@ class WatchTest : public testing::Test {
     return record_of(activity, "n1");
   }
 
-  fs::path output_, folder_;
+  test::TempFolder own_;
+  fs::path output_ = own_.path(), folder_;
 };
 
 using WatchBoardTest = WatchTest;

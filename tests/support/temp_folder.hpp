@@ -2,7 +2,6 @@
 #pragma once
 /// A folder that exists as long as a test.
 
-#include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <filesystem>
@@ -16,17 +15,24 @@ namespace pecia::test {
 
 class TempFolder {
  public:
-  TempFolder() {
-    std::string name = testing::TempDir() + "/pecia-XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) fail<SystemError>("no temporary folder {}", name);
+  explicit TempFolder(const std::string& prefix = "pecia-") {
+    std::string name = (std::filesystem::temp_directory_path() / (prefix + "XXXXXX")).string();
+    if (::mkdtemp(name.data()) == nullptr) fail<SystemError>("no temporary folder {}", name);
     path_ = name;
   }
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;
-  ~TempFolder() { std::filesystem::remove_all(path_); }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
 
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
   const std::filesystem::path& path() const { return path_; }
+
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ / name, std::ios::binary) << text;
+  }
 
  private:
   std::filesystem::path path_;
