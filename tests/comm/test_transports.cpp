@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
-#include "lib/cluster/machine.hpp"
 #include "lib/comm/transports.hpp"
-#include "tests/support/temp_folder.hpp"
 
 namespace pecia::comm {
 namespace {
@@ -20,27 +16,6 @@ TEST(Transports, AreTheMappedComponentsForMessages) {
             (std::vector<std::string>{"btl tcp", "btl vader", "pml ob1"}));
   EXPECT_TRUE(transports_in("").empty());
   EXPECT_TRUE(transports_in("7f05-7f06 r--p 0000 fe:00 5   /lib/mca_btl_").empty());
-}
-
-class Folders : public testing::Test {
- protected:
-  test::TempFolder own_;
-  std::filesystem::path folder_ = own_.path();
-};
-
-TEST_F(Folders, RdmaDevicesAreNamedOnce) {
-  EXPECT_TRUE(cluster::rdma_devices(folder_).empty());
-  for (const char* device : {"infiniband/mlx5_1", "infiniband/mlx5_0", "cxi/cxi0"})
-    std::filesystem::create_directories(folder_ / "class" / device);
-  EXPECT_EQ(cluster::rdma_devices(folder_), (std::vector<std::string>{"cxi0", "mlx5_0", "mlx5_1"}));
-}
-
-TEST_F(Folders, AreWrittenToAndLeftAsTheyWere) {
-  const cluster::WriteFacts facts = cluster::try_writing(folder_);
-  EXPECT_EQ(facts.problem, "");
-  EXPECT_EQ(facts.no_locks, "");
-  EXPECT_TRUE(std::filesystem::is_empty(folder_));
-  EXPECT_NE(cluster::try_writing(folder_ / "absent").problem, "");
 }
 
 }  // namespace
