@@ -13,7 +13,7 @@ namespace {
 using Ranks = std::vector<int>;
 
 /// An order of `sizes` in which as many prefixes as possible have a sum that is a multiple of
-/// `unit`. Among equally good orders the choice is fixed by the numbers of the sizes.
+/// `unit`. Ties are broken by index.
 std::vector<size_t> order_of_most_multiples(const std::vector<int64_t>& sizes, int64_t unit) {
   const size_t count = sizes.size(), sets = size_t{1} << count;
   std::vector<int64_t> sum(sets), most(sets);  // indexed by the set of sizes that come first
