@@ -41,8 +41,7 @@ std::vector<PairFigures> measure_pairs(comm::Communicator& world, std::span<cons
 struct RingFigures {
   std::vector<int> ranks;              ///< in ring order; each rank sends to the next
   double step_us = 0;                  ///< one step of 8 bytes, all rings at once
-  std::vector<double> bandwidth_gb_s;  ///< of the link from each rank to the next, in the order of
-                                       ///< `ranks`
+  std::vector<double> bandwidth_gb_s;  ///< by `ranks`: of the link to the next rank
 };
 
 /// Collective over `world`: measures steps of rings. All links of all rings are busy at once, as in

@@ -17,8 +17,7 @@ struct CpuFacts {
   std::string model;         ///< as the kernel names it
   int cores_of_machine = 0;  ///< physical cores that the machine or the job's cgroup allows
   std::vector<int> cores;    ///< logical numbers of the cores this process is bound to
-  std::vector<int> cpus;     ///< for each of these cores, the system's number of one hardware
-                             ///< thread
+  std::vector<int> cpus;     ///< system number of one hardware thread per core
   int hardware_threads = 0;  ///< hardware threads of these cores that the process is bound to
   int numa_nodes = 0;        ///< number of NUMA nodes that these cores belong to
   int64_t cache_bytes = 0;   ///< sum over the last-level caches of these cores
@@ -33,8 +32,7 @@ struct MemoryFacts {
   int64_t available_bytes = 0;         ///< without swapping; at most what the job's cgroup leaves
   int64_t huge_page_bytes = 0;         ///< size of one huge page
   int64_t huge_pages = 0;              ///< number of reserved huge pages
-  std::string transparent_huge_pages;  ///< always, madvise or never; empty when the kernel does not
-                                       ///< say
+  std::string transparent_huge_pages;  ///< always, madvise or never; empty: not known
 };
 MemoryFacts memory_facts();
 

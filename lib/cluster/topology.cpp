@@ -93,8 +93,7 @@ void require_even(std::span<const comm::RackServerGpu> places) {
   for (int server = 0; server < servers.num_servers(); ++server)
     ++servers_by_ranks[servers.ranks(server).size()];
   if (servers_by_ranks.size() <= 1) return;
-  size_t usual = 0;  // the most frequent number of ranks; the larger one if two are equally
-                     // frequent
+  size_t usual = 0;  // the most frequent number of ranks; of several, the largest
   for (const auto& [ranks, count] : servers_by_ranks)
     if (usual == 0 || count >= servers_by_ranks[usual]) usual = ranks;
   constexpr int most_named = 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The communicator over MPI. Only lib/comm and its tests include this header, because it includes
+/// The communicator over MPI. Only lib/comm and tests include this header, because it includes
 /// <mpi.h>.
 
 #include <mpi.h>

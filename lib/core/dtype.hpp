@@ -13,8 +13,7 @@ enum class DType : uint8_t {
   fp32,
   bf16,
   fp16,
-  fp8,   ///< E4M3 without infinities (OCP FP8, §4), up to ±448; always stored with scales
-         ///< (codes.hpp)
+  fp8,   ///< E4M3 without infinities (OCP FP8, §4), up to ±448; always with scales
   int8,  ///< codes of 8 bits, see codes.hpp
   int4,  ///< codes of 4 bits; one element is a group of 128 codes, see codes.hpp
   int32,

@@ -25,8 +25,7 @@ struct DeviceInfo {
   int compute_capability;  ///< 90 for 9.0; 0 on the host
   int multiprocessors;     ///< 1 on the host
   std::string driver;      ///< version that the driver supports; "" on the host
-  std::string address;     ///< address on the PCI bus, unique among the GPUs of a server; "" on the
-                           ///< host
+  std::string address;     ///< PCI address, unique on a server; "" on the host
 
   bool is_gpu() const { return compute_capability > 0; }
 };

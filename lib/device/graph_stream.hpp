@@ -7,7 +7,6 @@
 /// Work that is not enqueued by `submit` cuts a step into segments. The i-th segment that is long
 /// enough is launched as the i-th graph. The graph of the step before is used again if its work is
 /// the same.
-/// long enough is the i-th graph: the one of the step before, where it is the same work.
 
 #include <cstdint>
 #include <functional>
@@ -40,8 +39,7 @@ class GraphStream : public Stream {
 
   struct GraphCounts {
     int64_t launched = 0;
-    int64_t made = 0;  ///< how many of these graphs were made; the others were kept from the step
-                       ///< before
+    int64_t made = 0;  ///< graphs made anew; the others were kept from the step before
   };
   GraphCounts graph_counts() const { return counts_; }
 

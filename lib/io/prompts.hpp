@@ -33,8 +33,7 @@ struct PromptTurn {
 struct PromptRequest {
   std::string id;
   int64_t row = 0;                  ///< row in the shard
-  std::optional<double> arrival_s;  ///< seconds after the start; set in all requests of a shard or
-                                    ///< in none
+  std::optional<double> arrival_s;  ///< seconds after the start; all requests of a shard or none
   std::vector<PromptTurn> turns;
 };
 

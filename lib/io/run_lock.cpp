@@ -26,8 +26,7 @@ namespace {
 struct Holder {
   std::string host, started, command;
   int64_t pid = 0;
-  std::string process_start;  ///< in clock ticks since boot; distinguishes a new process with the
-                              ///< same pid
+  std::string process_start;  ///< clock ticks since boot; tells apart processes with equal pid
 };
 
 std::string file_text(const std::filesystem::path& path) {

@@ -18,10 +18,9 @@ struct LinearWeight {
   };
   /// How the blocks form the matrix.
   enum class Blocks : uint8_t {
-    rows,    ///< outputs side by side: one block per KV head in InternLM2's wqkv, two in GLM's
-             ///< gate_up
-    columns  ///< inputs side by side, products added: gathered from ranks that hold columns. The
-             ///< first block has the bias.
+    rows,    ///< outputs side by side: InternLM2 has one block per KV head, GLM's gate_up two
+    columns  ///< inputs side by side, products added: gathered from several ranks;
+             ///< the first block has the bias
   };
 
   std::vector<Part> parts;

@@ -18,8 +18,7 @@ struct WeightNames {
   std::string_view attention_norm, ffn_norm;
   std::string_view q_norm, k_norm;  ///< empty if the family has none
   std::string_view q, k, v;
-  std::string_view qkv;  ///< InternLM2: for each KV head the rows of its query heads, its key, its
-                         ///< value
+  std::string_view qkv;  ///< InternLM2: rows per KV head: its query heads, its key, its value
   std::string_view o;
   std::string_view gate, up;
   std::string_view gate_up;  ///< GLM: rows of gate above rows of up

@@ -113,8 +113,7 @@ class Progress {
   std::ostream& out_;
   MonotonicClock clock_;
   Sample start_, now_;
-  std::deque<Sample> window_;  ///< oldest first; the first sample is at least rate_window old, or
-                               ///< the start
+  std::deque<Sample> window_;  ///< oldest first; begins rate_window ago or earlier, or at the start
   std::optional<std::chrono::nanoseconds> last_output_, last_file_;
 };
 

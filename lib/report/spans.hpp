@@ -103,7 +103,6 @@ enum class TraceDetail : uint8_t { off, summary, full };
 /// Their seconds are added, and they are kept for the trace, when take_times finds their work done.
 /// While a host waits and its GPU computes, both idle and compute time count, so the sums of the
 /// kinds may exceed the elapsed time.
-/// kinds may then exceed the time that passed.
 class Recorder {
  public:
   explicit Recorder(TraceDetail detail = TraceDetail::off, int64_t capacity = 4'000'000);

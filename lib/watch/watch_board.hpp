@@ -25,8 +25,7 @@ struct RankRecord {
   uint8_t left = 0;      ///< the rank has finished with the run, with success or not
   uint8_t unlocked = 0;  ///< the file system has no locks, so a dead process cannot be detected
   std::array<char, 64> host{};
-  std::array<char, 32> phase{}, span{}, operation{};  ///< operation: the one waited for; empty:
-                                                      ///< none
+  std::array<char, 32> phase{}, span{}, operation{};  ///< operation waited for; empty: none
   int32_t layer = -1;
   int64_t pass = -1;
   uint64_t group = 0;  ///< group of the operation
