@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// A folder, reachable from all hosts, in which the ranks of a run show each other that they are
-/// alive and what they are doing. Each rank has one file there. It holds a lock on the file until
+/// alive and what they are doing. Each rank has one file there. The rank holds a lock on it until
 /// its process ends in any way, and rewrites the file regularly, which a stopped process does not.
 /// Nothing here communicates or depends on clocks.
 
