@@ -11,7 +11,7 @@ namespace {
 
 using std::filesystem::path;
 
-/// The first numbers of a file of the kernel, as many as there are before something else ("max").
+/// The leading numbers of a kernel file, up to the first word that is no number ("max").
 template <size_t kCount>
 std::array<std::optional<int64_t>, kCount> numbers_in(const path& file) {
   std::array<std::optional<int64_t>, kCount> numbers;
@@ -35,13 +35,13 @@ std::optional<int64_t> left_of(std::optional<int64_t> limit, std::optional<int64
   return std::max<int64_t>(0, *limit - *used);
 }
 
-/// −1, as version 1 says that there is none, is no limit.
+/// Version 1 writes −1 when there is no limit.
 std::optional<double> cpus_of(std::optional<int64_t> quota, std::optional<int64_t> period) {
   if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
   return static_cast<double>(*quota) / static_cast<double>(*period);
 }
 
-/// visit(folder) of a group and of those above it, up to the root of its hierarchy.
+/// Calls visit(folder) for a group and the groups above it, up to the root of its hierarchy.
 template <typename Visit>
 void for_each_above(const path& root, const std::string& group, const Visit& visit) {
   for (path below = path(group).relative_path();; below = below.parent_path()) {
@@ -55,7 +55,7 @@ void for_each_above(const path& root, const std::string& group, const Visit& vis
 CgroupLimits cgroup_limits(const path& of_process, const path& mounted) {
   CgroupLimits limits;
   std::ifstream groups(of_process);
-  // "0::/group" of version 2, "4:cpu,cpuacct:/group" of version 1.
+  // Version 2 writes "0::/group", version 1 "4:cpu,cpuacct:/group".
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;

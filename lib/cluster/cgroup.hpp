@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the cgroups above this process leave it, of versions 1 and 2.
+/// What the cgroups above this process allow it, for cgroup versions 1 and 2.
 
 #include <cstdint>
 #include <filesystem>
@@ -10,11 +10,11 @@ namespace pecia::cluster {
 
 struct CgroupLimits {
   std::optional<int64_t> memory_bytes_left;
-  std::optional<double> cpus;  ///< processor time per time; processors that are not given are no
-                               ///< limit of this kind
+  std::optional<double> cpus;  ///< processor time per time; absent: no quota
 };
-/// The least of the process's groups and those above them. `of_process` lists the groups as
-/// /proc/PID/cgroup does; `mounted` is where they are. What cannot be read limits nothing.
+/// The strictest limits of the process's groups and the groups above them. `of_process` lists the
+/// groups as /proc/PID/cgroup does; `mounted` is where they are mounted. Files that cannot be read
+/// set no limit.
 CgroupLimits cgroup_limits(const std::filesystem::path& of_process = "/proc/self/cgroup",
                            const std::filesystem::path& mounted = "/sys/fs/cgroup");
 

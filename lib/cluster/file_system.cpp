@@ -35,7 +35,8 @@ bool below(const std::filesystem::path& path, const std::filesystem::path& mount
   return std::mismatch(mount.begin(), mount.end(), path.begin(), path.end()).first == mount.end();
 }
 
-/// Type of the last mount that is the longest above `path`; later ones hide earlier ones.
+/// The type of the longest mount point above `path`. If several are equal, the last one counts,
+/// because later mounts hide earlier ones.
 std::string mounted_type(const std::filesystem::path& path) {
   std::ifstream mounts("/proc/self/mounts");
   std::string type = "?";
@@ -68,7 +69,7 @@ FileSystemFacts file_system_facts(const std::filesystem::path& folder) {
   const auto block = static_cast<int64_t>(status.f_frsize);
   facts.total_bytes = static_cast<int64_t>(status.f_blocks) * block;
   facts.free_bytes = static_cast<int64_t>(status.f_bavail) * block;
-  // Some file systems make inodes as they need them and say 0 of 0.
+  // Some file systems make inodes on demand and report 0 of 0.
   if (status.f_files > 0) facts.free_files = static_cast<int64_t>(status.f_favail);
   return facts;
 }

@@ -12,11 +12,11 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-/// An order of `sizes` in which as many beginnings as possible have a multiple of `unit`, the first
-/// of equal ones by number.
+/// An order of `sizes` in which as many prefixes as possible have a sum that is a multiple of
+/// `unit`. Ties are broken by index.
 std::vector<size_t> order_of_most_multiples(const std::vector<int64_t>& sizes, int64_t unit) {
   const size_t count = sizes.size(), sets = size_t{1} << count;
-  std::vector<int64_t> sum(sets), most(sets);  // by the set of those that come first
+  std::vector<int64_t> sum(sets), most(sets);  // indexed by the set of sizes that come first
   std::vector<size_t> last(sets);
   for (size_t set = 1; set < sets; ++set) {
     most[set] = -1;
@@ -34,7 +34,7 @@ std::vector<size_t> order_of_most_multiples(const std::vector<int64_t>& sizes, i
   return order;
 }
 
-/// `rests`, each shorter than a replica, in the order in which they are joined.
+/// Puts `rests`, each shorter than a replica, into the order in which they are joined.
 std::vector<Ranks> in_joining_order(std::vector<Ranks> rests, size_t replica_ranks) {
   constexpr size_t most_searched = 16;
   std::vector<Ranks> ordered;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The order of ranks that a process grid numbers: near ranks beside each other, and replicas in as
-/// few racks as their sizes allow.
+/// The order in which a process grid numbers ranks. Near ranks stand beside each other, and
+/// replicas span as few racks as their sizes allow.
 
 #include <span>
 #include <vector>
@@ -10,16 +10,18 @@
 
 namespace pecia::cluster {
 
-/// The ranks, `replica_ranks` of each replica after the other; inside a replica by place, so that a
-/// ring through it enters each rack once. `places` by rank, a multiple of `replica_ranks`.
+/// Returns the ranks in order, `replica_ranks` for each replica in turn. Inside a replica they are
+/// sorted by place, so that a ring through it enters each rack once. `places` is by rank; its size
+/// is a multiple of `replica_ranks`.
 ///
-/// Each rack first gives the replicas that fit into it whole. What is left of the racks is joined
-/// such that as few racks as possible are cut between two replicas: exactly the fewest while at
-/// most 16 rests do not complete each other in pairs.
+/// Each rack first gives all replicas that fit whole into it. Its remaining ranks are joined with
+/// the rest of other racks so that replica boundaries cut as few racks as possible. The number is
+/// exactly the fewest while at most 16 rests remain after rests that complete each other in pairs
+/// are joined.
 ///
 ///     racks of 1, 4, 3 ranks, replicas of 4     b b b b | a c c c, not a b b b | b c c c
 ///
-/// Depends on the set of places alone, not on who is where.
+/// The replicas depend only on the set of places, not on which rank is at which place.
 std::vector<int> grid_order(std::span<const comm::RackServerGpu> places, int replica_ranks);
 
 }  // namespace pecia::cluster

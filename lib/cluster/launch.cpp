@@ -33,7 +33,7 @@ LaunchFacts launch_facts() {
 }
 
 void refuse_copies(const LaunchFacts& facts, int world_size) {
-  // Under mpirun a node's tasks are the launcher's daemons, not ranks.
+  // Under mpirun the tasks on a node are the launcher's daemons, not ranks.
   if (world_size > 1 || facts.by_mpirun || facts.step_tasks.value_or(1) <= 1) return;
   fail<InputError>(
       "srun started {} tasks, but each sees itself as the only rank; start them with srun "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the launcher and Slurm say about this process, from their environment variables. Not which
-/// rank it is: MPI alone knows that.
+/// What the launcher and Slurm say about this process in their environment variables. The rank is
+/// not among these facts: only MPI knows it.
 
 #include <cstdint>
 #include <optional>
@@ -10,18 +10,18 @@
 namespace pecia::cluster {
 
 struct LaunchFacts {
-  bool by_mpirun = false;             ///< Open MPI's or a PMI launcher's variables are there
-  std::optional<int64_t> step_tasks;  ///< of the srun step
+  bool by_mpirun = false;             ///< variables of Open MPI or a PMI launcher are present
+  std::optional<int64_t> step_tasks;  ///< number of tasks of the srun step
   std::optional<std::string> job_id, node_list, nodes, tasks, cpus_per_task, restart_count,
       end_time;
 };
 LaunchFacts launch_facts();
 
-/// InputError when srun started several tasks that MPI could not join, so that each would run the
-/// whole job for itself.
+/// Throws InputError when srun started several tasks that MPI could not join. Each would run the
+/// whole job by itself.
 void refuse_copies(const LaunchFacts& facts, int world_size);
 
-/// Value of an environment variable; absent when unset or empty.
+/// The value of an environment variable; absent when unset or empty.
 std::optional<std::string> variable(const char* name);
 
 }  // namespace pecia::cluster

@@ -26,7 +26,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// How often what takes so long once is repeated in a batch.
+/// How many rounds of `round_s` fit into one batch.
 int64_t rounds_within(std::chrono::nanoseconds budget, double round_s) {
   constexpr double most = 10000;
   const double wanted = std::chrono::duration<double>(budget).count() / batches / round_s;
@@ -37,7 +37,7 @@ double gb_per_s(int64_t bytes, double seconds) {
   return static_cast<double>(bytes) / seconds * 1e-9;
 }
 
-/// The value of one rank on every rank. Collective.
+/// Collective: returns the value of rank `rank` on every rank.
 double value_of(comm::Communicator& world, int rank, double mine) {
   return world.all_reduce_sum(world.rank() == rank ? mine : 0.0);
 }
@@ -50,7 +50,7 @@ std::vector<T> evenly_chosen(const std::vector<T>& all, size_t limit) {
   return chosen;
 }
 
-/// Seconds that a message takes one way; 0 on ranks outside the pair. Collective.
+/// Collective: seconds that a message takes one way; 0 on ranks outside the pair.
 double one_way_s(comm::Communicator& world, RankPair pair, int64_t bytes,
                  std::chrono::nanoseconds budget) {
   const bool starts = world.rank() == pair.from, answers = world.rank() == pair.to;
@@ -68,7 +68,7 @@ double one_way_s(comm::Communicator& world, RankPair pair, int64_t bytes,
     }
     return seconds_since(begin) / static_cast<double>(count);
   };
-  round_trips(1);  // buffers and connections are made by the first message
+  round_trips(1);  // the first message makes buffers and connections
   const double once_s = value_of(world, pair.from, round_trips(1));
   const int64_t rounds = rounds_within(budget, once_s);
   std::array<double, batches> seconds{};
@@ -94,7 +94,7 @@ Neighbours neighbours_of(int rank, const std::vector<std::vector<int>>& rings) {
   return {};
 }
 
-/// Seconds from a common start until what comes from the previous rank is there; 0 without a ring.
+/// Seconds from a common start until the message of the previous rank is here; 0 outside rings.
 double receive_s(comm::Communicator& world, const Neighbours& near, Bytes& out, Bytes& in) {
   world.barrier();
   if (!near.there) return 0;
@@ -107,7 +107,7 @@ double receive_s(comm::Communicator& world, const Neighbours& near, Bytes& out, 
   return seconds;
 }
 
-/// Seconds of one of many small steps that follow each other without a barrier.
+/// Seconds per step of many small steps that follow each other without a barrier.
 double step_s(comm::Communicator& world, const Neighbours& near, int64_t steps) {
   Bytes out(small_bytes), in(small_bytes);
   world.barrier();

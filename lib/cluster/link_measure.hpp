@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How fast messages travel between ranks, in the host's memory, by the level of links.
+/// Measures how fast messages travel between ranks, in host memory, at each level of links.
 
 #include <chrono>
 #include <cstdint>
@@ -16,36 +16,36 @@ struct RankPair {
   bool operator==(const RankPair&) const = default;
 };
 
-/// Pairs that stand for their level: the first two ranks of a server, the first ranks of two
-/// neighbouring servers of a rack, those of two neighbouring racks. At most `limit` of each level,
-/// evenly spread, sorted by level. `places` by rank.
+/// Pairs that represent their level: the first two ranks of a server; the first ranks of two
+/// neighbouring servers of a rack; the first ranks of two neighbouring racks. At most `limit` pairs
+/// of each level, evenly spread, sorted by level. `places` is by rank.
 std::vector<RankPair> representative_pairs(std::span<const comm::RackServerGpu> places, int limit);
 
 struct MeasureOptions {
-  int64_t large_bytes = int64_t{8} << 20;  ///< of messages that bandwidth is measured with
+  int64_t large_bytes = int64_t{8} << 20;  ///< size of the messages that measure bandwidth
   std::chrono::nanoseconds budget =
-      std::chrono::milliseconds(50);  ///< of a figure; one round at least
+      std::chrono::milliseconds(50);  ///< time per figure; at least one round
 };
 
 struct PairFigures {
   RankPair ranks;
-  double latency_us = 0;      ///< of a message of 8 bytes, one way: half a round trip
-  double bandwidth_gb_s = 0;  ///< 1e9 bytes per second of large messages, one after the other
+  double latency_us = 0;      ///< one way for 8 bytes: half a round trip
+  double bandwidth_gb_s = 0;  ///< 1e9 bytes per second, for large messages one after the other
 };
 
-/// Round trips of the pairs, one pair after the other, while all other ranks wait: no pair disturbs
-/// another. Medians. Collective over `world`; the same on every rank.
+/// Collective over `world`: measures round trips of each pair in turn while all other ranks wait,
+/// so pairs do not disturb each other. Returns medians, the same on every rank.
 std::vector<PairFigures> measure_pairs(comm::Communicator& world, std::span<const RankPair> pairs,
                                        const MeasureOptions& options);
 
 struct RingFigures {
-  std::vector<int> ranks;              ///< in the ring's order; each sends to the next
-  double step_us = 0;                  ///< of a step of 8 bytes, of all rings at once
-  std::vector<double> bandwidth_gb_s;  ///< by rank: of the link from it to the next
+  std::vector<int> ranks;              ///< in ring order; each rank sends to the next
+  double step_us = 0;                  ///< one step of 8 bytes, all rings at once
+  std::vector<double> bandwidth_gb_s;  ///< by `ranks`: of the link to the next rank
 };
 
-/// Steps of rings, all links of all rings at once, as in ring attention. Every rank is in at most
-/// one ring. Medians. Collective over `world`; the same on every rank.
+/// Collective over `world`: measures steps of rings. All links of all rings are busy at once, as in
+/// ring attention. Every rank is in at most one ring. Returns medians, the same on every rank.
 std::vector<RingFigures> measure_rings(comm::Communicator& world,
                                        const std::vector<std::vector<int>>& rings,
                                        const MeasureOptions& options);

@@ -19,7 +19,7 @@
 namespace pecia::cluster {
 namespace {
 
-/// First line of a small file of the kernel; empty when it is not there.
+/// First line of a small kernel file; empty when there is no such file.
 std::string first_line(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -27,7 +27,7 @@ std::string first_line(const std::filesystem::path& path) {
   return line;
 }
 
-/// "key   : value" of /proc/cpuinfo and /proc/meminfo.
+/// The value of a "key : value" line in /proc/cpuinfo or /proc/meminfo.
 std::string proc_value(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -66,7 +66,7 @@ Topology load_topology() {
   return topology;
 }
 
-/// The next cache of the highest level that the machine has; null after the last one.
+/// The next cache of the machine's highest cache level; null after the last one.
 hwloc_obj_t next_last_cache(hwloc_topology_t topology, hwloc_obj_t cache) {
   for (const hwloc_obj_type_t level : {HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE})
     if (hwloc_get_nbobjs_by_type(topology, level) > 0)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What this process has of its machine: cores it may use, memory, limits, file systems. Facts
-/// only; who judges them is `pecia doctor`.
+/// The part of the machine that this process may use: cores, memory, limits, file systems. These
+/// are facts only; `pecia doctor` judges them.
 
 #include <cstdint>
 #include <filesystem>
@@ -17,30 +17,29 @@ struct CpuFacts {
   std::string model;         ///< as the kernel names it
   int cores_of_machine = 0;  ///< physical cores that the machine or the job's cgroup allows
   std::vector<int> cores;    ///< logical numbers of the cores this process is bound to
-  std::vector<int> cpus;     ///< of each of them the system's number of one hardware thread
-  int hardware_threads = 0;  ///< of those cores, as far as bound
-  int numa_nodes = 0;        ///< that those cores belong to
-  int64_t cache_bytes = 0;   ///< of the last-level caches of those cores, together
-  std::optional<double> quota =
-      {};  ///< CPUs' worth of time that the job's cgroup grants; absent: all
+  std::vector<int> cpus;     ///< system number of one hardware thread per core
+  int hardware_threads = 0;  ///< hardware threads of these cores that the process is bound to
+  int numa_nodes = 0;        ///< number of NUMA nodes that these cores belong to
+  int64_t cache_bytes = 0;   ///< sum over the last-level caches of these cores
+  std::optional<double> quota = {};  ///< CPU time per time that the cgroup grants; absent: all
 };
-/// SystemError when hwloc cannot read the machine.
+/// Throws SystemError when hwloc cannot read the machine.
 CpuFacts cpu_facts();
 std::string hwloc_version();
 
 struct MemoryFacts {
   int64_t total_bytes = 0;
-  int64_t available_bytes = 0;         ///< without swapping, no more than the job's cgroup leaves
-  int64_t huge_page_bytes = 0;         ///< size of one
-  int64_t huge_pages = 0;              ///< reserved
-  std::string transparent_huge_pages;  ///< always, madvise or never; empty: the kernel does not say
+  int64_t available_bytes = 0;         ///< without swapping; at most what the job's cgroup leaves
+  int64_t huge_page_bytes = 0;         ///< size of one huge page
+  int64_t huge_pages = 0;              ///< number of reserved huge pages
+  std::string transparent_huge_pages;  ///< always, madvise or never; empty: not known
 };
 MemoryFacts memory_facts();
 
-/// Soft limits; absent: unlimited.
+/// Soft limits of the process; absent: unlimited.
 struct LimitFacts {
   std::optional<int64_t> locked_memory_bytes, open_files;
-  bool rdma_devices = false;  ///< a network that needs locked memory is there
+  bool rdma_devices = false;  ///< the host has a network that needs locked memory
   std::optional<int64_t> processes = {}, file_bytes = {}, address_space_bytes = {};
 };
 LimitFacts limit_facts();
@@ -54,18 +53,19 @@ struct FileSystemFacts {
   bool network = false;        ///< shared between machines
   bool writable = false;
   int64_t total_bytes = 0, free_bytes = 0;
-  std::optional<int64_t> free_files = {};  ///< that may still be made; absent: no limit
+  std::optional<int64_t> free_files = {};  ///< files that may still be created; absent: no limit
 };
-/// Of a folder, or of what will hold it. SystemError when it cannot be looked at.
+/// The file system of a folder, or of a folder yet to be made. Throws SystemError when it cannot be
+/// examined.
 FileSystemFacts file_system_facts(const std::filesystem::path& folder);
 
-/// What a file in a folder was found to do.
+/// What a trial file in a folder showed.
 struct WriteFacts {
-  std::string problem;   ///< why none can be written; the rest says nothing then
-  std::string no_locks;  ///< why flock does not work; empty: it does
-  bool sparse = false;   ///< a large file without data takes no room
+  std::string problem;   ///< why no file can be written; the other fields are then unset
+  std::string no_locks;  ///< why flock does not work; empty if it works
+  bool sparse = false;   ///< a large file without data takes no space
 };
-/// Makes a file in an existing folder, and removes it.
+/// Makes a file in an existing folder and removes it.
 WriteFacts try_writing(const std::filesystem::path& folder);
 
 }  // namespace pecia::cluster

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which rank is which in the DP × CP × SP × TP grid: a pure function of where the ranks are, so
-/// the launcher's numbering does not matter.
+/// Assigns ranks to the DP × CP × SP × TP grid. The result is a pure function of the ranks' places,
+/// so the launcher's numbering does not matter.
 ///
-/// Ranks are sorted by place, replicas kept to as few racks as possible (grid_order.hpp), and
-/// numbered with TP innermost, on the closest ranks, then SP, CP, DP:
+/// Ranks are sorted by place, with each replica in as few racks as possible (grid_order.hpp). TP is
+/// numbered innermost, on the closest ranks, then SP, CP, DP:
 ///
 ///     index = ((dp · CP + cp) · SP + sp) · TP + tp
 ///
@@ -13,8 +13,8 @@
 ///     place    a:n1:0  a:n1:1  a:n2:0  a:n2:1  b:n3:0  b:n3:1  b:n4:0  b:n4:1
 ///     dp cp tp 0 0 0   0 0 1   0 1 0   0 1 1   1 0 0   1 0 1   1 1 0   1 1 1
 ///
-/// Here TP stays in a server, a CP ring in a rack, and only replicas are apart. A ring through
-/// several racks enters each of them once.
+/// Here a TP group stays in a server and a CP ring in a rack; only replicas are in different racks.
+/// A ring through several racks enters each of them once.
 
 #include <span>
 #include <string>
@@ -40,15 +40,15 @@ struct GridCoordinates {
 
 class ProcessGrid {
  public:
-  /// `places` by rank, all different. InputError when the shape does not use every rank exactly
-  /// once.
+  /// `places` is by rank, all different. Throws InputError when the shape does not use every rank
+  /// exactly once.
   ProcessGrid(GridShape shape, std::span<const comm::RackServerGpu> places);
 
   const GridShape& shape() const { return shape_; }
   GridCoordinates coordinates(int rank) const;
   int rank_at(const GridCoordinates& coordinates) const;
 
-  /// The ranks that differ from `rank` in `axis` alone, itself included, in the axis' order.
+  /// The ranks that differ from `rank` in `axis` only, including `rank`, in the order of the axis.
   std::vector<int> group(Axis axis, int rank) const;
 
   /// The ranks of one replica, in grid order: the group that runs a request together.

@@ -40,7 +40,7 @@ RackServer from_file(const std::string& path, const std::string& host) {
   return entry->second;
 }
 
-constexpr char field_separator = '\n';  // in no host name
+constexpr char field_separator = '\n';  // occurs in no host name
 
 std::vector<std::byte> encoded(const comm::RackServerGpu& place) {
   const std::string text =
@@ -93,7 +93,7 @@ void require_even(std::span<const comm::RackServerGpu> places) {
   for (int server = 0; server < servers.num_servers(); ++server)
     ++servers_by_ranks[servers.ranks(server).size()];
   if (servers_by_ranks.size() <= 1) return;
-  size_t usual = 0;  // of equally frequent numbers the larger
+  size_t usual = 0;  // the most frequent number of ranks; of several, the largest
   for (const auto& [ranks, count] : servers_by_ranks)
     if (usual == 0 || count >= servers_by_ranks[usual]) usual = ranks;
   constexpr int most_named = 4;

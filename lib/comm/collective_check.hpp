@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Finds ranks that are in different collectives before these wait for each other for ever or mix
-/// up their messages. Costs an exchange of its own in front of every collective: for debug builds.
+/// Finds ranks that call different collectives, before they wait for each other forever or mix up
+/// their messages. The check costs an extra exchange before every collective, so it is meant for
+/// debug builds.
 
 #include <cstdint>
 #include <cstring>
@@ -12,14 +13,14 @@ namespace pecia::comm {
 
 enum class CollectiveChecks { off, on };
 
-/// On in builds of type Debug and in those with sanitizers.
+/// On in builds of type Debug and in builds with sanitizers.
 CollectiveChecks checks_of_build();
 
-/// What one rank is about to do.
+/// The collective that one rank is about to start.
 struct CollectiveHeader {
   char operation[24] = {};
-  int64_t number = 0;  ///< of all collectives of the group
-  int64_t shape = 0;   ///< root, size or a hash of sizes; what has to be equal
+  int64_t number = 0;  ///< counts all collectives of the group
+  int64_t shape = 0;   ///< root, size or a hash of sizes; must be equal on all ranks
 
   CollectiveHeader() = default;
   CollectiveHeader(const char* name, int64_t number_of, int64_t shape_of)
@@ -28,11 +29,11 @@ struct CollectiveHeader {
   }
 };
 
-/// By rank of the group. Throws InvalidArgument that names the first rank that differs from rank 0,
-/// and what both are about to do.
+/// `headers` by rank of the group. Throws InvalidArgument when they differ, naming the first rank
+/// that differs from rank 0 and the operation of each of the two.
 void require_same(std::span<const CollectiveHeader> headers);
 
-/// A number for the sizes of blocks.
+/// A hash of the sizes of blocks.
 int64_t shape_of(std::span<const int64_t> sizes);
 
 }  // namespace pecia::comm

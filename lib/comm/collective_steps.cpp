@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t tile_floats = 1024;
 
-/// Elements [begin, begin + count) of the tree's sum.
+/// Writes elements [begin, begin + count) of the tree's sum.
 void sum_tile(std::span<const float* const> parts, size_t begin, size_t count, float* sum) {
   if (parts.size() == 1) {
     std::copy_n(parts.front() + begin, count, sum);
@@ -44,7 +44,7 @@ class AllGather {
   Exchange inside_and_across() const {
     const int num_ranks = servers_.num_ranks();
     Exchange exchange;
-    for (int step = 1; step < num_ranks; ++step) {  // not everybody to rank 0 first
+    for (int step = 1; step < num_ranks; ++step) {  // else all ranks would send to rank 0 first
       const int to = (rank_ + step) % num_ranks, from = (rank_ - step + num_ranks) % num_ranks;
       if (goes_at_once(rank_, to)) exchange.sends.push_back({blocks_[rank_], to});
       if (goes_at_once(from, rank_)) exchange.receives.push_back({blocks_[from], from});
@@ -146,8 +146,8 @@ class ReduceScatter {
   }
 
  private:
-  /// Of the block of `owner`: the partials of this server's ranks, in their order, and where their
-  /// sum goes, in place of one that has arrived.
+  /// For the block of `owner`: the partials of this server's ranks, in their order, and the place
+  /// of their sum, which overwrites a partial that has arrived.
   struct ServerSum {
     int owner = 0;
     std::vector<const float*> parts;
@@ -169,11 +169,11 @@ class ReduceScatter {
 
   const ServerMap& servers_;
   int rank_, server_;
-  std::vector<std::span<const float>> blocks_;  ///< of the own partial, by owner
+  std::vector<std::span<const float>> blocks_;  ///< blocks of this rank's partial, by owner
   std::span<float> mine_;
-  std::span<float> scratch_;            ///< what is left of it
-  std::vector<ServerSum> server_sums_;  ///< of the blocks that this rank is the delegate of
-  std::vector<const float*> sums_;      ///< of the own block, by server
+  std::span<float> scratch_;            ///< the part that is still free
+  std::vector<ServerSum> server_sums_;  ///< one per block that this rank is the delegate of
+  std::vector<const float*> sums_;      ///< sums of this rank's block, by server
   Sums sums_kind_;
 };
 

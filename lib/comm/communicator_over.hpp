@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A communicator that is built on another one and does some things otherwise.
+/// A communicator that is built on another one and changes some of its operations.
 
 #include <utility>
 
@@ -8,7 +8,7 @@
 
 namespace pecia::comm {
 
-/// What is not overridden is done by the inner one.
+/// Passes every operation that is not overridden to the inner communicator.
 class CommunicatorOver : public Communicator {
  public:
   int rank() const override { return inner_->rank(); }

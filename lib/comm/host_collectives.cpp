@@ -72,7 +72,7 @@ class HostCollectives::State {
       free_scratch.pop_back();
     }
     if (scratch.size() < static_cast<size_t>(floats)) {
-      scratch.clear();  // nothing to be copied
+      scratch.clear();  // so that resize copies nothing
       scratch.resize(floats);
     }
     return scratch;
@@ -92,9 +92,9 @@ class HostCollectives::State {
 
   Communicator& group;
   const ServerMap servers;
-  std::vector<Running*> running;  ///< finished ones too, until they are destroyed
+  std::vector<Running*> running;  ///< unfinished and finished transfers, until they are destroyed
   std::vector<std::vector<float>> free_scratch;
-  /// Of transfers destroyed unfinished: messages may still arrive there.
+  /// Scratch of transfers that were destroyed unfinished; messages may still arrive in it.
   std::vector<std::vector<float>> abandoned_scratch;
 };
 
@@ -129,7 +129,8 @@ class HostCollectives::State::Running : public Transfer {
   }
 
   void wait() override {
-    // All of them: what another rank waits for first may be another transfer's next exchange.
+    // Advances all transfers: another rank may wait first for the next exchange of another
+    // transfer.
     wait_until(
         [this] {
           state_->progress();

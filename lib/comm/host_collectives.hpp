@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Collectives on the host's memory, of a communicator's exchanges.
+/// Collectives on host memory, built of a communicator's exchanges.
 
 #include "lib/comm/collectives.hpp"
 
@@ -8,8 +8,8 @@ namespace pecia::comm {
 
 class HostCollectives : public Collectives {
  public:
-  /// Ranks of equal labels share a server; the labels are the same on every rank. All equal or all
-  /// different means flat. `group` outlives this and every transfer.
+  /// Ranks with equal labels share a server; the labels are the same on every rank. If all labels
+  /// are equal or all differ, the route is flat. `group` outlives this object and every transfer.
   HostCollectives(Communicator& group, std::vector<int> server_of_rank);
   ~HostCollectives() override;
 
@@ -26,11 +26,11 @@ class HostCollectives : public Collectives {
   std::shared_ptr<State> state_;
 };
 
-/// The labels as collectives use them: with all ranks on one server nothing is to be saved, and
-/// one exchange does instead of two.
+/// The labels that collectives use. When all ranks share one server, two exchanges would save
+/// nothing, so every rank gets its own label and one exchange is enough.
 std::vector<int> labels_to_use(const Communicator& group, std::vector<int> labels);
 
-/// How all_reduce cuts its values: lengths that differ by one at most, the longer ones first.
+/// The cuts of all_reduce: lengths that differ by at most one, the longer ones first.
 std::vector<int64_t> equal_cuts(int64_t total, int parts);
 
 }  // namespace pecia::comm

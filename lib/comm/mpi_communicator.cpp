@@ -20,23 +20,23 @@ constexpr size_t max_message_bytes = size_t{1} << 30;  // MPI counts are ints
 enum Tag : int { tag_send_receive = 1, tag_all_to_all = 2, tag_operations = 3 };
 constexpr int64_t num_operation_tags = 16384;
 
-/// What a transfer is, for the message of a wait that fails.
+/// Describes a transfer in the error of a wait that fails.
 struct Label {
   const char* operation;
   int64_t number;
   std::string peers;
-  NumberedSeries& series;  ///< of the communicator
+  NumberedSeries& series;  ///< the series of the communicator
 };
 
-/// When to look for progress next, in all communicators that come from one. A look may cost the
-/// rank its core for some milliseconds, where ranks share cores and give way to others.
+/// Decides when to poll MPI next, for all communicators that come from one. Where ranks share cores
+/// and yield to each other, a poll may cost the rank its core for some milliseconds.
 class Polls {
  public:
   void start() { ++under_way_; }
   void finish() { --under_way_; }
 
-  /// Whether it is time: some 20 µs of the caller's own work after the last look while a transfer
-  /// is under way, else 1 ms, for what other ranks want of this one.
+  /// Whether a poll is due: 20 µs after the last one while a transfer is under way; else after 1
+  /// ms, because other ranks may need progress from this one.
   bool due() const {
     const std::chrono::microseconds pause(under_way_ > 0 ? 20 : 1000);
     return Clock::now() - last_ >= pause;
@@ -49,7 +49,7 @@ class Polls {
   Clock::time_point last_;
 };
 
-/// What all communicators that come from one have in common.
+/// State shared by all communicators that come from one.
 struct Common {
   std::chrono::seconds timeout;
   std::shared_ptr<Activity> activity;
@@ -67,7 +67,7 @@ class MpiTransfer : public Transfer {
   MpiTransfer& operator=(const MpiTransfer&) = delete;
   ~MpiTransfer() override {
     common_->polls.finish();
-    if (collective_) return;  // MPI has no way to give those up
+    if (collective_) return;  // MPI cannot abandon collectives
     for (MPI_Request& request : requests_)
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
   }
@@ -90,7 +90,7 @@ class MpiTransfer : public Transfer {
     int done = 0;
     const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
                                  MPI_STATUSES_IGNORE);
-    // After an error some of the requests are gone, and which is not said: none is touched again.
+    // After an error some requests are gone, and MPI does not say which, so none is touched again.
     if (done != 0 || code != MPI_SUCCESS) requests_.clear();
     if (code != MPI_SUCCESS) check_mpi(code, described().c_str());
     return done != 0;
@@ -106,7 +106,7 @@ class MpiTransfer : public Transfer {
                timeout_);
   }
 
-  /// Where a collective of MPI puts its request.
+  /// The request for one of MPI's collectives.
   MPI_Request* add_collective() {
     collective_ = true;
     return add();
@@ -155,7 +155,8 @@ class MpiSharedCounters : public SharedCounters {
   MpiSharedCounters(const MpiSharedCounters&) = delete;
   MpiSharedCounters& operator=(const MpiSharedCounters&) = delete;
   ~MpiSharedCounters() override {
-    // Freeing a window waits for all ranks: one that fails alone has to get away, to say why.
+    // Freeing a window waits for all ranks. A rank that fails alone must not wait, so that it can
+    // report its error.
     if (std::uncaught_exceptions() > exceptions_) return;
     MPI_Win_unlock_all(window_);
     MPI_Win_free(&window_);
@@ -165,7 +166,8 @@ class MpiSharedCounters : public SharedCounters {
     int64_t before = 0;
     check_mpi(MPI_Fetch_and_op(&amount, &before, MPI_INT64_T, 0, index, MPI_SUM, window_),
               "MPI_Fetch_and_op");
-    // Blocks without a limit as well, but waits for rank 0's memory alone, which its MPI serves.
+    // This call also blocks without a limit, but it waits only for rank 0's memory, which MPI
+    // serves there.
     check_mpi(MPI_Win_flush(0, window_), "MPI_Win_flush");
     return before;
   }
@@ -177,8 +179,9 @@ class MpiSharedCounters : public SharedCounters {
   MPI_Win window_ = MPI_WIN_NULL;
 };
 
-/// A call of MPI that returns when all ranks have made it. MPI has no such call that does not
-/// block, so no time limit can end it here: the watch over the ranks sees the wait and ends the job.
+/// Shows a blocking MPI call that returns only when all ranks have made it. MPI has no non-blocking
+/// form of it, so no time limit can end it here. Instead the watch over the ranks sees the wait and
+/// ends the job.
 class Blocked {
  public:
   Blocked(NumberedSeries& series, const char* operation) : series_(series) {
@@ -192,7 +195,7 @@ class Blocked {
   NumberedSeries& series_;
 };
 
-/// The same on all ranks of a group, and another one than of any other group.
+/// A number that is the same on all ranks of a group and differs between groups.
 uint64_t mixed(uint64_t a, uint64_t b) {
   uint64_t x = a * 0x9e3779b97f4a7c15u + b + 1;  // then SplitMix64's finish
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -325,7 +328,7 @@ class MpiCommunicator : public Communicator {
 
   void broadcast(std::vector<std::byte>& bytes, int root) override {
     check_same("broadcast", root);
-    // The size and the first kilobyte travel together: a plan of a decode step is one message.
+    // The size and the first kilobyte travel together, so the plan of a decode step is one message.
     struct Head {
       int64_t size;
       std::array<std::byte, 1016> first;
@@ -381,7 +384,7 @@ class MpiCommunicator : public Communicator {
 
   bool progress() override {
     if (!common_->polls.due()) return false;
-    // Any call into MPI runs its progress engine, for every transfer of the process.
+    // Any call into MPI runs its progress engine for all transfers of the process.
     int flag = 0;
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &flag, MPI_STATUS_IGNORE),
               "MPI_Iprobe");
@@ -408,8 +411,8 @@ class MpiCommunicator : public Communicator {
     return std::make_unique<MpiTransfer>(Label{operation, number, std::move(peers), series},
                                          common_->timeout, common_);
   }
-  /// A part of this group. Its lowest rank here and how many parts were made before tell it from
-  /// all others.
+  /// Wraps a part of this group. Its group number follows from its lowest rank here and the number
+  /// of parts made before.
   std::unique_ptr<Communicator> child(MPI_Comm part) {
     MPI_Group here = MPI_GROUP_NULL, there = MPI_GROUP_NULL;
     check_mpi(MPI_Comm_group(comm_, &here), "MPI_Comm_group");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The communicator over MPI. Included where <mpi.h> is at home: lib/comm, and tests of it.
+/// The communicator over MPI. Only lib/comm and tests include this header, because it includes
+/// <mpi.h>.
 
 #include <mpi.h>
 
@@ -13,11 +14,11 @@
 
 namespace pecia::comm {
 
-/// Throws SystemError with MPI's own words when `code` is no success.
+/// Throws SystemError with MPI's own message unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
 
-/// A communicator of its own (duplicated) over the ranks of `parent`. It and those that come from
-/// it show in `activity` what they do. Collective.
+/// Collective: a new communicator (duplicated) over the ranks of `parent`. It and the communicators
+/// made from it show their operations in `activity`.
 std::unique_ptr<Communicator> make_mpi_communicator(
     MPI_Comm parent, std::chrono::seconds wait_timeout,
     std::shared_ptr<Activity> activity = std::make_shared<Activity>(),

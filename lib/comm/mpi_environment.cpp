@@ -13,11 +13,12 @@
 namespace pecia::comm {
 
 MpiEnvironment::MpiEnvironment(int& argc, char**& argv) {
-  // More ranks than cores must yield to each other (4 ranks on 2 cores: all-reduce 5 µs, else 6
-  // ms). mpirun --oversubscribe says so itself, srun does not; a user's setting wins.
+  // When ranks outnumber cores they must yield to each other (all-reduce of 4 ranks on 2 cores: 5
+  // µs with yielding, 6 ms without). mpirun --oversubscribe sets this itself, srun does not. A
+  // setting by the user has priority.
   ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   // Between hosts that only TCP connects, Open MPI 4.1 chooses its RDMA windows and then fails to
-  // make one (MPI_ERR_WIN); without them it takes others, which work there.
+  // make one (MPI_ERR_WIN). Without them it takes other windows, which work there.
   ::setenv("OMPI_MCA_osc", "^rdma", 0);
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided_), "MPI_Init_thread");
   if (provided_ < MPI_THREAD_FUNNELED)
@@ -35,7 +36,7 @@ std::unique_ptr<Communicator> MpiEnvironment::world(std::chrono::seconds wait_ti
 }
 
 bool MpiEnvironment::all_leave(std::chrono::seconds limit) {
-  // Nothing else uses this communicator itself: what other ranks wait for cannot get mixed up.
+  // No other code uses MPI_COMM_WORLD itself, so this barrier cannot mix with other operations.
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return false;
   const auto test = [&] {

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What is under way in a group and those split off it, for the one who looks whether it gets on.
+/// The operations under way in a group and its splits. look() checks that they make progress.
 class Watch {
  public:
   struct Started {
@@ -34,7 +34,7 @@ class Watch {
   void remove(Nccl& group) { groups_.remove(&group); }
   void add(Started started) { started_.push_back(std::move(started)); }
 
-  /// One that no transfer uses any more, or a new one.
+  /// Returns an event that no transfer uses any more, or a new one.
   std::shared_ptr<device::Event> event(device::Device& device) {
     forget_done();
     for (std::shared_ptr<device::Event>& event : free_)
@@ -47,7 +47,7 @@ class Watch {
     return device.make_event();
   }
 
-  /// At most once in a millisecond; says whether it did.
+  /// Checks at most once per millisecond; returns whether it did.
   bool look() {
     const Clock::time_point now = Clock::now();
     if (now - looked_ < std::chrono::milliseconds(1)) return false;
@@ -77,11 +77,11 @@ class Watch {
   std::chrono::seconds timeout_;
   std::list<Nccl*> groups_;
   std::deque<Started> started_;
-  std::vector<std::shared_ptr<device::Event>> free_;  ///< marks that are reached
+  std::vector<std::shared_ptr<device::Event>> free_;  ///< events whose marks are reached
   Clock::time_point looked_;
 };
 
-/// A part of a group that only some of its calls go through, and what these have registered.
+/// A part of a group for some of its calls only, and the blocks registered with it.
 struct Part {
   Part(std::unique_ptr<Nccl> group, device::Device& device, device::Stream& sending)
       : nccl(std::move(group)), registered(*nccl, device, sending) {}
@@ -90,7 +90,7 @@ struct Part {
   RegisteredBlocks registered;
 };
 
-/// What a group and its collectives enqueue with.
+/// Enqueues the operations of a group and its collectives.
 class Queue {
  public:
   Queue(std::unique_ptr<Nccl> nccl, device::Device& device, device::Stream& computing,
@@ -116,7 +116,7 @@ class Queue {
 
   std::string nccl_name() const { return nccl_->name(); }
 
-  /// Before start: `bytes` are among the operation's.
+  /// Call before start: `bytes` belong to the operation.
   void use(std::span<const std::byte> bytes) { registered_.use(bytes); }
 
   template <typename Calls>
@@ -127,7 +127,7 @@ class Queue {
       nccl_->end_group();
     });
   }
-  /// The same of calls that are grouped by the caller.
+  /// Does the same, but the caller groups the NCCL calls.
   template <typename Groups>
   std::unique_ptr<Transfer> start_groups(const char* operation, std::string peers,
                                          const Groups& groups) {
@@ -141,7 +141,7 @@ class Queue {
     return std::make_unique<OnStream>(std::move(done), computing_);
   }
 
-  /// After what the computing stream holds, like any transfer.
+  /// Copies after the work that the computing stream holds, like any transfer.
   void copy(std::span<const std::byte> from, std::span<std::byte> to) {
     PECIA_CHECK(from.size() == to.size(), "a rank's block for itself: {} and {} bytes", from.size(),
                 to.size());
@@ -166,7 +166,7 @@ class Queue {
 
   bool look() { return watch_->look(); }
   device::Device& device() const { return device_; }
-  /// Watched like the group's own.
+  /// Makes a part that is watched like the group itself.
   std::unique_ptr<Part> split_part(int color, int key) const {
     auto part = std::make_unique<Part>(nccl_->split(color, key), device_, *sending_);
     watch_->add(*part->nccl);
@@ -208,7 +208,7 @@ class NcclCollectives : public Collectives {
  public:
   explicit NcclCollectives(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
 
-  /// NCCL finds the way itself.
+  /// NCCL chooses the route itself.
   Route route() const override { return Route::flat; }
 
   std::unique_ptr<Transfer> start_all_gather(std::vector<std::span<std::byte>> blocks) override {
@@ -239,8 +239,8 @@ class NcclCollectives : public Collectives {
 
   std::unique_ptr<Transfer> start_all_reduce(std::span<float> values) override {
     const size_t share = values.size_bytes() / static_cast<size_t>(queue_->size());
-    queue_->count_to_all(share);  // scattered
-    queue_->count_to_all(share);  // and gathered
+    queue_->count_to_all(share);  // for the reduce-scatter
+    queue_->count_to_all(share);  // for the all-gather
     queue_->use(std::as_bytes(values));
     return queue_->start("all_reduce", "all ranks", [&](Nccl& nccl, device::Stream& stream) {
       if (!values.empty()) nccl.all_reduce(values, stream);
@@ -253,8 +253,8 @@ class NcclCollectives : public Collectives {
   std::shared_ptr<Queue> queue_;
 };
 
-/// With sums in tree order: at level l a rank's sum and that of the rank that differs in bit l. The
-/// groups of two are made when they are first needed.
+/// Makes sums in tree order: level l adds a rank's sum and the sum of the rank that differs in bit
+/// l. The groups of two are made on first use.
 class PairedCollectives : public NcclCollectives {
  public:
   explicit PairedCollectives(std::shared_ptr<Queue> queue)
@@ -265,8 +265,8 @@ class PairedCollectives : public NcclCollectives {
     for (const auto& pair : pairs_) queue_->give_back(*pair);
   }
 
-  /// A block stays with the rank of each pair from which it gets to its own: at level l those whose
-  /// owner has the same l lowest bits are left.
+  /// At each level, a block stays with the rank of the pair that can pass it on to its owner. At
+  /// level l a rank still has the blocks whose owner has the same l lowest bits.
   std::unique_ptr<Transfer> start_reduce_scatter(std::span<const float> partial,
                                                  std::span<const int64_t> counts,
                                                  std::span<float> mine) override {
@@ -325,8 +325,8 @@ class PairedCollectives : public NcclCollectives {
       pairs_.push_back(queue_->split_part(queue_->rank() & ~bit, queue_->rank()));
   }
 
-  std::vector<std::unique_ptr<Part>> pairs_;  ///< by level
-  device::Buffer scratch_;  ///< sums on their way; transfers use it in the order of one stream
+  std::vector<std::unique_ptr<Part>> pairs_;  ///< one per level
+  device::Buffer scratch_;  ///< partial sums; safe to share, because all transfers use one stream
 };
 
 class NcclCommunicator : public CommunicatorOver {
@@ -393,7 +393,7 @@ class NcclCommunicator : public CommunicatorOver {
   }
   std::unique_ptr<Communicator> split_by_host() override {
     auto host = inner().split_by_host();
-    // Its lowest rank here names it.
+    // The lowest rank on the host, in this group, is the host's color.
     const int64_t mine = rank();
     const int64_t lowest = -host->all_reduce_max(-mine);
     auto queue = queue_->split(static_cast<int>(lowest), rank(), host->rank(), host->size());

@@ -22,14 +22,14 @@ using kernels::cuda::native;
                     last != nullptr ? last : "");
 }
 
-/// Communicators do not block: a call that is in progress is no error.
+/// Communicators are non-blocking, so a call that is still in progress is not an error.
 void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr) {
   if (result != ncclSuccess && result != ncclInProgress) throw_nccl_error(result, call, comm);
 }
 
 class NcclGroup : public Nccl {
  public:
-  /// `registers`: the memory of transfers, on all ranks of the group.
+  /// `registers`: memory of transfers is registered, on all ranks of the group.
   NcclGroup(ncclComm_t comm, std::chrono::seconds timeout, bool registers = false)
       : comm_(comm), timeout_(timeout), registers_(registers) {
     try {
@@ -41,7 +41,8 @@ class NcclGroup : public Nccl {
   }
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
-  // No ncclCommDestroy: it waits for ranks that may be lost. Nothing is under way any more.
+  // ncclCommDestroy would wait for ranks that may be lost. Nothing is under way any more, so abort
+  // is safe.
   ~NcclGroup() override { abort(); }
 
   void start_group() override { check_nccl(ncclGroupStart(), "ncclGroupStart"); }
@@ -83,8 +84,9 @@ class NcclGroup : public Nccl {
     finish("ncclCommRegister");
     return std::make_unique<OfBlock>(*this, handle);
   }
-  /// Collective over `host`, the group's ranks: tries a block of each, and registers from now on if
-  /// NCCL has taken them all. It takes none with NCCL_LOCAL_REGISTER=0 in the environment.
+  /// Collective over `host`, which has the group's ranks: tries to register a block on each rank.
+  /// If NCCL takes them all, memory is registered from now on. NCCL takes none when
+  /// NCCL_LOCAL_REGISTER=0 is in the environment.
   void try_to_register(Communicator& host, device::Device& device) {
     const device::Buffer block(device, device::Memory::device, int64_t{2} << 20);
     void* handle = nullptr;
@@ -128,7 +130,7 @@ class NcclGroup : public Nccl {
     OfBlock(NcclGroup& group, void* handle) : group_(group), handle_(handle) {}
     OfBlock(const OfBlock&) = delete;
     OfBlock& operator=(const OfBlock&) = delete;
-    /// An aborted group has none any more.
+    /// An aborted group has no registrations any more.
     ~OfBlock() override {
       if (group_.comm_ != nullptr) ncclCommDeregister(group_.comm_, handle_);
     }
@@ -138,7 +140,7 @@ class NcclGroup : public Nccl {
     void* handle_;
   };
 
-  /// Waits until what was asked of the communicator is enqueued, not until it is done.
+  /// Waits until the requested operation is enqueued, not until it is done.
   void finish(const char* call) {
     const auto begin = std::chrono::steady_clock::now();
     ncclResult_t state = ncclInProgress;
@@ -180,7 +182,7 @@ std::string nccl_version() {
 std::unique_ptr<Nccl> make_nccl(Communicator& host, device::Device& device) {
   constexpr int root = 0;
   require_same_version(host);
-  device.memory();  // makes the GPU this thread's current one
+  device.memory();  // makes this GPU current for this thread
   ncclUniqueId id;
   if (host.rank() == root) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
   std::vector<std::byte> bytes(sizeof id);

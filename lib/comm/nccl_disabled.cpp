@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// In place of nccl_cuda.cpp in a build without CUDA.
+/// Replaces nccl_cuda.cpp in a build without CUDA.
 
 #include "lib/comm/nccl.hpp"
 #include "lib/core/error.hpp"

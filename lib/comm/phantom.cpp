@@ -17,7 +17,7 @@ struct Done : Transfer {
   void wait() override {}
 };
 
-/// The exchanges of collectives, one after the other.
+/// Runs the exchanges of a collective one after the other.
 class PhantomCollectives : public Collectives {
  public:
   PhantomCollectives(Communicator& group, std::vector<int> server_of_rank)
@@ -51,7 +51,7 @@ class PhantomCollectives : public Collectives {
   void progress() override {}
 
  private:
-  /// What arrives has an address, which nobody touches.
+  /// Received data needs an address, but nothing touches it.
   std::vector<Step> reduce_scatter(std::span<const float> partial, std::span<const int64_t> counts,
                                    std::span<float> mine) const {
     const auto floats =

@@ -10,11 +10,12 @@
 
 namespace pecia::comm {
 
-/// Equal racks are near, equal servers nearer. Ordered by rack, server, device.
+/// Ranks with equal racks are near each other, ranks with equal servers nearer. Ordered by rack,
+/// server, device.
 struct RackServerGpu {
-  std::string rack;    ///< switches from the root on, as "spine.rack1"; empty: unknown
+  std::string rack;    ///< switches from the root down, as "spine.rack1"; empty: unknown
   std::string server;  ///< the node's name
-  int device = 0;      ///< the rank's number on its server: its GPU, on CPUs its local rank
+  int device = 0;      ///< the rank's number on its server: its GPU, or its local rank on CPUs
 
   auto operator<=>(const RackServerGpu&) const = default;
 };
@@ -22,11 +23,11 @@ struct RackServerGpu {
 /// "spine.rack1:n1:0"; an unknown rack is "-".
 std::string to_string(const RackServerGpu& place);
 
-/// The widest step that a message between two ranks takes.
+/// The widest link that a message between two ranks crosses.
 enum class LinkLevel {
-  server,  ///< both on one server
-  rack,    ///< another server of the same rack; servers of unknown racks share one
-  system   ///< another rack
+  server,  ///< both ranks are on one server
+  rack,    ///< two servers of the same rack; servers of unknown racks count as one rack
+  system   ///< two racks
 };
 inline constexpr int num_link_levels = 3;
 inline constexpr std::array<const char*, num_link_levels> link_level_names{"server", "rack",
@@ -34,7 +35,8 @@ inline constexpr std::array<const char*, num_link_levels> link_level_names{"serv
 
 LinkLevel link_level(const RackServerGpu& a, const RackServerGpu& b);
 
-/// Equal numbers for ranks on one server: 0, 1, … in the order in which `by_rank` names servers.
+/// Numbers that are equal for ranks on one server: 0, 1, … in the order in which servers first
+/// appear in `by_rank`.
 std::vector<int> server_of_rank(std::span<const RackServerGpu> by_rank);
 
 }  // namespace pecia::comm

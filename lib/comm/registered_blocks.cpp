@@ -27,7 +27,7 @@ void RegisteredBlocks::leaves(const std::byte* block) noexcept {
   try {
     sending_.synchronize();
   } catch (const Error&) {
-    // Nothing is under way any more, as the next call that may throw will say.
+    // Nothing is under way any more. The next call that may throw will report the error.
   }
   blocks_.erase(found);
 }

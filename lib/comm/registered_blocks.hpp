@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The memory of a group's transfers, registered with NCCL: each block of device memory when a
-/// transfer first goes from or to it, until it is freed or the group goes. So all memory that
-/// travels is registered, on every rank, as NCCL wants it. What NCCL then makes of memory that
-/// cudaMalloc gave is up to its transports: networks take it, GPUs of one host do not.
+/// Registers the memory of a group's transfers with NCCL. A block of device memory is registered
+/// when a transfer first uses it, and stays so until the block is freed or the group ends. So all
+/// memory that travels is registered on every rank, as NCCL requires. Whether NCCL's transports use
+/// registered memory from cudaMalloc varies: networks do, GPUs of one host do not.
 
 #include <map>
 #include <memory>
@@ -15,16 +15,16 @@ namespace pecia::comm {
 
 class RegisteredBlocks : public device::BlockWatcher {
  public:
-  /// All outlive it. `sending`: the stream of the group's transfers.
+  /// All arguments outlive this object. `sending` is the stream of the group's transfers.
   RegisteredBlocks(Nccl& nccl, device::Device& device, device::Stream& sending);
   RegisteredBlocks(const RegisteredBlocks&) = delete;
   RegisteredBlocks& operator=(const RegisteredBlocks&) = delete;
   ~RegisteredBlocks() override;
 
-  /// Before a group of calls: `bytes` will travel.
+  /// Registers the block of `bytes`. Call it before the group of calls that transfers them.
   void use(std::span<const std::byte> bytes);
 
-  /// Waits for the transfers under way: they may use the block.
+  /// Waits for the transfers under way, because they may use the block.
   void leaves(const std::byte* block) noexcept override;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Numbering of a group's operations, shown in the rank's Activity: whoever has a number at least
-/// as high as one that others wait for has arrived there.
+/// Numbers a group's operations and shows the numbers in the rank's Activity. A rank has arrived at
+/// an operation when its number is at least as high as that operation's.
 
 #include <algorithm>
 #include <cstdint>
@@ -10,8 +10,7 @@
 
 namespace pecia::comm {
 
-/// Where there are more series in a rank than an Activity has room for, the last ones are not
-/// shown.
+/// If a rank has more series than Activity has room for, the excess series are not shown.
 class NumberedSeries {
  public:
   NumberedSeries(Activity& activity, uint64_t group) : activity_(activity), group_(group) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which ranks of a group share a server, and who of them acts for it: pure values.
+/// Which ranks of a group share a server, and which rank acts as its delegate. Pure values.
 
 #include <cstdint>
 #include <span>
@@ -8,13 +8,13 @@
 
 namespace pecia::comm {
 
-/// Servers are numbered by their lowest rank, the ranks of a server by rank.
+/// Servers are numbered by their lowest rank. The ranks of a server are in rank order.
 ///
 ///     labels 7 9 9 9 4     server of rank  0 1 1 1 2     index on its server  0 0 1 2 0
 ///                          delegates of server 1 for ranks 0 … 4:  1 1 2 3 1
 class ServerMap {
  public:
-  /// Equal labels are one server.
+  /// Ranks with equal labels share a server.
   explicit ServerMap(std::span<const int> label_of_rank);
 
   int num_ranks() const { return static_cast<int>(server_of_rank_.size()); }
@@ -22,8 +22,8 @@ class ServerMap {
   int server(int rank) const { return server_of_rank_[rank]; }
   const std::vector<int>& ranks(int server) const { return ranks_[server]; }
 
-  /// The rank of `server` that sends and receives what `rank` has to do with `server`: itself on
-  /// its own; elsewhere such that a server's ranks share the work.
+  /// The rank of `server` that sends and receives on behalf of `rank` there. On its own server this
+  /// is `rank` itself; elsewhere the server's ranks share the work.
   int delegate(int server, int rank) const;
 
  private:
@@ -32,9 +32,9 @@ class ServerMap {
   std::vector<std::vector<int>> ranks_;
 };
 
-/// Whether sums over the servers' ranks and then over the servers are those over all ranks in pairs
-/// of neighbours (Collectives): each server has the same power of two of consecutive ranks, the
-/// last one as many as are left.
+/// Whether summing over each server's ranks and then over the servers makes the same additions as
+/// summing over all ranks in pairs of neighbours (Collectives). This holds when each server has the
+/// same power of two of consecutive ranks; the last server may have fewer.
 ///
 ///     0 0 0 0 1 1     yes: (0 1)(2 3) and (4 5) are nodes of the tree over six ranks
 ///     0 0 0 1 1 1     no         0 1 0 1     no

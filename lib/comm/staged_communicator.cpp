@@ -13,7 +13,7 @@ namespace {
 using device::Buffer;
 using device::Memory;
 
-/// Blocks of pinned memory, each of one transfer at a time.
+/// Blocks of pinned memory. Each belongs to one transfer at a time.
 class Stage {
  public:
   struct Block {
@@ -22,7 +22,7 @@ class Stage {
       return {memory.as<std::byte>(), static_cast<size_t>(size)};
     }
     Buffer memory;
-    std::unique_ptr<device::Event> left;  ///< by the stream, after its last copy
+    std::unique_ptr<device::Event> left;  ///< recorded after the stream's last copy of this block
     int64_t size = 0;
     bool taken = false;
   };
@@ -49,7 +49,7 @@ class Stage {
   void copy(void* to, const void* from, size_t bytes) {
     device_.copy(to, from, static_cast<int64_t>(bytes), stream_);
   }
-  /// The stream is where the host is: copies to pinned memory are there.
+  /// Waits for the stream: copies to pinned memory are then complete.
   void synchronize() { stream_.synchronize(); }
 
  private:
@@ -58,8 +58,8 @@ class Stage {
   std::deque<Block> blocks_;
 };
 
-/// A transfer of pinned memory, and where on the device its parts belong. Destroyed unfinished, it
-/// keeps its block for ever: messages may still arrive there.
+/// A transfer of pinned memory with the places of its parts on the device. If it is destroyed
+/// unfinished, it keeps its block forever, because messages may still arrive there.
 class StagedTransfer : public Transfer {
  public:
   struct Part {
@@ -102,19 +102,19 @@ class Layout {
  public:
   Layout(Stage& stage, size_t size) : stage_(stage), block_(stage.take(size)) {}
 
-  /// A copy of what is sent, there after the stage's synchronize.
+  /// Copies `bytes` to the block; the copy is complete after the stage's synchronize.
   std::span<std::byte> send(std::span<const std::byte> bytes) {
     const auto place = next(bytes.size());
     stage_.copy(place.data(), bytes.data(), bytes.size());
     return place;
   }
-  /// Where to receive what belongs to `bytes`.
+  /// The place in the block for bytes that are to arrive in `bytes`.
   std::span<std::byte> receive(std::span<std::byte> bytes) {
     const auto place = next(bytes.size());
     parts_.push_back({place.data(), bytes});
     return place;
   }
-  /// A copy, there likewise, from which the bytes come back.
+  /// Copies `bytes` to the block as `send` does; afterwards they are copied back from it.
   std::span<std::byte> exchange(std::span<std::byte> bytes) {
     const auto place = send(bytes);
     parts_.push_back({place.data(), bytes});

@@ -12,7 +12,7 @@
 namespace pecia::comm {
 namespace {
 
-constexpr int64_t operations_per_series = 128;  // under way at a time
+constexpr int64_t operations_per_series = 128;  // operations under way at a time
 
 class Team : public Communicator {
  public:
@@ -47,7 +47,7 @@ class Team : public Communicator {
     PECIA_CHECK(blocks.send.size() == ranks_.size() && blocks.receive.size() == ranks_.size(),
                 "{} and {} blocks for {} ranks", blocks.send.size(), blocks.receive.size(), size());
     Exchange exchange;
-    for (int step = 1; step < size(); ++step) {  // not everybody to rank 0 first
+    for (int step = 1; step < size(); ++step) {  // else all ranks would send to rank 0 first
       const int to = (rank_ + step) % size(), from = (rank_ - step + size()) % size();
       exchange.sends.push_back({blocks.send[to], to});
       exchange.receives.push_back({blocks.receive[from], from});
@@ -62,7 +62,7 @@ class Team : public Communicator {
 
   int64_t next_operation() override { return first_operation_ + ++operations_; }
 
-  /// The parent's checks would ask ranks of other teams.
+  /// Does nothing, because the parent's checks would involve ranks of other teams.
   void check_same(const char*, int64_t) override {}
 
   void show_wait(const Operation* operation) override { parent_.show_wait(operation); }
@@ -155,8 +155,8 @@ class Team : public Communicator {
     return ranks;
   }
 
-  /// Sends `mine` to `receivers`, and gives back by rank what came from `senders`: first sizes,
-  /// then bytes. This rank's own needs no message.
+  /// Sends `mine` to `receivers` and returns by rank the bytes of `senders`. Sizes travel first,
+  /// then bytes. This rank's own bytes need no message.
   std::vector<std::vector<std::byte>> gathered(const char* name, std::span<const std::byte> mine,
                                                const std::vector<int>& receivers,
                                                const std::vector<int>& senders) {

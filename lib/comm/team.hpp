@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Groups of any ranks of a communicator, in any order, made without a word to anybody: teams that
-/// change with every iteration cost microseconds.
+/// Groups of any ranks of a communicator, in any order, made without communication. So a change of
+/// teams in every iteration costs only microseconds.
 
 #include <memory>
 #include <vector>
@@ -10,18 +10,19 @@
 
 namespace pecia::comm {
 
-/// Ranks of `parent` as a group of their own: its rank i is ranks[i]. Every member makes it alike,
-/// from the same list and `series`; nobody else takes part, and nothing is sent. `parent` outlives
-/// it, and does nothing else than serve teams.
+/// Makes a group of ranks of `parent`; rank i of the group is ranks[i]. Every member calls this
+/// with the same list and `series`. No other rank takes part, and nothing is sent. `parent`
+/// outlives the group and is used for nothing but teams.
 ///
-/// All its calls are messages between two ranks, by the parent's start_send_receive and
-/// start_exchange, and work on the memory that these work on; sums are made on the host. `series`,
-/// 0 or more, keeps messages of teams apart that may be under way at the same time: those of teams
-/// that follow each other may have the same one, if each member waits for its transfers of the one
+/// All calls of the group are messages between two ranks, sent by the parent's start_send_receive
+/// and start_exchange, and work on the memory that these work on. Sums are made on the host.
+/// `series`, 0 or more, keeps apart the messages of teams that may be under way at the same time.
+/// Successive teams may use the same series if each member waits for its transfers of one team
 /// before it starts any of the next.
 ///
-/// Errors name ranks of the parent. It has no parts (split) and no shared counters: Unsupported.
-/// InvalidArgument where this rank is not in the list, or one is there twice or not in the parent.
+/// Errors name ranks of the parent. Groups cannot be split and have no shared counters; these calls
+/// throw Unsupported. Throws InvalidArgument when this rank is not in the list, or when a rank is
+/// in it twice or is not in the parent.
 std::unique_ptr<Communicator> make_team(Communicator& parent, std::vector<int> ranks,
                                         int64_t series = 0);
 

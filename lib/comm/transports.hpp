@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What MPI sends messages with, as far as this process shows.
+/// The transports that MPI uses for messages, as far as this process shows them.
 
 #include <string>
 #include <string_view>
@@ -8,12 +8,13 @@
 
 namespace pecia::comm {
 
-/// Open MPI's components for messages among the files that a process has mapped (the text of
-/// /proc/PID/maps): "pml ob1", "btl tcp", "btl vader", "mtl ofi", …, sorted. After MPI_Init it has
-/// unloaded those it does not use. Empty for other libraries and for components linked in.
+/// Open MPI's message components among the files that a process has mapped. `maps` is the text of
+/// /proc/PID/maps. The result is sorted: "pml ob1", "btl tcp", "btl vader", "mtl ofi", … After
+/// MPI_Init, Open MPI has unloaded unused components. The result is empty for other libraries and
+/// for components that are linked in.
 std::vector<std::string> transports_in(std::string_view maps);
 
-/// Of this process.
+/// The transports of this process.
 std::vector<std::string> loaded_transports();
 
 }  // namespace pecia::comm

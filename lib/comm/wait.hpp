@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How a rank waits for others.
+/// How a rank waits for other ranks.
 
 #include <sched.h>
 
@@ -12,10 +12,11 @@
 
 namespace pecia::comm {
 
-/// Calls `test` until it returns true. Short waits yield, so that ranks sharing a core go on at
-/// once; long ones sleep, so that a waiting rank does not take a core from one that computes.
-/// After `timeout` (zero: never) throws SystemError that begins with `describe()`. A long wait is
-/// shown: `show(true)` once it is one, `show(false)` when it is over; not when it has failed.
+/// Calls `test` until it returns true. A short wait yields, so that ranks that share a core
+/// continue at once. A long wait sleeps, so that a waiting rank does not take a core from a
+/// computing one. After `timeout` (zero: never) it throws SystemError that begins with
+/// `describe()`. A long wait calls `show(true)` when it becomes long and `show(false)` when it
+/// ends, but not when it fails.
 template <typename Test, typename Describe, typename Show>
 void wait_until(Test test, Describe describe, Show show, std::chrono::seconds timeout) {
   using Clock = std::chrono::steady_clock;

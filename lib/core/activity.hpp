@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a rank's main thread is at, for a thread that looks on (watch::Watch). The main thread alone
-/// writes; the stores are relaxed, so a reader may see parts of two neighbouring moments together.
+/// What a rank's main thread is doing, for a thread that observes it (watch::Watch). Only the main
+/// thread writes. The stores are relaxed, so a reader may see values from two successive moments
+/// together.
 
 #include <array>
 #include <atomic>
@@ -9,7 +10,7 @@
 
 namespace pecia {
 
-/// A field that the main thread writes. A store costs what one of a plain variable does.
+/// A field that the main thread writes. A store costs as much as a store to a plain variable.
 template <typename T>
 class Published {
  public:
@@ -21,22 +22,23 @@ class Published {
   std::atomic<T> value_;
 };
 
-/// All names are string literals.
+/// Names are string literals, so that their pointers stay valid.
 struct Activity {
   Published<const char*> phase{"start"};
-  Published<const char*> span{""};  ///< begun last
+  Published<const char*> span{""};  ///< the span begun last
   Published<int32_t> layer{-1};
   Published<int64_t> pass{-1};
 
-  /// Operations of a group of ranks, counted: 1, 2, … of equal name and number on all its ranks.
+  /// A counted series of the operations of one group of ranks. Operations with equal group and
+  /// number are the same one on all its ranks.
   struct Series {
-    Published<uint64_t> group{0};  ///< the same on all its ranks; 0: not in use
-    Published<int64_t> number{0};  ///< of the one begun last
+    Published<uint64_t> group{0};  ///< the same on all ranks of the group; 0: not in use
+    Published<int64_t> number{0};  ///< number of the operation begun last: 1, 2, …
   };
   std::array<Series, 64> series;
 
-  /// The operation that this rank waits for; "": none, or not for long. One that was given up (its
-  /// wait has failed) stays.
+  /// The operation that this rank waits for; "" when it waits for none, or has not waited for long.
+  /// An operation whose wait has failed stays here.
   struct Wait {
     Published<const char*> operation{""};
     Published<uint64_t> group{0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Plain values to bytes and back, for what ranks of one program send each other. Not a file
-/// format: both ends are the same build on the same kind of machine (checked at start).
+/// Converts plain values to bytes and back, for messages between the ranks of one program. This is
+/// not a file format: both ends are the same build on the same kind of machine (checked at start).
 
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +38,7 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-/// Reads in the order written; throws InvalidArgument when bytes run out.
+/// Reads values in the order in which they were written. Throws InvalidArgument when bytes run out.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -73,8 +73,8 @@ class Reader {
   std::span<const std::byte> bytes_;
 };
 
-/// Bytes of a value whose type has `template <typename A> void visit(A& archive)` naming its
-/// members.
+/// Converts a value to bytes. Its type has `template <typename A> void visit(A& archive)`, which
+/// passes the members to the archive.
 template <typename T>
 std::vector<std::byte> to_bytes(const T& value) {
   Writer writer;
@@ -91,7 +91,7 @@ T from_bytes(std::span<const std::byte> bytes) {
   return value;
 }
 
-/// The same for a member that is a vector of such values.
+/// Writes or reads a member that is a vector of such values.
 template <typename T>
 void visit_all(Writer& writer, std::vector<T>& values) {
   writer(static_cast<int64_t>(values.size()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What this binary is: version, commit, compiler, options. Written into every report.
+/// Facts about this binary: version, commit, compiler, options. They are written into every report.
 
 #include <string>
 
@@ -8,8 +8,7 @@ namespace pecia {
 
 struct BuildInfo {
   std::string version;  ///< e.g. "0.2.0"
-  std::string
-      commit;  ///< short hash, "-dirty" appended when the tree had changes; "unknown" outside git
+  std::string commit;   ///< short hash, with "-dirty" after changes; "unknown" outside git
   std::string build_type;
   std::string compiler;
   std::string options;  ///< e.g. "CUDA off, HDF5 serial"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Element types of tensors, and the scalar conversions every other conversion is tested against.
+/// Element types of tensors, and the scalar conversions that all other conversions are tested
+/// against.
 
 #include <bit>
 #include <cstdint>
@@ -12,9 +13,9 @@ enum class DType : uint8_t {
   fp32,
   bf16,
   fp16,
-  fp8,  ///< E4M3 without infinities (OCP FP8, §4): up to 448; always beside scales, which say more
+  fp8,   ///< E4M3 without infinities (OCP FP8, §4), up to ±448; always with scales
   int8,  ///< codes of 8 bits, see codes.hpp
-  int4,  ///< codes of 4 bits; an element is a group of 128 of them, see codes.hpp
+  int4,  ///< codes of 4 bits; one element is a group of 128 codes, see codes.hpp
   int32,
   int64,
   uint8
@@ -42,7 +43,7 @@ constexpr int64_t size_of(DType dtype) {
 
 std::string_view name_of(DType dtype);
 
-/// A type that holds numbers by itself.
+/// Whether the type represents numbers without scales.
 constexpr bool is_float(DType dtype) {
   return dtype == DType::fp32 || dtype == DType::bf16 || dtype == DType::fp16;
 }
@@ -62,7 +63,7 @@ inline uint16_t float_to_bf16(float value) {
 /// IEEE half bits → float, exact (subnormals, infinities and NaN included).
 float fp16_to_float(uint16_t bits);
 
-/// float → IEEE half bits, round to nearest even; too large becomes infinity.
+/// float → IEEE half bits, round to nearest even; a value that is too large becomes infinity.
 uint16_t float_to_fp16(float value);
 
 inline constexpr float max_fp8 = 448.0f;
@@ -70,7 +71,8 @@ inline constexpr float max_fp8 = 448.0f;
 /// E4M3 bits → float, exact.
 float fp8_to_float(uint8_t bits);
 
-/// float → E4M3 bits, round to nearest even; too large, and infinity, becomes ±448; NaN stays NaN.
+/// float → E4M3 bits, round to nearest even. Infinity and values that are too large become ±448;
+/// NaN stays NaN.
 uint8_t float_to_fp8(float value);
 
 /// Element `index` of an array of `dtype` (fp32, bf16, fp16 or fp8) as float.

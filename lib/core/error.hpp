@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The one family of exceptions, and the checks that throw them.
+/// The project's only family of exceptions, and the checks that throw them.
 ///
-/// What a message says: what is wrong, where (file, dataset or key, row, rank), and what to do
-/// about it.
+/// A message says what is wrong, where (file, dataset or key, row, rank), and what to do about it.
 
 #include <fmt/format.h>
 
@@ -12,14 +11,14 @@
 
 namespace pecia {
 
-/// Root of everything thrown on purpose. The command exits with 1.
+/// Base of every exception that the project throws. The command exits with 1.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Something a user gave (command line, job file, checkpoint, prompt shard) cannot be used. The
-/// command exits with 2, having started nothing.
+/// Something that a user gave (command line, job file, checkpoint, prompt shard) cannot be used.
+/// The command exits with 2 and has started nothing.
 class InputError : public Error {
  public:
   using Error::Error;
@@ -31,13 +30,15 @@ class InvalidArgument : public Error {
   using Error::Error;
 };
 
-/// Asked for, known, and absent from this build or version. For a user it is an InputError.
+/// The request names a feature that is known but absent from this build or version. For a user it
+/// is an InputError.
 class Unsupported : public InputError {
  public:
   using InputError::InputError;
 };
 
-/// What one rank found, thrown by all of them: said once, and nobody waits for anybody.
+/// An error that one rank found and all ranks throw together. It is reported once, and no rank
+/// waits for another.
 class SharedError : public Error {
  public:
   using Error::Error;

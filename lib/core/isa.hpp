@@ -10,9 +10,9 @@ enum class Isa { avx2, avx512, avx512_bf16 };
 
 std::string_view name_of(Isa isa);
 
-/// The best this CPU has, no more than the environment variable PECIA_MAX_ISA (avx2, avx512,
-/// avx512_bf16) allows. Throws InputError for another value of it, and Unsupported on a CPU without
-/// AVX2. Resolved once; every later call gives the same answer.
+/// The best instruction set of this CPU, limited by the environment variable PECIA_MAX_ISA (avx2,
+/// avx512, avx512_bf16). Throws InputError for another value of the variable, and Unsupported on a
+/// CPU without AVX2. The answer is found once; every later call returns the same.
 Isa isa();
 
 /// Whether PECIA_MAX_ISA is set.

@@ -12,7 +12,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
     const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
     return lower(x) == lower(y);
   };
-  // Rows i − 1, i and i + 1 of the table of distances between beginnings of a and of b.
+  // Rows i − 1, i and i + 1 of the table of distances between prefixes of a and of b.
   std::vector<size_t> before, row(b.size() + 1), next(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 0; i < a.size(); ++i) {
@@ -29,7 +29,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 bool may_mean(std::string_view typed, std::string_view known) {
-  constexpr size_t longest = 64;  // so that no input makes the table large
+  constexpr size_t longest = 64;  // keeps the table small for any input
   if (typed.size() > longest || known.size() > longest) return false;
   const size_t length = std::max(typed.size(), known.size());
   return edit_distance(typed, known) <= std::max(length / 3, std::min<size_t>(2, length / 2));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Random numbers that are addressed, not consumed: a pure function of (key, index), so they do not
-/// depend on batch, layout or restarts.
+/// Random numbers that are addressed, not consumed: each is a pure function of (key, index), so it
+/// does not depend on batch, layout or restarts.
 
 #include <array>
 #include <cstdint>
@@ -15,7 +15,7 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
 /// Uniform in [0, 1) with 53 random bits.
 double uniform(uint64_t key, uint64_t index);
 
-/// FNV-1a with a final avalanche: a stable 64-bit number for a text, mixed into `seed`.
+/// FNV-1a with a final avalanche: mixes a text into `seed` and returns a stable 64-bit number.
 uint64_t mix(uint64_t seed, std::string_view text);
 uint64_t mix(uint64_t seed, uint64_t value);
 

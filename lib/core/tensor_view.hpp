@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A tensor that somebody else owns: pointer, element type, shape, strides. Copied freely.
+/// A tensor in memory that another object owns: pointer, element type, shape, strides. Views are
+/// copied freely.
 
 #include <array>
 #include <cstdint>
@@ -31,7 +32,7 @@ class TensorView {
     }
     row_stride_ = row_elements();
   }
-  /// Views of const memory are made here; the ops' contracts say what they only read.
+  /// Makes a view of const memory. The contracts of the ops say which tensors they only read.
   TensorView(const void* data, DType dtype, std::initializer_list<int64_t> shape)
       : TensorView(const_cast<void*>(data), dtype, shape) {}
 
@@ -41,14 +42,14 @@ class TensorView {
   int rank() const { return rank_; }
   int64_t size(int axis) const { return shape_[axis]; }
   int64_t rows() const { return shape_[0]; }
-  /// Elements of one index of axis 0.
+  /// Number of elements at one index of axis 0.
   int64_t row_elements() const {
     int64_t count = 1;
     for (int axis = 1; axis < rank_; ++axis) count *= shape_[axis];
     return count;
   }
   int64_t elements() const { return shape_[0] * row_elements(); }
-  /// Elements from one index of axis 0 to the next.
+  /// Number of elements from one index of axis 0 to the next.
   int64_t row_stride() const { return row_stride_; }
   bool dense() const { return row_stride_ == row_elements() || shape_[0] <= 1; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which blocks of a device's memory there are, for those who tell somebody else about them: a
-/// library that transfers memory wants to know whole blocks, and before one goes.
+/// Keeps the list of a device's memory blocks, for code that registers them elsewhere: a library
+/// that transfers memory needs whole blocks, and must hear of a block before it is freed.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace pecia::device {
 
-/// Is told before a block's memory is freed, and may wait for work that uses it.
+/// Gets a call before a block's memory is freed, and may wait there for work that uses the block.
 class BlockWatcher {
  public:
   virtual ~BlockWatcher() = default;
   virtual void leaves(const std::byte* block) noexcept = 0;
 };
 
-/// Written by Buffer, the only owner of blocks. One thread.
+/// Written by Buffer, which alone owns blocks. Not thread-safe: one thread uses it.
 class Blocks {
  public:
   void add(std::byte* data, int64_t bytes) { bytes_[data] = bytes; }
@@ -27,7 +27,7 @@ class Blocks {
     bytes_.erase(data);
   }
 
-  /// The block that all of `bytes` lie in; empty where there is none.
+  /// The block that contains all of `bytes`; empty if no block does.
   std::span<std::byte> around(std::span<const std::byte> bytes) const {
     auto after = bytes_.upper_bound(const_cast<std::byte*>(bytes.data()));
     if (after == bytes_.begin()) return {};

@@ -24,7 +24,7 @@ void Buffer::Free::operator()(std::byte* data) const noexcept {
 void Buffer::reserve(int64_t bytes) {
   if (bytes <= bytes_) return;
   const Free where = data_.get_deleter();
-  *this = Buffer(where.device, where.memory, 0);  // a device may not have room for both
+  *this = Buffer(where.device, where.memory, 0);  // there may be no room for both blocks
   *this = Buffer(where.device, where.memory, bytes);
 }
 

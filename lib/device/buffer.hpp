@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Owner of a block of memory, not initialised. The host's is aligned to cache lines, a device's to
+/// Owns a block of uninitialised memory. Host memory is aligned to cache lines, device memory to
 /// 256 bytes.
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace pecia::device {
 
 class Buffer {
  public:
-  /// Of host memory, as it grows.
+  /// An empty buffer of host memory, which `reserve` and `tensor` grow.
   Buffer() : Buffer(nullptr, Memory::host, 0) {}
   explicit Buffer(int64_t bytes) : Buffer(nullptr, Memory::host, bytes) {}
-  /// Of `memory` of a device that outlives it.
+  /// A buffer in `memory` of a device, which outlives the buffer.
   Buffer(Device& device, Memory memory, int64_t bytes = 0) : Buffer(&device, memory, bytes) {}
 
   int64_t bytes() const { return bytes_; }
@@ -28,11 +28,11 @@ class Buffer {
     return reinterpret_cast<T*>(data_.get());
   }
 
-  /// Makes room for `bytes`; what was there is lost when it has to grow. Never shrinks. Growing
-  /// device memory waits for the device.
+  /// Makes room for `bytes`. When the buffer has to grow, its contents are lost. It never shrinks.
+  /// Growing device memory waits for the device.
   void reserve(int64_t bytes);
 
-  /// A dense tensor at the beginning, making room for it first.
+  /// Makes room for a dense tensor at the beginning of the buffer and returns a view of it.
   TensorView tensor(DType dtype, std::initializer_list<int64_t> shape);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Work that is held back, in order, and can be compared with work that was enqueued before.
+/// A list of held-back work, in order, which can be compared with work that was enqueued before.
 
 #include <cstddef>
 #include <cstring>
@@ -12,8 +12,9 @@ namespace pecia::device {
 
 class Commands {
  public:
-  /// `enqueue` does what follows from `parts` alone. They are compared byte by byte: types with
-  /// padding make equal work different at times, never the other way round.
+  /// `enqueue` must do only what follows from `parts`. These are compared byte by byte. With types
+  /// that have padding, equal work may compare as different; different work never compares as
+  /// equal.
   template <typename... Parts>
   void add(std::function<void()> enqueue, const Parts&... parts) {
     work_.push_back(std::move(enqueue));

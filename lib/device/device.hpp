@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A place with memory and streams: the host, or one GPU. It says nothing about kernels, which are
-/// a backend's (kernels/api/backend.hpp), and needs no CUDA headers.
+/// A place with memory and streams: the host, or one GPU. Kernels belong to a backend
+/// (kernels/api/backend.hpp), not to a device. This header needs no CUDA headers.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,17 +15,17 @@
 namespace pecia::device {
 
 enum class Memory {
-  host,    ///< pageable
-  pinned,  ///< the host's, locked: copies to and from a device run beside the host
-  device   ///< where kernels work; on the host's device the same as `host`
+  host,    ///< pageable host memory
+  pinned,  ///< locked host memory: copies to and from a device run while the host goes on
+  device   ///< memory that kernels work on; on the host's device the same as `host`
 };
 
 struct DeviceInfo {
   std::string name;        ///< as the vendor spells it
   int compute_capability;  ///< 90 for 9.0; 0 on the host
   int multiprocessors;     ///< 1 on the host
-  std::string driver;      ///< version the driver speaks, "" on the host
-  std::string address;     ///< on the PCI bus: one GPU of a server has one; "" on the host
+  std::string driver;      ///< version that the driver supports; "" on the host
+  std::string address;     ///< PCI address, unique on a server; "" on the host
 
   bool is_gpu() const { return compute_capability > 0; }
 };
@@ -39,37 +39,39 @@ class Device {
   virtual ~Device() = default;
 
   virtual const DeviceInfo& info() const = 0;
-  /// As the device reports it now; other programs change it.
+  /// The device's memory as it reports it now; other programs change these figures.
   virtual MemoryInfo memory() const = 0;
 
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
 
-  /// Copies in any direction after what `stream` holds. With pinned or device memory on both sides
-  /// the host does not wait, and neither side may be freed or changed before the stream is there;
-  /// pageable memory may make it wait. The ranges do not overlap.
+  /// Copies in any direction, after the work that `stream` holds. With pinned or device memory on
+  /// both sides the host does not wait; then neither side may be freed or changed before the stream
+  /// has done the copy. Pageable memory may make the host wait. The ranges do not overlap.
   virtual void copy(void* to, const void* from, int64_t bytes, Stream& stream) = 0;
 
-  /// `rows` rows of `row_bytes`, their beginnings `to_pitch` and `from_pitch` bytes apart.
+  /// Copies `rows` rows of `row_bytes`. Rows begin `to_pitch` and `from_pitch` bytes apart.
   virtual void copy_rows(void* to, int64_t to_pitch, const void* from, int64_t from_pitch,
                          int64_t row_bytes, int64_t rows, Stream& stream) = 0;
 
-  /// Zeroes device memory after what `stream` holds.
+  /// Zeroes device memory after the work that `stream` holds.
   virtual void zero(void* data, int64_t bytes, Stream& stream) = 0;
 
-  /// For Buffer, the only owner. Throws SystemError with the bytes wanted and the bytes free.
+  /// Called by Buffer, which alone owns blocks. Throws SystemError with the bytes wanted and the
+  /// bytes free.
   virtual std::byte* allocate(Memory memory, int64_t bytes) = 0;
   /// Waits for work that may still use the block.
   virtual void free(Memory memory, std::byte* data) noexcept = 0;
 
-  /// Of device memory.
+  /// The blocks of device memory.
   Blocks& blocks() { return blocks_; }
 
  private:
   Blocks blocks_;
 };
 
-/// The host as a device: copies are done on return, all kinds of memory are the same.
+/// The host as a device: copies are done when the call returns, and all kinds of memory are the
+/// same.
 std::unique_ptr<Device> make_host_device(int num_threads, std::vector<int> cpus = {});
 
 }  // namespace pecia::device

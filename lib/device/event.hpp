@@ -10,19 +10,20 @@ class Event {
  public:
   virtual ~Event() = default;
 
-  /// Marks what `stream` has been given so far; a mark made earlier is forgotten.
+  /// Marks the end of the work that `stream` has been given so far. An earlier mark is forgotten.
   virtual void record(Stream& stream) = 0;
 
-  /// What is enqueued on `stream` from now on begins after the mark. The host does not wait.
+  /// Work enqueued on `stream` from now on begins after the mark. The host does not wait.
   virtual void make_wait(Stream& stream) = 0;
 
   /// Whether the mark is reached; true before the first record.
   virtual bool done() const = 0;
 
-  /// Blocks the host until it is.
+  /// Blocks the host until the mark is reached.
   virtual void synchronize() = 0;
 
-  /// From the mark of `earlier`, an event of the same device, to this one; both are reached.
+  /// Seconds from the mark of `earlier`, an event of the same device, to this mark. Both must be
+  /// reached.
   virtual double seconds_since(const Event& earlier) const = 0;
 };
 

@@ -35,13 +35,13 @@ void GraphStream::drop_step() {
 void GraphStream::end_segment() {
   if (segment_.empty()) return;
   std::swap(ended_, segment_);
-  segment_.clear();  // what fails is not tried again
+  segment_.clear();  // work that fails is not tried again
   if (ended_.size() < least_work_of_a_graph) return ended_.enqueue();
   const size_t index = next_++;
   if (index == graphs_.size()) graphs_.emplace_back();
   Commands& known = graphs_[index];
   if (!ended_.same_as(known)) {
-    known.clear();  // of a graph that cannot be made nothing is known
+    known.clear();  // if the graph cannot be made, its old contents must not be trusted
     make_graph(index, ended_);
     std::swap(known, ended_);
     ++counts_.made;

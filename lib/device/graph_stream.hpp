@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A stream of a device that launches work it knows, as a graph, faster than one piece after the
-/// other: when graphs of a step (Stream::begin_step) are made, launched and given up. What a graph
-/// is, the device says.
+/// A device stream that launches repeated work as a graph, which is faster than launching it piece
+/// by piece. This class decides when the graphs of a step (Stream::begin_step) are made, launched
+/// and given up. The device defines what a graph is.
 ///
-/// What is enqueued otherwise than by `submit` cuts a step into segments. The i-th segment that is
-/// long enough is the i-th graph: the one of the step before, where it is the same work.
+/// Work that is not enqueued by `submit` cuts a step into segments. The i-th segment that is long
+/// enough is launched as the i-th graph. The graph of the step before is used again if its work is
+/// the same.
 
 #include <cstdint>
 #include <functional>
@@ -23,8 +24,8 @@ class GraphStream : public Stream {
   void drop_step() override;
 
   bool in_step() const { return in_step_; }
-  /// Does `work`, which enqueues what follows from `parts` alone: now, or, in a step, when its
-  /// segment ends.
+  /// Runs `work`, which enqueues only what follows from `parts`. It runs now, or, in a step, when
+  /// its segment ends.
   template <typename... Parts>
   void submit(std::function<void()> work, const Parts&... parts) {
     if (in_step_)
@@ -32,28 +33,28 @@ class GraphStream : public Stream {
     else
       work();
   }
-  /// Enqueues what is held back: before anything is enqueued otherwise, the host waits, or memory
-  /// is freed. Does nothing outside of a step.
+  /// Enqueues the work that is held back. Called before other work is enqueued, before the host
+  /// waits, and before memory is freed. Does nothing outside a step.
   void end_segment();
 
   struct GraphCounts {
     int64_t launched = 0;
-    int64_t made = 0;  ///< of those; the others were there from the step before
+    int64_t made = 0;  ///< graphs made anew; the others were kept from the step before
   };
   GraphCounts graph_counts() const { return counts_; }
 
  protected:
-  /// Graph `index` becomes one that does `work`. It is one that was made before, or the next.
+  /// Makes graph `index` do `work`. The index is one of the graphs made before, or the next one.
   virtual void make_graph(size_t index, const Commands& work) = 0;
   virtual void launch_graph(size_t index) = 0;
-  /// Those from `count` on are not launched again.
+  /// Graphs from index `count` on are not launched again.
   virtual void keep_graphs(size_t count) = 0;
 
  private:
   bool in_step_ = false;
   Commands segment_, ended_;
-  size_t next_ = 0;               ///< graph of the step
-  std::vector<Commands> graphs_;  ///< what each does
+  size_t next_ = 0;               ///< index of the next graph in the step
+  std::vector<Commands> graphs_;  ///< the work of each graph
   GraphCounts counts_;
 };
 

@@ -11,7 +11,7 @@
 namespace pecia::device {
 namespace {
 
-/// Work is done when the call returns, so every mark is reached as soon as it is made.
+/// Work is done when the call returns, so every mark is reached as soon as it is recorded.
 class HostEvent : public Event {
  public:
   void record(Stream&) override { mark_ = Clock::now(); }

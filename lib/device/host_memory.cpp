@@ -18,7 +18,7 @@ std::byte* allocate_host(int64_t bytes) {
   const int64_t rounded = (bytes + alignment - 1) / alignment * alignment;
   auto* const data = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
   if (data == nullptr) fail<SystemError>("out of memory: {} bytes could not be allocated", bytes);
-  // Advice only: without transparent huge pages it changes nothing.
+  // This is only advice: without transparent huge pages it changes nothing.
   if (alignment == huge_page_bytes) ::madvise(data, rounded, MADV_HUGEPAGE);
   return data;
 }

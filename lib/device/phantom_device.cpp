@@ -12,7 +12,7 @@
 namespace pecia::device {
 namespace {
 
-/// Nothing is ever under way.
+/// A phantom never has work under way, so every mark is reached.
 class PhantomEvent : public Event {
  public:
   void record(Stream&) override {}

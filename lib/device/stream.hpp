@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Where work is enqueued. On the CPU work is done before the call returns, by the stream's
-/// threads, and `poll` is called between tiles so that transfers progress beside it; on a GPU it is
-/// a CUDA stream, which a Device makes.
+/// A queue of work. On the CPU the stream's threads do the work before the call returns, and `poll`
+/// is called between tiles so that transfers progress meanwhile. On a GPU it is a CUDA stream,
+/// which a Device makes.
 
 #include <functional>
 #include <memory>
@@ -13,7 +13,7 @@ namespace pecia::device {
 
 class Stream {
  public:
-  /// A stream of the CPU; `cpus` as ThreadPool has them.
+  /// A stream of the CPU. `cpus` has the same meaning as for ThreadPool.
   explicit Stream(int num_threads = 1, const std::vector<int>& cpus = {})
       : num_threads_(num_threads), pool_(std::make_unique<ThreadPool>(num_threads, cpus)) {}
   virtual ~Stream() = default;
@@ -23,22 +23,22 @@ class Stream {
   int num_threads() const { return num_threads_; }
   ThreadPool& pool() const { return *pool_; }
 
-  /// Blocks the host until all that was enqueued is done: at once on the CPU. Throws what a kernel
-  /// met.
+  /// Blocks the host until all enqueued work is done; on the CPU it returns at once. Throws the
+  /// errors that kernels met.
   virtual void synchronize() {}
 
-  /// Work enqueued from begin_step to end_step may be held back and enqueued together, where a
-  /// device does that faster: a GPU launches it as graphs (graph_stream.hpp). What needs the work
-  /// itself, as an event, a transfer or a host that waits, finds it enqueued, and what follows is
-  /// held back again: so the work between two of those is the most that goes together.
+  /// Work enqueued from begin_step to end_step may be held back and enqueued together, where that
+  /// is faster on the device: a GPU launches it as graphs (graph_stream.hpp). Before an event, a
+  /// transfer or a host wait, the work held back is enqueued; the work after it is held back again.
+  /// So at most the work between two such points goes together.
   virtual void begin_step() {}
   virtual void end_step() {}
-  /// In place of end_step, after an error: what is still held back is forgotten.
+  /// Replaces end_step after an error: work that is still held back is dropped.
   virtual void drop_step() {}
 
-  /// Called by the thread that enqueued the work, every few tens of microseconds while a long op
-  /// computes, and while the host waits for a GPU's stream. Must be cheap; the communicator makes
-  /// its transfers progress here, and throws where one is lost.
+  /// Sets a function that the enqueuing thread calls every few tens of microseconds while a long op
+  /// computes, and while the host waits for a GPU's stream. It must be cheap. The communicator
+  /// makes its transfers progress here, and throws when a transfer is lost.
   void set_poll(std::function<void()> poll) { poll_ = std::move(poll); }
   void poll() const {
     if (poll_) poll_();

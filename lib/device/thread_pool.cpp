@@ -35,7 +35,8 @@ void stay_on(pthread_t thread, int cpu) {
 ThreadPool::ThreadPool(int num_threads, const std::vector<int>& cpus) {
   PECIA_CHECK(cpus.empty() || cpus.size() == static_cast<size_t>(num_threads),
               "{} hardware threads for {} threads", cpus.size(), num_threads);
-  // From the last to the first, where the caller stays: each is known to work before a thread runs.
+  // The loop ends at the first CPU, where the caller stays. So each CPU is known to work before a
+  // thread starts.
   for (auto cpu = cpus.rbegin(); cpu != cpus.rend(); ++cpu) stay_on(::pthread_self(), *cpu);
   for (int thread = 1; thread < num_threads; ++thread) {
     std::thread& worker = workers_.emplace_back([this, thread] { work(thread); });

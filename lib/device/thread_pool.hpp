@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Threads that wait for short pieces of work: they spin for some tens of microseconds, so that the
-/// next op of a layer finds them awake, then sleep, so that a rank waiting for others leaves its
-/// cores to them.
+/// Threads that wait for short pieces of work. They spin for some tens of microseconds, so that the
+/// next op of a layer finds them awake. Then they sleep, so that a rank that waits for others
+/// leaves its cores to them.
 
 #include <atomic>
 #include <functional>
@@ -13,17 +13,17 @@ namespace pecia::device {
 
 class ThreadPool {
  public:
-  /// The caller of run is one of `num_threads`; the others are started here. `cpus`: a hardware
-  /// thread for each, by the system's number, that it then stays on, the caller's thread too; or
-  /// none. SystemError where one is not there for this process.
+  /// The caller of `run` is one of `num_threads` threads; the others are started here. `cpus` is
+  /// empty or gives each thread, the caller's included, the system's number of a hardware thread,
+  /// on which it then stays. Throws SystemError if this process may not use one of them.
   explicit ThreadPool(int num_threads, const std::vector<int>& cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  /// body(thread) on every thread, thread 0 being the caller; returns when all have returned. The
-  /// caller calls `waiting` again and again while only others still work. Neither may throw. Not
-  /// reentrant.
+  /// Calls body(thread) on every thread and returns when all calls have returned. The caller is
+  /// thread 0; it calls `waiting` repeatedly while only other threads still work. Neither function
+  /// may throw. Not reentrant.
   void run(const std::function<void(int thread)>& body, const std::function<void()>& waiting);
 
  private:

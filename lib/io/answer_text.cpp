@@ -56,14 +56,14 @@ TextChange AnswerText::read_byte(uint8_t byte) {
     change.added = stripped(std::move(text));
     return change;
   }
-  // The run's first byte may be what is wrong: then there is nothing to take back.
+  // If the run's first byte was already invalid, nothing needs to be removed.
   if (run.bytes > 1) change.before = TextChange::Before::rewind;
   left_out_ = run.left_out;
   change.added = stripped(replacements(run.bytes));
   return change;
 }
 
-/// Without the characters that are left out at the answer's beginning.
+/// Removes the characters that are left out at the answer's beginning.
 std::string AnswerText::stripped(std::string text) {
   size_t count = 0;
   while (left_out_ < detokenizer_->strip_first() && count < text.size()) {

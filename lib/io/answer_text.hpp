@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The text of an answer as it grows, token by token.
+/// Builds the text of an answer token by token.
 
 #include <optional>
 #include <string>
@@ -10,21 +10,21 @@
 
 namespace pecia::io {
 
-/// How a token changes the text: first what `before` says, then `added` at the end.
+/// How a token changes the text: first the step `before`, then `added` is appended.
 struct TextChange {
   enum class Before {
     nothing,
-    mark,   ///< from here on the text may be taken back
-    rewind  ///< what was added since the last mark is taken back
+    mark,   ///< marks this point: text after it may be removed again
+    rewind  ///< removes the text that was added since the last mark
   };
   Before before = Before::nothing;
-  std::string added;  ///< whole characters
+  std::string added;  ///< complete characters
 };
 
-/// After all tokens of an answer, the changes together are the text that
-/// `tokenizers.decode(ids, skip_special_tokens=True)` gives, up to a character that the last tokens
-/// begin and do not end. Only runs of byte tokens are ever taken back: such a run is text as a
-/// whole, or a U+FFFD for each of its bytes. Work per token does not grow with the answer.
+/// After all tokens of an answer, the changes together give the text of `tokenizers.decode(ids,
+/// skip_special_tokens=True)`. Only a character that the last tokens begin but do not complete is
+/// missing. Text is removed again only in runs of byte tokens: such a run is either text as a
+/// whole, or one U+FFFD for each of its bytes. The work per token does not grow with the answer.
 class AnswerText {
  public:
   /// `detokenizer` outlives this object.
@@ -38,15 +38,15 @@ class AnswerText {
 
   const Detokenizer* detokenizer_;
   bool begun_ = false;
-  int64_t left_out_ = 0;  ///< characters by strip_first; strip_first itself when it has ended
-  Utf8Reader all_;        ///< where the detokenizer joins bytes
+  int64_t left_out_ = 0;  ///< characters left out so far; strip_first once no more may be
+  Utf8Reader all_;        ///< used where the detokenizer joins bytes
   struct Run {
     Utf8Reader reader;
     int64_t bytes = 0;
-    bool replaced = false;  ///< it is no UTF-8
-    int64_t left_out = 0;   ///< as it was before the run
+    bool replaced = false;  ///< the run is not UTF-8
+    int64_t left_out = 0;   ///< value of left_out_ before the run
   };
-  std::optional<Run> run_;  ///< of byte tokens, under way
+  std::optional<Run> run_;  ///< the current run of byte tokens
 };
 
 }  // namespace pecia::io

@@ -47,7 +47,8 @@ class TokenizerJson {
     if (!root_.is_object()) wrong("its JSON is no object");
   }
 
-  /// Calls `take` with each token's id and text. What is added later in the file stands for the id.
+  /// Calls `take` with each token's id and text. For one id, later texts in the file replace
+  /// earlier ones.
   void for_each_token(const std::function<void(int64_t, const std::string&)>& take) const {
     const json& model = member(root_, "model");
     const json& vocab = member(model, "vocab");
@@ -59,7 +60,7 @@ class TokenizerJson {
       take(number(member(token, "id"), "token id"), text_of(token, "content"));
   }
 
-  /// Texts of tokens that are no part of an answer's text.
+  /// Texts of the tokens that are not part of an answer's text.
   std::unordered_set<std::string> special_texts() const {
     std::unordered_set<std::string> texts;
     for (const json& token : added_tokens())
@@ -175,8 +176,8 @@ class TokenizerJson {
   json root_;
 };
 
-/// Code points that ByteLevel writes bytes as, by byte: printable ones are themselves, the others
-/// follow one another from 256 on.
+/// The code points that ByteLevel writes for bytes, indexed by byte. Printable ones are unchanged,
+/// the others are numbered from 256 on.
 std::array<int, 256> byte_level_code_points() {
   std::array<int, 256> code_points{};
   int next = 256;
@@ -188,8 +189,8 @@ std::array<int, 256> byte_level_code_points() {
   return code_points;
 }
 
-/// The bytes that a token of a ByteLevel vocabulary stands for; a text with any other character,
-/// such as a blank in an added token, stands for itself.
+/// The bytes that a token of a ByteLevel vocabulary means. A text with any other character, such as
+/// a blank in an added token, means itself.
 std::string byte_level_bytes(const std::string& text) {
   static const auto byte_of = [] {
     std::array<int, 512> bytes;
@@ -203,7 +204,7 @@ std::string byte_level_bytes(const std::string& text) {
     const auto lead = static_cast<unsigned char>(text[i]);
     size_t code_point = lead;
     if (lead >= 0x80) {
-      if (lead >= 0xe0) return text;  // 3 bytes or more: beyond 511
+      if (lead >= 0xe0) return text;  // at least 3 bytes: the code point is beyond 511
       code_point = (lead & 0x1fu) << 6 | (static_cast<unsigned char>(text[++i]) & 0x3fu);
     }
     if (code_point >= byte_of.size() || byte_of[code_point] < 0) return text;
@@ -218,7 +219,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-/// The byte that "<0x0A>" names.
+/// The byte in a name like "<0x0A>".
 std::optional<uint8_t> named_byte(const std::string& text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return {};
   uint8_t byte = 0;

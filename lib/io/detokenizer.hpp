@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What each token of a model stands for, from the tokenizer.json of its Hugging Face folder.
+/// Maps a model's tokens to text, using the tokenizer.json of its Hugging Face folder.
 
 #include <cstdint>
 #include <filesystem>
@@ -10,34 +10,37 @@
 
 namespace pecia::io {
 
-/// Gives for each token what the library `tokenizers` makes of it before it joins the answer's
-/// text: `decode(ids, skip_special_tokens=True)`. AnswerText joins them.
+/// Gives for each token the piece that the library `tokenizers` produces before it joins the
+/// answer's text: `decode(ids, skip_special_tokens=True)`. AnswerText joins the pieces.
 ///
-/// It knows BPE models with the decoders of today's families: ByteLevel (GPT-2, Llama-3, Qwen, GLM)
-/// and sequences of Replace, ByteFallback, Fuse, Strip and Metaspace (Llama-2, Mistral, InternLM2).
+/// Supported are BPE models with the decoders of today's families: ByteLevel (GPT-2, Llama-3, Qwen,
+/// GLM) and sequences of Replace, ByteFallback, Fuse, Strip and Metaspace (Llama-2, Mistral,
+/// InternLM2).
 class Detokenizer {
  public:
-  /// InputError naming the file and the reason: not there, not JSON, not as `tokenizers` writes it.
-  /// Unsupported naming the model type or the decoder that is not known.
+  /// Throws InputError naming the file and the reason: absent, not JSON, not in the format of
+  /// `tokenizers`. Throws Unsupported naming an unknown model type or decoder.
   explicit Detokenizer(const std::filesystem::path& tokenizer_json);
 
   enum class Kind : uint8_t {
-    none,  ///< special, or not in the vocabulary: as if it were not there
-    text,  ///< whole characters; with `joins_bytes`, any bytes
-    byte   ///< one byte of a character, by byte fallback
+    none,  ///< special or not in the vocabulary; adds nothing to the text
+    text,  ///< complete characters; with `joins_bytes`, any bytes
+    byte   ///< one byte of a character, from byte fallback
   };
   struct Piece {
     Kind kind = Kind::none;
-    std::string_view bytes;  ///< valid as long as the Detokenizer
+    std::string_view bytes;  ///< valid while the Detokenizer lives
   };
   Piece piece(int32_t token) const;
-  /// The same where the token is the first of its answer that is not none: Metaspace leaves out its
-  /// blank.
+  /// The piece of a token that is the first in its answer whose kind is not none: Metaspace omits
+  /// its leading blank.
   Piece first_piece(int32_t token) const;
 
-  /// All bytes together are UTF-8, as ByteLevel has it. Otherwise each run of byte tokens is.
+  /// Whether all bytes of an answer together are UTF-8, as with ByteLevel. Otherwise each run of
+  /// byte tokens is decoded by itself.
   bool joins_bytes() const { return joins_bytes_; }
-  /// At most so many of the answer's first characters are left out while they are `stripped`.
+  /// The most characters to leave out at the beginning of an answer, as long as they equal
+  /// `stripped`.
   int64_t strip_first() const { return strip_first_; }
   char stripped() const { return stripped_; }
 

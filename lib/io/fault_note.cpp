@@ -9,7 +9,7 @@
 namespace pecia::io {
 namespace {
 
-// What a signal handler can reach; set while a FaultNote lives.
+// The signal handler can only reach a global; it is set while a FaultNote lives.
 std::atomic<const FaultNote*> current{nullptr};
 
 }  // namespace
@@ -33,8 +33,8 @@ FaultNote::~FaultNote() {
 
 void FaultNote::on_fault(int number, siginfo_t* info, void*) {
   const FaultNote* note = current;
-  // Sent by somebody, or another thread's: as without us, when the faulting instruction runs again
-  // or the signal comes again.
+  // The signal was sent by a process, or another thread faulted. Restore the default: the faulting
+  // instruction runs again, or the signal is raised again, and ends the process as usual.
   if (note == nullptr || info->si_code <= 0 || ::gettid() != note->thread_) {
     ::signal(number, SIG_DFL);
     if (info->si_code <= 0) ::raise(number);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A readable end where a library crashes on a damaged file: HDF5 (1.10.8) trusts sizes and
-/// addresses that such a file gives, and reads memory that is not there.
+/// Ends the process with a readable message when a library crashes on a damaged file. HDF5 (1.10.8)
+/// trusts the sizes and addresses in such a file, and then reads memory that does not exist.
 
 #include <signal.h>
 
@@ -12,9 +12,9 @@
 namespace pecia::io {
 
 /// While it lives, a fault of this thread (SIGSEGV, SIGBUS, SIGFPE) ends the process with code 2,
-/// as an InputError does, and says that `file` is damaged. After a fault nothing in memory can be
-/// trusted, so there is no exception. Faults of other threads are none of its business and end the
-/// process as they do without it. One at a time in a process.
+/// as an InputError does, and reports that `file` is damaged. It throws no exception, because after
+/// a fault no memory can be trusted. Faults of other threads end the process in the usual way. A
+/// process has at most one FaultNote at a time.
 class FaultNote {
  public:
   explicit FaultNote(const std::filesystem::path& file);

@@ -28,7 +28,7 @@ File::File(std::filesystem::path path, int descriptor)
     : path_(std::move(path)), descriptor_(descriptor) {}
 
 File File::open_input(const std::filesystem::path& path) {
-  // O_NONBLOCK lets a pipe be opened without a writer, and means nothing to regular files.
+  // With O_NONBLOCK a pipe opens without waiting for a writer. It has no effect on regular files.
   File file(path, ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.descriptor_ < 0)
     fail<InputError>("{}: cannot be opened for reading: {}; correct the path or its permissions",
@@ -94,7 +94,7 @@ void File::sync_data() const {
 
 void sync_folder(const std::filesystem::path& folder) {
   const File opened(folder.empty() ? "." : folder, Access::read);
-  // EINVAL: the file system has no such operation for folders (some network and FUSE ones).
+  // EINVAL: the file system cannot sync folders (some network and FUSE file systems).
   if (::fsync(opened.descriptor()) != 0 && errno != EINVAL)
     fail<SystemError>("{}: cannot be brought to the disk: {}", opened.path().string(),
                       errno_text(errno));

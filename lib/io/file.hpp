@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A file read and written at offsets by plain system calls, and what makes a write durable.
+/// Reads and writes a file at offsets by plain system calls, and makes writes durable.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,15 +15,15 @@ enum class Access { read, write };
 /// Text of an errno value, e.g. "No space left on device".
 std::string errno_text(int error);
 
-/// Owner of a file descriptor, closed on exec. Every failure is a SystemError with the path and
-/// errno's text. Reads and writes may come from several threads.
+/// Owns a file descriptor, which is closed on exec. Every failure is a SystemError with the path
+/// and errno's text. Several threads may read and write.
 class File {
  public:
-  /// Opens an existing file; `Access::write` for reading and writing.
+  /// Opens an existing file. `Access::write` opens it for reading and writing.
   File(std::filesystem::path path, Access access);
 
-  /// Opens for reading what a user named. InputError where that is absent, cannot be read, or is no
-  /// regular file: a pipe would keep the program waiting for its writer.
+  /// Opens a file named by the user for reading. Throws InputError when it is absent, cannot be
+  /// read, or is not a regular file: a pipe would make the program wait for its writer.
   static File open_input(const std::filesystem::path& path);
 
   ~File();
@@ -34,11 +34,11 @@ class File {
   int descriptor() const { return descriptor_; }
   int64_t size() const;
 
-  /// Fills `out` from `offset` on; a file that ends before is an error.
+  /// Fills `out` from `offset` on. It is an error if the file ends earlier.
   void read_at(int64_t offset, std::span<std::byte> out) const;
   void write_at(int64_t offset, std::span<const std::byte> bytes) const;
 
-  /// Returns when all that was written is on the disk, by whichever process of this host.
+  /// Returns when all writes to the file by any process of this host are on the disk.
   void sync_data() const;
 
  private:
@@ -48,8 +48,8 @@ class File {
   int descriptor_ = -1;
 };
 
-/// Returns when the names in `folder` are on the disk. File systems that cannot be asked are left
-/// alone.
+/// Returns when the names in `folder` are on the disk. Does nothing on file systems without this
+/// operation.
 void sync_folder(const std::filesystem::path& folder);
 
 }  // namespace pecia::io

@@ -12,10 +12,11 @@
 namespace pecia::io {
 namespace {
 
-constexpr size_t max_attribute_bytes = 64 << 10;  // what an object header holds
+constexpr size_t max_attribute_bytes = 64 << 10;  // limit of an object header
 
-/// Before the first call of a thread: no locks (they fail on many network file systems; RunLock
-/// guards the output folder), and no printing, which HDF5 keeps per thread.
+/// Call it before the first HDF5 call of a thread. It turns off locks, which fail on many network
+/// file systems (RunLock guards the output folder), and printing, a setting that HDF5 keeps per
+/// thread.
 void prepare_hdf5() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -112,7 +113,7 @@ void Hdf5Dataset::check_whole() const {
   if (stored < needed)
     fail<InputError>("{} was not wholly written: {} of {} bytes are stored; write the file again",
                      where_, stored, needed);
-  // HDF5 takes the header's word for it, and reads zeros beyond the end.
+  // HDF5 trusts the header and reads zeros beyond the end of the file.
   const Hdf5Id<H5Fclose> file(H5Iget_file_id(id()));
   hsize_t file_bytes = 0;
   H5Fget_filesize(file.get(), &file_bytes);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Owners of the HDF5 C API's identifiers, and its failures as exceptions.
+/// Owners of the HDF5 C API's identifiers. They report its failures as exceptions.
 ///
 /// Messages begin with file and dataset and end with HDF5's innermost message; nothing is printed.
-/// What cannot be read is an InputError, what cannot be written a SystemError. One thread at a
-/// time.
+/// Failed reads are InputErrors, failed writes SystemErrors. Not thread-safe: one thread uses it at
+/// a time.
 
 #include <hdf5.h>
 
@@ -17,7 +17,7 @@
 
 namespace pecia::io {
 
-/// Owner of one identifier, closed by the function of its kind.
+/// Owns one identifier, which the function `close` of its kind closes.
 template <herr_t (*close)(hid_t)>
 class Hdf5Id {
  public:
@@ -34,7 +34,7 @@ class Hdf5Id {
 
   hid_t get() const { return id_; }
   bool valid() const { return id_ >= 0; }
-  /// Closes now; negative when HDF5 fails to.
+  /// Closes the identifier now. Returns a negative value when HDF5 fails.
   herr_t reset() { return close(std::exchange(id_, H5I_INVALID_HID)); }
 
  private:
@@ -45,38 +45,39 @@ using Hdf5Space = Hdf5Id<H5Sclose>;
 using Hdf5Properties = Hdf5Id<H5Pclose>;
 using Hdf5Attribute = Hdf5Id<H5Aclose>;
 
-/// The calling thread's last failure, as the innermost function described it.
+/// The calling thread's last failure, in the words of the innermost function.
 std::string hdf5_message();
 
-/// Fixed-length UTF-8 padded with NUL, as the files of this program hold text.
+/// Type of fixed-length UTF-8 padded with NUL, which this program's files use for text.
 Hdf5Type hdf5_text_type(int64_t bytes);
 
 class Hdf5Dataset {
  public:
   Hdf5Dataset(hid_t id, std::string where);
 
-  /// "FILE: /name", as messages begin.
+  /// "FILE: /name", the beginning of messages.
   const std::string& where() const { return where_; }
   hid_t id() const { return id_.get(); }
   hid_t type() const { return type_.get(); }
   H5T_class_t type_class() const { return H5Tget_class(type_.get()); }
-  /// As messages call it, e.g. "float32", "fixed-length string".
+  /// The type's name in messages, e.g. "float32", "fixed-length string".
   std::string type_name() const;
 
   const std::vector<int64_t>& extents() const { return extents_; }
   int64_t elements() const { return elements_; }
 
-  /// Where the data of a contiguous dataset begin in the file; nothing for other layouts and for
-  /// datasets without storage, such as those of no elements.
+  /// Offset of the data of a contiguous dataset in the file. Absent for other layouts and for
+  /// datasets without storage, such as empty ones.
   std::optional<int64_t> offset() const;
 
-  /// InputError unless the dataset is one-dimensional, its filters are there and all of it was
-  /// written.
+  /// Throws InputError unless the dataset is one-dimensional, its filters are available and all of
+  /// it was written.
   void check_readable_list() const;
 
-  /// Elements [begin, begin + count) of a one-dimensional dataset, converted to the memory type.
+  /// Reads elements [begin, begin + count) of a one-dimensional dataset, converted to the memory
+  /// type.
   void read(int64_t begin, int64_t count, hid_t memory_type, void* out) const;
-  /// All elements, from the memory type.
+  /// Writes all elements, which have the memory type.
   void write(hid_t memory_type, const void* data) const;
 
  private:
@@ -91,28 +92,30 @@ class Hdf5Dataset {
 
 class Hdf5File {
  public:
-  /// Opens an existing file for reading. InputError: no such file, not HDF5, truncated.
+  /// Opens an existing file for reading. Throws InputError when it is absent, not HDF5, or
+  /// truncated.
   static Hdf5File open(const std::filesystem::path& path);
-  /// widest: HDF5 1.0 can read it; checksummed: 1.8 can, and what describes the data has checksums,
-  /// so that damage there is an error when the file is read.
+  /// widest: HDF5 1.0 can read the file. checksummed: HDF5 1.8 can read it, and the metadata has
+  /// checksums, so that damage to it is an error when the file is read.
   enum class Format { widest, checksummed };
-  /// Makes an empty file, in place of one that may be there.
+  /// Makes an empty file and replaces an existing one.
   static Hdf5File create(const std::filesystem::path& path, Format format = Format::widest);
 
   bool has(const char* name) const;
   Hdf5Dataset dataset(const char* name) const;
-  /// Contiguous, its space allocated at once, never filled.
+  /// Makes a contiguous dataset. Its space is allocated at once and not filled.
   Hdf5Dataset create_dataset(const char* name, hid_t type, const std::vector<int64_t>& extents);
 
-  /// Root attributes that are text or an integer; nothing when absent.
+  /// Root attributes of type text or integer; absent when the file has none of that name.
   std::optional<std::string> text_attribute(const char* name) const;
   std::optional<int64_t> integer_attribute(const char* name) const;
-  /// Variable-length UTF-8, so that the text may be longer than the 64 KiB of an object header.
+  /// Writes variable-length UTF-8, so that the text may be longer than the 64 KiB of an object
+  /// header.
   void set_attribute(const char* name, const std::string& text);
   void set_attribute(const char* name, int64_t value);
 
-  /// Writes everything and closes; no dataset may be open. The destructor closes too, but cannot
-  /// report.
+  /// Writes everything and closes the file; no dataset may be open. The destructor also closes the
+  /// file but cannot report errors.
   void close();
 
  private:
@@ -124,21 +127,22 @@ class Hdf5File {
   std::string path_;
 };
 
-/// A whole one-dimensional dataset (InputError naming dataset and row). Integers of any size are
-/// accepted if they fit, floats of any size; nothing is converted from one kind to another.
+/// Reads a whole one-dimensional dataset. Throws InputError naming dataset and row. Accepts
+/// integers of any size if the values fit, and floats of any size. Integers and floats are not
+/// converted to each other.
 std::vector<int64_t> read_int64(const Hdf5Dataset& dataset);
 std::vector<int32_t> read_int32(const Hdf5Dataset& dataset);
-/// Of an enumeration of bytes.
+/// Reads an enumeration of bytes.
 std::vector<uint8_t> read_enum(const Hdf5Dataset& dataset);
 std::vector<float> read_float(const Hdf5Dataset& dataset);
 std::vector<double> read_double(const Hdf5Dataset& dataset);
-/// Fixed or variable length, any padding (removed).
+/// Reads text of fixed or variable length; any padding is removed.
 std::vector<std::string> read_text(const Hdf5Dataset& dataset);
 
-/// One value of a string type, read with that type: `data` as HDF5 gave it.
+/// One value of a string type; `data` is what HDF5 gave for that type.
 std::string text_of(hid_t type, const char* data);
 
-/// Of the library in use, e.g. "1.10.8".
+/// Version of the library in use, e.g. "1.10.8".
 std::string hdf5_version();
 
 }  // namespace pecia::io

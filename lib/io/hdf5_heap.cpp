@@ -13,7 +13,7 @@
 namespace pecia::io {
 namespace {
 
-constexpr uint64_t header_bytes = 16;  // of a collection, and of each object in it
+constexpr uint64_t header_bytes = 16;  // size of a collection's header and of each object's header
 constexpr const char* damaged = "refers to a damaged part of the file; write the file again";
 
 template <typename T>
@@ -23,7 +23,7 @@ T decoded(std::span<const std::byte> bytes, size_t offset) {
   return value;
 }
 
-/// A conversion from file to memory that leaves the bytes as they are.
+/// A conversion from file to memory that keeps the bytes unchanged.
 herr_t keep_bytes(hid_t, hid_t, H5T_cdata_t* data, size_t, size_t, size_t, void*, void*, hid_t) {
   if (data->command == H5T_CONV_INIT) data->need_bkg = H5T_BKG_NO;
   return 0;
@@ -38,7 +38,7 @@ hid_t make_reference_type() {
   return reference;
 }
 
-/// Where byte 0 of the file's addresses lies; InputError where they have other sizes than 8 bytes.
+/// The file offset of address 0. Throws InputError when addresses do not have 8 bytes.
 uint64_t base_address(hid_t file, const std::string& where) {
   const Hdf5Properties properties(H5Fget_create_plist(file));
   size_t address_bytes = 0, length_bytes = 0;
@@ -87,7 +87,7 @@ std::string heap_text(hid_t object, const HeapReference& reference, const std::s
     const auto object_index = decoded<uint16_t>(header, 0);
     const auto object_bytes = decoded<uint64_t>(header, 8);
     at += header_bytes;
-    if (object_index == 0 || object_bytes > end - at) break;  // 0: free space, to the end
+    if (object_index == 0 || object_bytes > end - at) break;  // 0: free space up to the end
     if (object_index == index) {
       std::string text(std::min<uint64_t>(length, object_bytes), '\0');
       file.read_at(static_cast<int64_t>(at), std::as_writable_bytes(std::span(text)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Variable-length text, fetched from the file's global heap without HDF5's own reader, which goes
-/// round for ever in a damaged heap (1.10.8).
+/// Reads variable-length text from the file's global heap without HDF5's own reader, which loops
+/// forever on a damaged heap (1.10.8).
 ///
 /// Format: HDF5 File Format Specification, III.E (global heap) and IV.B (references into it).
 
@@ -13,15 +13,15 @@
 
 namespace pecia::io {
 
-/// What stands in a dataset or attribute for one text.
+/// The reference to one text that a dataset or attribute stores.
 using HeapReference = std::array<std::byte, 16>;
 
-/// A memory type that gives HeapReferences where the file has variable-length strings. Owned by the
-/// library; valid until the program ends.
+/// A memory type that reads HeapReferences where the file has variable-length strings. The library
+/// owns it; it is valid until the program ends.
 hid_t heap_reference_type();
 
-/// The text behind a reference. `object` is any open object of the file; `where` begins messages.
-/// InputError where the heap is damaged.
+/// Reads the text behind a reference. `object` is any open object of the file; `where` begins error
+/// messages. Throws InputError when the heap is damaged.
 std::string heap_text(hid_t object, const HeapReference& reference, const std::string& where);
 
 }  // namespace pecia::io

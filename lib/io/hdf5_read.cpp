@@ -15,12 +15,12 @@ void check_class(const Hdf5Dataset& dataset, H5T_class_t wanted, const char* wha
   dataset.check_readable_list();
 }
 
-/// Memory for `per_row` values of each row.
+/// Allocates `per_row` values for each row.
 template <typename T>
 std::vector<T> space_for(const Hdf5Dataset& dataset, size_t per_row = 1) {
   try {
     return std::vector<T>(dataset.elements() * per_row);
-  } catch (const std::exception&) {  // bad_alloc, or length_error for what no machine holds
+  } catch (const std::exception&) {  // bad_alloc, or length_error for more than any machine has
     fail<InputError>("{}: its {} rows do not fit into memory; split the file", dataset.where(),
                      dataset.elements());
   }
@@ -39,7 +39,7 @@ std::vector<int64_t> read_int64(const Hdf5Dataset& dataset) {
   check_class(dataset, H5T_INTEGER, "int32 or int64");
   if (H5Tget_sign(dataset.type()) != H5T_SGN_NONE)
     return read_list<int64_t>(dataset, H5T_NATIVE_INT64);
-  // HDF5 would clamp what is above 2^63 - 1 without a word; read unsigned it shows as negative.
+  // HDF5 would silently clamp values above 2^63 - 1. Read as unsigned they appear negative.
   auto values = read_list<int64_t>(dataset, H5T_NATIVE_UINT64);
   for (size_t row = 0; row < values.size(); ++row)
     if (values[row] < 0)

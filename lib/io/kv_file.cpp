@@ -50,8 +50,8 @@ hid_t type_of(DType dtype) {
   return size_of(dtype) == 2 ? H5T_STD_U16LE : H5T_STD_U8LE;
 }
 
-/// Every step is one to one in the word and in what came before, so no single changed word goes
-/// unseen; the rotation carries high bits down.
+/// Each step is one-to-one in the word and in the previous sum, so every change of a single word is
+/// detected. The rotation carries high bits down.
 class Checksum {
  public:
   explicit Checksum(uint64_t seed) : sum_(seed) {}
@@ -73,7 +73,7 @@ class Checksum {
   uint64_t sum_;
 };
 
-/// Where the block's checksum is in the list.
+/// Index of the block's checksum in the list.
 int64_t index_of(const KvFileShape& shape, const KvBlock& at) {
   PECIA_CHECK(at.layer >= 0 && at.layer < shape.layers && at.head >= 0 && at.head < shape.heads &&
                   at.block >= 0 && at.block < shape.blocks(),
@@ -83,7 +83,7 @@ int64_t index_of(const KvFileShape& shape, const KvBlock& at) {
   return ((side * shape.layers + at.layer) * shape.heads + at.head) * shape.blocks() + at.block;
 }
 
-/// Tokens before the block in its dataset.
+/// Number of tokens before the block in its dataset.
 int64_t first_token(const KvFileShape& shape, const KvBlock& at) {
   return (at.layer * shape.heads + at.head) * shape.tokens + at.block * kv_block_tokens;
 }
@@ -96,7 +96,8 @@ void check_lengths(const KvFileShape& shape, const KvBlock& at, size_t vector_by
               "{} bytes and {} scales for {} tokens", vector_bytes, scales, tokens);
 }
 
-/// Of the vectors, then of the scales; a block in the place of another one differs too.
+/// Checksum of the vectors, then of the scales. It depends on the index, so exchanged blocks are
+/// also detected.
 uint64_t checksum_of(int64_t stamp, int64_t index, std::span<const std::byte> vectors,
                      std::span<const float> scales) {
   Checksum sum(static_cast<uint64_t>(stamp) + static_cast<uint64_t>(index));
@@ -111,8 +112,9 @@ std::string free_text(const fs::path& path) {
   return unknown ? "an unknown number" : std::to_string(space.available);
 }
 
-/// Takes the bytes on the disk where its file system can do that; SystemError where it has no room.
-/// As long as HDF5 holds no file: one that it cannot close for want of room, it does not survive.
+/// Reserves the bytes on the disk, where the file system can do that. Throws SystemError when there
+/// is no room. Call it while HDF5 has no file open: HDF5 does not survive a file that it cannot
+/// close for lack of room.
 void take_room(const fs::path& path, int64_t bytes) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor < 0) fail<SystemError>("{} cannot be made: {}", path.string(), errno_text(errno));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Keys and values of some tokens of one sequence in a file, schema "pecia.kv/1": what one rank
-/// held of a request when its run had to stop.
+/// A file with keys and values of some tokens of one sequence, schema "pecia.kv/1". It holds what
+/// one rank had of a request when its run had to stop.
 ///
 ///     /k, /v              [layers, heads, tokens, head_dim]   the cache's own bits: float32 for
 ///                         fp32, else unsigned integers of the element's size
@@ -11,9 +11,9 @@
 ///     /checksum           [2, layers, heads, blocks] uint64   of each block of kv_block_tokens
 ///                         tokens: keys, then values
 ///
-/// All datasets are contiguous, so that their numbers are moved by plain reads and writes and a
-/// full disk is an ordinary error. Everything else in the file is of the HDF5 format that carries
-/// checksums itself (1.8 and later).
+/// All datasets are contiguous, so plain reads and writes move their numbers, and a full disk is an
+/// ordinary error. The rest of the file uses the HDF5 format that carries its own checksums (1.8
+/// and later).
 
 #include <array>
 #include <cstdint>
@@ -33,7 +33,7 @@ inline constexpr int64_t kv_block_tokens = 1024;
 
 enum class KvSide { keys, values };
 
-/// Positions begin, begin + stride, … (count of them).
+/// Positions begin, begin + stride, …; `count` of them.
 struct KvPositions {
   int64_t begin = 0, count = 0, stride = 1;
   bool operator==(const KvPositions&) const = default;
@@ -47,11 +47,11 @@ struct KvFileShape {
   int64_t tokens_of_block(int64_t block) const;
   int64_t vector_bytes() const { return head_dim * size_of(dtype); }
   bool has_scales() const { return dtype == DType::fp8; }
-  /// Bytes of keys, values, scales and checksums together. InvalidArgument beyond 2^62.
+  /// Bytes of keys, values, scales and checksums together. Throws InvalidArgument beyond 2^62.
   int64_t payload_bytes() const;
 };
 
-/// Where a block of a file is.
+/// Identifies one block of a file.
 struct KvBlock {
   KvSide side = KvSide::keys;
   int64_t layer = 0, head = 0, block = 0;
@@ -59,15 +59,16 @@ struct KvBlock {
 
 /// Offsets of the datasets in the file.
 struct KvOffsets {
-  std::array<int64_t, 2> vectors{}, scales{};  ///< by KvSide
+  std::array<int64_t, 2> vectors{}, scales{};  ///< indexed by KvSide
   int64_t checksums = 0;
 };
 
-/// Writes PATH.part; `finish` makes it PATH. Without it nothing is left.
+/// Writes PATH.part, which `finish` renames to PATH. Without `finish` no file remains.
 class KvFileWriter {
  public:
-  /// `stamp` says which save the file belongs to. `request_id` and `positions` are for readers.
-  /// SystemError with the bytes needed and free where the file system has no room.
+  /// `stamp` identifies the save that the file belongs to. `request_id` and `positions` are stored
+  /// for readers. Throws SystemError with the bytes needed and free when the file system has no
+  /// room.
   KvFileWriter(const std::filesystem::path& path, const KvFileShape& shape, int64_t stamp,
                const std::string& request_id, const std::vector<KvPositions>& positions);
   KvFileWriter(const KvFileWriter&) = delete;
@@ -75,14 +76,16 @@ class KvFileWriter {
 
   const KvFileShape& shape() const { return shape_; }
 
-  /// All vectors of a block, [tokens_of_block, head_dim], and the scales where the type has them.
+  /// Writes all vectors of a block, [tokens_of_block, head_dim], and the scales if the type has
+  /// them.
   void write(const KvBlock& at, std::span<const std::byte> vectors, std::span<const float> scales);
 
-  /// After every block has been written: durable on return, but for the folder's own entry.
+  /// Call it after every block has been written. On return the file is durable, except for its name
+  /// in the folder.
   void finish();
 
  private:
-  /// Removes the file unless it was renamed away.
+  /// Removes the file unless it was renamed.
   struct PartFile {
     std::filesystem::path path;
     ~PartFile() {
@@ -103,10 +106,10 @@ class KvFileWriter {
 
 class KvFileReader {
  public:
-  /// InputError naming the file where it is not the one that was written with this shape and stamp.
+  /// Throws InputError naming the file unless it was written with this shape and stamp.
   KvFileReader(const std::filesystem::path& path, const KvFileShape& shape, int64_t stamp);
 
-  /// The block as `write` was given it. InputError where its checksum differs.
+  /// Reads a block as it was passed to `write`. Throws InputError when its checksum differs.
   void read(const KvBlock& at, std::span<std::byte> vectors, std::span<float> scales) const;
 
  private:

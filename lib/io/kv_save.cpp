@@ -32,7 +32,7 @@ Json to_json(const KvPart& part) {
           {"positions", positions}};
 }
 
-/// A request id may be any bytes.
+/// Formats JSON in which a request id may be any bytes.
 std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -84,7 +84,7 @@ void write_kv_save(const fs::path& folder, const KvSave& save) {
                   {"dtype", std::string(name_of(save.dtype))},
                   {"bytes", save.bytes},
                   {"parts", parts}};
-  sync_folder(folder);  // the files' own names, before anything speaks of them
+  sync_folder(folder);  // makes the files' names durable before save.json names them
   report::write_atomically(
       folder / kv_save_file,
       dump({{"schema", schema}, {"save", body}, {"sha256", sha256_of(dump(body))}}) + "\n");
@@ -138,7 +138,7 @@ void remove_unnamed_files(const fs::path& folder, const KvSave& save) noexcept t
     if (!named) fs::remove(entry.path(), ignored);
   }
 } catch (const std::exception&) {
-  // They are in nobody's way; the next save of the request looks again.
+  // Remaining files do no harm; the next save of the request tries again.
 }
 
 }  // namespace pecia::io

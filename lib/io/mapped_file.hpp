@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A whole file mapped read-only and shared; only pages that are touched are read.
+/// Maps a whole file read-only and shared. Only pages that are touched are read.
 
 #include <cstddef>
 #include <filesystem>
@@ -10,14 +10,15 @@ namespace pecia::io {
 
 class MappedFile {
  public:
-  /// InputError when the file cannot be opened (File::open_input), SystemError when not mapped.
+  /// Throws InputError when the file cannot be opened (File::open_input), SystemError when it
+  /// cannot be mapped.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
 
-  /// Valid while this object lives. A file that someone cuts short meanwhile ends the process
-  /// (SIGBUS).
+  /// Valid while this object lives. If the file is truncated meanwhile, an access may end the
+  /// process (SIGBUS).
   std::span<const std::byte> bytes() const { return bytes_; }
 
  private:

@@ -30,7 +30,8 @@ Hdf5Dataset required(const Hdf5File& file, const std::filesystem::path& path, co
   return file.dataset(name);
 }
 
-/// Offsets of `num_parts` parts that lie end to end in `num_elements` elements of `elements_name`.
+/// Reads offsets of `num_parts` adjacent parts that fill the `num_elements` elements of
+/// `elements_name`.
 std::vector<int64_t> read_offsets(const Hdf5Dataset& dataset, const char* elements_name,
                                   int64_t num_elements) {
   std::vector<int64_t> offsets = read_int64(dataset);
@@ -54,7 +55,7 @@ std::vector<int64_t> read_offsets(const Hdf5Dataset& dataset, const char* elemen
   return offsets;
 }
 
-/// Values of a per-turn or per-request dataset, none when it is absent.
+/// Reads the values of a dataset per turn or per request; empty when it is absent.
 template <typename T>
 std::vector<T> read_optional(const Hdf5File& file, const char* name,
                              std::vector<T> (*read)(const Hdf5Dataset&), int64_t num_rows,
@@ -68,7 +69,7 @@ std::vector<T> read_optional(const Hdf5File& file, const char* name,
   return values;
 }
 
-/// Refuses the first value for which `allowed` does not hold.
+/// Throws for the first value for which `allowed` is false.
 template <typename T, typename Allowed>
 void check_values(const std::filesystem::path& path, const char* name, const std::vector<T>& values,
                   const char* range, const Allowed& allowed) {
@@ -78,7 +79,7 @@ void check_values(const std::filesystem::path& path, const char* name, const std
                        range, remedy);
 }
 
-/// The stop strings of a row of /stop; absent where it leaves them to the job.
+/// The stop strings in a row of /stop; absent when the row leaves them to the job.
 std::optional<std::vector<std::string>> read_stop(const std::filesystem::path& path, size_t row,
                                                   const std::string& text) {
   if (text.empty()) return {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Prompt shards, schema "pecia.prompts/1": token ids of requests and their turns in one HDF5 file.
+/// Prompt shards, schema "pecia.prompts/1": one HDF5 file with token ids of requests and their
+/// turns.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,34 +17,34 @@ enum class Followup {
   fork    ///< every later turn sees only the first turn
 };
 
-/// One turn as the shard gives it; absent options are the job's. An option is absent where the
-/// shard has no dataset of it, and in a turn whose value stands for that: −1 in /max_new_tokens,
-/// NaN in /temperature and /top_p, the least int64 in /seed, "" in /stop.
+/// One turn as the shard gives it. The job's value replaces an absent option. An option is absent
+/// when the shard has no dataset for it, or when the turn's value means absence: −1 in
+/// /max_new_tokens, NaN in /temperature and /top_p, the least int64 in /seed, "" in /stop.
 struct PromptTurn {
-  int64_t token_begin = 0, token_end = 0;  ///< into /tokens
+  int64_t token_begin = 0, token_end = 0;  ///< range in /tokens
   std::optional<int32_t> max_new_tokens;
   std::optional<float> temperature, top_p;
   std::optional<int64_t> seed;
-  std::optional<std::vector<std::string>> stop;  ///< stop strings; may be none
+  std::optional<std::vector<std::string>> stop;  ///< stop strings; the list may be empty
 
   int64_t num_tokens() const { return token_end - token_begin; }
 };
 
 struct PromptRequest {
   std::string id;
-  int64_t row = 0;                  ///< in the shard
-  std::optional<double> arrival_s;  ///< seconds after the start; in all requests of a shard or none
+  int64_t row = 0;                  ///< row in the shard
+  std::optional<double> arrival_s;  ///< seconds after the start; all requests of a shard or none
   std::vector<PromptTurn> turns;
 };
 
-/// An open shard. The constructor reads and checks everything but the tokens, so what is wrong with
-/// the file as a whole is an InputError naming file, dataset, row and remedy before any work
-/// starts: not HDF5, truncated, another schema, missing dataset, wrong type or rank, offsets not
-/// monotone or beyond /tokens or leaving some of it over, a request without turns, duplicate or
-/// empty request id, an option outside its range, stop strings that are no JSON array of texts.
-/// What concerns one request alone (an empty turn, a token outside the vocabulary) is left to
-/// whoever runs the request. Root attributes may be absent: the schema is then this one, `followup`
-/// is chain. One thread at a time.
+/// An open shard. The constructor reads and checks everything except the tokens, so that errors of
+/// the file as a whole appear before any work starts. They are InputErrors naming file, dataset,
+/// row and remedy: not HDF5, truncated, another schema, missing dataset, wrong type or rank,
+/// offsets that are not monotone, reach beyond /tokens or leave tokens over, a request without
+/// turns, duplicate or empty request id, an option out of range, stop strings that are not a JSON
+/// array of texts. Errors of one request alone (an empty turn, a token outside the vocabulary) are
+/// found when that request is run. Root attributes may be absent: the schema is then this one and
+/// `followup` is chain. Not thread-safe: one thread uses it at a time.
 class PromptShard {
  public:
   explicit PromptShard(const std::filesystem::path& path);
@@ -58,8 +59,8 @@ class PromptShard {
   int64_t vocab_size() const;            ///< 0 when the shard does not say
   std::string created_by() const;
 
-  /// The turn's token ids, read from the file. What is stored wider than int32 and does not fit
-  /// becomes the nearest int32, which no vocabulary holds.
+  /// Reads the turn's token ids from the file. A stored value that does not fit int32 becomes the
+  /// nearest int32, which no vocabulary contains.
   std::vector<int32_t> tokens(const PromptTurn& turn) const;
 
  private:

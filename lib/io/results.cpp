@@ -23,7 +23,7 @@ struct ResultsFile::Impl {
   const ResultsColumns columns;
 };
 
-/// The result's lengths against the layout's.
+/// Checks the result's lengths against the layout.
 void ResultsFile::Impl::check(const TurnUpdate& update) const {
   const auto& [turn, result, new_state] = update;
   const ResultsLayout& layout = columns.layout();
@@ -74,12 +74,13 @@ int64_t ResultsFile::Impl::output_tokens(int64_t turn) const {
   return tokens;
 }
 
-/// How many of the turn's slots are safe on disk already and are not written again.
+/// The number of the turn's slots that are already safe on disk and are not written again.
 int64_t ResultsFile::Impl::safe_tokens(int64_t turn) const {
   return columns.state(turn) == TurnState::partial ? output_tokens(turn) : 0;
 }
 
-/// Everything but the state; of a partial turn neither its safe slots nor /output_tokens.
+/// Writes everything except the state. For a partial turn it also omits the safe slots and
+/// /output_tokens.
 void ResultsFile::Impl::write_row(const TurnUpdate& update) const {
   const auto& [turn, result, new_state] = update;
   const ResultsLayout& layout = columns.layout();
@@ -213,7 +214,8 @@ void ResultsFile::write_all(std::span<const TurnUpdate> updates) {
     bool any_partial = false;
     for (const TurnUpdate& update : updates) impl_->write_row(update);
     columns.file().sync_data();
-    // The count of a partial turn is what calls its tokens safe, so it follows them to the disk.
+    // The count of a partial turn declares its tokens safe, so it is written after they are on
+    // disk.
     for (const TurnUpdate& update : updates) {
       if (columns.state(update.turn) != TurnState::partial) continue;
       any_partial = true;

@@ -13,7 +13,7 @@
 namespace pecia::io {
 namespace {
 
-/// The root attribute `settings`, a JSON array of flat objects; empty where it is absent.
+/// The root attribute `settings`, a JSON array of flat objects; empty when it is absent.
 std::vector<std::string> read_settings(const Hdf5File& file, const std::string& path) {
   constexpr int max_depth = 8;
   const auto is_shallow = [](int depth, auto, auto&) { return depth <= max_depth; };
@@ -117,8 +117,8 @@ ResultsColumns::ResultsColumns(const std::filesystem::path& path, Access access,
   locate(hdf5);
 }
 
-/// Finds every dataset's place, refusing what is not exactly as `create` made it: bytes are
-/// written there without HDF5.
+/// Finds every dataset's place. Throws unless each is exactly as `create` made it, because bytes
+/// are written there without HDF5.
 void ResultsColumns::locate(const Hdf5File& hdf5) {
   const int64_t file_bytes = file_.size();
   for (const ResultsDataset& spec : results_datasets(layout_)) {

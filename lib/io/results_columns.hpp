@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// An open results file as columns: where each dataset's data lie, and values read and written
-/// there.
+/// An open results file as columns: knows where each dataset's data lie, and reads and writes
+/// values there.
 
 #include <cstdint>
 #include <filesystem>
@@ -17,11 +17,11 @@
 
 namespace pecia::io {
 
-/// HDF5 is used in the constructor alone; from then on the bytes are read and written in place.
-/// Datasets are named as in results_datasets(); indices count elements, of matrices too.
+/// Uses HDF5 only in the constructor; afterwards the bytes are read and written in place. Datasets
+/// have the names of results_datasets(). Indices count elements, also in matrices.
 class ResultsColumns {
  public:
-  /// InputError when the file is not exactly as ResultsFile::create makes it.
+  /// Throws InputError unless the file is exactly as ResultsFile::create makes it.
   ResultsColumns(const std::filesystem::path& path, Access access);
 
   const ResultsLayout& layout() const { return layout_; }
@@ -29,7 +29,7 @@ class ResultsColumns {
   int64_t first_slot(int64_t turn) const { return slots_[turn]; }
   int64_t first_prompt_slot(int64_t turn) const { return prompt_slots_[turn]; }
 
-  /// Whether the file has a dataset that files of earlier versions lack.
+  /// Whether the file has `dataset`; files of earlier versions lack some.
   bool has(std::string_view dataset) const { return places_.contains(dataset); }
 
   TurnState state(int64_t turn) const;

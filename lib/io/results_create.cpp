@@ -42,8 +42,8 @@ class TemporaryFile {
   fs::path path_;
 };
 
-/// Fails while HDF5 is not yet involved: an HDF5 file that cannot be closed for want of room leaves
-/// the library in a state in which it crashes at exit.
+/// Fails before HDF5 is involved. An HDF5 file that cannot be closed for lack of room makes the
+/// library crash at exit.
 void check_room(const fs::path& path, int64_t file_bytes, int64_t written_bytes) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor < 0) fail<SystemError>("{} cannot be made: {}", path.string(), errno_text(errno));
@@ -84,7 +84,8 @@ void write_file(const fs::path& path, const ResultsLayout& layout,
   file.set_attribute("created_by", "pecia " + build_info().version + " " + build_info().commit);
   file.set_attribute("identity", layout.identity);
   file.set_attribute("measured", layout.measured);
-  // Paths need not be UTF-8; this attribute tells readers which file was meant, nothing opens it.
+  // Paths need not be UTF-8. This attribute only tells readers which file was meant; nothing opens
+  // it.
   file.set_attribute(
       "inputs",
       nlohmann::json(layout.inputs).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -114,7 +115,7 @@ void write_file(const fs::path& path, const ResultsLayout& layout,
 
 void ResultsFile::create(const fs::path& path, const ResultsLayout& layout) {
   const auto datasets = results_datasets(layout);
-  // What HDF5 adds of its own is about 30 KiB.
+  // HDF5 adds about 30 KiB of its own.
   int64_t written_bytes =
       (1 << 20) + static_cast<int64_t>(layout.identity.size() + layout.measured.size());
   for (const std::string& input : layout.inputs) written_bytes += 2 * input.size();

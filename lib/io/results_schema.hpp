@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which datasets a results file of a given layout has, in the order of the file.
+/// The datasets of a results file with a given layout, in the order of the file.
 
 #include <cstdint>
 #include <string_view>
@@ -22,22 +22,23 @@ struct ResultsDataset {
   ResultsType type;
   std::vector<int64_t> extents;
   int64_t element_bytes;
-  bool may_lack = false;  ///< files of earlier versions have no such dataset
+  bool may_lack = false;  ///< files of earlier versions lack this dataset
 
-  int64_t bytes() const;  ///< InputError beyond 2^63
+  int64_t bytes() const;  ///< throws InputError beyond 2^63
 };
 
-/// InvalidArgument when the layout contradicts itself (negative sizes, ids that are no text).
+/// Throws InvalidArgument when the layout is inconsistent (negative sizes, ids that are not text).
 std::vector<ResultsDataset> results_datasets(const ResultsLayout& layout);
 
-/// The HDF5 type in the file; little-endian, like every machine this program runs on.
+/// The HDF5 type in the file. It is little-endian, like every machine this program runs on.
 Hdf5Type hdf5_type(const ResultsDataset& dataset);
 
-/// Where the slots of turn t begin, and the end of all: T + 1 entries. InputError beyond 2^63.
+/// The first slot of each turn, and the end of the last one: T + 1 entries. Throws InputError
+/// beyond 2^63.
 std::vector<int64_t> slot_offsets(const ResultsLayout& layout);
 std::vector<int64_t> prompt_slot_offsets(const ResultsLayout& layout);
 
-/// Values per slot of /top_tokens (0: no such dataset) and of /top_logprobs, for K as in
+/// Values per slot of /top_tokens (0: no such dataset) and of /top_logprobs. K is as in
 /// ResultsLayout.
 int64_t top_tokens_width(int k);
 int64_t top_logprobs_width(int k, int64_t vocab);

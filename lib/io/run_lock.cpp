@@ -26,7 +26,7 @@ namespace {
 struct Holder {
   std::string host, started, command;
   int64_t pid = 0;
-  std::string process_start;  ///< in clock ticks since boot: tells a new process of the same pid
+  std::string process_start;  ///< clock ticks since boot; tells apart processes with equal pid
 };
 
 std::string file_text(const std::filesystem::path& path) {
@@ -40,7 +40,7 @@ std::string host_name() {
   return name.data();
 }
 
-/// Field 22 of /proc/PID/stat, counted after the command's closing parenthesis; empty when there is
+/// Field 22 of /proc/PID/stat, counted after the command's closing parenthesis. Empty when there is
 /// no such process.
 std::string process_start(int64_t pid) {
   const std::string stat = file_text(fmt::format("/proc/{}/stat", pid));
@@ -69,8 +69,8 @@ std::string to_text(const Holder& holder) {
   return json.dump(2) + "\n";
 }
 
-/// What the lock file says; an empty host when it says nothing that can be read (being written, cut
-/// off).
+/// The holder named in the lock file. Its host is empty when the file cannot be read (it is being
+/// written, or cut off).
 Holder holder_of(const std::filesystem::path& path) {
   const auto json = nlohmann::json::parse(file_text(path), nullptr, /*allow_exceptions=*/false);
   Holder holder;
@@ -116,7 +116,8 @@ bool flock_missing(int error) {
 }  // namespace
 
 RunLock::RunLock(const std::filesystem::path& folder, Method method) : path_(folder / ".lock") {
-  // A second round is for a file that its holder removed, or that a dead holder left, meanwhile.
+  // Further rounds are needed when a holder removes the file meanwhile, or when a dead holder left
+  // it.
   constexpr int rounds = 10;
   for (int round = 0; round < rounds; ++round)
     if (try_acquire(method)) return;
@@ -161,8 +162,8 @@ bool RunLock::try_acquire(Method method) {
 }
 
 RunLock::~RunLock() {
-  // Removed while still locked, so nobody can have opened this file as the folder's new lock in
-  // vain.
+  // The file is removed while still locked. So no process can lock a file that is no longer the
+  // folder's lock.
   if (same_file(descriptor_, path_)) ::unlink(path_.c_str());
   ::close(descriptor_);
 }

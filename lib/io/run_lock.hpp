@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// One run per output folder: a lock file that names its holder.
+/// Allows one run per output folder, by a lock file that names its holder.
 
 #include <cstdint>
 #include <filesystem>
@@ -9,18 +9,18 @@
 
 namespace pecia::io {
 
-/// Holds FOLDER/.lock from construction to destruction or the process's death. One rank of a job
-/// takes it. Where the file system has flock, the kernel releases it; where it has not, the file's
-/// existence is the lock, and one left by a dead process of the same host is taken over.
+/// Holds FOLDER/.lock until it is destroyed or the process dies. One rank of a job takes it. With
+/// flock the kernel releases the lock. On file systems without flock, the existence of the file is
+/// the lock; a file left by a dead process of the same host is taken over.
 class RunLock {
  public:
   enum class Method {
-    automatic,    ///< flock if the file system has it, else existence
+    automatic,    ///< by flock if the file system has it, else by existence
     by_existence  ///< for file systems whose flock does not reach other hosts (Lustre's localflock)
   };
 
-  /// InputError naming the holder when another run has the folder, or when no lock file can be made
-  /// there. Does not wait.
+  /// Throws InputError naming the holder when another run has the folder, or when the lock file
+  /// cannot be made. Does not wait.
   explicit RunLock(const std::filesystem::path& folder, Method method = Method::automatic);
   ~RunLock();
   RunLock(const RunLock&) = delete;
@@ -35,15 +35,15 @@ class RunLock {
   int descriptor_ = -1;
 };
 
-/// What a folder's lock file says. An empty host: nothing that can be read.
+/// The contents of a folder's lock file. The host is empty when the file cannot be read.
 struct RunHolder {
   std::string host, started, command;
   int64_t pid = 0;
-  bool dead = false;  ///< surely: it was a process of this host, which has ended
+  bool dead = false;  ///< certain: it was a process of this host, and it has ended
 };
 
-/// Who holds `folder`, as far as its lock file tells; absent without one. Takes no lock, so it is
-/// in nobody's way.
+/// The holder that the lock file of `folder` names; absent without a lock file. Takes no lock, so
+/// it disturbs no run.
 std::optional<RunHolder> run_holder(const std::filesystem::path& folder);
 
 }  // namespace pecia::io

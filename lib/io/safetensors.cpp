@@ -27,13 +27,13 @@ std::string_view text_of_file(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-/// Whether the name stays in its folder.
+/// Whether the name is a plain file name, which cannot leave its folder.
 bool is_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
 }
 
-/// Tensor name → shard name, as the index file says.
+/// Tensor name → shard name, from the index file.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const MappedFile file(path);
   const nlohmann::json index = parse_strict_json(path, text_of_file(file));
@@ -81,7 +81,7 @@ struct Checkpoint::Impl {
   };
 
   explicit Impl(const fs::path& folder) {
-    std::error_code ignored;  // whatever cannot be looked at is not there
+    std::error_code ignored;  // files that cannot be examined count as absent
     if (!fs::is_directory(folder, ignored))
       fail<InputError>("{} is no folder; name the folder of a Hugging Face checkpoint",
                        folder.string());
@@ -139,7 +139,8 @@ struct Checkpoint::Impl {
     return found->second;
   }
 
-  /// The tensor's bytes, copied once where the file does not align them to the element size.
+  /// The tensor's bytes. They are copied once where the file does not align them to the element
+  /// size.
   const void* aligned_data(const std::string& name, const Entry& entry) {
     const StoredTensor& tensor = entry.tensor;
     const std::byte* data = shards[entry.shard].file.bytes().data() + tensor.begin;
@@ -189,7 +190,7 @@ int64_t Checkpoint::total_bytes() const {
 std::string Checkpoint::index_sha256() const {
   Sha256 hash;
   for (const auto& [name, entry] : impl_->entries) {
-    // One JSON array per line: no name can be read as part of another field.
+    // There is one JSON array per line, so that no name can be mistaken for part of another field.
     const nlohmann::json line = {name,
                                  name_of(entry.tensor.dtype),
                                  entry.tensor.shape,

@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t length_bytes = 8;
-constexpr uint64_t max_header_bytes = 100'000'000;  // as the reference implementation
+constexpr uint64_t max_header_bytes = 100'000'000;  // same limit as the reference implementation
 constexpr const char* remedy = "download or save the checkpoint again";
 
 DType dtype_named(const std::string& where, const std::string& name) {
@@ -81,7 +81,7 @@ StoredTensor parse_tensor(const std::filesystem::path& path, const std::string& 
   return tensor;
 }
 
-/// The tensors' data must fill the file without overlap or hole.
+/// Checks that the tensors' data fill the file without overlap or hole.
 void check_tiling(const std::filesystem::path& path, const std::vector<StoredTensor>& tensors,
                   int64_t data_begin, int64_t file_bytes) {
   int64_t reached = data_begin;

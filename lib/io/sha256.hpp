@@ -11,14 +11,13 @@
 
 namespace pecia::io {
 
-/// Takes bytes in pieces of any size; `hex` ends it.
+/// Takes bytes in pieces of any size; `hex` finishes the digest.
 class Sha256 {
  public:
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text) { update(std::as_bytes(std::span(text))); }
 
-  /// The digest of all bytes so far, 64 lower-case hexadecimal digits. Nothing may be added after
-  /// it.
+  /// The digest of all bytes, 64 lower-case hexadecimal digits. No bytes may be added afterwards.
   std::string hex();
 
  private:

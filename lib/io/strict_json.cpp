@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int max_depth = 32;  // files of checkpoints have up to 6
+constexpr int max_depth = 32;  // checkpoint files have up to 6
 constexpr const char* remedy = "download or save the checkpoint again";
 
 }  // namespace
@@ -36,7 +36,7 @@ json parse_strict_json(const std::filesystem::path& path, std::string_view text,
   try {
     return json::parse(text, check);
   } catch (const json::exception& error) {
-    // It quotes what it last read, which may be the whole text.
+    // The library's message quotes the text it read last, which may be the whole file.
     fail<InputError>("{}: its JSON cannot be read ({:.200}): {}", path.string(), error.what(),
                      remedy);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// JSON from files that others made.
+/// Parses JSON from files of other programs.
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
@@ -8,9 +8,9 @@
 
 namespace pecia::io {
 
-/// The value that `text` holds, without duplicate keys and nested no deeper than any known
-/// checkpoint's files by far, so that comparing, copying and printing it is safe. InputError naming
-/// `path` and, for a duplicate, the key. Values of the key `left_out` are read over, not kept.
+/// Parses `text`. Rejects duplicate keys, and nesting far deeper than in any known checkpoint, so
+/// that comparing, copying and printing the value is safe. Throws InputError naming `path` and, for
+/// a duplicate, the key. Values of the key `left_out` are skipped.
 nlohmann::json parse_strict_json(const std::filesystem::path& path, std::string_view text,
                                  std::string_view left_out = {});
 

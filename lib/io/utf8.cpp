@@ -4,7 +4,7 @@
 namespace pecia::io {
 namespace {
 
-/// Bytes of the character that `text` begins with; 0 when it begins with none.
+/// Number of bytes of the first character of `text`; 0 when it does not begin with one.
 size_t character_bytes(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -13,7 +13,8 @@ size_t character_bytes(std::string_view text) {
   if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
   for (size_t i = 1; i < length; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;
-  // The second byte tells overlong forms (e0, f0), surrogates (ed) and what is above U+10FFFF (f4).
+  // The second byte reveals overlong forms (e0, f0), surrogates (ed) and values above U+10FFFF
+  // (f4).
   const unsigned char second = byte(1);
   if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
       (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f))
@@ -70,7 +71,7 @@ void Utf8Reader::read(uint8_t byte, std::string& text) {
   } else {
     begun_ = static_cast<char>(byte);
     missing_ = byte >= 0xf0 ? 3 : byte >= 0xe0 ? 2 : 1;
-    // The second byte tells overlong forms (e0, f0), surrogates (ed) and what is above U+10FFFF.
+    // The second byte reveals overlong forms (e0, f0), surrogates (ed) and values above U+10FFFF.
     low_ = byte == 0xe0 ? 0xa0 : byte == 0xf0 ? 0x90 : 0x80;
     high_ = byte == 0xed ? 0x9f : byte == 0xf4 ? 0x8f : 0xbf;
   }

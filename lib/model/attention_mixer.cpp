@@ -9,7 +9,7 @@ using report::ScopedSpan;
 
 namespace {
 
-/// [rows, heads, head_dim] → [rows, heads · head_dim]
+/// Reshapes [rows, heads, head_dim] → [rows, heads · head_dim].
 TensorView flat(const TensorView& heads) {
   return heads.reshape({heads.rows(), heads.row_elements()});
 }
@@ -51,7 +51,7 @@ void AttentionMixer::project(int block, const Input& input, context::Attention& 
   };
   turn(make("k_proj", weights_->k, k_), weights_->k_norm);
   make("v_proj", weights_->v, v_);
-  if (block + 1 == tensor_.num_blocks()) attention.start_keys(k_, v_);  // to travel beside q
+  if (block + 1 == tensor_.num_blocks()) attention.start_keys(k_, v_);  // travels beside q
   turn(make("q_proj", weights_->q, q_), weights_->q_norm);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The mixer of a layer: q, k and v of the rows, attention to all keys of their sequences, and the
-/// projection of what it gives.
+/// The mixer of a layer: computes q, k and v of the rows, attends to all keys of their sequences,
+/// and projects the result.
 
 #include "lib/context/attention.hpp"
 #include "lib/model/products.hpp"
@@ -15,18 +15,18 @@ class AttentionMixer {
   AttentionMixer(const ModelConfig& config, const context::Compute& compute, Products& products,
                  TensorParallel& tensor);
 
-  /// Rows of one block as the mixer reads them.
+  /// The rows of one block that the mixer reads.
   struct Input {
     TensorView rows;      ///< [rows, hidden], normed, in Products::operand_type
     TensorView cos, sin;  ///< [rows, rotary_dim / 2]
   };
 
-  /// The calls of a layer, in this order: begin; project of every block; mix; project_output of
-  /// every block. `num_rows`: of all blocks. Collective over the replica.
+  /// Collective over the replica. Call these for each layer, in this order: begin; project for
+  /// every block; mix; project_output for every block. `num_rows` counts the rows of all blocks.
   void begin(const AttentionWeights& weights, int64_t num_rows);
   void project(int block, const Input& input, context::Attention& attention);
   void mix(int64_t layer, context::Attention& attention);
-  /// Starts adding the block's rows of the output to `hidden` (TensorParallel::add_product).
+  /// Starts adding the output of the block's rows to `hidden` (TensorParallel::add_product).
   void project_output(int block, const TensorView& hidden);
 
  private:
@@ -36,7 +36,7 @@ class AttentionMixer {
   TensorParallel& tensor_;
   device::Buffer q_buffer_, k_buffer_, v_buffer_, mixed_buffer_;
 
-  // The layer.
+  // State of the current layer.
   const AttentionWeights* weights_ = nullptr;
   TensorView q_, k_, v_, mixed_;  ///< [rows, heads, head_dim] fp32
 };

@@ -13,8 +13,8 @@
 namespace pecia::model {
 namespace {
 
-// Several times the largest published models, and small enough that no count of parameters or bytes
-// made of them leaves 63 bits.
+// Limits are several times the largest published models. They keep all counts of parameters and
+// bytes within 63 bits.
 constexpr int64_t max_vocab = INT32_MAX;
 constexpr int64_t max_width = 1 << 20;
 constexpr int64_t max_ffn = 1 << 22;
@@ -43,11 +43,11 @@ const FamilyTraits& family_of(const JsonSection& file) {
       fmt::format("an unknown architecture; known are {}: use a model of one", known));
 }
 
-/// Options that change what a model computes and that nothing here implements.
+/// Throws for options that change what a model computes and that are not implemented here.
 void refuse_unimplemented(const JsonSection& file) {
   struct Option {
     std::string_view key;
-    double neutral;  ///< a number with which the option changes nothing
+    double neutral;  ///< value with which the option changes nothing
     std::string_view what;
   };
   constexpr std::array<Option, 19> options = {{
@@ -123,7 +123,7 @@ void read_biases(const JsonSection& file, const FamilyTraits& traits, ModelConfi
   config.qk_norm = traits.qk_norm;
 }
 
-/// The window of layers that have one; 0: none.
+/// The window of layers that have one; 0: no window.
 int64_t read_window(const JsonSection& file, const FamilyTraits& traits, int64_t max_positions) {
   auto window = file.integer("sliding_window", 1, max_model_positions);
   switch (traits.windows) {
@@ -179,7 +179,7 @@ std::vector<int64_t> read_windows(const JsonSection& file, const FamilyTraits& t
   return windows;
 }
 
-/// Within one chunk, dual chunk attention (Qwen2.5-1M) is plain attention; beyond, it is not.
+/// Dual chunk attention (Qwen2.5-1M) equals plain attention only within one chunk.
 void limit_to_first_chunk(const JsonSection& file, ModelConfig& config) {
   const auto dual = file.section("dual_chunk_attention_config");
   if (!dual) return;
@@ -214,7 +214,7 @@ std::optional<DType> read_stored_dtype(const JsonSection& file) {
   return {};
 }
 
-/// Elements of one layer's matrices.
+/// Number of elements in one layer's matrices.
 int64_t layer_matrix_elements(const ModelConfig& config) {
   const int64_t query_width = config.num_heads * config.head_dim;
   const int64_t kv_width = config.num_kv_heads * config.head_dim;

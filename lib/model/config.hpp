@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a model is, from config.json (key styles of transformers 4 and 5) and
+/// The properties of a model, read from config.json (key styles of transformers 4 and 5) and
 /// generation_config.json.
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace pecia::model {
 
-/// Families read from checkpoints, all decoders of pre-norm blocks: attention, then a SwiGLU FFN.
+/// Families read from checkpoints. All are decoders of pre-norm blocks: attention, then a SwiGLU
+/// FFN.
 enum class Family { llama, mistral, qwen2, qwen3, glm, internlm2 };
 
 std::string_view name_of(Family family);
@@ -23,10 +24,10 @@ std::string_view name_of(Family family);
 /// rope_scaling kinds, as transformers' modeling_rope_utils defines them.
 enum class RopeScaling { none, linear, dynamic, llama3, yarn };
 
-/// The kind's rope_type in config.json; "default" for none.
+/// The rope_type of the kind in config.json; "default" for none.
 std::string_view name_of(RopeScaling scaling);
 
-/// No model is believed to have more positions than this.
+/// The most positions that a configuration may give a model.
 constexpr int64_t max_model_positions = int64_t{1} << 40;
 
 struct RopeConfig {
@@ -47,9 +48,9 @@ struct ModelConfig {
   Family family = Family::llama;
   int64_t vocab = 0, hidden = 0, ffn = 0, layers = 0;
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
-  /// Context length the model says it has: max_position_embeddings, longer by the factor of linear
-  /// and dynamic scaling, at least factor × original length with yarn. With Qwen2.5-1M's
-  /// dual_chunk_attention_config only the length within which that is plain attention.
+  /// Context length that the model claims: max_position_embeddings, multiplied by the factor of
+  /// linear and dynamic scaling; with yarn at least factor × original length. With Qwen2.5-1M's
+  /// dual_chunk_attention_config it is only the length within which that equals plain attention.
   int64_t max_positions = 0;
   double rms_norm_eps = 1e-6;
   RopeConfig rope;
@@ -59,26 +60,27 @@ struct ModelConfig {
   bool attention_output_bias = false;  ///< on the attention's output projection
   bool mlp_bias = false;
   bool qk_norm = false;               ///< RMS norm over each head's q and k before the rotation
-  std::optional<DType> stored_dtype;  ///< what config.json says; the tensors decide
-  /// eos_token_id of generation_config.json, else of config.json, else the family's default.
+  std::optional<DType> stored_dtype;  ///< type in config.json; the tensors' own types decide
+  /// From eos_token_id of generation_config.json, else of config.json, else the family's default.
   std::vector<int32_t> stop_token_ids;
-  std::string sha256;  ///< of config.json's bytes
+  std::string sha256;  ///< of the bytes of config.json
 
-  int64_t parameters() const;                     ///< tied embeddings counted once
-  double flops_per_token() const;                 ///< 2 × weights of the layers and of the head
-  int64_t kv_bytes_per_token(DType dtype) const;  ///< all layers, K and V
+  int64_t parameters() const;                     ///< counts tied embeddings once
+  double flops_per_token() const;                 ///< 2 × weights of the layers and the head
+  int64_t kv_bytes_per_token(DType dtype) const;  ///< K and V of all layers
 };
 
-/// Reads and validates. InputError naming file, key, value and remedy: not there, not JSON, a
-/// required key missing, a value of the wrong type or out of range, keys that contradict each other
-/// (heads not divisible by KV heads, …). Unsupported, by name, for an architecture or an option
-/// that would change the result and is not implemented (hidden_act other than silu,
-/// quantization_config, logit soft-capping, MoE, an unknown rope type, …).
+/// Reads and validates the configuration. Throws InputError naming file, key, value and remedy: no
+/// file, not JSON, a required key missing, a value of wrong type or out of range, keys that
+/// contradict each other (heads not divisible by KV heads, …). Throws Unsupported naming an
+/// architecture or an option that would change the result and is not implemented (hidden_act other
+/// than silu, quantization_config, logit soft-capping, MoE, an unknown rope type, …).
 ModelConfig read_config(const std::filesystem::path& folder);
 
-/// Lets prompts run past the model's length, where a job asks for it: sets linear, dynamic or yarn
-/// scaling by `factor` > 1 with the model's length as the original one, and max_positions grows by
-/// the factor. InputError for another kind or factor, or where config.json scales already.
+/// Lets prompts exceed the model's length, when a job asks for it. Sets linear, dynamic or yarn
+/// scaling by `factor` > 1 with the model's length as the original one, and multiplies
+/// max_positions by the factor. Throws InputError for another kind or factor, or when config.json
+/// already scales.
 void extend_context(ModelConfig& config, RopeScaling kind, double factor);
 
 }  // namespace pecia::model

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A JSON object of a configuration file, read key by key with errors that name file, key and
-/// value.
+/// A JSON object of a configuration file, read key by key. Errors name file, key and value.
 
 #include <cstdint>
 #include <filesystem>
@@ -15,12 +14,12 @@
 
 namespace pecia::model {
 
-/// Every reader gives nothing for a key that is absent or null, and throws InputError for a value
+/// Each reader returns nothing for a key that is absent or null. It throws InputError for a value
 /// of another type or outside [min, max].
 class JsonSection {
  public:
-  /// The whole file. InputError if it is not there, cannot be read, is far too large, or holds no
-  /// JSON object.
+  /// Reads a whole file. Throws InputError if it is absent, cannot be read, is far too large, or
+  /// does not hold a JSON object.
   static JsonSection read(const std::filesystem::path& file);
 
   std::optional<int64_t> integer(std::string_view key, int64_t min, int64_t max) const;
@@ -28,7 +27,7 @@ class JsonSection {
   std::optional<bool> flag(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
   std::optional<JsonSection> section(std::string_view key) const;
-  /// A single value is a list of one.
+  /// Reads a list; a single value counts as a list of one.
   std::optional<std::vector<int64_t>> integers(std::string_view key, int64_t min,
                                                int64_t max) const;
   std::optional<std::vector<std::string>> texts(std::string_view key) const;
@@ -36,19 +35,19 @@ class JsonSection {
   int64_t required_integer(std::string_view key, int64_t min, int64_t max) const;
   double required_number(std::string_view key, double min, double max) const;
 
-  bool names(std::string_view key) const;  ///< the key is there, even if null
-  /// The value, or null.
+  bool names(std::string_view key) const;  ///< the key is present, even if null
+  /// Pointer to the value; null if the key is absent.
   const nlohmann::json* find(std::string_view key) const;
   const nlohmann::json& object() const { return object_; }
   const std::string& file() const { return file_; }
   std::string name_of(std::string_view key) const;  ///< e.g. "rope_scaling.factor"
 
-  /// Throws `E`: "FILE: KEY is VALUE, WHY".
+  /// Throws `E` with "FILE: KEY is VALUE, WHY".
   template <typename E = InputError>
   [[noreturn]] void refuse(std::string_view key, std::string_view why) const {
     fail<E>("{}: {} is {}, {}", file_, name_of(key), value_text(key), why);
   }
-  /// Throws InputError for a key that must be there.
+  /// Throws InputError for a required key that is absent.
   [[noreturn]] void missing(std::string_view key) const;
 
  private:
@@ -58,7 +57,7 @@ class JsonSection {
   std::string value_text(std::string_view key) const;
 
   std::string file_;
-  std::string prefix_;  ///< of keys in messages, "rope_scaling." or empty
+  std::string prefix_;  ///< beginning of keys in messages: "rope_scaling." or empty
   nlohmann::json object_;
 };
 

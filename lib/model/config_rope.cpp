@@ -13,7 +13,7 @@ constexpr double max_factor = 1e6;
 struct Kind {
   std::string_view name;
   RopeScaling scaling;
-  std::vector<std::string_view> keys;  ///< that mean something, or that transformers ignores
+  std::vector<std::string_view> keys;  ///< keys with an effect, and keys that transformers ignores
 };
 
 const std::array<Kind, 5>& kinds() {
@@ -45,7 +45,7 @@ const Kind& kind_of(const JsonSection& rope) {
                            "and yarn");
 }
 
-/// A key this reader does not know would change the frequencies it computes.
+/// Throws for unknown keys, because they would change the frequencies.
 void refuse_unknown_keys(const JsonSection& rope, const Kind& kind) {
   constexpr std::array<std::string_view, 5> always = {"type", "rope_type", "rope_theta",
                                                       "partial_rotary_factor", "finetuned"};
@@ -60,7 +60,8 @@ void refuse_unknown_keys(const JsonSection& rope, const Kind& kind) {
   }
 }
 
-/// The number at `key` of the file or of its rope section, which must not contradict each other.
+/// The number at `key` of the file or of its rope section. Throws when the two contradict each
+/// other.
 std::optional<double> number_of_either(const JsonSection& file, const JsonSection* rope,
                                        std::string_view key, double min, double max) {
   const auto outer = file.number(key, min, max);
@@ -98,7 +99,7 @@ void read_llama3(const JsonSection& file, const JsonSection& rope, RopeConfig& c
   if (config.original_max_positions == 0) rope.missing("original_max_position_embeddings");
 }
 
-/// Zero means "not given", as it does to transformers.
+/// Treats zero as "not given", as transformers does.
 std::optional<double> positive(std::optional<double> value) {
   return value && *value > 0 ? value : std::nullopt;
 }
@@ -122,7 +123,7 @@ void read_yarn(const JsonSection& file, const JsonSection& rope, int64_t max_pos
   config.truncate = rope.flag("truncate").value_or(true);
 }
 
-/// The length that `factor` makes of `length`, bounded so that positions stay far from overflow.
+/// `length` multiplied by `factor`, bounded so that positions stay far from overflow.
 int64_t scaled_length(int64_t length, double factor) {
   const double scaled = static_cast<double>(length) * factor;
   return scaled < static_cast<double>(max_model_positions) ? std::llround(scaled)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The rotary part of config.json: transformers 4's rope_theta and rope_scaling, or transformers
-/// 5's rope_parameters.
+/// Reads the rotary part of config.json: rope_theta and rope_scaling of transformers 4, or
+/// rope_parameters of transformers 5.
 
 #include "lib/model/config.hpp"
 #include "lib/model/config_json.hpp"
@@ -9,8 +9,8 @@
 
 namespace pecia::model {
 
-/// Sets config.rope, and config.max_positions to the scaled length. Needs head_dim and
-/// max_positions (max_position_embeddings) to be set.
+/// Sets config.rope, and sets config.max_positions to the scaled length. Before the call, head_dim
+/// and max_positions (max_position_embeddings) must be set.
 void read_rope(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config);
 
 }  // namespace pecia::model

@@ -8,10 +8,10 @@
 namespace pecia::model {
 namespace {
 
-// Elements of a thread's turn: fits the first-level cache, and amortises the turn's bookkeeping.
+// Elements per block: it fits the first-level cache and outweighs the bookkeeping per block.
 constexpr int64_t block_elements = 4096;
 
-/// As fp16_to_float of lib/core, without branches so that loops over it are vectorised.
+/// Equals fp16_to_float of lib/core, but has no branches, so that loops over it are vectorised.
 inline float half_to_float(uint16_t half) {
   const uint32_t magnitude = uint32_t{half & 0x7fffu} << 13;
   const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;
@@ -20,8 +20,8 @@ inline float half_to_float(uint16_t half) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
 }
 
-/// As float_to_fp16 of lib/core, without branches: the addition of a number 2^13 times the least
-/// half digit makes the hardware round at that digit.
+/// Equals float_to_fp16 of lib/core, but has no branches. It adds a number 2^13 times the least
+/// half digit, so that the hardware rounds at that digit.
 inline uint16_t float_to_half(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const float magnitude = std::bit_cast<float>(bits & 0x7fffffffu);
@@ -75,7 +75,8 @@ void convert_block(const typename From::Bits* from, typename To::Bits* to, int64
   for (int64_t i = 0; i < count; ++i) to[i] = To::store(From::load(from[i]));
 }
 
-/// True if any element has all of its exponent bits set. No early exit, so that it is vectorised.
+/// Whether any element has all exponent bits set. There is no early exit, so that the loop is
+/// vectorised.
 template <typename Bits>
 bool any_not_finite(const Bits* data, Bits exponent_mask, int64_t count) {
   Bits found = 0;
@@ -84,7 +85,7 @@ bool any_not_finite(const Bits* data, Bits exponent_mask, int64_t count) {
   return found != 0;
 }
 
-/// body(block) for each, in order of their numbers by whoever is free.
+/// Calls body(block) for each block. Free threads take the blocks in order.
 template <typename Body>
 void for_each_block(device::ThreadPool& pool, int64_t blocks, const Body& body) {
   std::atomic<int64_t> next{0};
@@ -120,7 +121,7 @@ void convert(const TensorView& from, const TensorView& to, device::ThreadPool& p
               "conversion of {} elements to {}, which are dense", from.elements(), to.elements());
   const int64_t width = from.dense() ? from.elements() : from.row_elements();
   const int64_t rows = width == 0 ? 0 : from.elements() / width;
-  const int64_t blocks = (width + block_elements - 1) / block_elements;  // of a row
+  const int64_t blocks = (width + block_elements - 1) / block_elements;  // blocks per row
   with_type(from.dtype(), [&](auto from_type) {
     with_type(to.dtype(), [&](auto to_type) {
       using From = decltype(from_type);

@@ -15,8 +15,8 @@ namespace {
 
 using device::Memory;
 
-/// f(tensor) for every view that is copied as it is, and of_matrix(part, kind) for every part of a
-/// matrix; biases of those are copied.
+/// Calls f(tensor) for every view that is copied unchanged, and of_matrix(part, kind) for every
+/// part of a matrix. Biases of matrices are copied unchanged.
 void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)>& f,
                      const std::function<void(LinearWeight::Part&, MatrixKind)>& of_matrix) {
   f(weights.embedding);
@@ -32,20 +32,20 @@ void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)
     of_matrix(part, MatrixKind::head), f(part.bias);
 }
 
-/// The same elements of the host's memory in the same type have the same key.
+/// Views of the same host elements that are stored in the same type have the same key.
 using Key = std::tuple<const void*, int64_t, int64_t, int64_t, DType>;
 Key key_of(const TensorView& tensor, DType type) {
   return {tensor.data(), tensor.rows(), tensor.row_elements(), tensor.row_stride(), type};
 }
 
-/// Where each tensor belongs, and how many bytes that takes.
+/// The place of each tensor, and the bytes of all together.
 struct Layout {
   struct Place {
-    TensorView tensor;    ///< the host's
-    DType type;           ///< of the copy
-    int64_t offset = 0;   ///< of the copy, or of the codes
-    int64_t scales = -1;  ///< offset of theirs, where the tensor is rounded
-    MatrixKind kind{};    ///< of the matrix then
+    TensorView tensor;    ///< view of host memory
+    DType type;           ///< type of the copy
+    int64_t offset = 0;   ///< offset of the copy or of the codes
+    int64_t scales = -1;  ///< offset of the scales if the tensor is rounded
+    MatrixKind kind{};    ///< kind of the matrix if the tensor is rounded
     bool rounded() const { return scales >= 0; }
   };
 
@@ -78,7 +78,7 @@ struct Layout {
   int64_t bytes = 0, longest_row = 0, rounded_rows = 0;
 
  private:
-  /// Null for what is absent or known.
+  /// Returns null for a tensor that is absent or already has a place.
   Place* add(const TensorView& tensor, DType type) {
     if (!tensor || !index.emplace(key_of(tensor, type), places.size()).second) return nullptr;
     longest_row = std::max(longest_row, tensor.row_elements() * size_of(tensor.dtype()));
@@ -136,7 +136,7 @@ DeviceWeights::DeviceWeights(const WeightViews& host, device::Device& device,
   WeightUpload upload(device, stream, layout.longest_row);
   device::Buffer sums(device, Memory::device), host_sums(device, Memory::pinned);
   const TensorView square_sums = sums.tensor(DType::fp32, {layout.rounded_rows, 2});
-  int64_t row = 0;  // of those rounded
+  int64_t row = 0;  // counts rounded rows
   for (const Layout::Place& place : layout.places) {
     if (!place.rounded()) {
       upload.copy(place.tensor, at(place.offset));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Weights in the memory of a device.
+/// Weights in device memory.
 
 #include <array>
 #include <optional>
@@ -12,40 +12,41 @@
 
 namespace pecia::model {
 
-/// What matrices become on their way: codes with scales, of the rows that this rank holds
-/// (QuantizeRowsArgs). Embedding, norms and biases stay as they are.
+/// Which matrices are converted to codes with scales (QuantizeRowsArgs) during the upload. Each
+/// rank converts the rows it holds. Embedding, norms and biases are never converted.
 enum class Quantize {
   nothing,
-  fp8,   ///< those of the layers
-  int8,  ///< those of the layers, and the head
-  int4   ///< q, o, gate and up; k, v, down and the head, which suffer most from it, in int8
+  fp8,   ///< the layers' matrices
+  int8,  ///< the layers' matrices and the head
+  int4   ///< q, o, gate and up; k, v, down and the head, which suffer most, become int8
 };
 
-/// What a kind of matrix becomes; absent: as it is.
+/// The code type of a kind of matrix; absent if it is not converted.
 std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind);
 
-/// Of rounded matrices: Σ (rounded − stored)² and Σ stored² over all elements.
+/// Rounding error of matrices: Σ (rounded − stored)² and Σ stored² over all elements.
 struct SquareSums {
   double difference = 0, original = 0;
 };
 
-/// Copies of views of the host's memory, dense, every tensor once however many views it has. They
-/// pass through pinned memory by piece (WeightUpload), so that the host keeps none of its own, and
-/// what is rounded is never whole on the device as it was stored.
+/// Dense copies of views of host memory. Every tensor is copied once, however many views it has.
+/// Copies pass through pinned memory in pieces (WeightUpload), so the host keeps no copy, and the
+/// device never holds a rounded matrix whole in its stored type.
 class DeviceWeights : public WeightViews {
  public:
-  /// That the copies of these take.
+  /// Bytes that the copies of `weights` take.
   static int64_t bytes_of(const WeightViews& weights, Quantize quantize = Quantize::nothing);
 
-  /// Takes all the memory at once: SystemError when the device has not enough. Returns when the
-  /// copies are there. `device` outlives this object; `backend`, the device's, rounds.
+  /// Allocates all the memory at once and returns when the copies are done. `device` outlives this
+  /// object; `backend`, which belongs to it, does the rounding. Throws SystemError when the device
+  /// has too little memory.
   DeviceWeights(const WeightViews& host, device::Device& device, device::Stream& stream,
                 kernels::Backend& backend, Quantize quantize = Quantize::nothing);
 
   int64_t bytes() const { return memory_.bytes(); }
-  double seconds() const { return seconds_; }  ///< that the copying took
+  double seconds() const { return seconds_; }  ///< time that the copying took
   Quantize quantized() const { return quantized_; }
-  /// By MatrixKind, of all layers; the same in every run.
+  /// Rounding errors of all layers, indexed by MatrixKind; the same in every run.
   const std::array<SquareSums, num_matrix_kinds>& rounding() const { return rounding_; }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What is particular to each family: the defaults of its configuration class in transformers (for
-/// keys that config.json leaves out), and what its model code fixes.
+/// The particulars of each family: the defaults of its configuration class in transformers (for
+/// keys that config.json omits), and the properties that its model code fixes.
 
 #include <span>
 #include <string_view>
@@ -14,8 +14,8 @@ namespace pecia::model {
 /// Which layers may have a sliding window.
 enum class WindowRule {
   never,
-  every_layer,  ///< sliding_window, if there is one, holds for all layers
-  by_layer      ///< use_sliding_window with layer_types, or from layer max_window_layers on
+  every_layer,  ///< sliding_window, if present, holds for all layers
+  by_layer      ///< by use_sliding_window and layer_types, or from layer max_window_layers on
 };
 
 struct FamilyTraits {
@@ -28,15 +28,15 @@ struct FamilyTraits {
   double partial_rotary_factor;
   std::vector<int32_t> eos_token_ids;
 
-  std::string_view bias_key;   ///< key that puts biases on q, k and v; empty: not configurable
-  bool bias_default;           ///< without the key
-  bool bias_on_output;         ///< the key also puts one on the attention's output projection
-  bool mlp_bias_configurable;  ///< mlp_bias is honoured
+  std::string_view bias_key;   ///< key that enables biases on q, k and v; empty: not configurable
+  bool bias_default;           ///< value when the key is absent
+  bool bias_on_output;         ///< the key also enables a bias on the attention's output projection
+  bool mlp_bias_configurable;  ///< mlp_bias is respected
   bool qk_norm;
   kernels::RopePairs pairs;
-  bool partial_rotation;  ///< partial_rotary_factor is honoured
+  bool partial_rotation;  ///< partial_rotary_factor is respected
   WindowRule windows;
-  int64_t window_default;  ///< sliding_window when the key is absent (null means none)
+  int64_t window_default;  ///< sliding_window when the key is absent (null: no window)
 };
 
 /// All families, in the order of the enum.

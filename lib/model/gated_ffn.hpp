@@ -12,8 +12,8 @@ class GatedFfn {
   /// All references outlive this object.
   GatedFfn(const context::Compute& compute, Products& products, TensorParallel& tensor);
 
-  /// Starts adding what the block's rows give to `hidden` (TensorParallel::add_product). `rows`
-  /// [rows, hidden], normed, in Products::operand_type. Collective over the rank's block.
+  /// Collective over the rank's block: starts adding the result of the block's rows to `hidden`
+  /// (TensorParallel::add_product). `rows` is [rows, hidden], normed, in Products::operand_type.
   void run(const GatedFfnWeights& weights, int block, const TensorView& rows,
            const TensorView& hidden);
 

@@ -30,7 +30,8 @@ LayerGather::LayerGather(const ModelConfig& config, const WeightViews& weights,
               weights.part.count, group_.size());
 }
 
-/// The same on every rank of the group, from this rank's part: all parts have equal shapes.
+/// The pieces of this rank's part. They are the same on every rank of the group, because all parts
+/// have equal shapes.
 std::vector<LayerGather::Piece> LayerGather::pieces(int64_t index, int64_t& block_bytes) const {
   std::vector<Piece> pieces;
   block_bytes = 0;
@@ -55,11 +56,11 @@ int64_t LayerGather::bytes_sent(int64_t index) const {
   return block_bytes * (group_.size() - 1);
 }
 
-/// In fp32; zeros where this rank's part has none.
+/// Packs a bias as fp32; zeros if this rank's part has none.
 void LayerGather::pack_bias(const TensorView& bias, const TensorView& to) const {
   const int64_t count = to.elements();
   if (!bias) return compute_.device.zero(to.data(), count * size_of(DType::fp32), compute_.stream);
-  // A table of one row, which the op widens.
+  // The bias is looked up as a table of one row, because the embedding op widens to fp32.
   static constexpr int32_t row[] = {0};
   compute_.backend.embedding({bias.reshape({1, count}), row, to.reshape({1, count}), 0},
                              compute_.stream);
@@ -117,13 +118,13 @@ LayerWeights LayerGather::layer(int64_t index) {
     slot.transfer->wait();
   }
   int64_t block_bytes = 0;
-  LayerWeights whole = weights_.layers[index];  // for its norms
+  LayerWeights whole = weights_.layers[index];  // supplies the norms
   for (const Piece& piece : pieces(index, block_bytes)) {
     const MatrixRole& role = role_of(piece.kind);
     const bool adds = role.side == MatrixRole::Side::inputs;
     LinearWeight weight;
     if (adds) weight.blocks = LinearWeight::Blocks::columns;
-    int64_t gathered = 0;  // rows or columns so far; neighbours may share a KV head
+    int64_t gathered = 0;  // rows or columns so far; neighbouring ranks may share a KV head
     for (int rank = 0; rank < group_.size(); ++rank) {
       const parallel::RowRange part = unit_part(config_, role.unit, {group_.size(), rank});
       if (part.begin < gathered) continue;

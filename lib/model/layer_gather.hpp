@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Layers' weights that are cut over a tensor-parallel group, gathered whole on every rank: for a
-/// pass over long sequences moving weights costs less than moving activations. While a layer
-/// computes, the next one's weights travel. Source: CSPS §3.2.1 (SP-NTP over sharded weights).
+/// Gathers layers' weights that are cut over a tensor-parallel group, whole, on every rank. In a
+/// pass over long sequences, moving weights costs less than moving activations. While a layer
+/// computes, the next layer's weights travel. Source: CSPS §3.2.1 (SP-NTP over sharded weights).
 
 #include <memory>
 
@@ -19,21 +19,22 @@ class LayerGather {
   LayerGather(const ModelConfig& config, const WeightViews& weights,
               const context::ReplicaGroups& groups, const context::Compute& compute);
 
-  /// Starts with layer 0. Collective over groups.tp, as is `layer`.
+  /// Starts gathering layer 0. This call and `layer` are collective over groups.tp.
   void begin_pass();
 
-  /// Layer `index` whole, valid until the call after the next; asked for in order.
+  /// All weights of layer `index`, valid until the call after the next one. Layers must be
+  /// requested in order.
   LayerWeights layer(int64_t index);
 
-  /// Moves a gather under way on; for polls while computing.
+  /// Advances a gather under way; call it in polls while computing.
   void progress() { collectives_->progress(); }
 
   /// Bytes that this rank sends for layer `index`.
   int64_t bytes_sent(int64_t index) const;
 
  private:
-  /// Where one matrix of a rank's part lies in the rank's block; its bias, in fp32, follows, and
-  /// then its scales, if it is codes.
+  /// Where one matrix lies in the block that a rank sends. Its bias, in fp32, follows it; the
+  /// scales follow if the matrix is codes.
   struct Piece {
     MatrixKind kind;
     int64_t rows, columns;

@@ -33,7 +33,7 @@ LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count
                   begin + count <= weight.out(),
               "rows [{}, {}) of {}", begin, begin + count, weight.out());
   LinearWeight slice;
-  int64_t first = 0;  // row of the part in the whole matrix
+  int64_t first = 0;  // first row of the part in the whole matrix
   for (const LinearWeight::Part& part : weight.parts) {
     const int64_t from = std::max(begin, first),
                   to = std::min(begin + count, first + part.weight.rows());

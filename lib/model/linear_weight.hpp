@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A projection as views of stored matrices.
+/// A linear projection as views of stored matrices.
 
 #include <cstdint>
 #include <vector>
@@ -9,33 +9,34 @@
 
 namespace pecia::model {
 
-/// A projection [out, in] as one or more blocks.
+/// A projection [out, in] that consists of one or more blocks.
 struct LinearWeight {
   struct Part {
-    TensorView weight;       ///< a block of the matrix, rows possibly strided
-    TensorView bias;         ///< of its rows, or absent
-    TensorView scales = {};  ///< of its rows, fp32, where it is codes (codes.hpp); else absent
+    TensorView weight;       ///< a block of the matrix; its rows may be strided
+    TensorView bias;         ///< bias of the block's rows, or absent
+    TensorView scales = {};  ///< fp32 scales of the block's rows if the weight is codes (codes.hpp)
   };
-  /// How the blocks make up the matrix.
+  /// How the blocks form the matrix.
   enum class Blocks : uint8_t {
-    rows,  ///< outputs side by side: InternLM2's wqkv has one block per KV head, GLM's gate_up two
-    columns  ///< inputs side by side, the products added: a matrix gathered from ranks that hold
-             ///< columns of it. A bias stands with the first block.
+    rows,    ///< outputs side by side: InternLM2 has one block per KV head, GLM's gate_up two
+    columns  ///< inputs side by side, products added: gathered from several ranks;
+             ///< the first block has the bias
   };
 
   std::vector<Part> parts;
   Blocks blocks = Blocks::rows;
 
-  int64_t in() const;  ///< elements of a row: of int4, groups
+  int64_t in() const;  ///< elements of a row; for int4, groups
   int64_t out() const;
-  int64_t bytes() const;  ///< of weights, scales and biases
+  int64_t bytes() const;  ///< sum over weights, scales and biases
 };
 
-/// Rows [begin, begin + count) of a weight in blocks of rows, with their biases and scales: a view.
+/// A view of rows [begin, begin + count), with their biases and scales. The weight must consist of
+/// blocks of rows.
 LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count);
 
-/// Columns [begin, begin + count) of every block of rows, without a bias: a view. A row's scale is
-/// that of the whole row. Not of int4.
+/// A view of columns [begin, begin + count) of every block, without biases. The weight must consist
+/// of blocks of rows and must not be int4. A row keeps the scale of the whole row.
 LinearWeight slice_columns(const LinearWeight& weight, int64_t begin, int64_t count);
 
 }  // namespace pecia::model

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What each kind of matrix is for: its shape, and how it is cut over ranks that hold parts of a
-/// layer, follow from that. Source: Megatron-LM, §3.
+/// The role of each kind of matrix. Its shape, and how it is cut over ranks that hold parts of a
+/// layer, follow from the role. Source: Megatron-LM, §3.
 
 #include <array>
 #include <cstdint>
@@ -15,23 +15,23 @@ namespace pecia::model {
 
 enum class MatrixKind : uint8_t { q, k, v, o, gate, up, down, head };
 
-/// Those of a layer, in the order in which it uses them; and all.
+/// The kinds of a layer, in the order in which it uses them.
 inline constexpr std::array layer_kinds{MatrixKind::q,   MatrixKind::k,    MatrixKind::v,
                                         MatrixKind::o,   MatrixKind::gate, MatrixKind::up,
                                         MatrixKind::down};
 inline constexpr size_t num_matrix_kinds = layer_kinds.size() + 1;
 
-/// What is shared out over ranks: elements of the query heads, of the KV heads, of the FFN's width,
-/// or of the vocabulary.
+/// The unit that is divided over ranks: elements of the query heads, of the KV heads, of the FFN's
+/// width, or of the vocabulary.
 enum class CutUnit : uint8_t { query_heads, kv_heads, ffn, vocab };
 
 struct MatrixRole {
   std::string_view name;
   CutUnit unit;
-  /// outputs: [unit, hidden], whose products stand side by side; inputs: [hidden, unit], whose
-  /// products are added, so that part 0 alone has the bias.
+  /// outputs: the matrix is [unit, hidden], and products of parts stand side by side. inputs: it is
+  /// [hidden, unit], and products of parts are added, so only part 0 has the bias.
   enum class Side : uint8_t { outputs, inputs } side;
-  /// Whether the model's matrices of this kind have a bias; null: never.
+  /// The member that tells whether matrices of this kind have a bias; null: never.
   bool ModelConfig::*bias;
 
   int64_t out(const ModelConfig& config) const;
@@ -41,11 +41,11 @@ struct MatrixRole {
 
 const MatrixRole& role_of(MatrixKind kind);
 
-/// The part of the unit's elements that a cut has. Parts of KV heads overlap where several ranks
-/// share one.
+/// The range of the unit's elements that belongs to a cut. Parts of KV heads overlap when several
+/// ranks share a head.
 parallel::RowRange unit_part(const ModelConfig& config, CutUnit unit, parallel::WeightCut cut);
 
-/// `cut` of a matrix that is itself `held` of the whole one (see cut_layer): a view.
+/// A view of the part `cut` of a matrix that is itself the part `held` (see cut_layer).
 LinearWeight cut_matrix(const LinearWeight& matrix, MatrixKind kind, const ModelConfig& config,
                         parallel::WeightCut held, parallel::WeightCut cut);
 

@@ -39,7 +39,7 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
     shifted_.push_back(cut_layer(held, config, weights.part, cut));
 }
 
-/// In the order in which rows pass them.
+/// All norms, in the order in which rows pass them.
 std::vector<Model::Norm> Model::norms_of(const WeightViews& weights) {
   std::vector<Norm> norms;
   std::string before = "the embedding";
@@ -57,7 +57,7 @@ std::vector<Model::Norm> Model::norms_of(const WeightViews& weights) {
 int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
   const int64_t heads = 2 * config.num_heads + 2 * config.num_kv_heads;  // q, mixed, k, v
   const int64_t partial = config.num_heads * config.head_dim;  // the ring's partial output
-  const int64_t rows = 3 * config.hidden;  // hidden states, normed, and products to be summed
+  const int64_t rows = 3 * config.hidden;  // hidden states, normed rows, products to be summed
   return size_of(DType::fp32) *
          (rows + heads * config.head_dim + partial + 2 * config.ffn + config.rope.rotary_dim);
 }
@@ -84,10 +84,11 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
                   sin_.tensor(DType::fp32, {linear.size(), half})};
   make_tables(rows, pass);
 
-  // Where the host waited for transfers, what is held back meanwhile would begin later.
+  // When the host waits for transfers, work that is held back would begin late. So only small
+  // passes that stay on the stream are held back as a step.
   constexpr int64_t most_rows_of_a_step = 256;
   const bool as_step = stays_on_stream_ && count <= most_rows_of_a_step;
-  std::optional<report::ScopedGroup> ops;  // marks between them would cut a step up
+  std::optional<report::ScopedGroup> ops;  // device time marks between the ops would cut a step up
   if (as_step || !compute_.recorder.keeps_ops()) ops.emplace(compute_.recorder, "layers");
   std::optional<kernels::Step> step;
   if (as_step) step.emplace(compute_.backend, compute_.stream);
@@ -111,7 +112,7 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
 void Model::make_tables(const Rows& rows, const Pass& pass) {
   const ScopedSpan span(compute_.recorder, "rope_tables", Kind::compute);
   const parallel::RowRange linear = tensor_.rows().linear;
-  tables_sent_->synchronize();  // those of the pass before
+  tables_sent_->synchronize();  // waits until the tables of the last pass are copied
   const TensorView cos = pinned_cos_.tensor(DType::fp32, {linear.size(), pass.cos.size(1)});
   const TensorView sin = pinned_sin_.tensor(DType::fp32, {linear.size(), pass.sin.size(1)});
   rotary_.tables(std::span(pass.attention.positions()).subspan(linear.begin, linear.size()),
@@ -141,7 +142,7 @@ void Model::embed(const Rows& rows, const TensorView& hidden) {
 Model::Outputs Model::outputs(std::span<const int64_t> rows) {
   Outputs outputs;
   std::vector<int64_t> counts;
-  std::vector<int32_t> own;  // rows of hidden_
+  std::vector<int32_t> own;  // indices of rows in hidden_
   for (const parallel::ShardedRows& theirs : tensor_.vocab_rows()) {
     counts.push_back(0);
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -156,7 +157,7 @@ Model::Outputs Model::outputs(std::span<const int64_t> rows) {
   const auto count = static_cast<int64_t>(own.size());
   const TensorView hidden = hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden});
   const TensorView output = output_.tensor(DType::fp32, {count, config_.hidden});
-  compute_.backend.embedding({hidden, own, output, 0}, compute_.stream);  // a table of rows
+  compute_.backend.embedding({hidden, own, output, 0}, compute_.stream);  // gathers rows of hidden
   products_.norm(output, weights_.final_norm, output);
   outputs.hidden = tensor_.gather_outputs(output, counts);
   return outputs;
@@ -191,7 +192,7 @@ void Model::layer(int64_t index, const LayerWeights& weights, const Pass& pass) 
     tensor_.wait_gather(block);
     return tensor_.block_of(pass.normed, block);
   };
-  // Attention alone needs all rows; what is before and after it goes block by block.
+  // Only attention needs all rows at once. The stages before and after it go block by block.
   mixer_.begin(weights.attention, pass.normed.rows());
   for (int block = 0; block < blocks; ++block) {
     advance(block, mixer_norm(index), nullptr, pass);
@@ -211,15 +212,16 @@ void Model::layer(int64_t index, const LayerWeights& weights, const Pass& pass) 
   }
 }
 
-/// Called before each block's product of a stage (QKV, o_proj, FFN). Takes on the block whose sum
-/// has had its products to hide behind: waits for it, makes of it the input of its next product by
-/// that one's norm, and starts gathering it. With four blocks and two products before a sum:
+/// Called before each block's product in a stage (QKV, o_proj, FFN). It advances the block whose
+/// sum has had its share of products to hide behind: it waits for the sum, applies the norm of the
+/// block's next product, and starts gathering the result. With four blocks and two products before
+/// a sum:
 ///
 ///     before block     0                        1             2             3
 ///     takes on         1 of the stage before    2 of it       3 of it       0 of this stage
 ///
-/// `own`: of this stage, null after attention; `next`: of the stage after it, null before attention
-/// and after the last layer.
+/// `own` is the norm of this stage, null after attention. `next` is the norm of the following
+/// stage, null before attention and after the last layer.
 void Model::advance(int block, const Norm* own, const Norm* next, const Pass& pass) {
   const int due = block - 1 - tensor_.products_before_sum();
   const bool this_stage = due >= 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The forward pass: rows of any sequences through all layers, on the ranks of a replica.
+/// The forward pass: takes rows of any sequences through all layers, on the ranks of a replica.
 
 #include <memory>
 #include <span>
@@ -21,86 +21,87 @@ struct Rows {
 
 class Model {
  public:
-  /// All references outlive this object. `weights`: cut over the TP ranks of `groups`, in memory
-  /// of the device.
-  /// `row_invariant`: of all products with weights.
+  /// All references outlive this object. `weights` is cut over the TP ranks of `groups` and lies in
+  /// device memory. `row_invariant` holds for all products with weights.
   Model(const ModelConfig& config, const WeightViews& weights, const context::ReplicaGroups& groups,
         const context::Compute& compute,
         kernels::RowInvariant row_invariant = kernels::RowInvariant::no);
 
-  /// Runs the layers of the pass that `attention` has begun. Collective over the replica.
+  /// Collective over the replica: runs the layers of the pass that `attention` has begun.
   void forward(const Rows& rows, context::Attention& attention);
 
-  /// Rows whose next-token logits this rank makes together with the ranks that hold the rest of the
-  /// vocabulary.
+  /// Rows whose next-token logits this rank computes together with the ranks that hold the rest of
+  /// the vocabulary.
   struct Outputs {
-    std::vector<int64_t> which;  ///< indices into the rows asked for
-    TensorView hidden;           ///< final norm's output, [which, hidden] fp32
+    std::vector<int64_t> which;  ///< indices into the requested rows
+    TensorView hidden;           ///< output of the final norm, [which, hidden] fp32
   };
-  /// Of the last pass. `rows`: rows of the block, any order. Every rank asks for the same ones;
-  /// valid until the next call. Collective over the block.
+  /// Collective over the block: the outputs of some of its rows in the last pass. `rows` may have
+  /// any order, and every rank requests the same ones. Valid until the next call.
   Outputs outputs(std::span<const int64_t> rows);
 
-  /// Of rows of the block in the last pass: in which part of the model their activations first held
-  /// NaN or infinity, "" where they did not before the final norm, or where the row is another
-  /// rank's. Waits for the stream.
+  /// For each of some rows of the block in the last pass: the part of the model in which its
+  /// activations first held NaN or infinity. "" if there were none before the final norm, or if the
+  /// row belongs to another rank. Waits for the stream.
   std::vector<std::string> broken_at(std::span<const int64_t> rows);
 
-  /// Whether ranks that make logits together have different rows of the block.
+  /// Whether the ranks that compute logits together have different rows of the block.
   bool rows_are_cut() const { return tensor_.vocab_rows().size() > 1; }
 
-  /// Which rows of `count` outputs `logits` gives to this rank.
+  /// The range of `count` output rows whose logits this rank gets.
   parallel::RowRange logits_share(int64_t count) const { return tensor_.logits_share(count); }
-  /// out[r, :] = logits of hidden's row logits_share.begin + r; out [logits_share, vocab] fp32.
-  /// Collective over the ranks that share the outputs.
+  /// Collective over the ranks that share the outputs: out[r, :] = logits of hidden's row
+  /// logits_share.begin + r. `out` is [logits_share, vocab] fp32.
   void logits(const TensorView& hidden, const TensorView& out);
 
-  /// Over how many ranks the vocabulary is cut in the pass, and this one's part.
+  /// Number of parts into which the pass cuts the vocabulary, and this rank's part.
   int vocab_parts() const { return tensor_.vocab_cut().count; }
   parallel::RowRange vocab_range() const;
-  /// Logits of hidden's rows [count, vocab_range] fp32; valid until the next call.
+  /// Logits of hidden's rows for this rank's part, [count, vocab_range] fp32. Valid until the next
+  /// call.
   TensorView logits_part(const TensorView& hidden);
-  /// What each rank made of its part of `count` rows, the rows one after the other and equally long
-  /// → that of the rows in logits_share, by rank. Collective as `logits`.
+  /// Collective like `logits`. Every rank passes `count` rows of equal length, one after the other,
+  /// made from its part of the vocabulary. Each gets, by rank, the rows in its logits_share.
   std::vector<std::vector<std::byte>> exchange_rows(std::span<const std::byte> rows,
                                                     int64_t count) {
     return tensor_.exchange_rows(rows, count);
   }
 
-  /// Of rows that are gathered for products.
+  /// Type of the rows that are gathered for products.
   DType operand_type() const { return products_.operand_type(); }
 
-  /// Moves on weights that travel ahead of their layer, sums and gathers of rows; for polls while
-  /// computing.
+  /// Advances the weights that travel ahead of their layer, and sums and gathers of rows. Call it
+  /// in polls while computing.
   void progress() {
     gather_.progress();
     tensor_.progress();
   }
 
-  /// Bytes of activations that forward needs for each row where no heads are exchanged; with an
-  /// exchange q, k, v and attention's output are there twice more.
+  /// Bytes of activations that forward needs per row when no heads are exchanged. An exchange needs
+  /// q, k, v and attention's output twice more.
   static int64_t activation_bytes_per_row(const ModelConfig& config);
 
  private:
-  /// What the layers of a pass work on.
+  /// The tensors that the layers of a pass work on.
   struct Pass {
     context::Attention& attention;
     TensorView hidden;    ///< [own rows, hidden]
     TensorView marks;     ///< [own rows] int32: see kernels::RmsNormArgs
-    TensorView normed;    ///< [linear rows, hidden] operand_type: multiplied next, block by block
+    TensorView normed;    ///< [linear rows, hidden] operand_type: next product's input, by block
     TensorView cos, sin;  ///< [linear rows, rotary_dim / 2]
   };
 
   void make_tables(const Rows& rows, const Pass& pass);
   void embed(const Rows& rows, const TensorView& hidden);
-  /// A norm of the hidden states.
+  /// A norm of the hidden states, and the mark for rows that it finds broken.
   struct Norm {
     TensorView weight;
-    int32_t mark;        ///< of rows that it is the first to find broken; 0: none yet
-    std::string before;  ///< the part of the model that they come from
+    int32_t mark;        ///< mark of rows that this norm is the first to find broken; 0: none yet
+    std::string before;  ///< the part of the model that precedes the norm
   };
   static std::vector<Norm> norms_of(const WeightViews& weights);
-  /// Before the layer's mixer, null after the last one; and before its feed-forward.
+  /// The norm before the layer's mixer (null after the last layer), and the norm before its
+  /// feed-forward.
   const Norm* mixer_norm(int64_t layer) const;
   const Norm* ffn_norm(int64_t layer) const;
   void layer(int64_t index, const LayerWeights& weights, const Pass& pass);
@@ -117,8 +118,8 @@ class Model {
   AttentionMixer mixer_;
   GatedFfn ffn_;
   std::vector<Norm> norms_;
-  std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, where it differs
-  bool stays_on_stream_;               ///< between ops the host waits for no transfer
+  std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, if it differs
+  bool stays_on_stream_;               ///< the host waits for no transfer between ops
   device::Buffer pinned_cos_, pinned_sin_;
   std::unique_ptr<device::Event> tables_sent_;
   device::Buffer marks_, hidden_, normed_, cos_, sin_, output_, logits_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Weights of a model that is known by its configuration alone.
+/// Weights of a model of which only the configuration is known.
 
 #include <vector>
 
@@ -9,12 +9,12 @@
 
 namespace pecia::model {
 
-/// The shapes and types that a rank's weights would have in the device's memory, and as much of it
-/// taken. Every matrix is one block of rows.
+/// Has the shapes and types that a rank's weights would have in device memory, and takes as much of
+/// it. Every matrix is one block of rows.
 class PhantomWeights : public WeightViews {
  public:
-  /// `stored`: of all tensors that `quantize` does not make codes. `device` outlives this object.
-  /// SystemError where they are more than its memory.
+  /// `stored` is the type of all tensors that `quantize` does not convert to codes. `device`
+  /// outlives this object. Throws SystemError when the weights exceed its memory.
   PhantomWeights(const ModelConfig& config, DType stored, parallel::WeightCut cut,
                  device::PhantomDevice& device, Quantize quantize = Quantize::nothing);
 

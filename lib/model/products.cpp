@@ -59,8 +59,8 @@ void Products::linear(const char* name, const TensorView& x, const LinearWeight&
   }
 }
 
-/// Products of blocks of columns, each in its share of the splits, added in the order in which
-/// ranks would add them.
+/// Multiplies blocks of columns and adds the products in the order in which ranks would add them.
+/// Each block has its share of the splits.
 void Products::sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts,
                            int splits, size_t depth, const TensorView& y) {
   if (parts.size() == 1) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a layer computes on its rows alone: products with weights and norms, each a span of the
-/// trace.
+/// Computes what a layer does with its rows alone: products with weights, and norms. Each is a span
+/// in the trace.
 
 #include <span>
 #include <vector>
@@ -14,24 +14,26 @@ namespace pecia::model {
 
 class Products {
  public:
-  /// All references outlive this object. `ranks`: that a layer's weights are cut over at most.
+  /// All references outlive this object. `ranks` is the most ranks that a layer's weights are cut
+  /// over.
   Products(const ModelConfig& config, const WeightViews& weights, const context::Compute& compute,
            kernels::RowInvariant row_invariant, int ranks);
 
-  /// y [rows, out] = x [rows, in] · weightᵀ + bias, added to y where `accumulate` says so. y fp32.
-  /// `splits`: LinearArgs::splits.
+  /// y [rows, out] = x [rows, in] · weightᵀ + bias; it is added to y if `accumulate` says so. y is
+  /// fp32. `splits` is LinearArgs::splits.
   void linear(const char* name, const TensorView& x, const LinearWeight& weight,
               const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no,
               int splits = 1);
 
-  /// LinearArgs::splits of a product whose parts are added, o or down, of one of `parts` ranks.
+  /// LinearArgs::splits for one rank's part of a product whose `parts` parts are added (o or down).
   int splits_of_part(int parts) const { return share_of_splits(splits_, parts); }
 
   /// RMS norm of the rows. `marks` and `mark`: see kernels::RmsNormArgs.
   void norm(const TensorView& x, const TensorView& weight, const TensorView& out,
             const TensorView& marks = {}, int32_t mark = 0);
 
-  /// Of what is multiplied by the layers' weights: fp32 where these are of several types.
+  /// Type of the operands that the layers' weights multiply; fp32 when the weights have several
+  /// types.
   DType operand_type() const { return operand_; }
 
  private:
@@ -41,10 +43,10 @@ class Products {
 
   context::Compute compute_;
   kernels::RowInvariant row_invariant_;
-  int splits_;  ///< of o and down whole; 1: their sums may have any order
+  int splits_;  ///< for whole o and down; 1: sums may have any order
   float norm_eps_;
   DType operand_;
-  std::vector<device::Buffer> part_sums_;  ///< by depth
+  std::vector<device::Buffer> part_sums_;  ///< by recursion depth
 };
 
 }  // namespace pecia::model

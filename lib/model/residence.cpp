@@ -45,7 +45,7 @@ LayerWeights Residence::layer(const LayerWeights& stored) {
   return layer;
 }
 
-/// Finds the tensor that the element lies in by its address.
+/// Finds the tensor that contains the element by the element's address.
 void Residence::refuse_value(const TensorView& stored, int64_t index) const {
   const int64_t width = stored.row_elements(), element_bytes = size_of(stored.dtype());
   const auto* element =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Keeps weights in the type a job asks for: as views of the mapped file, or as converted copies.
+/// Keeps weights in the type that a job asks for, as views of the mapped file or as converted
+/// copies.
 
 #include <optional>
 #include <vector>
@@ -14,12 +15,12 @@ namespace pecia::model {
 
 class Residence {
  public:
-  /// `checkpoint` and `pool` outlive this object. Matrices are converted to `dtype` unless stored
-  /// so.
+  /// `checkpoint` and `pool` outlive this object. Matrices are converted to `dtype` unless they are
+  /// stored in it.
   Residence(const io::Checkpoint& checkpoint, std::optional<DType> dtype, device::ThreadPool& pool);
 
-  /// What to compute with in place of a view of stored elements. InputError naming file and tensor
-  /// for a value that `dtype` cannot hold.
+  /// The tensor to compute with in place of the stored one. Throws InputError naming file and
+  /// tensor for a value that `dtype` cannot represent.
   TensorView matrix(const TensorView& stored);
   TensorView vector(const TensorView& stored);
   LayerWeights layer(const LayerWeights& stored);

@@ -8,8 +8,8 @@
 namespace pecia::model {
 namespace {
 
-/// base^(2i/d) in fp32. pow is taken in double and rounded, so that it does not depend on the C
-/// library.
+/// base^(2i/d) in fp32. pow is computed in double and rounded, so that the result does not depend
+/// on the C library.
 float power(float base, int64_t i, int64_t dim) {
   const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
   return static_cast<float>(std::pow(double{base}, double{exponent}));
@@ -21,7 +21,8 @@ std::vector<float> plain_frequencies(float base, int64_t dim) {
   return inverse;
 }
 
-/// Long wavelengths are stretched by the factor, short ones kept, those between interpolated.
+/// Long wavelengths are stretched by the factor, short ones are kept, and those in between are
+/// interpolated.
 void scale_llama3(const RopeConfig& config, std::vector<float>& inverse) {
   const auto factor = static_cast<float>(config.factor);
   const auto length = static_cast<float>(config.original_max_positions);
@@ -43,7 +44,7 @@ void scale_llama3(const RopeConfig& config, std::vector<float>& inverse) {
   }
 }
 
-/// The dimension that turns `rotations` times within the original length.
+/// The dimension that makes `rotations` turns within the original length.
 double yarn_dimension(const RopeConfig& config, double rotations) {
   const auto length = static_cast<double>(config.original_max_positions);
   return static_cast<double>(config.rotary_dim) *
@@ -129,7 +130,7 @@ void Rotary::tables(std::span<const int64_t> positions, std::span<const int64_t>
                 "rotary tables are fp32 [{}, {}]", rows, pairs);
 
   std::vector<float> inverse;
-  int64_t inverse_length = -1;  // rows of one prompt follow each other and share their length
+  int64_t inverse_length = -1;  // rows of one prompt are adjacent and share their length
   for (int64_t row = 0; row < rows; ++row) {
     if (lengths[row] != inverse_length) {
       inverse_length = lengths[row];

@@ -11,8 +11,8 @@
 
 namespace pecia::model {
 
-/// Frequencies as transformers' modeling_rope_utils computes them, in fp32 (attention factor
-/// included in both tables).
+/// Computes frequencies as transformers' modeling_rope_utils does, in fp32. Both tables include the
+/// attention factor.
 class Rotary {
  public:
   explicit Rotary(const ModelConfig& config);
@@ -20,11 +20,11 @@ class Rotary {
   int64_t rotary_dim() const { return config_.rotary_dim; }
 
   /// Tables of the rows at global `positions`. The angle is the fp32 product position × frequency,
-  /// as the models were trained. `lengths[t]`: the sequence length that dynamic scaling sees for
-  /// row t: the whole prompt's for every row of a prompt however it is chunked, position + 1 for a
-  /// generated token.
+  /// as the models were trained. `lengths[t]` is the sequence length that dynamic scaling uses for
+  /// row t. For every row of a prompt it is the length of the whole prompt, however it is chunked;
+  /// for a generated token it is position + 1.
   void tables(std::span<const int64_t> positions, std::span<const int64_t> lengths, TensorView cos,
-              TensorView sin) const;  ///< each [rows, rotary_dim/2] fp32, written
+              TensorView sin) const;  ///< each [rows, rotary_dim/2] fp32, overwritten
 
   /// Frequencies [rotary_dim/2] for a sequence of `length` tokens.
   std::vector<float> frequencies(int64_t length) const;
@@ -32,7 +32,7 @@ class Rotary {
 
  private:
   RopeConfig config_;
-  std::vector<float> inverse_;  ///< [rotary_dim/2], of the short length
+  std::vector<float> inverse_;  ///< [rotary_dim/2], frequencies of the short length
   float attention_factor_ = 1.0f;
 };
 

@@ -27,7 +27,7 @@ std::span<float> floats_of(const TensorView& tensor) {
   return {tensor.as<float>(), static_cast<size_t>(tensor.elements())};
 }
 
-/// Servers over which sums would have another order count as one.
+/// If hierarchical sums over the servers would have another order, all ranks count as one server.
 std::vector<int> servers_to_use(const std::vector<int>& servers,
                                 kernels::RowInvariant row_invariant) {
   const bool any_order = row_invariant == kernels::RowInvariant::no;

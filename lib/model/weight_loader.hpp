@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Takes tensors out of a checkpoint, checked against the shapes that the configuration asks for.
+/// Takes tensors from a checkpoint and checks their shapes against the configuration.
 
 #include <initializer_list>
 #include <set>
@@ -10,7 +10,7 @@
 
 namespace pecia::model {
 
-/// The views it gives are of the checkpoint's mapped files.
+/// Returns views of the checkpoint's mapped files.
 class WeightLoader {
  public:
   /// `checkpoint` must outlive the loader.
@@ -19,7 +19,8 @@ class WeightLoader {
   TensorView matrix(const std::string& name, int64_t rows, int64_t columns);
   TensorView vector(const std::string& name, int64_t size);
 
-  /// InputError if the checkpoint holds a tensor that was not asked for, harmless ones excepted.
+  /// Throws InputError if the checkpoint holds a tensor that was not requested, except harmless
+  /// ones.
   void refuse_left_over(int64_t layers) const;
 
   /// The checkpoint's folder, for messages.

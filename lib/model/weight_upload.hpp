@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Weights on their way to a device, through two pieces of pinned memory, one being filled while
-/// the other is copied.
+/// Uploads weights to a device through two pieces of pinned memory. One is filled while the other
+/// is copied.
 
 #include <memory>
 
@@ -12,22 +12,22 @@ namespace pecia::model {
 
 class WeightUpload {
  public:
-  /// Of tensors whose rows take up to `longest_row` bytes. `device` and `stream` outlive this
-  /// object; who ends it has waited for the stream.
+  /// For tensors whose rows take up to `longest_row` bytes. `device` and `stream` outlive this
+  /// object. Wait for the stream before destroying it.
   WeightUpload(device::Device& device, device::Stream& stream, int64_t longest_row);
 
-  /// Copies a tensor of the host's, rows possibly strided, to `to`, where it is dense.
+  /// Copies a host tensor, whose rows may be strided, to dense memory at `to`.
   void copy(const TensorView& from, void* to);
 
-  /// Rounds a matrix of the host's, rows possibly strided, to `to.codes` and the rest of `to`,
-  /// whose x is not read. Beside the codes the device holds no more of the matrix than a piece.
+  /// Rounds a host matrix, whose rows may be strided, to `to.codes` and the other outputs of `to`;
+  /// `to.x` is not read. Besides the codes, the device holds only one piece of the matrix.
   void quantize(const TensorView& from, const kernels::QuantizeRowsArgs& to,
                 kernels::Backend& backend);
 
  private:
   struct Piece {
     device::Buffer memory;
-    std::unique_ptr<device::Event> left;  ///< by the copy
+    std::unique_ptr<device::Event> left;  ///< recorded after the copy of the piece
   };
 
   /// How many rows of a tensor fit into a piece.
@@ -38,7 +38,7 @@ class WeightUpload {
   device::Stream& stream_;
   Piece pieces_[2];
   int filling_ = 0;
-  device::Buffer rows_;  ///< on the device: a piece that is being rounded
+  device::Buffer rows_;  ///< the piece that is being rounded, on the device
 };
 
 }  // namespace pecia::model

@@ -22,7 +22,7 @@ std::string bias(std::string_view name) {
   return std::string(name) + ".bias";
 }
 
-/// Reads one layer's tensors under the family's names: whole, as stored.
+/// Reads one layer's tensors by the family's names. They are whole and as stored.
 class LayerReader {
  public:
   LayerReader(const ModelConfig& config, WeightLoader& loader, int64_t layer)
@@ -84,8 +84,8 @@ class LayerReader {
     return linear(name, role.out(config_), role.in(config_), role.has_bias(config_));
   }
 
-  /// Rows of one tensor, per KV head: its query heads, its key head, its value head. With 4 heads
-  /// over 2 KV heads: q0 q1 k0 v0 q2 q3 k1 v1.
+  /// The tensor has, for each KV head, the rows of its query heads, its key head, its value head.
+  /// With 4 heads over 2 KV heads: q0 q1 k0 v0 q2 q3 k1 v1.
   void read_packed_qkv(AttentionWeights& weights) {
     const int64_t head = config_.head_dim;
     const int64_t group = config_.num_heads / config_.num_kv_heads;
@@ -113,7 +113,7 @@ bool same_bytes(const TensorView& a, const TensorView& b) {
          std::memcmp(a.data(), b.data(), a.elements() * size_of(a.dtype())) == 0;
 }
 
-/// The one matrix of tied embeddings, which checkpoints store under either name or under both.
+/// The single matrix of tied embeddings. Checkpoints store it under either name or under both.
 TensorView tied_matrix(const ModelConfig& config, const io::Checkpoint& checkpoint,
                        WeightLoader& loader) {
   const std::string embedding = weight(weight_names(config.family).embedding);
@@ -183,11 +183,11 @@ void Weights::check_finite(int share, int num_shares, device::ThreadPool& pool) 
   };
   const int64_t begin = begin_of(share), end = begin_of(share + 1);
 
-  int64_t offset = 0;  // of the tensor's first byte among all
+  int64_t offset = 0;  // of the tensor's first byte among the bytes of all tensors
   for (const std::string& name : used_) {
     const TensorView tensor = checkpoint_.tensor(name);
     const int64_t element_bytes = size_of(tensor.dtype());
-    // An element cut by a share's border belongs to the share that holds its first byte.
+    // An element that a share's border cuts belongs to the share that holds its first byte.
     const auto element_at = [&](int64_t byte) {
       const int64_t inside =
           std::clamp(byte - offset, int64_t{0}, tensor.elements() * element_bytes);

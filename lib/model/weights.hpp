@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A model's weights, and where they come from: views of the mapped checkpoint, found by each
-/// family's names.
+/// A model's weights as views of the mapped checkpoint. Each family's names identify the tensors.
 
 #include <cstdint>
 #include <optional>
@@ -15,43 +14,44 @@
 
 namespace pecia::model {
 
-/// Views of weights, whole or a part of every matrix, wherever they are. They are valid while the
-/// object that owns the memory lives.
+/// Views of weights in any memory, either whole or one part of every matrix. They are valid while
+/// the owner of the memory lives.
 struct WeightViews {
   TensorView embedding;  ///< [unit_part of the vocabulary, hidden]
   std::vector<LayerWeights> layers;
   TensorView final_norm;  ///< [hidden]
-  LinearWeight head;      ///< like embedding, and the same matrix when tied
+  LinearWeight head;      ///< like embedding; the same matrix when tied
   parallel::WeightCut part;
 
-  /// The type of the layers' first matrix, which stands for all of them in reports and choices.
+  /// The type of the layers' first matrix, which represents all of them in reports and choices.
   DType matrix_type() const { return layers.front().attention.q.parts.front().weight.dtype(); }
 };
 
-/// Owns the mapped files and, where `dtype` asks for another type than the stored one, the
-/// converted copies.
+/// Owns the mapped files. If `dtype` differs from the stored type, it also owns the converted
+/// copies.
 class Weights : public WeightViews {
  public:
-  /// InputError naming file and tensor: missing, misshaped, left over (unknown names; known
-  /// harmless ones such as rotary_emb.inv_freq excepted), of a type that is no float, not
-  /// representable in `dtype`, or two tied embeddings that differ. `dtype`: the resident type of
-  /// matrices (fp32, bf16, fp16), or as stored. Norm weights and biases stay as stored. `cut`: the
-  /// part of every matrix that is resident; pages of the rest are never touched.
-  /// Converted on the pool's threads.
+  /// `dtype` is the resident type of matrices (fp32, bf16, fp16); absent, they stay as stored. Norm
+  /// weights and biases always stay as stored. `cut` is the part of every matrix that is resident;
+  /// pages of the rest are never touched. The pool's threads do the conversion.
+  ///
+  /// Throws InputError naming file and tensor when a tensor is missing, misshaped, unknown (except
+  /// harmless ones such as rotary_emb.inv_freq), of a type that is not a float, or not
+  /// representable in `dtype`, and when two tied embeddings differ.
   Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
           parallel::WeightCut cut, device::ThreadPool& pool);
-  /// The same by the calling thread alone.
+  /// Does the same on the calling thread alone.
   Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
           parallel::WeightCut cut = {});
 
-  /// Bytes of the views in use, mapped or converted; and of converted copies alone.
+  /// Bytes of the views in use, mapped or converted, and bytes of the converted copies alone.
   int64_t resident_bytes() const { return resident_bytes_; }
   int64_t converted_bytes() const { return converted_bytes_; }
   const io::Checkpoint& checkpoint() const { return checkpoint_; }
 
-  /// Throws InputError naming the first tensor of share `share` of `num_shares` that holds a NaN or
+  /// Throws InputError naming the first tensor in share `share` of `num_shares` that holds a NaN or
   /// infinity, with its index. The stored bytes of all tensors, in the order of their names, are
-  /// cut into equal shares, so that the ranks of a host share the reading.
+  /// cut into equal shares, so that the ranks of a host divide the reading.
   void check_finite(int share, int num_shares, device::ThreadPool& pool) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Small text files that a reader sees whole or not at all.
+/// Writes small text files that a reader sees either complete or not at all.
 
 #include <filesystem>
 #include <functional>
@@ -9,10 +9,10 @@
 
 namespace pecia::report {
 
-/// Creates or replaces `path` with what `write` puts into the stream: written beside it as
-/// `path`.part, flushed to disk, renamed. Missing folders are made. Throws SystemError naming the
-/// file when any of this fails, or whatever `write` throws; `path` is then what it was before, and
-/// no .part is left.
+/// Creates or replaces `path` with what `write` puts into the stream. The text is written to
+/// `path`.part, flushed to disk and renamed. Missing folders are made. Throws SystemError naming
+/// the file when any of this fails, or the exception that `write` throws. `path` is then unchanged,
+/// and no .part file is left.
 void write_atomically(const std::filesystem::path& path,
                       const std::function<void(std::ostream&)>& write);
 

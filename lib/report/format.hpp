@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Numbers as people read them in logs and last lines. A number that is not finite, or a negative
+/// Numbers for people, in logs and summary lines. A number that is not finite, or a negative
 /// duration, count or size, prints as "?".
 
 #include <cstdint>
@@ -17,7 +17,7 @@ std::string format_count(double count);
 /// Powers of 1024: "512 B", "1.5 KiB", "15.0 GiB".
 std::string format_bytes(int64_t bytes);
 
-/// "0 %", "3.1 %", "58 %" of a share in [0, 1] (or above).
+/// A share in [0, 1] or above: "0 %", "3.1 %", "58 %".
 std::string format_percent(double share);
 
 }  // namespace pecia::report

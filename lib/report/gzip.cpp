@@ -13,9 +13,8 @@ namespace pecia::report {
 namespace {
 
 constexpr size_t piece_bytes = 64 << 10;
-constexpr int level =
-    3;  // traces are names and numbers that come again and again: little effort packs
-constexpr int gzip_window = 15 + 16;  // zlib's word for a gzip header
+constexpr int level = 3;              // traces repeat names and numbers, so little effort suffices
+constexpr int gzip_window = 15 + 16;  // zlib's value for a gzip header
 
 }  // namespace
 
@@ -65,7 +64,7 @@ void GzipBuffer::finish() {
 struct GzipLines::State {
   gzFile file = nullptr;
   std::array<char, piece_bytes> piece;
-  std::string_view left;  ///< of the piece
+  std::string_view left;  ///< unread part of the piece
 };
 
 GzipLines::GzipLines(const std::filesystem::path& path) : state_(std::make_unique<State>()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Text files packed as gzip, as streams: what they hold never stands in memory as a whole.
+/// Streams of text files packed as gzip. The contents never stand in memory as a whole.
 
 #include <filesystem>
 #include <iosfwd>
@@ -10,19 +10,19 @@
 
 namespace pecia::report {
 
-/// Packs what is written through it into `to`, as one gzip member.
+/// Packs the text written to it into `to`, as one gzip member.
 class GzipBuffer : public std::streambuf {
  public:
   explicit GzipBuffer(std::ostream& to);
   ~GzipBuffer() override;
 
-  /// Writes what is left and the end of the member; afterwards nothing may be written. Whether `to`
-  /// took it, its state says.
+  /// Writes the remaining data and the end of the member; nothing may be written afterwards. The
+  /// state of `to` says whether it took the data.
   void finish();
 
  protected:
   int_type overflow(int_type byte) override;
-  int sync() override { return 0; }  // what is packed leaves when there is enough
+  int sync() override { return 0; }  // packed bytes are written when enough have gathered
 
  private:
   struct State;
@@ -32,17 +32,17 @@ class GzipBuffer : public std::streambuf {
   std::unique_ptr<State> state_;
 };
 
-/// Lines of a text file, whether it is packed or not.
+/// Reads lines of a text file, packed or not.
 class GzipLines {
  public:
-  /// A file that is missing has no lines.
+  /// A missing file has no lines.
   explicit GzipLines(const std::filesystem::path& path);
   ~GzipLines();
   GzipLines(const GzipLines&) = delete;
   GzipLines& operator=(const GzipLines&) = delete;
 
-  /// The next line without its end. False after the last whole line, also where the file is cut
-  /// short or damaged.
+  /// Reads the next line without its end. Returns false after the last complete line, also when the
+  /// file is cut short or damaged.
   bool next(std::string& line);
 
  private:

@@ -81,7 +81,7 @@ Progress::Progress(const ProgressTotals& totals, const ProgressState& start,
       window_{start_} {
   PECIA_CHECK(options_.line_interval > nanoseconds::zero(), "a progress interval of {} ns",
               options_.line_interval.count());
-  // The first line says something only when some work is done, but never after an interval.
+  // The first line comes after `first_line`, when some work is done, or after a shorter interval.
   last_output_ =
       start_.time - options_.line_interval + std::min(options_.line_interval, first_line);
   if (options_.style == ProgressStyle::bar) last_output_ = start_.time;
@@ -89,7 +89,7 @@ Progress::Progress(const ProgressTotals& totals, const ProgressState& start,
 
 void Progress::take_sample(const ProgressState& state) {
   now_ = {clock_(), state};
-  // Samples closer than a hundredth of the window would only make it long.
+  // Closer samples than a hundredth of the window would only lengthen the list.
   if (now_.time - window_.back().time >= rate_window / 100) window_.push_back(now_);
   while (window_.size() > 1 && window_[1].time <= now_.time - rate_window) window_.pop_front();
 }

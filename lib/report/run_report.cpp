@@ -27,7 +27,7 @@ std::optional<double> tokens_per_s(const PhaseReport& phase) {
   return static_cast<double>(phase.tokens) / phase.seconds;
 }
 
-/// FLOP/s of all ranks.
+/// FLOP/s of all ranks together.
 std::optional<double> speed_of(const PhaseReport& phase) {
   if (!(phase.seconds > 0) || phase.flops == 0) return std::nullopt;
   return phase.flops / phase.seconds;
@@ -39,7 +39,7 @@ std::optional<double> share_of_peak(const PhaseReport& phase, const std::optiona
   return *speed / peak->flops;
 }
 
-/// Of the time of all ranks; absent when none was measured.
+/// Share of the time of all ranks; absent when no time was measured.
 std::optional<double> exposed_communication(const std::vector<RankReport>& ranks) {
   double exposed_s = 0, total_s = 0;
   for (const RankReport& rank : ranks) {
@@ -136,7 +136,7 @@ Json sums_of(const RunReport& report) {
           {report.gpus > 0 ? "gpu_hours" : "core_hours", device_seconds(starts) / 3600}};
 }
 
-/// Why times to the first token are long, where most of them are of shared passes.
+/// Explains long times to the first token, when most of them come from shared passes.
 Json ttft_note(const RunReport& report) {
   if (2 * report.shared_first_tokens <= report.first_tokens) return nullptr;
   return fmt::format(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// report.json: what a stranger needs to repeat a run and to judge it. Also the run's last line.
+/// Writes report.json, which contains what a stranger needs to repeat a run and to judge it. Also
+/// makes the last line of a run.
 
 #include <cstdint>
 #include <filesystem>
@@ -15,23 +16,25 @@
 
 namespace pecia::report {
 
-/// Of a list of seconds; each is one of the list's values or lies between two neighbours.
+/// Percentiles of a list of seconds. Each is a value of the list or lies between two neighbouring
+/// values.
 struct Percentiles {
   double p50, p90, p99;
 };
 
-/// Linear between neighbouring ranks (numpy's default). Absent for an empty list. NaN is refused.
+/// Interpolates linearly between neighbouring ranks (numpy's default). Absent for an empty list;
+/// InvalidArgument for NaN.
 std::optional<Percentiles> percentiles(std::vector<double> values);
 
-/// A part of the run that is timed by itself: "prefill", "decode", "load".
+/// A part of the run with a timing of its own: "prefill", "decode", "load".
 struct PhaseReport {
   std::string name;
   double seconds = 0;  ///< wall-clock time in which the phase ran
-  int64_t tokens = 0;  ///< 0: the phase makes none
-  double flops = 0;    ///< of all ranks
+  int64_t tokens = 0;  ///< 0: the phase makes no tokens
+  double flops = 0;    ///< sum over all ranks
 };
 
-/// Spans of one name over all ranks (see Stage).
+/// Sum of the spans with one name over all ranks (see Stage).
 struct StageReport {
   std::string name, kind;
   int64_t count = 0;
@@ -46,113 +49,118 @@ struct RankReport {
   int64_t peak_rss_bytes = 0;
 };
 
-/// What one kind of group ("ring", "sp", "tp", "block") sent over one level of links ("server":
-/// inside one, "rack": between servers of one, "system": between racks), all ranks together.
+/// What all groups of one kind ("ring", "sp", "tp", "block") sent over one level of links, all
+/// ranks together. Level "server" is inside a server, "rack" between servers of a rack, "system"
+/// between racks.
 struct LinkReport {
   std::string pattern, level;
   int64_t messages = 0, bytes = 0;
 };
 
-/// A rate measured in some windows of time, all ranks together.
+/// A rate of all ranks together, measured in several windows of time.
 struct MeasuredRate {
-  double best = 0, median = 0, least = 0;  ///< of the windows
+  double best = 0, median = 0, least = 0;  ///< best, median and least of the windows
   int windows = 0;
   double window_s = 0;
 };
 
-/// Of windows of equal length; at least one.
+/// The rate from the values of at least one window; all windows have equal length.
 MeasuredRate measured_rate(std::vector<double> windows, double window_s);
 
-/// What the hardware gives at most, measured by all ranks together.
+/// The peak rates of the hardware, measured by all ranks together.
 struct PeakReport {
   std::string operands;      ///< type of the numbers that are multiplied: "fp32"
-  std::string instructions;  ///< that gave most: "AVX2 VFMADD231PS"
+  std::string instructions;  ///< the fastest instructions: "AVX2 VFMADD231PS"
   std::string how;           ///< "a loop that touches registers alone, on all threads of all ranks"
   MeasuredRate start;        ///< FLOP/s before the first pass
-  std::optional<MeasuredRate> end = {};  ///< and after the last one
-  /// Better instructions that could not be measured, each with the reason.
+  std::optional<MeasuredRate> end = {};  ///< FLOP/s after the last pass
+  /// Faster instructions that could not be measured, each with the reason.
   std::vector<std::pair<std::string, std::string>> not_measured = {};
-  MeasuredRate bandwidth;     ///< B/s of memory, before the first pass
+  MeasuredRate bandwidth;     ///< memory bandwidth in B/s, before the first pass
   std::string bandwidth_how;  ///< "reading 64 MiB per rank, all threads of all ranks"
 };
 
 struct Counts {
-  int64_t done = 0, failed = 0;   ///< by this start of the run
-  int64_t partial = 0, open = 0;  ///< that it leaves
+  int64_t done = 0, failed = 0;   ///< turns finished by this start of the run
+  int64_t partial = 0, open = 0;  ///< turns that this start leaves unfinished
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
-  std::optional<int64_t> arrived = {};  ///< of all turns; absent where all are there from the start
+  std::optional<int64_t> arrived = {};  ///< arrived turns; absent when all are there from the start
   int64_t truncated_turns = 0, truncated_tokens = 0;  ///< prompts that were cut to fit
-  /// Answers without a stop, and those of them that the model's length ended before max_new_tokens.
+  /// Answers that ended at a length limit, and how many of them the model's length ended before
+  /// max_new_tokens.
   int64_t cut_by_length = 0, cut_by_model_length = 0;
 };
 
-/// "3 prompts truncated, 2 answers cut at max_new_tokens": what a run left out; "" if nothing.
+/// "3 prompts truncated, 2 answers cut at max_new_tokens": what a run left out; "" if nothing was.
 std::string cut_text(const Counts& counts);
 
-/// Keys and values that this start of the run read from an earlier one's, and kept for a later one.
+/// Keys and values that this start of the run restored from an earlier one, and kept for a later
+/// one.
 struct KvReport {
   int64_t restored_requests = 0, restored_tokens = 0;
   double restore_s = 0;
   int64_t kept_requests = 0, kept_tokens = 0, kept_bytes = 0;
   double keep_s = 0;
-  int64_t not_worth_keeping = 0;  ///< requests: reading them again is cheaper
+  int64_t not_worth_keeping = 0;  ///< requests that are cheaper to read again
 };
 
 struct RunReport {
-  // The run as it was, in the words of whoever knows it.
+  // These sections describe the run; the modules that know the facts write them.
   nlohmann::ordered_json job, model, machine, topology, grid, modes;
 
   Counts counts;
   KvReport kv;
-  double seconds = 0;                   ///< of this start of the run
+  double seconds = 0;                   ///< wall time of this start of the run
   std::optional<Startup> startup = {};  ///< of rank 0, up to the first pass
   double began_unix_s = 0;
-  int64_t cores = 0;                      ///< of all ranks together
-  int64_t gpus = 0;                       ///< 0: it computes on the cores
-  std::vector<StartRecord> earlier = {};  ///< starts of this run
-  /// Of all starts, as the results stand: a start that was killed may have done more than it told.
+  int64_t cores = 0;                      ///< cores of all ranks together
+  int64_t gpus = 0;                       ///< 0: the run computes on the cores
+  std::vector<StartRecord> earlier = {};  ///< earlier starts of this run
+  /// Sums over all starts, counted from the results. A start that was killed may have done more
+  /// turns than its record says.
   std::optional<int64_t> all_done = {}, all_failed = {};
   std::vector<PhaseReport> phases;
   std::vector<StageReport> stages;
   std::vector<double> ttft_s,
-      tbt_s;  ///< one value per turn, and per output token after a turn's first
-  /// Turns with a first token, and those of them that got it in a pass with prompts of others.
+      tbt_s;  ///< per turn; per output token after a turn's first
+  /// Turns with a first token, and how many of them got it in a pass with prompts of other turns.
   int64_t first_tokens = 0, shared_first_tokens = 0;
   std::vector<RankReport> ranks;
   std::vector<LinkReport> links;
-  std::optional<PeakReport> peak = {};  ///< without it no share of peak
+  std::optional<PeakReport> peak = {};  ///< absent: the report gives no shares of peak
   nlohmann::ordered_json predicted;     ///< the planner's numbers, or null
   std::vector<std::string> errors;
 };
 
-/// FLOP/s of all ranks that shares of peak are of: the larger one of the two measurements, or what
-/// a phase of the run reached, if that is more, as neighbours and clocks change between them. So no
-/// share is above 1.
+/// The FLOP/s of all ranks that shares of peak refer to. It is the larger one of the two
+/// measurements. If a phase of the run was faster, because neighbours and clocks change over time,
+/// its rate is used, so no share is above 1.
 struct UsedPeak {
   double flops;
-  std::string from;  ///< "start", "end", or the name of that phase
+  std::string from;  ///< "start", "end", or the name of the phase
 };
 std::optional<UsedPeak> used_peak(const RunReport& report);
 
-/// The document, `schema = "pecia.report/1"`, build information added. What is not known is null.
+/// The report as JSON, `schema = "pecia.report/1"`, with build information. Unknown values are
+/// null.
 nlohmann::ordered_json to_json(const RunReport& report);
 
-/// Writes it whole (as write_atomically does).
+/// Writes the report as write_atomically does.
 void write_report(const std::filesystem::path& path, const RunReport& report);
 
-/// Whether the report at `path` is the last one that a run with these counts needs: it tells of so
-/// many turns, and of none open. False where it is missing, damaged, or of an earlier start.
+/// Whether the report at `path` is the final one for a run with these counts: it records as many
+/// turns, and none open. False when it is missing, damaged, or written by an earlier start.
 bool is_final_report(const std::filesystem::path& path, int64_t done, int64_t failed);
 
 /// "kept the keys and values of 3 requests (1.2 GiB in 4.1 s); 2 requests are cheaper to read
-/// again"; "" where there is nothing to say.
+/// again"; "" when both counts are zero.
 std::string kept_line(const KvReport& kv);
 
 /// 64 done, 0 failed in 11 min 42 s (3.1 core-hours) · 4.1M tokens read, 3.8k written · 3 prompts
 /// truncated, 2 answers cut at max_new_tokens · prefill 41.2k tok/s (58 % of peak) · decode 1.9k
 /// tok/s · exposed communication 3.1 % · peak 1.0 TFLOP/s (AVX2 VFMADD231PS), 41.0 GB/s ·
 /// runs/books/report.json
-/// and, of a run that was continued, a second line with all its starts.
+/// For a run that was continued, a second line follows with the sums of all its starts.
 std::string last_line(const RunReport& report, const std::filesystem::path& path);
 
 }  // namespace pecia::report

@@ -23,8 +23,8 @@ int64_t Recorder::now_ns() const {
 }
 
 Stage& Recorder::stage_of(const char* name, Kind kind) {
-  // Two dozen names at most: comparing pointers first makes this a few nanoseconds. The same
-  // literal may have two addresses, hence the second search.
+  // There are at most two dozen names, and comparing pointers first takes only a few nanoseconds.
+  // The same literal may have two addresses, hence the second search.
   auto found = std::ranges::find_if(
       stages_, [&](const Stage& stage) { return stage.name == name && stage.kind == kind; });
   if (found == stages_.end())
@@ -69,7 +69,7 @@ void Recorder::take_times() {
     double seconds = seconds_of(span);
     if (in_group)
       waits_of_group_s_ += seconds;
-    else if (span.kind == Kind::compute)  // the first one to end after them is the group
+    else if (span.kind == Kind::compute)  // the first op to end after the waits is the group
       seconds -= std::exchange(waits_of_group_s_, 0);
     add_time(span, seconds, stage_of(span.name, span.kind));
     pending_.pop_front();

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Spans: what a rank did when. Opening and closing one costs tens of nanoseconds; a report, the
-/// trace and a request's phase times are all read from the same spans.
+/// Spans record what a rank did and when. Opening and closing one costs tens of nanoseconds. A
+/// report, the trace and a request's phase times are all read from the same spans.
 ///
-/// Spans take the host's time. On a GPU that would be the time of enqueueing, so a recorder is
-/// given a SpanClock there, and spans of ops and transfers take the device's: from when its stream
-/// gets to what they enqueued until it has done it, told when it is done. What that may cost
-/// follows from what is asked. By estimate a pair of marks takes 2 µs of the host and some hundred
-/// ns of the GPU, and reading it 3 µs: as long as launching an op takes, half as long as starting a
-/// transfer. So each op has a pair only in a full trace (13 ops and 80 layers: 5 ms a pass); else a
-/// pass has one for all ops of its layers (ScopedGroup), and one for each wait for a transfer.
+/// Spans use the host's clock. On a GPU that would measure only the time to enqueue work. So there
+/// a recorder gets a SpanClock, and spans of ops and transfers use the device's clock. Such a span
+/// lasts from when the stream reaches its work until the work is done; its times are read later.
+///
+/// By estimate a pair of marks takes 2 µs of the host and some hundred ns of the GPU, and reading
+/// it takes 3 µs. That is as long as launching an op, and half as long as starting a transfer. So
+/// each op has its own pair only in a full trace (13 ops and 80 layers: 5 ms a pass). Otherwise a
+/// pass has one pair for all ops of its layers (ScopedGroup), and one for each wait for a transfer.
 
 #include <chrono>
 #include <cstdint>
@@ -29,7 +30,7 @@ enum class Kind : uint8_t {
   compute,  ///< an op
   comm,     ///< waiting for a transfer or a collective: exposed communication
   idle,     ///< waiting for work
-  phase     ///< groups others (a pass, a layer); not counted as time of its own
+  phase     ///< groups other spans (a pass, a layer); adds no time to the totals
 };
 
 /// `name` must be a string literal (or live as long as the recorder).
@@ -39,12 +40,12 @@ struct Span {
   int32_t layer;             ///< −1: none
   int64_t pass;              ///< sequence number of the pass
   int64_t begin_ns, end_ns;  ///< since the recorder was made
-  int64_t bytes;             ///< moved
+  int64_t bytes;             ///< bytes moved
   double flops;
 };
 
-/// The clock of a device's stream: when the stream gets to points in its work, on the time axis of
-/// Recorder::now_ns(). One thread; the host waits in `synchronize` alone.
+/// The clock of a device's stream. It tells when the stream reaches points in its work, on the time
+/// axis of Recorder::now_ns(). One thread uses it. Only `synchronize` makes the host wait.
 class SpanClock {
  public:
   using Pair = int64_t;
@@ -54,18 +55,19 @@ class SpanClock {
 
   virtual ~SpanClock() = default;
 
-  /// A pair of marks, whose first one is after what the stream has been given so far.
+  /// Starts a pair of marks; the first one comes after the work that the stream has been given so
+  /// far.
   virtual Pair begin() = 0;
-  /// Sets the second one. What it fails with, the next call of begin or times throws.
+  /// Sets the second mark. An error is thrown by the next call of `begin` or `times`.
   virtual void end(Pair pair) noexcept = 0;
-  /// Absent while the stream has not passed both; else the pair is forgotten. Pairs are asked about
-  /// in the order of their ends.
+  /// The times of a pair; absent while the stream has not passed both marks. A pair is forgotten
+  /// once its times are returned. Ask for pairs in the order of their ends.
   virtual std::optional<Times> times(Pair pair) = 0;
-  /// Until the stream has passed all marks.
+  /// Waits until the stream has passed all marks.
   virtual void synchronize() = 0;
 };
 
-/// A decision made during a pass, with the numbers it was made of. Names are string literals.
+/// A decision made during a pass, with the numbers it was based on. Names are string literals.
 struct Note {
   const char* name;
   int64_t pass;
@@ -81,7 +83,7 @@ struct Totals {
   int64_t bytes = 0;
 };
 
-/// All spans of one name together: a phase, an op, a transfer.
+/// Sum of all spans with one name: a phase, an op, a transfer.
 struct Stage {
   const char* name;
   Kind kind;
@@ -90,17 +92,17 @@ struct Stage {
   int64_t bytes = 0;
 };
 
-/// Which spans are kept for the trace: none, those of kind phase, or all (the job's report.trace).
+/// Which spans are kept for the trace: none, only phases, or all (the job's report.trace).
 enum class TraceDetail : uint8_t { off, summary, full };
 
-/// One rank's spans. Totals and stages are always kept; the spans themselves as `detail` says, at
-/// most `capacity` of them, then dropped and counted; notes likewise, unless `detail` is off. One
-/// thread.
+/// Records one rank's spans; one thread uses it. Totals and stages are always kept. Spans are kept
+/// as `detail` says, and notes unless `detail` is off. At most `capacity` of each are kept; further
+/// ones are dropped and counted.
 ///
-/// With a SpanClock, spans of kind compute and comm count when they are closed, with their flops
-/// and bytes; their seconds are added, and they are kept for the trace, when take_times finds them
-/// done. A host that waits while its GPU computes is idle and computes at once: the sums of the
-/// kinds may then exceed the time that passed.
+/// With a SpanClock, spans of kind compute and comm add their flops and bytes when they are closed.
+/// Their seconds are added, and they are kept for the trace, when take_times finds their work done.
+/// While a host waits and its GPU computes, both idle and compute time count, so the sums of the
+/// kinds may exceed the elapsed time.
 class Recorder {
  public:
   explicit Recorder(TraceDetail detail = TraceDetail::off, int64_t capacity = 4'000'000);
@@ -108,34 +110,35 @@ class Recorder {
   int64_t now_ns() const;
   void add(const Span& span);
 
-  /// Before the first span.
+  /// Sets the clock; call it before the first span.
   void time_by(std::unique_ptr<SpanClock> clock) { clock_ = std::move(clock); }
   /// Adds up the times of spans whose work is done; never waits.
   void take_times();
-  /// Waits for the others. Without it, those of the end of a run are lost.
+  /// Waits for all pending times and adds them. Without this call, times at the end of a run are
+  /// lost.
   void wait_for_times();
   /// Whether each op is kept for the trace.
   bool keeps_ops() const { return detail_ == TraceDetail::full; }
 
-  /// Of the pass under way, now.
+  /// Records a decision in the current pass, at the current time.
   void note(const char* name, std::vector<std::pair<const char*, double>> values,
             const char* outcome);
   const Totals& totals() const { return totals_; }
-  /// In the order of their first span's end.
+  /// Stages in the order in which their first spans ended.
   const std::vector<Stage>& stages() const { return stages_; }
-  /// In the order of their ends: a phase comes after what it holds. Where a device's times are
-  /// taken later, in the order in which they are.
+  /// Spans in the order in which they ended, so a phase follows the spans inside it. Spans with
+  /// device times stand where take_times added them.
   const std::vector<Span>& spans() const { return spans_; }
   const std::vector<Note>& notes() const { return notes_; }
-  /// Spans and notes.
+  /// Number of spans and notes that were dropped.
   int64_t dropped() const { return dropped_; }
   const Span& last() const { return last_; }
 
-  /// Shows there what is opened from now on: an outermost phase, and the last of all other spans.
-  /// `activity` outlives the recorder; names of spans are then literals.
+  /// Shows spans that are opened from now on in `activity`: the outermost phase, and the last of
+  /// all other spans. `activity` outlives the recorder. Span names must then be string literals.
   void publish_to(Activity& activity) { activity_ = &activity; }
 
-  /// What spans opened from now on belong to.
+  /// Sets the pass and the layer of spans that are opened from now on.
   void set_pass(int64_t pass) { pass_ = pass; }
   void set_layer(int32_t layer) { layer_ = layer; }
   int64_t pass() const { return pass_; }
@@ -171,10 +174,10 @@ class Recorder {
   int32_t layer_ = -1;
   int open_phases_ = 0;
   Activity* activity_ = nullptr;
-  std::unique_ptr<SpanClock> clock_;  ///< null: the host's
-  std::deque<Pending> pending_;       ///< in the order of their ends
+  std::unique_ptr<SpanClock> clock_;  ///< null: spans use the host's clock
+  std::deque<Pending> pending_;       ///< in the order in which they ended
   bool in_group_ = false;
-  double waits_of_group_s_ = 0;  ///< of the group whose time is taken next
+  double waits_of_group_s_ = 0;  ///< waits inside the group whose time is read next
 };
 
 /// Opens a span now and closes it at the end of the scope.
@@ -198,8 +201,9 @@ class ScopedSpan {
 };
 
 /// While it is open, ops of a recorder with a SpanClock count without times of their own, and the
-/// trace leaves them out. They have its time together, less that of the waits for transfers among
-/// them: a span of kind compute. Not in another group; nothing where the clock is the host's.
+/// trace leaves them out. The group is a span of kind compute. Its seconds are the time of the ops
+/// together, without the waits for transfers among them. Groups do not nest. A recorder without
+/// SpanClock ignores groups.
 class ScopedGroup {
  public:
   ScopedGroup(Recorder& recorder, const char* name) : recorder_(recorder) {
@@ -213,7 +217,7 @@ class ScopedGroup {
 
  private:
   Recorder& recorder_;
-  std::optional<ScopedSpan> span_;  ///< closed when the group is
+  std::optional<ScopedSpan> span_;  ///< closes with the group
 };
 
 }  // namespace pecia::report

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a process does from main to its first pass, timed: phases that follow one another.
+/// Times the successive phases of a process from main to its first pass.
 
 #include <string>
 #include <vector>
@@ -16,17 +16,17 @@ struct StartPhase {
 
 class Startup {
  public:
-  /// Made first thing in main; `first` begins now. `unix_s`: now, in seconds since 1970, so that
-  /// whoever launched the program can tell how long that took.
+  /// Made at the beginning of main; phase `first` begins now. `unix_s` is the current time in
+  /// seconds since 1970, so that the program's launcher can compute how long the launch took.
   Startup(std::string first, double unix_s, MonotonicClock clock = steady_time);
 
-  /// Ends the phase under way and begins this one.
+  /// Ends the current phase and begins phase `name`.
   void begin(std::string name);
-  /// Ends the phase under way, and with it the start.
+  /// Ends the current phase and the startup.
   void end();
 
   double main_unix_s() const { return unix_s_; }
-  /// Those that have ended, in order.
+  /// Phases that have ended, in order.
   const std::vector<StartPhase>& phases() const { return phases_; }
 
  private:

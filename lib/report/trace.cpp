@@ -16,7 +16,7 @@
 namespace pecia::report {
 namespace {
 
-// One event per line between these two lines, so that merging is copying lines.
+// Between the first and the last line there is one event per line, so merging copies lines.
 constexpr std::string_view header_line = R"({"displayTimeUnit":"ms","traceEvents":[)";
 constexpr std::string_view footer_begin = R"(],"otherData":)";
 
@@ -24,11 +24,11 @@ std::string to_text(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// What the last line says of the lines before it.
+/// What the last line says about the lines before it.
 struct Footer {
   int ranks = 0;
   int64_t dropped_spans = 0;
-  double end_us = 0;  ///< of the last span
+  double end_us = 0;  ///< end of the last span
 };
 
 std::string footer_line(const Footer& footer) {
@@ -56,7 +56,7 @@ std::string metadata_event(const Track& track, const char* name,
       {{"name", name}, {"ph", "M"}, {"pid", track.replica}, {"tid", track.rank}, {"args", args}});
 }
 
-/// The longest phase of each pass: what an op's name begins with.
+/// The longest phase of each pass, whose name begins the names of its ops.
 std::map<int64_t, const Span*> phases_by_pass(const std::vector<Span>& spans) {
   std::map<int64_t, const Span*> phases;
   for (const Span& span : spans) {
@@ -74,7 +74,8 @@ std::string full_name(const Span& span, const Span* phase) {
   return name + span.name;
 }
 
-/// Written by hand, being most of the file: a JSON value per span takes several times as long.
+/// Formats a span by hand, because spans are most of the file and a JSON value per span takes
+/// several times as long.
 std::string span_event(const Track& track, const Span& span, const Span* phase) {
   const auto microseconds = [](int64_t ns) { return static_cast<double>(ns) / 1000; };
   return fmt::format(
@@ -115,7 +116,7 @@ class EventList {
   bool empty_ = true;
 };
 
-/// As write_atomically, packed.
+/// Packs and writes a file as write_atomically does.
 void write_packed(const std::filesystem::path& path,
                   const std::function<void(std::ostream&)>& write) {
   write_atomically(path, [&](std::ostream& out) {
@@ -131,7 +132,7 @@ bool is_trace_of_rank(const std::filesystem::path& file) {
   return name.starts_with("rank-") && (name.ends_with(".json") || name.ends_with(".json.gz"));
 }
 
-/// Copies a file's events into `events`; what its last line says.
+/// Copies a file's events into `events` and returns what its last line says.
 Footer copy_events(const std::filesystem::path& path, EventList& events) {
   GzipLines in(path);
   std::string line;
@@ -201,7 +202,7 @@ void tidy_traces(const std::filesystem::path& folder, int ranks) {
   int64_t bytes = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     files.push_back(folder / trace_file_name(rank));
-    std::error_code missing;  // merging says so
+    std::error_code missing;  // merge_traces reports a missing file
     bytes += static_cast<int64_t>(fs::file_size(files.back(), missing));
     own.insert(files.back());
   }
@@ -211,12 +212,12 @@ void tidy_traces(const std::filesystem::path& folder, int ranks) {
     merge_traces(files, merged);
     own = {merged};
   }
-  std::vector<fs::path> old{folder / "trace.json"};  // as earlier versions wrote it
+  std::vector<fs::path> old{folder / "trace.json"};  // the name that earlier versions wrote
   if (!merges) old.push_back(merged);
   for (const auto& entry : fs::directory_iterator(folder))
     if (is_trace_of_rank(entry.path()) && own.count(entry.path()) == 0) old.push_back(entry.path());
   for (const fs::path& file : old) {
-    std::error_code gone;  // or not to be removed: then it stays beside the new one
+    std::error_code gone;  // a file that cannot be removed stays beside the new one
     fs::remove(file, gone);
   }
 }

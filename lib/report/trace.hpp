@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Spans as trace-event JSON packed by gzip, which Perfetto (ui.perfetto.dev) and chrome://tracing
-/// open as it is: one process per replica, one track per rank. Every rank writes a complete file of
-/// its own; of small runs one file is made of them, which takes their place.
+/// Writes spans as trace-event JSON packed by gzip, which Perfetto (ui.perfetto.dev) and
+/// chrome://tracing open directly. There is one process per replica and one track per rank. Every
+/// rank writes a complete file of its own. For small runs one merged file replaces them.
 
 #include <cstdint>
 #include <filesystem>
@@ -13,18 +13,18 @@
 
 namespace pecia::report {
 
-/// Whose spans they are, and where on the job's time axis.
+/// The rank that the spans belong to, and its offset on the job's time axis.
 struct Track {
   int replica = 0;
-  int rank = 0;  ///< of the job
+  int rank = 0;  ///< rank in the job
   std::string host;
-  /// Added to every time, because each recorder counts from its own start: the largest of all
-  /// ranks' Recorder::now_ns() read after one barrier, minus this rank's.
+  /// Added to every time, because each recorder counts from its own start. It is the largest of all
+  /// ranks' Recorder::now_ns() read after one barrier, minus the value of this rank.
   int64_t offset_ns = 0;
 };
 
-/// Above so many ranks, or so many bytes of their files, one file is too large to be looked at; the
-/// ranks' files can be.
+/// With more ranks or more bytes than these, a merged file would be too large to view, so the
+/// ranks' files are kept.
 inline constexpr int max_merged_ranks = 64;
 inline constexpr int64_t max_merged_bytes = 16 << 20;
 
@@ -32,18 +32,18 @@ inline constexpr int64_t max_merged_bytes = 16 << 20;
 std::string trace_file_name(int rank);
 inline constexpr const char* merged_trace_name = "trace.json.gz";
 
-/// Writes `path` whole (as write_atomically does). A span is named phase/layer/op ("prefill/layer
-/// 3/attention") after the longest phase span of its pass; its args are pass, bytes and flops.
+/// Writes `path` as write_atomically does. A span is named phase/layer/op ("prefill/layer
+/// 3/attention") after the longest phase span of its pass. Its args are pass, bytes and flops.
 void write_trace(const std::filesystem::path& path, const Track& track, const Recorder& recorder);
 
-/// Writes `merged` from files of write_trace, without holding any of them in memory. Throws
-/// SystemError naming the file that is missing, cut short or not such a file.
+/// Merges files of write_trace into `merged` without holding any of them in memory. Throws
+/// SystemError naming the file that is missing, cut short or not a trace file.
 void merge_traces(const std::vector<std::filesystem::path>& files,
                   const std::filesystem::path& merged);
 
-/// Leaves each span in `folder` once: one merged file where `ranks` files of write_trace are few
-/// and small enough, else these, and no file of an earlier start, whatever its ranks were. Until it
-/// is done all that was written stays readable.
+/// Tidies `folder` so that it holds each span once: in one merged file if the `ranks` files of
+/// write_trace are few and small enough, else in these files. Removes the files of earlier starts,
+/// whatever their number of ranks was. Until it is done, all earlier files stay readable.
 void tidy_traces(const std::filesystem::path& folder, int ranks);
 
 }  // namespace pecia::report

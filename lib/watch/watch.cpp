@@ -17,8 +17,8 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-/// How often a rank shows itself and looks at its ward: some 160 times per second in the whole run,
-/// which a shared file system takes.
+/// The time between rounds. In each round a rank shows itself and reads its ward's record. The
+/// whole run makes some 160 rounds per second, which a shared file system can serve.
 Seconds round_of(int ranks, Seconds silence) {
   return std::min(Seconds(0.1) * std::max(1.0, ranks / 16.0), silence / 4);
 }
@@ -41,7 +41,7 @@ void Watch::begin(std::unique_ptr<WatchBoard> board, Seconds silence,
   round_ = round_of(board_->size(), silence);
   asked_to_stop_ = std::move(asked_to_stop);
   ward_ = (board_->rank() + 1) % board_->size();
-  // Signals are for the main thread.
+  // The new thread blocks all signals, so the main thread receives them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -53,7 +53,7 @@ void Watch::watch(const std::stop_token& stop) {
   constexpr Seconds nap(0.1);  // launchers leave a second between SIGTERM and SIGKILL
   const std::string host = cluster::host_name();
   std::mutex mutex;
-  std::condition_variable_any stopped;  // nobody notifies but the stop itself
+  std::condition_variable_any stopped;  // only the stop request notifies it
   bool asked = false;
   while (!stop.stop_requested()) {
     board_->show(record_of(*activity_, host));

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Each rank watches the next one. A rank whose process has died, or shows no sign of life for too
-/// long (stopped, lost host), is named with what it was at and who waits for it; then the job ends.
+/// Each rank watches the next one. When a rank's process has died, or has shown no sign of life for
+/// too long (stopped, lost host), the watch reports what the rank was doing and which ranks wait
+/// for it. Then the job ends.
 ///
-/// The watching thread reads files only (WatchBoard) and counts time by its own rounds. So a run
-/// that is suspended as a whole and goes on accuses nobody, nor does one whose file system hangs.
+/// The watching thread only reads files (WatchBoard) and measures time by its own rounds. So it
+/// raises no false alarm when the whole run is suspended and resumed, or when the file system
+/// hangs.
 
 #include <chrono>
 #include <functional>
@@ -20,27 +22,27 @@ namespace pecia::watch {
 
 class Watch {
  public:
-  /// `end_job` ends all ranks and does not return; it is called from a thread of the watch.
+  /// `end_job` ends all ranks and does not return. It is called from a thread of the watch.
   explicit Watch(std::function<void()> end_job);
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
-  /// Leaves the board: nobody waits for this rank any more.
+  /// Leaves the board: no rank waits for this one any more.
   ~Watch();
 
-  /// What this rank shows. Communicators and recorders write into it, from the beginning on.
+  /// What this rank shows to others. Communicators and recorders write into it from the start.
   const std::shared_ptr<Activity>& activity() const { return activity_; }
 
-  /// Begins to watch, on every rank after all have made their board. `asked_to_stop`: whether a
-  /// launcher wants the process to end, as it does shortly after another one has died; called
-  /// from the watch's thread.
+  /// Begins to watch. Every rank calls this after all ranks have made their board. `asked_to_stop`
+  /// returns whether a launcher wants the process to end, which happens shortly after another
+  /// process has died. It is called from the watch's thread.
   void begin(std::unique_ptr<WatchBoard> board, std::chrono::duration<double> silence,
              std::function<bool()> asked_to_stop);
 
-  /// Whether this rank is the one to say why the run ends; absent before `begin`.
+  /// Whether this rank is the one that should report why the run ends; absent before `begin`.
   std::optional<bool> first_to_speak();
 
-  /// Of ranks that have died, and of a wait of this rank that has failed: what to add to an error.
-  /// "" when there is nothing.
+  /// Text to add to an error: it describes ranks that have died, and a failed wait of this rank. ""
+  /// when there is neither.
   std::string account() const;
 
  private:
@@ -56,7 +58,7 @@ class Watch {
   std::function<bool()> asked_to_stop_;
   int ward_ = 0;
   int64_t beats_ = -1, silent_rounds_ = 0;
-  std::jthread thread_;  ///< last: it uses all of the above
+  std::jthread thread_;  ///< last member, because it uses all of the above
 };
 
 }  // namespace pecia::watch

@@ -22,15 +22,16 @@ namespace fs = std::filesystem;
 
 constexpr const char* folder_prefix = ".watch-";
 constexpr const char* rank_prefix = "rank-";
-constexpr const char* spoken = "spoken";      // somebody has said why the run ends
-constexpr const char* output_is_new = "new";  // the output was made with the folder
+constexpr const char* spoken = "spoken";      // exists once a rank has said why the run ends
+constexpr const char* output_is_new = "new";  // exists if the output folder was made with the board
 
 template <size_t N>
 void assign(std::array<char, N>& to, const char* text) {
   std::strncpy(to.data(), text, N - 1);
 }
 
-/// Closed at the end: on NFS that, and opening anew, is what makes writes seen on other hosts.
+/// A file that is closed by the destructor. On NFS only closing it, and opening it again, makes
+/// writes visible on other hosts.
 class File {
  public:
   File(const fs::path& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
@@ -47,10 +48,10 @@ class File {
   int fd_;
 };
 
-/// Nobody holds the file's lock; false in doubt.
+/// Whether no process holds the file's lock; false in doubt.
 bool is_free(const fs::path& path) {
   const File file(path, O_RDONLY);
-  // Shared, so that two who look at once do not see each other.
+  // The lock is shared, so that two simultaneous checks do not see each other's lock.
   return file.ok() && ::flock(file.get(), LOCK_SH | LOCK_NB) == 0;
 }
 
@@ -59,7 +60,7 @@ bool is_rank(const fs::path& path) {
 }
 
 std::vector<fs::path> entries(const fs::path& folder) {
-  std::error_code ignored;  // who asks can do without
+  std::error_code ignored;  // callers can do without the entries
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) found.push_back(entry.path());
   return found;
@@ -125,7 +126,7 @@ void WatchBoard::remove_others(const fs::path& folder) {
     const auto files = entries(other);
     const bool abandoned = std::ranges::all_of(
         files, [](const fs::path& file) { return !is_rank(file) || is_free(file); });
-    std::error_code ignored;  // what is left is in nobody's way
+    std::error_code ignored;  // leftovers disturb no other run
     if (abandoned) fs::remove_all(other, ignored);
   }
 }
@@ -149,7 +150,7 @@ WatchBoard::~WatchBoard() {
   if (std::ranges::none_of(entries(folder_), is_rank)) {
     const bool made = fs::exists(folder_ / output_is_new, ignored);
     fs::remove_all(folder_, ignored);
-    if (made) fs::remove(folder_.parent_path(), ignored);  // fails when something is in it
+    if (made) fs::remove(folder_.parent_path(), ignored);  // fails when the folder is not empty
   }
   ::close(lock_);
 }
@@ -177,7 +178,7 @@ bool WatchBoard::is_dead(int rank) const {
 }
 
 bool WatchBoard::first_to_speak() {
-  // In doubt, as when somebody has removed the folder, twice is better than never.
+  // In doubt, as when another process has removed the folder, two reports are better than none.
   return File(folder_ / spoken, O_WRONLY | O_CREAT | O_EXCL).ok() || errno != EEXIST;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a watch says about ranks, from what they have shown.
+/// The watch's messages about ranks, made from the records they have shown.
 
 #include <optional>
 #include <string>
@@ -10,25 +10,25 @@
 
 namespace pecia::watch {
 
-/// By rank; absent: unknown, or left.
+/// Records by rank; absent for a rank that is unknown or has left.
 using RankRecords = std::vector<std::optional<RankRecord>>;
 
 /// "rank 2 (host n1)"
 std::string name_of(int rank, const RankRecord& record);
 
-/// "in phase decode, pass 7, layer 3, last span attention, waiting for broadcast #57"; without what
-/// there is not.
+/// "in phase decode, pass 7, layer 3, last span attention, waiting for broadcast #57"; parts that
+/// are not known are left out.
 std::string place_of(const RankRecord& record);
 
 /// "broadcast #57: arrived: ranks 0-1,3; not arrived: rank 2; rank 2 (host n1) is in phase …", for
-/// what `waiting` waits for: who belongs to the group, and how far each is, is read from the
-/// numbers that all show. It says where the first few missing ranks are, and omits rank `told`,
-/// which was reported already.
-/// "" when `waiting` waits for nothing.
+/// the operation that `waiting` waits for; "" when it waits for none. The members of the group and
+/// their progress are read from the numbers that all ranks show. The text says where the first few
+/// missing ranks are, except rank `told`, which was already reported.
 std::string arrivals(const RankRecord& waiting, const RankRecords& all, int told = -1);
 
-/// The wait to tell about when `rank` is at fault: one that it has not arrived at, of a group's the
-/// earliest; else the first at all. Null: nobody waits.
+/// The wait to report when `rank` is at fault: preferably one at whose operation `rank` has not
+/// arrived, and of the waits in one group the earliest. Else the first wait found. Null when no
+/// rank waits.
 const RankRecord* wait_for(int rank, const RankRecords& all);
 
 }  // namespace pecia::watch
