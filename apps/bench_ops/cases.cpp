@@ -131,7 +131,7 @@ Case quantize_rows(const Model& model, int64_t rows, int64_t columns) {
 Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype = DType::bf16) {
   struct Inputs {
     Tensor q, k, v, scales, out, lse;
-    std::vector<int64_t> query_positions, key_positions;
+    std::vector<int64_t> query_positions;
     std::vector<kernels::KeyRun> runs;
     std::vector<kernels::AttentionItem> items;
   };
@@ -153,19 +153,16 @@ Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype = DTy
                        {place, DType::fp32, {rows, m.num_heads, m.head_dim}},
                        {place, DType::fp32, {rows, m.num_heads}},
                        std::vector<int64_t>(rows),
-                       std::vector<int64_t>(keys),
-                       {},
+                       {{0, keys * m.head_dim, keys, 0}},
                        {{0, rows, 0, 1}}});
             std::iota(inputs->query_positions.begin(), inputs->query_positions.end(), keys - rows);
-            std::iota(inputs->key_positions.begin(), inputs->key_positions.end(), 0);
-            const float* scales = dtype == DType::fp8 ? inputs->scales.view.as<float>() : nullptr;
-            inputs->runs = {{inputs->k.view.data(), inputs->v.view.data(), keys * m.head_dim, keys,
-                             inputs->key_positions.data(), scales, scales}};
             return keep(inputs, [place, m, dtype](Inputs& i) {
+              const float* scales = dtype == DType::fp8 ? i.scales.view.as<float>() : nullptr;
               place.backend.attention({.q = i.q.view,
                                        .query_positions = i.query_positions,
                                        .items = i.items,
                                        .runs = i.runs,
+                                       .keys = {i.k.view.data(), i.v.view.data(), scales, scales},
                                        .kv_dtype = dtype,
                                        .num_kv_heads = m.num_kv_heads,
                                        .scale = 1 / std::sqrt(static_cast<float>(m.head_dim)),
@@ -258,36 +255,34 @@ Case kv_store(const Model& model, int64_t rows, DType dtype) {
 Case column_sums(const Model& model, int64_t rows, int64_t keys, DType dtype) {
   struct Inputs {
     Tensor q, lse, k, sums;
-    std::vector<int64_t> query_positions, key_positions;
+    std::vector<int64_t> query_positions;
   };
   const int64_t heads = model.num_heads, kv_heads = model.num_kv_heads, head_dim = model.head_dim;
-  return {
-      "column_sums",
-      fmt::format("{} rows, {} keys, {}/{} heads of {} {}", rows, keys, heads, kv_heads, head_dim,
-                  name_of(dtype)),
-      2.0 * static_cast<double>(rows * keys * heads * head_dim),
-      bytes_of({kv_heads, keys, head_dim}, dtype) + bytes_of({heads, keys}),
-      [=](const Place& place) {
-        auto inputs = std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, heads, head_dim}},
-                                                      {place, DType::fp32, {rows, heads}},
-                                                      {place, dtype, {kv_heads, keys, head_dim}},
-                                                      {place, DType::fp32, {heads, keys}},
-                                                      std::vector<int64_t>(rows, keys),
-                                                      std::vector<int64_t>(keys)});
-        std::iota(inputs->key_positions.begin(), inputs->key_positions.end(), 0);
-        return keep(inputs, [=](Inputs& i) {
-          place.backend.column_sums(
-              {.q = i.q.view,
-               .lse = i.lse.view,
-               .query_positions = i.query_positions,
-               .keys = {i.k.view.data(), nullptr, keys * head_dim, keys, i.key_positions.data()},
-               .kv_dtype = dtype,
-               .num_kv_heads = kv_heads,
-               .scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
-               .sums = i.sums.view},
-              place.stream);
-        });
-      }};
+  return {"column_sums",
+          fmt::format("{} rows, {} keys, {}/{} heads of {} {}", rows, keys, heads, kv_heads,
+                      head_dim, name_of(dtype)),
+          2.0 * static_cast<double>(rows * keys * heads * head_dim),
+          bytes_of({kv_heads, keys, head_dim}, dtype) + bytes_of({heads, keys}),
+          [=](const Place& place) {
+            auto inputs =
+                std::make_shared<Inputs>(Inputs{{place, DType::fp32, {rows, heads, head_dim}},
+                                                {place, DType::fp32, {rows, heads}},
+                                                {place, dtype, {kv_heads, keys, head_dim}},
+                                                {place, DType::fp32, {heads, keys}},
+                                                std::vector<int64_t>(rows, keys)});
+            return keep(inputs, [=](Inputs& i) {
+              place.backend.column_sums({.q = i.q.view,
+                                         .lse = i.lse.view,
+                                         .query_positions = i.query_positions,
+                                         .run = {0, keys * head_dim, keys, 0},
+                                         .keys = {.k = i.k.view.data()},
+                                         .kv_dtype = dtype,
+                                         .num_kv_heads = kv_heads,
+                                         .scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
+                                         .sums = i.sums.view},
+                                        place.stream);
+            });
+          }};
 }
 
 Case merge(const Model& model, int64_t rows) {

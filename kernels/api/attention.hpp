@@ -9,17 +9,27 @@
 
 namespace pecia::kernels {
 
-/// Some keys of one sequence that lie next to each other in memory, with their values.
+/// Where the keys and values of a call lie: a layer of a cache, or a message.
+struct StoredKeys {
+  const void *k = nullptr, *v = nullptr;
+  /// Of fp8 keys and values, else null: one scale for every head_dim elements.
+  const float *k_scales = nullptr, *v_scales = nullptr;
+};
+
+/// Some keys of one sequence that lie next to each other in memory, with their values, and stand at
+/// positions in equal steps: a prompt's chunk (stride 1), or generated tokens that were dealt to
+/// several ranks.
 struct KeyRun {
-  const void* k;        ///< key s of KV head g begins at element g · head_stride + s · head_dim
-  const void* v;        ///< likewise
+  /// Key s of KV head g begins at element offset + g · head_stride + s · head_dim of k, its value
+  /// there of v. In fp8 both are multiples of head_dim, and the scale is the element divided by it.
+  int64_t offset;
   int64_t head_stride;  ///< elements from one KV head to the next
   int64_t num_keys;     ///< may be 0
-  const int64_t* positions;  ///< [num_keys] global positions, in any order
-  /// Of fp8 keys and values, else null: the scale of key s of KV head g is element
-  /// (g · head_stride) / head_dim + s, and head_stride a multiple of head_dim.
-  const float* k_scales = nullptr;
-  const float* v_scales = nullptr;  ///< likewise
+  int64_t position;     ///< global position of key 0
+  int64_t stride = 1;   ///< key s stands at position + s · stride; at least 1
+
+  constexpr int64_t position_of(int64_t key) const { return position + key * stride; }
+  bool operator==(const KeyRun&) const = default;
 };
 
 /// The query rows of one sequence, and all the keys they may see in this call.
@@ -38,14 +48,15 @@ struct AttentionItem {
 /// k and v are the numbers that are stored; in fp8, codes times their scales.
 ///
 /// Row t sees key s of its own item when key position ≤ query position and, with a window w > 0,
-/// key position > query position − w. Positions are global; neither rows nor keys need be in order.
+/// key position > query position − w. Positions are global; neither rows nor runs need be in order.
 /// Rows of no item are not written. Polls the stream between tiles.
 struct AttentionArgs {
   TensorView q;                              ///< [rows, num_heads, head_dim] fp32, dense
   std::span<const int64_t> query_positions;  ///< [rows]
   std::span<const AttentionItem> items;
-  std::span<const KeyRun> runs;
-  DType kv_dtype;        ///< of every run: fp32, bf16, fp16 or fp8
+  std::span<const KeyRun> runs;  ///< of `keys`
+  StoredKeys keys;
+  DType kv_dtype;        ///< fp32, bf16, fp16 or fp8
   int64_t num_kv_heads;  ///< divides num_heads
   float scale;           ///< usually 1/sqrt(head_dim)
   int64_t window = 0;    ///< 0: none

@@ -18,12 +18,13 @@ struct ColumnSumsArgs {
   TensorView q;                              ///< [rows, num_heads, head_dim] fp32, dense
   TensorView lse;                            ///< [rows, num_heads] fp32, dense
   std::span<const int64_t> query_positions;  ///< [rows]
-  KeyRun keys;                               ///< values are not read
-  DType kv_dtype;                            ///< fp32, bf16, fp16 or fp8
-  int64_t num_kv_heads;                      ///< divides num_heads
+  KeyRun run;                                ///< of `keys`, whose values are not read
+  StoredKeys keys;
+  DType kv_dtype;        ///< fp32, bf16, fp16 or fp8
+  int64_t num_kv_heads;  ///< divides num_heads
   float scale;
   int64_t window = 0;  ///< 0: none
-  TensorView sums;     ///< [num_heads, keys.num_keys] fp32, written
+  TensorView sums;     ///< [num_heads, run.num_keys] fp32, written
 };
 
 }  // namespace pecia::kernels

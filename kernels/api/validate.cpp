@@ -108,6 +108,19 @@ void check_params(const SamplingParams& p, int64_t row) {
               "rows[{}] has penalties {} and {}", row, p.presence_penalty, p.frequency_penalty);
 }
 
+void check_run(const KeyRun& run, const StoredKeys& keys, DType dtype, int64_t head_dim, size_t i) {
+  PECIA_CHECK(run.num_keys >= 0 && (run.num_keys == 0 || (keys.k && keys.v)),
+              "runs[{}] has {} keys and a null pointer or a negative count", i, run.num_keys);
+  PECIA_CHECK(run.offset >= 0 && run.stride >= 1, "runs[{}] begins at element {}, with stride {}",
+              i, run.offset, run.stride);
+  if (dtype != DType::fp8 || run.num_keys == 0) return;
+  PECIA_CHECK(keys.k_scales && keys.v_scales, "fp8 keys without scales");
+  PECIA_CHECK(
+      run.offset % head_dim == 0 && run.head_stride % head_dim == 0,
+      "runs[{}] has fp8 keys from element {} and heads {} elements apart, not multiples of {}", i,
+      run.offset, run.head_stride, head_dim);
+}
+
 }  // namespace
 
 void validate(const EmbeddingArgs& args) {
@@ -227,16 +240,8 @@ void validate(const AttentionArgs& args) {
         item.first_run >= 0 && item.num_runs >= 0 && item.num_runs <= num_runs - item.first_run,
         "items[{}] has {} runs from {}, of {}", i, item.num_runs, item.first_run, num_runs);
   }
-  for (size_t i = 0; i < args.runs.size(); ++i) {
-    const KeyRun& run = args.runs[i];
-    PECIA_CHECK(run.num_keys >= 0 && (run.num_keys == 0 || (run.k && run.v && run.positions)),
-                "runs[{}] has {} keys and a null pointer or a negative count", i, run.num_keys);
-    if (args.kv_dtype != DType::fp8 || run.num_keys == 0) continue;
-    PECIA_CHECK(run.k_scales && run.v_scales, "runs[{}] has fp8 keys without scales", i);
-    PECIA_CHECK(run.head_stride % args.q.size(2) == 0,
-                "runs[{}] has fp8 keys with heads {} elements apart, not a multiple of {}", i,
-                run.head_stride, args.q.size(2));
-  }
+  for (size_t i = 0; i < args.runs.size(); ++i)
+    check_run(args.runs[i], args.keys, args.kv_dtype, args.q.size(2), i);
 }
 
 void validate(const ColumnSumsArgs& args) {
@@ -248,19 +253,16 @@ void validate(const ColumnSumsArgs& args) {
   check_dense("lse", args.lse);
   check_shape("lse", args.lse, {rows, num_heads});
   check_fp32("sums", args.sums);
-  check_shape("sums", args.sums, {num_heads, args.keys.num_keys});
+  check_shape("sums", args.sums, {num_heads, args.run.num_keys});
   check_size("query_positions", args.query_positions.size(), rows);
   PECIA_CHECK(args.num_kv_heads > 0 && num_heads % args.num_kv_heads == 0,
               "{} heads share {} KV heads", num_heads, args.num_kv_heads);
   PECIA_CHECK(args.window >= 0, "a window of {}", args.window);
   PECIA_CHECK(is_float(args.kv_dtype) || args.kv_dtype == DType::fp8, "keys of {}",
               name_of(args.kv_dtype));
-  if (args.keys.num_keys == 0) return;
-  PECIA_CHECK(args.keys.num_keys > 0 && args.keys.k && args.keys.positions,
-              "{} keys and a null pointer or a negative count", args.keys.num_keys);
-  if (args.kv_dtype == DType::fp8)
-    PECIA_CHECK(args.keys.k_scales && args.keys.head_stride % head_dim == 0,
-                "fp8 keys without scales, or with heads {} elements apart", args.keys.head_stride);
+  StoredKeys keys = args.keys;
+  keys.v = keys.k, keys.v_scales = keys.k_scales;
+  check_run(args.run, keys, args.kv_dtype, head_dim, 0);
 }
 
 void validate(const MergeArgs& args) {

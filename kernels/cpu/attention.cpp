@@ -19,9 +19,7 @@ struct Destination {
 
 /// Keys and values of a block where the products can read them: in place, or copied together.
 struct StagedKeys {
-  const char* k;
-  const char* v;
-  const int64_t* positions;
+  const char *k, *v;
   const float *k_scales, *v_scales;  ///< [keys], or null
 };
 
@@ -71,7 +69,7 @@ class TileAttention {
         mask_(scratch.take<float>(block_keys)),
         staged_k_(scratch.take<char>(block_keys * row_bytes_)),
         staged_v_(scratch.take<char>(block_keys * row_bytes_)),
-        staged_positions_(scratch.take<int64_t>(block_keys)),
+        positions_(scratch.take<int64_t>(block_keys)),
         staged_k_scales_(scratch.take<float>(block_keys)),
         staged_v_scales_(scratch.take<float>(block_keys)) {
     for (int64_t t = 0; t < tile.num_rows; ++t)
@@ -86,6 +84,7 @@ class TileAttention {
   void add(const KeyBlock& block, Sight sight) {
     const StagedKeys keys = stage(block);
     products_.set_block(keys.k, keys.v, block.num_keys);
+    if (sight == Sight::some) find_positions(block);
     const int64_t step = queries_at_a_time(group_);
     for (int64_t query = 0; query < tile_.num_rows; query += step) {
       const RowRange rows{query * group_, std::min(step, tile_.num_rows - query) * group_};
@@ -95,7 +94,7 @@ class TileAttention {
       if (keys.k_scales) scale_columns(scores, keys.k_scales);
       if (sight == Sight::some)
         mask_scores(scores, group_, args_.query_positions.data() + tile_.first_row + query,
-                    keys.positions, args_.window, mask_);
+                    positions_, args_.window, mask_);
       products_.add_values(scores,
                            {maxima_ + rows.first, sums_ + rows.first, out, head_dim_, head_dim_},
                            keys.v_scales);
@@ -114,32 +113,40 @@ class TileAttention {
 
  private:
   StagedKeys stage(const KeyBlock& block) {
-    const auto at = [&](const void* base, const KeyRun& run, int64_t offset) {
-      return static_cast<const char*>(base) +
-             (kv_head_ * run.head_stride + offset * head_dim_) * size_of(args_.kv_dtype);
+    const auto element_of = [&](const KeyRun& run, int64_t offset) {
+      return run.offset + kv_head_ * run.head_stride + offset * head_dim_;
     };
-    const auto scales_at = [&](const float* base, const KeyRun& run, int64_t offset) {
-      return base ? base + kv_head_ * (run.head_stride / head_dim_) + offset : nullptr;
+    const auto at = [&](const void* base, int64_t element) {
+      return static_cast<const char*>(base) + element * size_of(args_.kv_dtype);
     };
-    const KeyRun& first = args_.runs[block.run];
-    if (first.num_keys - block.offset >= block.num_keys)
-      return {at(first.k, first, block.offset), at(first.v, first, block.offset),
-              first.positions + block.offset, scales_at(first.k_scales, first, block.offset),
-              scales_at(first.v_scales, first, block.offset)};
+    const StoredKeys& all = args_.keys;
     const bool scaled = args_.kv_dtype == DType::fp8;
+    if (block.in_place) {
+      const int64_t first = element_of(args_.runs[block.run], block.offset);
+      return {at(all.k, first), at(all.v, first),
+              scaled ? all.k_scales + first / head_dim_ : nullptr,
+              scaled ? all.v_scales + first / head_dim_ : nullptr};
+    }
     int64_t done = 0;
     for_each_piece(args_, block, [&](const KeyRun& run, int64_t offset, int64_t count) {
-      std::memcpy(staged_k_ + done * row_bytes_, at(run.k, run, offset), count * row_bytes_);
-      std::memcpy(staged_v_ + done * row_bytes_, at(run.v, run, offset), count * row_bytes_);
-      std::copy_n(run.positions + offset, count, staged_positions_ + done);
+      const int64_t first = element_of(run, offset);
+      std::memcpy(staged_k_ + done * row_bytes_, at(all.k, first), count * row_bytes_);
+      std::memcpy(staged_v_ + done * row_bytes_, at(all.v, first), count * row_bytes_);
       if (scaled) {
-        std::copy_n(scales_at(run.k_scales, run, offset), count, staged_k_scales_ + done);
-        std::copy_n(scales_at(run.v_scales, run, offset), count, staged_v_scales_ + done);
+        std::copy_n(all.k_scales + first / head_dim_, count, staged_k_scales_ + done);
+        std::copy_n(all.v_scales + first / head_dim_, count, staged_v_scales_ + done);
       }
       done += count;
     });
-    return {staged_k_, staged_v_, staged_positions_, scaled ? staged_k_scales_ : nullptr,
+    return {staged_k_, staged_v_, scaled ? staged_k_scales_ : nullptr,
             scaled ? staged_v_scales_ : nullptr};
+  }
+
+  void find_positions(const KeyBlock& block) {
+    int64_t* to = positions_;
+    for_each_piece(args_, block, [&](const KeyRun& run, int64_t offset, int64_t count) {
+      for (int64_t s = offset; s < offset + count; ++s) *to++ = run.position_of(s);
+    });
   }
 
   const AttentionArgs& args_;
@@ -153,7 +160,7 @@ class TileAttention {
   float* const mask_;    ///< [block_keys]
   char* const staged_k_;
   char* const staged_v_;
-  int64_t* const staged_positions_;
+  int64_t* const positions_;  ///< of the block's keys, where some are not seen
   float* const staged_k_scales_;
   float* const staged_v_scales_;
 };
@@ -222,7 +229,7 @@ void merge_tile(const AttentionArgs& args, const QueryTile& tile, int64_t kv_hea
 template <typename Products>
 void attend(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
             AttentionPlan& plan) {
-  plan.make(args, stream);
+  plan.make(args);
   const int64_t head_dim = args.q.size(2), group = args.q.size(1) / args.num_kv_heads;
   const Partials partials(args, plan, workspace);
   workspace.reserve_threads(stream.num_threads(),
@@ -233,8 +240,11 @@ void attend(const AttentionArgs& args, const device::Stream& stream, Workspace& 
     const AttentionTask& task = plan.tasks()[index];
     const QueryTile& tile = plan.tiles()[task.tile];
     TileAttention<Products> work(args, tile, task.kv_head, workspace.of_thread(worker.thread));
-    for (int64_t b = tile.part_begin(task.part); b < tile.part_begin(task.part + 1); ++b) {
-      const KeyBlock& block = plan.blocks()[b];
+    const int64_t first = tile.part_begin(task.part);
+    const int64_t num_blocks = tile.part_begin(task.part + 1) - first;
+    BlockWalk walk(args, args.items[tile.item], num_blocks > 0 ? first : 0);
+    for (int64_t b = 0; b < num_blocks; ++b) {
+      const KeyBlock block = walk.next();
       const Sight sight = tile.sight(block, args.window);
       if (sight == Sight::none) continue;
       work.add(block, sight);

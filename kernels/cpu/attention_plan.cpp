@@ -2,10 +2,6 @@
 #include "kernels/cpu/attention_plan.hpp"
 
 #include <algorithm>
-#include <limits>
-
-#include "kernels/cpu/parallel.hpp"
-
 namespace pecia::kernels::cpu {
 namespace {
 
@@ -26,48 +22,37 @@ Sight QueryTile::sight(const KeyBlock& block, int64_t window) const {
   return past && near ? Sight::all : Sight::some;
 }
 
-void AttentionPlan::make(const AttentionArgs& args, const device::Stream& stream) {
-  blocks_.clear();
-  item_blocks_.assign(1, 0);
-  for (const AttentionItem& item : args.items) {
-    cut_keys(args, item);
-    item_blocks_.push_back(static_cast<int64_t>(blocks_.size()));
+BlockWalk::BlockWalk(const AttentionArgs& args, const AttentionItem& item, int64_t first)
+    : runs_(args.runs), head_dim_(args.q.size(2)), end_run_(item.first_run + item.num_runs) {
+  const KeyPlace place = place_of(runs_of(args, item), first * block_keys);
+  run_ = item.first_run + place.run;
+  key_ = place.key;
+}
+
+KeyBlock BlockWalk::next() {
+  while (key_ == runs_[run_].num_keys) ++run_, key_ = 0;
+  const int64_t first = runs_[run_].position_of(key_);
+  KeyBlock block{run_, key_, 0, first, first, true};
+  for (;;) {
+    const KeyRun& run = runs_[run_];
+    const int64_t count = std::min(block_keys - block.num_keys, run.num_keys - key_);
+    if (count > 0) {
+      block.min_position = std::min(block.min_position, run.position_of(key_));
+      block.max_position = std::max(block.max_position, run.position_of(key_ + count - 1));
+    }
+    block.num_keys += count;
+    key_ += count;
+    if (block.num_keys == block_keys || run_ + 1 == end_run_) return block;
+    const KeyRun& next = runs_[++run_];
+    key_ = 0;
+    block.in_place = block.in_place && next.head_stride == run.head_stride &&
+                     next.offset == run.offset + run.num_keys * head_dim_;
   }
-  find_positions(args, stream);
+}
+
+void AttentionPlan::make(const AttentionArgs& args) {
   cut_queries(args);
   make_tasks(args);
-}
-
-void AttentionPlan::cut_keys(const AttentionArgs& args, const AttentionItem& item) {
-  int64_t room = 0;
-  for (int64_t run = item.first_run; run < item.first_run + item.num_runs; ++run)
-    for (int64_t offset = 0; offset < args.runs[run].num_keys;) {
-      if (room == 0) {
-        blocks_.push_back({run, offset, 0, 0, 0});
-        room = block_keys;
-      }
-      const int64_t count = std::min(room, args.runs[run].num_keys - offset);
-      blocks_.back().num_keys += count;
-      offset += count;
-      room -= count;
-    }
-}
-
-void AttentionPlan::find_positions(const AttentionArgs& args, const device::Stream& stream) {
-  for_each_range(
-      stream, static_cast<int64_t>(blocks_.size()), 256, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          KeyBlock& block = blocks_[i];
-          block.min_position = std::numeric_limits<int64_t>::max();
-          block.max_position = std::numeric_limits<int64_t>::min();
-          for_each_piece(args, block, [&](const KeyRun& run, int64_t offset, int64_t count) {
-            for (int64_t s = offset; s < offset + count; ++s) {
-              block.min_position = std::min(block.min_position, run.positions[s]);
-              block.max_position = std::max(block.max_position, run.positions[s]);
-            }
-          });
-        }
-      });
 }
 
 void AttentionPlan::cut_queries(const AttentionArgs& args) {
@@ -86,13 +71,10 @@ void AttentionPlan::cut_queries(const AttentionArgs& args) {
       const auto positions = args.query_positions.subspan(tile.first_row, tile.num_rows);
       tile.min_position = *std::min_element(positions.begin(), positions.end());
       tile.max_position = *std::max_element(positions.begin(), positions.end());
-      tile.block_begin = item_blocks_[i];
-      tile.block_end = item_blocks_[i + 1];
-      const auto unseen = [&](int64_t block) {
-        return tile.sight(blocks_[block], args.window) == Sight::none;
-      };
-      while (tile.block_begin < tile.block_end && unseen(tile.block_begin)) ++tile.block_begin;
-      while (tile.block_begin < tile.block_end && unseen(tile.block_end - 1)) --tile.block_end;
+      const KeyRange seen =
+          seen_keys(runs_of(args, item), tile.min_position, tile.max_position, args.window);
+      tile.block_begin = seen.begin / block_keys;
+      tile.block_end = (seen.end + block_keys - 1) / block_keys;
       tile_rows_ = std::max(tile_rows_, tile.num_rows);
       tiles_.push_back(tile);
     }
@@ -113,11 +95,9 @@ void AttentionPlan::make_tasks(const AttentionArgs& args) {
     tile.first_partial = num_partials_;
     if (tile.num_parts > 1) num_partials_ += args.num_kv_heads * tile.num_parts;
     for (int64_t part = 0; part < tile.num_parts; ++part) {
-      int64_t seen = 0;
-      for (int64_t b = tile.part_begin(part); b < tile.part_begin(part + 1); ++b)
-        seen += tile.sight(blocks_[b], args.window) != Sight::none;
+      const int64_t cost = (tile.part_begin(part + 1) - tile.part_begin(part)) * tile.num_rows;
       for (int64_t head = 0; head < args.num_kv_heads; ++head)
-        tasks_.push_back({static_cast<int64_t>(t), head, part, seen * tile.num_rows});
+        tasks_.push_back({static_cast<int64_t>(t), head, part, cost});
     }
   }
   // The longest first, so that the threads end together. Stable: neighbours share keys in the

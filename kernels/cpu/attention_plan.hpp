@@ -5,13 +5,13 @@
 ///
 /// Queries of an item are cut into tiles, keys into blocks; a task is (tile, KV head, part of the
 /// blocks). Keys are split into several parts only when there are few tiles, as in decoding: then
-/// the parts' results are merged afterwards.
+/// the parts' results are merged afterwards. A plan costs as much as there are items, runs and
+/// tasks; blocks are found by the tasks themselves (BlockWalk).
 
 #include <cstdint>
 #include <vector>
 
-#include "kernels/api/attention.hpp"
-#include "lib/device/stream.hpp"
+#include "kernels/api/key_runs.hpp"
 
 namespace pecia::kernels::cpu {
 
@@ -21,6 +21,22 @@ inline constexpr int64_t block_keys = 128;
 struct KeyBlock {
   int64_t run, offset, num_keys;
   int64_t min_position, max_position;
+  bool in_place;  ///< all its keys lie next to each other in memory
+};
+
+/// An item's keys, block by block.
+class BlockWalk {
+ public:
+  /// From block `first` of the item on.
+  BlockWalk(const AttentionArgs& args, const AttentionItem& item, int64_t first);
+  /// The next block; the item has one.
+  KeyBlock next();
+
+ private:
+  std::span<const KeyRun> runs_;
+  int64_t head_dim_;
+  int64_t run_, end_run_;  ///< of the next key, and of the item
+  int64_t key_;            ///< of run_
 };
 
 enum class Sight { none, some, all };
@@ -29,7 +45,7 @@ enum class Sight { none, some, all };
 struct QueryTile {
   int64_t item, first_row, num_rows;
   int64_t min_position, max_position;
-  int64_t block_begin, block_end;  ///< all blocks that any row sees a key of
+  int64_t block_begin, block_end;  ///< of the item: all that any row sees a key of
   int64_t num_parts;               ///< into which these blocks are cut
   int64_t first_partial;           ///< of num_kv_heads · num_parts, when num_parts > 1
 
@@ -50,22 +66,17 @@ struct AttentionTask {
 /// Kept between calls for its memory.
 class AttentionPlan {
  public:
-  void make(const AttentionArgs& args, const device::Stream& stream);
+  void make(const AttentionArgs& args);
 
-  const std::vector<KeyBlock>& blocks() const { return blocks_; }
   const std::vector<QueryTile>& tiles() const { return tiles_; }
   const std::vector<AttentionTask>& tasks() const { return tasks_; }  ///< most expensive first
   int64_t tile_rows() const { return tile_rows_; }  ///< queries of the largest tile
   int64_t num_partials() const { return num_partials_; }
 
  private:
-  void cut_keys(const AttentionArgs& args, const AttentionItem& item);
-  void find_positions(const AttentionArgs& args, const device::Stream& stream);
   void cut_queries(const AttentionArgs& args);
   void make_tasks(const AttentionArgs& args);
 
-  std::vector<KeyBlock> blocks_;
-  std::vector<int64_t> item_blocks_;  ///< [items + 1] offsets into blocks_
   std::vector<QueryTile> tiles_;
   std::vector<AttentionTask> tasks_;
   int64_t tile_rows_ = 0;

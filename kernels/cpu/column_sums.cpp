@@ -22,14 +22,13 @@ constexpr int64_t keys_at_once = 64;
 void TurnKeys(const ColumnSumsArgs& args, int64_t kv_head, int64_t first, int64_t count, float* row,
               float* turned) {
   const int64_t head_dim = args.q.size(2);
+  const int64_t begin = args.run.offset + kv_head * args.run.head_stride;
   with_stored_type(args.kv_dtype, [&]<class Stored>(std::type_identity<Stored>) {
-    const auto* k = static_cast<const Stored*>(args.keys.k) + kv_head * args.keys.head_stride;
+    const auto* k = static_cast<const Stored*>(args.keys.k) + begin;
     for (int64_t s = 0; s < count; ++s) {
       widen_row(k + (first + s) * head_dim, head_dim, row);
       const float scale =
-          args.keys.k_scales
-              ? args.keys.k_scales[kv_head * (args.keys.head_stride / head_dim) + first + s]
-              : 1.0f;
+          args.keys.k_scales ? args.keys.k_scales[begin / head_dim + first + s] : 1.0f;
       for (int64_t i = 0; i < head_dim; ++i) turned[i * keys_at_once + s] = row[i] * scale;
     }
   });
@@ -69,7 +68,7 @@ constexpr int64_t keys_at_once = 64;
 void sum_keys(const ColumnSumsArgs& args, int64_t kv_head, int64_t first, Carver scratch) {
   const int64_t num_heads = args.q.size(1), head_dim = args.q.size(2);
   const int64_t group = num_heads / args.num_kv_heads;
-  const int64_t count = std::min(keys_at_once, args.keys.num_keys - first);
+  const int64_t count = std::min(keys_at_once, args.run.num_keys - first);
   float* const row = scratch.take<float>(head_dim);
   float* const turned = scratch.take<float>(head_dim * keys_at_once);
   float* const seen = scratch.take<float>(keys_at_once);
@@ -81,7 +80,7 @@ void sum_keys(const ColumnSumsArgs& args, int64_t kv_head, int64_t first, Carver
     const int64_t query = args.query_positions[t];
     bool any = false;
     for (int64_t s = 0; s < count; ++s) {
-      const int64_t key = args.keys.positions[first + s];
+      const int64_t key = args.run.position_of(first + s);
       const bool sees = key <= query && (args.window == 0 || key > query - args.window);
       seen[s] = sees ? 1.0f : 0.0f;
       any = any || sees;
@@ -105,7 +104,7 @@ void sum_keys(const ColumnSumsArgs& args, int64_t kv_head, int64_t first, Carver
 
 void column_sums(const ColumnSumsArgs& args, const device::Stream& stream, Workspace& workspace) {
   const int64_t head_dim = args.q.size(2), group = args.q.size(1) / args.num_kv_heads;
-  const int64_t blocks = (args.keys.num_keys + keys_at_once - 1) / keys_at_once;
+  const int64_t blocks = (args.run.num_keys + keys_at_once - 1) / keys_at_once;
   workspace.reserve_threads(
       stream.num_threads(),
       Carver::bytes_of<float>(head_dim) + Carver::bytes_of<float>(head_dim * keys_at_once) +

@@ -10,10 +10,10 @@ namespace {
 bool suits_library(const AttentionArgs& args) {
   const auto aligned = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
   for (const KeyRun& run : args.runs)
-    if (run.num_keys > 0 && !(aligned(run.k) && aligned(run.v) && run.head_stride % 8 == 0))
-      return false;
+    if (run.num_keys > 0 && (run.offset % 8 != 0 || run.head_stride % 8 != 0)) return false;
   return (args.kv_dtype == DType::bf16 || args.kv_dtype == DType::fp16) &&
-         args.q.size(2) % 8 == 0 && aligned(args.q.data()) && aligned(args.out.data());
+         args.q.size(2) % 8 == 0 && aligned(args.q.data()) && aligned(args.out.data()) &&
+         aligned(args.keys.k) && aligned(args.keys.v);
 }
 
 /// Computes rectangles one after the other, with one scratch memory for all.
@@ -66,14 +66,14 @@ class Computer {
 
   void compute(const Rectangle& rectangle, const TensorView& q) {
     const KeyRun& run = args_.runs[rectangle.run];
-    const int64_t key_bytes = head_dim_ * size_of(args_.kv_dtype);
-    const int64_t offset = rectangle.first_key * key_bytes, rows = rectangle.num_rows;
+    const int64_t offset = (run.offset + rectangle.first_key * head_dim_) * size_of(args_.kv_dtype);
+    const int64_t rows = rectangle.num_rows;
     const TensorView part =
         context_.part_out.tensor(args_.kv_dtype, {rows, num_heads_ * head_dim_});
     const TensorView part_lse = context_.part_lse.tensor(DType::fp32, {num_heads_, rows});
     context_.sdpa->run(
-        {shape_of(rectangle), q.data(), static_cast<const char*>(run.k) + offset,
-         static_cast<const char*>(run.v) + offset, part.data(), part_lse.as<float>()},
+        {shape_of(rectangle), q.data(), static_cast<const char*>(args_.keys.k) + offset,
+         static_cast<const char*>(args_.keys.v) + offset, part.data(), part_lse.as<float>()},
         stream_);
     for (const FoldRows& fold : rectangle.folds) {
       const int64_t first = fold.first_row - rectangle.first_row;

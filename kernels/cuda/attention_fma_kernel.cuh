@@ -28,18 +28,17 @@ __device__ __forceinline__ void widen_rows(const void* vectors, const float* sca
   }
 }
 
-/// The same of `count` keys of a tile from `begin` on, run by run: their `Vectors` and `Scales` of
-/// DeviceRun.
-template <typename T, auto Vectors, auto Scales>
-__device__ __forceinline__ void widen_keys(const AttentionParams& params, const KeyTile& tile,
-                                           int kv_head, int begin, int count, int dim, int stride,
-                                           float* to) {
+/// The same of `count` keys of a tile from `begin` on, run by run.
+template <typename T>
+__device__ __forceinline__ void widen_keys(const void* vectors, const float* scales,
+                                           const KeyRun* runs, const KeyTile& tile, int kv_head,
+                                           int begin, int count, int dim, int stride, float* to) {
   for (int done = 0; done < count;) {
-    const KeyPlace place = place_of(tile, begin + done, params.runs);
-    const DeviceRun run = params.run(place.run);
+    const KeyPlace place = place_of(tile, begin + done, runs);
+    const KeyRun run = runs[place.run];
     const int part = static_cast<int>(min(int64_t{count} - done, run.num_keys - place.key));
-    widen_rows<T>(run.*Vectors, run.*Scales, kv_head * run.head_stride + place.key * dim, part, dim,
-                  stride, to + done * stride);
+    widen_rows<T>(vectors, scales, run.offset + kv_head * run.head_stride + place.key * dim, part,
+                  dim, stride, to + done * stride);
     done += part;
   }
 }
@@ -51,6 +50,7 @@ __device__ __forceinline__ void widen_keys(const AttentionParams& params, const 
 template <typename T, int Slots>
 __global__ void attention_fma_kernel(AttentionParams params) {
   const QueryTile tile = params.query_tiles[blockIdx.x];
+  if (tile.num_packed == 0) return;
   const int kv_head = blockIdx.y, warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
   const int dim = static_cast<int>(params.head_dim), stride = dim | 1;
   const int64_t group = params.num_heads / params.num_kv_heads;
@@ -76,17 +76,19 @@ __global__ void attention_fma_kernel(AttentionParams params) {
     for (int s = 0; s < Slots; ++s) out[r][s] = 0;
   }
 
-  for (int64_t t = tile.first_key_tile; t < tile.end_key_tile; ++t) {
-    const KeyTile key_tile = params.key_tiles[t];
-    if (tile_visibility(tile.positions, key_tile.positions, params.window) == TileVisibility::none)
+  for (KeyWalk walk = tile.keys; walk.left > 0; walk.advance(params.runs)) {
+    const KeyTile key_tile = walk.tile();
+    if (tile_visibility(tile.positions, positions_of(key_tile, params.runs), params.window) ==
+        TileVisibility::none)
       continue;
-    const DeviceRun& run = params.runs[key_tile.run];
     for (int begin = 0; begin < key_tile.num_keys; begin += fma_keys) {
       const int count = min(fma_keys, key_tile.num_keys - begin);
+      const KeyPlace place = place_of(key_tile, begin + min(lane, count - 1), params.runs);
+      const int64_t position = params.runs[place.run].position_of(place.key);
 
       __syncthreads();
-      widen_keys<T, &DeviceRun::k, &DeviceRun::k_scales>(params, key_tile, kv_head, begin, count,
-                                                         dim, stride, keys);
+      widen_keys<T>(params.keys.k, params.keys.k_scales, params.runs, key_tile, kv_head, begin,
+                    count, dim, stride, keys);
       __syncthreads();
       float weight[fma_rows_per_warp];
 #pragma unroll
@@ -94,7 +96,7 @@ __global__ void attention_fma_kernel(AttentionParams params) {
         const int index = warp * fma_rows_per_warp + r;
         float score = minus_infinity;
         if (index < tile.num_packed && lane < count &&
-            sees(positions[r], params.key_position(key_tile, run, begin + lane), params.window)) {
+            sees(positions[r], position, params.window)) {
           float dot = 0;
           for (int i = 0; i < dim; ++i)
             dot = fmaf(queries[index * dim + i], keys[lane * stride + i], dot);
@@ -111,8 +113,8 @@ __global__ void attention_fma_kernel(AttentionParams params) {
       }
 
       __syncthreads();
-      widen_keys<T, &DeviceRun::v, &DeviceRun::v_scales>(params, key_tile, kv_head, begin, count,
-                                                         dim, stride, keys);
+      widen_keys<T>(params.keys.v, params.keys.v_scales, params.runs, key_tile, kv_head, begin,
+                    count, dim, stride, keys);
       __syncthreads();
       for (int key = 0; key < count; ++key)
 #pragma unroll

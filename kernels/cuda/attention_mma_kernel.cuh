@@ -24,81 +24,86 @@ struct MmaBlock {
   /// different groups of banks, as HeadDim / chunk + 1 is odd for 64, 80, 96 and 128.
   static constexpr int stride = HeadDim + chunk;
   static constexpr int tile_elements = keys_per_tile * stride;
-  /// Keys and values, and in fp8 the scales of both.
-  static constexpr int stage_bytes =
+  /// Keys and values, in fp8 the scales of both, then positions, and where the keys of a tile that
+  /// is in several runs are.
+  static constexpr int positions_at =
       2 * tile_elements * sizeof(T) + (scaled ? 2 * keys_per_tile * sizeof(float) : 0);
+  static constexpr int stage_bytes = positions_at + 2 * keys_per_tile * sizeof(int64_t);
   static constexpr int stages = 2;
   static constexpr int shared_bytes = stages * stage_bytes;
   static_assert(WarpsN == 1 || WarpsN * 16 * (HeadDim + 2) * 4 <= shared_bytes);
 };
 
-/// copy_tile of a tile that goes on in other runs: key by key.
-template <typename T, int HeadDim, typename Block>
-__device__ __forceinline__ void copy_joined_tile(const AttentionParams& params, const KeyTile& tile,
-                                                 int kv_head, T* stage) {
-  constexpr int chunks = HeadDim / Block::chunk;
-  for (int i = threadIdx.x; i < keys_per_tile * chunks; i += Block::threads) {
-    const int key = i / chunks, column = i % chunks * Block::chunk;
-    const bool exists = key < tile.num_keys;
-    const KeyPlace place = place_of(tile, exists ? key : 0, params.runs);
-    const DeviceRun run = params.run(place.run);
-    const int64_t from = kv_head * run.head_stride + place.key * HeadDim + column;
-    T* const to = stage + key * Block::stride + column;
-    copy_16_async(to, static_cast<const T*>(run.k) + from, exists);
-    copy_16_async(to + Block::tile_elements, static_cast<const T*>(run.v) + from, exists);
-  }
-  if constexpr (Block::scaled) {
-    float* const scales = reinterpret_cast<float*>(stage + 2 * Block::tile_elements);
-    for (int i = threadIdx.x; i < 2 * keys_per_tile; i += Block::threads) {
-      const int key = i % keys_per_tile;
-      const bool exists = key < tile.num_keys;
-      const KeyPlace place = place_of(tile, exists ? key : 0, params.runs);
-      const DeviceRun run = params.run(place.run);
-      const float* const from = i < keys_per_tile ? run.k_scales : run.v_scales;
-      copy_4_async(scales + i, from + kv_head * (run.head_stride / HeadDim) + place.key, exists);
-    }
-  }
-}
-
 /// Begins the copies of a tile's keys, then values, [keys_per_tile, stride] each, then their
-/// scales; zeros after the last key, as 0 · NaN would spoil the sums.
-template <typename T, int HeadDim, typename Block>
-__device__ __forceinline__ void copy_tile(const AttentionParams& params, const KeyTile& tile,
-                                          int kv_head, T* stage) {
+/// scales; zeros after the last key, as 0 · NaN would spoil the sums. `element_of` says where a key
+/// of the tile begins, and its value.
+template <typename T, int HeadDim, typename Block, typename ElementOf>
+__device__ __forceinline__ void copy_keys(const StoredKeys& from, int num_keys, T* stage,
+                                          const ElementOf& element_of) {
   constexpr int chunks = HeadDim / Block::chunk;
-  const DeviceRun run = params.run(tile.run);
-  if (!tile.within(run)) return copy_joined_tile<T, HeadDim, Block>(params, tile, kv_head, stage);
-  const int64_t offset = kv_head * run.head_stride + tile.first_key * HeadDim;
-  const T* const k = static_cast<const T*>(run.k) + offset;
-  const T* const v = static_cast<const T*>(run.v) + offset;
+  const T* const k = static_cast<const T*>(from.k);
+  const T* const v = static_cast<const T*>(from.v);
 #pragma unroll 4
   for (int i = threadIdx.x; i < keys_per_tile * chunks; i += Block::threads) {
     const int key = i / chunks, column = i % chunks * Block::chunk;
-    const bool exists = key < tile.num_keys;
-    const int64_t from = exists ? int64_t{key} * HeadDim + column : 0;
+    const bool exists = key < num_keys;
+    const int64_t element = exists ? element_of(key) + column : element_of(0);
     T* const to = stage + key * Block::stride + column;
-    copy_16_async(to, k + from, exists);
-    copy_16_async(to + Block::tile_elements, v + from, exists);
+    copy_16_async(to, k + element, exists);
+    copy_16_async(to + Block::tile_elements, v + element, exists);
   }
   if constexpr (Block::scaled) {
     float* const scales = reinterpret_cast<float*>(stage + 2 * Block::tile_elements);
-    const int64_t first = kv_head * (run.head_stride / HeadDim) + tile.first_key;
     for (int i = threadIdx.x; i < 2 * keys_per_tile; i += Block::threads) {
       const int key = i % keys_per_tile;
-      const bool exists = key < tile.num_keys;
-      const float* const from = i < keys_per_tile ? run.k_scales : run.v_scales;
-      copy_4_async(scales + i, from + first + (exists ? key : 0), exists);
+      const bool exists = key < num_keys;
+      const float* const all = i < keys_per_tile ? from.k_scales : from.v_scales;
+      copy_4_async(scales + i, all + element_of(exists ? key : 0) / HeadDim, exists);
     }
   }
 }
 
-/// Next tile, from `t` on, of which a query may see a key.
-__device__ __forceinline__ int64_t next_visible(const AttentionParams& params,
-                                                const QueryTile& tile, int64_t t) {
-  while (t < tile.end_key_tile && tile_visibility(tile.positions, params.key_tiles[t].positions,
-                                                  params.window) == TileVisibility::none)
-    ++t;
-  return t;
+/// The positions of a stage's keys.
+template <typename Block, typename T>
+__device__ __forceinline__ auto* positions_in(T* stage) {
+  using Position = std::conditional_t<std::is_const_v<T>, const int64_t, int64_t>;
+  return reinterpret_cast<Position*>(stage + Block::positions_at / sizeof(T));
+}
+
+/// copy_keys of a tile, and the positions of its keys.
+template <typename T, int HeadDim, typename Block>
+__device__ __forceinline__ void copy_tile(const AttentionParams& params, const KeyTile& tile,
+                                          int kv_head, T* stage) {
+  const KeyRun run = params.runs[tile.run];
+  int64_t* const positions = positions_in<Block>(stage);
+  if (tile.within(run)) {
+    const int64_t first = run.offset + kv_head * run.head_stride + tile.first_key * HeadDim;
+    copy_keys<T, HeadDim, Block>(params.keys, tile.num_keys, stage,
+                                 [first](int key) { return first + int64_t{key} * HeadDim; });
+    for (int key = threadIdx.x; key < tile.num_keys; key += Block::threads)
+      positions[key] = run.position_of(tile.first_key + key);
+    return;
+  }
+  // Each key is looked for once.
+  int64_t* const elements = positions + keys_per_tile;
+  for (int key = threadIdx.x; key < tile.num_keys; key += Block::threads) {
+    const KeyPlace place = place_of(tile, key, params.runs);
+    const KeyRun its = params.runs[place.run];
+    positions[key] = its.position_of(place.key);
+    elements[key] = its.offset + kv_head * its.head_stride + place.key * HeadDim;
+  }
+  __syncthreads();
+  copy_keys<T, HeadDim, Block>(params.keys, tile.num_keys, stage,
+                               [elements](int key) { return elements[key]; });
+}
+
+/// From here on, the first tile of which a query may see a key.
+__device__ __forceinline__ KeyWalk to_visible(const AttentionParams& params, const QueryTile& tile,
+                                              KeyWalk walk) {
+  while (walk.left > 0 && tile_visibility(tile.positions, positions_of(walk.tile(), params.runs),
+                                          params.window) == TileVisibility::none)
+    walk.advance(params.runs);
+  return walk;
 }
 
 /// The warp's scores, q · k of its 16 rows and keys, [2 · key_steps] products next to each other.
@@ -191,6 +196,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
   constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
   const QueryTile tile = params.query_tiles[blockIdx.x];
+  if (tile.num_packed == 0) return;
   const int kv_head = blockIdx.y, warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
   const int warp_row = WarpsN == 1 ? 16 * warp : 0;
   const int warp_key = WarpsN == 1 ? 0 : Block::warp_keys * warp;
@@ -221,21 +227,22 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
   float out[2 * depth_steps][4] = {};
   const float factor_to_log2 = params.scale * log2_e;
 
-  int64_t t = next_visible(params, tile, tile.first_key_tile);
-  if (t < tile.end_key_tile)
-    copy_tile<T, HeadDim, Block>(params, params.key_tiles[t], kv_head, shared);
+  KeyWalk walk = to_visible(params, tile, tile.keys);
+  if (walk.left > 0) copy_tile<T, HeadDim, Block>(params, walk.tile(), kv_head, shared);
   commit_copies();
-  for (int stage = 0; t < tile.end_key_tile; stage ^= 1) {
-    const int64_t next = next_visible(params, tile, t + 1);
-    if (next < tile.end_key_tile)
-      copy_tile<T, HeadDim, Block>(params, params.key_tiles[next], kv_head,
+  for (int stage = 0; walk.left > 0; stage ^= 1) {
+    KeyWalk next = walk;
+    next.advance(params.runs);
+    next = to_visible(params, tile, next);
+    if (next.left > 0)
+      copy_tile<T, HeadDim, Block>(params, next.tile(), kv_head,
                                    shared + (stage ^ 1) * stage_elements);
     commit_copies();
     wait_for_copies<1>();
     __syncthreads();
 
     if (warp_row < tile.num_packed) {
-      const KeyTile key_tile = params.key_tiles[t];
+      const KeyTile key_tile = walk.tile();
       const T* const tile_data = shared + stage * stage_elements;
       const T* const keys = tile_data + warp_key * Block::stride;
       const T* const values = keys + Block::tile_elements;
@@ -246,10 +253,10 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
       float scores[2 * key_steps][4] = {};
       multiply_keys<T, Block, depth_steps, key_steps>(queries, keys, lane, scores);
 
-      const bool masked =
-          key_tile.num_keys < keys_per_tile ||
-          tile_visibility(tile.positions, key_tile.positions, params.window) != TileVisibility::all;
-      const DeviceRun& run = params.runs[key_tile.run];
+      const bool masked = key_tile.num_keys < keys_per_tile ||
+                          tile_visibility(tile.positions, positions_of(key_tile, params.runs),
+                                          params.window) != TileVisibility::all;
+      const int64_t* const key_positions = positions_in<Block>(tile_data);
 #pragma unroll
       for (int block = 0; block < 2 * key_steps; ++block)
 #pragma unroll
@@ -259,7 +266,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
           if constexpr (Block::scaled) scores[block][e] = multiply(scores[block][e], k_scales[key]);
           if (!masked) continue;
           if (key >= key_tile.num_keys ||
-              !sees(positions[e / 2], params.key_position(key_tile, run, key), params.window))
+              !sees(positions[e / 2], key_positions[key], params.window))
             scores[block][e] = minus_infinity;
         }
 
@@ -307,7 +314,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
       }
     }
     __syncthreads();
-    t = next;
+    walk = next;
   }
   wait_for_copies<0>();
 

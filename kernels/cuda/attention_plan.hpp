@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// What the blocks of attention do, decided on the host from positions and lengths: pure, tested
-/// without a GPU. Costs a pass over the positions of rows and keys.
+/// without a GPU. Costs as much as there are rows, runs and blocks, however long the runs are.
 
 #include <vector>
 
@@ -20,7 +20,6 @@ struct TileList {
 };
 
 struct AttentionPlan {
-  std::vector<KeyTile> key_tiles;
   TileList wide;    ///< items with many packed rows
   TileList narrow;  ///< items with at most as many as a narrow tile has
 };
@@ -37,8 +36,28 @@ struct PlanLimits {
 /// Of fewer keys than this, a part is not worth its merging.
 inline constexpr int64_t min_tiles_per_part = 4;
 
-/// With RowInvariant::yes an item's key tiles are all its keys in their order, keys_per_tile each,
-/// wherever its runs end, and query tiles are not divided.
+/// An item's key tiles are its keys in their order, keys_per_tile each from the first on, wherever
+/// its runs end; a query tile has those from the first to the last that it sees a key of. With
+/// RowInvariant::yes query tiles are not divided.
 AttentionPlan plan_attention(const AttentionArgs& args, const PlanLimits& limits);
+
+/// For how many entries the arrays of a plan have room on the device. Those beyond its own are
+/// zeros, which mean nothing to do.
+struct PlanRoom {
+  int64_t runs = 0;
+  struct List {
+    int64_t query_tiles = 0, partial_tiles = 0, partials = 0;
+    bool operator==(const List&) const = default;
+  } wide, narrow;
+  bool operator==(const PlanRoom&) const = default;
+};
+
+/// What the plan needs.
+PlanRoom exact_room(const AttentionArgs& args, const AttentionPlan& plan);
+
+/// Room for the plan, and for sequences that grow after it: as much as `before`, the room of the
+/// step before, where that is enough and not far too much. So from step to step the arrays stay
+/// where they are, and as long.
+PlanRoom lasting_room(const PlanRoom& needed, const PlanRoom& before);
 
 }  // namespace pecia::kernels::cuda

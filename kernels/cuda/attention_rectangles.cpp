@@ -45,40 +45,40 @@ std::vector<RowSpan> consecutive_rows(const AttentionArgs& args, const Attention
 /// Keys of all runs as one looks at them in memory.
 class Memory {
  public:
-  explicit Memory(const AttentionArgs& args)
-      : runs_(args.runs), key_bytes_(args.q.size(2) * size_of(args.kv_dtype)) {}
+  explicit Memory(const AttentionArgs& args) : runs_(args.runs), head_dim_(args.q.size(2)) {}
 
   /// Whether `count` keys after the given one there is the other one, for every head.
   bool follows(int64_t run, int64_t key, int64_t count, int64_t next_run, int64_t next_key) const {
     const KeyRun &a = runs_[run], &b = runs_[next_run];
-    return a.head_stride == b.head_stride && address(a.k, key + count) == address(b.k, next_key) &&
-           address(a.v, key + count) == address(b.v, next_key);
+    return a.head_stride == b.head_stride &&
+           a.offset + (key + count) * head_dim_ == b.offset + next_key * head_dim_;
   }
 
  private:
-  uintptr_t address(const void* begin, int64_t key) const {
-    return reinterpret_cast<uintptr_t>(begin) + key * key_bytes_;
-  }
-
   std::span<const KeyRun> runs_;
-  int64_t key_bytes_;
+  int64_t head_dim_;
 };
 
 /// Of an item, in the order of its runs. Cut where positions jump or memory does.
 std::vector<KeySpan> consecutive_keys(const AttentionArgs& args, const AttentionItem& item,
                                       const Memory& memory) {
   std::vector<KeySpan> spans;
-  for (int64_t r = item.first_run; r < item.first_run + item.num_runs; ++r)
-    for (int64_t key = 0; key < args.runs[r].num_keys; ++key) {
-      const int64_t position = args.runs[r].positions[key];
-      if (spans.empty() || spans.back().positions.end != position ||
-          (key == 0 && !memory.follows(spans.back().run, spans.back().first_key,
-                                       spans.back().positions.size(), r, key))) {
-        if (spans.size() == max_span_pairs) return {};
-        spans.push_back({r, key, {position, position}});
-      }
-      ++spans.back().positions.end;
+  const auto add = [&](int64_t run, int64_t key, Positions positions) {
+    if (!spans.empty() && spans.back().positions.end == positions.begin &&
+        memory.follows(spans.back().run, spans.back().first_key, spans.back().positions.size(), run,
+                       key))
+      spans.back().positions.end = positions.end;
+    else
+      spans.push_back({run, key, positions});
+  };
+  for (int64_t r = item.first_run; r < item.first_run + item.num_runs; ++r) {
+    const KeyRun& run = args.runs[r];
+    const int64_t together = run.stride == 1 ? run.num_keys : 1;
+    for (int64_t key = 0; key < run.num_keys; key += together) {
+      if (spans.size() == max_span_pairs) return {};
+      add(r, key, {run.position_of(key), run.position_of(key) + together});
     }
+  }
   return spans;
 }
 

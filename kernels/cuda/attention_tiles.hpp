@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "kernels/api/key_runs.hpp"
 #include "kernels/cuda/host_device.hpp"
 #include "kernels/cuda/visibility.hpp"
 
@@ -18,52 +19,61 @@ namespace pecia::kernels::cuda {
 
 inline constexpr int keys_per_tile = 64;
 
-/// KeyRun with pointers of the device.
-struct DeviceRun {
-  const void *k, *v;
-  int64_t head_stride, num_keys;
-  const int64_t* positions;
-  const float *k_scales, *v_scales;
-};
-
-/// Bytes from where the runs say that keys, values and their scales are to where they are.
-struct RunShift {
-  int64_t k, v, k_scales, v_scales;
-
-  bool operator==(const RunShift&) const = default;
-};
-
-/// Up to keys_per_tile keys from `first_key` of a run on: next to each other in it, or, where a
-/// row's bits must not show how keys are cut into runs, going on in the runs after it.
+/// Up to keys_per_tile keys of an item, from `first_key` of a run on; where that ends they go on in
+/// the runs after it.
 struct KeyTile {
   int32_t run, num_keys;
   int64_t first_key;
-  PositionRange positions;
 
-  PECIA_HD bool within(const DeviceRun& first) const {
-    return first_key + num_keys <= first.num_keys;
-  }
+  PECIA_HD bool within(const KeyRun& first) const { return first_key + num_keys <= first.num_keys; }
 };
 
 /// Where a tile's key is.
-struct KeyPlace {
-  int32_t run;
-  int64_t key;
-};
-PECIA_HD KeyPlace place_of(const KeyTile& tile, int key, const DeviceRun* runs) {
+PECIA_HD KeyPlace place_of(const KeyTile& tile, int key, const KeyRun* runs) {
   KeyPlace place = {tile.run, tile.first_key + key};
   for (; place.key >= runs[place.run].num_keys; ++place.run) place.key -= runs[place.run].num_keys;
   return place;
 }
 
-/// Packed rows that a block works on, for each KV head, and the key tiles it may have to look at.
+/// The least and the greatest position of a tile's keys.
+PECIA_HD PositionRange positions_of(const KeyTile& tile, const KeyRun* runs) {
+  const KeyRun* run = runs + tile.run;
+  int64_t key = tile.first_key, left = tile.num_keys;
+  PositionRange range = {run->position_of(key), run->position_of(key)};
+  for (;; ++run, key = 0) {
+    const int64_t count = run->num_keys - key < left ? run->num_keys - key : left;
+    if (count > 0) {
+      const int64_t first = run->position_of(key), last = run->position_of(key + count - 1);
+      range = {first < range.min ? first : range.min, last > range.max ? last : range.max};
+    }
+    left -= count;
+    if (left == 0) return range;
+  }
+}
+
+/// Goes through an item's keys tile by tile.
+struct KeyWalk {
+  int32_t run, left;  ///< keys from here to the end; not positive: none
+  int64_t key;        ///< of the run
+
+  PECIA_HD KeyTile tile() const { return {run, left < keys_per_tile ? left : keys_per_tile, key}; }
+  PECIA_HD void advance(const KeyRun* runs, int64_t keys = keys_per_tile) {
+    left -= static_cast<int32_t>(keys);
+    key += keys;
+    if (left > 0)
+      for (; key >= runs[run].num_keys; ++run) key -= runs[run].num_keys;
+  }
+};
+
+/// Packed rows that a block works on, for each KV head, and the keys that it may have to look at.
+/// One of zeros has neither.
 struct QueryTile {
   int64_t first_row;     ///< of the item, among the rows of q
   int64_t first_packed;  ///< packed row within the item
   int32_t num_packed;
   int32_t partial;  ///< −1: the block writes out and lse itself; else its place in the partials
-  int64_t first_key_tile, end_key_tile;
-  PositionRange positions;
+  KeyWalk keys;
+  PositionRange positions;  ///< of the rows
 };
 
 /// A query tile whose keys are divided among several blocks: their partial results.
@@ -84,38 +94,14 @@ PECIA_HD PackedRow unpack(const QueryTile& tile, int64_t kv_head, int64_t group,
 struct AttentionParams {
   const float* q;                  ///< [rows, num_heads, head_dim]
   const int64_t* query_positions;  ///< [rows]
-  const DeviceRun* runs;
-  const KeyTile* key_tiles;
+  const KeyRun* runs;
+  StoredKeys keys;
   const QueryTile* query_tiles;
   float *out, *lse;                  ///< [rows, num_heads, head_dim], [rows, num_heads]
   float *partial_out, *partial_lse;  ///< [partials, num_kv_heads, tile rows, head_dim], without dim
-  RunShift shift;
   int64_t num_heads, num_kv_heads, head_dim, window;
   float scale;
   int32_t unused = 0;  ///< in place of padding: equal arguments are equal bytes
-
-  PECIA_HD DeviceRun run(int32_t index) const {
-    const DeviceRun there = runs[index];
-    return {moved(there.k, shift.k),
-            moved(there.v, shift.v),
-            there.head_stride,
-            there.num_keys,
-            there.positions,
-            static_cast<const float*>(moved(there.k_scales, shift.k_scales)),
-            static_cast<const float*>(moved(there.v_scales, shift.v_scales))};
-  }
-
-  /// Of a tile's key; `first` is the tile's run.
-  PECIA_HD int64_t key_position(const KeyTile& tile, const DeviceRun& first, int key) const {
-    if (tile.within(first)) return first.positions[tile.first_key + key];
-    const KeyPlace place = place_of(tile, key, runs);
-    return runs[place.run].positions[place.key];
-  }
-
- private:
-  PECIA_HD static const void* moved(const void* data, int64_t bytes) {
-    return static_cast<const char*>(data) + bytes;
-  }
 };
 
 }  // namespace pecia::kernels::cuda

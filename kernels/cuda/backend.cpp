@@ -63,7 +63,7 @@ class CudaBackend : public Backend {
 
  private:
   void begin_step(device::Stream& stream) override {
-    context_.planned.clear();
+    context_.attention_calls.begin_step();
     context_.staging.begin_step();
     stream.begin_step();
   }

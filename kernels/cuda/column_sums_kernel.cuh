@@ -6,10 +6,11 @@ namespace pecia::kernels::cuda {
 
 struct ColumnSumsParams {
   const float *q, *lse;
-  const int64_t *query_positions, *key_positions;
+  const int64_t* query_positions;
+  KeyRun run;
   const void* k;
   const float* k_scales;
-  int64_t rows, num_heads, num_kv_heads, head_dim, head_stride, num_keys, window, sums_stride;
+  int64_t rows, num_heads, num_kv_heads, head_dim, window, sums_stride;
   float scale;
   float* sums;
 };
@@ -29,9 +30,10 @@ __global__ void column_sums_kernel(ColumnSumsParams params) {
   const int dim = static_cast<int>(params.head_dim), stride = dim | 1;
   const int64_t kv_head = head / (params.num_heads / params.num_kv_heads);
   const int64_t first = int64_t{blockIdx.x} * fma_keys;
-  const int count = static_cast<int>(min(int64_t{fma_keys}, params.num_keys - first));
+  const int count = static_cast<int>(min(int64_t{fma_keys}, params.run.num_keys - first));
   float* const keys = reinterpret_cast<float*>(dynamic_shared());  // [fma_keys, stride]
-  widen_rows<T>(params.k, params.k_scales, kv_head * params.head_stride + first * dim, count, dim,
+  widen_rows<T>(params.k, params.k_scales,
+                params.run.offset + kv_head * params.run.head_stride + first * dim, count, dim,
                 stride, keys);
   __syncthreads();
 
@@ -40,7 +42,7 @@ __global__ void column_sums_kernel(ColumnSumsParams params) {
     for (int64_t row = warp; row < params.rows; row += column_warps) {
       const float lse = params.lse[row * params.num_heads + head];
       if (lse == minus_infinity ||
-          !sees(params.query_positions[row], params.key_positions[first + lane], params.window))
+          !sees(params.query_positions[row], params.run.position_of(first + lane), params.window))
         continue;
       const float* const q = params.q + (row * params.num_heads + head) * dim;
       float dot = 0;

@@ -9,6 +9,7 @@
 /// answers, which are on the host.
 
 #include "kernels/api/backend.hpp"
+#include "kernels/cuda/attention_calls.hpp"
 #include "kernels/cuda/matmul.hpp"
 #include "kernels/cuda/row_sort.hpp"
 #include "kernels/cuda/sdpa.hpp"
@@ -23,8 +24,6 @@ struct Libraries {
   FoundSdpa sdpa;
 };
 
-struct PlannedAttention;
-
 /// What the ops share. Scratch memory is used by one op at a time, in the order of the stream.
 struct Context {
   Context(device::Device& on, Libraries libraries)
@@ -37,7 +36,7 @@ struct Context {
 
   device::Device& device;
   Staging staging;
-  std::vector<std::shared_ptr<const PlannedAttention>> planned;  ///< calls of attention in the step
+  AttentionCalls attention_calls{staging};
   std::unique_ptr<Matmul> matmul;
   std::unique_ptr<RowSort> row_sort;
   std::unique_ptr<Sdpa> sdpa;  ///< may be null: then our own kernels do all attention

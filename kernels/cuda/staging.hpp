@@ -43,10 +43,17 @@ class Staging {
   /// Copies an array into the piece; where it will be on the device. Null for no elements.
   template <typename T>
   const T* add(std::span<const T> values) {
+    return add(values, static_cast<int64_t>(values.size()));
+  }
+  /// The same with room for `count` elements, of which those after the last of the array are zeros.
+  template <typename T>
+  const T* add(std::span<const T> values, int64_t count) {
     static_assert(std::is_trivially_copyable_v<T>);
-    if (values.empty()) return nullptr;
-    const int64_t at = take(bytes_of(values));
-    std::memcpy(chunk_->pinned.as<std::byte>() + at, values.data(), values.size_bytes());
+    if (count == 0) return nullptr;
+    const int64_t at = take(bytes_of<T>(count));
+    std::byte* const to = chunk_->pinned.as<std::byte>() + at;
+    if (!values.empty()) std::memcpy(to, values.data(), values.size_bytes());
+    std::memset(to + values.size_bytes(), 0, count * sizeof(T) - values.size_bytes());
     return reinterpret_cast<const T*>(chunk_->on_device.as<std::byte>() + at);
   }
 

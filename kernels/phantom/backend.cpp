@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/api/key_runs.hpp"
 #include "kernels/api/validate.hpp"
 #include "kernels/phantom/phantom.hpp"
 #include "lib/core/fp8_vector.hpp"
@@ -22,29 +23,9 @@ int64_t kv_bytes(int64_t count, int64_t heads, int64_t head_dim, DType dtype) {
 /// Pairs of a row of the item and a key that it sees.
 double visible_pairs(const AttentionArgs& args, const AttentionItem& item) {
   double pairs = 0;
-  for (const KeyRun& run : args.runs.subspan(item.first_run, item.num_runs)) {
-    // Stretches of equal steps, so that rows are counted by arithmetic.
-    for (int64_t begin = 0; begin < run.num_keys;) {
-      const int64_t first = run.positions[begin];
-      const int64_t step =
-          begin + 1 < run.num_keys ? run.positions[begin + 1] - run.positions[begin] : 1;
-      int64_t end = begin + 1;
-      while (end < run.num_keys && step > 0 && run.positions[end] == first + (end - begin) * step)
-        ++end;
-      const int64_t count = end - begin;
-      const auto below = [&](int64_t position) {  // keys of the stretch before it
-        if (step <= 0) return position > first ? int64_t{1} : int64_t{0};
-        return std::clamp<int64_t>((position - first + step - 1) / step, 0, count);
-      };
-      for (int64_t row = item.first_row; row < item.first_row + item.num_rows; ++row) {
-        const int64_t position = args.query_positions[row];
-        const int64_t seen = below(position + 1);
-        const int64_t gone = args.window > 0 ? below(position - args.window + 1) : 0;
-        pairs += static_cast<double>(std::max<int64_t>(0, seen - gone));
-      }
-      begin = end;
-    }
-  }
+  for (const KeyRun& run : runs_of(args, item))
+    for (int64_t row = item.first_row; row < item.first_row + item.num_rows; ++row)
+      pairs += static_cast<double>(count_seen(run, args.query_positions[row], args.window));
   return pairs;
 }
 
@@ -116,8 +97,7 @@ class PhantomBackend : public Backend {
     for (const AttentionItem& item : args.items) {
       if (item.num_rows == 0) continue;
       pairs += visible_pairs(args, item);
-      for (const KeyRun& run : args.runs.subspan(item.first_run, item.num_runs))
-        keys += run.num_keys;
+      keys += num_keys(runs_of(args, item));
     }
     tell({"attention", args.kv_dtype, args.q.rows(),
           4 * pairs * static_cast<double>(heads * head_dim),
@@ -128,10 +108,10 @@ class PhantomBackend : public Backend {
   void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {
     validate(args);
     const auto products =
-        static_cast<double>(args.q.elements()) * static_cast<double>(args.keys.num_keys);
-    tell({"column_sums", args.kv_dtype, args.keys.num_keys, 2 * products,
+        static_cast<double>(args.q.elements()) * static_cast<double>(args.run.num_keys);
+    tell({"column_sums", args.kv_dtype, args.run.num_keys, 2 * products,
           bytes_of(args.q) + bytes_of(args.lse) +
-              kv_bytes(args.keys.num_keys, args.num_kv_heads, args.q.size(2), args.kv_dtype) / 2,
+              kv_bytes(args.run.num_keys, args.num_kv_heads, args.q.size(2), args.kv_dtype) / 2,
           bytes_of(args.sums)},
          stream);
   }

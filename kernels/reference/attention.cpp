@@ -7,10 +7,9 @@
 namespace pecia::kernels::reference {
 namespace {
 
-/// Score of every key the row sees, with the element index of its key and value.
+/// Score of a key that the row sees, and the element at which it and its value begin.
 struct SeenKey {
   double score;
-  const KeyRun* run;
   int64_t begin;
 };
 
@@ -33,13 +32,13 @@ void attend(const AttentionArgs& args, const AttentionItem& item, int64_t row, i
   double max = empty_lse;
   for (const KeyRun& run : args.runs.subspan(item.first_run, item.num_runs))
     for (int64_t s = 0; s < run.num_keys; ++s) {
-      if (!sees(args.query_positions[row], run.positions[s], args.window)) continue;
-      const int64_t begin = kv_head * run.head_stride + s * head_dim;
+      if (!sees(args.query_positions[row], run.position_of(s), args.window)) continue;
+      const int64_t begin = run.offset + kv_head * run.head_stride + s * head_dim;
       double dot = 0;
       for (int64_t i = 0; i < head_dim; ++i)
-        dot += double{q[i]} * load_as_float(run.k, args.kv_dtype, begin + i);
-      dot *= scale_at(run.k_scales, begin, head_dim);
-      seen.push_back({dot * args.scale, &run, begin});
+        dot += double{q[i]} * load_as_float(args.keys.k, args.kv_dtype, begin + i);
+      dot *= scale_at(args.keys.k_scales, begin, head_dim);
+      seen.push_back({dot * args.scale, begin});
       max = std::max(max, seen.back().score);
     }
 
@@ -48,9 +47,9 @@ void attend(const AttentionArgs& args, const AttentionItem& item, int64_t row, i
   for (const SeenKey& key : seen) {
     const double weight = std::exp(key.score - max);
     sum += weight;
-    const double share = weight * scale_at(key.run->v_scales, key.begin, head_dim);
+    const double share = weight * scale_at(args.keys.v_scales, key.begin, head_dim);
     for (int64_t i = 0; i < head_dim; ++i)
-      values[i] += share * load_as_float(key.run->v, args.kv_dtype, key.begin + i);
+      values[i] += share * load_as_float(args.keys.v, args.kv_dtype, key.begin + i);
   }
   for (int64_t i = 0; i < head_dim; ++i)
     out[i] = seen.empty() ? 0.0f : static_cast<float>(values[i] / sum);

@@ -14,16 +14,17 @@ bool sees(int64_t query, int64_t key, int64_t window) {
 
 void column_sums(const ColumnSumsArgs& args) {
   const int64_t num_heads = args.q.size(1), head_dim = args.q.size(2);
-  const KeyRun& keys = args.keys;
+  const KeyRun& run = args.run;
+  const StoredKeys& keys = args.keys;
   for (int64_t head = 0; head < num_heads; ++head) {
     const int64_t kv_head = head / (num_heads / args.num_kv_heads);
-    for (int64_t s = 0; s < keys.num_keys; ++s) {
-      const int64_t begin = kv_head * keys.head_stride + s * head_dim;
+    for (int64_t s = 0; s < run.num_keys; ++s) {
+      const int64_t begin = run.offset + kv_head * run.head_stride + s * head_dim;
       const double key_scale = keys.k_scales ? double{keys.k_scales[begin / head_dim]} : 1.0;
       double sum = 0;
       for (int64_t row = 0; row < args.q.rows(); ++row) {
         const float lse = row_of(args.lse, row)[head];
-        if (lse == empty_lse || !sees(args.query_positions[row], keys.positions[s], args.window))
+        if (lse == empty_lse || !sees(args.query_positions[row], run.position_of(s), args.window))
           continue;
         const float* q = row_of(args.q, row) + head * head_dim;
         double dot = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/context/attention_steps.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace pecia::context {
@@ -8,11 +9,13 @@ namespace pecia::context {
 using report::Kind;
 using report::ScopedSpan;
 
-std::set<parallel::SequenceId> sequences_seen(const std::vector<parallel::PassSequence>& pass,
-                                              const parallel::KvMap& map) {
-  std::set<parallel::SequenceId> seen;
+std::vector<parallel::SequenceId> sequences_seen(const std::vector<parallel::PassSequence>& pass,
+                                                 const parallel::KvMap& map) {
+  std::vector<parallel::SequenceId> seen;
   for (const parallel::PassSequence& sequence : pass)
-    for (const parallel::SequenceId member : map.lineage(sequence.sequence)) seen.insert(member);
+    for (const parallel::SequenceId member : map.lineage(sequence.sequence)) seen.push_back(member);
+  std::sort(seen.begin(), seen.end());
+  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
   return seen;
 }
 
@@ -24,31 +27,46 @@ AttentionSteps::AttentionSteps(comm::Communicator& ring, const Compute& compute,
       cache_(cache),
       num_heads_(num_heads),
       windows_(std::move(windows)),
+      window_lengths_(windows_),
       row_invariant_(row_invariant),
       travelling_{compute.buffer(), compute.buffer()} {
   PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
               "{} windows for {} layers", windows_.size(), cache.shape().layers);
+  std::sort(window_lengths_.begin(), window_lengths_.end());
+  window_lengths_.erase(std::unique(window_lengths_.begin(), window_lengths_.end()),
+                        window_lengths_.end());
 }
 
 Partial AttentionSteps::partial(Buffers& buffers, int64_t rows) const {
   return {queries(buffers.out, rows), lse(buffers.lse, rows)};
 }
 
-void AttentionSteps::count_flops(AttentionCall& call, std::span<const int64_t> positions,
+void AttentionSteps::count_flops(AttentionCall& call,
+                                 const std::vector<parallel::GlobalRange>& rows,
                                  const std::vector<parallel::StridedRange>& keys) const {
-  for (const int64_t window : std::set<int64_t>(windows_.begin(), windows_.end()))
-    for (const int64_t position : positions) {
-      const int64_t first = window > 0 ? position - window + 1 : 0;
-      call.flops[window] += 4.0 * static_cast<double>(num_heads_ * head_dim()) *
-                            static_cast<double>(parallel::count_between(keys, first, position + 1));
-    }
+  for (const int64_t window : window_lengths_) {
+    int64_t pairs = 0;
+    for (const parallel::GlobalRange& range : rows)
+      pairs += parallel::count_seen(range, keys, window);
+    call.flops[window] +=
+        4.0 * static_cast<double>(num_heads_ * head_dim()) * static_cast<double>(pairs);
+  }
 }
 
-Keys AttentionSteps::cached(int64_t layer) const {
+kernels::StoredKeys AttentionSteps::cached(int64_t layer) const {
   const KvCache::Stored k = cache_.k(layer), v = cache_.v(layer);
-  Keys keys{k.vectors.data(), v.vectors.data()};
+  kernels::StoredKeys keys{k.vectors.data(), v.vectors.data()};
   if (k.scales) keys.k_scales = k.scales.as<float>(), keys.v_scales = v.scales.as<float>();
   return keys;
+}
+
+void AttentionSteps::add_runs(std::vector<kernels::KeyRun>& runs,
+                              const std::vector<parallel::StridedRange>& positions,
+                              const std::vector<parallel::SlotRange>& slots, int64_t offset,
+                              int64_t head_stride) const {
+  for (const auto& [slot, range] : parallel::stretches(positions, slots))
+    runs.push_back(
+        {offset + slot * head_dim(), head_stride, range.count, range.begin, range.stride});
 }
 
 void AttentionSteps::store(int64_t layer, const TensorView& k, const TensorView& v,
@@ -63,28 +81,17 @@ void AttentionSteps::store(int64_t layer, const TensorView& k, const TensorView&
 }
 
 void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const TensorView& q,
-                            Keys keys, const Partial& to) {
+                            const kernels::StoredKeys& keys, const Partial& to) {
   const int64_t window = windows_[layer];
   const auto flops = call.flops.find(window);
   const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
                         flops == call.flops.end() ? 0 : flops->second);
   const KvShape& shape = cache_.shape();
-  const auto at = [&](const void* base, int64_t element) {
-    return static_cast<const std::byte*>(base) + element * size_of(shape.dtype);
-  };
-  const auto scale_at = [&](const float* base, int64_t element) {
-    return base ? base + element / shape.head_dim : nullptr;
-  };
-  std::vector<kernels::KeyRun> runs;
-  runs.reserve(call.runs.size());
-  for (const RunRef& run : call.runs)
-    runs.push_back({at(keys.k, run.offset), at(keys.v, run.offset), run.head_stride, run.num_keys,
-                    run.positions, scale_at(keys.k_scales, run.offset),
-                    scale_at(keys.v_scales, run.offset)});
   compute_.backend.attention({.q = q,
                               .query_positions = call.positions,
                               .items = call.items,
-                              .runs = runs,
+                              .runs = call.runs,
+                              .keys = keys,
                               .kv_dtype = shape.dtype,
                               .num_kv_heads = shape.num_kv_heads,
                               .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
@@ -107,7 +114,7 @@ void AttentionSteps::plan_message(std::vector<MessageBlock> blocks) {
   for (const MessageBlock& block : blocks_) message_tokens_ += block.padded_tokens;
 }
 
-Keys AttentionSteps::in_message(const device::Buffer& message) const {
+kernels::StoredKeys AttentionSteps::in_message(const device::Buffer& message) const {
   const KvShape& shape = cache_.shape();
   const int64_t vectors = message_tokens_ * shape.num_kv_heads;
   const std::byte* const k = message.as<std::byte>();
@@ -139,8 +146,8 @@ void AttentionSteps::pack(int64_t layer, std::byte* message) {
   }
 }
 
-void AttentionSteps::pass_keys(int64_t layer,
-                               const std::function<void(int step, Keys keys)>& visit) {
+void AttentionSteps::pass_keys(
+    int64_t layer, const std::function<void(int step, const kernels::StoredKeys& keys)>& visit) {
   const int size = ring_.size(), rank = ring_.rank();
   const int right = (rank + 1) % size, left = (rank + size - 1) % size;
   const auto bytes = static_cast<size_t>(message_bytes());

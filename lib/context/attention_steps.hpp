@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <map>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -22,26 +21,11 @@ struct Partial {
   TensorView out, lse;
 };
 
-/// Where keys and values of KV head 0 begin, and in fp8 their scales, one for every head_dim
-/// elements: in the cache, or in a message.
-struct Keys {
-  const void *k, *v;
-  const float *k_scales = nullptr, *v_scales = nullptr;
-};
-
-/// Some keys next to each other, before it is known in which buffer they are.
-struct RunRef {
-  int64_t offset;       ///< elements from the buffer's first key of KV head 0
-  int64_t head_stride;  ///< elements
-  int64_t num_keys;
-  const int64_t* positions;
-};
-
 /// One attention call: whose queries against which keys.
 struct AttentionCall {
   std::vector<int64_t> positions;  ///< of its rows
   std::vector<kernels::AttentionItem> items;
-  std::vector<RunRef> runs;
+  std::vector<kernels::KeyRun> runs;
   std::map<int64_t, double> flops;  ///< by window
 };
 
@@ -51,9 +35,9 @@ struct MessageBlock {
   int64_t held, padded_tokens;
 };
 
-/// Sequences whose keys the pass needs: its own and those that they begin with.
-std::set<parallel::SequenceId> sequences_seen(const std::vector<parallel::PassSequence>& pass,
-                                              const parallel::KvMap& map);
+/// Sequences whose keys the pass needs: its own and those that they begin with, ascending.
+std::vector<parallel::SequenceId> sequences_seen(const std::vector<parallel::PassSequence>& pass,
+                                                 const parallel::KvMap& map);
 
 inline std::span<std::byte> bytes_of(const TensorView& tensor) {
   return {static_cast<std::byte*>(tensor.data()),
@@ -75,7 +59,7 @@ class AttentionSteps {
   int64_t num_heads() const { return num_heads_; }
   int64_t head_dim() const { return cache_.shape().head_dim; }
   int64_t message_bytes() const { return message_tokens_ * cache_.shape().layer_bytes_per_token(); }
-  Keys cached(int64_t layer) const;
+  kernels::StoredKeys cached(int64_t layer) const;
   TensorView queries(device::Buffer& buffer, int64_t rows) const {
     return buffer.tensor(DType::fp32, {rows, num_heads_, head_dim()});
   }
@@ -84,37 +68,45 @@ class AttentionSteps {
     return buffer.tensor(DType::fp32, {rows, num_heads_});
   }
 
-  /// Counts what the rows at `positions` see of keys that stand at `keys`.
-  void count_flops(AttentionCall& call, std::span<const int64_t> positions,
+  /// Counts what the rows see of keys that stand at `keys`.
+  void count_flops(AttentionCall& call, const std::vector<parallel::GlobalRange>& rows,
                    const std::vector<parallel::StridedRange>& keys) const;
 
   void store(int64_t layer, const TensorView& k, const TensorView& v,
              std::span<const int64_t> slots);
-  void attend(int64_t layer, const AttentionCall& call, const TensorView& q, Keys keys,
-              const Partial& to);
+  void attend(int64_t layer, const AttentionCall& call, const TensorView& q,
+              const kernels::StoredKeys& keys, const Partial& to);
   /// `rows` of `into` that the part is of; none: all.
   void merge(const Partial& part, const Partial& into, std::span<const int64_t> rows = {});
 
+  /// The runs of tokens that are at `positions` one after the other in `slots` of memory in which a
+  /// head's slots begin at element `offset`, those of the next one `head_stride` elements further.
+  void add_runs(std::vector<kernels::KeyRun>& runs,
+                const std::vector<parallel::StridedRange>& positions,
+                const std::vector<parallel::SlotRange>& slots, int64_t offset,
+                int64_t head_stride) const;
   /// The pass's message: K [num_kv_heads, padded, head_dim] of each block in turn, then V likewise;
   /// in fp8 then the scales of K [num_kv_heads, padded] of each block, and of V. What is padding is
   /// never written; no call ever points at it.
   void plan_message(std::vector<MessageBlock> blocks);
   /// Each rank's keys in turn, step 0 being the own in the cache, while those of the next step are
   /// on their way. Collective over the ring.
-  void pass_keys(int64_t layer, const std::function<void(int step, Keys keys)>& visit);
+  void pass_keys(int64_t layer,
+                 const std::function<void(int step, const kernels::StoredKeys& keys)>& visit);
   /// away[r] goes to rank r, home[r] comes from there; collective over the ring.
   void send_home(const std::vector<Partial>& away, const std::vector<Partial>& home);
   void wait(comm::Transfer& transfer, const char* name, int64_t bytes);
 
  private:
   void pack(int64_t layer, std::byte* message);
-  Keys in_message(const device::Buffer& message) const;
+  kernels::StoredKeys in_message(const device::Buffer& message) const;
 
   comm::Communicator& ring_;
   Compute compute_;
   KvCache& cache_;
   int64_t num_heads_;
-  std::vector<int64_t> windows_;
+  std::vector<int64_t> windows_;         ///< by layer
+  std::vector<int64_t> window_lengths_;  ///< each once
   kernels::RowInvariant row_invariant_;
   std::vector<MessageBlock> blocks_;
   int64_t message_tokens_ = 0;

@@ -106,11 +106,12 @@ InvariantAttention::QueryRows InvariantAttention::rows_of_ranks(const Pass& pass
   for (int rank = first; rank < end; ++rank)
     for (const PassSequence& sequence : pass) {
       const int64_t begin = rows.count();
-      for (const GlobalRange& range : rows_of(sequence, size(), rank))
+      std::vector<GlobalRange> ranges = rows_of(sequence, size(), rank);
+      for (const GlobalRange& range : ranges)
         for (int64_t position = range.begin; position < range.end; ++position)
           rows.positions.push_back(position);
       if (rows.count() > begin)
-        rows.parts.push_back({sequence.sequence, begin, rows.count() - begin});
+        rows.parts.push_back({sequence.sequence, begin, rows.count() - begin, std::move(ranges)});
     }
   return rows;
 }
@@ -143,12 +144,9 @@ void InvariantAttention::plan_units(const Pass& pass) {
   std::vector<MessageBlock> blocks;
   int64_t tokens = 0;
   for (const SequenceId sequence : sequences_seen(pass, map_)) {
-    Unit unit{sequence, 0, tokens, {}};
+    Unit unit{sequence, 0, tokens};
     for (int virtual_rank = 0; virtual_rank < layout_ranks; ++virtual_rank) {
-      const int64_t held = map_.held(sequence, virtual_rank);
-      unit.padded_tokens = std::max(unit.padded_tokens, held);
-      unit.positions.emplace_back(held);
-      parallel::fill_positions(map_.ranges(sequence, virtual_rank), unit.positions.back().data());
+      unit.padded_tokens = std::max(unit.padded_tokens, map_.held(sequence, virtual_rank));
     }
     for (int i = 0; i < played(); ++i) {
       const int virtual_rank = first_played(ring_.rank()) + i;
@@ -156,30 +154,26 @@ void InvariantAttention::plan_units(const Pass& pass) {
                         unit.padded_tokens});
     }
     tokens += played() * unit.padded_tokens;
-    units_.push_back(std::move(unit));
+    units_.push_back(unit);
   }
   steps_.plan_message(std::move(blocks));
 }
 
 /// A virtual rank's keys of a sequence, in the order they were cached: in the cache of this rank,
 /// or in the message of the rank that plays it.
-std::vector<RunRef> InvariantAttention::runs_of(const Unit& unit, int virtual_rank,
-                                                bool in_message) const {
-  const std::vector<int64_t>& positions = unit.positions[virtual_rank];
-  const auto count = static_cast<int64_t>(positions.size()), head_dim = steps_.head_dim();
-  if (count == 0) return {};
-  if (in_message) {
-    const int64_t block = unit.offset + virtual_rank % played() * unit.padded_tokens;
-    return {{block * cache_.shape().num_kv_heads * head_dim, unit.padded_tokens * head_dim, count,
-             positions.data()}};
-  }
-  std::vector<RunRef> runs;
-  const int64_t* at = positions.data();
-  for (const SlotRange& range : cache_.slots(slots_of(unit.sequence, virtual_rank), 0, count)) {
-    runs.push_back({range.begin * head_dim, cache_.capacity() * head_dim, range.size(), at});
-    at += range.size();
-  }
-  return runs;
+void InvariantAttention::add_runs(std::vector<kernels::KeyRun>& runs, SequenceId sequence,
+                                  int virtual_rank, bool in_message) const {
+  const int64_t head_dim = steps_.head_dim();
+  const auto& positions = map_.ranges(sequence, virtual_rank);
+  if (!in_message)
+    return steps_.add_runs(runs, positions, cache_.slots(slots_of(sequence, virtual_rank)), 0,
+                           cache_.capacity() * head_dim);
+  const auto unit = std::lower_bound(
+      units_.begin(), units_.end(), sequence,
+      [](const Unit& candidate, SequenceId wanted) { return candidate.sequence < wanted; });
+  const int64_t block = unit->offset + virtual_rank % played() * unit->padded_tokens;
+  steps_.add_runs(runs, positions, {{0, unit->padded_tokens}},
+                  block * cache_.shape().num_kv_heads * head_dim, unit->padded_tokens * head_dim);
 }
 
 /// One more copy of the rows, against the keys of a virtual rank.
@@ -191,13 +185,8 @@ void InvariantAttention::add_items(AttentionCall& call, const QueryRows& rows, i
     kernels::AttentionItem item{first_row + part.first_row, part.num_rows,
                                 static_cast<int64_t>(call.runs.size()), 0};
     for (const SequenceId member : map_.lineage(part.sequence)) {
-      const auto unit = std::find_if(units_.begin(), units_.end(), [&](const Unit& candidate) {
-        return candidate.sequence == member;
-      });
-      const std::vector<RunRef> runs = runs_of(*unit, virtual_rank, in_message);
-      call.runs.insert(call.runs.end(), runs.begin(), runs.end());
-      steps_.count_flops(call, std::span(rows.positions).subspan(part.first_row, part.num_rows),
-                         map_.ranges(member, virtual_rank));
+      add_runs(call.runs, member, virtual_rank, in_message);
+      steps_.count_flops(call, part.ranges, map_.ranges(member, virtual_rank));
     }
     item.num_runs = static_cast<int64_t>(call.runs.size()) - item.first_run;
     call.items.push_back(item);
@@ -228,7 +217,7 @@ void InvariantAttention::run(int64_t layer, const TensorView& q, const TensorVie
 
 /// The keys of one rank: the subtree of the virtual ranks that it plays.
 void InvariantAttention::attend_rank(int64_t layer, const Visit& visit, const TensorView& q,
-                                     Keys keys, const Partial& to) {
+                                     const kernels::StoredKeys& keys, const Partial& to) {
   if (visit.stacked && played() > 1)
     attend_stacked(layer, visit, q, keys, to);
   else
@@ -237,8 +226,8 @@ void InvariantAttention::attend_rank(int64_t layer, const Visit& visit, const Te
 
 /// Leaf by leaf, each merged as soon as its sibling is there: one result waits for each level.
 void InvariantAttention::attend_subtree(int64_t layer, const Visit& visit, const TensorView& q,
-                                        Keys keys, int first, int count, size_t depth,
-                                        const Partial& to) {
+                                        const kernels::StoredKeys& keys, int first, int count,
+                                        size_t depth, const Partial& to) {
   if (count == 1) return steps_.attend(layer, visit.calls[first], q, keys, to);
   const int half = count / 2;
   attend_subtree(layer, visit, q, keys, first, half, depth, to);
@@ -249,7 +238,7 @@ void InvariantAttention::attend_subtree(int64_t layer, const Visit& visit, const
 
 /// All leaves at once, on a copy of the queries for each.
 void InvariantAttention::attend_stacked(int64_t layer, const Visit& visit, const TensorView& q,
-                                        Keys keys, const Partial& to) {
+                                        const kernels::StoredKeys& keys, const Partial& to) {
   const int64_t rows = q.rows();
   const TensorView queries = steps_.queries(stacked_q_, played() * rows);
   const Partial all = steps_.partial(stacked_, played() * rows);
@@ -276,7 +265,7 @@ void InvariantAttention::pass_keys(int64_t layer, const TensorView& q, const Par
   const auto result = [&](int of) {  // the root's place is that of rank 0
     return of == 0 ? to : steps_.partial(waiting_[place[of]], q.rows());
   };
-  steps_.pass_keys(layer, [&](int step, Keys keys) {
+  steps_.pass_keys(layer, [&](int step, const kernels::StoredKeys& keys) {
     const int visitor = parallel::visiting_rank(size(), ring_.rank(), step);
     if (visitor != 0) {
       place[visitor] = free.back();

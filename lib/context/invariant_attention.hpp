@@ -46,6 +46,7 @@ class InvariantAttention {
     struct Part {
       parallel::SequenceId sequence;
       int64_t first_row, num_rows;
+      std::vector<parallel::GlobalRange> ranges;  ///< of positions
     };
     std::vector<int64_t> positions;
     std::vector<Part> parts;
@@ -56,8 +57,7 @@ class InvariantAttention {
   struct Unit {
     parallel::SequenceId sequence;
     int64_t padded_tokens;
-    int64_t offset;                               ///< in tokens, among the message's
-    std::vector<std::vector<int64_t>> positions;  ///< by virtual rank
+    int64_t offset;  ///< in tokens, among the message's
   };
   /// Queries against the keys of one rank: a call for each virtual rank, or one for all of them, on
   /// as many copies of the queries.
@@ -72,17 +72,19 @@ class InvariantAttention {
   QueryRows rows_of_ranks(const Pass& pass, int first, int end) const;
   void plan_slots(const Pass& pass);
   void plan_units(const Pass& pass);
-  std::vector<RunRef> runs_of(const Unit& unit, int virtual_rank, bool in_message) const;
+  void add_runs(std::vector<kernels::KeyRun>& runs, parallel::SequenceId sequence, int virtual_rank,
+                bool in_message) const;
   void add_items(AttentionCall& call, const QueryRows& rows, int virtual_rank,
                  bool in_message) const;
   Visit visit(const QueryRows& rows, int key_rank, bool in_message) const;
 
-  void attend_rank(int64_t layer, const Visit& visit, const TensorView& q, Keys keys,
-                   const Partial& to);
-  void attend_subtree(int64_t layer, const Visit& visit, const TensorView& q, Keys keys, int first,
-                      int count, size_t depth, const Partial& to);
-  void attend_stacked(int64_t layer, const Visit& visit, const TensorView& q, Keys keys,
+  void attend_rank(int64_t layer, const Visit& visit, const TensorView& q,
+                   const kernels::StoredKeys& keys, const Partial& to);
+  void attend_subtree(int64_t layer, const Visit& visit, const TensorView& q,
+                      const kernels::StoredKeys& keys, int first, int count, size_t depth,
                       const Partial& to);
+  void attend_stacked(int64_t layer, const Visit& visit, const TensorView& q,
+                      const kernels::StoredKeys& keys, const Partial& to);
   void pass_keys(int64_t layer, const TensorView& q, const Partial& to);
   void pass_queries(int64_t layer, const TensorView& q, const Partial& to);
 
@@ -99,8 +101,8 @@ class InvariantAttention {
   QueryRows own_, all_;          ///< all_: of every rank, one after the other; when queries travel
   std::vector<int64_t> counts_;  ///< rows by rank
   std::vector<int64_t> slots_;   ///< of this rank's rows
-  std::vector<Unit> units_;
-  std::vector<Visit> visits_;  ///< by step, or one
+  std::vector<Unit> units_;      ///< by sequence
+  std::vector<Visit> visits_;    ///< by step, or one
 
   // Workspaces, grown and kept.
   device::Buffer stacked_q_, all_q_;

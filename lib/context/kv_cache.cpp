@@ -19,6 +19,21 @@ int64_t storage_bytes(const KvShape& shape, int64_t capacity) {
 
 }  // namespace
 
+std::vector<parallel::SlotRange> part_of(const std::vector<parallel::SlotRange>& slots,
+                                         int64_t first, int64_t count) {
+  std::vector<parallel::SlotRange> part;
+  for (const parallel::SlotRange& range : slots) {
+    if (count == 0) break;
+    const int64_t begin = std::min(range.begin + first, range.end);
+    const int64_t end = std::min(begin + count, range.end);
+    if (begin < end) part.push_back({begin, end});
+    first -= begin - range.begin;
+    count -= end - begin;
+  }
+  PECIA_CHECK(count == 0, "{} tokens more than KV slots", count);
+  return part;
+}
+
 KvCache::KvCache(const KvShape& shape, int64_t capacity, device::Device& device)
     : shape_(shape),
       capacity_(capacity),
@@ -69,20 +84,6 @@ const std::vector<parallel::SlotRange>& KvCache::slots(parallel::SequenceId sequ
   const auto found = taken_.find(sequence);
   PECIA_CHECK(found != taken_.end(), "sequence {} has no KV slots", sequence);
   return found->second;
-}
-
-std::vector<parallel::SlotRange> KvCache::slots(parallel::SequenceId sequence, int64_t first,
-                                                int64_t count) const {
-  std::vector<parallel::SlotRange> part;
-  for (const parallel::SlotRange& range : slots(sequence)) {
-    const int64_t begin = std::min(range.begin + first, range.end);
-    const int64_t end = std::min(begin + count, range.end);
-    if (begin < end) part.push_back({begin, end});
-    first -= begin - range.begin;
-    count -= end - begin;
-  }
-  PECIA_CHECK(count == 0, "sequence {} has {} tokens more than KV slots", sequence, count);
-  return part;
 }
 
 KvCache::Stored KvCache::at(int64_t index) const {

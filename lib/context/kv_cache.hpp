@@ -34,6 +34,10 @@ struct HeldTokens {
   std::vector<parallel::SlotRange> slots;
 };
 
+/// Of tokens [first, first + count) of these; InvalidArgument where they are more than the slots.
+std::vector<parallel::SlotRange> part_of(const std::vector<parallel::SlotRange>& slots,
+                                         int64_t first, int64_t count);
+
 class KvCache {
  public:
   /// Room for `capacity` tokens, in memory of `device`, which outlives it. The host's is taken from
@@ -50,9 +54,11 @@ class KvCache {
 
   /// The sequence's slots: its i-th token on this rank is in the i-th slot of these ranges.
   const std::vector<parallel::SlotRange>& slots(parallel::SequenceId sequence) const;
-  /// Of tokens [first, first + count) of these; InvalidArgument where they are more than the slots.
+  /// part_of them.
   std::vector<parallel::SlotRange> slots(parallel::SequenceId sequence, int64_t first,
-                                         int64_t count) const;
+                                         int64_t count) const {
+    return part_of(slots(sequence), first, count);
+  }
 
   /// One layer's keys, and its values likewise.
   struct Stored {

@@ -8,6 +8,7 @@ namespace {
 
 using io::KvBlock;
 using io::KvSide;
+using parallel::SlotRange;
 using parallel::StridedRange;
 
 /// One token after another in the host's memory, as a block of a file has them.
@@ -33,7 +34,7 @@ enum class Direction { to_cache, from_cache };
 
 /// Copies between tokens [0, slots) of the host and these slots of one head of the cache.
 void copy(Direction direction, const KvCache::Stored& cache, int64_t head, const HostTokens& host,
-          std::span<const int64_t> slots, const Compute& compute) {
+          const std::vector<SlotRange>& slots, const Compute& compute) {
   const auto move = [&](std::byte* cached, std::byte* own, int64_t bytes) {
     if (direction == Direction::to_cache)
       compute.device.copy(cached, own, bytes, compute.stream);
@@ -41,16 +42,17 @@ void copy(Direction direction, const KvCache::Stored& cache, int64_t head, const
       compute.device.copy(own, cached, bytes, compute.stream);
   };
   auto* const vectors = static_cast<std::byte*>(cache.vectors.row(head));
-  for (size_t begin = 0, end = 0; begin < slots.size(); begin = end) {
-    end = begin + 1;
-    while (end < slots.size() && slots[end] == slots[end - 1] + 1) ++end;
-    const auto count = static_cast<int64_t>(end - begin), first = static_cast<int64_t>(begin);
-    move(vectors + slots[begin] * host.vector_bytes,
+  int64_t first = 0;  // token of the host
+  for (const SlotRange& range : slots) {
+    const int64_t count = range.size();
+    move(vectors + range.begin * host.vector_bytes,
          host.vectors.as<std::byte>() + first * host.vector_bytes, count * host.vector_bytes);
-    if (!cache.scales) continue;
-    constexpr int64_t scale_bytes = size_of(DType::fp32);
-    move(static_cast<std::byte*>(cache.scales.row(head)) + slots[begin] * scale_bytes,
-         host.scales.as<std::byte>() + first * scale_bytes, count * scale_bytes);
+    if (cache.scales) {
+      constexpr int64_t scale_bytes = size_of(DType::fp32);
+      move(static_cast<std::byte*>(cache.scales.row(head)) + range.begin * scale_bytes,
+           host.scales.as<std::byte>() + first * scale_bytes, count * scale_bytes);
+    }
+    first += count;
   }
   compute.stream.synchronize();
 }
@@ -59,35 +61,31 @@ KvCache::Stored stored(const KvCache& cache, KvSide side, int64_t layer) {
   return side == KvSide::keys ? cache.k(layer) : cache.v(layer);
 }
 
-/// Those of a range that lie in [begin, end), as indices into it.
-parallel::IndexRun indices_between(const StridedRange& range, int64_t begin, int64_t end) {
-  const auto first_at_least = [&](int64_t position) {
-    const int64_t distance = position - range.begin;
-    return distance <= 0 ? 0 : std::min(range.count, (distance + range.stride - 1) / range.stride);
-  };
-  const int64_t first = first_at_least(begin);
-  return {first, std::max<int64_t>(0, first_at_least(end) - first)};
-}
-
 /// The positions of `held` in [begin, end), and the slots that they are in.
 struct Chosen {
   std::vector<io::KvPositions> positions;
-  std::vector<int64_t> slots;
+  std::vector<SlotRange> slots;
+  int64_t tokens = 0;
 };
 
+/// Adds slots after the last ones.
+void append(std::vector<SlotRange>& slots, SlotRange added) {
+  if (!slots.empty() && slots.back().end == added.begin)
+    slots.back().end = added.end;
+  else
+    slots.push_back(added);
+}
+
 Chosen choose(const HeldTokens& held, int64_t begin, int64_t end) {
-  std::vector<int64_t> slots;
-  for (const parallel::SlotRange& range : held.slots)
-    for (int64_t slot = range.begin; slot < range.end; ++slot) slots.push_back(slot);
   Chosen chosen;
-  auto next = slots.begin();
-  for (const StridedRange& range : held.positions) {
-    const parallel::IndexRun run = indices_between(range, begin, end);
-    if (run.count > 0) {
+  for (const StridedRange& range : held.positions)
+    if (const parallel::IndexRun run = indices_between(range, begin, end); run.count > 0)
       chosen.positions.push_back({range.position(run.begin), run.count, range.stride});
-      chosen.slots.insert(chosen.slots.end(), next + run.begin, next + run.begin + run.count);
-    }
-    next += range.count;
+  for (const auto& [slot, range] : parallel::stretches(held.positions, held.slots)) {
+    const parallel::IndexRun run = indices_between(range, begin, end);
+    if (run.count == 0) continue;
+    append(chosen.slots, {slot + run.begin, slot + run.begin + run.count});
+    chosen.tokens += run.count;
   }
   return chosen;
 }
@@ -173,7 +171,7 @@ std::optional<io::KvPart> KvFiles::save(const KvSaveTarget& target,
                   std::move(chosen.positions)};
 
   const KvShape& cache = cache_.shape();
-  const auto tokens = static_cast<int64_t>(chosen.slots.size());
+  const int64_t tokens = chosen.tokens;
   const io::KvFileShape shape{cache.layers, heads.size(), tokens, cache.head_dim, cache.dtype};
   io::KvFileWriter writer(target.folder / part.file, shape, target.stamp, target.request_id,
                           part.positions);
@@ -184,8 +182,7 @@ std::optional<io::KvPart> KvFiles::save(const KvSaveTarget& target,
         for (int64_t block = 0; block < shape.blocks(); ++block) {
           go_on();
           const int64_t count = shape.tokens_of_block(block);
-          const auto slots =
-              std::span<const int64_t>(chosen.slots).subspan(block * io::kv_block_tokens, count);
+          const auto slots = part_of(chosen.slots, block * io::kv_block_tokens, count);
           copy(Direction::from_cache, stored(cache_, side, layer), head, host, slots, compute_);
           writer.write({side, layer, head, block}, host.vector_span(count), host.scale_span(count));
         }
@@ -224,6 +221,8 @@ void KvFiles::restore(const std::filesystem::path& folder, const io::KvSave& sav
       fail<InputError>("{} has {} of {} tokens from position {} on", folder.string(), rows,
                        slots.size(), first);
 
+  std::vector<SlotRange> slot_ranges;
+  for (const int64_t slot : slots) append(slot_ranges, {slot, slot + 1});
   const HostTokens rows(compute_, cache, static_cast<int64_t>(slots.size()));
   const HostTokens block(compute_, cache, io::kv_block_tokens);
   const auto copy_token = [&](int64_t from, int64_t to) {
@@ -249,8 +248,8 @@ void KvFiles::restore(const std::filesystem::path& folder, const io::KvSave& sav
             copy_token(match.token % io::kv_block_tokens, match.row);
           }
         }
-        copy(Direction::to_cache, stored(cache_, side, layer), head - heads.begin, rows, slots,
-             compute_);
+        copy(Direction::to_cache, stored(cache_, side, layer), head - heads.begin, rows,
+             slot_ranges, compute_);
       }
 }
 

@@ -8,7 +8,6 @@
 namespace pecia::context {
 
 using parallel::GlobalRange;
-using parallel::IndexRun;
 using parallel::PassSequence;
 using parallel::RowRange;
 using parallel::SequenceId;
@@ -58,17 +57,15 @@ void RingAttention::begin_pass(const Pass& pass, parallel::Ring ring) {
   plan_units(pass);
 
   visits_.clear();
-  key_positions_.assign(mode_ == parallel::Ring::pass_kv ? size() : 1, {});
   if (mode_ == parallel::Ring::broadcast_q) return plan_visitors(pass);
-  const UnitRuns own = runs_in_cache(key_positions_[0]);
+  const UnitRuns own = runs_in_cache();
   for (int step = 0; step < size(); ++step) {
     if (mode_ == parallel::Ring::pass_q)
       visits_.push_back(call(pass, visiting(step), ring_.rank(), own));
     else if (step == 0)
       visits_.push_back(call(pass, ring_.rank(), ring_.rank(), own));
     else
-      visits_.push_back(call(pass, ring_.rank(), visiting(step),
-                             runs_in_message(visiting(step), key_positions_[step])));
+      visits_.push_back(call(pass, ring_.rank(), visiting(step), runs_in_message(visiting(step))));
   }
 }
 
@@ -78,12 +75,13 @@ void RingAttention::plan_rows(const Pass& pass) {
   for (auto& positions : query_positions_) positions.clear();
   slots_.clear();
   for (const PassSequence& sequence : pass) {
+    const auto before = static_cast<int64_t>(positions().size());
     for (int rank = 0; rank < size(); ++rank)
       for (const GlobalRange& range : rows_of(sequence, size(), rank))
         for (int64_t position = range.begin; position < range.end; ++position)
           query_positions_[rank].push_back(position);
     const int64_t held = map_.held(sequence.sequence, ring_.rank());
-    const int64_t rows = parallel::num_rows({sequence}, size(), ring_.rank());
+    const int64_t rows = static_cast<int64_t>(positions().size()) - before;
     for (const SlotRange& range : cache_.slots(sequence.sequence, held, rows))
       for (int64_t slot = range.begin; slot < range.end; ++slot) slots_.push_back(slot);
   }
@@ -103,48 +101,39 @@ void RingAttention::plan_units(const Pass& pass) {
   steps_.plan_message(std::move(blocks));
 }
 
-/// This rank's own keys, where they are cached. `positions` is filled and must stay where it is.
-RingAttention::UnitRuns RingAttention::runs_in_cache(std::vector<int64_t>& positions) const {
-  int64_t total = 0;
-  for (const Unit& unit : units_) total += map_.held(unit.sequence, ring_.rank());
-  positions.resize(total);
-  const int64_t head_dim = steps_.head_dim(), head_stride = cache_.capacity() * head_dim;
-  UnitRuns runs;
-  int64_t* next = positions.data();
+/// This rank's own keys, where they are cached.
+RingAttention::UnitRuns RingAttention::runs_in_cache() const {
+  const int64_t head_stride = cache_.capacity() * steps_.head_dim();
+  UnitRuns all;
   for (const Unit& unit : units_) {
-    const auto& ranges = map_.ranges(unit.sequence, ring_.rank());
-    parallel::fill_positions(ranges, next);
-    for (const IndexRun& run : parallel::runs_of(ranges)) {
-      const int64_t* at = next + run.begin;
-      for (const SlotRange& slots : cache_.slots(unit.sequence, run.begin, run.count)) {
-        runs[unit.sequence].push_back({slots.begin * head_dim, head_stride, slots.size(), at});
-        at += slots.size();
-      }
-    }
-    next += map_.held(unit.sequence, ring_.rank());
+    steps_.add_runs(all.runs, map_.ranges(unit.sequence, ring_.rank()), cache_.slots(unit.sequence),
+                    0, head_stride);
+    all.ends.push_back(all.runs.size());
   }
-  return runs;
+  return all;
 }
 
 /// The keys of `rank` in its travelling message.
-RingAttention::UnitRuns RingAttention::runs_in_message(int rank,
-                                                       std::vector<int64_t>& positions) const {
-  int64_t total = 0;
-  for (const Unit& unit : units_) total += map_.held(unit.sequence, rank);
-  positions.resize(total);
+RingAttention::UnitRuns RingAttention::runs_in_message(int rank) const {
   const int64_t head_dim = steps_.head_dim();
-  UnitRuns runs;
-  int64_t* next = positions.data();
+  UnitRuns all;
   for (const Unit& unit : units_) {
-    const auto& ranges = map_.ranges(unit.sequence, rank);
-    parallel::fill_positions(ranges, next);
-    const int64_t base = unit.offset * cache_.shape().num_kv_heads * head_dim;
-    for (const IndexRun& run : parallel::runs_of(ranges))
-      runs[unit.sequence].push_back({base + run.begin * head_dim, unit.padded_tokens * head_dim,
-                                     run.count, next + run.begin});
-    next += map_.held(unit.sequence, rank);
+    steps_.add_runs(all.runs, map_.ranges(unit.sequence, rank), {{0, unit.padded_tokens}},
+                    unit.offset * cache_.shape().num_kv_heads * head_dim,
+                    unit.padded_tokens * head_dim);
+    all.ends.push_back(all.runs.size());
   }
-  return runs;
+  return all;
+}
+
+std::span<const kernels::KeyRun> RingAttention::of_sequence(SequenceId sequence,
+                                                            const UnitRuns& runs) const {
+  const auto unit = std::lower_bound(
+      units_.begin(), units_.end(), sequence,
+      [](const Unit& candidate, SequenceId wanted) { return candidate.sequence < wanted; });
+  const auto index = static_cast<size_t>(unit - units_.begin());
+  const size_t begin = index == 0 ? 0 : runs.ends[index - 1];
+  return std::span(runs.runs).subspan(begin, runs.ends[index] - begin);
 }
 
 AttentionCall RingAttention::call(const Pass& pass, int query_rank, int key_rank,
@@ -160,13 +149,14 @@ void RingAttention::add_items(AttentionCall& call, const Pass& pass, int query_r
   auto row = static_cast<int64_t>(call.positions.size());
   call.positions.insert(call.positions.end(), positions.begin(), positions.end());
   for (const PassSequence& sequence : pass) {
-    const int64_t rows = parallel::num_rows({sequence}, size(), query_rank);
+    const std::vector<GlobalRange> ranges = rows_of(sequence, size(), query_rank);
+    int64_t rows = 0;
+    for (const GlobalRange& range : ranges) rows += range.size();
     kernels::AttentionItem item{row, rows, static_cast<int64_t>(call.runs.size()), 0};
     for (const SequenceId member : map_.lineage(sequence.sequence)) {
-      if (const auto found = runs.find(member); found != runs.end())
-        call.runs.insert(call.runs.end(), found->second.begin(), found->second.end());
-      steps_.count_flops(call, std::span(call.positions).subspan(row, rows),
-                         map_.ranges(member, key_rank));
+      const std::span<const kernels::KeyRun> keys = of_sequence(member, runs);
+      call.runs.insert(call.runs.end(), keys.begin(), keys.end());
+      steps_.count_flops(call, ranges, map_.ranges(member, key_rank));
     }
     item.num_runs = static_cast<int64_t>(call.runs.size()) - item.first_run;
     call.items.push_back(item);
@@ -176,7 +166,7 @@ void RingAttention::add_items(AttentionCall& call, const Pass& pass, int query_r
 
 void RingAttention::plan_parts(const Pass& pass, const std::vector<RowRange>& rows) {
   PECIA_CHECK(size() == 1, "parts of the rows of one of {} ranks", size());
-  const UnitRuns own = runs_in_cache(key_positions_[0]);
+  const UnitRuns own = runs_in_cache();
   part_rows_ = rows;
   parts_.clear();
   for (const RowRange& part : rows) {
@@ -224,7 +214,7 @@ void RingAttention::run(int64_t layer, const TensorView& q, const TensorView& k,
 
 void RingAttention::run_pass_kv(int64_t layer, const TensorView& q, const TensorView& out) {
   const Partial to{out, steps_.lse(lse_, q.rows())};
-  steps_.pass_keys(layer, [&](int step, Keys keys) {
+  steps_.pass_keys(layer, [&](int step, const kernels::StoredKeys& keys) {
     if (step == 0) return steps_.attend(layer, visits_[0], q, keys, to);
     const Partial part = steps_.partial(part_, q.rows());
     steps_.attend(layer, visits_[step], q, keys, part);

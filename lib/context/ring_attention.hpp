@@ -7,7 +7,6 @@
 /// Sources: Context Parallelism for Scalable Million-Token Inference, Alg. 2 (pass-KV), Alg. 3
 /// (pass-Q), Alg. 4 (batched pass-Q decode); broadcast_q.cpp has its own.
 
-#include <map>
 #include <vector>
 
 #include "lib/context/attention_steps.hpp"
@@ -74,15 +73,21 @@ class RingAttention {
     int64_t padded_tokens;
     int64_t offset;  ///< in tokens, among the message's
   };
-  using UnitRuns = std::map<parallel::SequenceId, std::vector<RunRef>>;
+  /// The keys of one rank.
+  struct UnitRuns {
+    std::vector<kernels::KeyRun> runs;
+    std::vector<size_t> ends;  ///< of each unit's
+  };
   using Pass = std::vector<parallel::PassSequence>;
 
   int size() const { return ring_.size(); }
   int visiting(int step) const;
   void plan_rows(const Pass& pass);
   void plan_units(const Pass& pass);
-  UnitRuns runs_in_cache(std::vector<int64_t>& positions) const;
-  UnitRuns runs_in_message(int rank, std::vector<int64_t>& positions) const;
+  UnitRuns runs_in_cache() const;
+  UnitRuns runs_in_message(int rank) const;
+  std::span<const kernels::KeyRun> of_sequence(parallel::SequenceId sequence,
+                                               const UnitRuns& runs) const;
   AttentionCall call(const Pass& pass, int query_rank, int key_rank, const UnitRuns& runs) const;
   void add_items(AttentionCall& call, const Pass& pass, int query_rank, int key_rank,
                  std::span<const int64_t> positions, const UnitRuns& runs) const;
@@ -106,11 +111,10 @@ class RingAttention {
   parallel::Ring mode_ = parallel::Ring::pass_kv;
   std::vector<std::vector<int64_t>> query_positions_;  ///< by rank
   std::vector<int64_t> slots_;                         ///< of this rank's rows
-  std::vector<Unit> units_;
-  std::vector<AttentionCall> visits_;  ///< by step
+  std::vector<Unit> units_;                            ///< by sequence
+  std::vector<AttentionCall> visits_;                  ///< by step
   std::vector<AttentionCall> parts_;
   std::vector<parallel::RowRange> part_rows_;
-  std::vector<std::vector<int64_t>> key_positions_;  ///< by step (pass-KV), or one (pass-Q)
 
   // The pass, broadcast-Q: rows of this rank that go to each rank, how many come from each, and the
   // own rows with those that came.

@@ -46,15 +46,15 @@ double attention_flops(comm::Communicator& world, const context::Compute& comput
   zeroed(q, q_elements * static_cast<int64_t>(sizeof(float)));
   zeroed(k, kv_bytes), zeroed(v, kv_bytes), zeroed(scales, scale_bytes);
   const float* const of_each = shape.kv_dtype == DType::fp8 ? scales.as<float>() : nullptr;
-  const std::vector<int64_t> query_positions(rows, keys), key_positions(keys, 0);
+  const std::vector<int64_t> query_positions(rows, keys);
   const std::vector<kernels::AttentionItem> items = {{0, rows, 0, 1}};
-  const std::vector<kernels::KeyRun> runs = {
-      {k.data(), v.data(), keys * shape.head_dim, keys, key_positions.data(), of_each, of_each}};
+  const std::vector<kernels::KeyRun> runs = {{0, keys * shape.head_dim, keys, 0}};
   const kernels::AttentionArgs args{
       .q = q.tensor(DType::fp32, {rows, shape.num_heads, shape.head_dim}),
       .query_positions = query_positions,
       .items = items,
       .runs = runs,
+      .keys = {k.data(), v.data(), of_each, of_each},
       .kv_dtype = shape.kv_dtype,
       .num_kv_heads = shape.num_kv_heads,
       .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),

@@ -31,40 +31,50 @@ void append_range(std::vector<StridedRange>& ranges, GlobalRange added) {
   ranges.push_back({added.begin, added.size(), 1});
 }
 
+/// Σ over positions p < end of how many keys of the range are not behind p.
+int64_t seen_before(const StridedRange& keys, int64_t end) {
+  const int64_t rows = end - keys.begin;  // that see a key
+  if (rows <= 0) return 0;
+  const int64_t rising = std::min(rows, keys.count * keys.stride);  // the others see them all
+  const int64_t whole = rising / keys.stride, rest = rising % keys.stride;
+  return keys.stride * (whole * (whole + 1) / 2) + rest * (whole + 1) +
+         (rows - rising) * keys.count;
+}
+
 }  // namespace
 
-std::vector<IndexRun> runs_of(const std::vector<StridedRange>& ranges) {
-  constexpr int64_t long_tokens = 64;
-  std::vector<IndexRun> runs;
-  int64_t begin = 0;
-  bool after_long = true;
-  for (const StridedRange& range : ranges) {
-    const bool is_long = range.count >= long_tokens;
-    if (is_long || after_long)
-      runs.push_back({begin, range.count});
-    else
-      runs.back().count += range.count;
-    after_long = is_long;
-    begin += range.count;
-  }
-  return runs;
+IndexRun indices_between(const StridedRange& range, int64_t begin, int64_t end) {
+  const auto first_at_least = [&](int64_t position) {
+    const int64_t distance = position - range.begin;
+    return distance <= 0 ? 0 : std::min(range.count, (distance + range.stride - 1) / range.stride);
+  };
+  const int64_t first = first_at_least(begin);
+  return {first, std::max<int64_t>(0, first_at_least(end) - first)};
 }
 
-void fill_positions(const std::vector<StridedRange>& ranges, int64_t* out) {
-  for (const StridedRange& range : ranges)
-    for (int64_t i = 0; i < range.count; ++i) *out++ = range.position(i);
+std::vector<Stretch> stretches(const std::vector<StridedRange>& positions,
+                               const std::vector<SlotRange>& slots) {
+  std::vector<Stretch> found;
+  auto range = slots.begin();
+  int64_t used = 0;  // of that range
+  for (const StridedRange& held : positions)
+    for (int64_t done = 0; done < held.count;) {
+      while (range != slots.end() && used == range->size()) ++range, used = 0;
+      PECIA_CHECK(range != slots.end(), "{} tokens more than slots", held.count - done);
+      const int64_t count = std::min(held.count - done, range->size() - used);
+      found.push_back({range->begin + used, {held.position(done), count, held.stride}});
+      done += count;
+      used += count;
+    }
+  return found;
 }
 
-int64_t count_between(const std::vector<StridedRange>& ranges, int64_t begin, int64_t end) {
+int64_t count_seen(GlobalRange rows, const std::vector<StridedRange>& keys, int64_t window) {
   int64_t count = 0;
-  for (const StridedRange& range : ranges) {
-    // Indices i with begin <= range.begin + i * stride < end.
-    const auto first_at_least = [&](int64_t position) {
-      const int64_t distance = position - range.begin;
-      const int64_t index = distance <= 0 ? 0 : (distance + range.stride - 1) / range.stride;
-      return std::min(index, range.count);
-    };
-    count += std::max<int64_t>(0, first_at_least(end) - first_at_least(begin));
+  for (const StridedRange& range : keys) {
+    count += seen_before(range, rows.end) - seen_before(range, rows.begin);
+    if (window > 0)  // not those that a row `window` further back would see
+      count -= seen_before(range, rows.end - window) - seen_before(range, rows.begin - window);
   }
   return count;
 }

@@ -23,23 +23,34 @@ struct StridedRange {
   bool operator==(const StridedRange&) const = default;
 };
 
-/// Tokens [begin, begin + count) of a rank's list of a sequence, in the order they were cached.
+/// Tokens [begin, begin + count) of a range.
 struct IndexRun {
   int64_t begin = 0;
   int64_t count = 0;
   bool operator==(const IndexRun&) const = default;
 };
 
-/// Cuts a list of positions where a long stretch of prompt begins or ends, so that an attention
-/// kernel that looks at blocks of one run sees chunks it can take or skip whole. Short ranges stay
-/// together.
-std::vector<IndexRun> runs_of(const std::vector<StridedRange>& ranges);
+/// Those of the range whose positions lie in [begin, end).
+IndexRun indices_between(const StridedRange& range, int64_t begin, int64_t end);
 
-/// The positions in order; `out` has room for all of them.
-void fill_positions(const std::vector<StridedRange>& ranges, int64_t* out);
+/// Tokens in slots next to each other, whose positions go up in equal steps.
+struct Stretch {
+  int64_t slot = 0;  ///< of the first
+  StridedRange positions;
+  bool operator==(const Stretch&) const = default;
+};
 
-/// How many of the positions lie in [begin, end).
-int64_t count_between(const std::vector<StridedRange>& ranges, int64_t begin, int64_t end);
+/// Tokens at `positions`, one after the other in `slots`, cut where the one or the other jumps.
+/// There are at least as many slots.
+///
+///     positions 0 1 2 3 | 8 10 12 14, slots 5 6 | 20 … 25
+///                                    0 1 from slot 5     2 3 from 20     8 10 12 14 from 22
+std::vector<Stretch> stretches(const std::vector<StridedRange>& positions,
+                               const std::vector<SlotRange>& slots);
+
+/// How many pairs of a query at a position of `rows` and a key at one of `keys` there are in which
+/// the query sees the key: it is not behind it, and within a window that is not 0.
+int64_t count_seen(GlobalRange rows, const std::vector<StridedRange>& keys, int64_t window);
 
 /// Sequences, the positions each rank of the group holds of them in the order they were cached, and
 /// how many tokens each may still cache on a rank.

@@ -40,10 +40,6 @@ class Copies {
     return copy.buffer.data();
   }
 
-  const float* floats_on_device(const float* host, int64_t bytes) {
-    return static_cast<const float*>(on_device(host, bytes));
-  }
-
   /// Everything back to where it came from.
   void back() {
     for (const Copy& copy : copies_)
@@ -69,6 +65,25 @@ class Copies {
   device::Stream& stream_;
   std::list<Copy> copies_;
 };
+
+/// Of all that the runs name.
+void copy_keys(Copies& copies, StoredKeys& keys, std::span<const KeyRun> runs, int64_t num_kv_heads,
+               int64_t head_dim, DType dtype) {
+  int64_t elements = 0;
+  for (const KeyRun& run : runs)
+    if (run.num_keys > 0)
+      elements = std::max(
+          elements, run.offset + (num_kv_heads - 1) * run.head_stride + run.num_keys * head_dim);
+  if (elements == 0) return;
+  const auto copy = [&](const auto*& data, int64_t bytes) {
+    using Data = std::remove_reference_t<decltype(data)>;
+    if (data != nullptr) data = static_cast<Data>(copies.on_device(data, bytes));
+  };
+  copy(keys.k, elements * size_of(dtype));
+  copy(keys.v, elements * size_of(dtype));
+  copy(keys.k_scales, elements / head_dim * size_of(DType::fp32));
+  copy(keys.v_scales, elements / head_dim * size_of(DType::fp32));
+}
 
 class BackendOnCopies : public Backend {
  public:
@@ -120,37 +135,19 @@ class BackendOnCopies : public Backend {
     });
   }
   void attention(const AttentionArgs& args, device::Stream&) override {
-    std::vector<KeyRun> runs(args.runs.begin(), args.runs.end());
     run(&Backend::attention, args, [&](Copies& copies, AttentionArgs& there) {
       there.q = copies.in(there.q), there.out = copies.in(there.out);
       there.lse = copies.in(there.lse);
-      const int64_t head_dim = there.q.size(2);
-      for (KeyRun& run : runs) {
-        if (run.num_keys == 0) continue;
-        const int64_t elements =
-            (there.num_kv_heads - 1) * run.head_stride + run.num_keys * head_dim;
-        run.k = copies.on_device(run.k, elements * size_of(there.kv_dtype));
-        run.v = copies.on_device(run.v, elements * size_of(there.kv_dtype));
-        if (there.kv_dtype != DType::fp8) continue;
-        const int64_t scale_bytes = elements / head_dim * size_of(DType::fp32);
-        run.k_scales = copies.floats_on_device(run.k_scales, scale_bytes);
-        run.v_scales = copies.floats_on_device(run.v_scales, scale_bytes);
-      }
-      there.runs = runs;
+      copy_keys(copies, there.keys, there.runs, there.num_kv_heads, there.q.size(2),
+                there.kv_dtype);
     });
   }
   void column_sums(const ColumnSumsArgs& args, device::Stream&) override {
     run(&Backend::column_sums, args, [](Copies& copies, ColumnSumsArgs& there) {
       there.q = copies.in(there.q), there.lse = copies.in(there.lse);
       there.sums = copies.in(there.sums);
-      if (there.keys.num_keys == 0) return;
-      const int64_t head_dim = there.q.size(2);
-      const int64_t elements =
-          (there.num_kv_heads - 1) * there.keys.head_stride + there.keys.num_keys * head_dim;
-      there.keys.k = copies.on_device(there.keys.k, elements * size_of(there.kv_dtype));
-      if (there.kv_dtype == DType::fp8)
-        there.keys.k_scales = copies.floats_on_device(there.keys.k_scales,
-                                                      elements / head_dim * size_of(DType::fp32));
+      copy_keys(copies, there.keys, {&there.run, 1}, there.num_kv_heads, there.q.size(2),
+                there.kv_dtype);
     });
   }
   void merge(const MergeArgs& args, device::Stream&) override {

@@ -3,7 +3,9 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <random>
 
+#include "tests/kernels/key_runs.hpp"
 #include "tests/kernels/tensors.hpp"
 
 namespace pecia::test {
@@ -39,6 +41,8 @@ struct Problem {
   DType dtype;
   int64_t window = 0;
   RowInvariant row_invariant = RowInvariant::no;
+  bool hides_scales = false;
+  int64_t skewed_bytes = 0;  ///< by which keys are not where a cache would begin
 
   /// Queries are the last of the keys' positions 0, 1, …; one item, one run.
   Problem(Heads shape, int64_t rows, int64_t keys, DType type, float query_scale = 1.0f)
@@ -56,20 +60,20 @@ struct Problem {
         dtype(type) {
     std::iota(query_positions.begin(), query_positions.end(), keys - rows);
     std::iota(key_positions.begin(), key_positions.end(), 0);
-    items = {{0, rows, 0, 1}};
-    runs = {run(0, keys)};
+    cut_runs({0, keys});
   }
 
-  KeyRun run(int64_t begin, int64_t count) {
-    const int64_t offset = begin * heads.head_dim * size_of(dtype);
-    const bool scaled = dtype == DType::fp8;
-    return {static_cast<char*>(k.view().data()) + offset,
-            static_cast<char*>(v.view().data()) + offset,
-            num_keys * heads.head_dim,
-            count,
-            key_positions.data() + begin,
-            scaled ? k_scales.view().as<float>() + begin : nullptr,
-            scaled ? v_scales.view().as<float>() + begin : nullptr};
+  /// The runs of one item: keys [begin, begin + count), at their positions.
+  void add_keys(int64_t begin, int64_t count) {
+    add_runs(runs, std::span(key_positions).subspan(begin, count), begin, heads.head_dim,
+             num_keys * heads.head_dim);
+  }
+
+  kernels::StoredKeys keys() {
+    const bool scaled = dtype == DType::fp8 && !hides_scales;
+    return {static_cast<char*>(k.view().data()) + skewed_bytes, v.view().data(),
+            scaled ? k_scales.view().as<float>() : nullptr,
+            scaled ? v_scales.view().as<float>() : nullptr};
   }
 
   /// One item, one run of these; codes stand for themselves.
@@ -77,14 +81,12 @@ struct Problem {
     k = Tensor({heads.num_kv_heads, num_keys, heads.head_dim}, dtype, keys);
     v = Tensor({heads.num_kv_heads, num_keys, heads.head_dim}, dtype, values);
     k_scales = v_scales = Tensor::filled({heads.num_kv_heads, num_keys}, 1.0f);
-    runs = {run(0, num_keys)};
   }
 
-  /// One item of the keys [bounds[i], bounds[i+1]) as runs.
+  /// One item of the keys [bounds[0], bounds[1]), [bounds[1], bounds[2]), …
   void cut_runs(const std::vector<int64_t>& bounds) {
     runs.clear();
-    for (size_t i = 0; i + 1 < bounds.size(); ++i)
-      runs.push_back(run(bounds[i], bounds[i + 1] - bounds[i]));
+    for (size_t i = 0; i + 1 < bounds.size(); ++i) add_keys(bounds[i], bounds[i + 1] - bounds[i]);
     items = {{0, num_rows, 0, static_cast<int64_t>(runs.size())}};
   }
 };
@@ -100,6 +102,7 @@ Result attend(Problem& p, Device& device) {
                              .query_positions = p.query_positions,
                              .items = p.items,
                              .runs = p.runs,
+                             .keys = p.keys(),
                              .kv_dtype = p.dtype,
                              .num_kv_heads = p.heads.num_kv_heads,
                              .scale = 1 / std::sqrt(static_cast<float>(p.heads.head_dim)),
@@ -157,6 +160,7 @@ TEST_P(Attention, RowsThatSeeNothingAreEmptyAndRowsOfNoItemUntouched) {
   Problem p({2, 1, 8}, 4, 3, dtype_);
   p.query_positions = {2, 9, 50, 2};
   p.key_positions = {9, 10, 11};
+  p.cut_runs({0, 3});
   p.items = {{0, 2, 0, 1}, {2, 1, 1, 0}};  // row 2 has no runs, row 3 is of no item
   const Result result = attend(p, device_);
   for (int64_t i = 0; i < 16; ++i) {
@@ -231,6 +235,7 @@ TEST_P(Attention, TakesKeysInAnyOrderFromManyRuns) {
   // Keys in the order of a multiplication, with every third position left out.
   for (int64_t s = 0; s < p.num_keys; ++s) p.key_positions[s] = (s * 173 % 400) * 3 / 2;
   for (int64_t t = 0; t < p.num_rows; ++t) p.query_positions[t] = (t * 29 % 40) * 16;
+  p.cut_runs({0, 400});
   expect_equal_to_reference(p, device_);
   p.cut_runs({0, 1, 1, 4, 9, 16, 150, 151, 152, 300, 399, 400, 400});
   expect_equal_to_reference(p, device_);
@@ -282,9 +287,91 @@ TEST_P(Attention, SeesExactlyItsKeysInEveryTile) {
   }
 }
 
+/// Softmax over the keys at explicit positions, one list for each run, in double.
+Result by_plain_loops(Problem& p) {
+  const std::vector<float> q = p.q.values(), k = p.k.values(), v = p.v.values();
+  const std::vector<float> k_scales = p.k_scales.values(), v_scales = p.v_scales.values();
+  const int64_t dim = p.heads.head_dim, heads = p.heads.num_heads;
+  const bool scaled = p.dtype == DType::fp8;
+  Result result{std::vector<float>(p.num_rows * heads * dim, 55.0f),
+                std::vector<float>(p.num_rows * heads, 55.0f)};
+  for (const AttentionItem& item : p.items) {
+    std::vector<int64_t> positions, slots;
+    for (int64_t r = item.first_run; r < item.first_run + item.num_runs; ++r)
+      for (int64_t key = 0; key < p.runs[r].num_keys; ++key) {
+        positions.push_back(p.runs[r].position + key * p.runs[r].stride);
+        slots.push_back(p.runs[r].offset / dim + key);
+      }
+    for (int64_t row = item.first_row; row < item.first_row + item.num_rows; ++row)
+      for (int64_t head = 0; head < heads; ++head) {
+        const int64_t first = head / (heads / p.heads.num_kv_heads) * p.num_keys;
+        const int64_t query = p.query_positions[row];
+        double sum = 0;
+        std::vector<double> values(dim);
+        for (size_t i = 0; i < positions.size(); ++i) {
+          if (positions[i] > query || (p.window > 0 && positions[i] <= query - p.window)) continue;
+          const int64_t key = first + slots[i];
+          double score = 0;
+          for (int64_t d = 0; d < dim; ++d)
+            score += double{q[(row * heads + head) * dim + d]} * k[key * dim + d];
+          if (scaled) score *= k_scales[key];
+          const double weight = std::exp(score / std::sqrt(static_cast<double>(dim)));
+          sum += weight;
+          for (int64_t d = 0; d < dim; ++d)
+            values[d] += weight * v[key * dim + d] * (scaled ? double{v_scales[key]} : 1.0);
+        }
+        for (int64_t d = 0; d < dim; ++d)
+          result.out[(row * heads + head) * dim + d] =
+              sum == 0 ? 0.0f : static_cast<float>(values[d] / sum);
+        result.lse[row * heads + head] = sum == 0 ? empty_lse : static_cast<float>(std::log(sum));
+      }
+  }
+  return result;
+}
+
+/// Whole prompts, generated tokens dealt in turn, fragments of one slot, empty runs; next to each
+/// other in the cache or not; rows that see all, some or nothing.
+TEST_P(Attention, OfRandomRunsIsThatOfTheirPositions) {
+  std::mt19937_64 random(5);
+  const auto draw = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  const Heads shapes[] = {{2, 1, 16}, {4, 2, 64}, {3, 1, 128}, {2, 2, 20}};
+  for (int round = 0; round < 12; ++round) {
+    const int64_t rows = draw(0, 2) == 0 ? draw(20, 40) : draw(1, 3);
+    Problem p(shapes[round % 4], rows, 600, dtype_);
+    p.window = draw(0, 2) == 0 ? draw(1, 400) : 0;
+    p.row_invariant = draw(0, 1) == 0 ? RowInvariant::yes : RowInvariant::no;
+    p.items.clear(), p.runs.clear();
+    int64_t slot = 0, next_row = 0;
+    for (int64_t items = draw(1, 2); items > 0; --items) {
+      const auto first_run = static_cast<int64_t>(p.runs.size());
+      const bool fragments = draw(0, 1) == 0;
+      for (int64_t runs = fragments ? 90 : 5; runs > 0; --runs) {
+        const int64_t count = fragments ? draw(0, 3) : draw(0, 90);
+        if (slot + count + 2 > p.num_keys) break;
+        p.runs.push_back({slot * p.heads.head_dim, p.num_keys * p.heads.head_dim, count,
+                          draw(0, 700), draw(0, 1) == 0 ? 1 : draw(2, 8)});
+        slot += count + (draw(0, 3) == 0 ? draw(1, 2) : 0);
+      }
+      const int64_t count = items == 1 ? rows - next_row : rows / 2;
+      p.items.push_back(
+          {next_row, count, first_run, static_cast<int64_t>(p.runs.size()) - first_run});
+      next_row += count;
+    }
+    for (int64_t& position : p.query_positions) position = draw(-1, 1500);
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    const Result actual = attend(p, device_), expected = by_plain_loops(p);
+    const double tolerance = 4e-6 + 12 * device_.rounding(dtype_);
+    EXPECT_TRUE(all_close(actual.out, expected.out, tolerance));
+    EXPECT_TRUE(all_close(actual.lse, expected.lse, tolerance, 0x1p-22));
+  }
+}
+
 TEST_P(Attention, KeepsItemsApart) {
   Problem p({3, 1, 16}, 10, 200, dtype_);
-  p.runs = {p.run(150, 50), p.run(0, 20), p.run(20, 130)};
+  p.runs.clear();
+  p.add_keys(150, 50), p.add_keys(0, 20), p.add_keys(20, 130);
   p.items = {{6, 4, 1, 2}, {0, 1, 0, 1}, {1, 5, 0, 1}};
   expect_equal_to_reference(p, device_);
 }
@@ -359,8 +446,8 @@ TEST_P(AttentionRowInvariant, GivesARowTheSameBitsInEveryCall) {
       for (int64_t row = 0; row < rows; ++row)  // the first sees one key, the last nearly all
         together.query_positions[row] = step * row;
       together.cut_runs({0, 1, 130, 131, 131, 200, keys});
-      const int64_t others = rows / 3;
-      together.items = {{0, others, 0, 6}, {others, rows - others, 0, 6}};
+      const int64_t others = rows / 3, runs = together.items[0].num_runs;
+      together.items = {{0, others, 0, runs}, {others, rows - others, 0, runs}};
       const Result all = attend(together, device_);
       for (const int64_t row : {int64_t{0}, int64_t{1}, int64_t{2}, others, rows - 2, rows - 1}) {
         Problem alone = together;
@@ -392,7 +479,7 @@ TEST_P(AttentionRowInvariant, AgreesWithTheReference) {
 TEST_P(AttentionRowInvariant, RefusesKeysThatAreNotAligned) {
   if (std::get<0>(GetParam()) != "emulated" || dtype_ == DType::fp32) return;
   Problem p({1, 1, 64}, 1, 10, dtype_);
-  p.runs[0].k = static_cast<const char*>(p.runs[0].k) + 2;
+  p.skewed_bytes = 2;
   p.runs[0].num_keys = 9;
   attend(p, device_);
   p.row_invariant = RowInvariant::yes;
@@ -419,7 +506,6 @@ TEST_P(AttentionOfFp8, TakesCodesTimesTheirScales) {
   p.set_keys({0, 2, 4, 0}, {1, 2, 3, 4});
   p.k_scales = Tensor({2, 2}, DType::fp32, {9, 0.5f, 0.25f, 9});
   p.v_scales = Tensor({2, 2}, DType::fp32, {8, 2, 4, 3});
-  p.runs = {p.run(0, 2)};
   const Result result = attend(p, device_);
   EXPECT_TRUE(all_close(result.out, std::vector<float>{8 / 4.0f + 3, 9 + 12 / 4.0f}, 2e-6));
   EXPECT_TRUE(all_close(result.lse, std::vector<float>(2, std::log(4.0f)), 1e-6));
@@ -431,7 +517,6 @@ void store_keys(Problem& p, Tensor k, Tensor v, Device& device) {
   std::iota(slots.begin(), slots.end(), 0);
   for (auto [x, codes, scales] : {std::tuple{&k, &p.k, &p.k_scales}, {&v, &p.v, &p.v_scales}})
     device.backend->kv_store({x->view(), slots, codes->view(), scales->view()}, device.stream);
-  p.runs = {p.run(0, p.num_keys)};
 }
 
 /// One KV head, so that rows of keys are as kv_store wants them and as a cache has them.
@@ -483,10 +568,13 @@ TEST_P(AttentionOfFp8, ShowsNaNAndInfinityOfAKeyOrAValue) {
 
 TEST_P(AttentionOfFp8, RefusesKeysWithoutScales) {
   Problem p({1, 1, 8}, 1, 4, dtype_);
-  p.runs[0].v_scales = nullptr;
-  EXPECT_THROW(attend(p, device_), InvalidArgument);
-  p.runs = {p.run(0, 4)};
   p.runs[0].head_stride += 1;
+  EXPECT_THROW(attend(p, device_), InvalidArgument);
+  p.cut_runs({0, 4});
+  p.runs[0].offset += 1;
+  EXPECT_THROW(attend(p, device_), InvalidArgument);
+  p.cut_runs({0, 4});
+  p.hides_scales = true;
   EXPECT_THROW(attend(p, device_), InvalidArgument);
 }
 
@@ -500,6 +588,9 @@ TEST_P(Attention, RefusesContradictions) {
   p.heads.num_kv_heads = 2;
   EXPECT_THROW(attend(p, device_), InvalidArgument);
   p.heads.num_kv_heads = 1;
+  p.runs[0].stride = 0;
+  EXPECT_THROW(attend(p, device_), InvalidArgument);
+  p.cut_runs({0, 4});
   p.query_positions.pop_back();
   EXPECT_THROW(attend(p, device_), InvalidArgument);
 }

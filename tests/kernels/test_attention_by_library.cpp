@@ -28,11 +28,9 @@ class AttentionByLibrary : public testing::Test {
     Tensor v = Tensor::random({1, long_rows, head_dim}, dtype, 3);
     Tensor out = Tensor::filled({rows, heads, head_dim}, 55.0f);
     Tensor lse = Tensor::filled({rows, heads}, 55.0f);
-    std::vector<int64_t> queries(rows), keys(long_rows);
+    std::vector<int64_t> queries(rows);
     std::iota(queries.begin(), queries.end(), 0);
-    std::iota(keys.begin(), keys.end(), 0);
-    const std::vector<kernels::KeyRun> runs = {
-        {k.view().data(), v.view().data(), long_rows * head_dim, long_rows, keys.data()}};
+    const std::vector<kernels::KeyRun> runs = {{0, long_rows * head_dim, long_rows, 0}};
     const std::vector<kernels::AttentionItem> items = {{0, long_rows, 0, 1},
                                                        {long_rows, short_rows, 0, 1}};
     device::Stream stream(1);
@@ -40,6 +38,7 @@ class AttentionByLibrary : public testing::Test {
                        .query_positions = queries,
                        .items = items,
                        .runs = runs,
+                       .keys = {k.view().data(), v.view().data()},
                        .kv_dtype = dtype,
                        .num_kv_heads = 1,
                        .scale = 0.25f,
@@ -97,14 +96,14 @@ TEST(LibraryMemory, IsThatOfTheFormula) {
   std::vector<int64_t> positions(rows);
   std::iota(positions.begin(), positions.end(), 0);
   const auto attend = [&] {
-    const std::vector<kernels::KeyRun> runs = {{k.tensor(DType::bf16, {rows, head_dim}).data(),
-                                                v.tensor(DType::bf16, {rows, head_dim}).data(),
-                                                rows * head_dim, rows, positions.data()}};
+    const std::vector<kernels::KeyRun> runs = {{0, rows * head_dim, rows, 0}};
     const std::vector<kernels::AttentionItem> items = {{0, rows, 0, 1}};
     backend->attention({.q = q.tensor(DType::fp32, {rows, heads, head_dim}),
                         .query_positions = positions,
                         .items = items,
                         .runs = runs,
+                        .keys = {k.tensor(DType::bf16, {rows, head_dim}).data(),
+                                 v.tensor(DType::bf16, {rows, head_dim}).data()},
                         .kv_dtype = DType::bf16,
                         .num_kv_heads = 1,
                         .scale = 0.125f,

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <numeric>
+#include <random>
 #include <set>
 
 #include "kernels/cuda/attention_plan.hpp"
@@ -16,7 +17,7 @@ using namespace kernels::cuda;
 struct Problem {
   int64_t group = 1, num_kv_heads = 1, window = 0;
   RowInvariant row_invariant = RowInvariant::no;
-  std::vector<int64_t> query_positions, key_positions;
+  std::vector<int64_t> query_positions;
   std::vector<AttentionItem> items;
   std::vector<KeyRun> runs;
 
@@ -27,6 +28,7 @@ struct Problem {
             .query_positions = query_positions,
             .items = items,
             .runs = runs,
+            .keys = {},
             .kv_dtype = DType::fp32,
             .num_kv_heads = num_kv_heads,
             .scale = 1,
@@ -39,12 +41,11 @@ struct Problem {
   /// One sequence: the rows are the last of the keys, and the keys lie in runs that end at `ends`.
   static Problem sequence(int64_t rows, const std::vector<int64_t>& ends) {
     Problem p;
-    p.key_positions.resize(ends.back());
-    std::iota(p.key_positions.begin(), p.key_positions.end(), 0);
-    p.query_positions.assign(p.key_positions.end() - rows, p.key_positions.end());
+    p.query_positions.resize(rows);
+    std::iota(p.query_positions.begin(), p.query_positions.end(), ends.back() - rows);
     int64_t begin = 0;
     for (const int64_t end : ends) {
-      p.runs.push_back({nullptr, nullptr, 0, end - begin, p.key_positions.data() + begin});
+      p.runs.push_back({begin, 0, end - begin, begin});
       begin = end;
     }
     p.items = {{0, rows, 0, static_cast<int64_t>(ends.size())}};
@@ -58,9 +59,6 @@ void expect_every_seen_pair_once(const Problem& p, const PlanLimits& limits) {
   const AttentionPlan plan = plan_attention(args, limits);
   std::map<std::array<int64_t, 4>, int> times;
   std::map<std::pair<int64_t, int64_t>, int> written;
-  std::vector<DeviceRun> runs;
-  for (const KeyRun& run : p.runs)
-    runs.push_back({nullptr, nullptr, 0, run.num_keys, run.positions, nullptr, nullptr});
   for (const TileList* list : {&plan.wide, &plan.narrow}) {
     std::set<int32_t> partials;
     for (const QueryTile& tile : list->query_tiles) {
@@ -71,12 +69,13 @@ void expect_every_seen_pair_once(const Problem& p, const PlanLimits& limits) {
       for (int index = 0; index < tile.num_packed; ++index) {
         const PackedRow row = unpack(tile, 0, p.group, index);
         if (tile.partial < 0) ++written[{row.row, row.head}];
-        for (int64_t t = tile.first_key_tile; t < tile.end_key_tile; ++t) {
-          const KeyTile& keys = plan.key_tiles[t];
+        for (KeyWalk walk = tile.keys; walk.left > 0; walk.advance(p.runs.data())) {
+          const KeyTile keys = walk.tile();
+          const PositionRange range = positions_of(keys, p.runs.data());
           for (int key = 0; key < keys.num_keys; ++key) {
-            const KeyPlace place = place_of(keys, key, runs.data());
-            const int64_t position = p.runs[place.run].positions[place.key];
-            EXPECT_TRUE(keys.positions.min <= position && position <= keys.positions.max);
+            const KeyPlace place = place_of(keys, key, p.runs.data());
+            const int64_t position = p.runs[place.run].position_of(place.key);
+            EXPECT_TRUE(range.min <= position && position <= range.max);
             if (sees(p.query_positions[row.row], position, p.window))
               ++times[{row.row, row.head, place.run, place.key}];
           }
@@ -95,7 +94,7 @@ void expect_every_seen_pair_once(const Problem& p, const PlanLimits& limits) {
         EXPECT_EQ((written[{row, head}]), 1) << "row " << row;
         for (int64_t r = item.first_run; r < item.first_run + item.num_runs; ++r)
           for (int64_t key = 0; key < p.runs[r].num_keys; ++key) {
-            const bool seen = sees(p.query_positions[row], p.runs[r].positions[key], p.window);
+            const bool seen = sees(p.query_positions[row], p.runs[r].position_of(key), p.window);
             const auto found = times.find({row, head, r, key});
             ASSERT_EQ(found == times.end() ? 0 : found->second, seen ? 1 : 0)
                 << "row " << row << ", head " << head << ", run " << r << ", key " << key;
@@ -133,13 +132,15 @@ TEST(AttentionPlan, OfRowInvarianceFollowsNeitherTheRunsNorTheBlocks) {
     p.row_invariant = RowInvariant::yes;
     expect_every_seen_pair_once(p, {64, 16, 100});
     const AttentionPlan plan = plan_attention(p.args(), {64, 16, 100});
-    ASSERT_EQ(plan.key_tiles.size(), 11u);
-    for (size_t t = 0; t < plan.key_tiles.size(); ++t) {
-      EXPECT_EQ(plan.key_tiles[t].num_keys, t < 10 ? 64 : 60);
-      EXPECT_EQ(plan.key_tiles[t].positions.min, static_cast<int64_t>(64 * t));
-    }
-    EXPECT_EQ(plan.narrow.query_tiles.size(), 1u);
+    ASSERT_EQ(plan.narrow.query_tiles.size(), 1u);
     EXPECT_TRUE(plan.narrow.partial_tiles.empty());
+    int64_t begin = 0;
+    for (KeyWalk walk = plan.narrow.query_tiles[0].keys; walk.left > 0;
+         walk.advance(p.runs.data()), begin += 64) {
+      EXPECT_EQ(walk.tile().num_keys, std::min<int64_t>(64, 700 - begin));
+      EXPECT_EQ(positions_of(walk.tile(), p.runs.data()).min, begin);
+    }
+    EXPECT_EQ(begin, 704);
   }
 }
 
@@ -151,8 +152,7 @@ TEST(AttentionPlan, DividesLongContextsOfFewRowsAmongTheBlocks) {
   EXPECT_TRUE(plan.wide.query_tiles.empty());
   // 100 tiles on 40 / 2 blocks per KV head: five each.
   EXPECT_EQ(plan.narrow.query_tiles.size(), 20u);
-  for (const QueryTile& tile : plan.narrow.query_tiles)
-    EXPECT_EQ(tile.end_key_tile - tile.first_key_tile, 5);
+  for (const QueryTile& tile : plan.narrow.query_tiles) EXPECT_EQ(tile.keys.left, 5 * 64);
   ASSERT_EQ(plan.narrow.partial_tiles.size(), 1u);
   EXPECT_EQ(plan.narrow.partial_tiles[0].num_partials, 20);
 }
@@ -161,9 +161,102 @@ TEST(AttentionPlan, LeavesOutWhatNoRowSeesAndBeginsWithTheLongest) {
   Problem p = Problem::sequence(256, {256});
   const AttentionPlan plan = plan_attention(p.args(), {64, 16, 1});
   std::vector<int64_t> lengths;
-  for (const QueryTile& tile : plan.wide.query_tiles)
-    lengths.push_back(tile.end_key_tile - tile.first_key_tile);
-  EXPECT_EQ(lengths, (std::vector<int64_t>{4, 3, 2, 1}));
+  for (const QueryTile& tile : plan.wide.query_tiles) lengths.push_back(tile.keys.left);
+  EXPECT_EQ(lengths, (std::vector<int64_t>{256, 192, 128, 64}));
+}
+
+/// Runs of any lengths, strides and order, some of them empty; rows anywhere.
+TEST(AttentionPlan, OfRandomRunsMeetsEverySeenPairOnce) {
+  std::mt19937_64 random(20261122);
+  const auto draw = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  for (int round = 0; round < 200; ++round) {
+    Problem p;
+    p.group = draw(1, 4);
+    p.num_kv_heads = draw(1, 2);
+    p.window = draw(0, 1) * draw(1, 300);
+    p.row_invariant = draw(0, 1) == 1 ? RowInvariant::yes : RowInvariant::no;
+    for (int64_t item = draw(1, 3); item > 0; --item) {
+      const auto first_row = static_cast<int64_t>(p.query_positions.size());
+      const auto first_run = static_cast<int64_t>(p.runs.size());
+      for (int64_t row = draw(0, 20); row > 0; --row) p.query_positions.push_back(draw(0, 900));
+      for (int64_t run = draw(0, 12); run > 0; --run)
+        p.runs.push_back(
+            {0, 0, draw(0, 3) == 0 ? draw(0, 2) : draw(0, 150), draw(0, 900), draw(1, 9)});
+      p.items.push_back({first_row, static_cast<int64_t>(p.query_positions.size()) - first_row,
+                         first_run, static_cast<int64_t>(p.runs.size()) - first_run});
+    }
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    expect_every_seen_pair_once(p, {64, 16, draw(1, 40)});
+  }
+}
+
+/// 64 decoding sequences: as many entries for 65536 tokens of context as for 8192.
+TEST(AttentionPlan, DoesNotGrowWithTheContext) {
+  const auto entries = [](int64_t context) {
+    Problem p;
+    p.group = 4, p.num_kv_heads = 8;
+    for (int64_t i = 0; i < 64; ++i) {
+      p.query_positions.push_back(context);
+      p.runs.push_back({0, 0, context + 1, 0});
+      p.items.push_back({i, 1, i, 1});
+    }
+    const PlanRoom room = exact_room(p.args(), plan_attention(p.args(), {64, 16, 528}));
+    return std::vector<int64_t>{room.runs, room.wide.query_tiles, room.narrow.query_tiles,
+                                room.narrow.partial_tiles, room.narrow.partials};
+  };
+  EXPECT_EQ(entries(8191), entries(65535));
+  EXPECT_LE(entries(65535)[2], 2 * 64);
+}
+
+/// 64 sequences of random lengths that grow, end and are followed by others, on a large GPU: the
+/// arrays' room, and with it a step's graph, changes in few steps.
+TEST(AttentionPlan, RoomLastsWhileSequencesGrow) {
+  for (const int64_t longest : {2000, 16000}) {
+    std::mt19937_64 random(static_cast<uint64_t>(longest));
+    const auto draw = [&](int64_t low, int64_t high) {
+      return std::uniform_int_distribution<int64_t>(low, high)(random);
+    };
+    Problem p;
+    p.group = 4, p.num_kv_heads = 8;
+    std::vector<int64_t> left;
+    for (int64_t i = 0; i < 64; ++i) {
+      p.query_positions.push_back(draw(10, longest));
+      p.runs.push_back({0, 0, p.query_positions.back() + 1, 0});
+      p.items.push_back({i, 1, i, 1});
+      left.push_back(draw(1, 400));
+    }
+    PlanRoom room;
+    constexpr int steps = 1000;
+    int made = 0;
+    for (int step = 0; step < steps; ++step) {
+      const PlanRoom before = room;
+      room = lasting_room(exact_room(p.args(), plan_attention(p.args(), {64, 16, 528})), room);
+      made += room != before;
+      for (size_t i = 0; i < left.size(); ++i) {
+        ++p.query_positions[i];
+        if (--left[i] == 0) p.query_positions[i] = draw(10, longest), left[i] = draw(1, 400);
+        p.runs[i].num_keys = p.query_positions[i] + 1;
+      }
+    }
+    EXPECT_GE(room.narrow.partials, 64) << "nothing was divided";
+    EXPECT_LE(made, steps / 20);
+  }
+}
+
+TEST(AttentionPlan, RoomStaysWhereItIsEnoughAndNotFarTooMuch) {
+  const auto room = [](int64_t needed, int64_t before) {
+    PlanRoom now, last;
+    now.narrow.query_tiles = needed, last.narrow.query_tiles = before;
+    return lasting_room(now, last).narrow.query_tiles;
+  };
+  EXPECT_EQ(room(0, 200), 0);
+  EXPECT_EQ(room(1, 0), 32);
+  EXPECT_EQ(room(100, 0), 128);
+  for (const int64_t needed : {100, 60, 128}) EXPECT_EQ(room(needed, 128), 128);
+  EXPECT_EQ(room(129, 128), 192);
+  EXPECT_EQ(room(10, 128), 32);
 }
 
 }  // namespace

@@ -66,10 +66,8 @@ struct Batch {
     }
     int64_t first_key = 0;
     for (const auto& [first, count] : slots) {
-      const int64_t offset = first * heads.head_dim * size_of(dtype);
-      runs.push_back({static_cast<char*>(tensors[1].view().data()) + offset,
-                      static_cast<char*>(tensors[2].view().data()) + offset,
-                      next_slot * heads.head_dim, count, key_positions.data() + first_key});
+      runs.push_back(
+          {first * heads.head_dim, next_slot * heads.head_dim, count, key_positions[first_key]});
       first_key += count;
     }
   }
@@ -82,6 +80,7 @@ struct Batch {
                                .query_positions = query_positions,
                                .items = items,
                                .runs = runs,
+                               .keys = {tensors[1].view().data(), tensors[2].view().data()},
                                .kv_dtype = dtype,
                                .num_kv_heads = heads.num_kv_heads,
                                .scale = 1 / std::sqrt(static_cast<float>(heads.head_dim)),

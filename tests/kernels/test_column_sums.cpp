@@ -16,7 +16,7 @@ struct Problem {
   int64_t num_heads, num_kv_heads, head_dim, num_rows, num_keys, window;
   DType dtype;
   Tensor q, k, scales, lse;
-  std::vector<int64_t> query_positions, key_positions;
+  std::vector<int64_t> query_positions;
 
   Problem(int64_t heads, int64_t kv_heads, int64_t dim, int64_t rows, int64_t keys, int64_t seen,
           DType type)
@@ -31,19 +31,18 @@ struct Problem {
         k(Tensor::random({kv_heads, keys, dim}, type, 2)),
         scales(Tensor::random({kv_heads, keys}, DType::fp32, 3)),
         lse(Tensor::filled({rows, heads}, 0)),
-        query_positions(rows),
-        key_positions(keys) {
+        query_positions(rows) {
     std::iota(query_positions.begin(), query_positions.end(), keys - rows);
-    std::iota(key_positions.begin(), key_positions.end(), 0);
     const Device oracle = make_device("reference");
     device::Stream stream;
     Tensor out = Tensor::filled({rows, heads, dim}, 0);
     const std::vector<kernels::AttentionItem> items = {{0, rows, 0, 1}};
-    const std::vector<KeyRun> runs = {this->keys(0, num_keys)};
+    const std::vector<KeyRun> runs = {run(0, num_keys)};
     oracle.backend->attention({.q = q.view(),
                                .query_positions = query_positions,
                                .items = items,
                                .runs = runs,
+                               .keys = stored(),
                                .kv_dtype = dtype,
                                .num_kv_heads = num_kv_heads,
                                .scale = scale(),
@@ -54,17 +53,20 @@ struct Problem {
   }
 
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
-  KeyRun keys(int64_t begin, int64_t count) {
-    char* const data = static_cast<char*>(k.view().data()) + begin * head_dim * size_of(dtype);
-    float* const scale = dtype == DType::fp8 ? scales.view().as<float>() + begin : nullptr;
-    return {data, data, num_keys * head_dim, count, key_positions.data() + begin, scale, scale};
+  KeyRun run(int64_t begin, int64_t count) const {
+    return {begin * head_dim, num_keys * head_dim, count, begin};
+  }
+  kernels::StoredKeys stored() {
+    float* const scale = dtype == DType::fp8 ? scales.view().as<float>() : nullptr;
+    return {k.view().data(), k.view().data(), scale, scale};
   }
   std::vector<float> sums(Device& device, int64_t begin, int64_t count, int64_t gap = 0) {
     Tensor sums = Tensor::filled({num_heads, count}, -1, gap);
     device.backend->column_sums({.q = q.view(),
                                  .lse = lse.view(),
                                  .query_positions = query_positions,
-                                 .keys = keys(begin, count),
+                                 .run = run(begin, count),
+                                 .keys = stored(),
                                  .kv_dtype = dtype,
                                  .num_kv_heads = num_kv_heads,
                                  .scale = scale(),

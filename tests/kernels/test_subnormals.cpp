@@ -80,16 +80,15 @@ std::vector<float> attend(Device& device, DType dtype, int64_t rows, float query
            random_floats(kv_heads * keys * head_dim, 2, key_scale));
   Tensor v({kv_heads, keys, head_dim}, dtype, half_of(kv_heads * keys * head_dim, 3, value_scale));
   Tensor out = Tensor::filled({rows, heads, head_dim}, 9), lse = Tensor::filled({rows, heads}, 9);
-  std::vector<int64_t> query_positions(rows), key_positions(keys);
+  std::vector<int64_t> query_positions(rows);
   std::iota(query_positions.begin(), query_positions.end(), keys - rows);
-  std::iota(key_positions.begin(), key_positions.end(), 0);
   const kernels::AttentionItem item = {0, rows, 0, 1};
-  const kernels::KeyRun run = {k.view().data(), v.view().data(), keys * head_dim, keys,
-                               key_positions.data()};
+  const kernels::KeyRun run = {0, keys * head_dim, keys, 0};
   device.backend->attention({.q = q.view(),
                              .query_positions = query_positions,
                              .items = {&item, 1},
                              .runs = {&run, 1},
+                             .keys = {k.view().data(), v.view().data()},
                              .kv_dtype = dtype,
                              .num_kv_heads = kv_heads,
                              .scale = 0.25f,

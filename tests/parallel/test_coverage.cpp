@@ -18,11 +18,14 @@ namespace {
 /// (sequence, query position, key position, query head) → times attended.
 using Pairs = std::map<std::tuple<SequenceId, int64_t, int64_t, int64_t>, int>;
 
+/// Of the runs of keys that lie in fragments of a cache, of one to three slots.
 std::vector<int64_t> positions(const std::vector<StridedRange>& ranges) {
-  int64_t count = 0;
-  for (const StridedRange& range : ranges) count += range.count;
-  std::vector<int64_t> found(count);
-  fill_positions(ranges, found.data());
+  std::vector<SlotRange> slots;
+  for (int64_t begin = 0; begin < 1000; begin += 5) slots.push_back({begin, begin + begin % 3 + 1});
+  std::vector<int64_t> found;
+  for (const Stretch& stretch : stretches(ranges, slots))
+    for (int64_t i = 0; i < stretch.positions.count; ++i)
+      found.push_back(stretch.positions.position(i));
   return found;
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 
 #include "lib/core/error.hpp"
 #include "lib/parallel/kv_map.hpp"
@@ -85,23 +86,90 @@ TEST(KvMap, NeverHoldsMoreThanReserved) {
   EXPECT_THROW(map.append({1, 4, 1, 0}), InvalidArgument);
 }
 
-TEST(RunsOf, CutsAtLongStretchesOnly) {
-  const std::vector<StridedRange> ranges{
-      {0, 100, 1}, {300, 64, 1}, {400, 3, 4}, {413, 1, 1}, {500, 70, 1}};
-  EXPECT_EQ(runs_of(ranges), (std::vector<IndexRun>{{0, 100}, {100, 64}, {164, 4}, {168, 70}}));
-  EXPECT_TRUE(runs_of({}).empty());
+TEST(Stretches, AreCutWherePositionsOrSlotsJump) {
+  using Stretches = std::vector<Stretch>;
+  EXPECT_EQ(stretches({{0, 4, 1}, {8, 4, 2}}, {{5, 7}, {20, 26}}),
+            (Stretches{{5, {0, 2, 1}}, {20, {2, 2, 1}}, {22, {8, 4, 2}}}));
+  EXPECT_EQ(stretches({{3, 2, 7}}, {{0, 1}, {1, 1}, {4, 9}}),
+            (Stretches{{0, {3, 1, 7}}, {4, {10, 1, 7}}}));
+  EXPECT_EQ(stretches({}, {{0, 5}}), Stretches{});
+  EXPECT_THROW(stretches({{0, 4, 1}}, {{0, 3}}), InvalidArgument);
 }
 
-TEST(CountBetween, CountsWhatIsThere) {
-  const std::vector<StridedRange> ranges{{0, 10, 1}, {20, 5, 4}, {50, 1, 1}};  // 20 24 28 32 36
-  std::vector<int64_t> all(16);
-  fill_positions(ranges, all.data());
-  for (int64_t begin = -2; begin < 55; ++begin)
-    for (int64_t end = begin; end < 55; ++end)
-      ASSERT_EQ(
-          count_between(ranges, begin, end),
-          std::count_if(all.begin(), all.end(), [&](int64_t p) { return begin <= p && p < end; }))
-          << begin << " to " << end;
+/// Token by token, over random ranges and slots.
+TEST(Stretches, HaveEveryTokenWhereItIs) {
+  std::mt19937_64 random(11);
+  const auto draw = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  for (int round = 0; round < 100; ++round) {
+    std::vector<StridedRange> ranges;
+    std::vector<int64_t> at;
+    for (int64_t range = draw(0, 6); range > 0; --range) {
+      ranges.push_back({draw(0, 50), draw(1, 9), draw(1, 5)});
+      for (int64_t i = 0; i < ranges.back().count; ++i) at.push_back(ranges.back().position(i));
+    }
+    std::vector<SlotRange> slots;
+    std::vector<int64_t> slot_of;
+    for (int64_t begin = draw(0, 5); slot_of.size() < at.size() + 3; begin = slots.back().end + 4) {
+      slots.push_back({begin, begin + draw(1, 7)});
+      for (int64_t slot = begin; slot < slots.back().end; ++slot) slot_of.push_back(slot);
+    }
+    size_t token = 0;
+    for (const auto& [slot, positions] : stretches(ranges, slots))
+      for (int64_t i = 0; i < positions.count; ++i, ++token) {
+        ASSERT_EQ(slot + i, slot_of[token]);
+        ASSERT_EQ(positions.position(i), at.at(token));
+      }
+    ASSERT_EQ(token, at.size());
+  }
+}
+
+TEST(IndicesBetween, AreThoseOfThePositions) {
+  for (const StridedRange& range : {StridedRange{0, 10, 1}, {20, 5, 4}, {50, 1, 3}})
+    for (int64_t begin = -2; begin < 55; ++begin)
+      for (int64_t end = begin; end < 55; ++end) {
+        const IndexRun found = indices_between(range, begin, end);
+        for (int64_t i = 0; i < range.count; ++i)
+          ASSERT_EQ(found.begin <= i && i < found.begin + found.count,
+                    begin <= range.position(i) && range.position(i) < end)
+              << i << " of " << begin << " to " << end;
+      }
+}
+
+TEST(CountSeen, CountsThePairs) {
+  const std::vector<StridedRange> keys{{0, 10, 1}, {20, 5, 4}, {50, 1, 1}, {7, 3, 3}};
+  for (const int64_t window : {0, 1, 5, 30})
+    for (int64_t begin = 0; begin < 60; begin += 3)
+      for (int64_t end = begin; end < 60; end += 7) {
+        int64_t pairs = 0;
+        for (int64_t query = begin; query < end; ++query)
+          for (const StridedRange& range : keys)
+            for (int64_t i = 0; i < range.count; ++i) {
+              const int64_t key = range.position(i);
+              pairs += key <= query && (window == 0 || key > query - window);
+            }
+        ASSERT_EQ(count_seen({begin, end}, keys, window), pairs)
+            << begin << " to " << end << ", window " << window;
+      }
+}
+
+/// What a rank keeps of a sequence does not grow with its length: prompts of one chunk each time,
+/// then tokens dealt in turn.
+TEST(KvMap, KeepsAsManyRangesForLongPromptsAsForShort) {
+  for (const int num_ranks : {1, 4}) {
+    std::vector<size_t> ranges;
+    for (const int64_t prompt : {8192, 65536}) {
+      KvMap map(num_ranks);
+      map.add(1, 70000);
+      map.append({1, 0, prompt});
+      for (int64_t i = 0; i < 500; ++i)
+        map.append({1, prompt + i, 1, static_cast<int32_t>(i % num_ranks)});
+      ranges.push_back(map.ranges(1, 0).size());
+    }
+    EXPECT_EQ(ranges[0], ranges[1]);
+    EXPECT_LE(ranges[0], 3u);
+  }
 }
 
 TEST(KvMap, RefusesGapsAndStrangers) {

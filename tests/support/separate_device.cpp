@@ -286,13 +286,8 @@ class SeparateBackend : public kernels::Backend {
     });
   }
   void attention(const kernels::AttentionArgs& args, device::Stream& stream) override {
-    std::vector<std::vector<int64_t>> positions;
-    for (const kernels::KeyRun& run : args.runs)
-      positions.emplace_back(run.positions, run.positions + run.num_keys);
     own(stream).enqueue([this, later = args, rows = kept(args.query_positions),
-                         items = kept(args.items), runs = kept(args.runs),
-                         positions = std::move(positions)]() mutable {
-      for (size_t i = 0; i < runs.size(); ++i) runs[i].positions = positions[i].data();
+                         items = kept(args.items), runs = kept(args.runs)]() mutable {
       later.query_positions = rows;
       later.items = items;
       later.runs = runs;
@@ -300,11 +295,8 @@ class SeparateBackend : public kernels::Backend {
     });
   }
   void column_sums(const kernels::ColumnSumsArgs& args, device::Stream& stream) override {
-    own(stream).enqueue([this, later = args, rows = kept(args.query_positions),
-                         positions = kept(std::span<const int64_t>(args.keys.positions,
-                                                                   args.keys.num_keys))]() mutable {
+    own(stream).enqueue([this, later = args, rows = kept(args.query_positions)]() mutable {
       later.query_positions = rows;
-      later.keys.positions = positions.data();
       cpu_->column_sums(later, cpu_stream_);
     });
   }

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+/// How long the arrays are that a pass gives to attention: they follow from sequences and new
+/// tokens, not from how many tokens are cached.
+
+#include <gtest/gtest.h>
+
+#include "lib/comm/communicator.hpp"
+#include "lib/context/invariant_attention.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
+#include "tests/support/owned_compute.hpp"
+
+namespace pecia::context {
+namespace {
+
+using parallel::PassSequence;
+
+/// Counts what attention is given, and computes nothing.
+class CountingBackend : public kernels::Backend {
+ public:
+  std::string_view name() const override { return "counting"; }
+  void attention(const kernels::AttentionArgs& args, device::Stream&) override {
+    rows += args.query_positions.size();
+    runs += args.runs.size();
+    for (const kernels::KeyRun& run : args.runs) keys += run.num_keys;
+  }
+  void embedding(const kernels::EmbeddingArgs&, device::Stream&) override {}
+  void linear(const kernels::LinearArgs&, device::Stream&) override {}
+  void quantize_rows(const kernels::QuantizeRowsArgs&, device::Stream&) override {}
+  void add(const kernels::AddArgs&, device::Stream&) override {}
+  void rms_norm(const kernels::RmsNormArgs&, device::Stream&) override {}
+  void rope(const kernels::RopeArgs&, device::Stream&) override {}
+  void kv_store(const kernels::KvStoreArgs&, device::Stream&) override {}
+  void column_sums(const kernels::ColumnSumsArgs&, device::Stream&) override {}
+  void merge(const kernels::MergeArgs&, device::Stream&) override {}
+  void gated_activation(const kernels::GatedActivationArgs&, device::Stream&) override {}
+  void sample(const kernels::SamplingArgs&, device::Stream&) override {}
+  void log_probs(const kernels::LogProbsArgs&, device::Stream&) override {}
+  void shortlist(const kernels::ShortlistArgs&, device::Stream&) override {}
+
+  size_t rows = 0, runs = 0;
+  int64_t keys = 0;
+};
+
+constexpr int64_t sequences = 64, decoded = 20;
+
+/// Of a decode step of 64 sequences, after prompts of `context` tokens and some steps.
+template <typename Ring>
+CountingBackend decode_step(int64_t context, int virtual_ranks) {
+  auto owned = std::make_unique<CountingBackend>();
+  CountingBackend& backend = *owned;
+  test::OwnedCompute compute(device::make_host_device(1), std::move(owned));
+  const auto alone = comm::make_null_communicator();
+  const int64_t reserved = context + decoded + 8 * 16;
+  KvCache cache({1, 1, 2, DType::bf16}, sequences * reserved, *compute.device);
+  Ring ring(*alone, compute, cache, 1, {0});
+  const auto pass_of = [&](auto make) {
+    std::vector<PassSequence> pass;
+    for (int64_t i = 0; i < sequences; ++i) pass.push_back(make(i));
+    return pass;
+  };
+  for (int64_t i = 0; i < sequences; ++i) ring.add(i, reserved / 8 * 8);
+  ring.begin_pass(pass_of([&](int64_t i) {
+                    return PassSequence{i, 0, context, PassSequence::balanced, virtual_ranks};
+                  }),
+                  parallel::Ring::pass_q);
+  for (int64_t step = 0; step < decoded; ++step)
+    ring.begin_pass(pass_of([&](int64_t i) {
+                      const int64_t position = context + step;
+                      return PassSequence{
+                          i, position, 1,
+                          virtual_ranks == 0 ? 0 : parallel::generated_owner(position, i),
+                          virtual_ranks};
+                    }),
+                    parallel::Ring::pass_q);
+  std::vector<float> values(sequences * 2);
+  const TensorView rows(static_cast<void*>(values.data()), DType::fp32, {sequences, 1, 2});
+  ring.run(0, rows, rows, rows, rows);
+  return backend;
+}
+
+TEST(PassArrays, OfADecodeStepDoNotGrowWithTheContext) {
+  for (const int64_t context : {8192, 65536}) {
+    const CountingBackend found = decode_step<RingAttention>(context, 0);
+    EXPECT_EQ(found.keys, sequences * (context + decoded));
+    EXPECT_EQ(found.rows, sequences);
+    EXPECT_EQ(found.runs, sequences);
+  }
+}
+
+TEST(PassArrays, OfVirtualRanksHaveThreeRunsEachAtMost) {
+  size_t runs = 0;
+  for (const int64_t context : {8192, 65536}) {
+    const CountingBackend found = decode_step<InvariantAttention>(context, parallel::layout_ranks);
+    EXPECT_EQ(found.keys, sequences * (context + decoded));
+    EXPECT_EQ(found.rows, sequences * parallel::layout_ranks);
+    EXPECT_LE(found.runs, 3 * sequences * parallel::layout_ranks);
+    if (runs > 0) {
+      EXPECT_EQ(found.runs, runs);
+    }
+    runs = found.runs;
+  }
+}
+
+}  // namespace
+}  // namespace pecia::context
