@@ -146,8 +146,8 @@ class Scheduler {
   bool keeps_kv() const { return limits_.time && limits_.time->keeps_kv; }
   /// Whether this start has an end, stated or assumed.
   bool limited() const;
-  /// Forgets an assumed end once no further turn would be answered by then, so that all requests
-  /// may begin. Returns false where no end was assumed.
+  /// Forgets an assumed end, so that all requests may begin. Call it when nothing more would be
+  /// answered by then. Returns false where no end was assumed.
   bool forget_assumed_end();
   /// Rates of passes, as far as they are known.
   const PassTimes& times() const { return limits_.time->times; }
