@@ -2,8 +2,8 @@
 /// Times decode steps of batches of sequences with long contexts: tokens/s and share of the floor.
 /// The floor is the longer of bytes / (measured read bandwidth) and FLOPs / (measured FLOP/s).
 /// Contexts are filled with random keys and values, so no prefill is needed. --check compares the
-/// log-probabilities of a few steps with those of one rank alone, which decodes the sequences one
-/// by one with an fp32 cache.
+/// log-probabilities of a few steps with the results of one rank alone, which decodes the sequences
+/// one by one with an fp32 cache.
 
 #include <algorithm>
 #include <numeric>

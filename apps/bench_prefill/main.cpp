@@ -2,8 +2,8 @@
 /// Times prefills of random prompts, on request after a cache of random keys and values. It prints
 /// tokens/s, share of the floor (FLOPs / the matrix product's measured FLOP/s), what travels
 /// compared with the formula, and what should travel by the rule. --check compares the
-/// log-probabilities after the prompt with those of one rank alone that is fed the prompt in two
-/// passes, with an fp32 cache after random keys and values.
+/// log-probabilities after the prompt with the results of one rank alone, which reads the prompt in
+/// two passes, with an fp32 cache after random keys and values.
 
 #include <algorithm>
 

@@ -15,7 +15,7 @@ namespace pecia::batch {
 /// What earlier starts left of one row of the results.
 struct EarlierTurn {
   io::TurnState state = io::TurnState::open;
-  uint8_t cut_left = 0;       ///< 1: its prompt, if it was cut, kept its end
+  uint8_t cut_left = 0;       ///< 1: if its prompt was cut, the end was kept
   int32_t prompt_tokens = 0;  ///< length of its prompt after a cut
   int32_t output_tokens = 0;  ///< length of its answer, if it is done
 

@@ -9,12 +9,11 @@
 
 namespace pecia::measure {
 
-/// Measures FLOP/s and B/s, for about 100 ms each, and takes memory meanwhile. On a CPU, FLOP/s are
-/// those of its best instructions for products with weights of this type, in a loop on registers
-/// alone; on a GPU, those of a large product of random numbers. On a CPU, B/s are those of reading
-/// memory that the threads' caches (`cache_bytes`) do not hold; on a GPU, those of copying its own
-/// memory, with bytes read and written added. Collective over `world`; every rank gets the same,
-/// apart from the names.
+/// Measures FLOP/s and B/s. FLOP/s: a CPU runs its best instructions for products with weights of
+/// this type, in a loop on registers alone; a GPU computes a large product of random numbers, for
+/// about 100 ms. B/s: a CPU reads memory that the threads' caches (`cache_bytes`) do not hold; a
+/// GPU copies its own memory, and bytes read and written add up. This takes about 100 ms, and
+/// memory meanwhile. Collective over `world`; every rank gets the same, apart from the names.
 report::PeakReport measure_peak(comm::Communicator& world, const context::Compute& compute,
                                 DType weights, int64_t cache_bytes);
 

@@ -76,7 +76,7 @@ int64_t free_host_bytes(comm::Communicator& world);
 
 /// Sequences that a replica runs at once: the job's number, or (auto) the result of
 /// sequences_at_once for its requests. That uses arithmetic alone, so a job always runs in the same
-/// batches: reading the weights is taken to cost as long as 32 rows, on GPUs 300 (FLOPs per byte of
+/// batches: reading the weights is taken to last as long as 32 rows, on GPUs 300 (FLOPs per byte of
 /// a CPU or GPU). `inputs` is as below. Collective over `world`.
 int64_t resolve_max_sequences(const job::Job& job, const model::ModelConfig& config,
                               const batch::Inputs* inputs, const Resources& resources,
