@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Times prefills of random prompts, on request after a cache of random keys and values. It prints
-/// tokens/s, share of the floor (FLOPs / the matrix product's measured FLOP/s), what travels
-/// compared with the formula, and what should travel by the rule. --check compares the
+/// tokens/s, share of the floor (FLOPs / the matrix product's measured FLOP/s), the bytes sent and
+/// those of phantom ranks, and what should travel by the rule. --check compares the
 /// log-probabilities after the prompt with the results of one rank alone, which reads the prompt in
 /// two passes, with an fp32 cache after random keys and values.
 

@@ -152,7 +152,7 @@ class RandomRows {
 };
 }  // namespace
 
-/// Fills all slots with random numbers once. They repeat, as the host writes them.
+/// Fills all slots with random numbers once. They repeat, since the host has to write them.
 void Replica::fill_cache() {
   if (std::exchange(cache_is_filled_, true)) return;
   constexpr int64_t rows = 4096;

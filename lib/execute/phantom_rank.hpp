@@ -21,8 +21,8 @@ struct PhantomSettings {
   Worker::Settings worker;
 };
 
-/// Bytes that a rank sends in passes: while a layer is at work, and outside of layers, for an
-/// embedding table and logits that are cut over ranks.
+/// Bytes that a rank sends in passes: within layers, and outside of layers for an embedding table
+/// and logits that are cut over ranks.
 struct SentBytes {
   int64_t in_layers = 0, outside = 0;
 
@@ -40,7 +40,7 @@ class PhantomRank {
 
   /// What this rank has sent in all its groups so far.
   comm::Traffic traffic() const { return context::traffic_of(worker_.groups()); }
-  /// The same bytes by what they are for.
+  /// The same bytes, divided into those within and outside of layers.
   const SentBytes& sent() const { return sent_; }
   /// Sums over all ops so far; its name and dtype have no meaning.
   const kernels::OpWork& work() const { return work_; }
