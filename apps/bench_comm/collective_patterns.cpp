@@ -8,7 +8,7 @@
 namespace pecia::bench {
 namespace {
 
-/// Small whole numbers: their sums are exact in any order.
+/// Small whole numbers, whose sums are exact in any order.
 float summand(int rank, int64_t index) {
   return static_cast<float>((index * 7 + rank * 13) % 61);
 }

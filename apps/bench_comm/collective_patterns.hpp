@@ -7,12 +7,13 @@
 
 namespace pecia::bench {
 
-/// Each over `bytes` of fp32, cut into equal blocks by rank; `servers` as Collectives has them.
+/// Both patterns handle `bytes` of fp32, cut into equal blocks by rank. `servers` is as in
+/// Collectives.
 std::unique_ptr<Pattern> make_tensor_all_gather(comm::Communicator& world,
                                                 const std::vector<int>& servers, int64_t bytes);
 std::unique_ptr<Pattern> make_reduce_scatter(comm::Communicator& world,
                                              const std::vector<int>& servers, int64_t bytes);
-/// In place: each run begins by copying the values in, which is timed with it.
+/// Sums in place. Each run begins by copying the values in, and its time includes the copy.
 std::unique_ptr<Pattern> make_all_reduce(comm::Communicator& world, const std::vector<int>& servers,
                                          int64_t bytes);
 

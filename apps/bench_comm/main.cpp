@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Latency and bandwidth of what ranks say to each other in a run, and how much of a ring step
-/// hides behind computing with and without polling. --check verifies every byte received.
+/// Latency and bandwidth of the messages of a run, and how much of a ring step computing hides,
+/// with and without polling. --check verifies every byte received.
 
 #include <algorithm>
 #include <functional>
@@ -41,7 +41,7 @@ void add_options(CLI::App& app, Options& options) {
                                  .show_default = true});
 }
 
-/// So many repeats that a run of small messages is long enough for the clock.
+/// Repeats that make a run of small messages long enough for the clock.
 int repeats_of(int64_t bytes) {
   constexpr int64_t bytes_of_a_run = 4 << 20;
   return static_cast<int>(std::clamp<int64_t>(bytes_of_a_run / bytes, 1, 256));
@@ -68,7 +68,7 @@ double measure(const Session& session, Results& results, Pattern& pattern, int64
   return one_s.median;
 }
 
-/// Beside twice as much computing as the transfer takes alone.
+/// Measures a transfer beside computing that takes twice as long as the transfer alone.
 void measure_hidden(const Session& session, Results& results, kernels::Backend& backend,
                     int64_t bytes, double alone_s) {
   for (const Polling polling : {Polling::off, Polling::on}) {
@@ -93,8 +93,8 @@ void measure_hidden(const Session& session, Results& results, kernels::Backend& 
 
 using MakePattern = std::function<std::unique_ptr<Pattern>(int64_t bytes)>;
 
-/// Collectives of tensors come twice where servers share ranks: flat, and once per server.
-/// Collective.
+/// All patterns. Where servers have several ranks, collectives of tensors come twice: flat, and by
+/// server. Collective.
 std::vector<MakePattern> patterns(comm::Communicator& world) {
   std::vector<MakePattern> all;
   for (const auto make : {make_send_receive, make_all_to_all, make_broadcast, make_all_gather})

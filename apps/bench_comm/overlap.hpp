@@ -10,8 +10,8 @@ namespace pecia::bench {
 enum class Polling { off, on };
 
 struct Overlap {
-  double compute_s = 0;  ///< of the work alone
-  double wait_s = 0;     ///< still to wait for the transfer when the work is done
+  double compute_s = 0;  ///< the work alone
+  double wait_s = 0;     ///< wait for the transfer after the work is done
   double total_s = 0;    ///< transfer and work together
 };
 

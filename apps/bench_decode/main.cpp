@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Decode steps of batches of sequences with long contexts: tokens/s and share of the floor, the
-/// longer of bytes / (measured read bandwidth) and FLOPs / (measured FLOP/s). Contexts are filled
-/// with random keys and values, so no prefill is paid for. --check compares the log-probabilities
-/// of a few steps with those of one rank alone that decodes the sequences one by one, with an fp32
-/// cache.
+/// Times decode steps of batches of sequences with long contexts: tokens/s and share of the floor.
+/// The floor is the longer of bytes / (measured read bandwidth) and FLOPs / (measured FLOP/s).
+/// Contexts are filled with random keys and values, so no prefill is needed. --check compares the
+/// log-probabilities of a few steps with the results of one rank alone, which decodes the sequences
+/// one by one with an fp32 cache.
 
 #include <algorithm>
 #include <numeric>
@@ -21,9 +21,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int check_steps = 3;
-// After random keys and values a trained model magnifies rounding: on SmolLM2-135M
-// log-probabilities of the reference and the CPU backend, one rank each, differ by 1.5e-3 with an
-// fp32 cache, by 0.4 with bf16.
+// After random keys and values a trained model magnifies rounding. On SmolLM2-135M the
+// log-probabilities of the reference and the CPU backend, on one rank each, differ by 1.5e-3 with
+// an fp32 cache and by 0.4 with bf16.
 constexpr double check_tolerance = 1e-2;
 constexpr DType check_kv_dtype = DType::fp32;
 
@@ -70,8 +70,8 @@ std::vector<parallel::SequenceId> filled(Replica& replica, const Case& one, int6
   return sequences;
 }
 
-/// Log-probabilities of some steps in passes of `per_pass` sequences, which are fed given tokens,
-/// not those sampled: a near tie then cannot send two layouts different ways. On rank 0.
+/// Log-probabilities of several steps in passes of `per_pass` sequences. The tokens are given, not
+/// sampled, so that a near tie cannot lead two layouts to different texts. On rank 0.
 std::vector<float> forced_steps(Replica& replica, const Case& one, int64_t per_pass, int64_t vocab,
                                 uint64_t seed) {
   const auto sequences = filled(replica, one, 0, check_steps, seed);
@@ -156,7 +156,7 @@ class Decode {
                                        std::accumulate(seconds.begin(), seconds.end(), 0.0));
     for (double& one_run : seconds) one_run /= options_.steps;
     const Spread step_s = spread(seconds);
-    const int64_t cached = one.context + all_steps - options_.steps * runs / 2;  // in the middle
+    const int64_t cached = one.context + all_steps - options_.steps * runs / 2;  // at mid-run
     const double bytes =
         decode_bytes(model_.config, model_.weights, one.batch, cached, settings.kv_dtype,
                      world_.size(), resources::quantize_of(options_.model.job()));
@@ -197,7 +197,7 @@ class Decode {
     if (session_.options.check) check_together(world_, sent.problem());
   }
 
-  /// In which configuration a step of `batch` tokens runs by the rule, with the rates of now.
+  /// The configuration that the rule chooses for a step of `batch` tokens, by rates measured now.
   std::string by_rule(Replica& replica, int64_t batch) const {
     if (options_.model.sp == 1) return "";
     return replica.measure_shift_threshold(batch) == batch ? "shift" : "base";

@@ -30,7 +30,7 @@ CoreName core_name_of_openblas() {
 }  // namespace
 
 void choose_blas_core(char** argv) {
-  // A variable that is set, by the user or by this function before, is respected: no second start.
+  // A variable set by the user, or by this function before, is respected: there is no second start.
   if (std::getenv(variable) != nullptr) return;
   const CoreName core_name = core_name_of_openblas();
   if (core_name == nullptr) return;

@@ -22,7 +22,7 @@ struct Model {
 const Model smol{"SmolLM2-135M", 576, 1536, 9, 3, 64, 49152};
 const Model llama{"Llama-3.1-8B", 4096, 14336, 32, 8, 128, 128256};
 
-/// A tensor in its own memory, holding numbers of (−1, 1) that repeat after a few thousand.
+/// A tensor in its own memory. It holds numbers in (−1, 1) that repeat after a few thousand.
 struct Tensor {
   Buffer buffer;
   TensorView view;
@@ -42,7 +42,7 @@ struct Tensor {
     };
     const bool integers = dtype == DType::int8 || dtype == DType::int4;
     for (int64_t i = 0; i < std::min(period, view.elements()); ++i)
-      if (integers)  // any codes
+      if (integers)  // any code will do
         std::memset(host.as<std::byte>() + i * size_of(dtype), static_cast<int>(100 * number(i)),
                     size_of(dtype));
       else
@@ -61,24 +61,24 @@ double bytes_of(std::initializer_list<int64_t> shape, DType dtype = DType::fp32)
   return bytes;
 }
 
-/// Of `count` vectors of a KV cache.
+/// Bytes of `count` vectors of a KV cache.
 double vectors_bytes(int64_t count, int64_t head_dim, DType dtype) {
   return static_cast<double>(count * vector_bytes(dtype, head_dim));
 }
 
-/// The call that times `op`, keeping its inputs.
+/// Makes the call that times `op`; the call keeps the inputs.
 template <typename Inputs, typename Call>
 std::function<void()> keep(std::shared_ptr<Inputs> inputs, Call call) {
   return [inputs, call] { call(*inputs); };
 }
 
-/// As products take them.
+/// The scales in the shape that products take.
 TensorView scales_of(const TensorView& scales, DType weights) {
   if (!is_code(weights)) return {};
   return weights == DType::int4 ? scales : scales.reshape({scales.rows()});
 }
 
-/// splits: of a sum whose bits do not follow from the call; 0: of any.
+/// `splits`: parts of a row-invariant sum; 0: the product is not row invariant.
 Case linear(const Model& model, int64_t rows, int64_t out, int64_t in, DType dtype = DType::bf16,
             int splits = 0) {
   struct Inputs {
@@ -127,7 +127,7 @@ Case quantize_rows(const Model& model, int64_t rows, int64_t columns) {
           }};
 }
 
-/// The last `rows` of `keys` tokens of one sequence, causal.
+/// Attention of the last `rows` of `keys` tokens of one sequence, causal.
 Case attention(const Model& model, int64_t rows, int64_t keys, DType dtype = DType::bf16) {
   struct Inputs {
     Tensor q, k, v, scales, out, lse;
@@ -251,7 +251,7 @@ Case kv_store(const Model& model, int64_t rows, DType dtype) {
           }};
 }
 
-/// Of the last rows of a prompt, which see all keys.
+/// Sums for the last rows of a prompt, which see all keys.
 Case column_sums(const Model& model, int64_t rows, int64_t keys, DType dtype) {
   struct Inputs {
     Tensor q, lse, k, sums;
@@ -350,7 +350,7 @@ Case sample(const Model& model, int64_t rows, const std::string& how,
                 Inputs{{place,
                         DType::fp32,
                         {rows, vocab},
-                        // Most of the probability on a few hundred tokens, as in text.
+                        // Puts most of the probability on a few hundred tokens, as text does.
                         [](float value) { return 60 * value * value * value; }},
                        std::vector<kernels::SamplingRow>(rows, {params, 0.5, {}, {}}),
                        std::vector<int32_t>(rows),

@@ -10,32 +10,32 @@
 
 namespace pecia::bench {
 
-/// Where ops run. What is named outlives the cases made there.
+/// The device and backend for the ops. Both outlive the cases made there.
 struct Place {
   kernels::Backend& backend;
   device::Device& device;
   device::Stream& stream;
 };
 
-/// One measurement. `make` allocates the inputs and returns the call to time; they live as long as
-/// it.
+/// One measurement. `make` allocates the inputs and returns the call to time; the inputs live as
+/// long as the call.
 struct Case {
   std::string op, shape;
-  double flops;  ///< useful ones: causal attention counts the pairs that are seen
-  double bytes;  ///< that have to be read or written at least once
+  double flops;  ///< useful FLOPs: causal attention counts visible pairs
+  double bytes;  ///< bytes to be read or written at least once
   std::function<std::function<void()>(const Place&)> make;
 };
 
-/// For a CPU, which takes milliseconds to seconds for each.
+/// Cases for a CPU, which takes milliseconds to seconds for each.
 std::vector<Case> all_cases();
 
-/// The product that a CPU's products of bf16 are held against.
+/// The product that is the floor for a CPU's products of bf16.
 Case square_product();
 
-/// The product that a GPU is held against.
+/// The product that is the floor for a GPU.
 Case floor_product();
 
-/// For a GPU: prefill of 8192 rows, attention of up to 131072, decode of long contexts.
+/// Cases for a GPU: prefill of 8192 rows, attention of up to 131072, decode of long contexts.
 std::vector<Case> large_cases();
 
 }  // namespace pecia::bench

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A line of the file, and where it is.
+/// A line of the file, with its number for messages.
 struct Line {
   std::string where;
   Json values;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What `bench_ops --json` printed before, to be held against the times of now.
+/// The times that an earlier `bench_ops --json` printed, to compare with those of now.
 
 #include <filesystem>
 #include <map>
@@ -12,20 +12,20 @@ namespace pecia::bench {
 
 class EarlierTimes {
  public:
-  /// Op and shape.
+  /// Name of a measurement: op and shape.
   using Name = std::pair<std::string, std::string>;
 
-  /// Reads the lines of one run. Lines of other benchmarks, as gpu-check.sh puts into the same
-  /// file, are passed over. InputError with line and key when it is anything else.
+  /// Reads the lines of one run. Lines of other benchmarks, which gpu-check.sh puts into the same
+  /// file, are skipped. Throws InputError with line and key for anything else.
   explicit EarlierTimes(const std::filesystem::path& file);
 
-  /// InputError that names what the file does not have.
+  /// Throws InputError naming the measurements that the file lacks.
   void require(const std::vector<Name>& names) const;
 
-  /// Of a name that was required.
+  /// Median time of a measurement that was required.
   double median_s(const std::string& op, const std::string& shape) const;
 
-  /// Machine, backend and commit, for a reader.
+  /// Machine, backend and commit, for people.
   const std::string& origin() const { return origin_; }
 
  private:

@@ -12,7 +12,7 @@
 #include "lib/core/error.hpp"
 #include "lib/device/buffer.hpp"
 
-// Of every BLAS, whatever C headers it has.
+// Every BLAS has this function, whatever its C headers are.
 extern "C" void sgemm_(const char* trans_a, const char* trans_b, const int* m, const int* n,
                        const int* k, const float* alpha, const float* a, const int* lda,
                        const float* b, const int* ldb, const float* beta, float* c, const int* ldc);

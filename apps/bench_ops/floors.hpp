@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What this machine can do at best, measured in the same run as the ops.
+/// The best that this machine can do, measured in the same run as the ops.
 
 #include "apps/bench_ops/cases.hpp"
 
@@ -11,15 +11,15 @@ struct Floors {
   double bandwidth;  ///< B/s
 };
 
-/// Of the BLAS's sgemm of 2048³ on the threads given, and of reading an array far larger than the
-/// caches.
+/// Measures the BLAS's sgemm of 2048³ on `num_threads` threads, and reading an array far larger
+/// than the caches.
 Floors measure_floors(int num_threads, int runs);
 
-/// FLOP/s of the backend's own product of 2048³, of weights of bf16; the best run.
+/// FLOP/s of the backend's own product of 2048³ with weights of bf16; the best run counts.
 double measure_product(const Place& place, int runs);
 
-/// Of the backend's own product of 8192 × 8192 by 8192 × 16384 in bf16, the rounding of its left
-/// side included, and of a copy of 2 GiB within the device, bytes read and written.
+/// Measures the backend's own product of 8192 × 8192 by 8192 × 16384 in bf16, including the
+/// rounding of its left side, and a copy of 2 GiB within the device (bytes read and written).
 Floors measure_gpu_floors(const Place& place, int runs);
 
 }  // namespace pecia::bench

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Times every op of a backend at the shapes of real models, and how near it is to what the machine
-/// can do: the floor of an op is the longer of flops / (the FLOP/s of a large product) and bytes /
-/// (bandwidth), both measured first. The product is BLAS's; for products of bf16, and on a GPU, the
-/// backend's own. Inputs are hot: what fits the caches may run faster than memory allows.
+/// Times every op of a backend at the shapes of real models, and compares it with what the machine
+/// can do. The floor of an op is the longer of flops / (the FLOP/s of a large product) and bytes /
+/// (bandwidth), both measured first. The product is BLAS's, except for products of bf16 and on a
+/// GPU, where it is the backend's own. Inputs are hot: those that fit the caches may run faster
+/// than memory allows.
 
 #include <omp.h>
 
@@ -34,16 +35,16 @@ struct Options {
   std::string compare;
 };
 
-/// What is measured: a device, its stream, a backend, and the limits of the machine.
+/// The subject of a measurement: a device, its stream, a backend, and the limits of the machine.
 struct Bench {
   std::unique_ptr<device::Device> device;
   std::unique_ptr<device::Stream> stream;
   std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<kernels::Backend>
-      own_kernels;  ///< without a library for attention, if it has one
+      own_kernels;  ///< without a library for attention; null if it has none
   std::string machine;
   Floors floors;
-  std::string product_by = "the backend";  ///< what the floor's product was made by
+  std::string product_by = "the backend";  ///< what runs the floor's product
 
   Place place() const { return {*backend, *device, *stream}; }
 };
@@ -79,7 +80,7 @@ Bench make_bench(const Options& options) {
   return bench;
 }
 
-/// A case and where it runs.
+/// A case with its device and backend.
 struct Measurement {
   Case one;
   Place place;
@@ -103,7 +104,8 @@ void print_floors(const Options& options, const Bench& bench) {
   }
 }
 
-/// What is measured, in this order; with a library for attention, that op also by the own kernels.
+/// All measurements in order. With a library for attention, that op is also measured with our own
+/// kernels.
 std::vector<Measurement> measurements(std::vector<Case> cases, const Bench& bench) {
   std::vector<Measurement> found;
   for (Case& one : cases) {

@@ -25,8 +25,9 @@ std::vector<double> sorted_seconds(int runs, const Action& action) {
   return seconds;
 }
 
-/// The same of work enqueued on a device's stream, as its events see it. Calls of less than a
-/// millisecond are repeated, so that the gaps before the first and after the last do not count.
+/// Seconds of each run of work enqueued on a device's stream, by its events, sorted. Calls of less
+/// than a millisecond are repeated, so that the gaps before the first and after the last do not
+/// count.
 template <typename Action>
 std::vector<double> sorted_seconds(int runs, device::Device& device, device::Stream& stream,
                                    const Action& action) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Prefills of random prompts, after a cache of random keys and values where one is asked for:
-/// tokens/s, share of the floor (FLOPs / the matrix product's measured FLOP/s), what travels
-/// against the formula, and what the rule says that should travel. --check compares the
-/// log-probabilities after the prompt with those of one rank alone that is fed the prompt in two
-/// passes, with an fp32 cache where random keys and values come before.
+/// Times prefills of random prompts, on request after a cache of random keys and values. It prints
+/// tokens/s, share of the floor (FLOPs / the matrix product's measured FLOP/s), the bytes sent and
+/// those of phantom ranks, and what should travel by the rule. --check compares the
+/// log-probabilities after the prompt with the results of one rank alone, which reads the prompt in
+/// two passes, with an fp32 cache after random keys and values.
 
 #include <algorithm>
 
@@ -62,8 +62,8 @@ int64_t cached_before(const Options& options, int64_t tokens) {
   return options.total > 0 ? options.total - tokens : options.cached;
 }
 
-/// Tokens to reserve slots for, so that a prompt of `tokens` fits on each rank wherever its chunks
-/// are cut.
+/// Tokens for which to reserve slots, so that a prompt of `tokens` fits on each rank however its
+/// chunks are cut.
 int64_t slots_of_prompt(const ReplicaSettings& settings, int64_t tokens, int ranks) {
   const int64_t passes = (tokens + settings.batch_tokens - 1) / settings.batch_tokens;
   return tokens + 2 * ranks * passes;
@@ -205,7 +205,7 @@ class Prefill {
     if (session_.options.check) check_together(world_, sent.problem());
   }
 
-  /// What the rule lets travel in the first pass of the prompt, with the rates of now.
+  /// What travels by the rule in the first pass of the prompt, by rates measured now.
   std::string by_rule(int64_t tokens) const {
     if (!rates_) return "";
     const model::ModelConfig& config = model_.config;
@@ -218,7 +218,7 @@ class Prefill {
     return rule_b(in).ring == parallel::Ring::pass_kv ? "pass_kv" : "pass_q";
   }
 
-  /// On `ranks` ranks.
+  /// Prepares a replica of `ranks` ranks for a prompt.
   void prepare(Replica& replica, const ReplicaSettings& settings, int64_t tokens, int ranks) {
     if (cached_before(options_, tokens) > 0)
       replica.fill(0, cached_before(options_, tokens), slots_of_prompt(settings, tokens, ranks),

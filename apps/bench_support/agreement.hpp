@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What --check does with what it finds.
+/// Reports what --check finds.
 
 #include <functional>
 #include <span>
@@ -11,17 +11,17 @@
 
 namespace pecia::bench {
 
-/// A benchmark's result is wrong; thrown on every rank alike.
+/// A benchmark's result is wrong. It is thrown on every rank alike.
 class CheckFailed : public Error {
  public:
   using Error::Error;
 };
 
-/// Collective: `problem` finds what is wrong on this rank, "" when nothing is. CheckFailed on every
-/// rank with the lowest failing rank's words.
+/// Collective. `problem` describes what is wrong on this rank, "" when nothing is. Throws
+/// CheckFailed on every rank with the words of the lowest failing rank.
 void check_together(comm::Communicator& world, const std::string& problem);
 
-/// "" when all values differ by at most `tolerance`, else the worst with its index. NaN never
+/// "" when all values differ by at most `tolerance`, else the worst value with its index. NaN never
 /// passes.
 std::string difference(std::span<const float> actual, std::span<const float> expected,
                        double tolerance);

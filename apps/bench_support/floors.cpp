@@ -21,7 +21,7 @@ double read_bandwidth(const device::Stream& stream) {
   const int64_t count = int64_t{32} << 20;
   const device::Buffer buffer(count * static_cast<int64_t>(sizeof(uint64_t)));
   uint64_t* const data = buffer.as<uint64_t>();
-  const auto slices = [&](const auto& body) {  // of the threads, who touch theirs first
+  const auto slices = [&](const auto& body) {  // each thread touches its slice first
     const int64_t threads = stream.num_threads();
     stream.pool().run(
         [&](int thread) { body(count * thread / threads, count * (thread + 1) / threads); }, [] {});
@@ -68,7 +68,7 @@ Floors measure_floors(comm::Communicator& world, const resources::ComputePlace& 
     mine.flops = std::max(mine.flops, measure::measure_product_flops(compute, weights));
   world.barrier();
   mine.read_bandwidth = place.on_gpu() ? copy_bandwidth(compute) : read_bandwidth(compute.stream);
-  constexpr int64_t cache_bytes = 64 << 20;  // the bandwidth above is used
+  constexpr int64_t cache_bytes = 64 << 20;  // only the bandwidth above is used
   return {world.all_reduce_sum(mine.flops), world.all_reduce_sum(mine.read_bandwidth),
           measure::measure_peak(world, compute, weights, cache_bytes)};
 }

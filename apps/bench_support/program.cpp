@@ -46,7 +46,7 @@ int run_body(const Benchmark& benchmark, Session& session) {
       session.options.threads = resources::threads_of_rank(world).count;
     benchmark.run(session);
     return 0;
-  } catch (const InputError& error) {  // thrown on every rank alike, and so is CheckFailed
+  } catch (const InputError& error) {  // thrown on every rank, as is CheckFailed
     if (world.rank() == 0) fmt::print(stderr, "{}: {}\n", benchmark.name, error.what());
     return 2;
   } catch (const CheckFailed& error) {

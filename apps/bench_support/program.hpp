@@ -18,12 +18,12 @@ namespace pecia::bench {
 /// Options that every benchmark has.
 struct CommonOptions {
   int runs = 5;
-  int threads = 0;             ///< of each rank; 0: as a run chooses them
-  std::filesystem::path json;  ///< lines are appended; empty: none
+  int threads = 0;             ///< threads of each rank; 0: as a run chooses
+  std::filesystem::path json;  ///< lines are appended to it; empty: none
   bool check = false;
 };
 
-/// What the body of a benchmark gets.
+/// The arguments of a benchmark's body.
 struct Session {
   comm::Communicator& world;
   CommonOptions options;  ///< with `threads` resolved
@@ -37,8 +37,8 @@ struct Benchmark {
   std::function<void(const Session&)> run;  ///< collective
 };
 
-/// The exit code: 0, 2 for what the user gave, 1 for anything else, a failed --check included. An
-/// error that one rank alone meets ends the job.
+/// Returns the exit code: 0, 2 for a user's error, 1 for anything else, including a failed --check.
+/// An error on one rank alone ends the job.
 int run_benchmark(const Benchmark& benchmark, int argc, char** argv);
 
 }  // namespace pecia::bench

@@ -95,7 +95,7 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
 
 int64_t Replica::slots(const ReplicaSettings& settings, int num_ranks, int64_t tokens,
                        int64_t steps) {
-  const int ranks = num_ranks / (settings.sp * settings.tp);  // that share the tokens
+  const int ranks = num_ranks / (settings.sp * settings.tp);  // ranks that share the tokens
   const int64_t chunk = settings.batch_tokens;
   return tokens / chunk * parallel::max_owned_tokens(chunk, ranks) +
          parallel::max_owned_tokens(tokens % chunk, ranks) + (steps + ranks - 1) / ranks;
@@ -152,7 +152,7 @@ class RandomRows {
 };
 }  // namespace
 
-/// Random numbers in all slots, once: the same ones again and again, as the host writes them.
+/// Fills all slots with random numbers once. They repeat, since the host has to write them.
 void Replica::fill_cache() {
   if (std::exchange(cache_is_filled_, true)) return;
   constexpr int64_t rows = 4096;
@@ -174,7 +174,7 @@ void Replica::fill_cache() {
   compute().stream.synchronize();
 }
 
-/// Ones, in all slots: the random numbers are codes. Nothing where there are no scales.
+/// Fills all slots with ones, as the random numbers are codes. Does nothing without scales.
 void Replica::fill_scales(const TensorView& scales) {
   if (!scales) return;
   const std::vector<float> ones(scales.elements(), 1.0f);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A replica that a benchmark drives pass by pass: the loop of a run (plan broadcast, executed,
-/// outcomes gathered) without job, files and scheduler.
+/// A replica that a benchmark drives pass by pass. It has the loop of a run (plan broadcast,
+/// executed, outcomes gathered), but no job, files or scheduler.
 
 #include <filesystem>
 #include <functional>
@@ -21,7 +21,7 @@ namespace pecia::bench {
 struct LoadedModel {
   std::filesystem::path folder;
   model::ModelConfig config;
-  model::Weights weights;  ///< whole
+  model::Weights weights;  ///< not cut
 };
 
 /// Collective; fails on all ranks together.
@@ -29,9 +29,9 @@ std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
                                         const std::filesystem::path& folder);
 
 struct ReplicaSettings {
-  int sp = 1, tp = 1;  ///< cp is what is left of the ranks
+  int sp = 1, tp = 1;  ///< cp takes the rest of the ranks
   parallel::Sharding sharding = parallel::Sharding::base;
-  job::Job job;  ///< backend, allow_gpu_sharing and whether model.dtype is fp8 are read
+  job::Job job;  ///< read for backend, allow_gpu_sharing, and model.dtype fp8
   int threads = 1;
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;     ///< slots on each rank
@@ -41,10 +41,10 @@ struct ReplicaSettings {
   int logprobs = 0;  ///< 0, or −1: the whole vocabulary's, for checks
 };
 
-/// Where a rank of such a replica computes. Collective.
+/// Makes the place where a rank of the replica computes. Collective.
 resources::ComputePlace make_place(const ReplicaSettings& settings, comm::Communicator& ring);
 
-/// What was sampled, by sequence in the order asked. On rank 0; empty elsewhere.
+/// Sampled tokens by sequence, in the order of the call. On rank 0; empty elsewhere.
 struct Answer {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;  ///< [sequences, vocab] by token id with logprobs −1, else empty
@@ -58,23 +58,23 @@ class Replica {
   /// `ring` and `model` outlive this object.
   Replica(comm::Communicator& ring, const LoadedModel& model, const ReplicaSettings& settings);
 
-  /// KV slots on each of `ranks` ranks for `tokens` of a prompt, and `steps` decoded after it.
+  /// KV slots that each of `ranks` ranks needs for a prompt of `tokens` and `steps` decoded tokens.
   static int64_t slots(const ReplicaSettings& settings, int ranks, int64_t tokens, int64_t steps);
 
-  /// A new sequence; feeds its prompt and samples one token greedily.
+  /// Begins a sequence, feeds its prompt and samples one token greedily.
   Answer prefill(SequenceId sequence, std::span<const int32_t> tokens);
 
-  /// Feeds more tokens to a sequence, and samples one greedily. Its slots are those reserved when
-  /// it was filled.
+  /// Feeds more tokens to a sequence and samples one greedily. It uses the slots that were reserved
+  /// when the sequence was filled.
   Answer extend(SequenceId sequence, std::span<const int32_t> tokens);
 
-  /// A new sequence whose `tokens` are cached as if fed, their keys and values random numbers that
-  /// depend on seed, sequence and position alone: what a decode step costs does not depend on what
-  /// they are (and on a GPU on the slot alone). Slots are reserved for `later` tokens more, see
-  /// slots().
+  /// Begins a sequence whose `tokens` are cached as if they had been fed. Their keys and values are
+  /// random numbers that depend on seed, sequence and position alone (on a GPU on the slot alone),
+  /// since the cost of a decode step does not depend on them. Slots are reserved for `later` tokens
+  /// more; see slots().
   void fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t seed);
 
-  /// One token of each sequence in, the next ones out. `tokens` is read on rank 0.
+  /// Feeds one token of each sequence and samples the next ones. `tokens` is read on rank 0.
   Answer decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens);
 
   /// Frees the sequence's KV with the next pass.
@@ -84,31 +84,31 @@ class Replica {
   /// The type of rows in products with the layers' weights.
   DType operands() const { return worker_.model().operand_type(); }
   const report::Recorder& recorder() const { return recorder_; }
-  /// What this rank has sent in all passes so far, and what a phantom of it has.
+  /// Traffic of this rank, and bytes that its phantom has sent, in all passes so far.
   comm::Traffic traffic() const { return traffic_of(worker_.groups()); }
   const execute::SentBytes& expected();
   int64_t passes() const { return next_number_; }
-  /// FLOP/s of attention and B/s round the ring now, measured as a run measures them. Collective.
+  /// FLOP/s of attention and B/s round the ring, measured now as a run measures them. Collective.
   parallel::RingRates measure_rates();
-  /// The most new tokens of a pass that the rule runs in the shift configuration, with the rates of
-  /// now. Collective.
+  /// The most new tokens of a pass for which the rule chooses the shift configuration, by rates
+  /// measured now. Collective.
   int64_t measure_shift_threshold(int64_t limit);
 
  private:
   const model::WeightViews& stored_weights() const;
-  const model::WeightViews& weights() const;  ///< where they are used
+  const model::WeightViews& weights() const;  ///< where this rank uses them
   void fill_cache();
   void fill_scales(const TensorView& scales);
   Answer feed(SequenceId sequence, int64_t cached, std::span<const int32_t> tokens);
   schedule::Plan next_plan(parallel::Ring ring);
   Answer execute(const schedule::Plan& plan);
-  /// Slots freed by remove() are free only after a pass; fill() needs them at once.
+  /// Frees the removed slots now, with a pass of its own, since fill() needs them at once.
   void release_removed();
 
   comm::Communicator& ring_;
   const LoadedModel& model_;
   ReplicaSettings settings_;
-  std::optional<model::Weights> cut_;  ///< with TP
+  std::optional<model::Weights> cut_;  ///< present with TP
   resources::ComputePlace place_;
   std::optional<model::DeviceWeights> own_;
   report::Recorder recorder_;
@@ -118,13 +118,13 @@ class Replica {
   std::vector<schedule::NewSequence> added_;
   std::vector<schedule::TurnStart> started_;
   int64_t next_number_ = 0;
-  bool cache_is_filled_ = false;  ///< on a GPU
+  bool cache_is_filled_ = false;  ///< used on a GPU
   execute::PhantomRank phantom_;
-  /// What it has to do still: it takes no time from what is measured.
+  /// Work that the phantom has still to do. It is put off, so that measured times exclude it.
   std::vector<std::function<void(execute::Worker&)>> of_phantom_;
 };
 
-/// Ids below `vocab`, a function of the seed.
+/// Ids below `vocab`, as a function of the seed.
 std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t seed);
 
 }  // namespace pecia::bench

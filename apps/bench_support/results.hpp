@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a benchmark prints and keeps: a line that says what ran where, one table, and JSON lines.
+/// What a benchmark prints and keeps: a line about the machine, one table, and JSON lines.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,20 +11,21 @@
 
 namespace pecia::bench {
 
-/// Rank 0 alone prints and writes; the other ranks' calls do nothing.
+/// Only rank 0 prints and writes; calls on other ranks do nothing.
 class Results {
  public:
-  /// Prints the first line: machine, ranks, threads, versions, and `what` is measured. Collective.
-  /// `facts` go into every JSON line beside those of the first line.
+  /// Prints the first line: machine, ranks, threads, versions, and `what` is measured. `facts` go
+  /// into every JSON line, together with those of the first line. Collective.
   Results(const Session& session, const std::string& what, nlohmann::ordered_json facts);
 
   void line(const std::string& text) const;
 
-  /// Prints a table's head; cells are right-aligned to it.
+  /// Prints a table's head; the cells of rows are aligned to the right.
   void columns(std::vector<std::string> heads);
   void row(const std::vector<std::string>& cells) const;
 
-  /// Appends the facts and `values` to the --json file, if any. SystemError when that fails.
+  /// Appends the facts and `values` to the --json file, if there is one. Throws SystemError when
+  /// that fails.
   void write(const nlohmann::ordered_json& values) const;
 
  private:

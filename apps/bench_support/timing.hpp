@@ -14,7 +14,7 @@ struct Spread {
   double median, min, max;
 };
 
-/// Of at least one value.
+/// The spread of at least one value.
 Spread spread(std::vector<double> values);
 
 class Stopwatch {
@@ -27,8 +27,8 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// Runs `action` `runs` times, each after a barrier: seconds of the slowest rank in each. Whoever
-/// wants a warm-up runs it before. Collective.
+/// Runs `action` `runs` times, each time after a barrier, and returns the slowest rank's seconds
+/// for each. The caller warms up before. Collective.
 std::vector<double> timed_runs(comm::Communicator& world, int runs,
                                const std::function<void()>& action);
 

@@ -22,7 +22,7 @@ double pairs(int64_t first, int64_t count, int64_t window) {
          static_cast<double>(end - growing_end) * static_cast<double>(window);
 }
 
-/// With the scales of codes.
+/// Bytes of a weight, including the scales of codes.
 int64_t bytes_of(const model::LinearWeight& weight, std::optional<DType> dtype) {
   int64_t bytes = 0;
   for (const auto& part : weight.parts) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the subcommands share. Each is one file with one add_… function, which declares its options
-/// and, when the command line asks for it, leaves its work in `Context::chosen`.
+/// What the subcommands share. Each subcommand is one file with one add_… function, which declares
+/// its options. When the command line names it, it stores its work in `Context::chosen`.
 
 #include <exception>
 #include <functional>
@@ -25,7 +25,7 @@ struct Context {
   comm::Communicator& world;
   watch::Watch& watch;
   report::Startup& startup;
-  std::function<int()> chosen;  ///< collective; returns the exit code, the same on every rank
+  std::function<int()> chosen;  ///< collective; returns the exit code, the same on all ranks
 
   bool first() const { return world.rank() == 0; }
 };
@@ -36,28 +36,28 @@ void add_inspect(CLI::App& app, Context& context);
 void add_topology(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 
-/// A help's footer: "Examples:", then a line for each command.
+/// The footer of a help text: "Examples:", then a line for each command.
 std::string examples(std::initializer_list<const char*> commands);
 
-/// The error's message as a terminal can show it: what it quotes from files is cut short, and
-/// control characters become '?'.
+/// The error's message as a terminal can show it. Quotations from files are cut short, and control
+/// characters become '?'.
 std::string text_of(const std::exception& error);
 
-/// The exit code of `work`; what it throws is printed as "pecia: …" and becomes 2 (InputError)
-/// or 1.
+/// Runs `work` and returns its exit code. An exception is printed as "pecia: …"; the code is then 2
+/// for InputError and 1 for others.
 int reported(const std::function<int()>& work);
 
-/// reported(work) on rank 0 alone; collective, every rank gets its exit code.
+/// Runs reported(work) on rank 0 alone; collective, and every rank gets its exit code.
 int on_first_rank(comm::Communicator& world, const std::function<int()>& work);
 
-/// Every rank's value by rank on rank 0, nothing on the others. Collective.
+/// Gathers every rank's value by rank on rank 0; empty on the others. Collective.
 std::vector<nlohmann::ordered_json> gather_json(comm::Communicator& world,
                                                 const nlohmann::ordered_json& mine);
 
-/// JSON text that any bytes survive; file and host names need not be UTF-8.
+/// Writes JSON text from any bytes, since file and host names need not be UTF-8.
 std::string dump(const nlohmann::ordered_json& value, int indent = 2);
 
-/// {0, 1, 2, 5} → "0-2,5"; the numbers ascend.
+/// {0, 1, 2, 5} → "0-2,5"; `numbers` ascend.
 std::string ranges(const std::vector<int>& numbers);
 
 }  // namespace pecia::app

@@ -17,7 +17,7 @@ std::string_view without_dashes(std::string_view name) {
   return name.substr(std::min(name.find_first_not_of('-'), name.size()));
 }
 
-/// Long options of a command, or the commands where none was given.
+/// Lists a command's long options, or the commands where none was given.
 std::vector<std::string> known_words(const CLI::App& app, bool option) {
   const std::vector<CLI::App*> commands = app.get_subcommands();
   std::vector<std::string> known;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What is wrong with a command line, in words.
+/// Says in words what is wrong with a command line.
 
 #include <CLI/CLI.hpp>
 #include <string>
 
 namespace pecia::app {
 
-/// After `app` has thrown `error`: the arguments that it does not know, in the order given, each
-/// with what it may have meant; else CLI11's own words.
+/// Call it after `app` has thrown `error`. It lists the unknown arguments in the order given, each
+/// with what it may have meant; if there are none, it returns CLI11's own words.
 std::string complaint(const CLI::App& app, const CLI::Error& error);
 
 }  // namespace pecia::app

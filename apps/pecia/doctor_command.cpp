@@ -28,8 +28,8 @@ struct Options {
   bool json = false;
 };
 
-/// OpenBLAS tells its version and the core its kernels were chosen for; another BLAS has no such
-/// functions, and a build may link none at all, so they are looked up, not linked.
+/// The version of OpenBLAS and the core for which it chose its kernels. The functions are looked
+/// up, not linked, since another BLAS does not have them and a build may link no BLAS.
 std::string blas_version() {
   using Text = char* (*)();
   const auto config = reinterpret_cast<Text>(dlsym(RTLD_DEFAULT, "openblas_get_config"));
@@ -74,7 +74,7 @@ GpuFacts gpu_facts() {
   return facts;
 }
 
-/// Collective: what is wrong is thrown on every rank alike.
+/// Collective. An error is returned in the facts on every rank alike.
 PlacesFacts places_facts(comm::Communicator& world) {
   try {
     return {cluster::find_places(world), ""};
@@ -135,7 +135,7 @@ std::vector<Finding> examine(const Options& options, Context& context) {
   };
 }
 
-/// Equal findings of several ranks are one, with the list of ranks.
+/// Merges equal findings of several ranks into one, with the list of ranks.
 nlohmann::ordered_json merged(const std::vector<nlohmann::ordered_json>& by_rank) {
   auto findings = nlohmann::ordered_json::array();
   for (size_t topic = 0; topic < by_rank.at(0).size(); ++topic) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Doctor's judgements: one pure function per fact, each with the remedy when the fact will hurt.
+/// Doctor's judgements: one pure function per fact. A fact that will hurt has a remedy.
 
 #include <optional>
 #include <string>
@@ -24,10 +24,10 @@ struct Finding {
 Finding ok(std::string topic, std::string text);
 Finding warning(std::string topic, std::string text, std::string remedy);
 
-/// The ranks of one host, together.
+/// The ranks of one host.
 struct HostRanks {
   int ranks = 1;
-  int cores = 1;  ///< that at least one of them may use
+  int cores = 1;  ///< cores that at least one of these ranks may use
 };
 
 /// GPUs that a rank sees.
@@ -36,12 +36,12 @@ struct GpuFacts {
     std::string name, driver;
     int64_t memory_bytes = 0, free_bytes = 0;
   };
-  bool built = false;  ///< this build can use them
+  bool built = false;  ///< this build can use GPUs
   std::vector<Gpu> gpus;
-  std::string problem;  ///< why one of them cannot be used
+  std::string problem;  ///< why a GPU cannot be used
 };
 
-/// Where the ranks are, or why that is no place for a run.
+/// The places of the ranks, or the reason why a run is not possible there.
 struct PlacesFacts {
   std::vector<comm::RackServerGpu> by_rank;
   std::string problem;
@@ -52,24 +52,24 @@ Finding judge_binding(const cluster::CpuFacts& cpu, const HostRanks& host);
 Finding judge_thread_level(const std::string& provided);
 Finding judge_launch(const cluster::LaunchFacts& launch, int world_size);
 Finding judge_places(const PlacesFacts& facts);
-/// `transports` as of comm::loaded_transports.
+/// `transports` is the result of comm::loaded_transports.
 Finding judge_transports(const std::vector<std::string>& transports,
                          const std::vector<std::string>& rdma, size_t ranks, size_t servers);
-/// `wanted`: OMP_NUM_THREADS.
+/// `wanted` is OMP_NUM_THREADS.
 Finding judge_threads(const std::optional<std::string>& wanted, const HostRanks& host);
 Finding judge_numa(const cluster::CpuFacts& cpu, const HostRanks& host);
 Finding judge_slurm(const cluster::LaunchFacts& launch, double now_unix_s);
 Finding judge_locked_memory(const cluster::LimitFacts& limits);
 Finding judge_open_files(const cluster::LimitFacts& limits);
 Finding judge_processes(const cluster::LimitFacts& limits);
-/// Limits of files and of the address space.
+/// Judges the limits of file sizes and of the address space.
 Finding judge_sizes(const cluster::LimitFacts& limits);
 Finding judge_shared_memory(const cluster::FileSystemFacts& shm, const HostRanks& host);
 Finding judge_memory(const cluster::MemoryFacts& memory);
 Finding judge_huge_pages(const cluster::MemoryFacts& memory);
 Finding judge_output(const cluster::FileSystemFacts& output);
 Finding judge_writing(const cluster::WriteFacts& facts, const cluster::FileSystemFacts& output);
-/// `locking`: HDF5_USE_FILE_LOCKING as the user set it.
+/// `locking` is HDF5_USE_FILE_LOCKING as the user has set it.
 Finding judge_hdf5_locking(const std::optional<std::string>& locking,
                            const cluster::FileSystemFacts& output);
 

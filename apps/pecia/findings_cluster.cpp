@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What concerns ranks together: how they were placed, started and connected.
+/// Findings about ranks together: how they were placed, started and connected.
 
 #include <fmt/format.h>
 
@@ -57,7 +57,7 @@ Finding judge_transports(const std::vector<std::string>& transports,
   const std::string text =
       fmt::format("{}; RDMA devices: {}", fmt::join(transports, ", "),
                   rdma.empty() ? "none" : fmt::format("{}", fmt::join(rdma, ", ")));
-  const bool any_network = has({"pml ucx", "pml cm"});  // it chooses among networks by itself
+  const bool any_network = has({"pml ucx", "pml cm"});  // UCX and CM choose networks themselves
   if (servers > 1 && !rdma.empty() && !any_network && !has({"btl openib", "btl ofi"}))
     return warning("transports", text,
                    "messages between servers go over TCP although there is an RDMA network: unset "

@@ -30,13 +30,13 @@ struct Options {
 };
 
 bool is_folder(const std::filesystem::path& path) {
-  std::error_code ignored;  // what cannot be looked at, opening it will say why
+  std::error_code ignored;  // opening the file reports an error
   return std::filesystem::is_directory(path, ignored);
 }
 
 nlohmann::ordered_json summarize(const std::filesystem::path& path) {
   if (is_folder(path)) return summarize_run(path);
-  // A prompt shard need not name its schema, a results file does.
+  // A prompt shard need not name its schema; a results file does.
   const auto schema = io::Hdf5File::open(path).text_attribute("schema");
   if (schema && schema->starts_with("pecia.results/")) return summarize_results(path);
   return summarize_prompts(path);
@@ -53,13 +53,13 @@ std::string line_of(const nlohmann::ordered_json& summary) {
   return fmt::format("{} {}\n", time, text);
 }
 
-/// Whether somebody works on what is in the folder, or in the file's folder.
+/// Whether a run works on the folder, or on the file's folder.
 bool is_live(const std::filesystem::path& path) {
   const auto holder = io::run_holder(is_folder(path) ? path : path.parent_path());
   return holder && !holder->dead;
 }
 
-/// Until the interval is over or the run has ended, whatever is first; whether it goes on.
+/// Waits until the interval is over or the run has ended. Returns whether the run goes on.
 bool wait_while_live(const std::filesystem::path& path, double seconds) {
   constexpr std::chrono::duration<double> nap(0.2);
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
@@ -76,19 +76,19 @@ bool is_there(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-/// Nothing, or an empty folder, where a run may be about to begin.
+/// Whether the path is missing or an empty folder, so that a run may be about to begin there.
 bool is_awaited(const std::filesystem::path& path) {
   std::error_code ignored;
   return !is_there(path) || (is_folder(path) && std::filesystem::is_empty(path, ignored));
 }
 
-/// A folder that is made for a run holds neither lock nor results for a moment.
+/// Whether a run has begun. For a moment its new folder has neither a lock nor results.
 bool has_begun(const std::filesystem::path& path) {
   if (!is_folder(path)) return is_there(path);
   return is_there(path / "results.h5") || io::run_holder(path).has_value();
 }
 
-/// Returns at once where there is something to look at, good or bad.
+/// Returns at once if the path can be inspected, whether its content is good or bad.
 void wait_until_begun(const std::filesystem::path& path) {
   constexpr std::chrono::duration<double> nap(0.2);
   if (!is_awaited(path)) return;
@@ -106,15 +106,15 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// Whether there will be more to see than the summary says. A run's own state decides: it may have
-/// ended since `live` was asked, and is then told once, as what it has become.
+/// Whether there will be more to see than in the summary. A run's own state decides: it may have
+/// ended since `live` was read, and its final state is then shown once.
 bool goes_on_after(const nlohmann::ordered_json& summary, bool live) {
   if (summary["kind"] == "run") return goes_on(summary);
   return live && summary["kind"] == "results";
 }
 
-/// A terminal is drawn over; a log gets a line per interval and, like every reader of JSON, the
-/// last state in the end.
+/// Redraws a terminal at each interval. A log gets one line per interval. Logs and readers of JSON
+/// get the last state at the end.
 int watch(const Options& options) {
   const bool terminal = isatty(STDOUT_FILENO) == 1;
   const double interval_s = options.interval_s.value_or(terminal ? 1 : 10);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The command. MPI lives here; everything else receives its communicator.
+/// The command. It alone uses MPI directly; everything else receives a communicator.
 
 #include <fmt/format.h>
 
@@ -16,7 +16,8 @@
 namespace pecia::app {
 namespace {
 
-/// Longer than any rank computes alone: a slow disk may take minutes for the weights.
+/// Longer than any rank computes without a collective: a slow disk may take minutes for the
+/// weights.
 constexpr std::chrono::seconds wait_timeout{1800};
 
 std::string version() {
@@ -31,8 +32,8 @@ std::string with_rank(const Context& context, const std::exception& error) {
                      watch::place_of(mine), text_of(error));
 }
 
-/// Of an error that every rank has met, as its kind says. One rank tells it. A rank that turns out
-/// to be alone with it ends the job: the others wait for it.
+/// Leaves with an error that, by its kind, every rank has met. One rank prints it. A rank that
+/// turns out to be alone with the error ends the job, as the others wait for it.
 int leave_with(const Context& context, const std::exception& error, int exit_code) {
   constexpr std::chrono::seconds all_are_here{10};
   const auto speaks = context.watch.first_to_speak();
@@ -42,8 +43,8 @@ int leave_with(const Context& context, const std::exception& error, int exit_cod
   comm::MpiEnvironment::abort(1);
 }
 
-/// A rank that fails alone ends the job. If several do, one tells why, and the others give it the
-/// time to.
+/// Ends the job when a rank fails alone. If several ranks fail, one prints the reason, and the
+/// others give it time to do so.
 int fail_with(const Context& context, const std::exception& error) {
   const bool speaks = context.watch.first_to_speak().value_or(true);
   if (speaks)

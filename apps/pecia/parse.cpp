@@ -10,7 +10,7 @@
 namespace pecia::app {
 namespace {
 
-/// From version 2.5 on CLI11 would set footers as paragraphs.
+/// Without this, CLI11 would format footers as paragraphs from version 2.5 on.
 template <typename Formatter>
 void keep_footers_as_they_are(Formatter& formatter) {
   if constexpr (requires { formatter.enable_footer_formatting(false); })
@@ -22,7 +22,7 @@ void keep_footers_as_they_are(Formatter& formatter) {
 std::optional<int> parse(Context& context, const std::string& version, int argc, char** argv) {
   CLI::App app("Language-model inference over very long documents, as offline batches.", "pecia");
   app.set_version_flag("--version", version);
-  app.require_subcommand(0, 1);  // a word that is no command is then named in the error
+  app.require_subcommand(0, 1);  // the error then names a word that is no command
   keep_footers_as_they_are(*app.get_formatter());
   app.footer(
       examples({"pecia run --print-default > job.yaml",

@@ -20,7 +20,7 @@ namespace {
 struct Options {
   std::filesystem::path job_file;
   std::vector<std::string> overrides;
-  int ranks = 0;  // 0: as many as the job's degrees say
+  int ranks = 0;  // 0: the number that the job's degrees give
   bool modes = false, json = false;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a run on so many ranks would make of a job's degrees and modes.
+/// Shows how a run on a given number of ranks would resolve a job's degrees and modes.
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -11,11 +11,11 @@ namespace pecia::app {
 
 inline constexpr int max_ranks = 1 << 20;
 
-/// dp × sp × tp, and cp where it is a number. InputError above max_ranks.
+/// dp × sp × tp, times cp where it is a number. Throws InputError above max_ranks.
 int fewest_ranks(const job::Job::Parallel& parallel);
 
-/// Degrees, modes and the reasons of what was auto, or {"refused": why it would not start}.
-/// `resources` receives the decisions, as far as they went.
+/// Degrees, modes and the reasons for automatic ones, or {"refused": why the run would not start}.
+/// `resources` receives the decisions, as far as they were made.
 nlohmann::ordered_json outcome(const job::Job& job, const model::ModelConfig& config, int ranks,
                                resources::Resources& resources);
 std::string outcome_text(const nlohmann::ordered_json& outcome);

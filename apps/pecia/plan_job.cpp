@@ -75,7 +75,7 @@ Json plan_job(const std::filesystem::path& job_file, const std::vector<std::stri
   Json prompts;
   try {
     job = job::load_job(job_file, overrides);
-  } catch (const InputError& error) {  // the job is right, so its prompts are not there yet
+  } catch (const InputError& error) {  // the job itself is right: its prompts are missing
     prompts["missing"] = error.what();
   }
   if (prompts.is_null()) {

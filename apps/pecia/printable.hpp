@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Text of others (ids, errors, file names) as a terminal may show it.
+/// Makes foreign text (ids, errors, file names) safe for a terminal.
 
 #include <cstddef>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace pecia::app {
 
-/// At most `max_bytes` of the text, "…" for the rest. Control characters become '?', what is no
-/// UTF-8 becomes U+FFFD; line breaks stay.
+/// At most `max_bytes` of the text, then "…" for the rest. Control characters become '?', bytes
+/// that are not UTF-8 become U+FFFD, and line breaks stay.
 std::string printable(std::string_view text, size_t max_bytes = 3000);
 
 }  // namespace pecia::app

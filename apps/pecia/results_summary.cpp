@@ -20,8 +20,8 @@ using Json = nlohmann::ordered_json;
 constexpr size_t shown_reasons = 10, shown_failed = 20, shown_truncated = 5;
 constexpr size_t shown_id_bytes = 120;
 
-/// What a results file says of its turns. Only the small datasets: what a turn may hold in
-/// log-probabilities is not read.
+/// The columns of a results file that describe its turns. Log-probabilities, which may be large,
+/// are not read.
 struct Columns {
   explicit Columns(const io::Hdf5File& file)
       : states(io::read_int64(file.dataset("/state"))),
@@ -32,7 +32,7 @@ struct Columns {
         slot_offsets(io::read_int64(file.dataset("/slot_offsets"))),
         prompt_tokens(io::read_int32(file.dataset("/prompt_tokens"))),
         output_tokens(io::read_int32(file.dataset("/output_tokens"))),
-        truncated_tokens(file.has("/truncated_tokens")  // which earlier versions did not write
+        truncated_tokens(file.has("/truncated_tokens")  // earlier versions did not write it
                              ? io::read_int32(file.dataset("/truncated_tokens"))
                              : std::vector<int32_t>(states.size())),
         finish_reasons(io::read_enum(file.dataset("/finish_reason"))),
@@ -64,7 +64,7 @@ struct Columns {
   std::vector<std::string> errors;
 };
 
-/// Reasons with the number of turns that failed for them, most frequent first.
+/// Reasons with the number of turns that failed for each, the most frequent first.
 Json reasons(const std::map<std::string, int64_t>& counts) {
   std::vector<std::pair<std::string, int64_t>> sorted(counts.begin(), counts.end());
   std::stable_sort(sorted.begin(), sorted.end(),
@@ -74,7 +74,7 @@ Json reasons(const std::map<std::string, int64_t>& counts) {
   return list;
 }
 
-/// Of two parts of a request: unfinished if one is, else failed if one is.
+/// The state of a request from two parts: unfinished if one is, else failed if one is.
 io::TurnState together(io::TurnState a, io::TurnState b) {
   for (const io::TurnState state :
        {io::TurnState::open, io::TurnState::partial, io::TurnState::failed})
@@ -82,7 +82,7 @@ io::TurnState together(io::TurnState a, io::TurnState b) {
   return io::TurnState::done;
 }
 
-/// Requests by state.
+/// Counts requests by state.
 Json requests_of(const Columns& columns) {
   std::map<std::pair<int32_t, int64_t>, io::TurnState> by_request;
   for (size_t turn = 0; turn < columns.states.size(); ++turn) {
@@ -100,14 +100,14 @@ Json requests_of(const Columns& columns) {
       {"total", total}, {"done", done}, {"failed", failed}, {"unfinished", total - done - failed}};
 }
 
-/// "book-7", and of later turns "book-7, turn 1", as the file counts them.
+/// "book-7", and "book-7, turn 1" for later turns, numbered as in the file.
 std::string name_of(const Json& turn) {
   const auto number = turn["turn"].get<int64_t>();
   return printable(turn["request_id"].get<std::string>(), shown_id_bytes) +
          (number > 0 ? fmt::format(", turn {}", number) : "");
 }
 
-/// A line for each of the first turns of a list, and one for the rest.
+/// One line for each of the first turns of a list, and one for the rest.
 template <typename Line>
 std::string listed(const Json& turns, size_t shown, const Line& line) {
   std::string text;
@@ -118,7 +118,7 @@ std::string listed(const Json& turns, size_t shown, const Line& line) {
   return text;
 }
 
-/// Which turns failed and why, after a count of the reasons where not all are shown.
+/// Failed turns with their reasons; counts of the reasons come first where not all turns are shown.
 std::string failed_text(const Json& summary) {
   const Json &failed = summary["failed_turns"], &reasons = summary["failures"];
   if (failed.empty()) return "";
@@ -136,7 +136,7 @@ std::string failed_text(const Json& summary) {
          });
 }
 
-/// What limits left out, of prompts and of answers.
+/// Describes what limits cut from prompts and from answers.
 std::string cut_text(const Json& summary) {
   const auto number = [&](const char* key) { return summary[key].get<int64_t>(); };
   const auto plural = [](int64_t n, const char* what) {
@@ -178,7 +178,7 @@ Json summarize_results(const std::filesystem::path& path) {
     ++turns[static_cast<size_t>(state)];
     if (state == io::TurnState::open) continue;
     const int64_t output = columns.output_tokens[turn];
-    // A turn that failed was refused, mostly, and its prompt not read.
+    // Most failed turns were refused, and their prompts were not read.
     if (state != io::TurnState::failed) prompt_sum += columns.prompt_tokens[turn];
     output_sum += output;
     const Json which{{"request_id", columns.ids[turn]}, {"turn", columns.turns[turn]}};

@@ -25,7 +25,7 @@ int print_default() {
   return 0;
 }
 
-/// Reads the job file alone, so that scripts learn the folder whatever else is missing.
+/// Reads only the job file, so that scripts learn the folder whatever else is missing.
 int print_output(const run::RunOptions& options) {
   fmt::print("{}\n", job::read_job(options.job_file, options.overrides).output.string());
   return 0;

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A JSON file that a run replaces whole; null when it is not there.
+/// Reads a JSON file that a run always replaces whole; null when it does not exist.
 Json read_json(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return nullptr;
@@ -30,7 +30,7 @@ Json read_json(const std::filesystem::path& path) {
   return json;
 }
 
-/// A number of a file that another program may have changed; absent when it is not there.
+/// Reads a number from a file that another program may have changed; absent when it is missing.
 std::optional<double> number(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (json.is_null() || found == json.end() || !found->is_number()) return std::nullopt;
@@ -84,7 +84,7 @@ std::string news_text(const Json& progress) {
   return age ? report::format_duration(*age) + " ago" : "at an unknown time";
 }
 
-/// Prompts that a stopped run has kept the keys and values of.
+/// Counts the prompts of which a stopped run has kept the keys and values.
 Json kept_kv(const std::filesystem::path& folder) {
   int64_t requests = 0, tokens = 0, bytes = 0;
   std::error_code unreachable;
@@ -96,13 +96,13 @@ Json kept_kv(const std::filesystem::path& folder) {
       tokens += save->tokens;
       bytes += save->bytes;
     } catch (const InputError&) {
-      // The next start of the run names it and reads the prompt again.
+      // The next start of the run names this file, and reads the prompt again.
     }
   }
   return {{"requests", requests}, {"tokens", tokens}, {"bytes", bytes}};
 }
 
-/// What a kill at this moment would leave of the run's work.
+/// The part of the run's work that would survive a kill at this moment.
 Json durable(const Json& results, const Json& kept) {
   const auto count = [&](const char* key) {
     return results.is_null() ? 0 : results[key].get<int64_t>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What `pecia inspect` says about a file: first as a value, then for people.
+/// What `pecia inspect` says about a file, as a value and as text for people.
 
 #include <cstdint>
 #include <filesystem>
@@ -10,35 +10,35 @@
 
 namespace pecia::app {
 
-/// Nearest-rank percentile (1 … 100) of ascending values, of which there is at least one.
+/// Nearest-rank percentile (1 … 100) of at least one value; the values ascend.
 int64_t percentile(const std::vector<int64_t>& ascending, int percent);
 
-/// {min, p50, p90, p99, max} of the same, and in words.
+/// {min, p50, p90, p99, max} of ascending values, and the same as text.
 nlohmann::ordered_json spread(const std::vector<int64_t>& ascending);
 std::string spread_text(const nlohmann::ordered_json& spread);
 
-/// A prompt shard: counts, lengths of turns in tokens, schema, followup, tokenizer.
+/// Summarises a prompt shard: counts, lengths of turns in tokens, schema, followup, tokenizer.
 nlohmann::ordered_json summarize_prompts(const std::filesystem::path& shard);
 std::string prompts_text(const nlohmann::ordered_json& summary);
 
-/// A results file, at any moment of its run: turns and requests by state, tokens, lengths of
-/// answers, reasons of failures by frequency.
+/// Summarises a results file, at any moment of its run: turns and requests by state, tokens,
+/// lengths of answers, reasons of failures by frequency.
 nlohmann::ordered_json summarize_results(const std::filesystem::path& file);
 std::string results_text(const nlohmann::ordered_json& summary);
-/// In one line, for a log: "38 of 64 turns done, 0 failed, 2 partial".
+/// One line for a log: "38 of 64 turns done, 0 failed, 2 partial".
 std::string results_line(const nlohmann::ordered_json& summary);
 
-/// A run's folder, at any moment: "state" is starting (it has no results yet), running, killed (its
-/// process has died), stopped (with turns left) or finished; then who holds it, its results,
-/// progress.json with the age of its news, and the figures of report.json; null for what is not
-/// there. Takes no lock. InputError where no run has begun.
+/// Summarises a run's folder, at any moment. "state" is starting (no results yet), running, killed
+/// (its process has died), stopped (with turns left) or finished. Then come its holder, its
+/// results, progress.json with the age of its news, and the figures of report.json; missing parts
+/// are null. It takes no lock. Throws InputError where no run has begun.
 nlohmann::ordered_json summarize_run(const std::filesystem::path& folder);
 std::string run_text(const nlohmann::ordered_json& summary);
 
 /// The same in one line.
 std::string run_line(const nlohmann::ordered_json& summary);
 
-/// Whether the run that was summarised was still going on: starting or running.
+/// Whether the summarised run was still going on: starting or running.
 bool goes_on(const nlohmann::ordered_json& run_summary);
 
 }  // namespace pecia::app

@@ -21,8 +21,8 @@ namespace {
 
 struct Options {
   std::string job;                    // empty: none
-  std::optional<int> dp, cp, sp, tp;  // what the job says; cp: what the others leave
-  std::string file;                   // empty: what the job, else the environment says
+  std::optional<int> dp, cp, sp, tp;  // by default the job's; cp: what the others leave
+  std::string file;                   // empty: the job's, else the environment's
   bool measure = false, json = false;
 };
 
@@ -44,7 +44,7 @@ std::string gpu_text(int device) {
   return fmt::format("{} at {}", info.name, info.address);
 }
 
-/// How much of the machine the ranks are on; no racks: not known.
+/// How much of the machine the ranks use; 0 racks: unknown.
 struct Counts {
   size_t servers = 0, racks = 0;
 };
@@ -59,7 +59,7 @@ Counts counts_of(const std::vector<comm::RackServerGpu>& places) {
   return {servers.size(), racks.size()};
 }
 
-/// Along the CP axis, in which the ring's messages go.
+/// The ranks along each CP axis, in the order in which the ring's messages go.
 std::vector<std::vector<int>> rings_of(const cluster::ProcessGrid& grid) {
   std::vector<std::vector<int>> rings;
   for (int rank = 0; rank < grid.shape().ranks(); ++rank)

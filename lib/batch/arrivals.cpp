@@ -24,7 +24,7 @@ double ArrivalSource::arrival(size_t index) const {
   return inputs_.prompt(*open_[index]).arrival_s.value();
 }
 
-/// The number of its counter.
+/// The number of the request's counter.
 int64_t ArrivalSource::claim(size_t index) const {
   return open_[index] - inputs_.requests().data();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Requests that come one after another, as their shards' arrival_s say: a service's trace again.
+/// Requests that come one after another, as arrival_s in their shards says. This replays the trace
+/// of a service.
 
 #include <set>
 #include <utility>
@@ -9,15 +10,16 @@
 
 namespace pecia::batch {
 
-/// A request exists once its time has come, seconds since this start of the run, whatever an
-/// earlier run already did of it. Of those that exist and nobody has taken, the first in the order
-/// asked goes to the first replica that has room for it: never does one wait for a replica while
-/// another is without work. It is not known ahead who will take a request, so every one has a
-/// counter of its own, and who adds to it first has it.
+/// A request exists from its arrival on, in seconds since this start of the run, whatever an
+/// earlier run already did of it. Among requests that exist and are not taken, the first in the
+/// order asked goes to the first replica with room for it, so no request waits for one replica
+/// while another has no work. Nobody knows in advance which replica will take a request. So each
+/// request has a counter of its own, and the replica that adds to it first has the request.
 class ArrivalSource : public Source {
  public:
-  /// `claims`: one for each request of the job, shared by all replicas. fcfs: by arrival, then in
-  /// the job's order; longest_first: among those that have arrived. All outlive this object.
+  /// `claims`: one counter for each request of the job, shared by all replicas. With fcfs the order
+  /// is by arrival, then as in the job; with longest_first the longest arrived request comes first.
+  /// All arguments outlive this object.
   ArrivalSource(const Inputs& inputs, const io::ResultsFile& results, job::Order order,
                 comm::SharedCounters& claims);
 
@@ -33,11 +35,11 @@ class ArrivalSource : public Source {
   const io::ResultsFile& results_;
   const job::Order order_;
   comm::SharedCounters& claims_;
-  std::vector<const InputRequest*> open_;  ///< by arrival
-  size_t coming_ = 0;                      ///< the first of them that has not arrived
-  /// Arrived and not known to be taken: (rank in the order asked, index into open_).
+  std::vector<const InputRequest*> open_;  ///< open requests by arrival
+  size_t coming_ = 0;  ///< index in open_ of the first request that has not arrived
+  /// Arrived requests not known to be taken: (rank in the order asked, index into open_).
   std::set<std::pair<double, size_t>> waiting_;
-  /// The first of them, where it is loaded.
+  /// The first request of waiting_, once it is loaded.
   std::optional<std::pair<size_t, schedule::Request>> head_;
   int64_t arrived_turns_ = 0;
 };

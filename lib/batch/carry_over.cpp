@@ -17,7 +17,7 @@ std::filesystem::path new_file(const std::filesystem::path& results) {
   return results.string() + ".new";
 }
 
-/// The index of `settings` in the list, to which it is added where it is new.
+/// The index of `settings` in the list; new settings are added to it.
 int32_t index_of(const std::string& settings, std::vector<std::string>& list) {
   const auto found = std::find_if(list.begin(), list.end(), [&](const std::string& known) {
     return settings_differences(known, settings).empty();
@@ -43,7 +43,7 @@ std::string turns_text(int64_t count) {
   return fmt::format("{} turn{}", count, count == 1 ? "" : "s");
 }
 
-/// What differs from the settings under which turns to run were to be run before.
+/// Says how the settings differ from those under which the remaining turns were to be run.
 void remark_settings(const io::ResultsFile& old, const std::string& now,
                      const std::map<int32_t, int64_t>& concerned,
                      std::vector<std::string>& remarks) {
@@ -62,7 +62,7 @@ bool same_layout(const io::ResultsLayout& a, const io::ResultsLayout& b) {
                     });
 }
 
-/// A partial answer as a finished one of so many tokens.
+/// Turns a partial answer into a finished one of `tokens` tokens.
 io::TurnResult ended_at(io::TurnResult result, int64_t tokens) {
   const size_t before = std::max<size_t>(1, result.tokens.size());
   const auto cut = [&](auto& values) { values.resize(values.size() / before * tokens); };
@@ -72,7 +72,7 @@ io::TurnResult ended_at(io::TurnResult result, int64_t tokens) {
   return result;
 }
 
-/// Writes rows many at a time, each time some 64 MiB at most.
+/// Collects rows and writes them together, at most about 64 MiB at a time.
 class Copier {
  public:
   explicit Copier(io::ResultsFile& to) : to_(to) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Results that go on under other settings or with more input: what becomes of their rows, and a
-/// new file in place of the old one where the old one's rows do not hold that.
+/// Continues results under other settings or with more input. It decides what becomes of each row,
+/// and makes a new file in place of the old one where the old layout does not fit.
 
 #include <filesystem>
 #include <string>
@@ -15,29 +15,29 @@ struct Continuation {
   enum class Fate {
     kept,    ///< the row stays as it is
     opened,  ///< the turn runs from its beginning
-    ended,   ///< a partial answer that has all the tokens that are now allowed
+    ended,   ///< the turn's partial answer already has all the tokens now allowed
   };
 
-  io::ResultsLayout layout;          ///< of the file that the start works on
+  io::ResultsLayout layout;          ///< layout of the file that the start works on
   std::vector<Fate> fates;           ///< by row of the old file
   bool same_file = true;             ///< the old file has that layout
-  std::vector<std::string> remarks;  ///< what is other than before, for the log
+  std::vector<std::string> remarks;  ///< differences from before, for the log
 };
 
-/// What a start that would make a new file as `wanted` (with one entry in `settings`) makes of
-/// `old`. Done turns stay, and so do failed ones unless `retry_failed`; open ones run under the
-/// settings of `wanted`. A partial one goes on where its prompt is the same, and else starts over.
-/// InputError where the results belong to another run.
+/// Decides what becomes of `old` at a start that would make a new file as `wanted` (with one entry
+/// in `settings`). Done turns stay, and so do failed ones unless `retry_failed` is given; open ones
+/// run under the settings of `wanted`. A partial answer goes on if its prompt is the same, and
+/// starts over otherwise. Throws InputError where the results belong to another run.
 Continuation continuation(const io::ResultsFile& old, const io::ResultsLayout& wanted,
                           bool retry_failed, const std::filesystem::path& path);
 
-/// Makes the file at `path`, which is `old`, what `next` says. A new file is made beside the old
-/// one, synced and renamed, so there is a whole one at any moment. SystemError where there is no
-/// room for both; then the old one is as it was.
+/// Changes the file at `path`, which is `old`, as `next` says. A new file is made beside the old
+/// one, synced and renamed, so that a complete file exists at any moment. Throws SystemError where
+/// there is no room for both; the old file is then unchanged.
 void carry_over(const io::ResultsFile& old, const Continuation& next,
                 const std::filesystem::path& path);
 
-/// Removes what a kill during carry_over left beside the results.
+/// Removes what a carry_over that was killed has left beside the results.
 void remove_unfinished_carry_over(const std::filesystem::path& path);
 
 }  // namespace pecia::batch

@@ -17,7 +17,7 @@ struct Left {
 
 Left read_left(const io::ResultsFile& results, bool retry_failed) {
   const io::ResultsLayout& layout = results.layout();
-  std::vector<uint8_t> cut_left(1);  // a file of before 0.2 has no settings
+  std::vector<uint8_t> cut_left(1);  // files written before 0.2 have no settings
   for (size_t i = 0; i < layout.settings.size(); ++i) {
     cut_left.resize(i + 1);
     cut_left[i] = cuts_left(layout.settings[i]) ? 1 : 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What earlier starts of a run left, as far as it decides what the next one runs.
+/// The part of earlier starts' results that decides what the next start runs.
 
 #include <cstdint>
 #include <string>
@@ -12,27 +12,28 @@
 
 namespace pecia::batch {
 
-/// A row of the results.
+/// What earlier starts left of one row of the results.
 struct EarlierTurn {
   io::TurnState state = io::TurnState::open;
-  uint8_t cut_left = 0;       ///< its prompt, if it was cut, kept its end
-  int32_t prompt_tokens = 0;  ///< after a cut
-  int32_t output_tokens = 0;  ///< of a turn that is done
+  uint8_t cut_left = 0;       ///< 1: if its prompt was cut, the end was kept
+  int32_t prompt_tokens = 0;  ///< length of its prompt after a cut
+  int32_t output_tokens = 0;  ///< length of its answer, if it is done
 
   bool done() const { return state == io::TurnState::done; }
   bool failed() const { return state == io::TurnState::failed; }
 };
 
 struct Earlier {
-  /// Places in the job's list of inputs, in the order of the results' rows: inputs that the results
-  /// know first, as they were, whatever they are called now; then new ones, as the job lists them.
+  /// Indices into the job's list of inputs, in the order of the results' rows. Inputs that the
+  /// results know come first, in the old order and whatever their names are now; new ones follow as
+  /// the job lists them.
   std::vector<int32_t> order;
-  std::vector<std::string> input_sha256;  ///< in that order; only where the files were read
-  /// The first rows of the results. Empty where nothing was run yet, or the results are not this
-  /// run's, which is found out later.
+  std::vector<std::string> input_sha256;  ///< in that order; filled if the files were read
+  /// The first rows of the results. They are empty where nothing was run yet, or where the results
+  /// are not this run's, which is found out later.
   std::vector<EarlierTurn> turns;
 
-  /// order and turns.
+  /// Archives `order` and `turns`.
   template <typename A>
   void visit(A& archive) {
     archive(order), archive(turns);
@@ -40,11 +41,11 @@ struct Earlier {
 };
 
 /// Reads the job's inputs, for their hashes, and the results in its output folder unless `fresh`.
-/// With `retry_failed`, failed turns count as open. Results that cannot be read count as none: who
-/// opens them for good says what is wrong with them.
+/// With `retry_failed`, failed turns count as open. Unreadable results count as none: opening them
+/// for the run reports the reason.
 Earlier read_earlier(const job::Job& job, bool fresh, bool retry_failed);
 
-/// Puts job.input into that order.
+/// Puts job.input into `order`, which Earlier has.
 void reorder_inputs(job::Job& job, const std::vector<int32_t>& order);
 
 }  // namespace pecia::batch

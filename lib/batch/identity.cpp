@@ -14,21 +14,22 @@ using Json = nlohmann::ordered_json;
 constexpr const char* over_length_key = "limits.over_length";
 constexpr const char* max_new_tokens_key = "generation.max_new_tokens";
 
-/// Keys of the job that concern turns one by one.
+/// Keys of the job that each turn depends on by itself.
 constexpr const char* settings_keys[] = {over_length_key, "model.rope_scaling", max_new_tokens_key,
                                          "generation.stop"};
 
-/// The job as text leaves out what may change between starts, and spells the rest one way.
+/// The job's text leaves out keys that may change between starts, and has one spelling for each of
+/// the others.
 Json as_json(const job::Job& job) {
   return Json::parse(to_json(job));
 }
 
-/// A path or a text of the job may be any bytes.
+/// Dumps any bytes, since a path or a text of the job need not be UTF-8.
 std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// What is damaged, or nested as no such text is, counts as empty.
+/// Parses a JSON object; damaged or too deeply nested text counts as empty.
 Json parse_object(const std::string& text) {
   constexpr int max_depth = 8;
   const auto is_shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= max_depth; };
@@ -40,7 +41,7 @@ std::string text_of(const Json& object, const std::string& key) {
   return object.contains(key) ? object[key].dump() : std::string("absent");
 }
 
-/// The keys of either, each once: those of `before` last.
+/// The keys of both objects, each once; keys that only `before` has come last.
 std::vector<std::string> keys_of(const Json& now, const Json& before) {
   std::vector<std::string> keys;
   for (const Json* object : {&now, &before})
@@ -49,7 +50,7 @@ std::vector<std::string> keys_of(const Json& now, const Json& before) {
   return keys;
 }
 
-/// Inputs of before that are not where they were, one per line.
+/// Inputs of `before` that are missing, moved or changed, one per line.
 std::string input_differences(const io::ResultsLayout& before, const io::ResultsLayout& now) {
   const auto there = input_hashes(before.identity), here = input_hashes(now.identity);
   std::string lines;
@@ -71,8 +72,8 @@ std::string input_differences(const io::ResultsLayout& before, const io::Results
 std::vector<std::string> sha256_of_files(const std::vector<std::filesystem::path>& files) {
   std::vector<std::string> hashes;
   for (const auto& file : files) {
-    std::error_code unreachable;                           // which reading it says
-    if (std::filesystem::is_directory(file, unreachable))  // as who opens it for good would say
+    std::error_code unreachable;                           // reading the file reports an error
+    if (std::filesystem::is_directory(file, unreachable))  // so does opening it for the run
       fail<InputError>("{} is a folder; name the HDF5 files in it", file.string());
     hashes.push_back(io::sha256_of_file(file));
   }
@@ -96,7 +97,7 @@ std::string identity(const job::Job& job, const model::ModelConfig& config,
         std::end(settings_keys))
       id["generation"][key] = value;
   if (job.reproducible ==
-      parallel::Reproducible::layout)  // whose bits follow from where prompts are cut
+      parallel::Reproducible::layout)  // its bits depend on where prompts are cut
     id["reproducible"] = {{"mode", "layout"},
                           {"max_batch_tokens", settings["batch"]["max_batch_tokens"]}};
   id["input_sha256"] = input_sha256;
@@ -154,7 +155,7 @@ bool may_go_on(const std::string& before, const std::string& now) {
   for (const std::string& key : keys_of(here, there)) {
     const std::string old_text = text_of(there, key), new_text = text_of(here, key);
     if (old_text == new_text || key == max_new_tokens_key) continue;
-    // A prompt of the same length that was or is not cut is the same prompt.
+    // If the prompt has the same length and one setting did not cut, the prompt is the same.
     if (key == over_length_key && (old_text == "\"fail\"" || new_text == "\"fail\"")) continue;
     return false;
   }
@@ -170,7 +171,7 @@ void require_same_identity(const io::ResultsLayout& before, const io::ResultsLay
   }
   std::string differences;
   for (const std::string& key : keys_of(here, there)) {
-    if (key == "/model/path") continue;  // the hashes say whether it is the same model
+    if (key == "/model/path") continue;  // the hashes say whether the model is the same
     if (text_of(there, key) != text_of(here, key))
       differences += fmt::format("\n       {}: {} there, {} now", key.substr(1),
                                  text_of(there, key), text_of(here, key));

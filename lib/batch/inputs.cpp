@@ -10,7 +10,7 @@
 namespace pecia::batch {
 namespace {
 
-/// The tokens of a prompt that stay: truncate_left keeps its end, truncate_middle both ends.
+/// Cuts a prompt to `kept` tokens: truncate_left keeps its end, truncate_middle both ends.
 std::vector<int32_t> shortened(std::vector<int32_t> tokens, int64_t kept, job::OverLength way) {
   const auto cut = static_cast<int64_t>(tokens.size()) - kept;
   if (cut <= 0) return tokens;
@@ -66,14 +66,14 @@ Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
   count();
 }
 
-/// What can run, and its size.
+/// Finds out which turns can run, and how much work they are.
 void Inputs::count() {
   prompt_tokens_ = refused_requests_ = 0;
   counts_.assign(num_turns_, false);
   for (InputRequest& request : requests_) {
     const std::vector<std::string> refused = refusals(request);
     const bool chain = followup(request) == io::Followup::chain;
-    bool blocked = false, any_refused = false;  // a turn that fails takes those that see it along
+    bool blocked = false, any_refused = false;  // a failing turn takes along the turns that see it
     double length = 0;
     for (size_t turn = 0; turn < refused.size(); ++turn) {
       const EarlierTurn before = earlier(request, turn);
@@ -182,7 +182,7 @@ int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
   int64_t slots = 0;
   for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn) {
     if (!counts_[row(request, turn)]) continue;
-    // An earlier run's answer may be fed again, and the last token of the answer before.
+    // An earlier run's answer may be fed again, and so may the last token of the answer before.
     const int64_t answer =
         std::max(answer_tokens(request, turn), earlier(request, turn).output_tokens);
     const int64_t fed = kept_tokens(request, turn) + answer + 1;
@@ -192,7 +192,7 @@ int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
   return slots;
 }
 
-/// The first token that is outside the vocabulary; empty where there is none.
+/// Names the first token outside the vocabulary; empty where there is none.
 std::string Inputs::bad_token(const std::vector<int32_t>& tokens) const {
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= config_.vocab)
@@ -201,18 +201,18 @@ std::string Inputs::bad_token(const std::vector<int32_t>& tokens) const {
   return {};
 }
 
-/// By turn, why its length keeps it from running; empty: it does not.
+/// By turn: why its length keeps it from running; empty where it does not.
 std::vector<std::string> Inputs::refusals(const InputRequest& request) const {
   constexpr const char* again = "; then --retry-failed";
   const bool fork = followup(request) == io::Followup::fork;
   std::vector<std::string> refused(prompt(request).turns.size());
-  int64_t before = 0;  // tokens that the turn sees at least
+  int64_t before = 0;  // the fewest tokens that come before the turn
   for (size_t turn = 0; turn < refused.size(); ++turn) {
     const int64_t tokens = kept_tokens(request, turn), answer = max_new_tokens(request, turn);
     const int64_t room = config_.max_positions - (answer > 0 ? 1 : 0);
     const EarlierTurn left = earlier(request, turn);
     if (left.done()) {
-      // It was run, under its own settings.
+      // It was run under its own settings.
     } else if (tokens == 0) {
       refused[turn] = "the turn has no tokens";
     } else if (tokens > room) {
@@ -230,7 +230,7 @@ std::vector<std::string> Inputs::refusals(const InputRequest& request) const {
     if (fork && turn > 0) continue;
     before += tokens;
     if (!fork && left.done()) before += left.output_tokens;
-    if (!fork && !left.done() && answer > 0) ++before;  // an answer has a token at least
+    if (!fork && !left.done() && answer > 0) ++before;  // an answer has at least one token
   }
   return refused;
 }

@@ -17,17 +17,17 @@ namespace pecia::batch {
 /// A request of the job. Its turns are consecutive rows of the results.
 struct InputRequest {
   int32_t shard = 0;
-  int64_t index = 0;  ///< in the shard
+  int64_t index = 0;  ///< index in the shard
   int64_t first_row = 0;
-  double work = 0;  ///< estimated FLOPs of turns that can run, attention counted quadratically
+  double work = 0;  ///< estimated FLOPs of runnable turns; attention is quadratic
 };
 
 class Inputs {
  public:
-  /// Opens all shards. InputError naming file, request and remedy: a request id that two shards
-  /// have, a vocabulary or tokenizer other than the model's, no arrivals where they are replayed.
-  /// `earlier`: what earlier starts did of the first turns; the prompts of those that are done stay
-  /// as they were.
+  /// Opens all shards. Throws InputError naming file, request and remedy, for a request id that two
+  /// shards have, for a vocabulary or tokenizer other than the model's, and for missing arrivals
+  /// where they are replayed. `earlier`: what earlier starts did of the first turns. Prompts of
+  /// done turns stay as they were.
   Inputs(const job::Job& job, const model::ModelConfig& config,
          std::vector<EarlierTurn> earlier = {});
 
@@ -39,10 +39,10 @@ class Inputs {
     return shards_[request.shard].followup();
   }
   int64_t num_turns() const { return num_turns_; }
-  /// Of the turns that can run.
+  /// Prompt tokens of the turns that can run.
   int64_t prompt_tokens() const { return prompt_tokens_; }
-  /// From the model's tokenizer.json, where any turn has stop strings; otherwise null. InputError
-  /// as Detokenizer's, and where the model has no such file.
+  /// The tokenizer of the model's tokenizer.json, where any turn has stop strings; otherwise null.
+  /// Throws InputError as Detokenizer does, and where the model has no such file.
   std::shared_ptr<const io::Detokenizer> detokenizer() const;
   /// Requests with a turn that is refused: it is too long, has no tokens, or is left out.
   int64_t refused_requests() const { return refused_requests_; }
@@ -51,25 +51,26 @@ class Inputs {
   /// Turns still to run whose prompts limits.over_length cuts.
   int64_t cut_prompts() const;
 
-  /// Rows of turns still to run that have a token outside the vocabulary. Reads all their tokens.
+  /// Rows of turns still to run that have a token outside the vocabulary. It reads all their
+  /// tokens.
   std::vector<int64_t> rows_with_bad_tokens() const;
-  /// The turns of these rows cannot run: no figure above and below counts them any more.
+  /// Marks the turns of these rows as unable to run. All figures of this object then exclude them.
   void leave_out(const std::vector<int64_t>& rows);
 
-  /// Rows of the results and what they are for; the identity is left empty.
+  /// The rows of the results and the turns that they hold; the identity is left empty.
   io::ResultsLayout layout() const;
 
   int32_t max_new_tokens(const InputRequest& request, size_t turn) const;
-  /// Those of them that the model's length leaves room for after the turn's own prompt.
+  /// max_new_tokens, clipped to the length that the turn's own prompt leaves of the model's.
   int32_t answer_tokens(const InputRequest& request, size_t turn) const;
-  /// Prompt tokens that are run, after limits.over_length.
+  /// Tokens of the turn's prompt after limits.over_length.
   int64_t kept_tokens(const InputRequest& request, size_t turn) const;
-  /// At most so many KV slots on each of `ring_size` ranks does the request need.
+  /// Upper bound on the KV slots that the request needs on each of `ring_size` ranks.
   int64_t max_slots(const InputRequest& request, int ring_size, int64_t max_batch_tokens) const;
 
-  /// The request with its tokens, ready to run. What concerns it alone (an empty turn, a token
-  /// outside the vocabulary, too many tokens) is in the turns' `refused`. Answers of earlier starts
-  /// are not with it (source.hpp adds them).
+  /// Loads the request with its tokens, ready to run. A problem of one turn alone (an empty turn, a
+  /// token outside the vocabulary, too many tokens) is noted in its `refused`. Answers of earlier
+  /// starts are not included (source.hpp adds them).
   schedule::Request load(const InputRequest& request) const;
 
  private:
@@ -87,7 +88,7 @@ class Inputs {
   std::vector<InputRequest> requests_;
   std::vector<EarlierTurn> earlier_;
   std::vector<bool> left_out_;  ///< by row
-  std::vector<bool> counts_;    ///< by row: done, or can run
+  std::vector<bool> counts_;    ///< by row: it is done, or it can run
   int64_t num_turns_ = 0, prompt_tokens_ = 0, refused_requests_ = 0;
   bool have_stop_strings_ = false;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The run's output folder: one run at a time, continued only as the same run.
+/// The run's output folder. It holds one run at a time, which only a start of the same run
+/// continues.
 
 #include <filesystem>
 #include <functional>
@@ -13,14 +14,14 @@ namespace pecia::batch {
 
 class Output {
  public:
-  /// Makes or takes the folder and its results.h5; one rank of the job. InputError when another run
-  /// holds it or its results belong to another run. With `fresh`, older results are renamed, never
-  /// removed. `say` is told the new name, and what of the settings and inputs is other than at the
-  /// earlier start (carry_over.hpp).
+  /// Makes or takes over the folder and its results.h5; one rank of the job does this. Throws
+  /// InputError when another run holds the folder or the results belong to another run. With
+  /// `fresh`, older results are renamed, never removed. `say` is told the new name, and how
+  /// settings and inputs differ from the earlier start (carry_over.hpp).
   Output(const std::filesystem::path& folder, const io::ResultsLayout& layout, bool fresh,
          bool retry_failed, const std::function<void(const std::string&)>& say);
 
-  /// Whether an earlier start has made the results.
+  /// Whether the results were made by an earlier start.
   bool continues() const { return continues_; }
 
   const std::filesystem::path& results_path() const { return results_path_; }

@@ -42,7 +42,7 @@ const char* phase_name(const schedule::Plan& plan) {
 void PassCounter::count(const schedule::Plan& plan, const PassCost& cost, ReplicaTotals& totals) {
   for (const int64_t sequence : plan.removed) last_token_.erase(sequence);
   for (const schedule::TurnStart& turn : plan.turns) last_token_.erase(turn.sequence);
-  if (!plan.restore.empty()) return;  // read, not computed
+  if (!plan.restore.empty()) return;  // keys and values were read, not computed
   const NewTokens tokens = new_tokens(plan);
   const double prefill = tokens.prefill_share(), decode = 1 - prefill;
   const bool shared = std::ranges::count_if(plan.items, is_prompt) > 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a replica did, counted where it was planned.
+/// What a replica did. Its planning rank counts it.
 
 #include <map>
 #include <vector>
@@ -12,24 +12,24 @@ namespace pecia::batch {
 
 struct ReplicaTotals {
   int64_t done = 0, failed = 0;
-  int64_t arrived = 0;  ///< turns of the whole job's requests that are there, whoever runs them
+  int64_t arrived = 0;  ///< turns of requests that have arrived, of the whole job
   int64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;
-  int64_t truncated_turns = 0, truncated_tokens = 0;  ///< of prompts, by limits.over_length
-  /// Answers that ended without a stop; and those of them that the model's length ended, before
-  /// max_new_tokens.
+  int64_t truncated_turns = 0, truncated_tokens = 0;  ///< prompts cut by limits.over_length
+  /// Answers that ended without a stop. The second figure counts answers that the model's length
+  /// ended before max_new_tokens.
   int64_t cut_by_length = 0, cut_by_model_length = 0;
   double prefill_s = 0, decode_s = 0;          ///< wall time of passes
-  double prefill_flops = 0, decode_flops = 0;  ///< of all the replica's ranks
-  int64_t first_tokens = 0;                    ///< of turns
-  int64_t shared_first_tokens = 0;             ///< of passes that read several prompts
-  /// Keys and values read from an earlier start's saves, and kept for a later one.
+  double prefill_flops = 0, decode_flops = 0;  ///< work of all the replica's ranks
+  int64_t first_tokens = 0;                    ///< first tokens of turns
+  int64_t shared_first_tokens = 0;  ///< first tokens from passes that read several prompts
+  /// Keys and values read from an earlier start's saves, and those kept for a later start.
   int64_t restored_requests = 0, restored_tokens = 0;
   double restore_s = 0;
   int64_t kept_requests = 0, kept_tokens = 0, kept_bytes = 0;
   double keep_s = 0;
-  int64_t not_worth_keeping = 0;  ///< requests: reading them again is cheaper
-  std::vector<double> ttft_s;     ///< by turn
-  std::vector<double> tbt_s;      ///< by output token after a turn's first
+  int64_t not_worth_keeping = 0;  ///< requests that are cheaper to read again
+  std::vector<double> ttft_s;     ///< one for each turn
+  std::vector<double> tbt_s;      ///< one for each output token after a turn's first
 
   template <typename A>
   void visit(A& archive) {
@@ -44,10 +44,10 @@ struct ReplicaTotals {
   }
 };
 
-/// Counts a turn that is done, whose max_new_tokens were `slots`.
+/// Counts a turn that is done. Its max_new_tokens were `slots`.
 void count_done(const io::TurnResult& result, int64_t slots, ReplicaTotals& totals);
 
-/// Rows of a pass.
+/// New tokens of a pass.
 struct NewTokens {
   int64_t prompt = 0, decode = 0;
 
@@ -60,22 +60,22 @@ NewTokens new_tokens(const schedule::Plan& plan);
 /// "prefill", "decode", or "mixed" for a pass that has rows of both; "save_kv" and "restore_kv".
 const char* phase_name(const schedule::Plan& plan);
 
-/// A pass that has been executed.
+/// Time and work of an executed pass.
 struct PassCost {
   double begin_s = 0, end_s = 0;
-  double flops = 0;  ///< of all the replica's ranks
+  double flops = 0;  ///< work of all the replica's ranks
 };
 
 /// Adds passes to the totals.
 class PassCounter {
  public:
-  /// Tokens count as what they are; time and FLOPs of a mixed pass go to prefill and decode by
-  /// their shares of its new tokens. The time between two output tokens of a turn is that between
-  /// the ends of their passes.
+  /// Counts tokens by kind. Time and FLOPs of a mixed pass are divided between prefill and decode
+  /// by their shares of its new tokens. The time between two output tokens of a turn runs from the
+  /// end of one pass to the end of the other.
   void count(const schedule::Plan& plan, const PassCost& cost, ReplicaTotals& totals);
 
  private:
-  std::map<int64_t, double> last_token_;  ///< when each sequence had one, on the passes' clock
+  std::map<int64_t, double> last_token_;  ///< by sequence: time, on the passes' clock
 };
 
 }  // namespace pecia::batch

@@ -43,9 +43,10 @@ schedule::Request load_open(const Inputs& inputs, const io::ResultsFile& results
   return loaded;
 }
 
-/// Prompt and answer of what has to be read and generated first.
+/// Lengths of the prompt and of the answer that the request begins with.
 std::pair<int64_t, int64_t> first_lengths(const Inputs& inputs, const InputRequest& request) {
-  // A fork's first turn is read for its questions, so that the second comes with it.
+  // The prompt of a fork's first turn is read for its questions, so the second turn's comes with
+  // it.
   const auto turns = static_cast<int64_t>(inputs.prompt(request).turns.size());
   const int64_t answer = inputs.answer_tokens(request, 0);
   if (answer > 0 || turns == 1) return {inputs.kept_tokens(request, 0), answer};
@@ -82,7 +83,7 @@ std::optional<schedule::Request> ListSource::take(const schedule::Scheduler& sch
     exhausted_ = index >= static_cast<int64_t>(open_.size());
     if (exhausted_) break;
     const auto [prompt, answer] = first_lengths(inputs_, *open_[index]);
-    // One that cannot run takes no time.
+    // A request that cannot run takes no time.
     if (open_[index]->work == 0 || scheduler.could_finish(prompt, answer, now))
       return load_open(inputs_, results_, *open_[index]);
     passed_over_.push_back(open_[index]);
@@ -94,8 +95,8 @@ std::optional<schedule::Request> ListSource::take(const schedule::Scheduler& sch
   return take_passed_over(scheduler);
 }
 
-/// One that would be answered in time after all. They are looked at again whenever passes turn out
-/// to be faster than they were thought to be.
+/// Finds a passed-over request that would be answered in time after all. They are tried again
+/// whenever passes turn out to be faster than expected.
 std::optional<schedule::Request> ListSource::reconsider(const schedule::Scheduler& scheduler,
                                                         double now) {
   constexpr double faster = 0.95;
@@ -116,7 +117,7 @@ std::optional<schedule::Request> ListSource::reconsider(const schedule::Schedule
   return load_open(inputs_, results_, request);
 }
 
-/// The first of them where what is read of it is kept, else the one that takes the least time.
+/// Takes the first passed-over request where what is read of it is kept, else the quickest.
 schedule::Request ListSource::take_passed_over(const schedule::Scheduler& scheduler) {
   auto chosen = passed_over_.begin();
   if (!scheduler.keeps_kv())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which request a replica takes next, and what an earlier run already did of it.
+/// Chooses the request that a replica takes next, and adds what an earlier run already did of it.
 
 #include <limits>
 #include <optional>
@@ -12,8 +12,8 @@
 
 namespace pecia::batch {
 
-/// The unfinished requests of the job. All replicas have the same and share them out among
-/// themselves, each request to one of them.
+/// The unfinished requests of the job. Every replica has the same list; each request goes to one
+/// replica.
 class Source {
  public:
   virtual ~Source() = default;
@@ -23,45 +23,44 @@ class Source {
   virtual std::optional<schedule::Request> take(const schedule::Scheduler& scheduler,
                                                 double now) = 0;
 
-  /// When take is worth another try after it gave nothing to a scheduler without work; absent:
-  /// never again.
+  /// When to call take again after it gave nothing to a scheduler without work; absent: never.
   virtual std::optional<double> next_arrival() const = 0;
 
-  /// Turns of requests that had arrived at the last take, those of earlier runs among them.
+  /// Turns of requests that had arrived at the last take, including those of earlier runs.
   virtual int64_t arrived_turns() const = 0;
 
-  /// Requests that this start leaves alone, as they would not be answered in time.
+  /// Requests that this start does not begin, as they would not be answered in time.
   virtual int64_t passed_over() const { return 0; }
 };
 
-/// Those with a turn that is neither done nor failed, in the job's order. `results` as the run
-/// found it.
+/// The requests that have a turn neither done nor failed, in the job's order. `results` is the file
+/// as the run found it.
 std::vector<const InputRequest*> open_requests(const Inputs& inputs,
                                                const io::ResultsFile& results);
 
-/// The request, and in its turns what the results have of them.
+/// The request with what the results already have of its turns.
 schedule::Request load_open(const Inputs& inputs, const io::ResultsFile& results,
                             const InputRequest& request);
 
-/// Tokens of the prompt and of the answer that a request begins with, as could_finish asks for
-/// them.
+/// Tokens of the prompt and of the answer that a request begins with: the arguments of
+/// Scheduler::could_finish.
 std::pair<int64_t, int64_t> first_lengths(const Inputs& inputs, const InputRequest& request);
 
-/// What a scheduler of these limits refuses of the request at once, with the reasons.
+/// The turns of the request that a scheduler of these limits refuses at once, with the reasons.
 std::vector<schedule::Finished> refused_at_once(schedule::Request request,
                                                 const schedule::SchedulerLimits& limits);
 
-/// All requests are there from the start. The replicas take from one list in the order asked, by a
-/// counter that they share, so uneven work evens out.
+/// Serves requests that are all there from the start. The replicas take from one list in the order
+/// asked, by a shared counter, so uneven work evens out.
 class ListSource : public Source {
  public:
-  /// All outlive this object.
+  /// All arguments outlive this object.
   ListSource(const Inputs& inputs, const io::ResultsFile& results, job::Order order,
              comm::SharedCounter& counter);
 
-  /// Gives one as long as the scheduler wants more: first those that an earlier start began. One
-  /// that would not be answered in time is passed over, and taken only where the scheduler begins
-  /// it anyway.
+  /// Gives a request as long as the scheduler wants more; requests that an earlier start began come
+  /// first. A request that would not be answered in time is passed over, and taken only where the
+  /// scheduler begins it anyway.
   std::optional<schedule::Request> take(const schedule::Scheduler& scheduler, double now) override;
   std::optional<double> next_arrival() const override { return {}; }
   int64_t arrived_turns() const override { return inputs_.num_turns(); }
@@ -74,7 +73,7 @@ class ListSource : public Source {
   const Inputs& inputs_;
   const io::ResultsFile& results_;
   comm::SharedCounter& counter_;
-  std::vector<const InputRequest*> passed_over_;                      ///< by this replica
+  std::vector<const InputRequest*> passed_over_;  ///< requests that this replica passed over
   double considered_at_s_ = std::numeric_limits<double>::infinity();  ///< see reconsider
   std::vector<const InputRequest*> open_;
   bool exhausted_ = false;

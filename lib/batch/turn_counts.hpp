@@ -16,7 +16,8 @@ struct TurnCounts {
 
 TurnCounts count_turns(const io::ResultsFile& results);
 
-/// The same on every rank of `world`; collective. `results` on one rank, null elsewhere.
+/// Counts the turns; every rank of `world` gets the same. Collective. `results` is given on one
+/// rank and null on the others.
 TurnCounts count_turns(const io::ResultsFile* results, comm::Communicator& world);
 
 }  // namespace pecia::batch

@@ -23,7 +23,7 @@ std::string sha256_of(std::span<const int32_t> tokens) {
   return hash.hex();
 }
 
-/// The tokens that a request begins with, as far as they are known before it runs.
+/// The first tokens of the request, as far as they are known before it runs.
 std::vector<int32_t> known_tokens(const schedule::Request& request) {
   std::vector<int32_t> known;
   const auto add = [&](const std::vector<int32_t>& tokens) {
@@ -38,7 +38,7 @@ std::vector<int32_t> known_tokens(const schedule::Request& request) {
   return known;
 }
 
-/// What a save's files are recognised by.
+/// A number by which the files of a save are recognised.
 int64_t stamp_of(const std::string& text) {
   io::Sha256 hash;
   hash.update(text);
@@ -48,7 +48,7 @@ int64_t stamp_of(const std::string& text) {
   return stamp;
 }
 
-/// "00000012-book_1": the row, and of the id what file systems take.
+/// "00000012-book_1": the row, and the id in characters that every file system accepts.
 std::string folder_name(int64_t row, const std::string& request_id) {
   constexpr size_t longest = 64;
   std::string name = request_id.substr(0, longest);
@@ -60,7 +60,7 @@ std::string folder_name(int64_t row, const std::string& request_id) {
   return fmt::format("{:08}-{}", row, name);
 }
 
-/// What is in the folder, as far as it can be listed.
+/// The folder's entries, as far as they can be listed.
 std::vector<fs::path> entries(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -161,7 +161,7 @@ std::optional<schedule::Plan> KvSaves::next(const schedule::Scheduler& scheduler
   if (!end_s_) {
     end_s_ = now + settings_.seconds;
     left_ = scheduler.keepable();
-    // What took longest is kept first, should the time not suffice for all.
+    // Sorts by cost: the last one took longest and is kept first, in case time runs out.
     std::sort(left_->begin(), left_->end(),
               [](const schedule::KeepableKv& a, const schedule::KeepableKv& b) {
                 return a.computed_s < b.computed_s;
@@ -179,7 +179,8 @@ std::optional<schedule::Plan> KvSaves::next(const schedule::Scheduler& scheduler
       settings_.warn(fmt::format("the keys and values of {} are not kept: {}",
                                  results_.layout().turns.at(kept.row).request_id, why));
     };
-    // Until a file has been written nobody knows how fast the disk is: then it is tried.
+    // The disk's speed is unknown until a file has been written, so the first write is always
+    // tried.
     if (write_is_measured_ && now + write_s > *end_s_) {
       words(fmt::format("writing {} may take {}, {} of limits.grace are left",
                         report::format_bytes(settings_.bytes.all(tokens)),
@@ -202,7 +203,7 @@ std::optional<schedule::Plan> KvSaves::next(const schedule::Scheduler& scheduler
   return {};
 }
 
-/// The plan, and the description of what then is there.
+/// Fills in the plan, and the description of the save as it will be.
 void KvSaves::make(const schedule::KeepableKv& kept, schedule::Plan& plan) {
   const fs::path folder = folder_of(kept.row);
   const int64_t end = std::ssize(kept.tokens);
@@ -312,7 +313,7 @@ void KvSaves::commit_restore(const schedule::Plan& plan,
   if (!restored) {
     settings_.warn(
         fmt::format("{}; the prompt is read again from position {} on", error, rows.first));
-    // What is damaged is no beginning of a later save.
+    // A damaged save must not become the beginning of a later one.
     std::erase_if(saves_, [&](const auto& save) { return folder_of(save.first) == plan.restore; });
     return;
   }
@@ -360,7 +361,7 @@ fs::path make_kv_folder(const fs::path& output, const fs::path& asked) {
   if (error)
     fail<InputError>("kv.save: {} cannot be made: {}; name another folder, or auto", there.string(),
                      error.message());
-  fs::remove(own, error);  // a link whose folder is gone
+  fs::remove(own, error);  // a link to a folder that is gone
   fs::create_directory_symlink(there, own, error);
   if (error)
     fail<InputError>("{} cannot be made a link to {}: {}", own.string(), there.string(),

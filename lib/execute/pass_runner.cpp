@@ -52,7 +52,7 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan) {
     if (outcome.kv.done != 0) return outcome;
   }
 
-  // The rows of this rank's block, and which of them somebody asks about.
+  // The rows of this rank's block, and those among them that are sampled or have targets.
   model::Rows rows;
   std::map<std::pair<int32_t, int64_t>, int64_t> row_at;  // (item, position) → row
   for (size_t i = 0; i < plan.items.size(); ++i) {
@@ -82,7 +82,7 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan) {
     ask(targets, i, plan.targets[i].item, plan.targets[i].position);
 
   model_.forward(rows, attention_);
-  compute_.recorder.take_times();  // while a GPU still computes
+  compute_.recorder.take_times();  // meanwhile a GPU still computes
   outcome.sampled = sample(plan, sampled);
   outcome.targets = score(plan, targets);
   find_broken(sampled, outcome);
@@ -93,8 +93,8 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan) {
   return outcome;
 }
 
-/// Which part of the model is to blame for items without a next token. A rank that does not know
-/// yet which ones they are tells of all its rows.
+/// Finds the part of the model to blame for items without a next token. A rank that does not know
+/// yet which items these are reports on all its rows.
 void PassRunner::find_broken(const Asked& sampled, schedule::Outcome& outcome) {
   Asked asked;
   for (size_t i = 0; i < sampled.which.size(); ++i) {

@@ -18,7 +18,7 @@ class PassRunner {
     int ring_rank = 0, ring_size = 1;
     int64_t vocab = 0;
     int logprobs = 0, prompt_logprobs = 0;  ///< as in job files
-    bool whole_rows = false;  ///< log-sums of whole rows, whose bits no cut of the vocabulary moves
+    bool whole_rows = false;  ///< log-sums of whole rows: no cut of the vocabulary affects bits
   };
 
   /// All references outlive this object. `replica`: the ranks that execute the same plans.
@@ -30,33 +30,33 @@ class PassRunner {
   schedule::Outcome execute(const schedule::Plan& plan);
 
  private:
-  /// Tokens of a sequence, kept only where penalties ask for them.
+  /// Tokens of a sequence, kept only where penalties need them.
   struct History {
     std::vector<int32_t> tokens;
   };
-  /// Rows of this rank's block that somebody asks about.
+  /// Rows of this rank's block that are sampled or have targets.
   struct Asked {
     std::vector<int32_t> which;  ///< items or targets of the plan
     std::vector<int64_t> rows;
   };
-  /// A tile of the rows asked about. The ranks that hold parts of the vocabulary make its logits
-  /// together, then each has some of the rows for itself.
+  /// A tile of the rows asked about. The ranks that hold parts of the vocabulary compute its logits
+  /// together; then each has a share of the rows.
   struct Tile {
     std::span<const int32_t> all;  ///< items or targets of the plan
-    parallel::RowRange mine;       ///< of `all`
+    parallel::RowRange mine;       ///< this rank's share of `all`
     schedule::LogProbs& found;     ///< has room for `mine`
   };
   using Evaluate = std::function<void(const TensorView& hidden, const Tile& tile)>;
 
   void begin(const schedule::Plan& plan);
 
-  // executor_kv.cpp
+  // pass_runner_kv.cpp
   schedule::KvOutcome save(const schedule::KvSaveOrder& order);
   schedule::KvOutcome restore(const schedule::Plan& plan);
 
   void find_broken(const Asked& sampled, schedule::Outcome& outcome);
 
-  // executor_sampling.cpp
+  // pass_runner_sampling.cpp
   schedule::LogProbs sample(const schedule::Plan& plan, const Asked& asked);
   schedule::LogProbs sample_whole(const schedule::Plan& plan, const Asked& asked);
   schedule::LogProbs sample_short(const schedule::Plan& plan, const Asked& asked,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Keys and values that a plan has written, or read instead of computed.
+/// Writes keys and values that a plan keeps, and reads those that it restores.
 
 #include <chrono>
 
@@ -16,7 +16,7 @@ double seconds_since(Clock::time_point begin) {
 
 }  // namespace
 
-/// Each rank by itself: who could not write says so, and the save does not come to be.
+/// Each rank acts by itself. A rank that could not write says so, and the save is not made.
 schedule::KvOutcome PassRunner::save(const schedule::KvSaveOrder& order) {
   const report::ScopedSpan span(compute_.recorder, "save_kv", report::Kind::idle);
   const auto begin = Clock::now();
@@ -44,7 +44,7 @@ schedule::KvOutcome PassRunner::save(const schedule::KvSaveOrder& order) {
   return outcome;
 }
 
-/// All ranks together: where one cannot read its part, the pass is computed. Collective.
+/// All ranks act together: if one cannot read its part, the pass is computed. Collective.
 schedule::KvOutcome PassRunner::restore(const schedule::Plan& plan) {
   PECIA_CHECK(plan.items.size() == 1, "{} sequences to restore", plan.items.size());
   const report::ScopedSpan span(compute_.recorder, "restore_kv", report::Kind::idle);

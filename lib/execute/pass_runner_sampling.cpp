@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Next tokens and log-probabilities of the rows that somebody asks about.
+/// Next tokens and log-probabilities of the rows asked about.
 
 #include <algorithm>
 
@@ -21,13 +21,13 @@ std::vector<int32_t> wanted_tokens(const schedule::Plan& plan, std::span<const i
 
 }  // namespace
 
-/// So many rows that their logits take some 32 MB.
+/// The number of rows whose logits take about 32 MB.
 int64_t PassRunner::tile_rows() const {
   return std::clamp<int64_t>((int64_t{32} << 20) / (settings_.vocab * size_of(DType::fp32)), 1,
                              512);
 }
 
-/// Evaluates the rows asked about that fall to this rank, tile by tile.
+/// Evaluates this rank's share of the rows asked about, tile by tile.
 schedule::LogProbs PassRunner::predict(const Asked& asked, int num_top, bool sampled,
                                        const Evaluate& evaluate) {
   schedule::LogProbs found;
@@ -60,8 +60,8 @@ TensorView PassRunner::whole_logits(const TensorView& hidden, const Tile& tile) 
   return logits;
 }
 
-/// Of the rows in this rank's share, by part of the vocabulary. `rows`, or the tokens `wanted`: of
-/// all rows of the tile.
+/// Shortlists of the rows in this rank's share, by part of the vocabulary. Either `rows` or the
+/// tokens `wanted` are given, for all rows of the tile.
 std::vector<Shortlists> PassRunner::shortlists(const TensorView& hidden,
                                                const ShortlistShape& shape,
                                                std::span<const kernels::SamplingRow> rows,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A rank of a replica that is not here: its Worker runs plans as it would there, without
-/// arithmetic, memory or peers. What it sends, computes and stores is counted, exactly, for any
-/// rank of any grid and any model of which the configuration is known.
+/// A rank of a replica that is not here. Its Worker runs plans as it would there, without
+/// arithmetic, memory or peers. It counts exactly what the rank sends, computes and stores, for any
+/// rank of any grid and for any model of which the configuration is known.
 
 #include "kernels/phantom/phantom.hpp"
 #include "lib/execute/worker.hpp"
@@ -11,18 +11,18 @@
 namespace pecia::execute {
 
 struct PhantomSettings {
-  int ranks = 1, rank = 0;  ///< of the replica; worker.sp and worker.tp say how they are laid out
-  DType weights = DType::bf16;  ///< of tensors that are not codes
+  int ranks = 1, rank = 0;  ///< in the replica; worker.sp and worker.tp say how ranks are laid out
+  DType weights = DType::bf16;  ///< type of tensors that are not codes
   model::Quantize quantize = model::Quantize::nothing;
   device::DeviceInfo device = {"phantom", 0, 1, "", ""};
-  int64_t memory_bytes = 0;  ///< that the rank has on its device
+  int64_t memory_bytes = 0;  ///< memory of the rank's device
   /// Backend::operand_type of the device; absent: fp32.
   std::function<DType(DType)> operand_type = {};
   Worker::Settings worker;
 };
 
-/// Bytes that a rank sends in passes: while a layer is at work, and outside of layers, for an
-/// embedding table and logits that are cut over ranks.
+/// Bytes that a rank sends in passes: within layers, and outside of layers for an embedding table
+/// and logits that are cut over ranks.
 struct SentBytes {
   int64_t in_layers = 0, outside = 0;
 
@@ -31,8 +31,8 @@ struct SentBytes {
 
 class PhantomRank {
  public:
-  /// `config` outlives it. SystemError where weights, keys and values need more than the memory
-  /// there is; execute throws it where a pass does.
+  /// `config` outlives this object. Throws SystemError where weights, keys and values need more
+  /// memory than the device has; execute throws it where a pass does.
   PhantomRank(const model::ModelConfig& config, const PhantomSettings& settings);
 
   Worker& worker() { return worker_; }
@@ -40,11 +40,11 @@ class PhantomRank {
 
   /// What this rank has sent in all its groups so far.
   comm::Traffic traffic() const { return context::traffic_of(worker_.groups()); }
-  /// The same bytes by what they are for.
+  /// The same bytes, divided into those within and outside of layers.
   const SentBytes& sent() const { return sent_; }
-  /// Sums over all ops so far; name and dtype say nothing.
+  /// Sums over all ops so far; its name and dtype have no meaning.
   const kernels::OpWork& work() const { return work_; }
-  /// Weights, KV cache, and the workspaces that passes have grown.
+  /// Bytes of weights, KV cache, and the workspaces that passes have grown.
   int64_t peak_bytes() const { return device_.peak_bytes(); }
 
  private:

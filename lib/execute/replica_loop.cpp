@@ -27,7 +27,7 @@ void record(PassMaker& pass_maker, std::vector<schedule::Finished> finished,
   if (pass_maker.saves != nullptr) pass_maker.saves->forget_settled();
 }
 
-/// Into the trace: why the pass's prompts let keys or queries travel.
+/// Notes in the trace why keys or queries travel for the pass's prompts.
 void note_rings(const std::vector<schedule::ChunkRing>& rings, report::Recorder& recorder) {
   for (const auto& [sequence, decision] : rings) {
     const parallel::RingInputs& in = decision.in;
@@ -46,11 +46,11 @@ void note_rings(const std::vector<schedule::ChunkRing>& rings, report::Recorder&
   }
 }
 
-/// The next pass, a wait, keys and values to keep, or the last plan. Turns that end without a pass
-/// are recorded.
+/// Makes the next pass, a wait, a plan that keeps keys and values, or the last plan. Turns that end
+/// without a pass are recorded.
 schedule::Plan make_plan(PassMaker& pass_maker, bool stopping, double now,
                          batch::ReplicaTotals& totals) {
-  constexpr double longest_wait_s = 0.1;  // then signals and limits are looked at again
+  constexpr double longest_wait_s = 0.1;  // then signals and limits are checked again
   schedule::Scheduler& scheduler = pass_maker.scheduler;
   stopping = stopping || (pass_maker.saves != nullptr && pass_maker.saves->draining());
   std::optional<schedule::Plan> plan;
@@ -84,7 +84,7 @@ schedule::Plan make_plan(PassMaker& pass_maker, bool stopping, double now,
   return none;
 }
 
-/// In naps, so that ranks that want something of this one meanwhile need not wait for its end.
+/// Waits in naps, so that ranks that need something of this one meanwhile are soon served.
 void wait(double seconds, const RunClock& clock, comm::Communicator& replica) {
   constexpr double nap_s = 1e-3;
   const double end = clock.seconds() + seconds;
@@ -94,9 +94,9 @@ void wait(double seconds, const RunClock& clock, comm::Communicator& replica) {
   }
 }
 
-/// What a rank says after a pass.
+/// What a rank answers after a pass.
 struct Answer {
-  uint8_t told = 0;  ///< to stop
+  uint8_t told = 0;  ///< 1: this rank was told to stop
   schedule::Outcome outcome;
 
   template <typename A>
@@ -148,7 +148,7 @@ batch::ReplicaTotals run_replica(comm::Communicator& replica, Worker& worker,
       continue;
     }
 
-    recorder.set_pass(plan.number);  // before the phase's span, which belongs to it
+    recorder.set_pass(plan.number);  // set before the phase's span, which belongs to the pass
     if (pass_maker != nullptr && pass_maker->on_begin) pass_maker->on_begin(plan, totals);
     const double begin = clock.seconds();
     const double flops = flops_of(recorder);
@@ -176,8 +176,8 @@ batch::ReplicaTotals run_replica(comm::Communicator& replica, Worker& worker,
     if (plan.saves() || !plan.restore.empty()) pass_maker->saves->commit(plan, outcomes, totals);
     if (plan.saves()) continue;
     pass_maker->scheduler.commit(plan, outcomes, end);
-    if (outcomes.front().kv.done == 0) plan.restore.clear();  // it was computed after all
-    // Load-balanced shards: what one rank computes, they all do.
+    if (outcomes.front().kv.done == 0) plan.restore.clear();  // reading failed, so it was computed
+    // The shards are balanced, so all ranks compute about as much as this one.
     counter.count(plan, {begin, end, (flops_of(recorder) - flops) * replica.size()}, totals);
     record(*pass_maker, pass_maker->scheduler.take_finished(), totals);
     pass_maker->on_pass(totals);

@@ -19,33 +19,35 @@ struct PassMaker {
   schedule::Scheduler& scheduler;
   batch::Source& source;
   io::ResultsFile& results;
-  /// What the results call the mode of a turn whose prompt went round by this ring.
+  /// Names, for the results, the mode of a turn whose prompt used this ring.
   std::function<std::string(const std::string& ring)> mode;
   int32_t replica = 0;
-  /// Asked between passes: drain now? `told`: a rank of the replica was told to stop.
+  /// Called between passes: must the run drain now? `told`: a rank of the replica was told to stop.
   std::function<bool(bool told)> stopping;
-  /// After every pass, and now and then without one.
+  /// Called after every pass, and now and then without one.
   std::function<void(const batch::ReplicaTotals&)> on_pass;
-  /// Before every pass; `seconds`: how long it is expected to take, absent before any was measured.
+  /// Called before every pass that computes. `seconds` is the time that it is expected to take,
+  /// absent before passes were measured.
   std::function<void(const schedule::Plan&, std::optional<double> seconds)> on_plan = {};
-  /// Before every pass.
+  /// Called before every pass.
   std::function<void(const schedule::Plan&, const batch::ReplicaTotals&)> on_begin = {};
-  KvSaves* saves = nullptr;  ///< null: nothing is kept, nor what was kept read
+  KvSaves* saves = nullptr;  ///< null: nothing is kept, and no save is read
 };
 
 /// The time of a run; tests have their own.
 struct RunClock {
-  std::function<double()> seconds;      ///< since the run began
-  std::function<void(double)> sleep_s;  ///< gives the core away for so long
+  std::function<double()> seconds;      ///< seconds since the run began
+  std::function<void(double)> sleep_s;  ///< gives the core away for this time
 };
 
-/// Begins now.
+/// A clock that starts now.
 RunClock steady_run_clock();
 
-/// Runs until nothing is left, or `stopping` says so: then turns under way are written as partial.
-/// Collective over `replica`; `pass_maker` on its rank 0 alone, null elsewhere. `told` is asked on
-/// every rank: was it told to stop? The totals are rank 0's, and so is the time that all of them go
-/// by; until the next request arrives they sleep, each on its own clock.
+/// Runs until nothing is left or `stopping` returns true; turns under way are then written as
+/// partial. Collective over `replica`; `pass_maker` is given on its rank 0 and null elsewhere.
+/// Every rank calls `told`, which returns whether it was told to stop. The totals are rank 0's.
+/// Rank 0's clock decides for all; while ranks wait for the next request, each sleeps on its own
+/// clock.
 batch::ReplicaTotals run_replica(comm::Communicator& replica, Worker& worker,
                                  report::Recorder& recorder, PassMaker* pass_maker,
                                  const std::function<bool()>& told,

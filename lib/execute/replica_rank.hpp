@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// One rank of a replica, put together: where it computes, how its tensors travel, and its Worker.
+/// One rank of a replica, put together: its place, its communicator for tensors, and its Worker.
 
 #include <memory>
 #include <string>
@@ -13,8 +13,8 @@ namespace pecia::execute {
 class ReplicaRank {
  public:
   /// `ranks`: the replica, in the order of ProcessGrid. `tensors`: the same group for tensors in a
-  /// memory that is apart from the host's (resources::tensor_group); then the device times the
-  /// spans of ops. Null: the transfers of `ranks` do. `weights`: cut over TP, where the place
+  /// device's own memory (resources::tensor_group); the device then times the spans of ops. Null:
+  /// the transfers of `ranks` are used. `weights`: cut over TP, in the memory where the place
   /// computes. All references outlive this object. Collective over the replica.
   ReplicaRank(comm::Communicator& ranks, std::unique_ptr<comm::Communicator> tensors,
               const resources::ComputePlace& place, const model::ModelConfig& config,
@@ -26,7 +26,7 @@ class ReplicaRank {
   const context::Compute& compute() const { return compute_; }
   Worker& worker() { return worker_; }
   const Worker& worker() const { return worker_; }
-  /// What moves tensors, for the log; "" for the host's memory.
+  /// The library that moves tensors, for the log; "" for tensors in the host's memory.
   std::string tensors_by() const { return tensors_ ? tensors_->tensors_by() : ""; }
 
  private:

@@ -29,7 +29,7 @@ double normaliser(std::span<const Shortlists> parts, int64_t row) {
   return maximum + std::log(sum);
 }
 
-/// Of all parts, by token id.
+/// The candidates of all parts, by token id.
 std::vector<Candidate> candidates_of(std::span<const Shortlists> parts, int64_t row) {
   std::vector<Candidate> all;
   for (const Shortlists& part : parts) {
@@ -122,8 +122,9 @@ std::vector<std::byte> Shortlists::bytes() const {
   return bytes;
 }
 
-/// By the op for whole rows, of rows that have the candidates' scores alone: in the order of their
-/// ids, so that ties fall as they do among all tokens. Penalties are in the scores already.
+/// Samples with the op for whole rows, from rows that hold only the candidates' scores. These are
+/// in the order of token ids, so that ties are resolved as among all tokens. Penalties are in the
+/// scores already.
 void sample(std::span<const Shortlists> parts, std::span<const SamplingRow> rows,
             const context::Compute& compute, device::Buffer& workspace, schedule::LogProbs& tile) {
   const auto count = static_cast<int64_t>(rows.size());

@@ -9,12 +9,12 @@ namespace pecia::execute {
 class Worker {
  public:
   struct Settings {
-    int sp = 1, tp = 1;  ///< cp is what is left of the replica's ranks
+    int sp = 1, tp = 1;  ///< cp takes the rest of the replica's ranks
     DType kv_dtype = DType::fp32;
     int64_t kv_tokens = 0;                         ///< slots on this rank
     int logprobs = 0, prompt_logprobs = 0;         ///< as in job files
-    std::vector<comm::RackServerGpu> places = {};  ///< by rank of the replica; none: on one server
-    bool layout_invariant = false;  ///< bits depend neither on cp, sp and tp nor on the batch
+    std::vector<comm::RackServerGpu> places = {};  ///< by rank of the replica; empty: on one server
+    bool layout_invariant = false;  ///< bits depend on neither cp, sp and tp nor the batch
   };
 
   /// `replica`: the ranks that run a request together, in the order of ProcessGrid. `weights`: cut
@@ -32,8 +32,8 @@ class Worker {
   /// Collective over the replica: every rank executes the same plan.
   schedule::Outcome execute(const schedule::Plan& plan) { return pass_runner_.execute(plan); }
 
-  /// `look` is called by the thread that executes, every few tens of microseconds while ops compute
-  /// and while the host waits for a GPU. What it uses lasts as long as plans are executed.
+  /// The executing thread calls `look` every few tens of microseconds while ops compute and while
+  /// the host waits for a GPU. Everything that `look` uses must last as long as plans are executed.
   void while_computing(std::function<void()> look);
 
   const context::ReplicaGroups& groups() const { return groups_; }

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t max_file_bytes = 1'000'000;
 constexpr size_t max_problems = 20;
 
-/// What is wrong with a job, one line each, so that a user meets all of it at once.
+/// Collects the problems of a job, one line each, so that a user sees all of them at once.
 class Problems {
  public:
   template <typename... Args>
@@ -52,7 +52,7 @@ bool is_section(std::string_view name) {
                      [&](const Field& field) { return !name.empty() && field.section() == name; });
 }
 
-/// What there is beside an unknown key that resembles none.
+/// Lists the known keys, for a message about an unknown key that resembles none of them.
 std::string known_keys(std::string_view unknown) {
   const size_t dot = unknown.find('.');
   if (dot == std::string_view::npos) return "pecia run --print-default shows all keys";
@@ -108,7 +108,7 @@ std::string read_text(const std::filesystem::path& path) {
   return text;
 }
 
-/// The folder's own *, ? and [ stand for themselves.
+/// Escapes the folder's own *, ? and [, so that they match themselves.
 std::string escaped_for_glob(const std::string& folder) {
   std::string escaped;
   for (const char c : folder) {

@@ -2,8 +2,9 @@
 #pragma once
 /// A job as its file describes it: one struct per section, one member per key, in the file's order.
 ///
-/// A word is an enum, `auto` is an absent optional, sizes are bytes and times are seconds. The
-/// schema (job_schema.hpp) says for each key what it may be; nothing here depends on the machine.
+/// Words are enums, an absent optional stands for `auto`, sizes are bytes and times are seconds.
+/// The schema (job_schema.hpp) says which values each key may have. Nothing here depends on the
+/// machine.
 
 #include <cstdint>
 #include <filesystem>
@@ -31,17 +32,17 @@ enum class OverLength { fail, truncate_left, truncate_middle };
 enum class Trace { off, summary, full };
 enum class Progress { bar, lines, off };
 
-/// Replaces what config.json says about rope_scaling, so that prompts may be longer than the
-/// model's own length. `kind` is linear, dynamic or yarn.
+/// Replaces rope_scaling of config.json, so that prompts may be longer than the model's own length.
+/// `kind` is linear, dynamic or yarn.
 struct RopeOverride {
   model::RopeScaling kind = model::RopeScaling::yarn;
   double factor = 1.0;
 };
 
-/// Whether and where a run that has to stop keeps the keys and values of what it was reading.
+/// Whether, and in which folder, a draining run keeps the keys and values of unfinished prompts.
 struct KvSaving {
   bool on = true;
-  std::filesystem::path folder;  ///< auto: empty, that is `kv` in the output folder
+  std::filesystem::path folder;  ///< empty (auto): `kv` in the output folder
 
   bool operator==(const KvSaving&) const = default;
 };
@@ -49,18 +50,18 @@ struct KvSaving {
 struct Job {
   struct Model {
     std::filesystem::path path;
-    std::optional<Precision> dtype;    ///< of the resident weights; auto: as stored
-    std::optional<Precision> compute;  ///< of matrix products
+    std::optional<Precision> dtype;    ///< type of the resident weights; auto: as stored
+    std::optional<Precision> compute;  ///< type of the operands of matrix products
     std::optional<RopeOverride> rope_scaling;
     bool replicate = false;  ///< a copy of the weights for each rank, near its cores
   } model;
 
-  /// Patterns as written after parse_job; existing files, sorted per pattern, after load_job.
+  /// parse_job leaves patterns as written; load_job gives existing files, sorted per pattern.
   std::vector<std::filesystem::path> input;
   std::filesystem::path output;
   std::optional<BackendKind> backend;
   bool allow_gpu_sharing = false;
-  std::optional<std::filesystem::path> topology;  ///< where hosts stand
+  std::optional<std::filesystem::path> topology;  ///< file that describes where hosts are
 
   struct Parallel {
     int dp = 1;
@@ -69,7 +70,7 @@ struct Job {
     std::optional<PrefillMode> prefill;
     std::optional<RingMode> ring;
     std::optional<DecodeMode> decode;
-    std::optional<int64_t> shift_threshold;  ///< tokens in a pass
+    std::optional<int64_t> shift_threshold;  ///< most tokens of a shifted pass
   } parallel;
 
   struct Generation {
@@ -97,7 +98,7 @@ struct Job {
 
   struct Limits {
     OverLength over_length = OverLength::fail;
-    std::optional<double> wall_time_s;  ///< auto: what Slurm says
+    std::optional<double> wall_time_s;  ///< auto: the time limit of the Slurm job
     double grace_s = 60;
     double silence_s = 120, wait_s = 1800;
   } limits;
@@ -110,39 +111,40 @@ struct Job {
   Reproducible reproducible = Reproducible::run;
 };
 
-/// The job in YAML `text`, with `overrides` ("key.path=value", the value in YAML) applied in order.
-/// Reads no other file: paths and patterns stay as written, so a rank may rebuild the job from
-/// to_yaml's text. InputError with every problem found: `name`, line, key, value, what is allowed.
+/// Parses the job in YAML `text` and applies `overrides` ("key.path=value", the value in YAML) in
+/// order. It reads no other file: paths and patterns stay as written, so a rank may rebuild the job
+/// from to_yaml's text. Throws InputError with every problem found: `name`, line, key, value, and
+/// what is allowed.
 Job parse_job(const std::string& text, const std::string& name,
               const std::vector<std::string>& overrides = {});
 
-/// parse_job of a file (at most 1 MB); then the paths of model, output and topology, those of
-/// overrides too, are resolved against its folder. Input patterns stay as written.
+/// Parses a file of at most 1 MB, then resolves the paths of model, output and topology against its
+/// folder, also where an override gave them. Input patterns stay as written.
 Job read_job(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
 
-/// read_job with the input patterns resolved and expanded. InputError also for a pattern that
-/// matches nothing.
+/// Does what read_job does, then resolves and expands the input patterns. Also throws InputError
+/// for a pattern that matches nothing.
 Job load_job(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
 
-/// All keys with their values; parse_job gives the same job back. The JSON form is report.json's
-/// `job`.
+/// All keys with their values; parse_job gives the same job back. The JSON form is the `job` of
+/// report.json.
 std::string to_yaml(const Job& job);
 std::string to_json(const Job& job);
 
-/// A complete job file with a comment for each key. Parses to Job{}, examples standing for the keys
-/// that have no default (model.path, input, output).
+/// A complete job file with a comment for each key. It parses to Job{}, apart from the keys without
+/// a default (model.path, input, output), which have examples.
 std::string default_yaml();
 
-/// Throws Unsupported for what the job language knows and this version lacks, naming key, value and
-/// the nearest setting that works.
+/// Throws Unsupported for settings that the job language has and this version does not implement.
+/// The message names key, value and the nearest setting that works.
 void refuse_unimplemented(const Job& job);
 
-/// The same for jobs that are going to compute on GPUs of this compute capability (90 is 9.0), or
-/// on CPUs.
+/// Throws Unsupported for settings that do not work on GPUs of this compute capability (90 is 9.0),
+/// or on CPUs.
 void refuse_on_gpus(const Job& job, int compute_capability);
 void refuse_on_cpus(const Job& job);
 
-/// The words of job files, for first lines and reports.
+/// The words that job files use, for first lines and reports.
 std::string_view name_of(Precision value);
 std::string_view name_of(BackendKind value);
 using parallel::name_of;

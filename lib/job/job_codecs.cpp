@@ -14,7 +14,7 @@ namespace {
 
 constexpr double year_s = 366.0 * 86400;
 
-/// A number of type T that fills an unquoted scalar.
+/// Reads a number of type T that fills an unquoted scalar.
 template <typename T>
 std::optional<T> plain_number(const YamlNode& node) {
   if (node.kind != YamlNode::Kind::scalar || node.quoted) return std::nullopt;
@@ -57,7 +57,7 @@ std::optional<std::filesystem::path> read_path(const YamlNode& node) {
   return std::filesystem::path(node.text);
 }
 
-/// One element's reader over a list; a lone scalar is a list of one.
+/// Applies one element's reader to a list; a lone scalar is a list of one.
 template <typename T, typename Read>
 std::optional<std::vector<T>> read_list(const YamlNode& node, const Read& read) {
   std::vector<T> values;

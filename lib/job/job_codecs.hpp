@@ -21,7 +21,7 @@ namespace pecia::job {
 template <typename T>
 struct Codec {
   std::string allowed;                                    ///< completes "it may be …"
-  std::function<std::optional<T>(const YamlNode&)> read;  ///< absent: not allowed
+  std::function<std::optional<T>(const YamlNode&)> read;  ///< absent: the value is not allowed
   std::function<nlohmann::ordered_json(const T&)> write;
 };
 
@@ -31,7 +31,7 @@ Codec<bool> boolean();
 Codec<int64_t> whole(int64_t lowest, int64_t highest = INT64_MAX);
 Codec<int32_t> whole32(int32_t lowest, int32_t highest = INT32_MAX);
 
-/// Finite numbers for which `accept` holds; `allowed` says so in words.
+/// Finite numbers for which `accept` holds; `allowed` describes them in words.
 Codec<float> number(std::string allowed, std::function<bool(float)> accept);
 
 /// A size of at least one byte.
@@ -71,7 +71,7 @@ Codec<E> word(Words<E> words) {
   return {allowed, read, write};
 }
 
-/// `auto`, which is the absent optional, or what `codec` takes.
+/// Takes `auto`, which becomes the absent optional, and whatever `codec` takes.
 template <typename T>
 Codec<std::optional<T>> auto_or(Codec<T> codec) {
   const auto read = [codec](const YamlNode& node) -> std::optional<std::optional<T>> {

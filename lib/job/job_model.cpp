@@ -12,7 +12,7 @@ void stretch(model::ModelConfig& config, const RopeOverride& scaling) try {
   fail<InputError>("model.rope_scaling: {}", error.what());
 }
 
-/// Throws for what the job asks of a vocabulary that the model's has not.
+/// Throws InputError for tokens or figures of the job that exceed the model's vocabulary.
 void check_vocabulary(const Job::Generation& generation, int64_t vocab) {
   const auto check_count = [vocab](const char* key, int64_t count) {
     if (count > vocab)

@@ -7,8 +7,8 @@
 
 namespace pecia::job {
 
-/// The model as the job wants it: config.json, with model.rope_scaling applied. InputError where
-/// the job asks for tokens that the model has not.
+/// Reads config.json and applies model.rope_scaling. Throws InputError where the job names tokens
+/// that the model's vocabulary does not have.
 model::ModelConfig read_model_config(const Job& job);
 
 }  // namespace pecia::job

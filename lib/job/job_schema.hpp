@@ -17,8 +17,8 @@ struct Field {
   std::string key;      ///< "generation.top_p", or "output" outside the sections
   std::string allowed;  ///< completes "it may be …"
   std::string help;
-  std::string example;  ///< YAML; of keys that must be given, else empty
-  std::function<bool(Job&, const YamlNode&)> read;  ///< false: not allowed, the job unchanged
+  std::string example;                              ///< YAML; given for keys that have no default
+  std::function<bool(Job&, const YamlNode&)> read;  ///< false: not allowed, job unchanged
   std::function<nlohmann::ordered_json(const Job&)> write;
 
   bool required() const { return !example.empty(); }
@@ -26,10 +26,10 @@ struct Field {
   std::string_view name() const;     ///< "top_p"
 };
 
-/// In the order of the contract; fields of a section stand together.
+/// All fields in the order of the contract; the fields of a section stand together.
 const std::vector<Field>& schema();
 
-/// The key or section that `unknown` most likely meant; empty where none is near.
+/// The key or section that `unknown` most likely meant; empty when none is near.
 std::string nearest_key(std::string_view unknown);
 
 }  // namespace pecia::job

@@ -16,7 +16,7 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/// Whether every YAML reader takes the text for a string without quotes, in flow context too.
+/// Whether every YAML reader takes the unquoted text for a string, in flow context too.
 bool plain(std::string_view text) {
   constexpr std::string_view not_strings[] = {"null", "true", "false", "yes", "no", "on", "off"};
   if (text.empty() || !(is_letter(text[0]) || text[0] == '/' || is_letter(text.back())))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What the job language knows and this version does not do, refused by name.
+/// Refuses, by name, the settings that the job language has and this version does not implement.
 
 #include "kernels/api/backend.hpp"
 #include "lib/core/error.hpp"
@@ -12,7 +12,7 @@ bool is_integer(std::optional<Precision> precision) {
   return precision == Precision::int8 || precision == Precision::int4;
 }
 
-/// Of the settings that are wrong on any GPU.
+/// Refuses settings that work on no GPU.
 void refuse_on_any_gpu(const Job& job) {
   if (is_integer(job.model.dtype))
     fail<Unsupported>(

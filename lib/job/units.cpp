@@ -23,7 +23,7 @@ constexpr std::array byte_units{Unit{"", 1},         Unit{"B", 1},        Unit{"
 constexpr std::array time_units{Unit{"d", 86400}, Unit{"h", 3600}, Unit{"min", 60}, Unit{"m", 60},
                                 Unit{"s", 1}};
 
-/// Takes an unsigned decimal number off the front; "1e5", "inf" and "nan" are none.
+/// Takes an unsigned decimal number off the front; it does not accept "1e5", "inf" and "nan".
 std::optional<double> take_number(std::string_view& text) {
   if (text.empty() || text[0] < '0' || text[0] > '9') return std::nullopt;
   double value = 0;
@@ -44,8 +44,8 @@ std::string_view take_letters(std::string_view& text) {
   return letters;
 }
 
-/// "1:30:00", "90:00", "2-12:30". The first number is free, those after it stay below the next
-/// unit: "1:90:00" is a slip.
+/// Reads "1:30:00", "90:00", "2-12:30". The first number may have any size; each later one stays
+/// below the next larger unit, so "1:90:00" is refused as a slip.
 std::optional<double> parse_slurm_seconds(std::string_view text) {
   const auto take_whole = [&text](int64_t limit) -> std::optional<int64_t> {
     int64_t value = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Sizes and times as people write them. Absent: not of that form, negative, or too large.
+/// Sizes and times as people write them. The result is absent when the text has another form, or
+/// the value is negative or too large.
 
 #include <cstdint>
 #include <optional>

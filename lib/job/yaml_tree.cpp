@@ -18,7 +18,7 @@ namespace {
 constexpr size_t max_depth = 16;  // job files need 4
 constexpr size_t max_shown_bytes = 60;
 
-/// Builds the tree from the parser's events; yaml-cpp's own nodes would share aliased parts and
+/// Builds the tree from the parser's events. yaml-cpp's own nodes would share aliased parts and
 /// keep only the last of doubled keys.
 class TreeBuilder : public YAML::EventHandler {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// YAML as a plain tree that remembers where each value stood. Stricter than YAML: what a job file
-/// has no use for (anchors and aliases, doubled keys, several documents, deep nesting) is refused.
+/// YAML as a plain tree that remembers the line of each value. It is stricter than YAML: job files
+/// need no anchors, aliases, doubled keys, several documents or deep nesting, so these are refused.
 
 #include <string>
 #include <vector>
@@ -12,20 +12,20 @@ struct YamlNode {
   enum class Kind { null, scalar, list, map };
 
   Kind kind = Kind::null;
-  std::string key;                 ///< in the parent; empty in a list and at the root
+  std::string key;                 ///< its key in the parent; empty in a list and at the root
   std::string where;               ///< "job.yaml:12", or "--set generation.seed=x"
-  std::string text;                ///< of a scalar
+  std::string text;                ///< a scalar's text
   bool quoted = false;             ///< a quoted scalar is text, never a number or a boolean
-  std::vector<YamlNode> children;  ///< of a list or a map, in order
+  std::vector<YamlNode> children;  ///< elements of a list or values of a map, in order
 
   YamlNode* find(const std::string& child_key);
 };
 
-/// InputError naming `name` and the line. An empty text is null.
+/// Throws InputError naming `name` and the line. An empty text is null.
 YamlNode parse_yaml(const std::string& text, const std::string& name);
 
-/// Applies "key.path=value": the value, itself YAML, replaces what stood there; maps on the way are
-/// made.
+/// Applies "key.path=value": the value, itself YAML, replaces the old one. Missing maps on the way
+/// are made.
 void apply_override(YamlNode& root, const std::string& assignment);
 
 /// The value in few words, for messages: its text cut short, or "a list" / "a map" / "empty".

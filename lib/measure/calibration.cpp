@@ -16,8 +16,8 @@
 namespace pecia::measure {
 namespace {
 
-/// Seconds until every rank of `world` has done its work, begun together: what a rank gets when all
-/// share cores and links. The same on every rank.
+/// Seconds until every rank of `world` has done its work, when all begin together. This is what a
+/// rank gets while all share cores and links. Every rank gets the same.
 double seconds_of_all(comm::Communicator& world, const std::function<void()>& work) {
   world.barrier();
   const double mine_ns = 1e9 * own_seconds(work);
@@ -25,8 +25,9 @@ double seconds_of_all(comm::Communicator& world, const std::function<void()>& wo
          static_cast<double>(world.all_reduce_max(std::max<int64_t>(1, std::llround(mine_ns))));
 }
 
-/// Of each rank. The call is small enough for a slow core to end in milliseconds, and large enough
-/// to give every thread, or a GPU's every multiprocessor, several tiles.
+/// FLOP/s of attention on each rank. The call is small enough to end in milliseconds on a slow
+/// core, and large enough to give several tiles to every thread, or to every multiprocessor of a
+/// GPU.
 double attention_flops(comm::Communicator& world, const context::Compute& compute,
                        const AttentionShape& shape) {
   constexpr double wanted_s = 0.02;
@@ -66,18 +67,18 @@ double attention_flops(comm::Communicator& world, const context::Compute& comput
     compute.stream.synchronize();
   };
   const auto seconds_of = [&](int64_t calls) { return seconds_of_all(world, [&] { run(calls); }); };
-  run(1);  // wakes threads, touches pages
+  run(1);  // wakes threads and touches pages
   const int64_t calls = 1 + static_cast<int64_t>(wanted_s / seconds_of(1));
   return 4.0 * static_cast<double>(calls * q_elements * keys) / seconds_of(calls);
 }
 
-/// Starts a transfer in which this rank sends as many bytes as `sent`, and receives as many.
+/// Starts a transfer in which this rank sends `sent` and receives equally many bytes.
 using StartTransfer = std::function<std::unique_ptr<comm::Transfer>(std::span<const std::byte> sent,
                                                                     std::span<std::byte> received)>;
 
-/// B/s that each rank sends while all do: the median of some transfers, each of as many bytes as
-/// pass within some 10 ms, but beyond what a link lets pass in a burst. (Their mean wavered by a
-/// fifth on links shared with other traffic.)
+/// B/s that each rank sends while all do. It is the median of several transfers, each with as many
+/// bytes as pass within about 10 ms, but more than a link passes in a burst. (On links shared with
+/// other traffic the mean wavered by a fifth.)
 double bandwidth_of(comm::Communicator& world, const context::Compute& compute,
                     const StartTransfer& start) {
   constexpr int64_t small_bytes = int64_t{64} << 10;
@@ -86,7 +87,7 @@ double bandwidth_of(comm::Communicator& world, const context::Compute& compute,
   constexpr int repetitions = 5;
   const device::Buffer sent = compute.buffer(large_bytes), received = compute.buffer(large_bytes);
   compute.device.zero(sent.data(), large_bytes, compute.stream);
-  compute.device.zero(received.data(), large_bytes, compute.stream);  // its pages are there
+  compute.device.zero(received.data(), large_bytes, compute.stream);  // maps its pages
   const auto slowest_s = [&](int64_t bytes) {
     const auto size = static_cast<size_t>(bytes);
     return seconds_of_all(world, [&] {
@@ -104,7 +105,7 @@ double bandwidth_of(comm::Communicator& world, const context::Compute& compute,
   return static_cast<double>(bytes) / seconds[repetitions / 2];
 }
 
-/// Of one message of each rank to the next.
+/// Bandwidth of one message of each rank to the next.
 double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring,
                       const context::Compute& compute) {
   const int right = (ring.rank() + 1) % ring.size();
@@ -114,7 +115,7 @@ double ring_bandwidth(comm::Communicator& world, comm::Communicator& ring,
   });
 }
 
-/// Of an equal message of each rank to every other.
+/// Bandwidth of an equal message of each rank to every other.
 double all_to_all_bandwidth(comm::Communicator& world, comm::Communicator& group,
                             const context::Compute& compute) {
   const int others = group.size() - 1;
@@ -133,7 +134,7 @@ double all_to_all_bandwidth(comm::Communicator& world, comm::Communicator& group
   });
 }
 
-/// Seconds of one exchange of a few bytes among the ranks of `group`, one of those that make up
+/// Seconds of one exchange of a few bytes among the ranks of `group`. Such groups together make up
 /// `world`.
 double exchange_seconds(comm::Communicator& world, comm::Communicator& group,
                         const context::Compute& compute) {
@@ -151,7 +152,7 @@ double exchange_seconds(comm::Communicator& world, comm::Communicator& group,
   const double seconds = seconds_of_all(world, [&] {
     for (int run = 0; run < runs; ++run) exchange();
   });
-  return seconds / (2 * runs);  // a scatter and a gather
+  return seconds / (2 * runs);  // each run is a scatter and a gather
 }
 
 /// What rank 0 found in the cache.

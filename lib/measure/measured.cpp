@@ -45,7 +45,7 @@ Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
                          const context::Compute& compute, spdlog::logger& log) {
   const AttentionShape shape{cache.num_kv_heads * (config.num_heads / config.num_kv_heads),
                              cache.num_kv_heads, cache.head_dim, cache.dtype};
-  // Over groups of their own: what the report counts is the run's traffic alone.
+  // Measures over groups of their own, so that the report counts the run's traffic alone.
   const auto own = [](comm::Communicator& group) { return group.split(0, group.rank()); };
   Measured measured;
   if (resources.cp > 1 && !resources.ring)

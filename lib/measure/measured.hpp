@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a run's automatic choices depend on, measured at its start and kept with its results: a run
-/// that is continued chooses as it began, so that its text does not depend on when it was stopped.
+/// What a run's automatic choices depend on. It is measured at the run's start and kept with its
+/// results. A continued run then chooses as it did at first, so its text does not depend on when it
+/// was stopped.
 
 #include <spdlog/logger.h>
 
@@ -17,18 +18,18 @@
 namespace pecia::measure {
 
 struct Measured {
-  parallel::RingRates ring;                ///< with cp above 1 and ring auto
-  std::optional<int64_t> shift_threshold;  ///< with decode shift: the job's, or by rule
+  parallel::RingRates ring;                ///< used with cp above 1 and ring auto
+  std::optional<int64_t> shift_threshold;  ///< used with decode shift: the job's, or by rule
 };
 
-/// As an attribute of the results. Parsing gives nothing back for other degrees of parallelism, and
-/// for what is no such text.
+/// Text for an attribute of the results. Parsing returns nothing for other degrees of parallelism,
+/// and for text of another form.
 std::string to_json(const Measured& measured, const resources::Resources& resources);
 std::optional<Measured> parse_measured(const std::string& text,
                                        const resources::Resources& resources);
 
-/// Between the ranks of `groups` and with the heads of `cache`, as this rank has them. Collective
-/// over `world`; every rank gets the same.
+/// Measures between the ranks of `groups`, with the heads of `cache`, as this rank has them.
+/// Collective over `world`; every rank gets the same.
 Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
                          const resources::Resources& resources, comm::Communicator& world,
                          const context::ReplicaGroups& groups, const context::KvShape& cache,

@@ -14,8 +14,8 @@ namespace {
 
 using kernels::cpu::PeakLoop;
 
-/// Many short ones: what is wanted is the best, and in a short one a neighbour may leave the cores
-/// alone.
+/// Many short windows are used, as the best one counts: a neighbour may leave the cores alone
+/// during a short window.
 constexpr int num_windows = 12;
 constexpr double window_s = 8e-3;
 
@@ -24,8 +24,8 @@ struct Flops {
   std::string instructions;
 };
 
-/// Some ten microseconds of the loop. The best of a few tries: one that loses its core meanwhile
-/// looks long.
+/// Rounds of the loop that last about ten microseconds. Each length is tried several times and the
+/// best counts, since a try that loses its core takes longer.
 int64_t rounds_of_piece(const PeakLoop& loop) {
   constexpr double least_s = 10e-6;
   const auto best_seconds = [&](int64_t rounds) {
@@ -38,8 +38,8 @@ int64_t rounds_of_piece(const PeakLoop& loop) {
   return rounds;
 }
 
-/// With several kinds of instructions, each has its part of the windows: wider ones may run at a
-/// lower clock.
+/// Each kind of instructions has its part of the windows, because wider ones may run at a lower
+/// clock.
 Flops cpu_flops(comm::Communicator& world, const device::Stream& stream,
                 const std::vector<PeakLoop>& all) {
   std::vector<PeakLoop> loops;
@@ -62,7 +62,7 @@ Flops cpu_flops(comm::Communicator& world, const device::Stream& stream,
   return best;
 }
 
-/// Of a GPU there is no loop of registers: the largest products are what comes nearest.
+/// Measures large products: a GPU has no loop on registers alone, and they come nearest to it.
 Flops gpu_flops(comm::Communicator& world, const context::Compute& compute, DType weights) {
   constexpr int windows = 3, products = 6;
   constexpr int64_t size = 8192;
@@ -85,7 +85,7 @@ Flops flops_of(comm::Communicator& world, const context::Compute& compute, DType
                    kernels::cpu::peak_loops(compute.backend.operand_type(weights)));
 }
 
-/// What a thread reads again and again, from where it stopped.
+/// Memory that a thread reads again and again, going on where it stopped.
 struct alignas(64) Slice {
   const std::byte* begin = nullptr;
   int64_t bytes = 0, at = 0;
@@ -100,7 +100,7 @@ report::MeasuredRate read_bandwidth(comm::Communicator& world, const device::Str
   stream.pool().run(
       [&](int thread) {
         std::byte* const begin = buffer.as<std::byte>() + thread * bytes_per_thread;
-        std::memset(begin, 1, bytes_per_thread);  // pages are near the thread that reads them
+        std::memset(begin, 1, bytes_per_thread);  // puts pages near the thread that reads them
         slices[thread] = {begin, bytes_per_thread};
       },
       [] {});
@@ -158,7 +158,7 @@ report::PeakReport measure_peak(comm::Communicator& world, const context::Comput
   peak.how = "a loop that touches registers alone, on all threads of all ranks";
   for (const PeakLoop& loop : kernels::cpu::peak_loops(operands))
     if (!loop.why_not.empty()) peak.not_measured.emplace_back(loop.instructions, loop.why_not);
-  // Twice the caches, so that little of it is still there when a thread comes round.
+  // Twice the caches, so that little of a slice is cached when its thread comes round again.
   constexpr int64_t unit = 1 << 20, least_bytes = 16 * unit;
   const int threads = compute.stream.num_threads();
   const int64_t bytes_per_thread =

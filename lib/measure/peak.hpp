@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the hardware gives at most, measured by all ranks together: the denominator of "share of
-/// peak". Automatic choices count with our own products' speed instead (product_rates.hpp).
+/// The most that the hardware gives, measured by all ranks together: the denominator of "share of
+/// peak". Automatic choices use the speed of our own products instead (product_rates.hpp).
 
 #include "lib/comm/communicator.hpp"
 #include "lib/context/compute.hpp"
@@ -9,16 +9,16 @@
 
 namespace pecia::measure {
 
-/// FLOP/s of the best instructions that the CPU has for products with weights of this type, in a
-/// loop that touches registers alone; on a GPU of a large product of random numbers, some 100 ms.
-/// B/s of reading memory that the caches of these threads (`cache_bytes`) do not hold, on a GPU of
-/// copying its own, read and written bytes together; some 100 ms with the memory that it takes
-/// meanwhile. Collective over `world`; every rank gets the same but for the names.
+/// Measures FLOP/s and B/s. FLOP/s: a CPU runs its best instructions for products with weights of
+/// this type, in a loop on registers alone; a GPU computes a large product of random numbers, for
+/// about 100 ms. B/s: a CPU reads memory that the threads' caches (`cache_bytes`) do not hold; a
+/// GPU copies its own memory, and bytes read and written add up. This takes about 100 ms, and
+/// memory meanwhile. Collective over `world`; every rank gets the same, apart from the names.
 report::PeakReport measure_peak(comm::Communicator& world, const context::Compute& compute,
                                 DType weights, int64_t cache_bytes);
 
-/// The FLOP/s once more, after the run, into `peak.end`: clocks and neighbours may have changed.
-/// Not on GPUs, whose memory the run may have filled. Collective over `world`.
+/// Measures the FLOP/s again after the run, into `peak.end`, since clocks and neighbours may have
+/// changed. GPUs are left out, as the run may have filled their memory. Collective over `world`.
 void measure_peak_again(comm::Communicator& world, const context::Compute& compute, DType weights,
                         report::PeakReport& peak);
 

@@ -13,11 +13,11 @@ namespace {
 
 constexpr uint64_t seed = 1;
 
-/// `count` random elements of a type, in [−0.5, 0.5) where they are numbers.
+/// `count` random elements of a type. Numbers are in [−0.5, 0.5).
 device::Buffer random_elements(DType dtype, int64_t count) {
   device::Buffer buffer(count * size_of(dtype));
   if (dtype == DType::int8 || dtype == DType::int4) {
-    const uint8_t mask = dtype == DType::int8 ? 0x7f : 0xff;  // int8 has no code −128
+    const uint8_t mask = dtype == DType::int8 ? 0x7f : 0xff;  // −128 is no int8 code
     for (int64_t i = 0; i < buffer.bytes(); ++i)
       buffer.as<uint8_t>()[i] = mix(seed, static_cast<uint64_t>(i)) & mask;
     return buffer;
@@ -56,7 +56,7 @@ RandomProduct::RandomProduct(const context::Compute& compute, int64_t rows, int6
     args_.weight_scales = weights == DType::int4 ? scales_.tensor(DType::fp32, {out, each})
                                                  : scales_.tensor(DType::fp32, {out});
   }
-  run(1);  // wakes threads, touches pages
+  run(1);  // wakes threads and touches pages
 }
 
 void RandomProduct::run(int times) {
@@ -64,7 +64,7 @@ void RandomProduct::run(int times) {
   compute_.stream.synchronize();
 }
 
-/// Rows begin at different places of one list of random elements, which is quickly made.
+/// Fills rows from different places of one list of random elements, which is quickly made.
 void RandomProduct::fill(const TensorView& tensor) {
   constexpr int64_t step = 61;  // elements between the beginnings of neighbouring rows
   constexpr int64_t beginnings = 997;
@@ -78,7 +78,7 @@ void RandomProduct::fill(const TensorView& tensor) {
                 list.as<std::byte>() + row % beginnings * step * size_of(tensor.dtype()),
                 row_bytes);
   compute_.copy(values, tensor);
-  compute_.stream.synchronize();  // before the values go
+  compute_.stream.synchronize();  // before the values are freed
 }
 
 double measure_product_flops(const context::Compute& compute, DType weights,
@@ -86,7 +86,7 @@ double measure_product_flops(const context::Compute& compute, DType weights,
   const bool on_gpu = compute.device.info().is_gpu();
   const int64_t size = on_gpu ? 8192 : 768;
   constexpr int runs = 6;
-  // On CPUs, what weights are multiplied as: codes become numbers of that type.
+  // On CPUs this is the type as which weights are multiplied: codes become numbers of that type.
   const DType multiplied = on_gpu ? weights : compute.backend.operand_type(weights);
   RandomProduct product(compute, size, size, size, multiplied);
   const auto flops = 2.0 * static_cast<double>(size * size * size);

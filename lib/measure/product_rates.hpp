@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How fast our own matrix products run: what automatic choices count with. It is less than what
-/// the hardware gives at most (peak.hpp).
+/// How fast our own matrix products run, which automatic choices use. This is less than the
+/// hardware can give (peak.hpp).
 
 #include <functional>
 
@@ -9,19 +9,19 @@
 
 namespace pecia::measure {
 
-/// Seconds that some work took.
+/// Returns the seconds that some work takes.
 using Stopwatch = std::function<double(const std::function<void()>& work)>;
 double own_seconds(const std::function<void()>& work);
 
-/// A product of random numbers: equal ones, or zeros, cost a GPU less power, and it then runs
-/// faster than any model does (13 % were seen with zeros).
+/// A product of random numbers. With equal numbers or zeros a GPU would use less power and run
+/// faster than with any model (zeros gained 13 %).
 class RandomProduct {
  public:
   /// y [rows, out] = x [rows, in] · weights [out, in] with weights of this type.
   RandomProduct(const context::Compute& compute, int64_t rows, int64_t in, int64_t out,
                 DType weights);
 
-  /// Until it is done so many times.
+  /// Runs the product `times` times and waits for the end.
   void run(int times);
 
  private:
@@ -32,14 +32,14 @@ class RandomProduct {
   kernels::LinearArgs args_;
 };
 
-/// FLOP/s of a matrix product: of fp32 in cache by the stream's threads, on a GPU large and with
-/// weights of this type. The mean over some 20 ms, so that ranks which measure at the same time and
-/// share cores do not each count all of them.
+/// FLOP/s of a matrix product, as the mean over about 20 ms, so that ranks which measure at the
+/// same time and share cores do not each count all of them. On a CPU the product is in fp32 and in
+/// cache, by the stream's threads; on a GPU it is large and has weights of this type.
 double measure_product_flops(const context::Compute& compute, DType weights,
                              const Stopwatch& seconds_of = own_seconds);
 
-/// B/s at which a product with one row reads weights of this type that no cache holds, by the
-/// stream's threads; some 30 ms.
+/// B/s at which a product with one row reads weights of this type that no cache holds, with the
+/// stream's threads; takes about 30 ms.
 double measure_product_bandwidth(const context::Compute& compute, DType weights,
                                  const Stopwatch& seconds_of = own_seconds);
 

@@ -59,7 +59,7 @@ CachedRates read_rates(const fs::path& path) {
     for (const auto& [key, rates] : file.at("rates").items())
       cached.by_key[key] = {positive(rates, "attention_flops"), positive(rates, "ring_bandwidth"),
                             positive(rates, "all_to_all_bandwidth")};
-  } catch (const std::exception& bad) {  // of JSON's accessors too
+  } catch (const std::exception& bad) {  // also thrown by JSON's accessors
     return {{}, bad.what()};
   }
   return cached;
@@ -71,7 +71,7 @@ void write_rates(const fs::path& path, const std::map<std::string, parallel::Rin
     file["rates"][key] = {{"attention_flops", rates.flops},
                           {"ring_bandwidth", rates.bandwidth},
                           {"all_to_all_bandwidth", rates.all_to_all_bandwidth}};
-  // Under a name of its own first: a home folder is shared by hosts, and jobs start together.
+  // A name of its own comes first: hosts share a home folder, and jobs start together.
   const fs::path own = fmt::format("{}.{}-{}", path.string(), cluster::host_name(), getpid());
   report::write_atomically(own, file.dump(2) + "\n");
   std::error_code error;

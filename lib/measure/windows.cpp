@@ -15,8 +15,8 @@ double now_s() {
   return Seconds(Clock::now().time_since_epoch()).count();
 }
 
-/// When the window begins that the ranks of a host share. A clock that is another one, as in a
-/// container with a time of its own, must not make a rank wait for long.
+/// When the window begins that the ranks of a host share. Clocks may differ, as in a container with
+/// a time of its own; that must not make a rank wait for long.
 double shared_begin(comm::Communicator& host) {
   constexpr double lead_s = 0.5e-3, most_s = 0.1;
   double begin = now_s() + lead_s;
@@ -28,7 +28,8 @@ double shared_begin(comm::Communicator& host) {
   return std::clamp(begin, now - most_s, now + most_s);
 }
 
-/// What a thread does from `begin` to `end`; a piece across a border counts by its part inside.
+/// Work that a thread does from `begin` to `end`. A piece across a border counts by its part
+/// inside.
 double done_between(double begin, double end, int thread, const Piece& piece) {
   double done = 0;
   for (double from = now_s(), to = from; from < end; from = to) {
@@ -58,7 +59,7 @@ std::vector<double> rates_of_all(comm::Communicator& world, const device::Stream
     double sum = 0;
     for (const double of_thread : done) sum += of_thread;
     const double rate = world.all_reduce_sum(sum / windows.seconds);
-    // On a machine that is crowded by others no rank may have had a core.
+    // On a machine crowded by other processes perhaps no rank had a core.
     if (rate > 0 || tries <= windows.count) rates.push_back(rate);
   }
   return rates;

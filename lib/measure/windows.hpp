@@ -13,16 +13,17 @@ namespace pecia::measure {
 
 struct Windows {
   int count;
-  double seconds;  ///< each
+  double seconds;  ///< length of each
 };
 
-/// A small piece of work of a thread, some ten microseconds; returns what it amounts to.
+/// A small piece of a thread's work, about ten microseconds; returns the amount of work.
 using Piece = std::function<double(int thread)>;
 
-/// What all ranks together did per second, window by window. The ranks of a host have the same
-/// windows, and only what they do inside one counts: ranks that share cores do not each count all
-/// of them. A window in which nothing was done is tried again, some times. Ranks of other hosts
-/// have windows at about the same time. Collective over `world`; every rank gets the same.
+/// Work of all ranks together per second, window by window. The ranks of a host have the same
+/// windows, and only work inside a window counts, so ranks that share cores do not each count all
+/// of them. A window in which nothing was done is tried again, a limited number of times. Ranks of
+/// other hosts have windows at about the same time. Collective over `world`; every rank gets the
+/// same.
 std::vector<double> rates_of_all(comm::Communicator& world, const device::Stream& stream,
                                  Windows windows, const Piece& piece);
 

@@ -47,7 +47,7 @@ void refuse_shared_gpus(const std::vector<std::pair<std::string, std::string>>& 
 
 namespace {
 
-/// The same on all ranks: in bf16 where each of their CPUs does so itself. Collective.
+/// The products of all ranks: bf16 where each of their CPUs multiplies it natively. Collective.
 kernels::Products products_of(const job::Job& job, comm::Communicator& world) {
   const bool everywhere = world.all_reduce_max(kernels::cpu_has_bf16_products() ? 0 : 1) == 0;
   if (job.model.compute == job::Precision::bf16 && !everywhere)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a rank computes with, as the job's `backend` asks.
+/// The device, stream and backend of a rank, as the job's `backend` asks.
 
 #include "lib/comm/communicator.hpp"
 #include "lib/context/compute.hpp"
@@ -17,26 +17,29 @@ struct ComputePlace {
   bool on_gpu() const { return device->info().is_gpu(); }
 };
 
-/// Whether the ranks compute on GPUs: as the job says, or (auto) where each of them sees one. The
-/// same on every rank; collective over `world`.
+/// Whether the ranks compute on GPUs: as the job says, or (auto) where each of them sees one.
+/// Collective over `world`; every rank gets the same.
 bool computes_on_gpus(const job::Job& job, comm::Communicator& world);
 
-/// Which of `visible` GPUs rank `local_rank` of a host takes: its own number, the only one where a
-/// launcher shows each rank its own, or one that others have too.
+/// The GPU, of `visible` ones, that rank `local_rank` of a host takes. It is the rank's own number,
+/// or the only GPU where a launcher shows each rank its own. With more ranks than GPUs it is one
+/// that other ranks have too.
 int gpu_of_rank(int local_rank, int visible);
 
-/// Collective over `world`; fails on all ranks together. InputError naming the ranks where two have
-/// the same GPU and the job does not allow it, and where a rank sees none.
+/// Makes the place where this rank computes. Throws InputError where a rank sees no GPU, and naming
+/// two ranks that have the same GPU where the job does not allow that. Collective over `world`;
+/// fails on all ranks together.
 ComputePlace make_compute_place(const job::Job& job, bool gpus, const Threads& threads,
                                 comm::Communicator& world);
 
-/// The replica for tensors where the place has its memory apart: by NCCL, which wants a GPU for
-/// each rank, or by the host. Null where the replica's own transfers do. Collective over `replica`.
+/// A communicator of the replica's ranks for tensors in a device's own memory. It uses NCCL, which
+/// needs a GPU for each rank, or stages through the host. Null where the replica's own transfers
+/// reach the tensors. Collective over `replica`.
 std::unique_ptr<comm::Communicator> tensor_group(const job::Job& job, comm::Communicator& replica,
                                                  const ComputePlace& place);
 
-/// Throws InputError naming two ranks of one host and address, where there are such. `by_rank`:
-/// host and PCI address of each rank's GPU.
+/// Throws InputError naming two ranks that share a GPU, if there are any. `by_rank`: host and PCI
+/// address of each rank's GPU.
 void refuse_shared_gpus(const std::vector<std::pair<std::string, std::string>>& by_rank);
 
 }  // namespace pecia::resources

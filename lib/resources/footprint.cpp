@@ -14,7 +14,7 @@ int64_t code_bytes(DType type, int64_t rows, int64_t columns) {
                  row_scales(type, columns) * size_of(DType::fp32));
 }
 
-/// The type of what is not rounded to codes.
+/// The type of tensors that are not rounded to codes.
 DType float_type(const job::Job& job, const model::ModelConfig& config) {
   if (job.model.dtype && quantize_of(job) == model::Quantize::nothing)
     return dtype_of(*job.model.dtype);

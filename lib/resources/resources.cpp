@@ -13,9 +13,9 @@ namespace pecia::resources {
 
 namespace {
 
-/// The degrees that fill the ranks; cp takes what the others leave.
+/// Sets the degrees so that they fill the ranks; cp (auto) takes what the others leave.
 void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resources& resources) {
-  // Each factor may be a million; past the ranks the exact product does not matter.
+  // Each factor may be a million; beyond the number of ranks the exact product does not matter.
   int64_t ranks = 1;
   for (const int degree : {parallel.dp, parallel.sp, parallel.tp, parallel.cp.value_or(1)})
     if (__builtin_mul_overflow(ranks, int64_t{degree}, &ranks)) ranks = INT64_MAX;
@@ -41,7 +41,7 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
   const parallel::ModelShape shape = shape_of(config);
   if (const auto refused = parallel::refusal(setting, shape))
     fail<InputError>("{}", refused->text());
-  // The choice depends on the tokens only with TP alone, where auto's passes are cut over all
+  // The choice depends on the tokens only with TP alone. There, the passes of auto are cut over all
   // ranks.
   const int64_t tokens =
       resolve_batch_tokens(job, config, static_cast<int>(setting.degrees.ranks()), resources.gpus);
@@ -86,7 +86,7 @@ int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& conf
   if (gpus) row_bytes += kernels::library_bytes_per_row(config.num_heads, config.head_dim);
   const int64_t rows = activation_bytes(gpus) / row_bytes;
   const int ranks =
-      job.reproducible == parallel::Reproducible::layout ? 1 : row_ranks;  // cuts show in bits
+      job.reproducible == parallel::Reproducible::layout ? 1 : row_ranks;  // cuts show in the bits
   return std::clamp<int64_t>(rows / 256 * 256, 256, gpus ? 16384 : 4096) * ranks;
 }
 
@@ -112,7 +112,7 @@ void require_room(const model::WeightViews& weights, model::Quantize quantize, i
 }
 
 void require_fp8_widths(const model::ModelConfig& config, const Resources& resources) {
-  constexpr int64_t unit = 16;  // of cuBLASLt
+  constexpr int64_t unit = 16;  // cuBLASLt's
   const auto require = [&](int64_t width, const std::string& name) {
     if (width % unit != 0)
       fail<InputError>(
@@ -190,7 +190,7 @@ int64_t resolve_kv_tokens(const job::Job& job, const model::ModelConfig& config,
     fail<InputError>(
         "kv.memory of {} bytes on a rank holds no token of {} bytes; raise it, or free memory",
         memory, per_token);
-  // What the largest requests of a full batch hold together.
+  // The slots that the largest requests of a full batch use together.
   int64_t most = 1;
   if (inputs != nullptr) {
     std::vector<int64_t> wanted;
@@ -225,7 +225,7 @@ schedule::PassTimes estimated_times(const model::ModelConfig& config, const Reso
   const double ranks = static_cast<double>(resources.cp) * resources.sp * resources.tp;
   const double flops = peak_flops / resources.dp;
   const double bandwidth = ranks * (resources.gpus ? gpu_bandwidth : cpu_bandwidth);
-  // Ranks of a ring each read all weights, ranks of sp and tp a part.
+  // Each rank of a ring reads all weights; each rank of sp and tp reads a part.
   const double weight_s =
       resources.cp *
       static_cast<double>(row_elements(weights, config.parameters()) * size_of(weights)) /

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a run uses: every `auto` of the job resolved against the model, the ranks and the machine.
+/// What a run uses: every `auto` of the job is resolved from the model, the ranks and the machine.
 
 #include "lib/batch/inputs.hpp"
 #include "lib/comm/communicator.hpp"
@@ -17,11 +17,11 @@ struct Resources {
   int dp = 1, cp = 1, sp = 1, tp = 1;
   parallel::PrefillMode prefill = parallel::PrefillMode::single;
   parallel::DecodeMode decode = parallel::DecodeMode::single;
-  std::optional<parallel::RingMode> ring;  ///< absent: by rule, turn by turn; or no ring
-  std::optional<int64_t> shift_threshold;  ///< absent: by rule; or no shift
-  std::string why;                         ///< reasons of the modes that were auto; may be empty
+  std::optional<parallel::RingMode> ring;  ///< absent: no ring, or chosen by rule for each chunk
+  std::optional<int64_t> shift_threshold;  ///< absent: there is no shift, or the rule chooses
+  std::string why;                         ///< reasons for modes that were auto; may be empty
   Threads threads;
-  bool gpus = false;  ///< every rank computes on one
+  bool gpus = false;  ///< every rank computes on a GPU
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;  ///< slots on each rank
   int64_t max_sequences = 1;
@@ -30,82 +30,82 @@ struct Resources {
   parallel::Degrees degrees() const { return {cp, sp, tp}; }
 };
 
-/// Degrees and modes, before any weight is read: dp × cp × sp × tp = the number of ranks, and a
-/// pair of modes that parallel::mode_table has for them and this model. InputError, naming key,
-/// value, reason and the nearest legal setting, when that cannot be.
+/// Resolves degrees and modes, before any weight is read. dp × cp × sp × tp is the number of ranks,
+/// and parallel::mode_table has the pair of modes for these degrees and this model. Throws
+/// InputError naming key, value, reason and the nearest legal setting where there is no solution.
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources);
 
-/// "ring/pass_kv+pass_q", "ulysses+shift", "single": how prefill and decode run, as results have
-/// it. `ring`: what was taken where the resources leave it open.
+/// "ring/pass_kv+pass_q", "ulysses+shift", "single": how prefill and decode run, in the words of
+/// the results. `ring`: what was chosen where the resources leave it open.
 std::string mode_name(const Resources& resources, std::string_view ring = "auto");
 
-/// What parallel's table and rules want to know of a model.
+/// The figures of a model that parallel's table and rules need.
 parallel::ModelShape shape_of(const model::ModelConfig& config);
 
-/// The element type that a job's word means.
+/// The element type that the job's word stands for.
 DType dtype_of(job::Precision precision);
 
-/// Activations of a rank in the largest pass, as the job's auto plans them; on GPUs with what a
-/// library of attention takes beside.
+/// Bytes of a rank's activations in the largest pass, by which max_batch_tokens: auto is planned.
+/// On GPUs they include the buffers of a library for attention.
 int64_t activation_bytes(bool gpus);
 
-/// New tokens of a prefill pass whose rows are cut over `row_ranks` ranks: the job's, or as many as
-/// keep the activations of a rank near activation_bytes; with reproducible: layout, those of one
-/// rank alone, on any number of ranks.
+/// New tokens of a prefill pass whose rows are cut over `row_ranks` ranks: the job's number, or
+/// (auto) as many as keep a rank's activations near activation_bytes. With reproducible: layout,
+/// auto takes what one rank alone would, on any number of ranks.
 int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& config, int row_ranks,
                              bool gpus = false);
 
-/// Bytes of a cached token on a rank that holds it: its share of the KV heads, all layers.
+/// Bytes of a cached token on a rank that holds it: the rank's share of the KV heads, all layers.
 int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& resources);
 
-/// What the job's model.dtype makes of the layers' matrices at load.
+/// How the job's model.dtype rounds the layers' matrices at load.
 model::Quantize quantize_of(const job::Job& job);
 
-/// InputError where a rank that has `free_bytes`, on a GPU or of its host's memory, has no room for
-/// its own copy of the weights and a pass's activations, with the degree of tensor parallelism that
-/// would have it.
+/// Throws InputError where a rank lacks room for its own copy of the weights and a pass's
+/// activations. `free_bytes` is what it has free on its GPU, or its share of the host's memory. The
+/// message names the degree of tensor parallelism that would have room.
 void require_room(const model::WeightViews& weights, model::Quantize quantize, int64_t free_bytes,
                   bool gpu);
 
-/// InputError naming the first width that tensor cores do not take in fp8, where there is one.
+/// Throws InputError naming the first width that tensor cores do not support in fp8, if any.
 void require_fp8_widths(const model::ModelConfig& config, const Resources& resources);
 
-/// Bytes that the host has free for each of its ranks. Collective over `world`.
+/// Bytes that are free in the host's memory for each of its ranks. Collective over `world`.
 int64_t free_host_bytes(comm::Communicator& world);
 
-/// Sequences that a replica runs at once: the job's, or as sequences_at_once says of its requests,
-/// from arithmetic alone, so that a job always runs in the same batches. The weights are taken to
-/// be read in the time of 32 rows, on GPUs of 300 (a CPU's or GPU's FLOPs per byte). `inputs` as
-/// below. Collective over `world`.
+/// Sequences that a replica runs at once: the job's number, or (auto) the result of
+/// sequences_at_once for its requests. That uses arithmetic alone, so a job always runs in the same
+/// batches: reading the weights is taken to last as long as 32 rows, on GPUs 300 (FLOPs per byte of
+/// a CPU or GPU). `inputs` is as below. Collective over `world`.
 int64_t resolve_max_sequences(const job::Job& job, const model::ModelConfig& config,
                               const batch::Inputs* inputs, const Resources& resources,
                               comm::Communicator& world);
 
-/// At most so many KV slots on each rank does the request need.
+/// Upper bound on the KV slots that the request needs on each rank.
 int64_t most_slots(const job::Job& job, const batch::Inputs& inputs,
                    const batch::InputRequest& request, const Resources& resources);
 
-/// KV slots on each rank: what kv.memory holds, or (auto) 80 % of `free_bytes`, which the rank has
-/// where it computes; never more than the job's requests can use at a time. InputError when not one
-/// token fits. `inputs` on at least one rank, null elsewhere. Collective over `world`.
+/// KV slots on each rank: what kv.memory holds, or (auto) 80 % of `free_bytes`, the free memory
+/// where the rank computes. It is never more than the job's requests can use at a time. Throws
+/// InputError when not one token fits. `inputs` are given on at least one rank and null on the
+/// others. Collective over `world`.
 int64_t resolve_kv_tokens(const job::Job& job, const model::ModelConfig& config,
                           const batch::Inputs* inputs, const Resources& resources,
                           int64_t free_bytes, comm::Communicator& world);
 
-/// Of cached keys and values: the job's; auto: as the matrices of the layers, as they are held, or
-/// beside rounded ones as the embedding.
+/// The type of cached keys and values: the job's, or (auto) the resident type of the layers'
+/// matrices, and the embedding's type where these are rounded to codes.
 DType resolve_kv_dtype(const job::Job& job, DType matrices, DType embedding);
 
-/// kv_dtype (auto: as the weights, beside fp8 as the embedding), max_sequences, max_batch_tokens
-/// and kv_tokens. Collective over `world`.
+/// Resolves kv_dtype, max_batch_tokens, max_sequences and kv_tokens. Collective over `world`.
 void resolve_memory(const job::Job& job, const model::ModelConfig& config,
                     const model::WeightViews& weights, const batch::Inputs* inputs,
                     int64_t free_bytes, Resources& resources, comm::Communicator& world);
 
-/// How long passes of a replica may take, before any was measured: the model's operations and bytes
-/// at shares of `peak_flops`, of all ranks, that such machines commonly reach. `weights`: of the
-/// layers' matrices.
+/// Estimates how long a replica's passes take, before any was measured. The model's operations and
+/// bytes are taken at shares of `peak_flops` (of all ranks) that such machines commonly reach.
+/// `weights`: type of the layers' matrices.
 schedule::PassTimes estimated_times(const model::ModelConfig& config, const Resources& resources,
                                     DType weights, double peak_flops);
 

@@ -52,7 +52,7 @@ Threads choose_threads(std::span<const RankCores> ranks, int rank, std::optional
   if (words.num_threads) {
     threads.count = number_of_threads(*words.num_threads);
   } else {
-    // More than the quota would only be stopped in the middle of a step.
+    // Threads beyond the quota would only be stopped in the middle of a step.
     double count = static_cast<double>(share);
     if (quota) count = std::min(count, *quota / static_cast<double>(ranks.size()));
     threads.count = std::max(1, static_cast<int>(count));
@@ -90,7 +90,7 @@ Threads threads_of_rank(comm::Communicator& world) {
   }
   const int64_t of_host = host->rank() == 0 ? cores_of_host(ranks, facts.quota) : 0;
   const double of_job = world.all_reduce_sum(static_cast<double>(of_host));
-  Threads threads =  // last: a rank alone may find its environment wrong
+  Threads threads =  // last, as one rank alone may find its environment wrong
       choose_threads(ranks, host->rank(), facts.quota,
                      {cluster::variable("OMP_NUM_THREADS"), cluster::variable("OMP_PROC_BIND")});
   threads.cores_of_job = static_cast<int64_t>(of_job);

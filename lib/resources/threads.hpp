@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How many threads a rank computes with, and where they stay.
+/// How many threads a rank computes with, and which CPUs they stay on.
 
 #include <cstdint>
 #include <optional>
@@ -14,35 +14,37 @@ namespace pecia::resources {
 
 struct Threads {
   int count = 1;
-  /// A hardware thread for each, by the system's number; empty: the system moves them.
+  /// A hardware thread for each thread, by the system's number. Empty: the system moves threads.
   std::vector<int> cpus;
-  int64_t cores_of_job = 1;  ///< what all ranks are bound to, as cores_of_host counts
-  int64_t cache_bytes = 0;   ///< these threads' share of the last-level caches of the rank's cores
+  int64_t cores_of_job = 1;  ///< cores that all ranks are bound to, as cores_of_host counts
+  int64_t cache_bytes = 0;   ///< these threads' share of the cores' last-level caches
 };
 
-/// What a rank may use: its cores by logical number, ascending, and one hardware thread of each.
+/// What a rank may use: the logical numbers of its cores, ascending, and one hardware thread of
+/// each.
 struct RankCores {
   std::vector<int> cores, cpus;
 };
 
-/// The words of the environment that users of OpenMP know.
+/// Variables of the environment that control OpenMP.
 struct ThreadWords {
   std::optional<std::string> num_threads;  ///< OMP_NUM_THREADS
   std::optional<std::string> proc_bind;    ///< OMP_PROC_BIND
 };
 
-/// Threads of rank `rank` of a host, of which `ranks` has all: OMP_NUM_THREADS if set, else the
-/// cores it is bound to, divided among the ranks when they are bound to the same, and no more than
-/// the CPUs of `quota` allow the host's ranks. With OMP_PROC_BIND true, close, spread, master or
-/// primary each stays on a core of its own, where there are as many. InputError for words that mean
-/// nothing. What concerns the job and the caches is left out.
+/// The threads of rank `rank` among `ranks`, all ranks of its host. Their number is OMP_NUM_THREADS
+/// if set. Otherwise it is the number of cores that the rank is bound to, divided among ranks bound
+/// to the same cores, and limited so that the host's ranks stay within the CPUs of `quota`. With
+/// OMP_PROC_BIND true, close, spread, master or primary, each thread stays on a core of its own,
+/// where there are enough. Throws InputError for words without a meaning. cores_of_job and
+/// cache_bytes are not set.
 Threads choose_threads(std::span<const RankCores> ranks, int rank, std::optional<double> quota,
                        const ThreadWords& words);
 
-/// Cores that the ranks of a host are bound to together, no more than their quota.
+/// Cores that the ranks of a host are bound to together, limited by their quota.
 int64_t cores_of_host(std::span<const RankCores> ranks, std::optional<double> quota);
 
-/// The threads of this rank and machine. Collective over `world`.
+/// Finds the threads of this rank on this machine. Collective over `world`.
 Threads threads_of_rank(comm::Communicator& world);
 
 }  // namespace pecia::resources

@@ -14,8 +14,8 @@ const char* words_of(StopReason reason) {
                                          : "asked to stop by a signal";
 }
 
-/// Of codes that are no failure of the program, for whoever reads the log: Open MPI's mpirun adds
-/// ten lines to any but 0, the last of which say that the job was terminated.
+/// Explains, in the log, codes that are no failure of the program: for any code but 0, Open MPI's
+/// mpirun adds ten lines, the last of which say that the job was terminated.
 std::string code_text(int code) {
   const bool by_mpirun = cluster::variable("OMPI_COMM_WORLD_SIZE").has_value();
   return fmt::format("exit code {}{}", code, by_mpirun ? ", which mpirun calls an error" : "");

@@ -6,10 +6,10 @@
 
 namespace pecia::run {
 
-/// Says that there was nothing to do; the exit code.
+/// Says that there is nothing to do, and returns the exit code.
 int nothing_left(const Setup& setup, const RunResults& results);
 
-/// A run that has ended.
+/// The facts about a run that has ended.
 struct Ended {
   const Setup& setup;
   const RunFacts& facts;
@@ -20,13 +20,13 @@ struct Ended {
   StopReason reason = StopReason::none;
   report::PeakReport peak = {};
   std::vector<report::StartRecord> earlier_starts = {};
-  double seconds = 0;  ///< that the run took
+  double seconds = 0;  ///< duration of the run
 };
 
 /// Writes the report and the traces and says the last lines. Collective over all ranks.
 void write_report(const Ended& ended, const execute::Worker& worker, report::Recorder& recorder);
 
-/// SharedError where turns are open for no reason.
+/// Throws SharedError where turns are open without a reason.
 int exit_code(const batch::TurnCounts& left, StopReason reason);
 
 }  // namespace pecia::run

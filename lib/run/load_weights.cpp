@@ -17,7 +17,7 @@ model::Weights read_weights(const Setup& setup) {
   const parallel::WeightCut cut =
       execute::Worker::weight_cut(setup.ranks.replica->rank(), setup.resources.tp);
   comm::together(setup.world(), [&] {
-    std::optional<DType> resident;  // absent: as stored; what is rounded to codes is so later
+    std::optional<DType> resident;  // absent: as stored; rounding to codes comes later
     if (job.model.dtype && resources::quantize_of(job) == model::Quantize::nothing)
       resident = resources::dtype_of(*job.model.dtype);
     weights.emplace(setup.config, io::Checkpoint(job.model.path), resident, cut, pool);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The model's weights, where this rank uses them.
+/// Loads the model's weights to the place where this rank uses them.
 
 #include <optional>
 
@@ -13,10 +13,10 @@ namespace pecia::run {
 
 struct LoadedWeights {
   model::Weights stored;  ///< mapped or converted: the part that the rank holds
-  /// This rank's own copy: on its GPU, of codes, or where the job wants one. Absent where weights
-  /// are mapped, or converted, which is a copy.
+  /// This rank's own copy: on its GPU, as codes, or because the job wants one. Absent where mapped
+  /// weights are used, or converted ones, which are a copy already.
   std::optional<model::DeviceWeights> own;
-  std::optional<measure::WeightRounding> rounding;  ///< where they were rounded at load
+  std::optional<measure::WeightRounding> rounding;  ///< present where weights were rounded at load
 
   const model::WeightViews& views() const {
     return own ? *own : static_cast<const model::WeightViews&>(stored);
@@ -25,8 +25,8 @@ struct LoadedWeights {
   int64_t bytes() const { return own ? own->bytes() : stored.resident_bytes(); }
 };
 
-/// Reads and checks them. InputError also where model.compute does not fit them. Collective over
-/// all ranks; fails on all together.
+/// Reads and checks the weights. Also throws InputError where model.compute does not fit them.
+/// Collective over all ranks; fails on all together.
 LoadedWeights load_weights(const Setup& setup);
 
 }  // namespace pecia::run

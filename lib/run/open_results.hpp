@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The run's results: made, or continued where an earlier start made them.
+/// Makes the run's results, or continues those of an earlier start.
 
 #include <filesystem>
 #include <optional>
@@ -16,14 +16,14 @@
 namespace pecia::run {
 
 struct RunResults {
-  std::unique_ptr<batch::Output> output;            ///< on the chief
-  std::optional<io::ResultsFile> file;              ///< on the chief, later on all planning ranks
-  std::vector<report::StartRecord> earlier_starts;  ///< of this run, on the chief
-  batch::TurnCounts found;                          ///< before this start; on every rank
+  std::unique_ptr<batch::Output> output;  ///< on the chief
+  std::optional<io::ResultsFile> file;    ///< first on the chief, later on all planning ranks
+  std::vector<report::StartRecord> earlier_starts;  ///< earlier starts of this run, on the chief
+  batch::TurnCounts found;                          ///< turns before this start; on every rank
   bool is_finished = false;                         ///< nothing is left, and a report says so
 };
 
-/// `board`: this start's own, beside which those of ended runs are removed; "" without one.
+/// `board`: this start's own board ("" without one); boards of ended runs beside it are removed.
 /// Collective over all ranks; fails on all together.
 RunResults open_results(const Setup& setup, const LoadedWeights& weights, const RunInputs& inputs,
                         const measure::Measured& measured, const std::filesystem::path& board);

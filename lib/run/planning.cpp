@@ -17,15 +17,15 @@
 namespace pecia::run {
 namespace {
 
-/// What replicas take arrived requests by; null where they are all there from the start.
+/// The counters by which replicas take arrived requests; null unless arrivals are replayed.
 std::unique_ptr<comm::SharedCounters> make_claims(const Setup& setup, const batch::Inputs* inputs) {
   if (setup.job.batch.arrivals == job::Arrivals::ignore) return nullptr;
   const auto mine = inputs != nullptr ? static_cast<int64_t>(inputs->requests().size()) : 0;
   return setup.world().make_counters(setup.world().all_reduce_max(mine));
 }
 
-/// What the KV slots there are cannot hold counts for nothing in the time that is left. After the
-/// sources have their order, which all replicas have alike.
+/// Leaves out requests that the KV slots cannot hold, so that they do not count in estimates of the
+/// time left. Call it after the sources have their order, which is the same on all replicas.
 void leave_out_too_large(const Setup& setup, const io::ResultsFile& results,
                          const schedule::SchedulerLimits& limits, batch::Inputs& inputs) {
   std::vector<int64_t> rows;
@@ -46,7 +46,7 @@ std::string to_text(const schedule::Plan& plan, std::optional<double> seconds) {
                      seconds ? ", about " + report::format_duration(*seconds) : "");
 }
 
-/// Says which open requests no start of this length can answer, as far as the rates are known.
+/// Names open requests that no start of this length can answer, as far as the rates are known.
 void name_too_long(const batch::Inputs& inputs, const io::ResultsFile& results,
                    const schedule::Scheduler& scheduler, double start_s, spdlog::logger& log) {
   const batch::InputRequest* longest = nullptr;
@@ -68,9 +68,9 @@ void name_too_long(const batch::Inputs& inputs, const io::ResultsFile& results,
                : "it comes last; raise limits.wall_time, use more ranks, or let kv.save be auto");
 }
 
-/// Seconds from its begin that a start may be assumed to have where nothing says when it ends: not
-/// all of what its predecessors had. They ended before the work did, whoever ended them. Absent
-/// where it is the first one. Collective over `world`; `earlier` on the chief.
+/// Seconds from its begin that a start may be assumed to have where no limit is stated; absent at
+/// the first start. It is a share of the time that earlier starts had, since these ended before
+/// their work did. Collective over `world`; `earlier` is read on the chief.
 std::optional<double> assumed_seconds(const std::vector<report::StartRecord>& earlier,
                                       comm::Communicator& world) {
   constexpr size_t telling = 3;
@@ -106,8 +106,8 @@ ReplicaPart part_of(const Setup& setup) {
           .layers = setup.config.layers};
 }
 
-/// Waits until all replicas have finished, however long: their work may be uneven, so that none of
-/// the limits for a collective holds here. A rank that is asked to stop meanwhile tells the others.
+/// Waits until all replicas have finished, however long. Their work may be uneven, so no limit for
+/// a collective applies here. A rank that is asked to stop meanwhile tells the others.
 void wait_for_replicas(comm::SharedCounter& finished, int replicas, Stop& stop,
                        const std::function<void()>& look) {
   using std::chrono::milliseconds;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a run makes its passes from: who takes which request, when to stop, how far it is, and on
-/// the planning rank of each replica its scheduler.
+/// What a run makes its passes from: the source of requests, the decision to stop, the progress,
+/// and the scheduler on the planning rank of each replica.
 
 #include <memory>
 #include <optional>
@@ -26,7 +26,7 @@ struct RunBegin {
   }
 };
 
-/// What the stages before have given.
+/// The results of the stages before.
 struct PlanningInputs {
   const Setup& setup;
   const LoadedWeights& weights;
@@ -35,13 +35,13 @@ struct PlanningInputs {
   const measure::Measured& measured;
   const RunFacts& facts;
   const Start& start;
-  double product_flops;  ///< of all ranks, per second
+  double product_flops;  ///< FLOP/s of all ranks
 };
 
 class Planning {
  public:
-  /// Collective over all ranks, as is destroying it; fails on all together. All references outlive
-  /// this object; `from` itself need not.
+  /// Construction and destruction are collective over all ranks; construction fails on all
+  /// together. All references outlive this object, but `from` itself need not.
   Planning(const PlanningInputs& from, const RunBegin& begin, const DrainSignals& signals,
            execute::ReplicaRank& rank);
   Planning(const Planning&) = delete;
@@ -53,9 +53,9 @@ class Planning {
   RunProgress& progress() { return progress_; }
   const schedule::Scheduler& scheduler() const { return *scheduler_; }  ///< on planning ranks
 
-  /// After the replica has finished: adds what it did, then waits for all replicas.
+  /// Call it after the replica has finished: adds its totals, then waits for all replicas.
   void finish_with(const batch::ReplicaTotals& totals);
-  /// Why the run ends, the same on every rank: none if its work is done. Collective.
+  /// Why the run ends; none if its work is done. Collective; the same on every rank.
   StopReason agreed_reason() const;
 
  private:
@@ -64,7 +64,7 @@ class Planning {
 
   const Setup& setup_;
   std::unique_ptr<comm::SharedCounter> taken_, stopped_, finished_;
-  std::unique_ptr<comm::SharedCounters> claims_;  ///< null where all requests are there at once
+  std::unique_ptr<comm::SharedCounters> claims_;  ///< null unless arrivals are replayed
   Stop stop_;
   RunProgress progress_;
   std::unique_ptr<batch::Source> source_;

@@ -9,7 +9,7 @@
 namespace pecia::run {
 namespace {
 
-/// What earlier starts left, the same on every rank.
+/// What earlier starts left; the same on every rank.
 batch::Earlier agreed_earlier(const Setup& setup) {
   const RunOptions& options = setup.options;
   batch::Earlier earlier;
@@ -23,7 +23,8 @@ batch::Earlier agreed_earlier(const Setup& setup) {
   return earlier;
 }
 
-/// One rank reads all tokens, for the ranks that have inputs.
+/// Leaves out turns with tokens outside the vocabulary. One rank reads all tokens, for the ranks
+/// that have inputs.
 void leave_out_bad_tokens(const Setup& setup, batch::Inputs* inputs) {
   std::vector<int64_t> rows;
   comm::together(setup.world(), [&] {

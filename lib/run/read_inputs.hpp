@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What there is to do: the job's inputs, and what earlier starts did of them.
+/// Reads the job's inputs, and what earlier starts did of them.
 
 #include <memory>
 #include <optional>
@@ -12,7 +12,7 @@
 namespace pecia::run {
 
 struct RunInputs {
-  batch::Earlier earlier;                              ///< the hashes are the chief's alone
+  batch::Earlier earlier;                              ///< only the chief has the hashes
   std::optional<batch::Inputs> inputs;                 ///< on planning ranks
   std::shared_ptr<const io::Detokenizer> detokenizer;  ///< there; null without stop strings
 

@@ -41,7 +41,7 @@ execute::Worker::Settings worker_settings(const Setup& setup) {
 int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& watch,
             report::Startup& startup) {
   const RunBegin begin;
-  const DrainSignals signals;  // first, so that a signal during the start drains too
+  const DrainSignals signals;  // first, so that a signal at startup also drains
   Activity& activity = *watch.activity();
   const auto begin_phase = [&](const char* name) {
     activity.phase = name;
@@ -77,7 +77,7 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   const DType held = weights.held();
   report::PeakReport peak =
       measure::measure_peak(world, rank.compute(), held, setup.resources.threads.cache_bytes);
-  // What passes may be expected to take goes by our own products.
+  // Expected times of passes are computed from the speed of our own products.
   const double product_flops =
       world.all_reduce_sum(measure::measure_product_flops(rank.compute(), held));
   const RunFacts facts = facts_of(setup, weights);

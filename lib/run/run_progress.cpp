@@ -10,7 +10,7 @@
 namespace pecia::run {
 namespace {
 
-constexpr double flops_per_count = 1e6;  // so that 64 bits last
+constexpr double flops_per_count = 1e6;  // lets 64 bits suffice
 
 report::ProgressOptions options_of(const job::Job& job) {
   report::ProgressOptions options = report::progress_options_of(STDERR_FILENO);
@@ -106,9 +106,9 @@ RunProgress::Told RunProgress::told_of(const batch::ReplicaTotals& totals) {
       {std::llround(1e9 * totals.prefill_s), std::llround(1e9 * totals.decode_s)}};
 }
 
-/// A layer counts once the next one has begun. Decode counts when its pass ends, tokens and time.
+/// A layer counts once the next one has begun. Decode tokens and time count when the pass ends.
 RunProgress::Told RunProgress::told_within(Pass& pass) const {
-  // After the last layer the recorder is at none.
+  // After the last layer the recorder is at no layer.
   pass.layers_done = std::max<int64_t>(pass.layers_done, recorder_.layer());
   Told told = pass.before;
   const std::chrono::duration<double, std::nano> elapsed =
@@ -121,7 +121,7 @@ RunProgress::Told RunProgress::told_within(Pass& pass) const {
   return told;
 }
 
-/// Tells what has changed since the last time.
+/// Adds the changes since the last call to the shared counters.
 void RunProgress::tell(const Told& told) {
   for (int i = 0; i < num_counts; ++i)
     if (const int64_t more = told.counts[i] - told_.counts[i]; more != 0) counters_->add(i, more);
@@ -131,7 +131,7 @@ void RunProgress::tell(const Told& told) {
   told_ = told;
 }
 
-/// Replicas run side by side: the slowest one's time is the run's, as in its report.
+/// Replicas run side by side, so the run takes the time of the slowest one, as in its report.
 int64_t RunProgress::longest(Phase phase) const {
   int64_t ns = 0;
   for (int replica = 0; replica < part_.replicas; ++replica)
@@ -157,7 +157,7 @@ void RunProgress::finish(const batch::TurnCounts& left) {
   report::ProgressState last = state();
   last.turns_done = left.done;
   last.turns_failed = left.failed;
-  // Answers that stopped early cost less than was set aside for them.
+  // Answers that stopped early cost less than expected, so the work may still lack some.
   if (left.unfinished() == 0) last.work = totals_.work;
   shown_->finish(last);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How far the run is: every replica adds what it has done, the run's first rank shows the sum.
+/// How far the run is. Every replica adds what it has done, and the run's first rank shows the sum.
 
 #include <array>
 #include <chrono>
@@ -14,45 +14,47 @@
 
 namespace pecia::run {
 
-/// The replica of this rank.
+/// The place of this rank's replica in the run.
 struct ReplicaPart {
-  int replicas = 1;    ///< of the run
-  int replica = 0;     ///< which of them
-  int ranks = 1;       ///< of a replica
-  int64_t layers = 1;  ///< of the model
+  int replicas = 1;    ///< replicas of the run
+  int replica = 0;     ///< index of this rank's replica
+  int ranks = 1;       ///< ranks of a replica
+  int64_t layers = 1;  ///< layers of the model
 };
 
 class RunProgress {
  public:
-  /// Collective over `world`, and so is destroying it. The recorder counts this rank's work and
-  /// knows the layer that it is at.
+  /// Construction and destruction are collective over `world`. The recorder counts this rank's work
+  /// and knows the current layer.
   RunProgress(comm::Communicator& world, const ReplicaPart& part, const report::Recorder& recorder);
 
-  /// On the rank that shows it, before the first pass: what there is to do, what of it `results`
-  /// has, what earlier starts did, and this one as it begins.
+  /// Call it on the rank that shows progress, before the first pass. It is told the work there is,
+  /// the part that `results` has, the earlier starts, and this start as it begins.
   void show(const job::Job& job, const batch::Inputs& inputs, const io::ResultsFile& results,
             std::vector<report::StartRecord> earlier, const report::StartRecord& own);
 
-  /// On the rank that plans for a replica, before every pass; `totals` are all that the replica has
-  /// done.
+  /// Call it on the rank that plans for a replica, before every pass. `totals` count all that the
+  /// replica has done.
   void begin_pass(const schedule::Plan& plan, const batch::ReplicaTotals& totals);
 
-  /// There, within passes, as often as one likes, and while other replicas still work: what the
-  /// pass has read, layer by layer, counts too. Telling the others may cost messages, so calls that
-  /// follow closely do nothing.
+  /// Call it on the planning rank as often as you like, within passes and while other replicas
+  /// still work. It also counts what the pass has read, layer by layer. Telling the others may cost
+  /// messages, so a call soon after another does nothing.
   void look();
 
-  /// There, after every pass; calls that follow closely are left for the next one.
+  /// Call it on the planning rank after every pass. A call soon after another leaves its news to
+  /// the next one.
   void update(const batch::ReplicaTotals& totals);
 
-  /// The same after the last pass, whenever it was.
+  /// Does the same after the last pass, without a limit on how often.
   void add(const batch::ReplicaTotals& totals);
 
-  /// On the rank that shows it, when all replicas have finished; `left` is how the results stand.
+  /// Call it on the rank that shows progress, when all replicas have finished. `left` counts the
+  /// turns in the results.
   void finish(const batch::TurnCounts& left);
 
  private:
-  /// What replicas tell: counts, which are added up, and the nanoseconds of each one's phases.
+  /// What replicas tell: counts, which are summed, and nanoseconds of phases for each replica.
   enum Count { done, failed, prompt_tokens, output_tokens, decode_tokens, work, num_counts };
   enum Phase { prefill_ns, decode_ns, num_phases };
   struct Told {
@@ -64,8 +66,8 @@ class RunProgress {
     std::chrono::steady_clock::time_point begin;
     Told before;
     int64_t prompt_tokens = 0;
-    double prefill_share = 0;  ///< of its new tokens
-    double flops = 0;          ///< that the recorder had counted before
+    double prefill_share = 0;  ///< share of prompt tokens in its new tokens
+    double flops = 0;          ///< figure of the recorder at its begin
     int64_t layers_done = 0;
   };
 

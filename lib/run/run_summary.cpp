@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What one rank knows of its own part.
+/// What one rank knows about its own part.
 struct RankFacts {
   std::string host, cpu;
   double compute_s = 0, comm_s = 0, idle_s = 0;
@@ -68,7 +68,7 @@ int num_hosts(const RunFacts& facts) {
   return static_cast<int>(servers.size());
 }
 
-/// What goes round the ring; empty where there is none.
+/// The tensor that goes round the ring; empty where there is no ring.
 std::string_view ring_text(const resources::Resources& resources) {
   if (resources.cp == 1) return "";
   return resources.ring ? name_of(*resources.ring) : "auto";
@@ -158,7 +158,7 @@ void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
     kv.kept_bytes += totals.kept_bytes;
     kv.keep_s = std::max(kv.keep_s, totals.keep_s);
     kv.not_worth_keeping += totals.not_worth_keeping;
-    // Replicas run side by side: the slowest one's time is the run's.
+    // Replicas run side by side, so the run takes the time of the slowest one.
     prefill.seconds = std::max(prefill.seconds, totals.prefill_s);
     decode.seconds = std::max(decode.seconds, totals.decode_s);
     prefill.tokens += totals.prompt_tokens;
@@ -173,7 +173,7 @@ void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
   report.phases = {prefill, decode};
 }
 
-/// What each kind of group sent over each level of links.
+/// Adds the bytes that each kind of group sent over each level of links.
 void add_links(const std::vector<RankFacts>& ranks, report::RunReport& report) {
   for (size_t group = 0; group < RankFacts::groups.size(); ++group)
     for (size_t level = 0; level < comm::num_link_levels; ++level) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What is said and written about a run: the first line, report.json, the trace.
+/// What the program says and writes about a run: the first line, report.json, the trace.
 
 #include <filesystem>
 #include <string>
@@ -17,37 +17,37 @@
 
 namespace pecia::run {
 
-/// What stays the same during a run.
+/// Facts that stay the same during a run.
 struct RunFacts {
   const job::Job& job;
   const model::ModelConfig& config;
   const resources::Resources& resources;
   int64_t weight_bytes = 0;                 ///< resident on this rank
   std::vector<comm::RackServerGpu> places;  ///< by rank of `ordered`
-  std::string gpu;                          ///< rank 0's, "" where it computes on the CPU
+  std::string gpu;                          ///< rank 0's GPU, "" where it computes on the CPU
   std::string attention_library = {};       ///< Backend::attention_library of rank 0
-  DType compute = DType::fp32;              ///< of the operands of matrix products
-  DType weights = DType::fp32;              ///< of the layers' resident matrices
+  DType compute = DType::fp32;              ///< type of the operands of matrix products
+  DType weights = DType::fp32;              ///< type of the layers' resident matrices
   std::optional<measure::WeightRounding> rounding = {};  ///< where they were rounded at load
 };
 
-/// GPUs that the ranks compute on; 0: they compute on cores.
+/// The number of GPUs that the ranks compute on; 0 where they compute on cores.
 int64_t num_gpus(const RunFacts& facts);
 
 /// Llama-3.1-8B bf16 15.0 GiB · 64 requests, 7.9M tokens · context 131072 · KV … · 16 ranks on 4
 /// hosts: … and, where modes were auto, a second line with the reasons for what they became.
 std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_tokens);
 
-/// Rank 0's report of all ranks; empty elsewhere. Collective over `ordered`, the ranks in grid
-/// order. `totals` count on the first rank of each replica and are empty elsewhere. What is left
-/// (counts.partial, counts.open) it does not know.
+/// Gathers the report of all ranks on rank 0; empty on the others. Collective over `ordered`, the
+/// ranks in grid order. `totals` count on the first rank of each replica and are empty elsewhere.
+/// The caller adds what is left (counts.partial, counts.open).
 std::optional<report::RunReport> gather_report(comm::Communicator& ordered, const RunFacts& facts,
                                                const execute::Worker& worker,
                                                const report::Recorder& recorder,
                                                const batch::ReplicaTotals& totals, double seconds);
 
-/// Writes folder/trace: each rank its spans, of which rank 0 may make one file. Collective over
-/// `ordered`.
+/// Writes folder/trace: each rank writes its spans, and rank 0 may merge them into one file.
+/// Collective over `ordered`.
 void write_traces(comm::Communicator& ordered, const std::filesystem::path& folder, int replica,
                   const report::Recorder& recorder);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a replica's scheduler may do, from the job, the model and the resources.
+/// The limits of a replica's scheduler, from the job, the model and the resources.
 
 #include <memory>
 

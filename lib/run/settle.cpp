@@ -10,28 +10,29 @@
 namespace pecia::run {
 namespace {
 
-/// What the GPU has left for this rank beside the activations of a pass. Of ranks that may share
-/// it, all those of the host count. Collective.
+/// Free bytes of the GPU for this rank, after the activations of a pass. Where ranks may share a
+/// GPU, the bytes are divided among all ranks of the host. Collective.
 int64_t free_gpu_bytes(const Setup& setup) {
   comm::Communicator& world = setup.world();
   const int sharing = setup.job.allow_gpu_sharing ? world.split_by_host()->size() : 1;
-  world.barrier();  // all weights are there
+  world.barrier();  // after this, all weights are loaded
   return std::max<int64_t>(
       0, setup.place.device->memory().free_bytes / sharing - resources::activation_bytes(true));
 }
 
-/// What an earlier run into the same results measured; "" where there is none. On every rank.
+/// The measurement of an earlier start with the same results; "" where there is none. Every rank
+/// gets it.
 std::string kept_measurement(const Setup& setup) {
   const auto path = setup.job.output / "results.h5";
   std::vector<std::byte> bytes;
-  std::error_code unreachable;  // what is wrong with the folder, who takes it says
+  std::error_code unreachable;  // opening the results reports what is wrong with the folder
   if (setup.chief() && !setup.options.fresh && std::filesystem::exists(path, unreachable)) {
     try {
       const std::string text = io::ResultsFile(path).layout().measured;
       const auto* data = reinterpret_cast<const std::byte*>(text.data());
       bytes.assign(data, data + text.size());
     } catch (const Error&) {
-      // Whoever opens the results for good says what is wrong with them.
+      // Opening the results for the run reports what is wrong with them.
     }
   }
   setup.ranks.ordered->broadcast(bytes, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What of the resources is settled once the weights are there: memory, and the choices that are
+/// Settles the resources that depend on the loaded weights: memory, and the choices that are
 /// measured.
 
 #include "lib/execute/replica_rank.hpp"
@@ -10,11 +10,11 @@
 
 namespace pecia::run {
 
-/// KV cache and batch sizes, of the memory that is left. Collective over all ranks.
+/// Settles KV cache and batch sizes from the free memory. Collective over all ranks.
 void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs);
 
-/// What an earlier start into the same results measured, else measured now. Collective over all
-/// ranks; the same on every one.
+/// The measurement of an earlier start with the same results, or else a new one. Collective over
+/// all ranks; the same on every rank.
 measure::Measured settle_choices(Setup& setup, execute::ReplicaRank& rank);
 
 }  // namespace pecia::run

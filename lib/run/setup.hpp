@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a run settles before it reads anything large: the job that all ranks agree on, degrees and
-/// modes, where each rank computes, and which rank is which.
+/// What a run settles before it reads anything large: the job, on which all ranks agree, degrees
+/// and modes, the place where each rank computes, and the order of the ranks.
 
 #include <spdlog/logger.h>
 
@@ -22,13 +22,13 @@ namespace pecia::run {
 struct Ranks {
   comm::Communicator& world;
   std::unique_ptr<comm::Communicator> ordered;  ///< all ranks, in grid order
-  std::unique_ptr<comm::Communicator> replica;  ///< this rank's
+  std::unique_ptr<comm::Communicator> replica;  ///< the ranks of this rank's replica
   std::vector<comm::RackServerGpu> places;      ///< by rank of `ordered`
-  int dp = 0;                                   ///< number of the replica
+  int dp = 0;                                   ///< index of this rank's replica
 
-  /// The one rank that opens the results and speaks for the run.
+  /// Whether this is the one rank that opens the results and speaks for the run.
   bool chief() const { return ordered->rank() == 0; }
-  /// The rank of each replica that makes its passes.
+  /// Whether this rank makes the passes of its replica.
   bool planning() const { return replica->rank() == 0; }
   std::vector<comm::RackServerGpu> replica_places() const;
 };
@@ -38,7 +38,7 @@ struct Setup {
   job::Job job;  ///< the order of its inputs changes when they are read
   model::ModelConfig config;
   resources::Resources resources;  ///< memory and measured choices are settled later
-  std::optional<double> drain_s;   ///< from the run's begin; absent: no limit is stated
+  std::optional<double> drain_s;   ///< seconds from the run's begin; absent: no stated limit
   resources::ComputePlace place;
   Ranks ranks;
   std::shared_ptr<spdlog::logger> log;
@@ -51,8 +51,8 @@ struct Setup {
 /// Collective over `world`; fails on all ranks together. `options` outlive the result.
 Setup set_up(const RunOptions& options, comm::Communicator& world);
 
-/// Whether requests' keys and values are kept for a later start. That is of use only where nobody
-/// asks about the prompts' own tokens.
+/// Whether requests' keys and values are kept for a later start. This is useful only where the job
+/// asks for no log-probabilities of prompts.
 bool keeps_kv(const job::Job& job);
 
 }  // namespace pecia::run

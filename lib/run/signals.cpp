@@ -15,13 +15,13 @@
 namespace pecia::run {
 namespace {
 
-// A signal handler can reach nothing else.
+// A global variable, since a signal handler can reach nothing else.
 volatile std::sig_atomic_t received_signal = 0;
 
 constexpr std::initializer_list<int> draining = {SIGTERM, SIGUSR1, SIGINT};
 
-/// What the handler writes for each signal, made before: a handler cannot. The text that is current
-/// is never the one being made.
+/// The text that the handler writes for each signal. It is made in advance, as a handler cannot
+/// make it, and the current text is never the one being made.
 struct Words {
   std::array<std::array<char, 400>, draining.size()> by_signal{};
 };
@@ -73,7 +73,7 @@ void DrainSignals::stops_after(std::string_view text) {
   for (const int number : draining) {
     auto& line = next.by_signal[index++];
     const bool keyboard = number == SIGINT;
-    // A progress bar's line ends first, and after a terminal's ^C.
+    // The text first ends a progress bar's line, also after a terminal's ^C.
     const auto end = fmt::format_to_n(
         line.data(), line.size() - 1,
         "{}pecia: {}: stops after {}; then what is generated is saved{}\n", keyboard ? "\n" : "",

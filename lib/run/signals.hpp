@@ -8,9 +8,9 @@
 
 namespace pecia::run {
 
-/// Catches SIGTERM, SIGUSR1 and SIGINT from construction to destruction. One at a time in a
-/// process. Until then SIGXFSZ is ignored too: a write beyond a limit of file sizes fails with its
-/// error instead.
+/// Catches SIGTERM, SIGUSR1 and SIGINT from construction to destruction; at most one object at a
+/// time in a process. Meanwhile SIGXFSZ is ignored, so a write beyond a limit of file sizes fails
+/// with an error.
 class DrainSignals {
  public:
   DrainSignals();
@@ -18,12 +18,11 @@ class DrainSignals {
   DrainSignals(const DrainSignals&) = delete;
   DrainSignals& operator=(const DrainSignals&) = delete;
 
-  /// Whether one of them has come to this process since the last such object was made.
+  /// Whether such a signal has reached this process since the last object was made.
   static bool received();
 
-  /// What the first of them says at once on stderr, from the handler: "pecia: SIGINT: stops after
-  /// TEXT; …". Called by the one rank that speaks, before each pass; without a call nothing is
-  /// said.
+  /// Sets what the handler says at once on stderr at the first signal: "pecia: SIGINT: stops after
+  /// TEXT; …". The one rank that speaks calls it before each pass. Without a call nothing is said.
   static void stops_after(std::string_view text);
 };
 

@@ -49,7 +49,7 @@ schedule::RateFit fit_of(const Json& start, const char* phase, const schedule::R
       {rate("pass_s", by.pass_s), rate("row_s", by.row_s), rate("pair_s", by.pair_s)});
 }
 
-/// Of earlier starts; an empty list where there is no file.
+/// The records of earlier starts; an empty list where there is no file.
 Json read_starts(const std::filesystem::path& path) {
   std::ifstream file(path);
   if (!file) return Json::array();

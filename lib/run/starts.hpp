@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The layouts that a run's starts had, kept in its output folder: where numbers are rounded
-/// coarsely, text depends on them. And how fast passes were, for what the next start expects.
+/// Keeps, in the output folder, the layouts that a run's starts had: where numbers are rounded
+/// coarsely, text depends on them. It also keeps how fast passes were, as the next start expects
+/// them.
 
 #include <filesystem>
 #include <optional>
@@ -12,26 +13,27 @@
 
 namespace pecia::run {
 
-/// What a start's rounding follows from. The layout is the grid, the modes, and what computes.
+/// What the rounding of a start depends on. The layout is the grid, the modes, and what computes.
 struct Start {
   std::string layout;            ///< "dp 1, cp 2, sp 1, tp 1, ring/pass_kv+pass_q, CPUs"
-  DType products = DType::fp32;  ///< of the operands of matrix products
+  DType products = DType::fp32;  ///< type of the operands of matrix products
   DType keys_and_values = DType::fp32;
 };
 Start start_of(const resources::Resources& resources, DType products);
 
-/// Adds the start to FOLDER/starts.json, which keeps one of each kind. `has_answers`: whether the
-/// results have any of earlier starts; without them, earlier starts are forgotten. Gives back a
-/// warning where an earlier start had another layout and this one's text may differ by that: never
-/// where all is fp32, nor with reproducible: layout. InputError where the file is damaged.
+/// Adds the start to FOLDER/starts.json, which keeps one start of each kind. `has_answers`: whether
+/// the results have answers of earlier starts; if not, earlier starts are forgotten. Returns a
+/// warning where an earlier start had another layout and this one's text may differ for that
+/// reason. This is never so where all is fp32, nor with reproducible: layout. Throws InputError
+/// where the file is damaged.
 std::optional<std::string> record_start(const std::filesystem::path& folder, const Start& start,
                                         bool has_answers, parallel::Reproducible reproducible);
 
-/// Keeps the rates that have been measured for later starts like this one. After record_start.
+/// Keeps the measured rates for later starts like this one. Call it after record_start.
 void keep_times(const std::filesystem::path& folder, const Start& start,
                 const schedule::PassTimes& times);
 
-/// What was kept of starts like this one, to begin with; `estimate` where nothing was.
+/// The rates kept by starts like this one, to begin with; `estimate` where there are none.
 schedule::PassTimes kept_times(const std::filesystem::path& folder, const Start& start,
                                const schedule::PassTimes& estimate);
 

@@ -43,7 +43,7 @@ bool Stop::agreed(bool told) {
   if (told) {
     stopped_replicas_.next();
     stopping_ = true;
-  } else if (Clock::now() >= next_look_) {  // asking may cost a message, passes may be short
+  } else if (Clock::now() >= next_look_) {  // asking may cost a message, and passes may be short
     stopping_ = stopped_replicas_.value() > 0;
     next_look_ = Clock::now() + std::chrono::seconds(1);
   }

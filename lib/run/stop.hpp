@@ -12,11 +12,11 @@
 namespace pecia::run {
 
 /// Seconds from the run's start until it has to drain: limits.wall_time, or else the end of the
-/// Slurm job, less limits.grace. Absent: no limit. InputError when the grace leaves nothing of the
-/// wall time.
+/// Slurm job, minus limits.grace. Absent: no limit. Throws InputError when the grace leaves nothing
+/// of the wall time.
 std::optional<double> seconds_to_drain(const job::Job::Limits& limits);
 
-/// In order of weight: of the ranks' reasons the greatest is the run's.
+/// Ordered by weight: the run's reason is the greatest of its ranks'.
 enum class StopReason { none, wall_time, signal };
 
 /// One rank's part in the decision to stop.
@@ -31,9 +31,9 @@ class Stop {
   /// Why this rank wants to stop.
   StopReason reason() const;
 
-  /// Whether all replicas are to stop. Call it on the planning rank between passes; after a replica
-  /// has finished, on all its ranks. `told`: a rank of the replica has a reason. Tells the other
-  /// replicas, and learns of theirs within a second.
+  /// Whether all replicas have to stop. Call it on the planning rank between passes; after a
+  /// replica has finished, call it on all its ranks. `told`: a rank of the replica has a reason to
+  /// stop. It tells the other replicas, and learns from them within a second.
   bool agreed(bool told);
 
  private:

@@ -20,10 +20,10 @@ namespace pecia::run {
 namespace {
 
 constexpr size_t most_listed = 10;
-constexpr int64_t plenty = INT64_MAX / 4;  // of KV slots
+constexpr int64_t plenty = INT64_MAX / 4;  // KV slots
 
-/// One that refuses what the run's would: with the memory that the job names, else with all it
-/// could want.
+/// Limits of a scheduler that refuses the same requests as the run's would: with the memory that
+/// the job names, or else with all that they could need.
 schedule::SchedulerLimits limits_of(const job::Job& job, const model::ModelConfig& config,
                                     const resources::Resources& resources) {
   schedule::SchedulerLimits limits;
@@ -39,7 +39,7 @@ schedule::SchedulerLimits limits_of(const job::Job& job, const model::ModelConfi
   return limits;
 }
 
-/// Adds what is sure to fail, and leaves it out of the inputs' figures.
+/// Adds the turns that are sure to fail, and leaves them out of the inputs' figures.
 void find_failures(const schedule::SchedulerLimits& limits, batch::Inputs& inputs,
                    Validation& found) {
   std::vector<int64_t> refused, failing;
@@ -52,7 +52,7 @@ void find_failures(const schedule::SchedulerLimits& limits, batch::Inputs& input
       if (!turn.refused.empty() && !turn.recorded) refused.push_back(turn.row);
     }
     schedule::SchedulerLimits own = limits;
-    if (begun) own.kv_tokens = plenty;  // the answers that it goes on from are not here
+    if (begun) own.kv_tokens = plenty;  // it continues answers that are not loaded here
     int64_t first = -1;
     for (const schedule::Finished& failed : batch::refused_at_once(std::move(request), own)) {
       failing.push_back(failed.row);
@@ -76,7 +76,7 @@ std::string held_text(const std::filesystem::path& output) {
                      holder->host, holder->started);
 }
 
-/// What the run would make of the results that are there.
+/// Remarks on what the run would make of existing results.
 std::vector<std::string> remarks_on(const std::filesystem::path& path,
                                     const io::ResultsLayout& layout, bool retry_failed) {
   const io::ResultsFile results(path, io::Access::read);

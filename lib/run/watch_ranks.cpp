@@ -11,7 +11,7 @@
 namespace pecia::run {
 namespace {
 
-/// Every rank gets rank 0's.
+/// Gives rank 0's text to every rank.
 std::string shared_text(std::string text, comm::Communicator& world) {
   const auto* data = reinterpret_cast<const std::byte*>(text.data());
   std::vector<std::byte> bytes(data, data + text.size());
@@ -28,7 +28,7 @@ std::filesystem::path watch_ranks(watch::Watch& watch, const job::Job& job,
   if (world.rank() == 0) try {
       made = watch::WatchBoard::make_folder(job.output).string();
     } catch (const SystemError&) {
-      why.clear();  // who opens the results there will fail, and say what is wrong
+      why.clear();  // opening the results there will fail and say what is wrong
     }
   const std::filesystem::path folder = shared_text(made, world);
   std::unique_ptr<watch::WatchBoard> board;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A run's ranks under the eyes of watch::Watch.
+/// Lets watch::Watch watch the ranks of a run.
 
 #include <spdlog/logger.h>
 
@@ -12,8 +12,8 @@
 
 namespace pecia::run {
 
-/// Makes a board in the output folder and lets `watch` begin; the folder's path, "" where nobody
-/// watches: of one rank, and where no board can be made, of which rank 0 warns. Collective.
+/// Makes a board in the output folder and starts `watch`. Returns the board's folder, or "" where
+/// nobody watches: on one rank, or where no board can be made, of which rank 0 warns. Collective.
 std::filesystem::path watch_ranks(watch::Watch& watch, const job::Job& job,
                                   comm::Communicator& world, spdlog::logger& log);
 

@@ -31,7 +31,7 @@ double RateFit::seconds(const PassWork& work) const {
 }
 
 void RateFit::add(const PassWork& work, double seconds) {
-  constexpr double kept = 0.9;  // of what earlier passes weigh: some ten of them count
+  constexpr double kept = 0.9;  // factor of the weight of earlier passes: about ten count
   if (!(seconds > 0)) return;
   const Vector terms_over_time{work.passes * estimate_[0] / seconds,
                                work.rows * estimate_[1] / seconds,
@@ -45,8 +45,8 @@ void RateFit::add(const PassWork& work, double seconds) {
   solve();
 }
 
-/// Minimises Σ (x·f − 1)² + λ Σ (f_k / s − 1)² over f ≥ 0: x are a pass's terms by the estimate
-/// over its time, s is the best factor common to all terms.
+/// Minimises Σ (x·f − 1)² + λ Σ (f_k / s − 1)² over f ≥ 0. x are a pass's terms by the estimate
+/// over its time; s is the best factor common to all terms.
 void RateFit::solve() {
   constexpr double penalty = 0.001;
   double sum_right = 0, sum_normal = 0;

@@ -12,7 +12,7 @@ namespace pecia::schedule {
 struct PassWork {
   double passes = 0;
   double rows = 0;   ///< new tokens
-  double pairs = 0;  ///< of a new token and a token that it attends to
+  double pairs = 0;  ///< pairs of a new token and a token that it attends to
 
   PassWork& operator+=(const PassWork& other) {
     passes += other.passes, rows += other.rows, pairs += other.pairs;
@@ -23,16 +23,16 @@ struct PassWork {
 /// `count` new tokens after `first` cached ones, in passes of at most `tokens_per_pass`.
 PassWork work_of(double first, double count, double tokens_per_pass);
 
-/// Seconds of each pass (weights are read, ranks wait for each other), each row and each pair.
+/// Seconds per pass (reading weights, waiting for other ranks), per row and per pair.
 struct PassRates {
   double pass_s = 0, row_s = 0, pair_s = 0;
 };
 
 /// Rates of one kind of pass, fitted to passes as they are measured.
 ///
-/// Least squares of the relative error over recent passes. What these cannot tell apart (all of one
-/// length, say) keeps the proportions of the estimate: a penalty draws every rate to the estimate
-/// times one common factor. No rate becomes negative.
+/// It minimises the squared relative error over recent passes. These may not tell some terms apart,
+/// as when all have one length; then the proportions of the estimate stay: a penalty draws every
+/// rate to the estimate times one common factor. No rate becomes negative.
 class RateFit {
  public:
   explicit RateFit(const PassRates& estimate);
@@ -49,13 +49,14 @@ class RateFit {
   void solve();
 
   Vector estimate_;
-  std::array<Vector, terms> normal_{};  ///< of the terms over the measured time
+  std::array<Vector, terms> normal_{};  ///< normal equations of the terms over the measured time
   Vector right_{};
   double passes_ = 0;
   PassRates rates_;
 };
 
-/// Passes of prompts and of output tokens. A pass of both takes as long as the two together.
+/// Rates of passes of prompts and of passes of output tokens. A mixed pass is taken to last as long
+/// as the two together.
 struct PassTimes {
   RateFit prefill, decode;
 

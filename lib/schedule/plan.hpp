@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// One iteration of a replica as a value: made by its rank 0, broadcast, executed by all, answered
-/// by outcomes. No rank decides anything alone.
+/// One iteration of a replica as a value. Rank 0 of the replica makes and broadcasts the plan, all
+/// its ranks execute it and answer with outcomes. No rank decides anything alone.
 
 #include <cstdint>
 #include <string>
@@ -21,26 +21,26 @@ struct NewSequence {
   static constexpr int64_t no_parent = -1;
 
   int64_t sequence = 0;
-  int64_t parent = no_parent;  ///< whose tokens it begins with
+  int64_t parent = no_parent;  ///< sequence whose tokens this one begins with
   int64_t reserved = 0;        ///< KV slots on every rank
-  uint8_t keeps_tokens = 0;    ///< penalties will ask which tokens it has
+  uint8_t keeps_tokens = 0;    ///< 1: its tokens are kept, as penalties will need them
 };
 
-/// A turn begins: how its tokens are sampled from now on.
+/// Begins a turn: says how its tokens are sampled from now on.
 struct TurnStart {
   int64_t sequence = 0;
   kernels::SamplingParams params;
-  uint64_t random_key = 0;   ///< of (seed, request, turn); the token's index is the address in it
+  uint64_t random_key = 0;   ///< made of (seed, request, turn); counter: the token's index
   int64_t answer_begin = 0;  ///< global position of the answer's first token
 };
 
 /// One sequence's part of the pass.
 struct PlanItem {
   parallel::PassSequence rows;
-  std::vector<int32_t> tokens;  ///< [rows.count]
-  int64_t prompt_end = 0;       ///< where the turn's prompt ends; see Rotary::tables
+  std::vector<int32_t> tokens;  ///< token ids, [rows.count]
+  int64_t prompt_end = 0;       ///< position where the turn's prompt ends; see Rotary::tables
   int64_t sampled_index =
-      -1;  ///< the last row's next token is sampled as token `index` of the answer; −1: not
+      -1;  ///< index in the answer of the token sampled after the last row; −1: none is
 
   template <typename A>
   void visit(A& archive) {
@@ -48,21 +48,21 @@ struct PlanItem {
   }
 };
 
-/// Wanted: the log-probability of `token` after the row at `position` of item `item`.
+/// Asks for the log-probability of `token` after the row at `position` of item `item`.
 struct Target {
   int32_t item = 0;
   int32_t token = 0;
   int64_t position = 0;
 };
 
-/// Keys and values to write while the run drains: the whole of the plan.
+/// Keys and values to write while the run drains. A plan that saves does nothing else.
 struct KvSaveOrder {
   int64_t sequence = 0;
   int64_t begin = 0, end = 0;  ///< positions
-  std::string folder;          ///< "": nothing to write
+  std::string folder;          ///< "": there is nothing to save
   std::string request_id;
   int64_t stamp = 0;
-  double seconds = 0;  ///< that each rank has for it
+  double seconds = 0;  ///< time that each rank has for writing
 
   template <typename A>
   void visit(A& archive) {
@@ -73,8 +73,8 @@ struct KvSaveOrder {
 
 struct Plan {
   int64_t number = 0;
-  uint8_t last = 0;   ///< nothing to execute: the replica is done
-  double wait_s = 0;  ///< above 0: nothing to execute for so long, as no request has arrived
+  uint8_t last = 0;   ///< 1: the replica is done, and there is nothing to execute
+  double wait_s = 0;  ///< above 0: no request has arrived; wait this long and execute nothing
   parallel::Ring ring = parallel::Ring::pass_kv;
   parallel::Sharding sharding = parallel::Sharding::base;
   std::vector<int64_t> removed;  ///< sequences whose KV is freed first
@@ -82,8 +82,8 @@ struct Plan {
   std::vector<TurnStart> turns;
   std::vector<PlanItem> items;
   std::vector<Target> targets;
-  /// Folder of a save that has the keys and values of the only item, which asks for nothing: read
-  /// them, and compute them only where that fails. "": compute.
+  /// Folder of a save that has the keys and values of the only item, which samples nothing and has
+  /// no targets. They are read, and computed only where reading fails. "": they are computed.
   std::string restore;
   KvSaveOrder save;
 
@@ -103,18 +103,18 @@ struct Plan {
   }
 };
 
-/// The plan's work: of prompts, and of output tokens.
+/// The plan's work: first of its prompts, then of its output tokens.
 std::pair<PassWork, PassWork> work_of(const Plan& plan);
 
-/// Log-probabilities in the form results have: K most likely, or the whole vocabulary.
+/// Log-probabilities in the form of the results: the K most likely tokens, or the whole vocabulary.
 struct LogProbs {
-  std::vector<int32_t> which;       ///< item (sampled) or target, by index in the plan
+  std::vector<int32_t> which;       ///< indices in the plan: items (sampled), or targets
   std::vector<int32_t> tokens;      ///< [which] sampled; empty for targets
   std::vector<float> logprobs;      ///< [which]
   std::vector<int32_t> top_tokens;  ///< [which, K]
   std::vector<float> top_logprobs;  ///< [which, K or vocab]
 
-  /// Those of further items or targets.
+  /// Adds the log-probabilities of further items or targets.
   void append(const LogProbs& other);
 
   template <typename A>
@@ -123,7 +123,7 @@ struct LogProbs {
   }
 };
 
-/// An item that has no next token, and the part of the model that first held NaN or infinity for
+/// An item that has no next token, with the part of the model that first held NaN or infinity for
 /// it.
 struct Broken {
   int32_t item = 0;
@@ -135,13 +135,13 @@ struct Broken {
   }
 };
 
-/// What became of keys and values that were to be read or written.
+/// What became of keys and values that the plan reads or writes.
 struct KvOutcome {
-  uint8_t done = 0;   ///< on reading: by all ranks; on writing: by this one
-  std::string error;  ///< of this rank
+  uint8_t done = 0;   ///< reading: all ranks succeeded; writing: this rank did
+  std::string error;  ///< this rank's error
   double seconds = 0;
   int64_t bytes = 0;
-  std::vector<io::KvPart> parts;  ///< written: one, or none where others hold the same
+  std::vector<io::KvPart> parts;  ///< parts written: one, or none where other ranks hold the same
 
   template <typename A>
   void visit(A& archive) {
@@ -150,13 +150,13 @@ struct KvOutcome {
   }
 };
 
-/// What one rank gives back: the rows it owned.
+/// What one rank returns: results for the rows that it owns.
 struct Outcome {
   LogProbs sampled, targets;
   std::vector<Broken> broken;
   KvOutcome kv;
-  /// On a GPU, of work found done by now, all of it where rows were sampled; what a pass left
-  /// counts with the next one.
+  /// On a GPU these count the work that has been found complete by now. A pass that samples rows
+  /// counts all its work; what another pass leaves open counts with the next one.
   double compute_s = 0, comm_s = 0;
 
   template <typename A>

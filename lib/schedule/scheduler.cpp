@@ -43,7 +43,7 @@ void Scheduler::refuse(Turn& turn, const std::string& why) {
   finished_.push_back(std::move(failed));
 }
 
-/// Refuses the turn and all that see it; those that have a reason of their own keep it.
+/// Refuses the turn and all later turns that see it. A later turn keeps a reason of its own.
 void Scheduler::refuse_from(Request& request, size_t first, const std::string& why) {
   const std::string after = "an earlier turn of this request failed: " + why;
   refuse(request.turns[first], why);
@@ -54,7 +54,7 @@ void Scheduler::refuse_from(Request& request, size_t first, const std::string& w
   }
 }
 
-/// Refuses what would not fit if it had all slots to itself.
+/// Refuses turns that would not fit even if they had all slots to themselves.
 void Scheduler::refuse_too_large(Request& request) {
   const auto why = [&](int64_t needed) {
     return fmt::format(
@@ -115,7 +115,7 @@ bool Scheduler::has_room_for(const Request& request) const {
   return needed > limits_.kv_tokens || has_room(needed);
 }
 
-/// Whether the next pass could begin all that waits and something of so many slots.
+/// Whether the next pass could begin all waiting requests and one more that needs `slots`.
 bool Scheduler::has_room(int64_t slots) const {
   int64_t tokens = 0;
   for (const auto& family : waiting_) {

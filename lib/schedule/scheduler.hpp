@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Continuous batching for one replica: which sequences run, what the next pass is, what a finished
-/// pass means. No communication, no model: a state machine that is tested by itself.
+/// Continuous batching for one replica. The scheduler decides which sequences run and what the next
+/// pass is, and takes in the outcomes of a finished pass. It knows neither communication nor model:
+/// it is a state machine that is tested by itself.
 
 #include <deque>
 #include <list>
@@ -22,22 +23,23 @@
 
 namespace pecia::schedule {
 
-/// A turn to run. What an earlier run already generated is given in `answer` and not sampled again.
+/// A turn to run. `answer` holds the tokens that an earlier run has generated, which are not
+/// sampled again.
 struct Turn {
   int64_t row = 0;  ///< in the results
   std::vector<int32_t> tokens;
-  int32_t truncated_tokens = 0;  ///< of the prompt, left out of `tokens`
+  int32_t truncated_tokens = 0;  ///< prompt tokens cut off, not in `tokens`
   int32_t max_new_tokens = 0;
   kernels::SamplingParams params;
   uint64_t random_key = 0;
-  std::vector<std::string> stop;  ///< texts that end its answer
-  bool finished = false;          ///< by an earlier run: only context for the turns after it
+  std::vector<std::string> stop;  ///< stop strings, which end its answer
+  bool finished = false;          ///< done by an earlier run; only context for later turns
   std::string refused;            ///< why it cannot run; empty: it can
   bool recorded = false;          ///< finished or refused by an earlier run: its row is written
   io::TurnResult answer;          ///< tokens and log-probabilities so far
 };
 
-/// Keys and values of a request's first positions that an earlier start has kept.
+/// Keys and values of a request's first positions that an earlier start of the run has kept.
 struct SavedKv {
   std::string folder;
   int64_t tokens = 0;
@@ -46,38 +48,39 @@ struct SavedKv {
 struct Request {
   io::Followup followup = io::Followup::chain;
   std::vector<Turn> turns;
-  /// Where arrivals are replayed, seconds since the run began. The ttft_s of its turns then counts
-  /// from when they were asked: here, and for later turns of a chain at the end of the answer
-  /// before. Absent: from the first pass.
+  /// Seconds since the run began at which the request arrives, where arrivals are replayed. ttft_s
+  /// of its first turn then counts from here, and ttft_s of a chain's later turn from the end of
+  /// the answer before. Absent: ttft_s counts from the turn's first pass.
   std::optional<double> arrival_s = {};
   SavedKv saved = {};
 };
 
-/// When a start of the run has to be over, and what is known of its speed.
+/// When a start of the run has to be over, and how fast its passes are expected to be.
 struct TimeLimit {
-  double end_s = 0;  ///< on the scheduler's clock: no pass begins that is expected to end later
-  PassTimes times;   ///< as estimated; the scheduler fits them to its passes
+  double end_s = 0;  ///< on the scheduler's clock; a pass expected to end later does not begin
+  PassTimes times;   ///< an estimate, which the scheduler fits to its passes
   bool keeps_kv =
-      false;  ///< what is read of a prompt when time is over is there for the next start
-  /// Nobody has said when the start ends: `end_s` is when it would if it lasted as long as earlier
-  /// ones. Nothing is left undone for that, only what can be answered by then comes first.
+      false;  ///< the next start can use the part of a prompt that was read when time ended
+  /// No limit is stated: `end_s` is when this start would end if it lasted as long as earlier ones.
+  /// All work is still done, but turns that can be answered by then come first.
   bool assumed = false;
 };
 
 struct SchedulerLimits {
   int ring_size = 1;
-  int64_t kv_tokens = 0;         ///< slots on each rank
-  int64_t max_sequences = 1;     ///< running at a time
-  int64_t max_batch_tokens = 1;  ///< new tokens of a pass that feeds prompts, all ranks together
+  int64_t kv_tokens = 0;         ///< KV slots on each rank
+  int64_t max_sequences = 1;     ///< most sequences running at a time
+  int64_t max_batch_tokens = 1;  ///< most new tokens of a pass with prompts, all ranks together
   int64_t max_positions = 0;     ///< the model's length
   std::vector<int32_t> stop_token_ids;
-  /// Must be there where a turn has stop strings.
+  /// Required where a turn has stop strings.
   std::shared_ptr<const io::Detokenizer> detokenizer = {};
   int logprobs = 0, prompt_logprobs = 0;
   int64_t vocab = 0;
   parallel::PassModes modes;
   job::Policy policy = job::Policy::prefill_first;
-  /// What travels when prompts are fed; absent: by rule B for each chunk, of the shape and rates.
+  /// The tensor that travels when prompts are fed. Absent: rule B decides for each chunk from
+  /// `ring_shape` and `ring_rates`.
   std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;
   parallel::RingShape ring_shape;
   parallel::RingRates ring_rates;
@@ -85,7 +88,7 @@ struct SchedulerLimits {
   std::optional<TimeLimit> time = {};
 };
 
-/// By rule: what a prompt's chunk wants to travel, and why.
+/// What rule B chose to travel for a chunk of a prompt, and why.
 struct ChunkRing {
   int64_t sequence = 0;
   parallel::RingDecision decision;
@@ -95,16 +98,16 @@ struct ChunkRing {
 struct KeepableKv {
   int64_t row = 0;  ///< of the request's first turn
   int64_t sequence = 0;
-  std::vector<int32_t> tokens;  ///< all that are cached
-  int64_t begin = 0;            ///< those before are kept already
-  double computed_s = 0;        ///< what the others took in this start
+  std::vector<int32_t> tokens;  ///< all cached tokens
+  int64_t begin = 0;            ///< tokens before this one are kept already
+  double computed_s = 0;        ///< seconds spent in this start on the other tokens
 };
 
 /// A turn's result as it is to be written.
 struct Finished {
   int64_t row = 0;
   io::TurnState state = io::TurnState::done;
-  io::TurnResult result;  ///< `mode`: the ring of its prompt's last chunk, where there was one
+  io::TurnResult result;  ///< `mode` is the ring of its prompt's last chunk, if there was one
 };
 
 class Scheduler {
@@ -112,77 +115,79 @@ class Scheduler {
   explicit Scheduler(SchedulerLimits limits);
   ~Scheduler();
 
-  /// `since`: from when the request waits if it has no arrival, in seconds since the run began on
-  /// the caller's clock, which is that of every `now` below.
+  /// Adds a request. `since`: from when it waits if it has no arrival. Times here and in every
+  /// `now` below are seconds since the run began, on the caller's clock.
   void add(Request request, double since);
-  /// Requests added whose first pass is still to come.
+  /// Requests added whose first pass has not been planned.
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t running() const { return static_cast<int64_t>(running_.size()); }
-  /// Whether the next pass could begin another request, or none is waiting to take a place that
-  /// becomes free. Who adds requests while this is true keeps no more of them from other replicas.
+  /// Whether the next pass could begin another request, or no request is waiting for a place. A
+  /// caller that adds requests only while this is true withholds none from other replicas.
   bool wants_more() const;
-  /// Whether the next pass could begin the request, or nothing else is left to run, or it can never
-  /// run and only has to be refused. Who adds requests only where this is true leaves those that
-  /// would wait to replicas that have room.
+  /// Whether the next pass could begin the request, or nothing else is left to run, or the request
+  /// can never run and only has to be refused. A caller that adds requests only where this is true
+  /// leaves the others to replicas that have room.
   bool has_room_for(const Request& request) const;
 
-  /// KV slots on each rank that the request needs at least to run at all.
+  /// The fewest KV slots on each rank with which the request can run.
   int64_t tokens_needed(const Request& request) const;
 
-  /// Where time is limited: whether a request whose first open turn has these lengths, begun now
-  /// and alone, is expected to be answered in time.
+  /// Whether a request whose first open turn has these lengths would be answered in time if it
+  /// began now and ran alone. True without a time limit.
   bool could_finish(int64_t prompt_tokens, int64_t answer_tokens, double now) const;
-  /// Seconds that it would take alone.
+  /// Expected seconds of such a request when it runs alone.
   double seconds_alone(int64_t prompt_tokens, int64_t answer_tokens) const;
-  /// Whether a request is wanted although it will not be answered in time: nothing else is left
-  /// that would be, and what is read of it is kept, or this start has finished nothing yet.
+  /// Whether to begin a request although it will not be answered in time. This is so when no other
+  /// work is left, and either what is read of it is kept or this start has finished nothing yet.
   bool begins_anyway(double now) const;
-  /// By the rates measured so far, of passes of this kind; absent before there were any.
+  /// Expected seconds of the plan by the measured rates; absent until passes of its kind were
+  /// measured.
   std::optional<double> expected_seconds(const Plan& plan) const;
   bool keeps_kv() const { return limits_.time && limits_.time->keeps_kv; }
   /// Whether this start has an end, stated or assumed.
   bool limited() const;
-  /// Where the end is only assumed and nothing more would be answered by then: forgets it, so that
-  /// all may begin. False where there was no such end.
+  /// Forgets an assumed end, so that all requests may begin. Call it when nothing more would be
+  /// answered by then. Returns false where no end was assumed.
   bool forget_assumed_end();
-  /// Seconds that passes take, as far as they are known.
+  /// Rates of passes, as far as they are known.
   const PassTimes& times() const { return limits_.time->times; }
   /// Whether no further pass would end in time.
   bool out_of_time() const { return out_of_time_; }
-  /// Whether time is what ended the work: something was left for a later start.
+  /// Whether work was left for a later start because time ran out.
   bool left_for_later() const { return out_of_time_ || given_up_ || !late_.empty(); }
 
-  /// The next pass; absent when nothing is left to run, or nothing that would end in time. Every
-  /// plan must be executed and committed before the next.
+  /// The next pass; absent when nothing is left to run, or nothing that would end in time. Each
+  /// plan must be executed and committed before the next call.
   ///
   /// prefill_first: prompts are fed as long as there are any, then all sequences decode together.
-  /// chunked (Sarathi): every sequence that decodes rides in every pass as one token, and what is
-  /// left of max_batch_tokens is filled with chunks of prompts, in the order their requests began.
-  /// Riders never exceed max_batch_tokens (which vLLM has to demand of its users), for each of them
-  /// was in the pass before. A prompt that finds no room waits until enough answers have ended.
+  /// chunked (Sarathi): every sequence that decodes rides in every pass as one token, and chunks of
+  /// prompts fill the rest of max_batch_tokens, in the order in which their requests began. Riders
+  /// never exceed max_batch_tokens (vLLM leaves that to its users), since each of them was in the
+  /// pass before. A prompt without room waits until enough answers have ended.
   ///
-  /// A fork's stem keeps its keys until its last branch has ended, and in each of these passes one
-  /// of its branches computes: with the stem, slots for one branch are kept back, and the place
-  /// that the stem or a branch leaves is its next branch's before anyone else's.
+  /// A fork's stem keeps its keys until its last branch has ended, and one of its branches computes
+  /// in each pass until then. Slots for one branch are kept back together with the stem's, and the
+  /// place that the stem or a branch leaves goes to the stem's next branch first.
   ///
-  /// Where time is limited a turn begins only if it and all that are under way are expected to end
-  /// in time; a prompt's chunk is cut to what the time left holds; a prompt that turns out too slow
-  /// gives its place to others; and where time is short for all, answers come before prompts.
-  /// Exceptions: begins_anyway. An assumed end is forgotten once it is over.
+  /// With a time limit, a turn begins only if it and all turns under way are expected to end in
+  /// time. A prompt's chunk is cut to what the remaining time allows, and a prompt that turns out
+  /// too slow gives its place to others. Where time is short for all, answers come before prompts.
+  /// There are two exceptions: begins_anyway, and an assumed end, which is forgotten once it is
+  /// over.
   std::optional<Plan> next(double now);
-  /// For the chunks of the last plan; empty where the ring is fixed.
+  /// Decisions for the chunks of the last plan; empty where the ring is fixed.
   const std::vector<ChunkRing>& chunk_rings() const { return chunk_rings_; }
 
-  /// `outcomes` of all ranks. Seconds of the pass are the plan's wall time.
+  /// Takes in the `outcomes` of all ranks. The plan's wall time ends `now`.
   void commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now);
 
-  /// Turns finished or failed since the last call.
+  /// The turns that have finished or failed since the last call.
   std::vector<Finished> take_finished();
 
-  /// Unfinished turns that have generated tokens, as partial results (before the run is drained).
+  /// Unfinished turns that have generated tokens, as partial results; called before the run drains.
   std::vector<Finished> partial() const;
 
-  /// What runs, and is more than its request has kept already.
+  /// Running sequences of which more is cached than their requests have kept already.
   std::vector<KeepableKv> keepable() const;
 
  private:
@@ -262,17 +267,17 @@ class Scheduler {
   SchedulerLimits limits_;
   parallel::KvMap map_;
   std::deque<std::shared_ptr<Family>> waiting_;
-  std::list<std::shared_ptr<Family>> forks_;  ///< with branches still to start
+  std::list<std::shared_ptr<Family>> forks_;  ///< forks with branches still to start
   std::list<Running> running_;
   std::vector<int64_t> removed_;
   std::vector<Finished> finished_;
   std::vector<ChunkRing> chunk_rings_;
   int64_t credits_ = 0;  ///< slots kept back for the branches of running forks
   int64_t next_sequence_ = 0, next_plan_ = 0;
-  std::deque<std::shared_ptr<Family>> late_;  ///< would not be answered in time
-  bool out_of_time_ = false;                  ///< no further pass
-  bool given_up_ = false;                     ///< a turn of a request under way did not begin
-  bool any_done_ = false;                     ///< a turn was finished
+  std::deque<std::shared_ptr<Family>> late_;  ///< requests that would not be answered in time
+  bool out_of_time_ = false;                  ///< no further pass would end in time
+  bool given_up_ = false;                     ///< a later turn did not begin in time
+  bool any_done_ = false;                     ///< this start has finished a turn
   double planned_at_ = 0;                     ///< `now` of the last plan
   int64_t answered_turns_ = 0, answered_tokens_ = 0, allowed_tokens_ = 0;
 };

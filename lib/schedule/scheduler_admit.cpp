@@ -9,8 +9,9 @@
 
 namespace pecia::schedule {
 
-/// First a branch for each fork without one, on its credit, in the place that its stem or its
-/// branch before has left: so a stem's keys wait for nobody.
+/// Begins branches, then requests. A fork without a running branch comes first: its next branch
+/// takes the place that the stem or the branch before has left, on the fork's credit. So a stem
+/// never holds its keys while it waits.
 void Scheduler::admit(Plan& plan, double now) {
   const auto room = [&] { return running() < limits_.max_sequences; };
   for (const auto& fork : forks_)
@@ -36,7 +37,7 @@ void Scheduler::admit(Plan& plan, double now) {
   if (!late_.empty() && room()) begin_late(plan, now);
 }
 
-/// Slots that are kept back for the family's branches, from now on.
+/// Sets how many slots are kept back for the family's branches.
 void Scheduler::keep_back(Family& family, int64_t slots) {
   credits_ += slots - family.kept;
   family.kept = slots;
@@ -90,8 +91,7 @@ bool Scheduler::admit_branch(Plan& plan, const std::shared_ptr<Family>& family) 
 }
 
 /// Sets up the sequence's turn: what to feed, where the answer begins, how long it may be. A turn
-/// that cannot run is refused with all that depend on it, and the sequence is left with `begun`
-/// false.
+/// that cannot run is refused with all that depend on it; then `begun` stays false.
 void Scheduler::start_turn(Plan& plan, Running& running) {
   Family& family = *running.family;
   auto& turns = family.request.turns;
@@ -137,7 +137,7 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
     for (const int32_t token : running.result.tokens) running.stop_strings->read(token);
   }
   if (running.is_branch() && running.turn == 0) running.first_token = family.stem_answered;
-  // A stem is fed its prompt alone; what follows an answer that it has already is a branch's.
+  // A stem is fed its prompt alone. A branch is fed the answer that an earlier run began.
   const auto given = static_cast<int64_t>(running.result.tokens.size());
   if (!running.is_stem)
     running.unfed.insert(running.unfed.end(), running.result.tokens.begin(),
@@ -146,7 +146,7 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
       running.max_new_tokens > given && !(running.is_stem && (given > 0 || turn.finished));
   running.feed = std::exchange(running.unfed, {});
   running.fed = 0;
-  // The last known token is fed in any case: what it gives is not in the cache.
+  // The last known token is always fed: its output is not in the cache.
   running.restore_end = 0;
   if (cached == 0 && !running.is_branch())
     running.restore_end =

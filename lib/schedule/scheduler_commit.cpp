@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What a finished pass means.
+/// Takes in the outcomes of a finished pass.
 
 #include <algorithm>
 #include <map>
@@ -84,8 +84,8 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
   }
 }
 
-/// Puts the prompt's log-probabilities where they belong: to each item's own prompt, and after its
-/// last row to the turns that follow.
+/// Stores the prompts' log-probabilities: in each item's own prompt, and for its last row in the
+/// turns that follow.
 void Scheduler::take_targets(const Plan& plan, const std::vector<Outcome>& outcomes,
                              const std::vector<std::list<Running>::iterator>& of_item) {
   std::vector<std::pair<io::TurnResult*, int64_t>> destinations;
@@ -122,7 +122,7 @@ void Scheduler::answered(Running& running, int32_t token, double now) {
   result.decode_s = static_cast<float>(running.earlier_decode_s + now - *running.first_token);
   result.tokens.push_back(token);
   running.unfed = {token};
-  // The text of a token that stops the answer is no part of it.
+  // The text of a stop token is not part of the answer.
   const bool stopped = stops(token);
   if (!stopped && running.stop_strings)
     result.text_bytes = running.stop_strings->read(token).value_or(-1);
@@ -137,8 +137,8 @@ void Scheduler::answered(Running& running, int32_t token, double now) {
   }
 }
 
-/// The model gave no distribution for the next token. A chain ends with it; branches of a stem are
-/// not concerned.
+/// The model gave no distribution for the next token. This ends a chain; the branches of a stem go
+/// on.
 void Scheduler::fail_turn(Running& running, const std::string& where, double now) {
   auto& turns = running.family->request.turns;
   const std::string why = fmt::format(
@@ -179,8 +179,8 @@ void Scheduler::finish_turn(Running& running, io::FinishReason reason, double no
   if (!running.family->is_fork()) ++running.turn;
 }
 
-/// The sequence takes part in no more passes: frees what is its own and, with a fork's last branch,
-/// the stem; lets a stem's branches begin.
+/// The sequence takes part in no more passes. Frees its slots, and the stem's with a fork's last
+/// branch; lets a stem's branches begin.
 void Scheduler::end(std::list<Running>::iterator running) {
   const std::shared_ptr<Family> family = running->family;
   const auto free = [&](int64_t sequence) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Keys and values that an earlier start has kept are read; what this one could keep.
+/// Reads keys and values that an earlier start has kept, and finds those that this one could keep.
 
 #include <algorithm>
 #include <set>
@@ -9,14 +9,14 @@
 
 namespace pecia::schedule {
 
-/// What is read ends at a multiple of this. It is shared out as a chunk of whole units is, two pieces
-/// in each unit to every rank, so that it takes the slots that computing it would take. Where bits are
-/// to be the same in any batch, a prompt is always cut at the same tokens.
+/// Restored tokens end at a multiple of this. They are shared out like a chunk of whole units:
+/// every rank gets two pieces of each unit, so restoring takes the same slots as computing. Where
+/// results must be the same in any batch, a prompt is always cut at the same tokens.
 int64_t Scheduler::restore_unit() const {
   return limits_.layout_invariant ? limits_.max_batch_tokens : chunk_unit();
 }
 
-/// A pass that reads the next chunk of the first sequence that has one.
+/// Plans a pass that reads the next chunk of the first sequence with saved keys and values.
 bool Scheduler::restore(Plan& plan, double now) {
   const auto found = std::find_if(running_.begin(), running_.end(), [](const Running& running) {
     return running.fed < running.restore_end;
@@ -31,7 +31,7 @@ bool Scheduler::restore(Plan& plan, double now) {
   item.tokens.assign(running.feed.begin() + running.fed,
                      running.feed.begin() + running.fed + count);
   item.prompt_end = running.answer_begin;
-  // Should the save prove damaged, the pass is computed.
+  // If the save is damaged, the pass is computed in this way.
   if (limits_.ring_size > 1) plan.ring = limits_.ring.value_or(parallel::Ring::pass_kv);
   plan.sharding = limits_.modes.sharding(count, true);
   plan.restore = running.family->request.saved.folder;
@@ -41,7 +41,7 @@ bool Scheduler::restore(Plan& plan, double now) {
   return true;
 }
 
-/// The item's tokens are cached when the pass has run.
+/// Notes the item's tokens as cached, which holds when the pass has run.
 void Scheduler::cache(Running& running, const PlanItem& item) {
   map_.append(item.rows);
   if (running.is_branch()) return;
@@ -49,7 +49,7 @@ void Scheduler::cache(Running& running, const PlanItem& item) {
   cached.insert(cached.end(), item.tokens.begin(), item.tokens.end());
 }
 
-/// A save that one rank could not read is no more tried.
+/// Gives up a save that one rank could not read; its tokens are computed.
 void Scheduler::note_restored(const Plan&, const std::vector<Outcome>& outcomes, Running& running) {
   const bool restored = std::all_of(outcomes.begin(), outcomes.end(),
                                     [](const Outcome& outcome) { return outcome.kv.done != 0; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The next pass as a value.
+/// Makes the next pass.
 
 #include <algorithm>
 #include <tuple>
@@ -22,7 +22,7 @@ std::optional<Plan> Scheduler::next(double now) {
     if (!limits_.time->keeps_kv) give_back_late(now);
     reconsider_late(now);
   }
-  // A turn that is refused as it begins makes room for others.
+  // A turn that is refused when it begins makes room for others.
   bool made_room = false;
   do {
     made_room = false;
@@ -35,7 +35,7 @@ std::optional<Plan> Scheduler::next(double now) {
       made_room = true;
     }
   } while (made_room);
-  // A sequence that could not begin its turn was never known to anyone else.
+  // Sequences that could not begin their turn are unknown to the other ranks.
   std::erase_if(plan.added,
                 [&](const NewSequence& added) { return std::erase(removed_, added.sequence) > 0; });
   if (running_.empty()) {
@@ -62,14 +62,15 @@ std::optional<Plan> Scheduler::next(double now) {
   return plan;
 }
 
-/// New tokens of a pass with prompts; under chunked at least one unit, so that every pass gets on.
+/// Most new tokens of a pass with prompts. Under chunked it is at least one unit, so that every
+/// pass makes progress.
 int64_t Scheduler::batch_tokens() const {
   return limits_.policy == job::Policy::chunked ? std::max(limits_.max_batch_tokens, chunk_unit())
                                                 : limits_.max_batch_tokens;
 }
 
-/// The tokens of the prompt that its next chunk takes with `room` in the batch; 0: none now. Chunks
-/// end at multiples of max_batch_tokens, also after one that was cut for lack of time.
+/// Tokens that the prompt's next chunk takes with `room` in the batch; 0: none now. Chunks end at
+/// multiples of max_batch_tokens, also after a chunk that was cut for lack of time.
 int64_t Scheduler::chunk_tokens(const Running& running, int64_t room) const {
   const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
   if (limits_.policy == job::Policy::chunked)
@@ -79,10 +80,10 @@ int64_t Scheduler::chunk_tokens(const Running& running, int64_t room) const {
   return count <= room ? count : 0;
 }
 
-/// What the chunk wants to travel, if that is not fixed.
+/// Decides what travels for the chunk, unless the ring is fixed.
 ///
-/// By rule B, not A: our pass-Q sends outputs home in fp32, twice the bytes of a bf16 cache, and
-/// nothing hides that all-to-all. `riders`, the decode rows of the pass, count too, since with
+/// It uses rule B, not A: our pass-Q sends outputs home in fp32, twice the bytes of a bf16 cache,
+/// and nothing hides that all-to-all. `riders`, the decode rows of the pass, count too: with
 /// pass-KV the keys of their sequences would travel as well.
 std::optional<parallel::RingDecision> Scheduler::ring_by_rule(const parallel::PassSequence& chunk,
                                                               parallel::RingLoad riders) const {
@@ -91,14 +92,14 @@ std::optional<parallel::RingDecision> Scheduler::ring_by_rule(const parallel::Pa
   return parallel::rule_b({riders, limits_.ring_size, limits_.ring_shape, limits_.ring_rates});
 }
 
-/// When the turn was asked, if requests arrive. A fork arrives with all its questions.
+/// When the turn was asked, if arrivals are replayed. All turns of a fork arrive together.
 std::optional<double> Scheduler::asked(const Running& running) {
   const Family& family = *running.family;
   if (!family.request.arrival_s) return {};
   return family.is_fork() ? *family.request.arrival_s : family.ready;
 }
 
-/// The turn's first pass is planned.
+/// Notes the times at which the turn's first pass is planned.
 void Scheduler::note_begin(Running& running, double now) const {
   if (running.fed > 0) return;
   running.ttft_begin = asked(running).value_or(now);
@@ -106,9 +107,9 @@ void Scheduler::note_begin(Running& running, double now) const {
     running.result.queue_s = static_cast<float>(now - running.family->ready);
 }
 
-/// Prefill: the next chunk of every sequence that has one, as long as they fit the batch and want
-/// the same tensor to travel as the first. The first one always fits, or the pass has decode rows,
-/// which end: nobody waits for ever.
+/// Plans prefill: the next chunk of every sequence that has one, as long as the chunks fit the
+/// batch and want the same tensor to travel as the first. The first chunk always fits, unless the
+/// pass has decode rows; these end, so no prompt waits for ever.
 void Scheduler::feed(Plan& plan, double now) {
   parallel::RingLoad riders;
   for (const PlanItem& item : plan.items) riders.add(item.rows.count, item.rows.first);
@@ -121,7 +122,7 @@ void Scheduler::feed(Plan& plan, double now) {
     int64_t count = chunk_tokens(running, room);
     if (limited() && count > 0)
       count = rows_in_time(plan, map_.length(running.sequence), count, now);
-    // Under chunked a short prompt that fitted would become another decode row in the way of this.
+    // Under chunked, feeding a shorter prompt that fits would add a decode row and delay this one.
     if (count == 0 && limits_.policy == job::Policy::chunked) break;
     if (count == 0) continue;
     PlanItem item;
@@ -147,14 +148,15 @@ void Scheduler::feed(Plan& plan, double now) {
   }
 }
 
-/// Who computes a sequence's next token. It is a rank that has the fewest rows of this pass, among
-/// those one that has the fewest of the sequence; equals take turns, moving on by one rank with
-/// every step (Context Parallelism …, §3.6), so that no rank's memory fills up first. For virtual
-/// ranks it follows from the position, so that nothing of the batch shows.
+/// Chooses the rank that computes a sequence's next token. It is a rank with the fewest rows of
+/// this pass, and among these one with the fewest tokens of the sequence. Equal ranks take turns,
+/// moving on by one with every step (Context Parallelism …, §3.6), so that no rank's memory fills
+/// up first. For virtual ranks the choice follows from the position, so the batch does not affect
+/// it.
 int32_t Scheduler::deal(Running& running, std::vector<int64_t>& rows, int64_t step) const {
   if (limits_.layout_invariant)
     return parallel::generated_owner(map_.length(running.sequence), running.deal_shift);
-  // A sequence's share of a rank's memory is fixed when it is admitted: a full rank is passed over.
+  // A sequence's share of each rank's memory is fixed at admission, so a full rank is skipped.
   const auto cost = [&](int32_t rank) {
     return std::tuple(running.dealt[rank] == running.deal_limit, rows[rank], running.dealt[rank]);
   };
@@ -168,7 +170,7 @@ int32_t Scheduler::deal(Running& running, std::vector<int64_t>& rows, int64_t st
   return owner;
 }
 
-/// One token of every sequence that has been prefilled; none when time is too short for that.
+/// Plans one token of every prefilled sequence; none when time is too short.
 void Scheduler::decode(Plan& plan, double now) {
   if (!decode_in_time(now)) return;
   plan.ring = limits_.ring_size > 1 ? limits_.modes.decode_ring : Ring::pass_kv;
@@ -188,8 +190,8 @@ void Scheduler::decode(Plan& plan, double now) {
   }
 }
 
-/// Log-probabilities of prompt tokens whose predecessor is among positions [begin, end): the turn's
-/// own up to position answer_begin − 2, then the first tokens of turns that follow its last one.
+/// Adds targets for prompt tokens whose predecessor has a position in [begin, end): the turn's own
+/// tokens up to position answer_begin − 2, then the first tokens of the turns that follow.
 void Scheduler::add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin,
                             int64_t end) {
   if (limits_.prompt_logprobs == 0) return;

@@ -9,26 +9,27 @@
 
 namespace pecia::schedule {
 
-/// The ranks that slots are shared out to: those of the ring, or the virtual ones, of which each of
-/// the ring plays as many.
+/// The ranks that slots are shared out to: the ring's, or the virtual ranks, of which each rank of
+/// the ring plays an equal number.
 int Scheduler::virtual_ranks() const {
   return limits_.layout_invariant ? parallel::layout_ranks : limits_.ring_size;
 }
 
-/// Under chunked, every chunk of a prompt but its last is a multiple of this many tokens: then each
-/// rank owns the same number of them.
+/// Under chunked, all chunks of a prompt but the last are multiples of this many tokens, so that
+/// each rank owns an equal share of them.
 int64_t Scheduler::chunk_unit() const {
   return 2 * int64_t{limits_.ring_size};
 }
 
-/// For tokens that are prefilled in chunks. prefill_first: of max_batch_tokens each, the last one
-/// shorter.
+/// Slots for tokens that are prefilled in chunks. Under prefill_first each chunk has
+/// max_batch_tokens, and the last one is shorter.
 ///
-/// chunked: nobody knows yet how long the chunks will be. Let U = 2N be their unit, tokens = a·U +
-/// r with 0 ≤ r < U, and the last chunk b·U + r of them (b ≤ a). All before it are multiples of U,
-/// of which every rank owns two in U: 2·(a − b). The last is cut into U pieces of b tokens (r = 0)
-/// or of at most b + 1, and a rank owns two pieces: no more than 2·b, or 2·(b + 1). Together 2·a (r
-/// = 0) or 2·(a + 1), whatever b and the chunks were: 2·⌈tokens / U⌉. And never more than all.
+/// Under chunked the lengths of the chunks are not known yet. Let U = 2N be their unit, tokens =
+/// a·U + r with 0 ≤ r < U, and let the last chunk have b·U + r of them (b ≤ a). The chunks before
+/// it are multiples of U, of which every rank owns two tokens in U: 2·(a − b). The last chunk is
+/// cut into U pieces of b tokens (r = 0) or of at most b + 1. A rank owns two pieces: at most 2·b,
+/// or 2·(b + 1). The sum is 2·a (r = 0) or 2·(a + 1) whatever b and the chunks are: 2·⌈tokens / U⌉.
+/// It is also never more than all tokens.
 int64_t Scheduler::feed_slots(int64_t tokens) const {
   if (limits_.policy == job::Policy::chunked)
     return std::min(tokens, 2 * ((tokens + chunk_unit() - 1) / chunk_unit()));
@@ -38,7 +39,7 @@ int64_t Scheduler::feed_slots(int64_t tokens) const {
           parallel::max_owned_tokens(tokens % chunk, virtual_ranks()));
 }
 
-/// For what is still to be generated, when no rank gets more than its share.
+/// Slots for the tokens that are still to be generated, if no rank gets more than its share.
 int64_t Scheduler::answer_slots(const Turn& turn) const {
   const int64_t tokens =
       std::max<int64_t>(0, turn.max_new_tokens - static_cast<int64_t>(turn.answer.tokens.size()));
@@ -53,7 +54,7 @@ int64_t Scheduler::chain_slots(const Request& request) const {
     unfed += static_cast<int64_t>(turn.tokens.size() + turn.answer.tokens.size());
     if (turn.finished) continue;
     slots += feed_slots(unfed) + answer_slots(turn);
-    unfed = 1;  // the last token of an answer is cached with the turn after it
+    unfed = 1;  // the last token of an answer is cached with the next turn
   }
   return slots;
 }
@@ -67,7 +68,7 @@ int64_t Scheduler::branch_slots(const Request& request, size_t turn) const {
   const auto answered = static_cast<int64_t>(branch.answer.tokens.size());
   if (turn > 0)
     return feed_slots(static_cast<int64_t>(branch.tokens.size()) + answered) + answer_slots(branch);
-  // The first turn's own answer: its first token comes from the stem, if not from an earlier run.
+  // The first token of the first turn's answer comes from the stem, or from an earlier run.
   if (branch.max_new_tokens <= 1) return 0;
   return feed_slots(std::max<int64_t>(1, answered)) + answer_slots(branch);
 }

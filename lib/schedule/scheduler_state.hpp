@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a Scheduler knows of each request and each sequence. Included by the scheduler's own
-/// sources.
+/// What a Scheduler knows of each request and each sequence. Only the scheduler's own sources
+/// include this header.
 
 #include <optional>
 #include <vector>
@@ -11,18 +11,18 @@
 
 namespace pecia::schedule {
 
-/// Finished, or never to run.
+/// Whether the turn is finished, or refused and will never run.
 inline bool settled(const Turn& turn) {
   return turn.finished || !turn.refused.empty();
 }
 
-/// Entries of one token's row of top log-probabilities.
+/// Entries of top log-probabilities per token.
 inline int64_t top_width(int wanted, int64_t vocab) {
   return wanted < 0 ? vocab : wanted;
 }
 
-/// A request under way. The first turn of a fork is its stem, computed once; each turn that
-/// generates is a branch, a sequence of its own whose first tokens are the stem's.
+/// A request under way. The first turn of a fork is its stem, which is computed once. Each turn
+/// that generates is a branch: a sequence of its own that begins with the stem's tokens.
 struct Scheduler::Family {
   Request request;
   double ready = 0;                     ///< when its next turn could have begun
@@ -31,17 +31,17 @@ struct Scheduler::Family {
   int64_t live_branches = 0;
   size_t next_branch = 0;    ///< turn of the next branch to start
   int64_t credit = 0;        ///< slots for one branch at a time, so that a stem never waits
-  int64_t kept = 0;          ///< those of them that no branch has now
-  bool credit_used = false;  ///< by a branch that runs
+  int64_t kept = 0;          ///< slots of `credit` that no branch uses now
+  bool credit_used = false;  ///< a running branch uses the credit
   bool anyway = false;       ///< began although it will not be answered in time
-  bool progressed = false;   ///< a turn of it was finished
-  /// Of its chain or stem: the tokens that are cached, and the seconds that computing them took.
+  bool progressed = false;   ///< one of its turns was finished
+  /// The cached tokens of its chain or stem, and the seconds that computing them took.
   std::vector<int32_t> cached;
   double computed_s = 0;
 
   bool is_fork() const { return request.followup == io::Followup::fork; }
   bool branches_left() const { return next_branch < request.turns.size(); }
-  /// Moves next_branch to a turn that needs one.
+  /// Advances next_branch to the next turn that still has to run.
   void skip_settled() {
     while (branches_left() && settled(request.turns[next_branch])) ++next_branch;
   }
@@ -55,23 +55,23 @@ struct Scheduler::Running {
   size_t turn = 0;
   bool is_stem = false;
   bool uses_credit = false;
-  bool begun = false;          ///< the turn's first pass is planned
-  bool timed = false;          ///< the next turn was found to end in time
-  std::vector<int32_t> unfed;  ///< known tokens not cached yet, from position map.length on
-  std::vector<int32_t> feed;   ///< those of them that the turn's prefill computes
-  int64_t fed = 0;             ///< of `feed`
-  int64_t restore_end = 0;     ///< of `feed`: so many are read from a save, not computed
+  bool begun = false;          ///< the turn's first pass has been planned
+  bool timed = false;          ///< the next turn is known to end in time
+  std::vector<int32_t> unfed;  ///< known tokens that are not cached, from position map.length on
+  std::vector<int32_t> feed;   ///< tokens that the turn's prefill computes, taken from `unfed`
+  int64_t fed = 0;             ///< tokens of `feed` already planned
+  int64_t restore_end = 0;     ///< the first tokens of `feed` are read from a save up to here
   int64_t prompt_begin = 0;    ///< position of the turn's first own token
   int64_t answer_begin = 0;
   int64_t max_new_tokens = 0;
-  int64_t deal_limit = 0;      ///< of generated tokens, on any one rank
-  std::vector<int64_t> dealt;  ///< by rank
-  int64_t deal_shift = 0;      ///< of generated tokens over virtual ranks
+  int64_t deal_limit = 0;      ///< most generated tokens on any one rank
+  std::vector<int64_t> dealt;  ///< generated tokens by rank
+  int64_t deal_shift = 0;      ///< shift in dealing generated tokens to virtual ranks
   bool samples = false;        ///< the end of the feed is followed by a sampled token
-  double ttft_begin = 0;       ///< from when the time to the first token counts
+  double ttft_begin = 0;       ///< time from which ttft_s counts
   std::optional<double> first_token;
-  double earlier_decode_s = 0;              ///< of an earlier run
-  std::optional<StopStrings> stop_strings;  ///< of the turn, which have seen its answer's tokens
+  double earlier_decode_s = 0;              ///< decode_s of an earlier run
+  std::optional<StopStrings> stop_strings;  ///< the turn's; they have read its answer so far
   io::TurnResult result;
 
   Turn& current() { return family->request.turns[turn]; }
@@ -80,10 +80,10 @@ struct Scheduler::Running {
   bool feeding() const { return fed < static_cast<int64_t>(feed.size()); }
 };
 
-/// Work that is still to be done.
+/// Work that is still to be done, for estimates of time.
 struct Scheduler::Ahead {
   struct Answer {
-    double tokens = 0;   ///< expected
+    double tokens = 0;   ///< tokens still expected
     double context = 0;  ///< tokens before the answer's next one
   };
   PassWork prompts;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What the time left is enough for: which turns begin, and how long passes may be.
+/// What the remaining time allows: which turns begin, and how long passes may be.
 
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@ bool Scheduler::forget_assumed_end() {
   return true;
 }
 
-/// Until passes have to be over; below 0 after that.
+/// Seconds until passes have to be over; negative after that.
 double Scheduler::left_s(double now) const {
   return limited() ? limits_.time->end_s - now : std::numeric_limits<double>::infinity();
 }
@@ -38,9 +38,8 @@ std::optional<double> Scheduler::expected_seconds(const Plan& plan) const {
   return times.prefill.seconds(prompts) + times.decode.seconds(answers);
 }
 
-/// Output tokens that the turn is expected to need still, of which it has `given`: all that it may
-/// have until some answers have shown their share of that, then their mean share and a quarter
-/// more.
+/// Output tokens that the turn is expected still to need after the `given` ones. This is the most
+/// that it may have until a few answers have ended; then their mean share of that, plus a quarter.
 double Scheduler::expected_answer(const Turn& turn, int64_t given) const {
   constexpr int64_t telling_turns = 4;
   constexpr double margin = 1.25;
@@ -52,7 +51,7 @@ double Scheduler::expected_answer(const Turn& turn, int64_t given) const {
   return std::clamp(share * turn.max_new_tokens - static_cast<double>(given), 1.0, most);
 }
 
-/// Of a turn that has not begun, and of what has to be read again before it.
+/// Work ahead of a turn that has not begun, including what has to be read again before it.
 Scheduler::Ahead Scheduler::ahead_of_turn(const Request& request, size_t turn) const {
   int64_t before = 0;
   if (request.followup == io::Followup::fork && turn > 0)
@@ -64,7 +63,7 @@ Scheduler::Ahead Scheduler::ahead_of_turn(const Request& request, size_t turn) c
   const Turn& own = request.turns[turn];
   const auto given = static_cast<int64_t>(own.answer.tokens.size());
   const int64_t read = before + static_cast<int64_t>(own.tokens.size()) + given;
-  // What an earlier start has kept is read in no time.
+  // What an earlier start has kept is taken to be read in no time.
   const bool branch = request.followup == io::Followup::fork && turn > 0;
   const int64_t kept = branch ? 0 : std::min(request.saved.tokens, read - 1);
   Ahead ahead;
@@ -75,16 +74,16 @@ Scheduler::Ahead Scheduler::ahead_of_turn(const Request& request, size_t turn) c
   return ahead;
 }
 
-/// Of a request's first turn that is open.
+/// Work ahead of a request's first open turn.
 Scheduler::Ahead Scheduler::ahead_of(const Request& request) const {
   for (size_t turn = 0; turn < request.turns.size(); ++turn)
     if (!settled(request.turns[turn]) && (turn > 0 || request.followup == io::Followup::chain ||
                                           request.turns[turn].max_new_tokens > 0))
       return ahead_of_turn(request, turn);
-  return ahead_of_turn(request, 0);  // a prompt that is only read
+  return ahead_of_turn(request, 0);  // the request is a prompt that is only read
 }
 
-/// Of all turns under way, and of those that the pass being planned begins.
+/// Work ahead of all turns under way, including those that the pass being planned begins.
 Scheduler::Ahead Scheduler::ahead_of_running() const {
   Ahead all;
   const auto add = [&](const Ahead& more) {
@@ -111,7 +110,8 @@ Scheduler::Ahead Scheduler::ahead_of_running() const {
   return all;
 }
 
-/// As prefill_first does it: prompts first, then the answers together, until the longest has ended.
+/// Expected seconds in the order of prefill_first: prompts first, then the answers together, until
+/// the longest has ended.
 double Scheduler::seconds_of(Ahead ahead) const {
   const PassTimes& times = limits_.time->times;
   double seconds = times.prefill.seconds(ahead.prompts);
@@ -130,7 +130,7 @@ double Scheduler::seconds_of(Ahead ahead) const {
   return seconds;
 }
 
-/// Whether `more` can be done in time besides all that is under way.
+/// Whether `more` can be done in time in addition to all work under way.
 bool Scheduler::in_time(const Ahead& more, double now) const {
   if (!limited()) return true;
   Ahead all = ahead_of_running();
@@ -153,7 +153,7 @@ bool Scheduler::could_finish(int64_t prompt_tokens, int64_t answer_tokens, doubl
   return !limited() || seconds_alone(prompt_tokens, answer_tokens) <= left_s(now);
 }
 
-/// A later turn of a chain, whose earlier ones are cached.
+/// Whether a later turn of a chain, whose earlier turns are cached, can be done in time.
 bool Scheduler::turn_in_time(const Running& running, double now) {
   if (!limited() || running.timed || limits_.time->keeps_kv || limits_.time->assumed) return true;
   const auto& turns = running.family->request.turns;
@@ -193,8 +193,8 @@ bool Scheduler::begins_anyway(double now) const {
          waiting_.empty() && (limits_.time->keeps_kv || !any_done_);
 }
 
-/// One of those that will not be answered in time, where begins_anyway: in their order where what
-/// is read of it is kept, else the one that comes nearest to an answer.
+/// Begins a request that will not be answered in time, where begins_anyway holds. It is the first
+/// in order where what is read of it is kept, else the one nearest to an answer.
 bool Scheduler::begin_late(Plan& plan, double now) {
   if (!begins_anyway(now)) return false;
   auto chosen = late_.begin();
@@ -209,9 +209,9 @@ bool Scheduler::begin_late(Plan& plan, double now) {
   return true;
 }
 
-/// Takes the places of prompts that turn out too slow to be answered in time, the last one first:
-/// at once where nothing of it has been read, else only where it is far too slow, since what has
-/// been read of it is lost.
+/// Takes back the places of prompts that turn out too slow to be answered in time, beginning with
+/// the last. A prompt of which nothing has been read goes at once. Another goes only when it is far
+/// too slow, since what has been read of it is lost.
 void Scheduler::give_back_late(double now) {
   constexpr double far_too_slow = 1.25;
   const auto give_back = [&](double factor, bool read) {
@@ -235,7 +235,7 @@ void Scheduler::give_back_late(double now) {
   give_back(far_too_slow, true);
 }
 
-/// What passes have shown since may give those a chance that were left for later.
+/// Returns late requests to the queue when the passes measured since show that they fit after all.
 void Scheduler::reconsider_late(double now) {
   for (auto family = late_.begin(); family != late_.end();)
     if (seconds_of(ahead_of((*family)->request)) <= left_s(now)) {
@@ -246,9 +246,9 @@ void Scheduler::reconsider_late(double now) {
     }
 }
 
-/// Of `count` new tokens of a prompt as many as the pass has time for, in whole units; 0: too few
-/// to be worth a pass. The first pass of a start is cut but never to nothing, since only it can
-/// tell whether the estimate holds.
+/// New tokens of a prompt that the pass has time for, at most `count`, in whole units; 0: too few
+/// to be worth a pass. The first pass of a start may be cut but not to 0, since only that pass can
+/// show whether the estimate holds.
 int64_t Scheduler::rows_in_time(const Plan& plan, int64_t first, int64_t count, double now) const {
   constexpr int64_t least = 64;
   const PassTimes& times = limits_.time->times;
@@ -262,7 +262,7 @@ int64_t Scheduler::rows_in_time(const Plan& plan, int64_t first, int64_t count, 
     return times.prefill.seconds(work) <= left;
   };
   if (fits(count)) return count;
-  // Where bits are to be the same in any batch, a prompt is always cut at the same tokens.
+  // Where results must be the same in any batch, a prompt is always cut at the same tokens.
   const int64_t unit = limits_.layout_invariant ? count : chunk_unit();
   int64_t some = 0, too_many = count / unit + 1;
   while (too_many - some > 1) {
@@ -275,13 +275,13 @@ int64_t Scheduler::rows_in_time(const Plan& plan, int64_t first, int64_t count, 
   return untried ? worth : 0;
 }
 
-/// Where time is short for all that is under way, those that are read already are answered before
-/// others are read. And the first prompt that is read shows at once how long a decode pass takes.
+/// Whether answers come before prompts. They do when time is too short for all work under way. They
+/// also do after the first prompt, to measure early how long a decode pass takes.
 bool Scheduler::answers_come_first(double now) const {
   return limited() && (!limits_.time->times.decode.measured() || !in_time({}, now));
 }
 
-/// Whether a pass with a token of each sequence that decodes ends in time.
+/// Whether a pass with one token of each decoding sequence ends in time.
 bool Scheduler::decode_in_time(double now) const {
   if (!limited()) return true;
   PassWork work{1, 0, 0};

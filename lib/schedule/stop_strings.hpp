@@ -11,15 +11,15 @@
 
 namespace pecia::schedule {
 
-/// Finds the first occurrence of any of some texts (Knuth, Morris and Pratt). Text may be taken
-/// back to a mark. Work per byte does not grow with the answer.
+/// Finds the first occurrence of any of several texts (Knuth, Morris and Pratt). The search can be
+/// taken back to a mark. The work per byte does not grow with the answer.
 class TextSearch {
  public:
-  /// `texts`: none of them empty.
+  /// `texts`: none may be empty.
   explicit TextSearch(const std::vector<std::string>& texts);
 
-  /// Bytes before the occurrence that ends first, of those that end together the longest; absent
-  /// as long as there is none.
+  /// Reads more text. Returns the bytes before the first occurrence to end, or absent while there
+  /// is none. Of several that end together it takes the longest.
   std::optional<int64_t> read(const io::TextChange& change);
 
  private:
@@ -28,8 +28,8 @@ class TextSearch {
     std::vector<size_t> border;  ///< [n]: longest proper prefix that ends the first n bytes
   };
   struct Place {
-    int64_t bytes = 0;            ///< read
-    std::vector<size_t> matched;  ///< by pattern: how much of it ends here
+    int64_t bytes = 0;            ///< bytes read
+    std::vector<size_t> matched;  ///< by pattern: length of its prefix that ends here
   };
   std::optional<int64_t> read_byte(char byte);
 
@@ -37,15 +37,15 @@ class TextSearch {
   Place place_, mark_;
 };
 
-/// The stop strings of a turn and its answer's text so far. Special tokens have no text.
+/// The stop strings of a turn, with the text of its answer so far. Special tokens have no text.
 class StopStrings {
  public:
   /// `detokenizer` outlives this object.
   StopStrings(const io::Detokenizer& detokenizer, const std::vector<std::string>& texts)
       : text_(detokenizer), search_(texts) {}
 
-  /// The answer's next token. Where it completes a stop string: the bytes of text before it. Then
-  /// the answer has ended.
+  /// Reads the answer's next token. When it completes a stop string, the answer has ended, and the
+  /// result is the bytes of text before that string.
   std::optional<int64_t> read(int32_t token) { return search_.read(text_.read(token)); }
 
  private:
