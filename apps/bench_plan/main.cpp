@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What the host does for attention in a decode step on a GPU, without the GPU: from the plan's
-/// sequences to the arguments of every layer's kernels, on one core and one rank. Counted are
+/// Times the host's work for attention in a decode step on a GPU, without the GPU: from the plan's
+/// sequences to the arguments of every layer's kernels, on one core and one rank. It counts
 ///
-///   pass     RingAttention::begin_pass: who has which rows, their slots, runs of keys, FLOPs
+///   pass     RingAttention::begin_pass: the rows of each rank, their slots, runs of keys, FLOPs
 ///   first    the first layer's calls: work divided among the GPU's blocks, and written with rows
 ///            and runs into the block of memory that is sent
 ///   others   the calls of all other layers, which find it there
 ///
-/// Not counted: scheduling, tables of rope, launches, sampling.
+/// It does not count scheduling, tables of rope, launches and sampling.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -50,8 +50,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag("--json", options.json, "Print JSON lines instead of a table");
 }
 
-// Heads of a model of 8B, on an H100 with the kernels' tiles (kernels/cuda/attention.cu). Elements
-// of a head are few, so that caches of any length fit the address space; none is read or written.
+// The heads are those of a model of 8B, and the tiles those of the kernels on an H100
+// (kernels/cuda/attention.cu). A head has few elements, so that caches of any length fit the
+// address space; none is read or written.
 constexpr int64_t num_heads = 32, num_kv_heads = 8, head_dim = 16;
 constexpr kernels::cuda::PlanLimits limits = {
     .wide_rows = 64, .narrow_rows = 16, .blocks_wanted = 4 * 132};
@@ -69,7 +70,7 @@ class PlanningBackend : public kernels::Backend {
   void kv_store(const kernels::KvStoreArgs& args, device::Stream& stream) override {
     staging_.send_array(args.slots, stream);
   }
-  /// Of the last call.
+  /// The room that the last call took.
   const kernels::cuda::PlanRoom& room() const { return room_; }
 
   void embedding(const kernels::EmbeddingArgs&, device::Stream&) override {}
@@ -112,7 +113,7 @@ class Batch {
         attention_(*alone_, {*device_, *stream_, backend_, recorder_}, cache_, num_heads, {0}) {
     for (int64_t i = 0; i < options.batch; ++i) {
       attention_.add(i, context + 2 * options.steps + options.batch);
-      attention_.begin_pass({{i, 0, context + i}}, parallel::Ring::pass_kv);  // each another length
+      attention_.begin_pass({{i, 0, context + i}}, parallel::Ring::pass_kv);  // lengths differ
     }
   }
 

@@ -178,7 +178,7 @@ class Scheduler {
   /// Decisions for the chunks of the last plan; empty where the ring is fixed.
   const std::vector<ChunkRing>& chunk_rings() const { return chunk_rings_; }
 
-  /// Takes in the `outcomes` of all ranks. The plan's wall time ends `now`.
+  /// Takes in the `outcomes` of all ranks. The pass lasted from the plan's `now` to this `now`.
   void commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now);
 
   /// The turns that have finished or failed since the last call.
