@@ -30,7 +30,7 @@ def batch(long_tokens: int) -> list[Request]:
     """24 requests; the first is short, which tells that the run is under way."""
     requests = random_requests(24, 10, 40, seed=21)
     for index, request in enumerate(requests):
-        request.max_new_tokens = [5 if index == 0 else long_tokens + 4 * index]
+        request.max_new_tokens = [5 if index == 0 else long_tokens + 10 * index]
     return requests
 
 

@@ -12,7 +12,7 @@ from harness import ALL_DONE, DRAINED, random_requests
 class ChainTest(SlurmTest):
     def test_the_next_job_continues_and_the_one_after_is_cancelled(self) -> None:
         job = self.write_job(
-            batch(120), generation=GREEDY, batch={"max_sequences": 2, "order": "fcfs"}
+            batch(300), generation=GREEDY, batch={"max_sequences": 2, "order": "fcfs"}
         )
         reference = self.reference(job)
         first, second, third = self.call("jobs/slurm/chain.sh", 3, job, "--nodes=4").splitlines()

@@ -15,7 +15,7 @@ class DrainTest(SlurmTest):
     def check_drain(self, launcher: str, ask: list[str], generation: dict) -> None:
         self.write_site(launcher=launcher)
         job = self.write_job(
-            batch(120), generation=generation, batch={"max_sequences": 2, "order": "fcfs"}
+            batch(300), generation=generation, batch={"max_sequences": 2, "order": "fcfs"}
         )
         reference = self.reference(job)
         job_id = self.submit(job)
@@ -39,7 +39,7 @@ class DrainTest(SlurmTest):
 
     def test_a_job_that_is_cancelled_drains_and_stays_cancelled(self) -> None:
         job = self.write_job(
-            batch(120), generation=GREEDY, batch={"max_sequences": 2, "order": "fcfs"}
+            batch(300), generation=GREEDY, batch={"max_sequences": 2, "order": "fcfs"}
         )
         reference = self.reference(job)
         job_id = self.submit(job)

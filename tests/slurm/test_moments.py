@@ -34,7 +34,7 @@ class MomentsTest(SlurmTest):
             with self.subTest(round=number, kind=kind):
                 self.write_site(launcher="mpirun" if kind == "mpirun" else "srun")
                 job = self.write_job(
-                    batch(120),
+                    batch(300),
                     f"job-{number}",
                     generation=GREEDY,
                     batch={"max_sequences": 2, "order": "fcfs"},
