@@ -55,6 +55,7 @@ schedule::Plan make_plan(PassMaker& pass_maker, bool stopping, double now,
   stopping = stopping || (pass_maker.saves != nullptr && pass_maker.saves->draining());
   std::optional<schedule::Plan> plan;
   bool taken = false;
+  scheduler.forget_assumed_end_once_over(now);
   do {
     taken = false;
     while (!stopping) {

@@ -149,6 +149,8 @@ class Scheduler {
   /// Forgets an assumed end, so that all requests may begin. Call it when nothing more would be
   /// answered by then. Returns false where no end was assumed.
   bool forget_assumed_end();
+  /// Call before requests are taken and a pass is planned: forgets an assumed end that is over.
+  void forget_assumed_end_once_over(double now);
   /// Rates of passes, as far as they are known.
   const PassTimes& times() const { return limits_.time->times; }
   /// Whether no further pass would end in time.

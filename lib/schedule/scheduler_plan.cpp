@@ -13,7 +13,6 @@ namespace pecia::schedule {
 using parallel::Ring;
 
 std::optional<Plan> Scheduler::next(double now) {
-  if (limited() && left_s(now) <= 0) forget_assumed_end();
   if (out_of_time_) return {};
   Plan plan;
   plan.number = next_plan_;

@@ -23,6 +23,10 @@ bool Scheduler::forget_assumed_end() {
   return true;
 }
 
+void Scheduler::forget_assumed_end_once_over(double now) {
+  if (left_s(now) <= 0) forget_assumed_end();
+}
+
 /// Seconds until passes have to be over; negative after that.
 double Scheduler::left_s(double now) const {
   return limited() ? limits_.time->end_s - now : std::numeric_limits<double>::infinity();
@@ -232,7 +236,7 @@ void Scheduler::give_back_late(double now) {
     }
   };
   give_back(1, false);
-  give_back(far_too_slow, true);
+  if (!limits_.time->assumed) give_back(far_too_slow, true);  // it may have its time yet
 }
 
 /// Returns late requests to the queue when the passes measured since show that they fit after all.

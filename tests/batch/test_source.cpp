@@ -92,6 +92,26 @@ TEST_F(OpenRequests, AreLeftToOthersByWhoHasEnough) {
   EXPECT_EQ(take(source)->turns.front().row, 2);
 }
 
+/// Passed over while an end is assumed, they are all taken once it is forgotten.
+TEST_F(OpenRequests, AreTakenOnceAnAssumedEndIsForgotten) {
+  const auto counter = comm::make_null_communicator()->make_counter();
+  ListSource source(*inputs_, *results_, job::Order::fcfs, *counter);
+  schedule::SchedulerLimits limits;
+  limits.kv_tokens = 1000, limits.max_positions = 1000, limits.max_sequences = 8;
+  limits.max_batch_tokens = 1000;
+  const schedule::RateFit slow({1, 1, 1});
+  limits.time = {.end_s = 0.01, .times = {slow, slow}, .assumed = true};
+  schedule::Scheduler scheduler(limits);
+  EXPECT_FALSE(source.take(scheduler, 0.02)) << "nothing ends in time, and time is over";
+  scheduler.forget_assumed_end_once_over(0.02);
+  int taken = 0;
+  while (auto request = source.take(scheduler, 0.02)) {
+    scheduler.add(std::move(*request), 0);
+    ++taken;
+  }
+  EXPECT_EQ(taken, 4);
+}
+
 TEST_F(OpenRequests, GoOnFromWhatIsInTheResults) {
   write(0, io::TurnState::done, {7, 8});
   write(1, io::TurnState::partial, {9});

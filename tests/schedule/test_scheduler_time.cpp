@@ -67,6 +67,7 @@ struct Start {
 
 /// As the replica's loop does it: an end that is only assumed is forgotten where nothing else is left.
 std::optional<schedule::Plan> next_of(schedule::Scheduler& scheduler, double now) {
+  scheduler.forget_assumed_end_once_over(now);
   auto plan = scheduler.next(now);
   if (!plan && scheduler.forget_assumed_end()) plan = scheduler.next(now);
   return plan;
@@ -162,7 +163,7 @@ TEST(TimeLimit, ThatIsAssumedLeavesNothingUndone) {
   Request fork = request(2, 2000, 0);
   fork.followup = io::Followup::fork;
   for (int64_t row = 3; row < 20; ++row) fork.turns.push_back(request(row, 20, 30).turns[0]);
-  for (const double end_s : {0.1, 1.0, 2.5, 5.0}) {
+  for (const double end_s : {-1.0, 0.1, 1.0, 2.5, 5.0}) {
     SchedulerLimits by_assumption = limits(end_s);
     by_assumption.time->assumed = true;
     const Start all = start(by_assumption, {chain, request(20, 20000, 10), fork});
