@@ -7,47 +7,44 @@
 ///            and runs into the block of memory that is sent
 ///   others   the calls of all other layers, which find it there
 ///
-/// It does not count scheduling, tables of rope, launches and sampling.
+/// It does not count scheduling, tables of rope, launches and sampling. --check verifies that a step
+/// reads every key of every sequence once, and that all layers share the first one's plan.
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <nlohmann/json.hpp>
+#include <set>
 
+#include "apps/bench_support/agreement.hpp"
+#include "apps/bench_support/results.hpp"
+#include "apps/command_line/options.hpp"
 #include "kernels/api/validate.hpp"
 #include "kernels/cuda/attention_calls.hpp"
+#include "kernels/phantom/idle.hpp"
 #include "lib/context/ring_attention.hpp"
-#include "lib/core/build_info.hpp"
 
 namespace pecia::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
 
 struct Options {
   std::vector<int64_t> contexts = {1024, 8192, 65536};
-  int64_t batch = 64, layers = 32;
-  int steps = 200;
-  bool json = false;
+  int64_t batch = 64, layers = 32, steps = 40;
 };
 
 void add_options(CLI::App& app, Options& options) {
-  app.add_option("--contexts", options.contexts, "Tokens in each sequence's cache")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--batch", options.batch, "Sequences")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--layers", options.layers, "Layers of the model")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--steps", options.steps,
-                 "Decode steps that are timed, after as many that are not")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_flag("--json", options.json, "Print JSON lines instead of a table");
+  const auto add = [&](const char* name, command_line::Target into, const char* help) {
+    command_line::add_option(app, {.name = name,
+                                   .into = into,
+                                   .help = help,
+                                   .show_default = true,
+                                   .sign = command_line::Sign::positive});
+  };
+  add("--contexts", &options.contexts, "Tokens in each sequence's cache");
+  add("--batch", &options.batch, "Sequences");
+  add("--layers", &options.layers, "Layers of the model");
+  add("--steps", &options.steps, "Decode steps of a run; the first run is not timed");
 }
 
 // The heads are those of a model of 8B, and the tiles those of the kernels on an H100
@@ -58,14 +55,15 @@ constexpr kernels::cuda::PlanLimits limits = {
     .wide_rows = 64, .narrow_rows = 16, .blocks_wanted = 4 * 132};
 
 /// Plans attention as the CUDA backend does, and computes nothing.
-class PlanningBackend : public kernels::Backend {
+class PlanningBackend : public kernels::IdleBackend {
  public:
   explicit PlanningBackend(device::Device& device) : staging_(device), calls_(staging_) {}
 
-  std::string_view name() const override { return "planning"; }
   void attention(const kernels::AttentionArgs& args, device::Stream& stream) override {
     kernels::validate(args);
-    room_ = calls_.plan(args, limits, true, stream)->room;
+    const auto planned = calls_.plan(args, limits, true, stream);
+    room_ = planned->room;
+    if (seen_) seen_(args, *planned);
   }
   void kv_store(const kernels::KvStoreArgs& args, device::Stream& stream) override {
     staging_.send_array(args.slots, stream);
@@ -73,18 +71,10 @@ class PlanningBackend : public kernels::Backend {
   /// The room that the last call took.
   const kernels::cuda::PlanRoom& room() const { return room_; }
 
-  void embedding(const kernels::EmbeddingArgs&, device::Stream&) override {}
-  void linear(const kernels::LinearArgs&, device::Stream&) override {}
-  void quantize_rows(const kernels::QuantizeRowsArgs&, device::Stream&) override {}
-  void add(const kernels::AddArgs&, device::Stream&) override {}
-  void rms_norm(const kernels::RmsNormArgs&, device::Stream&) override {}
-  void rope(const kernels::RopeArgs&, device::Stream&) override {}
-  void column_sums(const kernels::ColumnSumsArgs&, device::Stream&) override {}
-  void merge(const kernels::MergeArgs&, device::Stream&) override {}
-  void gated_activation(const kernels::GatedActivationArgs&, device::Stream&) override {}
-  void sample(const kernels::SamplingArgs&, device::Stream&) override {}
-  void log_probs(const kernels::LogProbsArgs&, device::Stream&) override {}
-  void shortlist(const kernels::ShortlistArgs&, device::Stream&) override {}
+  using Seen =
+      std::function<void(const kernels::AttentionArgs&, const kernels::cuda::PlannedAttention&)>;
+  /// Calls `seen` for every call of attention from now on.
+  void show(Seen seen) { seen_ = std::move(seen); }
 
  private:
   void begin_step(device::Stream&) override {
@@ -97,6 +87,7 @@ class PlanningBackend : public kernels::Backend {
   kernels::cuda::Staging staging_;
   kernels::cuda::AttentionCalls calls_;
   kernels::cuda::PlanRoom room_;
+  Seen seen_;
 };
 
 /// Microseconds of a step's parts.
@@ -106,13 +97,13 @@ struct StepTimes {
 
 class Batch {
  public:
-  Batch(const Options& options, int64_t context)
+  Batch(const Options& options, int64_t context, int64_t steps)
       : options_(options),
         cache_({1, num_kv_heads, head_dim, DType::bf16},
-               options.batch * (context + 2 * options.steps + options.batch), *device_),
+               options.batch * (context + options.batch + steps), *device_),
         attention_(*alone_, {*device_, *stream_, backend_, recorder_}, cache_, num_heads, {0}) {
     for (int64_t i = 0; i < options.batch; ++i) {
-      attention_.add(i, context + 2 * options.steps + options.batch);
+      attention_.add(i, context + options.batch + steps);
       attention_.begin_pass({{i, 0, context + i}}, parallel::Ring::pass_kv);  // lengths differ
     }
   }
@@ -139,6 +130,31 @@ class Batch {
     times.all.push_back(us(begin, end));
   }
 
+  /// "" when a further step reads every key once and is planned once.
+  std::string problem_of_a_step() {
+    int64_t expected = 0, calls = 0;
+    for (int64_t i = 0; i < options_.batch; ++i) expected += attention_.map().length(i) + 1;
+    std::set<const kernels::cuda::PlannedAttention*> plans;
+    std::string problem;
+    backend_.show(
+        [&](const kernels::AttentionArgs& args, const kernels::cuda::PlannedAttention& planned) {
+          int64_t keys = 0;
+          for (const kernels::KeyRun& run : args.runs) keys += run.num_keys;
+          if (keys != expected)
+            problem = fmt::format("layer {} reads {} keys of {}", calls, keys, expected);
+          plans.insert(&planned);
+          ++calls;
+        });
+    StepTimes times;
+    step(times);
+    backend_.show({});
+    if (problem.empty() && calls != options_.layers)
+      problem = fmt::format("{} calls of attention for {} layers", calls, options_.layers);
+    if (problem.empty() && plans.size() != 1)
+      problem = fmt::format("{} plans in a step", plans.size());
+    return problem;
+  }
+
   const kernels::cuda::PlanRoom& room() const { return backend_.room(); }
 
  private:
@@ -161,62 +177,54 @@ class Batch {
   std::vector<float> rows_ = std::vector<float>(options_.batch * num_heads * head_dim);
 };
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size()) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-void run(const Options& options) {
-  if (!options.json)
-    fmt::print(
-        "host work of attention in a decode step, {} sequences, {} layers, {}\n"
-        "{:>8}{:>10}{:>10}{:>10}{:>16}{:>16}{:>8}{:>8}\n",
-        options.batch, options.layers, build_info().commit, "context", "us/step", "min us",
-        "pass us", "first layer us", "other layers us", "runs", "tiles");
+void run(const Session& session, const Options& options) {
+  if (session.world.size() > 1)
+    fail<InputError>("bench_plan measures one rank's host work; it was started with {} ranks",
+                     session.world.size());
+  Results results(session,
+                  fmt::format("host work of attention in a decode step, {} sequences, {} layers",
+                              options.batch, options.layers),
+                  {{"batch", options.batch}, {"layers", options.layers}});
+  results.columns({" context", "us/step", "min us", "pass us", "first layer us", "other layers us",
+                   "  runs", " tiles"});
+  const int64_t timed_steps = session.options.runs * options.steps;
   for (const int64_t context : options.contexts) {
-    Batch batch(options, context);
+    // One more step for the check.
+    Batch batch(options, context, options.steps + timed_steps + 1);
     StepTimes warm, times;
-    for (int step = 0; step < options.steps; ++step) batch.step(warm);
-    for (int step = 0; step < options.steps; ++step) batch.step(times);
-    const double least = *std::min_element(times.all.begin(), times.all.end());
+    for (int64_t step = 0; step < options.steps; ++step) batch.step(warm);
+    for (int64_t step = 0; step < timed_steps; ++step) batch.step(times);
+    const auto median = [](const std::vector<double>& values) {
+      return fmt::format("{:.1f}", spread(values).median);
+    };
     const kernels::cuda::PlanRoom& room = batch.room();
     const int64_t tiles = room.wide.query_tiles + room.narrow.query_tiles;
-    if (options.json)
-      std::puts(nlohmann::json{{"commit", build_info().commit},
-                               {"context", context},
-                               {"batch", options.batch},
-                               {"layers", options.layers},
-                               {"step_us", median(times.all)},
-                               {"least_step_us", least},
-                               {"pass_us", median(times.pass)},
-                               {"first_layer_us", median(times.first)},
-                               {"other_layers_us", median(times.others)},
-                               {"room_for_runs", room.runs},
-                               {"room_for_tiles", tiles}}
-                    .dump()
-                    .c_str());
-    else
-      fmt::print("{:>8}{:>10.1f}{:>10.1f}{:>10.1f}{:>16.1f}{:>16.1f}{:>8}{:>8}\n", context,
-                 median(times.all), least, median(times.pass), median(times.first),
-                 median(times.others), room.runs, tiles);
+    results.row({std::to_string(context), median(times.all),
+                 fmt::format("{:.1f}", spread(times.all).min), median(times.pass),
+                 median(times.first), median(times.others), std::to_string(room.runs),
+                 std::to_string(tiles)});
+    results.write({{"context", context},
+                   {"step_us", to_json(spread(times.all))},
+                   {"pass_us", to_json(spread(times.pass))},
+                   {"first_layer_us", to_json(spread(times.first))},
+                   {"other_layers_us", to_json(spread(times.others))},
+                   {"room_for_runs", room.runs},
+                   {"room_for_tiles", tiles}});
+    if (session.options.check) check_together(session.world, batch.problem_of_a_step());
   }
+  if (session.options.check)
+    results.line("checked: a step reads every key once, and one plan serves all layers");
 }
 
 }  // namespace
 }  // namespace pecia::bench
 
 int main(int argc, char** argv) {
-  using namespace pecia;
-  CLI::App app("Times the host's work for attention before a decode step on a GPU");
-  bench::Options options;
-  bench::add_options(app, options);
-  CLI11_PARSE(app, argc, argv);
-  try {
-    bench::run(options);
-  } catch (const Error& error) {
-    std::fprintf(stderr, "bench_plan: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  using namespace pecia::bench;
+  Options options;
+  return run_benchmark(
+      {"bench_plan", "Times the host's work for attention before a decode step on a GPU",
+       [&](CLI::App& app) { add_options(app, options); },
+       [&](const Session& session) { run(session, options); }},
+      argc, argv);
 }

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "lib/comm/collective_check.hpp"
-#include "lib/comm/collective_steps.hpp"
 #include "lib/comm/server_map.hpp"
 #include "lib/comm/wait.hpp"
 #include "lib/core/error.hpp"
@@ -41,8 +40,7 @@ void check_blocks(std::span<const float> partial, std::span<const int64_t> count
               "the sum overlaps the partials elsewhere than at its own block");
 }
 
-}  // namespace
-
+/// With all ranks on one server nothing is to be saved, and one exchange does instead of two.
 std::vector<int> labels_to_use(const Communicator& group, std::vector<int> labels) {
   PECIA_CHECK(labels.size() == static_cast<size_t>(group.size()), "servers of {} ranks, of {}",
               labels.size(), group.size());
@@ -57,12 +55,14 @@ std::vector<int64_t> equal_cuts(int64_t total, int parts) {
   return counts;
 }
 
+}  // namespace
+
 class HostCollectives::State {
  public:
   class Running;
 
-  State(Communicator& group_of, std::vector<int> labels)
-      : group(group_of), servers(labels_to_use(group, std::move(labels))) {}
+  State(Communicator& group_of, std::vector<int> labels, Sums made)
+      : group(group_of), servers(labels_to_use(group, std::move(labels))), sums(made) {}
 
   std::vector<float> borrow_scratch(int64_t floats) {
     std::vector<float> scratch;
@@ -78,12 +78,17 @@ class HostCollectives::State {
     return scratch;
   }
 
+  /// `scratch` gets the memory that the steps need; it may be moved, but has to last as long as
+  /// they do.
   std::vector<Step> reduce_scatter(std::span<const float> partial, std::span<const int64_t> counts,
-                                   std::span<float> mine, std::span<float> scratch) const {
-    return reduce_scatter_steps(servers, group.rank(), partial, counts, mine, scratch);
-  }
-  int64_t scratch_floats(std::span<const int64_t> counts) const {
-    return reduce_scatter_scratch(servers, group.rank(), counts);
+                                   std::span<float> mine, std::vector<float>& scratch) {
+    const int64_t floats = reduce_scatter_scratch(servers, group.rank(), counts);
+    if (sums == Sums::computed) scratch = borrow_scratch(floats);
+    // Where sums are left out nobody writes or reads what arrives, and any address will do.
+    float* const place =
+        sums == Sums::computed ? scratch.data() : const_cast<float*>(partial.data());
+    return reduce_scatter_steps(servers, group.rank(), partial, counts, mine,
+                                {place, static_cast<size_t>(floats)}, sums);
   }
 
   static std::unique_ptr<Transfer> start(const std::shared_ptr<State>& state, const char* name,
@@ -92,6 +97,7 @@ class HostCollectives::State {
 
   Communicator& group;
   const ServerMap servers;
+  const Sums sums;
   std::vector<Running*> running;  ///< unfinished and finished transfers, until they are destroyed
   std::vector<std::vector<float>> free_scratch;
   /// Scratch of transfers that were destroyed unfinished; messages may still arrive in it.
@@ -177,8 +183,8 @@ std::unique_ptr<Transfer> HostCollectives::State::start(const std::shared_ptr<St
   return one;
 }
 
-HostCollectives::HostCollectives(Communicator& group, std::vector<int> server_of_rank)
-    : state_(std::make_shared<State>(group, std::move(server_of_rank))) {}
+HostCollectives::HostCollectives(Communicator& group, std::vector<int> server_of_rank, Sums sums)
+    : state_(std::make_shared<State>(group, std::move(server_of_rank), sums)) {}
 HostCollectives::~HostCollectives() = default;
 
 Route HostCollectives::route() const {
@@ -207,7 +213,7 @@ std::unique_ptr<Transfer> HostCollectives::start_reduce_scatter(std::span<const 
                                                                 std::span<float> mine) {
   check_blocks(partial, counts, mine, state_->group);
   state_->group.check_same("reduce_scatter", shape_of(counts));
-  auto scratch = state_->borrow_scratch(state_->scratch_floats(counts));
+  std::vector<float> scratch;
   auto steps = state_->reduce_scatter(partial, counts, mine, scratch);
   return State::start(state_, "reduce_scatter", std::move(steps), std::move(scratch));
 }
@@ -223,7 +229,7 @@ std::unique_ptr<Transfer> HostCollectives::start_all_reduce(std::span<float> val
     blocks.push_back(std::as_writable_bytes(cuts.back()));
     offset += count;
   }
-  auto scratch = state_->borrow_scratch(state_->scratch_floats(counts));
+  std::vector<float> scratch;
   auto steps = state_->reduce_scatter(values, counts, cuts[group.rank()], scratch);
   for (Step& step : all_gather_steps(state_->servers, group.rank(), std::move(blocks)))
     steps.push_back(std::move(step));

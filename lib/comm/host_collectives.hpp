@@ -2,6 +2,7 @@
 #pragma once
 /// Collectives on host memory, built of a communicator's exchanges.
 
+#include "lib/comm/collective_steps.hpp"
 #include "lib/comm/collectives.hpp"
 
 namespace pecia::comm {
@@ -10,7 +11,7 @@ class HostCollectives : public Collectives {
  public:
   /// Ranks with equal labels share a server; the labels are the same on every rank. If all labels
   /// are equal or all differ, the route is flat. `group` outlives this object and every transfer.
-  HostCollectives(Communicator& group, std::vector<int> server_of_rank);
+  HostCollectives(Communicator& group, std::vector<int> server_of_rank, Sums sums = Sums::computed);
   ~HostCollectives() override;
 
   Route route() const override;
@@ -25,12 +26,5 @@ class HostCollectives : public Collectives {
   class State;
   std::shared_ptr<State> state_;
 };
-
-/// The labels that collectives use. When all ranks share one server, two exchanges would save
-/// nothing, so every rank gets its own label and one exchange is enough.
-std::vector<int> labels_to_use(const Communicator& group, std::vector<int> labels);
-
-/// The cuts of all_reduce: lengths that differ by at most one, the longer ones first.
-std::vector<int64_t> equal_cuts(int64_t total, int parts);
 
 }  // namespace pecia::comm

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "lib/comm/series.hpp"
+#include "lib/comm/traffic_meter.hpp"
 #include "lib/comm/wait.hpp"
 
 namespace pecia::comm {
@@ -217,7 +218,7 @@ class MpiCommunicator : public Communicator {
       check_mpi(MPI_Comm_dup(comm_, &checks_comm_), "MPI_Comm_dup");
     check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-    level_of_rank_.resize(size_, LinkLevel::server);
+    traffic_ = TrafficMeter(rank_, size_);
   }
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
@@ -235,7 +236,7 @@ class MpiCommunicator : public Communicator {
                                   messages_.next(), messages_);
     transfer->receive(receive, from, tag_send_receive, comm_);
     transfer->send(send, to, tag_send_receive, comm_);
-    if (to != rank_) count(send, to);
+    count(send, to);
     return transfer;
   }
 
@@ -395,12 +396,9 @@ class MpiCommunicator : public Communicator {
   std::chrono::seconds wait_timeout() const override { return common_->timeout; }
   void set_wait_timeout(std::chrono::seconds timeout) override { common_->timeout = timeout; }
   void set_places(const std::vector<RackServerGpu>& by_rank) override {
-    PECIA_CHECK(by_rank.size() == static_cast<size_t>(size_), "{} places for {} ranks",
-                by_rank.size(), size_);
-    for (int rank = 0; rank < size_; ++rank)
-      level_of_rank_[rank] = link_level(by_rank[rank_], by_rank[rank]);
+    traffic_.set_places(by_rank);
   }
-  Traffic traffic() const override { return traffic_; }
+  Traffic traffic() const override { return traffic_.traffic(); }
 
  private:
   std::unique_ptr<MpiTransfer> start(const char* operation, std::string peers) {
@@ -445,13 +443,7 @@ class MpiCommunicator : public Communicator {
                 rank);
   }
   void count(std::span<const std::byte> sent, int to) {
-    if (sent.empty()) return;
-    const auto bytes = static_cast<int64_t>(sent.size());
-    ++traffic_.messages;
-    traffic_.bytes += bytes;
-    const auto level = static_cast<size_t>(level_of_rank_[to]);
-    ++traffic_.messages_by_level[level];
-    traffic_.bytes_by_level[level] += bytes;
+    traffic_.count(static_cast<int64_t>(sent.size()), to);
   }
   template <typename T>
   T all_reduce(const char* operation, T value, MPI_Datatype type, MPI_Op op) {
@@ -500,8 +492,7 @@ class MpiCommunicator : public Communicator {
   uint64_t children_ = 0;
   int rank_ = 0, size_ = 1;
   int64_t checked_ = 0;
-  std::vector<LinkLevel> level_of_rank_;
-  Traffic traffic_;
+  TrafficMeter traffic_{0, 1};
 };
 
 }  // namespace

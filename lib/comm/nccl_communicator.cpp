@@ -9,6 +9,7 @@
 #include "lib/comm/collectives.hpp"
 #include "lib/comm/communicator_over.hpp"
 #include "lib/comm/registered_blocks.hpp"
+#include "lib/comm/traffic_meter.hpp"
 #include "lib/core/error.hpp"
 #include "lib/device/buffer.hpp"
 
@@ -104,7 +105,7 @@ class Queue {
         ready_(device.make_event()),
         rank_(rank),
         size_(size),
-        level_of_rank_(size, LinkLevel::server) {
+        traffic_(rank, size) {
     watch_->add(*nccl_);
   }
   Queue(const Queue&) = delete;
@@ -148,21 +149,12 @@ class Queue {
     device_.copy(to.data(), from.data(), static_cast<int64_t>(from.size()), computing_);
   }
 
-  void count(size_t bytes, int to) {
-    if (bytes == 0 || to == rank_) return;
-    const auto level = static_cast<size_t>(level_of_rank_[to]);
-    ++traffic_.messages, ++traffic_.messages_by_level[level];
-    traffic_.bytes += static_cast<int64_t>(bytes);
-    traffic_.bytes_by_level[level] += static_cast<int64_t>(bytes);
-  }
+  void count(size_t bytes, int to) { traffic_.count(static_cast<int64_t>(bytes), to); }
   void count_to_all(size_t bytes) {
     for (int to = 0; to < size_; ++to) count(bytes, to);
   }
-  void set_places(const std::vector<RackServerGpu>& by_rank) {
-    for (int rank = 0; rank < size_; ++rank)
-      level_of_rank_[rank] = link_level(by_rank[rank_], by_rank[rank]);
-  }
-  const Traffic& traffic() const { return traffic_; }
+  void set_places(const std::vector<RackServerGpu>& by_rank) { traffic_.set_places(by_rank); }
+  const Traffic& traffic() const { return traffic_.traffic(); }
 
   bool look() { return watch_->look(); }
   device::Device& device() const { return device_; }
@@ -200,8 +192,7 @@ class Queue {
   std::unique_ptr<device::Event> ready_;
   int rank_, size_;
   int64_t number_ = 0;
-  std::vector<LinkLevel> level_of_rank_;
-  Traffic traffic_;
+  TrafficMeter traffic_;
 };
 
 class NcclCollectives : public Collectives {

@@ -8,11 +8,6 @@
 namespace pecia::comm {
 namespace {
 
-struct Done : Transfer {
-  bool test() override { return true; }
-  void wait() override {}
-};
-
 void copy(std::span<const std::byte> from, std::span<std::byte> to) {
   PECIA_CHECK(from.size() == to.size(), "{} bytes sent, {} expected", from.size(), to.size());
   if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
@@ -27,12 +22,12 @@ class NullCommunicator : public Communicator {
                                                std::span<std::byte> receive, int from) override {
     PECIA_CHECK(to == 0 && from == 0, "ranks {} and {} of 1", to, from);
     copy(send, receive);
-    return std::make_unique<Done>();
+    return std::make_unique<DoneTransfer>();
   }
   std::unique_ptr<Transfer> start_all_to_all(const Blocks& blocks) override {
     PECIA_CHECK(blocks.send.size() == 1 && blocks.receive.size() == 1, "one block for one rank");
     copy(blocks.send[0], blocks.receive[0]);
-    return std::make_unique<Done>();
+    return std::make_unique<DoneTransfer>();
   }
   int64_t next_operation() override { return ++operation_; }
   void check_same(const char*, int64_t) override {}
@@ -42,7 +37,7 @@ class NullCommunicator : public Communicator {
     PECIA_CHECK(exchange.sends.empty() && exchange.receives.empty(),
                 "{} #{} exchanges with {}, but there is one rank", operation.name, operation.number,
                 exchange.peers());
-    return std::make_unique<Done>();
+    return std::make_unique<DoneTransfer>();
   }
   std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {
     return {{mine.begin(), mine.end()}};

@@ -11,7 +11,7 @@
 namespace pecia::comm {
 
 /// Called for every message when it is sent.
-using OnMessage = std::function<void(int64_t bytes, LinkLevel level)>;
+using OnMessage = std::function<void(int64_t bytes)>;
 
 /// Makes rank `rank` of `size`. Transfers touch no buffer and are done at once; sums are left out.
 /// Exchanges of small values (all_gather, all_reduce_…) return what they would if every rank had

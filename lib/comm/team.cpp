@@ -7,20 +7,15 @@
 #include <utility>
 
 #include "lib/comm/collectives.hpp"
+#include "lib/comm/traffic_meter.hpp"
 #include "lib/core/error.hpp"
 
 namespace pecia::comm {
 namespace {
 
-constexpr int64_t operations_per_series = 128;  // operations under way at a time
-
 class Team : public Communicator {
  public:
-  Team(Communicator& parent, std::vector<int> ranks, int64_t series)
-      : parent_(parent),
-        ranks_(std::move(ranks)),
-        first_operation_(series * operations_per_series) {
-    PECIA_CHECK(series >= 0, "a team's series is {}", series);
+  Team(Communicator& parent, std::vector<int> ranks) : parent_(parent), ranks_(std::move(ranks)) {
     const std::set<int> distinct(ranks_.begin(), ranks_.end());
     PECIA_CHECK(!ranks_.empty() && distinct.size() == ranks_.size() && *distinct.begin() >= 0 &&
                     *distinct.rbegin() < parent.size(),
@@ -29,9 +24,8 @@ class Team : public Communicator {
     PECIA_CHECK(own != ranks_.end(), "rank {} is not in the team of ranks {}", parent.rank(),
                 fmt::join(ranks_, ", "));
     rank_ = static_cast<int>(own - ranks_.begin());
-    level_of_rank_.resize(ranks_.size(), LinkLevel::server);
-    if (&parent.on_host() != &parent)
-      on_host_ = std::make_unique<Team>(parent.on_host(), ranks_, series);
+    traffic_ = TrafficMeter(rank_, size());
+    if (&parent.on_host() != &parent) on_host_ = std::make_unique<Team>(parent.on_host(), ranks_);
   }
 
   int rank() const override { return rank_; }
@@ -39,7 +33,7 @@ class Team : public Communicator {
 
   std::unique_ptr<Transfer> start_send_receive(std::span<const std::byte> send, int to,
                                                std::span<std::byte> receive, int from) override {
-    if (to != rank_) count(send, to);
+    count(send, to);
     return parent_.start_send_receive(send, ranks_.at(to), receive, ranks_.at(from));
   }
 
@@ -60,7 +54,7 @@ class Team : public Communicator {
                                   start_exchange(exchange, {"all_to_all", next_operation()}));
   }
 
-  int64_t next_operation() override { return first_operation_ + ++operations_; }
+  int64_t next_operation() override { return ++operations_; }
 
   /// Does nothing, because the parent's checks would involve ranks of other teams.
   void check_same(const char*, int64_t) override {}
@@ -128,11 +122,9 @@ class Team : public Communicator {
     parent_.set_wait_timeout(timeout);
   }
   void set_places(const std::vector<RackServerGpu>& by_rank) override {
-    PECIA_CHECK(by_rank.size() == ranks_.size(), "{} places for {} ranks", by_rank.size(), size());
-    for (int rank = 0; rank < size(); ++rank)
-      level_of_rank_[rank] = link_level(by_rank[rank_], by_rank[rank]);
+    traffic_.set_places(by_rank);
   }
-  Traffic traffic() const override { return traffic_; }
+  Traffic traffic() const override { return traffic_.traffic(); }
 
  private:
   struct Both : Transfer {
@@ -168,25 +160,22 @@ class Team : public Communicator {
     Exchange of_sizes, of_bytes;
     for (const int to : receivers) {
       if (to == rank_) continue;
-      of_sizes.sends.push_back({std::as_bytes(std::span(&size_of_mine, 1)), ranks_.at(to)});
-      of_bytes.sends.push_back({mine, ranks_.at(to)});
-      count(of_sizes.sends.back().bytes, to);
-      count(mine, to);
+      of_sizes.sends.push_back({std::as_bytes(std::span(&size_of_mine, 1)), to});
+      of_bytes.sends.push_back({mine, to});
     }
     for (const int from : senders)
       if (from != rank_)
-        of_sizes.receives.push_back(
-            {std::as_writable_bytes(std::span(&sizes[from], 1)), ranks_.at(from)});
-    parent_.start_exchange(of_sizes, operation)->wait();
+        of_sizes.receives.push_back({std::as_writable_bytes(std::span(&sizes[from], 1)), from});
+    start_exchange(of_sizes, operation)->wait();
     for (const int from : senders) {
       if (from == rank_) {
         parts[from].assign(mine.begin(), mine.end());
         continue;
       }
       parts[from].resize(sizes[from]);
-      of_bytes.receives.push_back({parts[from], ranks_.at(from)});
+      of_bytes.receives.push_back({parts[from], from});
     }
-    parent_.start_exchange(of_bytes, operation)->wait();
+    start_exchange(of_bytes, operation)->wait();
     return parts;
   }
 
@@ -199,27 +188,21 @@ class Team : public Communicator {
   }
 
   void count(std::span<const std::byte> sent, int to) {
-    if (sent.empty()) return;
-    const auto bytes = static_cast<int64_t>(sent.size());
-    const auto level = static_cast<size_t>(level_of_rank_.at(to));
-    ++traffic_.messages, ++traffic_.messages_by_level[level];
-    traffic_.bytes += bytes, traffic_.bytes_by_level[level] += bytes;
+    traffic_.count(static_cast<int64_t>(sent.size()), to);
   }
 
   Communicator& parent_;
   std::vector<int> ranks_;
   int rank_ = 0;
-  int64_t first_operation_, operations_ = 0;
+  int64_t operations_ = 0;
   std::unique_ptr<Team> on_host_;
-  std::vector<LinkLevel> level_of_rank_;
-  Traffic traffic_;
+  TrafficMeter traffic_{0, 1};
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_team(Communicator& parent, std::vector<int> ranks,
-                                        int64_t series) {
-  return std::make_unique<Team>(parent, std::move(ranks), series);
+std::unique_ptr<Communicator> make_team(Communicator& parent, std::vector<int> ranks) {
+  return std::make_unique<Team>(parent, std::move(ranks));
 }
 
 }  // namespace pecia::comm

@@ -11,19 +11,16 @@
 namespace pecia::comm {
 
 /// Makes a group of ranks of `parent`; rank i of the group is ranks[i]. Every member calls this
-/// with the same list and `series`. No other rank takes part, and nothing is sent. `parent`
+/// with the same list. No other rank takes part, and nothing is sent. `parent`
 /// outlives the group and is used for nothing but teams.
 ///
 /// All calls of the group are messages between two ranks, sent by the parent's start_send_receive
 /// and start_exchange, and work on the memory that these work on. Sums are made on the host.
-/// `series`, 0 or more, keeps apart the messages of teams that may be under way at the same time.
-/// Successive teams may use the same series if each member waits for its transfers of one team
-/// before it starts any of the next.
+/// A member waits for its transfers in one team before it starts any in the next.
 ///
 /// Errors name ranks of the parent. Groups cannot be split and have no shared counters; these calls
 /// throw Unsupported. Throws InvalidArgument when this rank is not in the list, or when a rank is
 /// in it twice or is not in the parent.
-std::unique_ptr<Communicator> make_team(Communicator& parent, std::vector<int> ranks,
-                                        int64_t series = 0);
+std::unique_ptr<Communicator> make_team(Communicator& parent, std::vector<int> ranks);
 
 }  // namespace pecia::comm

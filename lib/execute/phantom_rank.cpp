@@ -17,7 +17,7 @@ PhantomRank::PhantomRank(const model::ModelConfig& config, const PhantomSettings
           },
           settings.operand_type)),
       replica_(comm::make_phantom_communicator(settings.rank, settings.ranks,
-                                               [this](int64_t bytes, comm::LinkLevel) {
+                                               [this](int64_t bytes) {
                                                  (recorder_.layer() < 0 ? sent_.outside
                                                                         : sent_.in_layers) += bytes;
                                                })),

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/phantom/idle.hpp"
 #include "lib/comm/communicator.hpp"
 #include "lib/context/invariant_attention.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
@@ -15,27 +16,13 @@ namespace {
 using parallel::PassSequence;
 
 /// Counts what attention is given, and computes nothing.
-class CountingBackend : public kernels::Backend {
+class CountingBackend : public kernels::IdleBackend {
  public:
-  std::string_view name() const override { return "counting"; }
   void attention(const kernels::AttentionArgs& args, device::Stream&) override {
     rows += args.query_positions.size();
     runs += args.runs.size();
     for (const kernels::KeyRun& run : args.runs) keys += run.num_keys;
   }
-  void embedding(const kernels::EmbeddingArgs&, device::Stream&) override {}
-  void linear(const kernels::LinearArgs&, device::Stream&) override {}
-  void quantize_rows(const kernels::QuantizeRowsArgs&, device::Stream&) override {}
-  void add(const kernels::AddArgs&, device::Stream&) override {}
-  void rms_norm(const kernels::RmsNormArgs&, device::Stream&) override {}
-  void rope(const kernels::RopeArgs&, device::Stream&) override {}
-  void kv_store(const kernels::KvStoreArgs&, device::Stream&) override {}
-  void column_sums(const kernels::ColumnSumsArgs&, device::Stream&) override {}
-  void merge(const kernels::MergeArgs&, device::Stream&) override {}
-  void gated_activation(const kernels::GatedActivationArgs&, device::Stream&) override {}
-  void sample(const kernels::SamplingArgs&, device::Stream&) override {}
-  void log_probs(const kernels::LogProbsArgs&, device::Stream&) override {}
-  void shortlist(const kernels::ShortlistArgs&, device::Stream&) override {}
 
   size_t rows = 0, runs = 0;
   int64_t keys = 0;

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A backend whose ops do nothing, for those that need to see some of them alone.
+
+#include "kernels/api/backend.hpp"
+
+namespace pecia::kernels {
+
+class IdleBackend : public Backend {
+ public:
+  std::string_view name() const override { return "idle"; }
+
+  void embedding(const EmbeddingArgs&, device::Stream&) override {}
+  void linear(const LinearArgs&, device::Stream&) override {}
+  void quantize_rows(const QuantizeRowsArgs&, device::Stream&) override {}
+  void add(const AddArgs&, device::Stream&) override {}
+  void rms_norm(const RmsNormArgs&, device::Stream&) override {}
+  void rope(const RopeArgs&, device::Stream&) override {}
+  void kv_store(const KvStoreArgs&, device::Stream&) override {}
+  void attention(const AttentionArgs&, device::Stream&) override {}
+  void column_sums(const ColumnSumsArgs&, device::Stream&) override {}
+  void merge(const MergeArgs&, device::Stream&) override {}
+  void gated_activation(const GatedActivationArgs&, device::Stream&) override {}
+  void sample(const SamplingArgs&, device::Stream&) override {}
+  void log_probs(const LogProbsArgs&, device::Stream&) override {}
+  void shortlist(const ShortlistArgs&, device::Stream&) override {}
+};
+
+}  // namespace pecia::kernels
