@@ -102,18 +102,20 @@ class Batch {
         cache_({1, num_kv_heads, head_dim, DType::bf16},
                options.batch * (context + options.batch + steps), *device_),
         attention_(*alone_, {*device_, *stream_, backend_, recorder_}, cache_, num_heads, {0}) {
+    const parallel::Team alone = parallel::team_of_all(1);
     for (int64_t i = 0; i < options.batch; ++i) {
-      attention_.add(i, context + options.batch + steps);
-      attention_.begin_pass({{i, 0, context + i}}, parallel::Ring::pass_kv);  // lengths differ
+      attention_.ledger().add(i, {context + options.batch + steps});
+      attention_.begin_pass({{alone, {{i, 0, context + i}}}});  // lengths differ
     }
   }
 
   void step(StepTimes& times) {
     std::vector<parallel::PassSequence> pass;
     for (int64_t i = 0; i < options_.batch; ++i)
-      pass.push_back({i, attention_.map().length(i), 1, 0});
+      pass.push_back({i, attention_.ledger().map().length(i), 1, 0});
+    const parallel::Team team = parallel::team_of_all(1, parallel::Ring::pass_q);
     const auto begin = Clock::now();
-    attention_.begin_pass(pass, parallel::Ring::pass_q);
+    attention_.begin_pass({{team, pass}});
     const auto planned = Clock::now();
     kernels::Step step(backend_, *stream_);
     layer();
@@ -133,7 +135,8 @@ class Batch {
   /// "" when a further step reads every key once and is planned once.
   std::string problem_of_a_step() {
     int64_t expected = 0, calls = 0;
-    for (int64_t i = 0; i < options_.batch; ++i) expected += attention_.map().length(i) + 1;
+    for (int64_t i = 0; i < options_.batch; ++i)
+      expected += attention_.ledger().map().length(i) + 1;
     std::set<const kernels::cuda::PlannedAttention*> plans;
     std::string problem;
     backend_.show(

@@ -101,16 +101,20 @@ int64_t Replica::slots(const ReplicaSettings& settings, int num_ranks, int64_t t
          parallel::max_owned_tokens(tokens % chunk, ranks) + (steps + ranks - 1) / ranks;
 }
 
+std::vector<int64_t> Replica::on_each(int64_t slots) const {
+  return std::vector<int64_t>(worker_.groups().cp, slots);
+}
+
 Answer Replica::prefill(SequenceId sequence, std::span<const int32_t> tokens) {
   const auto length = static_cast<int64_t>(tokens.size());
   added_.push_back(
-      {sequence, NewSequence::no_parent, slots(settings_, ring_.size(), length, 0), 0});
+      {sequence, NewSequence::no_parent, on_each(slots(settings_, ring_.size(), length, 0)), 0});
   started_.push_back({sequence, {}, 0, length});
   return feed(sequence, 0, tokens);
 }
 
 Answer Replica::extend(SequenceId sequence, std::span<const int32_t> tokens) {
-  return feed(sequence, worker_.attention().map().length(sequence), tokens);
+  return feed(sequence, worker_.attention().ledger().map().length(sequence), tokens);
 }
 
 Answer Replica::feed(SequenceId sequence, int64_t cached, std::span<const int32_t> tokens) {
@@ -190,7 +194,9 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
     of_phantom_.push_back(std::move(act));
   };
   const int64_t reserved = slots(settings_, ring_.size(), tokens, later);
-  on_both([=](execute::Worker& worker) { worker.attention().add(sequence, reserved); });
+  on_both([=](execute::Worker& worker) {
+    worker.attention().ledger().add(sequence, on_each(reserved));
+  });
   started_.push_back({sequence, {}, 0, tokens});
   const RandomRows rows(settings_.kv_dtype, model_.config.head_dim);
   const int64_t first_head =
@@ -199,10 +205,11 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
           .kv.begin;
   if (place_.on_gpu()) fill_cache();
   for (int64_t first = 0; first < tokens; first += settings_.batch_tokens) {
-    const int64_t skipped = worker_.attention().map().held(sequence, worker_.groups().cp_index);
+    const context::KvLedger& ledger = worker_.attention().ledger();
+    const int64_t skipped = ledger.map().held(sequence, ledger.instance());
     const PassSequence chunk{sequence, first, std::min(settings_.batch_tokens, tokens - first)};
     on_both([=](execute::Worker& worker) {
-      worker.attention().begin_pass({chunk}, Ring::pass_kv, parallel::Sharding::base);
+      worker.attention().begin_pass({{parallel::team_of_all(worker.groups().cp), {chunk}}});
     });
     if (place_.on_gpu()) continue;
     std::vector<int64_t> slots;
@@ -234,7 +241,7 @@ Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const in
   const int cp = worker_.groups().cp;
   schedule::Plan plan = next_plan(cp > 1 ? settings_.decode_ring : Ring::pass_kv);
   for (size_t i = 0; i < sequences.size(); ++i) {
-    const int64_t length = worker_.attention().map().length(sequences[i]);
+    const int64_t length = worker_.attention().ledger().map().length(sequences[i]);
     const auto owner = static_cast<int32_t>((static_cast<int64_t>(i) + plan.number) % cp);
     const int32_t token = ring_.rank() == 0 ? tokens[i] : 0;
     plan.items.push_back({PassSequence{sequences[i], length, 1, owner}, {token}, length + 1, 0});
@@ -251,9 +258,12 @@ parallel::RingRates Replica::measure_rates() {
 }
 
 int64_t Replica::measure_shift_threshold(int64_t limit) {
+  const DType type = dtype_of_layers(weights());
+  const parallel::SentPerToken sent = execute::sent_per_token(
+      model_.config, type, compute().backend.operand_type(type), settings_.sp, settings_.tp);
   return parallel::shift_threshold(
-      measure::measure_shift_inputs(model_.config, dtype_of_layers(weights()), settings_.sp,
-                                    settings_.tp, ring_, *worker_.groups().block, compute()),
+      measure::measure_shift_inputs(model_.config, type, settings_.sp, settings_.tp, sent, ring_,
+                                    *worker_.groups().block, compute()),
       limit);
 }
 
@@ -274,8 +284,7 @@ void Replica::release_removed() {
 schedule::Plan Replica::next_plan(Ring ring) {
   schedule::Plan plan;
   plan.number = next_number_++;
-  plan.ring = ring;
-  plan.sharding = settings_.sharding;
+  plan.teams = {parallel::team_of_all(worker_.groups().cp, ring, settings_.sharding)};
   plan.removed = std::exchange(removed_, {});
   plan.added = std::exchange(added_, {});
   plan.turns = std::exchange(started_, {});

@@ -103,6 +103,7 @@ class Replica {
   schedule::Plan next_plan(parallel::Ring ring);
   Answer execute(const schedule::Plan& plan);
   /// Frees the removed slots now, with a pass of its own, since fill() needs them at once.
+  std::vector<int64_t> on_each(int64_t slots) const;
   void release_removed();
 
   comm::Communicator& ring_;

@@ -138,6 +138,11 @@ class Communicator {
   /// that every rank gives an operation the same number, but no message is sent.
   virtual int64_t next_operation() = 0;
 
+  /// Operations from now on are those of some of the ranks, which give the same numbers: `team` says
+  /// which ranks these are, and the first operation is after + 1. Team 0: all ranks again, whose
+  /// numbers go on where they were. Nothing is sent.
+  virtual void enter_team(uint64_t team, int64_t after) = 0;
+
   /// Collective; operations that are collective call it first. Where collectives are checked (see
   /// CollectiveChecks), it throws InvalidArgument on every rank when the ranks' operations differ
   /// in name, number or `shape`. Else it does nothing.

@@ -21,6 +21,7 @@ class CommunicatorOver : public Communicator {
     return inner_->start_all_to_all(blocks);
   }
   int64_t next_operation() override { return inner_->next_operation(); }
+  void enter_team(uint64_t team, int64_t after) override { inner_->enter_team(team, after); }
   void check_same(const char* operation, int64_t shape) override {
     inner_->check_same(operation, shape);
   }

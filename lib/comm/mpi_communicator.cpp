@@ -262,6 +262,11 @@ class MpiCommunicator : public Communicator {
 
   int64_t next_operation() override { return operations_.next(); }
 
+  void enter_team(uint64_t team, int64_t after) override {
+    messages_.enter_team(team, after);
+    operations_.enter_team(team, after);
+  }
+
   void show_wait(const Operation* operation) override {
     if (operation != nullptr)
       operations_.show_wait(operation->name, operation->number);

@@ -34,6 +34,7 @@ class PhantomCommunicator : public Communicator {
     return std::make_unique<DoneTransfer>();
   }
   int64_t next_operation() override { return ++operations_; }
+  void enter_team(uint64_t, int64_t) override {}
   void check_same(const char*, int64_t) override {}
   void show_wait(const Operation*) override {}
   std::unique_ptr<Transfer> start_exchange(const Exchange& exchange, const Operation&) override {

@@ -27,6 +27,19 @@ class NumberedSeries {
     if (shown_ != nullptr) shown_->group = 0;
   }
 
+  /// Operations from now on are those of a part of the group, numbered from `after` + 1 on, until
+  /// the next call; `part`: a number that all its members give and no one else. 0: those of the
+  /// whole group again, which go on where they were.
+  void enter_team(uint64_t part, int64_t after) {
+    if (part_ == 0) whole_number_ = number_;
+    part_ = part;
+    number_ = part == 0 ? whole_number_ : after;
+    if (shown_ == nullptr) return;
+    shown_->group = 0;
+    shown_->number = number_;
+    shown_->group = shown_group();
+  }
+
   int64_t next() {
     ++number_;
     if (shown_ != nullptr) shown_->number = number_;
@@ -34,16 +47,18 @@ class NumberedSeries {
   }
 
   void show_wait(const char* operation, int64_t number) {
-    activity_.wait.group = group_;
+    activity_.wait.group = shown_group();
     activity_.wait.number = number;
     activity_.wait.operation = operation;
   }
   void show_no_wait() { activity_.wait.operation = ""; }
 
  private:
+  uint64_t shown_group() const { return part_ == 0 ? group_ : group_ ^ part_; }
+
   Activity& activity_;
-  uint64_t group_;
-  int64_t number_ = 0;
+  uint64_t group_, part_ = 0;
+  int64_t number_ = 0, whole_number_ = 0;
   Activity::Series* shown_ = nullptr;
 };
 

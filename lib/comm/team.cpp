@@ -13,9 +13,19 @@
 namespace pecia::comm {
 namespace {
 
+constexpr int64_t most_operations = int64_t{1} << 24;  // of a team, until the next one is made
+
+/// A number for a list of ranks, not 0 (FNV-1a).
+uint64_t label_of(const std::vector<int>& ranks) {
+  uint64_t label = 0xcbf29ce484222325u;
+  for (const int rank : ranks) label = (label ^ static_cast<uint64_t>(rank)) * 0x100000001b3u;
+  return label | 1;
+}
+
 class Team : public Communicator {
  public:
-  Team(Communicator& parent, std::vector<int> ranks) : parent_(parent), ranks_(std::move(ranks)) {
+  Team(Communicator& parent, std::vector<int> ranks, int64_t serial)
+      : parent_(parent), ranks_(std::move(ranks)) {
     const std::set<int> distinct(ranks_.begin(), ranks_.end());
     PECIA_CHECK(!ranks_.empty() && distinct.size() == ranks_.size() && *distinct.begin() >= 0 &&
                     *distinct.rbegin() < parent.size(),
@@ -25,7 +35,9 @@ class Team : public Communicator {
                 fmt::join(ranks_, ", "));
     rank_ = static_cast<int>(own - ranks_.begin());
     traffic_ = TrafficMeter(rank_, size());
-    if (&parent.on_host() != &parent) on_host_ = std::make_unique<Team>(parent.on_host(), ranks_);
+    parent.enter_team(label_of(ranks_), serial * most_operations);
+    if (&parent.on_host() != &parent)
+      on_host_ = std::make_unique<Team>(parent.on_host(), ranks_, serial);
   }
 
   int rank() const override { return rank_; }
@@ -54,7 +66,8 @@ class Team : public Communicator {
                                   start_exchange(exchange, {"all_to_all", next_operation()}));
   }
 
-  int64_t next_operation() override { return ++operations_; }
+  int64_t next_operation() override { return parent_.next_operation(); }
+  void enter_team(uint64_t, int64_t) override { fail<Unsupported>("a team has no teams"); }
 
   /// Does nothing, because the parent's checks would involve ranks of other teams.
   void check_same(const char*, int64_t) override {}
@@ -194,15 +207,15 @@ class Team : public Communicator {
   Communicator& parent_;
   std::vector<int> ranks_;
   int rank_ = 0;
-  int64_t operations_ = 0;
   std::unique_ptr<Team> on_host_;
   TrafficMeter traffic_{0, 1};
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_team(Communicator& parent, std::vector<int> ranks) {
-  return std::make_unique<Team>(parent, std::move(ranks));
+std::unique_ptr<Communicator> make_team(Communicator& parent, std::vector<int> ranks,
+                                        int64_t serial) {
+  return std::make_unique<Team>(parent, std::move(ranks), serial);
 }
 
 }  // namespace pecia::comm

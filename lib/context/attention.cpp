@@ -29,10 +29,13 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
               held_heads(groups.place, heads).kv.size());
 }
 
-void Attention::begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring,
-                           Sharding sharding) {
-  std::visit([&](auto& any) { any.begin_pass(pass, ring); }, ring_);
-  sharding_ = sharding;
+void Attention::begin_pass(const std::vector<parallel::TeamPass>& teams) {
+  std::visit([&](auto& any) { any.begin_pass(teams); }, ring_);
+  exchanges_ = false;
+  const auto own = team_of(teams, groups_.cp_index);
+  if (!own) return;
+  const auto& [team, pass] = teams[*own];
+  const Sharding sharding = sharding_ = team.sharding;
   const BlockPlace& place = groups_.place;
   const auto num_rows = static_cast<int64_t>(positions().size());
   rows_ = sharded_rows(sharding, place, num_rows);
@@ -52,7 +55,7 @@ void Attention::begin_pass(const std::vector<parallel::PassSequence>& pass, para
         parallel::head_shard(heads_.num_heads, heads_.num_kv_heads, shards, shard));
   }
   // Round a ring, or merged in a fixed order, all rows go together.
-  auto* alone = groups_.ring->size() == 1 ? std::get_if<RingAttention>(&ring_) : nullptr;
+  auto* alone = team.size() == 1 ? std::get_if<RingAttention>(&ring_) : nullptr;
   parts_ = alone != nullptr ? parallel::attend_parts(plan.rows, group.rank())
                             : parallel::attend_at_once(plan.rows);
   if (parts_.size() > 1) {
@@ -92,10 +95,6 @@ void Attention::run(int64_t layer, const TensorView& q, const TensorView& out) {
     for (const int distance : parts_[part].distances) exchange_.start_outputs(distance, attended);
   }
   exchange_.wait_outputs(attended, out);
-}
-
-RingTraffic Attention::expected_traffic() const {
-  return std::visit([](const auto& ring) { return ring.expected_traffic(); }, ring_);
 }
 
 }  // namespace pecia::context

@@ -32,26 +32,19 @@ class Attention {
   /// The KV shard of this rank.
   static parallel::HeadShard held_heads(const parallel::BlockPlace& place, HeadCounts heads);
 
-  void add(parallel::SequenceId sequence, int64_t reserved,
-           std::optional<parallel::SequenceId> parent = {}) {
-    std::visit([&](auto& ring) { ring.add(sequence, reserved, parent); }, ring_);
-  }
-  void remove(parallel::SequenceId sequence) {
-    std::visit([&](auto& ring) { ring.remove(sequence); }, ring_);
-  }
-  const parallel::KvMap& map() const {
+  /// The sequences of the replica, and what this rank's cache holds of them.
+  KvLedger& ledger() {
     return std::visit(
-        [](const auto& ring) -> auto& { return ring.map(); }, ring_);
+        [](auto& ring) -> auto& { return ring.ledger(); }, ring_);
+  }
+  const KvLedger& ledger() const {
+    return std::visit(
+        [](const auto& ring) -> auto& { return ring.ledger(); }, ring_);
   }
 
-  /// What this rank's cache holds of the sequence's own tokens, without its parent's.
-  HeldTokens held(parallel::SequenceId sequence) const {
-    return std::visit([&](const auto& ring) { return ring.held(sequence); }, ring_);
-  }
-
-  /// The layers that follow work on these rows. Every rank of the replica gives the same value.
-  void begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring,
-                  parallel::Sharding sharding);
+  /// The layers that follow work on the rows of this instance's team. A rank without a team has no
+  /// rows and does not call what follows. Every rank of the replica gives the same value.
+  void begin_pass(const std::vector<parallel::TeamPass>& teams);
 
   parallel::Sharding sharding() const { return sharding_; }
   /// Global positions of all rows of this rank's block, and which of them are the rank's.
@@ -73,12 +66,8 @@ class Attention {
 
   /// Caches the layer's keys and values, then attends q to all keys of its sequences, everywhere.
   /// Rows and heads likewise: q and out [rows, query heads, head_dim], fp32, dense. Collective over
-  /// the replica; returns when `out` is complete.
+  /// the team; returns when `out` is complete.
   void run(int64_t layer, const TensorView& q, const TensorView& out);
-
-  /// What one layer of the pass sends round the ring, by the formulas of the design, from the pass
-  /// alone. What the exchange of heads sends is in parallel::layer_traffic.
-  RingTraffic expected_traffic() const;
 
  private:
   const ReplicaGroups& groups_;

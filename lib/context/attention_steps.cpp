@@ -19,11 +19,9 @@ std::vector<parallel::SequenceId> sequences_seen(const std::vector<parallel::Pas
   return seen;
 }
 
-AttentionSteps::AttentionSteps(comm::Communicator& ring, const Compute& compute, KvCache& cache,
-                               int64_t num_heads, std::vector<int64_t> windows,
-                               kernels::RowInvariant row_invariant)
-    : ring_(ring),
-      compute_(compute),
+AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t num_heads,
+                               std::vector<int64_t> windows, kernels::RowInvariant row_invariant)
+    : compute_(compute),
       cache_(cache),
       num_heads_(num_heads),
       windows_(std::move(windows)),
@@ -131,7 +129,7 @@ void AttentionSteps::pack(int64_t layer, std::byte* message) {
     if (!cached) continue;
     const int64_t token_bytes = (cached.rank() == 3 ? head_dim() : 1) * size_of(cached.dtype());
     for (const MessageBlock& block : blocks_) {
-      const auto slots = cache_.slots(block.cached, 0, block.held);
+      const auto slots = part_of(cache_.slots(block.sequence, block.part), 0, block.held);
       for (int64_t head = 0; head < cache_.shape().num_kv_heads; ++head) {
         const auto* from = static_cast<const std::byte*>(cached.row(head));
         std::byte* to = message;
@@ -148,7 +146,7 @@ void AttentionSteps::pack(int64_t layer, std::byte* message) {
 
 void AttentionSteps::pass_keys(
     int64_t layer, const std::function<void(int step, const kernels::StoredKeys& keys)>& visit) {
-  const int size = ring_.size(), rank = ring_.rank();
+  const int size = ring_->size(), rank = ring_->rank();
   const int right = (rank + 1) % size, left = (rank + size - 1) % size;
   const auto bytes = static_cast<size_t>(message_bytes());
   if (size > 1) {
@@ -160,8 +158,8 @@ void AttentionSteps::pass_keys(
     std::unique_ptr<comm::Transfer> transfer;
     if (step + 1 < size)
       transfer =
-          ring_.start_send_receive({here.as<std::byte>(), bytes}, right,
-                                   {travelling_[(step + 1) % 2].as<std::byte>(), bytes}, left);
+          ring_->start_send_receive({here.as<std::byte>(), bytes}, right,
+                                    {travelling_[(step + 1) % 2].as<std::byte>(), bytes}, left);
     visit(step, step == 0 ? cached(layer) : in_message(here));
     if (transfer) wait(*transfer, "ring_pass_kv", message_bytes());
   }
@@ -170,16 +168,16 @@ void AttentionSteps::pass_keys(
 void AttentionSteps::send_home(const std::vector<Partial>& away, const std::vector<Partial>& home) {
   comm::Blocks outs, lses;
   int64_t sent = 0;
-  for (int rank = 0; rank < ring_.size(); ++rank) {
+  for (int rank = 0; rank < ring_->size(); ++rank) {
     outs.send.push_back(bytes_of(away[rank].out));
     lses.send.push_back(bytes_of(away[rank].lse));
     outs.receive.push_back(bytes_of(home[rank].out));
     lses.receive.push_back(bytes_of(home[rank].lse));
-    if (rank != ring_.rank())
+    if (rank != ring_->rank())
       sent += static_cast<int64_t>(outs.send.back().size() + lses.send.back().size());
   }
   const ScopedSpan span(compute_.recorder, "partial_outputs", Kind::comm, sent);
-  const auto first = ring_.start_all_to_all(outs), second = ring_.start_all_to_all(lses);
+  const auto first = ring_->start_all_to_all(outs), second = ring_->start_all_to_all(lses);
   first->wait();
   second->wait();
 }

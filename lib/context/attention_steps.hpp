@@ -29,9 +29,10 @@ struct AttentionCall {
   std::map<int64_t, double> flops;  ///< by window
 };
 
-/// Keys that travel together: the first `held` tokens of a sequence of the cache, padded.
+/// Keys that travel together: the first `held` tokens of a part of a sequence of the cache, padded.
 struct MessageBlock {
-  parallel::SequenceId cached;
+  parallel::SequenceId sequence;
+  int part;
   int64_t held, padded_tokens;
 };
 
@@ -51,10 +52,12 @@ class AttentionSteps {
     device::Buffer out, lse;
   };
 
-  /// As RingAttention, whose `ring` it is.
-  AttentionSteps(comm::Communicator& ring, const Compute& compute, KvCache& cache,
-                 int64_t num_heads, std::vector<int64_t> windows,
-                 kernels::RowInvariant row_invariant);
+  /// As RingAttention.
+  AttentionSteps(const Compute& compute, KvCache& cache, int64_t num_heads,
+                 std::vector<int64_t> windows, kernels::RowInvariant row_invariant);
+
+  /// The ring of the pass, which outlives it.
+  void begin_pass(comm::Communicator& ring) { ring_ = &ring; }
 
   int64_t num_heads() const { return num_heads_; }
   int64_t head_dim() const { return cache_.shape().head_dim; }
@@ -101,7 +104,7 @@ class AttentionSteps {
   void pack(int64_t layer, std::byte* message);
   kernels::StoredKeys in_message(const device::Buffer& message) const;
 
-  comm::Communicator& ring_;
+  comm::Communicator* ring_ = nullptr;
   Compute compute_;
   KvCache& cache_;
   int64_t num_heads_;

@@ -10,8 +10,8 @@ namespace pecia::context {
 using parallel::PassSequence;
 
 bool RingAttention::holds_keys(const PassSequence& sequence, int rank) const {
-  for (const parallel::SequenceId member : map_.lineage(sequence.sequence))
-    if (map_.held(member, rank) > 0) return true;
+  for (const parallel::SequenceId member : ledger_.map().lineage(sequence.sequence))
+    if (held(member, rank) > 0) return true;
   return false;
 }
 
@@ -19,7 +19,7 @@ bool RingAttention::holds_keys(const PassSequence& sequence, int rank) const {
 /// keys of, in the order of the pass. The pass of the one batched attention has this rank's rows
 /// first, then the visitors' by rank.
 void RingAttention::plan_visitors(const Pass& pass) {
-  const int rank = ring_.rank();
+  const int rank = index_;
   leaving_.assign(size(), {});
   visiting_.assign(size(), 0);
   batch_ = {};
@@ -27,7 +27,7 @@ void RingAttention::plan_visitors(const Pass& pass) {
   std::vector<std::pair<Pass, std::vector<int64_t>>> visitors(size());
   for (const PassSequence& sequence : pass) {
     for (int other = 0; other < size(); ++other) {
-      const int64_t rows = parallel::num_rows({sequence}, size(), other);
+      const int64_t rows = parallel::num_rows({sequence}, team_, other);
       const auto first = query_positions_[other].begin() + begin[other];
       if (other == rank) {
         for (int holder = 0; holder < size(); ++holder)
@@ -67,7 +67,7 @@ void RingAttention::run_broadcast_q(int64_t layer, const TensorView& q, const Te
     row += visiting_[other];
     sent += static_cast<int64_t>(queries.send.back().size());
   }
-  steps_.wait(*ring_.start_all_to_all(queries), "broadcast_q", sent);
+  steps_.wait(*ring_->start_all_to_all(queries), "broadcast_q", sent);
 
   const Partial batch = steps_.partial(part_, total);
   steps_.attend(layer, batch_, batch_q, steps_.cached(layer), batch);
@@ -87,19 +87,7 @@ void RingAttention::run_broadcast_q(int64_t layer, const TensorView& q, const Te
   }
   steps_.send_home(away, home);
   for (int other = 0; other < size(); ++other)
-    if (other != ring_.rank() && !leaving_[other].empty())
-      steps_.merge(home[other], to, leaving_[other]);
-}
-
-RingTraffic RingAttention::broadcast_q_traffic() const {
-  RingTraffic traffic;
-  const int64_t row_bytes = steps_.num_heads() * steps_.head_dim() * size_of(DType::fp32);
-  for (int other = 0; other < size(); ++other) {
-    traffic.ring_bytes += static_cast<int64_t>(leaving_[other].size()) * row_bytes;
-    traffic.all_to_all_bytes +=
-        visiting_[other] * (row_bytes + steps_.num_heads() * size_of(DType::fp32));
-  }
-  return traffic;
+    if (other != index_ && !leaving_[other].empty()) steps_.merge(home[other], to, leaving_[other]);
 }
 
 }  // namespace pecia::context

@@ -22,76 +22,45 @@ namespace {
 // little memory; which is chosen changes no bit.
 constexpr int64_t most_stacked_rows = 64;
 
-/// The cache has a list of slots for each virtual rank.
-SequenceId slots_of(SequenceId sequence, int virtual_rank) {
-  return sequence * layout_ranks + virtual_rank;
-}
-
 }  // namespace
 
-InvariantAttention::InvariantAttention(comm::Communicator& ring, const Compute& compute,
+InvariantAttention::InvariantAttention(comm::Communicator& ranks, const Compute& compute,
                                        KvCache& cache, int64_t num_heads,
                                        std::vector<int64_t> windows)
-    : ring_(ring),
+    : ring_(ranks),
       compute_(compute),
       cache_(cache),
-      steps_(ring, compute, cache, num_heads, std::move(windows), kernels::RowInvariant::yes),
-      map_(layout_ranks),
+      steps_(compute, cache, num_heads, std::move(windows), kernels::RowInvariant::yes),
+      ledger_(cache, ranks.size(), ranks.rank(), layout_ranks / ranks.size()),
       stacked_q_(compute.buffer()),
       all_q_(compute.buffer()),
       stacked_(compute),
       all_partial_(compute),
       lse_(compute.buffer()) {
   for (int depth = 0; depth < layout_ranks; ++depth) subtrees_.emplace_back(compute);
-  for (int rank = 0; rank < ring.size(); ++rank) waiting_.emplace_back(compute);
-  PECIA_CHECK(parallel::can_play_layout(ring.size()), "{} ranks cannot play {}", ring.size(),
+  for (int rank = 0; rank < ranks.size(); ++rank) waiting_.emplace_back(compute);
+  PECIA_CHECK(parallel::can_play_layout(ranks.size()), "{} ranks cannot play {}", ranks.size(),
               layout_ranks);
+  steps_.begin_pass(ring_);
 }
 
-int InvariantAttention::played() const {
-  return layout_ranks / size();
-}
-
-void InvariantAttention::add(SequenceId sequence, int64_t reserved,
-                             std::optional<SequenceId> parent) {
-  PECIA_CHECK(reserved % played() == 0, "{} slots for {} virtual ranks", reserved, played());
-  map_.add(sequence, reserved / played(), parent);
-  for (int i = 0; i < played(); ++i)
-    cache_.reserve(slots_of(sequence, first_played(ring_.rank()) + i), reserved / played());
-}
-
-void InvariantAttention::remove(SequenceId sequence) {
-  map_.remove(sequence);
-  for (int i = 0; i < played(); ++i)
-    cache_.release(slots_of(sequence, first_played(ring_.rank()) + i));
-}
-
-HeldTokens InvariantAttention::held(SequenceId sequence) const {
-  HeldTokens all;
-  for (int i = 0; i < played(); ++i) {
-    const int virtual_rank = first_played(ring_.rank()) + i;
-    const auto& positions = map_.ranges(sequence, virtual_rank);
-    const auto slots =
-        cache_.slots(slots_of(sequence, virtual_rank), 0, map_.held(sequence, virtual_rank));
-    all.positions.insert(all.positions.end(), positions.begin(), positions.end());
-    all.slots.insert(all.slots.end(), slots.begin(), slots.end());
-  }
-  return all;
-}
-
-void InvariantAttention::begin_pass(const Pass& pass, parallel::Ring ring) {
+void InvariantAttention::begin_pass(const std::vector<parallel::TeamPass>& teams) {
+  if (teams.size() != 1 || teams[0].team.holders != 0 ||
+      teams[0].team.instances != parallel::team_of_all(size()).instances)
+    fail<Unsupported>("reproducible: layout needs every pass to be of one team of all instances");
+  const Pass& pass = teams[0].rows;
   for (const PassSequence& sequence : pass)
     PECIA_CHECK(sequence.virtual_ranks == layout_ranks, "sequence {} is cut for {} ranks, not {}",
                 sequence.sequence, sequence.virtual_ranks, layout_ranks);
   const int rank = ring_.rank();
-  keys_travel_ = size() > 1 && ring == parallel::Ring::pass_kv;
+  keys_travel_ = size() > 1 && teams[0].team.ring == parallel::Ring::pass_kv;
   own_ = rows_of_ranks(pass, rank, rank + 1);
   all_ = size() > 1 && !keys_travel_ ? rows_of_ranks(pass, 0, size()) : QueryRows{};
   counts_.clear();
   for (int other = 0; other < size(); ++other)
     counts_.push_back(parallel::num_rows(pass, size(), other));
   plan_slots(pass);
-  for (const PassSequence& sequence : pass) map_.append(sequence);
+  for (const PassSequence& sequence : pass) ledger_.append(sequence, teams[0].team);
   plan_units(pass);
 
   visits_.clear();
@@ -124,15 +93,17 @@ void InvariantAttention::plan_slots(const Pass& pass) {
     if (part == own_.parts.end() || part->sequence != sequence.sequence) continue;
     const auto first = own_.positions.begin() + part->first_row, last = first + part->num_rows;
     for (int i = 0; i < played(); ++i) {
-      const int virtual_rank = first_played(ring_.rank()) + i;
-      int64_t held = map_.held(sequence.sequence, virtual_rank);
-      for (const GlobalRange& range : rows_of(sequence, layout_ranks, virtual_rank)) {
+      const auto ranges = rows_of(sequence, layout_ranks, ring_.rank() * played() + i);
+      int64_t tokens = 0;
+      for (const GlobalRange& range : ranges) tokens += range.size();
+      const auto next = ledger_.next_slots(sequence.sequence, tokens, i);
+      int64_t given = 0;
+      for (const GlobalRange& range : ranges) {
         // A range's rows lie next to each other, as its positions do.
         auto row = std::lower_bound(first, last, range.begin) - own_.positions.begin();
-        for (const SlotRange& slots :
-             cache_.slots(slots_of(sequence.sequence, virtual_rank), held, range.size()))
+        for (const SlotRange& slots : part_of(next, given, range.size()))
           for (int64_t slot = slots.begin; slot < slots.end; ++slot) slots_[row++] = slot;
-        held += range.size();
+        given += range.size();
       }
     }
     ++part;
@@ -143,50 +114,48 @@ void InvariantAttention::plan_units(const Pass& pass) {
   units_.clear();
   std::vector<MessageBlock> blocks;
   int64_t tokens = 0;
-  for (const SequenceId sequence : sequences_seen(pass, map_)) {
+  const parallel::KvMap& map = ledger_.map();
+  for (const SequenceId sequence : sequences_seen(pass, map)) {
     Unit unit{sequence, 0, tokens};
-    for (int virtual_rank = 0; virtual_rank < layout_ranks; ++virtual_rank) {
-      unit.padded_tokens = std::max(unit.padded_tokens, map_.held(sequence, virtual_rank));
-    }
-    for (int i = 0; i < played(); ++i) {
-      const int virtual_rank = first_played(ring_.rank()) + i;
-      blocks.push_back({slots_of(sequence, virtual_rank), map_.held(sequence, virtual_rank),
-                        unit.padded_tokens});
-    }
+    for (int rank = 0; rank < size(); ++rank)
+      for (int i = 0; i < played(); ++i)
+        unit.padded_tokens = std::max(unit.padded_tokens, map.held(sequence, rank, i));
+    for (int i = 0; i < played(); ++i)
+      blocks.push_back({sequence, i, map.held(sequence, ring_.rank(), i), unit.padded_tokens});
     tokens += played() * unit.padded_tokens;
     units_.push_back(unit);
   }
   steps_.plan_message(std::move(blocks));
 }
 
-/// A virtual rank's keys of a sequence, in the order they were cached: in the cache of this rank,
-/// or in the message of the rank that plays it.
-void InvariantAttention::add_runs(std::vector<kernels::KeyRun>& runs, SequenceId sequence,
+/// The keys of a sequence that one of a rank's virtual ranks holds, in the order they were cached:
+/// in the cache of this rank, or in the rank's message.
+void InvariantAttention::add_runs(std::vector<kernels::KeyRun>& runs, SequenceId sequence, int rank,
                                   int virtual_rank, bool in_message) const {
   const int64_t head_dim = steps_.head_dim();
-  const auto& positions = map_.ranges(sequence, virtual_rank);
+  const auto& positions = ledger_.map().ranges(sequence, rank, virtual_rank);
   if (!in_message)
-    return steps_.add_runs(runs, positions, cache_.slots(slots_of(sequence, virtual_rank)), 0,
+    return steps_.add_runs(runs, positions, ledger_.slots(sequence, virtual_rank), 0,
                            cache_.capacity() * head_dim);
   const auto unit = std::lower_bound(
       units_.begin(), units_.end(), sequence,
       [](const Unit& candidate, SequenceId wanted) { return candidate.sequence < wanted; });
-  const int64_t block = unit->offset + virtual_rank % played() * unit->padded_tokens;
+  const int64_t block = unit->offset + virtual_rank * unit->padded_tokens;
   steps_.add_runs(runs, positions, {{0, unit->padded_tokens}},
                   block * cache_.shape().num_kv_heads * head_dim, unit->padded_tokens * head_dim);
 }
 
-/// One more copy of the rows, against the keys of a virtual rank.
-void InvariantAttention::add_items(AttentionCall& call, const QueryRows& rows, int virtual_rank,
-                                   bool in_message) const {
+/// One more copy of the rows, against the keys of one of a rank's virtual ranks.
+void InvariantAttention::add_items(AttentionCall& call, const QueryRows& rows, int rank,
+                                   int virtual_rank, bool in_message) const {
   const auto first_row = static_cast<int64_t>(call.positions.size());
   call.positions.insert(call.positions.end(), rows.positions.begin(), rows.positions.end());
   for (const QueryRows::Part& part : rows.parts) {
     kernels::AttentionItem item{first_row + part.first_row, part.num_rows,
                                 static_cast<int64_t>(call.runs.size()), 0};
-    for (const SequenceId member : map_.lineage(part.sequence)) {
-      add_runs(call.runs, member, virtual_rank, in_message);
-      steps_.count_flops(call, part.ranges, map_.ranges(member, virtual_rank));
+    for (const SequenceId member : ledger_.map().lineage(part.sequence)) {
+      add_runs(call.runs, member, rank, virtual_rank, in_message);
+      steps_.count_flops(call, part.ranges, ledger_.map().ranges(member, rank, virtual_rank));
     }
     item.num_runs = static_cast<int64_t>(call.runs.size()) - item.first_run;
     call.items.push_back(item);
@@ -198,7 +167,7 @@ InvariantAttention::Visit InvariantAttention::visit(const QueryRows& rows, int k
   Visit visit{{}, rows.count() <= most_stacked_rows};
   for (int i = 0; i < played(); ++i) {
     if (i == 0 || !visit.stacked) visit.calls.emplace_back();
-    add_items(visit.calls.back(), rows, first_played(key_rank) + i, in_message);
+    add_items(visit.calls.back(), rows, key_rank, i, in_message);
   }
   return visit;
 }
@@ -303,20 +272,6 @@ void InvariantAttention::pass_queries(int64_t layer, const TensorView& q, const 
   for (int other = 0; other < size(); ++other)
     for (const MergeTree::Merge& ready : tree.arrive(other))
       steps_.merge(home[ready.from], home[ready.into]);
-}
-
-RingTraffic InvariantAttention::expected_traffic() const {
-  RingTraffic traffic;
-  if (size() == 1) return traffic;
-  if (keys_travel_) {
-    traffic.ring_bytes = (size() - 1) * steps_.message_bytes();
-    return traffic;
-  }
-  const int64_t row_bytes = steps_.num_heads() * steps_.head_dim() * size_of(DType::fp32);
-  traffic.ring_bytes = (size() - 1) * own_.count() * row_bytes;
-  traffic.all_to_all_bytes =
-      (all_.count() - own_.count()) * (row_bytes + steps_.num_heads() * size_of(DType::fp32));
-  return traffic;
 }
 
 }  // namespace pecia::context

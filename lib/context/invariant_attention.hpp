@@ -14,29 +14,25 @@ namespace pecia::context {
 
 class InvariantAttention {
  public:
-  /// As RingAttention; the ring's size divides parallel::layout_ranks.
-  InvariantAttention(comm::Communicator& ring, const Compute& compute, KvCache& cache,
+  /// As RingAttention; the number of `ranks` divides parallel::layout_ranks.
+  InvariantAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
                      int64_t num_heads, std::vector<int64_t> windows);
   InvariantAttention(const InvariantAttention&) = delete;
   InvariantAttention& operator=(const InvariantAttention&) = delete;
 
-  /// `reserved` tokens on every rank, the same number for each virtual rank that it plays.
-  void add(parallel::SequenceId sequence, int64_t reserved,
-           std::optional<parallel::SequenceId> parent = {});
-  void remove(parallel::SequenceId sequence);
-  /// Of the virtual ranks.
-  const parallel::KvMap& map() const { return map_; }
-  /// As RingAttention; one virtual rank's tokens after the other's.
-  HeldTokens held(parallel::SequenceId sequence) const;
+  /// Its virtual ranks are those that this instance plays.
+  KvLedger& ledger() { return ledger_; }
+  const KvLedger& ledger() const { return ledger_; }
 
   /// Every PassSequence has virtual_ranks = layout_ranks. Keys travel with pass_kv, else the
-  /// queries do: straight to all ranks, in one exchange.
-  void begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring);
+  /// queries do: straight to all ranks, in one exchange. Throws Unsupported unless there is one
+  /// team of all instances in their order: which virtual ranks an instance plays must not change
+  /// while it holds their keys.
+  void begin_pass(const std::vector<parallel::TeamPass>& teams);
   const std::vector<int64_t>& positions() const { return own_.positions; }
   const std::vector<int64_t>& slots() const { return slots_; }
   void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
            const TensorView& out);
-  RingTraffic expected_traffic() const;
 
  private:
   using Pass = std::vector<parallel::PassSequence>;
@@ -66,15 +62,15 @@ class InvariantAttention {
     bool stacked;
   };
 
+  // A virtual rank is counted among those of one rank.
   int size() const { return ring_.size(); }
-  int played() const;  ///< virtual ranks on each rank
-  int first_played(int rank) const { return rank * played(); }
+  int played() const { return ledger_.map().virtual_ranks(); }
   QueryRows rows_of_ranks(const Pass& pass, int first, int end) const;
   void plan_slots(const Pass& pass);
   void plan_units(const Pass& pass);
-  void add_runs(std::vector<kernels::KeyRun>& runs, parallel::SequenceId sequence, int virtual_rank,
-                bool in_message) const;
-  void add_items(AttentionCall& call, const QueryRows& rows, int virtual_rank,
+  void add_runs(std::vector<kernels::KeyRun>& runs, parallel::SequenceId sequence, int rank,
+                int virtual_rank, bool in_message) const;
+  void add_items(AttentionCall& call, const QueryRows& rows, int rank, int virtual_rank,
                  bool in_message) const;
   Visit visit(const QueryRows& rows, int key_rank, bool in_message) const;
 
@@ -94,7 +90,7 @@ class InvariantAttention {
   Compute compute_;
   KvCache& cache_;
   AttentionSteps steps_;
-  parallel::KvMap map_;
+  KvLedger ledger_;
 
   // The pass.
   bool keys_travel_ = false;

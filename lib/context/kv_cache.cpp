@@ -42,12 +42,19 @@ KvCache::KvCache(const KvShape& shape, int64_t capacity, device::Device& device)
   if (capacity > 0) free_[0] = capacity;
 }
 
-void KvCache::reserve(parallel::SequenceId sequence, int64_t tokens) {
+void KvCache::reserve(parallel::SequenceId sequence, int64_t tokens, int parts) {
   PECIA_CHECK(!taken_.contains(sequence), "sequence {} has slots already", sequence);
+  PECIA_CHECK(tokens % parts == 0, "{} slots in {} parts", tokens, parts);
   PECIA_CHECK(tokens <= free_tokens_, "sequence {} wants {} KV slots, {} are free", sequence,
               tokens, free_tokens_);
+  std::vector<Slots> taken;
+  for (int part = 0; part < parts; ++part) taken.push_back(take(tokens / parts));
+  taken_[sequence] = std::move(taken);
+}
+
+KvCache::Slots KvCache::take(int64_t tokens) {
   free_tokens_ -= tokens;
-  std::vector<parallel::SlotRange> slots;
+  Slots slots;
   while (tokens > 0) {
     // One gap that holds them all if there is one, else the first.
     auto gap = std::find_if(free_.begin(), free_.end(),
@@ -60,27 +67,28 @@ void KvCache::reserve(parallel::SequenceId sequence, int64_t tokens) {
     slots.push_back({begin, begin + taken});
     tokens -= taken;
   }
-  taken_[sequence] = std::move(slots);
+  return slots;
 }
 
 void KvCache::release(parallel::SequenceId sequence) {
-  for (const parallel::SlotRange& range : slots(sequence)) {
-    free_tokens_ += range.size();
-    auto next = free_.upper_bound(range.begin);
-    int64_t begin = range.begin, end = range.end;
-    if (next != free_.end() && next->first == end) {
-      end = next->second;
-      next = free_.erase(next);
+  for (const Slots& slots : parts(sequence))
+    for (const parallel::SlotRange& range : slots) {
+      free_tokens_ += range.size();
+      auto next = free_.upper_bound(range.begin);
+      int64_t begin = range.begin, end = range.end;
+      if (next != free_.end() && next->first == end) {
+        end = next->second;
+        next = free_.erase(next);
+      }
+      if (next != free_.begin() && std::prev(next)->second == begin) {
+        begin = std::prev(next)->first;
+      }
+      free_[begin] = end;
     }
-    if (next != free_.begin() && std::prev(next)->second == begin) {
-      begin = std::prev(next)->first;
-    }
-    free_[begin] = end;
-  }
   taken_.erase(sequence);
 }
 
-const std::vector<parallel::SlotRange>& KvCache::slots(parallel::SequenceId sequence) const {
+const std::vector<KvCache::Slots>& KvCache::parts(parallel::SequenceId sequence) const {
   const auto found = taken_.find(sequence);
   PECIA_CHECK(found != taken_.end(), "sequence {} has no KV slots", sequence);
   return found->second;

@@ -28,12 +28,6 @@ struct KvShape {
   int64_t bytes_per_token() const { return layers * layer_bytes_per_token(); }
 };
 
-/// Tokens of a sequence that a rank holds: token i of all ranges is in slot i of all slots.
-struct HeldTokens {
-  std::vector<parallel::StridedRange> positions;
-  std::vector<parallel::SlotRange> slots;
-};
-
 /// Of tokens [first, first + count) of these; InvalidArgument where they are more than the slots.
 std::vector<parallel::SlotRange> part_of(const std::vector<parallel::SlotRange>& slots,
                                          int64_t first, int64_t count);
@@ -48,16 +42,13 @@ class KvCache {
   int64_t capacity() const { return capacity_; }
   int64_t free_tokens() const { return free_tokens_; }
 
-  /// Takes `tokens` slots for a sequence; InvalidArgument when fewer are free.
-  void reserve(parallel::SequenceId sequence, int64_t tokens);
+  /// Takes slots for a sequence, in `parts` equal parts; InvalidArgument when fewer are free.
+  void reserve(parallel::SequenceId sequence, int64_t tokens, int parts = 1);
   void release(parallel::SequenceId sequence);
 
-  /// The sequence's slots: its i-th token on this rank is in the i-th slot of these ranges.
-  const std::vector<parallel::SlotRange>& slots(parallel::SequenceId sequence) const;
-  /// part_of them.
-  std::vector<parallel::SlotRange> slots(parallel::SequenceId sequence, int64_t first,
-                                         int64_t count) const {
-    return part_of(slots(sequence), first, count);
+  /// The slots of a part of the sequence: its i-th token is in the i-th slot of these ranges.
+  const std::vector<parallel::SlotRange>& slots(parallel::SequenceId sequence, int part = 0) const {
+    return parts(sequence).at(part);
   }
 
   /// One layer's keys, and its values likewise.
@@ -69,14 +60,17 @@ class KvCache {
   Stored v(int64_t layer) const { return at(2 * layer + 1); }
 
  private:
+  using Slots = std::vector<parallel::SlotRange>;
   Stored at(int64_t index) const;
+  Slots take(int64_t tokens);
+  const std::vector<Slots>& parts(parallel::SequenceId sequence) const;
 
   KvShape shape_;
   int64_t capacity_;
   int64_t free_tokens_;
   device::Buffer storage_;
   std::map<int64_t, int64_t> free_;  ///< begin → end of free slots, never adjacent
-  std::map<parallel::SequenceId, std::vector<parallel::SlotRange>> taken_;
+  std::map<parallel::SequenceId, std::vector<Slots>> taken_;  ///< by part
 };
 
 }  // namespace pecia::context

@@ -162,7 +162,7 @@ bool KvFiles::writes_heads() const {
 std::optional<io::KvPart> KvFiles::save(const KvSaveTarget& target,
                                         const std::function<void()>& go_on) const {
   if (!writes_heads()) return {};
-  Chosen chosen = choose(attention_.held(target.sequence), target.begin, target.end);
+  Chosen chosen = choose(attention_.ledger().held(target.sequence), target.begin, target.end);
   if (chosen.slots.empty()) return {};
   const parallel::BlockPlace& place = groups_.place;
   const int rank = (groups_.cp_index * place.sp + place.sp_index) * place.tp + place.tp_index;

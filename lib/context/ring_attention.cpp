@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "lib/comm/team.hpp"
 #include "lib/parallel/ring.hpp"
 
 namespace pecia::context {
@@ -12,77 +13,82 @@ using parallel::PassSequence;
 using parallel::RowRange;
 using parallel::SequenceId;
 using parallel::SlotRange;
+using parallel::TeamPass;
 
-RingAttention::RingAttention(comm::Communicator& ring, const Compute& compute, KvCache& cache,
+RingAttention::RingAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
                              int64_t num_heads, std::vector<int64_t> windows)
-    : ring_(ring),
+    : ranks_(ranks),
       compute_(compute),
       cache_(cache),
-      steps_(ring, compute, cache, num_heads, std::move(windows), kernels::RowInvariant::no),
-      map_(ring.size()),
-      query_positions_(ring.size()),
+      steps_(compute, cache, num_heads, std::move(windows), kernels::RowInvariant::no),
+      ledger_(cache, ranks.size(), ranks.rank()),
+      query_positions_(ranks.size()),
       travelling_{compute.buffer(), compute.buffer()},
       lse_(compute.buffer()),
       batch_q_(compute.buffer()),
       part_(compute) {
-  for (int rank = 0; rank < ring.size(); ++rank) {
+  for (int rank = 0; rank < ranks.size(); ++rank) {
     away_.emplace_back(compute);
     home_.emplace_back(compute);
   }
 }
 
-void RingAttention::add(SequenceId sequence, int64_t reserved, std::optional<SequenceId> parent) {
-  cache_.reserve(sequence, reserved);
-  map_.add(sequence, reserved, parent);
-}
-
-void RingAttention::remove(SequenceId sequence) {
-  map_.remove(sequence);
-  cache_.release(sequence);
-}
-
-HeldTokens RingAttention::held(SequenceId sequence) const {
-  return {map_.ranges(sequence, ring_.rank()),
-          cache_.slots(sequence, 0, map_.held(sequence, ring_.rank()))};
-}
-
 int RingAttention::visiting(int step) const {
-  return parallel::visiting_rank(size(), ring_.rank(), step);
+  return parallel::visiting_rank(size(), index_, step);
 }
 
-void RingAttention::begin_pass(const Pass& pass, parallel::Ring ring) {
-  mode_ = ring;
-  plan_rows(pass);
-  for (const PassSequence& sequence : pass) map_.append(sequence);
-  plan_units(pass);
-
+void RingAttention::begin_pass(const std::vector<TeamPass>& teams) {
+  check_teams(teams, ranks_.size());
+  for (auto& positions : query_positions_) positions.clear();
+  slots_.clear();
   visits_.clear();
-  if (mode_ == parallel::Ring::broadcast_q) return plan_visitors(pass);
-  const UnitRuns own = runs_in_cache();
+  ++passes_;
+  const std::optional<size_t> own = team_of(teams, ledger_.instance());
+  if (own) join(teams[*own].team), plan_rows(teams[*own].rows);
+  for (const TeamPass& each : teams)
+    for (const PassSequence& sequence : each.rows) ledger_.append(sequence, each.team);
+  if (!own) return;
+  const Pass& pass = teams[*own].rows;
+  plan_units(pass);
+  if (team_.ring == parallel::Ring::broadcast_q) return plan_visitors(pass);
+  const UnitRuns cached = runs_in_cache();
   for (int step = 0; step < size(); ++step) {
-    if (mode_ == parallel::Ring::pass_q)
-      visits_.push_back(call(pass, visiting(step), ring_.rank(), own));
+    if (team_.ring == parallel::Ring::pass_q)
+      visits_.push_back(call(pass, visiting(step), index_, cached));
     else if (step == 0)
-      visits_.push_back(call(pass, ring_.rank(), ring_.rank(), own));
+      visits_.push_back(call(pass, index_, index_, cached));
     else
-      visits_.push_back(call(pass, ring_.rank(), visiting(step), runs_in_message(visiting(step))));
+      visits_.push_back(call(pass, index_, visiting(step), runs_in_message(visiting(step))));
   }
+}
+
+/// The team's ring: all ranks where it is all instances in their order, else a group of its own,
+/// which costs no message.
+void RingAttention::join(const parallel::Team& team) {
+  team_ = team;
+  index_ = team.index_of(ledger_.instance()).value();
+  if (team.instances == parallel::team_of_all(ranks_.size()).instances) {
+    if (group_) ranks_.enter_team(0, 0);
+    group_.reset();
+    ring_ = &ranks_;
+  } else {
+    group_ = comm::make_team(ranks_, {team.instances.begin(), team.instances.end()}, passes_);
+    ring_ = group_.get();
+  }
+  steps_.begin_pass(*ring_);
 }
 
 /// Positions of every rank's rows, and the cache slots of this rank's: the next ones of each
 /// sequence.
 void RingAttention::plan_rows(const Pass& pass) {
-  for (auto& positions : query_positions_) positions.clear();
-  slots_.clear();
   for (const PassSequence& sequence : pass) {
     const auto before = static_cast<int64_t>(positions().size());
     for (int rank = 0; rank < size(); ++rank)
-      for (const GlobalRange& range : rows_of(sequence, size(), rank))
+      for (const GlobalRange& range : rows_of(sequence, team_, rank))
         for (int64_t position = range.begin; position < range.end; ++position)
           query_positions_[rank].push_back(position);
-    const int64_t held = map_.held(sequence.sequence, ring_.rank());
     const int64_t rows = static_cast<int64_t>(positions().size()) - before;
-    for (const SlotRange& range : cache_.slots(sequence.sequence, held, rows))
+    for (const SlotRange& range : ledger_.next_slots(sequence.sequence, rows))
       for (int64_t slot = range.begin; slot < range.end; ++slot) slots_.push_back(slot);
   }
 }
@@ -91,11 +97,11 @@ void RingAttention::plan_units(const Pass& pass) {
   units_.clear();
   std::vector<MessageBlock> blocks;
   int64_t tokens = 0;
-  for (const SequenceId sequence : sequences_seen(pass, map_)) {
+  for (const SequenceId sequence : sequences_seen(pass, ledger_.map())) {
     int64_t most = 0;
-    for (int rank = 0; rank < size(); ++rank) most = std::max(most, map_.held(sequence, rank));
+    for (int rank = 0; rank < size(); ++rank) most = std::max(most, held(sequence, rank));
     units_.push_back({sequence, most, tokens});
-    blocks.push_back({sequence, map_.held(sequence, ring_.rank()), most});
+    blocks.push_back({sequence, 0, held(sequence, index_), most});
     tokens += most;
   }
   steps_.plan_message(std::move(blocks));
@@ -106,8 +112,8 @@ RingAttention::UnitRuns RingAttention::runs_in_cache() const {
   const int64_t head_stride = cache_.capacity() * steps_.head_dim();
   UnitRuns all;
   for (const Unit& unit : units_) {
-    steps_.add_runs(all.runs, map_.ranges(unit.sequence, ring_.rank()), cache_.slots(unit.sequence),
-                    0, head_stride);
+    steps_.add_runs(all.runs, ranges(unit.sequence, index_), ledger_.slots(unit.sequence), 0,
+                    head_stride);
     all.ends.push_back(all.runs.size());
   }
   return all;
@@ -118,7 +124,7 @@ RingAttention::UnitRuns RingAttention::runs_in_message(int rank) const {
   const int64_t head_dim = steps_.head_dim();
   UnitRuns all;
   for (const Unit& unit : units_) {
-    steps_.add_runs(all.runs, map_.ranges(unit.sequence, rank), {{0, unit.padded_tokens}},
+    steps_.add_runs(all.runs, ranges(unit.sequence, rank), {{0, unit.padded_tokens}},
                     unit.offset * cache_.shape().num_kv_heads * head_dim,
                     unit.padded_tokens * head_dim);
     all.ends.push_back(all.runs.size());
@@ -149,14 +155,14 @@ void RingAttention::add_items(AttentionCall& call, const Pass& pass, int query_r
   auto row = static_cast<int64_t>(call.positions.size());
   call.positions.insert(call.positions.end(), positions.begin(), positions.end());
   for (const PassSequence& sequence : pass) {
-    const std::vector<GlobalRange> ranges = rows_of(sequence, size(), query_rank);
+    const std::vector<GlobalRange> new_rows = rows_of(sequence, team_, query_rank);
     int64_t rows = 0;
-    for (const GlobalRange& range : ranges) rows += range.size();
+    for (const GlobalRange& range : new_rows) rows += range.size();
     kernels::AttentionItem item{row, rows, static_cast<int64_t>(call.runs.size()), 0};
-    for (const SequenceId member : map_.lineage(sequence.sequence)) {
+    for (const SequenceId member : ledger_.map().lineage(sequence.sequence)) {
       const std::span<const kernels::KeyRun> keys = of_sequence(member, runs);
       call.runs.insert(call.runs.end(), keys.begin(), keys.end());
-      steps_.count_flops(call, ranges, map_.ranges(member, key_rank));
+      steps_.count_flops(call, new_rows, ranges(member, key_rank));
     }
     item.num_runs = static_cast<int64_t>(call.runs.size()) - item.first_run;
     call.items.push_back(item);
@@ -202,7 +208,7 @@ void RingAttention::attend_part(int64_t layer, size_t part, const TensorView& q,
 void RingAttention::run(int64_t layer, const TensorView& q, const TensorView& k,
                         const TensorView& v, const TensorView& out) {
   store(layer, k, v);
-  switch (mode_) {
+  switch (team_.ring) {
     case parallel::Ring::pass_kv:
       return run_pass_kv(layer, q, out);
     case parallel::Ring::pass_q:
@@ -223,7 +229,7 @@ void RingAttention::run_pass_kv(int64_t layer, const TensorView& q, const Tensor
 }
 
 void RingAttention::run_pass_q(int64_t layer, const TensorView& q, const TensorView& out) {
-  const int rank = ring_.rank(), right = (rank + 1) % size(), left = (rank + size() - 1) % size();
+  const int rank = index_, right = (rank + 1) % size(), left = (rank + size() - 1) % size();
   const auto rows = [&](int of) { return static_cast<int64_t>(query_positions_[of].size()); };
   const Partial to{out, steps_.lse(lse_, q.rows())};
   TensorView visiting_q = q;
@@ -233,7 +239,7 @@ void RingAttention::run_pass_q(int64_t layer, const TensorView& q, const TensorV
     TensorView coming;
     if (step + 1 < size()) {
       coming = steps_.queries(travelling_[step % 2], rows(visiting(step + 1)));
-      transfer = ring_.start_send_receive(bytes_of(visiting_q), right, bytes_of(coming), left);
+      transfer = ring_->start_send_receive(bytes_of(visiting_q), right, bytes_of(coming), left);
     }
     steps_.attend(layer, visits_[step], visiting_q, steps_.cached(layer),
                   step == 0 ? to : steps_.partial(away_[owner], rows(owner)));
@@ -251,23 +257,6 @@ void RingAttention::run_pass_q(int64_t layer, const TensorView& q, const TensorV
   steps_.send_home(away, home);
   for (int other = 0; other < size(); ++other)
     if (other != rank) steps_.merge(home[other], to);
-}
-
-RingTraffic RingAttention::expected_traffic() const {
-  if (mode_ == parallel::Ring::broadcast_q) return broadcast_q_traffic();
-  RingTraffic traffic;
-  if (mode_ == parallel::Ring::pass_kv) {
-    traffic.ring_bytes = (size() - 1) * steps_.message_bytes();
-    return traffic;
-  }
-  const int64_t row_bytes = steps_.num_heads() * steps_.head_dim() * size_of(DType::fp32);
-  for (int step = 0; step + 1 < size(); ++step)
-    traffic.ring_bytes += static_cast<int64_t>(query_positions_[visiting(step)].size()) * row_bytes;
-  for (int other = 0; other < size(); ++other)
-    if (other != ring_.rank())
-      traffic.all_to_all_bytes += static_cast<int64_t>(query_positions_[other].size()) *
-                                  (row_bytes + steps_.num_heads() * size_of(DType::fp32));
-  return traffic;
 }
 
 }  // namespace pecia::context

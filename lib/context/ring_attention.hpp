@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Exact attention of a pass over a ring of context-parallel ranks, keys and values staying where
-/// they were computed. Executes the schedules of lib/parallel; the same code on one rank and on
-/// many.
+/// Exact attention of a pass over a ring of instances, keys and values staying where they were
+/// computed. Executes the schedules of lib/parallel; the same code on one rank and on many.
 ///
 /// Sources: Context Parallelism for Scalable Million-Token Inference, Alg. 2 (pass-KV), Alg. 3
 /// (pass-Q), Alg. 4 (batched pass-Q decode); broadcast_q.cpp has its own.
@@ -10,47 +9,38 @@
 #include <vector>
 
 #include "lib/context/attention_steps.hpp"
+#include "lib/context/kv_ledger.hpp"
 #include "lib/parallel/sharding.hpp"
 
 namespace pecia::context {
 
-/// Bytes that one rank sends for attention in one layer of a pass.
-struct RingTraffic {
-  int64_t ring_bytes = 0;        ///< (N−1) messages to the next rank; broadcast-Q: to holders
-  int64_t all_to_all_bytes = 0;  ///< partial outputs going home; none with pass-KV
-};
-
 class RingAttention {
  public:
-  /// All references outlive this object. `ring` is the group of the ring; every rank of it takes
-  /// part in every call, with zero rows too. The stream's poll must make its transfers progress.
-  /// `windows`: each layer's sliding window, 0 for none.
-  RingAttention(comm::Communicator& ring, const Compute& compute, KvCache& cache, int64_t num_heads,
-                std::vector<int64_t> windows);
+  /// All references outlive this object. `ranks`: this rank's counterparts in all instances of the
+  /// replica, in their order. The stream's poll must make its transfers progress. `windows`: each
+  /// layer's sliding window, 0 for none.
+  RingAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
+                int64_t num_heads, std::vector<int64_t> windows);
   RingAttention(const RingAttention&) = delete;
   RingAttention& operator=(const RingAttention&) = delete;
 
-  /// A new sequence with room for `reserved` tokens on every rank; it sees all tokens of `parent`,
-  /// if any.
-  void add(parallel::SequenceId sequence, int64_t reserved,
-           std::optional<parallel::SequenceId> parent = {});
-  void remove(parallel::SequenceId sequence);
-  const parallel::KvMap& map() const { return map_; }
-  /// What this rank holds of the sequence's own tokens, without its parent's.
-  HeldTokens held(parallel::SequenceId sequence) const;
+  KvLedger& ledger() { return ledger_; }
+  const KvLedger& ledger() const { return ledger_; }
 
-  /// The layers that follow work on these rows. Every rank of the ring gives the same value.
-  void begin_pass(const std::vector<parallel::PassSequence>& pass, parallel::Ring ring);
+  /// The layers that follow work on these rows: those of this instance's team, in the team's ring.
+  /// A rank without a team has no rows and does not call what follows. Every rank gives the same
+  /// value; nothing is sent.
+  void begin_pass(const std::vector<parallel::TeamPass>& teams);
 
   /// Global positions of this rank's rows, in the order that q, k, v and out have them.
-  const std::vector<int64_t>& positions() const { return query_positions_[ring_.rank()]; }
+  const std::vector<int64_t>& positions() const { return query_positions_[index_]; }
   /// Where the cache has their keys and values.
   const std::vector<int64_t>& slots() const { return slots_; }
 
   /// Caches k and v of this rank's rows, then attends q to all keys of its sequences, everywhere.
   ///   q [rows, num_heads, head_dim], k and v [rows, num_kv_heads, head_dim], out like q; fp32,
   ///   dense.
-  /// Collective over the ring; returns when `out` is complete.
+  /// Collective over the team's ring; returns when `out` is complete.
   void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
            const TensorView& out);
 
@@ -62,12 +52,9 @@ class RingAttention {
   void store(int64_t layer, const TensorView& k, const TensorView& v);
   void attend_part(int64_t layer, size_t part, const TensorView& q, const TensorView& out);
 
-  /// What one layer of the pass sends, by the formulas of the design, from the pass alone.
-  RingTraffic expected_traffic() const;
-
  private:
-  /// A sequence whose keys the pass needs; travelling, they are padded to the most that any rank
-  /// holds.
+  /// A sequence whose keys the pass needs; travelling, they are padded to the most that any
+  /// instance of the ring holds.
   struct Unit {
     parallel::SequenceId sequence;
     int64_t padded_tokens;
@@ -80,8 +67,16 @@ class RingAttention {
   };
   using Pass = std::vector<parallel::PassSequence>;
 
-  int size() const { return ring_.size(); }
+  // Ranks are places in the team's ring.
+  int size() const { return team_.size(); }
   int visiting(int step) const;
+  int64_t held(parallel::SequenceId sequence, int rank) const {
+    return ledger_.map().held(sequence, team_.instances[rank]);
+  }
+  const std::vector<parallel::StridedRange>& ranges(parallel::SequenceId sequence, int rank) const {
+    return ledger_.map().ranges(sequence, team_.instances[rank]);
+  }
+  void join(const parallel::Team& team);
   void plan_rows(const Pass& pass);
   void plan_units(const Pass& pass);
   UnitRuns runs_in_cache() const;
@@ -99,16 +94,19 @@ class RingAttention {
   bool holds_keys(const parallel::PassSequence& sequence, int rank) const;
   void plan_visitors(const Pass& pass);
   void run_broadcast_q(int64_t layer, const TensorView& q, const TensorView& out);
-  RingTraffic broadcast_q_traffic() const;
 
-  comm::Communicator& ring_;
+  comm::Communicator& ranks_;
   Compute compute_;
   KvCache& cache_;
   AttentionSteps steps_;
-  parallel::KvMap map_;
+  KvLedger ledger_;
 
   // The pass.
-  parallel::Ring mode_ = parallel::Ring::pass_kv;
+  parallel::Team team_;
+  int index_ = 0;  ///< of this instance in the team
+  int64_t passes_ = 0;
+  std::unique_ptr<comm::Communicator> group_;          ///< of a team that is not all instances
+  comm::Communicator* ring_ = nullptr;                 ///< the team's
   std::vector<std::vector<int64_t>> query_positions_;  ///< by rank
   std::vector<int64_t> slots_;                         ///< of this rank's rows
   std::vector<Unit> units_;                            ///< by sequence

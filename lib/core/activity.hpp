@@ -28,6 +28,8 @@ struct Activity {
   Published<const char*> span{""};  ///< the span begun last
   Published<int32_t> layer{-1};
   Published<int64_t> pass{-1};
+  Published<int32_t> team{-1};  ///< of the pass; −1 where there is only one
+  Published<int32_t> instance{-1};
 
   /// A counted series of the operations of one group of ranks. Operations with equal group and
   /// number are the same one on all its ranks.

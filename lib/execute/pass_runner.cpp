@@ -19,14 +19,14 @@ PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, mo
 
 void PassRunner::begin(const schedule::Plan& plan) {
   for (const int64_t sequence : plan.removed) {
-    attention_.remove(sequence);
+    attention_.ledger().remove(sequence);
     turns_.erase(sequence);
     histories_.erase(sequence);
   }
   for (const schedule::NewSequence& added : plan.added) {
     const bool child = added.parent != schedule::NewSequence::no_parent;
-    attention_.add(added.sequence, added.reserved,
-                   child ? std::optional(added.parent) : std::nullopt);
+    attention_.ledger().add(added.sequence, added.reserved,
+                            child ? std::optional(added.parent) : std::nullopt);
     if (added.keeps_tokens != 0)
       histories_[added.sequence] = child ? histories_.at(added.parent) : History{};
   }
@@ -46,18 +46,43 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan) {
   const report::Totals before = compute_.recorder.totals();
   compute_.recorder.set_pass(plan.number);
   begin(plan);
-  attention_.begin_pass(plan.pass(), plan.ring, plan.sharding);
+  const std::vector<parallel::TeamPass> passes = plan.passes();
+  const std::optional<size_t> own = team_of(passes, settings_.instance);
+  const bool side_by_side = own && passes.size() > 1;
+  compute_.recorder.set_team(side_by_side ? static_cast<int32_t>(*own) : -1, settings_.instance);
+  team_ = side_by_side ? fmt::format("instance {} in team {} of {}", settings_.instance, *own,
+                                     passes[*own].team.text())
+                       : "";
+  attention_.begin_pass(passes);
   if (!plan.restore.empty()) {
     outcome.kv = restore(plan);
     if (outcome.kv.done != 0) return outcome;
   }
+  if (!own) return outcome;
+  try {
+    compute(plan, static_cast<int32_t>(*own), outcome);
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const SystemError& error) {
+    if (team_.empty()) throw;
+    fail<SystemError>("{}: {}", team_, error.what());
+  }
+  const report::Totals& after = compute_.recorder.totals();
+  outcome.compute_s = after.compute_s - before.compute_s;
+  outcome.comm_s = after.comm_s - before.comm_s;
+  return outcome;
+}
 
+void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outcome& outcome) {
+  const parallel::Team& team = plan.teams[own];
+  const int index = team.index_of(settings_.instance).value();
   // The rows of this rank's block, and those among them that are sampled or have targets.
   model::Rows rows;
   std::map<std::pair<int32_t, int64_t>, int64_t> row_at;  // (item, position) → row
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const schedule::PlanItem& item = plan.items[i];
-    for (const auto& range : rows_of(item.rows, settings_.ring_size, settings_.ring_rank))
+    if (item.team != own) continue;
+    for (const auto& range : rows_of(item.rows, team, index))
       for (int64_t position = range.begin; position < range.end; ++position) {
         const bool asked =
             !plan.targets.empty() || position + 1 == item.rows.first + item.rows.count;
@@ -87,10 +112,6 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan) {
   outcome.targets = score(plan, targets);
   find_broken(sampled, outcome);
   compute_.recorder.take_times();
-  const report::Totals& after = compute_.recorder.totals();
-  outcome.compute_s = after.compute_s - before.compute_s;
-  outcome.comm_s = after.comm_s - before.comm_s;
-  return outcome;
 }
 
 /// Finds the part of the model to blame for items without a next token. A rank that does not know
@@ -110,7 +131,9 @@ void PassRunner::find_broken(const Asked& sampled, schedule::Outcome& outcome) {
   if (asked.rows.empty()) return;
   const std::vector<std::string> places = model_.broken_at(asked.rows);
   for (size_t i = 0; i < places.size(); ++i)
-    if (!places[i].empty()) outcome.broken.push_back({asked.which[i], places[i]});
+    if (!places[i].empty())
+      outcome.broken.push_back(
+          {asked.which[i], team_.empty() ? places[i] : fmt::format("{}, {}", places[i], team_)});
 }
 
 }  // namespace pecia::execute

@@ -15,7 +15,7 @@ namespace pecia::execute {
 class PassRunner {
  public:
   struct Settings {
-    int ring_rank = 0, ring_size = 1;
+    int instance = 0;  ///< this rank's
     int64_t vocab = 0;
     int logprobs = 0, prompt_logprobs = 0;  ///< as in job files
     bool whole_rows = false;  ///< log-sums of whole rows: no cut of the vocabulary affects bits
@@ -54,6 +54,7 @@ class PassRunner {
   schedule::KvOutcome save(const schedule::KvSaveOrder& order);
   schedule::KvOutcome restore(const schedule::Plan& plan);
 
+  void compute(const schedule::Plan& plan, int32_t own_team, schedule::Outcome& outcome);
   void find_broken(const Asked& sampled, schedule::Outcome& outcome);
 
   // pass_runner_sampling.cpp
@@ -84,6 +85,7 @@ class PassRunner {
   std::map<int64_t, schedule::TurnStart> turns_;
   std::map<int64_t, History> histories_;
   std::optional<std::pair<std::string, io::KvSave>> restored_;  ///< the last save read, by folder
+  std::string team_;  ///< of the pass, for messages: "instance 4 in team 1 of …"; "": the only one
   device::Buffer logits_, candidates_;
 };
 

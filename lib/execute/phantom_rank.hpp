@@ -7,6 +7,7 @@
 #include "kernels/phantom/phantom.hpp"
 #include "lib/execute/worker.hpp"
 #include "lib/model/phantom_weights.hpp"
+#include "lib/parallel/shift_rule.hpp"
 
 namespace pecia::execute {
 
@@ -58,5 +59,9 @@ class PhantomRank {
   model::PhantomWeights weights_;
   Worker worker_;
 };
+
+/// Averages over the ranks of an SP × TP block. They send in proportion to the tokens.
+parallel::SentPerToken sent_per_token(const model::ModelConfig& config, DType weights,
+                                      DType operands, int sp, int tp);
 
 }  // namespace pecia::execute

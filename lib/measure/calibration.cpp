@@ -222,17 +222,20 @@ parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& rin
 }
 
 parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DType weights, int sp,
-                                           int tp, comm::Communicator& world,
-                                           comm::Communicator& block,
+                                           int tp, parallel::SentPerToken sent,
+                                           comm::Communicator& world, comm::Communicator& block,
                                            const context::Compute& compute) {
   const Stopwatch all = [&](const std::function<void()>& work) {
     return seconds_of_all(world, work);
   };
-  return {.shape = model::block_shape(config, weights, compute.backend.operand_type(weights)),
+  const int64_t heads = 2 * (config.num_heads + config.num_kv_heads);  // of q, k, v and o
+  return {.layer_elements = config.hidden * (heads * config.head_dim + 3 * config.ffn),
+          .vocab_elements = config.hidden * config.vocab,
+          .weight_bytes = size_of(weights),
           .layers = config.layers,
-          .vocab = config.vocab,
           .sp = sp,
           .tp = tp,
+          .sent = sent,
           .flops = measure_product_flops(compute, weights, all),
           .read_bandwidth = measure_product_bandwidth(compute, weights, all),
           .link_bandwidth = ring_bandwidth(world, block, compute),

@@ -41,8 +41,8 @@ parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& rin
 /// `world`, which is one or several SP × TP blocks; every rank gets the same. `block` is the rank's
 /// own.
 parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DType weights, int sp,
-                                           int tp, comm::Communicator& world,
-                                           comm::Communicator& block,
+                                           int tp, parallel::SentPerToken sent,
+                                           comm::Communicator& world, comm::Communicator& block,
                                            const context::Compute& compute);
 
 }  // namespace pecia::measure

@@ -40,9 +40,11 @@ std::optional<Measured> parse_measured(const std::string& text,
 }
 
 Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
-                         const resources::Resources& resources, comm::Communicator& world,
-                         const context::ReplicaGroups& groups, const context::KvShape& cache,
-                         const context::Compute& compute, spdlog::logger& log) {
+                         const resources::Resources& resources,
+                         const std::function<parallel::SentPerToken(DType)>& sent,
+                         comm::Communicator& world, const context::ReplicaGroups& groups,
+                         const context::KvShape& cache, const context::Compute& compute,
+                         spdlog::logger& log) {
   const AttentionShape shape{cache.num_kv_heads * (config.num_heads / config.num_kv_heads),
                              cache.num_kv_heads, cache.head_dim, cache.dtype};
   // Measures over groups of their own, so that the report counts the run's traffic alone.
@@ -56,7 +58,7 @@ Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
       const DType weights = job.model.dtype ? resources::dtype_of(*job.model.dtype)
                                             : config.stored_dtype.value_or(DType::fp32);
       measured.shift_threshold = parallel::shift_threshold(
-          measure_shift_inputs(config, weights, resources.sp, resources.tp, world,
+          measure_shift_inputs(config, weights, resources.sp, resources.tp, sent(weights), world,
                                *own(*groups.block), compute),
           resources.max_batch_tokens);
     }

@@ -13,6 +13,7 @@
 #include "lib/context/kv_cache.hpp"
 #include "lib/context/replica_groups.hpp"
 #include "lib/parallel/ring_rule.hpp"
+#include "lib/parallel/shift_rule.hpp"
 #include "lib/resources/resources.hpp"
 
 namespace pecia::measure {
@@ -28,11 +29,13 @@ std::string to_json(const Measured& measured, const resources::Resources& resour
 std::optional<Measured> parse_measured(const std::string& text,
                                        const resources::Resources& resources);
 
-/// Measures between the ranks of `groups`, with the heads of `cache`, as this rank has them.
-/// Collective over `world`; every rank gets the same.
+/// Measures between the ranks of `groups`, with the heads of `cache`, as this rank has them. `sent`
+/// is called where the shift rule needs it, with the type of the weights. Collective over `world`; every rank gets the same.
 Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
-                         const resources::Resources& resources, comm::Communicator& world,
-                         const context::ReplicaGroups& groups, const context::KvShape& cache,
-                         const context::Compute& compute, spdlog::logger& log);
+                         const resources::Resources& resources,
+                         const std::function<parallel::SentPerToken(DType)>& sent,
+                         comm::Communicator& world, const context::ReplicaGroups& groups,
+                         const context::KvShape& cache, const context::Compute& compute,
+                         spdlog::logger& log);
 
 }  // namespace pecia::measure

@@ -38,9 +38,4 @@ LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config, Wei
   return part;
 }
 
-parallel::BlockShape block_shape(const ModelConfig& config, DType weights, DType operands) {
-  return {config.hidden,   config.ffn,       config.num_heads, config.num_kv_heads,
-          config.head_dim, size_of(weights), size_of(operands)};
-}
-
 }  // namespace pecia::model

@@ -10,7 +10,7 @@
 /// that produce them, and the columns of o and down that consume them (matrix_role.hpp).
 
 #include "lib/model/matrix_role.hpp"
-#include "lib/parallel/traffic.hpp"
+#include "lib/parallel/sharding.hpp"
 
 namespace pecia::model {
 
@@ -42,9 +42,5 @@ struct LayerWeights {
 /// `cut.index`.
 LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config,
                        parallel::WeightCut held, parallel::WeightCut cut);
-
-/// The shape of a layer for lib/parallel, which counts the bytes that its passes send. `weights` is
-/// the resident type of the weights, `operands` the type of Model::operand_type.
-parallel::BlockShape block_shape(const ModelConfig& config, DType weights, DType operands);
 
 }  // namespace pecia::model

@@ -85,12 +85,18 @@ const KvMap::Sequence& KvMap::at(SequenceId sequence) const {
   return found->second;
 }
 
-void KvMap::add(SequenceId sequence, int64_t reserved, std::optional<SequenceId> parent) {
+void KvMap::add(SequenceId sequence, const std::vector<int64_t>& reserved,
+                std::optional<SequenceId> parent) {
   PECIA_CHECK(!contains(sequence), "sequence {} is in the KV map already", sequence);
-  PECIA_CHECK(reserved >= 0, "sequence {} reserves {} tokens", sequence, reserved);
+  PECIA_CHECK(reserved.size() == total_reserved_.size(),
+              "sequence {} reserves on {} of {} instances", sequence, reserved.size(), instances_);
+  for (const int64_t tokens : reserved)
+    PECIA_CHECK(tokens >= 0 && tokens % virtual_ranks_ == 0,
+                "sequence {} reserves {} tokens for {} virtual ranks", sequence, tokens,
+                virtual_ranks_);
   Sequence added;
   added.reserved = reserved;
-  added.ranks.resize(num_ranks_);
+  added.parts.resize(static_cast<size_t>(instances_) * virtual_ranks_);
   if (parent) {
     PECIA_CHECK(!at(*parent).parent, "sequence {} is a child itself and cannot be a parent",
                 *parent);
@@ -99,7 +105,8 @@ void KvMap::add(SequenceId sequence, int64_t reserved, std::optional<SequenceId>
     added.length = at(*parent).length;
   }
   sequences_.emplace(sequence, std::move(added));
-  total_reserved_ += reserved;
+  for (int instance = 0; instance < instances_; ++instance)
+    total_reserved_[instance] += reserved[instance];
 }
 
 void KvMap::remove(SequenceId sequence) {
@@ -107,26 +114,48 @@ void KvMap::remove(SequenceId sequence) {
   PECIA_CHECK(removed.children == 0, "sequence {} still has {} children", sequence,
               removed.children);
   if (removed.parent) --at(*removed.parent).children;
-  total_reserved_ -= removed.reserved;
+  for (int instance = 0; instance < instances_; ++instance)
+    total_reserved_[instance] -= removed.reserved[instance];
   sequences_.erase(sequence);
 }
 
-void KvMap::append(const PassSequence& rows) {
+void KvMap::append(const PassSequence& rows, const Team& team) {
   Sequence& sequence = at(rows.sequence);
   PECIA_CHECK(rows.first == sequence.length, "sequence {} has {} tokens, the pass begins at {}",
               rows.sequence, sequence.length, rows.first);
   PECIA_CHECK(sequence.children == 0, "sequence {} has children and cannot grow", rows.sequence);
-  for (int rank = 0; rank < num_ranks_; ++rank) {
-    Held& held = sequence.ranks[rank];
-    for (const GlobalRange& range : rows_of(rows, num_ranks_, rank)) {
-      append_range(held.ranges, range);
-      held.tokens += range.size();
+  if (team.size() < instances_)
+    for (const int holder : holders(rows.sequence))
+      PECIA_CHECK(team.index_of(holder), "instance {} holds keys of sequence {}, whose team is {}",
+                  holder, rows.sequence, team.text());
+  for (int index = 0; index < team.workers(); ++index) {
+    const int instance = team.instances[index];
+    for (int virtual_rank = 0; virtual_rank < virtual_ranks_; ++virtual_rank) {
+      Held& held = sequence.parts.at(instance * virtual_ranks_ + virtual_rank);
+      for (const GlobalRange& range :
+           rows_of(rows, team.workers() * virtual_ranks_, index * virtual_ranks_ + virtual_rank)) {
+        append_range(held.ranges, range);
+        held.tokens += range.size();
+      }
+      PECIA_CHECK(held.tokens <= sequence.reserved[instance] / virtual_ranks_,
+                  "sequence {} holds {} tokens on instance {}, {} reserved", rows.sequence,
+                  held.tokens, instance, sequence.reserved[instance] / virtual_ranks_);
     }
-    PECIA_CHECK(held.tokens <= sequence.reserved,
-                "sequence {} holds {} tokens on rank {}, {} reserved", rows.sequence, held.tokens,
-                rank, sequence.reserved);
   }
   sequence.length += rows.count;
+}
+
+std::vector<int> KvMap::holders(SequenceId sequence) const {
+  std::vector<bool> holds(instances_);
+  for (const SequenceId member : lineage(sequence)) {
+    const std::vector<Held>& parts = at(member).parts;
+    for (size_t part = 0; part < parts.size(); ++part)
+      if (parts[part].tokens > 0) holds[part / virtual_ranks_] = true;
+  }
+  std::vector<int> found;
+  for (int instance = 0; instance < instances_; ++instance)
+    if (holds[instance]) found.push_back(instance);
+  return found;
 }
 
 std::vector<SequenceId> KvMap::lineage(SequenceId sequence) const {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Who holds the keys and values of which tokens. Every rank of a ring keeps the same map: it
-/// follows from the passes alone, so positions never travel.
+/// Who holds the keys and values of which tokens. Every rank of a replica keeps the same map: it
+/// follows from the plans alone, so positions never travel.
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <vector>
 
-#include "lib/parallel/pass.hpp"
+#include "lib/parallel/team.hpp"
 
 namespace pecia::parallel {
 
@@ -52,38 +52,53 @@ std::vector<Stretch> stretches(const std::vector<StridedRange>& positions,
 /// the query sees the key: it is not behind it, and within a window that is not 0.
 int64_t count_seen(GlobalRange rows, const std::vector<StridedRange>& keys, int64_t window);
 
-/// Sequences, the positions each rank of the group holds of them in the order they were cached, and
-/// how many tokens each may still cache on a rank.
+/// Sequences, the positions that each instance holds of them in the order they were cached, and how
+/// many tokens each may still cache there. Where instances play virtual ranks (virtual_ranks.hpp),
+/// each of these holds its own part.
 class KvMap {
  public:
-  explicit KvMap(int num_ranks) : num_ranks_(num_ranks) {}
+  /// `virtual_ranks`: on each instance; 1 where none are played.
+  explicit KvMap(int instances, int virtual_ranks = 1)
+      : instances_(instances), virtual_ranks_(virtual_ranks), total_reserved_(instances) {}
 
-  int num_ranks() const { return num_ranks_; }
+  int instances() const { return instances_; }
+  int virtual_ranks() const { return virtual_ranks_; }
 
-  /// A new sequence with room for `reserved` tokens on every rank. With `parent`, its first tokens
-  /// are all those of the parent, which stays as it is while it has children.
-  void add(SequenceId sequence, int64_t reserved, std::optional<SequenceId> parent = {});
+  /// A new sequence with room for reserved[i] tokens on instance i, in equal parts for its virtual
+  /// ranks. With `parent`, its first tokens are all those of the parent, which stays as it is while
+  /// it has children.
+  void add(SequenceId sequence, const std::vector<int64_t>& reserved,
+           std::optional<SequenceId> parent = {});
   void remove(SequenceId sequence);
   bool contains(SequenceId sequence) const { return sequences_.contains(sequence); }
 
   /// The new tokens of a pass are cached where their rows are. Their first position must be the
-  /// sequence's length, and no rank may go beyond what is reserved.
-  void append(const PassSequence& rows);
+  /// sequence's length, the team must have all instances that hold keys which the rows see, and no
+  /// instance may go beyond what is reserved there; else InvalidArgument.
+  void append(const PassSequence& rows, const Team& team);
 
   std::optional<SequenceId> parent(SequenceId sequence) const { return at(sequence).parent; }
   /// Tokens cached, the parent's included.
   int64_t length(SequenceId sequence) const { return at(sequence).length; }
-  int64_t reserved(SequenceId sequence) const { return at(sequence).reserved; }
-  /// Tokens of its own, without the parent's, that `rank` holds; and where they stand.
-  int64_t held(SequenceId sequence, int rank) const { return at(sequence).ranks[rank].tokens; }
-  const std::vector<StridedRange>& ranges(SequenceId sequence, int rank) const {
-    return at(sequence).ranks[rank].ranges;
+  int64_t reserved(SequenceId sequence, int instance) const {
+    return at(sequence).reserved.at(instance);
+  }
+  /// Tokens of its own, without the parent's, that an instance holds, or one of its virtual ranks;
+  /// and where they stand.
+  int64_t held(SequenceId sequence, int instance, int virtual_rank = 0) const {
+    return part(sequence, instance, virtual_rank).tokens;
+  }
+  const std::vector<StridedRange>& ranges(SequenceId sequence, int instance,
+                                          int virtual_rank = 0) const {
+    return part(sequence, instance, virtual_rank).ranges;
   }
   /// The parent, if any, then the sequence itself: whose tokens a query of `sequence` sees.
   std::vector<SequenceId> lineage(SequenceId sequence) const;
+  /// Instances that hold keys which a query of `sequence` sees, ascending.
+  std::vector<int> holders(SequenceId sequence) const;
 
-  /// Tokens reserved on each rank, by all sequences together.
-  int64_t total_reserved() const { return total_reserved_; }
+  /// Tokens reserved on an instance, by all sequences together.
+  int64_t total_reserved(int instance) const { return total_reserved_.at(instance); }
 
  private:
   struct Held {
@@ -93,17 +108,20 @@ class KvMap {
   struct Sequence {
     std::optional<SequenceId> parent;
     int64_t length = 0;
-    int64_t reserved = 0;
     int64_t children = 0;
-    std::vector<Held> ranks;
+    std::vector<int64_t> reserved;  ///< by instance
+    std::vector<Held> parts;        ///< by instance, then by virtual rank
   };
   const Sequence& at(SequenceId sequence) const;
   Sequence& at(SequenceId sequence) {
     return const_cast<Sequence&>(static_cast<const KvMap*>(this)->at(sequence));
   }
+  const Held& part(SequenceId sequence, int instance, int virtual_rank) const {
+    return at(sequence).parts.at(instance * virtual_ranks_ + virtual_rank);
+  }
 
-  int num_ranks_;
-  int64_t total_reserved_ = 0;
+  int instances_, virtual_ranks_;
+  std::vector<int64_t> total_reserved_;  ///< by instance
   std::map<SequenceId, Sequence> sequences_;
 };
 

@@ -10,24 +10,21 @@ namespace pecia::parallel {
 double step_seconds(const ShiftInputs& inputs, Sharding sharding, int64_t new_tokens) {
   PECIA_CHECK(sharding == Sharding::base || sharding == Sharding::shift, "sharding {}",
               static_cast<int>(sharding));
-  const BlockShape& shape = inputs.shape;
   const bool shift = sharding == Sharding::shift;
   const double ranks = inputs.sp * inputs.tp, cut = shift ? ranks : inputs.tp;
   const auto product_s = [&](int64_t elements) {
-    const double read = static_cast<double>(elements * shape.weight_bytes) / cut;
+    const double read = static_cast<double>(elements * inputs.weight_bytes) / cut;
     const double flops =
         2 * static_cast<double>(elements) * static_cast<double>(new_tokens) / ranks;
     return std::max(read / inputs.read_bandwidth, flops / inputs.flops);
   };
-  const int64_t of_layer =
-      shape.hidden * (2 * (shape.num_heads + shape.num_kv_heads) * shape.head_dim + 3 * shape.ffn);
   const double sent =
-      static_cast<double>(block_traffic(shape, sharding, inputs.sp, inputs.tp, new_tokens)) / ranks;
+      static_cast<double>(new_tokens) * (shift ? inputs.sent.shift : inputs.sent.base);
   // To heads and back; two sums, each of a scatter and a gather.
   const int exchanges = (!shift && inputs.sp > 1 ? 2 : 0) + (shift || inputs.tp > 1 ? 4 : 0);
-  const double layer_s =
-      product_s(of_layer) + sent / inputs.link_bandwidth + exchanges * inputs.exchange_s;
-  return static_cast<double>(inputs.layers) * layer_s + product_s(shape.hidden * inputs.vocab);
+  const double layer_s = product_s(inputs.layer_elements) + sent / inputs.link_bandwidth +
+                         exchanges * inputs.exchange_s;
+  return static_cast<double>(inputs.layers) * layer_s + product_s(inputs.vocab_elements);
 }
 
 int64_t shift_threshold(const ShiftInputs& inputs, int64_t limit) {

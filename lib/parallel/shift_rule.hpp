@@ -8,20 +8,28 @@
 ///
 ///     base    max(W / TP / read, T·F / (SP·TP) / flops) + sent / link + exchanges
 ///     shift   max(W / (SP·TP) / read, T·F / (SP·TP) / flops) + sent / link + exchanges
-///     sent, exchanges: what the configuration sends, and seconds of its exchanges
+///     sent, exchanges: bytes that a rank sends, T times those of one token, and seconds of its
+///     exchanges
 ///
 /// Shift reads fewer weights and waits for sums of all activations, base the other way round.
 /// Source: Shift Parallelism, §3.3 (which leaves the threshold to be tuned).
 
-#include "lib/parallel/traffic.hpp"
+#include "lib/parallel/sharding.hpp"
 
 namespace pecia::parallel {
 
+/// Bytes that one rank sends in one layer for each new token of a pass, in either configuration.
+struct SentPerToken {
+  double base = 0, shift = 0;
+};
+
 struct ShiftInputs {
-  BlockShape shape;
+  int64_t layer_elements = 0;  ///< weights of one layer
+  int64_t vocab_elements = 0;  ///< weights of the vocabulary matrix
+  int64_t weight_bytes = 4;    ///< of one element
   int64_t layers = 1;
-  int64_t vocab = 0;
   int sp = 1, tp = 1;
+  SentPerToken sent;
   double flops = 0;           ///< FLOP/s of matrix products on one rank
   double read_bandwidth = 0;  ///< B/s of weights through a product with one row, on one rank
   double link_bandwidth = 0;  ///< B/s that one rank sends while it receives as much

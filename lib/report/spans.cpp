@@ -34,6 +34,12 @@ Stage& Recorder::stage_of(const char* name, Kind kind) {
   return found != stages_.end() ? *found : stages_.emplace_back(Stage{name, kind});
 }
 
+void Recorder::set_team(int32_t team, int32_t instance) const {
+  if (activity_ == nullptr) return;
+  activity_->team = team;
+  activity_->instance = instance;
+}
+
 std::optional<SpanClock::Pair> Recorder::opened(const Span& span) {
   const bool outermost = span.kind == Kind::phase && open_phases_++ == 0;
   if (activity_ != nullptr) {

@@ -141,6 +141,8 @@ class Recorder {
   /// Sets the pass and the layer of spans that are opened from now on.
   void set_pass(int64_t pass) { pass_ = pass; }
   void set_layer(int32_t layer) { layer_ = layer; }
+  /// Shows as which instance the rank works in which of the pass's teams; −1: there is only one.
+  void set_team(int32_t team, int32_t instance) const;
   int64_t pass() const { return pass_; }
   int32_t layer() const { return layer_; }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/execute/phantom_rank.hpp"
 #include "lib/io/results.hpp"
 
 namespace pecia::run {
@@ -50,9 +51,14 @@ void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs
 
 measure::Measured settle_choices(Setup& setup, execute::ReplicaRank& rank) {
   const auto kept = measure::parse_measured(kept_measurement(setup), setup.resources);
+  const auto sent = [&](DType weights) {
+    return execute::sent_per_token(setup.config, weights,
+                                   rank.compute().backend.operand_type(weights), setup.resources.sp,
+                                   setup.resources.tp);
+  };
   const measure::Measured measured =
       kept ? *kept
-           : measure::measure_choices(setup.job, setup.config, setup.resources, setup.world(),
+           : measure::measure_choices(setup.job, setup.config, setup.resources, sent, setup.world(),
                                       rank.worker().groups(), rank.worker().cache().shape(),
                                       rank.compute(), *setup.log);
   setup.resources.shift_threshold = measured.shift_threshold;

@@ -13,6 +13,13 @@ void add(const std::vector<T>& from, std::vector<T>& to) {
 
 }  // namespace
 
+std::vector<parallel::TeamPass> Plan::passes() const {
+  std::vector<parallel::TeamPass> all;
+  for (const parallel::Team& team : teams) all.push_back({team, {}});
+  for (const PlanItem& item : items) all.at(item.team).rows.push_back(item.rows);
+  return all;
+}
+
 std::pair<PassWork, PassWork> work_of(const Plan& plan) {
   PassWork prompts, answers;
   for (const PlanItem& item : plan.items) {

@@ -11,8 +11,7 @@
 #include "kernels/api/sampling.hpp"
 #include "lib/core/archive.hpp"
 #include "lib/io/kv_save.hpp"
-#include "lib/parallel/pass.hpp"
-#include "lib/parallel/sharding.hpp"
+#include "lib/parallel/team.hpp"
 #include "lib/schedule/pass_times.hpp"
 
 namespace pecia::schedule {
@@ -21,9 +20,14 @@ struct NewSequence {
   static constexpr int64_t no_parent = -1;
 
   int64_t sequence = 0;
-  int64_t parent = no_parent;  ///< sequence whose tokens this one begins with
-  int64_t reserved = 0;        ///< KV slots on every rank
-  uint8_t keeps_tokens = 0;    ///< 1: its tokens are kept, as penalties will need them
+  int64_t parent = no_parent;     ///< sequence whose tokens this one begins with
+  std::vector<int64_t> reserved;  ///< KV slots on each rank of an instance, by instance
+  uint8_t keeps_tokens = 0;       ///< 1: its tokens are kept, as penalties will need them
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(sequence), archive(parent), archive(reserved), archive(keeps_tokens);
+  }
 };
 
 /// Begins a turn: says how its tokens are sampled from now on.
@@ -40,11 +44,12 @@ struct PlanItem {
   std::vector<int32_t> tokens;  ///< token ids, [rows.count]
   int64_t prompt_end = 0;       ///< position where the turn's prompt ends; see Rotary::tables
   int64_t sampled_index =
-      -1;  ///< index in the answer of the token sampled after the last row; −1: none is
+      -1;            ///< index in the answer of the token sampled after the last row; −1: none is
+  int32_t team = 0;  ///< of the plan's: who works on it
 
   template <typename A>
   void visit(A& archive) {
-    archive(rows), archive(tokens), archive(prompt_end), archive(sampled_index);
+    archive(rows), archive(tokens), archive(prompt_end), archive(sampled_index), archive(team);
   }
 };
 
@@ -75,8 +80,9 @@ struct Plan {
   int64_t number = 0;
   uint8_t last = 0;   ///< 1: the replica is done, and there is nothing to execute
   double wait_s = 0;  ///< above 0: no request has arrived; wait this long and execute nothing
-  parallel::Ring ring = parallel::Ring::pass_kv;
-  parallel::Sharding sharding = parallel::Sharding::base;
+  /// Who works in this iteration, side by side; an instance in none of them waits for the next
+  /// plan.
+  std::vector<parallel::Team> teams;
   std::vector<int64_t> removed;  ///< sequences whose KV is freed first
   std::vector<NewSequence> added;
   std::vector<TurnStart> turns;
@@ -89,18 +95,18 @@ struct Plan {
 
   template <typename A>
   void visit(A& archive) {
-    archive(number), archive(last), archive(wait_s), archive(ring), archive(sharding);
-    archive(removed), archive(added), archive(turns);
+    archive(number), archive(last), archive(wait_s);
+    visit_all(archive, teams);
+    archive(removed);
+    visit_all(archive, added);
+    archive(turns);
     visit_all(archive, items);
     archive(targets), archive(restore);
     save.visit(archive);
   }
   bool saves() const { return !save.folder.empty(); }
-  std::vector<parallel::PassSequence> pass() const {
-    std::vector<parallel::PassSequence> rows;
-    for (const PlanItem& item : items) rows.push_back(item.rows);
-    return rows;
-  }
+  /// What each team works on, in the order of the items.
+  std::vector<parallel::TeamPass> passes() const;
 };
 
 /// The plan's work: first of its prompts, then of its output tokens.

@@ -210,6 +210,7 @@ class Scheduler {
   int64_t stem_slots(const Request& request) const;
   int64_t branch_slots(const Request& request, size_t turn) const;
   int64_t free_slots() const;
+  std::vector<int64_t> on_each_instance(int64_t slots) const;
   bool has_room(int64_t slots) const;
 
   // scheduler_admit.cpp
@@ -253,7 +254,7 @@ class Scheduler {
   // scheduler_kv.cpp
   int64_t restore_unit() const;
   bool restore(Plan& plan, double now);
-  void cache(Running& running, const PlanItem& item);
+  void cache(Running& running, const PlanItem& item, const parallel::Team& team);
   void note_restored(const Plan& plan, const std::vector<Outcome>& outcomes, Running& running);
   void note_computed(const Plan& plan, const PlanItem& item, double seconds, Running& running);
 

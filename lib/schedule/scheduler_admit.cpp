@@ -58,9 +58,9 @@ bool Scheduler::admit_request(Plan& plan, const std::shared_ptr<Family>& family)
     keep_back(*family, family->credit);
     running.is_stem = true;
   }
-  map_.add(running.sequence, reserved);
-  plan.added.push_back(
-      {running.sequence, NewSequence::no_parent, reserved, family->keeps_tokens()});
+  map_.add(running.sequence, on_each_instance(reserved));
+  plan.added.push_back({running.sequence, NewSequence::no_parent, on_each_instance(reserved),
+                        family->keeps_tokens()});
   running_.push_back(std::move(running));
   return true;
 }
@@ -84,8 +84,9 @@ bool Scheduler::admit_branch(Plan& plan, const std::shared_ptr<Family>& family) 
   running.sequence = next_sequence_++;
   ++family->live_branches;
   family->skip_settled();
-  map_.add(running.sequence, needed, family->stem);
-  plan.added.push_back({running.sequence, family->stem, needed, family->keeps_tokens()});
+  map_.add(running.sequence, on_each_instance(needed), family->stem);
+  plan.added.push_back(
+      {running.sequence, family->stem, on_each_instance(needed), family->keeps_tokens()});
   running_.push_back(std::move(running));
   return true;
 }

@@ -32,18 +32,19 @@ bool Scheduler::restore(Plan& plan, double now) {
                      running.feed.begin() + running.fed + count);
   item.prompt_end = running.answer_begin;
   // If the save is damaged, the pass is computed in this way.
-  if (limits_.ring_size > 1) plan.ring = limits_.ring.value_or(parallel::Ring::pass_kv);
-  plan.sharding = limits_.modes.sharding(count, true);
+  parallel::Team& team = plan.teams.front();
+  if (limits_.ring_size > 1) team.ring = limits_.ring.value_or(parallel::Ring::pass_kv);
+  team.sharding = limits_.modes.sharding(count, true);
   plan.restore = running.family->request.saved.folder;
   note_begin(running, now);
-  cache(running, item);
+  cache(running, item, team);
   plan.items.push_back(std::move(item));
   return true;
 }
 
 /// Notes the item's tokens as cached, which holds when the pass has run.
-void Scheduler::cache(Running& running, const PlanItem& item) {
-  map_.append(item.rows);
+void Scheduler::cache(Running& running, const PlanItem& item, const parallel::Team& team) {
+  map_.append(item.rows, team);
   if (running.is_branch()) return;
   std::vector<int32_t>& cached = running.family->cached;
   cached.insert(cached.end(), item.tokens.begin(), item.tokens.end());

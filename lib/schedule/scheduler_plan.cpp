@@ -16,6 +16,7 @@ std::optional<Plan> Scheduler::next(double now) {
   if (out_of_time_) return {};
   Plan plan;
   plan.number = next_plan_;
+  plan.teams = {parallel::team_of_all(limits_.ring_size)};
   planned_at_ = now;
   if (limited()) {
     if (!limits_.time->keeps_kv) give_back_late(now);
@@ -57,7 +58,7 @@ std::optional<Plan> Scheduler::next(double now) {
   }
   int64_t new_tokens = 0;
   for (const PlanItem& item : plan.items) new_tokens += item.rows.count;
-  plan.sharding = limits_.modes.sharding(new_tokens, prefills);
+  plan.teams.front().sharding = limits_.modes.sharding(new_tokens, prefills);
   return plan;
 }
 
@@ -110,6 +111,7 @@ void Scheduler::note_begin(Running& running, double now) const {
 /// batch and want the same tensor to travel as the first. The first chunk always fits, unless the
 /// pass has decode rows; these end, so no prompt waits for ever.
 void Scheduler::feed(Plan& plan, double now) {
+  parallel::Team& team = plan.teams.front();
   parallel::RingLoad riders;
   for (const PlanItem& item : plan.items) riders.add(item.rows.count, item.rows.first);
   const size_t num_riders = plan.items.size();
@@ -129,8 +131,8 @@ void Scheduler::feed(Plan& plan, double now) {
                  parallel::PassSequence::balanced, virtual_ranks()};
     const auto decision = ring_by_rule(item.rows, riders);
     const Ring ring = decision ? decision->ring : fixed;
-    if (plan.items.size() > num_riders && ring != plan.ring) continue;
-    plan.ring = ring;
+    if (plan.items.size() > num_riders && ring != team.ring) continue;
+    team.ring = ring;
     if (limits_.ring_size > 1) running.result.mode = name_of(ring);
     if (decision) chunk_rings_.push_back({running.sequence, *decision});
     room -= count;
@@ -142,7 +144,7 @@ void Scheduler::feed(Plan& plan, double now) {
     note_begin(running, now);
     add_targets(plan, running, static_cast<int32_t>(plan.items.size()), item.rows.first,
                 item.rows.first + count);
-    cache(running, item);
+    cache(running, item, team);
     plan.items.push_back(std::move(item));
   }
 }
@@ -172,7 +174,8 @@ int32_t Scheduler::deal(Running& running, std::vector<int64_t>& rows, int64_t st
 /// Plans one token of every prefilled sequence; none when time is too short.
 void Scheduler::decode(Plan& plan, double now) {
   if (!decode_in_time(now)) return;
-  plan.ring = limits_.ring_size > 1 ? limits_.modes.decode_ring : Ring::pass_kv;
+  parallel::Team& team = plan.teams.front();
+  team.ring = limits_.ring_size > 1 ? limits_.modes.decode_ring : Ring::pass_kv;
   std::vector<int64_t> rows(limits_.ring_size);
   for (Running& running : running_) {
     if (running.feeding()) continue;
@@ -184,7 +187,7 @@ void Scheduler::decode(Plan& plan, double now) {
     item.tokens = running.unfed;
     item.prompt_end = running.answer_begin;
     item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
-    cache(running, item);
+    cache(running, item, team);
     plan.items.push_back(std::move(item));
   }
 }

@@ -82,7 +82,12 @@ int64_t Scheduler::tokens_needed(const Request& request) const {
 }
 
 int64_t Scheduler::free_slots() const {
-  return limits_.kv_tokens - map_.total_reserved() - credits_;
+  // Every instance reserves as much as the others.
+  return limits_.kv_tokens - map_.total_reserved(0) - credits_;
+}
+
+std::vector<int64_t> Scheduler::on_each_instance(int64_t slots) const {
+  return std::vector<int64_t>(limits_.ring_size, slots);
 }
 
 }  // namespace pecia::schedule

@@ -100,6 +100,8 @@ RankRecord record_of(const Activity& activity, const std::string& host) {
   assign(record.span, activity.span);
   record.layer = activity.layer;
   record.pass = activity.pass;
+  record.team = activity.team;
+  record.instance = activity.instance;
   assign(record.operation, activity.wait.operation);
   record.group = activity.wait.group;
   record.number = activity.wait.number;

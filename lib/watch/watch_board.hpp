@@ -28,6 +28,7 @@ struct RankRecord {
   std::array<char, 32> phase{}, span{}, operation{};  ///< operation waited for; empty: none
   int32_t layer = -1;
   int64_t pass = -1;
+  int32_t team = -1, instance = -1;
   uint64_t group = 0;  ///< group of the operation
   int64_t number = 0;
   std::array<Series, 64> series{};

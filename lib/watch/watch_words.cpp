@@ -32,6 +32,8 @@ std::string name_of(int rank, const RankRecord& record) {
 std::string place_of(const RankRecord& record) {
   std::string text = fmt::format("in phase {}", record.phase.data());
   if (record.pass >= 0) text += fmt::format(", pass {}", record.pass);
+  if (record.team >= 0)
+    text += fmt::format(", instance {} in team {}", record.instance, record.team);
   if (record.layer >= 0) text += fmt::format(", layer {}", record.layer);
   if (record.span[0] != '\0') text += fmt::format(", last span {}", record.span.data());
   if (record.waits())

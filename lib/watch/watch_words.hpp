@@ -16,8 +16,9 @@ using RankRecords = std::vector<std::optional<RankRecord>>;
 /// "rank 2 (host n1)"
 std::string name_of(int rank, const RankRecord& record);
 
-/// "in phase decode, pass 7, layer 3, last span attention, waiting for broadcast #57"; parts that
-/// are not known are left out.
+/// "in phase decode, pass 7, layer 3, last span attention, waiting for broadcast #57"; where teams
+/// work side by side, with ", instance 4 in team 1" after the pass. Parts that are not known are
+/// left out.
 std::string place_of(const RankRecord& record);
 
 /// "broadcast #57: arrived: ranks 0-1,3; not arrived: rank 2; rank 2 (host n1) is in phase …", for

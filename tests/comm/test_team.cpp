@@ -39,9 +39,10 @@ std::vector<std::vector<int>> random_teams(int size, std::mt19937& random) {
 
 /// The rank's team among these, if it has one.
 std::unique_ptr<Communicator> own_team(Communicator& parent,
-                                       const std::vector<std::vector<int>>& teams) {
+                                       const std::vector<std::vector<int>>& teams, int64_t serial) {
   for (const auto& ranks : teams)
-    if (std::count(ranks.begin(), ranks.end(), parent.rank()) > 0) return make_team(parent, ranks);
+    if (std::count(ranks.begin(), ranks.end(), parent.rank()) > 0)
+      return make_team(parent, ranks, serial);
   return nullptr;
 }
 
@@ -53,7 +54,7 @@ TEST(Team, IsMadeWithoutAMessage) {
   const auto parent = world();
   std::vector<int> ranks(parent->size());
   std::iota(ranks.rbegin(), ranks.rend(), 0);
-  const auto team = make_team(*parent, ranks);
+  const auto team = make_team(*parent, ranks, 1);
   EXPECT_EQ(team->rank(), parent->size() - 1 - parent->rank()) << "the list's order";
   EXPECT_EQ(team->size(), parent->size());
   EXPECT_EQ(parent->traffic().messages, 0);
@@ -66,7 +67,7 @@ TEST(Team, ChangesWithEveryIteration) {
   for (int iteration = 0; iteration < 200; ++iteration) {
     const auto teams = random_teams(parent->size(), random);
     const size_t bytes = random() % 5000;
-    const auto team = own_team(*parent, teams);
+    const auto team = own_team(*parent, teams, iteration);
     if (!team) continue;
     const auto value = [&](int from) { return (iteration * 31 + from * 7) % 251; };
     const int size = team->size(), right = (team->rank() + 1) % size,
@@ -94,7 +95,7 @@ TEST(Team, DeliversBlocksOfAnySize) {
   const auto parent = world();
   std::vector<int> ranks(parent->size());
   std::iota(ranks.rbegin(), ranks.rend(), 0);
-  const auto team = make_team(*parent, ranks);
+  const auto team = make_team(*parent, ranks, 1);
   const auto bytes = [](int from, int to) { return static_cast<size_t>(from * to % 3 * 100); };
   const auto value = [](int from, int to) { return from * 16 + to; };
   std::vector<std::vector<std::byte>> send, receive;
@@ -119,7 +120,7 @@ TEST(Team, SumsAsAGroupOfItsOwnDoes) {
   const bool first = parent->rank() < half;
   std::vector<int> ranks(first ? half : parent->size() - half);
   std::iota(ranks.begin(), ranks.end(), first ? 0 : half);
-  const auto team = make_team(*parent, ranks);
+  const auto team = make_team(*parent, ranks, 1);
   const auto group = parent->split(first ? 0 : 1, parent->rank());
   for (const bool two_servers : {false, true}) {
     std::vector<int> servers(ranks.size());
@@ -141,7 +142,7 @@ TEST(Team, CountsWhatItSendsByLevel) {
   const auto parent = world();
   if (parent->size() < 3) GTEST_SKIP() << "three places take three ranks";
   if (parent->rank() > 2) return;
-  const auto team = make_team(*parent, {2, 0, 1});
+  const auto team = make_team(*parent, {2, 0, 1}, 1);
   team->set_places({{"r0", "s0", 0}, {"r0", "s0", 1}, {"r0", "s1", 0}});
   const auto sent = bytes_of(1, 100);
   std::vector<std::byte> received(100);
@@ -157,14 +158,14 @@ TEST(Team, CountsWhatItSendsByLevel) {
 TEST(Team, IsOfRanksThatThereAre) {
   const auto parent = world();
   const int own = parent->rank(), size = parent->size();
-  EXPECT_THROW(make_team(*parent, {}), InvalidArgument);
-  EXPECT_THROW(make_team(*parent, {own, size}), InvalidArgument);
-  EXPECT_THROW(make_team(*parent, {own, own}), InvalidArgument);
-  EXPECT_THROW(make_team(*parent, {own, -1}), InvalidArgument);
+  EXPECT_THROW(make_team(*parent, {}, 1), InvalidArgument);
+  EXPECT_THROW(make_team(*parent, {own, size}, 1), InvalidArgument);
+  EXPECT_THROW(make_team(*parent, {own, own}, 1), InvalidArgument);
+  EXPECT_THROW(make_team(*parent, {own, -1}, 1), InvalidArgument);
   if (size > 1) {
-    EXPECT_THROW(make_team(*parent, {(own + 1) % size}), InvalidArgument);
+    EXPECT_THROW(make_team(*parent, {(own + 1) % size}, 1), InvalidArgument);
   }
-  const auto alone = make_team(*parent, {own});
+  const auto alone = make_team(*parent, {own}, 2);
   EXPECT_THROW(alone->split(0, 0), Unsupported);
   EXPECT_THROW(alone->make_counters(1), Unsupported);
 }

@@ -65,11 +65,23 @@ TEST(KvCache, FindsTheSlotsOfSomeTokens) {
   cache.reserve(3, 7);
   using Ranges = std::vector<parallel::SlotRange>;
   ASSERT_EQ(cache.slots(3), (Ranges{{0, 3}, {6, 10}}));
-  EXPECT_EQ(cache.slots(3, 0, 7), cache.slots(3));
-  EXPECT_EQ(cache.slots(3, 1, 4), (Ranges{{1, 3}, {6, 8}}));
-  EXPECT_EQ(cache.slots(3, 3, 1), (Ranges{{6, 7}}));
-  EXPECT_EQ(cache.slots(3, 5, 0), Ranges{});
-  EXPECT_THROW(cache.slots(3, 4, 4), InvalidArgument);
+  EXPECT_EQ(part_of(cache.slots(3), 0, 7), cache.slots(3));
+  EXPECT_EQ(part_of(cache.slots(3), 1, 4), (Ranges{{1, 3}, {6, 8}}));
+  EXPECT_EQ(part_of(cache.slots(3), 3, 1), (Ranges{{6, 7}}));
+  EXPECT_EQ(part_of(cache.slots(3), 5, 0), Ranges{});
+  EXPECT_THROW(part_of(cache.slots(3), 4, 4), InvalidArgument);
+}
+
+TEST(KvCache, KeepsThePartsOfASequenceApart) {
+  const auto device = device::make_host_device(1);
+  KvCache cache({1, 1, 2, DType::fp32}, 10, *device);
+  cache.reserve(1, 6, 3);
+  for (int part = 0; part < 3; ++part)
+    EXPECT_EQ(cache.slots(1, part), (std::vector<parallel::SlotRange>{{2 * part, 2 * part + 2}}));
+  EXPECT_EQ(cache.free_tokens(), 4);
+  EXPECT_THROW(cache.reserve(2, 4, 3), InvalidArgument);
+  cache.release(1);
+  EXPECT_EQ(cache.free_tokens(), 10);
 }
 
 TEST(KvCache, RefusesWhatDoesNotFit) {

@@ -45,20 +45,19 @@ CountingBackend decode_step(int64_t context, int virtual_ranks) {
     for (int64_t i = 0; i < sequences; ++i) pass.push_back(make(i));
     return pass;
   };
-  for (int64_t i = 0; i < sequences; ++i) ring.add(i, reserved / 8 * 8);
-  ring.begin_pass(pass_of([&](int64_t i) {
-                    return PassSequence{i, 0, context, PassSequence::balanced, virtual_ranks};
-                  }),
-                  parallel::Ring::pass_q);
+  for (int64_t i = 0; i < sequences; ++i) ring.ledger().add(i, {reserved / 8 * 8});
+  const parallel::Team team = parallel::team_of_all(1, parallel::Ring::pass_q);
+  ring.begin_pass({{team, pass_of([&](int64_t i) {
+                      return PassSequence{i, 0, context, PassSequence::balanced, virtual_ranks};
+                    })}});
   for (int64_t step = 0; step < decoded; ++step)
-    ring.begin_pass(pass_of([&](int64_t i) {
-                      const int64_t position = context + step;
-                      return PassSequence{
-                          i, position, 1,
-                          virtual_ranks == 0 ? 0 : parallel::generated_owner(position, i),
-                          virtual_ranks};
-                    }),
-                    parallel::Ring::pass_q);
+    ring.begin_pass({{team, pass_of([&](int64_t i) {
+                        const int64_t position = context + step;
+                        return PassSequence{
+                            i, position, 1,
+                            virtual_ranks == 0 ? 0 : parallel::generated_owner(position, i),
+                            virtual_ranks};
+                      })}});
   std::vector<float> values(sequences * 2);
   const TensorView rows(static_cast<void*>(values.data()), DType::fp32, {sequences, 1, 2});
   ring.run(0, rows, rows, rows, rows);

@@ -37,10 +37,10 @@ PhantomSettings gpu_of(int cp, int tp, int rank, int64_t kv_tokens) {
           .worker = {.tp = tp, .kv_dtype = DType::bf16, .kv_tokens = kv_tokens}};
 }
 
-schedule::Plan prefill(int64_t tokens, int64_t slots, Ring ring) {
+schedule::Plan prefill(int cp, int64_t tokens, int64_t slots, Ring ring) {
   schedule::Plan plan;
-  plan.ring = ring;
-  plan.added.push_back({0, schedule::NewSequence::no_parent, slots, 0});
+  plan.teams = {parallel::team_of_all(cp, ring)};
+  plan.added.push_back({0, schedule::NewSequence::no_parent, std::vector<int64_t>(cp, slots), 0});
   plan.turns.push_back({0, {}, 0, tokens});
   plan.items.push_back(
       {{0, 0, tokens, PassSequence::balanced}, std::vector<int32_t>(tokens, 1), tokens, -1});
@@ -55,7 +55,7 @@ TEST(PhantomRank, OfALargeGridSendsWhatThePapersSay) {
   for (const int rank : {0, 77, 127}) {
     PhantomRank phantom(config, gpu_of(cp, tp, rank, own));
     const auto begin = std::chrono::steady_clock::now();
-    phantom.execute(prefill(tokens, own, Ring::pass_kv));
+    phantom.execute(prefill(cp, tokens, own, Ring::pass_kv));
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     RecordProperty("seconds", std::to_string(seconds.count()));
 
@@ -102,6 +102,19 @@ TEST(PhantomRankDeathTest, HasMemoryThatNobodyCanRead) {
   const device::Buffer buffer(device, device::Memory::device, 4096);
   EXPECT_EQ(device.used_bytes(), 4096);
   EXPECT_DEATH(*buffer.as<volatile char>() = 1, "");
+}
+
+/// What the rule of the shift configuration counts: (N − 1)/N² of the heads, for Ulysses; two
+/// all-reduces of every row in the shift configuration.
+TEST(PhantomRank, SaysWhatABlockSendsForAToken) {
+  const model::ModelConfig config = llama_405b();
+  const auto [base, shift] = sent_per_token(config, DType::bf16, DType::bf16, 8, 1);
+  const double heads = config.num_heads + 2 * config.num_kv_heads + config.num_heads;
+  EXPECT_DOUBLE_EQ(base, 7.0 / 64 * heads * static_cast<double>(config.head_dim) * 4);
+  EXPECT_DOUBLE_EQ(shift, 2 * 2 * 7.0 / 8 * static_cast<double>(config.hidden) * 4);
+  const auto alone = sent_per_token(config, DType::bf16, DType::bf16, 1, 1);
+  EXPECT_EQ(alone.base, 0);
+  EXPECT_EQ(alone.shift, 0);
 }
 
 }  // namespace

@@ -73,8 +73,10 @@ class Machine {
                          bool sample = false, int32_t owner = PassSequence::balanced) {
     schedule::Plan plan;
     plan.number = number_++;
+    plan.teams = {parallel::team_of_all(worker_->groups().cp)};
     if (length_ == 0) {
-      plan.added.push_back({sequence, schedule::NewSequence::no_parent, 4800, 0});
+      plan.added.push_back({sequence, schedule::NewSequence::no_parent,
+                            std::vector<int64_t>(worker_->groups().cp, 4800), 0});
       plan.turns.push_back({sequence, {}, 0, 1 << 20});
     }
     const std::vector<int32_t> text = random_tokens(5000, config_.vocab, 7);
@@ -117,7 +119,7 @@ class Machine {
                                        {config_.num_heads, config_.num_kv_heads})
             .kv;
     std::vector<std::byte> mine(2 * shape.layers * config_.num_kv_heads * length_ * token);
-    const context::HeldTokens held = worker_->attention().held(sequence);
+    const context::HeldTokens held = worker_->attention().ledger().held(sequence);
     std::vector<int64_t> slots;
     int64_t used = 0;
     for (const parallel::SlotRange& range : held.slots) {

@@ -199,7 +199,7 @@ struct PassesSeen {
       return item.rows.owner == parallel::PassSequence::balanced;
     });
     if (prompts == 0) return;
-    (plan.ring == parallel::Ring::pass_kv ? pass_kv : pass_q) = true;
+    (plan.teams.front().ring == parallel::Ring::pass_kv ? pass_kv : pass_q) = true;
     mixed = mixed || prompts < static_cast<int64_t>(plan.items.size());
   }
 };

@@ -10,10 +10,11 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/execute/phantom_rank.hpp"
-#include "lib/parallel/traffic.hpp"
+#include "tests/support/block_formulas.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/replica.hpp"
+#include "tests/support/ring_formulas.hpp"
 
 namespace pecia::test {
 namespace {
@@ -40,10 +41,9 @@ class Machine {
   void feed(int64_t count, Ring ring, Sharding sharding, int32_t owner = PassSequence::balanced) {
     schedule::Plan plan;
     plan.number = number_++;
-    plan.ring = ring;
-    plan.sharding = sharding;
+    plan.teams = {parallel::team_of_all(instances(), ring, sharding)};
     if (length_ == 0) {
-      plan.added.push_back({0, schedule::NewSequence::no_parent, 4000, 0});
+      plan.added.push_back({0, schedule::NewSequence::no_parent, on_each(4000), 0});
       plan.turns.push_back({0, {}, 0, 1 << 20});
     }
     plan.items.push_back(
@@ -58,10 +58,10 @@ class Machine {
       int64_t count, Sharding sharding, const std::vector<kernels::SamplingParams>& params) {
     schedule::Plan plan;
     plan.number = number_++;
-    plan.sharding = sharding;
+    plan.teams = {parallel::team_of_all(instances(), Ring::pass_kv, sharding)};
     for (int64_t i = 0; i < count; ++i) {
       const int64_t sequence = next_sequence_++;
-      plan.added.push_back({sequence, schedule::NewSequence::no_parent, 3, 1});
+      plan.added.push_back({sequence, schedule::NewSequence::no_parent, on_each(3), 1});
       plan.turns.push_back({sequence, params[i % params.size()], static_cast<uint64_t>(i), 3});
       plan.items.push_back({{sequence, 0, 3, PassSequence::balanced},
                             random_tokens(3, 96, static_cast<uint64_t>(i)),
@@ -73,6 +73,11 @@ class Machine {
     for (size_t i = 0; i < sampled.which.size(); ++i)
       found[sampled.which[i]] = {sampled.tokens[i], sampled.logprobs[i]};
     return found;
+  }
+
+  int instances() const { return worker_.groups().cp; }
+  std::vector<int64_t> on_each(int64_t slots) const {
+    return std::vector<int64_t>(instances(), slots);
   }
 
   /// The tokens of all ranks' rows.
@@ -221,12 +226,23 @@ TEST(Worker, SendsRoundTheRingWhatItExpects) {
   for (const Ring ring : {Ring::pass_kv, Ring::pass_q, Ring::broadcast_q}) {
     Machine machine(*comm, comm->size() % 2 == 0 ? 2 : 1, 1);
     const auto sent = [&] { return machine.worker().groups().ring->traffic().bytes; };
+    const int instances = machine.worker().groups().cp;
+    int64_t length = 0;
     for (const int64_t tokens : {61, 7, 1}) {
       const int64_t before = sent();
-      machine.feed(tokens, ring, Sharding::base, tokens == 1 ? 0 : PassSequence::balanced);
-      const auto expected = machine.worker().attention().expected_traffic();
-      EXPECT_EQ(sent() - before,
-                machine.config().layers * (expected.ring_bytes + expected.all_to_all_bytes));
+      const int32_t owner = tokens == 1 ? 0 : PassSequence::balanced;
+      machine.feed(tokens, ring, Sharding::base, owner);
+      const context::KvShape& cache = machine.worker().cache().shape();
+      const int64_t group = machine.config().num_heads / machine.config().num_kv_heads;
+      EXPECT_EQ(
+          sent() - before,
+          machine.config().layers *
+              ring_bytes({{parallel::team_of_all(instances, ring), {{0, length, tokens, owner}}}},
+                         machine.worker().attention().ledger().map(),
+                         machine.worker().groups().cp_index,
+                         {cache.num_kv_heads * group, cache.num_kv_heads, cache.head_dim,
+                          cache.layer_bytes_per_token()}));
+      length += tokens;
     }
   }
 }

@@ -11,6 +11,7 @@
 #include "lib/parallel/kv_map.hpp"
 #include "lib/parallel/ring.hpp"
 #include "lib/parallel/sharding.hpp"
+#include "tests/support/random_teams.hpp"
 
 namespace pecia::parallel {
 namespace {
@@ -29,75 +30,73 @@ std::vector<int64_t> positions(const std::vector<StridedRange>& ranges) {
   return found;
 }
 
-struct Grid {
-  int cp, sp, tp;
+struct Block {
+  int sp, tp;
 };
 
-/// What every rank of the grid attends in a pass, as lib/context walks it: the block's rows with
-/// the rank's shard of the heads, against the keys of each ring rank that visits.
-Pairs attended(const std::vector<PassSequence>& pass, const KvMap& map, const Grid& grid,
+/// What every rank attends in an iteration, as lib/context walks it: its block's rows with the
+/// rank's shard of the heads, against the keys of each instance of the team's ring.
+Pairs attended(const std::vector<TeamPass>& teams, const KvMap& map, const Block& block,
                int64_t num_heads, int64_t num_kv_heads) {
   Pairs pairs;
-  const int shards = grid.sp * grid.tp;
-  for (int cp = 0; cp < grid.cp; ++cp)
-    for (int sp = 0; sp < grid.sp; ++sp)
-      for (int tp = 0; tp < grid.tp; ++tp) {
-        const HeadShard heads =
-            head_shard(num_heads, num_kv_heads, shards, kv_shard(grid.sp, sp, tp));
-        for (int step = 0; step < grid.cp; ++step)
-          for (const PassSequence& sequence : pass)
-            for (const GlobalRange& rows : rows_of(sequence, grid.cp, cp))
-              for (int64_t query = rows.begin; query < rows.end; ++query)
-                for (const SequenceId member : map.lineage(sequence.sequence))
-                  for (const int64_t key :
-                       positions(map.ranges(member, visiting_rank(grid.cp, cp, step))))
-                    if (key <= query)
-                      for (int64_t head = heads.q.begin; head < heads.q.end; ++head)
-                        ++pairs[{sequence.sequence, query, key, head}];
-      }
+  const int shards = block.sp * block.tp;
+  for (const auto& [team, pass] : teams)
+    for (int index = 0; index < team.size(); ++index)
+      for (int sp = 0; sp < block.sp; ++sp)
+        for (int tp = 0; tp < block.tp; ++tp) {
+          const HeadShard heads =
+              head_shard(num_heads, num_kv_heads, shards, kv_shard(block.sp, sp, tp));
+          for (int step = 0; step < team.size(); ++step) {
+            const int instance = team.instances[visiting_rank(team.size(), index, step)];
+            for (const PassSequence& sequence : pass)
+              for (const GlobalRange& rows : rows_of(sequence, team, index))
+                for (int64_t query = rows.begin; query < rows.end; ++query)
+                  for (const SequenceId member : map.lineage(sequence.sequence))
+                    for (const int64_t key : positions(map.ranges(member, instance)))
+                      if (key <= query)
+                        for (int64_t head = heads.q.begin; head < heads.q.end; ++head)
+                          ++pairs[{sequence.sequence, query, key, head}];
+          }
+        }
   return pairs;
 }
 
-TEST(Coverage, EveryCausalPairOfEveryHeadIsAttendedOnce) {
-  std::mt19937_64 random(20261121);
-  const auto draw = [&](int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(random);
-  };
-  int tried = 0;
-  while (tried < 60) {
-    const Grid grid{static_cast<int>(draw(1, 5)), static_cast<int>(draw(1, 4)),
-                    static_cast<int>(draw(1, 3))};
-    const int64_t num_kv_heads = draw(1, 4), num_heads = num_kv_heads * draw(1, 4);
-    if (!can_shard_heads(num_heads, num_kv_heads, grid.sp * grid.tp) ||
-        !can_shard_heads(num_heads, num_kv_heads, grid.tp))
+TEST(Coverage, EveryCausalPairOfEveryHeadIsAttendedOnceWhateverTeamsDidBefore) {
+  constexpr uint64_t seed = 20261121;
+  RecordProperty("seed", std::to_string(seed));
+  int tried = 0, side_by_side = 0;
+  for (uint64_t attempt = 0; tried < 60; ++attempt) {
+    test::RandomTeams random(static_cast<int>(1 + attempt % 6), seed + attempt);
+    const int instances = static_cast<int>(1 + attempt % 6);
+    const Block block{static_cast<int>(random.number(1, 4)), static_cast<int>(random.number(1, 3))};
+    const int64_t num_kv_heads = random.number(1, 4),
+                  num_heads = num_kv_heads * random.number(1, 4);
+    if (!can_shard_heads(num_heads, num_kv_heads, block.sp * block.tp) ||
+        !can_shard_heads(num_heads, num_kv_heads, block.tp))
       continue;
     ++tried;
-    KvMap map(grid.cp);
-    map.add(1, 200), map.add(2, 200);
-    bool forked = false;
-    for (int round = 0; round < 4; ++round) {
-      std::vector<PassSequence> pass;
-      for (const SequenceId sequence : {1, 2, 3}) {
-        if (!map.contains(sequence) || (sequence == 1 && forked)) continue;
-        const bool decoding = map.length(sequence) > 0 && draw(0, 1) == 1;
-        pass.push_back(
-            {sequence, map.length(sequence), decoding ? 1 : draw(1, 13),
-             decoding ? static_cast<int32_t>(draw(0, grid.cp - 1)) : PassSequence::balanced});
-      }
-      for (const PassSequence& sequence : pass) map.append(sequence);
-      const Pairs pairs = attended(pass, map, grid, num_heads, num_kv_heads);
+    KvMap map(instances);
+    const std::vector<int64_t> reserved(instances, 200);
+    std::vector<SequenceId> sequences{1, 2, 4};
+    for (const SequenceId sequence : sequences) map.add(sequence, reserved);
+    for (int round = 0; round < 6; ++round) {
+      if (round == 3) map.add(3, reserved, 1), sequences = {2, 3, 4};  // 1 grows no more
+      const std::vector<TeamPass> teams = random.draw(map, sequences);
+      ASSERT_NO_THROW(check_teams(teams, instances));
       int64_t causal = 0;
-      for (const PassSequence& sequence : pass)
-        for (int64_t i = 0; i < sequence.count; ++i) causal += sequence.first + i + 1;
+      for (const auto& [team, pass] : teams)
+        for (const PassSequence& sequence : pass) {
+          map.append(sequence, team);
+          for (int64_t i = 0; i < sequence.count; ++i) causal += sequence.first + i + 1;
+        }
+      side_by_side += teams.size() > 1 ? 1 : 0;
+      const Pairs pairs = attended(teams, map, block, num_heads, num_kv_heads);
       ASSERT_EQ(static_cast<int64_t>(pairs.size()), causal * num_heads)
-          << "CP " << grid.cp << " SP " << grid.sp << " TP " << grid.tp;
+          << instances << " instances, SP " << block.sp << " TP " << block.tp;
       for (const auto& [pair, times] : pairs) ASSERT_EQ(times, 1);
-      if (!forked && round == 1) {
-        map.add(3, 200, 1);  // sees all of 1, which grows no more
-        forked = true;
-      }
     }
   }
+  EXPECT_GT(side_by_side, 50);
 }
 
 TEST(Coverage, EveryRowMeetsEveryRanksHeadsInTheExchange) {

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "lib/core/error.hpp"
-#include "lib/parallel/kv_map.hpp"
+#include "tests/parallel/one_team.hpp"
 
 namespace pecia::parallel {
 namespace {
@@ -18,7 +18,7 @@ std::vector<int64_t> positions(const KvMap& map, SequenceId sequence, int rank) 
 }
 
 TEST(KvMap, FollowsPrefillInChunksAndDealtDecode) {
-  KvMap map(2);
+  OneTeamMap map(2);
   map.add(7, 8);
 
   map.append({7, 0, 8});
@@ -34,7 +34,7 @@ TEST(KvMap, FollowsPrefillInChunksAndDealtDecode) {
 }
 
 TEST(KvMap, LongDealtDecodeStaysOneRange) {
-  KvMap map(4);
+  OneTeamMap map(4);
   map.add(1, 1000);
   for (int64_t position = 0; position < 4000; ++position)
     map.append({1, position, 1, static_cast<int32_t>(position % 4)});
@@ -42,7 +42,7 @@ TEST(KvMap, LongDealtDecodeStaysOneRange) {
 }
 
 TEST(KvMap, HoldsEveryPositionOnceWhateverTheOwners) {
-  KvMap map(3);
+  OneTeamMap map(3);
   map.add(1, 200);
   map.append({1, 0, 17});
   for (int64_t position = 17; position < 60; ++position)
@@ -61,7 +61,7 @@ TEST(KvMap, HoldsEveryPositionOnceWhateverTheOwners) {
 }
 
 TEST(KvMap, ChildrenBeginAtTheirParentsLength) {
-  KvMap map(2);
+  OneTeamMap map(2);
   map.add(1, 4);
   map.append({1, 0, 8});
   map.add(2, 3, 1);
@@ -71,15 +71,15 @@ TEST(KvMap, ChildrenBeginAtTheirParentsLength) {
   EXPECT_EQ(map.length(2), 10);
   EXPECT_EQ(map.length(3), 8);
   EXPECT_EQ(map.lineage(2), (std::vector<SequenceId>{1, 2}));
-  EXPECT_EQ(map.total_reserved(), 10);
+  EXPECT_EQ(map.total_reserved(0), 10);
   EXPECT_THROW(map.append({1, 8, 1, 0}), InvalidArgument);
   EXPECT_THROW(map.remove(1), InvalidArgument);
   map.remove(2), map.remove(3), map.remove(1);
-  EXPECT_EQ(map.total_reserved(), 0);
+  EXPECT_EQ(map.total_reserved(0), 0);
 }
 
 TEST(KvMap, NeverHoldsMoreThanReserved) {
-  KvMap map(2);
+  OneTeamMap map(2);
   map.add(1, 2);
   map.append({1, 0, 3});  // chunks of one: rank 0 holds 0, rank 1 holds 1 and 2
   map.append({1, 3, 1, 0});
@@ -160,7 +160,7 @@ TEST(KvMap, KeepsAsManyRangesForLongPromptsAsForShort) {
   for (const int num_ranks : {1, 4}) {
     std::vector<size_t> ranges;
     for (const int64_t prompt : {8192, 65536}) {
-      KvMap map(num_ranks);
+      OneTeamMap map(num_ranks);
       map.add(1, 70000);
       map.append({1, 0, prompt});
       for (int64_t i = 0; i < 500; ++i)
@@ -172,8 +172,48 @@ TEST(KvMap, KeepsAsManyRangesForLongPromptsAsForShort) {
   }
 }
 
+TEST(KvMap, TeamsHoldWhatTheyComputed) {
+  KvMap map(4);
+  map.add(1, {8, 0, 9, 20});
+  map.append({1, 0, 8}, {{2, 0}});                                   // in the ring's order
+  map.append({1, 8, 1, 1}, {{2, 0, 3}});                             // one that joins
+  map.append({1, 9, 4, 0}, {.instances = {3, 0, 2}, .holders = 2});  // two that only hold
+  EXPECT_EQ(map.ranges(1, 2), (std::vector<StridedRange>{{0, 2, 1}, {6, 2, 1}}));
+  EXPECT_EQ(map.ranges(1, 0), (std::vector<StridedRange>{{2, 4, 1}, {8, 1, 1}}));
+  EXPECT_EQ(map.ranges(1, 3), (std::vector<StridedRange>{{9, 4, 1}}));
+  EXPECT_EQ(map.held(1, 1), 0);
+  EXPECT_EQ(map.holders(1), (std::vector<int>{0, 2, 3}));
+  EXPECT_EQ(map.total_reserved(2), 9);
+}
+
+TEST(KvMap, TeamsHaveAllHoldersAndKeepToWhatIsReserved) {
+  KvMap map(3);
+  map.add(1, {8, 8, 3});
+  map.append({1, 0, 4}, {{0, 1}});
+  EXPECT_THROW(map.append({1, 4, 1, 0}, {{0, 2}}), InvalidArgument);  // 1 holds keys
+  map.add(2, {8, 8, 3}, 1);
+  EXPECT_THROW(map.append({2, 4, 1, 0}, {{2}}), InvalidArgument);  // the parent's are on 0 and 1
+  EXPECT_EQ(map.holders(2), (std::vector<int>{0, 1}));
+  const Team others_hold{.instances = {2, 0, 1}, .holders = 2};
+  map.append({2, 4, 3}, others_hold);
+  EXPECT_THROW(map.append({2, 7, 1}, others_hold), InvalidArgument);
+  EXPECT_THROW(map.add(3, {8, 8}), InvalidArgument);
+}
+
+TEST(KvMap, VirtualRanksHoldEqualParts) {
+  KvMap map(2, 4);
+  map.add(1, {40, 40});
+  map.append({1, 0, 16, PassSequence::balanced, 8}, team_of_all(2));
+  for (int virtual_rank = 0; virtual_rank < 4; ++virtual_rank) {
+    EXPECT_EQ(map.held(1, 0, virtual_rank), 2);
+    EXPECT_EQ(map.ranges(1, 1, virtual_rank),
+              (std::vector<StridedRange>{{4 + virtual_rank, 2, 7 - 2 * virtual_rank}}));
+  }
+  EXPECT_THROW(map.add(2, {42, 42}), InvalidArgument);
+}
+
 TEST(KvMap, RefusesGapsAndStrangers) {
-  KvMap map(1);
+  OneTeamMap map(1);
   map.add(1, 10);
   EXPECT_THROW(map.append({1, 1, 1}), InvalidArgument);
   EXPECT_THROW(map.length(2), InvalidArgument);

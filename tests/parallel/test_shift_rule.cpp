@@ -6,22 +6,32 @@
 namespace pecia::parallel {
 namespace {
 
+/// Bytes of fp32 that one of eight ranks of Ulysses sends for a token on its way to heads (8 query
+/// heads and a KV head of K and V to each other rank) and back, and of two all-reduces of its row.
+constexpr double ulysses = (7.0 / 8) * (8 + 2 + 8) * 128 * 4, sums = 2 * (8192.0 * 2 * 7 / 8) * 4;
+
 /// Llama-70B's layers on eight ranks: 1e15 FLOP/s, 4e12 B/s of memory, 4.5e11 B/s of link, 10 µs.
 ShiftInputs eight_ranks(int sp, int tp) {
-  return {{8192, 28672, 64, 8, 128, 1}, 80, 0, sp, tp, 1e15, 4e12, 4.5e11, 10e-6};
+  return {.layer_elements = 8192 * (2 * (64 + 8) * 128 + 3 * 28672),
+          .weight_bytes = 1,
+          .layers = 80,
+          .sp = sp,
+          .tp = tp,
+          .sent = {ulysses, sums},
+          .flops = 1e15,
+          .read_bandwidth = 4e12,
+          .link_bandwidth = 4.5e11,
+          .exchange_s = 10e-6};
 }
 
 TEST(ShiftRule, PredictsAStepFromReadsProductsAndMessages) {
   const ShiftInputs inputs = eight_ranks(8, 1);
   const double elements = 8192.0 * (2 * (64 + 8) * 128 + 3 * 28672);
   // One token: reading the weights outlasts multiplying by them.
-  const double base_sent =
-      static_cast<double>(block_traffic(inputs.shape, Sharding::base, 8, 1, 1)) / 8;
   EXPECT_DOUBLE_EQ(step_seconds(inputs, Sharding::base, 1),
-                   80 * (elements / 4e12 + base_sent / 4.5e11 + 2 * 10e-6));
-  const double shift_sent = 2 * (8192.0 * 2 * 7 / 8) * 4;  // two all-reduces of one row
+                   80 * (elements / 4e12 + ulysses / 4.5e11 + 2 * 10e-6));
   EXPECT_DOUBLE_EQ(step_seconds(inputs, Sharding::shift, 1),
-                   80 * (elements / 8 / 4e12 + shift_sent / 4.5e11 + 4 * 10e-6));
+                   80 * (elements / 8 / 4e12 + sums / 4.5e11 + 4 * 10e-6));
 }
 
 TEST(ShiftRule, ShiftsSmallBatchesAndNotLargeOnes) {
@@ -39,7 +49,7 @@ TEST(ShiftRule, CountsTheVocabularyMatrix) {
   ShiftInputs inputs = eight_ranks(8, 1);
   const double without_base = step_seconds(inputs, Sharding::base, 1);
   const double without_shift = step_seconds(inputs, Sharding::shift, 1);
-  inputs.vocab = 128256;
+  inputs.vocab_elements = 128256 * 8192;
   const double read_s = 128256.0 * 8192 / 4e12;
   EXPECT_DOUBLE_EQ(step_seconds(inputs, Sharding::base, 1), without_base + read_s);
   EXPECT_DOUBLE_EQ(step_seconds(inputs, Sharding::shift, 1), without_shift + read_s / 8);

@@ -101,8 +101,9 @@ void FakeReplica::begin(const Plan& plan) {
     const bool child = added.parent != schedule::NewSequence::no_parent;
     map_.add(added.sequence, added.reserved, child ? std::optional(added.parent) : std::nullopt);
     tokens_[added.sequence] = child ? tokens_.at(added.parent) : std::vector<int32_t>{};
-    PECIA_CHECK(map_.total_reserved() <= limits_.kv_tokens, "{} slots reserved of {}",
-                map_.total_reserved(), limits_.kv_tokens);
+    for (int instance = 0; instance < limits_.ring_size; ++instance)
+      PECIA_CHECK(map_.total_reserved(instance) <= limits_.kv_tokens, "{} slots reserved of {}",
+                  map_.total_reserved(instance), limits_.kv_tokens);
   }
   for (const auto& turn : plan.turns) turns_[turn.sequence] = turn;
 }
@@ -113,7 +114,7 @@ std::vector<Outcome> FakeReplica::execute(const Plan& plan) {
   PECIA_CHECK(static_cast<int64_t>(plan.items.size()) <= limits_.max_sequences,
               "{} sequences in a pass", plan.items.size());
   for (const auto& item : plan.items) {
-    map_.append(item.rows);
+    map_.append(item.rows, plan.teams.at(item.team));
     auto& tokens = tokens_.at(item.rows.sequence);
     PECIA_CHECK(static_cast<int64_t>(item.tokens.size()) == item.rows.count,
                 "{} tokens for {} rows", item.tokens.size(), item.rows.count);

@@ -11,26 +11,30 @@ TEST(Plan, TravelsWhole) {
   plan.number = 41;
   plan.last = 1;
   plan.wait_s = 0.25;
-  plan.ring = parallel::Ring::pass_q;
+  plan.teams = {{{2, 0}, 1, parallel::Ring::pass_q, parallel::Sharding::shift}, {{1}}};
   plan.removed = {3, 4};
-  plan.added = {{7, 2, 100, 1}};
+  plan.added = {{7, 2, {100, 0, 30}, 1}};
   kernels::SamplingParams params;
   params.temperature = 0.5f, params.top_k = 3;
   plan.turns = {{7, params, 0xfedcba9876543210u, 12}};
   plan.items.push_back({{7, 12, 2, 1}, {5, 6}, 14, 0});
-  plan.items.push_back({{8, 0, 0}, {}, 0, -1});
+  plan.items.push_back({{8, 0, 0}, {}, 0, -1, 1});
   plan.targets = {{0, 6, 12}};
 
   const auto copy = from_bytes<Plan>(to_bytes(plan));
   EXPECT_EQ(copy.number, 41);
   EXPECT_EQ(copy.last, 1);
   EXPECT_EQ(copy.wait_s, 0.25);
-  EXPECT_EQ(copy.ring, parallel::Ring::pass_q);
+  ASSERT_EQ(copy.teams.size(), 2u);
+  EXPECT_EQ(copy.teams[0].instances, (std::vector<int32_t>{2, 0}));
+  EXPECT_EQ(copy.teams[0].holders, 1);
+  EXPECT_EQ(copy.teams[0].ring, parallel::Ring::pass_q);
+  EXPECT_EQ(copy.teams[0].sharding, parallel::Sharding::shift);
   EXPECT_EQ(copy.removed, plan.removed);
   ASSERT_EQ(copy.added.size(), 1u);
   EXPECT_EQ(copy.added[0].sequence, 7);
   EXPECT_EQ(copy.added[0].parent, 2);
-  EXPECT_EQ(copy.added[0].reserved, 100);
+  EXPECT_EQ(copy.added[0].reserved, (std::vector<int64_t>{100, 0, 30}));
   EXPECT_EQ(copy.added[0].keeps_tokens, 1);
   ASSERT_EQ(copy.turns.size(), 1u);
   EXPECT_EQ(copy.turns[0].params.temperature, 0.5f);
@@ -43,6 +47,8 @@ TEST(Plan, TravelsWhole) {
   EXPECT_EQ(copy.items[0].tokens, (std::vector<int32_t>{5, 6}));
   EXPECT_EQ(copy.items[0].prompt_end, 14);
   EXPECT_EQ(copy.items[0].sampled_index, 0);
+  EXPECT_EQ(copy.items[0].team, 0);
+  EXPECT_EQ(copy.items[1].team, 1);
   EXPECT_EQ(copy.items[1].rows.owner, parallel::PassSequence::balanced);
   EXPECT_EQ(copy.items[1].sampled_index, -1);
   ASSERT_EQ(copy.targets.size(), 1u);
@@ -73,6 +79,19 @@ TEST(Plan, IsRefusedWhenCutOff) {
   auto bytes = to_bytes(plan);
   bytes.pop_back();
   EXPECT_THROW(from_bytes<Plan>(bytes), Error);
+}
+
+TEST(Plan, GivesEachTeamItsItemsInOrder) {
+  Plan plan;
+  plan.teams = {{{0, 1}}, {{2}}};
+  for (const int32_t team : {1, 0, 1})
+    plan.items.push_back({{std::ssize(plan.items), 0, 1}, {5}, 1, -1, team});
+  const auto passes = plan.passes();
+  ASSERT_EQ(passes.size(), 2u);
+  ASSERT_EQ(passes[0].rows.size(), 1u);
+  EXPECT_EQ(passes[0].rows[0].sequence, 1);
+  ASSERT_EQ(passes[1].rows.size(), 2u);
+  EXPECT_EQ(passes[1].rows[1].sequence, 2);
 }
 
 }  // namespace

@@ -50,10 +50,12 @@ std::string text_of(const schedule::Plan& plan) {
 
 /// All that the ranks do of a plan.
 std::string told(const schedule::Plan& plan) {
-  std::string text = fmt::format("{} ring {}", plan.number, static_cast<int>(plan.ring));
+  std::string text =
+      fmt::format("{} ring {}", plan.number, static_cast<int>(plan.teams.front().ring));
   for (const int64_t removed : plan.removed) text += fmt::format(" −{}", removed);
   for (const auto& added : plan.added)
-    text += fmt::format(" +{} of {} with {}", added.sequence, added.parent, added.reserved);
+    text += fmt::format(" +{} of {} with {}", added.sequence, added.parent,
+                        testing::PrintToString(added.reserved));
   for (const auto& item : plan.items)
     text += fmt::format(" {} from {}: {} owner {} index {}", item.rows.sequence, item.rows.first,
                         testing::PrintToString(item.tokens), item.rows.owner, item.sampled_index);

@@ -47,9 +47,9 @@ TEST(RingByRule, IsChosenForEachTurn) {
   // 100 new of 100; 20 of 121, under a quarter; 100 of 222.
   const auto served = serve(limits_by_rule(), {chain_of(0, {100, 20, 100}, 1)});
   ASSERT_EQ(served.plans.size(), 3u);
-  EXPECT_EQ(served.plans[0].ring, Ring::pass_kv);
-  EXPECT_EQ(served.plans[1].ring, Ring::pass_q);
-  EXPECT_EQ(served.plans[2].ring, Ring::pass_kv);
+  EXPECT_EQ(served.plans[0].teams.front().ring, Ring::pass_kv);
+  EXPECT_EQ(served.plans[1].teams.front().ring, Ring::pass_q);
+  EXPECT_EQ(served.plans[2].teams.front().ring, Ring::pass_kv);
   ASSERT_EQ(served.chunk_rings[1].size(), 1u);
   const auto& [sequence, decision] = served.chunk_rings[1][0];
   EXPECT_EQ(sequence, 0);
@@ -68,11 +68,11 @@ TEST(RingByRule, KeepsPromptsThatDisagreeApart) {
             {chain_of(0, {100, 5}, 1), chain_of(10, {100, 200}, 1), chain_of(20, {200, 4}, 1)});
   ASSERT_EQ(served.plans.size(), 3u);
   EXPECT_EQ(served.plans[0].items.size(), 3u);
-  EXPECT_EQ(served.plans[1].ring, Ring::pass_q);
+  EXPECT_EQ(served.plans[1].teams.front().ring, Ring::pass_q);
   ASSERT_EQ(served.plans[1].items.size(), 2u);
   EXPECT_EQ(served.plans[1].items[0].rows.sequence, 0);
   EXPECT_EQ(served.plans[1].items[1].rows.sequence, 2);
-  EXPECT_EQ(served.plans[2].ring, Ring::pass_kv);
+  EXPECT_EQ(served.plans[2].teams.front().ring, Ring::pass_kv);
   EXPECT_EQ(served.plans[2].items.size(), 1u);
 }
 
@@ -82,8 +82,8 @@ TEST(RingByRule, CountsTheKeysOfDecodesThatRide) {
   limits.policy = Policy::chunked;
   limits.max_batch_tokens = 1100;
   const auto served = serve(limits, {chain_of(0, {1000}, 3), chain_of(1, {100}, 1)}, 100, {0, 1});
-  EXPECT_EQ(served.plans.at(0).ring, Ring::pass_kv);
-  EXPECT_EQ(served.plans.at(1).ring, Ring::pass_q);
+  EXPECT_EQ(served.plans.at(0).teams.front().ring, Ring::pass_kv);
+  EXPECT_EQ(served.plans.at(1).teams.front().ring, Ring::pass_q);
   ASSERT_EQ(served.plans.at(1).items.size(), 2u);
   ASSERT_EQ(served.chunk_rings.at(1).size(), 1u);
   EXPECT_EQ(served.chunk_rings.at(1)[0].sequence, 1);
@@ -103,11 +103,11 @@ TEST_P(EveryRingSetting, HoldsForEveryPass) {
     SCOPED_TRACE(fmt::format("pass {}", plan.number));
     const bool ruled = limits.ring_size > 1 && !limits.ring;
     if (limits.ring_size == 1) {
-      EXPECT_EQ(plan.ring, Ring::pass_kv);
+      EXPECT_EQ(plan.teams.front().ring, Ring::pass_kv);
     } else if (new_tokens(plan).prompt == 0) {
-      EXPECT_EQ(plan.ring, Ring::pass_q);
+      EXPECT_EQ(plan.teams.front().ring, Ring::pass_q);
     } else if (!ruled) {
-      EXPECT_EQ(plan.ring, *limits.ring);
+      EXPECT_EQ(plan.teams.front().ring, *limits.ring);
     }
     parallel::RingLoad riders;
     size_t chunks = 0;
@@ -119,7 +119,7 @@ TEST_P(EveryRingSetting, HoldsForEveryPass) {
       load.add(item.rows.count, item.rows.first);
       EXPECT_EQ(
           parallel::rule_b({load, limits.ring_size, limits.ring_shape, limits.ring_rates}).ring,
-          plan.ring);
+          plan.teams.front().ring);
       ASSERT_LT(chunks, served.chunk_rings[i].size());
       EXPECT_EQ(served.chunk_rings[i][chunks++].sequence, item.rows.sequence);
     }

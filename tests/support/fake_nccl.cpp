@@ -57,12 +57,15 @@ class FakeNccl : public comm::Nccl {
   void end_group() override {
     PECIA_CHECK(in_group_, "the end of no group");
     in_group_ = false;
-    const int64_t number = host_->next_operation();  // on ranks without messages too
-    if (!exchange_.sends.empty() || !exchange_.receives.empty())
-      calls_.push_back([this, number, exchange = std::exchange(exchange_, {})] {
-        for (const auto& message : exchange.sends) require_registered(message.bytes);
-        for (const auto& message : exchange.receives) require_registered(message.bytes);
-        host_->start_exchange(exchange, {"fake_nccl", number})->wait();
+    if (!messages_.empty())
+      calls_.push_back([this, messages = std::exchange(messages_, {})] {
+        std::vector<std::unique_ptr<comm::Transfer>> transfers;
+        for (const auto& [exchange, number] : messages) {
+          for (const auto& message : exchange.sends) require_registered(message.bytes);
+          for (const auto& message : exchange.receives) require_registered(message.bytes);
+          transfers.push_back(host_->start_exchange(exchange, {"fake_nccl", number}));
+        }
+        for (const auto& transfer : transfers) transfer->wait();
       });
     if (calls_.empty()) return;
     submit(*stream_, [calls = std::exchange(calls_, {})] {
@@ -72,11 +75,11 @@ class FakeNccl : public comm::Nccl {
 
   void send(std::span<const std::byte> bytes, int to, device::Stream& stream) override {
     on(stream);
-    exchange_.sends.push_back({bytes, to});
+    messages_.push_back({{.sends = {{bytes, to}}}, ++sent_[to]});
   }
   void receive(std::span<std::byte> bytes, int from, device::Stream& stream) override {
     on(stream);
-    exchange_.receives.push_back({bytes, from});
+    messages_.push_back({{.receives = {{bytes, from}}}, ++received_[from]});
   }
   void broadcast(std::span<std::byte> bytes, int root, device::Stream& stream) override {
     on(stream);
@@ -147,7 +150,10 @@ class FakeNccl : public comm::Nccl {
   bool in_group_ = false;
   device::Stream* stream_ = nullptr;
   std::vector<std::function<void()>> calls_;
-  comm::Exchange exchange_;
+  /// Of the group, each with its number among those between the two ranks in this direction: as in
+  /// NCCL, messages of a pair meet in their order, whatever other ranks do.
+  std::vector<std::pair<comm::Exchange, int64_t>> messages_;
+  std::map<int, int64_t> sent_, received_;  ///< messages so far, by rank
 };
 
 }  // namespace

@@ -150,7 +150,8 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
   };
   double now = 0;
   take();
-  while (const auto plan = scheduler.next(now)) {
+  while (auto plan = scheduler.next(now)) {
+    if (settings.change_plan) settings.change_plan(*plan);
     if (settings.on_plan) settings.on_plan(*plan);
     const schedule::Outcome mine = rank.worker().execute(*plan);
     if (parts.device == Parts::separate)

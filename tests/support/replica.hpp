@@ -49,6 +49,7 @@ struct ReplicaSettings {
   std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;  ///< absent: by rule, of the rates
   parallel::RingRates ring_rates;
   std::function<void(const schedule::Plan&)> on_plan;  ///< sees every pass
+  std::function<void(schedule::Plan&)> change_plan;    ///< what is executed instead
   device::GraphStream::GraphCounts* graphs = nullptr;  ///< set at the end, on a separate device
   bool layout_invariant = false;
   model::Quantize quantize = model::Quantize::nothing;  ///< not where the CPU's kernels compute

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Bytes that one rank sends inside its SP × TP block for one layer of a pass, from shapes alone:
-/// what reports compare with, and what the choice of a mode counts. What travels over the ring is
-/// counted by lib/context. Activations are fp32, but for rows that are gathered. With T rows in the
-/// block, N ranks and MHA (E = Hq·D) all ranks together send for attention
+/// Bytes that one rank sends inside its SP × TP block for one layer of a pass, from shapes alone: an
+/// oracle for what is really sent. What travels round rings is in ring_formulas.hpp. Activations
+/// are fp32, but for rows that are gathered. With T rows in the block, N ranks and MHA (E = Hq·D)
+/// all ranks together send for attention
 ///
 ///     SP-NTP (gathered)   (4·E² + 4·T·E/N)·(N−1) elements
 ///     SP-TP               2·T·E·(N−1)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/parallel/traffic.hpp"
+#include "tests/support/block_formulas.hpp"
 
 #include "lib/parallel/heads.hpp"
 

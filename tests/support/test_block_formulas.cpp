@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lib/parallel/traffic.hpp"
+#include "tests/support/block_formulas.hpp"
 
 namespace pecia::parallel {
 namespace {

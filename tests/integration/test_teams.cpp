@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Whole requests, computed by teams of instances that work side by side and change with every
+/// plan: the same answers as on one rank.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <filesystem>
+
+#include "lib/comm/mpi_communicator.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/goldens.hpp"
+#include "tests/support/random_teams.hpp"
+#include "tests/support/replica.hpp"
+
+namespace pecia::test {
+namespace {
+
+using schedule::Request;
+
+constexpr int64_t vocab = 96;
+// Of log-probabilities: the project's bound for another order of fp32 sums.
+constexpr double tolerance = 1e-4;
+
+/// Gives a plan's items to random teams of the replica. Each instance has room for all tokens.
+class DealsPlans {
+ public:
+  DealsPlans(int instances, std::vector<parallel::Sharding> shardings, uint64_t seed)
+      : map_(instances), random_(instances, seed), shardings_(std::move(shardings)) {}
+
+  void operator()(schedule::Plan& plan) {
+    for (const int64_t sequence : plan.removed) map_.remove(sequence);
+    for (schedule::NewSequence& added : plan.added) {
+      for (int64_t& slots : added.reserved) slots *= map_.instances();
+      const bool child = added.parent != schedule::NewSequence::no_parent;
+      map_.add(added.sequence, added.reserved, child ? std::optional(added.parent) : std::nullopt);
+    }
+    std::map<parallel::SequenceId, size_t> item_of;
+    std::vector<parallel::PassSequence> rows;
+    for (size_t i = 0; i < plan.items.size(); ++i) {
+      const parallel::PassSequence& of_item = plan.items[i].rows;
+      item_of[of_item.sequence] = i;
+      rows.push_back({of_item.sequence, of_item.first, of_item.count});
+    }
+    plan.teams.clear();
+    for (auto& [team, placed] : random_.place(map_, rows)) {
+      team.sharding = shardings_[random_.number(0, std::ssize(shardings_) - 1)];
+      for (const parallel::PassSequence& sequence : placed) {
+        map_.append(sequence, team);
+        schedule::PlanItem& item = plan.items[item_of.at(sequence.sequence)];
+        item.rows = sequence;
+        item.team = static_cast<int32_t>(plan.teams.size());
+      }
+      side_by_side += plan.teams.size() == 1 ? 1 : 0;
+      holders += team.holders;
+      plan.teams.push_back(team);
+    }
+  }
+
+  int side_by_side = 0, holders = 0;
+
+ private:
+  parallel::KvMap map_;
+  RandomTeams random_;
+  std::vector<parallel::Sharding> shardings_;
+};
+
+/// Of several lengths, one with penalties; a chain and a fork.
+std::vector<Request> make_requests() {
+  std::vector<Request> requests;
+  int64_t row = 0;
+  for (const int64_t length : {1, 9, 33, 80, 21, 5, 47, 2}) {
+    requests.push_back(
+        greedy_request(row, random_tokens(length, vocab, static_cast<uint64_t>(row)), 7));
+    if (row == 3) requests.back().turns.front().params.repetition_penalty = 1.2f;
+    ++row;
+  }
+  for (const io::Followup followup : {io::Followup::chain, io::Followup::fork}) {
+    Request request;
+    request.followup = followup;
+    for (const int64_t length : {30, 3, 9}) {
+      const auto tokens = random_tokens(length, vocab, static_cast<uint64_t>(row));
+      request.turns.push_back(greedy_request(row++, tokens, 4).turns.front());
+    }
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+TEST(Teams, AnswerAsOneRankDoes) {
+  using parallel::Sharding;
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
+  const std::filesystem::path model = golden("llama-gqa-fp32");
+  ReplicaSettings settings;
+  settings.max_batch_tokens = 64;
+  settings.max_sequences = 5;
+  settings.logprobs = 2;
+  settings.prompt_logprobs = 1;
+  const auto wanted = run_alone(*world, model, make_requests(), settings);
+  uint64_t seed = 0;
+  int side_by_side = 0, holders = 0;  // plans and instances
+  for (const auto& [sp, tp, shardings] :
+       {std::tuple(1, 1, std::vector{Sharding::base}),
+        std::tuple(2, 1, std::vector{Sharding::base, Sharding::shift}),
+        std::tuple(1, 2, std::vector{Sharding::base, Sharding::sp_tp, Sharding::gathered})}) {
+    if (world->size() % (sp * tp) != 0) continue;
+    const int instances = world->size() / (sp * tp);
+    for (const job::Policy policy : {job::Policy::prefill_first, job::Policy::chunked})
+      for (const TestPlace place : {place_of_tests(), TestPlace::separate_nccl}) {
+        SCOPED_TRACE(fmt::format("SP {} × TP {}, policy {}, place {}, seed {}", sp, tp,
+                                 static_cast<int>(policy), static_cast<int>(place), ++seed));
+        ReplicaSettings here = settings;
+        here.sp = sp;
+        here.tp = tp;
+        here.policy = policy;
+        here.place = place;
+        DealsPlans deal(instances, shardings, seed);
+        here.change_plan = [&](schedule::Plan& plan) { deal(plan); };
+        const auto found = run_requests(*world, model, make_requests(), here);
+        ASSERT_EQ(found.size(), wanted.size());
+        for (const auto& [row, want] : wanted) {
+          SCOPED_TRACE(fmt::format("row {}", row));
+          ASSERT_EQ(found.at(row).state, io::TurnState::done) << found.at(row).result.error;
+          const io::TurnResult &got = found.at(row).result, &one = want.result;
+          EXPECT_EQ(got.tokens, one.tokens);
+          EXPECT_TRUE(all_close(got.token_logprobs, one.token_logprobs, tolerance));
+          EXPECT_TRUE(all_close(got.prompt_logprobs, one.prompt_logprobs, tolerance));
+        }
+        side_by_side += deal.side_by_side;
+        holders += deal.holders;
+      }
+  }
+  if (world->size() == 1) return;
+  EXPECT_GT(side_by_side, 5);
+  EXPECT_GT(holders, 5);
+}
+
+}  // namespace
+}  // namespace pecia::test

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/ring_formulas.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace pecia::test {
+
+using parallel::PassSequence;
+using parallel::Ring;
+using parallel::SequenceId;
+using parallel::Team;
+
+namespace {
+
+bool holds_keys(const parallel::KvMap& map, SequenceId sequence, int instance) {
+  const std::vector<int> holders = map.holders(sequence);
+  return std::find(holders.begin(), holders.end(), instance) != holders.end();
+}
+
+/// (N − 1) messages of all the keys that are wanted, each sequence's padded to the most that anyone
+/// in the ring holds of it.
+int64_t pass_kv(const parallel::TeamPass& pass, const parallel::KvMap& map,
+                const RingShape& shape) {
+  std::set<SequenceId> seen;
+  for (const PassSequence& rows : pass.rows)
+    for (const SequenceId member : map.lineage(rows.sequence)) seen.insert(member);
+  int64_t tokens = 0;
+  for (const SequenceId sequence : seen) {
+    int64_t most = 0;
+    for (const int instance : pass.team.instances)
+      for (int virtual_rank = 0; virtual_rank < map.virtual_ranks(); ++virtual_rank)
+        most = std::max(most, map.held(sequence, instance, virtual_rank));
+    tokens += map.virtual_ranks() * most;
+  }
+  return (pass.team.size() - 1) * tokens * shape.kv_bytes_per_token;
+}
+
+}  // namespace
+
+int64_t ring_bytes(const std::vector<parallel::TeamPass>& teams, const parallel::KvMap& map,
+                   int instance, const RingShape& shape) {
+  const auto own = team_of(teams, instance);
+  if (!own) return 0;
+  const auto& [team, rows] = teams[*own];
+  if (team.ring == Ring::pass_kv) return pass_kv(teams[*own], map, shape);
+  const int size = team.size(), rank = team.index_of(instance).value();
+  const int64_t query = shape.num_heads * shape.head_dim * 4;  // fp32
+  const int64_t home = query + shape.num_heads * 4;            // with its log-sum
+  int64_t bytes = 0;
+  for (const PassSequence& sequence : rows)
+    for (int other = 0; other < size; ++other) {
+      if (other == rank) continue;
+      const int64_t own_rows = num_rows({sequence}, team, rank);
+      const int64_t its_rows = num_rows({sequence}, team, other);
+      if (team.ring == Ring::broadcast_q && !shape.layout_invariant) {
+        if (holds_keys(map, sequence.sequence, team.instances[other])) bytes += own_rows * query;
+        if (holds_keys(map, sequence.sequence, instance)) bytes += its_rows * home;
+        continue;
+      }
+      // Every query visits everyone: round the ring all but those of the next rank, which came
+      // last, are passed on; where layout is invariant each sends its own straight to the others.
+      const bool passed_on = other != (rank + 1) % size;
+      bytes += shape.layout_invariant ? own_rows * query : passed_on ? its_rows * query : 0;
+      bytes += its_rows * home;
+    }
+  if (team.ring == Ring::pass_q && !shape.layout_invariant && size > 1)
+    for (const PassSequence& sequence : rows) bytes += num_rows({sequence}, team, rank) * query;
+  return bytes;
+}
+
+}  // namespace pecia::test
