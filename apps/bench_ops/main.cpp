@@ -21,6 +21,7 @@
 #include "apps/command_line/options.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/isa.hpp"
+#include "lib/core/json.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -96,7 +97,7 @@ void print_floors(const Options& options, const Bench& bench) {
                         {"product_by", bench.product_by},
                         {"bandwidth", bench.floors.bandwidth}};
     if (options.backend == "cpu") line["compute"] = of_bf16(options) ? "bf16" : "fp32";
-    std::puts(line.dump().c_str());
+    std::puts(json_text(line).c_str());
   } else {
     fmt::print("{}: product {:.1f} GFLOP/s by {}, memory {:.1f} GB/s{}{}\n", bench.machine,
                bench.floors.flops * 1e-9, bench.product_by, bench.floors.bandwidth * 1e-9,
@@ -134,7 +135,7 @@ void measure(const Measurement& measurement, const Options& options, const Bench
                         {"bytes", one.bytes},
                         {"share_of_floor", floor / seconds}};
     if (earlier) line.update({{"earlier_s", before}, {"ratio", seconds / before}});
-    std::puts(line.dump().c_str());
+    std::puts(json_text(line).c_str());
     return;
   }
   const bool computes = one.flops / floors.flops >= one.bytes / floors.bandwidth;

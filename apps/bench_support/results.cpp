@@ -9,6 +9,7 @@
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/isa.hpp"
+#include "lib/core/json.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -80,7 +81,7 @@ void Results::write(const Json& values) const {
   Json object = facts_;
   object.update(values);
   std::ofstream file(file_, std::ios::app);
-  file << object.dump() << '\n';
+  file << json_text(object) << '\n';
   file.close();
   if (!file)
     fail<SystemError>("{}: cannot append to it; name a file in a folder that is there",

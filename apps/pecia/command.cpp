@@ -8,6 +8,7 @@
 
 #include "apps/pecia/printable.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 
 namespace pecia::app {
 
@@ -40,17 +41,13 @@ int on_first_rank(comm::Communicator& world, const std::function<int()>& work) {
 
 std::vector<nlohmann::ordered_json> gather_json(comm::Communicator& world,
                                                 const nlohmann::ordered_json& mine) {
-  const std::string text = dump(mine, -1);
+  const std::string text = json_text(mine);
   std::vector<nlohmann::ordered_json> values;
   for (const auto& bytes : world.gather(std::as_bytes(std::span(text)), 0)) {
-    const auto* begin = reinterpret_cast<const char*>(bytes.data());
-    values.push_back(nlohmann::ordered_json::parse(begin, begin + bytes.size()));
+    values.push_back(parse_json<nlohmann::ordered_json>(
+        {reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
   }
   return values;
-}
-
-std::string dump(const nlohmann::ordered_json& value, int indent) {
-  return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 std::string ranges(const std::vector<int>& numbers) {

@@ -54,9 +54,6 @@ int on_first_rank(comm::Communicator& world, const std::function<int()>& work);
 std::vector<nlohmann::ordered_json> gather_json(comm::Communicator& world,
                                                 const nlohmann::ordered_json& mine);
 
-/// Writes JSON text from any bytes, since file and host names need not be UTF-8.
-std::string dump(const nlohmann::ordered_json& value, int indent = 2);
-
 /// {0, 1, 2, 5} → "0-2,5"; `numbers` ascend.
 std::string ranges(const std::vector<int>& numbers);
 

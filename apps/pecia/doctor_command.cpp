@@ -18,12 +18,13 @@
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/isa.hpp"
+#include "lib/core/json.hpp"
 #include "lib/io/hdf5.hpp"
 
 namespace pecia::app {
 namespace {
 
-struct Options {
+struct DoctorOptions {
   std::string output = ".";
   bool json = false;
 };
@@ -91,7 +92,7 @@ size_t num_hosts(comm::Communicator& world) {
   return names.size();
 }
 
-std::vector<Finding> examine(const Options& options, Context& context) {
+std::vector<Finding> examine(const DoctorOptions& options, Context& context) {
   const BuildInfo& build = build_info();
   const cluster::CpuFacts cpu = cluster::cpu_facts();
   const HostRanks host = host_ranks(context.world, cpu);
@@ -170,7 +171,7 @@ void print_findings(const nlohmann::ordered_json& findings, size_t num_ranks) {
   fmt::print("warnings: {}\n", warnings);
 }
 
-int doctor_command(const Options& options, Context& context) {
+int doctor_command(const DoctorOptions& options, Context& context) {
   auto mine = nlohmann::ordered_json::array();
   for (const Finding& finding : examine(options, context))
     mine.push_back({{"topic", finding.topic},
@@ -181,7 +182,9 @@ int doctor_command(const Options& options, Context& context) {
   if (!context.first()) return 0;
   const nlohmann::ordered_json findings = merged(by_rank);
   if (options.json)
-    fmt::print("{}\n", dump({{"ranks", by_rank.size()}, {"findings", findings}}));
+    fmt::print(
+        "{}\n",
+        json_text(nlohmann::ordered_json{{"ranks", by_rank.size()}, {"findings", findings}}, 2));
   else
     print_findings(findings, by_rank.size());
   return 0;
@@ -190,7 +193,7 @@ int doctor_command(const Options& options, Context& context) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Context& context) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DoctorOptions>();
   CLI::App& doctor = command_line::add_command(
       app, "doctor", "Looks for what will hurt a run here, and says what to do about it.",
       examples({

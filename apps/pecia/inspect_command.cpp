@@ -15,6 +15,7 @@
 #include "apps/pecia/command.hpp"
 #include "apps/pecia/summaries.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/io/hdf5.hpp"
 #include "lib/io/run_lock.hpp"
 
@@ -23,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Options {
+struct InspectOptions {
   std::filesystem::path path;
   bool json = false, watch = false;
   std::optional<double> interval_s;
@@ -115,7 +116,7 @@ bool goes_on_after(const nlohmann::ordered_json& summary, bool live) {
 
 /// Redraws a terminal at each interval. A log gets one line per interval. Logs and readers of JSON
 /// get the last state at the end.
-int watch(const Options& options) {
+int watch(const InspectOptions& options) {
   const bool terminal = isatty(STDOUT_FILENO) == 1;
   const double interval_s = options.interval_s.value_or(terminal ? 1 : 10);
   wait_until_begun(options.path);
@@ -123,7 +124,7 @@ int watch(const Options& options) {
     const auto summary = summarize(options.path);
     const bool more = goes_on_after(summary, live);
     if (options.json)
-      print(fmt::format("{}\n", dump(summary, -1)));
+      print(fmt::format("{}\n", json_text(summary)));
     else if (terminal)
       print(fmt::format("\x1b[H\x1b[J{}", text_of(summary)));
     else
@@ -132,17 +133,17 @@ int watch(const Options& options) {
   }
 }
 
-int inspect_command(const Options& options) {
+int inspect_command(const InspectOptions& options) {
   if (options.watch) return watch(options);
   const auto summary = summarize(options.path);
-  print(options.json ? fmt::format("{}\n", dump(summary)) : text_of(summary));
+  print(options.json ? fmt::format("{}\n", json_text(summary, 2)) : text_of(summary));
   return 0;
 }
 
 }  // namespace
 
 void add_inspect(CLI::App& app, Context& context) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<InspectOptions>();
   CLI::App& inspect = command_line::add_command(
       app, "inspect", "Says what is in a prompt shard, a results file or a run's folder.",
       examples({

@@ -10,6 +10,7 @@
 #include "apps/pecia/plan_grid.hpp"
 #include "apps/pecia/plan_job.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/parallel/modes_text.hpp"
 #include "lib/resources/resources.hpp"
@@ -17,7 +18,7 @@
 namespace pecia::app {
 namespace {
 
-struct Options {
+struct PlanOptions {
   std::filesystem::path job_file;
   std::vector<std::string> overrides;
   int ranks = 0;  // 0: the number that the job's degrees give
@@ -31,7 +32,7 @@ int ranks_of(const job::Job::Parallel& parallel, int ranks) {
   return fewest_ranks(parallel);
 }
 
-int modes_of_job(const Options& options) {
+int modes_of_job(const PlanOptions& options) {
   const job::Job job = job::read_job(options.job_file, options.overrides);
   const model::ModelConfig config = job::read_model_config(job);
   const int ranks = ranks_of(job.parallel, options.ranks), dp = job.parallel.dp;
@@ -43,15 +44,17 @@ int modes_of_job(const Options& options) {
   const auto result = outcome(job, config, ranks, resources);
   if (options.json) {
     fmt::print("{}\n",
-               dump({{"model",
-                      {{"path", job.model.path.string()},
-                       {"num_heads", shape.num_heads},
-                       {"num_kv_heads", shape.num_kv_heads},
-                       {"ffn", shape.ffn}}},
-                     {"ranks", ranks},
-                     {"dp", dp},
-                     {"job", result},
-                     {"modes", parallel::modes_json(ranks / dp, shape, job.reproducible)}}));
+               json_text(nlohmann::ordered_json{{"model",
+                                                 {{"path", job.model.path.string()},
+                                                  {"num_heads", shape.num_heads},
+                                                  {"num_kv_heads", shape.num_kv_heads},
+                                                  {"ffn", shape.ffn}}},
+                                                {"ranks", ranks},
+                                                {"dp", dp},
+                                                {"job", result},
+                                                {"modes", parallel::modes_json(ranks / dp, shape,
+                                                                               job.reproducible)}},
+                         2));
     return 0;
   }
   fmt::print("{}: {} query heads, {} KV heads, {} FFN columns · {} ranks, DP {}{}\n{}{}",
@@ -61,10 +64,10 @@ int modes_of_job(const Options& options) {
   return 0;
 }
 
-int plan_of_job(const Options& options) {
+int plan_of_job(const PlanOptions& options) {
   const auto plan = plan_job(options.job_file, options.overrides, options.ranks);
   if (options.json) {
-    fmt::print("{}\n", dump(plan));
+    fmt::print("{}\n", json_text(plan, 2));
     return 0;
   }
   fmt::print("{}", plan_text(plan));
@@ -77,7 +80,7 @@ int plan_of_job(const Options& options) {
   return 0;
 }
 
-int plan_command(const Options& options) {
+int plan_command(const PlanOptions& options) {
   if (!options.modes) {
     if (options.job_file.empty())
       fail<InputError>(
@@ -88,7 +91,7 @@ int plan_command(const Options& options) {
   if (options.ranks > 0)
     fail<InputError>("plan --ranks needs a job file, whose model says what can be cut");
   if (options.json)
-    fmt::print("{}\n", dump(parallel::modes_json()));
+    fmt::print("{}\n", json_text(parallel::modes_json(), 2));
   else
     fmt::print("{}", parallel::modes_markdown());
   return 0;
@@ -97,7 +100,7 @@ int plan_command(const Options& options) {
 }  // namespace
 
 void add_plan(CLI::App& app, Context& context) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanOptions>();
   CLI::App& plan = command_line::add_command(
       app, "plan",
       "Says what a job's model and prompts need, and which parallel modes are legal, without "

@@ -9,6 +9,7 @@
 
 #include "apps/pecia/plan_grid.hpp"
 #include "apps/pecia/printable.hpp"
+#include "lib/core/json.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/report/format.hpp"
 #include "lib/resources/footprint.hpp"
@@ -33,7 +34,7 @@ Json json_of(const resources::PromptFootprint& prompts, const job::Job& job) {
           {"new_tokens", prompts.new_tokens},
           {"longest_tokens", prompts.longest_tokens},
           {"longest_request", prompts.longest_id},
-          {"over_length", Json::parse(to_json(job))["limits"]["over_length"]},
+          {"over_length", parse_json<Json>(to_json(job))["limits"]["over_length"]},
           {"over_length_turns", prompts.over_length},
           {"truncated_tokens", prompts.truncated_tokens}};
 }

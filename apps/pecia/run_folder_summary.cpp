@@ -10,6 +10,7 @@
 
 #include "apps/pecia/summaries.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/io/kv_save.hpp"
 #include "lib/io/run_lock.hpp"
 #include "lib/report/format.hpp"
@@ -24,7 +25,7 @@ Json read_json(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return nullptr;
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json json = try_json<Json>(text);
   if (!json.is_object())
     fail<InputError>("{}: no JSON object; the file is damaged, remove it", path.string());
   return json;

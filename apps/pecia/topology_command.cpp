@@ -14,19 +14,20 @@
 #include "lib/cluster/machine.hpp"
 #include "lib/cluster/process_grid.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/job/job.hpp"
 
 namespace pecia::app {
 namespace {
 
-struct Options {
+struct TopologyOptions {
   std::string job;                    // empty: none
   std::optional<int> dp, cp, sp, tp;  // by default the job's; cp: what the others leave
   std::string file;                   // empty: the job's, else the environment's
   bool measure = false, json = false;
 };
 
-cluster::GridShape shape_for(const Options& options, const job::Job& job, int ranks) {
+cluster::GridShape shape_for(const TopologyOptions& options, const job::Job& job, int ranks) {
   cluster::GridShape shape{options.dp.value_or(job.parallel.dp), 1,
                            options.sp.value_or(job.parallel.sp),
                            options.tp.value_or(job.parallel.tp)};
@@ -100,7 +101,7 @@ void print_table(const cluster::GridShape& shape, const Counts& counts,
                any_gpu ? ", " + row["gpu"].get<std::string>() : "");
 }
 
-int topology_command(const Options& options, comm::Communicator& world) {
+int topology_command(const TopologyOptions& options, comm::Communicator& world) {
   const job::Job job = options.job.empty() ? job::Job{} : job::read_job(options.job);
   const auto places = cluster::find_places(
       world,
@@ -132,7 +133,7 @@ int topology_command(const Options& options, comm::Communicator& world) {
         {"racks", counts.racks},
         {"ranks", rows}};
     if (options.measure) map["links"] = links;
-    fmt::print("{}\n", dump(map));
+    fmt::print("{}\n", json_text(map, 2));
     return 0;
   }
   print_table(shape, counts, rows);
@@ -143,7 +144,7 @@ int topology_command(const Options& options, comm::Communicator& world) {
 }  // namespace
 
 void add_topology(CLI::App& app, Context& context) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TopologyOptions>();
   CLI::App& topology = command_line::add_command(
       app, "topology", "Prints where each rank is and its place in the process grid.",
       examples({

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/core/build_info.hpp"
+#include "lib/core/json.hpp"
 
 namespace pecia::batch {
 namespace {
@@ -21,24 +22,18 @@ constexpr const char* settings_keys[] = {over_length_key, "model.rope_scaling", 
 /// The job's text leaves out keys that may change between starts, and has one spelling for each of
 /// the others.
 Json as_json(const job::Job& job) {
-  return Json::parse(to_json(job));
-}
-
-/// Dumps any bytes, since a path or a text of the job need not be UTF-8.
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return parse_json<Json>(to_json(job));
 }
 
 /// Parses a JSON object; damaged or too deeply nested text counts as empty.
 Json parse_object(const std::string& text) {
   constexpr int max_depth = 8;
-  const auto is_shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= max_depth; };
-  const Json parsed = Json::parse(text, is_shallow, /*allow_exceptions=*/false);
+  const Json parsed = try_json<Json>(text, max_depth);
   return parsed.is_object() ? parsed : Json::object();
 }
 
 std::string text_of(const Json& object, const std::string& key) {
-  return object.contains(key) ? object[key].dump() : std::string("absent");
+  return object.contains(key) ? json_text(object[key]) : std::string("absent");
 }
 
 /// The keys of both objects, each once; keys that only `before` has come last.
@@ -101,7 +96,7 @@ std::string identity(const job::Job& job, const model::ModelConfig& config,
     id["reproducible"] = {{"mode", "layout"},
                           {"max_batch_tokens", settings["batch"]["max_batch_tokens"]}};
   id["input_sha256"] = input_sha256;
-  return dump(id);
+  return json_text(id);
 }
 
 std::vector<std::string> input_hashes(const std::string& identity) {
@@ -109,7 +104,7 @@ std::vector<std::string> input_hashes(const std::string& identity) {
   std::vector<std::string> hashes;
   if (id.contains("input_sha256") && id["input_sha256"].is_array())
     for (const Json& hash : id["input_sha256"])
-      hashes.push_back(hash.is_string() ? hash.get<std::string>() : hash.dump());
+      hashes.push_back(hash.is_string() ? hash.get<std::string>() : json_text(hash));
   return hashes;
 }
 
@@ -122,7 +117,7 @@ std::string turn_settings(const job::Job& job) {
     const std::string name = key.substr(dot + 1);
     if (section.contains(name)) settings[key] = section[name];
   }
-  return dump(settings);
+  return json_text(settings);
 }
 
 bool cuts_left(const std::string& settings) {
@@ -133,7 +128,7 @@ std::string kv_identity(const std::string& identity, const job::Job& job) {
   Json id = parse_object(identity);
   id["model"].erase("path");
   id["model"]["rope_scaling"] = as_json(job)["model"]["rope_scaling"];
-  return dump({{"version", id["version"]}, {"model", id["model"]}, {"kv", id["kv"]}});
+  return json_text(Json{{"version", id["version"]}, {"model", id["model"]}, {"kv", id["kv"]}});
 }
 
 std::string settings_differences(const std::string& before, const std::string& now) {

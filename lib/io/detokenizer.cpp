@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/io/file.hpp"
 #include "lib/io/strict_json.hpp"
 
@@ -100,7 +101,7 @@ class TokenizerJson {
   }
   int64_t number(const json& value, const char* what) const {
     if (!value.is_number_unsigned() || value.get<uint64_t>() >= max_tokens)
-      wrong(fmt::format("{:.60} is no {}", value.dump(), what));
+      wrong(fmt::format("{:.60} is no {}", json_text(value), what));
     return value.get<int64_t>();
   }
 

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/io/sha256.hpp"
 #include "lib/report/atomic_file.hpp"
 
@@ -18,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* schema = "pecia.kv-save/1";
+constexpr const char* save_schema = "pecia.kv-save/1";
 constexpr std::array dtypes = {DType::fp32, DType::bf16, DType::fp16, DType::fp8};
 
 Json to_json(const KvPart& part) {
@@ -33,10 +34,6 @@ Json to_json(const KvPart& part) {
 }
 
 /// Formats JSON in which a request id may be any bytes.
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 std::string sha256_of(const std::string& text) {
   Sha256 hash;
   hash.update(text);
@@ -87,7 +84,9 @@ void write_kv_save(const fs::path& folder, const KvSave& save) {
   sync_folder(folder);  // makes the files' names durable before save.json names them
   report::write_atomically(
       folder / kv_save_file,
-      dump({{"schema", schema}, {"save", body}, {"sha256", sha256_of(dump(body))}}) + "\n");
+      json_text(
+          Json{{"schema", save_schema}, {"save", body}, {"sha256", sha256_of(json_text(body))}}) +
+          "\n");
   sync_folder(folder);
 }
 
@@ -98,10 +97,10 @@ std::optional<KvSave> read_kv_save(const fs::path& folder) {
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   try {
-    const Json json = Json::parse(text);
-    if (json.at("schema") != schema) fail<InputError>("another schema");
+    const Json json = parse_json<Json>(text);
+    if (json.at("schema") != save_schema) fail<InputError>("another schema");
     const Json& body = json.at("save");
-    if (json.at("sha256") != sha256_of(dump(body))) fail<InputError>("its sha256 is wrong");
+    if (json.at("sha256") != sha256_of(json_text(body))) fail<InputError>("its sha256 is wrong");
     KvSave save;
     save.identity = body.at("identity").get<std::string>();
     save.request_id = body.at("request_id").get<std::string>();

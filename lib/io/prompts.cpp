@@ -16,7 +16,7 @@
 namespace pecia::io {
 namespace {
 
-constexpr const char* schema = "pecia.prompts/1";
+constexpr const char* prompts_schema = "pecia.prompts/1";
 constexpr const char* remedy = "make the shard again, as with scripts/pecia-pack";
 constexpr int32_t no_max_new_tokens = -1;
 constexpr int64_t no_seed = std::numeric_limits<int64_t>::min();
@@ -120,10 +120,10 @@ void check_ids(const std::string& where, const std::vector<PromptRequest>& reque
 }
 
 Hdf5Dataset opened_tokens(const Hdf5File& file, const std::filesystem::path& path) {
-  const std::string found = file.text_attribute("schema").value_or(schema);
-  if (found != schema)
+  const std::string found = file.text_attribute("schema").value_or(prompts_schema);
+  if (found != prompts_schema)
     fail<InputError>("{}: attribute 'schema' is '{}'; this version reads '{}': {}", path.string(),
-                     found, schema, remedy);
+                     found, prompts_schema, remedy);
   Hdf5Dataset tokens = required(file, path, "/tokens");
   if (tokens.type_class() != H5T_INTEGER)
     fail<InputError>("{} holds {}; write it as int32: {}", tokens.where(), tokens.type_name(),

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/io/results_schema.hpp"
 #include "lib/io/utf8.hpp"
 
@@ -16,9 +17,8 @@ namespace {
 /// The root attribute `settings`, a JSON array of flat objects; empty when it is absent.
 std::vector<std::string> read_settings(const Hdf5File& file, const std::string& path) {
   constexpr int max_depth = 8;
-  const auto is_shallow = [](int depth, auto, auto&) { return depth <= max_depth; };
-  const auto json = nlohmann::ordered_json::parse(file.text_attribute("settings").value_or("[]"),
-                                                  is_shallow, /*allow_exceptions=*/false);
+  const auto json =
+      try_json<nlohmann::ordered_json>(file.text_attribute("settings").value_or("[]"), max_depth);
   const bool good = json.is_array() && std::all_of(json.begin(), json.end(), [](const auto& each) {
                       return each.is_object();
                     });
@@ -26,7 +26,7 @@ std::vector<std::string> read_settings(const Hdf5File& file, const std::string& 
     fail<InputError>("{}: attribute 'settings' is no JSON array of objects: the file is damaged",
                      path);
   std::vector<std::string> settings;
-  for (const auto& each : json) settings.push_back(each.dump());
+  for (const auto& each : json) settings.push_back(json_text(each));
   return settings;
 }
 
@@ -48,8 +48,7 @@ ResultsLayout read_layout(const Hdf5File& file, const std::string& path) {
   layout.prompt_logprobs = static_cast<int>(integer("prompt_logprobs", -1));
   layout.identity = file.text_attribute("identity").value_or("");
   layout.measured = file.text_attribute("measured").value_or("");
-  const auto inputs =
-      nlohmann::json::parse(file.text_attribute("inputs").value_or("[]"), nullptr, false);
+  const auto inputs = try_json<nlohmann::json>(file.text_attribute("inputs").value_or("[]"));
   try {
     layout.inputs = inputs.get<std::vector<std::string>>();
   } catch (const nlohmann::json::exception&) {

@@ -9,6 +9,7 @@
 
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/io/results.hpp"
 #include "lib/io/results_schema.hpp"
 
@@ -86,9 +87,7 @@ void write_file(const fs::path& path, const ResultsLayout& layout,
   file.set_attribute("measured", layout.measured);
   // Paths need not be UTF-8. This attribute only tells readers which file was meant; nothing opens
   // it.
-  file.set_attribute(
-      "inputs",
-      nlohmann::json(layout.inputs).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  file.set_attribute("inputs", json_text(nlohmann::json(layout.inputs)));
   file.set_attribute("settings", fmt::format("[{}]", fmt::join(layout.settings, ",")));
   file.set_attribute("vocab_size", layout.vocab);
   file.set_attribute("logprobs", int64_t{layout.logprobs});

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/io/file.hpp"
 #include "lib/io/utf8.hpp"
 
@@ -66,13 +67,13 @@ std::string to_text(const Holder& holder) {
                                        {"started", holder.started},
                                        {"command", holder.command},
                                        {"process_start", holder.process_start}};
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 /// The holder named in the lock file. Its host is empty when the file cannot be read (it is being
 /// written, or cut off).
 Holder holder_of(const std::filesystem::path& path) {
-  const auto json = nlohmann::json::parse(file_text(path), nullptr, /*allow_exceptions=*/false);
+  const auto json = try_json<nlohmann::json>(file_text(path));
   Holder holder;
   try {
     json.at("host").get_to(holder.host);

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/io/file.hpp"
 #include "lib/io/mapped_file.hpp"
 #include "lib/io/safetensors_header.hpp"
@@ -44,7 +45,7 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   for (const auto& [tensor, shard] : map->items()) {
     if (!shard.is_string() || !is_file_name(shard.get<std::string>()))
       fail<InputError>("{}: tensor '{}' is said to be in {}, which is no file name in this folder",
-                       path.string(), tensor, shard.dump());
+                       path.string(), tensor, json_text(shard));
     shard_of.emplace(tensor, shard.get<std::string>());
   }
   return shard_of;
@@ -197,7 +198,7 @@ std::string Checkpoint::index_sha256() const {
                                  impl_->shards[entry.shard].path.filename().string(),
                                  entry.tensor.begin,
                                  entry.tensor.end};
-    hash.update(line.dump() + "\n");
+    hash.update(json_text(line) + "\n");
   }
   return hash.hex();
 }

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/io/strict_json.hpp"
 
 namespace pecia::io {
@@ -34,7 +35,7 @@ DType dtype_named(const std::string& where, const std::string& name) {
 
 int64_t non_negative(const std::string& where, const json& value, const char* what) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX)
-    fail<InputError>("{}: {} {:.100} is no size: {}", where, what, value.dump(), remedy);
+    fail<InputError>("{}: {} {:.100} is no size: {}", where, what, json_text(value), remedy);
   return value.get<int64_t>();
 }
 
@@ -63,7 +64,7 @@ StoredTensor parse_tensor(const std::filesystem::path& path, const std::string& 
   for (const json& extent : shape) {
     tensor.shape.push_back(non_negative(where, extent, "extent"));
     if (__builtin_mul_overflow(bytes, tensor.shape.back(), &bytes))
-      fail<InputError>("{}: shape {:.100} is more than 2^63 bytes: {}", where, shape.dump(),
+      fail<InputError>("{}: shape {:.100} is more than 2^63 bytes: {}", where, json_text(shape),
                        remedy);
   }
   const int64_t begin = non_negative(where, offsets[0], "offset");
@@ -75,7 +76,7 @@ StoredTensor parse_tensor(const std::filesystem::path& path, const std::string& 
         where, begin, end, data_bytes, remedy);
   if (end - begin != bytes)
     fail<InputError>("{}: data_offsets give {} bytes, but shape {:.100} of {} needs {}: {}", where,
-                     end - begin, shape.dump(), dtype.get<std::string>(), bytes, remedy);
+                     end - begin, json_text(shape), dtype.get<std::string>(), bytes, remedy);
   tensor.begin = data_begin + begin;
   tensor.end = data_begin + end;
   return tensor;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "lib/core/json.hpp"
 #include "lib/job/job.hpp"
 #include "lib/job/job_schema.hpp"
 
@@ -32,10 +33,6 @@ bool plain(std::string_view text) {
          });
 }
 
-std::string dump(const nlohmann::ordered_json& value, int indent = -1) {
-  return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
 /// JSON is YAML; only strings and brackets are made nicer.
 std::string yaml_value(const nlohmann::ordered_json& value) {
   if (value.is_string() && plain(value.get<std::string>())) return value.get<std::string>();
@@ -50,7 +47,7 @@ std::string yaml_value(const nlohmann::ordered_json& value) {
       text += (text.empty() ? "" : ", ") + key + ": " + yaml_value(item);
     return "{" + text + "}";
   }
-  return dump(value);
+  return json_text(value);
 }
 
 std::string comment(std::string_view text, std::string_view indent) {
@@ -102,7 +99,7 @@ std::string to_json(const Job& job) {
     auto& parent = field.section().empty() ? root : root[std::string(field.section())];
     parent[std::string(field.name())] = field.write(job);
   }
-  return dump(root, 2);
+  return json_text(root, 2);
 }
 
 std::string default_yaml() {

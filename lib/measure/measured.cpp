@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/core/json.hpp"
 #include "lib/measure/calibration.hpp"
 
 namespace pecia::measure {
@@ -22,12 +23,12 @@ std::string to_json(const Measured& measured, const resources::Resources& resour
             {"ring_bandwidth", measured.ring.bandwidth},
             {"all_to_all_bandwidth", measured.ring.all_to_all_bandwidth}};
   if (measured.shift_threshold) json["shift_threshold"] = *measured.shift_threshold;
-  return json.dump();
+  return json_text(json);
 }
 
 std::optional<Measured> parse_measured(const std::string& text,
                                        const resources::Resources& resources) try {
-  const Json json = Json::parse(text);
+  const Json json = parse_json<Json>(text);
   if (json.at("degrees") != degrees_of(resources)) return {};
   Measured measured;
   measured.ring = {json.at("ring_flops").get<double>(), json.at("ring_bandwidth").get<double>(),

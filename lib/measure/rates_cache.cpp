@@ -11,6 +11,7 @@
 
 #include "lib/cluster/machine.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/io/strict_json.hpp"
 #include "lib/report/atomic_file.hpp"
 
@@ -73,7 +74,7 @@ void write_rates(const fs::path& path, const std::map<std::string, parallel::Rin
                           {"all_to_all_bandwidth", rates.all_to_all_bandwidth}};
   // A name of its own comes first: hosts share a home folder, and jobs start together.
   const fs::path own = fmt::format("{}.{}-{}", path.string(), cluster::host_name(), getpid());
-  report::write_atomically(own, file.dump(2) + "\n");
+  report::write_atomically(own, json_text(file, 2) + "\n");
   std::error_code error;
   fs::rename(own, path, error);
   if (!error) return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/config_json.hpp"
 
+#include "lib/core/json.hpp"
 #include "lib/io/mapped_file.hpp"
 #include "lib/io/strict_json.hpp"
 
@@ -53,7 +54,7 @@ std::string JsonSection::value_text(std::string_view key) const {
   constexpr size_t longest = 80;
   const json* value = find(key);
   if (!value) return names(key) ? "null" : "absent";
-  std::string text = value->dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string text = json_text(*value);
   if (text.size() > longest) text = text.substr(0, longest) + "…";
   return text;
 }

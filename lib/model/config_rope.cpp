@@ -10,14 +10,14 @@ namespace {
 
 constexpr double max_factor = 1e6;
 
-struct Kind {
+struct RopeKind {
   std::string_view name;
   RopeScaling scaling;
   std::vector<std::string_view> keys;  ///< keys with an effect, and keys that transformers ignores
 };
 
-const std::array<Kind, 5>& kinds() {
-  static const std::array<Kind, 5> all = {{
+const std::array<RopeKind, 5>& rope_kinds() {
+  static const std::array<RopeKind, 5> all = {{
       {"default", RopeScaling::none, {}},
       {"linear", RopeScaling::linear, {"factor", "original_max_position_embeddings"}},
       {"dynamic", RopeScaling::dynamic, {"factor", "original_max_position_embeddings"}},
@@ -32,13 +32,13 @@ const std::array<Kind, 5>& kinds() {
   return all;
 }
 
-const Kind& kind_of(const JsonSection& rope) {
+const RopeKind& rope_kind_of(const JsonSection& rope) {
   const auto old_style = rope.text("type"), new_style = rope.text("rope_type");
   if (old_style && new_style && *old_style != *new_style)
     rope.refuse("type", fmt::format("but {} is \"{}\"; remove one of them",
                                     rope.name_of("rope_type"), *new_style));
   const std::string name = new_style ? *new_style : old_style.value_or("default");
-  for (const Kind& kind : kinds())
+  for (const RopeKind& kind : rope_kinds())
     if (kind.name == name) return kind;
   rope.refuse<Unsupported>(new_style ? "rope_type" : "type",
                            "which is not implemented; known are default, linear, dynamic, llama3 "
@@ -46,7 +46,7 @@ const Kind& kind_of(const JsonSection& rope) {
 }
 
 /// Throws for unknown keys, because they would change the frequencies.
-void refuse_unknown_keys(const JsonSection& rope, const Kind& kind) {
+void refuse_unknown_keys(const JsonSection& rope, const RopeKind& kind) {
   constexpr std::array<std::string_view, 5> always = {"type", "rope_type", "rope_theta",
                                                       "partial_rotary_factor", "finetuned"};
   for (const auto& [key, value] : rope.object().items()) {
@@ -154,7 +154,7 @@ void read_rope(const JsonSection& file, const FamilyTraits& traits, ModelConfig&
         file.file(), config.rope.rotary_dim, config.head_dim);
   if (!rope) return;
 
-  const Kind& kind = kind_of(*rope);
+  const RopeKind& kind = rope_kind_of(*rope);
   refuse_unknown_keys(*rope, kind);
   config.rope.scaling = kind.scaling;
   const int64_t max_positions = config.max_positions;
@@ -202,7 +202,7 @@ void extend_context(ModelConfig& config, RopeScaling kind, double factor) {
 }
 
 std::string_view name_of(RopeScaling scaling) {
-  for (const Kind& kind : kinds())
+  for (const RopeKind& kind : rope_kinds())
     if (kind.scaling == scaling) return kind.name;
   return "unknown";
 }

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/report/atomic_file.hpp"
 #include "lib/report/format.hpp"
 
@@ -225,7 +226,7 @@ void Progress::write_file(bool finished) const {
       {"updated_unix_s", std::time(nullptr)},
       {"remaining_s", remaining ? nlohmann::ordered_json(*remaining) : nullptr},
       {"starts", starts}};
-  write_atomically(options_.file, json.dump(2) + "\n");
+  write_atomically(options_.file, json_text(json, 2) + "\n");
 }
 
 }  // namespace pecia::report

@@ -9,6 +9,7 @@
 
 #include "lib/core/build_info.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/report/atomic_file.hpp"
 #include "lib/report/format.hpp"
 
@@ -291,13 +292,12 @@ Json to_json(const RunReport& report) {
 }
 
 void write_report(const std::filesystem::path& path, const RunReport& report) {
-  write_atomically(path,
-                   to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_atomically(path, json_text(to_json(report), 2) + "\n");
 }
 
 bool is_final_report(const std::filesystem::path& path, int64_t done, int64_t failed) try {
   std::ifstream in(path);
-  const Json report = Json::parse(in);
+  const Json report = parse_json<Json>(std::string(std::istreambuf_iterator<char>(in), {}));
   const Json& counts = report.at("counts");
   const Json& all = report.at("all_starts");
   return counts.at("open") == 0 && counts.at("partial") == 0 && all.at("done") == done &&

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "lib/core/json.hpp"
 #include "lib/report/format.hpp"
 
 namespace pecia::report {
@@ -68,7 +69,8 @@ nlohmann::ordered_json to_json(const StartRecord& start) {
 
 std::vector<StartRecord> read_starts(const std::filesystem::path& progress_file) try {
   std::ifstream in(progress_file);
-  const auto progress = nlohmann::json::parse(in);
+  const auto progress =
+      parse_json<nlohmann::json>(std::string(std::istreambuf_iterator<char>(in), {}));
   std::vector<StartRecord> starts;
   for (const auto& start : progress.at("starts")) starts.push_back(parsed(start));
   return starts;

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/report/atomic_file.hpp"
 #include "lib/report/gzip.hpp"
 
@@ -19,10 +20,6 @@ namespace {
 // Between the first and the last line there is one event per line, so merging copies lines.
 constexpr std::string_view header_line = R"({"displayTimeUnit":"ms","traceEvents":[)";
 constexpr std::string_view footer_begin = R"(],"otherData":)";
-
-std::string to_text(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 /// What the last line says about the lines before it.
 struct Footer {
@@ -52,8 +49,8 @@ const char* category(Kind kind) {
 
 std::string metadata_event(const Track& track, const char* name,
                            const nlohmann::ordered_json& args) {
-  return to_text(
-      {{"name", name}, {"ph", "M"}, {"pid", track.replica}, {"tid", track.rank}, {"args", args}});
+  return json_text(nlohmann::ordered_json{
+      {"name", name}, {"ph", "M"}, {"pid", track.replica}, {"tid", track.rank}, {"args", args}});
 }
 
 /// The longest phase of each pass, whose name begins the names of its ops.
@@ -81,7 +78,7 @@ std::string span_event(const Track& track, const Span& span, const Span* phase) 
   return fmt::format(
       R"({{"name":{},"cat":"{}","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":{},)"
       R"("args":{{"pass":{},"bytes":{},"flops":{}}}}})",
-      to_text(full_name(span, phase)), category(span.kind),
+      json_text(nlohmann::json(full_name(span, phase))), category(span.kind),
       microseconds(span.begin_ns + track.offset_ns), microseconds(span.end_ns - span.begin_ns),
       track.replica, track.rank, span.pass, span.bytes,
       std::isfinite(span.flops) ? fmt::to_string(span.flops) : "null");
@@ -91,14 +88,15 @@ std::string note_event(const Track& track, const Note& note) {
   nlohmann::ordered_json args = {{"pass", note.pass}};
   for (const auto& [name, value] : note.values) args[name] = value;
   args["outcome"] = note.outcome;
-  return to_text({{"name", note.name},
-                  {"cat", "note"},
-                  {"ph", "i"},
-                  {"s", "t"},
-                  {"ts", static_cast<double>(note.at_ns + track.offset_ns) / 1000},
-                  {"pid", track.replica},
-                  {"tid", track.rank},
-                  {"args", args}});
+  return json_text(
+      nlohmann::ordered_json{{"name", note.name},
+                             {"cat", "note"},
+                             {"ph", "i"},
+                             {"s", "t"},
+                             {"ts", static_cast<double>(note.at_ns + track.offset_ns) / 1000},
+                             {"pid", track.replica},
+                             {"tid", track.rank},
+                             {"args", args}});
 }
 
 /// Puts events one per line, with the commas between them.
@@ -140,8 +138,7 @@ Footer copy_events(const std::filesystem::path& path, EventList& events) {
     fail<SystemError>("{}: is missing or no trace of one rank", path.string());
   while (in.next(line)) {
     if (line.starts_with(footer_begin)) {
-      const auto footer =
-          nlohmann::json::parse(fmt::format("{{{}", line.substr(2)), nullptr, false);
+      const auto footer = try_json<nlohmann::json>(fmt::format("{{{}", line.substr(2)));
       if (footer.is_discarded()) break;
       const auto& data = footer.at("otherData");
       return {1, data.at("dropped_spans").get<int64_t>(), data.at("end_us").get<double>()};

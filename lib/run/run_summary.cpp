@@ -7,6 +7,7 @@
 #include <set>
 
 #include "lib/cluster/machine.hpp"
+#include "lib/core/json.hpp"
 #include "lib/report/format.hpp"
 #include "lib/report/memory.hpp"
 #include "lib/report/trace.hpp"
@@ -229,7 +230,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
   report.seconds = seconds;
   report.cores = resources.threads.cores_of_job;
   report.gpus = num_gpus(facts);
-  report.job = Json::parse(to_json(facts.job));
+  report.job = parse_json<Json>(to_json(facts.job));
   const std::string weights(name_of(facts.weights));
   report.model = Json{{"weights", weights}, {"quantization", nullptr}};
   if (facts.rounding)

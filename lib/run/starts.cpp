@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "lib/core/json.hpp"
 #include "lib/report/atomic_file.hpp"
 
 namespace pecia::run {
@@ -29,7 +30,7 @@ bool is_like(const Json& earlier, const Start& start) {
 }
 
 void write_starts(const std::filesystem::path& path, const Json& starts) {
-  report::write_atomically(path, Json{{"schema", schema}, {"starts", starts}}.dump(2) + "\n");
+  report::write_atomically(path, json_text(Json{{"schema", schema}, {"starts", starts}}, 2) + "\n");
 }
 
 Json json_of(const schedule::PassRates& rates) {
@@ -55,7 +56,7 @@ Json read_starts(const std::filesystem::path& path) {
   if (!file) return Json::array();
   std::ostringstream text;
   text << file.rdbuf();
-  const Json json = Json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+  const Json json = try_json<Json>(text.str());
   const auto is_start = [](const Json& start) {
     return start.is_object() && start.contains("layout") && start["layout"].is_string() &&
            start.contains("products") && start["products"].is_string();
