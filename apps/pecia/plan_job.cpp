@@ -10,6 +10,7 @@
 #include "apps/pecia/plan_grid.hpp"
 #include "apps/pecia/printable.hpp"
 #include "lib/core/json.hpp"
+#include "lib/execute/rank_needs.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/report/format.hpp"
 #include "lib/resources/footprint.hpp"
@@ -37,6 +38,30 @@ Json json_of(const resources::PromptFootprint& prompts, const job::Job& job) {
           {"over_length", parse_json<Json>(to_json(job))["limits"]["over_length"]},
           {"over_length_turns", prompts.over_length},
           {"truncated_tokens", prompts.truncated_tokens}};
+}
+
+/// What the first rank of a replica needs and sends; its parts of what is cut are the largest.
+std::optional<execute::RankNeeds> needs_of_first_rank(const job::Job& job,
+                                                      const model::ModelConfig& config,
+                                                      resources::Resources resources,
+                                                      const resources::WeightFootprint& weights,
+                                                      const resources::KvFootprint& kv) {
+  resources.kv_dtype = kv.dtype;
+  resources.max_sequences = kv.max_sequences;
+  resources.max_batch_tokens = resources::resolve_batch_tokens(
+      job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
+  const bool rounds = resources::quantize_of(job) != model::Quantize::nothing;
+  const DType stored = rounds ? config.stored_dtype.value_or(DType::fp32) : weights.dtype;
+  // Products of bf16 and codes take bf16 rows where tensor cores or AMX do them.
+  const auto operands = [&](DType type) {
+    return resources.gpus && type != DType::fp32 ? DType::bf16
+                                                 : kernels::make_cpu_backend()->operand_type(type);
+  };
+  return execute::needs_of_rank(0, job, config, resources, stored, operands);
+}
+
+Json json_of(const execute::RankNeeds& needs) {
+  return {{"prefill_pass", needs.prefill_sent_bytes}, {"decode_step", needs.decode_sent_bytes}};
 }
 
 std::string plural(int64_t number, const char* what) {
@@ -91,6 +116,8 @@ Json plan_job(const std::filesystem::path& job_file, const std::vector<std::stri
   const auto weights = resources::weight_footprint(job, config);
   const auto kv = resources::kv_footprint(job, config, inputs ? &*inputs : nullptr, resources);
   const int64_t tp = resources.tp;
+  std::optional<execute::RankNeeds> needs;
+  if (!grid.contains("refused")) needs = needs_of_first_rank(job, config, resources, weights, kv);
   return {{"schema", "pecia.plan/1"},
           {"model", json_of(config, job)},
           {"prompts", prompts},
@@ -110,7 +137,9 @@ Json plan_job(const std::filesystem::path& job_file, const std::vector<std::stri
               {{"weights", (weights.bytes + tp - 1) / tp},
                {"kv_per_token", kv.bytes_per_token_of_rank},
                {"kv", inputs ? Json(kv.tokens_of_rank * kv.bytes_per_token_of_rank) : Json()},
-               {"kv_allowed", job.kv.memory ? Json(*job.kv.memory) : Json()}}}}}},
+               {"kv_allowed", job.kv.memory ? Json(*job.kv.memory) : Json()},
+               {"work", needs ? Json(needs->work_bytes) : Json()}}},
+             {"sent_bytes_per_rank", needs ? json_of(*needs) : Json()}}}},
           {"predicted", nullptr}};
 }
 
@@ -142,6 +171,15 @@ std::string plan_text(const Json& plan) {
                "request"));
   if (!memory["kv_allowed"].is_null())
     text += fmt::format("; kv.memory allows {}", bytes(memory, "kv_allowed"));
+  if (!memory["work"].is_null()) {
+    text += fmt::format("\n  passes: {} of work memory on each rank", bytes(memory, "work"));
+    const Json& sent = chosen["sent_bytes_per_rank"];
+    if (number(sent, "prefill_pass") > 0)
+      text +=
+          fmt::format("; a rank sends {} in the largest with prompts, {} in a decode step of {}",
+                      bytes(sent, "prefill_pass"), bytes(sent, "decode_step"),
+                      plural(number(kv, "max_sequences"), "sequence"));
+  }
   text += fmt::format("\n  {}: {}", plural(number(chosen, "ranks"), "rank"),
                       outcome_text(chosen["parallel"]));
   return text;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/execute/phantom_rank.hpp"
+#include "lib/execute/rank_needs.hpp"
 #include "lib/io/results.hpp"
 
 namespace pecia::run {
@@ -19,6 +19,22 @@ int64_t free_gpu_bytes(const Setup& setup) {
   world.barrier();  // after this, all weights are loaded
   return std::max<int64_t>(
       0, setup.place.device->memory().free_bytes / sharing - resources::activation_bytes(true));
+}
+
+/// Shrinks the KV cache where passes need more memory than was set aside for activations.
+/// Collective.
+void make_room_for_passes(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
+                          int64_t free_bytes) {
+  const auto operands = [&](DType type) { return setup.place.backend->operand_type(type); };
+  const execute::RankNeeds needs =
+      execute::needs_of_rank(setup.ranks.replica->rank(), setup.job, setup.config, setup.resources,
+                             weights.views().embedding.dtype(), operands);
+  const int64_t beyond = setup.world().all_reduce_max(
+      std::max<int64_t>(0, needs.work_bytes - resources::activation_bytes(true)));
+  if (beyond == 0) return;
+  setup.resources.kv_tokens =
+      resources::resolve_kv_tokens(setup.job, setup.config, inputs.get(), setup.resources,
+                                   std::max<int64_t>(0, free_bytes - beyond), setup.world());
 }
 
 /// The measurement of an earlier start with the same results; "" where there is none. Every rank
@@ -47,6 +63,7 @@ void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs
       setup.resources.gpus ? free_gpu_bytes(setup) : resources::free_host_bytes(setup.world());
   resources::resolve_memory(setup.job, setup.config, weights.views(), inputs.get(), free_bytes,
                             setup.resources, setup.world());
+  if (setup.resources.gpus) make_room_for_passes(setup, weights, inputs, free_bytes);
 }
 
 measure::Measured settle_choices(Setup& setup, execute::ReplicaRank& rank) {

@@ -78,9 +78,5 @@ TEST(Complaint, LeavesOtherErrorsToCli11) {
   EXPECT_EQ(complaint_about({"run", "a.yaml"}), "");
 }
 
-TEST(Dump, SurvivesTextThatIsNotUtf8) {
-  EXPECT_EQ(dump({{"path", "a\xff"}}, -1), "{\"path\":\"a\xef\xbf\xbd\"}");
-}
-
 }  // namespace
 }  // namespace pecia::app

@@ -122,6 +122,9 @@ class CutToFitTest(RunTest):
                 self.assertLessEqual(memory["weights"], modes["weight_bytes"])
                 self.assertGreater(memory["weights"], 0.95 * modes["weight_bytes"])
                 self.assertEqual(plan["plans"][0]["parallel"]["mode"], modes["mode"])
+                self.assertGreater(memory["work"], 0)
+                sent = plan["plans"][0]["sent_bytes_per_rank"]
+                self.assertEqual(sent, {"prefill_pass": 0, "decode_step": 0})
                 self.assertIsNone(plan["predicted"])
 
 

@@ -279,5 +279,37 @@ TEST(NumberedSeries, TakesAPlaceAndGivesItBack) {
   for (const Activity::Series& one : activity.series) EXPECT_EQ(one.group, 0u);
 }
 
+/// Teams of ranks 0, 1 and of 2, 3 number their operations apart; then all are one group again.
+TEST(WatchWords, TellWhoIsMissingInATeam) {
+  constexpr uint64_t left = 5, right = 8;
+  std::array<Activity, 4> activities;
+  std::vector<std::unique_ptr<comm::NumberedSeries>> series;
+  for (int rank = 0; rank < 4; ++rank) {
+    Activity& activity = activities[rank];
+    activity.phase = "decode";
+    series.push_back(std::make_unique<comm::NumberedSeries>(activity, 42));
+    series.back()->next();
+    series.back()->enter_team(rank < 2 ? left : right, 700);
+    activity.pass = 7;
+    activity.team = rank < 2 ? 0 : 1;
+    activity.instance = rank;
+  }
+  const auto all = [&] {
+    RankRecords records;
+    for (const Activity& activity : activities) records.emplace_back(record_of(activity, "n"));
+    return records;
+  };
+  for (const int rank : {0, 2, 3}) EXPECT_EQ(series[rank]->next(), 701);
+  series[0]->show_wait("all_to_all", 701);
+  EXPECT_EQ(arrivals(*all()[0], all()),
+            "all_to_all #701: arrived: rank 0; not arrived: rank 1; rank 1 (host n) is in phase "
+            "decode, pass 7, instance 1 in team 0");
+  for (const auto& one : series) one->enter_team(0, 0);
+  for (const int rank : {0, 1, 3}) EXPECT_EQ(series[rank]->next(), 2);
+  series[0]->show_wait("broadcast", 2);
+  EXPECT_TRUE(arrivals(*all()[0], all())
+                  .starts_with("broadcast #2: arrived: ranks 0-1,3; not arrived: rank 2;"));
+}
+
 }  // namespace
 }  // namespace pecia::watch

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a rank of a job needs and sends, before there is one: a phantom of the rank runs the
+/// largest pass with prompts and a step of the largest batch.
+
+#include "lib/execute/phantom_rank.hpp"
+#include "lib/job/job.hpp"
+#include "lib/resources/resources.hpp"
+
+namespace pecia::execute {
+
+struct RankNeeds {
+  int64_t weight_bytes = 0;
+  /// Memory of both passes beside weights and KV cache. What a library takes for itself is not
+  /// counted.
+  int64_t work_bytes = 0;
+  int64_t prefill_sent_bytes = 0;  ///< in a pass of max_batch_tokens tokens of one prompt
+  int64_t decode_sent_bytes = 0;   ///< in a step of max_sequences sequences, held by all instances
+};
+
+/// `resources`: with degrees, modes, kv_dtype, max_batch_tokens and max_sequences. `weights`: type
+/// of tensors that are not codes. `operand_type`: Backend::operand_type of the machine.
+RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig& config,
+                        const resources::Resources& resources, DType weights,
+                        std::function<DType(DType)> operand_type);
+
+}  // namespace pecia::execute

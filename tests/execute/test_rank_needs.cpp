@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "lib/execute/rank_needs.hpp"
+
+namespace pecia::execute {
+namespace {
+
+model::ModelConfig small_model() {
+  model::ModelConfig config;
+  config.vocab = 512, config.hidden = 64, config.ffn = 128, config.layers = 3;
+  config.num_heads = 8, config.num_kv_heads = 4, config.head_dim = 8;
+  config.rope.rotary_dim = 8;
+  config.max_positions = 4096;
+  config.windows.assign(config.layers, 0);
+  return config;
+}
+
+resources::Resources resources_of(int cp, int sp, int tp) {
+  resources::Resources resources;
+  resources.cp = cp, resources.sp = sp, resources.tp = tp;
+  resources.prefill = cp > 1   ? parallel::PrefillMode::ring
+                      : tp > 1 ? parallel::PrefillMode::tp
+                      : sp > 1 ? parallel::PrefillMode::ulysses
+                               : parallel::PrefillMode::single;
+  resources.decode = cp > 1   ? parallel::DecodeMode::pass_q
+                     : tp > 1 ? parallel::DecodeMode::tp
+                     : sp > 1 ? parallel::DecodeMode::sp
+                              : parallel::DecodeMode::single;
+  resources.max_batch_tokens = 256;
+  resources.max_sequences = 5;
+  return resources;
+}
+
+RankNeeds needs(int rank, const resources::Resources& resources) {
+  return needs_of_rank(rank, {}, small_model(), resources, DType::fp32,
+                       [](DType) { return DType::fp32; });
+}
+
+TEST(RankNeeds, OfOneRankAreAllWeightsAndNoMessage) {
+  const RankNeeds alone = needs(0, resources_of(1, 1, 1));
+  const int64_t weights = small_model().parameters() * 4;
+  EXPECT_GE(alone.weight_bytes, weights);
+  EXPECT_LT(alone.weight_bytes, 1.1 * static_cast<double>(weights));  // padding of each tensor
+  EXPECT_EQ(alone.prefill_sent_bytes, 0);
+  EXPECT_EQ(alone.decode_sent_bytes, 0);
+  // At least the rows of hidden states and of the FFN.
+  EXPECT_GT(alone.work_bytes, 256 * (64 + 2 * 128) * 4);
+}
+
+TEST(RankNeeds, OfARingAreThePapersBytes) {
+  constexpr int64_t ranks = 4, layers = 3, kv_heads = 4, heads = 8, dim = 8;
+  const RankNeeds of_ring = needs(1, resources_of(ranks, 1, 1));
+  EXPECT_EQ(of_ring.weight_bytes, needs(0, resources_of(1, 1, 1)).weight_bytes);
+  EXPECT_EQ(of_ring.prefill_sent_bytes,
+            layers * (ranks - 1) * (256 / ranks) * 2 * kv_heads * dim * 4);
+  // Pass-Q of 5 rows over 4 ranks: rank 1 has those of sequences 1 and 5. It passes on all but the
+  // next one's, and sends results of all but its own home.
+  constexpr int64_t query = heads * dim * 4, home = query + heads * 4;
+  EXPECT_EQ(of_ring.decode_sent_bytes, layers * ((5 - 1) * query + (5 - 2) * home));
+}
+
+TEST(RankNeeds, FallWithTensorParallelism) {
+  const RankNeeds alone = needs(0, resources_of(1, 1, 1)), of_two = needs(0, resources_of(1, 1, 2));
+  EXPECT_LT(static_cast<double>(of_two.weight_bytes),
+            0.6 * static_cast<double>(alone.weight_bytes));
+  EXPECT_GT(of_two.prefill_sent_bytes, 0);
+  EXPECT_GT(of_two.decode_sent_bytes, 0);
+}
+
+TEST(RankNeeds, OfWorkGrowWithTheBatch) {
+  resources::Resources resources = resources_of(1, 1, 1);
+  const int64_t before = needs(0, resources).work_bytes;
+  resources.max_batch_tokens *= 4;
+  EXPECT_GT(needs(0, resources).work_bytes, 2 * before);
+}
+
+}  // namespace
+}  // namespace pecia::execute
