@@ -41,27 +41,17 @@ Json json_of(const resources::PromptFootprint& prompts, const job::Job& job) {
 }
 
 /// What the first rank of a replica needs and sends; its parts of what is cut are the largest.
-std::optional<execute::RankNeeds> needs_of_first_rank(const job::Job& job,
-                                                      const model::ModelConfig& config,
-                                                      resources::Resources resources,
-                                                      const resources::WeightFootprint& weights,
-                                                      const resources::KvFootprint& kv) {
-  resources.kv_dtype = kv.dtype;
-  resources.max_sequences = kv.max_sequences;
-  resources.max_batch_tokens = resources::resolve_batch_tokens(
-      job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
+execute::RankNeeds needs_of_first_rank(const job::Job& job, const model::ModelConfig& config,
+                                       const resources::Resources& resources,
+                                       const resources::WeightFootprint& weights) {
   const bool rounds = resources::quantize_of(job) != model::Quantize::nothing;
   const DType stored = rounds ? config.stored_dtype.value_or(DType::fp32) : weights.dtype;
-  // Products of bf16 and codes take bf16 rows where tensor cores or AMX do them.
+  // Tensor cores take bf16 rows; a CPU takes what this one's products do.
   const auto operands = [&](DType type) {
     return resources.gpus && type != DType::fp32 ? DType::bf16
                                                  : kernels::make_cpu_backend()->operand_type(type);
   };
   return execute::needs_of_rank(0, job, config, resources, stored, operands);
-}
-
-Json json_of(const execute::RankNeeds& needs) {
-  return {{"prefill_pass", needs.prefill_sent_bytes}, {"decode_step", needs.decode_sent_bytes}};
 }
 
 std::string plural(int64_t number, const char* what) {
@@ -116,8 +106,22 @@ Json plan_job(const std::filesystem::path& job_file, const std::vector<std::stri
   const auto weights = resources::weight_footprint(job, config);
   const auto kv = resources::kv_footprint(job, config, inputs ? &*inputs : nullptr, resources);
   const int64_t tp = resources.tp;
-  std::optional<execute::RankNeeds> needs;
-  if (!grid.contains("refused")) needs = needs_of_first_rank(job, config, resources, weights, kv);
+  Json work, sent;
+  if (!grid.contains("refused")) {
+    resources.kv_dtype = kv.dtype;
+    resources.max_sequences = kv.max_sequences;
+    if (inputs)
+      resources.max_sequences =
+          std::clamp<int64_t>(static_cast<int64_t>(inputs->requests().size()), 1, kv.max_sequences);
+    resources.max_batch_tokens = resources::resolve_batch_tokens(
+        job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
+    const execute::RankNeeds needs = needs_of_first_rank(job, config, resources, weights);
+    work = needs.work_bytes;
+    sent = {{"prefill_tokens", resources.max_batch_tokens},
+            {"prefill_pass", needs.prefill_sent_bytes},
+            {"decode_sequences", resources.max_sequences},
+            {"decode_step", needs.decode_sent_bytes}};
+  }
   return {{"schema", "pecia.plan/1"},
           {"model", json_of(config, job)},
           {"prompts", prompts},
@@ -138,8 +142,8 @@ Json plan_job(const std::filesystem::path& job_file, const std::vector<std::stri
                {"kv_per_token", kv.bytes_per_token_of_rank},
                {"kv", inputs ? Json(kv.tokens_of_rank * kv.bytes_per_token_of_rank) : Json()},
                {"kv_allowed", job.kv.memory ? Json(*job.kv.memory) : Json()},
-               {"work", needs ? Json(needs->work_bytes) : Json()}}},
-             {"sent_bytes_per_rank", needs ? json_of(*needs) : Json()}}}},
+               {"work", work}}},
+             {"sent_bytes_per_rank", sent}}}},
           {"predicted", nullptr}};
 }
 
@@ -175,10 +179,10 @@ std::string plan_text(const Json& plan) {
     text += fmt::format("\n  passes: {} of work memory on each rank", bytes(memory, "work"));
     const Json& sent = chosen["sent_bytes_per_rank"];
     if (number(sent, "prefill_pass") > 0)
-      text +=
-          fmt::format("; a rank sends {} in the largest with prompts, {} in a decode step of {}",
-                      bytes(sent, "prefill_pass"), bytes(sent, "decode_step"),
-                      plural(number(kv, "max_sequences"), "sequence"));
+      text += fmt::format("; a rank sends {} in one of {} prompt tokens, {} in a decode step of {}",
+                          bytes(sent, "prefill_pass"), number(sent, "prefill_tokens"),
+                          bytes(sent, "decode_step"),
+                          plural(number(sent, "decode_sequences"), "sequence"));
   }
   text += fmt::format("\n  {}: {}", plural(number(chosen, "ranks"), "rank"),
                       outcome_text(chosen["parallel"]));

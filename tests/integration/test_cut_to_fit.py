@@ -124,7 +124,8 @@ class CutToFitTest(RunTest):
                 self.assertEqual(plan["plans"][0]["parallel"]["mode"], modes["mode"])
                 self.assertGreater(memory["work"], 0)
                 sent = plan["plans"][0]["sent_bytes_per_rank"]
-                self.assertEqual(sent, {"prefill_pass": 0, "decode_step": 0})
+                self.assertEqual((sent["prefill_pass"], sent["decode_step"]), (0, 0))
+                self.assertEqual(sent["decode_sequences"], 3)
                 self.assertIsNone(plan["predicted"])
 
 
