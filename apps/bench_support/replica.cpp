@@ -259,8 +259,8 @@ parallel::RingRates Replica::measure_rates() {
 
 int64_t Replica::measure_shift_threshold(int64_t limit) {
   const DType type = dtype_of_layers(weights());
-  const parallel::SentPerToken sent = execute::sent_per_token(
-      model_.config, type, compute().backend.operand_type(type), settings_.sp, settings_.tp);
+  const parallel::SentPerToken sent =
+      execute::sent_per_token(model_.config, settings_.sp, settings_.tp);
   return parallel::shift_threshold(
       measure::measure_shift_inputs(model_.config, type, settings_.sp, settings_.tp, sent, ring_,
                                     *worker_.groups().block, compute()),

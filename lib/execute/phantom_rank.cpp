@@ -44,17 +44,14 @@ int64_t sent_in_layers(PhantomRank& rank, parallel::Sharding sharding, int64_t t
 
 }  // namespace
 
-parallel::SentPerToken sent_per_token(const model::ModelConfig& config, DType weights,
-                                      DType operands, int sp, int tp) {
+parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, int tp) {
   const int ranks = sp * tp;
   const int64_t tokens = 16 * int64_t{ranks};  // the same number of rows on every rank
   double base = 0, shift = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     PhantomRank phantom(config, {.ranks = ranks,
                                  .rank = rank,
-                                 .weights = weights,
                                  .memory_bytes = std::numeric_limits<int64_t>::max(),
-                                 .operand_type = [=](DType) { return operands; },
                                  .worker = {.sp = sp, .tp = tp, .kv_tokens = 2 * tokens}});
     base += static_cast<double>(sent_in_layers(phantom, parallel::Sharding::base, tokens));
     shift += static_cast<double>(sent_in_layers(phantom, parallel::Sharding::shift, tokens));

@@ -60,8 +60,8 @@ class PhantomRank {
   Worker worker_;
 };
 
-/// Averages over the ranks of an SP × TP block. They send in proportion to the tokens.
-parallel::SentPerToken sent_per_token(const model::ModelConfig& config, DType weights,
-                                      DType operands, int sp, int tp);
+/// Averages over the ranks of an SP × TP block. They send in proportion to the tokens, and no
+/// weights, so these may have any type.
+parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, int tp);
 
 }  // namespace pecia::execute

@@ -42,7 +42,7 @@ std::optional<Measured> parse_measured(const std::string& text,
 
 Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
                          const resources::Resources& resources,
-                         const std::function<parallel::SentPerToken(DType)>& sent,
+                         const std::function<parallel::SentPerToken()>& sent,
                          comm::Communicator& world, const context::ReplicaGroups& groups,
                          const context::KvShape& cache, const context::Compute& compute,
                          spdlog::logger& log) {
@@ -59,7 +59,7 @@ Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
       const DType weights = job.model.dtype ? resources::dtype_of(*job.model.dtype)
                                             : config.stored_dtype.value_or(DType::fp32);
       measured.shift_threshold = parallel::shift_threshold(
-          measure_shift_inputs(config, weights, resources.sp, resources.tp, sent(weights), world,
+          measure_shift_inputs(config, weights, resources.sp, resources.tp, sent(), world,
                                *own(*groups.block), compute),
           resources.max_batch_tokens);
     }

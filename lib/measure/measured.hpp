@@ -30,10 +30,10 @@ std::optional<Measured> parse_measured(const std::string& text,
                                        const resources::Resources& resources);
 
 /// Measures between the ranks of `groups`, with the heads of `cache`, as this rank has them. `sent`
-/// is called where the shift rule needs it, with the type of the weights. Collective over `world`; every rank gets the same.
+/// is called where the shift rule needs it. Collective over `world`; every rank gets the same.
 Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
                          const resources::Resources& resources,
-                         const std::function<parallel::SentPerToken(DType)>& sent,
+                         const std::function<parallel::SentPerToken()>& sent,
                          comm::Communicator& world, const context::ReplicaGroups& groups,
                          const context::KvShape& cache, const context::Compute& compute,
                          spdlog::logger& log);

@@ -68,10 +68,8 @@ void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs
 
 measure::Measured settle_choices(Setup& setup, execute::ReplicaRank& rank) {
   const auto kept = measure::parse_measured(kept_measurement(setup), setup.resources);
-  const auto sent = [&](DType weights) {
-    return execute::sent_per_token(setup.config, weights,
-                                   rank.compute().backend.operand_type(weights), setup.resources.sp,
-                                   setup.resources.tp);
+  const auto sent = [&] {
+    return execute::sent_per_token(setup.config, setup.resources.sp, setup.resources.tp);
   };
   const measure::Measured measured =
       kept ? *kept

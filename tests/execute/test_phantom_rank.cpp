@@ -108,11 +108,11 @@ TEST(PhantomRankDeathTest, HasMemoryThatNobodyCanRead) {
 /// all-reduces of every row in the shift configuration.
 TEST(PhantomRank, SaysWhatABlockSendsForAToken) {
   const model::ModelConfig config = llama_405b();
-  const auto [base, shift] = sent_per_token(config, DType::bf16, DType::bf16, 8, 1);
+  const auto [base, shift] = sent_per_token(config, 8, 1);
   const double heads = config.num_heads + 2 * config.num_kv_heads + config.num_heads;
   EXPECT_DOUBLE_EQ(base, 7.0 / 64 * heads * static_cast<double>(config.head_dim) * 4);
   EXPECT_DOUBLE_EQ(shift, 2 * 2 * 7.0 / 8 * static_cast<double>(config.hidden) * 4);
-  const auto alone = sent_per_token(config, DType::bf16, DType::bf16, 1, 1);
+  const auto alone = sent_per_token(config, 1, 1);
   EXPECT_EQ(alone.base, 0);
   EXPECT_EQ(alone.shift, 0);
 }
