@@ -18,7 +18,7 @@
 #include "apps/bench_support/results.hpp"
 #include "apps/command_line/options.hpp"
 #include "kernels/api/validate.hpp"
-#include "kernels/cuda/attention_calls.hpp"
+#include "kernels/cuda/attention/attention_calls.hpp"
 #include "kernels/phantom/idle.hpp"
 #include "lib/context/ring_attention.hpp"
 
@@ -48,7 +48,7 @@ void add_options(CLI::App& app, Options& options) {
 }
 
 // The heads are those of a model of 8B, and the tiles those of the kernels on an H100
-// (kernels/cuda/attention.cu). A head has few elements, so that caches of any length fit the
+// (kernels/cuda/attention/attention.cu). A head has few elements, so that caches of any length fit the
 // address space; none is read or written.
 constexpr int64_t num_heads = 32, num_kv_heads = 8, head_dim = 16;
 constexpr kernels::cuda::PlanLimits limits = {

@@ -8,6 +8,7 @@
 
 #include "lib/comm/agree.hpp"
 #include "lib/core/random.hpp"
+#include "lib/execute/rank_needs.hpp"
 #include "lib/measure/calibration.hpp"
 #include "lib/parallel/ring.hpp"
 #include "lib/resources/resources.hpp"

@@ -102,8 +102,8 @@ class Replica {
   Answer feed(SequenceId sequence, int64_t cached, std::span<const int32_t> tokens);
   schedule::Plan next_plan(parallel::Ring ring);
   Answer execute(const schedule::Plan& plan);
-  /// Frees the removed slots now, with a pass of its own, since fill() needs them at once.
   std::vector<int64_t> on_each(int64_t slots) const;
+  /// Frees the removed slots now, with a pass of its own, since fill() needs them at once.
   void release_removed();
 
   comm::Communicator& ring_;

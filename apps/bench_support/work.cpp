@@ -46,9 +46,9 @@ double layer_flops_per_token(const model::ModelConfig& config) {
 
 double attention_flops(const model::ModelConfig& config, int64_t first, int64_t count) {
   double flops = 0;
-  for (const int64_t window : config.windows)
-    flops +=
-        4.0 * static_cast<double>(config.num_heads * config.head_dim) * pairs(first, count, window);
+  for (const model::LayerConfig& layer : config.pattern)
+    flops += 4.0 * static_cast<double>(config.num_heads * config.head_dim) *
+             pairs(first, count, layer.window);
   return flops;
 }
 
@@ -70,7 +70,7 @@ double decode_bytes(const model::ModelConfig& config, const model::Weights& weig
     for (const model::MatrixKind kind : model::layer_kinds)
       matrices += bytes_of(layer.matrix(kind), type_of_matrix(quantize, kind));
   int64_t keys = 0;
-  for (const int64_t window : config.windows) keys += visible(cached, window);
+  for (const model::LayerConfig& layer : config.pattern) keys += visible(cached, layer.window);
   return static_cast<double>(matrices) * static_cast<double>(std::min<int64_t>(batch, ranks)) +
          static_cast<double>(batch) * static_cast<double>(keys) *
              static_cast<double>(config.kv_bytes_per_token(kv_dtype) / config.layers);

@@ -105,8 +105,7 @@ Json plan_job(const std::filesystem::path& job_file, const std::vector<std::stri
   const Json grid = outcome(job, config, ranks, resources);
   const auto weights = resources::weight_footprint(job, config);
   const auto kv = resources::kv_footprint(job, config, inputs ? &*inputs : nullptr, resources);
-  const int64_t tp = resources.tp;
-  Json work, sent;
+  Json weights_of_rank, work, sent;
   if (!grid.contains("refused")) {
     resources.kv_dtype = kv.dtype;
     resources.max_sequences = kv.max_sequences;
@@ -116,6 +115,7 @@ Json plan_job(const std::filesystem::path& job_file, const std::vector<std::stri
     resources.max_batch_tokens = resources::resolve_batch_tokens(
         job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
     const execute::RankNeeds needs = needs_of_first_rank(job, config, resources, weights);
+    weights_of_rank = needs.weight_bytes;
     work = needs.work_bytes;
     sent = {{"prefill_tokens", resources.max_batch_tokens},
             {"prefill_pass", needs.prefill_sent_bytes},
@@ -138,7 +138,7 @@ Json plan_job(const std::filesystem::path& job_file, const std::vector<std::stri
              {"cp_auto", !job.parallel.cp.has_value()},
              {"parallel", grid},
              {"memory_bytes_per_rank",
-              {{"weights", (weights.bytes + tp - 1) / tp},
+              {{"weights", weights_of_rank},
                {"kv_per_token", kv.bytes_per_token_of_rank},
                {"kv", inputs ? Json(kv.tokens_of_rank * kv.bytes_per_token_of_rank) : Json()},
                {"kv_allowed", job.kv.memory ? Json(*job.kv.memory) : Json()},
@@ -161,10 +161,11 @@ std::string plan_text(const Json& plan) {
                   number(model, "num_heads"), number(model, "num_kv_heads"),
                   number(model, "head_dim"), number(model, "length"));
   text += prompts_text(plan["prompts"], number(model, "length"));
-  text += fmt::format("  weights: {} {}{}, {} on each rank\n", weights["dtype"].get<std::string>(),
-                      bytes(weights, "bytes"),
-                      weights["assumed"].get<bool>() ? " (config.json names no type)" : "",
-                      bytes(memory, "weights"));
+  text += fmt::format(
+      "  weights: {} {}{}{}\n", weights["dtype"].get<std::string>(), bytes(weights, "bytes"),
+      weights["assumed"].get<bool>() ? " (config.json names no type)" : "",
+      memory["weights"].is_null() ? ""
+                                  : fmt::format(", {} on each rank", bytes(memory, "weights")));
   text += fmt::format("  KV: {}, {} per token, {} on the rank that holds it",
                       kv["dtype"].get<std::string>(), bytes(kv, "bytes_per_token"),
                       bytes(memory, "kv_per_token"));

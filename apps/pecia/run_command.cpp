@@ -15,7 +15,7 @@
 namespace pecia::app {
 namespace {
 
-struct RunOptions {
+struct RunCommandOptions {
   run::RunOptions run;
   bool print_default = false, print_output = false, validate = false;
 };
@@ -39,7 +39,7 @@ int validate(const run::RunOptions& options, int num_ranks) {
   return found.any_can_run ? 0 : 2;
 }
 
-int run_command(const RunOptions& options, Context& context) {
+int run_command(const RunCommandOptions& options, Context& context) {
   comm::Communicator& world = context.world;
   if (options.print_default) return on_first_rank(world, print_default);
   if (options.run.job_file.empty())
@@ -54,7 +54,7 @@ int run_command(const RunOptions& options, Context& context) {
 }  // namespace
 
 void add_run(CLI::App& app, Context& context) {
-  const auto options = std::make_shared<RunOptions>();
+  const auto options = std::make_shared<RunCommandOptions>();
   CLI::App& run = command_line::add_command(
       app, "run", "Runs a batch under mpirun, srun or alone, and continues an unfinished one.",
       examples({

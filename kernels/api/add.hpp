@@ -4,7 +4,7 @@
 
 namespace pecia::kernels {
 
-/// y[t, i] += x[t, i], one rounding. Zero rows do nothing.
+/// y[t, i] += x[t, i], with one rounding. Zero rows do nothing.
 struct AddArgs {
   TensorView x;  ///< [rows, width] fp32
   TensorView y;  ///< [rows, width] fp32, added to

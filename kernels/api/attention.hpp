@@ -12,16 +12,18 @@ namespace pecia::kernels {
 /// Where the keys and values of a call lie: a layer of a cache, or a message.
 struct StoredKeys {
   const void *k = nullptr, *v = nullptr;
-  /// Of fp8 keys and values, else null: one scale for every head_dim elements.
+  /// The scales of fp8 keys and values, one for every head_dim elements. They are null for other
+  /// types.
   const float *k_scales = nullptr, *v_scales = nullptr;
 };
 
-/// Some keys of one sequence that lie next to each other in memory, with their values, and stand at
-/// positions in equal steps: a prompt's chunk (stride 1), or generated tokens that were dealt to
-/// several ranks.
+/// Some keys of one sequence, with their values. They lie next to each other in memory and stand at
+/// positions in equal steps. They may be a prompt's chunk (stride 1), or generated tokens that were
+/// dealt to several ranks.
 struct KeyRun {
-  /// Key s of KV head g begins at element offset + g · head_stride + s · head_dim of k, its value
-  /// there of v. In fp8 both are multiples of head_dim, and the scale is the element divided by it.
+  /// Key s of KV head g begins at element offset + g · head_stride + s · head_dim of k. Its value
+  /// begins there in v. In fp8 offset and head_stride are multiples of head_dim, and the index of
+  /// the scale is the element divided by head_dim.
   int64_t offset;
   int64_t head_stride;  ///< elements from one KV head to the next
   int64_t num_keys;     ///< may be 0
@@ -38,23 +40,23 @@ struct AttentionItem {
   int64_t first_run, num_runs;  ///< entries of AttentionArgs::runs
 };
 
-/// Attention of query rows to one part of their keys, returned so that parts can be merged.
+/// Attention of query rows to one part of their keys. The results of several parts can be merged.
 ///
 ///     scores[t,h,s] = q[t,h] · k[s,g] · scale        g = h / (num_heads / num_kv_heads)
 ///     lse[t,h]      = log Σ_s exp(scores)            natural log, fp32
 ///     out[t,h]      = Σ_s exp(scores − lse) v[s,g]   accumulated in fp32
 /// A row that sees no key has lse −inf and out 0.
 ///
-/// k and v are the numbers that are stored; in fp8, codes times their scales.
+/// k and v are the stored numbers. In fp8 these are codes times their scales.
 ///
 /// Row t sees key s of its own item when key position ≤ query position and, with a window w > 0,
-/// key position > query position − w. Positions are global; neither rows nor runs need be in order.
-/// Rows of no item are not written. Polls the stream between tiles.
+/// key position > query position − w. Positions are global. Neither rows nor runs need be in order.
+/// Rows that are in no item are not written. The op polls the stream between tiles.
 struct AttentionArgs {
   TensorView q;                              ///< [rows, num_heads, head_dim] fp32, dense
   std::span<const int64_t> query_positions;  ///< [rows]
   std::span<const AttentionItem> items;
-  std::span<const KeyRun> runs;  ///< of `keys`
+  std::span<const KeyRun> runs;  ///< runs of `keys`
   StoredKeys keys;
   DType kv_dtype;        ///< fp32, bf16, fp16 or fp8
   int64_t num_kv_heads;  ///< divides num_heads
@@ -62,13 +64,15 @@ struct AttentionArgs {
   int64_t window = 0;    ///< 0: none
   TensorView out;        ///< [rows, num_heads, head_dim] fp32, dense, written
   TensorView lse;        ///< [rows, num_heads] fp32, dense, written
-  /// yes: a row's bits follow from its query, its position and the keys of its item alone, in their
-  /// order. How the keys are cut into runs does not affect it, nor do later keys that it does not see.
+  /// With `yes`, a row's bits follow only from its query, its position and the keys of its item, in
+  /// their order. They depend neither on how the keys are cut into runs nor on later keys that the
+  /// row does not see.
   RowInvariant row_invariant = RowInvariant::no;
 };
 
-/// Bytes of device memory that a backend keeps for each row that it leaves to a library at once
-/// (Backend::attention_library): a row of q and one of out in the keys' type, of 16 bits, and lse.
+/// Counts the bytes of device memory that a backend keeps for each row that it leaves to a library
+/// at once (Backend::attention_library). They hold a row of q and a row of out in the keys' type,
+/// which has 16 bits, and lse.
 inline constexpr int64_t library_bytes_per_row(int64_t num_heads, int64_t head_dim) {
   return num_heads * (2 * head_dim * size_of(DType::bf16) + size_of(DType::fp32));
 }

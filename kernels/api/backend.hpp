@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The ops a model needs, behind one interface: chosen at run time, the same with and without CUDA.
+/// The ops that a model needs, behind one interface. The backend is chosen at run time. The
+/// interface is the same with and without CUDA.
 ///
-/// Each op's header says formula, shapes, dtypes and the empty case. An op throws InvalidArgument
-/// on shapes that contradict its header, before it writes anything. Work is enqueued on the stream;
-/// on the CPU it is done on return.
+/// Each op's header gives its formula, shapes, dtypes and the empty case. An op throws
+/// InvalidArgument on shapes that contradict its header, before it writes anything. Work is
+/// enqueued on the stream. On the CPU it is done when the call returns.
 
 #include <memory>
 #include <string>
@@ -32,12 +33,13 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual std::string_view name() const = 0;
-  /// The library to which large pieces of prefill attention are left, as "cuDNN 9.19.0"; "none: "
-  /// and why, where there could be one; "" where the backend has no use for one.
+  /// Returns the name of the library that computes large pieces of prefill attention, such as
+  /// "cuDNN 9.19.0". Returns "none: " and the reason if there could be a library, and "" if the
+  /// backend has no use for one.
   virtual std::string attention_library() const { return ""; }
 
-  /// The dtype in which producers should write x to avoid a copy, for products with weights of a
-  /// type: fp32, or a narrower one that x is rounded to in any case.
+  /// Returns the dtype in which producers should write x to avoid a copy, for products with weights
+  /// of the given type. It is fp32, or a narrower type to which x is rounded in any case.
   virtual DType operand_type(DType) const { return DType::fp32; }
 
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;
@@ -62,10 +64,11 @@ class Backend {
   virtual void drop_step(device::Stream& stream) { stream.drop_step(); }
 };
 
-/// Ops that may be enqueued together, up to what needs them enqueued (device::Stream::begin_step):
-/// for passes of few rows, whose launches would take longer than their kernels. Till the last one
-/// has been given, whatever their spans name stays as it is, so that equal spans are equal arrays;
-/// and pinned memory that they copy from is not written before the step is done.
+/// Ops that may be enqueued together, up to a point that needs them enqueued
+/// (device::Stream::begin_step). A step is for passes of few rows, whose launches would take longer
+/// than their kernels. Until the last op has been given, the arrays that the ops' spans name must
+/// stay as they are, so that equal spans are equal arrays. Pinned memory that the ops copy from
+/// must not be written before the step is done.
 class Step {
  public:
   Step(Backend& backend, device::Stream& stream) : backend_(backend), stream_(stream) {
@@ -88,37 +91,40 @@ class Step {
   bool ended_ = false;
 };
 
-/// Plain loops with wide accumulators: the oracle of every test. One thread.
+/// Makes a backend of plain loops with wide accumulators, which is the oracle of every test. It
+/// uses one thread.
 std::unique_ptr<Backend> make_reference_backend();
 
-/// In which type the CPU multiplies weights of bf16 with rows: widened, or the rows rounded to bf16
-/// once, which is twice as fast where the CPU does it itself. Sums are of fp32; weights of other
-/// types, and RowInvariant products, are multiplied in fp32.
+/// The type in which the CPU multiplies weights of bf16 with rows. With `fp32` the weights are
+/// widened. With `bf16` the rows are rounded to bf16 once, which is twice as fast if the CPU
+/// multiplies bf16 itself. Sums are fp32. Weights of int8 and int4 are multiplied like weights of
+/// bf16. Weights of other types, and RowInvariant products, are multiplied in fp32.
 enum class Products { fp32, bf16 };
 
-/// Whether pecia::isa() has Products::bf16.
+/// Tells whether pecia::isa() has Products::bf16.
 bool cpu_has_bf16_products();
 
-/// Vectorised, threaded; instructions by pecia::isa(). Throws Unsupported for products it lacks.
+/// Makes a vectorised backend with several threads. It uses the instructions of pecia::isa().
+/// Throws Unsupported for products that these lack.
 std::unique_ptr<Backend> make_cpu_backend(Products products = Products::fp32);
 
-/// Whether this build has the CUDA backend.
+/// Tells whether this build has the CUDA backend.
 bool has_cuda();
 
-/// GPUs that the process sees; 0 where there is no driver, and without has_cuda.
+/// Counts the GPUs that the process sees. There are 0 without a driver, and without has_cuda.
 int num_cuda_devices();
 
-/// GPU `index` of those the process sees. Throws Unsupported in a build without CUDA, where no
-/// driver or GPU is found, and for a GPU that this build has no code for; InputError for an index
-/// of none.
+/// Makes a device of GPU `index` among the GPUs that the process sees. Throws Unsupported in a
+/// build without CUDA, if no driver or GPU is found, and for a GPU for which this build has no
+/// code. Throws InputError for an index that no GPU has.
 std::unique_ptr<device::Device> make_cuda_device(int index);
 
-/// What computes large pieces of prefill attention: a library where one is found, or own kernels.
+/// What computes large pieces of prefill attention: a library if one is found, or our own kernels.
 enum class AttentionBy { library, own_kernels };
 
-/// Of a device made by make_cuda_device, which outlives it. Tensors are the device's memory,
-/// streams are made by it. Takes one stream at a time, and calls from the thread that made the
-/// device.
+/// Makes the backend of a device that make_cuda_device made and that outlives it. Tensors must be
+/// in the device's memory, and the device must have made the streams. The backend takes one stream
+/// at a time. Only the thread that made the device may call it.
 std::unique_ptr<Backend> make_cuda_backend(device::Device& device,
                                            AttentionBy attention = AttentionBy::library);
 

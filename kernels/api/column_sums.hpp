@@ -7,18 +7,18 @@
 
 namespace pecia::kernels {
 
-/// How much of their attention some rows give to each key: what tells important tokens from others
-/// (CSPS, communication-efficient sparse attention). With attention's scores and lse of all the
-/// keys that the rows see, here or elsewhere:
+/// Sums how much of their attention some rows give to each key. The sums tell important tokens from
+/// others (CSPS, communication-efficient sparse attention). `scores` and `lse` are attention's, and
+/// `lse` is over all keys that the rows see, here or elsewhere:
 ///
 ///     sums[h, s] = Σ_t exp(scores[t,h,s] − lse[t,h])      over the rows t that see key s, in order
 ///
-/// 0 where no row does. A row whose lse is −inf sees no key.
+/// The sum is 0 if no row sees the key. A row whose lse is −inf sees no key.
 struct ColumnSumsArgs {
   TensorView q;                              ///< [rows, num_heads, head_dim] fp32, dense
   TensorView lse;                            ///< [rows, num_heads] fp32, dense
   std::span<const int64_t> query_positions;  ///< [rows]
-  KeyRun run;                                ///< of `keys`, whose values are not read
+  KeyRun run;                                ///< run of `keys`; the values are not read
   StoredKeys keys;
   DType kv_dtype;        ///< fp32, bf16, fp16 or fp8
   int64_t num_kv_heads;  ///< divides num_heads

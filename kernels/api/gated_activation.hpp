@@ -5,7 +5,7 @@
 namespace pecia::kernels {
 
 /// SwiGLU: out[t, i] = gate[t, i] / (1 + exp(−gate[t, i])) · up[t, i]. `out` may be `gate` or `up`
-/// where it is fp32.
+/// if it is fp32.
 struct GatedActivationArgs {
   TensorView gate;  ///< [rows, ffn] fp32
   TensorView up;    ///< [rows, ffn] fp32

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// An item's keys, counted through its runs from the first key of the first run on: which of them
-/// some queries may see, by arithmetic alone.
+/// Finds the keys of an item that some queries may see, by arithmetic alone. An item's keys are
+/// counted through its runs, from the first key of the first run on.
 
 #include <cstdint>
 #include <span>
@@ -29,14 +29,14 @@ inline std::span<const KeyRun> runs_of(const AttentionArgs& args, const Attentio
 
 int64_t num_keys(std::span<const KeyRun> runs);
 
-/// How many keys of the run a query sees.
+/// Counts the keys of the run that a query sees.
 int64_t count_seen(const KeyRun& run, int64_t query, int64_t window);
 
-/// From the first to the last key that some query at a position in [first, last] sees, whatever is
-/// between them; empty where none sees any.
+/// Returns the range from the first to the last key that some query at a position in [first, last]
+/// sees, whatever is between them. The range is empty if no query sees a key.
 KeyRange seen_keys(std::span<const KeyRun> runs, int64_t first, int64_t last, int64_t window);
 
-/// Where key `index` is; run runs.size() where there are not as many.
+/// Returns the place of key `index`. Its run is runs.size() if there are not enough keys.
 KeyPlace place_of(std::span<const KeyRun> runs, int64_t index);
 
 }  // namespace pecia::kernels

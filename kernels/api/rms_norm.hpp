@@ -6,11 +6,11 @@ namespace pecia::kernels {
 
 /// out[t, i] = x[t, i] / sqrt(mean_j x[t, j]² + eps) · weight[i]
 ///
-/// The mean is accumulated in fp32 or wider. `out` may be `x` where it is fp32. Norms of heads are
-/// the same op on a view of [rows · heads, head_dim].
+/// The mean is accumulated in fp32 or wider. `out` may be `x` if it is fp32. Norms of heads are the
+/// same op on a view of [rows · heads, head_dim].
 ///
-/// With marks, marks[t] becomes `mark` where the row's squares have no finite sum and marks[t] is
-/// 0: over the norms of a model, which of them met NaN or infinity first.
+/// With marks, marks[t] becomes `mark` if the row's squares have no finite sum and marks[t] is 0.
+/// Over the norms of a model, marks[t] says which norm met NaN or infinity first.
 struct RmsNormArgs {
   TensorView x;       ///< [rows, width] fp32
   TensorView weight;  ///< [width], fp32, bf16 or fp16

@@ -4,14 +4,14 @@
 
 namespace pecia::kernels {
 
-/// Which two elements of a head turn together, r = rotary_dim:
+/// Which two elements of a head turn together. r is rotary_dim.
 enum class RopePairs {
-  halves,      ///< (i, i + r/2), as Llama, Mistral, Qwen, InternLM2
-  interleaved  ///< (2i, 2i + 1), as GLM-4
+  halves,      ///< (i, i + r/2), for Llama, Mistral, Qwen, InternLM2
+  interleaved  ///< (2i, 2i + 1), for GLM-4
 };
 
-/// Rotary position embedding, in place, of the first rotary_dim = 2 · cos.size(1) elements of each
-/// head:
+/// Applies the rotary position embedding, in place, to the first rotary_dim = 2 · cos.size(1)
+/// elements of each head:
 ///
 ///     (a, b) → (a·cos[t,i] − b·sin[t,i],  b·cos[t,i] + a·sin[t,i])      i = 0 … rotary_dim/2 − 1
 ///

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The one place where an op's arguments are held against its header. Every backend calls it first,
-/// so that a contradiction throws InvalidArgument before anything is written. What would cost a
-/// pass over the data (token ids, distinct slots) is the caller's word, except where an index is
-/// written through.
+/// The one place where an op's arguments are checked against its header. Every backend calls it
+/// first, so that a contradiction throws InvalidArgument before anything is written. Checks that
+/// would take a pass over the data (token ids, distinct slots) are left to the caller, except if an
+/// index is written through.
 
 #include "kernels/api/add.hpp"
 #include "kernels/api/attention.hpp"

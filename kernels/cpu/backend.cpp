@@ -4,8 +4,8 @@
 #include <hwy/targets.h>
 
 #include "kernels/api/validate.hpp"
-#include "kernels/cpu/bf16_native.hpp"
 #include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/products/bf16_native.hpp"
 #include "lib/core/isa.hpp"
 
 namespace pecia::kernels {

@@ -2,15 +2,15 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu.hpp"
-#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/shared/parallel.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/column_sums.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/exp-inl.hpp"
-#include "kernels/cpu/widen-inl.hpp"
+#include "kernels/cpu/shared/exp-inl.hpp"
+#include "kernels/cpu/shared/widen-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace pecia::kernels::cpu::HWY_NAMESPACE {

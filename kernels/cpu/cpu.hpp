@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The ops on the CPU, one file each. Arguments are valid; work is done on return.
+/// The ops on the CPU, one file each. Arguments must be valid. The work is done when a call
+/// returns.
 
 #include "kernels/api/backend.hpp"
-#include "kernels/cpu/attention_plan.hpp"
-#include "kernels/cpu/workspace.hpp"
+#include "kernels/cpu/attention/attention_plan.hpp"
+#include "kernels/cpu/shared/workspace.hpp"
 
 namespace pecia::kernels::cpu {
 
 void embedding(const EmbeddingArgs& args, const device::Stream& stream);
 void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace);
-/// Of weights of bf16, int8 or int4 and without RowInvariant; x may be bf16 too. Requires
-/// has_native_bf16().
+/// Computes `linear` for weights of bf16, int8 or int4, without RowInvariant. x may be bf16, too.
+/// Requires has_native_bf16().
 void linear_bf16(const LinearArgs& args, const device::Stream& stream, Workspace& workspace);
 void quantize_rows(const QuantizeRowsArgs& args, const device::Stream& stream,
                    Workspace& workspace);
@@ -21,7 +22,8 @@ void rope(const RopeArgs& args, const device::Stream& stream);
 void kv_store(const KvStoreArgs& args, const device::Stream& stream);
 void attention(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
                AttentionPlan& plan);
-/// Of bf16 keys and without RowInvariant, see Bf16Products. Requires has_native_bf16().
+/// Computes `attention` for bf16 keys, without RowInvariant (see Bf16Products). Requires
+/// has_native_bf16().
 void attention_bf16(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
                     AttentionPlan& plan);
 void column_sums(const ColumnSumsArgs& args, const device::Stream& stream, Workspace& workspace);

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu.hpp"
-#include "kernels/cpu/gemm.hpp"
-#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/products/gemm.hpp"
+#include "kernels/cpu/shared/parallel.hpp"
 
 namespace pecia::kernels::cpu {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "kernels/cpu/bf16_native.hpp"
 #include "kernels/cpu/cpu.hpp"
-#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/products/bf16_native.hpp"
+#include "kernels/cpu/shared/parallel.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/gated_activation.cpp"

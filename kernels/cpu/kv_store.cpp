@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cpu/bf16_native.hpp"
 #include "kernels/cpu/cpu.hpp"
-#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/products/bf16_native.hpp"
+#include "kernels/cpu/shared/parallel.hpp"
 #include "lib/core/fp8_vector.hpp"
 
 #undef HWY_TARGET_INCLUDE

@@ -12,20 +12,22 @@
 
 namespace pecia::kernels::cpu {
 
-/// Independent multiply-adds, as many as hide their latency on every CPU so far.
+/// A loop of independent multiply-adds, with enough of them to hide their latency on every CPU so
+/// far.
 struct PeakLoop {
   const char* instructions;  ///< "AVX2 VFMADD231PS"
-  std::string why_not;       ///< why it cannot run here; "" where it can
+  std::string why_not;       ///< why it cannot run here; "" if it can
   double flops_of_round;
-  void (*run)(int64_t rounds);  ///< by the calling thread; no memory is touched but for set-up
+  void (*run)(int64_t rounds);  ///< runs in the calling thread; touches memory only for set-up
 };
 
-/// The loops for operands of this type (fp32 or bf16), from the least instructions to the best. The
-/// first one of fp32 runs on every CPU that the backend takes; those of bf16 may all be missing.
-/// PECIA_MAX_ISA rules out what is beyond it, and AMX with any value.
+/// Returns the loops for operands of this type (fp32 or bf16), from the least instructions to the
+/// best. The first loop of fp32 runs on every CPU that the backend takes. The loops of bf16 may all
+/// be missing. PECIA_MAX_ISA rules out what is beyond it. With any value it rules out AMX.
 std::vector<PeakLoop> peak_loops(DType operands);
 
-/// Reads `bytes`, a multiple of 256, from `data`, aligned to 32 bytes, and does nothing with them.
+/// Reads `bytes` bytes from `data` and does nothing with them. `bytes` is a multiple of 256. `data`
+/// is aligned to 32 bytes.
 void read_memory(const std::byte* data, int64_t bytes);
 
 }  // namespace pecia::kernels::cpu

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/code_rows.hpp"
 #include "kernels/cpu/cpu.hpp"
-#include "kernels/cpu/gemm.hpp"
-#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/products/code_rows.hpp"
+#include "kernels/cpu/products/gemm.hpp"
+#include "kernels/cpu/shared/parallel.hpp"
 #include "lib/core/codes.hpp"
 
 namespace pecia::kernels::cpu {

@@ -2,16 +2,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/bf16_native.hpp"
 #include "kernels/cpu/cpu.hpp"
-#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/products/bf16_native.hpp"
+#include "kernels/cpu/shared/parallel.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rms_norm.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/widen-inl.hpp"
+#include "kernels/cpu/shared/widen-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace pecia::kernels::cpu::HWY_NAMESPACE {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/cuda.hpp"
-#include "kernels/cuda/elementwise.cuh"
-#include "kernels/cuda/elementwise_kernels.cuh"
+#include "kernels/cuda/shared/elementwise.cuh"
+#include "kernels/cuda/shared/elementwise_kernels.cuh"
 
 namespace pecia::kernels::cuda {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "kernels/cuda/attention_fma_kernel.cuh"
+#include "kernels/cuda/attention/attention_fma_kernel.cuh"
 
 namespace pecia::kernels::cuda {
 
@@ -21,8 +21,8 @@ inline int64_t column_shared_bytes(int64_t head_dim) {
   return static_cast<int64_t>(sizeof(float)) * fma_keys * (head_dim | 1);
 }
 
-/// A lane has a key, a warp every fourth row; the warps' sums are added in their order. Grid: (keys
-/// / fma_keys, heads). Shared memory: column_shared_bytes.
+/// A lane has one key, and a warp has every fourth row. The warps' sums are added in their order.
+/// Grid: (keys / fma_keys, heads). Shared memory: column_shared_bytes.
 template <typename T>
 __global__ void column_sums_kernel(ColumnSumsParams params) {
   __shared__ float sums_of_warps[column_warps][fma_keys];

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The ops on a GPU, one file each. Arguments are valid, tensors are device memory, and work is
-/// enqueued on the stream.
+/// The ops on a GPU, one file each. Arguments must be valid, and tensors must be device memory.
+/// Work is enqueued on the stream.
 ///
-/// What a call costs beside its kernels: one copy to the device of its host arrays (Staging); for
-/// linear, the rounding of x to the weight's type; for attention by a library, that of q and the
-/// folding of its results into out. sample, log_probs and shortlist wait for their
-/// answers, which are on the host.
+/// Besides its kernels, a call takes one copy of its host arrays to the device (Staging). `linear`
+/// also rounds x to the weight's type. Attention by a library also rounds q and folds the library's
+/// results into out. sample, log_probs and shortlist wait for their answers, which are on the host.
 
 #include "kernels/api/backend.hpp"
-#include "kernels/cuda/attention_calls.hpp"
-#include "kernels/cuda/matmul.hpp"
-#include "kernels/cuda/row_sort.hpp"
-#include "kernels/cuda/sdpa.hpp"
-#include "kernels/cuda/staging.hpp"
+#include "kernels/cuda/attention/attention_calls.hpp"
+#include "kernels/cuda/attention/sdpa.hpp"
+#include "kernels/cuda/device/staging.hpp"
+#include "kernels/cuda/linear/matmul.hpp"
+#include "kernels/cuda/sampling/row_sort.hpp"
 
 namespace pecia::kernels::cuda {
 
-/// What does some of the ops' work.
+/// The libraries that do some of the ops' work.
 struct Libraries {
   std::unique_ptr<Matmul> matmul;
   std::unique_ptr<RowSort> row_sort;
@@ -42,15 +41,15 @@ struct Context {
   std::unique_ptr<Sdpa> sdpa;  ///< may be null: then our own kernels do all attention
   std::string why_no_sdpa;
   device::Buffer operand{device, device::Memory::device};         ///< x of a product, in its type
-  device::Buffer operand_scales{device, device::Memory::device};  ///< of its rows, in fp8
-  device::Buffer products{device, device::Memory::device};        ///< of codes in fp8; of splits
-  device::Buffer bias{device, device::Memory::device};            ///< of a product, in fp32
-  device::Buffer partials{device, device::Memory::device};        ///< of attention
-  device::Buffer rounded_q{device, device::Memory::device};  ///< for the library, like those below
+  device::Buffer operand_scales{device, device::Memory::device};  ///< scales of its rows, in fp8
+  device::Buffer products{device, device::Memory::device};        ///< fp8 products; sums of splits
+  device::Buffer bias{device, device::Memory::device};            ///< bias of a product, in fp32
+  device::Buffer partials{device, device::Memory::device};        ///< partials of attention
+  device::Buffer rounded_q{device, device::Memory::device};  ///< for the library, like the next two
   device::Buffer part_out{device, device::Memory::device};
   device::Buffer part_lse{device, device::Memory::device};
-  device::Buffer statistics{device, device::Memory::device};  ///< of logits' rows
-  device::Buffer scores{device, device::Memory::device};      ///< of sampling, like those below
+  device::Buffer statistics{device, device::Memory::device};  ///< statistics of the logits' rows
+  device::Buffer scores{device, device::Memory::device};      ///< for sampling, like the next ones
   device::Buffer ranked{device, device::Memory::device};
   device::Buffer counts{device, device::Memory::device};
   device::Buffer answers{device, device::Memory::device};
@@ -72,10 +71,10 @@ void sample(const SamplingArgs& args, Context& context, device::Stream& stream);
 void log_probs(const LogProbsArgs& args, Context& context, device::Stream& stream);
 void shortlist(const ShortlistArgs& args, Context& context, device::Stream& stream);
 
-/// The backend over its libraries; a test gives its own.
+/// Makes the backend over its libraries. A test gives its own libraries.
 std::unique_ptr<Backend> make_backend(device::Device& device, Libraries libraries);
 
-/// For asking whether this build has code for the GPU that is current.
+/// Returns a kernel, to ask whether this build has code for the GPU that is current.
 const void* any_kernel();
 
 }  // namespace pecia::kernels::cuda

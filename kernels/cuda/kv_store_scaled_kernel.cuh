@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "kernels/cuda/matrix.hpp"
-#include "kernels/cuda/vectors.cuh"
-#include "kernels/cuda/warp.cuh"
+#include "kernels/cuda/shared/matrix.hpp"
+#include "kernels/cuda/shared/vectors.cuh"
+#include "kernels/cuda/shared/warp.cuh"
 #include "lib/core/fp8_vector.hpp"
 
 namespace pecia::kernels::cuda {
 
-/// kv_store of fp8 (kernels/api/kv_store.hpp): a warp for each head of a row in turn, `Count`
-/// elements of it for a lane at a time. Grid: rows.
+/// kv_store for fp8 (kernels/api/kv_store.hpp). Each warp takes one head of a row after another,
+/// and each lane takes `Count` elements of it at a time. Grid: rows.
 template <int Count>
 __global__ void kv_store_scaled_kernel(Matrix<const float> x, int64_t head_dim,
                                        const int64_t* slots, Matrix<Fp8> codes,

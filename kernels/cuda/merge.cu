@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/cuda.hpp"
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/merge_kernel.cuh"
+#include "kernels/cuda/shared/launch.cuh"
 
 namespace pecia::kernels::cuda {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "kernels/cuda/online_softmax.hpp"
-#include "kernels/cuda/warp.cuh"
+#include "kernels/cuda/shared/online_softmax.hpp"
+#include "kernels/cuda/shared/warp.cuh"
 
 namespace pecia::kernels::cuda {
 
@@ -12,7 +12,7 @@ struct MergeParams {
   int64_t parts, heads, head_dim;
 };
 
-/// merge.hpp's formula; a warp for each head of each part.
+/// Computes merge.hpp's formula. There is a warp for each head of each part.
 /// Grid: parts · heads / warps of the block, rounded up.
 static __global__ void merge_kernel(MergeParams params) {
   const int lane = threadIdx.x % warp_size;

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "kernels/cuda/cuda.hpp"
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quantize_rows_kernel.cuh"
+#include "kernels/cuda/shared/launch.cuh"
 
 namespace pecia::kernels::cuda {
 

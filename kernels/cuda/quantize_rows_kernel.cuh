@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "kernels/cuda/matrix.hpp"
 #include "kernels/cuda/quantize_steps.hpp"
-#include "kernels/cuda/vectors.cuh"
-#include "kernels/cuda/warp.cuh"
+#include "kernels/cuda/shared/matrix.hpp"
+#include "kernels/cuda/shared/vectors.cuh"
+#include "kernels/cuda/shared/warp.cuh"
 
 namespace pecia::kernels::cuda {
 
-/// quantize_rows.hpp's formula, a block to a row, `Count` elements of a thread at a time. The
-/// second pass over a row finds it in the L1 or L2 cache. `square_sums` may be null.
+/// Computes quantize_rows.hpp's formula. A block takes a row, and a thread takes `Count` elements
+/// at a time. The second pass over a row finds it in the L1 or L2 cache. `square_sums` may be null.
 template <int Count, typename T>
 __global__ void quantize_rows_kernel(Matrix<const T> x, Matrix<Fp8> codes, float* scales,
                                      float* square_sums) {

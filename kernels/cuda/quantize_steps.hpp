@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/cuda/stored.hpp"
+#include "kernels/cuda/shared/stored.hpp"
 
 namespace pecia::kernels::cuda {
 
@@ -12,7 +12,7 @@ PECIA_HD float scale_of_row(float largest) {
   return fmaxf(largest / max_fp8, 0x1p-126f);
 }
 
-/// What an element loses: what its code stands for, less the element.
+/// Returns what an element loses: the number that its code stands for, less the element.
 PECIA_HD float rounding_error(float value, float scale) {
   return fmaf(widen(rounded_to<Fp8>(value * (1.0f / scale))), scale, -value);
 }

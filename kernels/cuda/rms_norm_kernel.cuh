@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "kernels/cuda/matrix.hpp"
-#include "kernels/cuda/vectors.cuh"
-#include "kernels/cuda/warp.cuh"
+#include "kernels/cuda/shared/matrix.hpp"
+#include "kernels/cuda/shared/vectors.cuh"
+#include "kernels/cuda/shared/warp.cuh"
 
 namespace pecia::kernels::cuda {
 
-/// rms_norm.hpp's formula, squares summed in fp32 per thread. `Threads` of the block share a row:
-/// 32, or all of them. The second pass over a row finds it in the L1 or L2 cache. Grid: rows /
-/// (threads of the block / Threads), rounded up.
+/// Computes rms_norm.hpp's formula. Each thread sums squares in fp32. `Threads` of the block share
+/// a row: 32, or all of them. The second pass over a row finds it in the L1 or L2 cache.
+/// Grid: rows / (threads of the block / Threads), rounded up.
 template <int Threads, int Count, typename W, typename Out>
 __global__ void rms_norm_kernel(Matrix<const float> x, const W* weight, float eps, Matrix<Out> out,
                                 int32_t* marks, int32_t mark) {

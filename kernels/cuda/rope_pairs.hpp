@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include "kernels/api/rope.hpp"
-#include "kernels/cuda/host_device.hpp"
+#include "kernels/cuda/shared/host_device.hpp"
 
 namespace pecia::kernels::cuda {
 
-/// Elements of a head that turn by angle i of `half`.
+/// The two elements of a head that turn by angle i of `half`.
 struct RopePair {
   int64_t first, second;
 };

@@ -184,7 +184,8 @@ class Communicator {
 
   virtual int64_t all_reduce_max(int64_t value) = 0;
   virtual double all_reduce_sum(double value) = 0;
-  /// The only wait without a time limit: replicas with uneven work meet here.
+  /// Has no time limit, since replicas with uneven work meet here. The calls that make groups and
+  /// counters have none either; the watch over the ranks ends a job that is stuck in one of them.
   virtual void barrier() = 0;
 
   /// Collective: ranks with equal `color` form a group, ordered by (key, rank).

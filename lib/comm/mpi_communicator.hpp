@@ -14,9 +14,6 @@
 
 namespace pecia::comm {
 
-/// Throws SystemError with MPI's own message unless `code` is MPI_SUCCESS.
-void check_mpi(int code, const char* call);
-
 /// Collective: a new communicator (duplicated) over the ranks of `parent`. It and the communicators
 /// made from it show their operations in `activity`.
 std::unique_ptr<Communicator> make_mpi_communicator(

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "lib/comm/mpi_communicator.hpp"
+#include "lib/comm/mpi_transfer.hpp"
 #include "lib/comm/wait.hpp"
 
 namespace pecia::comm {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <thread>
 
-#include "kernels/cuda/cuda_stream.hpp"
+#include "kernels/cuda/device/cuda_stream.hpp"
 #include "lib/comm/nccl.hpp"
 #include "lib/core/error.hpp"
 #include "lib/device/buffer.hpp"

@@ -32,6 +32,7 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
 void Attention::begin_pass(const std::vector<parallel::TeamPass>& teams) {
   std::visit([&](auto& any) { any.begin_pass(teams); }, ring_);
   exchanges_ = false;
+  in_parts_ = nullptr;
   const auto own = team_of(teams, groups_.cp_index);
   if (!own) return;
   const auto& [team, pass] = teams[*own];
@@ -61,7 +62,8 @@ void Attention::begin_pass(const std::vector<parallel::TeamPass>& teams) {
   if (parts_.size() > 1) {
     std::vector<parallel::RowRange> rows;
     for (const parallel::AttendPart& part : parts_) rows.push_back(part.rows);
-    alone->plan_parts(pass, rows);
+    in_parts_ = alone;
+    in_parts_->plan_parts(pass, rows);
   }
   exchange_.begin_pass(group, std::move(plan));
 }
@@ -84,14 +86,13 @@ void Attention::run(int64_t layer, const TensorView& q, const TensorView& out) {
   const TensorView attended =
       attended_.tensor(DType::fp32, {queries.rows(), queries.size(1), queries.size(2)});
   const HeadExchange::Keys keys = exchange_.wait_keys();
-  const bool at_once = parts_.size() == 1;
-  if (!at_once) std::get<RingAttention>(ring_).store(layer, keys.k, keys.v);
+  if (in_parts_ != nullptr) in_parts_->store(layer, keys.k, keys.v);
   for (size_t part = 0; part < parts_.size(); ++part) {
     for (const int distance : parts_[part].distances) exchange_.wait_queries(distance);
-    if (at_once)
-      attend(layer, queries, keys, attended);
+    if (in_parts_ != nullptr)
+      in_parts_->attend_part(layer, part, queries, attended);
     else
-      std::get<RingAttention>(ring_).attend_part(layer, part, queries, attended);
+      attend(layer, queries, keys, attended);
     for (const int distance : parts_[part].distances) exchange_.start_outputs(distance, attended);
   }
   exchange_.wait_outputs(attended, out);

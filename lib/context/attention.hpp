@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Attention of a pass on all ranks of a replica: heads are exchanged inside each SP × TP block
-/// (Ulysses), then every rank attends its shard of the heads over the ring of its CP group. A ring
+/// Attention of a pass on all ranks of a replica. Heads are exchanged inside each SP × TP block
+/// (Ulysses). Then every rank attends its shard of the heads over the ring of its CP group. A ring
 /// over blocks is USP.
 
 #include <variant>
@@ -21,15 +21,15 @@ struct HeadCounts {
 
 class Attention {
  public:
-  /// All references outlive this object. `cache` holds the rank's shard of the KV heads: shard
-  /// kv_shard of SP · TP. `windows`: each layer's sliding window, 0 for none. `row_invariant`: a
-  /// row's bits depend neither on the pass nor on the number of ranks; passes are then cut for
-  /// virtual ranks.
+  /// All references must outlive this object. `cache` holds the rank's shard of the KV heads: shard
+  /// kv_shard of SP · TP. `windows` has each layer's sliding window, 0 for none. With
+  /// `row_invariant`, a row's bits depend neither on the pass nor on the number of ranks. Passes
+  /// are then cut for virtual ranks.
   Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
             const Compute& compute, KvCache& cache,
             kernels::RowInvariant row_invariant = kernels::RowInvariant::no);
 
-  /// The KV shard of this rank.
+  /// Returns the KV shard of this rank.
   static parallel::HeadShard held_heads(const parallel::BlockPlace& place, HeadCounts heads);
 
   /// The sequences of the replica, and what this rank's cache holds of them.
@@ -42,31 +42,33 @@ class Attention {
         [](const auto& ring) -> auto& { return ring.ledger(); }, ring_);
   }
 
-  /// The layers that follow work on the rows of this instance's team. A rank without a team has no
-  /// rows and does not call what follows. Every rank of the replica gives the same value.
+  /// Begins a pass. The layers that follow work on the rows of this instance's team. A rank without
+  /// a team has no rows and does not call what follows. Every rank of the replica gives the same
+  /// value.
   void begin_pass(const std::vector<parallel::TeamPass>& teams);
 
   parallel::Sharding sharding() const { return sharding_; }
-  /// Global positions of all rows of this rank's block, and which of them are the rank's.
+  /// The global positions of all rows of this rank's block. rows() says which rows are the rank's.
   const std::vector<int64_t>& positions() const {
     return std::visit(
         [](const auto& ring) -> auto& { return ring.positions(); }, ring_);
   }
-  /// Where this rank's cache has the keys and values of those rows.
+  /// The slots of this rank's cache that have the keys and values of these rows.
   const std::vector<int64_t>& slots() const {
     return std::visit(
         [](const auto& ring) -> auto& { return ring.slots(); }, ring_);
   }
   const parallel::ShardedRows& rows() const { return rows_; }
 
-  /// Takes the keys and values of a layer, whose exchange begins: run follows, which needs them
-  /// still. Rows: rows().linear. Heads: those of weight_cut. k and v [rows, KV heads, head_dim],
-  /// fp32, dense.
+  /// Takes the keys and values of a layer and begins their exchange. `run` must follow and still
+  /// needs them. The rows are rows().linear. The heads are the heads of weight_cut. k and v are
+  /// [rows, KV heads, head_dim], fp32, dense.
   void start_keys(const TensorView& k, const TensorView& v);
 
-  /// Caches the layer's keys and values, then attends q to all keys of its sequences, everywhere.
-  /// Rows and heads likewise: q and out [rows, query heads, head_dim], fp32, dense. Collective over
-  /// the team; returns when `out` is complete.
+  /// Caches the layer's keys and values. Then attends q to all keys of its sequences, on all ranks.
+  /// The rows and heads are the same as for start_keys. q and out are [rows, query heads,
+  /// head_dim], fp32, dense. The call is collective over the team. It returns when `out` is
+  /// complete.
   void run(int64_t layer, const TensorView& q, const TensorView& out);
 
  private:
@@ -84,10 +86,11 @@ class Attention {
   // The pass.
   parallel::Sharding sharding_ = parallel::Sharding::base;
   parallel::ShardedRows rows_;
-  bool exchanges_ = false;  ///< else every row is here already
+  bool exchanges_ = false;  ///< false: every row is here already
   std::vector<parallel::AttendPart> parts_;
+  RingAttention* in_parts_ = nullptr;  ///< the ring, if it attends more than one part
 
-  HeadExchange::Keys keys_;  ///< of the layer, where they are not exchanged
+  HeadExchange::Keys keys_;  ///< the layer's keys, if they are not exchanged
 };
 
 }  // namespace pecia::context

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What attention over a ring is made of on one rank, whoever visits whom: caching, one attention
-/// call, merging, keys that go round, results that go home. Each is a span of the recorder.
+/// The steps of attention over a ring on one rank: caching, one attention call, merging, sending
+/// keys round, and sending results home. Either keys or queries may travel. Each step is a span of
+/// the recorder.
 
 #include <functional>
 #include <map>
@@ -15,28 +16,30 @@
 
 namespace pecia::context {
 
-/// A result for some rows that is still to be merged: out [rows, num_heads, head_dim], lse
-/// [rows, num_heads].
+/// A result for some rows that must still be merged. `out` is [rows, num_heads, head_dim], and
+/// `lse` is [rows, num_heads].
 struct Partial {
   TensorView out, lse;
 };
 
-/// One attention call: whose queries against which keys.
+/// One attention call. It says which queries attend which keys.
 struct AttentionCall {
-  std::vector<int64_t> positions;  ///< of its rows
+  std::vector<int64_t> positions;  ///< positions of its rows
   std::vector<kernels::AttentionItem> items;
   std::vector<kernels::KeyRun> runs;
   std::map<int64_t, double> flops;  ///< by window
 };
 
-/// Keys that travel together: the first `held` tokens of a part of a sequence of the cache, padded.
+/// Keys that travel together. They are the first `held` tokens of a part of a sequence in the
+/// cache, padded to `padded_tokens`.
 struct MessageBlock {
   parallel::SequenceId sequence;
   int part;
   int64_t held, padded_tokens;
 };
 
-/// Sequences whose keys the pass needs: its own and those that they begin with, ascending.
+/// Returns the sequences whose keys the pass needs, in ascending order. They are its own sequences
+/// and the parents that these begin with.
 std::vector<parallel::SequenceId> sequences_seen(const std::vector<parallel::PassSequence>& pass,
                                                  const parallel::KvMap& map);
 
@@ -52,11 +55,11 @@ class AttentionSteps {
     device::Buffer out, lse;
   };
 
-  /// As RingAttention.
+  /// The arguments have the same meaning as for RingAttention.
   AttentionSteps(const Compute& compute, KvCache& cache, int64_t num_heads,
                  std::vector<int64_t> windows, kernels::RowInvariant row_invariant);
 
-  /// The ring of the pass, which outlives it.
+  /// Sets the ring of the pass. It must outlive the pass.
   void begin_pass(comm::Communicator& ring) { ring_ = &ring; }
 
   int64_t num_heads() const { return num_heads_; }
@@ -71,7 +74,7 @@ class AttentionSteps {
     return buffer.tensor(DType::fp32, {rows, num_heads_});
   }
 
-  /// Counts what the rows see of keys that stand at `keys`.
+  /// Adds the FLOPs for the keys that the rows see. The keys stand at the positions in `keys`.
   void count_flops(AttentionCall& call, const std::vector<parallel::GlobalRange>& rows,
                    const std::vector<parallel::StridedRange>& keys) const;
 
@@ -79,24 +82,25 @@ class AttentionSteps {
              std::span<const int64_t> slots);
   void attend(int64_t layer, const AttentionCall& call, const TensorView& q,
               const kernels::StoredKeys& keys, const Partial& to);
-  /// `rows` of `into` that the part is of; none: all.
+  /// Merges a part into the rows `rows` of `into`. If `rows` is empty, the part has all rows.
   void merge(const Partial& part, const Partial& into, std::span<const int64_t> rows = {});
 
-  /// The runs of tokens that are at `positions` one after the other in `slots` of memory in which a
-  /// head's slots begin at element `offset`, those of the next one `head_stride` elements further.
+  /// Adds the runs of tokens that stand at `positions` and lie one after the other in `slots`. The
+  /// slots of the first head begin at element `offset` of the memory. The slots of each next head
+  /// begin `head_stride` elements further on.
   void add_runs(std::vector<kernels::KeyRun>& runs,
                 const std::vector<parallel::StridedRange>& positions,
                 const std::vector<parallel::SlotRange>& slots, int64_t offset,
                 int64_t head_stride) const;
-  /// The pass's message: K [num_kv_heads, padded, head_dim] of each block in turn, then V likewise;
-  /// in fp8 then the scales of K [num_kv_heads, padded] of each block, and of V. What is padding is
-  /// never written; no call ever points at it.
+  /// Plans the pass's message. It has K [num_kv_heads, padded, head_dim] of each block in turn, and
+  /// then V in the same way. In fp8 the scales of K [num_kv_heads, padded] of each block follow,
+  /// and then the scales of V. Padding is never written, and no call ever points at it.
   void plan_message(std::vector<MessageBlock> blocks);
-  /// Each rank's keys in turn, step 0 being the own in the cache, while those of the next step are
-  /// on their way. Collective over the ring.
+  /// Visits each rank's keys in turn, while the keys of the next step are on their way. Step 0
+  /// visits the rank's own keys in the cache. The call is collective over the ring.
   void pass_keys(int64_t layer,
                  const std::function<void(int step, const kernels::StoredKeys& keys)>& visit);
-  /// away[r] goes to rank r, home[r] comes from there; collective over the ring.
+  /// Sends away[r] to rank r and receives home[r] from there. The call is collective over the ring.
   void send_home(const std::vector<Partial>& away, const std::vector<Partial>& home);
   void wait(comm::Transfer& transfer, const char* name, int64_t bytes);
 
@@ -109,7 +113,7 @@ class AttentionSteps {
   KvCache& cache_;
   int64_t num_heads_;
   std::vector<int64_t> windows_;         ///< by layer
-  std::vector<int64_t> window_lengths_;  ///< each once
+  std::vector<int64_t> window_lengths_;  ///< each window once
   kernels::RowInvariant row_invariant_;
   std::vector<MessageBlock> blocks_;
   int64_t message_tokens_ = 0;

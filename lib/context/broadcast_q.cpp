@@ -40,7 +40,7 @@ void RingAttention::plan_visitors(const Pass& pass) {
       begin[other] += rows;
     }
   }
-  const UnitRuns own = runs_in_cache();
+  const SequenceRuns own = runs_in_cache();
   add_items(batch_, pass, rank, rank, query_positions_[rank], own);
   for (int other = 0; other < size(); ++other) {
     const auto& [sequences, positions] = visitors[other];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Where a rank computes. Whoever enqueues work is given one; what it names outlives them all.
+/// Where a rank computes. Each object that enqueues work is given a Compute. The things that it
+/// names outlive all of these objects.
 
 #include <vector>
 
@@ -12,16 +13,16 @@ namespace pecia::context {
 
 struct Compute {
   device::Device& device;
-  device::Stream& stream;  ///< of the device: ops, copies and transfers in the order given
+  device::Stream& stream;  ///< stream of `device`; does ops, copies and transfers in order
   kernels::Backend& backend;
   report::Recorder& recorder;
 
-  /// Of the device, where tensors are; the host may not look into it.
+  /// Returns a buffer of the device, where tensors are. The host must not look into it.
   device::Buffer buffer(int64_t bytes = 0) const { return {device, device::Memory::device, bytes}; }
   std::vector<device::Buffer> buffers(int count) const;
 
-  /// Copies the elements after what the stream holds: shapes and types are equal, rows may be
-  /// strided.
+  /// Copies the elements after the work that the stream holds. Shapes and types must be equal. Rows
+  /// may be strided.
   void copy(const TensorView& from, const TensorView& to) const;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Spans by a device's time: pairs of events on one stream.
+/// Measures spans by a device's time, with pairs of events on one stream.
 
 #include <exception>
 #include <functional>
@@ -14,8 +14,8 @@ namespace pecia::context {
 
 class DeviceClock : public report::SpanClock {
  public:
-  /// `device` and `stream`, which the host waits for here, outlive this object. `now_ns`: the
-  /// host's time (Recorder::now_ns).
+  /// `device` and `stream` must outlive this object. The host waits for the stream here. `now_ns`
+  /// gives the host's time (Recorder::now_ns).
   DeviceClock(device::Device& device, device::Stream& stream, std::function<int64_t()> now_ns);
 
   Pair begin() override;
@@ -36,7 +36,7 @@ class DeviceClock : public report::SpanClock {
   std::function<int64_t()> now_ns_;
   std::vector<Marks> pairs_;
   std::vector<Pair> free_;
-  std::unique_ptr<device::Event> base_;  ///< passed, at base_ns_
+  std::unique_ptr<device::Event> base_;  ///< an event that has passed, at base_ns_
   int64_t base_ns_;
   std::exception_ptr failure_;
 };

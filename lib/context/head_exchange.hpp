@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Ulysses' all-to-alls: from rows cut over ranks, with all heads of a rank's weights, to all rows
-/// with a shard of the heads, and back. Every head goes to exactly the ranks that need it; a KV
-/// head goes to several where there are more ranks than KV heads. Source: DeepSpeed Ulysses; CSPS
-/// §3.2.1 (SP-NTP).
+/// The all-to-alls of Ulysses. A rank begins with some of the rows and all heads of its weights.
+/// The exchange gives it all rows with a shard of the heads, and another exchange brings the
+/// outputs back. Every head goes to exactly the ranks that need it. A KV head goes to several ranks
+/// if there are more ranks than KV heads. Source: DeepSpeed Ulysses; CSPS §3.2.1 (SP-NTP).
 ///
-/// Keys and values leave as soon as they are made; queries arrive and outputs leave rank by rank.
+/// Keys and values leave as soon as they are made. Queries arrive and outputs leave rank by rank.
 /// At distance d this rank attends the rows of rank (own + d) mod N, and rank (own − d) mod N
 /// attends its rows.
 
@@ -19,10 +19,11 @@
 
 namespace pecia::context {
 
-/// What the ranks of an exchange agree on for a pass; by rank of the group.
+/// What the ranks of an exchange agree on for a pass. The vectors have an entry for each rank of
+/// the group.
 struct ExchangePlan {
-  std::vector<parallel::RowRange> rows;     ///< whose rows they are
-  parallel::HeadShard held;                 ///< heads that this rank's rows have before
+  std::vector<parallel::RowRange> rows;  ///< rows of each rank
+  parallel::HeadShard held;              ///< heads that this rank's rows have before the exchange
   std::vector<parallel::HeadShard> wanted;  ///< heads that each rank attends
 };
 
@@ -30,17 +31,18 @@ class HeadExchange {
  public:
   explicit HeadExchange(const Compute& compute);
 
-  /// The layers that follow exchange so. `group` outlives them. In each layer every rank of it
-  /// calls what follows, once, in this order, the parts of queries and outputs in the order of
-  /// their distance.
+  /// Begins a pass. The layers that follow exchange heads in this way. `group` must outlive them.
+  /// In each layer every rank of the group calls the functions below in this order. It calls
+  /// wait_queries and start_outputs once for each distance, in the order of the distances, and the
+  /// others once.
   void begin_pass(comm::Communicator& group, ExchangePlan plan);
 
-  /// Of this rank's rows, with the KV heads held: [own rows, held KV heads, head_dim] fp32, dense.
-  /// They are copied.
+  /// Begins to send the keys and values of this rank's rows with the KV heads held. k and v are
+  /// [own rows, held KV heads, head_dim], fp32, dense. They are copied.
   void start_keys(const TensorView& k, const TensorView& v);
 
-  /// [own rows, held query heads, head_dim], copied likewise. Returns the queries of all rows with
-  /// the heads wanted here; the own ones are there at once.
+  /// Begins to send the queries. q is [own rows, held query heads, head_dim] and is copied, too.
+  /// Returns the queries of all rows with the heads wanted here. The own queries are there at once.
   TensorView start_queries(const TensorView& q);
 
   struct Keys {
@@ -51,15 +53,15 @@ class HeadExchange {
   /// Returns when the queries of the rank at `distance` have come.
   void wait_queries(int distance);
 
-  /// Sends the outputs of the rank at `distance` home. `all` [all rows, wanted query heads,
-  /// head_dim], untouched until wait_outputs.
+  /// Sends the outputs of the rank at `distance` home. `all` is [all rows, wanted query heads,
+  /// head_dim]. It must not change until wait_outputs.
   void start_outputs(int distance, const TensorView& all);
 
-  /// Fills in `out` [own rows, held query heads, head_dim].
+  /// Waits for the outputs and fills in `out`, which is [own rows, held query heads, head_dim].
   void wait_outputs(const TensorView& all, const TensorView& out);
 
  private:
-  int at(int distance) const;  ///< rank
+  int at(int distance) const;  ///< the rank at this distance
   TensorView rows_of(const TensorView& all, int rank) const;
   TensorView home(int rank);  ///< outputs of the own rows with the heads that `rank` attends
 
@@ -79,7 +81,7 @@ class HeadExchange {
 
   // The layer.
   Keys keys_;
-  int64_t keys_bytes_ = 0;  ///< sent
+  int64_t keys_bytes_ = 0;  ///< bytes sent for keys and values
   std::unique_ptr<comm::Transfer> k_transfer_, v_transfer_;
   std::vector<std::unique_ptr<comm::Transfer>> queries_, outputs_;  ///< by distance, from 1
 };

@@ -61,7 +61,7 @@ void InvariantAttention::begin_pass(const std::vector<parallel::TeamPass>& teams
     counts_.push_back(parallel::num_rows(pass, size(), other));
   plan_slots(pass);
   for (const PassSequence& sequence : pass) ledger_.append(sequence, teams[0].team);
-  plan_units(pass);
+  plan_key_sequences(pass);
 
   visits_.clear();
   visits_.push_back(visit(size() > 1 && !keys_travel_ ? all_ : own_, rank, false));
@@ -110,20 +110,20 @@ void InvariantAttention::plan_slots(const Pass& pass) {
   }
 }
 
-void InvariantAttention::plan_units(const Pass& pass) {
-  units_.clear();
+void InvariantAttention::plan_key_sequences(const Pass& pass) {
+  key_sequences_.clear();
   std::vector<MessageBlock> blocks;
   int64_t tokens = 0;
   const parallel::KvMap& map = ledger_.map();
   for (const SequenceId sequence : sequences_seen(pass, map)) {
-    Unit unit{sequence, 0, tokens};
+    KeySequence needed{sequence, 0, tokens};
     for (int rank = 0; rank < size(); ++rank)
       for (int i = 0; i < played(); ++i)
-        unit.padded_tokens = std::max(unit.padded_tokens, map.held(sequence, rank, i));
+        needed.padded_tokens = std::max(needed.padded_tokens, map.held(sequence, rank, i));
     for (int i = 0; i < played(); ++i)
-      blocks.push_back({sequence, i, map.held(sequence, ring_.rank(), i), unit.padded_tokens});
-    tokens += played() * unit.padded_tokens;
-    units_.push_back(unit);
+      blocks.push_back({sequence, i, map.held(sequence, ring_.rank(), i), needed.padded_tokens});
+    tokens += played() * needed.padded_tokens;
+    key_sequences_.push_back(needed);
   }
   steps_.plan_message(std::move(blocks));
 }
@@ -137,12 +137,12 @@ void InvariantAttention::add_runs(std::vector<kernels::KeyRun>& runs, SequenceId
   if (!in_message)
     return steps_.add_runs(runs, positions, ledger_.slots(sequence, virtual_rank), 0,
                            cache_.capacity() * head_dim);
-  const auto unit = std::lower_bound(
-      units_.begin(), units_.end(), sequence,
-      [](const Unit& candidate, SequenceId wanted) { return candidate.sequence < wanted; });
-  const int64_t block = unit->offset + virtual_rank * unit->padded_tokens;
-  steps_.add_runs(runs, positions, {{0, unit->padded_tokens}},
-                  block * cache_.shape().num_kv_heads * head_dim, unit->padded_tokens * head_dim);
+  const auto needed = std::lower_bound(
+      key_sequences_.begin(), key_sequences_.end(), sequence,
+      [](const KeySequence& candidate, SequenceId wanted) { return candidate.sequence < wanted; });
+  const int64_t block = needed->offset + virtual_rank * needed->padded_tokens;
+  steps_.add_runs(runs, positions, {{0, needed->padded_tokens}},
+                  block * cache_.shape().num_kv_heads * head_dim, needed->padded_tokens * head_dim);
 }
 
 /// One more copy of the rows, against the keys of one of a rank's virtual ranks.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// RingAttention whose bits do not depend on the number of ranks nor on what else is in the pass
+/// RingAttention whose bits depend neither on the number of ranks nor on what else is in the pass
 /// (`reproducible: layout`, lib/parallel/virtual_ranks.hpp). Each virtual rank's keys give one
-/// partial result of a query, and these are merged along a fixed tree. The same passes, cut for
-/// layout_ranks virtual ranks.
+/// partial result of a query. These results are merged along a fixed tree. The passes are the same,
+/// but they are cut for layout_ranks virtual ranks.
 
 #include <vector>
 
@@ -14,20 +14,21 @@ namespace pecia::context {
 
 class InvariantAttention {
  public:
-  /// As RingAttention; the number of `ranks` divides parallel::layout_ranks.
+  /// The arguments have the same meaning as for RingAttention. The number of `ranks` must divide
+  /// parallel::layout_ranks.
   InvariantAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
                      int64_t num_heads, std::vector<int64_t> windows);
   InvariantAttention(const InvariantAttention&) = delete;
   InvariantAttention& operator=(const InvariantAttention&) = delete;
 
-  /// Its virtual ranks are those that this instance plays.
+  /// The ledger's virtual ranks are the ones that this instance plays.
   KvLedger& ledger() { return ledger_; }
   const KvLedger& ledger() const { return ledger_; }
 
-  /// Every PassSequence has virtual_ranks = layout_ranks. Keys travel with pass_kv, else the
-  /// queries do: straight to all ranks, in one exchange. Throws Unsupported unless there is one
-  /// team of all instances in their order: which virtual ranks an instance plays must not change
-  /// while it holds their keys.
+  /// Begins a pass. Every PassSequence must have virtual_ranks = layout_ranks. With pass_kv the
+  /// keys travel. Else the queries travel straight to all ranks, in one exchange. Throws
+  /// Unsupported unless there is one team of all instances in their order. Which virtual ranks an
+  /// instance plays must not change while it holds their keys.
   void begin_pass(const std::vector<parallel::TeamPass>& teams);
   const std::vector<int64_t>& positions() const { return own_.positions; }
   const std::vector<int64_t>& slots() const { return slots_; }
@@ -37,37 +38,37 @@ class InvariantAttention {
  private:
   using Pass = std::vector<parallel::PassSequence>;
 
-  /// Some ranks' rows of the pass, and which of them are whose.
+  /// The rows of some ranks in the pass. Each part has the rows of one sequence.
   struct QueryRows {
     struct Part {
       parallel::SequenceId sequence;
       int64_t first_row, num_rows;
-      std::vector<parallel::GlobalRange> ranges;  ///< of positions
+      std::vector<parallel::GlobalRange> ranges;  ///< ranges of positions
     };
     std::vector<int64_t> positions;
     std::vector<Part> parts;
     int64_t count() const { return static_cast<int64_t>(positions.size()); }
   };
-  /// A sequence whose keys the pass needs. Travelling, those of each virtual rank are padded to the
-  /// most that any has.
-  struct Unit {
+  /// A sequence whose keys the pass needs. When they travel, the keys of each virtual rank are
+  /// padded to the most that any virtual rank has.
+  struct KeySequence {
     parallel::SequenceId sequence;
     int64_t padded_tokens;
-    int64_t offset;  ///< in tokens, among the message's
+    int64_t offset;  ///< offset among the tokens of the message
   };
-  /// Queries against the keys of one rank: a call for each virtual rank, or one for all of them, on
-  /// as many copies of the queries.
+  /// Queries against the keys of one rank. There is one call for each virtual rank. If `stacked`,
+  /// there is one call for all of them, with a copy of the queries for each.
   struct Visit {
     std::vector<AttentionCall> calls;
     bool stacked;
   };
 
-  // A virtual rank is counted among those of one rank.
+  // A virtual rank is counted among the virtual ranks of one rank.
   int size() const { return ring_.size(); }
   int played() const { return ledger_.map().virtual_ranks(); }
   QueryRows rows_of_ranks(const Pass& pass, int first, int end) const;
   void plan_slots(const Pass& pass);
-  void plan_units(const Pass& pass);
+  void plan_key_sequences(const Pass& pass);
   void add_runs(std::vector<kernels::KeyRun>& runs, parallel::SequenceId sequence, int rank,
                 int virtual_rank, bool in_message) const;
   void add_items(AttentionCall& call, const QueryRows& rows, int rank, int virtual_rank,
@@ -94,18 +95,18 @@ class InvariantAttention {
 
   // The pass.
   bool keys_travel_ = false;
-  QueryRows own_, all_;          ///< all_: of every rank, one after the other; when queries travel
-  std::vector<int64_t> counts_;  ///< rows by rank
-  std::vector<int64_t> slots_;   ///< of this rank's rows
-  std::vector<Unit> units_;      ///< by sequence
-  std::vector<Visit> visits_;    ///< by step, or one
+  QueryRows own_, all_;  ///< all_: rows of every rank, one after the other, if queries travel
+  std::vector<int64_t> counts_;             ///< rows by rank
+  std::vector<int64_t> slots_;              ///< slots of this rank's rows
+  std::vector<KeySequence> key_sequences_;  ///< in the order of the sequences
+  std::vector<Visit> visits_;               ///< by step; one if no keys travel
 
-  // Workspaces, grown and kept.
+  // Workspaces. They grow and are kept.
   device::Buffer stacked_q_, all_q_;
   Buffers stacked_, all_partial_;
   device::Buffer lse_;
-  std::vector<Buffers> subtrees_;  ///< by depth
-  std::vector<Buffers> waiting_;   ///< by rank: whose keys gave the partial result
+  std::vector<Buffers> subtrees_;  ///< by depth in the tree
+  std::vector<Buffers> waiting_;   ///< partial results that wait to be merged
 };
 
 }  // namespace pecia::context

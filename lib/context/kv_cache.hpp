@@ -2,9 +2,9 @@
 #pragma once
 /// One rank's store of keys and values, and which of its slots belong to which sequence.
 ///
-/// Layout: for each layer K and V of [num_kv_heads, capacity, head_dim], so that the slots of one
-/// head lie next to each other; in fp8 also their scales, [num_kv_heads, capacity] each
-/// (kernels/api/kv_store.hpp). Slots are single tokens: any part of any sequence may lie on any
+/// Layout: each layer has K and V of [num_kv_heads, capacity, head_dim], so that the slots of one
+/// head lie next to each other. In fp8 it also has their scales, [num_kv_heads, capacity] each
+/// (kernels/api/kv_store.hpp). A slot is a single token, so any part of any sequence may lie on any
 /// rank.
 
 #include <map>
@@ -22,36 +22,39 @@ struct KvShape {
   int64_t head_dim = 0;
   DType dtype = DType::fp32;
 
-  /// K and V of one token in one layer.
+  /// Counts the bytes of K and V of one token in one layer.
   int64_t layer_bytes_per_token() const { return 2 * num_kv_heads * vector_bytes(dtype, head_dim); }
-  /// … in all layers.
+  /// Counts the bytes of K and V of one token in all layers.
   int64_t bytes_per_token() const { return layers * layer_bytes_per_token(); }
 };
 
-/// Of tokens [first, first + count) of these; InvalidArgument where they are more than the slots.
+/// Returns the slots of tokens [first, first + count), where `slots` has one slot for each token.
+/// Throws InvalidArgument if there are more tokens than slots.
 std::vector<parallel::SlotRange> part_of(const std::vector<parallel::SlotRange>& slots,
                                          int64_t first, int64_t count);
 
 class KvCache {
  public:
-  /// Room for `capacity` tokens, in memory of `device`, which outlives it. The host's is taken from
-  /// the system as slots are first written.
+  /// Makes room for `capacity` tokens in memory of `device`, which must outlive this object. Memory
+  /// of the host is taken from the system as slots are first written.
   KvCache(const KvShape& shape, int64_t capacity, device::Device& device);
 
   const KvShape& shape() const { return shape_; }
   int64_t capacity() const { return capacity_; }
   int64_t free_tokens() const { return free_tokens_; }
 
-  /// Takes slots for a sequence, in `parts` equal parts; InvalidArgument when fewer are free.
+  /// Takes slots for a sequence, in `parts` equal parts. Throws InvalidArgument if fewer slots are
+  /// free.
   void reserve(parallel::SequenceId sequence, int64_t tokens, int parts = 1);
   void release(parallel::SequenceId sequence);
 
-  /// The slots of a part of the sequence: its i-th token is in the i-th slot of these ranges.
+  /// Returns the slots of a part of the sequence. Its i-th token is in the i-th slot of these
+  /// ranges.
   const std::vector<parallel::SlotRange>& slots(parallel::SequenceId sequence, int part = 0) const {
     return parts(sequence).at(part);
   }
 
-  /// One layer's keys, and its values likewise.
+  /// The keys, or the values, of one layer.
   struct Stored {
     TensorView vectors;  ///< [num_kv_heads, capacity, head_dim]
     TensorView scales;   ///< [num_kv_heads, capacity] fp32; absent unless the vectors are fp8
@@ -69,8 +72,8 @@ class KvCache {
   int64_t capacity_;
   int64_t free_tokens_;
   device::Buffer storage_;
-  std::map<int64_t, int64_t> free_;  ///< begin → end of free slots, never adjacent
-  std::map<parallel::SequenceId, std::vector<Slots>> taken_;  ///< by part
+  std::map<int64_t, int64_t> free_;  ///< begin → end of free slots; ranges are never adjacent
+  std::map<parallel::SequenceId, std::vector<Slots>> taken_;  ///< slots by part
 };
 
 }  // namespace pecia::context

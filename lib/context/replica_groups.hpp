@@ -13,26 +13,26 @@ namespace pecia::context {
 
 struct ReplicaGroups {
   int cp = 1, cp_index = 0;
-  parallel::BlockPlace place;                 ///< in the SP × TP block
+  parallel::BlockPlace place;                 ///< place in the SP × TP block
   std::unique_ptr<comm::Communicator> ring;   ///< ranks of the same sp and tp, by cp
-  std::unique_ptr<comm::Communicator> sp;     ///< of the same cp and tp, by sp
-  std::unique_ptr<comm::Communicator> tp;     ///< of the same cp and sp, by tp
-  std::unique_ptr<comm::Communicator> block;  ///< of the same cp, by parallel::kv_shard
-  std::vector<int> tp_servers,
-      block_servers;  ///< labels of the ranks' servers, by rank of the group
+  std::unique_ptr<comm::Communicator> sp;     ///< ranks of the same cp and tp, by sp
+  std::unique_ptr<comm::Communicator> tp;     ///< ranks of the same cp and sp, by tp
+  std::unique_ptr<comm::Communicator> block;  ///< ranks of the same cp, by parallel::kv_shard
+  /// Labels of the ranks' servers, by rank of the group.
+  std::vector<int> tp_servers, block_servers;
 };
 
-/// Rank (cp_index · sp + sp_index) · tp + tp_index of `replica`, which has cp · sp · tp ranks.
-/// `places` by rank of the replica, or none: then all count as being on one server. Collective over
-/// `replica`.
+/// Makes the groups of rank (cp_index · sp + sp_index) · tp + tp_index of `replica`, which has
+/// cp · sp · tp ranks. `places` has an entry for each rank of the replica. If it is empty, all
+/// ranks count as being on one server. The call is collective over `replica`.
 ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
                                   std::span<const comm::RackServerGpu> places = {});
 
-/// Whether the host waits for no transfer between ops: they are on the stream, or the rank is
-/// alone.
+/// Tells whether the host waits for no transfer between ops. Either the transfers are on the
+/// stream, or the rank is alone.
 bool stays_on_stream(const ReplicaGroups& groups);
 
-/// What this rank has sent in all groups together.
+/// Returns what this rank has sent in all groups together.
 comm::Traffic traffic_of(const ReplicaGroups& groups);
 
 }  // namespace pecia::context

@@ -49,9 +49,9 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams) {
     for (const PassSequence& sequence : each.rows) ledger_.append(sequence, each.team);
   if (!own) return;
   const Pass& pass = teams[*own].rows;
-  plan_units(pass);
+  plan_key_sequences(pass);
   if (team_.ring == parallel::Ring::broadcast_q) return plan_visitors(pass);
-  const UnitRuns cached = runs_in_cache();
+  const SequenceRuns cached = runs_in_cache();
   for (int step = 0; step < size(); ++step) {
     if (team_.ring == parallel::Ring::pass_q)
       visits_.push_back(call(pass, visiting(step), index_, cached));
@@ -93,14 +93,14 @@ void RingAttention::plan_rows(const Pass& pass) {
   }
 }
 
-void RingAttention::plan_units(const Pass& pass) {
-  units_.clear();
+void RingAttention::plan_key_sequences(const Pass& pass) {
+  key_sequences_.clear();
   std::vector<MessageBlock> blocks;
   int64_t tokens = 0;
   for (const SequenceId sequence : sequences_seen(pass, ledger_.map())) {
     int64_t most = 0;
     for (int rank = 0; rank < size(); ++rank) most = std::max(most, held(sequence, rank));
-    units_.push_back({sequence, most, tokens});
+    key_sequences_.push_back({sequence, most, tokens});
     blocks.push_back({sequence, 0, held(sequence, index_), most});
     tokens += most;
   }
@@ -108,11 +108,11 @@ void RingAttention::plan_units(const Pass& pass) {
 }
 
 /// This rank's own keys, where they are cached.
-RingAttention::UnitRuns RingAttention::runs_in_cache() const {
+RingAttention::SequenceRuns RingAttention::runs_in_cache() const {
   const int64_t head_stride = cache_.capacity() * steps_.head_dim();
-  UnitRuns all;
-  for (const Unit& unit : units_) {
-    steps_.add_runs(all.runs, ranges(unit.sequence, index_), ledger_.slots(unit.sequence), 0,
+  SequenceRuns all;
+  for (const KeySequence& needed : key_sequences_) {
+    steps_.add_runs(all.runs, ranges(needed.sequence, index_), ledger_.slots(needed.sequence), 0,
                     head_stride);
     all.ends.push_back(all.runs.size());
   }
@@ -120,30 +120,30 @@ RingAttention::UnitRuns RingAttention::runs_in_cache() const {
 }
 
 /// The keys of `rank` in its travelling message.
-RingAttention::UnitRuns RingAttention::runs_in_message(int rank) const {
+RingAttention::SequenceRuns RingAttention::runs_in_message(int rank) const {
   const int64_t head_dim = steps_.head_dim();
-  UnitRuns all;
-  for (const Unit& unit : units_) {
-    steps_.add_runs(all.runs, ranges(unit.sequence, rank), {{0, unit.padded_tokens}},
-                    unit.offset * cache_.shape().num_kv_heads * head_dim,
-                    unit.padded_tokens * head_dim);
+  SequenceRuns all;
+  for (const KeySequence& needed : key_sequences_) {
+    steps_.add_runs(all.runs, ranges(needed.sequence, rank), {{0, needed.padded_tokens}},
+                    needed.offset * cache_.shape().num_kv_heads * head_dim,
+                    needed.padded_tokens * head_dim);
     all.ends.push_back(all.runs.size());
   }
   return all;
 }
 
 std::span<const kernels::KeyRun> RingAttention::of_sequence(SequenceId sequence,
-                                                            const UnitRuns& runs) const {
-  const auto unit = std::lower_bound(
-      units_.begin(), units_.end(), sequence,
-      [](const Unit& candidate, SequenceId wanted) { return candidate.sequence < wanted; });
-  const auto index = static_cast<size_t>(unit - units_.begin());
+                                                            const SequenceRuns& runs) const {
+  const auto needed = std::lower_bound(
+      key_sequences_.begin(), key_sequences_.end(), sequence,
+      [](const KeySequence& candidate, SequenceId wanted) { return candidate.sequence < wanted; });
+  const auto index = static_cast<size_t>(needed - key_sequences_.begin());
   const size_t begin = index == 0 ? 0 : runs.ends[index - 1];
   return std::span(runs.runs).subspan(begin, runs.ends[index] - begin);
 }
 
 AttentionCall RingAttention::call(const Pass& pass, int query_rank, int key_rank,
-                                  const UnitRuns& runs) const {
+                                  const SequenceRuns& runs) const {
   AttentionCall call;
   add_items(call, pass, query_rank, key_rank, query_positions_[query_rank], runs);
   return call;
@@ -151,7 +151,7 @@ AttentionCall RingAttention::call(const Pass& pass, int query_rank, int key_rank
 
 /// Rows of `query_rank` in the pass, at `positions`, against the runs of keys of `key_rank`.
 void RingAttention::add_items(AttentionCall& call, const Pass& pass, int query_rank, int key_rank,
-                              std::span<const int64_t> positions, const UnitRuns& runs) const {
+                              std::span<const int64_t> positions, const SequenceRuns& runs) const {
   auto row = static_cast<int64_t>(call.positions.size());
   call.positions.insert(call.positions.end(), positions.begin(), positions.end());
   for (const PassSequence& sequence : pass) {
@@ -172,7 +172,7 @@ void RingAttention::add_items(AttentionCall& call, const Pass& pass, int query_r
 
 void RingAttention::plan_parts(const Pass& pass, const std::vector<RowRange>& rows) {
   PECIA_CHECK(size() == 1, "parts of the rows of one of {} ranks", size());
-  const UnitRuns own = runs_in_cache();
+  const SequenceRuns own = runs_in_cache();
   part_rows_ = rows;
   parts_.clear();
   for (const RowRange& part : rows) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Exact attention of a pass over a ring of instances, keys and values staying where they were
-/// computed. Executes the schedules of lib/parallel; the same code on one rank and on many.
+/// Exact attention of a pass over a ring of instances. Keys and values stay where they were
+/// computed. It executes the schedules of lib/parallel, with the same code on one rank and on many.
 ///
 /// Sources: Context Parallelism for Scalable Million-Token Inference, Alg. 2 (pass-KV), Alg. 3
-/// (pass-Q), Alg. 4 (batched pass-Q decode); broadcast_q.cpp has its own.
+/// (pass-Q), Alg. 4 (batched pass-Q decode). broadcast_q.cpp has its own sources.
 
 #include <vector>
 
@@ -16,9 +16,9 @@ namespace pecia::context {
 
 class RingAttention {
  public:
-  /// All references outlive this object. `ranks`: this rank's counterparts in all instances of the
-  /// replica, in their order. The stream's poll must make its transfers progress. `windows`: each
-  /// layer's sliding window, 0 for none.
+  /// All references must outlive this object. `ranks` has this rank's counterparts in all instances
+  /// of the replica, in their order. The stream's poll must make its transfers progress. `windows`
+  /// has each layer's sliding window, 0 for none.
   RingAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
                 int64_t num_heads, std::vector<int64_t> windows);
   RingAttention(const RingAttention&) = delete;
@@ -27,43 +27,44 @@ class RingAttention {
   KvLedger& ledger() { return ledger_; }
   const KvLedger& ledger() const { return ledger_; }
 
-  /// The layers that follow work on these rows: those of this instance's team, in the team's ring.
-  /// A rank without a team has no rows and does not call what follows. Every rank gives the same
-  /// value; nothing is sent.
+  /// Begins a pass. The layers that follow work on the rows of this instance's team, in the team's
+  /// ring. A rank without a team has no rows and does not call what follows. Every rank gives the
+  /// same value. Nothing is sent.
   void begin_pass(const std::vector<parallel::TeamPass>& teams);
 
-  /// Global positions of this rank's rows, in the order that q, k, v and out have them.
+  /// The global positions of this rank's rows, in the order of q, k, v and out.
   const std::vector<int64_t>& positions() const { return query_positions_[index_]; }
-  /// Where the cache has their keys and values.
+  /// The slots of the cache that have their keys and values.
   const std::vector<int64_t>& slots() const { return slots_; }
 
-  /// Caches k and v of this rank's rows, then attends q to all keys of its sequences, everywhere.
+  /// Caches k and v of this rank's rows. Then attends q to all keys of its sequences, on all ranks.
   ///   q [rows, num_heads, head_dim], k and v [rows, num_kv_heads, head_dim], out like q; fp32,
   ///   dense.
-  /// Collective over the team's ring; returns when `out` is complete.
+  /// The call is collective over the team's ring. It returns when `out` is complete.
   void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
            const TensorView& out);
 
-  /// For a ring of one rank: what run does, in parts. After begin_pass, `rows` are those of each
-  /// part; then in every layer store, of all rows, and attend_part of all parts. q and out have all
-  /// rows, of which those of the part are read and written.
+  /// These functions do what `run` does in parts, for a ring of one rank. plan_parts comes after
+  /// begin_pass, and `rows` has the rows of each part. Then every layer calls `store` once for all
+  /// rows, and attend_part for each part. q and out have all rows. attend_part reads and writes the
+  /// rows of its part.
   void plan_parts(const std::vector<parallel::PassSequence>& pass,
                   const std::vector<parallel::RowRange>& rows);
   void store(int64_t layer, const TensorView& k, const TensorView& v);
   void attend_part(int64_t layer, size_t part, const TensorView& q, const TensorView& out);
 
  private:
-  /// A sequence whose keys the pass needs; travelling, they are padded to the most that any
+  /// A sequence whose keys the pass needs. When they travel, they are padded to the most that any
   /// instance of the ring holds.
-  struct Unit {
+  struct KeySequence {
     parallel::SequenceId sequence;
     int64_t padded_tokens;
-    int64_t offset;  ///< in tokens, among the message's
+    int64_t offset;  ///< offset among the tokens of the message
   };
   /// The keys of one rank.
-  struct UnitRuns {
+  struct SequenceRuns {
     std::vector<kernels::KeyRun> runs;
-    std::vector<size_t> ends;  ///< of each unit's
+    std::vector<size_t> ends;  ///< end of each sequence's runs
   };
   using Pass = std::vector<parallel::PassSequence>;
 
@@ -78,14 +79,15 @@ class RingAttention {
   }
   void join(const parallel::Team& team);
   void plan_rows(const Pass& pass);
-  void plan_units(const Pass& pass);
-  UnitRuns runs_in_cache() const;
-  UnitRuns runs_in_message(int rank) const;
+  void plan_key_sequences(const Pass& pass);
+  SequenceRuns runs_in_cache() const;
+  SequenceRuns runs_in_message(int rank) const;
   std::span<const kernels::KeyRun> of_sequence(parallel::SequenceId sequence,
-                                               const UnitRuns& runs) const;
-  AttentionCall call(const Pass& pass, int query_rank, int key_rank, const UnitRuns& runs) const;
+                                               const SequenceRuns& runs) const;
+  AttentionCall call(const Pass& pass, int query_rank, int key_rank,
+                     const SequenceRuns& runs) const;
   void add_items(AttentionCall& call, const Pass& pass, int query_rank, int key_rank,
-                 std::span<const int64_t> positions, const UnitRuns& runs) const;
+                 std::span<const int64_t> positions, const SequenceRuns& runs) const;
 
   void run_pass_kv(int64_t layer, const TensorView& q, const TensorView& out);
   void run_pass_q(int64_t layer, const TensorView& q, const TensorView& out);
@@ -103,27 +105,28 @@ class RingAttention {
 
   // The pass.
   parallel::Team team_;
-  int index_ = 0;  ///< of this instance in the team
+  int index_ = 0;  ///< place of this instance in the team
   int64_t passes_ = 0;
-  std::unique_ptr<comm::Communicator> group_;          ///< of a team that is not all instances
-  comm::Communicator* ring_ = nullptr;                 ///< the team's
+  std::unique_ptr<comm::Communicator> group_;  ///< group of a team that is not all instances
+  comm::Communicator* ring_ = nullptr;         ///< the team's ring
   std::vector<std::vector<int64_t>> query_positions_;  ///< by rank
-  std::vector<int64_t> slots_;                         ///< of this rank's rows
-  std::vector<Unit> units_;                            ///< by sequence
+  std::vector<int64_t> slots_;                         ///< slots of this rank's rows
+  std::vector<KeySequence> key_sequences_;             ///< in the order of the sequences
   std::vector<AttentionCall> visits_;                  ///< by step
   std::vector<AttentionCall> parts_;
   std::vector<parallel::RowRange> part_rows_;
 
-  // The pass, broadcast-Q: rows of this rank that go to each rank, how many come from each, and the
-  // own rows with those that came.
+  // The pass with broadcast-Q: the rows of this rank that go to each rank, the number of rows that
+  // come from each rank, and the call for the own rows and the rows that came.
   std::vector<std::vector<int64_t>> leaving_;
   std::vector<int64_t> visiting_;
   AttentionCall batch_;
 
-  // Workspaces, grown and kept.
+  // Workspaces. They grow and are kept.
   device::Buffer travelling_[2], lse_, batch_q_;
   AttentionSteps::Buffers part_;
-  /// By rank: outputs of its queries over this rank's keys; and of this rank's over its keys.
+  /// By rank: the outputs of its queries over this rank's keys, and the outputs of this rank's
+  /// queries over its keys.
   std::vector<AttentionSteps::Buffers> away_, home_;
 };
 

@@ -7,7 +7,6 @@
 #include "kernels/phantom/phantom.hpp"
 #include "lib/execute/worker.hpp"
 #include "lib/model/phantom_weights.hpp"
-#include "lib/parallel/shift_rule.hpp"
 
 namespace pecia::execute {
 
@@ -59,9 +58,5 @@ class PhantomRank {
   model::PhantomWeights weights_;
   Worker worker_;
 };
-
-/// Averages over the ranks of an SP × TP block. They send in proportion to the tokens, and no
-/// weights, so these may have any type.
-parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, int tp);
 
 }  // namespace pecia::execute

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "lib/execute/phantom_rank.hpp"
 #include "lib/parallel/pass_modes.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
 
@@ -12,25 +13,22 @@ namespace {
 
 using parallel::PassSequence;
 
-/// Passes of a job, one after the other.
+/// Passes of ranks with these modes, one after the other.
 class Passes {
  public:
-  Passes(const job::Job& job, const resources::Resources& resources)
-      : resources_(resources),
-        modes_(parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
-                                    resources.shift_threshold)),
-        virtual_ranks_(job.reproducible == parallel::Reproducible::layout ? parallel::layout_ranks
-                                                                          : resources.cp) {}
+  Passes(int instances, int32_t virtual_ranks, parallel::PassModes modes,
+         parallel::Ring prefill_ring)
+      : instances_(instances),
+        virtual_ranks_(virtual_ranks),
+        modes_(modes),
+        prefill_ring_(prefill_ring) {}
 
   /// A pass with the next `tokens` tokens of sequences [first, first + count).
   schedule::Plan feed(int64_t first, int64_t count, int64_t tokens) const {
-    schedule::Plan plan = plan_of(count * tokens, true);
-    plan.teams.front().ring = resources_.ring.value_or(parallel::Ring::pass_kv);
+    schedule::Plan plan = plan_of(prefill_ring_, modes_.sharding(count * tokens, true));
     for (int64_t i = first; i < first + count; ++i) {
-      // Room for one more token, whoever gets it.
       plan.added.push_back({i, schedule::NewSequence::no_parent,
-                            std::vector<int64_t>(resources_.cp, slots(tokens + virtual_ranks_)),
-                            0});
+                            std::vector<int64_t>(instances_, slots(tokens + virtual_ranks_)), 0});
       plan.turns.push_back({i, {}, 0, tokens});
       plan.items.push_back({{i, 0, tokens, PassSequence::balanced, virtual_ranks_},
                             std::vector<int32_t>(tokens),
@@ -42,8 +40,7 @@ class Passes {
 
   /// A step of sequences [first, first + count), which have `tokens` tokens.
   schedule::Plan step(int64_t first, int64_t count, int64_t tokens) const {
-    schedule::Plan plan = plan_of(count, false);
-    plan.teams.front().ring = modes_.decode_ring;
+    schedule::Plan plan = plan_of(modes_.decode_ring, modes_.sharding(count, false));
     for (int64_t i = first; i < first + count; ++i)
       plan.items.push_back(
           {{i, tokens, 1, static_cast<int32_t>(i % virtual_ranks_), virtual_ranks_},
@@ -53,7 +50,7 @@ class Passes {
     return plan;
   }
 
-  /// Slots on each rank of a ring for sequences that are cut evenly.
+  /// Slots that suffice on each rank, whoever gets the tokens.
   int64_t slots(int64_t tokens) const {
     const int64_t unit = 2 * int64_t{virtual_ranks_};
     return (tokens + unit - 1) / unit * unit;
@@ -62,24 +59,33 @@ class Passes {
   int64_t short_tokens() const { return 2 * int64_t{virtual_ranks_}; }
 
  private:
-  schedule::Plan plan_of(int64_t new_tokens, bool prefills) const {
+  schedule::Plan plan_of(parallel::Ring ring, parallel::Sharding sharding) const {
     schedule::Plan plan;
-    plan.teams = {parallel::team_of_all(resources_.cp)};
-    plan.teams.front().sharding = modes_.sharding(new_tokens, prefills);
+    plan.teams = {parallel::team_of_all(instances_, ring, sharding)};
     return plan;
   }
 
-  const resources::Resources& resources_;
-  parallel::PassModes modes_;
+  int instances_;
   int32_t virtual_ranks_;
+  parallel::PassModes modes_;
+  parallel::Ring prefill_ring_;
 };
+
+Passes passes_of(const job::Job& job, const resources::Resources& resources) {
+  return {
+      resources.cp,
+      job.reproducible == parallel::Reproducible::layout ? parallel::layout_ranks : resources.cp,
+      parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
+                           resources.shift_threshold),
+      resources.ring.value_or(parallel::Ring::pass_kv)};
+}
 
 }  // namespace
 
 RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig& config,
                         const resources::Resources& resources, DType weights,
                         std::function<DType(DType)> operand_type) {
-  const Passes passes(job, resources);
+  const Passes passes = passes_of(job, resources);
   const int64_t prompt = resources.max_batch_tokens, sequences = resources.max_sequences;
   const int64_t kv_tokens = passes.slots(prompt + passes.short_tokens()) +
                             sequences * passes.slots(2 * passes.short_tokens());
@@ -110,6 +116,26 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
   needs.decode_sent_bytes = sent_by(passes.step(1, sequences, passes.short_tokens()));
   needs.work_bytes = phantom.peak_bytes() - before;
   return needs;
+}
+
+parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, int tp) {
+  const int ranks = sp * tp;
+  const int64_t tokens = 16 * int64_t{ranks};  // the same number of rows on every rank
+  const auto sent_in_layers = [&](parallel::Sharding sharding) {
+    const Passes passes(1, 1, {.prefill = sharding}, parallel::Ring::pass_kv);
+    int64_t sent = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      PhantomRank phantom(config,
+                          {.ranks = ranks,
+                           .rank = rank,
+                           .memory_bytes = std::numeric_limits<int64_t>::max(),
+                           .worker = {.sp = sp, .tp = tp, .kv_tokens = passes.slots(tokens + 1)}});
+      phantom.execute(passes.feed(0, 1, tokens));
+      sent += phantom.sent().in_layers;
+    }
+    return static_cast<double>(sent) / static_cast<double>(config.layers * ranks * tokens);
+  };
+  return {sent_in_layers(parallel::Sharding::base), sent_in_layers(parallel::Sharding::shift)};
 }
 
 }  // namespace pecia::execute

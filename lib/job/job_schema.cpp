@@ -58,6 +58,7 @@ Codec<float> penalty() {
   return number("a number from -2 to 2", [](float value) { return value >= -2 && value <= 2; });
 }
 
+/// One table: every key of a job file, in the order in which it is printed.
 std::vector<Field> make_schema() {
   constexpr int32_t max_degree = 1 << 20;
   return {

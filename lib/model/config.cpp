@@ -26,7 +26,7 @@ const FamilyTraits& family_of(const JsonSection& file) {
   const auto type = file.text("model_type");
   if (!type) file.missing("model_type");
   std::string known;
-  for (const FamilyTraits& traits : families()) {
+  for (const FamilyTraits& traits : all_families()) {
     known += (known.empty() ? "" : ", ") + std::string(traits.model_type);
     if (traits.model_type != *type) continue;
     const auto architectures = file.texts("architectures");
@@ -142,17 +142,17 @@ int64_t read_window(const JsonSection& file, const FamilyTraits& traits, int64_t
   return window.value_or(file.names("sliding_window") ? 0 : traits.window_default);
 }
 
-std::vector<int64_t> read_windows(const JsonSection& file, const FamilyTraits& traits,
-                                  int64_t layers, int64_t max_positions) {
+std::vector<LayerConfig> read_pattern(const JsonSection& file, const FamilyTraits& traits,
+                                      int64_t layers, int64_t max_positions) {
   const int64_t window = read_window(file, traits, max_positions);
-  std::vector<int64_t> windows(layers, window);
+  std::vector<LayerConfig> pattern(layers, {.window = window});
   const auto types = file.texts("layer_types");
   if (!types) {
     const int64_t full_layers = traits.windows == WindowRule::by_layer
                                     ? file.integer("max_window_layers", 0, max_layers).value_or(28)
                                     : 0;
-    std::fill_n(windows.begin(), std::min(full_layers, layers), 0);
-    return windows;
+    std::fill_n(pattern.begin(), std::min(full_layers, layers), LayerConfig{});
+    return pattern;
   }
   if (static_cast<int64_t>(types->size()) != layers)
     file.refuse("layer_types", fmt::format("with {} entries, but num_hidden_layers is {}; correct "
@@ -174,9 +174,9 @@ std::vector<int64_t> read_windows(const JsonSection& file, const FamilyTraits& t
       file.refuse<Unsupported>("layer_types",
                                "but this model type has one window for all layers; "
                                "remove layer_types or sliding_window");
-    if (!sliding) windows[layer] = 0;
+    if (!sliding) pattern[layer].window = 0;
   }
-  return windows;
+  return pattern;
 }
 
 /// Dual chunk attention (Qwen2.5-1M) equals plain attention only within one chunk.
@@ -236,13 +236,19 @@ ModelConfig read_config(const std::filesystem::path& folder) {
   read_biases(file, traits, config);
   config.tied_embeddings = file.flag("tie_word_embeddings").value_or(false);
   config.max_positions = file.required_integer("max_position_embeddings", 1, max_model_positions);
-  config.windows = read_windows(file, traits, config.layers, config.max_positions);
+  config.pattern = read_pattern(file, traits, config.layers, config.max_positions);
   read_rope(file, traits, config);
   limit_to_first_chunk(file, config);
   config.stored_dtype = read_stored_dtype(file);
   config.stop_token_ids = read_stop_tokens(file, traits, folder, config.vocab);
   config.sha256 = io::sha256_of_file(path);
   return config;
+}
+
+std::vector<int64_t> ModelConfig::windows() const {
+  std::vector<int64_t> windows;
+  for (const LayerConfig& layer : pattern) windows.push_back(layer.window);
+  return windows;
 }
 
 int64_t ModelConfig::parameters() const {

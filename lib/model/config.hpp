@@ -44,9 +44,15 @@ struct RopeConfig {
   bool truncate = true;                                            ///< yarn
 };
 
+/// What differs between layers. Each is attention and then a gated FFN.
+struct LayerConfig {
+  int64_t window = 0;  ///< sliding window of the attention; 0: none
+};
+
 struct ModelConfig {
   Family family = Family::llama;
   int64_t vocab = 0, hidden = 0, ffn = 0, layers = 0;
+  std::vector<LayerConfig> pattern;  ///< [layers]
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   /// Context length that the model claims: max_position_embeddings, multiplied by the factor of
   /// linear and dynamic scaling; with yarn at least factor × original length. With Qwen2.5-1M's
@@ -54,7 +60,6 @@ struct ModelConfig {
   int64_t max_positions = 0;
   double rms_norm_eps = 1e-6;
   RopeConfig rope;
-  std::vector<int64_t> windows;  ///< sliding window of each layer; 0: none
   bool tied_embeddings = false;
   bool attention_bias = false;         ///< biases on q, k and v
   bool attention_output_bias = false;  ///< on the attention's output projection
@@ -65,6 +70,7 @@ struct ModelConfig {
   std::vector<int32_t> stop_token_ids;
   std::string sha256;  ///< of the bytes of config.json
 
+  std::vector<int64_t> windows() const;           ///< by layer
   int64_t parameters() const;                     ///< counts tied embeddings once
   double flops_per_token() const;                 ///< 2 × weights of the layers and the head
   int64_t kv_bytes_per_token(DType dtype) const;  ///< K and V of all layers

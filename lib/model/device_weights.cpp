@@ -158,9 +158,9 @@ DeviceWeights::DeviceWeights(const WeightViews& host, device::Device& device,
   for (const Layout::Place& place : layout.places) {
     if (!place.rounded()) continue;
     for (int64_t i = 0; i < place.tensor.rows(); ++i) {
-      SquareSums& sums = rounding_[static_cast<size_t>(place.kind)];
-      sums.difference += *next++;
-      sums.original += *next++;
+      SquareSums& of_kind = rounding_[static_cast<size_t>(place.kind)];
+      of_kind.difference += *next++;
+      of_kind.original += *next++;
     }
   }
 

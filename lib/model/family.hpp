@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The particulars of each family: the defaults of its configuration class in transformers (for
-/// keys that config.json omits), and the properties that its model code fixes.
+/// What a family is (families/ has one file for each).
 
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "lib/model/config.hpp"
+#include "lib/model/weight_names.hpp"
 
 namespace pecia::model {
 
@@ -37,10 +37,12 @@ struct FamilyTraits {
   bool partial_rotation;  ///< partial_rotary_factor is respected
   WindowRule windows;
   int64_t window_default;  ///< sliding_window when the key is absent (null: no window)
+
+  WeightNames names;
 };
 
 /// All families, in the order of the enum.
-std::span<const FamilyTraits> families();
+std::span<const FamilyTraits> all_families();
 
 const FamilyTraits& traits_of(Family family);
 

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "lib/core/error.hpp"
+
 namespace pecia::model {
 
 using report::Kind;
@@ -39,17 +41,18 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
     shifted_.push_back(cut_layer(held, config, weights.part, cut));
 }
 
-/// All norms, in the order in which rows pass them.
-std::vector<Model::Norm> Model::norms_of(const WeightViews& weights) {
-  std::vector<Norm> norms;
+std::vector<Model::LayerNorms> Model::norms_of(const WeightViews& weights) {
+  std::vector<LayerNorms> norms;
   std::string before = "the embedding";
-  const auto add = [&](const TensorView& weight, std::string next) {
-    const auto mark = static_cast<int32_t>(norms.size()) + 1;
-    norms.push_back({weight, mark, std::exchange(before, std::move(next))});
+  int32_t mark = 0;
+  const auto norm = [&](const TensorView& weight, std::string next) {
+    return Norm{weight, ++mark, std::exchange(before, std::move(next))};
   };
-  for (size_t layer = 0; layer < weights.layers.size(); ++layer) {
-    add(weights.layers[layer].attention_norm, fmt::format("attention of layer {}", layer));
-    add(weights.layers[layer].ffn_norm, fmt::format("the FFN of layer {}", layer));
+  for (const LayerWeights& layer : weights.layers) {
+    const size_t number = norms.size();
+    norms.push_back(
+        {.mixer = norm(layer.attention_norm, fmt::format("attention of layer {}", number)),
+         .feed_forward = norm(layer.ffn_norm, fmt::format("the FFN of layer {}", number))});
   }
   return norms;
 }
@@ -76,12 +79,12 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
 
   const parallel::RowRange linear = tensor_.rows().linear;
   const int64_t half = rotary_.rotary_dim() / 2;
-  const Pass pass{attention,
-                  hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
-                  marks_.tensor(DType::int32, {tensor_.rows().num_own()}),
-                  normed_.tensor(products_.operand_type(), {linear.size(), config_.hidden}),
-                  cos_.tensor(DType::fp32, {linear.size(), half}),
-                  sin_.tensor(DType::fp32, {linear.size(), half})};
+  const PassTensors pass{attention,
+                         hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
+                         marks_.tensor(DType::int32, {tensor_.rows().num_own()}),
+                         normed_.tensor(products_.operand_type(), {linear.size(), config_.hidden}),
+                         cos_.tensor(DType::fp32, {linear.size(), half}),
+                         sin_.tensor(DType::fp32, {linear.size(), half})};
   make_tables(rows, pass);
 
   // When the host waits for transfers, work that is held back would begin late. So only small
@@ -109,7 +112,7 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
   compute_.recorder.set_layer(-1);
 }
 
-void Model::make_tables(const Rows& rows, const Pass& pass) {
+void Model::make_tables(const Rows& rows, const PassTensors& pass) {
   const ScopedSpan span(compute_.recorder, "rope_tables", Kind::compute);
   const parallel::RowRange linear = tensor_.rows().linear;
   tables_sent_->synchronize();  // waits until the tables of the last pass are copied
@@ -164,11 +167,14 @@ Model::Outputs Model::outputs(std::span<const int64_t> rows) {
 }
 
 const Model::Norm* Model::mixer_norm(int64_t layer) const {
-  return layer < config_.layers ? &norms_[2 * layer] : nullptr;
+  return layer < config_.layers ? &norms_[layer].mixer : nullptr;
 }
 
-const Model::Norm* Model::ffn_norm(int64_t layer) const {
-  return &norms_[2 * layer + 1];
+const std::string& Model::place_of(int32_t mark) const {
+  for (const LayerNorms& layer : norms_)
+    for (const Norm* norm : {&layer.mixer, &layer.feed_forward})
+      if (norm->mark == mark) return norm->before;
+  fail<InvalidArgument>("no norm has the mark {}", mark);
 }
 
 std::vector<std::string> Model::broken_at(std::span<const int64_t> rows) {
@@ -180,12 +186,12 @@ std::vector<std::string> Model::broken_at(std::span<const int64_t> rows) {
   for (const int64_t row : rows) {
     const int64_t index = tensor_.rows().own_index(row);
     const int32_t mark = index < 0 ? 0 : marks[index];
-    places.push_back(mark == 0 ? "" : norms_[mark - 1].before);
+    places.push_back(mark == 0 ? "" : place_of(mark));
   }
   return places;
 }
 
-void Model::layer(int64_t index, const LayerWeights& weights, const Pass& pass) {
+void Model::layer(int64_t index, const LayerWeights& weights, const PassTensors& pass) {
   const int blocks = tensor_.num_blocks();
   const auto hidden = [&](int block) { return tensor_.own_of(pass.hidden, block); };
   const auto normed = [&](int block) {
@@ -203,11 +209,11 @@ void Model::layer(int64_t index, const LayerWeights& weights, const Pass& pass) 
   }
   mixer_.mix(index, pass.attention);
   for (int block = 0; block < blocks; ++block) {
-    advance(block, nullptr, ffn_norm(index), pass);
+    advance(block, nullptr, &norms_[index].feed_forward, pass);
     mixer_.project_output(block, hidden(block));
   }
   for (int block = 0; block < blocks; ++block) {
-    advance(block, ffn_norm(index), mixer_norm(index + 1), pass);
+    advance(block, &norms_[index].feed_forward, mixer_norm(index + 1), pass);
     ffn_.run(weights.ffn, block, normed(block), hidden(block));
   }
 }
@@ -222,7 +228,7 @@ void Model::layer(int64_t index, const LayerWeights& weights, const Pass& pass) 
 ///
 /// `own` is the norm of this stage, null after attention. `next` is the norm of the following
 /// stage, null before attention and after the last layer.
-void Model::advance(int block, const Norm* own, const Norm* next, const Pass& pass) {
+void Model::advance(int block, const Norm* own, const Norm* next, const PassTensors& pass) {
   const int due = block - 1 - tensor_.products_before_sum();
   const bool this_stage = due >= 0;
   const Norm* const of = this_stage ? next : own;

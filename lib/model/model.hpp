@@ -83,7 +83,7 @@ class Model {
 
  private:
   /// The tensors that the layers of a pass work on.
-  struct Pass {
+  struct PassTensors {
     context::Attention& attention;
     TensorView hidden;    ///< [own rows, hidden]
     TensorView marks;     ///< [own rows] int32: see kernels::RmsNormArgs
@@ -91,7 +91,7 @@ class Model {
     TensorView cos, sin;  ///< [linear rows, rotary_dim / 2]
   };
 
-  void make_tables(const Rows& rows, const Pass& pass);
+  void make_tables(const Rows& rows, const PassTensors& pass);
   void embed(const Rows& rows, const TensorView& hidden);
   /// A norm of the hidden states, and the mark for rows that it finds broken.
   struct Norm {
@@ -99,13 +99,17 @@ class Model {
     int32_t mark;        ///< mark of rows that this norm is the first to find broken; 0: none yet
     std::string before;  ///< the part of the model that precedes the norm
   };
-  static std::vector<Norm> norms_of(const WeightViews& weights);
-  /// The norm before the layer's mixer (null after the last layer), and the norm before its
-  /// feed-forward.
+  /// The norms of a layer: before its mixer and before its feed-forward.
+  struct LayerNorms {
+    Norm mixer, feed_forward;
+  };
+  static std::vector<LayerNorms> norms_of(const WeightViews& weights);
+  /// The norm before the mixer of a layer; null after the last one.
   const Norm* mixer_norm(int64_t layer) const;
-  const Norm* ffn_norm(int64_t layer) const;
-  void layer(int64_t index, const LayerWeights& weights, const Pass& pass);
-  void advance(int block, const Norm* own, const Norm* next, const Pass& pass);
+  /// The part of the model whose output the norm with this mark was the first to find broken.
+  const std::string& place_of(int32_t mark) const;
+  void layer(int64_t index, const LayerWeights& weights, const PassTensors& pass);
+  void advance(int block, const Norm* own, const Norm* next, const PassTensors& pass);
   LinearWeight head_part() const;
 
   const ModelConfig& config_;
@@ -117,7 +121,7 @@ class Model {
   Products products_;
   AttentionMixer mixer_;
   GatedFfn ffn_;
-  std::vector<Norm> norms_;
+  std::vector<LayerNorms> norms_;
   std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, if it differs
   bool stays_on_stream_;               ///< the host waits for no transfer between ops
   device::Buffer pinned_cos_, pinned_sin_;

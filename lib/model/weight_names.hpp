@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The names of each family's tensors in a checkpoint.
+/// The names of a checkpoint's tensors.
 
 #include <cstdint>
 #include <string>
 #include <string_view>
-
-#include "lib/model/config.hpp"
 
 namespace pecia::model {
 
@@ -24,8 +22,6 @@ struct WeightNames {
   std::string_view gate_up;  ///< GLM: rows of gate above rows of up
   std::string_view down;
 };
-
-const WeightNames& weight_names(Family family);
 
 /// "model.layers.LAYER.NAME"
 std::string layer_name(int64_t layer, std::string_view name);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lib/model/convert.hpp"
+#include "lib/model/family.hpp"
 #include "lib/model/residence.hpp"
 #include "lib/model/weight_loader.hpp"
 #include "lib/model/weight_names.hpp"
@@ -26,7 +27,7 @@ std::string bias(std::string_view name) {
 class LayerReader {
  public:
   LayerReader(const ModelConfig& config, WeightLoader& loader, int64_t layer)
-      : config_(config), names_(weight_names(config.family)), loader_(loader), layer_(layer) {}
+      : config_(config), names_(traits_of(config.family).names), loader_(loader), layer_(layer) {}
 
   LayerWeights read() {
     return {.attention_norm = norm(names_.attention_norm, config_.hidden),
@@ -116,8 +117,8 @@ bool same_bytes(const TensorView& a, const TensorView& b) {
 /// The single matrix of tied embeddings. Checkpoints store it under either name or under both.
 TensorView tied_matrix(const ModelConfig& config, const io::Checkpoint& checkpoint,
                        WeightLoader& loader) {
-  const std::string embedding = weight(weight_names(config.family).embedding);
-  const std::string head = weight(weight_names(config.family).head);
+  const std::string embedding = weight(traits_of(config.family).names.embedding);
+  const std::string head = weight(traits_of(config.family).names.head);
   if (!checkpoint.contains(embedding) && checkpoint.contains(head))
     return loader.matrix(head, config.vocab, config.hidden);
   const TensorView matrix = loader.matrix(embedding, config.vocab, config.hidden);
@@ -143,7 +144,7 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
                  WeightCut cut, device::ThreadPool& pool)
     : checkpoint_(std::move(checkpoint)) {
   part = cut;
-  const WeightNames& names = weight_names(config.family);
+  const WeightNames& names = traits_of(config.family).names;
   WeightLoader loader(checkpoint_);
   Residence residence(checkpoint_, dtype, pool);
   const parallel::RowRange rows = unit_part(config, CutUnit::vocab, cut);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// In which parts a rank attends the rows of all ranks that exchange heads with it, so that queries
-/// and outputs travel beside the work.
+/// The parts in which a rank attends the rows of all ranks that exchange heads with it. While it
+/// attends one part, the queries and outputs of other parts travel.
 
 #include <vector>
 
@@ -11,23 +11,26 @@ namespace pecia::parallel {
 
 struct AttendPart {
   RowRange rows;
-  /// Whose rows they are: rank (own + distance) mod N for each. None: the rank's own.
+  /// The other ranks that have rows in this part. Distance d means rank (own + d) mod N. There is
+  /// no distance if all rows are the rank's own.
   std::vector<int> distances;
 
   bool operator==(const AttendPart&) const = default;
 };
 
-/// Half of the rank's own rows while the others' queries travel; theirs rank by rank, beginning
-/// with the next one, each rank's outputs going home while later ones are attended; the other half
-/// of its own while the last of these travel. `rows` by rank.
+/// Cuts the rows so that queries and outputs travel while the rank attends. First it attends half
+/// of its own rows, while the queries of the other ranks travel. Then it attends the rows of the
+/// other ranks, rank by rank, beginning with the next one. Each rank's outputs go home while later
+/// rows are attended. At the end it attends the other half of its own rows, while the last outputs
+/// travel. `rows` has an entry for each rank.
 ///
 ///     rank 1 of 3, 512 rows each     [512,768)  [1024,1536): 1  [0,512): 2  [768,1024)
 ///
-/// With fewer rows on some rank all at once: a part of less than min_block_rows keeps few threads
-/// busy.
+/// If some rank has fewer than 2 · min_block_rows rows, all rows are one part, because a part of
+/// less than min_block_rows keeps few threads busy.
 std::vector<AttendPart> attend_parts(const std::vector<RowRange>& rows, int rank);
 
-/// All rows at once, in the same form.
+/// Returns all rows as one part.
 std::vector<AttendPart> attend_at_once(const std::vector<RowRange>& rows);
 
 }  // namespace pecia::parallel

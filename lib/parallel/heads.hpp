@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which heads a rank has where weights or keys and values are cut by heads.
+/// Tells which heads a rank has where weights, or keys and values, are cut by heads.
 ///
 /// The KV cache is cut over SP × TP ranks so that it serves two configurations at once: SP = s with
 /// TP = t, and TP = s·t alone. Rank (i, j) (SP index i, TP index j) has shard j·s + i of s·t, which
@@ -27,14 +27,15 @@ struct HeadShard {
   bool operator==(const HeadShard&) const = default;
 };
 
-/// Whether heads can be cut into `count` equal shards: query heads evenly, KV heads evenly or,
-/// where there are more shards than KV heads, each needed by the same number of shards.
+/// Tells whether heads can be cut into `count` equal shards. The query heads must divide evenly.
+/// The KV heads must divide evenly, too. If there are more shards than KV heads, each KV head must
+/// be needed by the same number of shards.
 bool can_shard_heads(int64_t num_heads, int64_t num_kv_heads, int count);
 
-/// Shard `index` of `count`; can_shard_heads must hold.
+/// Returns shard `index` of `count`. can_shard_heads must hold.
 HeadShard head_shard(int64_t num_heads, int64_t num_kv_heads, int count, int index);
 
-/// The shard of the KV cache that rank (sp_index, tp_index) has among SP × TP.
+/// Returns the shard of the KV cache that rank (sp_index, tp_index) of SP × TP has.
 constexpr int kv_shard(int sp, int sp_index, int tp_index) {
   return tp_index * sp + sp_index;
 }

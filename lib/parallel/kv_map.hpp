@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Who holds the keys and values of which tokens. Every rank of a replica keeps the same map: it
-/// follows from the plans alone, so positions never travel.
+/// Tells who holds the keys and values of which tokens. Every rank of a replica keeps the same map.
+/// The map follows from the plans alone, so positions never travel.
 
 #include <cstdint>
 #include <map>
@@ -12,8 +12,8 @@
 
 namespace pecia::parallel {
 
-/// Positions begin, begin + stride, … (count of them): a chunk of a prompt has stride 1, generated
-/// tokens dealt round-robin to N ranks mostly stride N.
+/// The `count` positions begin, begin + stride, … A chunk of a prompt has stride 1. Generated
+/// tokens that are dealt round-robin to N ranks mostly have stride N.
 struct StridedRange {
   int64_t begin = 0;
   int64_t count = 0;
@@ -30,61 +30,64 @@ struct IndexRun {
   bool operator==(const IndexRun&) const = default;
 };
 
-/// Those of the range whose positions lie in [begin, end).
+/// Returns the tokens of the range whose positions lie in [begin, end).
 IndexRun indices_between(const StridedRange& range, int64_t begin, int64_t end);
 
 /// Tokens in slots next to each other, whose positions go up in equal steps.
 struct Stretch {
-  int64_t slot = 0;  ///< of the first
+  int64_t slot = 0;  ///< slot of the first token
   StridedRange positions;
   bool operator==(const Stretch&) const = default;
 };
 
-/// Tokens at `positions`, one after the other in `slots`, cut where the one or the other jumps.
-/// There are at least as many slots.
+/// Cuts tokens into stretches. The tokens stand at `positions` and lie one after the other in
+/// `slots`. They are cut where positions or slots jump. There must be at least as many slots as
+/// tokens.
 ///
 ///     positions 0 1 2 3 | 8 10 12 14, slots 5 6 | 20 … 25
 ///                                    0 1 from slot 5     2 3 from 20     8 10 12 14 from 22
 std::vector<Stretch> stretches(const std::vector<StridedRange>& positions,
                                const std::vector<SlotRange>& slots);
 
-/// How many pairs of a query at a position of `rows` and a key at one of `keys` there are in which
-/// the query sees the key: it is not behind it, and within a window that is not 0.
+/// Counts the pairs of query and key in which the query sees the key. Queries stand at the
+/// positions of `rows`, and keys at the positions of `keys`. A query sees a key that does not come
+/// after it and, if the window is not 0, lies within the window.
 int64_t count_seen(GlobalRange rows, const std::vector<StridedRange>& keys, int64_t window);
 
-/// Sequences, the positions that each instance holds of them in the order they were cached, and how
-/// many tokens each may still cache there. Where instances play virtual ranks (virtual_ranks.hpp),
-/// each of these holds its own part.
+/// The sequences of a replica. For each sequence the map has the positions that each instance
+/// holds, in the order in which they were cached, and the number of tokens that may be cached
+/// there. If instances play virtual ranks (virtual_ranks.hpp), each virtual rank holds its own
+/// part.
 class KvMap {
  public:
-  /// `virtual_ranks`: on each instance; 1 where none are played.
+  /// `virtual_ranks` is their number on each instance. It is 1 if none are played.
   explicit KvMap(int instances, int virtual_ranks = 1)
       : instances_(instances), virtual_ranks_(virtual_ranks), total_reserved_(instances) {}
 
   int instances() const { return instances_; }
   int virtual_ranks() const { return virtual_ranks_; }
 
-  /// A new sequence with room for reserved[i] tokens on instance i, in equal parts for its virtual
-  /// ranks. With `parent`, its first tokens are all those of the parent, which stays as it is while
+  /// Adds a sequence with room for reserved[i] tokens on instance i, in equal parts for its virtual
+  /// ranks. With `parent`, it begins with all tokens of the parent. The parent cannot change while
   /// it has children.
   void add(SequenceId sequence, const std::vector<int64_t>& reserved,
            std::optional<SequenceId> parent = {});
   void remove(SequenceId sequence);
   bool contains(SequenceId sequence) const { return sequences_.contains(sequence); }
 
-  /// The new tokens of a pass are cached where their rows are. Their first position must be the
-  /// sequence's length, the team must have all instances that hold keys which the rows see, and no
-  /// instance may go beyond what is reserved there; else InvalidArgument.
+  /// Adds the new tokens of a pass. They are cached where their rows are. Throws InvalidArgument
+  /// unless their first position is the sequence's length, the team has all instances that hold
+  /// keys which the rows see, and no instance goes beyond what is reserved there.
   void append(const PassSequence& rows, const Team& team);
 
   std::optional<SequenceId> parent(SequenceId sequence) const { return at(sequence).parent; }
-  /// Tokens cached, the parent's included.
+  /// Counts the cached tokens, including the parent's.
   int64_t length(SequenceId sequence) const { return at(sequence).length; }
   int64_t reserved(SequenceId sequence, int instance) const {
     return at(sequence).reserved.at(instance);
   }
-  /// Tokens of its own, without the parent's, that an instance holds, or one of its virtual ranks;
-  /// and where they stand.
+  /// Counts the sequence's own tokens that an instance, or one of its virtual ranks, holds. The
+  /// parent's are not counted. `ranges` gives their positions.
   int64_t held(SequenceId sequence, int instance, int virtual_rank = 0) const {
     return part(sequence, instance, virtual_rank).tokens;
   }
@@ -92,12 +95,13 @@ class KvMap {
                                           int virtual_rank = 0) const {
     return part(sequence, instance, virtual_rank).ranges;
   }
-  /// The parent, if any, then the sequence itself: whose tokens a query of `sequence` sees.
+  /// Returns the sequences whose tokens a query of `sequence` sees: the parent, if there is one,
+  /// and then the sequence itself.
   std::vector<SequenceId> lineage(SequenceId sequence) const;
-  /// Instances that hold keys which a query of `sequence` sees, ascending.
+  /// Returns the instances that hold keys which a query of `sequence` sees, in ascending order.
   std::vector<int> holders(SequenceId sequence) const;
 
-  /// Tokens reserved on an instance, by all sequences together.
+  /// Counts the tokens that all sequences together reserve on an instance.
   int64_t total_reserved(int instance) const { return total_reserved_.at(instance); }
 
  private:

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// In which order partial results are merged, whatever the order in which they come.
+/// Decides in which order partial results are merged. They may come in any order.
 
 #include <vector>
 
 namespace pecia::parallel {
 
-/// A complete binary tree whose leaves are parts 0, 1, …: each node is the left child's result with
-/// the right one's merged into it, made as soon as both are there. A node is named by its first
-/// leaf, as is the place where its result lies.
+/// A complete binary tree whose leaves are the parts 0, 1, … A node's result is the left child's
+/// result with the right child's result merged into it. It is made as soon as both are there. A
+/// node has the name of its first leaf, and so has the place where its result lies.
 ///
 ///     4 leaves, arriving 3 0 1 2     3: –    0: –    1: 1 into 0    2: 3 into 2, 2 into 0
 ///
-/// The sequence of merges differs with the order of arrival; each result's operands never do.
+/// The sequence of the merges differs with the order of arrival. The operands of each result never
+/// do.
 class MergeTree {
  public:
   /// `num_leaves` is a power of two.
@@ -22,14 +23,15 @@ class MergeTree {
     int into, from;
     bool operator==(const Merge&) const = default;
   };
-  /// What is to be merged now, in this order. `from` is free afterwards.
+  /// Tells the tree that a leaf has arrived. Returns the merges to make now, in this order. The
+  /// place `from` is free afterwards.
   std::vector<Merge> arrive(int leaf);
 
-  /// Nothing is to come: node 0 is the result.
+  /// Tells whether all leaves have arrived. Then node 0 is the result.
   bool complete() const { return widths_.front() == static_cast<int>(widths_.size()); }
 
  private:
-  std::vector<int> widths_;  ///< by first leaf: leaves of the result that lies there, 0 for none
+  std::vector<int> widths_;  ///< by first leaf: leaves of the result that lies there; 0: none
 };
 
 }  // namespace pecia::parallel

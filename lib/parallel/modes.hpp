@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The parallel modes and where each is legal: one table, from which every refusal, enumeration and
-/// printed list follows. modes.md is the table as people read it. Nothing here communicates.
+/// The parallel modes, and where each is legal. Every refusal, enumeration and printed list follows
+/// from one table. modes.md is the table as people read it. Nothing here communicates.
 ///
 /// A replica's ranks are a grid CP × SP × TP. CP cuts the tokens of the KV cache (ring), SP cuts
 /// the rows of a pass and moves heads by all-to-all (Ulysses), TP cuts the weights. The heads of
@@ -19,31 +19,31 @@
 
 namespace pecia::parallel {
 
-/// How prompts are read. `single`, one rank alone, is what `auto` becomes there; no job says it.
+/// How prompts are read. On one rank alone, `auto` becomes `single`. No job names it.
 enum class PrefillMode { single, ring, ulysses, usp, sp_tp, tp };
-/// How output tokens are made; `single` as above.
+/// How output tokens are made. `single` has the same meaning as for prompts.
 enum class DecodeMode { single, pass_q, broadcast_q, sp, tp, shift };
 using RingMode = Ring;
 
-/// What a job's results are to be the same on.
+/// What must not change the results of a job.
 enum class Reproducible {
-  run,    ///< same layout, same text
-  layout  ///< same bits on every layout that is legal then, and in every batch (virtual_ranks.hpp)
+  run,    ///< a run with the same layout gives the same text
+  layout  ///< all layouts then legal give the same bits, in every batch (virtual_ranks.hpp)
 };
 
-/// The words of job files.
+/// Return the words of job files.
 std::string_view name_of(PrefillMode mode);
 std::string_view name_of(DecodeMode mode);
 std::string_view name_of(RingMode mode);
 
-/// Those that a job may name, in the order of its help.
+/// The modes that a job may name, in the order of the help.
 inline constexpr std::array named_prefill_modes{
     PrefillMode::ring, PrefillMode::ulysses, PrefillMode::usp, PrefillMode::sp_tp, PrefillMode::tp};
 inline constexpr std::array named_ring_modes{RingMode::pass_kv, RingMode::pass_q};
 inline constexpr std::array named_decode_modes{DecodeMode::pass_q, DecodeMode::broadcast_q,
                                                DecodeMode::sp, DecodeMode::tp, DecodeMode::shift};
 
-/// Ranks of one replica.
+/// The grid of the ranks of one replica.
 struct Degrees {
   int cp = 1, sp = 1, tp = 1;
 
@@ -51,31 +51,33 @@ struct Degrees {
   bool operator==(const Degrees&) const = default;
 };
 
-/// "CP 2 × TP 4": the degrees above 1; empty for one rank.
+/// Returns the degrees above 1, such as "CP 2 × TP 4". The text is empty for one rank.
 std::string to_string(const Degrees& degrees);
 
-/// What a model lends to be cut. The first three decide what is legal, all five what pays.
+/// The sizes of a model that can be cut. The first three decide what is legal. All five decide what
+/// pays.
 struct ModelShape {
   int64_t num_heads = 1, num_kv_heads = 1, ffn = 1;
   int64_t hidden = 1, head_dim = 1;
 };
 
-/// A row of the table: for degrees that are 1 or above, every pair of these modes is legal.
+/// A row of the table. It says which degrees are above 1 and which are 1. For such degrees, every
+/// pair of these modes is legal.
 struct ModeRow {
-  bool cp, sp, tp;  ///< above 1
+  bool cp, sp, tp;  ///< true: the degree is above 1; false: it is 1
   std::vector<PrefillMode> prefill;
   std::vector<DecodeMode> decode;
 };
 std::span<const ModeRow> mode_table();
 
-/// The row that the degrees belong to.
+/// Returns the row that the degrees belong to.
 const ModeRow& row_of(const Degrees& degrees);
 
-/// "cp above 1, sp 1": what all rows that have the mode have in common.
+/// Return what all rows that have the mode have in common, such as "cp above 1, sp 1".
 std::string needs(PrefillMode mode);
 std::string needs(DecodeMode mode);
 
-/// What a job asks for; absent is auto.
+/// What a job asks for. An absent value means auto.
 struct Setting {
   Degrees degrees;
   std::optional<PrefillMode> prefill;
@@ -93,8 +95,9 @@ struct Refusal {
   std::string text() const { return problem + ": use " + nearest; }
 };
 
-/// Why the setting cannot run, the first reason found: degrees before modes. Other degrees are
-/// recommended only where they divide the replica's ranks, so that `cp: auto` takes the rest.
+/// Returns the first reason why the setting cannot run. Degrees are checked before modes. Other
+/// degrees are recommended only if they divide the replica's ranks, so that `cp: auto` takes the
+/// rest.
 std::optional<Refusal> refusal(const Setting& setting, const ModelShape& model);
 
 /// A grid and a pair of modes for it.
@@ -106,17 +109,19 @@ struct ModePair {
   bool operator==(const ModePair&) const = default;
 };
 
-/// All CP × SP × TP of so many ranks; CP descends, then SP.
+/// Lists all grids CP × SP × TP with this number of ranks. CP descends first, then SP.
 std::vector<Degrees> grids_of(int ranks);
 
-/// Every legal pair on every grid of `ranks` ranks, in the order of grids_of and of the table.
+/// Lists every legal pair of modes on every grid of `ranks` ranks, in the order of grids_of and of
+/// the table.
 std::vector<ModePair> legal_modes(int ranks, const ModelShape& model,
                                   Reproducible reproducible = Reproducible::run);
 
-/// Over how many ranks of the replica a prefill pass cuts its rows.
+/// Counts the ranks of the replica over which a prefill pass cuts its rows.
 int row_ranks(const Degrees& degrees, PrefillMode prefill);
 
-/// KV heads whose cache one rank holds: its share of SP × TP, or one that several ranks hold.
+/// Counts the KV heads whose cache one rank holds. It holds its share of SP × TP, or one head that
+/// several ranks hold.
 int64_t kv_heads_of_rank(const Degrees& degrees, int64_t num_kv_heads);
 
 }  // namespace pecia::parallel

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The legality table for people and for programs: as it is, and for one model on so many ranks.
+/// The legality table for people and for programs: in general, and for one model on a given number
+/// of ranks.
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -9,18 +10,19 @@
 
 namespace pecia::parallel {
 
-/// The table in Markdown, with what each mode is and needs. modes.md holds it.
+/// Returns the table in Markdown. It says what each mode is and needs. modes.md holds this text.
 std::string modes_markdown();
 
+/// Returns the table in JSON:
 /// {"modes": [{"cp": "1" | ">1", "sp", "tp", "prefill": […], "decode": […]}]}
 nlohmann::ordered_json modes_json();
 
-/// One line for each grid of a replica of `ranks` ranks: its modes, or why it has none.
+/// Returns one line for each grid of a replica of `ranks` ranks: its modes, or why it has none.
 std::string modes_text(int ranks, const ModelShape& model,
                        Reproducible reproducible = Reproducible::run);
 
-/// [{"cp", "sp", "tp", "prefill", "decode", "legal", "reason": null | "…"}]: every pair of modes on
-/// every grid.
+/// Returns every pair of modes on every grid in JSON:
+/// [{"cp", "sp", "tp", "prefill", "decode", "legal", "reason": null | "…"}]
 nlohmann::ordered_json modes_json(int ranks, const ModelShape& model,
                                   Reproducible reproducible = Reproducible::run);
 

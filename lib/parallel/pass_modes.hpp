@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which sharding and ring each pass of a run takes: what a job's modes come to.
+/// Turns a job's modes into the sharding and the ring that each pass of a run takes.
 
 #include <cstdint>
 #include <optional>
@@ -11,10 +11,10 @@
 namespace pecia::parallel {
 
 struct PassModes {
-  Sharding prefill = Sharding::base;  ///< of passes with prompt tokens
-  Sharding decode = Sharding::base;   ///< of passes without
+  Sharding prefill = Sharding::base;  ///< for passes with prompt tokens
+  Sharding decode = Sharding::base;   ///< for passes without prompt tokens
   Ring decode_ring = Ring::pass_q;
-  /// Passes of at most so many new tokens run in the shift configuration.
+  /// A pass with at most this number of new tokens runs in the shift configuration.
   std::optional<int64_t> shift_threshold = {};
 
   Sharding sharding(int64_t new_tokens, bool prefills) const {
@@ -23,7 +23,8 @@ struct PassModes {
   }
 };
 
-/// Of a legal pair of modes. `shift_threshold` counts with decode shift alone.
+/// Returns the pass modes for a legal pair of modes. `shift_threshold` has a meaning only with
+/// decode shift.
 PassModes pass_modes(const ModePair& modes, std::optional<int64_t> shift_threshold);
 
 }  // namespace pecia::parallel

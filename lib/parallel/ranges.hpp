@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Token positions, of two kinds that must never be confused.
+/// Two kinds of token positions, which must never be confused.
 
 #include <cstdint>
 
 namespace pecia::parallel {
 
-/// Positions [begin, end) of one sequence, counted from its first token on every rank alike.
+/// Positions [begin, end) of one sequence. Every rank counts them from the sequence's first token.
 struct GlobalRange {
   int64_t begin = 0;
   int64_t end = 0;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// From how many new tokens on a pass is faster in the base configuration than in the shift
-/// configuration: what `shift_threshold: auto` becomes.
+/// Finds the number of new tokens above which a pass is faster in the base configuration than in
+/// the shift configuration. `shift_threshold: auto` becomes this number.
 ///
-/// A step of T tokens, one of each sequence, on SP × TP ranks, in seconds, with W the bytes of all
-/// layers' weights and of the vocabulary matrix, and F their FLOPs for a token:
+/// The formulas give the seconds of a step of T tokens, one of each sequence, on SP × TP ranks. W
+/// is the bytes of all layers' weights and of the vocabulary matrix. F is their FLOPs for a token:
 ///
 ///     base    max(W / TP / read, T·F / (SP·TP) / flops) + sent / link + exchanges
 ///     shift   max(W / (SP·TP) / read, T·F / (SP·TP) / flops) + sent / link + exchanges
-///     sent, exchanges: bytes that a rank sends, T times those of one token, and seconds of its
+///     sent, exchanges: bytes that a rank sends, T times the bytes of one token, and seconds of its
 ///     exchanges
 ///
-/// Shift reads fewer weights and waits for sums of all activations, base the other way round.
+/// Shift reads fewer weights but waits for sums of all activations. Base does the opposite.
 /// Source: Shift Parallelism, §3.3 (which leaves the threshold to be tuned).
 
 #include "lib/parallel/sharding.hpp"
@@ -26,20 +26,22 @@ struct SentPerToken {
 struct ShiftInputs {
   int64_t layer_elements = 0;  ///< weights of one layer
   int64_t vocab_elements = 0;  ///< weights of the vocabulary matrix
-  int64_t weight_bytes = 4;    ///< of one element
+  int64_t weight_bytes = 4;    ///< bytes of one element
   int64_t layers = 1;
   int sp = 1, tp = 1;
   SentPerToken sent;
   double flops = 0;           ///< FLOP/s of matrix products on one rank
   double read_bandwidth = 0;  ///< B/s of weights through a product with one row, on one rank
   double link_bandwidth = 0;  ///< B/s that one rank sends while it receives as much
-  double exchange_s = 0;      ///< of one exchange of a few bytes in the block
+  double exchange_s = 0;      ///< seconds of one exchange of a few bytes in the block
 };
 
-/// Predicted seconds of a pass of `new_tokens` rows that all ask for logits; base or shift.
+/// Predicts the seconds of a pass of `new_tokens` rows that all ask for logits. `sharding` is base
+/// or shift.
 double step_seconds(const ShiftInputs& inputs, Sharding sharding, int64_t new_tokens);
 
-/// The most new tokens, up to `limit`, of which no fewer are faster in base; 0: always base.
+/// Returns the largest number of new tokens up to `limit` such that base is faster neither for this
+/// number nor for a smaller one. 0 means that base always runs.
 int64_t shift_threshold(const ShiftInputs& inputs, int64_t limit);
 
 }  // namespace pecia::parallel

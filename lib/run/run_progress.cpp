@@ -107,7 +107,7 @@ RunProgress::Told RunProgress::told_of(const batch::ReplicaTotals& totals) {
 }
 
 /// A layer counts once the next one has begun. Decode tokens and time count when the pass ends.
-RunProgress::Told RunProgress::told_within(Pass& pass) const {
+RunProgress::Told RunProgress::told_within(PassUnderWay& pass) const {
   // After the last layer the recorder is at no layer.
   pass.layers_done = std::max<int64_t>(pass.layers_done, recorder_.layer());
   Told told = pass.before;

@@ -62,7 +62,7 @@ class RunProgress {
     std::array<int64_t, num_phases> phases{};
   };
 
-  struct Pass {
+  struct PassUnderWay {
     std::chrono::steady_clock::time_point begin;
     Told before;
     int64_t prompt_tokens = 0;
@@ -72,7 +72,7 @@ class RunProgress {
   };
 
   static Told told_of(const batch::ReplicaTotals& totals);
-  Told told_within(Pass& pass) const;
+  Told told_within(PassUnderWay& pass) const;
   void tell(const Told& told);
   bool is_time();
   int64_t longest(Phase phase) const;
@@ -82,7 +82,7 @@ class RunProgress {
   const report::Recorder& recorder_;
   std::unique_ptr<comm::SharedCounters> counters_;  ///< counts, then the phases of each replica
   Told told_;
-  std::optional<Pass> pass_;
+  std::optional<PassUnderWay> pass_;
   bool replays_ = false;
   int64_t arrived_ = 0;
   std::chrono::steady_clock::time_point last_told_;

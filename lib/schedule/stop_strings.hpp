@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Texts that end an answer, looked for in it while it grows.
+/// Looks for texts that end an answer, while the answer grows.
 
 #include <cstdint>
 #include <optional>
@@ -15,11 +15,11 @@ namespace pecia::schedule {
 /// taken back to a mark. The work per byte does not grow with the answer.
 class TextSearch {
  public:
-  /// `texts`: none may be empty.
+  /// None of the `texts` may be empty.
   explicit TextSearch(const std::vector<std::string>& texts);
 
-  /// Reads more text. Returns the bytes before the first occurrence to end, or absent while there
-  /// is none. Of several that end together it takes the longest.
+  /// Reads more text. Returns the bytes before the first occurrence to end. The result is absent
+  /// while there is none. If several end together, it takes the longest.
   std::optional<int64_t> read(const io::TextChange& change);
 
  private:
@@ -40,7 +40,7 @@ class TextSearch {
 /// The stop strings of a turn, with the text of its answer so far. Special tokens have no text.
 class StopStrings {
  public:
-  /// `detokenizer` outlives this object.
+  /// `detokenizer` must outlive this object.
   StopStrings(const io::Detokenizer& detokenizer, const std::vector<std::string>& texts)
       : text_(detokenizer), search_(texts) {}
 

@@ -434,11 +434,11 @@ def declared(report: Report) -> Table:
     rows = []
     for pattern, names in DECLARED_BY.items():
         carried = sum(link.bytes for link in report.links if link.pattern == pattern)
-        formula = sum(_bytes_of(report.stages, name) for name in names)
-        if carried and formula:
-            more = carried - formula
-            rows.append((pattern, f"{carried:,}", f"{formula:,}", f"{more:,}" if more else "none"))
-    return Table(("group", "bytes on its links", "by the formulas", "difference"), rows)
+        of_passes = sum(_bytes_of(report.stages, name) for name in names)
+        if carried and of_passes:
+            more = carried - of_passes
+            rows.append((pattern, f"{carried:,}", f"{of_passes:,}", f"{more:,}" if more else "none"))
+    return Table(("group", "bytes on its links", "by the passes", "difference"), rows)
 
 
 def _bytes_of(stages: Sequence[Stage], name: str) -> int:

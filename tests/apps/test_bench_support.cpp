@@ -17,7 +17,7 @@ model::ModelConfig small_model() {
   model::ModelConfig config;
   config.vocab = 11, config.hidden = 5, config.ffn = 7, config.layers = 2;
   config.num_heads = 2, config.num_kv_heads = 1, config.head_dim = 3;
-  config.windows = {0, 4};
+  config.pattern = {{}, {.window = 4}};
   return config;
 }
 

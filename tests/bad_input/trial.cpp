@@ -25,25 +25,25 @@ constexpr int refusal = 2;                // as the program ends where an input 
 constexpr size_t most_failures = 5;
 
 /// What a child has come to, in memory that it shares with its parent.
-struct Standing {
+struct Progress {
   int64_t number, accepted, refused;
   char what[1024];  ///< why the case at `number` fails; empty while it does not
 };
 
-class SharedStanding {
+class SharedProgress {
  public:
-  SharedStanding()
-      : standing_(static_cast<Standing*>(::mmap(nullptr, sizeof(Standing), PROT_READ | PROT_WRITE,
+  SharedProgress()
+      : progress_(static_cast<Progress*>(::mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE,
                                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
-    if (standing_ == MAP_FAILED) throw std::runtime_error("no shared memory");
+    if (progress_ == MAP_FAILED) throw std::runtime_error("no shared memory");
   }
-  ~SharedStanding() { ::munmap(standing_, sizeof(Standing)); }
-  SharedStanding(const SharedStanding&) = delete;
-  SharedStanding& operator=(const SharedStanding&) = delete;
-  Standing* operator->() { return standing_; }
+  ~SharedProgress() { ::munmap(progress_, sizeof(Progress)); }
+  SharedProgress(const SharedProgress&) = delete;
+  SharedProgress& operator=(const SharedProgress&) = delete;
+  Progress* operator->() { return progress_; }
 
  private:
-  Standing* standing_;
+  Progress* progress_;
 };
 
 /// The most memory that this process has had at once. What was asked for and never touched is not
@@ -55,7 +55,7 @@ int64_t peak_resident_bytes() {
 }
 
 /// Why the case fails; empty when it does not.
-std::string failure_of(int64_t number, const Limits& limits, SharedStanding& standing,
+std::string failure_of(int64_t number, const Limits& limits, SharedProgress& progress,
                        const std::function<void(int64_t)>& work) {
   const int64_t before = peak_resident_bytes();
   bool refused = false;
@@ -69,11 +69,11 @@ std::string failure_of(int64_t number, const Limits& limits, SharedStanding& sta
   const int64_t taken = peak_resident_bytes() - before;
   if (taken > limits.memory_bytes)
     return fmt::format("takes {} bytes of memory, more than {}", taken, limits.memory_bytes);
-  ++(refused ? standing->refused : standing->accepted);
+  ++(refused ? progress->refused : progress->accepted);
   return {};
 }
 
-[[noreturn]] void child(int64_t end, const Limits& limits, SharedStanding& standing,
+[[noreturn]] void child(int64_t end, const Limits& limits, SharedProgress& progress,
                         const std::function<void(int64_t)>& work) {
   // Words of those that end the process themselves, a few of thousands.
   if (std::freopen("/dev/null", "w", stderr) == nullptr) ::_exit(1);
@@ -82,13 +82,13 @@ std::string failure_of(int64_t number, const Limits& limits, SharedStanding& sta
   // So that a case which goes astray takes this process down, not the machine.
   const rlimit addresses = {PECIA_ADDRESS_LIMIT, PECIA_ADDRESS_LIMIT};
   if (PECIA_ADDRESS_LIMIT > 0) ::setrlimit(RLIMIT_AS, &addresses);
-  for (; standing->number < end; ++standing->number) {
+  for (; progress->number < end; ++progress->number) {
     const itimerval of_processor = {{0, 0}, {limits.processor_s, 0}};
     ::setitimer(ITIMER_PROF, &of_processor, nullptr);
     ::alarm(60 * limits.processor_s);  // for one that sleeps; a busy machine must not look like it
-    const std::string what = failure_of(standing->number, limits, standing, work);
+    const std::string what = failure_of(progress->number, limits, progress, work);
     if (what.empty()) continue;
-    what.copy(standing->what, sizeof standing->what - 1);
+    what.copy(progress->what, sizeof progress->what - 1);
     ::_exit(1);
   }
   ::_exit(0);
@@ -107,27 +107,27 @@ std::string end_of_child(int status, const char* what) {
 
 Outcome try_all(int64_t count, const Limits& limits, const std::function<void(int64_t)>& work) {
   Outcome outcome;
-  SharedStanding standing;
-  standing->number = 0;
-  while (standing->number < count && outcome.failures.size() < most_failures) {
-    memset(standing->what, 0, sizeof standing->what);
+  SharedProgress progress;
+  progress->number = 0;
+  while (progress->number < count && outcome.failures.size() < most_failures) {
+    memset(progress->what, 0, sizeof progress->what);
     const pid_t process = ::fork();
     if (process < 0) throw std::runtime_error("no further process");
     if (process == 0)
-      child(std::min(count, standing->number + cases_per_child), limits, standing, work);
+      child(std::min(count, progress->number + cases_per_child), limits, progress, work);
     int status = 0;
     ::waitpid(process, &status, 0);
     if (status == 0) continue;
     if (WIFEXITED(status) && WEXITSTATUS(status) == refusal) {
-      ++standing->refused;
-      ++standing->number;
+      ++progress->refused;
+      ++progress->number;
       continue;
     }
-    outcome.failures.push_back({standing->number, end_of_child(status, standing->what)});
-    ++standing->number;
+    outcome.failures.push_back({progress->number, end_of_child(status, progress->what)});
+    ++progress->number;
   }
-  outcome.accepted = standing->accepted;
-  outcome.refused = standing->refused;
+  outcome.accepted = progress->accepted;
+  outcome.refused = progress->refused;
   return outcome;
 }
 

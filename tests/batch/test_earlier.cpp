@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "lib/batch/earlier.hpp"
 #include "lib/batch/identity.hpp"
 #include "lib/batch/inputs.hpp"
@@ -15,12 +13,6 @@ namespace {
 
 using io::TurnState;
 
-std::vector<int32_t> ascending(int32_t count) {
-  std::vector<int32_t> tokens(count);
-  std::iota(tokens.begin(), tokens.end(), 1);
-  return tokens;
-}
-
 /// A run of two shards, the second one with a chain of two turns, which a later start continues.
 class EarlierStart : public testing::Test {
  protected:
@@ -31,7 +23,7 @@ class EarlierStart : public testing::Test {
     config_.hidden = 8, config_.ffn = 8, config_.layers = 1;
     config_.num_heads = config_.num_kv_heads = 1, config_.head_dim = 8;
     add("b.h5", {{"b", {{{1, 2}}}}});
-    add("c.h5", {{"c", {{ascending(60)}, {{3}}}}});
+    add("c.h5", {{"c", {{test::ascending(60)}, {{3}}}}});
   }
   void add(const std::string& name, const std::vector<test::ShardRequest>& requests) {
     test::ShardContent content;

@@ -3,7 +3,6 @@
 
 #include <fstream>
 #include <functional>
-#include <numeric>
 
 #include "lib/batch/inputs.hpp"
 #include "tests/io/expect_error.hpp"
@@ -14,13 +13,6 @@ namespace pecia::batch {
 namespace {
 
 using test::ShardContent;
-
-/// 1, 2, … count.
-std::vector<int32_t> ascending(int32_t count) {
-  std::vector<int32_t> tokens(count);
-  std::iota(tokens.begin(), tokens.end(), 1);
-  return tokens;
-}
 
 model::ModelConfig small_model() {
   model::ModelConfig config;
@@ -172,7 +164,7 @@ TEST_F(Shards, KeysFollowFromASeedThatATurnGives) {
 }
 
 TEST_F(Shards, CutLongPromptsAsAsked) {
-  write("a.h5", {{"long", {{ascending(60)}}}, {"fits", {{ascending(40)}}}});
+  write("a.h5", {{"long", {{test::ascending(60)}}}, {"fits", {{test::ascending(40)}}}});
   EXPECT_NE(load("long").turns[0].refused.find("60 prompt tokens, the model's length is 50"),
             std::string::npos);
   EXPECT_EQ(load("fits").turns[0].refused, "");
@@ -184,7 +176,7 @@ TEST_F(Shards, CutLongPromptsAsAsked) {
   EXPECT_EQ(left.tokens.back(), 60);
   EXPECT_EQ(left.refused, "");
   EXPECT_EQ(left.truncated_tokens, 20);
-  EXPECT_EQ(load("fits").turns[0].tokens, ascending(40));
+  EXPECT_EQ(load("fits").turns[0].tokens, test::ascending(40));
   EXPECT_EQ(load("fits").turns[0].truncated_tokens, 0);
   EXPECT_EQ(inputs().layout().turns[0].prompt_tokens, 40);
 
@@ -198,7 +190,7 @@ TEST_F(Shards, CutLongPromptsAsAsked) {
 }
 
 TEST_F(Shards, RunAPromptThatJustFits) {
-  write("a.h5", {{"full", {{ascending(50)}}}, {"one left", {{ascending(49)}}}});
+  write("a.h5", {{"full", {{test::ascending(50)}}}, {"one left", {{test::ascending(49)}}}});
   EXPECT_NE(load("full").turns[0].refused, "") << "no room for a token of the answer";
   EXPECT_EQ(load("one left").turns[0].refused, "");
   job_.generation.max_new_tokens = 0;
@@ -217,14 +209,14 @@ TEST_F(Shards, RefuseATurnNotAFileForItsTokens) {
 }
 
 TEST_F(Shards, CountOnlyWhatCanRun) {
-  write("a.h5", {{"long", {{ascending(60)}}},
+  write("a.h5", {{"long", {{test::ascending(60)}}},
                  {"empty", {{{}}}},
                  {"bad", {{{1, 100}}}},
-                 {"chain", {{ascending(20)}, {ascending(25)}, {{1}}}},
-                 {"good", {{ascending(7)}}}});
+                 {"chain", {{test::ascending(20)}, {test::ascending(25)}, {{1}}}},
+                 {"good", {{test::ascending(7)}}}});
   write("b.h5",
-        {{"fork", {{ascending(30)}, {ascending(25)}, {ascending(5)}}},
-         {"no stem", {{ascending(60)}, {{1}}}}},
+        {{"fork", {{test::ascending(30)}, {test::ascending(25)}, {test::ascending(5)}}},
+         {"no stem", {{test::ascending(60)}, {{1}}}}},
         [](ShardContent& shard) { shard.followup = "fork"; });
   Inputs all = inputs();
   EXPECT_EQ(all.rows_with_bad_tokens(), std::vector<int64_t>{2});
@@ -251,7 +243,7 @@ TEST_F(Shards, CountOnlyWhatCanRun) {
 }
 
 TEST_F(Shards, DoNotMindABadTokenThatIsCut) {
-  std::vector<int32_t> tokens = ascending(60);
+  std::vector<int32_t> tokens = test::ascending(60);
   tokens[30] = 100;
   write("a.h5", {{"long", {{tokens}}}});
   job_.limits.over_length = job::OverLength::truncate_middle;
@@ -262,7 +254,7 @@ TEST_F(Shards, DoNotMindABadTokenThatIsCut) {
 }
 
 TEST_F(Shards, KnowThatNothingCanRun) {
-  write("a.h5", {{"long", {{ascending(60)}}}, {"bad", {{{1, 100}}}}});
+  write("a.h5", {{"long", {{test::ascending(60)}}}, {"bad", {{{1, 100}}}}});
   Inputs all = inputs();
   EXPECT_TRUE(all.any_can_run());
   all.leave_out(all.rows_with_bad_tokens());
@@ -274,7 +266,7 @@ TEST_F(Shards, KnowThatNothingCanRun) {
 }
 
 TEST_F(Shards, RefuseAChainThatGrowsTooLongBeforeItIsRun) {
-  write("a.h5", {{"chain", {{ascending(20)}, {ascending(28)}, {{1}}}}});
+  write("a.h5", {{"chain", {{test::ascending(20)}, {test::ascending(28)}, {{1}}}}});
   const schedule::Request chain = load("chain");
   EXPECT_EQ(chain.turns[0].refused, "");
   EXPECT_EQ(chain.turns[1].refused, "") << "49 tokens leave room for one";
@@ -307,7 +299,7 @@ TEST_F(Shards, RefuseAnotherTokenizerWhenBothAreKnown) {
 
 TEST_F(Shards, AskForNoMoreThanTheModelsLengthHolds) {
   config_.max_positions = 100;
-  write("a.h5", {{"a", {{ascending(60)}}}},
+  write("a.h5", {{"a", {{test::ascending(60)}}}},
         [](ShardContent& shard) { shard.max_new_tokens = {2'000'000'000}; });
   const Inputs all = inputs();
   const InputRequest& request = all.requests().front();
@@ -316,8 +308,8 @@ TEST_F(Shards, AskForNoMoreThanTheModelsLengthHolds) {
 }
 
 TEST_F(Shards, NeedNoMoreSlotsThanIsSaidBeforehand) {
-  write("a.h5", {{"a", {{ascending(17)}, {ascending(1)}, {ascending(33)}}}});
-  write("b.h5", {{"b", {{ascending(29)}, {ascending(2)}, {ascending(13)}}}},
+  write("a.h5", {{"a", {{test::ascending(17)}, {test::ascending(1)}, {test::ascending(33)}}}});
+  write("b.h5", {{"b", {{test::ascending(29)}, {test::ascending(2)}, {test::ascending(13)}}}},
         [](ShardContent& shard) { shard.followup = "fork"; });
   const Inputs all = inputs();
   for (const int ring_size : {1, 2, 3, 8})

@@ -3,6 +3,11 @@
 set(PECIA_MPI_ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1)
 
+# For Python tests that run the program. CTest gives it to each as part of its ENVIRONMENT.
+set(PECIA_RUN_ENVIRONMENT PECIA_PROGRAM=$<TARGET_FILE:pecia> PECIA_SOURCE=${PROJECT_SOURCE_DIR}
+  PECIA_MPIEXEC=${MPIEXEC_EXECUTABLE} PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 ${PECIA_MPI_ENVIRONMENT}
+  XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/tests/cache)
+
 # Seconds after which a test is stopped: three times what it takes alone on two quiet cores, 300 at least. The tests named
 # here also begin first. Tests with label long name theirs where they are added.
 set(PECIA_TIME_LIMITS
@@ -30,6 +35,15 @@ function(pecia_skip_test name label reason)
   set_tests_properties(${name} PROPERTIES LABELS "${label}" SKIP_RETURN_CODE 77)
 endfunction()
 
+# pecia_compile_test(TARGET): with precompiled headers, and up to four sources together. So names in the unnamed
+# namespaces of one target must differ.
+function(pecia_compile_test target)
+  target_precompile_headers(${target} REUSE_FROM pecia_test_support)
+  if(PECIA_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+  endif()
+endfunction()
+
 # pecia_add_test(NAME [RANKS 1 2 4] SOURCES … LINKS … [LABELS …])
 #
 # A GoogleTest program. Without RANKS it is run once, without MPI. With RANKS it is linked to
@@ -39,7 +53,7 @@ function(pecia_add_test name)
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE pecia_test_support ${ARG_LINKS})
-  target_precompile_headers(${name} REUSE_FROM pecia_test_support)
+  pecia_compile_test(${name})
   if(NOT ARG_RANKS)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${name})

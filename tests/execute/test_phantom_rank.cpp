@@ -22,7 +22,7 @@ model::ModelConfig llama_405b() {
   config.num_heads = 128, config.num_kv_heads = 8, config.head_dim = 128;
   config.rope.rotary_dim = 128;
   config.max_positions = 1 << 20;
-  config.windows.assign(config.layers, 0);
+  config.pattern.resize(config.layers);
   return config;
 }
 
@@ -102,19 +102,6 @@ TEST(PhantomRankDeathTest, HasMemoryThatNobodyCanRead) {
   const device::Buffer buffer(device, device::Memory::device, 4096);
   EXPECT_EQ(device.used_bytes(), 4096);
   EXPECT_DEATH(*buffer.as<volatile char>() = 1, "");
-}
-
-/// What the rule of the shift configuration counts: (N − 1)/N² of the heads, for Ulysses; two
-/// all-reduces of every row in the shift configuration.
-TEST(PhantomRank, SaysWhatABlockSendsForAToken) {
-  const model::ModelConfig config = llama_405b();
-  const auto [base, shift] = sent_per_token(config, 8, 1);
-  const double heads = config.num_heads + 2 * config.num_kv_heads + config.num_heads;
-  EXPECT_DOUBLE_EQ(base, 7.0 / 64 * heads * static_cast<double>(config.head_dim) * 4);
-  EXPECT_DOUBLE_EQ(shift, 2 * 2 * 7.0 / 8 * static_cast<double>(config.hidden) * 4);
-  const auto alone = sent_per_token(config, 1, 1);
-  EXPECT_EQ(alone.base, 0);
-  EXPECT_EQ(alone.shift, 0);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ model::ModelConfig small_model() {
   config.num_heads = 8, config.num_kv_heads = 4, config.head_dim = 8;
   config.rope.rotary_dim = 8;
   config.max_positions = 4096;
-  config.windows.assign(config.layers, 0);
+  config.pattern.resize(config.layers);
   return config;
 }
 
@@ -73,6 +73,29 @@ TEST(RankNeeds, OfWorkGrowWithTheBatch) {
   const int64_t before = needs(0, resources).work_bytes;
   resources.max_batch_tokens *= 4;
   EXPECT_GT(needs(0, resources).work_bytes, 2 * before);
+}
+
+/// The threshold is measured when a run starts.
+TEST(RankNeeds, OfShiftWithoutAThresholdAreTheBaseConfigurations) {
+  resources::Resources resources = resources_of(1, 2, 1);
+  const int64_t base = needs(0, resources).decode_sent_bytes;
+  resources.decode = parallel::DecodeMode::shift;
+  EXPECT_EQ(needs(0, resources).decode_sent_bytes, base);
+  resources.shift_threshold = resources.max_sequences;
+  EXPECT_NE(needs(0, resources).decode_sent_bytes, base);
+}
+
+/// What the rule of the shift configuration counts: (N − 1)/N² of the heads, for Ulysses; two
+/// all-reduces of every row in the shift configuration.
+TEST(SentPerToken, IsThePapersForABlock) {
+  const model::ModelConfig config = small_model();
+  const auto [base, shift] = sent_per_token(config, 4, 1);
+  const double heads = config.num_heads + 2 * config.num_kv_heads + config.num_heads;
+  EXPECT_DOUBLE_EQ(base, 3.0 / 16 * heads * static_cast<double>(config.head_dim) * 4);
+  EXPECT_DOUBLE_EQ(shift, 2 * 2 * 3.0 / 4 * static_cast<double>(config.hidden) * 4);
+  const auto alone = sent_per_token(config, 1, 1);
+  EXPECT_EQ(alone.base, 0);
+  EXPECT_EQ(alone.shift, 0);
 }
 
 }  // namespace

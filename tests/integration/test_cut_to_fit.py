@@ -118,9 +118,10 @@ class CutToFitTest(RunTest):
                 memory = plan["plans"][0]["memory_bytes_per_rank"]
                 self.assertEqual(plan["kv"]["dtype"], modes["kv_dtype"])
                 self.assertEqual(memory["kv"], modes["kv_tokens_per_rank"] * kv)
-                # Copies are padded to 256 bytes each, which shows in so small a model.
-                self.assertLessEqual(memory["weights"], modes["weight_bytes"])
-                self.assertGreater(memory["weights"], 0.95 * modes["weight_bytes"])
+                # Tensors are padded to 256 bytes each, which shows in so small a model; those of
+                # the file that are used where they are mapped are not.
+                resident = modes["weight_bytes"]
+                self.assertAlmostEqual(memory["weights"], resident, delta=0.1 * resident)
                 self.assertEqual(plan["plans"][0]["parallel"]["mode"], modes["mode"])
                 self.assertGreater(memory["work"], 0)
                 sent = plan["plans"][0]["sent_bytes_per_rank"]

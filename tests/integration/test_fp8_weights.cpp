@@ -41,14 +41,9 @@ std::vector<Request> make_requests() {
         greedy_request(row, random_tokens(length, vocab, static_cast<uint64_t>(row)), 3));
     ++row;
   }
-  Request fork;
-  fork.followup = io::Followup::fork;
-  for (const int64_t length : {20, 3, 7}) {
-    const auto tokens = random_tokens(length, vocab, static_cast<uint64_t>(row));
-    fork.turns.push_back(greedy_request(row++, tokens, 2).turns.front());
-  }
-  fork.turns.front().max_new_tokens = 0;
-  requests.push_back(std::move(fork));
+  const int64_t lengths[] = {20, 3, 7};
+  requests.push_back(greedy_turns(io::Followup::fork, row, lengths, vocab, 0, 2));
+  requests.back().turns.front().max_new_tokens = 0;
   return requests;
 }
 

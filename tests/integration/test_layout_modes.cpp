@@ -48,16 +48,8 @@ std::vector<Request> make_requests() {
   }
   for (const io::Followup followup : {io::Followup::chain, io::Followup::fork}) {
     if (sample && followup == io::Followup::chain) continue;
-    Request request;
-    request.followup = followup;
-    for (const int64_t length : {40, 3, 9}) {
-      request.turns.push_back(
-          greedy_request(row, random_tokens(length, vocab, static_cast<uint64_t>(row)),
-                         sample ? 2 : 6)
-              .turns.front());
-      ++row;
-    }
-    requests.push_back(std::move(request));
+    const int64_t lengths[] = {40, 3, 9};
+    requests.push_back(greedy_turns(followup, row, lengths, vocab, 0, sample ? 2 : 6));
   }
   return requests;
 }

@@ -92,16 +92,10 @@ std::vector<Request> requests_for(int ranks, uint64_t seed) {
     ++row;
   }
   for (const io::Followup followup : {io::Followup::chain, io::Followup::fork}) {
-    Request request;
-    request.followup = followup;
-    for (const int64_t length : {40, 3, 9})
-      request.turns.push_back(
-          greedy_request(row, random_tokens(length, vocab, seed + static_cast<uint64_t>(row)), 5)
-              .turns.front()),
-          ++row;
-    if (followup == io::Followup::fork) request.turns.front().max_new_tokens = 0;
-    requests.push_back(std::move(request));
+    const int64_t lengths[] = {40, 3, 9};
+    requests.push_back(greedy_turns(followup, row, lengths, vocab, seed, 5));
   }
+  requests.back().turns.front().max_new_tokens = 0;
   return requests;
 }
 

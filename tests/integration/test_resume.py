@@ -11,7 +11,7 @@ import time
 import unittest
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from harness import (
     ALL_DONE,
@@ -77,18 +77,16 @@ class Drains(RunTest):
 
 
 class DrainTest(Drains):
-    def setUp(self) -> None:
-        super().setUp()
-        self.references: dict[str, Results] = {}
+    references: ClassVar[dict[tuple[str, int], Results]] = {}  # computed once for all tests
 
     def reference(self, name: str, generation: dict[str, Any], count: int = 5) -> Results:
-        if name not in self.references:
+        if (name, count) not in self.references:
             job = self.write_job(
                 long_answers(count), name, generation=generation, **exact(generation)
             )
             self.run_job(job, 1)
-            self.references[name] = self.results(job)
-        return self.references[name]
+            self.references[name, count] = self.results(job)
+        return self.references[name, count]
 
     def check_partial(self, before: Results, reference: Results) -> None:
         partial = before.rows(PARTIAL)

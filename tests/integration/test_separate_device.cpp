@@ -40,13 +40,8 @@ std::vector<Request> make_requests() {
     ++row;
   }
   for (const io::Followup followup : {io::Followup::chain, io::Followup::fork}) {
-    Request request;
-    request.followup = followup;
-    for (const int64_t length : {40, 3, 9}) {
-      const auto tokens = random_tokens(length, vocab, static_cast<uint64_t>(row));
-      request.turns.push_back(greedy_request(row++, tokens, 4).turns.front());
-    }
-    requests.push_back(std::move(request));
+    const int64_t lengths[] = {40, 3, 9};
+    requests.push_back(greedy_turns(followup, row, lengths, vocab, 0, 4));
   }
   return requests;
 }

@@ -99,4 +99,9 @@ inline double sum_tolerance(int64_t depth) {
   return 0x1p-22 * static_cast<double>(depth + 4);
 }
 
+/// A shape of attention.
+struct Heads {
+  int64_t num_heads, num_kv_heads, head_dim;
+};
+
 }  // namespace pecia::test

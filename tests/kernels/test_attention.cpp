@@ -17,10 +17,6 @@ using kernels::empty_lse;
 using kernels::KeyRun;
 using kernels::RowInvariant;
 
-struct Heads {
-  int64_t num_heads, num_kv_heads, head_dim;
-};
-
 /// Different ones, from 1/2 to 1.
 Tensor random_scales(int64_t rows, int64_t columns, int64_t seed) {
   std::vector<float> scales(rows * columns);

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/attention/attention_plan.hpp"
 
 namespace pecia::test {
 namespace {

@@ -11,10 +11,6 @@ using kernels::AttentionItem;
 using kernels::empty_lse;
 using kernels::KeyRun;
 
-struct Heads {
-  int64_t num_heads, num_kv_heads, head_dim;
-};
-
 struct Range {
   int64_t begin, end;
 };

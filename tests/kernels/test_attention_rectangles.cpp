@@ -4,8 +4,8 @@
 #include <map>
 #include <numeric>
 
-#include "kernels/cuda/attention_rectangles.hpp"
-#include "kernels/cuda/visibility.hpp"
+#include "kernels/cuda/attention/attention_rectangles.hpp"
+#include "kernels/cuda/attention/visibility.hpp"
 #include "tests/kernels/key_runs.hpp"
 
 namespace pecia::test {
@@ -18,7 +18,7 @@ constexpr RectangleLimits take_all = {1, 0, int64_t{1} << 30};
 
 /// Rows and keys of one item. Keys lie next to each other in memory, from one run to the next too,
 /// unless `gaps` puts every run somewhere else.
-struct Problem {
+struct MaskedItem {
   std::vector<int64_t> query_positions, key_positions;
   std::vector<int64_t> ends;  ///< of the runs
   int64_t window = 0;
@@ -91,7 +91,7 @@ bool sees_in_mask(const Rectangle& r, int64_t i, int64_t j, int64_t window) {
 
 /// Every seen pair is in one rectangle, every rectangle's row sees a key, and folding writes each
 /// row once before it merges into it. Keys are found as a library does, by their place in memory.
-void expect_every_seen_pair_once(Problem p, const RectangleLimits& limits = take_all) {
+void expect_every_seen_pair_once(MaskedItem p, const RectangleLimits& limits = take_all) {
   if (!p.sees_anything()) {
     EXPECT_FALSE(cut_rectangles(p.args(), p.item(), limits).has_value());
     return;
@@ -188,13 +188,13 @@ std::vector<Summary> summary(const std::vector<RectangleRows>& all) {
 TEST(AttentionRectangles, OfTheRingAreItsThreeCases) {
   const std::vector<int64_t> own = positions({{10, 20}, {60, 70}});
   EXPECT_EQ(
-      summary(Problem{own, own, {20}}.cut()),
+      summary(MaskedItem{own, own, {20}}.cut()),
       (std::vector<Summary>{{0, 10, 0, 0, 10, Mask::causal}, {10, 10, 0, 0, 20, Mask::causal}}))
       << "the late chunk sees the early one before its own, in one piece";
-  EXPECT_EQ(summary(Problem{own, positions({{0, 10}, {70, 80}}), {20}}.cut()),
+  EXPECT_EQ(summary(MaskedItem{own, positions({{0, 10}, {70, 80}}), {20}}.cut()),
             (std::vector<Summary>{{0, 10, 0, 0, 10, Mask::full}, {10, 10, 0, 0, 10, Mask::full}}))
       << "of a lower rank all see the early chunk";
-  EXPECT_EQ(summary(Problem{own, positions({{20, 30}, {50, 60}}), {20}}.cut()),
+  EXPECT_EQ(summary(MaskedItem{own, positions({{20, 30}, {50, 60}}), {20}}.cut()),
             (std::vector<Summary>{{10, 10, 0, 0, 20, Mask::full}}))
       << "of a higher rank the late chunk sees both";
 }
@@ -202,9 +202,9 @@ TEST(AttentionRectangles, OfTheRingAreItsThreeCases) {
 TEST(AttentionRectangles, OfALongPrefixInPiecesAreOne) {
   // Chunks of an earlier prefill, dealt to two ranks, then the rows' own.
   const std::vector<int64_t> keys = positions({{0, 4}, {12, 16}, {16, 20}, {28, 32}, {32, 36}});
-  const Problem p{positions({{32, 36}}), keys, {8, 16, 20}};
-  EXPECT_EQ(summary(Problem(p).cut()), (std::vector<Summary>{{0, 4, 0, 0, 20, Mask::causal}}));
-  Problem apart = p;
+  const MaskedItem p{positions({{32, 36}}), keys, {8, 16, 20}};
+  EXPECT_EQ(summary(MaskedItem(p).cut()), (std::vector<Summary>{{0, 4, 0, 0, 20, Mask::causal}}));
+  MaskedItem apart = p;
   apart.gaps = true;
   EXPECT_EQ(summary(apart.cut()), (std::vector<Summary>{{0, 4, 0, 0, 8, Mask::full},
                                                         {0, 4, 2, 0, 8, Mask::full},
@@ -213,17 +213,17 @@ TEST(AttentionRectangles, OfALongPrefixInPiecesAreOne) {
 }
 
 TEST(AttentionRectangles, LeaveSmallAndScatteredItemsToOthers) {
-  const auto is_cut = [](Problem p, const RectangleLimits& limits) {
+  const auto is_cut = [](MaskedItem p, const RectangleLimits& limits) {
     return cut_rectangles(p.args(), p.item(), limits).has_value();
   };
-  const Problem sequence{positions({{0, 100}}), positions({{0, 100}}), {100}};
+  const MaskedItem sequence{positions({{0, 100}}), positions({{0, 100}}), {100}};
   EXPECT_TRUE(is_cut(sequence, {100, 10000, 1000}));
   EXPECT_FALSE(is_cut(sequence, {101, 10000, 1000})) << "too few rows";
   EXPECT_FALSE(is_cut(sequence, {100, 10001, 1000})) << "too few pairs";
   EXPECT_FALSE(is_cut(sequence, {100, 10000, 50})) << "too few in each half";
   EXPECT_FALSE(is_cut({positions({{0, 100}}), positions({{200, 300}}), {100}}, take_all))
       << "nothing to see";
-  Problem scattered = sequence;
+  MaskedItem scattered = sequence;
   for (int64_t& position : scattered.query_positions) position *= 2;
   EXPECT_FALSE(is_cut(scattered, take_all)) << "every row by itself";
 }

@@ -172,7 +172,7 @@ const Size sizes[] = {{1, 1, 1},      {1, 33, 17},    {2, 5, 32},    {3, 4, 127}
                       {50, 70, 1300}, {600, 36, 300}, {7, 3, 0},     {70, 3, 0}};
 
 TEST_P(CodesTest, AreMultipliedAsTheNumbersTheyStandFor) {
-  if (refused()) return;
+  if (refused() || std::get<0>(GetParam()) == "reference") return;
   Device oracle = make_device("reference");
   for (const Size& size : sizes)
     for (const int64_t gap : {0, 1})

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/cuda_check.hpp"
+#include "kernels/cuda/device/cuda_check.hpp"
 #include "lib/core/error.hpp"
 
 namespace pecia::test {

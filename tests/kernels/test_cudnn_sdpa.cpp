@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/sdpa.hpp"
+#include "kernels/cuda/attention/sdpa.hpp"
 
 namespace pecia::test {
 namespace {

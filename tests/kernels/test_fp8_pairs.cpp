@@ -4,7 +4,7 @@
 #include "tests/kernels/emulator/cuda.hpp"
 
 // After the emulator, whose instructions it uses.
-#include "kernels/cuda/fp8_pairs.cuh"
+#include "kernels/cuda/shared/fp8_pairs.cuh"
 
 namespace pecia::test {
 namespace {

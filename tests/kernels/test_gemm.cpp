@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
-#include "kernels/cpu/dot.hpp"
-#include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/products/dot.hpp"
+#include "kernels/cpu/products/gemm.hpp"
 #include "tests/kernels/tensors.hpp"
 
 namespace pecia::test {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/shared/parallel.hpp"
 
 namespace pecia::test {
 namespace {

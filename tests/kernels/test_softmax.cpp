@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "kernels/cpu/bf16_native.hpp"
-#include "kernels/cpu/softmax_bf16.hpp"
-#include "kernels/cpu/vocabulary.hpp"
+#include "kernels/cpu/attention/softmax_bf16.hpp"
+#include "kernels/cpu/products/bf16_native.hpp"
+#include "kernels/cpu/sampling/vocabulary.hpp"
 #include "tests/support/compare.hpp"
 
 namespace pecia::test {

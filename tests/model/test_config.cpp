@@ -138,7 +138,7 @@ TEST(ReadConfig, Llama) {
     EXPECT_EQ(config.rope.low_freq_factor, 1.0);
     EXPECT_EQ(config.rope.high_freq_factor, 4.0);
     EXPECT_EQ(config.rope.original_max_positions, 8192);
-    EXPECT_THAT(config.windows, testing::AllOf(testing::SizeIs(32), Each(0)));
+    EXPECT_THAT(config.windows(), testing::AllOf(testing::SizeIs(32), Each(0)));
     EXPECT_FALSE(config.tied_embeddings);
     EXPECT_FALSE(config.attention_bias);
     EXPECT_FALSE(config.attention_output_bias);
@@ -158,7 +158,7 @@ TEST(ReadConfig, Mistral) {
     EXPECT_EQ(config.family, Family::mistral);
     EXPECT_EQ(config.parameters(), 7'241'732'096);
     EXPECT_EQ(config.head_dim, 128);
-    EXPECT_THAT(config.windows, testing::AllOf(testing::SizeIs(32), Each(4096)));
+    EXPECT_THAT(config.windows(), testing::AllOf(testing::SizeIs(32), Each(4096)));
     EXPECT_EQ(config.rope.scaling, RopeScaling::none);
     EXPECT_EQ(config.rope.theta, 10000.0);
   }
@@ -171,7 +171,7 @@ TEST(ReadConfig, Qwen2) {
     EXPECT_EQ(config.parameters(), 7'615'616'512);
     EXPECT_TRUE(config.attention_bias);
     EXPECT_FALSE(config.attention_output_bias);
-    EXPECT_THAT(config.windows, testing::AllOf(testing::SizeIs(28), Each(0)));
+    EXPECT_THAT(config.windows(), testing::AllOf(testing::SizeIs(28), Each(0)));
     EXPECT_EQ(config.rope.theta, 1e6);
   }
 }
@@ -227,8 +227,8 @@ TEST(ReadConfig, FillsAbsentKeysAsTheFamilyDoes) {
   EXPECT_EQ(llama.stored_dtype, std::nullopt);
   EXPECT_EQ(llama.sha256.size(), 64u);
 
-  EXPECT_THAT(read(sizes + R"("model_type": "mistral"})").windows, ElementsAre(4096, 4096));
-  EXPECT_THAT(read(sizes + R"("model_type": "mistral", "sliding_window": null})").windows,
+  EXPECT_THAT(read(sizes + R"("model_type": "mistral"})").windows(), ElementsAre(4096, 4096));
+  EXPECT_THAT(read(sizes + R"("model_type": "mistral", "sliding_window": null})").windows(),
               ElementsAre(0, 0));
 
   const ModelConfig qwen2 = read(sizes + R"("model_type": "qwen2"})");
@@ -273,11 +273,11 @@ TEST(ReadConfig, CountsTiedEmbeddingsOnce) {
 TEST(ReadConfig, WindowsByLayer) {
   const std::string four = with(
       qwen2_5_7b, R"({"num_hidden_layers": 4, "use_sliding_window": true, "sliding_window": 512})");
-  EXPECT_THAT(read(with(four, R"({"max_window_layers": 3})")).windows, ElementsAre(0, 0, 0, 512));
-  EXPECT_THAT(read(with(four, R"({"max_window_layers": null})")).windows, Each(0));  // from 28 on
+  EXPECT_THAT(read(with(four, R"({"max_window_layers": 3})")).windows(), ElementsAre(0, 0, 0, 512));
+  EXPECT_THAT(read(with(four, R"({"max_window_layers": null})")).windows(), Each(0));  // from 28 on
   EXPECT_THAT(read(with(four, R"({"layer_types": ["sliding_attention", "full_attention",
                                   "sliding_attention", "full_attention"]})"))
-                  .windows,
+                  .windows(),
               ElementsAre(512, 0, 512, 0));
 }
 

@@ -12,7 +12,7 @@
 namespace pecia::model {
 namespace {
 
-device::ThreadPool pool(3);
+device::ThreadPool converters(3);
 
 TensorView vector_of(std::vector<float>& values) {
   return TensorView(values.data(), DType::fp32, {static_cast<int64_t>(values.size())});
@@ -46,7 +46,7 @@ TEST(Convert, WidensEveryHalfAndBf16) {
   std::vector<uint16_t> bits = all_halves();
   for (const DType dtype : {DType::fp16, DType::bf16}) {
     std::vector<float> widened(bits.size());
-    convert(vector_of(bits, dtype), vector_of(widened), pool);
+    convert(vector_of(bits, dtype), vector_of(widened), converters);
     for (size_t i = 0; i < bits.size(); ++i) {
       const float expected = load_as_float(bits.data(), dtype, static_cast<int64_t>(i));
       if (std::isnan(expected))
@@ -60,10 +60,10 @@ TEST(Convert, WidensEveryHalfAndBf16) {
 TEST(Convert, NarrowsToTheNearest) {
   std::vector<float> values = floats_of_every_size();
   std::vector<uint16_t> narrowed(values.size());
-  convert(vector_of(values), vector_of(narrowed, DType::fp16), pool);
+  convert(vector_of(values), vector_of(narrowed, DType::fp16), converters);
   for (size_t i = 0; i < values.size(); ++i)
     ASSERT_EQ(narrowed[i], float_to_fp16(values[i])) << values[i];
-  convert(vector_of(values), vector_of(narrowed, DType::bf16), pool);
+  convert(vector_of(values), vector_of(narrowed, DType::bf16), converters);
   for (size_t i = 0; i < values.size(); ++i)
     ASSERT_EQ(narrowed[i], float_to_bf16(values[i])) << values[i];
 }
@@ -71,22 +71,22 @@ TEST(Convert, NarrowsToTheNearest) {
 TEST(Convert, KeepsNan) {
   std::vector<float> values = {NAN, -NAN, std::bit_cast<float>(0x7f800001u)};
   std::vector<uint16_t> narrowed(values.size());
-  convert(vector_of(values), vector_of(narrowed, DType::fp16), pool);
+  convert(vector_of(values), vector_of(narrowed, DType::fp16), converters);
   for (const uint16_t bits : narrowed) EXPECT_TRUE(std::isnan(fp16_to_float(bits)));
 }
 
 TEST(Convert, BetweenTheNarrowTypes) {
   std::vector<uint16_t> bf16 = {0x3f80, 0xc000, 0x4780, 0x0001};  // 1, -2, 65536, tiny
   std::vector<uint16_t> fp16(4);
-  convert(vector_of(bf16, DType::bf16), vector_of(fp16, DType::fp16), pool);
+  convert(vector_of(bf16, DType::bf16), vector_of(fp16, DType::fp16), converters);
   EXPECT_EQ(fp16, (std::vector<uint16_t>{0x3c00, 0xc000, 0x7c00, 0x0000}));
 }
 
 TEST(Convert, RefusesWhatDoesNotFit) {
   std::vector<float> three(3), four(4);
-  EXPECT_THROW(convert(vector_of(three), vector_of(four), pool), InvalidArgument);
+  EXPECT_THROW(convert(vector_of(three), vector_of(four), converters), InvalidArgument);
   const TensorView integers(four.data(), DType::int32, {4});
-  EXPECT_THROW(convert(integers, vector_of(four), pool), InvalidArgument);
+  EXPECT_THROW(convert(integers, vector_of(four), converters), InvalidArgument);
 }
 
 class FirstNotFinite : public testing::TestWithParam<DType> {};
@@ -101,10 +101,10 @@ TEST_P(FirstNotFinite, FindsEachKindWhereverItStands) {
       if (index + 1 < count) spoilt[count - 1] = bad;
       std::vector<std::byte> bytes = test::stored_as(GetParam(), spoilt);
       const TensorView tensor(bytes.data(), GetParam(), {count});
-      EXPECT_EQ(first_not_finite(tensor, 0, count, pool), index);
-      EXPECT_EQ(first_not_finite(tensor, index, index + 1, pool), index);
-      EXPECT_EQ(first_not_finite(tensor, 0, index, pool), std::nullopt);
-      EXPECT_EQ(first_not_finite(tensor, index, index, pool), std::nullopt);
+      EXPECT_EQ(first_not_finite(tensor, 0, count, converters), index);
+      EXPECT_EQ(first_not_finite(tensor, index, index + 1, converters), index);
+      EXPECT_EQ(first_not_finite(tensor, 0, index, converters), std::nullopt);
+      EXPECT_EQ(first_not_finite(tensor, index, index, converters), std::nullopt);
     }
 }
 
@@ -112,7 +112,8 @@ TEST_P(FirstNotFinite, LetsTheLargestNumbersPass) {
   const float largest = GetParam() == DType::fp16 ? 65504.0f : 0x1.fep127f;
   std::vector<std::byte> bytes =
       test::stored_as(GetParam(), std::vector<float>{largest, -largest, 0.0f, 1e-7f});
-  EXPECT_EQ(first_not_finite(TensorView(bytes.data(), GetParam(), {4}), 0, 4, pool), std::nullopt);
+  EXPECT_EQ(first_not_finite(TensorView(bytes.data(), GetParam(), {4}), 0, 4, converters),
+            std::nullopt);
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryType, FirstNotFinite,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A replica whose model is a function of the tokens it was shown: drives a Scheduler as the
-/// loop of a replica does, checks every plan as the ranks would, and knows what each turn must give.
+/// A replica whose model is a function of the tokens that it was shown. It drives a Scheduler as
+/// the loop of a replica does, checks every plan as the ranks would, and knows what each turn must
+/// give.
 
 #include <cstdint>
 #include <limits>
@@ -15,25 +16,26 @@ namespace pecia::test {
 
 constexpr int32_t stop_token = 2;
 
-/// Depends on every token, their order and the key; the stop token now and then.
+/// Returns a token that depends on every token, their order and the key. It is the stop token now
+/// and then.
 int32_t next_token(std::span<const int32_t> history, uint64_t random_key);
-/// Of `token` after `history`.
+/// Returns the log-probability of `token` after `history`.
 float log_prob(std::span<const int32_t> history, int32_t token);
 
-/// Of tokens from 5 on: texts of 1 to 4 of the letters a, b, x and é. Those below 5 are special.
+/// Tokens from 5 on have texts of 1 to 4 of the letters a, b, x and é. Tokens below 5 are special.
 std::shared_ptr<const io::Detokenizer> fake_detokenizer();
 
-/// Folder of a save that no rank can read.
+/// The folder of a save that no rank can read.
 constexpr const char* damaged_save = "damaged";
 
-/// All ranks of a replica. A plan that no executor could run throws InvalidArgument: positions with
-/// gaps, a rank that holds more than is reserved, more reserved than there is, a child without its
-/// parent.
+/// All ranks of a replica. A plan that no Worker could run throws InvalidArgument. Such a plan
+/// has positions with gaps, a rank that holds more than is reserved, more reserved than there is,
+/// or a child without its parent.
 class FakeReplica {
  public:
   explicit FakeReplica(const schedule::SchedulerLimits& limits);
 
-  /// One outcome for each rank.
+  /// Runs a plan. Returns one outcome for each rank.
   std::vector<schedule::Outcome> execute(const schedule::Plan& plan);
 
  private:
@@ -47,32 +49,32 @@ class FakeReplica {
 
 struct Served {
   std::map<int64_t, schedule::Finished> rows;
-  std::map<int64_t, double>
-      finished_at;  ///< by row, on the clock that began at 0 with the requests
-  std::vector<schedule::Finished> partial;  ///< when it was stopped
+  /// By row, on the clock that began at 0 with the requests.
+  std::map<int64_t, double> finished_at;
+  std::vector<schedule::Finished> partial;  ///< partial results when it was stopped
   std::vector<schedule::KeepableKv> keepable;
   std::vector<schedule::Plan> plans;
   std::vector<std::vector<schedule::ChunkRing>> chunk_rings;  ///< by plan
 };
 
-/// Runs the requests to their end, or for `max_passes`. Throws where a plan is wrong, where a row
-/// is recorded twice and where it does not come to an end. `arrivals`: the pass before which each
-/// request comes; empty: all before the first.
+/// Runs the requests to their end, or for `max_passes` passes. Throws if a plan is wrong, if a row
+/// is recorded twice, or if it does not come to an end. `arrivals` has the pass before which each
+/// request comes. If it is empty, all come before the first pass.
 Served serve(const schedule::SchedulerLimits& limits, std::vector<schedule::Request> requests,
              int64_t max_passes = std::numeric_limits<int64_t>::max(),
              std::vector<int64_t> arrivals = {});
 
-/// What the model gives for the requests, one token at a time and without a cache: states, tokens
-/// and log-probabilities by row.
+/// Returns what the model gives for the requests, one token at a time and without a cache. The
+/// result has states, tokens and log-probabilities by row.
 std::map<int64_t, schedule::Finished> expected(const schedule::SchedulerLimits& limits,
                                                const std::vector<schedule::Request>& requests);
 
-/// The requests as a later run finds them after `served`.
+/// Returns the requests as a later run finds them after `served`.
 std::vector<schedule::Request> resumed(std::vector<schedule::Request> requests,
                                        const Served& served);
 
-/// Everything in `rows` is in `wanted` and the other way round, tokens and log-probabilities
-/// exactly.
+/// Expects that everything in `rows` is in `wanted`, and the other way round. Tokens and
+/// log-probabilities must be exactly the same.
 void expect_same(const std::map<int64_t, schedule::Finished>& rows,
                  const std::map<int64_t, schedule::Finished>& wanted);
 

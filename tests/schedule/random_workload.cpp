@@ -30,6 +30,17 @@ Turn random_turn(Draw& draw, int64_t row) {
 
 }  // namespace
 
+Request ask(int64_t row, int64_t tokens, int32_t new_tokens, int64_t saved) {
+  Request request;
+  request.turns.resize(1);
+  request.turns[0].row = row;
+  request.turns[0].max_new_tokens = new_tokens;
+  for (int64_t i = 0; i < tokens; ++i)
+    request.turns[0].tokens.push_back(static_cast<int32_t>(5 + (i + row) % 90));
+  if (saved > 0) request.saved = {"save", saved};
+  return request;
+}
+
 std::vector<Request> random_requests(Draw& draw) {
   std::vector<Request> requests(draw(1, 10));
   int64_t row = 0;

@@ -29,6 +29,10 @@ class Draw {
   uint64_t index_ = 0;
 };
 
+/// A request of one turn, whose tokens follow from its row. `saved`: tokens of it whose keys and
+/// values are kept.
+schedule::Request ask(int64_t row, int64_t tokens, int32_t new_tokens, int64_t saved = 0);
+
 /// Chains and forks, some turns of which cannot run, and some of which have stop strings.
 std::vector<schedule::Request> random_requests(Draw& draw);
 

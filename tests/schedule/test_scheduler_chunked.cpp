@@ -30,15 +30,6 @@ SchedulerLimits chunked_limits(int ring_size, int64_t max_batch_tokens) {
   return limits;
 }
 
-Request ask(int64_t row, int64_t tokens, int32_t new_tokens) {
-  Request request;
-  request.turns.resize(1);
-  request.turns[0].row = row;
-  request.turns[0].tokens.assign(tokens, static_cast<int32_t>(5 + row));
-  request.turns[0].max_new_tokens = new_tokens;
-  return request;
-}
-
 /// "sequence:tokens" of each item, decode rows with a 'd'.
 std::string text_of(const schedule::Plan& plan) {
   std::string text;

@@ -27,17 +27,6 @@ SchedulerLimits ten_tokens() {
   return limits;
 }
 
-Request ask(int64_t row, int64_t tokens, int32_t new_tokens, int64_t saved = 0) {
-  Request request;
-  request.turns.resize(1);
-  request.turns[0].row = row;
-  request.turns[0].max_new_tokens = new_tokens;
-  for (int64_t i = 0; i < tokens; ++i)
-    request.turns[0].tokens.push_back(static_cast<int32_t>(5 + (i + row) % 90));
-  if (saved > 0) request.saved = {"save", saved};
-  return request;
-}
-
 /// "r10 r10 7s d" of a request alone: restored and computed chunks, s where a token is sampled.
 std::string passes(const std::vector<Plan>& plans) {
   std::string text;

@@ -105,7 +105,7 @@ TEST(StopStrings, CountBytesOfTheTextAsItIsDecoded) {
 /// A minute and more where each token's work grew with the answer; this takes milliseconds.
 TEST(StopStrings, ReadAMillionTokensInNoTime) {
   const io::Detokenizer detokenizer = bytes_and_text();
-  StopStrings stop(detokenizer, {std::string(1000, 'a') + "b", "aaac"});
+  StopStrings stop(detokenizer, {std::string(1000, 'a').append("b"), "aaac"});
   for (int i = 0; i < 500'000; ++i) ASSERT_EQ(stop.read('a'), std::nullopt) << "one run of bytes";
   for (int i = 0; i < 500'000; ++i) ASSERT_EQ(stop.read(256), std::nullopt);
   EXPECT_EQ(stop.read('b'), 2'500'000 - 1000);

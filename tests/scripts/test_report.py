@@ -314,7 +314,7 @@ class Tables(PageTest):
         self.assertEqual(rows["GPU"], "Voodoo 2, one per rank")
         self.assertEqual(rows["Weights"], "fp8, 1.0 MiB per rank")
 
-    def test_links_against_the_formulas(self) -> None:
+    def test_links_against_the_passes(self) -> None:
         self.make(document=report_json())
         table = declared(read_run(self.run_folder).report)
         self.assertEqual(table.rows, [("ring", "1,000", "800", "200")])

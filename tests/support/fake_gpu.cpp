@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "kernels/cuda/cuda_check.hpp"
+#include "kernels/cuda/device/cuda_check.hpp"
 #include "tests/support/separate_device.hpp"
 
 namespace pecia::kernels {

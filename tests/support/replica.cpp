@@ -25,6 +25,18 @@ schedule::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32
   return request;
 }
 
+schedule::Request greedy_turns(io::Followup followup, int64_t& row,
+                               std::span<const int64_t> lengths, int64_t vocab, uint64_t seed,
+                               int32_t new_tokens) {
+  schedule::Request request;
+  request.followup = followup;
+  for (const int64_t length : lengths) {
+    auto tokens = random_tokens(length, vocab, seed + static_cast<uint64_t>(row));
+    request.turns.push_back(greedy_request(row++, std::move(tokens), new_tokens).turns.front());
+  }
+  return request;
+}
+
 namespace {
 
 /// What a place is made of.

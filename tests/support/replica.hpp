@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,12 @@ struct ReplicaSettings {
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.
 schedule::Request greedy_request(int64_t row, std::vector<int32_t> tokens, int32_t new_tokens);
+
+/// Greedy turns of these lengths in rows from `row` on, which moves past them. The tokens of each
+/// are random_tokens of `seed` + its row.
+schedule::Request greedy_turns(io::Followup followup, int64_t& row,
+                               std::span<const int64_t> lengths, int64_t vocab, uint64_t seed,
+                               int32_t new_tokens);
 
 /// Runs the requests in their order with the checkpoint in `folder`; every rank of `comm` gives the
 /// same and gets the results by row. Throws where a rank throws.

@@ -4,6 +4,7 @@
 #include <hdf5.h>
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 
 namespace pecia::test {
@@ -170,6 +171,12 @@ void Hdf5Editor::set_attribute(const char* name, int64_t value) {
   H5Awrite(id, H5T_NATIVE_INT64, &value);
   H5Aclose(id);
   H5Sclose(space);
+}
+
+std::vector<int32_t> ascending(int32_t count) {
+  std::vector<int32_t> tokens(count);
+  std::iota(tokens.begin(), tokens.end(), 1);
+  return tokens;
 }
 
 void write_shard(const std::filesystem::path& path, const ShardContent& content) {

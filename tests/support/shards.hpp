@@ -36,6 +36,9 @@ struct ShardContent {
   Strings strings = Strings::fixed_length;
 };
 
+/// The tokens 1, 2, … count.
+std::vector<int32_t> ascending(int32_t count);
+
 /// Makes the shard in place of a file that may be there.
 void write_shard(const std::filesystem::path& path, const ShardContent& content);
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "kernels/api/backend.hpp"
-#include "kernels/cuda/sdpa.hpp"
+#include "kernels/cuda/attention/sdpa.hpp"
 
 namespace pecia::test {
 

@@ -16,8 +16,8 @@
 #include <functional>
 #include <type_traits>
 
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/stored.hpp"
+#include "kernels/cuda/shared/launch.cuh"
+#include "kernels/cuda/shared/stored.hpp"
 #include "lib/core/error.hpp"
 #include "tests/support/late_stream.hpp"
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "kernels/cuda/sdpa.hpp"
+#include "kernels/cuda/attention/sdpa.hpp"
 
 namespace pecia::test {
 

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The two products of attention. They multiply one tile's rows (queries × heads of a group) with a
+/// block of keys and with a block of values. They use scratch memory of the tile's thread.
+
+#include "kernels/cpu/attention/softmax.hpp"
+#include "kernels/cpu/shared/workspace.hpp"
+#include "lib/core/dtype.hpp"
+
+namespace pecia::kernels::cpu {
+
+struct TileRows {
+  int64_t first, count;
+};
+
+struct TileShape {
+  int64_t rows, head_dim;
+  int64_t most_rows;  ///< most rows of one TileRows
+  DType kv_dtype;
+  bool row_invariant;  ///< a row's bits do not depend on the other rows
+
+  int64_t row_bytes() const { return head_dim * size_of(kv_dtype); }
+};
+
+/// Products in fp32. Keys and values are widened.
+class WideProducts {
+ public:
+  static int64_t scratch_bytes(const TileShape& shape);
+  WideProducts(const TileShape& shape, Carver& scratch);
+
+  /// Rows [first, first + count) of the queries become factor · from. `from` is dense. All rows
+  /// have the same factor.
+  void set_queries(const float* from, float factor, int64_t first, int64_t count);
+  /// Sets the block that the rows meet from now on. It must stay where it is.
+  void set_block(const char* k, const char* v, int64_t num_keys);
+  /// scores[r, j] = Σ_i q[r, i] · k[j, i] for some rows. The rows of scores are block_keys apart.
+  void multiply_keys(TileRows rows, float* scores);
+  /// Does softmax_block. Then state.out[r, i] += Σ_j exp(score − maximum) · v_scales[j] · v[j, i].
+  /// The scales are 1 if v_scales is null.
+  void add_values(const ScoreBlock& scores, const OnlineRows& state, const float* v_scales);
+
+ private:
+  bool reads_in_place() const;
+
+  TileShape shape_;
+  const char* k_ = nullptr;
+  int64_t num_keys_ = 0;
+  float* q_;         ///< [rows, head_dim]
+  float* packed_k_;  ///< [padded_columns(block_keys) · head_dim]
+  float* wide_v_;    ///< [block_keys, padded_columns(head_dim)]
+};
+
+/// The same products in bf16, the type of the keys and values. Queries and weights are rounded to
+/// it. Requires has_native_bf16().
+class Bf16Products {
+ public:
+  static int64_t scratch_bytes(const TileShape& shape);
+  Bf16Products(const TileShape& shape, Carver& scratch);
+
+  void set_queries(const float* from, float factor, int64_t first, int64_t count);
+  void set_block(const char* k, const char* v, int64_t num_keys);
+  void multiply_keys(TileRows rows, float* scores);
+  void add_values(const ScoreBlock& scores, const OnlineRows& state, const float* v_scales);
+
+ private:
+  bool reads_in_place() const;
+
+  TileShape shape_;
+  const uint16_t* k_ = nullptr;
+  const uint16_t* v_ = nullptr;
+  int64_t num_keys_ = 0;
+  float factor_ = 1;    ///< multiplies the scores, so that queries are rounded without it
+  int64_t q_stride_;    ///< head_dim rounded up to even
+  uint16_t* q_;         ///< [rows, q_stride], padded with 0
+  uint16_t* weights_;   ///< [most_rows, block_keys]
+  uint16_t* packed_k_;  ///< in panels of keys
+  uint16_t* packed_v_;  ///< in panels of elements
+};
+
+}  // namespace pecia::kernels::cpu

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <bit>
+
+#include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/linear/linear_tiles.hpp"
+#include "kernels/cpu/products/code_rows.hpp"
+#include "kernels/cpu/products/dot.hpp"
+#include "kernels/cpu/products/gemm.hpp"
+#include "kernels/cpu/products/ordered_dot.hpp"
+#include "kernels/cpu/shared/parallel.hpp"
+#include "lib/core/codes.hpp"
+
+namespace pecia::kernels::cpu {
+namespace {
+
+// Measured crossover at depths 576 and 4096: 48 rows with AVX-512, 24 to 32 with AVX2 (Zen 5).
+constexpr int64_t few_rows = 32;
+// A packed block of weights, depth × columns fp32, is 320 KiB: it lies in the second cache while
+// all the rows of a task meet it.
+constexpr int64_t max_depth = 640;
+constexpr int64_t max_columns = 128;
+// Rows multiplied between two polls: whole tiles of every vector width, under 0.1 ms.
+constexpr int64_t rows_per_poll = 84;
+
+// Rows of a task whose products are summed in splits: the sums that wait take 256 KiB each.
+constexpr int64_t most_split_rows = 512;
+
+/// What one task computes: rows × columns of y, from elements [begin, end) of the depth.
+struct Piece {
+  int64_t row, num_rows, column, num_columns;
+  int64_t begin, end;
+};
+
+/// Where the sums of a piece go, and what they begin with.
+struct Target {
+  float* c;  ///< of the piece's first row and column
+  int64_t stride;
+  bool with_bias, with_c;
+
+  bool begins_with_something() const { return with_bias || with_c; }
+};
+
+Piece whole_depth(const LinearArgs& args, int64_t row, int64_t num_rows, int64_t column,
+                  int64_t num_columns) {
+  return {row, num_rows, column, num_columns, 0, args.x.size(1)};
+}
+
+Target result_of(const LinearArgs& args, const Piece& piece) {
+  return {static_cast<float*>(args.y.row(piece.row)) + piece.column, args.y.row_stride(),
+          static_cast<bool>(args.bias), args.accumulate == Accumulate::yes};
+}
+
+const float* x_of(const LinearArgs& args, const Piece& piece) {
+  return static_cast<const float*>(args.x.row(piece.row)) + piece.begin;
+}
+
+/// Weights of a piece as products take them.
+struct Weights {
+  const void* rows;
+  DType dtype;
+  int64_t stride;
+};
+
+/// For weights that are codes: of so many numbers in a row, a chunk of columns made numbers.
+int64_t elements_of_numbers(const LinearArgs& args, int64_t depth) {
+  if (!is_code(args.weight.dtype())) return 0;
+  return panel_columns() * (depth / int4_group + 2) * int4_group;
+}
+
+/// Columns of a piece whose weights are looked at together.
+int64_t columns_of_chunk(const LinearArgs& args, const Piece& piece) {
+  return is_code(args.weight.dtype()) ? std::min(panel_columns(), piece.num_columns)
+                                      : piece.num_columns;
+}
+
+/// Of columns [first, first + count) of a piece; what is codes becomes numbers in `numbers`.
+Weights weights_of(const LinearArgs& args, const Piece& piece, int64_t first, int64_t count,
+                   float* numbers) {
+  const TensorView& weight = args.weight;
+  const DType type = weight.dtype();
+  const int64_t column = piece.column + first;
+  if (!is_code(type))
+    return {static_cast<const char*>(weight.row(column)) + piece.begin * size_of(type), type,
+            weight.row_stride()};
+  const int64_t begin = piece.begin / int4_group * int4_group;
+  const int64_t stride = (piece.end - begin + int4_group - 1) / int4_group * int4_group;
+  const int64_t scales = row_scales(type, args.x.size(1));
+  for (int64_t o = 0; o < count; ++o)
+    decode_row(weight.row(column + o), type, args.weight_scales.as<float>() + (column + o) * scales,
+               begin, piece.end - begin, numbers + o * stride);
+  return {numbers + (piece.begin - begin), DType::fp32, stride};
+}
+
+/// What the target begins with, before the products are added.
+void put_bias(const LinearArgs& args, const Piece& piece, const Target& target) {
+  begin_with_bias(args.bias, piece.column, piece.num_rows, piece.num_columns, target.c,
+                  target.stride, target.with_c);
+}
+
+/// A product by `dot`, nothing packed.
+void multiply_few(const LinearArgs& args, const Piece& piece, const Target& target, float* numbers,
+                  void (*dot)(const DotArgs&)) {
+  if (target.with_bias) put_bias(args, piece, target);
+  const int64_t chunk = columns_of_chunk(args, piece);
+  for (int64_t o = 0; o < piece.num_columns; o += chunk) {
+    const int64_t columns = std::min(chunk, piece.num_columns - o);
+    const Weights weights = weights_of(args, piece, o, columns, numbers);
+    dot({.a = x_of(args, piece),
+         .a_stride = args.x.row_stride(),
+         .b = weights.rows,
+         .b_dtype = weights.dtype,
+         .b_stride = weights.stride,
+         .c = target.c + o,
+         .c_stride = target.stride,
+         .rows = piece.num_rows,
+         .columns = columns,
+         .depth = piece.end - piece.begin,
+         .accumulate = target.begins_with_something()});
+  }
+}
+
+/// Scratch of a thread that multiplies many rows.
+struct Packing {
+  float *packed, *numbers;
+};
+
+void pack(const LinearArgs& args, const Piece& part, const Packing& to) {
+  const int64_t depth = part.end - part.begin, chunk = columns_of_chunk(args, part);
+  for (int64_t o = 0; o < part.num_columns; o += chunk) {
+    const int64_t columns = std::min(chunk, part.num_columns - o);
+    const Weights weights = weights_of(args, part, o, columns, to.numbers);
+    pack_transposed({.rows = weights.rows,
+                     .dtype = weights.dtype,
+                     .row_stride = weights.stride,
+                     .columns = columns,
+                     .depth = depth,
+                     .packed = to.packed + o * depth});
+  }
+}
+
+/// A product from weights packed block by block of the depth.
+void multiply_many(const LinearArgs& args, const Piece& piece, const Target& target,
+                   const Packing& packing, const Worker& worker) {
+  const int64_t depth = piece.end - piece.begin;
+  const int64_t num_blocks = std::max<int64_t>(1, (depth + max_depth - 1) / max_depth);
+  for (int64_t block = 0; block < num_blocks; ++block) {
+    Piece part = piece;
+    part.begin = piece.begin + depth * block / num_blocks;
+    part.end = piece.begin + depth * (block + 1) / num_blocks;
+    pack(args, part, packing);
+    for (int64_t done = 0; done < piece.num_rows; done += rows_per_poll) {
+      part.row = piece.row + done;
+      part.num_rows = std::min(rows_per_poll, piece.num_rows - done);
+      Target to = target;
+      to.c += done * target.stride;
+      if (block == 0 && to.with_bias) put_bias(args, part, to);
+      gemm({.a = x_of(args, part),
+            .a_stride = args.x.row_stride(),
+            .b = packing.packed,
+            .b_row_stride = panel_columns(),
+            .b_panel_stride = panel_columns() * (part.end - part.begin),
+            .c = to.c,
+            .c_stride = to.stride,
+            .rows = part.num_rows,
+            .columns = part.num_columns,
+            .depth = part.end - part.begin,
+            .accumulate = block > 0 || to.begins_with_something()});
+      worker.poll();
+    }
+  }
+}
+
+void add(const Piece& piece, const Target& from, const Target& to) {
+  for (int64_t r = 0; r < piece.num_rows; ++r)
+    for (int64_t o = 0; o < piece.num_columns; ++o)
+      to.c[r * to.stride + o] += from.c[r * from.stride + o];
+}
+
+/// Of `columns` at most in a piece of so many rows: one sum waits for each level of the tree.
+int64_t split_scratch_bytes(const LinearArgs& args, int64_t rows, int64_t columns) {
+  const int levels = std::bit_width(static_cast<unsigned>(args.splits));
+  return args.splits == 1 ? 0 : levels * Carver::bytes_of<float>(rows * columns);
+}
+
+Target waiting_sum(const Piece& piece, Carver& scratch) {
+  return {scratch.take<float>(piece.num_rows * piece.num_columns), piece.num_columns, false, false};
+}
+
+/// Splits [first, first + count) of the piece, each by `multiply`, summed in pairs.
+template <typename Multiply>
+void sum_splits(const LinearArgs& args, const Piece& piece, int first, int count, Target to,
+                Carver scratch, const Multiply& multiply) {
+  if (count == 1) {
+    const int64_t width = args.x.size(1) / args.splits;
+    Piece split = piece;
+    split.begin = first * width;
+    split.end = split.begin + width;
+    to.with_bias = first == 0 && args.bias;
+    return multiply(split, to);
+  }
+  const int half = count / 2;
+  sum_splits(args, piece, first, half, to, scratch, multiply);
+  const Target right = waiting_sum(piece, scratch);
+  sum_splits(args, piece, first + half, half, right, scratch, multiply);
+  add(piece, right, to);
+}
+
+/// The piece of y by `multiply`, in one or in splits.
+template <typename Multiply>
+void compute(const LinearArgs& args, const Piece& piece, Carver scratch, const Multiply& multiply) {
+  const Target y = result_of(args, piece);
+  if (args.splits == 1) return multiply(piece, y);
+  if (!y.with_c) return sum_splits(args, piece, 0, args.splits, y, scratch, multiply);
+  const Target sum = waiting_sum(piece, scratch);
+  sum_splits(args, piece, 0, args.splits, sum, scratch, multiply);
+  add(piece, sum, y);
+}
+
+/// The first `out` columns of y by `dot`, in tasks of whole multiples of `unit` columns.
+void few(const LinearArgs& args, const device::Stream& stream, Workspace& workspace, int64_t out,
+         int64_t unit, void (*dot)(const DotArgs&)) {
+  const int64_t rows = args.x.rows();
+  const int64_t grain = columns_of_few(out, args.x.size(1), stream.num_threads(), unit);
+  const int64_t number_elements = elements_of_numbers(args, args.x.size(1));
+  workspace.reserve_threads(stream.num_threads(), Carver::bytes_of<float>(number_elements) +
+                                                      split_scratch_bytes(args, rows, max_columns));
+  for_each_task(stream, (out + grain - 1) / grain, [&](int64_t task, const Worker& worker) {
+    Carver scratch = workspace.of_thread(worker.thread);
+    auto* const numbers = scratch.take<float>(number_elements);
+    const auto multiply = [&](const Piece& piece, const Target& target) {
+      multiply_few(args, piece, target, numbers, dot);
+    };
+    const int64_t end = std::min(out, (task + 1) * grain);
+    const int64_t step = args.splits == 1 ? grain : max_columns;
+    for (int64_t column = task * grain; column < end; column += step)
+      compute(args, whole_depth(args, 0, rows, column, std::min(step, end - column)), scratch,
+              multiply);
+  });
+}
+
+/// The rows where tiles read them well: as they are, or copied.
+TensorView rows_for_tiles(const TensorView& x, const device::Stream& stream, Workspace& workspace) {
+  if (!share_a_set(x.row_stride(), sizeof(float))) return x;
+  const int64_t rows = x.rows(), depth = x.size(1), stride = stride_of_tiles(depth, sizeof(float));
+  workspace.reserve_shared(Carver::bytes_of<float>(rows * stride));
+  auto* const to = workspace.shared().take<float>(rows * stride);
+  for_each_range(stream, rows, rows_per_task(depth), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      std::copy_n(static_cast<const float*>(x.row(row)), depth, to + row * stride);
+  });
+  return TensorView(to, DType::fp32, {rows, stride}).slice_columns(0, depth);
+}
+
+/// Columns [first, …) of y, from packed weights.
+void many(const LinearArgs& of_rows, const device::Stream& stream, Workspace& workspace,
+          int64_t first) {
+  LinearArgs args = of_rows;
+  args.x = rows_for_tiles(args.x, stream, workspace);
+  const int64_t rows = args.x.rows(), out = args.y.size(1);
+  const LinearTile most{args.splits == 1 ? rows : std::min(rows, most_split_rows), max_columns};
+  const LinearTile tile =
+      choose_tile(rows, out - first, stream.num_threads(), most, panel_columns());
+  const int64_t row_tiles = (rows + tile.rows - 1) / tile.rows;
+  const int64_t column_tiles = (out - first + tile.columns - 1) / tile.columns;
+  constexpr int64_t packed_elements = max_depth * max_columns;
+  const int64_t number_elements = elements_of_numbers(args, max_depth);
+  workspace.reserve_threads(stream.num_threads(),
+                            Carver::bytes_of<float>(packed_elements) +
+                                Carver::bytes_of<float>(number_elements) +
+                                split_scratch_bytes(args, tile.rows, tile.columns));
+
+  for_each_task(stream, row_tiles * column_tiles, [&](int64_t task, const Worker& worker) {
+    const int64_t row = task % row_tiles * tile.rows;
+    const int64_t column = first + task / row_tiles * tile.columns;
+    Carver scratch = workspace.of_thread(worker.thread);
+    const Packing packing{scratch.take<float>(packed_elements),
+                          scratch.take<float>(number_elements)};
+    compute(args,
+            whole_depth(args, row, std::min(tile.rows, rows - row), column,
+                        std::min(tile.columns, out - column)),
+            scratch, [&](const Piece& piece, const Target& target) {
+              multiply_many(args, piece, target, packing, worker);
+            });
+  });
+}
+
+/// Every split of an element is one chain of fused multiply-adds in order of depth, whichever way
+/// is taken.
+void row_invariant(const LinearArgs& args, const device::Stream& stream, Workspace& workspace) {
+  const int64_t out = args.y.size(1), unit = panel_columns();
+  const int64_t whole =
+      args.x.rows() <= most_ordered_rows(args.weight.dtype()) ? out / unit * unit : 0;
+  if (whole > 0) few(args, stream, workspace, whole, unit, ordered_dot_rows);
+  if (whole < out) many(args, stream, workspace, whole);
+}
+
+}  // namespace
+
+void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace) {
+  const DType type = args.weight.dtype();
+  if (args.x.dtype() != DType::fp32 || type == DType::fp8)
+    fail<Unsupported>(
+        "the CPU backend multiplies rows of fp32 with weights of fp32, bf16, fp16, int8 or int4, "
+        "not rows of {} with weights of {}",
+        name_of(args.x.dtype()), name_of(type));
+  if (is_code(type) && args.row_invariant == RowInvariant::yes)
+    fail<Unsupported>("weights of {} have no products that are the same for every cut of a row",
+                      name_of(type));
+  if (args.x.rows() == 0 || args.y.size(1) == 0) return;
+  if (args.row_invariant == RowInvariant::yes)
+    row_invariant(args, stream, workspace);
+  else if (args.x.rows() <= few_rows)
+    few(args, stream, workspace, args.y.size(1), 8, dot_rows);
+  else
+    many(args, stream, workspace, 0);
+}
+
+}  // namespace pecia::kernels::cpu

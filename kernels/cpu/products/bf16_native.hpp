@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Converts fp32 to bf16 by the CPU's own conversion (AVX512-BF16). It is one instruction, where
+/// the integer form takes seven.
+
+#include <cstdint>
+
+namespace pecia::kernels::cpu {
+
+/// Tells whether pecia::isa() allows it.
+bool has_native_bf16();
+
+/// to[i] = bf16(x[i]) for i < count. Like float_to_bf16 it rounds to nearest, ties to even, and
+/// makes NaN quiet. Only magnitudes below 2^-126 differ: they become a zero of their sign. Requires
+/// has_native_bf16().
+void store_bf16_native(const float* x, int64_t count, uint16_t* to);
+
+}  // namespace pecia::kernels::cpu

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/products/bf16_products.hpp"
+
+#include <algorithm>
+
+#include "kernels/cpu/products/bf16_dot.hpp"
+
+namespace pecia::kernels::cpu {
+namespace {
+
+constexpr int64_t lanes = 16;
+constexpr int max_tile_rows = 14;  // 28 sums, of 32 registers
+
+/// Rows become columns: lane c of result r is lane r of v[c].
+PECIA_BF16_CODE inline void transpose(__m512i (&v)[16]) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      v[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
+      v[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
+    }
+  // Now v[4·g + r] has in its block b the lanes 4·b + r of the rows 4·g … 4·g + 3.
+  for (int r = 0; r < 4; ++r) {
+    const __m512i low01 = _mm512_shuffle_i32x4(v[r], v[4 + r], 0x88);
+    const __m512i low23 = _mm512_shuffle_i32x4(v[8 + r], v[12 + r], 0x88);
+    const __m512i high01 = _mm512_shuffle_i32x4(v[r], v[4 + r], 0xdd);
+    const __m512i high23 = _mm512_shuffle_i32x4(v[8 + r], v[12 + r], 0xdd);
+    t[r] = _mm512_shuffle_i32x4(low01, low23, 0x88);
+    t[8 + r] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
+    t[4 + r] = _mm512_shuffle_i32x4(high01, high23, 0x88);
+    t[12 + r] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
+  }
+  std::copy_n(t, 16, v);
+}
+
+/// 16 columns of a panel, of which `count` are there.
+PECIA_BF16_CODE void pack_columns(const uint16_t* rows, int64_t row_stride, int64_t count,
+                                  int64_t depth, uint16_t* packed) {
+  for (int64_t i = 0; i < depth; i += 2 * lanes) {
+    __m512i v[lanes];
+    for (int64_t c = 0; c < lanes; ++c)
+      v[c] = c < count ? (__m512i)load_some(rows + c * row_stride + i, depth - i)
+                       : _mm512_setzero_si512();
+    transpose(v);
+    const int64_t pairs = std::min(lanes, (depth - i + 1) / 2);
+    for (int64_t pair = 0; pair < pairs; ++pair)
+      _mm512_storeu_si512(packed + (i / 2 + pair) * 2 * bf16_panel, v[pair]);
+  }
+}
+
+template <int kRows>
+PECIA_BF16_CODE inline void multiply_tile(const uint16_t* __restrict a, int64_t a_stride,
+                                          const uint16_t* __restrict b, int64_t num_pairs,
+                                          float* __restrict c, int64_t c_stride, bool accumulate,
+                                          float factor) {
+  __m512 sums[kRows][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    sums[r][0] = accumulate ? _mm512_loadu_ps(c + r * c_stride) : _mm512_setzero_ps();
+    sums[r][1] = accumulate ? _mm512_loadu_ps(c + r * c_stride + lanes) : _mm512_setzero_ps();
+  }
+  for (int64_t pair = 0; pair < num_pairs; ++pair) {
+    const __m512bh b0 = load_pairs(b + pair * 2 * bf16_panel);
+    const __m512bh b1 = load_pairs(b + pair * 2 * bf16_panel + 2 * lanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const __m512bh factors = spread_pair(a + r * a_stride + 2 * pair);
+      sums[r][0] = _mm512_dpbf16_ps(sums[r][0], factors, b0);
+      sums[r][1] = _mm512_dpbf16_ps(sums[r][1], factors, b1);
+    }
+  }
+  const __m512 factors = _mm512_set1_ps(accumulate ? 1.0f : factor);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    _mm512_storeu_ps(c + r * c_stride, _mm512_mul_ps(sums[r][0], factors));
+    _mm512_storeu_ps(c + r * c_stride + lanes, _mm512_mul_ps(sums[r][1], factors));
+  }
+}
+
+/// The panels of one tile of rows; the last panel may be narrower and goes through a buffer.
+template <int kRows>
+PECIA_BF16_CODE void multiply_rows(const GemmBf16Args& args, const uint16_t* a, float* c) {
+  const int64_t num_pairs = (args.depth + 1) / 2;
+  for (int64_t column = 0; column < args.columns; column += bf16_panel) {
+    const uint16_t* const b = args.b + column * 2 * num_pairs;
+    const int64_t width = std::min(bf16_panel, args.columns - column);
+    if (width == bf16_panel) {
+      multiply_tile<kRows>(a, args.a_stride, b, num_pairs, c + column, args.c_stride,
+                           args.accumulate, args.factor);
+      continue;
+    }
+    alignas(64) float tile[kRows * bf16_panel] = {};
+    for (int r = 0; args.accumulate && r < kRows; ++r)
+      std::copy_n(c + r * args.c_stride + column, width, tile + r * bf16_panel);
+    multiply_tile<kRows>(a, args.a_stride, b, num_pairs, tile, bf16_panel, args.accumulate,
+                         args.factor);
+    for (int r = 0; r < kRows; ++r)
+      std::copy_n(tile + r * bf16_panel, width, c + r * args.c_stride + column);
+  }
+}
+
+template <int kRows>
+void multiply_some_rows(int64_t rows, const GemmBf16Args& args, const uint16_t* a, float* c) {
+  if (rows == kRows) return multiply_rows<kRows>(args, a, c);
+  if constexpr (kRows > 1) multiply_some_rows<kRows - 1>(rows, args, a, c);
+}
+
+}  // namespace
+
+void pack_bf16(const PackBf16Args& args) {
+  const int64_t even_depth = (args.depth + 1) / 2 * 2;
+  for (int64_t column = 0; column < args.columns; column += bf16_panel)
+    for (const int64_t half : {int64_t{0}, lanes})
+      pack_columns(args.rows + (column + half) * args.row_stride, args.row_stride,
+                   args.columns - column - half, args.depth,
+                   args.packed + column * even_depth + 2 * half);
+}
+
+PECIA_BF16_CODE void pack_rows_bf16(const PackBf16Args& args) {
+  const PairsOfRows pairs;
+  const int64_t num_pairs = (args.depth + 1) / 2;
+  for (int64_t column = 0; column < args.columns; column += bf16_panel) {
+    const int64_t count = args.columns - column;
+    uint16_t* to = args.packed + column * 2 * num_pairs;
+    for (int64_t i = 0; i < args.depth; i += 2, to += 2 * bf16_panel) {
+      const uint16_t* const first = args.rows + i * args.row_stride + column;
+      const __m512i a = (__m512i)load_some(first, count);
+      const __m512i b = i + 1 < args.depth ? (__m512i)load_some(first + args.row_stride, count)
+                                           : _mm512_setzero_si512();
+      _mm512_storeu_si512(to, pairs.low(a, b));
+      _mm512_storeu_si512(to + bf16_panel, pairs.high(a, b));
+    }
+  }
+}
+
+void gemm_bf16(const GemmBf16Args& args) {
+  const int64_t num_tiles = (args.rows + max_tile_rows - 1) / max_tile_rows;
+  for (int64_t tile = 0; tile < num_tiles; ++tile) {
+    const int64_t begin = args.rows * tile / num_tiles, end = args.rows * (tile + 1) / num_tiles;
+    multiply_some_rows<max_tile_rows>(end - begin, args, args.a + begin * args.a_stride,
+                                      args.c + begin * args.c_stride);
+  }
+}
+
+}  // namespace pecia::kernels::cpu

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/products/code_rows.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/core/codes.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/products/code_rows.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace pecia::kernels::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Wide = hn::ScalableTag<float>;
+using Vector = hn::Vec<Wide>;
+constexpr int64_t lanes = hn::MaxLanes(Wide());
+constexpr float least_scale = 0x1p-126f;
+constexpr int words_of_group = 32;
+
+struct Range {
+  float least, greatest;
+};
+
+Range range_of(const float* numbers, int64_t count) {
+  const Wide d;
+  Vector least = hn::Set(d, numbers[0]), greatest = least;
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const Vector x = hn::LoadU(d, numbers + i);
+    least = hn::Min(least, x), greatest = hn::Max(greatest, x);
+  }
+  Range range{hn::GetLane(hn::MinOfLanes(d, least)), hn::GetLane(hn::MaxOfLanes(d, greatest))};
+  for (; i < count; ++i)
+    range.least = std::min(range.least, numbers[i]),
+    range.greatest = std::max(range.greatest, numbers[i]);
+  return range;
+}
+
+/// (numbers − from) · factor, to nearest even, as int32, in whole vectors: `numbers` and `to` have
+/// room for them.
+void round_to_codes(const float* numbers, int64_t count, float from, float factor, int32_t most,
+                    int32_t* to) {
+  const Wide d;
+  const hn::RebindToSigned<Wide> di;
+  for (int64_t i = 0; i < count; i += lanes) {
+    const Vector x =
+        hn::Mul(hn::Sub(hn::LoadU(d, numbers + i), hn::Set(d, from)), hn::Set(d, factor));
+    hn::StoreU(hn::Min(hn::NearestInt(x), hn::Set(di, most)), di, to + i);
+  }
+}
+
+void encode_int8(const float* numbers, int64_t count, int8_t* codes, float* scale) {
+  const Range range = count > 0 ? range_of(numbers, count) : Range{0, 0};
+  *scale = std::max(std::max(-range.least, range.greatest) / 127, least_scale);
+  for (int64_t i = 0; i < count; i += int4_group) {
+    const int64_t some = std::min(int4_group, count - i);
+    float block[int4_group] = {};
+    int32_t rounded[int4_group];
+    std::copy_n(numbers + i, some, block);
+    round_to_codes(block, some, 0, 1 / *scale, 127, rounded);
+    for (int64_t j = 0; j < some; ++j) codes[i + j] = static_cast<int8_t>(rounded[j]);
+  }
+}
+
+void encode_int4(const float* numbers, int64_t count, uint16_t* words, float* scales) {
+  for (int64_t i = 0; i < count; i += int4_group, words += words_of_group, scales += 2) {
+    const int64_t some = std::min(int4_group, count - i);
+    const Range range = range_of(numbers + i, some);
+    scales[0] = std::max((range.greatest - range.least) / 15, least_scale);
+    scales[1] = range.least;
+    float block[int4_group];
+    int32_t rounded[int4_group];
+    std::fill(std::copy_n(numbers + i, some, block), block + int4_group, range.least);
+    round_to_codes(block, int4_group, range.least, 1 / scales[0], 15, rounded);
+    for (int w = 0; w < words_of_group; ++w)
+      words[w] = static_cast<uint16_t>(rounded[w] | rounded[32 + w] << 4 | rounded[64 + w] << 8 |
+                                       rounded[96 + w] << 12);
+  }
+}
+
+void EncodeRow(const float* numbers, int64_t count, DType dtype, void* codes, float* scales) {
+  if (dtype == DType::int8)
+    encode_int8(numbers, count, static_cast<int8_t*>(codes), scales);
+  else
+    encode_int4(numbers, count, static_cast<uint16_t*>(codes), scales);
+}
+
+void decode_int8(const int8_t* codes, float scale, int64_t count, float* numbers) {
+  const Wide d;
+  const hn::Rebind<int32_t, Wide> di;
+  const hn::Rebind<int8_t, Wide> d8;
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes)
+    hn::StoreU(
+        hn::Mul(hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, codes + i))), hn::Set(d, scale)),
+        d, numbers + i);
+  for (; i < count; ++i) numbers[i] = static_cast<float>(codes[i]) * scale;
+}
+
+void decode_int4(const uint16_t* words, const float* scales, int64_t count, float* numbers) {
+  const Wide d;
+  const hn::Rebind<int32_t, Wide> di;
+  const hn::Rebind<uint16_t, Wide> d16;
+  for (int64_t i = 0; i < count; i += int4_group, words += words_of_group, scales += 2) {
+    const Vector step = hn::Set(d, scales[0]), least = hn::Set(d, scales[1]);
+    for (int w = 0; w < words_of_group; w += lanes) {
+      auto word = hn::PromoteTo(di, hn::LoadU(d16, words + w));
+      for (int k = 0; k < 4; ++k, word = hn::ShiftRight<4>(word)) {
+        const auto code = hn::ConvertTo(d, hn::And(word, hn::Set(di, 15)));
+        hn::StoreU(hn::Add(least, hn::Mul(code, step)), d, numbers + i + 32 * k + w);
+      }
+    }
+  }
+}
+
+void DecodeRow(const void* codes, DType dtype, const float* scales, int64_t begin, int64_t count,
+               float* numbers) {
+  if (dtype == DType::int8)
+    return decode_int8(static_cast<const int8_t*>(codes) + begin, *scales, count, numbers);
+  const int64_t group = begin / int4_group;
+  decode_int4(static_cast<const uint16_t*>(codes) + group * words_of_group, scales + 2 * group,
+              count, numbers);
+}
+
+}  // namespace pecia::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pecia::kernels::cpu {
+HWY_EXPORT(EncodeRow);
+HWY_EXPORT(DecodeRow);
+
+void encode_row(const float* numbers, int64_t count, DType dtype, void* codes, float* scales) {
+  HWY_DYNAMIC_DISPATCH(EncodeRow)(numbers, count, dtype, codes, scales);
+}
+
+void decode_row(const void* codes, DType dtype, const float* scales, int64_t begin, int64_t count,
+                float* numbers) {
+  HWY_DYNAMIC_DISPATCH(DecodeRow)(codes, dtype, scales, begin, count, numbers);
+}
+
+}  // namespace pecia::kernels::cpu
+#endif  // HWY_ONCE

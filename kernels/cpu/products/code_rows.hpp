@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Turns rows of numbers into int8 and int4 codes (lib/core/codes.hpp), and turns these into
+/// numbers again. All functions use one thread.
+
+#include <cstdint>
+
+#include "lib/core/dtype.hpp"
+
+namespace pecia::kernels::cpu {
+
+/// Writes the codes and scales of a row of finite numbers, as QuantizeRowsArgs says.
+void encode_row(const float* numbers, int64_t count, DType dtype, void* codes, float* scales);
+
+/// Writes numbers [begin, begin + count) of a row. `begin` is a multiple of numbers_of(dtype).
+/// Numbers up to the next multiple of int4_group may be written.
+void decode_row(const void* codes, DType dtype, const float* scales, int64_t begin, int64_t count,
+                float* numbers);
+
+}  // namespace pecia::kernels::cpu

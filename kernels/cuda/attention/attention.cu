@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "kernels/cuda/attention/attention_by_library.hpp"
+#include "kernels/cuda/attention/attention_combine_kernel.cuh"
+#include "kernels/cuda/attention/attention_fma_kernel.cuh"
+#include "kernels/cuda/attention/attention_mma_kernel.cuh"
+#include "kernels/cuda/attention/attention_plan.hpp"
+#include "kernels/cuda/cuda.hpp"
+#include "kernels/cuda/shared/launch.cuh"
+
+namespace pecia::kernels::cuda {
+namespace {
+
+constexpr int64_t max_head_dim = 256;
+constexpr int wide_warps = 4, narrow_warps = 4;
+
+bool has_tensor_core_kernel(const AttentionArgs& args) {
+  const int64_t head_dim = args.q.size(2);
+  return args.kv_dtype != DType::fp32 &&
+         (head_dim == 64 || (head_dim == 80 && args.kv_dtype != DType::fp8) || head_dim == 96 ||
+          head_dim == 128);
+}
+
+/// As that kernel copies keys.
+bool aligned_keys(const AttentionArgs& args) {
+  const int64_t chunk = 16 / static_cast<int64_t>(size_of(args.kv_dtype));
+  return reinterpret_cast<uintptr_t>(args.keys.k) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(args.keys.v) % 16 == 0 &&
+         std::ranges::all_of(args.runs, [&](const KeyRun& run) {
+           return run.num_keys == 0 || (run.offset % chunk == 0 && run.head_stride % chunk == 0);
+         });
+}
+
+/// The two kernels round differently: a row must not go to the other one for its neighbours' keys.
+bool suits_tensor_cores(const AttentionArgs& args) {
+  if (!has_tensor_core_kernel(args)) return false;
+  const bool aligned = aligned_keys(args);
+  PECIA_CHECK(aligned || args.row_invariant == RowInvariant::no,
+              "keys that begin at no multiple of 16 bytes, with row invariance");
+  return aligned;
+}
+
+struct Launch {
+  const AttentionParams& params;
+  int64_t tile_rows, blocks_x;
+  RowInvariant row_invariant;
+  device::Stream& stream;
+};
+
+template <typename T, int HeadDim, int WarpsM, int WarpsN>
+void run_mma(const Launch& with) {
+  using Block = MmaBlock<T, HeadDim, WarpsM, WarpsN>;
+  launch(with.stream,
+         {.x = with.blocks_x,
+          .y = with.params.num_kv_heads,
+          .threads = Block::threads,
+          .shared_bytes = Block::shared_bytes},
+         attention_mma_kernel<T, HeadDim, WarpsM, WarpsN>, with.params);
+}
+
+template <typename T, int HeadDim>
+void run_mma(const Launch& with, int64_t wide_rows) {
+  if (with.tile_rows == wide_rows)
+    run_mma<T, HeadDim, wide_warps, 1>(with);
+  else if (with.row_invariant == RowInvariant::yes)
+    run_mma<T, HeadDim, 1, 1>(with);  // what each warp of a wide tile does
+  else
+    run_mma<T, HeadDim, 1, narrow_warps>(with);
+}
+
+template <typename T>
+void run_mma_of_width(const Launch& with, int64_t wide_rows) {
+  if constexpr (!std::is_same_v<T, Fp8>)
+    if (with.params.head_dim == 80) return run_mma<T, 80>(with, wide_rows);
+  switch (with.params.head_dim) {
+    case 64:
+      return run_mma<T, 64>(with, wide_rows);
+    case 96:
+      return run_mma<T, 96>(with, wide_rows);
+    default:  // suits_tensor_cores took no other
+      return run_mma<T, 128>(with, wide_rows);
+  }
+}
+
+template <typename T>
+void run_fma(const Launch& with) {
+  const int64_t head_dim = with.params.head_dim;
+  const Grid grid = {.x = with.blocks_x,
+                     .y = with.params.num_kv_heads,
+                     .threads = fma_warps * warp_size,
+                     .shared_bytes = fma_shared_bytes(head_dim)};
+  if (head_dim <= 2 * warp_size)
+    launch(with.stream, grid, attention_fma_kernel<T, 2>, with.params);
+  else if (head_dim <= 4 * warp_size)
+    launch(with.stream, grid, attention_fma_kernel<T, 4>, with.params);
+  else
+    launch(with.stream, grid, attention_fma_kernel<T, 8>, with.params);
+}
+
+void run(const Launch& with, DType dtype, bool on_tensor_cores, int64_t wide_rows) {
+  with_kv_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    if constexpr (std::is_same_v<T, float>)
+      run_fma<T>(with);
+    else if (on_tensor_cores)
+      run_mma_of_width<T>(with, wide_rows);
+    else
+      run_fma<T>(with);
+  });
+}
+
+void attention_by_own_kernels(const AttentionArgs& args, bool lasts, Context& context,
+                              device::Stream& stream) {
+  const int64_t head_dim = args.q.size(2);
+  if (head_dim > max_head_dim)
+    fail<Unsupported>("heads of {} elements; the CUDA backend takes up to {}", head_dim,
+                      max_head_dim);
+  const bool on_tensor_cores = suits_tensor_cores(args);
+  const PlanLimits limits = {.wide_rows = on_tensor_cores ? 16 * wide_warps : fma_tile_rows,
+                             .narrow_rows = on_tensor_cores ? 16 : 0,
+                             .blocks_wanted = 4 * int64_t{context.device.info().multiprocessors}};
+  const auto call = context.attention_calls.plan(args, limits, lasts, stream);
+  AttentionParams params = {.q = args.q.as<const float>(),
+                            .query_positions = call->there.query_positions,
+                            .runs = call->there.runs,
+                            .keys = args.keys,
+                            .query_tiles = nullptr,
+                            .out = args.out.as<float>(),
+                            .lse = args.lse.as<float>(),
+                            .partial_out = nullptr,
+                            .partial_lse = nullptr,
+                            .num_heads = args.q.size(1),
+                            .num_kv_heads = args.num_kv_heads,
+                            .head_dim = head_dim,
+                            .window = args.window,
+                            .scale = args.scale};
+  const auto attend = [&](const AttentionOnDevice::List& list, const PlanRoom::List& room,
+                          int64_t tile_rows) {
+    const int64_t partial_rows = room.partials * args.num_kv_heads * tile_rows;
+    const TensorView partials = context.partials.tensor(DType::fp32, {partial_rows, head_dim + 1});
+    params.partial_out = partials.as<float>();
+    params.partial_lse = params.partial_out + partial_rows * head_dim;
+    params.query_tiles = list.query_tiles;
+    run({params, tile_rows, room.query_tiles, args.row_invariant, stream}, args.kv_dtype,
+        on_tensor_cores, limits.wide_rows);
+    launch(stream, {.x = room.partial_tiles, .y = args.num_kv_heads}, attention_combine_kernel,
+           params, list.partial_tiles, static_cast<int>(tile_rows));
+  };
+  attend(call->there.wide, call->room.wide, limits.wide_rows);
+  attend(call->there.narrow, call->room.narrow, limits.narrow_rows);
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args, Context& context, device::Stream& stream) {
+  if (args.row_invariant == RowInvariant::yes)  // the library's order follows from its rectangles
+    return attention_by_own_kernels(args, true, context, stream);
+  const std::vector<AttentionItem> rest = attention_by_library(args, context, stream);
+  if (rest.empty()) return;
+  if (rest.size() == args.items.size())
+    return attention_by_own_kernels(args, true, context, stream);
+  AttentionArgs others = args;
+  others.items = rest;
+  attention_by_own_kernels(others, false, context, stream);
+}
+
+}  // namespace pecia::kernels::cuda

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/device/cuda_stream.hpp"
+
+#include <memory>
+#include <utility>
+
+#include "kernels/cuda/device/cuda_check.hpp"
+#include "lib/core/error.hpp"
+
+namespace pecia::kernels::cuda {
+namespace {
+
+struct DestroyGraph {
+  void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
+};
+using Capture = std::unique_ptr<CUgraph_st, DestroyGraph>;
+
+Capture capture(cudaStream_t stream, const device::Commands& work) {
+  cudaGraph_t graph = nullptr;
+  PECIA_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  try {
+    work.enqueue();
+  } catch (...) {
+    cudaStreamEndCapture(stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    throw;
+  }
+  PECIA_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+  return Capture(graph);
+}
+
+}  // namespace
+
+CudaStream::CudaStream() {
+  PECIA_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
+
+CudaStream::~CudaStream() {
+  // Both fail only when the context is lost, and then there is neither graph nor stream.
+  for (cudaGraphExec_t graph : graphs_)
+    if (graph != nullptr) cudaGraphExecDestroy(graph);
+  cudaStreamDestroy(stream_);
+}
+
+void CudaStream::synchronize() {
+  end_segment();
+  for (;;) {
+    const cudaError_t state = cudaStreamQuery(stream_);
+    if (state == cudaSuccess) return;
+    if (state != cudaErrorNotReady) PECIA_CUDA_CHECK(state);
+    poll();
+  }
+}
+
+/// The graph of before takes the new arguments where only those have changed; making another one
+/// costs several times as much.
+void CudaStream::make_graph(size_t index, const device::Commands& work) {
+  if (index == graphs_.size()) graphs_.push_back(nullptr);
+  cudaGraphExec_t& graph = graphs_[index];
+  const Capture captured = capture(stream_, work);
+  cudaGraphExecUpdateResultInfo update;
+  if (graph != nullptr && cudaGraphExecUpdate(graph, captured.get(), &update) != cudaSuccess) {
+    cudaGetLastError();  // the work has another form
+    PECIA_CUDA_CHECK(cudaGraphExecDestroy(std::exchange(graph, nullptr)));
+  }
+  if (graph == nullptr) PECIA_CUDA_CHECK(cudaGraphInstantiate(&graph, captured.get(), 0));
+}
+
+void CudaStream::launch_graph(size_t index) {
+  PECIA_CUDA_CHECK(cudaGraphLaunch(graphs_[index], stream_));
+}
+
+/// Those that run do so to their end.
+void CudaStream::keep_graphs(size_t count) {
+  for (; graphs_.size() > count; graphs_.pop_back())
+    if (graphs_.back() != nullptr) PECIA_CUDA_CHECK(cudaGraphExecDestroy(graphs_.back()));
+}
+
+CudaStream& cuda_stream(const device::Stream& stream) {
+  const auto* const of_cuda = dynamic_cast<const CudaStream*>(&stream);
+  PECIA_CHECK(of_cuda != nullptr, "a stream of the CPU was given to the CUDA backend");
+  return const_cast<CudaStream&>(*of_cuda);
+}
+
+cudaStream_t native(const device::Stream& stream) {
+  CudaStream& of_cuda = cuda_stream(stream);
+  of_cuda.end_segment();
+  return of_cuda.get();
+}
+
+}  // namespace pecia::kernels::cuda

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "kernels/cuda/device/cuda_stream.hpp"
+#include "kernels/cuda/linear/matmul.hpp"
+#include "lib/core/error.hpp"
+#include "lib/device/buffer.hpp"
+
+namespace pecia::kernels::cuda {
+namespace {
+
+void check(cublasStatus_t status, const char* call, int line) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  const std::string message =
+      fmt::format("{} ({}, in {} at {}:{})", cublasLtGetStatusString(status),
+                  cublasLtGetStatusName(status), call, __FILE__, line);
+  if (status == CUBLAS_STATUS_EXECUTION_FAILED) throw DeviceLost(message);
+  throw SystemError(message);
+}
+#define PECIA_CUBLAS_CHECK(call) check((call), #call, __LINE__)
+
+cudaDataType_t type_of(DType dtype) {
+  if (dtype == DType::fp8) return CUDA_R_8F_E4M3;
+  if (dtype == DType::bf16) return CUDA_R_16BF;
+  return dtype == DType::fp16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+/// Greatest power of two up to 256 that divides the address and, so that each row has it, the
+/// stride.
+uint32_t alignment_of(const TensorView& view) {
+  const uint64_t both = reinterpret_cast<uint64_t>(view.data()) |
+                        static_cast<uint64_t>(view.row_stride() * size_of(view.dtype())) | 256;
+  return static_cast<uint32_t>(both & (~both + 1));
+}
+
+/// cuBLASLt's descriptors, freed by their own functions.
+template <typename T, cublasStatus_t (*Destroy)(T)>
+class Handle {
+ public:
+  Handle() = default;
+  ~Handle() {
+    if (handle_ != nullptr) Destroy(handle_);
+  }
+  Handle(Handle&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  T* address() { return &handle_; }
+  T get() const { return handle_; }
+
+ private:
+  T handle_ = nullptr;
+};
+using Operation = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+template <typename T>
+void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, T value) {
+  PECIA_CUBLAS_CHECK(
+      cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof value));
+}
+template <typename T>
+void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
+  PECIA_CUBLAS_CHECK(
+      cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
+}
+
+/// cuBLAS counts by columns: a row-major view is its transpose there.
+Layout transpose_of(const TensorView& view) {
+  Layout layout;
+  const int64_t stride = std::max(view.row_stride(), view.size(1));
+  PECIA_CUBLAS_CHECK(cublasLtMatrixLayoutCreate(layout.address(), type_of(view.dtype()),
+                                                view.size(1), view.rows(), stride));
+  return layout;
+}
+
+struct Product {
+  Operation operation;
+  Layout weight, x, y;
+  cublasLtMatmulAlgo_t algorithm;
+};
+
+/// All that the choice of an algorithm depends on.
+using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, uint32_t, uint32_t,
+                       uint32_t, DType, bool, bool, bool>;
+
+/// cuBLAS 12.8 and what lies beside a newer program know no scales of rows.
+constexpr size_t first_version_with_row_scales = 120900;
+
+class CublasMatmul : public Matmul {
+ public:
+  explicit CublasMatmul(device::Device& device)
+      : scales_rows_(device.info().compute_capability == 90 &&
+                     cublasLtGetVersion() >= first_version_with_row_scales),
+        workspace_(device, device::Memory::device, workspace_bytes) {
+    PECIA_CUBLAS_CHECK(cublasLtCreate(&handle_));
+  }
+  ~CublasMatmul() override { cublasLtDestroy(handle_); }
+
+  bool scales_rows() const override { return scales_rows_; }
+
+  void run(const MatmulArgs& args, device::Stream& stream) override {
+    CudaStream& on = cuda_stream(stream);
+    on.submit([this, product = product_for(args), args, &on] { enqueue(*product, args, on.get()); },
+              work_of(args));
+  }
+
+ private:
+  void enqueue(const Product& product, const MatmulArgs& args, cudaStream_t stream) {
+    if (args.bias != nullptr) set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
+    if (args.x_scales != nullptr) {
+      set(product.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.weight_scales);
+      set(product.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.x_scales);
+    }
+    const float one = 1, beta = args.accumulate == Accumulate::yes ? 1 : 0;
+    PECIA_CUBLAS_CHECK(cublasLtMatmul(
+        handle_, product.operation.get(), &one, args.weight.data(), product.weight.get(),
+        args.x.data(), product.x.get(), &beta, args.y.data(), product.y.get(), args.y.data(),
+        product.y.get(), &product.algorithm, workspace_.data(), workspace_bytes, stream));
+  }
+
+  std::shared_ptr<const Product> product_for(const MatmulArgs& args) {
+    const bool has_bias = args.bias != nullptr, adds = args.accumulate == Accumulate::yes;
+    const Key key = {args.x.rows(),
+                     args.weight.rows(),
+                     args.x.size(1),
+                     args.x.row_stride(),
+                     args.weight.row_stride(),
+                     args.y.row_stride(),
+                     alignment_of(args.x),
+                     alignment_of(args.weight),
+                     alignment_of(args.y),
+                     args.weight.dtype(),
+                     has_bias,
+                     adds,
+                     args.x_scales != nullptr};
+    const auto known = products_.find(key);
+    if (known != products_.end()) return known->second;
+    if (products_.size() >= most_products) products_.clear();
+    auto made = std::make_shared<const Product>(make_product(args));
+    return products_.emplace(key, std::move(made)).first->second;
+  }
+
+  /// yᵀ[out × rows] = (weightᵀ[in × out])ᵀ · xᵀ[in × rows], by columns.
+  Product make_product(const MatmulArgs& args) {
+    Product product;
+    PECIA_CUBLAS_CHECK(
+        cublasLtMatmulDescCreate(product.operation.address(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    set(product.operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    if (args.bias != nullptr) {
+      set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
+      set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
+    }
+    if (args.x_scales != nullptr)
+      for (const auto mode : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
+        set(product.operation, mode, int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F});
+    product.weight = transpose_of(args.weight);
+    product.x = transpose_of(args.x);
+    product.y = transpose_of(args.y);
+
+    Preference preference;
+    PECIA_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(preference.address()));
+    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, size_t{workspace_bytes});
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(args.weight));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(args.x));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(args.y));
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(args.y));
+    cublasLtMatmulHeuristicResult_t found;
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle_, product.operation.get(), product.weight.get(), product.x.get(), product.y.get(),
+        product.y.get(), preference.get(), 1, &found, &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || count == 0)
+      fail<Unsupported>(
+          "cuBLASLt has no algorithm for {} rows × [{}, {}] of {} with row strides {}, {} and {}",
+          args.x.rows(), args.weight.rows(), args.x.size(1), name_of(args.weight.dtype()),
+          args.x.row_stride(), args.weight.row_stride(), args.y.row_stride());
+    PECIA_CUBLAS_CHECK(status);
+    product.algorithm = found.algo;
+    return product;
+  }
+
+  static constexpr int64_t workspace_bytes = 32 << 20;  // what cuBLAS itself takes on Hopper
+  static constexpr size_t most_products = 4096;
+  cublasLtHandle_t handle_ = nullptr;
+  bool scales_rows_;
+  device::Buffer workspace_;
+  std::map<Key, std::shared_ptr<const Product>> products_;
+};
+
+}  // namespace
+
+std::unique_ptr<Matmul> make_cublas_matmul(device::Device& device) {
+  return std::make_unique<CublasMatmul>(device);
+}
+
+}  // namespace pecia::kernels::cuda

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "kernels/api/linear.hpp"
+#include "lib/device/device.hpp"
+
+namespace pecia::kernels::cuda {
+
+/// y[t, o] (+)= Σ_i x[t, i] · weight[o, i] + bias[o]. For fp8 with scales it is
+/// y[t, o] (+)= x_scales[t] · weight_scales[o] · Σ_i x[t, i] · weight[o, i].
+struct MatmulArgs {
+  TensorView x, weight;  ///< [rows, in], [out, in] of one type: fp32, bf16, fp16 or fp8; in > 0
+  TensorView y;          ///< [rows, out] fp32; no view is empty
+  const float* bias;     ///< [out], or null; null with fp8
+  Accumulate accumulate;
+  const float* x_scales = nullptr;       ///< [rows], for fp8 if `scales_rows`
+  const float* weight_scales = nullptr;  ///< [out], for fp8 if `scales_rows`
+};
+
+/// Returns all that a product's work follows from, without padding.
+inline std::array<int64_t, 14> work_of(const MatmulArgs& args) {
+  const auto at = [](const void* data) {
+    return static_cast<int64_t>(reinterpret_cast<intptr_t>(data));
+  };
+  return {at(args.x.data()),
+          args.x.rows(),
+          args.x.size(1),
+          args.x.row_stride(),
+          at(args.weight.data()),
+          args.weight.rows(),
+          args.weight.row_stride(),
+          static_cast<int64_t>(args.weight.dtype()),
+          at(args.y.data()),
+          args.y.row_stride(),
+          at(args.bias),
+          at(args.x_scales),
+          at(args.weight_scales),
+          args.accumulate == Accumulate::yes};
+}
+
+/// Products of matrices in device memory, with sums in fp32. fp32 operands are multiplied as fp32.
+class Matmul {
+ public:
+  virtual ~Matmul() = default;
+  /// Tells whether products of fp8 may be given scales. If not, the caller multiplies the sums.
+  virtual bool scales_rows() const = 0;
+  virtual void run(const MatmulArgs& args, device::Stream& stream) = 0;
+};
+
+/// Makes a Matmul by cuBLASLt. The algorithm is asked for once per shape, layout and alignment. The
+/// workspace is allocated here. Only GPUs of compute capability 9.0 take scales (cuBLAS 13, table
+/// of scaling modes). fp8 itself is taken from 8.9 on.
+std::unique_ptr<Matmul> make_cublas_matmul(device::Device& device);
+
+}  // namespace pecia::kernels::cuda

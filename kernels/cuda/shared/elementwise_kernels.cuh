@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The ops that touch each element once. Grid x is the row, and grid y cuts it into pieces. A
+/// thread takes `Count` elements at a time.
+
+#include "kernels/api/linear.hpp"
+#include "kernels/cuda/rope_pairs.hpp"
+#include "kernels/cuda/shared/matrix.hpp"
+#include "kernels/cuda/shared/vectors.cuh"
+
+namespace pecia::kernels::cuda {
+
+/// Return the first of this thread's columns, and the step to its next.
+template <int Count>
+__device__ __forceinline__ int64_t first_column() {
+  return Count * (int64_t{blockIdx.y} * blockDim.x + threadIdx.x);
+}
+template <int Count>
+__device__ __forceinline__ int64_t column_step() {
+  return Count * (int64_t{gridDim.y} * blockDim.x);
+}
+
+/// to = from, widened or rounded to the other type.
+template <int Count, typename From, typename To>
+__global__ void convert_kernel(Matrix<const From> from, Matrix<To> to) {
+  const int64_t row = blockIdx.x;
+  for (int64_t i = first_column<Count>(); i < from.columns; i += column_step<Count>()) {
+    float values[Count];
+    load<Count>(from.row(row) + i, values);
+    store<Count>(values, to.row(row) + i);
+  }
+}
+
+template <int Count, typename Out>
+__global__ void gated_activation_kernel(Matrix<const float> gate, Matrix<const float> up,
+                                        Matrix<Out> out) {
+  const int64_t row = blockIdx.x;
+  for (int64_t i = first_column<Count>(); i < out.columns; i += column_step<Count>()) {
+    float gates[Count], ups[Count];
+    load<Count>(gate.row(row) + i, gates);
+    load<Count>(up.row(row) + i, ups);
+#pragma unroll
+    for (int j = 0; j < Count; ++j) gates[j] = gates[j] / (1.0f + expf(-gates[j])) * ups[j];
+    store<Count>(gates, out.row(row) + i);
+  }
+}
+
+template <int Count>
+__global__ void add_kernel(Matrix<const float> x, Matrix<float> y) {
+  const int64_t row = blockIdx.x;
+  for (int64_t i = first_column<Count>(); i < y.columns; i += column_step<Count>()) {
+    float added[Count], sum[Count];
+    load<Count>(x.row(row) + i, added);
+    load<Count>(y.row(row) + i, sum);
+#pragma unroll
+    for (int j = 0; j < Count; ++j) sum[j] += added[j];
+    store<Count>(sum, y.row(row) + i);
+  }
+}
+
+template <int Count, typename T>
+__global__ void embedding_kernel(Matrix<const T> table, const int32_t* tokens, int64_t first_token,
+                                 Matrix<float> out) {
+  const int64_t row = blockIdx.x, from = tokens[row] - first_token;
+  const bool known = from >= 0 && from < table.rows;
+  for (int64_t i = first_column<Count>(); i < out.columns; i += column_step<Count>()) {
+    float values[Count];
+#pragma unroll
+    for (int j = 0; j < Count; ++j) values[j] = -0.0f;
+    if (known) load<Count>(table.row(from) + i, values);
+    store<Count>(values, out.row(row) + i);
+  }
+}
+
+/// Columns of x are (head, element). Rows of the cache are heads, and its columns are (slot,
+/// element).
+template <int Count, typename T>
+__global__ void kv_store_kernel(Matrix<const float> x, int64_t head_dim, const int64_t* slots,
+                                Matrix<T> cache) {
+  const int64_t row = blockIdx.x;
+  const int64_t begin = slots[row] * head_dim;
+  const int width = static_cast<int>(head_dim);
+  for (int64_t i = first_column<Count>(); i < x.columns; i += column_step<Count>()) {
+    const int head = static_cast<int>(i) / width;
+    float values[Count];
+    load<Count>(x.row(row) + i, values);
+    store<Count>(values, cache.row(head) + begin + (i - int64_t{head} * width));
+  }
+}
+
+/// Columns here are (head, angle): one thread turns one pair.
+static __global__ void rope_kernel(Matrix<float> x, int64_t heads, int64_t head_dim,
+                                   Matrix<const float> cos, Matrix<const float> sin,
+                                   RopePairs pairs) {
+  const int64_t row = blockIdx.x;
+  const int half = static_cast<int>(cos.columns);
+  for (int64_t i = first_column<1>(); i < heads * half; i += column_step<1>()) {
+    const int head = static_cast<int>(i) / half, angle = static_cast<int>(i) % half;
+    const RopePair pair = rope_pair(pairs, angle, half);
+    float* const begin = x.row(row) + head * head_dim;
+    const float c = cos.row(row)[angle], s = sin.row(row)[angle];
+    const float a = begin[pair.first], b = begin[pair.second];
+    begin[pair.first] = a * c - b * s;
+    begin[pair.second] = b * c + a * s;
+  }
+}
+
+/// y (+)= bias, which is what a product of no columns leaves. `bias` may be null.
+static __global__ void add_nothing_kernel(Matrix<float> y, const float* bias,
+                                          Accumulate accumulate) {
+  float* const row = y.row(blockIdx.x);
+  for (int64_t i = first_column<1>(); i < y.columns; i += column_step<1>())
+    row[i] = (accumulate == Accumulate::yes ? row[i] : 0.0f) + (bias != nullptr ? bias[i] : 0.0f);
+}
+
+}  // namespace pecia::kernels::cuda

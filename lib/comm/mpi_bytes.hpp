@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Collectives of bytes whose sizes only their owners know. Only lib/comm includes this header,
+/// because it includes <mpi.h>.
+
+#include <mpi.h>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lib/comm/mpi_transfer.hpp"
+
+namespace pecia::comm {
+
+/// The ranks of a communicator. `start` makes the transfer of one of MPI's collectives.
+struct MpiRanks {
+  MPI_Comm comm;
+  int rank, size;
+  std::function<std::unique_ptr<MpiTransfer>(const char* operation, std::string peers)> start;
+};
+
+/// What Communicator documents. Collective; every call waits for its transfers. They throw
+/// InvalidArgument where the bytes of all ranks together are more than an MPI count holds.
+std::vector<std::vector<std::byte>> all_gather_bytes(const MpiRanks& ranks,
+                                                     std::span<const std::byte> mine);
+std::vector<std::vector<std::byte>> gather_bytes(const MpiRanks& ranks,
+                                                 std::span<const std::byte> mine, int root);
+void broadcast_bytes(const MpiRanks& ranks, std::vector<std::byte>& bytes, int root);
+
+}  // namespace pecia::comm

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The families, a file each: what its configuration class in transformers takes for keys that
+/// config.json omits, what its model code fixes, and the names of its tensors.
+
+#include "lib/model/family.hpp"
+
+namespace pecia::model::families {
+
+FamilyTraits llama();
+FamilyTraits mistral();
+FamilyTraits qwen2();
+FamilyTraits qwen3();
+FamilyTraits glm();
+FamilyTraits internlm2();
+
+}  // namespace pecia::model::families
