@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "lib/execute/rank_needs.hpp"
+#include "lib/model/model.hpp"
 
 namespace pecia::execute {
 namespace {
@@ -73,6 +74,17 @@ TEST(RankNeeds, OfWorkGrowWithTheBatch) {
   const int64_t before = needs(0, resources).work_bytes;
   resources.max_batch_tokens *= 4;
   EXPECT_GT(needs(0, resources).work_bytes, 2 * before);
+}
+
+/// max_batch_tokens: auto is chosen by this rule, before modes are known.
+TEST(RankNeeds, OfWorkAreNearTheRuleForABatch) {
+  resources::Resources resources = resources_of(1, 1, 1);
+  resources.max_batch_tokens = 4096;
+  const double rule =
+      4096.0 * static_cast<double>(model::Model::activation_bytes_per_row(small_model()));
+  const auto work = static_cast<double>(needs(0, resources).work_bytes);
+  EXPECT_GT(work, 0.7 * rule);
+  EXPECT_LT(work, 1.3 * rule);
 }
 
 /// The threshold is measured when a run starts.

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -98,6 +100,28 @@ inline std::string name_of_param(
 inline double sum_tolerance(int64_t depth) {
   return 0x1p-22 * static_cast<double>(depth + 4);
 }
+
+/// Options of a linear layer: between rows, `gap` numbers that belong to nobody.
+struct LinearOptions {
+  int64_t gap;
+  bool with_bias;
+  kernels::Accumulate accumulate;
+};
+/// Each option with each choice of each other one, in half of all combinations.
+inline std::array<LinearOptions, 4> every_pair_of_options(int64_t gap) {
+  using kernels::Accumulate;
+  return {{{0, false, Accumulate::no},
+           {0, true, Accumulate::yes},
+           {gap, false, Accumulate::yes},
+           {gap, true, Accumulate::no}}};
+}
+
+inline constexpr float infinity = std::numeric_limits<float>::infinity();
+
+/// A linear layer: y [rows, out], x [rows, in].
+struct Size {
+  int64_t rows, out, in;
+};
 
 /// A shape of attention.
 struct Heads {

@@ -160,10 +160,6 @@ TEST_P(CodesTest, ErrByHalfAStepAtMost) {
   EXPECT_GT(difference, 0);
 }
 
-struct Size {
-  int64_t rows, out, in;
-};
-
 /// Around groups of 128, vectors of 32, tiles of 14 rows and 4 columns, panels of 16 and 32 columns
 /// and blocks of 640 and 1024 of depth.
 const Size sizes[] = {{1, 1, 1},      {1, 33, 17},    {2, 5, 32},    {3, 4, 127},
@@ -175,25 +171,22 @@ TEST_P(CodesTest, AreMultipliedAsTheNumbersTheyStandFor) {
   if (refused() || std::get<0>(GetParam()) == "reference") return;
   Device oracle = make_device("reference");
   for (const Size& size : sizes)
-    for (const int64_t gap : {0, 1})
-      for (const bool with_bias : {false, true})
-        for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
-          Tensor x = Tensor::random({size.rows, size.in}, DType::fp32, 1, gap);
-          Codes weight = random_codes(dtype_, size.out, size.in, gap);
-          Tensor bias = Tensor::random({size.out}, DType::bf16, 3);
-          Tensor y = Tensor::random({size.rows, size.out}, DType::fp32, 4, gap), expected = y;
-          const TensorView maybe_bias = with_bias ? bias.view() : TensorView();
-          multiply(device_, x, weight, maybe_bias, y, accumulate);
-          multiply(oracle, x, weight, maybe_bias, expected, accumulate);
-          // x and numbers may each be rounded to bf16; see test_linear.cpp.
-          const double depth = static_cast<double>(size.in);
-          const double of_operands =
-              2 * device_.rounding(DType::bf16) * (10 + 3.5 * std::sqrt(depth));
-          EXPECT_TRUE(all_close(y.values(), expected.values(), sum_tolerance(size.in) + of_operands,
-                                0x1p-22))
-              << size.rows << " rows, " << size.out << " × " << size.in << ", gap " << gap;
-          EXPECT_TRUE(y.gaps_intact());
-        }
+    for (const auto& [gap, with_bias, accumulate] : every_pair_of_options(1)) {
+      Tensor x = Tensor::random({size.rows, size.in}, DType::fp32, 1, gap);
+      Codes weight = random_codes(dtype_, size.out, size.in, gap);
+      Tensor bias = Tensor::random({size.out}, DType::bf16, 3);
+      Tensor y = Tensor::random({size.rows, size.out}, DType::fp32, 4, gap), expected = y;
+      const TensorView maybe_bias = with_bias ? bias.view() : TensorView();
+      multiply(device_, x, weight, maybe_bias, y, accumulate);
+      multiply(oracle, x, weight, maybe_bias, expected, accumulate);
+      // x and numbers may each be rounded to bf16; see test_linear.cpp.
+      const double depth = static_cast<double>(size.in);
+      const double of_operands = 2 * device_.rounding(DType::bf16) * (10 + 3.5 * std::sqrt(depth));
+      EXPECT_TRUE(
+          all_close(y.values(), expected.values(), sum_tolerance(size.in) + of_operands, 0x1p-22))
+          << size.rows << " rows, " << size.out << " × " << size.in << ", gap " << gap;
+      EXPECT_TRUE(y.gaps_intact());
+    }
 }
 
 TEST_P(CodesTest, ProductsOfARowDoNotDependOnTheRowsBesideIt) {

@@ -42,10 +42,6 @@ TEST_P(Linear, IsTheProductWithTheTransposedWeight) {
   EXPECT_EQ(y.values(), (std::vector<float>{16, 23, 17, -3}));
 }
 
-struct Size {
-  int64_t rows, out, in;
-};
-
 /// Around the tiles: 6 and 14 rows, 16 and 32 columns, 8 and 16 lanes, 32 rows of the small kernel,
 /// 84 rows between polls, blocks of 640 of depth and 128 columns.
 const Size sizes[] = {{1, 1, 1},     {1, 33, 17},   {2, 5, 15},    {3, 4, 16},     {4, 130, 31},
@@ -58,26 +54,24 @@ TEST_P(Linear, AgreesWithTheReferenceAtEverySize) {
   if (std::get<0>(GetParam()) == "reference") return;  // the oracle itself
   Device oracle = make_device("reference");
   for (const Size& size : sizes)
-    for (const int64_t gap : {0, 3})
-      for (const bool with_bias : {false, true})
-        for (const Accumulate accumulate : {Accumulate::no, Accumulate::yes}) {
-          Tensor x = Tensor::random({size.rows, size.in}, DType::fp32, 1, gap);
-          Tensor weight = Tensor::random({size.out, size.in}, dtype_, 2, gap);
-          Tensor bias = Tensor::random({size.out}, dtype_, 3);
-          Tensor y = Tensor::random({size.rows, size.out}, DType::fp32, 4, gap);
-          Tensor expected = y;
-          const TensorView maybe_bias = with_bias ? bias.view() : TensorView();
+    for (const auto& [gap, with_bias, accumulate] : every_pair_of_options(3)) {
+      Tensor x = Tensor::random({size.rows, size.in}, DType::fp32, 1, gap);
+      Tensor weight = Tensor::random({size.out, size.in}, dtype_, 2, gap);
+      Tensor bias = Tensor::random({size.out}, dtype_, 3);
+      Tensor y = Tensor::random({size.rows, size.out}, DType::fp32, 4, gap);
+      Tensor expected = y;
+      const TensorView maybe_bias = with_bias ? bias.view() : TensorView();
 
-          device_.backend->linear({x.view(), weight.view(), maybe_bias, y.view(), accumulate},
-                                  device_.stream);
-          oracle.backend->linear({x.view(), weight.view(), maybe_bias, expected.view(), accumulate},
-                                 oracle.stream);
+      device_.backend->linear({x.view(), weight.view(), maybe_bias, y.view(), accumulate},
+                              device_.stream);
+      oracle.backend->linear({x.view(), weight.view(), maybe_bias, expected.view(), accumulate},
+                             oracle.stream);
 
-          EXPECT_TRUE(all_close(y.values(), expected.values(),
-                                sum_tolerance(size.in) + operand_tolerance(size.in), 0x1p-22))
-              << size.rows << " rows, " << size.out << " × " << size.in << ", gap " << gap;
-          EXPECT_TRUE(y.gaps_intact());
-        }
+      EXPECT_TRUE(all_close(y.values(), expected.values(),
+                            sum_tolerance(size.in) + operand_tolerance(size.in), 0x1p-22))
+          << size.rows << " rows, " << size.out << " × " << size.in << ", gap " << gap;
+      EXPECT_TRUE(y.gaps_intact());
+    }
 }
 
 TEST_P(Linear, OfARowDoesNotDependOnTheRowsBesideIt) {

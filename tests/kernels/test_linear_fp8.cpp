@@ -73,9 +73,6 @@ TEST_P(LinearFp8, MultipliesCodesAndScales) {
 TEST_P(LinearFp8, AgreesWithTheReferenceAtEverySize) {
   if (refused()) return;
   Device oracle = make_device("reference");
-  struct Size {
-    int64_t rows, out, in;
-  };
   for (const Size& size :
        {Size{1, 16, 16}, {3, 32, 48}, {17, 16, 1296}, {70, 144, 64}, {301, 48, 32}})
     for (const int64_t gap : {0, 16})

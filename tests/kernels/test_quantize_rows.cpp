@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
-#include <limits>
 
 #include "tests/kernels/tensors.hpp"
 
 namespace pecia::test {
 namespace {
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
 
 class QuantizeRows : public OpTest {
  protected:

@@ -60,7 +60,6 @@ TEST_P(RmsNorm, IsRoundedOnceToTheOperandsType) {
 }
 
 TEST_P(RmsNorm, MarksRowsWithoutAFiniteSumUnlessTheyAreMarked) {
-  constexpr float infinity = std::numeric_limits<float>::infinity();
   for (const int64_t width : {3, 40, 700}) {
     std::vector<float> values(6 * width, 1.0f);
     values[1 * width] = std::nanf("");

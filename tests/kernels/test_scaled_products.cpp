@@ -10,10 +10,6 @@ namespace {
 
 using kernels::Accumulate;
 
-struct Size {
-  int64_t rows, out, in;
-};
-
 class ScaledProducts : public testing::TestWithParam<Products> {
  protected:
   std::unique_ptr<device::Device> host_ = device::make_host_device(1);
