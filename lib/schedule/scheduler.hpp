@@ -273,6 +273,7 @@ class Scheduler {
   std::list<std::shared_ptr<Family>> forks_;  ///< forks with branches still to start
   std::list<Running> running_;
   std::vector<int64_t> removed_;
+  Plan unsent_;  ///< sequences and turns that began for a plan without items
   std::vector<Finished> finished_;
   std::vector<ChunkRing> chunk_rings_;
   int64_t credits_ = 0;  ///< slots kept back for the branches of running forks

@@ -14,7 +14,7 @@ using parallel::Ring;
 
 std::optional<Plan> Scheduler::next(double now) {
   if (out_of_time_) return {};
-  Plan plan;
+  Plan plan = std::exchange(unsent_, {});
   plan.number = next_plan_;
   plan.teams = {parallel::team_of_all(limits_.ring_size)};
   planned_at_ = now;
@@ -36,8 +36,12 @@ std::optional<Plan> Scheduler::next(double now) {
     }
   } while (made_room);
   // Sequences that could not begin their turn are unknown to the other ranks.
-  std::erase_if(plan.added,
-                [&](const NewSequence& added) { return std::erase(removed_, added.sequence) > 0; });
+  std::erase_if(plan.added, [&](const NewSequence& added) {
+    if (std::erase(removed_, added.sequence) == 0) return false;
+    std::erase_if(plan.turns,
+                  [&](const TurnStart& turn) { return turn.sequence == added.sequence; });
+    return true;
+  });
   if (running_.empty()) {
     given_up_ = given_up_ || !forks_.empty();
     return {};
@@ -54,6 +58,10 @@ std::optional<Plan> Scheduler::next(double now) {
   if (plan.items.empty()) decode(plan, now);
   if (plan.items.empty()) {
     out_of_time_ = true;
+    // If the end was only assumed, the next plan tells the ranks what this one would have told.
+    removed_ = std::exchange(plan.removed, {});
+    unsent_ = std::move(plan);
+    --next_plan_;
     return {};
   }
   int64_t new_tokens = 0;

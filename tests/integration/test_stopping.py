@@ -242,7 +242,7 @@ class DrainTest(Drains):
             with self.subTest(dp=dp, told=told):
                 shutil.rmtree(self.folder / "drained-greedy.run", ignore_errors=True)
                 sections["parallel"] = {"dp": dp}
-                self.check_drain(GREEDY, ranks, tell(told), then=1, count=13, **sections)
+                self.check_drain(GREEDY, ranks, tell(told), then=1, count=6, **sections)
 
     def test_signal_during_the_start(self) -> None:
         reference = self.reference("greedy", GREEDY)

@@ -172,6 +172,20 @@ TEST(TimeLimit, ThatIsAssumedLeavesNothingUndone) {
   }
 }
 
+/// Whenever it comes, also where requests have just begun and no pass of them would end in time.
+TEST(TimeLimit, ThatIsAssumedLosesNothingThatHasBegun) {
+  std::vector<Request> requests;
+  for (int64_t row = 0; row < 12; ++row) requests.push_back(request(row, 40 + 90 * row, 5 + row));
+  for (const bool keeps_kv : {false, true})
+    for (const double estimate : {0.2, 1.0})
+      for (double end_s = 0.05; end_s < 3; end_s += 0.05) {
+        SchedulerLimits by_assumption = limits(end_s, estimate, keeps_kv);
+        by_assumption.time->assumed = true;
+        EXPECT_EQ(start(by_assumption, requests).served.rows.size(), 12u)
+            << end_s << " s, " << estimate << ", keeps KV: " << keeps_kv;
+      }
+}
+
 TEST(TimeLimit, IsKept) {
   std::vector<Request> requests;
   for (int64_t row = 0; row < 8; ++row) requests.push_back(request(row, 700 + 300 * row, 30));
