@@ -6,8 +6,11 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <fstream>
+#include <thread>
 
+#include "lib/comm/communicator_over.hpp"
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/measure/calibration.hpp"
 #include "lib/measure/rates_cache.hpp"
@@ -65,6 +68,46 @@ class Calibration : public testing::Test {
   measure::AttentionShape shape_{8, 2, 64, DType::bf16};
   std::ostringstream said_;
 };
+
+/// Links that pass no more than this many bytes a second, however fast the machine is.
+class TimedLinks : public comm::CommunicatorOver {
+ public:
+  static constexpr double bytes_per_s = 1e8;
+
+  explicit TimedLinks(std::unique_ptr<comm::Communicator> inner)
+      : comm::CommunicatorOver(std::move(inner)) {}
+
+  std::unique_ptr<comm::Transfer> start_send_receive(std::span<const std::byte> send, int to,
+                                                     std::span<std::byte> receive,
+                                                     int from) override {
+    pass(send.size());
+    return inner().start_send_receive(send, to, receive, from);
+  }
+  std::unique_ptr<comm::Transfer> start_all_to_all(const comm::Blocks& blocks) override {
+    for (const auto& block : blocks.send) pass(block.size());
+    return inner().start_all_to_all(blocks);
+  }
+  std::unique_ptr<comm::Communicator> split(int color, int key) override {
+    return inner().split(color, key);
+  }
+  std::unique_ptr<comm::Communicator> split_by_host() override { return inner().split_by_host(); }
+
+ private:
+  static void pass(size_t bytes) {
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(static_cast<double>(bytes) / bytes_per_s));
+  }
+};
+
+TEST_F(Calibration, MeasuresHowFastLinksAre) {
+  TimedLinks links(comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60)));
+  test::CpuCompute compute;
+  const RingRates rates = measure::measure_rates(*world_, links, compute, shape_);
+  for (const double bandwidth : {rates.bandwidth, rates.all_to_all_bandwidth}) {
+    EXPECT_LE(bandwidth, 1.001 * TimedLinks::bytes_per_s);  // a clock's rounding
+    EXPECT_GE(bandwidth, 0.01 * TimedLinks::bytes_per_s) << "other work slows it, up to a point";
+  }
+}
 
 TEST_F(Calibration, GivesEveryRankTheSamePlausibleRates) {
   const RingRates rates = calibrated();

@@ -189,7 +189,9 @@ __device__ __forceinline__ int out_column(int lane, int block, int e) {
 /// code.
 ///
 /// The softmax is online, with exponents to the base 2. Keys come in two stages: one is copied
-/// while the other is used. Keys, values and their strides are aligned to 16 bytes.
+/// while the other is used. Keys, values and their strides are aligned to 16 bytes. The steps are
+/// one function, because their fragments stay in registers from step to step; what dividing it
+/// costs has to be timed on a GPU first.
 /// Grid: (query tiles, KV heads).
 template <typename T, int HeadDim, int WarpsM, int WarpsN>
 __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)

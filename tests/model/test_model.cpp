@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The forward pass on one rank: which rows give outputs, and where rows break.
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "lib/model/model.hpp"
+#include "lib/model/weights.hpp"
+#include "tests/support/goldens.hpp"
+#include "tests/support/owned_compute.hpp"
+
+namespace pecia::model {
+namespace {
+
+constexpr int64_t count = 5;
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+/// One sequence of a small checkpoint, whose weights a test may damage before the pass.
+class ModelTest : public testing::Test {
+ protected:
+  ModelTest()
+      : config_(read_config(test::golden("llama-gqa-fp32"))),
+        stored_(config_, io::Checkpoint(test::golden("llama-gqa-fp32")), DType::fp32),
+        weights_(stored_) {}
+
+  void forward() {
+    attention_.ledger().add(0, std::vector<int64_t>{count}, std::nullopt);
+    attention_.begin_pass({{parallel::team_of_all(1), {{0, 0, count}}}});
+    model_.forward({{7, 3, 9, 3, 8}, std::vector<int64_t>(count, count)}, attention_);
+  }
+
+  /// Lets a copy take the weight's place whose element at `row` and column 0 is infinite.
+  void damage(TensorView& weight, int64_t row) {
+    const auto* values = weight.as<float>();
+    std::vector<float>& copy = copies_.emplace_back(values, values + weight.elements());
+    copy[row * weight.size(1)] = infinity;
+    weight = TensorView(copy.data(), DType::fp32, {weight.rows(), weight.size(1)});
+  }
+  static TensorView& only_part(LinearWeight& weight) { return weight.parts.at(0).weight; }
+  std::vector<std::string> broken() {
+    return model_.broken_at(std::vector<int64_t>{0, 1, 2, 3, 4});
+  }
+
+  ModelConfig config_;
+  Weights stored_;
+  WeightViews weights_;  ///< what the model reads
+  std::vector<std::vector<float>> copies_;
+  std::unique_ptr<comm::Communicator> alone_ = comm::make_null_communicator();
+  context::ReplicaGroups groups_ = context::make_replica_groups(*alone_, 1, 1);
+  test::CpuCompute compute_;
+  context::KvCache cache_{{config_.layers, config_.num_kv_heads, config_.head_dim, DType::fp32},
+                          count,
+                          *compute_.device};
+  context::Attention attention_{
+      groups_, {config_.num_heads, config_.num_kv_heads}, config_.windows(), compute_, cache_};
+  Model model_{config_, weights_, groups_, compute_};
+};
+
+TEST_F(ModelTest, GivesTheOutputsThatAreAskedForInTheirOrder) {
+  forward();
+  const Model::Outputs some = model_.outputs(std::vector<int64_t>{4, 0, 2});
+  EXPECT_EQ(some.which, (std::vector<int64_t>{0, 1, 2}));
+  std::vector<float> hidden(some.hidden.as<float>(),
+                            some.hidden.as<float>() + some.hidden.elements());
+  std::vector<float> logits(3 * config_.vocab);
+  model_.logits(some.hidden, TensorView(logits.data(), DType::fp32, {3, config_.vocab}));
+  const int64_t rows[] = {4, 0, 2};
+  for (int64_t i = 0; i < 3; ++i) {
+    const Model::Outputs one = model_.outputs(std::vector<int64_t>{rows[i]});
+    const float* found = one.hidden.as<float>();
+    EXPECT_EQ(std::vector<float>(found, found + config_.hidden),
+              std::vector<float>(hidden.begin() + i * config_.hidden,
+                                 hidden.begin() + (i + 1) * config_.hidden));
+    EXPECT_GT(std::abs(logits[i * config_.vocab]), 0);
+  }
+  EXPECT_EQ(model_.vocab_range(), (parallel::RowRange{0, config_.vocab}));
+  EXPECT_EQ(broken(), std::vector<std::string>(count));
+}
+
+TEST_F(ModelTest, NamesTheEmbeddingWhereItIsBroken) {
+  damage(weights_.embedding, 9);
+  forward();
+  // Later rows see the broken key, and earlier ones may meet it in the same tile.
+  const std::vector<std::string> places = broken();
+  EXPECT_EQ(places[2], "the embedding");
+  EXPECT_EQ(places[3], "attention of layer 0");
+  EXPECT_EQ(places[4], "attention of layer 0");
+}
+
+TEST_F(ModelTest, NamesTheMixerWhereItIsBroken) {
+  damage(only_part(weights_.layers[1].attention.o), 3);
+  forward();
+  EXPECT_EQ(broken(), std::vector<std::string>(count, "attention of layer 1"));
+}
+
+TEST_F(ModelTest, NamesTheFeedForwardWhereItIsBroken) {
+  damage(only_part(weights_.layers[0].ffn.down), 3);
+  forward();
+  EXPECT_EQ(broken(), std::vector<std::string>(count, "the FFN of layer 0"));
+}
+
+TEST_F(ModelTest, RefusesRowsThatThePassDoesNotHave) {
+  attention_.ledger().add(0, std::vector<int64_t>{count}, std::nullopt);
+  attention_.begin_pass({{parallel::team_of_all(1), {{0, 0, count}}}});
+  EXPECT_THROW(model_.forward({{7, 3}, {2, 2}}, attention_), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace pecia::model
