@@ -111,8 +111,13 @@ class KillTest(RunTest):
             with self.subTest(round=number, ranks=ranks, then=ranks_after):
                 # Every other kill falls among the rows, the others anywhere, before the first too.
                 if number % 2 == 0:
-                    rows = draw.randint(1, len(self.reference["state"]) - 1)
+                    rows = draw.randint(1, len(self.reference["state"]) // 2)
+                    wait_for(
+                        "all ranks",
+                        lambda launch=launch, ranks=ranks: len(launch.ranks()) == ranks,
+                    )
                     wait_for("rows", lambda job=job, rows=rows: self.done(job) >= rows)
+                    launch.signal_ranks(signal.SIGKILL)  # at once; looking for the others takes time
                 else:
                     launch.runs_for(draw.uniform(0, last_s))
                 launch.kill()
