@@ -37,7 +37,8 @@ struct Activity {
     Published<uint64_t> group{0};  ///< the same on all ranks of the group; 0: not in use
     Published<int64_t> number{0};  ///< number of the operation begun last: 1, 2, …
   };
-  /// Room for 21 groups, which count three series each; a rank of a run is in fewer than ten.
+  /// Room for 21 groups, which count three series each. A rank of a run is in seven, and in a few
+  /// more while it measures.
   std::array<Series, 64> series;
 
   /// The operation that this rank waits for; "" when it waits for none, or has not waited for long.

@@ -121,21 +121,25 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
 parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, int tp) {
   const int ranks = sp * tp;
   const int64_t tokens = 16 * int64_t{ranks};  // the same number of rows on every rank
-  const auto sent_in_layers = [&](parallel::Sharding sharding) {
-    const Passes passes(1, 1, {.prefill = sharding}, parallel::Ring::pass_kv);
-    int64_t sent = 0;
-    for (int rank = 0; rank < ranks; ++rank) {
-      PhantomRank phantom(config,
-                          {.ranks = ranks,
-                           .rank = rank,
-                           .memory_bytes = std::numeric_limits<int64_t>::max(),
-                           .worker = {.sp = sp, .tp = tp, .kv_tokens = passes.slots(tokens + 1)}});
-      phantom.execute(passes.feed(0, 1, tokens));
-      sent += phantom.sent().in_layers;
-    }
-    return static_cast<double>(sent) / static_cast<double>(config.layers * ranks * tokens);
+  const auto passes_in = [](parallel::Sharding sharding) {
+    return Passes(1, 1, {.prefill = sharding}, parallel::Ring::pass_kv);
   };
-  return {sent_in_layers(parallel::Sharding::base), sent_in_layers(parallel::Sharding::shift)};
+  const Passes in_base = passes_in(parallel::Sharding::base);
+  const Passes in_shift = passes_in(parallel::Sharding::shift);
+  int64_t base = 0, both = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    PhantomRank phantom(
+        config, {.ranks = ranks,
+                 .rank = rank,
+                 .memory_bytes = std::numeric_limits<int64_t>::max(),
+                 .worker = {.sp = sp, .tp = tp, .kv_tokens = 2 * in_base.slots(tokens + 1)}});
+    phantom.execute(in_base.feed(0, 1, tokens));
+    base += phantom.sent().in_layers;
+    phantom.execute(in_shift.feed(1, 1, tokens));
+    both += phantom.sent().in_layers;
+  }
+  const auto all = static_cast<double>(config.layers * ranks * tokens);
+  return {static_cast<double>(base) / all, static_cast<double>(both - base) / all};
 }
 
 }  // namespace pecia::execute

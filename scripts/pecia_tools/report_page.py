@@ -164,7 +164,7 @@ def _links(report: Report) -> Section:
     caption = "All ranks together."
     if compared.rows:
         caption += (
-            " The waits in the trace add up what the passes send; the links also carry what is measured for"
+            " The passes count what their schedules send; the links also carry what is measured for"
             " automatic choices before the first pass."
         )
     found = [tables.links(report), *([compared] if compared.rows else [])]

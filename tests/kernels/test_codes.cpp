@@ -168,7 +168,8 @@ const Size sizes[] = {{1, 1, 1},      {1, 33, 17},    {2, 5, 32},    {3, 4, 127}
                       {50, 70, 1300}, {600, 36, 300}, {7, 3, 0},     {70, 3, 0}};
 
 TEST_P(CodesTest, AreMultipliedAsTheNumbersTheyStandFor) {
-  if (refused() || std::get<0>(GetParam()) == "reference") return;
+  if (std::get<0>(GetParam()) == "reference") GTEST_SKIP() << "the oracle itself";
+  if (refused()) return;
   Device oracle = make_device("reference");
   for (const Size& size : sizes)
     for (const auto& [gap, with_bias, accumulate] : every_pair_of_options(1)) {
