@@ -270,7 +270,9 @@ TEST_F(KvFiles, AreReadByAnyRanksWithTheSameBits) {
         const bool all_of_both = dtype == DType::fp32 || readers.ranks != writers.ranks;
         if (!all_of_both) continue;
         const auto found = read(readers, folder);
-        if (world_->rank() == 0) EXPECT_TRUE(found == written) << "read by " << text_of(readers);
+        if (world_->rank() == 0) {
+          EXPECT_TRUE(found == written) << "read by " << text_of(readers);
+        }
       }
     }
 }
@@ -282,7 +284,9 @@ TEST_F(KvFiles, ServeLayoutsOfVirtualRanks) {
   for (const Layout& readers : {Layout{1, 1, 1, DType::fp32, true},
                                 Layout{most, 1, 1, DType::fp32, true}, Layout{most, 1, 1}}) {
     const auto found = read(readers, folder);
-    if (world_->rank() == 0) EXPECT_TRUE(found == written) << text_of(readers);
+    if (world_->rank() == 0) {
+      EXPECT_TRUE(found == written) << text_of(readers);
+    }
   }
 }
 
@@ -293,7 +297,9 @@ TEST_F(KvFiles, ServeMemoryThatTheHostCannotTouch) {
     const auto written = write({ranks, 1, 1, dtype, false, true}, folder);
     for (const bool separate : {true, false}) {
       const auto found = read({ranks, 1, 1, dtype, false, separate}, folder);
-      if (world_->rank() == 0) EXPECT_TRUE(found == written) << separate;
+      if (world_->rank() == 0) {
+        EXPECT_TRUE(found == written) << separate;
+      }
     }
   }
 }
@@ -349,7 +355,9 @@ TEST_F(KvFiles, ThatAreDamagedAreComputedByAllRanks) {
   EXPECT_FALSE(computed.empty() && world_->rank() == 0);
   std::filesystem::path gone = folder / "gone";
   const auto without = read(layout, gone, false);
-  if (world_->rank() == 0) EXPECT_TRUE(without == computed) << "computed in the same passes";
+  if (world_->rank() == 0) {
+    EXPECT_TRUE(without == computed) << "computed in the same passes";
+  }
 }
 
 TEST_F(KvFiles, GiveUpWhenTheTimeIsOver) {
@@ -362,7 +370,9 @@ TEST_F(KvFiles, GiveUpWhenTheTimeIsOver) {
     EXPECT_EQ(outcome.kv.done, 0);
     EXPECT_NE(outcome.kv.error.find("not written within"), std::string::npos) << outcome.kv.error;
   });
-  if (world_->rank() == 0) EXPECT_TRUE(std::filesystem::is_empty(folder));
+  if (world_->rank() == 0) {
+    EXPECT_TRUE(std::filesystem::is_empty(folder));
+  }
 }
 
 }  // namespace

@@ -74,9 +74,9 @@ class ShortStartsTest(RunTest):
 
     def test_what_no_start_can_answer_is_named_and_comes_last(self) -> None:
         requests = random_requests(6, 20, 40, seed=6)
-        requests[0].turns = [requests[0].turns[0] * 100]
+        requests[0].turns = [requests[0].turns[0] * 60]
         requests[0].id = "a-book"
-        requests[0].max_new_tokens = [900]
+        requests[0].max_new_tokens = [2200]
         for request in requests[1:]:
             request.max_new_tokens = [4]
         job = self.write_job(

@@ -40,11 +40,12 @@ TEST(PeakLoops, ThatCanRunDoSoAtTheSpeedOfACore) {
 TEST(PeakLoops, TakeTwiceAsLongForTwiceTheRounds) {
   const PeakLoop loop = peak_loops(DType::fp32).front();
   double once_s = 1, twice_s = 1;
-  for (int run = 0; run < 50; ++run) {
+  for (int run = 0; run < 200; ++run) {
     once_s = std::min(once_s, seconds_of([&] { loop.run(20'000); }));
     twice_s = std::min(twice_s, seconds_of([&] { loop.run(40'000); }));
   }
-  EXPECT_NEAR(twice_s / once_s, 2, 0.4);
+  EXPECT_GT(twice_s / once_s, 1.4);
+  EXPECT_LT(twice_s / once_s, 3);
 }
 
 TEST(PeakLoops, SayWhyTheyCannotRun) {
