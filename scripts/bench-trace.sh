@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # bench-trace.sh local|net [--trace FILE] [--requests N] [--rate R] [--json FILE] [--rounds N]: plays a bursty stream of
-# requests to two ranks that share them in turn by SP alone, by SP with shift, by TP alone and as two replicas (DP), and
-# prints latencies; and the same requests as a batch, for throughput.
+# requests to two ranks that share them in turn by SP alone, by SP with shift, by TP alone, as two replicas (DP), by CP
+# and as elastic teams, and prints latencies; and the same requests as a batch, for throughput.
 #   local   both ranks on this machine
 #   net     on two servers of one rack, made of network namespaces, with a link of 1000 Mbit/s each; needs root
 # FILE is what make-trace-prompts reads, here for its lengths, times 0.4; without it prompts are 300 and answers 60
@@ -45,6 +45,8 @@ bench() {
       one "$round" "$arrivals" "SP+shift" sp=2 decode=shift
       one "$round" "$arrivals" TP tp=2
       one "$round" "$arrivals" DP dp=2
+      one "$round" "$arrivals" CP cp=2
+      one "$round" "$arrivals" elastic cp=elastic
     done
   done
 }

@@ -105,7 +105,7 @@ class Batch {
     const parallel::Team alone = parallel::team_of_all(1);
     for (int64_t i = 0; i < options.batch; ++i) {
       attention_.ledger().add(i, {context + options.batch + steps});
-      attention_.begin_pass({{alone, {{i, 0, context + i}}}});  // lengths differ
+      attention_.begin_pass({{alone, {{i, 0, context + i}}}}, 0);  // lengths differ
     }
   }
 
@@ -115,7 +115,7 @@ class Batch {
       pass.push_back({i, attention_.ledger().map().length(i), 1, 0});
     const parallel::Team team = parallel::team_of_all(1, parallel::Ring::pass_q);
     const auto begin = Clock::now();
-    attention_.begin_pass({{team, pass}});
+    attention_.begin_pass({{team, pass}}, 0);
     const auto planned = Clock::now();
     kernels::Step step(backend_, *stream_);
     layer();

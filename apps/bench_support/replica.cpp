@@ -195,7 +195,7 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
     of_phantom_.push_back(std::move(act));
   };
   const int64_t reserved = slots(settings_, ring_.size(), tokens, later);
-  on_both([=](execute::Worker& worker) {
+  on_both([=, this](execute::Worker& worker) {
     worker.attention().ledger().add(sequence, on_each(reserved));
   });
   started_.push_back({sequence, {}, 0, tokens});
@@ -210,7 +210,7 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
     const int64_t skipped = ledger.map().held(sequence, ledger.instance());
     const PassSequence chunk{sequence, first, std::min(settings_.batch_tokens, tokens - first)};
     on_both([=](execute::Worker& worker) {
-      worker.attention().begin_pass({{parallel::team_of_all(worker.groups().cp), {chunk}}});
+      worker.attention().begin_pass({{parallel::team_of_all(worker.groups().cp), {chunk}}}, 0);
     });
     if (place_.on_gpu()) continue;
     std::vector<int64_t> slots;

@@ -27,7 +27,7 @@ struct PlanOptions {
 
 int ranks_of(const job::Job::Parallel& parallel, int ranks) {
   if (ranks > 0) return ranks;
-  if (!parallel.cp)
+  if (!parallel.cp.degree)
     fail<InputError>("parallel.cp auto takes any number of ranks; say how many with --ranks");
   return fewest_ranks(parallel);
 }

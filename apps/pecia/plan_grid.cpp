@@ -12,10 +12,11 @@ namespace pecia::app {
 
 int fewest_ranks(const job::Job::Parallel& parallel) {
   int product = 1;
-  for (const int degree : {parallel.dp, parallel.cp.value_or(1), parallel.sp, parallel.tp})
+  for (const int degree : {parallel.dp, parallel.cp.degree.value_or(1), parallel.sp, parallel.tp})
     if (__builtin_mul_overflow(product, degree, &product) || product > max_ranks)
       fail<InputError>("parallel.dp {} × cp {} × sp {} × tp {} is more than {} ranks; lower one",
-                       parallel.dp, parallel.cp.value_or(1), parallel.sp, parallel.tp, max_ranks);
+                       parallel.dp, parallel.cp.degree.value_or(1), parallel.sp, parallel.tp,
+                       max_ranks);
   return product;
 }
 

@@ -135,7 +135,7 @@ Json plan_job(const std::filesystem::path& job_file, const std::vector<std::stri
             {"max_sequences", kv.max_sequences}}},
           {"plans",
            {{{"ranks", ranks},
-             {"cp_auto", !job.parallel.cp.has_value()},
+             {"cp_auto", !job.parallel.cp.degree.has_value()},
              {"parallel", grid},
              {"memory_bytes_per_rank",
               {{"weights", weights_of_rank},

@@ -31,7 +31,7 @@ cluster::GridShape shape_for(const TopologyOptions& options, const job::Job& job
   cluster::GridShape shape{options.dp.value_or(job.parallel.dp), 1,
                            options.sp.value_or(job.parallel.sp),
                            options.tp.value_or(job.parallel.tp)};
-  const std::optional<int> cp = options.cp ? options.cp : job.parallel.cp;
+  const std::optional<int> cp = options.cp ? options.cp : job.parallel.cp.degree;
   shape.cp = cp.value_or(static_cast<int>(std::max<int64_t>(1, ranks / shape.ranks())));
   return shape;
 }

@@ -39,15 +39,54 @@ const char* phase_name(const schedule::Plan& plan) {
   return tokens.prompt == 0 ? "decode" : "mixed";
 }
 
+TeamTotals& TeamTotals::operator+=(const TeamTotals& other) {
+  prefill_passes += other.prefill_passes;
+  prefill_tokens += other.prefill_tokens;
+  decode_passes += other.decode_passes;
+  decode_tokens += other.decode_tokens;
+  masters += other.masters;
+  return *this;
+}
+
+ElasticTotals& ElasticTotals::operator+=(const ElasticTotals& other) {
+  by_degree.resize(std::max(by_degree.size(), other.by_degree.size()));
+  for (size_t i = 0; i < other.by_degree.size(); ++i) by_degree[i] += other.by_degree[i];
+  scale_downs += other.scale_downs;
+  return *this;
+}
+
+void count_team(const schedule::Plan& plan, ElasticTotals& totals) {
+  const parallel::Team& team = plan.teams.front();
+  const auto degree = static_cast<size_t>(team.size());
+  if (totals.by_degree.size() < degree) totals.by_degree.resize(degree);
+  TeamTotals& of_degree = totals.by_degree[degree - 1];
+  const NewTokens tokens = new_tokens(plan);
+  if (tokens.prompt > 0) {
+    ++of_degree.prefill_passes;
+  } else {
+    ++of_degree.decode_passes;
+    of_degree.masters += team.workers();
+  }
+  of_degree.prefill_tokens += tokens.prompt;
+  of_degree.decode_tokens += tokens.decode;
+  for (const schedule::PlanItem& item : plan.items) {
+    const bool last_chunk = item.rows.first + item.rows.count == item.prompt_end;
+    totals.scale_downs += is_prompt(item) && last_chunk && !item.kept.empty() &&
+                          item.kept.size() < static_cast<size_t>(team.size());
+  }
+}
+
 void PassCounter::count(const schedule::Plan& plan, const PassCost& cost, ReplicaTotals& totals) {
   for (const int64_t sequence : plan.removed) last_token_.erase(sequence);
-  for (const schedule::TurnStart& turn : plan.turns) last_token_.erase(turn.sequence);
+  for (const schedule::PlanItem& item : plan.items)
+    if (is_prompt(item)) last_token_.erase(item.rows.sequence);
   if (!plan.restore.empty()) return;  // keys and values were read, not computed
   const NewTokens tokens = new_tokens(plan);
   const double prefill = tokens.prefill_share(), decode = 1 - prefill;
   const bool shared = std::ranges::count_if(plan.items, is_prompt) > 1;
-  totals.prefill_s += prefill * (cost.end_s - cost.begin_s);
-  totals.decode_s += decode * (cost.end_s - cost.begin_s);
+  const double seconds = cost.share * (cost.end_s - cost.begin_s);
+  totals.prefill_s += prefill * seconds;
+  totals.decode_s += decode * seconds;
   totals.prefill_flops += prefill * cost.flops;
   totals.decode_flops += decode * cost.flops;
   totals.prompt_tokens += tokens.prompt;

@@ -10,6 +10,31 @@
 
 namespace pecia::batch {
 
+/// Passes and new tokens of teams with the same number of instances.
+struct TeamTotals {
+  int64_t prefill_passes = 0, prefill_tokens = 0;
+  int64_t decode_passes = 0, decode_tokens = 0;
+  int64_t masters = 0;  ///< of the decode passes together
+
+  TeamTotals& operator+=(const TeamTotals& other);
+  bool operator==(const TeamTotals&) const = default;
+};
+
+/// What teams that change did.
+struct ElasticTotals {
+  std::vector<TeamTotals> by_degree;  ///< [degree − 1]
+  int64_t scale_downs = 0;            ///< prompts whose keys were kept by some of their team
+
+  ElasticTotals& operator+=(const ElasticTotals& other);
+  template <typename A>
+  void visit(A& archive) {
+    archive(by_degree), archive(scale_downs);
+  }
+};
+
+/// Counts a pass of one team. A pass that reads prompts and decodes counts as prefill.
+void count_team(const schedule::Plan& plan, ElasticTotals& totals);
+
 struct ReplicaTotals {
   int64_t done = 0, failed = 0;
   int64_t arrived = 0;  ///< turns of requests that have arrived, of the whole job
@@ -28,6 +53,7 @@ struct ReplicaTotals {
   int64_t kept_requests = 0, kept_tokens = 0, kept_bytes = 0;
   double keep_s = 0;
   int64_t not_worth_keeping = 0;  ///< requests that are cheaper to read again
+  ElasticTotals elastic;          ///< empty unless teams change
   std::vector<double> ttft_s;     ///< one for each turn
   std::vector<double> tbt_s;      ///< one for each output token after a turn's first
 
@@ -41,6 +67,7 @@ struct ReplicaTotals {
     archive(restored_requests), archive(restored_tokens), archive(restore_s),
         archive(kept_requests), archive(kept_tokens), archive(kept_bytes), archive(keep_s),
         archive(not_worth_keeping);
+    elastic.visit(archive);
   }
 };
 
@@ -64,6 +91,7 @@ const char* phase_name(const schedule::Plan& plan);
 struct PassCost {
   double begin_s = 0, end_s = 0;
   double flops = 0;  ///< work of all the replica's ranks
+  double share = 1;  ///< of the replica's instances that were in the pass; its time counts so much
 };
 
 /// Adds passes to the totals.

@@ -29,13 +29,13 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
               held_heads(groups.place, heads).kv.size());
 }
 
-void Attention::begin_pass(const std::vector<parallel::TeamPass>& teams) {
-  std::visit([&](auto& any) { any.begin_pass(teams); }, ring_);
+void Attention::begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t number) {
+  std::visit([&](auto& any) { any.begin_pass(teams, number); }, ring_);
   exchanges_ = false;
   in_parts_ = nullptr;
   const auto own = team_of(teams, groups_.cp_index);
   if (!own) return;
-  const auto& [team, pass] = teams[*own];
+  const auto& [team, pass, placements] = teams[*own];
   const Sharding sharding = sharding_ = team.sharding;
   const BlockPlace& place = groups_.place;
   const auto num_rows = static_cast<int64_t>(positions().size());

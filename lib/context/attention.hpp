@@ -43,9 +43,9 @@ class Attention {
   }
 
   /// Begins a pass. The layers that follow work on the rows of this instance's team. A rank without
-  /// a team has no rows and does not call what follows. Every rank of the replica gives the same
-  /// value.
-  void begin_pass(const std::vector<parallel::TeamPass>& teams);
+  /// a team has no rows and does not call what follows. All ranks of a team give the same team and
+  /// the same `number`, which is higher than in any pass before.
+  void begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t number);
 
   parallel::Sharding sharding() const { return sharding_; }
   /// The global positions of all rows of this rank's block. rows() says which rows are the rank's.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace pecia::context {
 
@@ -106,62 +107,142 @@ void AttentionSteps::merge(const Partial& part, const Partial& into,
   compute_.backend.merge({part.out, part.lse, rows, into.out, into.lse}, compute_.stream);
 }
 
-void AttentionSteps::plan_message(std::vector<MessageBlock> blocks) {
+void AttentionSteps::plan_messages(std::vector<MessageBlock> blocks, std::vector<int64_t> tokens,
+                                   std::vector<std::vector<KeptTokens>> kept) {
   blocks_ = std::move(blocks);
-  message_tokens_ = 0;
-  for (const MessageBlock& block : blocks_) message_tokens_ += block.padded_tokens;
+  message_tokens_ = std::move(tokens);
+  kept_ = std::move(kept);
 }
 
-kernels::StoredKeys AttentionSteps::in_message(const device::Buffer& message) const {
+AttentionSteps::MessageParts AttentionSteps::parts(const device::Buffer& message,
+                                                   int64_t tokens) const {
   const KvShape& shape = cache_.shape();
-  const int64_t vectors = message_tokens_ * shape.num_kv_heads;
-  const std::byte* const k = message.as<std::byte>();
-  const std::byte* const v = k + vectors * shape.head_dim * size_of(shape.dtype);
+  const int64_t vectors = tokens * shape.num_kv_heads;
+  std::byte* const k = message.as<std::byte>();
+  std::byte* const v = k + vectors * shape.head_dim * size_of(shape.dtype);
   if (shape.dtype != DType::fp8) return {k, v};
-  const auto* const scales = reinterpret_cast<const float*>(v + vectors * shape.head_dim);
+  auto* const scales = reinterpret_cast<float*>(v + vectors * shape.head_dim);
   return {k, v, scales, scales + vectors};
 }
 
-void AttentionSteps::pack(int64_t layer, std::byte* message) {
-  const ScopedSpan span(compute_.recorder, "pack", Kind::compute, message_bytes());
-  const KvCache::Stored k = cache_.k(layer), v = cache_.v(layer);
-  for (const TensorView& cached : {k.vectors, v.vectors, k.scales, v.scales}) {
-    if (!cached) continue;
-    const int64_t token_bytes = (cached.rank() == 3 ? head_dim() : 1) * size_of(cached.dtype());
-    for (const MessageBlock& block : blocks_) {
-      const auto slots = part_of(cache_.slots(block.sequence, block.part), 0, block.held);
-      for (int64_t head = 0; head < cache_.shape().num_kv_heads; ++head) {
-        const auto* from = static_cast<const std::byte*>(cached.row(head));
-        std::byte* to = message;
-        for (const parallel::SlotRange& range : slots) {
-          compute_.device.copy(to, from + range.begin * token_bytes, range.size() * token_bytes,
-                               compute_.stream);
-          to += range.size() * token_bytes;
-        }
-        message += block.padded_tokens * token_bytes;
+/// Writes the blocks' cached tokens of one of the cache's tensors.
+void AttentionSteps::pack_cached(const TensorView& cached, std::byte* message) {
+  const int64_t token_bytes = (cached.rank() == 3 ? head_dim() : 1) * size_of(cached.dtype());
+  for (const MessageBlock& block : blocks_) {
+    const auto slots = part_of(cache_.slots(block.sequence, block.part), 0, block.held);
+    for (int64_t head = 0; head < cache_.shape().num_kv_heads; ++head) {
+      const auto* from = static_cast<const std::byte*>(cached.row(head));
+      std::byte* to = message;
+      for (const parallel::SlotRange& range : slots) {
+        compute_.device.copy(to, from + range.begin * token_bytes, range.size() * token_bytes,
+                             compute_.stream);
+        to += range.size() * token_bytes;
       }
+      message += block.tokens * token_bytes;
     }
   }
 }
 
+/// Writes the rows that the blocks have after their cached tokens. A block is a small cache: its
+/// places are slots.
+void AttentionSteps::pack_rows(const TensorView& x, std::byte* vectors, float* scales) {
+  const KvShape& shape = cache_.shape();
+  for (const MessageBlock& block : blocks_) {
+    const int64_t places = shape.num_kv_heads * block.tokens;
+    if (block.rows > 0) {
+      block_slots_.resize(block.rows);
+      std::iota(block_slots_.begin(), block_slots_.end(), block.held);
+      TensorView of_scales;
+      if (scales != nullptr)
+        of_scales = {static_cast<void*>(scales), DType::fp32, {shape.num_kv_heads, block.tokens}};
+      compute_.backend.kv_store({x.slice_rows(block.first_row, block.rows),
+                                 block_slots_,
+                                 {static_cast<void*>(vectors),
+                                  shape.dtype,
+                                  {shape.num_kv_heads, block.tokens, shape.head_dim}},
+                                 of_scales},
+                                compute_.stream);
+    }
+    vectors += places * shape.head_dim * size_of(shape.dtype);
+    if (scales != nullptr) scales += places;
+  }
+}
+
+void AttentionSteps::pack(int64_t layer, const TensorView& k, const TensorView& v) {
+  const ScopedSpan span(compute_.recorder, "pack", Kind::compute, message_bytes(0));
+  const MessageParts to = parts(travelling_[0], message_tokens_[0]);
+  const KvCache::Stored cached_k = cache_.k(layer), cached_v = cache_.v(layer);
+  pack_cached(cached_k.vectors, to.k);
+  pack_cached(cached_v.vectors, to.v);
+  if (to.k_scales != nullptr) {
+    pack_cached(cached_k.scales, reinterpret_cast<std::byte*>(to.k_scales));
+    pack_cached(cached_v.scales, reinterpret_cast<std::byte*>(to.v_scales));
+  }
+  pack_rows(k, to.k, to.k_scales);
+  pack_rows(v, to.v, to.v_scales);
+}
+
+/// Copies what this rank keeps of the message that is here at `step`.
+void AttentionSteps::keep(int64_t layer, int step) {
+  const KvShape& shape = cache_.shape();
+  int64_t tokens = 0;
+  for (const KeptTokens& kept : kept_[step])
+    for (const parallel::SlotRange& range : kept.slots) tokens += range.size();
+  if (tokens == 0) return;
+  const ScopedSpan span(compute_.recorder, "keep", Kind::compute,
+                        tokens * shape.layer_bytes_per_token());
+  const MessageParts from = parts(travelling_[step % 2], message_tokens_[step]);
+  const auto copy = [&](const void* message, const TensorView& to) {
+    if (!to) return;
+    const int64_t token_bytes = (to.rank() == 3 ? head_dim() : 1) * size_of(to.dtype());
+    for (const KeptTokens& kept : kept_[step])
+      for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
+        const std::byte* next =
+            static_cast<const std::byte*>(message) +
+            (kept.block_begin * shape.num_kv_heads + head * kept.block_tokens + kept.first) *
+                token_bytes;
+        auto* const slots = static_cast<std::byte*>(to.row(head));
+        for (const parallel::SlotRange& range : kept.slots) {
+          const int64_t bytes = range.size() * token_bytes;
+          compute_.device.copy(slots + range.begin * token_bytes, next, bytes, compute_.stream);
+          next += bytes;
+        }
+      }
+  };
+  const KvCache::Stored k = cache_.k(layer), v = cache_.v(layer);
+  copy(from.k, k.vectors);
+  copy(from.v, v.vectors);
+  copy(from.k_scales, k.scales);
+  copy(from.v_scales, v.scales);
+}
+
 void AttentionSteps::pass_keys(
-    int64_t layer, const std::function<void(int step, const kernels::StoredKeys& keys)>& visit) {
+    int64_t layer, const TensorView& k, const TensorView& v,
+    const std::function<void(int step, const kernels::StoredKeys& keys)>& visit) {
   const int size = ring_->size(), rank = ring_->rank();
   const int right = (rank + 1) % size, left = (rank + size - 1) % size;
-  const auto bytes = static_cast<size_t>(message_bytes());
   if (size > 1) {
-    for (device::Buffer& buffer : travelling_) buffer.reserve(message_bytes());
-    pack(layer, travelling_[0].as<std::byte>());
+    int64_t most = 0;
+    for (int step = 0; step < size; ++step) most = std::max(most, message_bytes(step));
+    for (device::Buffer& buffer : travelling_) buffer.reserve(most);
+    pack(layer, k, v);
   }
+  const auto message = [&](int step) {
+    return std::span(travelling_[step % 2].as<std::byte>(),
+                     static_cast<size_t>(message_bytes(step)));
+  };
   for (int step = 0; step < size; ++step) {
-    device::Buffer& here = travelling_[step % 2];
     std::unique_ptr<comm::Transfer> transfer;
     if (step + 1 < size)
-      transfer =
-          ring_->start_send_receive({here.as<std::byte>(), bytes}, right,
-                                    {travelling_[(step + 1) % 2].as<std::byte>(), bytes}, left);
-    visit(step, step == 0 ? cached(layer) : in_message(here));
-    if (transfer) wait(*transfer, "ring_pass_kv", message_bytes());
+      transfer = ring_->start_send_receive(message(step), right, message(step + 1), left);
+    if (step == 0 && !own_keys_in_message()) {
+      visit(step, cached(layer));
+    } else {
+      const MessageParts here = parts(travelling_[step % 2], message_tokens_[step]);
+      visit(step, {here.k, here.v, here.k_scales, here.v_scales});
+    }
+    if (own_keys_in_message()) keep(layer, step);
+    if (transfer) wait(*transfer, "ring_pass_kv", message_bytes(step));
   }
 }
 

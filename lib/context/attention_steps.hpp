@@ -31,11 +31,20 @@ struct AttentionCall {
 };
 
 /// Keys that travel together. They are the first `held` tokens of a part of a sequence in the
-/// cache, padded to `padded_tokens`.
+/// cache, and then the pass's rows [first_row, first_row + rows), which need not be cached. The
+/// block has `tokens` tokens. What is beyond these two is padding.
 struct MessageBlock {
   parallel::SequenceId sequence;
   int part;
-  int64_t held, padded_tokens;
+  int64_t held, tokens;
+  int64_t first_row = 0, rows = 0;
+};
+
+/// Tokens of a block that are copied into slots of this rank's cache as they pass.
+struct KeptTokens {
+  int64_t block_begin = 0, block_tokens = 0;  ///< the block, among the tokens of its message
+  int64_t first = 0;                          ///< the first of the tokens in the block
+  std::vector<parallel::SlotRange> slots;     ///< slots that they go to
 };
 
 /// Returns the sequences whose keys the pass needs, in ascending order. They are its own sequences
@@ -64,7 +73,10 @@ class AttentionSteps {
 
   int64_t num_heads() const { return num_heads_; }
   int64_t head_dim() const { return cache_.shape().head_dim; }
-  int64_t message_bytes() const { return message_tokens_ * cache_.shape().layer_bytes_per_token(); }
+  /// Bytes of the message that a rank has at this step.
+  int64_t message_bytes(int step) const {
+    return message_tokens_.at(step) * cache_.shape().layer_bytes_per_token();
+  }
   kernels::StoredKeys cached(int64_t layer) const;
   TensorView queries(device::Buffer& buffer, int64_t rows) const {
     return buffer.tensor(DType::fp32, {rows, num_heads_, head_dim()});
@@ -92,21 +104,35 @@ class AttentionSteps {
                 const std::vector<parallel::StridedRange>& positions,
                 const std::vector<parallel::SlotRange>& slots, int64_t offset,
                 int64_t head_stride) const;
-  /// Plans the pass's message. It has K [num_kv_heads, padded, head_dim] of each block in turn, and
-  /// then V in the same way. In fp8 the scales of K [num_kv_heads, padded] of each block follow,
-  /// and then the scales of V. Padding is never written, and no call ever points at it.
-  void plan_message(std::vector<MessageBlock> blocks);
+  /// Plans the pass's messages. A message has K [num_kv_heads, tokens] of each block in turn, and
+  /// then V in the same way. In fp8 the scales of K [num_kv_heads, tokens] of each block follow, and
+  /// then the scales of V. Padding is never written, and no call ever points at it.
+  ///   blocks   the blocks of this rank's own message
+  ///   tokens   the tokens of the message that is here at each step, padding included
+  ///   kept     what is copied from that message into this rank's cache, by step, if anything is
+  void plan_messages(std::vector<MessageBlock> blocks, std::vector<int64_t> tokens,
+                     std::vector<std::vector<KeptTokens>> kept = {});
   /// Visits each rank's keys in turn, while the keys of the next step are on their way. Step 0
-  /// visits the rank's own keys in the cache. The call is collective over the ring.
-  void pass_keys(int64_t layer,
+  /// visits the rank's own keys. These are in the cache, or, if any are kept elsewhere, in the
+  /// rank's message. `k` and `v` are the pass's rows. The call is collective over the ring.
+  void pass_keys(int64_t layer, const TensorView& k, const TensorView& v,
                  const std::function<void(int step, const kernels::StoredKeys& keys)>& visit);
+  bool own_keys_in_message() const { return !kept_.empty(); }
   /// Sends away[r] to rank r and receives home[r] from there. The call is collective over the ring.
   void send_home(const std::vector<Partial>& away, const std::vector<Partial>& home);
   void wait(comm::Transfer& transfer, const char* name, int64_t bytes);
 
  private:
-  void pack(int64_t layer, std::byte* message);
-  kernels::StoredKeys in_message(const device::Buffer& message) const;
+  /// Keys and values of a message.
+  struct MessageParts {
+    std::byte *k, *v;
+    float *k_scales = nullptr, *v_scales = nullptr;  ///< in fp8
+  };
+  MessageParts parts(const device::Buffer& message, int64_t tokens) const;
+  void pack(int64_t layer, const TensorView& k, const TensorView& v);
+  void pack_cached(const TensorView& cached, std::byte* message);
+  void pack_rows(const TensorView& x, std::byte* vectors, float* scales);
+  void keep(int64_t layer, int step);
 
   comm::Communicator* ring_ = nullptr;
   Compute compute_;
@@ -116,7 +142,9 @@ class AttentionSteps {
   std::vector<int64_t> window_lengths_;  ///< each window once
   kernels::RowInvariant row_invariant_;
   std::vector<MessageBlock> blocks_;
-  int64_t message_tokens_ = 0;
+  std::vector<int64_t> message_tokens_;        ///< by step
+  std::vector<std::vector<KeptTokens>> kept_;  ///< by step; empty: nothing is kept
+  std::vector<int64_t> block_slots_;           ///< places of a block's rows
   device::Buffer travelling_[2];
 };
 

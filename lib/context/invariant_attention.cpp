@@ -44,10 +44,11 @@ InvariantAttention::InvariantAttention(comm::Communicator& ranks, const Compute&
   steps_.begin_pass(ring_);
 }
 
-void InvariantAttention::begin_pass(const std::vector<parallel::TeamPass>& teams) {
+void InvariantAttention::begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t) {
   if (teams.size() != 1 || teams[0].team.holders != 0 ||
       teams[0].team.instances != parallel::team_of_all(size()).instances)
     fail<Unsupported>("reproducible: layout needs every pass to be of one team of all instances");
+  PECIA_CHECK(teams[0].placements.empty(), "virtual ranks keep what they compute");
   const Pass& pass = teams[0].rows;
   for (const PassSequence& sequence : pass)
     PECIA_CHECK(sequence.virtual_ranks == layout_ranks, "sequence {} is cut for {} ranks, not {}",
@@ -125,7 +126,7 @@ void InvariantAttention::plan_key_sequences(const Pass& pass) {
     tokens += played() * needed.padded_tokens;
     key_sequences_.push_back(needed);
   }
-  steps_.plan_message(std::move(blocks));
+  steps_.plan_messages(std::move(blocks), std::vector<int64_t>(size(), tokens));
 }
 
 /// The keys of a sequence that one of a rank's virtual ranks holds, in the order they were cached:
@@ -234,7 +235,7 @@ void InvariantAttention::pass_keys(int64_t layer, const TensorView& q, const Par
   const auto result = [&](int of) {  // the root's place is that of rank 0
     return of == 0 ? to : steps_.partial(waiting_[place[of]], q.rows());
   };
-  steps_.pass_keys(layer, [&](int step, const kernels::StoredKeys& keys) {
+  steps_.pass_keys(layer, {}, {}, [&](int step, const kernels::StoredKeys& keys) {
     const int visitor = parallel::visiting_rank(size(), ring_.rank(), step);
     if (visitor != 0) {
       place[visitor] = free.back();

@@ -28,8 +28,8 @@ class InvariantAttention {
   /// Begins a pass. Every PassSequence must have virtual_ranks = layout_ranks. With pass_kv the
   /// keys travel. Else the queries travel straight to all ranks, in one exchange. Throws
   /// Unsupported unless there is one team of all instances in their order. Which virtual ranks an
-  /// instance plays must not change while it holds their keys.
-  void begin_pass(const std::vector<parallel::TeamPass>& teams);
+  /// instance plays must not change while it holds their keys. `number` is not used.
+  void begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t number);
   const std::vector<int64_t>& positions() const { return own_.positions; }
   const std::vector<int64_t>& slots() const { return slots_; }
   void run(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,

@@ -70,22 +70,40 @@ KvCache::Slots KvCache::take(int64_t tokens) {
   return slots;
 }
 
-void KvCache::release(parallel::SequenceId sequence) {
-  for (const Slots& slots : parts(sequence))
-    for (const parallel::SlotRange& range : slots) {
-      free_tokens_ += range.size();
-      auto next = free_.upper_bound(range.begin);
-      int64_t begin = range.begin, end = range.end;
-      if (next != free_.end() && next->first == end) {
-        end = next->second;
-        next = free_.erase(next);
-      }
-      if (next != free_.begin() && std::prev(next)->second == begin) {
-        begin = std::prev(next)->first;
-      }
-      free_[begin] = end;
+void KvCache::give_back(const Slots& slots) {
+  for (const parallel::SlotRange& range : slots) {
+    free_tokens_ += range.size();
+    auto next = free_.upper_bound(range.begin);
+    int64_t begin = range.begin, end = range.end;
+    if (next != free_.end() && next->first == end) {
+      end = next->second;
+      next = free_.erase(next);
     }
+    if (next != free_.begin() && std::prev(next)->second == begin) begin = std::prev(next)->first;
+    free_[begin] = end;
+  }
+}
+
+void KvCache::release(parallel::SequenceId sequence) {
+  for (const Slots& slots : parts(sequence)) give_back(slots);
   taken_.erase(sequence);
+}
+
+void KvCache::resize(parallel::SequenceId sequence, int64_t tokens) {
+  PECIA_CHECK(tokens >= 0 && parts(sequence).size() == 1, "{} slots for sequence {} in {} parts",
+              tokens, sequence, parts(sequence).size());
+  Slots& slots = taken_.at(sequence).front();
+  int64_t had = 0;
+  for (const parallel::SlotRange& range : slots) had += range.size();
+  if (tokens < had) {
+    give_back(part_of(slots, tokens, had - tokens));
+    slots = part_of(slots, 0, tokens);
+    return;
+  }
+  PECIA_CHECK(tokens - had <= free_tokens_, "sequence {} wants {} more KV slots, {} are free",
+              sequence, tokens - had, free_tokens_);
+  const Slots more = take(tokens - had);
+  slots.insert(slots.end(), more.begin(), more.end());
 }
 
 const std::vector<KvCache::Slots>& KvCache::parts(parallel::SequenceId sequence) const {

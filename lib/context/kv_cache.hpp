@@ -47,6 +47,9 @@ class KvCache {
   /// free.
   void reserve(parallel::SequenceId sequence, int64_t tokens, int parts = 1);
   void release(parallel::SequenceId sequence);
+  /// Gives a sequence whose slots are in one part more slots, or takes its last ones back. Throws
+  /// InvalidArgument if fewer slots are free.
+  void resize(parallel::SequenceId sequence, int64_t tokens);
 
   /// Returns the slots of a part of the sequence. Its i-th token is in the i-th slot of these
   /// ranges.
@@ -66,6 +69,7 @@ class KvCache {
   using Slots = std::vector<parallel::SlotRange>;
   Stored at(int64_t index) const;
   Slots take(int64_t tokens);
+  void give_back(const Slots& slots);
   const std::vector<Slots>& parts(parallel::SequenceId sequence) const;
 
   KvShape shape_;

@@ -5,15 +5,34 @@ namespace pecia::context {
 
 void KvLedger::add(parallel::SequenceId sequence, const std::vector<int64_t>& reserved,
                    std::optional<parallel::SequenceId> parent) {
-  PECIA_CHECK(static_cast<size_t>(instance_) < reserved.size(), "instance {} of {}", instance_,
-              reserved.size());
-  cache_.reserve(sequence, reserved[instance_], map_.virtual_ranks());
-  map_.add(sequence, reserved, parent);
+  set_state(sequence, {parent.value_or(parallel::SequenceState::no_parent), 0, reserved, {}});
 }
 
 void KvLedger::remove(parallel::SequenceId sequence) {
   map_.remove(sequence);
   cache_.release(sequence);
+}
+
+void KvLedger::append(const parallel::PassSequence& rows, const parallel::Team& team,
+                      const parallel::Placement* placement) {
+  map_.append(rows, team, placement);
+  if (placement != nullptr && placement->gathers != 0 && !placement->has_share(instance_))
+    left_.push_back(rows.sequence);
+}
+
+void KvLedger::settle() {
+  for (const parallel::SequenceId sequence : left_) cache_.resize(sequence, 0);
+  left_.clear();
+}
+
+void KvLedger::set_state(parallel::SequenceId sequence, const parallel::SequenceState& state) {
+  PECIA_CHECK(static_cast<size_t>(instance_) < state.reserved.size(), "instance {} of {}",
+              instance_, state.reserved.size());
+  if (map_.contains(sequence))
+    cache_.resize(sequence, state.reserved[instance_]);
+  else
+    cache_.reserve(sequence, state.reserved[instance_], map_.virtual_ranks());
+  map_.set_state(sequence, state);
 }
 
 HeldTokens KvLedger::held(parallel::SequenceId sequence) const {

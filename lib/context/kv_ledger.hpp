@@ -30,9 +30,14 @@ class KvLedger {
   void add(parallel::SequenceId sequence, const std::vector<int64_t>& reserved,
            std::optional<parallel::SequenceId> parent = {});
   void remove(parallel::SequenceId sequence);
-  void append(const parallel::PassSequence& rows, const parallel::Team& team) {
-    map_.append(rows, team);
-  }
+  /// Does KvMap::append. Where a placement takes tokens away from this instance, they stay in its
+  /// slots until `settle`, since they travel from there.
+  void append(const parallel::PassSequence& rows, const parallel::Team& team,
+              const parallel::Placement* placement = nullptr);
+  /// Gives back the slots of tokens that have left. Call it when the pass has run.
+  void settle();
+  /// Does KvMap::set_state. This instance reserves what the state says.
+  void set_state(parallel::SequenceId sequence, const parallel::SequenceState& state);
 
   const parallel::KvMap& map() const { return map_; }
   int instance() const { return instance_; }
@@ -57,6 +62,7 @@ class KvLedger {
   KvCache& cache_;
   parallel::KvMap map_;
   int instance_;
+  std::vector<parallel::SequenceId> left_;  ///< sequences whose tokens have left this instance
 };
 
 }  // namespace pecia::context

@@ -14,6 +14,7 @@ using parallel::RowRange;
 using parallel::SequenceId;
 using parallel::SlotRange;
 using parallel::TeamPass;
+using parallel::TravellingTokens;
 
 RingAttention::RingAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
                              int64_t num_heads, std::vector<int64_t> windows)
@@ -37,34 +38,58 @@ int RingAttention::visiting(int step) const {
   return parallel::visiting_rank(size(), index_, step);
 }
 
-void RingAttention::begin_pass(const std::vector<TeamPass>& teams) {
+void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t number) {
   check_teams(teams, ranks_.size());
   for (auto& positions : query_positions_) positions.clear();
   slots_.clear();
+  stored_rows_.clear();
   visits_.clear();
-  ++passes_;
+  placed_.clear();
   const std::optional<size_t> own = team_of(teams, ledger_.instance());
-  if (own) join(teams[*own].team), plan_rows(teams[*own].rows);
+  if (own) join(teams[*own].team, number), plan_rows(teams[*own]), plan_placements(teams[*own]);
   for (const TeamPass& each : teams)
-    for (const PassSequence& sequence : each.rows) ledger_.append(sequence, each.team);
+    for (const PassSequence& sequence : each.rows)
+      ledger_.append(sequence, each.team, each.placement(sequence.sequence));
   if (!own) return;
   const Pass& pass = teams[*own].rows;
-  plan_key_sequences(pass);
+  key_sequences_ = sequences_seen(pass, ledger_.map());
   if (team_.ring == parallel::Ring::broadcast_q) return plan_visitors(pass);
-  const SequenceRuns cached = runs_in_cache();
-  for (int step = 0; step < size(); ++step) {
-    if (team_.ring == parallel::Ring::pass_q)
+  if (team_.ring == parallel::Ring::pass_q) {
+    const SequenceRuns cached = runs_in_cache();
+    for (int step = 0; step < size(); ++step)
       visits_.push_back(call(pass, visiting(step), index_, cached));
-    else if (step == 0)
-      visits_.push_back(call(pass, index_, index_, cached));
-    else
-      visits_.push_back(call(pass, index_, visiting(step), runs_in_message(visiting(step))));
+    return;
   }
+  plan_messages(teams[*own]);
+  for (int step = 0; step < size(); ++step) {
+    const bool in_cache = step == 0 && !steps_.own_keys_in_message();
+    visits_.push_back(call(pass, index_, visiting(step),
+                           in_cache ? runs_in_cache() : runs_in_message(visiting(step))));
+  }
+}
+
+const std::vector<TravellingTokens>* RingAttention::placed(SequenceId sequence) const {
+  if (placed_.empty()) return nullptr;
+  const auto found = placed_.find(sequence);
+  return found == placed_.end() ? nullptr : &found->second;
+}
+
+int64_t RingAttention::held(SequenceId sequence, int rank) const {
+  const auto* travelling = placed(sequence);
+  return travelling != nullptr ? travelling->at(rank).count
+                               : ledger_.map().held(sequence, team_.instances[rank]);
+}
+
+const std::vector<parallel::StridedRange>& RingAttention::ranges(SequenceId sequence,
+                                                                 int rank) const {
+  const auto* travelling = placed(sequence);
+  return travelling != nullptr ? travelling->at(rank).ranges
+                               : ledger_.map().ranges(sequence, team_.instances[rank]);
 }
 
 /// The team's ring: all ranks where it is all instances in their order, else a group of its own,
 /// which costs no message.
-void RingAttention::join(const parallel::Team& team) {
+void RingAttention::join(const parallel::Team& team, int64_t number) {
   team_ = team;
   index_ = team.index_of(ledger_.instance()).value();
   if (team.instances == parallel::team_of_all(ranks_.size()).instances) {
@@ -72,48 +97,95 @@ void RingAttention::join(const parallel::Team& team) {
     group_.reset();
     ring_ = &ranks_;
   } else {
-    group_ = comm::make_team(ranks_, {team.instances.begin(), team.instances.end()}, passes_);
+    group_ = comm::make_team(ranks_, {team.instances.begin(), team.instances.end()}, number);
     ring_ = group_.get();
   }
   steps_.begin_pass(*ring_);
 }
 
 /// Positions of every rank's rows, and the cache slots of this rank's: the next ones of each
-/// sequence.
-void RingAttention::plan_rows(const Pass& pass) {
-  for (const PassSequence& sequence : pass) {
+/// sequence that is not placed.
+void RingAttention::plan_rows(const TeamPass& own) {
+  for (const PassSequence& sequence : own.rows) {
     const auto before = static_cast<int64_t>(positions().size());
     for (int rank = 0; rank < size(); ++rank)
       for (const GlobalRange& range : rows_of(sequence, team_, rank))
         for (int64_t position = range.begin; position < range.end; ++position)
           query_positions_[rank].push_back(position);
-    const int64_t rows = static_cast<int64_t>(positions().size()) - before;
-    for (const SlotRange& range : ledger_.next_slots(sequence.sequence, rows))
+    const auto end = static_cast<int64_t>(positions().size());
+    if (before == end || own.placement(sequence.sequence) != nullptr) continue;
+    for (const SlotRange& range : ledger_.next_slots(sequence.sequence, end - before))
       for (int64_t slot = range.begin; slot < range.end; ++slot) slots_.push_back(slot);
+    if (!stored_rows_.empty() && stored_rows_.back().end == before)
+      stored_rows_.back().end = end;
+    else
+      stored_rows_.push_back({before, end});
   }
 }
 
-void RingAttention::plan_key_sequences(const Pass& pass) {
-  key_sequences_.clear();
+/// What travels of the sequences that the pass places. Call it before the map has their rows.
+void RingAttention::plan_placements(const TeamPass& own) {
+  for (const PassSequence& sequence : own.rows)
+    if (own.placement(sequence.sequence) != nullptr)
+      placed_[sequence.sequence] = ledger_.map().travelling(sequence, team_);
+}
+
+void RingAttention::plan_messages(const TeamPass& own) {
   std::vector<MessageBlock> blocks;
-  int64_t tokens = 0;
-  for (const SequenceId sequence : sequences_seen(pass, ledger_.map())) {
-    int64_t most = 0;
-    for (int rank = 0; rank < size(); ++rank) most = std::max(most, held(sequence, rank));
-    key_sequences_.push_back({sequence, most, tokens});
-    blocks.push_back({sequence, 0, held(sequence, index_), most});
-    tokens += most;
+  for (const SequenceId sequence : key_sequences_) {
+    const auto* travelling = placed(sequence);
+    const int64_t tokens = held(sequence, index_);
+    blocks.push_back(
+        {sequence, 0, travelling != nullptr ? travelling->at(index_).cached : tokens, tokens});
   }
-  steps_.plan_message(std::move(blocks));
+  int64_t row = 0;
+  for (const PassSequence& sequence : own.rows) {
+    const int64_t rows = parallel::num_rows({sequence}, team_, index_);
+    if (placed(sequence.sequence) != nullptr) {
+      const auto at =
+          std::lower_bound(key_sequences_.begin(), key_sequences_.end(), sequence.sequence);
+      MessageBlock& block = blocks[static_cast<size_t>(at - key_sequences_.begin())];
+      block.first_row = row, block.rows = rows;
+    }
+    row += rows;
+  }
+  std::vector<int64_t> tokens(size());
+  std::vector<std::vector<KeptTokens>> kept;
+  for (int step = 0; step < size(); ++step) {
+    for (const SequenceId sequence : key_sequences_) tokens[step] += held(sequence, visiting(step));
+    if (!placed_.empty()) kept.push_back(kept_of(own, visiting(step)));
+  }
+  steps_.plan_messages(std::move(blocks), std::move(tokens), std::move(kept));
+}
+
+/// What this rank keeps of the message of `source`. The map has the pass's tokens already: what is
+/// kept of a sequence is the end of what this instance holds.
+std::vector<KeptTokens> RingAttention::kept_of(const TeamPass& own, int source) const {
+  std::vector<KeptTokens> kept;
+  int64_t block_begin = 0;
+  for (const SequenceId sequence : key_sequences_) {
+    const int64_t block_tokens = held(sequence, source);
+    if (const auto* travelling = placed(sequence)) {
+      const auto runs = kept_runs(*own.placement(sequence), team_, *travelling, ledger_.instance());
+      int64_t next = travelling->at(index_).cached;  // slots used so far
+      for (const parallel::KeptRun& run : runs) {
+        if (run.source == source)
+          kept.push_back({block_begin, block_tokens, run.run.begin,
+                          part_of(ledger_.slots(sequence), next, run.run.count)});
+        next += run.run.count;
+      }
+    }
+    block_begin += block_tokens;
+  }
+  return kept;
 }
 
 /// This rank's own keys, where they are cached.
 RingAttention::SequenceRuns RingAttention::runs_in_cache() const {
   const int64_t head_stride = cache_.capacity() * steps_.head_dim();
   SequenceRuns all;
-  for (const KeySequence& needed : key_sequences_) {
-    steps_.add_runs(all.runs, ranges(needed.sequence, index_), ledger_.slots(needed.sequence), 0,
-                    head_stride);
+  for (const SequenceId sequence : key_sequences_) {
+    steps_.add_runs(all.runs, ranges(sequence, index_), ledger_.slots(sequence), 0, head_stride);
     all.ends.push_back(all.runs.size());
   }
   return all;
@@ -123,20 +195,20 @@ RingAttention::SequenceRuns RingAttention::runs_in_cache() const {
 RingAttention::SequenceRuns RingAttention::runs_in_message(int rank) const {
   const int64_t head_dim = steps_.head_dim();
   SequenceRuns all;
-  for (const KeySequence& needed : key_sequences_) {
-    steps_.add_runs(all.runs, ranges(needed.sequence, rank), {{0, needed.padded_tokens}},
-                    needed.offset * cache_.shape().num_kv_heads * head_dim,
-                    needed.padded_tokens * head_dim);
+  int64_t offset = 0;  // among the tokens of the message
+  for (const SequenceId sequence : key_sequences_) {
+    const int64_t tokens = held(sequence, rank);
+    steps_.add_runs(all.runs, ranges(sequence, rank), {{0, tokens}},
+                    offset * cache_.shape().num_kv_heads * head_dim, tokens * head_dim);
     all.ends.push_back(all.runs.size());
+    offset += tokens;
   }
   return all;
 }
 
 std::span<const kernels::KeyRun> RingAttention::of_sequence(SequenceId sequence,
                                                             const SequenceRuns& runs) const {
-  const auto needed = std::lower_bound(
-      key_sequences_.begin(), key_sequences_.end(), sequence,
-      [](const KeySequence& candidate, SequenceId wanted) { return candidate.sequence < wanted; });
+  const auto needed = std::lower_bound(key_sequences_.begin(), key_sequences_.end(), sequence);
   const auto index = static_cast<size_t>(needed - key_sequences_.begin());
   const size_t begin = index == 0 ? 0 : runs.ends[index - 1];
   return std::span(runs.runs).subspan(begin, runs.ends[index] - begin);
@@ -194,7 +266,13 @@ void RingAttention::plan_parts(const Pass& pass, const std::vector<RowRange>& ro
 }
 
 void RingAttention::store(int64_t layer, const TensorView& k, const TensorView& v) {
-  steps_.store(layer, k, v, slots_);
+  int64_t slot = 0;
+  for (const RowRange& rows : stored_rows_) {
+    steps_.store(layer, k.slice_rows(rows.begin, rows.size()),
+                 v.slice_rows(rows.begin, rows.size()),
+                 std::span(slots_).subspan(slot, rows.size()));
+    slot += rows.size();
+  }
 }
 
 void RingAttention::attend_part(int64_t layer, size_t part, const TensorView& q,
@@ -210,7 +288,7 @@ void RingAttention::run(int64_t layer, const TensorView& q, const TensorView& k,
   store(layer, k, v);
   switch (team_.ring) {
     case parallel::Ring::pass_kv:
-      return run_pass_kv(layer, q, out);
+      return run_pass_kv(layer, q, k, v, out);
     case parallel::Ring::pass_q:
       return run_pass_q(layer, q, out);
     case parallel::Ring::broadcast_q:
@@ -218,9 +296,10 @@ void RingAttention::run(int64_t layer, const TensorView& q, const TensorView& k,
   }
 }
 
-void RingAttention::run_pass_kv(int64_t layer, const TensorView& q, const TensorView& out) {
+void RingAttention::run_pass_kv(int64_t layer, const TensorView& q, const TensorView& k,
+                                const TensorView& v, const TensorView& out) {
   const Partial to{out, steps_.lse(lse_, q.rows())};
-  steps_.pass_keys(layer, [&](int step, const kernels::StoredKeys& keys) {
+  steps_.pass_keys(layer, k, v, [&](int step, const kernels::StoredKeys& keys) {
     if (step == 0) return steps_.attend(layer, visits_[0], q, keys, to);
     const Partial part = steps_.partial(part_, q.rows());
     steps_.attend(layer, visits_[step], q, keys, part);

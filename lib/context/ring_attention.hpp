@@ -6,6 +6,7 @@
 /// Sources: Context Parallelism for Scalable Million-Token Inference, Alg. 2 (pass-KV), Alg. 3
 /// (pass-Q), Alg. 4 (batched pass-Q decode). broadcast_q.cpp has its own sources.
 
+#include <map>
 #include <vector>
 
 #include "lib/context/attention_steps.hpp"
@@ -28,13 +29,14 @@ class RingAttention {
   const KvLedger& ledger() const { return ledger_; }
 
   /// Begins a pass. The layers that follow work on the rows of this instance's team, in the team's
-  /// ring. A rank without a team has no rows and does not call what follows. Every rank gives the
-  /// same value. Nothing is sent.
-  void begin_pass(const std::vector<parallel::TeamPass>& teams);
+  /// ring. A rank without a team has no rows and does not call what follows. All ranks of a team
+  /// give the same team and the same `number`, which is higher than in any pass before. Nothing is
+  /// sent.
+  void begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t number);
 
   /// The global positions of this rank's rows, in the order of q, k, v and out.
   const std::vector<int64_t>& positions() const { return query_positions_[index_]; }
-  /// The slots of the cache that have their keys and values.
+  /// The slots of the cache that have their keys and values, but not of rows that are placed.
   const std::vector<int64_t>& slots() const { return slots_; }
 
   /// Caches k and v of this rank's rows. Then attends q to all keys of its sequences, on all ranks.
@@ -54,32 +56,26 @@ class RingAttention {
   void attend_part(int64_t layer, size_t part, const TensorView& q, const TensorView& out);
 
  private:
-  /// A sequence whose keys the pass needs. When they travel, they are padded to the most that any
-  /// instance of the ring holds.
-  struct KeySequence {
-    parallel::SequenceId sequence;
-    int64_t padded_tokens;
-    int64_t offset;  ///< offset among the tokens of the message
-  };
   /// The keys of one rank.
   struct SequenceRuns {
     std::vector<kernels::KeyRun> runs;
-    std::vector<size_t> ends;  ///< end of each sequence's runs
+    std::vector<size_t> ends;  ///< end of each sequence's runs, in the order of key_sequences_
   };
   using Pass = std::vector<parallel::PassSequence>;
 
   // Ranks are places in the team's ring.
   int size() const { return team_.size(); }
   int visiting(int step) const;
-  int64_t held(parallel::SequenceId sequence, int rank) const {
-    return ledger_.map().held(sequence, team_.instances[rank]);
-  }
-  const std::vector<parallel::StridedRange>& ranges(parallel::SequenceId sequence, int rank) const {
-    return ledger_.map().ranges(sequence, team_.instances[rank]);
-  }
-  void join(const parallel::Team& team);
-  void plan_rows(const Pass& pass);
-  void plan_key_sequences(const Pass& pass);
+  const std::vector<parallel::TravellingTokens>* placed(parallel::SequenceId sequence) const;
+  /// Tokens of a sequence at a rank, as they are attended: where they are cached, or what travels
+  /// from there if the pass places them.
+  int64_t held(parallel::SequenceId sequence, int rank) const;
+  const std::vector<parallel::StridedRange>& ranges(parallel::SequenceId sequence, int rank) const;
+  void join(const parallel::Team& team, int64_t number);
+  void plan_rows(const parallel::TeamPass& own);
+  void plan_placements(const parallel::TeamPass& own);
+  void plan_messages(const parallel::TeamPass& own);
+  std::vector<KeptTokens> kept_of(const parallel::TeamPass& own, int source) const;
   SequenceRuns runs_in_cache() const;
   SequenceRuns runs_in_message(int rank) const;
   std::span<const kernels::KeyRun> of_sequence(parallel::SequenceId sequence,
@@ -89,7 +85,8 @@ class RingAttention {
   void add_items(AttentionCall& call, const Pass& pass, int query_rank, int key_rank,
                  std::span<const int64_t> positions, const SequenceRuns& runs) const;
 
-  void run_pass_kv(int64_t layer, const TensorView& q, const TensorView& out);
+  void run_pass_kv(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
+                   const TensorView& out);
   void run_pass_q(int64_t layer, const TensorView& q, const TensorView& out);
 
   // broadcast_q.cpp
@@ -105,14 +102,15 @@ class RingAttention {
 
   // The pass.
   parallel::Team team_;
-  int index_ = 0;  ///< place of this instance in the team
-  int64_t passes_ = 0;
+  int index_ = 0;                              ///< place of this instance in the team
   std::unique_ptr<comm::Communicator> group_;  ///< group of a team that is not all instances
   comm::Communicator* ring_ = nullptr;         ///< the team's ring
   std::vector<std::vector<int64_t>> query_positions_;  ///< by rank
-  std::vector<int64_t> slots_;                         ///< slots of this rank's rows
-  std::vector<KeySequence> key_sequences_;             ///< in the order of the sequences
-  std::vector<AttentionCall> visits_;                  ///< by step
+  std::vector<int64_t> slots_;                         ///< slots of this rank's rows that stay here
+  std::vector<parallel::RowRange> stored_rows_;        ///< these rows
+  std::vector<parallel::SequenceId> key_sequences_;  ///< sequences with keys that it needs, sorted
+  std::map<parallel::SequenceId, std::vector<parallel::TravellingTokens>> placed_;
+  std::vector<AttentionCall> visits_;  ///< by step
   std::vector<AttentionCall> parts_;
   std::vector<parallel::RowRange> part_rows_;
 

@@ -102,7 +102,7 @@ KvBytes kv_bytes(const model::ModelConfig& config, const resources::Resources& r
           config.head_dim,
           resources.kv_dtype,
           resources::kv_bytes_of_rank(config, resources),
-          resources.cp};
+          resources.shares()};
 }
 
 std::string keeping_line(const model::ModelConfig& config, const batch::Inputs& inputs,
@@ -205,6 +205,7 @@ std::optional<schedule::Plan> KvSaves::next(const schedule::Scheduler& scheduler
 
 /// Fills in the plan, and the description of the save as it will be.
 void KvSaves::make(const schedule::KeepableKv& kept, schedule::Plan& plan) {
+  plan.teams = {{{kept.instances.begin(), kept.instances.end()}}};
   const fs::path folder = folder_of(kept.row);
   const int64_t end = std::ssize(kept.tokens);
   const auto earlier = saves_.find(kept.row);

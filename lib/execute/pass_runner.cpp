@@ -18,17 +18,21 @@ PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, mo
       candidates_(compute.buffer()) {}
 
 void PassRunner::begin(const schedule::Plan& plan) {
+  attention_.ledger().settle();
   for (const int64_t sequence : plan.removed) {
+    // Another instance of the team may know it.
+    if (!attention_.ledger().map().contains(sequence)) continue;
     attention_.ledger().remove(sequence);
     turns_.erase(sequence);
     histories_.erase(sequence);
   }
   for (const schedule::NewSequence& added : plan.added) {
-    const bool child = added.parent != schedule::NewSequence::no_parent;
-    attention_.ledger().add(added.sequence, added.reserved,
-                            child ? std::optional(added.parent) : std::nullopt);
-    if (added.keeps_tokens != 0)
-      histories_[added.sequence] = child ? histories_.at(added.parent) : History{};
+    attention_.ledger().set_state(added.sequence, added.state());
+    if (added.keeps_tokens == 0) continue;
+    History& history = histories_[added.sequence];
+    const bool begins_as_parent =
+        added.length == 0 && added.parent != schedule::NewSequence::no_parent;
+    history.tokens = begins_as_parent ? histories_.at(added.parent).tokens : added.tokens;
   }
   for (const schedule::TurnStart& turn : plan.turns) turns_[turn.sequence] = turn;
   for (const schedule::PlanItem& item : plan.items)
@@ -48,12 +52,12 @@ schedule::Outcome PassRunner::execute(const schedule::Plan& plan) {
   begin(plan);
   const std::vector<parallel::TeamPass> passes = plan.passes();
   const std::optional<size_t> own = team_of(passes, settings_.instance);
-  const bool side_by_side = own && passes.size() > 1;
-  compute_.recorder.set_team(side_by_side ? static_cast<int32_t>(*own) : -1, settings_.instance);
-  team_ = side_by_side ? fmt::format("instance {} in team {} of {}", settings_.instance, *own,
-                                     passes[*own].team.text())
-                       : "";
-  attention_.begin_pass(passes);
+  const bool of_some = own && (passes.size() > 1 || passes[*own].team.size() < settings_.instances);
+  compute_.recorder.set_team(of_some ? static_cast<int32_t>(*own) : -1, settings_.instance);
+  team_ = of_some ? fmt::format("instance {} in team {} of {}", settings_.instance, *own,
+                                passes[*own].team.text())
+                  : "";
+  attention_.begin_pass(passes, plan.number);
   if (!plan.restore.empty()) {
     outcome.kv = restore(plan);
     if (outcome.kv.done != 0) return outcome;

@@ -15,7 +15,8 @@ namespace pecia::execute {
 class PassRunner {
  public:
   struct Settings {
-    int instance = 0;  ///< this rank's
+    int instance = 0;   ///< this rank's
+    int instances = 1;  ///< of the replica
     int64_t vocab = 0;
     int logprobs = 0, prompt_logprobs = 0;  ///< as in job files
     bool whole_rows = false;  ///< log-sums of whole rows: no cut of the vocabulary affects bits
@@ -53,6 +54,7 @@ class PassRunner {
   // pass_runner_kv.cpp
   schedule::KvOutcome save(const schedule::KvSaveOrder& order);
   schedule::KvOutcome restore(const schedule::Plan& plan);
+  bool all_ranks_of(const schedule::Plan& plan, bool succeeded);
 
   void compute(const schedule::Plan& plan, int32_t own_team, schedule::Outcome& outcome);
   void find_broken(const Asked& sampled, schedule::Outcome& outcome);
@@ -85,7 +87,7 @@ class PassRunner {
   std::map<int64_t, schedule::TurnStart> turns_;
   std::map<int64_t, History> histories_;
   std::optional<std::pair<std::string, io::KvSave>> restored_;  ///< the last save read, by folder
-  std::string team_;  ///< of the pass, for messages: "instance 4 in team 1 of …"; "": the only one
+  std::string team_;  ///< of the pass, for messages: "instance 4 in team 1 of …"; "": all instances
   device::Buffer logits_, candidates_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "lib/comm/team.hpp"
 #include "lib/execute/pass_runner.hpp"
 
 namespace pecia::execute {
@@ -44,6 +45,19 @@ schedule::KvOutcome PassRunner::save(const schedule::KvSaveOrder& order) {
   return outcome;
 }
 
+/// Whether this is so on all ranks of the plan's team. Collective over them.
+bool PassRunner::all_ranks_of(const schedule::Plan& plan, bool succeeded) {
+  const std::vector<int32_t>& instances = plan.teams.front().instances;
+  const int block = replica_.size() / settings_.instances;
+  if (std::ssize(instances) == settings_.instances)
+    return replica_.all_reduce_max(succeeded ? 0 : 1) == 0;
+  std::vector<int> ranks;
+  for (const int32_t instance : instances)
+    for (int rank = instance * block; rank < (instance + 1) * block; ++rank) ranks.push_back(rank);
+  const auto team = comm::make_team(replica_.on_host(), ranks, plan.number);
+  return team->all_reduce_max(succeeded ? 0 : 1) == 0;
+}
+
 /// All ranks act together: if one cannot read its part, the pass is computed. Collective.
 schedule::KvOutcome PassRunner::restore(const schedule::Plan& plan) {
   PECIA_CHECK(plan.items.size() == 1, "{} sequences to restore", plan.items.size());
@@ -66,7 +80,7 @@ schedule::KvOutcome PassRunner::restore(const schedule::Plan& plan) {
     outcome.error = error.what();
   }
   if (!outcome.error.empty()) restored_.reset();
-  outcome.done = replica_.all_reduce_max(outcome.error.empty() ? 0 : 1) == 0 ? 1 : 0;
+  outcome.done = all_ranks_of(plan, outcome.error.empty()) ? 1 : 0;
   outcome.bytes =
       static_cast<int64_t>(attention_.slots().size()) * kv_files_.shape().bytes_per_token();
   outcome.seconds = seconds_since(begin);

@@ -2,30 +2,12 @@
 #include "lib/execute/replica_loop.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 namespace pecia::execute {
 namespace {
 
 using report::Kind;
 using report::ScopedSpan;
-
-void record(PassMaker& pass_maker, std::vector<schedule::Finished> finished,
-            batch::ReplicaTotals& totals) {
-  std::vector<io::TurnUpdate> updates;
-  for (schedule::Finished& turn : finished) {
-    turn.result.mode = pass_maker.mode(turn.result.mode);
-    turn.result.replica = pass_maker.replica;
-    totals.failed += turn.state == io::TurnState::failed;
-    if (turn.state == io::TurnState::done)
-      batch::count_done(turn.result, pass_maker.results.layout().turns[turn.row].slots, totals);
-    updates.push_back({turn.row, turn.result, turn.state});
-  }
-  if (updates.empty()) return;
-  pass_maker.results.write_all(updates);
-  if (pass_maker.saves != nullptr) pass_maker.saves->forget_settled();
-}
 
 /// Notes in the trace why keys or queries travel for the pass's prompts.
 void note_rings(const std::vector<schedule::ChunkRing>& rings, report::Recorder& recorder) {
@@ -53,23 +35,7 @@ schedule::Plan make_plan(PassMaker& pass_maker, bool stopping, double now,
   constexpr double longest_wait_s = 0.1;  // then signals and limits are checked again
   schedule::Scheduler& scheduler = pass_maker.scheduler;
   stopping = stopping || (pass_maker.saves != nullptr && pass_maker.saves->draining());
-  std::optional<schedule::Plan> plan;
-  bool taken = false;
-  scheduler.forget_assumed_end_once_over(now);
-  do {
-    taken = false;
-    while (!stopping) {
-      auto request = pass_maker.source.take(scheduler, now);
-      if (!request) break;
-      if (pass_maker.saves != nullptr) pass_maker.saves->find(*request);
-      scheduler.add(std::move(*request), 0);
-      taken = true;
-    }
-    if (!stopping) plan = scheduler.next(now);
-    record(pass_maker, scheduler.take_finished(), totals);
-    if (!stopping && !plan && scheduler.forget_assumed_end()) taken = true;
-  } while (!plan && taken);
-  totals.arrived = pass_maker.source.arrived_turns();
+  std::optional<schedule::Plan> plan = next_pass(pass_maker, stopping, now, totals);
   const auto arrival = pass_maker.source.next_arrival();
   const bool ends = !plan && (stopping || scheduler.out_of_time() || !arrival);
   if (ends && pass_maker.saves != nullptr) {
@@ -95,30 +61,11 @@ void wait(double seconds, const RunClock& clock, comm::Communicator& replica) {
   }
 }
 
-/// What a rank answers after a pass.
-struct Answer {
-  uint8_t told = 0;  ///< 1: this rank was told to stop
-  schedule::Outcome outcome;
-
-  template <typename A>
-  void visit(A& archive) {
-    archive(told);
-    outcome.visit(archive);
-  }
-};
-
 double flops_of(const report::Recorder& recorder) {
   return recorder.totals().flops;
 }
 
 }  // namespace
-
-RunClock steady_run_clock() {
-  using Seconds = std::chrono::duration<double>;
-  const auto begin = std::chrono::steady_clock::now();
-  return {[begin] { return Seconds(std::chrono::steady_clock::now() - begin).count(); },
-          [](double seconds) { std::this_thread::sleep_for(Seconds(seconds)); }};
-}
 
 batch::ReplicaTotals run_replica(comm::Communicator& replica, Worker& worker,
                                  report::Recorder& recorder, PassMaker* pass_maker,
@@ -161,7 +108,7 @@ batch::ReplicaTotals run_replica(comm::Communicator& replica, Worker& worker,
     std::vector<std::vector<std::byte>> gathered;
     {
       const ScopedSpan span(recorder, batch::phase_name(plan), Kind::phase);
-      const Answer answer{told(), worker.execute(plan)};
+      const Answer answer{told(), plan.number, 0, worker.execute(plan)};
       const ScopedSpan waiting(recorder, "gather_outcomes", Kind::comm);
       gathered = replica.gather(to_bytes(answer), root);
     }

@@ -47,6 +47,23 @@ struct KvSaving {
   bool operator==(const KvSaving&) const = default;
 };
 
+/// How many ranks share a sequence's tokens.
+struct CpSetting {
+  std::optional<int> degree;  ///< absent: all ranks that the other degrees leave
+  /// Every request has as many of these instances as it needs, and teams change from pass to pass.
+  bool elastic = false;
+
+  bool operator==(const CpSetting&) const = default;
+};
+
+/// The fewest and the most instances of an elastic request.
+struct ElasticRange {
+  int min = 1;
+  std::optional<int> max;  ///< absent: all
+
+  bool operator==(const ElasticRange&) const = default;
+};
+
 struct Job {
   struct Model {
     std::filesystem::path path;
@@ -65,7 +82,8 @@ struct Job {
 
   struct Parallel {
     int dp = 1;
-    std::optional<int> cp;
+    CpSetting cp;
+    ElasticRange elastic;
     int sp = 1, tp = 1;
     std::optional<PrefillMode> prefill;
     std::optional<RingMode> ring;

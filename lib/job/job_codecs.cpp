@@ -150,6 +150,51 @@ Codec<KvSaving> kv_saving() {
           }};
 }
 
+Codec<CpSetting> cp_setting(int32_t highest) {
+  const Codec<int32_t> degree = whole32(1, highest);
+  const auto read = [degree](const YamlNode& node) -> std::optional<CpSetting> {
+    if (node.kind == YamlNode::Kind::scalar && node.text == "auto") return CpSetting{};
+    if (node.kind == YamlNode::Kind::scalar && node.text == "elastic") return CpSetting{{}, true};
+    const auto value = degree.read(node);
+    if (!value) return std::nullopt;
+    return CpSetting{*value, false};
+  };
+  const auto write = [](const CpSetting& setting) -> nlohmann::ordered_json {
+    if (setting.elastic) return "elastic";
+    if (!setting.degree) return "auto";
+    return *setting.degree;
+  };
+  return {"auto | elastic | " + degree.allowed, read, write};
+}
+
+Codec<ElasticRange> elastic_range(int32_t highest) {
+  const Codec<int32_t> least = whole32(1, highest);
+  const Codec<std::optional<int32_t>> most = auto_or(least);
+  const auto read = [least, most](const YamlNode& node) -> std::optional<ElasticRange> {
+    if (node.kind != YamlNode::Kind::map) return std::nullopt;
+    ElasticRange range;
+    for (const YamlNode& child : node.children) {
+      if (child.key == "min") {
+        const auto value = least.read(child);
+        if (!value) return std::nullopt;
+        range.min = *value;
+      } else if (child.key == "max") {
+        const auto value = most.read(child);
+        if (!value) return std::nullopt;
+        range.max = *value;
+      } else {
+        return std::nullopt;
+      }
+    }
+    if (range.max && *range.max < range.min) return std::nullopt;
+    return range;
+  };
+  const auto write = [most](const ElasticRange& range) -> nlohmann::ordered_json {
+    return {{"min", range.min}, {"max", most.write(range.max)}};
+  };
+  return {"{min: " + least.allowed + ", max: auto or one of at least min}", read, write};
+}
+
 Codec<std::vector<std::filesystem::path>> paths() {
   return {"a list of paths or patterns (*, ?, […])",
           [](const YamlNode& node) -> std::optional<std::vector<std::filesystem::path>> {

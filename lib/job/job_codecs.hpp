@@ -46,6 +46,9 @@ Codec<std::vector<int32_t>> token_ids();
 Codec<std::vector<std::string>> texts();
 Codec<RopeOverride> rope_override();
 Codec<KvSaving> kv_saving();
+/// auto, elastic, or a degree of at most `highest`.
+Codec<CpSetting> cp_setting(int32_t highest);
+Codec<ElasticRange> elastic_range(int32_t highest);
 
 template <typename E>
 using Words = std::vector<std::pair<std::string_view, E>>;

@@ -95,8 +95,11 @@ std::vector<Field> make_schema() {
 
       field("parallel.dp", PECIA_MEMBER(parallel.dp), whole32(1, max_degree),
             "Replicas, each running requests of its own."),
-      field("parallel.cp", PECIA_MEMBER(parallel.cp), auto_or(whole32(1, max_degree)),
-            "Ranks that share a sequence's tokens; auto: all ranks that dp, sp and tp leave."),
+      field("parallel.cp", PECIA_MEMBER(parallel.cp), cp_setting(max_degree),
+            "Ranks that share a sequence's tokens; auto: all ranks that dp, sp and tp leave; "
+            "elastic: of these, as many as each request needs, changing from pass to pass."),
+      field("parallel.elastic", PECIA_MEMBER(parallel.elastic), elastic_range(max_degree),
+            "With cp elastic, instances (SP × TP blocks) of a request; auto: all."),
       field("parallel.sp", PECIA_MEMBER(parallel.sp), whole32(1, max_degree),
             "Ranks that share a pass's rows and its heads (Ulysses)."),
       field("parallel.tp", PECIA_MEMBER(parallel.tp), whole32(1, max_degree),

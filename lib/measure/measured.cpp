@@ -33,6 +33,7 @@ std::optional<Measured> parse_measured(const std::string& text,
   Measured measured;
   measured.ring = {json.at("ring_flops").get<double>(), json.at("ring_bandwidth").get<double>(),
                    json.at("all_to_all_bandwidth").get<double>()};
+  if (resources.elastic && measured.ring.bandwidth <= 0) return {};  // it was not elastic then
   if (json.contains("shift_threshold"))
     measured.shift_threshold = json.at("shift_threshold").get<int64_t>();
   return measured;
@@ -51,7 +52,7 @@ Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
   // Measures over groups of their own, so that the report counts the run's traffic alone.
   const auto own = [](comm::Communicator& group) { return group.split(0, group.rank()); };
   Measured measured;
-  if (resources.cp > 1 && !resources.ring)
+  if (resources.cp > 1 && (!resources.ring || resources.elastic))
     measured.ring = calibrate(world, *own(*groups.ring), compute, shape, log);
   if (resources.decode == parallel::DecodeMode::shift) {
     measured.shift_threshold = resources.shift_threshold;

@@ -19,7 +19,7 @@
 namespace pecia::measure {
 
 struct Measured {
-  parallel::RingRates ring;                ///< used with cp above 1 and ring auto
+  parallel::RingRates ring;                ///< used with cp above 1 and ring auto, or elastic
   std::optional<int64_t> shift_threshold;  ///< used with decode shift: the job's, or by rule
 };
 

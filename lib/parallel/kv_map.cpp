@@ -2,11 +2,18 @@
 #include "lib/parallel/kv_map.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "lib/core/error.hpp"
 
 namespace pecia::parallel {
 namespace {
+
+int64_t tokens_of(const std::vector<StridedRange>& ranges) {
+  int64_t tokens = 0;
+  for (const StridedRange& range : ranges) tokens += range.count;
+  return tokens;
+}
 
 /// Extends the last range where the new positions continue it.
 void append_range(std::vector<StridedRange>& ranges, GlobalRange added) {
@@ -29,6 +36,22 @@ void append_range(std::vector<StridedRange>& ranges, GlobalRange added) {
     }
   }
   ranges.push_back({added.begin, added.size(), 1});
+}
+
+/// Adds the tokens `run` of `from`.
+void append_run(std::vector<StridedRange>& ranges, const std::vector<StridedRange>& from,
+                IndexRun run) {
+  int64_t before = 0;
+  for (const StridedRange& range : from) {
+    const int64_t begin = std::max<int64_t>(run.begin - before, 0);
+    const int64_t end = std::min(run.begin + run.count - before, range.count);
+    before += range.count;
+    if (begin >= end) continue;
+    if (range.stride == 1)
+      append_range(ranges, {range.position(begin), range.position(end)});
+    else
+      ranges.push_back({range.position(begin), end - begin, range.stride});
+  }
 }
 
 /// Σ over positions p < end of how many keys of the range are not behind p.
@@ -119,7 +142,7 @@ void KvMap::remove(SequenceId sequence) {
   sequences_.erase(sequence);
 }
 
-void KvMap::append(const PassSequence& rows, const Team& team) {
+void KvMap::append(const PassSequence& rows, const Team& team, const Placement* placement) {
   Sequence& sequence = at(rows.sequence);
   PECIA_CHECK(rows.first == sequence.length, "sequence {} has {} tokens, the pass begins at {}",
               rows.sequence, sequence.length, rows.first);
@@ -128,6 +151,7 @@ void KvMap::append(const PassSequence& rows, const Team& team) {
     for (const int holder : holders(rows.sequence))
       PECIA_CHECK(team.index_of(holder), "instance {} holds keys of sequence {}, whose team is {}",
                   holder, rows.sequence, team.text());
+  if (placement != nullptr) return place(sequence, rows, team, *placement);
   for (int index = 0; index < team.workers(); ++index) {
     const int instance = team.instances[index];
     for (int virtual_rank = 0; virtual_rank < virtual_ranks_; ++virtual_rank) {
@@ -143,6 +167,76 @@ void KvMap::append(const PassSequence& rows, const Team& team) {
     }
   }
   sequence.length += rows.count;
+}
+
+std::vector<TravellingTokens> KvMap::travelling(const PassSequence& rows, const Team& team) const {
+  std::vector<TravellingTokens> all;
+  for (int index = 0; index < team.size(); ++index) {
+    const int instance = team.instances[index];
+    TravellingTokens tokens{ranges(rows.sequence, instance), held(rows.sequence, instance), 0};
+    for (const GlobalRange& range : rows_of(rows, team, index)) append_range(tokens.ranges, range);
+    tokens.count = tokens_of(tokens.ranges);
+    all.push_back(std::move(tokens));
+  }
+  return all;
+}
+
+void KvMap::place(Sequence& sequence, const PassSequence& rows, const Team& team,
+                  const Placement& placement) {
+  PECIA_CHECK(virtual_ranks_ == 1, "tokens of sequence {} are placed, but virtual ranks hold them",
+              rows.sequence);
+  const std::vector<TravellingTokens> all = travelling(rows, team);
+  for (const KeptShare& share : placement.shares) {
+    const std::vector<KeptRun> runs = kept_runs(placement, team, all, share.instance);
+    Held& held = sequence.parts.at(share.instance);
+    for (const KeptRun& kept : runs) append_run(held.ranges, all[kept.source].ranges, kept.run);
+    held.tokens += share.tokens;
+    PECIA_CHECK(held.tokens <= sequence.reserved[share.instance],
+                "sequence {} keeps {} tokens on instance {}, {} reserved", rows.sequence,
+                held.tokens, share.instance, sequence.reserved[share.instance]);
+  }
+  sequence.length += rows.count;
+  if (placement.gathers == 0) return;
+  for (int instance = 0; instance < instances_; ++instance) {
+    if (placement.has_share(instance)) continue;
+    sequence.parts[instance] = {};
+    total_reserved_[instance] -= std::exchange(sequence.reserved[instance], 0);
+  }
+}
+
+void KvMap::set_reserved(SequenceId sequence, int instance, int64_t tokens) {
+  PECIA_CHECK(virtual_ranks_ == 1 && tokens >= held(sequence, instance),
+              "sequence {} holds {} tokens on instance {} and cannot reserve {}", sequence,
+              held(sequence, instance), instance, tokens);
+  int64_t& reserved = at(sequence).reserved.at(instance);
+  total_reserved_[instance] += tokens - reserved;
+  reserved = tokens;
+}
+
+SequenceState KvMap::state(SequenceId sequence) const {
+  PECIA_CHECK(virtual_ranks_ == 1, "sequence {} has virtual ranks", sequence);
+  const Sequence& known = at(sequence);
+  SequenceState state{
+      known.parent.value_or(SequenceState::no_parent), known.length, known.reserved, {}};
+  for (const Held& part : known.parts) state.held.push_back(part.ranges);
+  return state;
+}
+
+void KvMap::set_state(SequenceId sequence, const SequenceState& state) {
+  if (!contains(sequence))
+    add(sequence, state.reserved,
+        state.parent == SequenceState::no_parent ? std::nullopt : std::optional(state.parent));
+  if (state.held.empty()) return;
+  Sequence& known = at(sequence);
+  PECIA_CHECK(virtual_ranks_ == 1 && state.held.size() == known.parts.size() &&
+                  state.reserved.size() == known.reserved.size() &&
+                  known.parent.value_or(SequenceState::no_parent) == state.parent,
+              "a state of sequence {} does not fit", sequence);
+  known.length = state.length;
+  for (int instance = 0; instance < instances_; ++instance) {
+    known.parts[instance] = {tokens_of(state.held[instance]), state.held[instance]};
+    set_reserved(sequence, instance, state.reserved[instance]);
+  }
 }
 
 std::vector<int> KvMap::holders(SequenceId sequence) const {

@@ -12,24 +12,6 @@
 
 namespace pecia::parallel {
 
-/// The `count` positions begin, begin + stride, … A chunk of a prompt has stride 1. Generated
-/// tokens that are dealt round-robin to N ranks mostly have stride N.
-struct StridedRange {
-  int64_t begin = 0;
-  int64_t count = 0;
-  int64_t stride = 1;
-
-  int64_t position(int64_t index) const { return begin + index * stride; }
-  bool operator==(const StridedRange&) const = default;
-};
-
-/// Tokens [begin, begin + count) of a range.
-struct IndexRun {
-  int64_t begin = 0;
-  int64_t count = 0;
-  bool operator==(const IndexRun&) const = default;
-};
-
 /// Returns the tokens of the range whose positions lie in [begin, end).
 IndexRun indices_between(const StridedRange& range, int64_t begin, int64_t end);
 
@@ -54,6 +36,26 @@ std::vector<Stretch> stretches(const std::vector<StridedRange>& positions,
 /// after it and, if the window is not 0, lies within the window.
 int64_t count_seen(GlobalRange rows, const std::vector<StridedRange>& keys, int64_t window);
 
+/// What the map has of a sequence: its parent, if there is one, and by instance what is reserved and
+/// what is held.
+struct SequenceState {
+  static constexpr SequenceId no_parent = -1;
+
+  SequenceId parent = no_parent;
+  int64_t length = 0;
+  std::vector<int64_t> reserved;
+  std::vector<std::vector<StridedRange>> held;  ///< empty: it begins now
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(parent), archive(length), archive(reserved);
+    auto instances = static_cast<int64_t>(held.size());
+    archive(instances);
+    held.resize(static_cast<size_t>(instances));
+    for (std::vector<StridedRange>& ranges : held) archive(ranges);
+  }
+};
+
 /// The sequences of a replica. For each sequence the map has the positions that each instance
 /// holds, in the order in which they were cached, and the number of tokens that may be cached
 /// there. If instances play virtual ranks (virtual_ranks.hpp), each virtual rank holds its own
@@ -75,10 +77,24 @@ class KvMap {
   void remove(SequenceId sequence);
   bool contains(SequenceId sequence) const { return sequences_.contains(sequence); }
 
-  /// Adds the new tokens of a pass. They are cached where their rows are. Throws InvalidArgument
-  /// unless their first position is the sequence's length, the team has all instances that hold
-  /// keys which the rows see, and no instance goes beyond what is reserved there.
-  void append(const PassSequence& rows, const Team& team);
+  /// Adds the new tokens of a pass. They are cached where their rows are, or where the placement
+  /// says. Throws InvalidArgument unless their first position is the sequence's length, the team has
+  /// all instances that hold keys which the rows see, and no instance goes beyond what is reserved
+  /// there. With virtual ranks there are no placements.
+  void append(const PassSequence& rows, const Team& team, const Placement* placement = nullptr);
+  /// Returns what travels of the sequence in a pass that places its tokens, by place in the ring.
+  /// Call it before `append`.
+  std::vector<TravellingTokens> travelling(const PassSequence& rows, const Team& team) const;
+
+  /// Changes what a sequence may hold on an instance. Throws InvalidArgument if it holds more.
+  void set_reserved(SequenceId sequence, int instance, int64_t tokens);
+
+  /// Returns all that the map has of a sequence but its children. Throws InvalidArgument if the map
+  /// has virtual ranks.
+  SequenceState state(SequenceId sequence) const;
+  /// Adds a sequence in this state. If the map has it already, its state becomes this one. With
+  /// virtual ranks a sequence can only begin.
+  void set_state(SequenceId sequence, const SequenceState& state);
 
   std::optional<SequenceId> parent(SequenceId sequence) const { return at(sequence).parent; }
   /// Counts the cached tokens, including the parent's.
@@ -116,6 +132,8 @@ class KvMap {
     std::vector<int64_t> reserved;  ///< by instance
     std::vector<Held> parts;        ///< by instance, then by virtual rank
   };
+  void place(Sequence& sequence, const PassSequence& rows, const Team& team,
+             const Placement& placement);
   const Sequence& at(SequenceId sequence) const;
   Sequence& at(SequenceId sequence) {
     return const_cast<Sequence&>(static_cast<const KvMap*>(this)->at(sequence));

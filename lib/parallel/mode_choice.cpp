@@ -101,6 +101,12 @@ ModeChoice choose_modes(const Setting& setting, const ModelShape& model, int64_t
     choice.prefill = choose_prefill(setting.degrees, model, max_batch_tokens, why);
     add("prefill", name_of(choice.prefill), why);
   }
+  if (setting.elastic) {
+    choice.ring = RingMode::pass_kv;
+    choice.decode = DecodeMode::broadcast_q;
+    add("ring and decode", "pass_kv+broadcast_q", "what elastic teams need");
+    return choice;
+  }
   if (!setting.ring && setting.degrees.cp > 1)
     add("ring", "auto", "by the cached share of each turn");
   if (!setting.decode) {

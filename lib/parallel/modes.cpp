@@ -127,6 +127,30 @@ std::optional<Refusal> cp_refusal(const Setting& setting) {
                  "cp 1, 2, 4 or 8, and dp for more ranks"};
 }
 
+/// An elastic team keeps keys as they pass, and its answers' queries go to the holders alone.
+std::optional<Refusal> elastic_refusal(const Setting& setting) {
+  if (!setting.elastic) return {};
+  if (setting.reproducible == Reproducible::layout)
+    return Refusal{"parallel.cp",
+                   "parallel.cp elastic cuts sequences by what else runs, and reproducible: layout "
+                   "needs the same cut in every batch",
+                   "cp auto"};
+  if (setting.ring && *setting.ring != RingMode::pass_kv)
+    return Refusal{"parallel.ring",
+                   fmt::format("parallel.ring {} leaves keys where they are computed, but with "
+                               "parallel.cp elastic some instances keep the keys of others as they "
+                               "pass",
+                               name_of(*setting.ring)),
+                   "ring auto or pass_kv"};
+  if (setting.decode && setting.degrees.cp > 1 && *setting.decode != D::broadcast_q)
+    return Refusal{"parallel.decode",
+                   fmt::format("parallel.decode {} needs the same instances in every step, but "
+                               "parallel.cp is elastic",
+                               name_of(*setting.decode)),
+                   "decode auto or broadcast_q"};
+  return {};
+}
+
 std::optional<Refusal> tp_refusal(const Setting& setting, const ModelShape& model) {
   const Degrees& degrees = setting.degrees;
   const auto problem = tp_problem(degrees.tp, model, setting.reproducible);
@@ -287,6 +311,8 @@ std::optional<Refusal> refusal(const Setting& setting, const ModelShape& model) 
                    fmt::format("parallel.ring {} needs cp above 1, but {}", name_of(*setting.ring),
                                grid_text(degrees)),
                    "ring auto"};
+
+  if (auto refused = elastic_refusal(setting)) return refused;
 
   std::vector<DecodeMode> decode = row.decode;
   const auto no_shift =

@@ -85,6 +85,7 @@ struct Setting {
   std::optional<DecodeMode> decode;
   std::optional<int64_t> shift_threshold;
   Reproducible reproducible = Reproducible::run;
+  bool elastic = false;  ///< teams of some of the degrees.cp instances change from pass to pass
 };
 
 struct Refusal {

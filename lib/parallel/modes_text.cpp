@@ -111,6 +111,9 @@ std::string modes_markdown() {
   text += "\n`single` is what `auto` is called on one rank; a job cannot ask for it.\n\n";
   text += meanings("prefill", named_prefill_modes) + "\n" + meanings("decode", named_decode_modes);
   text +=
+      "\nWith `cp: elastic` a replica's CP instances (SP × TP blocks) form teams that change from "
+      "pass to pass: a\n"
+      "request takes as many as it needs. Prefill is the row's, ring pass_kv, decode broadcast_q.\n"
       "\n`ring` (pass_kv, pass_q) needs cp above 1; `shift_threshold`, 1 or more, needs decode "
       "shift.\n\n"
       "Of the model, with P = SP · TP:\n"

@@ -26,9 +26,18 @@ Team team_of_all(int instances, Ring ring, Sharding sharding) {
   return team;
 }
 
+const Placement* TeamPass::placement(SequenceId sequence) const {
+  for (const Placement& each : placements)
+    if (each.sequence == sequence) return &each;
+  return nullptr;
+}
+
 void check_teams(const std::vector<TeamPass>& teams, int instances) {
   std::vector<bool> taken(instances);
-  for (const auto& [team, rows] : teams) {
+  for (const auto& [team, rows, placements] : teams) {
+    PECIA_CHECK(placements.empty() || (team.ring == Ring::pass_kv && team.size() > 1),
+                "keys of sequence {} are to be placed, but they do not travel in the team of {}",
+                placements.front().sequence, team.text());
     PECIA_CHECK(team.holders >= 0 && team.workers() >= 1, "a team of {} with {} holders",
                 team.text(), team.holders);
     for (const int32_t instance : team.instances) {

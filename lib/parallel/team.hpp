@@ -3,7 +3,7 @@
 /// Tells who works on what in one iteration. A replica's *instances* are its SP × TP blocks,
 /// numbered from 0. Some of them form a team for a pass. The teams of an iteration have no instance
 /// in common and work side by side. An instance without a team waits for the next plan.
-/// Source: LoongServe, §4 (elastic instances).
+/// Source: LoongServe (elastic instances).
 
 #include <cstdint>
 #include <optional>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lib/parallel/pass.hpp"
+#include "lib/parallel/placement.hpp"
 #include "lib/parallel/sharding.hpp"
 
 namespace pecia::parallel {
@@ -40,14 +41,20 @@ struct Team {
 /// Returns the team of all instances of a replica, in their order.
 Team team_of_all(int instances, Ring ring = Ring::pass_kv, Sharding sharding = Sharding::base);
 
-/// What a team works on. Owners of rows are counted in the ring: owner 1 is instances[1].
+/// What a team works on. Owners of rows are counted in the ring: owner 1 is instances[1]. Keys and
+/// values of a sequence without a placement stay where its rows are computed.
 struct TeamPass {
   Team team;
   std::vector<PassSequence> rows;
+  std::vector<Placement> placements = {};
+
+  /// Returns the sequence's placement. It is null if the sequence has none.
+  const Placement* placement(SequenceId sequence) const;
 };
 
 /// Throws InvalidArgument unless these teams can work side by side on a replica with `instances`
-/// instances. Each team must have an instance with rows. No instance may be in two places.
+/// instances. Each team must have an instance with rows. No instance may be in two places. Keys can
+/// be placed only where they travel: in a ring pass_kv of two or more instances.
 void check_teams(const std::vector<TeamPass>& teams, int instances);
 
 /// Returns the team that an instance is in. It is absent if the instance is in no team.

@@ -268,6 +268,7 @@ Json to_json(const RunReport& report) {
       {"topology", report.topology},
       {"grid", report.grid},
       {"modes", report.modes},
+      {"elastic", report.elastic},
       {"counts", json_of(report.counts)},
       {"kv", json_of(report.kv)},
       {"seconds", report.seconds},

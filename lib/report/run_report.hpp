@@ -107,6 +107,7 @@ struct KvReport {
 struct RunReport {
   // These sections describe the run; the modules that know the facts write them.
   nlohmann::ordered_json job, model, machine, topology, grid, modes;
+  nlohmann::ordered_json elastic;  ///< what teams that change did, or null
 
   Counts counts;
   KvReport kv;

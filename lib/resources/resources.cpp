@@ -17,17 +17,25 @@ namespace {
 void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resources& resources) {
   // Each factor may be a million; beyond the number of ranks the exact product does not matter.
   int64_t ranks = 1;
-  for (const int degree : {parallel.dp, parallel.sp, parallel.tp, parallel.cp.value_or(1)})
+  for (const int degree : {parallel.dp, parallel.sp, parallel.tp, parallel.cp.degree.value_or(1)})
     if (__builtin_mul_overflow(ranks, int64_t{degree}, &ranks)) ranks = INT64_MAX;
   resources.dp = parallel.dp, resources.sp = parallel.sp, resources.tp = parallel.tp;
-  resources.cp = parallel.cp.value_or(static_cast<int>(std::max<int64_t>(1, num_ranks / ranks)));
-  if (!parallel.cp) ranks *= resources.cp;
+  resources.cp =
+      parallel.cp.degree.value_or(static_cast<int>(std::max<int64_t>(1, num_ranks / ranks)));
+  if (!parallel.cp.degree) ranks *= resources.cp;
   if (ranks != num_ranks)
     fail<InputError>(
         "parallel.dp {} × cp {} × sp {} × tp {} is not the number of ranks, {}: use cp auto and "
         "dp, sp and tp whose product divides {}, or start {} ranks",
         resources.dp, resources.cp, resources.sp, resources.tp, num_ranks, num_ranks,
         ranks == INT64_MAX ? "that many" : std::to_string(ranks));
+  resources.elastic = parallel.cp.elastic && resources.cp > 1;
+  resources.max_instances = parallel.elastic.max.value_or(resources.cp);
+  resources.min_instances = parallel.elastic.min;
+  if (resources.elastic &&
+      std::max(resources.max_instances, resources.min_instances) > resources.cp)
+    fail<InputError>("parallel.elastic asks for {} instances, a replica has {}: use max auto",
+                     std::max(resources.max_instances, resources.min_instances), resources.cp);
 }
 
 }  // namespace
@@ -36,8 +44,8 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
                   Resources& resources) {
   resolve_degrees(job.parallel, num_ranks, resources);
   const parallel::Setting setting{
-      resources.degrees(), job.parallel.prefill,         job.parallel.ring,
-      job.parallel.decode, job.parallel.shift_threshold, job.reproducible};
+      resources.degrees(),          job.parallel.prefill, job.parallel.ring, job.parallel.decode,
+      job.parallel.shift_threshold, job.reproducible,     resources.elastic};
   const parallel::ModelShape shape = shape_of(config);
   if (const auto refused = parallel::refusal(setting, shape))
     fail<InputError>("{}", refused->text());
@@ -160,23 +168,27 @@ int64_t resolve_max_sequences(const job::Job& job, const model::ModelConfig& con
     const auto requests = static_cast<int64_t>(inputs->requests().size());
     const schedule::AnswerCost cost{work / config.flops_per_token() / count,
                                     static_cast<double>(answer_tokens) / count};
+    // Instances that work apart are like replicas.
+    const int apart = resources.dp * (resources.elastic ? resources.cp : 1);
     const int64_t of_replica =
-        std::max<int64_t>(1, (std::max(answers, requests) + resources.dp - 1) / resources.dp);
+        std::max<int64_t>(1, (std::max(answers, requests) + apart - 1) / apart);
     sequences =
         schedule::sequences_at_once(cost, resources.gpus ? weight_rows_gpu : weight_rows_cpu,
                                     of_replica, std::min(most, of_replica));
     // Short prompts fill a pass together.
     const int64_t mean_prompt = inputs->prompt_tokens() / std::max<int64_t>(1, requests) + 1;
     sequences = std::clamp(resources.max_batch_tokens / mean_prompt, sequences, most);
+    if (resources.elastic) sequences *= resources.cp;
   }
   return world.all_reduce_max(sequences);
 }
 
 int64_t most_slots(const job::Job& job, const batch::Inputs& inputs,
                    const batch::InputRequest& request, const Resources& resources) {
+  const int shares = resources.shares();
   const int dealt_to =
-      job.reproducible == parallel::Reproducible::layout ? parallel::layout_ranks : resources.cp;
-  return dealt_to / resources.cp * inputs.max_slots(request, dealt_to, resources.max_batch_tokens);
+      job.reproducible == parallel::Reproducible::layout ? parallel::layout_ranks : shares;
+  return dealt_to / shares * inputs.max_slots(request, dealt_to, resources.max_batch_tokens);
 }
 
 int64_t resolve_kv_tokens(const job::Job& job, const model::ModelConfig& config,
@@ -212,8 +224,10 @@ void resolve_memory(const job::Job& job, const model::ModelConfig& config,
                     const model::WeightViews& weights, const batch::Inputs* inputs,
                     int64_t free_bytes, Resources& resources, comm::Communicator& world) {
   resources.kv_dtype = resolve_kv_dtype(job, weights.matrix_type(), weights.embedding.dtype());
+  parallel::Degrees pass = resources.degrees();
+  if (resources.elastic) pass.cp = 1;  // for each instance of a team
   resources.max_batch_tokens = resolve_batch_tokens(
-      job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
+      job, config, parallel::row_ranks(pass, resources.prefill), resources.gpus);
   resources.max_sequences = resolve_max_sequences(job, config, inputs, resources, world);
   resources.kv_tokens = resolve_kv_tokens(job, config, inputs, resources, free_bytes, world);
 }
@@ -222,13 +236,13 @@ schedule::PassTimes estimated_times(const model::ModelConfig& config, const Reso
                                     DType weights, double peak_flops) {
   const double cpu_bandwidth = 8e9, gpu_bandwidth = 2e12;  // bytes per second of a rank
   const double prefill_share = 0.4, attention_share = 0.2, decode_share = 0.2;  // of the peak
-  const double ranks = static_cast<double>(resources.cp) * resources.sp * resources.tp;
-  const double flops = peak_flops / resources.dp;
+  const int ring = resources.shares();  // elastic: one instance
+  const double ranks = static_cast<double>(ring) * resources.sp * resources.tp;
+  const double flops = peak_flops / resources.dp * ring / resources.cp;
   const double bandwidth = ranks * (resources.gpus ? gpu_bandwidth : cpu_bandwidth);
   // Each rank of a ring reads all weights; each rank of sp and tp reads a part.
   const double weight_s =
-      resources.cp *
-      static_cast<double>(row_elements(weights, config.parameters()) * size_of(weights)) /
+      ring * static_cast<double>(row_elements(weights, config.parameters()) * size_of(weights)) /
       bandwidth;
   const double pair_flops =
       4.0 * static_cast<double>(config.num_heads * config.head_dim * config.layers);
@@ -241,9 +255,10 @@ schedule::PassTimes estimated_times(const model::ModelConfig& config, const Reso
 
 std::string mode_name(const Resources& resources, std::string_view ring) {
   if (resources.prefill == parallel::PrefillMode::single) return "single";
-  const std::string_view taken = resources.cp == 1 ? ""
-                                 : resources.ring  ? name_of(*resources.ring)
-                                                   : ring;
+  const std::string_view taken = resources.cp == 1                      ? ""
+                                 : resources.ring && !resources.elastic ? name_of(*resources.ring)
+                                 : resources.elastic && ring == "auto"  ? "elastic"
+                                                                        : ring;
   return fmt::format("{}{}{}+{}", name_of(resources.prefill), resources.cp > 1 ? "/" : "", taken,
                      name_of(resources.decode));
 }

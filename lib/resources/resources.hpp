@@ -15,6 +15,8 @@ namespace pecia::resources {
 
 struct Resources {
   int dp = 1, cp = 1, sp = 1, tp = 1;
+  bool elastic = false;                      ///< teams of the cp instances change from pass to pass
+  int min_instances = 1, max_instances = 1;  ///< of a request, if elastic
   parallel::PrefillMode prefill = parallel::PrefillMode::single;
   parallel::DecodeMode decode = parallel::DecodeMode::single;
   std::optional<parallel::RingMode> ring;  ///< absent: no ring, or chosen by rule for each chunk
@@ -28,6 +30,8 @@ struct Resources {
   int64_t max_batch_tokens = 1;
 
   parallel::Degrees degrees() const { return {cp, sp, tp}; }
+  /// Instances that a sequence's tokens are shared out to in equal parts.
+  int shares() const { return elastic ? 1 : cp; }
 };
 
 /// Resolves degrees and modes, before any weight is read. dp × cp × sp × tp is the number of ranks,
@@ -82,7 +86,8 @@ int64_t resolve_max_sequences(const job::Job& job, const model::ModelConfig& con
                               const batch::Inputs* inputs, const Resources& resources,
                               comm::Communicator& world);
 
-/// Upper bound on the KV slots that the request needs on each rank.
+/// Upper bound on the KV slots that the request needs on each rank; if elastic, on all instances
+/// together.
 int64_t most_slots(const job::Job& job, const batch::Inputs& inputs,
                    const batch::InputRequest& request, const Resources& resources);
 
@@ -104,7 +109,8 @@ void resolve_memory(const job::Job& job, const model::ModelConfig& config,
                     int64_t free_bytes, Resources& resources, comm::Communicator& world);
 
 /// Estimates how long a replica's passes take, before any was measured. The model's operations and
-/// bytes are taken at shares of `peak_flops` (of all ranks) that such machines commonly reach.
+/// bytes are taken at shares of `peak_flops` (of all ranks) that such machines commonly reach. If
+/// elastic, the passes are those of one instance.
 /// `weights`: type of the layers' matrices.
 schedule::PassTimes estimated_times(const model::ModelConfig& config, const Resources& resources,
                                     DType weights, double peak_flops);

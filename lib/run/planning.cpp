@@ -30,7 +30,7 @@ void leave_out_too_large(const Setup& setup, const io::ResultsFile& results,
                          const schedule::SchedulerLimits& limits, batch::Inputs& inputs) {
   std::vector<int64_t> rows;
   for (const batch::InputRequest* request : batch::open_requests(inputs, results))
-    if (resources::most_slots(setup.job, inputs, *request, setup.resources) > limits.kv_tokens)
+    if (resources::most_slots(setup.job, inputs, *request, setup.resources) > limits.most_slots())
       for (const schedule::Finished& failed :
            batch::refused_at_once(batch::load_open(inputs, results, *request), limits))
         rows.push_back(failed.row);

@@ -2,6 +2,7 @@
 #include "lib/run/run.hpp"
 
 #include "lib/execute/replica_rank.hpp"
+#include "lib/execute/team_loop.hpp"
 #include "lib/measure/peak.hpp"
 #include "lib/measure/product_rates.hpp"
 #include "lib/run/finish.hpp"
@@ -89,9 +90,12 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
                     signals, rank);
   startup.end();
 
+  const auto told = [&] { return planning.stop().reason() != StopReason::none; };
   const batch::ReplicaTotals totals =
-      execute::run_replica(replica, rank.worker(), recorder, planning.pass_maker(),
-                           [&] { return planning.stop().reason() != StopReason::none; });
+      setup.resources.elastic
+          ? execute::run_teams(replica, rank.worker(), recorder, planning.pass_maker(), told,
+                               [&] { planning.progress().look(); })
+          : execute::run_replica(replica, rank.worker(), recorder, planning.pass_maker(), told);
   activity.phase = "finish";
   planning.finish_with(totals);
 

@@ -72,6 +72,7 @@ int num_hosts(const RunFacts& facts) {
 /// The tensor that goes round the ring; empty where there is no ring.
 std::string_view ring_text(const resources::Resources& resources) {
   if (resources.cp == 1) return "";
+  if (resources.elastic) return "elastic";
   return resources.ring ? name_of(*resources.ring) : "auto";
 }
 
@@ -132,6 +133,23 @@ void add_stages(const std::vector<RankFacts>& ranks, report::RunReport& report) 
       sum.flops += stage.flops;
       sum.bytes += stage.bytes;
     }
+}
+
+/// What teams of all replicas did, by their number of instances.
+Json elastic_json(const std::vector<RankFacts>& ranks) {
+  batch::ElasticTotals all;
+  for (const RankFacts& rank : ranks) all += rank.totals.elastic;
+  Json degrees = Json::array();
+  for (size_t i = 0; i < all.by_degree.size(); ++i) {
+    const batch::TeamTotals& of = all.by_degree[i];
+    degrees.push_back({{"instances", i + 1},
+                       {"prefill_passes", of.prefill_passes},
+                       {"prefill_tokens", of.prefill_tokens},
+                       {"decode_passes", of.decode_passes},
+                       {"decode_tokens", of.decode_tokens},
+                       {"masters", of.masters}});
+  }
+  return {{"degrees", degrees}, {"scale_downs", all.scale_downs}};
 }
 
 void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
@@ -259,6 +277,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
       {"weight_bytes", facts.weight_bytes},
       {"max_sequences", resources.max_sequences},
       {"max_batch_tokens", resources.max_batch_tokens}};
+  if (resources.elastic) report.elastic = elastic_json(ranks);
   add_totals(ranks, facts.job.batch.arrivals, report);
   add_stages(ranks, report);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {

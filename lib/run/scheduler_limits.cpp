@@ -8,6 +8,25 @@
 #include "lib/core/fp8_vector.hpp"
 
 namespace pecia::run {
+namespace {
+
+/// What a team's pass sends, by the measured bandwidth.
+schedule::TeamCosts team_costs(const model::ModelConfig& config,
+                               const resources::Resources& resources,
+                               const parallel::RingRates& rates) {
+  constexpr double message_s = 30e-6;  // until passes of teams have been measured
+  const double shards = static_cast<double>(resources.sp) * resources.tp;
+  // A query in fp32, and its partial output with the log-sum of each head.
+  const double query_bytes = 4.0 * static_cast<double>(config.layers * config.num_heads) *
+                             static_cast<double>(2 * config.head_dim + 1) / shards;
+  return {.message_s = message_s,
+          .bytes_per_second = rates.bandwidth,
+          .kv_bytes_per_token = static_cast<double>(resources::kv_bytes_of_rank(config, resources)),
+          .query_bytes_per_row = query_bytes,
+          .layers = static_cast<int>(config.layers)};
+}
+
+}  // namespace
 
 schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Measured& measured,
                                            schedule::TimeLimit time,
@@ -20,7 +39,13 @@ schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Me
     std::erase_if(stops, [&](int32_t token) {
       return std::count(config.stop_token_ids.begin(), config.stop_token_ids.end(), token) > 0;
     });
+  std::optional<schedule::TeamTimes> team_times;
+  if (resources.elastic)
+    team_times.emplace(time.times, team_costs(config, resources, measured.ring), resources.cp);
   return {.ring_size = resources.cp,
+          .elastic = resources.elastic,
+          .min_instances = resources.min_instances,
+          .max_instances = resources.max_instances,
           .kv_tokens = resources.kv_tokens,
           .max_sequences = resources.max_sequences,
           .max_batch_tokens = resources.max_batch_tokens,
@@ -39,7 +64,8 @@ schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Me
                          element_bytes(resources.kv_dtype, config.head_dim)},
           .ring_rates = measured.ring,
           .layout_invariant = job.reproducible == parallel::Reproducible::layout,
-          .time = std::move(time)};
+          .time = std::move(time),
+          .team_times = std::move(team_times)};
 }
 
 }  // namespace pecia::run

@@ -20,7 +20,7 @@ namespace pecia::run {
 namespace {
 
 constexpr size_t most_listed = 10;
-constexpr int64_t plenty = INT64_MAX / 4;  // KV slots
+constexpr int64_t plenty = INT64_MAX >> 24;  // KV slots; all instances together have them, too
 
 /// Limits of a scheduler that refuses the same requests as the run's would: with the memory that
 /// the job names, or else with all that they could need.
@@ -28,6 +28,9 @@ schedule::SchedulerLimits limits_of(const job::Job& job, const model::ModelConfi
                                     const resources::Resources& resources) {
   schedule::SchedulerLimits limits;
   limits.ring_size = resources.cp;
+  limits.elastic = resources.elastic;
+  limits.min_instances = resources.min_instances;
+  limits.max_instances = resources.max_instances;
   limits.kv_tokens = plenty;
   if (job.kv.memory)
     limits.kv_tokens = *job.kv.memory / resources::kv_bytes_of_rank(config, resources);

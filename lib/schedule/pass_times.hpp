@@ -18,6 +18,8 @@ struct PassWork {
     passes += other.passes, rows += other.rows, pairs += other.pairs;
     return *this;
   }
+  /// What each of `workers` instances has of it.
+  PassWork shared(double workers) const { return {passes, rows / workers, pairs / workers}; }
 };
 
 /// `count` new tokens after `first` cached ones, in passes of at most `tokens_per_pass`.

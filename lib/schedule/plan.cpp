@@ -16,7 +16,12 @@ void add(const std::vector<T>& from, std::vector<T>& to) {
 std::vector<parallel::TeamPass> Plan::passes() const {
   std::vector<parallel::TeamPass> all;
   for (const parallel::Team& team : teams) all.push_back({team, {}});
-  for (const PlanItem& item : items) all.at(item.team).rows.push_back(item.rows);
+  for (const PlanItem& item : items) {
+    parallel::TeamPass& pass = all.at(item.team);
+    pass.rows.push_back(item.rows);
+    if (!item.kept.empty())
+      pass.placements.push_back({item.rows.sequence, item.kept, item.gathers});
+  }
   return all;
 }
 

@@ -11,22 +11,34 @@
 #include "kernels/api/sampling.hpp"
 #include "lib/core/archive.hpp"
 #include "lib/io/kv_save.hpp"
-#include "lib/parallel/team.hpp"
+#include "lib/parallel/kv_map.hpp"
 #include "lib/schedule/pass_times.hpp"
 
 namespace pecia::schedule {
 
+/// A sequence that is new to ranks of the plan's teams. They have never had it, or they have not been
+/// in its last passes.
 struct NewSequence {
-  static constexpr int64_t no_parent = -1;
+  static constexpr int64_t no_parent = parallel::SequenceState::no_parent;
 
   int64_t sequence = 0;
   int64_t parent = no_parent;     ///< sequence whose tokens this one begins with
   std::vector<int64_t> reserved;  ///< KV slots on each rank of an instance, by instance
   uint8_t keeps_tokens = 0;       ///< 1: its tokens are kept, as penalties will need them
+  // What it has already.
+  int64_t length = 0;  ///< cached tokens, with its parent's; 0: it begins now
+  std::vector<std::vector<parallel::StridedRange>> held = {};  ///< by instance
+  std::vector<int32_t> tokens = {};                            ///< all cached ones, where kept
+
+  parallel::SequenceState state() const { return {parent, length, reserved, held}; }
 
   template <typename A>
   void visit(A& archive) {
-    archive(sequence), archive(parent), archive(reserved), archive(keeps_tokens);
+    archive(sequence), archive(keeps_tokens), archive(tokens);
+    parallel::SequenceState all = state();
+    all.visit(archive);
+    parent = all.parent, length = all.length;
+    reserved = std::move(all.reserved), held = std::move(all.held);
   }
 };
 
@@ -46,10 +58,14 @@ struct PlanItem {
   int64_t sampled_index =
       -1;            ///< index in the answer of the token sampled after the last row; −1: none is
   int32_t team = 0;  ///< of the plan's: who works on it
+  /// Who keeps its keys and values, as in parallel::Placement; empty: they stay with its rows.
+  std::vector<parallel::KeptShare> kept = {};
+  uint8_t gathers = 0;  ///< as in parallel::Placement
 
   template <typename A>
   void visit(A& archive) {
     archive(rows), archive(tokens), archive(prompt_end), archive(sampled_index), archive(team);
+    archive(kept), archive(gathers);
   }
 };
 
@@ -83,7 +99,7 @@ struct Plan {
   /// Who works in this iteration, side by side; an instance in none of them waits for the next
   /// plan.
   std::vector<parallel::Team> teams;
-  std::vector<int64_t> removed;  ///< sequences whose KV is freed first
+  std::vector<int64_t> removed;  ///< sequences whose KV is freed first, by ranks that know them
   std::vector<NewSequence> added;
   std::vector<TurnStart> turns;
   std::vector<PlanItem> items;

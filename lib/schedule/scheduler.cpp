@@ -17,7 +17,12 @@ bool Scheduler::Family::keeps_tokens() const {
   });
 }
 
-Scheduler::Scheduler(SchedulerLimits limits) : limits_(std::move(limits)), map_(limits_.ring_size) {
+Scheduler::Scheduler(SchedulerLimits limits)
+    : limits_(std::move(limits)),
+      map_(limits_.ring_size),
+      credits_(limits_.ring_size),
+      unheard_(limits_.ring_size),
+      doing_(limits_.ring_size, Doing::nothing) {
   PECIA_CHECK(limits_.max_sequences >= 1 && limits_.max_batch_tokens >= 1,
               "{} sequences, {} tokens", limits_.max_sequences, limits_.max_batch_tokens);
   const parallel::RingRates& rates = limits_.ring_rates;
@@ -25,6 +30,8 @@ Scheduler::Scheduler(SchedulerLimits limits) : limits_(std::move(limits)), map_(
                   std::min({rates.flops, rates.bandwidth, rates.all_to_all_bandwidth}) > 0,
               "a ring by rule with rates of {} FLOP/s, {} B/s and {} B/s", rates.flops,
               rates.bandwidth, rates.all_to_all_bandwidth);
+  PECIA_CHECK(!limits_.elastic || !limits_.layout_invariant,
+              "teams that change, and results that do not depend on the layout");
   PECIA_CHECK(!limits_.layout_invariant || parallel::can_play_layout(limits_.ring_size),
               "{} ranks cannot play {}", limits_.ring_size, parallel::layout_ranks);
 }
@@ -58,10 +65,9 @@ void Scheduler::refuse_from(Request& request, size_t first, const std::string& w
 void Scheduler::refuse_too_large(Request& request) {
   const auto why = [&](int64_t needed) {
     return fmt::format(
-        "needs {} KV slots on each rank, there are {}: raise kv.memory or use more ranks (cp), "
-        "then "
+        "needs {} KV slots {}, there are {}: raise kv.memory or use more ranks (cp), then "
         "--retry-failed; a narrower kv.dtype needs another output folder",
-        needed, limits_.kv_tokens);
+        needed, limits_.elastic ? "on all ranks together" : "on each rank", limits_.most_slots());
   };
   const bool fork = request.followup == io::Followup::fork;
   for (size_t i = 0; i < request.turns.size(); ++i) {
@@ -71,7 +77,7 @@ void Scheduler::refuse_too_large(Request& request) {
     const int64_t needed =
         !fork ? chain_slots(request)
               : stem_slots(request) + (settled(turn) ? 0 : branch_slots(request, i));
-    if (needed <= limits_.kv_tokens) continue;
+    if (needed <= limits_.most_slots()) continue;
     const std::string text = why(needed);
     if (!whole)
       refuse(turn, text);
@@ -106,24 +112,28 @@ void Scheduler::add(Request request, double since) {
 }
 
 bool Scheduler::wants_more() const {
-  return waiting_.empty() || has_room(1);
+  return waiting_.empty() || has_room(1, 1);
 }
 
 bool Scheduler::has_room_for(const Request& request) const {
   if (running_.empty() && waiting_.empty() && forks_.empty()) return true;
   const int64_t needed = tokens_needed(request);
-  return needed > limits_.kv_tokens || has_room(needed);
+  return needed > limits_.most_slots() || has_room(needed, first_tokens(request));
 }
 
-/// Whether the next pass could begin all waiting requests and one more that needs `slots`.
-bool Scheduler::has_room(int64_t slots) const {
-  int64_t tokens = 0;
+/// Whether the next pass could begin all waiting requests and one more that needs `slots` for
+/// `tokens` prompt tokens.
+bool Scheduler::has_room(int64_t slots, int64_t tokens) const {
+  if (running() + waiting() >= limits_.max_sequences) return false;
+  int64_t before = 0;
+  Room left = room();
   for (const auto& family : waiting_) {
-    tokens += static_cast<int64_t>(family->request.turns.front().tokens.size());
-    slots += tokens_needed(family->request);
+    before += first_tokens(family->request);
+    if (!begin_in(left, tokens_needed(family->request), first_tokens(family->request)))
+      return false;
   }
-  return running() + waiting() < limits_.max_sequences && tokens < limits_.max_batch_tokens &&
-         slots <= free_slots();
+  if (!limits_.elastic && before >= limits_.max_batch_tokens) return false;
+  return begin_in(left, slots, tokens).has_value();
 }
 
 std::vector<Finished> Scheduler::take_finished() {

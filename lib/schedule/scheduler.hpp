@@ -4,10 +4,14 @@
 /// pass is, and takes in the outcomes of a finished pass. It knows neither communication nor model:
 /// it is a state machine that is tested by itself.
 
+#include <algorithm>
 #include <deque>
+#include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +24,7 @@
 #include "lib/parallel/ring_rule.hpp"
 #include "lib/schedule/pass_times.hpp"
 #include "lib/schedule/plan.hpp"
+#include "lib/schedule/team_times.hpp"
 
 namespace pecia::schedule {
 
@@ -67,11 +72,18 @@ struct TimeLimit {
 };
 
 struct SchedulerLimits {
-  int ring_size = 1;
-  int64_t kv_tokens = 0;         ///< KV slots on each rank
-  int64_t max_sequences = 1;     ///< most sequences running at a time
-  int64_t max_batch_tokens = 1;  ///< most new tokens of a pass with prompts, all ranks together
-  int64_t max_positions = 0;     ///< the model's length
+  int ring_size = 1;  ///< instances of the replica
+  /// Every sequence has instances of its own, and teams form and change from pass to pass
+  /// (`parallel.cp: elastic`). Else all instances are one team.
+  bool elastic = false;
+  int min_instances = 1;  ///< that a sequence of teams that change has
+  int max_instances = 1 << 20;
+  int64_t kv_tokens = 0;      ///< KV slots on each rank
+  int64_t max_sequences = 1;  ///< most sequences running at a time
+  /// Most new tokens of a pass with prompts, all ranks together; where teams change, for each
+  /// instance of the team.
+  int64_t max_batch_tokens = 1;
+  int64_t max_positions = 0;  ///< the model's length
   std::vector<int32_t> stop_token_ids;
   /// Required where a turn has stop strings.
   std::shared_ptr<const io::Detokenizer> detokenizer = {};
@@ -86,12 +98,31 @@ struct SchedulerLimits {
   parallel::RingRates ring_rates;
   bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks
   std::optional<TimeLimit> time = {};
+  /// How long passes of teams take, where teams change. Absent: a prompt is read by as many
+  /// instances as have nothing else to do.
+  std::optional<TeamTimes> team_times = {};
+
+  /// The most KV slots that one request can have: on each rank, or, where teams change, on all
+  /// instances together.
+  int64_t most_slots() const {
+    return elastic ? kv_tokens * std::min(ring_size, max_instances) : kv_tokens;
+  }
 };
 
 /// What rule B chose to travel for a chunk of a prompt, and why.
 struct ChunkRing {
   int64_t sequence = 0;
   parallel::RingDecision decision;
+};
+
+/// How many instances read a prompt although fewer hold it, and why.
+struct TeamChoice {
+  int64_t sequence = 0;
+  int64_t tokens = 0;              ///< that are left to read
+  int holders = 0, instances = 0;  ///< of the sequence; of the pass
+  int candidates = 0;              ///< instances that could have taken part
+  /// Expected seconds to read the rest with these instances, and with the holders alone.
+  double seconds = 0, alone_s = 0;
 };
 
 /// A sequence whose keys and values could be kept for a later start: a chain, or a fork's stem.
@@ -101,6 +132,7 @@ struct KeepableKv {
   std::vector<int32_t> tokens;  ///< all cached tokens
   int64_t begin = 0;            ///< tokens before this one are kept already
   double computed_s = 0;        ///< seconds spent in this start on the other tokens
+  std::vector<int> instances;   ///< that hold them
 };
 
 /// A turn's result as it is to be written.
@@ -161,6 +193,10 @@ class Scheduler {
   /// The next pass; absent when nothing is left to run, or nothing that would end in time. Each
   /// plan must be executed and committed before the next call.
   ///
+  /// If the limits are elastic, the plan is of one team, and other passes may be under way: call
+  /// this until nothing comes. Then nothing can begin before a pass under way is committed.
+  /// num_under_way() tells these apart from the end.
+  ///
   /// prefill_first: prompts are fed as long as there are any, then all sequences decode together.
   /// chunked (Sarathi): every sequence that decodes rides in every pass as one token, and chunks of
   /// prompts fill the rest of max_batch_tokens, in the order in which their requests began. Riders
@@ -177,10 +213,16 @@ class Scheduler {
   /// There are two exceptions: begins_anyway, and an assumed end, which is forgotten once it is
   /// over.
   std::optional<Plan> next(double now);
+  /// Counts the plans that were made and not committed.
+  int64_t num_under_way() const { return static_cast<int64_t>(under_way_.size()); }
   /// Decisions for the chunks of the last plan; empty where the ring is fixed.
   const std::vector<ChunkRing>& chunk_rings() const { return chunk_rings_; }
 
-  /// Takes in the `outcomes` of all ranks. The pass lasted from the plan's `now` to this `now`.
+  /// The choice for the prompt of the last plan, if there was one to make by expected times.
+  const std::optional<TeamChoice>& team_choice() const { return team_choice_; }
+
+  /// Takes in the `outcomes` of all ranks of the plan's teams. The pass lasted from the plan's `now`
+  /// to this `now`.
   void commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now);
 
   /// The turns that have finished or failed since the last call.
@@ -195,6 +237,7 @@ class Scheduler {
  private:
   struct Running;
   struct Family;
+  using Slots = std::vector<int64_t>;  ///< KV slots on each rank of an instance, by instance
 
   // scheduler.cpp
   void refuse(Turn& turn, const std::string& why);
@@ -203,21 +246,30 @@ class Scheduler {
 
   // scheduler_slots.cpp
   int64_t chunk_unit() const;
+  int shares() const;
   int virtual_ranks() const;
+  int32_t virtual_ranks_of_rows() const;
   int64_t feed_slots(int64_t tokens) const;
   int64_t answer_slots(const Turn& turn) const;
   int64_t chain_slots(const Request& request) const;
   int64_t stem_slots(const Request& request) const;
   int64_t branch_slots(const Request& request, size_t turn) const;
-  int64_t free_slots() const;
-  std::vector<int64_t> on_each_instance(int64_t slots) const;
-  bool has_room(int64_t slots) const;
+  Slots free_slots() const;
+  struct Room;
+  Room room() const;
+  std::optional<Slots> begin_in(Room& room, int64_t slots, int64_t tokens) const;
+  std::optional<int> instance_for(const Room& room, int64_t slots) const;
+  std::optional<Slots> places_for(int64_t slots, const Slots& free) const;
+  Slots first_of(int64_t slots, const Slots& from) const;
+  bool has_room(int64_t slots, int64_t tokens) const;
 
   // scheduler_admit.cpp
   void admit(Plan& plan, double now);
-  void keep_back(Family& family, int64_t slots);
+  void keep_back(Family& family, const Slots& slots);
   bool admit_request(Plan& plan, const std::shared_ptr<Family>& family);
   bool admit_branch(Plan& plan, const std::shared_ptr<Family>& family);
+  void add_sequence(Plan& plan, Running& running, const Slots& reserved);
+  std::optional<Slots> places_beside(const Family& family, int64_t needed) const;
   void start_turn(Plan& plan, Running& running);
 
   // scheduler_time.cpp
@@ -228,6 +280,7 @@ class Scheduler {
   Ahead ahead_of(const Request& request) const;
   Ahead ahead_of_running() const;
   double seconds_of(Ahead ahead) const;
+  double side_by_side() const;
   bool in_time(const Ahead& more, double now) const;
   bool turn_in_time(const Running& running, double now);
   bool branch_in_time(const Family& family, double now) const;
@@ -239,22 +292,44 @@ class Scheduler {
   bool answers_come_first(double now) const;
 
   // scheduler_plan.cpp
+  using Joins = std::function<bool(const Running&)>;
+  void begin_turns(Plan& plan, double now);
+  bool compute(Plan& plan, double now);
+  void set_sharding(Plan& plan, bool prefills) const;
   int64_t batch_tokens() const;
-  int64_t chunk_tokens(const Running& running, int64_t room) const;
+  int64_t batches_of(const parallel::Team& team) const;
+  int64_t chunk_tokens(const Running& running, const parallel::Team& team, int64_t room) const;
   std::optional<parallel::RingDecision> ring_by_rule(const parallel::PassSequence& chunk,
                                                      parallel::RingLoad riders) const;
   static std::optional<double> asked(const Running& running);
-  void feed(Plan& plan, double now);
+  void feed(Plan& plan, double now, const Joins& joins);
   void note_begin(Running& running, double now) const;
   void decode(Plan& plan, double now);
   int32_t deal(Running& running, std::vector<int64_t>& rows, int64_t step) const;
   void add_targets(Plan& plan, const Running& running, int32_t item, int64_t begin, int64_t end);
   std::vector<size_t> followers(const Running& running) const;
 
+  // scheduler_teams.cpp
+  std::optional<Plan> next_of_a_team(double now);
+  std::vector<int32_t> instances_of(int64_t sequence) const;
+  bool all_idle(const std::vector<int32_t>& instances) const;
+  bool restore_for_team(Plan& plan, double now);
+  bool read_prompts(Plan& plan, double now);
+  std::vector<int32_t> team_for(const Running& running, const std::set<int32_t>& wanted);
+  void note_time(const Plan& plan, double seconds);
+  bool make_tokens(Plan& plan, double now);
+  int32_t master_of(const Running& running, const std::map<int32_t, int64_t>& rows) const;
+  void add_token(Plan& plan, Running& running, int32_t master);
+  void ride(Plan& plan, const std::vector<int32_t>& instances);
+  void introduce(Plan& plan, const Running& running);
+  void keep_by_room(PlanItem& item, const parallel::Team& team) const;
+  void forget(int64_t sequence);
+
   // scheduler_kv.cpp
   int64_t restore_unit() const;
   bool restore(Plan& plan, double now);
   void cache(Running& running, const PlanItem& item, const parallel::Team& team);
+  void end_pass(const Plan& plan);
   void note_restored(const Plan& plan, const std::vector<Outcome>& outcomes, Running& running);
   void note_computed(const Plan& plan, const PlanItem& item, double seconds, Running& running);
 
@@ -272,17 +347,24 @@ class Scheduler {
   std::deque<std::shared_ptr<Family>> waiting_;
   std::list<std::shared_ptr<Family>> forks_;  ///< forks with branches still to start
   std::list<Running> running_;
-  std::vector<int64_t> removed_;
-  Plan unsent_;  ///< sequences and turns that began for a plan without items
+  std::vector<int64_t> removed_;  ///< sequences of which all ranks still have to hear
+  Plan unsent_;                   ///< sequences and turns that began for a plan without items
   std::vector<Finished> finished_;
   std::vector<ChunkRing> chunk_rings_;
-  int64_t credits_ = 0;  ///< slots kept back for the branches of running forks
+  std::optional<TeamChoice> team_choice_;
+  Slots credits_;  ///< slots kept back for the branches of running forks
   int64_t next_sequence_ = 0, next_plan_ = 0;
   std::deque<std::shared_ptr<Family>> late_;  ///< requests that would not be answered in time
   bool out_of_time_ = false;                  ///< no further pass would end in time
   bool given_up_ = false;                     ///< a later turn did not begin in time
   bool any_done_ = false;                     ///< this start has finished a turn
-  double planned_at_ = 0;                     ///< `now` of the last plan
+  std::map<int64_t, double> under_way_;       ///< `now` of the plans that are not committed
+  // Where teams change: what instances know, and which of them are in a pass.
+  struct Knowledge;
+  std::map<int64_t, Knowledge> known_;         ///< by sequence
+  std::vector<std::vector<int64_t>> unheard_;  ///< by instance: sequences of whose end it must hear
+  enum class Doing : uint8_t { nothing, prompts, answers };
+  std::vector<Doing> doing_;  ///< by instance
   int64_t answered_turns_ = 0, answered_tokens_ = 0, allowed_tokens_ = 0;
 };
 

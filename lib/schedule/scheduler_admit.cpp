@@ -8,6 +8,14 @@
 #include "lib/schedule/scheduler_state.hpp"
 
 namespace pecia::schedule {
+namespace {
+
+std::vector<int64_t> without(std::vector<int64_t> slots, const std::vector<int64_t>& taken) {
+  for (size_t instance = 0; instance < slots.size(); ++instance) slots[instance] -= taken[instance];
+  return slots;
+}
+
+}  // namespace
 
 /// Begins branches, then requests. A fork without a running branch comes first: its next branch
 /// takes the place that the stem or the branch before has left, on the fork's credit. So a stem
@@ -38,44 +46,55 @@ void Scheduler::admit(Plan& plan, double now) {
 }
 
 /// Sets how many slots are kept back for the family's branches.
-void Scheduler::keep_back(Family& family, int64_t slots) {
-  credits_ += slots - family.kept;
-  family.kept = slots;
+void Scheduler::keep_back(Family& family, const Slots& slots) {
+  family.kept.resize(limits_.ring_size);
+  for (int instance = 0; instance < limits_.ring_size; ++instance)
+    credits_[instance] += slots[instance] - std::exchange(family.kept[instance], slots[instance]);
 }
 
 bool Scheduler::admit_request(Plan& plan, const std::shared_ptr<Family>& family) {
-  const int64_t needed = tokens_needed(family->request);
-  if (needed > free_slots()) return false;
+  Room left = room();
+  const std::optional<Slots> slots =
+      begin_in(left, tokens_needed(family->request), first_tokens(family->request));
+  if (!slots) return false;
   Running running;
   running.family = family;
   running.sequence = next_sequence_++;
   running.timed = true;
-  int64_t reserved = needed;
+  Slots reserved = *slots;
   if (family->is_fork()) {
-    reserved = stem_slots(family->request);
+    reserved = first_of(stem_slots(family->request), *slots);
     family->stem = running.sequence;
-    family->credit = needed - reserved;
+    family->credit = without(*slots, reserved);
     keep_back(*family, family->credit);
     running.is_stem = true;
   }
-  map_.add(running.sequence, on_each_instance(reserved));
-  plan.added.push_back({running.sequence, NewSequence::no_parent, on_each_instance(reserved),
-                        family->keeps_tokens()});
-  running_.push_back(std::move(running));
+  add_sequence(plan, running, reserved);
   return true;
+}
+
+/// Adds the sequence to the map and to the plan, and lets it run.
+void Scheduler::add_sequence(Plan& plan, Running& running, const Slots& reserved) {
+  const int64_t parent = running.is_branch() ? running.family->stem : NewSequence::no_parent;
+  map_.add(running.sequence, reserved, running.is_branch() ? std::optional(parent) : std::nullopt);
+  plan.added.push_back({running.sequence, parent, reserved, running.family->keeps_tokens()});
+  if (limits_.elastic) running.instances = instances_of(running.sequence);
+  running_.push_back(std::move(running));
 }
 
 /// Starts the family's next branch, on its credit or on free memory.
 bool Scheduler::admit_branch(Plan& plan, const std::shared_ptr<Family>& family) {
   const int64_t needed = branch_slots(family->request, family->next_branch);
+  Slots reserved;
   Running running;
   running.uses_credit = !family->credit_used;
   if (running.uses_credit) {
-    PECIA_CHECK(needed <= family->kept, "a branch needs {} slots, {} are kept", needed,
-                family->kept);
+    reserved = first_of(needed, family->kept);
     family->credit_used = true;
-    keep_back(*family, family->kept - needed);
-  } else if (needed > free_slots()) {
+    keep_back(*family, without(family->kept, reserved));
+  } else if (const auto slots = places_beside(*family, needed)) {
+    reserved = *slots;
+  } else {
     return false;
   }
   running.family = family;
@@ -84,11 +103,18 @@ bool Scheduler::admit_branch(Plan& plan, const std::shared_ptr<Family>& family) 
   running.sequence = next_sequence_++;
   ++family->live_branches;
   family->skip_settled();
-  map_.add(running.sequence, on_each_instance(needed), family->stem);
-  plan.added.push_back(
-      {running.sequence, family->stem, on_each_instance(needed), family->keeps_tokens()});
-  running_.push_back(std::move(running));
+  add_sequence(plan, running, reserved);
   return true;
+}
+
+/// Free slots for another branch of a fork. Where teams change, they are on the instances that the
+/// fork has already: its branches meet there in any case.
+std::optional<Scheduler::Slots> Scheduler::places_beside(const Family& family,
+                                                         int64_t needed) const {
+  Slots free = free_slots();
+  for (int instance = 0; limits_.elastic && instance < limits_.ring_size; ++instance)
+    if (map_.reserved(family.stem, instance) + family.credit[instance] == 0) free[instance] = 0;
+  return places_for(needed, free);
 }
 
 /// Sets up the sequence's turn: what to feed, where the answer begins, how long it may be. A turn
@@ -155,6 +181,8 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
         restore_unit() * restore_unit();
   running.begun = true;
   running.timed = false;
+  if (const auto known = known_.find(running.sequence); known != known_.end())
+    known->second.now.assign(limits_.ring_size, false);  // no instance knows of the turn yet
   if (running.samples)
     plan.turns.push_back({running.sequence, turn.params, turn.random_key, running.answer_begin});
 }

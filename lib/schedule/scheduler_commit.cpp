@@ -32,13 +32,18 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
       return running.sequence == item.rows.sequence;
     });
     PECIA_CHECK(found != running_.end(), "sequence {} is not running", item.rows.sequence);
+    found->under_way = false;
     of_item.push_back(found);
   }
   const bool read = !plan.restore.empty() && outcomes.front().kv.done != 0;
   if (limits_.time && !read) {
     const auto [prompts, answers] = work_of(plan);
-    limits_.time->times.add(prompts, answers, now - planned_at_);
+    const double workers = limits_.elastic ? plan.teams.front().workers() : 1;
+    limits_.time->times.add(prompts.shared(workers), answers.shared(workers),
+                            now - under_way_.at(plan.number));
   }
+  if (limits_.elastic) note_time(plan, now - under_way_.at(plan.number));
+  end_pass(plan);
   take_targets(plan, outcomes, of_item);
 
   double compute_s = 0, comm_s = 0;
@@ -185,7 +190,7 @@ void Scheduler::end(std::list<Running>::iterator running) {
   const std::shared_ptr<Family> family = running->family;
   const auto free = [&](int64_t sequence) {
     map_.remove(sequence);
-    removed_.push_back(sequence);
+    forget(sequence);
   };
   if (!running->is_stem) free(running->sequence);
   if (family->is_fork()) {
@@ -199,7 +204,7 @@ void Scheduler::end(std::list<Running>::iterator running) {
       family->credit_used = false;
       keep_back(*family, family->credit);
     }
-    if (!family->branches_left()) keep_back(*family, 0);
+    if (!family->branches_left()) keep_back(*family, Slots(limits_.ring_size));
     if (!family->branches_left() && family->live_branches == 0) free(family->stem);
   }
   running_.erase(running);

@@ -27,7 +27,7 @@ bool Scheduler::restore(Plan& plan, double now) {
   const int64_t count = std::min(running.restore_end - running.fed, whole);
   PlanItem item;
   item.rows = {running.sequence, map_.length(running.sequence), count,
-               parallel::PassSequence::balanced, virtual_ranks()};
+               parallel::PassSequence::balanced, virtual_ranks_of_rows()};
   item.tokens.assign(running.feed.begin() + running.fed,
                      running.feed.begin() + running.fed + count);
   item.prompt_end = running.answer_begin;
@@ -44,10 +44,23 @@ bool Scheduler::restore(Plan& plan, double now) {
 
 /// Notes the item's tokens as cached, which holds when the pass has run.
 void Scheduler::cache(Running& running, const PlanItem& item, const parallel::Team& team) {
-  map_.append(item.rows, team);
-  if (running.is_branch()) return;
+  const parallel::Placement placement{item.rows.sequence, item.kept, item.gathers};
+  map_.append(item.rows, team, item.kept.empty() ? nullptr : &placement);
+  running.under_way = true;
+  if (running.is_branch()) {
+    if (running.family->keeps_tokens())
+      running.own.insert(running.own.end(), item.tokens.begin(), item.tokens.end());
+    return;
+  }
   std::vector<int32_t>& cached = running.family->cached;
   cached.insert(cached.end(), item.tokens.begin(), item.tokens.end());
+}
+
+/// What the pass used is free for the next one.
+void Scheduler::end_pass(const Plan& plan) {
+  under_way_.erase(plan.number);
+  for (const parallel::Team& team : plan.teams)
+    for (const int32_t instance : team.instances) doing_[instance] = Doing::nothing;
 }
 
 /// Gives up a save that one rank could not read; its tokens are computed.
@@ -78,8 +91,8 @@ std::vector<KeepableKv> Scheduler::keepable() const {
                 family.cached.size());
     const int64_t begin = family.request.saved.tokens;
     if (std::ssize(family.cached) <= begin) return;
-    found.push_back(
-        {family.request.turns.front().row, sequence, family.cached, begin, family.computed_s});
+    found.push_back({family.request.turns.front().row, sequence, family.cached, begin,
+                     family.computed_s, map_.holders(sequence)});
   };
   for (const Running& running : running_)
     add(*running.family, running.family->is_fork() ? running.family->stem : running.sequence);

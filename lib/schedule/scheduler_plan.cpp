@@ -16,13 +16,32 @@ std::optional<Plan> Scheduler::next(double now) {
   if (out_of_time_) return {};
   Plan plan = std::exchange(unsent_, {});
   plan.number = next_plan_;
-  plan.teams = {parallel::team_of_all(limits_.ring_size)};
-  planned_at_ = now;
   if (limited()) {
     if (!limits_.time->keeps_kv) give_back_late(now);
     reconsider_late(now);
   }
-  // A turn that is refused when it begins makes room for others.
+  begin_turns(plan, now);
+  if (running_.empty()) {
+    given_up_ = given_up_ || !forks_.empty();
+    return {};
+  }
+  chunk_rings_.clear();
+  if (limits_.elastic) return next_of_a_team(now);
+  plan.teams = {parallel::team_of_all(limits_.ring_size)};
+  plan.removed = std::exchange(removed_, {});
+  if (!restore(plan, now) && !compute(plan, now)) {
+    out_of_time_ = true;
+    // If the end was only assumed, the next plan tells the ranks what this one would have told.
+    removed_ = std::exchange(plan.removed, {});
+    unsent_ = std::move(plan);
+    return {};
+  }
+  under_way_[next_plan_++] = now;
+  return plan;
+}
+
+/// Begins requests and turns. A turn that is refused when it begins makes room for others.
+void Scheduler::begin_turns(Plan& plan, double now) {
   bool made_room = false;
   do {
     made_room = false;
@@ -42,32 +61,26 @@ std::optional<Plan> Scheduler::next(double now) {
                   [&](const TurnStart& turn) { return turn.sequence == added.sequence; });
     return true;
   });
-  if (running_.empty()) {
-    given_up_ = given_up_ || !forks_.empty();
-    return {};
-  }
-  ++next_plan_;
-  plan.removed = std::exchange(removed_, {});
-  chunk_rings_.clear();
-  if (restore(plan, now)) return plan;
+}
+
+/// Plans the rows of a pass of all instances; false: none would end in time.
+bool Scheduler::compute(Plan& plan, double now) {
+  const Joins all = [](const Running&) { return true; };
   if (limits_.policy == job::Policy::chunked || answers_come_first(now)) decode(plan, now);
   const bool answers_first = !plan.items.empty() && limits_.policy == job::Policy::prefill_first;
   const size_t num_riders = plan.items.size();
-  if (!answers_first) feed(plan, now);
+  if (!answers_first) feed(plan, now, all);
   const bool prefills = plan.items.size() > num_riders;
   if (plan.items.empty()) decode(plan, now);
-  if (plan.items.empty()) {
-    out_of_time_ = true;
-    // If the end was only assumed, the next plan tells the ranks what this one would have told.
-    removed_ = std::exchange(plan.removed, {});
-    unsent_ = std::move(plan);
-    --next_plan_;
-    return {};
-  }
+  if (plan.items.empty()) return false;
+  set_sharding(plan, prefills);
+  return true;
+}
+
+void Scheduler::set_sharding(Plan& plan, bool prefills) const {
   int64_t new_tokens = 0;
   for (const PlanItem& item : plan.items) new_tokens += item.rows.count;
   plan.teams.front().sharding = limits_.modes.sharding(new_tokens, prefills);
-  return plan;
 }
 
 /// Most new tokens of a pass with prompts. Under chunked it is at least one unit, so that every
@@ -77,13 +90,20 @@ int64_t Scheduler::batch_tokens() const {
                                                 : limits_.max_batch_tokens;
 }
 
+/// How many times max_batch_tokens a team's pass may have.
+int64_t Scheduler::batches_of(const parallel::Team& team) const {
+  return limits_.elastic ? team.workers() : 1;
+}
+
 /// Tokens that the prompt's next chunk takes with `room` in the batch; 0: none now. Chunks end at
 /// multiples of max_batch_tokens, also after a chunk that was cut for lack of time.
-int64_t Scheduler::chunk_tokens(const Running& running, int64_t room) const {
+int64_t Scheduler::chunk_tokens(const Running& running, const parallel::Team& team,
+                                int64_t room) const {
   const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
+  const int64_t batch = limits_.max_batch_tokens * batches_of(team);
   if (limits_.policy == job::Policy::chunked)
     return left <= room ? left : std::max<int64_t>(0, room / chunk_unit() * chunk_unit());
-  const int64_t most = limits_.max_batch_tokens - running.fed % limits_.max_batch_tokens;
+  const int64_t most = batch - running.fed % batch;
   const int64_t count = std::min(left, most);
   return count <= room ? count : 0;
 }
@@ -95,7 +115,7 @@ int64_t Scheduler::chunk_tokens(const Running& running, int64_t room) const {
 /// pass-KV the keys of their sequences would travel as well.
 std::optional<parallel::RingDecision> Scheduler::ring_by_rule(const parallel::PassSequence& chunk,
                                                               parallel::RingLoad riders) const {
-  if (limits_.ring || limits_.ring_size == 1) return {};
+  if (limits_.ring || limits_.ring_size == 1 || limits_.elastic) return {};
   riders.add(chunk.count, chunk.first);
   return parallel::rule_b({riders, limits_.ring_size, limits_.ring_shape, limits_.ring_rates});
 }
@@ -117,18 +137,20 @@ void Scheduler::note_begin(Running& running, double now) const {
 
 /// Plans prefill: the next chunk of every sequence that has one, as long as the chunks fit the
 /// batch and want the same tensor to travel as the first. The first chunk always fits, unless the
-/// pass has decode rows; these end, so no prompt waits for ever.
-void Scheduler::feed(Plan& plan, double now) {
+/// pass has decode rows; these end, so no prompt waits for ever. `joins` says which sequences may
+/// take part.
+void Scheduler::feed(Plan& plan, double now, const Joins& joins) {
   parallel::Team& team = plan.teams.front();
   parallel::RingLoad riders;
   for (const PlanItem& item : plan.items) riders.add(item.rows.count, item.rows.first);
   const size_t num_riders = plan.items.size();
-  const Ring fixed = limits_.ring_size == 1 ? Ring::pass_kv : limits_.ring.value_or(Ring::pass_kv);
-  int64_t room = batch_tokens() - static_cast<int64_t>(num_riders);
+  const bool keys_travel = limits_.ring_size == 1 || limits_.elastic;
+  const Ring fixed = keys_travel ? Ring::pass_kv : limits_.ring.value_or(Ring::pass_kv);
+  int64_t room = batch_tokens() * batches_of(team) - static_cast<int64_t>(num_riders);
   for (Running& running : running_) {
-    if (!running.feeding()) continue;
+    if (!running.feeding() || !joins(running)) continue;
     const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
-    int64_t count = chunk_tokens(running, room);
+    int64_t count = chunk_tokens(running, team, room);
     if (limited() && count > 0)
       count = rows_in_time(plan, map_.length(running.sequence), count, now);
     // Under chunked, feeding a shorter prompt that fits would add a decode row and delay this one.
@@ -136,12 +158,15 @@ void Scheduler::feed(Plan& plan, double now) {
     if (count == 0) continue;
     PlanItem item;
     item.rows = {running.sequence, map_.length(running.sequence), count,
-                 parallel::PassSequence::balanced, virtual_ranks()};
+                 parallel::PassSequence::balanced, virtual_ranks_of_rows()};
     const auto decision = ring_by_rule(item.rows, riders);
     const Ring ring = decision ? decision->ring : fixed;
     if (plan.items.size() > num_riders && ring != team.ring) continue;
     team.ring = ring;
-    if (limits_.ring_size > 1) running.result.mode = name_of(ring);
+    if (limits_.elastic)
+      running.result.mode = fmt::format("elastic:{}", team.workers());
+    else if (limits_.ring_size > 1)
+      running.result.mode = name_of(ring);
     if (decision) chunk_rings_.push_back({running.sequence, *decision});
     room -= count;
     item.tokens.assign(running.feed.begin() + running.fed,
@@ -149,6 +174,7 @@ void Scheduler::feed(Plan& plan, double now) {
     item.prompt_end = running.answer_begin;
     if (count == left && running.samples)
       item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
+    if (limits_.elastic) introduce(plan, running), keep_by_room(item, team);
     note_begin(running, now);
     add_targets(plan, running, static_cast<int32_t>(plan.items.size()), item.rows.first,
                 item.rows.first + count);
@@ -191,7 +217,7 @@ void Scheduler::decode(Plan& plan, double now) {
                 running.unfed.size());
     PlanItem item;
     item.rows = {running.sequence, map_.length(running.sequence), 1,
-                 deal(running, rows, plan.number), virtual_ranks()};
+                 deal(running, rows, plan.number), virtual_ranks_of_rows()};
     item.tokens = running.unfed;
     item.prompt_end = running.answer_begin;
     item.sampled_index = static_cast<int64_t>(running.result.tokens.size());

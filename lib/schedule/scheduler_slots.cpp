@@ -2,17 +2,31 @@
 /// How many KV slots a request needs on each rank.
 
 #include <algorithm>
+#include <numeric>
+#include <tuple>
 
 #include "lib/parallel/ring.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
+#include "lib/schedule/elastic_scaling.hpp"
 #include "lib/schedule/scheduler_state.hpp"
 
 namespace pecia::schedule {
 
+/// The instances that a sequence's slots are shared out to in equal parts. Where teams change, each
+/// sequence has slots on some instances only, and they are counted in all.
+int Scheduler::shares() const {
+  return limits_.elastic ? 1 : limits_.ring_size;
+}
+
 /// The ranks that slots are shared out to: the ring's, or the virtual ranks, of which each rank of
 /// the ring plays an equal number.
 int Scheduler::virtual_ranks() const {
-  return limits_.layout_invariant ? parallel::layout_ranks : limits_.ring_size;
+  return limits_.layout_invariant ? parallel::layout_ranks : shares();
+}
+
+/// What passes are cut for: the team's instances where teams change.
+int32_t Scheduler::virtual_ranks_of_rows() const {
+  return limits_.elastic ? 0 : virtual_ranks();
 }
 
 /// Under chunked, all chunks of a prompt but the last are multiples of this many tokens, so that
@@ -31,10 +45,11 @@ int64_t Scheduler::chunk_unit() const {
 /// or 2·(b + 1). The sum is 2·a (r = 0) or 2·(a + 1) whatever b and the chunks are: 2·⌈tokens / U⌉.
 /// It is also never more than all tokens.
 int64_t Scheduler::feed_slots(int64_t tokens) const {
+  if (limits_.elastic) return tokens;
   if (limits_.policy == job::Policy::chunked)
     return std::min(tokens, 2 * ((tokens + chunk_unit() - 1) / chunk_unit()));
   const int64_t chunk = limits_.max_batch_tokens;
-  return virtual_ranks() / limits_.ring_size *
+  return virtual_ranks() / shares() *
          (tokens / chunk * parallel::max_owned_tokens(chunk, virtual_ranks()) +
           parallel::max_owned_tokens(tokens % chunk, virtual_ranks()));
 }
@@ -43,8 +58,8 @@ int64_t Scheduler::feed_slots(int64_t tokens) const {
 int64_t Scheduler::answer_slots(const Turn& turn) const {
   const int64_t tokens =
       std::max<int64_t>(0, turn.max_new_tokens - static_cast<int64_t>(turn.answer.tokens.size()));
-  const int shares = virtual_ranks();
-  return shares / limits_.ring_size * ((tokens + shares - 1) / shares);
+  const int dealt_to = virtual_ranks();
+  return dealt_to / shares() * ((tokens + dealt_to - 1) / dealt_to);
 }
 
 int64_t Scheduler::chain_slots(const Request& request) const {
@@ -81,13 +96,98 @@ int64_t Scheduler::tokens_needed(const Request& request) const {
   return stem_slots(request) + most;
 }
 
-int64_t Scheduler::free_slots() const {
-  // Every instance reserves as much as the others.
-  return limits_.kv_tokens - map_.total_reserved(0) - credits_;
+Scheduler::Slots Scheduler::free_slots() const {
+  Slots free(limits_.ring_size);
+  for (int instance = 0; instance < limits_.ring_size; ++instance)
+    free[instance] = limits_.kv_tokens - map_.total_reserved(instance) - credits_[instance];
+  return free;
 }
 
-std::vector<int64_t> Scheduler::on_each_instance(int64_t slots) const {
-  return std::vector<int64_t>(limits_.ring_size, slots);
+Scheduler::Room Scheduler::room() const {
+  Room room{free_slots(), std::vector<int64_t>(limits_.ring_size),
+            std::vector<int64_t>(limits_.ring_size)};
+  for (const Running& running : running_)
+    for (const int32_t instance : running.instances) {
+      ++room.sequences[instance];
+      room.unread[instance] += running.begun ? std::ssize(running.feed) - running.fed
+                                             : first_tokens(running.family->request);
+    }
+  return room;
+}
+
+/// Where a request that begins now takes its slots, which are no longer free in `room` then; absent:
+/// it waits. Where teams change, a request that fits into one instance begins on one that is idle
+/// and has not yet prompts for a pass, so that instances take requests as they get on with them.
+std::optional<Scheduler::Slots> Scheduler::begin_in(Room& room, int64_t slots,
+                                                    int64_t tokens) const {
+  std::optional<Slots> taken;
+  if (limits_.elastic && limits_.min_instances == 1 && slots <= limits_.kv_tokens) {
+    const std::optional<int> instance = instance_for(room, slots);
+    if (!instance) return {};
+    taken.emplace(limits_.ring_size)[*instance] = slots;
+  } else {
+    taken = places_for(slots, room.free);
+    if (!taken) return {};
+  }
+  for (int instance = 0; instance < limits_.ring_size; ++instance) {
+    if (taken->at(instance) == 0) continue;
+    room.free[instance] -= taken->at(instance);
+    room.unread[instance] += tokens;
+    ++room.sequences[instance];
+  }
+  return taken;
+}
+
+/// The idle instance with room for the slots that has the fewest sequences, and then the most slots.
+std::optional<int> Scheduler::instance_for(const Room& room, int64_t slots) const {
+  const int64_t most = (limits_.max_sequences + limits_.ring_size - 1) / limits_.ring_size;
+  std::optional<int> chosen;
+  for (int instance = 0; instance < limits_.ring_size; ++instance) {
+    if (doing_[instance] != Doing::nothing || room.free[instance] < slots ||
+        room.unread[instance] >= limits_.max_batch_tokens || room.sequences[instance] >= most)
+      continue;
+    const auto cost = [&](int of) { return std::tuple(room.sequences[of], -room.free[of]); };
+    if (!chosen || cost(instance) < cost(*chosen)) chosen = instance;
+  }
+  return chosen;
+}
+
+/// Where a request that needs `slots` slots takes them; absent: they are not free. Without changing
+/// teams they are on each instance. Else they are on the fewest instances that have them: on the one
+/// with the most free slots, or, where that is not enough, on several by their free slots.
+std::optional<Scheduler::Slots> Scheduler::places_for(int64_t slots, const Slots& free) const {
+  if (!limits_.elastic) {
+    if (slots > *std::min_element(free.begin(), free.end())) return {};
+    return Slots(limits_.ring_size, slots);
+  }
+  std::vector<int> order(free.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return free[a] > free[b]; });
+  int64_t together = 0;
+  size_t count = 0;
+  const auto most = static_cast<size_t>(std::min(limits_.ring_size, limits_.max_instances));
+  const auto least = static_cast<size_t>(limits_.min_instances);
+  while (count < most && (together < slots || count < least)) together += free[order[count++]];
+  if (together < slots) return {};
+  order.resize(count);
+  Slots room;
+  for (const int instance : order) room.push_back(free[instance]);
+  const Slots shares = shares_by_free_slots(slots, room);
+  Slots taken(free.size());
+  for (size_t i = 0; i < count; ++i) taken[order[i]] = shares[i];
+  return taken;
+}
+
+/// The first `slots` of these slots; without changing teams, these are on each instance.
+Scheduler::Slots Scheduler::first_of(int64_t slots, const Slots& from) const {
+  if (!limits_.elastic) return Slots(limits_.ring_size, slots);
+  Slots first(from.size());
+  for (size_t instance = 0; instance < from.size(); ++instance) {
+    first[instance] = std::min(slots, from[instance]);
+    slots -= first[instance];
+  }
+  PECIA_CHECK(slots == 0, "{} slots more than there are", slots);
+  return first;
 }
 
 }  // namespace pecia::schedule

@@ -30,8 +30,8 @@ struct Scheduler::Family {
   int64_t stem = -1;                    ///< sequence of a fork's first turn
   int64_t live_branches = 0;
   size_t next_branch = 0;    ///< turn of the next branch to start
-  int64_t credit = 0;        ///< slots for one branch at a time, so that a stem never waits
-  int64_t kept = 0;          ///< slots of `credit` that no branch uses now
+  Slots credit;              ///< slots for one branch at a time, so that a stem never waits
+  Slots kept;                ///< slots of `credit` that no branch uses now
   bool credit_used = false;  ///< a running branch uses the credit
   bool anyway = false;       ///< began although it will not be answered in time
   bool progressed = false;   ///< one of its turns was finished
@@ -55,7 +55,8 @@ struct Scheduler::Running {
   size_t turn = 0;
   bool is_stem = false;
   bool uses_credit = false;
-  bool begun = false;          ///< the turn's first pass has been planned
+  bool begun = false;          ///< the turn has begun
+  bool under_way = false;      ///< it takes part in a pass that is not committed
   bool timed = false;          ///< the next turn is known to end in time
   std::vector<int32_t> unfed;  ///< known tokens that are not cached, from position map.length on
   std::vector<int32_t> feed;   ///< tokens that the turn's prefill computes, taken from `unfed`
@@ -64,11 +65,13 @@ struct Scheduler::Running {
   int64_t prompt_begin = 0;    ///< position of the turn's first own token
   int64_t answer_begin = 0;
   int64_t max_new_tokens = 0;
-  int64_t deal_limit = 0;      ///< most generated tokens on any one rank
-  std::vector<int64_t> dealt;  ///< generated tokens by rank
-  int64_t deal_shift = 0;      ///< shift in dealing generated tokens to virtual ranks
-  bool samples = false;        ///< the end of the feed is followed by a sampled token
-  double ttft_begin = 0;       ///< time from which ttft_s counts
+  int64_t deal_limit = 0;          ///< most generated tokens on any one rank
+  std::vector<int64_t> dealt;      ///< generated tokens by rank
+  int64_t deal_shift = 0;          ///< shift in dealing generated tokens to virtual ranks
+  std::vector<int32_t> own;        ///< a branch's own cached tokens, where penalties need them
+  std::vector<int32_t> instances;  ///< with its slots or keys, sorted, where teams change
+  bool samples = false;            ///< the end of the feed is followed by a sampled token
+  double ttft_begin = 0;           ///< time from which ttft_s counts
   std::optional<double> first_token;
   double earlier_decode_s = 0;              ///< decode_s of an earlier run
   std::optional<StopStrings> stop_strings;  ///< the turn's; they have read its answer so far
@@ -78,6 +81,24 @@ struct Scheduler::Running {
   const Turn& current() const { return family->request.turns[turn]; }
   bool is_branch() const { return family->is_fork() && !is_stem; }
   bool feeding() const { return fed < static_cast<int64_t>(feed.size()); }
+};
+
+/// Prompt tokens that a request begins with.
+inline int64_t first_tokens(const Request& request) {
+  return static_cast<int64_t>(request.turns.front().tokens.size());
+}
+
+/// What is left for requests that begin now.
+struct Scheduler::Room {
+  Slots free;
+  // By instance, where teams change.
+  std::vector<int64_t> unread;     ///< tokens of prompts that have begun
+  std::vector<int64_t> sequences;  ///< sequences that have slots there
+};
+
+/// Which instances know a sequence, where teams change.
+struct Scheduler::Knowledge {
+  std::vector<bool> ever, now;  ///< by instance: it has been told of it; it has its present state
 };
 
 /// Work that is still to be done, for estimates of time.

@@ -39,7 +39,9 @@ std::optional<double> Scheduler::expected_seconds(const Plan& plan) const {
   if ((prompts.rows > 0 && !times.prefill.measured()) ||
       (answers.rows > 0 && !times.decode.measured()))
     return {};
-  return times.prefill.seconds(prompts) + times.decode.seconds(answers);
+  const double workers = limits_.elastic ? plan.teams.front().workers() : 1;
+  return times.prefill.seconds(prompts.shared(workers)) +
+         times.decode.seconds(answers.shared(workers));
 }
 
 /// Output tokens that the turn is expected still to need after the `given` ones. This is the most
@@ -140,7 +142,12 @@ bool Scheduler::in_time(const Ahead& more, double now) const {
   Ahead all = ahead_of_running();
   all.prompts += more.prompts;
   all.answers.insert(all.answers.end(), more.answers.begin(), more.answers.end());
-  return seconds_of(std::move(all)) <= left_s(now);
+  return seconds_of(std::move(all)) / side_by_side() <= left_s(now);
+}
+
+/// How many passes run side by side; `times` are of one instance then.
+double Scheduler::side_by_side() const {
+  return limits_.elastic ? limits_.ring_size : 1;
 }
 
 double Scheduler::seconds_alone(int64_t prompt_tokens, int64_t answer_tokens) const {
@@ -221,16 +228,17 @@ void Scheduler::give_back_late(double now) {
   const auto give_back = [&](double factor, bool read) {
     const auto may_go = [read](const Running& running) {
       return running.begun && running.feeding() && (running.fed > 0) == read &&
-             !running.is_branch() && !running.family->anyway && !running.family->progressed;
+             !running.under_way && !running.is_branch() && !running.family->anyway &&
+             !running.family->progressed;
     };
-    while (seconds_of(ahead_of_running()) > factor * left_s(now)) {
+    while (seconds_of(ahead_of_running()) / side_by_side() > factor * left_s(now)) {
       const auto last = std::find_if(running_.rbegin(), running_.rend(), may_go);
       if (last == running_.rend()) return;
       const std::shared_ptr<Family> family = last->family;
-      keep_back(*family, 0);
-      family->credit = 0;
+      keep_back(*family, Slots(limits_.ring_size));
+      family->credit = family->kept;
       map_.remove(last->sequence);
-      removed_.push_back(last->sequence);
+      forget(last->sequence);
       running_.erase(std::next(last).base());
       late_.push_back(family);
     }
@@ -290,7 +298,7 @@ bool Scheduler::decode_in_time(double now) const {
   if (!limited()) return true;
   PassWork work{1, 0, 0};
   for (const Running& running : running_) {
-    if (!running.begun || running.feeding()) continue;
+    if (!running.begun || running.under_way || running.feeding()) continue;
     work.rows += 1;
     work.pairs += static_cast<double>(map_.length(running.sequence) + 1);
   }

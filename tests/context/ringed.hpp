@@ -48,8 +48,16 @@ class Ringed {
   void add(int64_t sequence, int64_t reserved, std::optional<int64_t> parent = {}) {
     add(sequence, std::vector<int64_t>(comm_.size(), reserved), parent);
   }
+  /// Gives the sequence this room, whatever it had, as where an instance joins.
+  void reserve(int64_t sequence, const std::vector<int64_t>& reserved) {
+    attention_.ledger().settle();
+    parallel::SequenceState state = map().state(sequence);
+    state.reserved = reserved;
+    attention_.ledger().set_state(sequence, state);
+  }
   void remove(int64_t sequence) { attention_.ledger().remove(sequence); }
   const parallel::KvMap& map() const { return attention_.ledger().map(); }
+  int64_t free_slots() const { return cache_.free_tokens(); }
   int64_t length(int64_t sequence) const { return map().length(sequence); }
 
   /// Of all instances as one team. Checks also what is sent.
@@ -58,18 +66,20 @@ class Ringed {
   }
   void pass(const std::vector<parallel::TeamPass>& teams) {
     const int64_t before = comm_.traffic().bytes;
-    attention_.begin_pass(teams);
+    attention_.ledger().settle();
+    const parallel::KvMap map_before = map();
+    attention_.begin_pass(teams, ++passes_);
     EXPECT_EQ(comm_.traffic().bytes, before);  // forming teams costs no message
     if (const auto own = team_of(teams, comm_.rank())) run(teams[*own]);
     EXPECT_EQ(
         comm_.traffic().bytes - before,
-        test::ring_bytes(teams, map(), comm_.rank(),
+        test::ring_bytes(teams, map(), map_before, comm_.rank(),
                          {heads, kv_heads, head_dim, cache_.shape().layer_bytes_per_token()}));
   }
 
  private:
   void run(const parallel::TeamPass& own) {
-    const auto& [team, pass] = own;
+    const auto& [team, pass, placements] = own;
     const int index = team.index_of(comm_.rank()).value();
     std::vector<float> q, k, v;
     const auto append = [](std::vector<float>& to, const std::vector<float>& from) {
@@ -92,7 +102,7 @@ class Ringed {
   }
 
   void check(const parallel::TeamPass& own, const std::vector<float>& out) {
-    const auto& [team, pass] = own;
+    const auto& [team, pass, placements] = own;
     const int index = team.index_of(comm_.rank()).value();
     int64_t row = 0;
     for (const PassSequence& rows : pass)
@@ -150,6 +160,7 @@ class Ringed {
 
   comm::Communicator& comm_;
   int64_t window_;
+  int64_t passes_ = 0;
   DType dtype_;
   test::CpuCompute compute_;
   KvCache cache_;

@@ -49,12 +49,12 @@ class Player {
   }
   int64_t length(int64_t sequence) const { return attention_.ledger().map().length(sequence); }
 
-  void begin(const std::vector<parallel::TeamPass>& teams) { attention_.begin_pass(teams); }
+  void begin(const std::vector<parallel::TeamPass>& teams) { attention_.begin_pass(teams, 0); }
 
   Bits pass(const std::vector<PassSequence>& pass, Ring ring) {
     const std::vector<parallel::TeamPass> teams{{parallel::team_of_all(comm_.size(), ring), pass}};
     const int64_t before = comm_.traffic().bytes;
-    attention_.begin_pass(teams);
+    attention_.begin_pass(teams, 0);
     std::vector<std::pair<int64_t, int64_t>> rows;
     std::vector<float> q, k, v;
     const auto append = [](std::vector<float>& to, const std::vector<float>& from) {

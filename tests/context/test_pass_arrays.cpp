@@ -49,7 +49,8 @@ CountingBackend decode_step(int64_t context, int virtual_ranks) {
   const parallel::Team team = parallel::team_of_all(1, parallel::Ring::pass_q);
   ring.begin_pass({{team, pass_of([&](int64_t i) {
                       return PassSequence{i, 0, context, PassSequence::balanced, virtual_ranks};
-                    })}});
+                    })}},
+                  0);
   for (int64_t step = 0; step < decoded; ++step)
     ring.begin_pass({{team, pass_of([&](int64_t i) {
                         const int64_t position = context + step;
@@ -57,7 +58,8 @@ CountingBackend decode_step(int64_t context, int virtual_ranks) {
                             i, position, 1,
                             virtual_ranks == 0 ? 0 : parallel::generated_owner(position, i),
                             virtual_ranks};
-                      })}});
+                      })}},
+                    0);
   std::vector<float> values(sequences * 2);
   const TensorView rows(static_cast<void*>(values.data()), DType::fp32, {sequences, 1, 2});
   ring.run(0, rows, rows, rows, rows);

@@ -62,6 +62,14 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(Ring::pass_kv, Ring::pass_q, Ring::broadcast_q),
                      testing::Values(0, 1, 16), testing::Values(DType::fp32, DType::fp8)));
 
+/// Tokens of a balanced prompt that a rank sends on: all but those of the rank after it.
+int64_t passed_on(int64_t tokens, int size, int rank) {
+  if (size == 1) return 0;
+  for (const auto& chunk : parallel::owned_chunks(tokens, size, (rank + 1) % size))
+    tokens -= chunk.size();
+  return tokens;
+}
+
 TEST(Traffic, PassKvSendsTheFormulasBytes) {
   const auto comm = world();
   const int size = comm->size();
@@ -69,9 +77,9 @@ TEST(Traffic, PassKvSendsTheFormulasBytes) {
   ringed.add(1, 100), ringed.add(2, 100);
   const int64_t before = comm->traffic().bytes;
   ringed.pass({{1, 0, 41}, {2, 0, 3}}, Ring::pass_kv);
-  // (N−1) messages of 2 · Hkv · D · e · Σ over sequences of the most that a rank holds.
-  const int64_t tokens = parallel::max_owned_tokens(41, size) + parallel::max_owned_tokens(3, size);
-  const int64_t bytes = (size - 1) * 2 * kv_heads * head_dim * 4 * tokens;
+  // (N−1) messages of 2 · Hkv · D · e for each token.
+  const int64_t tokens = passed_on(41, size, comm->rank()) + passed_on(3, size, comm->rank());
+  const int64_t bytes = 2 * kv_heads * head_dim * 4 * tokens;
   EXPECT_EQ(comm->traffic().bytes - before, bytes);
 }
 
@@ -82,8 +90,7 @@ TEST(Traffic, PassKvSendsScalesWithCodes) {
   ringed.add(1, 100);
   const int64_t before = comm->traffic().bytes;
   ringed.pass({{1, 0, 41}}, Ring::pass_kv);
-  const int64_t bytes =
-      (size - 1) * 2 * kv_heads * (head_dim + 4) * parallel::max_owned_tokens(41, size);
+  const int64_t bytes = 2 * kv_heads * (head_dim + 4) * passed_on(41, size, comm->rank());
   EXPECT_EQ(comm->traffic().bytes - before, bytes);
 }
 

@@ -110,6 +110,89 @@ TEST(TeamAttention, GrowsAndShrinksWithoutMovingKeys) {
   EXPECT_EQ(ringed.length(1), 48);
 }
 
+TEST(TeamAttention, KeepsKeysWhereThePassSaysWithoutAFurtherMessage) {
+  NotesReceivers comm;
+  const int size = comm.size();
+  int placed = 0, gathered = 0;
+  for (const DType dtype : {DType::fp32, DType::fp8})
+    for (const uint64_t seed : {11, 12, 13}) {
+      SCOPED_TRACE(fmt::format("seed {}, {}", seed, name_of(dtype)));
+      test::RandomTeams teams(size, seed);
+      Ringed ringed(comm, seed == 12 ? 9 : 0, dtype);
+      const int64_t free = ringed.free_slots();
+      std::vector<int64_t> reserved;
+      for (int instance = 0; instance < size; ++instance) reserved.push_back(350 + instance);
+      const std::vector<parallel::SequenceId> sequences{1, 2, 3};
+      for (const parallel::SequenceId sequence : sequences) ringed.add(sequence, reserved);
+      for (int iteration = 0; iteration < 20; ++iteration) {
+        auto drawn = teams.draw(ringed.map(), sequences);
+        teams.keep_some(ringed.map(), drawn);
+        ringed.pass(drawn);  // checks rows and bytes
+        if (testing::Test::HasFailure()) return;
+        for (const TeamPass& each : drawn)
+          for (const parallel::Placement& placement : each.placements) {
+            ++placed;
+            gathered += placement.gathers;
+            if (placement.gathers == 0) continue;
+            int64_t held = 0;
+            for (int instance = 0; instance < size; ++instance) {
+              held += ringed.map().held(placement.sequence, instance);
+              if (placement.has_share(instance)) continue;
+              EXPECT_EQ(ringed.map().held(placement.sequence, instance), 0);
+              EXPECT_EQ(ringed.map().reserved(placement.sequence, instance), 0);
+            }
+            EXPECT_EQ(held, ringed.length(placement.sequence));
+            ringed.reserve(placement.sequence, reserved);
+          }
+      }
+      for (const parallel::SequenceId sequence : sequences) ringed.remove(sequence);
+      EXPECT_EQ(ringed.free_slots(), free);
+    }
+  if (size == 1) return;
+  EXPECT_GT(placed, 20);
+  EXPECT_GT(gathered, 5);
+}
+
+TEST(TeamAttention, ScalesDownInTheLastPassOfAPrompt) {
+  NotesReceivers comm;
+  const int size = comm.size();
+  if (size == 1) return;
+  Ringed ringed(comm, 0);
+  std::vector<int64_t> reserved(size, 20);
+  reserved[1] = 100;
+  ringed.add(1, reserved);
+  const parallel::Team all = parallel::team_of_all(size);
+  ringed.pass({{all, {{1, 0, 16}}}});
+  ringed.pass({{all, {{1, 16, 30}}, {{1, {{1, 46 - ringed.map().held(1, 1)}}, 1}}}});
+  EXPECT_EQ(ringed.map().holders(1), (std::vector<int>{1}));
+  EXPECT_EQ(ringed.map().held(1, 1), 46);
+  ringed.pass({{{.instances = {1}}, {{1, 46, 1, 0}}}});  // it decodes alone
+  // It grows again: instance 0 takes new tokens, and nothing old moves.
+  reserved = std::vector<int64_t>(size);
+  reserved[0] = 10, reserved[1] = 50;
+  ringed.reserve(1, reserved);
+  ringed.pass({{{.instances = {0, 1}, .holders = 1, .ring = Ring::broadcast_q}, {{1, 47, 1, 0}}}});
+  EXPECT_EQ(ringed.map().held(1, 0), 1);
+  EXPECT_EQ(ringed.map().held(1, 1), 47);
+}
+
+TEST(TeamAttention, RefusesPlacementsThatDoNotFit) {
+  NotesReceivers comm;
+  const int size = comm.size();
+  if (size == 1) return;
+  Ringed ringed(comm, 0);
+  ringed.add(1, 50);
+  const parallel::Team all = parallel::team_of_all(size);
+  const auto refuses = [&](const parallel::Team& team, const parallel::Placement& placement) {
+    EXPECT_THROW(ringed.pass({{team, {{1, 0, 8}}, {placement}}}), InvalidArgument);
+  };
+  refuses(all, {1, {{0, 7}}});                                        // a token has no place
+  refuses(all, {1, {{0, 4}, {0, 4}}});                                // one instance has two shares
+  refuses(all, {1, {{size, 8}}});                                     // it is not in the team
+  refuses(parallel::team_of_all(size, Ring::pass_q), {1, {{0, 8}}});  // keys do not travel
+  refuses({.instances = {0}}, {1, {{0, 8}}});
+}
+
 TEST(TeamAttention, RefusesTeamsThatShareInstancesOrLackKeys) {
   NotesReceivers comm;
   const int size = comm.size();

@@ -9,6 +9,7 @@
 #include "lib/batch/arrivals.hpp"
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/execute/replica_loop.hpp"
+#include "lib/execute/team_loop.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
 
@@ -53,7 +54,12 @@ class ReplicaLoop : public testing::Test {
     const auto backend = kernels::make_cpu_backend();
     execute::Worker worker(*world_, config_, weights, {*device, *stream, *backend, recorder_},
                            {.kv_tokens = limits_.kv_tokens});
-    if (!planning()) return execute::run_replica(*world_, worker, recorder_, nullptr, told_, clock);
+    const auto loop = [&](execute::PassMaker* pass_maker) {
+      if (limits_.elastic)
+        return execute::run_teams(*world_, worker, recorder_, pass_maker, told_, {}, clock);
+      return execute::run_replica(*world_, worker, recorder_, pass_maker, told_, clock);
+    };
+    if (!planning()) return loop(nullptr);
 
     ShardContent content;
     for (const size_t length : {5, 40, 120})
@@ -81,7 +87,7 @@ class ReplicaLoop : public testing::Test {
                                   0,
                                   [](bool told) { return told; },
                                   [](const batch::ReplicaTotals&) {}};
-    auto totals = execute::run_replica(*world_, worker, recorder_, &pass_maker, told_, clock);
+    auto totals = loop(&pass_maker);
     for (int64_t row = 0; row < 3; ++row) {
       states_.push_back(results.state(row));
       if (states_.back() == io::TurnState::done) results_.push_back(results.read(row));
@@ -104,6 +110,7 @@ class ReplicaLoop : public testing::Test {
   report::Recorder recorder_{report::TraceDetail::summary};
   schedule::SchedulerLimits limits_;
   FakeClock time_;
+  int asked_ = 0;
   std::function<bool()> told_ = [] { return false; };
   std::vector<io::TurnState> states_;  ///< where it was planned
   std::vector<io::TurnResult> results_;
@@ -178,6 +185,41 @@ TEST_F(ReplicaLoop, StopsWhileItSleepsWhenAnyRankIsTold) {
   if (!planning()) return;
   EXPECT_EQ(totals.arrived, 2);
   EXPECT_EQ(states_, (std::vector{io::TurnState::done, io::TurnState::done, io::TurnState::open}));
+}
+
+TEST_F(ReplicaLoop, OfTeamsAnswersAndCountsTheSame) {
+  limits_.policy = job::Policy::prefill_first;
+  run();
+  const auto together = std::exchange(results_, {});
+  std::filesystem::remove(folder_ / "results.h5");
+  limits_.elastic = true;
+  limits_.kv_tokens = 100;  // the long prompt does not fit into one instance
+  const batch::ReplicaTotals totals = run();
+  if (!planning()) return;
+  if (world_->size() == 1) return;  // there it does not run
+  ASSERT_EQ(results_.size(), 3u);
+  for (size_t row = 0; row < 3; ++row) EXPECT_EQ(results_[row].tokens, together[row].tokens);
+  EXPECT_EQ(totals.done, 3);
+  EXPECT_EQ(totals.prompt_tokens, 5 + 40 + 120);
+  EXPECT_EQ(totals.output_tokens, 3 * 4);
+  EXPECT_EQ(totals.tbt_s.size(), 3u * 3);
+  EXPECT_GT(totals.prefill_flops, totals.decode_flops);
+  ASSERT_GE(totals.elastic.by_degree.size(), 2u);
+  int64_t read = 0;
+  for (const batch::TeamTotals& degree : totals.elastic.by_degree) read += degree.prefill_tokens;
+  EXPECT_EQ(read, totals.prompt_tokens);
+  EXPECT_GT(totals.elastic.by_degree[0].prefill_tokens, 0);
+}
+
+TEST_F(ReplicaLoop, OfTeamsStopsWhenAnyRankIsTold) {
+  limits_.elastic = true;
+  const bool last = world_->rank() + 1 == world_->size();
+  if (world_->size() == 1) return;
+  // A rank that waits for a plan tells rank 0 by itself; the clock does not move.
+  told_ = [&] { return last && ++asked_ > 20; };
+  run({0, 0, 1000}, time_.clock());
+  if (!planning()) return;
+  EXPECT_EQ(states_[2], io::TurnState::open);
 }
 
 }  // namespace

@@ -107,6 +107,22 @@ class KvSaveTest(RunTest):
                 if not more:
                     self.assert_same_answers(self.results(job), reference, [0, 1])
 
+    def test_elastic_teams_keep_and_go_on(self) -> None:
+        reference = self.results(self.reference())
+        elastic = {"parallel": {"cp": "elastic"}}
+        # Two layers, K and V of four heads of eight fp32 numbers: a rank holds half of the long prompt.
+        half = (LENGTH // 2 + 50) * 2 * 2 * 4 * 8 * 4
+        for name, ranks, after, wide in (("one", 2, 3, False), ("both", 2, 2, True)):
+            with self.subTest(name):
+                job = self.job(name, **elastic, **({"kv": {"memory": half}} if wide else {}))
+                self.stop_in_the_prompt(job, ranks)
+                kept = self.kv(job)["kept_tokens"]
+                self.assertGreaterEqual(kept, 64)
+                self.run_job(job, after)
+                self.assert_restored(job, kept)
+                self.assert_same_answers(self.results(job), reference, [0, 1])
+                self.assertIn(b"elastic:2" if wide else b"elastic:", self.results(job)["mode"][1])
+
     def test_a_second_stop_keeps_only_what_is_new(self) -> None:
         reference = self.results(self.reference())
         job = self.job("job")

@@ -43,7 +43,7 @@ class DealsPlans {
       rows.push_back({of_item.sequence, of_item.first, of_item.count});
     }
     plan.teams.clear();
-    for (auto& [team, placed] : random_.place(map_, rows)) {
+    for (auto& [team, placed, placements] : random_.place(map_, rows)) {
       team.sharding = shardings_[random_.number(0, std::ssize(shardings_) - 1)];
       for (const parallel::PassSequence& sequence : placed) {
         map_.append(sequence, team);
@@ -82,6 +82,19 @@ std::vector<Request> make_requests() {
   return requests;
 }
 
+void expect_answers(const std::map<int64_t, schedule::Finished>& found,
+                    const std::map<int64_t, schedule::Finished>& wanted) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (const auto& [row, want] : wanted) {
+    SCOPED_TRACE(fmt::format("row {}", row));
+    ASSERT_EQ(found.at(row).state, io::TurnState::done) << found.at(row).result.error;
+    const io::TurnResult &got = found.at(row).result, &one = want.result;
+    EXPECT_EQ(got.tokens, one.tokens);
+    EXPECT_TRUE(all_close(got.token_logprobs, one.token_logprobs, tolerance));
+    EXPECT_TRUE(all_close(got.prompt_logprobs, one.prompt_logprobs, tolerance));
+  }
+}
+
 TEST(Teams, AnswerAsOneRankDoes) {
   using parallel::Sharding;
   const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
@@ -112,21 +125,60 @@ TEST(Teams, AnswerAsOneRankDoes) {
         DealsPlans deal(instances, shardings, seed);
         here.change_plan = [&](schedule::Plan& plan) { deal(plan); };
         const auto found = run_requests(*world, model, make_requests(), here);
-        ASSERT_EQ(found.size(), wanted.size());
-        for (const auto& [row, want] : wanted) {
-          SCOPED_TRACE(fmt::format("row {}", row));
-          ASSERT_EQ(found.at(row).state, io::TurnState::done) << found.at(row).result.error;
-          const io::TurnResult &got = found.at(row).result, &one = want.result;
-          EXPECT_EQ(got.tokens, one.tokens);
-          EXPECT_TRUE(all_close(got.token_logprobs, one.token_logprobs, tolerance));
-          EXPECT_TRUE(all_close(got.prompt_logprobs, one.prompt_logprobs, tolerance));
-        }
+        expect_answers(found, wanted);
         side_by_side += deal.side_by_side;
         holders += deal.holders;
       }
   }
   if (world->size() == 1) return;
   EXPECT_GT(side_by_side, 5);
+  EXPECT_GT(holders, 5);
+}
+
+/// Each request on instances of its own, as many as it needs: the real scheduler's teams.
+TEST(Teams, OfElasticRequestsAnswerAsOneRankDoes) {
+  using parallel::Sharding;
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
+  const std::filesystem::path model = golden("llama-gqa-fp32");
+  ReplicaSettings settings;
+  settings.max_batch_tokens = 16;
+  settings.max_sequences = 7;
+  settings.logprobs = 2;
+  settings.prompt_logprobs = 1;
+  std::vector<Request> requests = make_requests();
+  requests.push_back(greedy_request(100, random_tokens(150, vocab, 100), 9));
+  const auto wanted = run_alone(*world, model, requests, settings);
+  int side_by_side = 0, wide = 0, holders = 0;
+  for (const auto& [sp, tp, modes] :
+       {std::tuple(1, 1, parallel::PassModes{}),
+        std::tuple(2, 1, parallel::PassModes{Sharding::base, Sharding::shift}),
+        std::tuple(1, 2, parallel::PassModes{Sharding::sp_tp, Sharding::base})}) {
+    if (world->size() % (sp * tp) != 0) continue;
+    const int instances = world->size() / (sp * tp);
+    for (const job::Policy policy : {job::Policy::prefill_first, job::Policy::chunked})
+      for (const TestPlace place : {place_of_tests(), TestPlace::separate_nccl}) {
+        SCOPED_TRACE(fmt::format("SP {} × TP {}, policy {}, place {}", sp, tp,
+                                 static_cast<int>(policy), static_cast<int>(place)));
+        ReplicaSettings here = settings;
+        here.elastic = true;
+        here.sp = sp, here.tp = tp;
+        here.modes = modes;
+        here.policy = policy;
+        here.place = place;
+        here.kv_tokens = (160 + instances - 1) / instances + 20;
+        here.on_plan = [&](const schedule::Plan& plan) {
+          const parallel::Team& team = plan.teams.front();
+          side_by_side += team.size() < instances;
+          wide += team.workers() > 1;
+          holders += team.holders;
+        };
+        const auto found = run_requests(*world, model, requests, here);
+        expect_answers(found, wanted);
+      }
+  }
+  if (world->size() == 1) return;
+  EXPECT_GT(side_by_side, 5);
+  EXPECT_GT(wide, 5);
   EXPECT_GT(holders, 5);
 }
 

@@ -26,7 +26,7 @@ TEST(ParseJob, LeavesDefaultsWhereTheFileIsSilent) {
   EXPECT_EQ(job.model.path, "m");
   EXPECT_EQ(job.input, std::vector<std::filesystem::path>{"p.h5"});
   EXPECT_EQ(job.output, "out");
-  EXPECT_FALSE(job.parallel.cp);
+  EXPECT_EQ(job.parallel.cp, CpSetting());
   EXPECT_EQ(job.generation.max_new_tokens, 256);
   EXPECT_EQ(job.generation.sampling.top_p, 1.0f);
   EXPECT_EQ(job.limits.grace_s, 60);
@@ -62,7 +62,7 @@ reproducible: layout
   EXPECT_EQ(job.backend, BackendKind::cpu);
   EXPECT_EQ(job.topology, "hosts.txt");
   EXPECT_EQ(job.parallel.dp, 2);
-  EXPECT_EQ(job.parallel.cp, 4);
+  EXPECT_EQ(job.parallel.cp.degree, 4);
   EXPECT_EQ(job.parallel.ring, RingMode::pass_q);
   EXPECT_EQ(job.parallel.shift_threshold, 64);
   EXPECT_EQ(job.generation.sampling.temperature, 0.7f);

@@ -26,7 +26,7 @@ class ModelTest : public testing::Test {
 
   void forward() {
     attention_.ledger().add(0, std::vector<int64_t>{count}, std::nullopt);
-    attention_.begin_pass({{parallel::team_of_all(1), {{0, 0, count}}}});
+    attention_.begin_pass({{parallel::team_of_all(1), {{0, 0, count}}}}, 0);
     model_.forward({{7, 3, 9, 3, 8}, std::vector<int64_t>(count, count)}, attention_);
   }
 
@@ -102,7 +102,7 @@ TEST_F(ModelTest, NamesTheFeedForwardWhereItIsBroken) {
 
 TEST_F(ModelTest, RefusesRowsThatThePassDoesNotHave) {
   attention_.ledger().add(0, std::vector<int64_t>{count}, std::nullopt);
-  attention_.begin_pass({{parallel::team_of_all(1), {{0, 0, count}}}});
+  attention_.begin_pass({{parallel::team_of_all(1), {{0, 0, count}}}}, 0);
   EXPECT_THROW(model_.forward({{7, 3}, {2, 2}}, attention_), InvalidArgument);
 }
 

@@ -40,7 +40,7 @@ Pairs attended(const std::vector<TeamPass>& teams, const KvMap& map, const Block
                int64_t num_heads, int64_t num_kv_heads) {
   Pairs pairs;
   const int shards = block.sp * block.tp;
-  for (const auto& [team, pass] : teams)
+  for (const auto& [team, pass, placements] : teams)
     for (int index = 0; index < team.size(); ++index)
       for (int sp = 0; sp < block.sp; ++sp)
         for (int tp = 0; tp < block.tp; ++tp) {
@@ -84,7 +84,7 @@ TEST(Coverage, EveryCausalPairOfEveryHeadIsAttendedOnceWhateverTeamsDidBefore) {
       const std::vector<TeamPass> teams = random.draw(map, sequences);
       ASSERT_NO_THROW(check_teams(teams, instances));
       int64_t causal = 0;
-      for (const auto& [team, pass] : teams)
+      for (const auto& [team, pass, placements] : teams)
         for (const PassSequence& sequence : pass) {
           map.append(sequence, team);
           for (int64_t i = 0; i < sequence.count; ++i) causal += sequence.first + i + 1;

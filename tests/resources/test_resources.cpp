@@ -119,10 +119,10 @@ TEST(BatchTokens, GrowWithTheRanksThatShareRows) {
   EXPECT_LE(alone, 4096);
   EXPECT_EQ(alone % 256, 0);
   EXPECT_EQ(resolve_batch_tokens(job, small_model(), 4), 4 * alone);
-  auto wide = small_model();
-  wide.hidden = 16384, wide.ffn = 65536;
-  EXPECT_LT(resolve_batch_tokens(job, wide, 1), alone);
-  EXPECT_GE(resolve_batch_tokens(job, wide, 1), 256);
+  auto large = small_model();
+  large.hidden = 16384, large.ffn = 65536;
+  EXPECT_LT(resolve_batch_tokens(job, large, 1), alone);
+  EXPECT_GE(resolve_batch_tokens(job, large, 1), 256);
   job.reproducible = parallel::Reproducible::layout;  // the same cuts on any number of ranks
   EXPECT_EQ(resolve_batch_tokens(job, small_model(), 4), alone);
   job.batch.max_batch_tokens = 17;

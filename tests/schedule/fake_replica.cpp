@@ -40,13 +40,6 @@ void append_tops(float log_prob, int32_t token, int wanted, int64_t vocab,
   }
 }
 
-void append(LogProbs& found, size_t which, std::span<const int32_t> history, int32_t token,
-            int wanted, int64_t vocab) {
-  found.which.push_back(static_cast<int32_t>(which));
-  found.logprobs.push_back(log_prob(history, token));
-  append_tops(found.logprobs.back(), token, wanted, vocab, found.top_tokens, found.top_logprobs);
-}
-
 /// NaN equals NaN; everything else bit by bit.
 bool same_floats(const std::vector<float>& a, const std::vector<float>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
@@ -87,6 +80,13 @@ std::shared_ptr<const io::Detokenizer> fake_detokenizer() {
 
 float log_prob(std::span<const int32_t> history, int32_t token) {
   return -static_cast<float>(mix(digest(history, 0), static_cast<uint64_t>(token)) >> 44);
+}
+
+void append(LogProbs& found, size_t which, std::span<const int32_t> history, int32_t token,
+            int wanted, int64_t vocab) {
+  found.which.push_back(static_cast<int32_t>(which));
+  found.logprobs.push_back(log_prob(history, token));
+  append_tops(found.logprobs.back(), token, wanted, vocab, found.top_tokens, found.top_logprobs);
 }
 
 FakeReplica::FakeReplica(const SchedulerLimits& limits) : limits_(limits), map_(limits.ring_size) {}

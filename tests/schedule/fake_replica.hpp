@@ -22,6 +22,10 @@ int32_t next_token(std::span<const int32_t> history, uint64_t random_key);
 /// Returns the log-probability of `token` after `history`.
 float log_prob(std::span<const int32_t> history, int32_t token);
 
+/// Adds the log-probability of `token` after `history`, with `wanted` others.
+void append(schedule::LogProbs& found, size_t which, std::span<const int32_t> history,
+            int32_t token, int wanted, int64_t vocab);
+
 /// Tokens from 5 on have texts of 1 to 4 of the letters a, b, x and é. Tokens below 5 are special.
 std::shared_ptr<const io::Detokenizer> fake_detokenizer();
 

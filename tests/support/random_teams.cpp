@@ -80,4 +80,27 @@ std::vector<TeamPass> RandomTeams::place(const parallel::KvMap& map, std::vector
   return teams;
 }
 
+void RandomTeams::keep_some(const parallel::KvMap& map, std::vector<TeamPass>& teams) {
+  for (TeamPass& each : teams) {
+    if (each.team.ring != Ring::pass_kv || each.team.size() == 1) continue;
+    for (const PassSequence& rows : each.rows) {
+      if (number(0, 1) == 0) continue;
+      parallel::Placement placement{rows.sequence, {}, static_cast<uint8_t>(number(0, 1))};
+      for (const int32_t instance : each.team.instances)
+        if (number(0, 1) == 0) placement.shares.push_back({instance, 0});
+      if (placement.shares.empty())
+        placement.shares.push_back({each.team.instances[number(0, each.team.size() - 1)], 0});
+      std::shuffle(placement.shares.begin(), placement.shares.end(), random_);
+      int64_t tokens = rows.count;
+      if (placement.gathers != 0)
+        for (const int32_t instance : each.team.instances)
+          if (!placement.has_share(instance)) tokens += map.held(rows.sequence, instance);
+      for (parallel::KeptShare& share : placement.shares)
+        tokens -= share.tokens = number(0, tokens);
+      placement.shares.front().tokens += tokens;
+      each.placements.push_back(std::move(placement));
+    }
+  }
+}
+
 }  // namespace pecia::test

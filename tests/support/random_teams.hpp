@@ -25,6 +25,10 @@ class RandomTeams {
     return place(map, std::move(rows), Apart::together);
   }
 
+  /// Says for some of the sequences where their tokens are to stay, where keys travel: all of an
+  /// iteration's rows are given, and no sequence has children.
+  void keep_some(const parallel::KvMap& map, std::vector<parallel::TeamPass>& teams);
+
   /// A number in [low, high].
   int64_t number(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));

@@ -116,6 +116,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
     there.emplace(weights, *place.device, *place.stream, *place.backend, settings.quantize);
   schedule::SchedulerLimits limits;
   limits.ring_size = comm.size() / (settings.sp * settings.tp);
+  limits.elastic = settings.elastic;
   limits.modes = settings.modes;
   limits.kv_tokens = settings.kv_tokens;
   limits.max_sequences = settings.max_sequences;
@@ -162,16 +163,32 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
   };
   double now = 0;
   take();
-  while (auto plan = scheduler.next(now)) {
-    if (settings.change_plan) settings.change_plan(*plan);
-    if (settings.on_plan) settings.on_plan(*plan);
-    const schedule::Outcome mine = rank.worker().execute(*plan);
+  const int instance = rank.worker().groups().cp_index, block = settings.sp * settings.tp;
+  for (;;) {
+    std::vector<schedule::Plan> plans;  // side by side; one plan where teams do not change
+    while (settings.elastic || plans.empty()) {
+      auto plan = scheduler.next(now);
+      if (!plan) break;
+      if (settings.change_plan) settings.change_plan(*plan);
+      if (settings.on_plan) settings.on_plan(*plan);
+      plans.push_back(std::move(*plan));
+    }
+    if (plans.empty()) break;
+    schedule::Outcome mine;
+    for (const schedule::Plan& plan : plans)
+      if (!settings.elastic || plan.teams.front().index_of(instance))
+        mine = rank.worker().execute(plan);
     if (parts.device == Parts::separate)
       settle(*place.device);  // a GPU would not stop while its host waits for others
-    std::vector<schedule::Outcome> outcomes;
-    for (const auto& bytes : comm.all_gather(to_bytes(mine)))
-      outcomes.push_back(from_bytes<schedule::Outcome>(bytes));
-    scheduler.commit(*plan, outcomes, ++now);
+    const auto gathered = comm.all_gather(to_bytes(mine));
+    ++now;
+    for (const schedule::Plan& plan : plans) {
+      std::vector<schedule::Outcome> outcomes;
+      for (int from = 0; from < comm.size(); ++from)
+        if (!settings.elastic || plan.teams.front().index_of(from / block))
+          outcomes.push_back(from_bytes<schedule::Outcome>(gathered[from]));
+      scheduler.commit(plan, outcomes, now);
+    }
     take();
   }
   take();

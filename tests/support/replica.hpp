@@ -37,7 +37,8 @@ enum class TestPlace {
 TestPlace place_of_tests();
 
 struct ReplicaSettings {
-  int sp = 1, tp = 1;  ///< cp is what is left of the ranks
+  int sp = 1, tp = 1;    ///< cp is what is left of the ranks
+  bool elastic = false;  ///< teams change; passes of an iteration run side by side
   parallel::PassModes modes;
   std::vector<comm::RackServerGpu> places;  ///< by rank; none: all on one server
   DType kv_dtype = DType::fp32;

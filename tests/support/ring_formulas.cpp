@@ -18,15 +18,20 @@ bool holds_keys(const parallel::KvMap& map, SequenceId sequence, int instance) {
   return std::find(holders.begin(), holders.end(), instance) != holders.end();
 }
 
-/// (N − 1) messages of all the keys that are wanted, each sequence's padded to the most that anyone
-/// in the ring holds of it.
-int64_t pass_kv(const parallel::TeamPass& pass, const parallel::KvMap& map,
-                const RingShape& shape) {
+/// Sequences with keys that are wanted.
+std::set<SequenceId> seen_in(const parallel::TeamPass& pass, const parallel::KvMap& map) {
   std::set<SequenceId> seen;
   for (const PassSequence& rows : pass.rows)
     for (const SequenceId member : map.lineage(rows.sequence)) seen.insert(member);
+  return seen;
+}
+
+/// (N − 1) messages of all the keys that are wanted, each sequence's padded to the most that any
+/// virtual rank holds of it.
+int64_t padded_pass_kv(const parallel::TeamPass& pass, const parallel::KvMap& map,
+                       const RingShape& shape) {
   int64_t tokens = 0;
-  for (const SequenceId sequence : seen) {
+  for (const SequenceId sequence : seen_in(pass, map)) {
     int64_t most = 0;
     for (const int instance : pass.team.instances)
       for (int virtual_rank = 0; virtual_rank < map.virtual_ranks(); ++virtual_rank)
@@ -36,15 +41,42 @@ int64_t pass_kv(const parallel::TeamPass& pass, const parallel::KvMap& map,
   return (pass.team.size() - 1) * tokens * shape.kv_bytes_per_token;
 }
 
+/// The wanted keys of every instance but the next one in the ring, where they are last.
+int64_t pass_kv(const parallel::TeamPass& pass, const parallel::KvMap& map,
+                const parallel::KvMap& before, int rank, const RingShape& shape) {
+  const int size = pass.team.size();
+  int64_t tokens = 0;
+  for (int other = 0; other < size; ++other) {
+    if (other == (rank + 1) % size) continue;
+    const int instance = pass.team.instances[other];
+    for (const SequenceId sequence : seen_in(pass, map)) {
+      const auto rows = std::find_if(pass.rows.begin(), pass.rows.end(), [&](const auto& each) {
+        return each.sequence == sequence && pass.placement(sequence) != nullptr;
+      });
+      tokens += rows == pass.rows.end()
+                    ? map.held(sequence, instance)
+                    : before.held(sequence, instance) + num_rows({*rows}, pass.team, other);
+    }
+  }
+  return tokens * shape.kv_bytes_per_token;
+}
+
 }  // namespace
 
 int64_t ring_bytes(const std::vector<parallel::TeamPass>& teams, const parallel::KvMap& map,
                    int instance, const RingShape& shape) {
+  return ring_bytes(teams, map, map, instance, shape);
+}
+
+int64_t ring_bytes(const std::vector<parallel::TeamPass>& teams, const parallel::KvMap& map,
+                   const parallel::KvMap& before, int instance, const RingShape& shape) {
   const auto own = team_of(teams, instance);
   if (!own) return 0;
-  const auto& [team, rows] = teams[*own];
-  if (team.ring == Ring::pass_kv) return pass_kv(teams[*own], map, shape);
+  const auto& [team, rows, placements] = teams[*own];
   const int size = team.size(), rank = team.index_of(instance).value();
+  if (team.ring == Ring::pass_kv)
+    return shape.layout_invariant ? padded_pass_kv(teams[*own], map, shape)
+                                  : pass_kv(teams[*own], map, before, rank, shape);
   const int64_t query = shape.num_heads * shape.head_dim * 4;  // fp32
   const int64_t home = query + shape.num_heads * 4;            // with its log-sum
   int64_t bytes = 0;

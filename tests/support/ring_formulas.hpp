@@ -19,5 +19,8 @@ struct RingShape {
 /// Bytes that the rank of an instance sends; `map`: with the pass appended.
 int64_t ring_bytes(const std::vector<parallel::TeamPass>& teams, const parallel::KvMap& map,
                    int instance, const RingShape& shape);
+/// The same where keys are placed; `before`: the map without the pass.
+int64_t ring_bytes(const std::vector<parallel::TeamPass>& teams, const parallel::KvMap& map,
+                   const parallel::KvMap& before, int instance, const RingShape& shape);
 
 }  // namespace pecia::test

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/execute/team_loop.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+
+#include "lib/comm/mailbox.hpp"
+#include "lib/comm/wait.hpp"
+
+namespace pecia::execute {
+namespace {
+
+using report::Kind;
+using report::ScopedSpan;
+
+constexpr int root = 0;
+constexpr int64_t no_pass = -1, saving_pass = -2;
+
+/// Gives the core away while nothing happens: first a little, then for longer.
+void wait_until(const std::function<bool()>& test) {
+  comm::wait_until(
+      test, [] { return "the wait for a plan"; }, [](bool) {}, std::chrono::seconds(0));
+}
+
+/// Executes a plan of this rank's team.
+Answer execute(const schedule::Plan& plan, Worker& worker, report::Recorder& recorder, bool told) {
+  // Set before the phase's span, which belongs to the pass.
+  recorder.set_pass(plan.saves() ? no_pass : plan.number);
+  Answer answer{told, plan.number, -recorder.totals().flops, {}};
+  {
+    const ScopedSpan span(recorder, batch::phase_name(plan), Kind::phase);
+    answer.outcome = worker.execute(plan);
+  }
+  recorder.set_pass(no_pass);
+  answer.flops += recorder.totals().flops;
+  return answer;
+}
+
+/// Every rank but 0: executes the plans that come.
+void follow(comm::Communicator& replica, Worker& worker, report::Recorder& recorder,
+            const std::function<bool()>& told) {
+  comm::Mailbox mail(replica, root);
+  bool said = false;  // that this rank was told to stop
+  for (;;) {
+    schedule::Plan plan;
+    {
+      const ScopedSpan span(recorder, "wait_for_plan", Kind::idle);
+      wait_until([&] {
+        if (!said && told()) {
+          mail.send(to_bytes(Answer{1, no_pass, 0, {}}));
+          said = true;
+        }
+        const auto message = mail.receive();
+        if (message) plan = from_bytes<schedule::Plan>(*message);
+        return message.has_value();
+      });
+    }
+    if (plan.last != 0) break;
+    mail.send(to_bytes(execute(plan, worker, recorder, told())));
+  }
+  mail.send(to_bytes(Answer{}));  // rank 0 expects a message until it has this one
+  mail.flush();
+}
+
+/// Rank 0: plans, and executes the plans of its own instance.
+class Lead {
+ public:
+  Lead(comm::Communicator& replica, Worker& worker, report::Recorder& recorder,
+       PassMaker& pass_maker, const std::function<bool()>& told, const RunClock& clock)
+      : replica_(replica),
+        worker_(worker),
+        recorder_(recorder),
+        pass_maker_(pass_maker),
+        told_(told),
+        clock_(clock) {
+    for (int rank = 1; rank < replica.size(); ++rank) mail_.emplace_back(replica, rank);
+  }
+
+  batch::ReplicaTotals run() {
+    for (;;) {
+      {
+        const ScopedSpan span(recorder_, "wait_for_teams", Kind::idle);
+        wait_until([&] {
+          serve();
+          return !own_.empty() || ended_;
+        });
+      }
+      if (own_.empty()) break;
+      const schedule::Plan plan = std::move(own_.front());
+      own_.pop_front();
+      take(root, execute(plan, worker_, recorder_, told_()));
+    }
+    schedule::Plan last;
+    last.last = 1;
+    for (comm::Mailbox& mail : mail_) mail.send(to_bytes(last));
+    for (comm::Mailbox& mail : mail_)  // an answer that says "told" may come first
+      wait_until([&] {
+        const auto message = mail.receive();
+        return message && from_bytes<Answer>(*message).told == 0;
+      });
+    return totals_;
+  }
+
+  /// Does what `serve` does, but not more often than is worth while between two pieces of an op.
+  void serve_now_and_then() {
+    constexpr double pause_s = 2e-4;
+    const double now = clock_.seconds();
+    if (now - served_s_ >= pause_s) serve();
+  }
+
+  /// Takes in answers that have come, and sends plans to instances that are free. Returns soon where
+  /// nothing has happened.
+  void serve() {
+    const double now = served_s_ = clock_.seconds();
+    for (size_t i = 0; i < mail_.size(); ++i)
+      while (const auto message = mail_[i].receive())
+        take(static_cast<int>(i) + 1, from_bytes<Answer>(*message));
+    check_overdue(now);
+    if (!news_ && now < look_again_s_) return;
+    constexpr double pause_s = 0.02;  // then signals, limits and arrivals are checked again
+    look_again_s_ = now + pause_s;
+    news_ = false;
+    plan(now);
+    pass_maker_.on_pass(totals_);
+  }
+
+ private:
+  struct UnderWay {
+    schedule::Plan plan;
+    double begin_s = 0, flops = 0;
+    std::vector<int> awaited;                   ///< ranks
+    std::map<int, schedule::Outcome> outcomes;  ///< by rank
+  };
+
+  void plan(double now) {
+    stopping_ = draining_ || pass_maker_.stopping(any_told_ || told_());
+    while (auto next = next_pass(pass_maker_, stopping_, now, totals_)) {
+      note_choice(next->number);
+      send(std::move(*next), now);
+    }
+    if (!under_way_.empty()) return;
+    const auto arrival = pass_maker_.source.next_arrival();
+    if (!draining_ && (stopping_ || pass_maker_.scheduler.out_of_time() || !arrival)) {
+      draining_ = true;
+      record(pass_maker_, pass_maker_.scheduler.partial(), totals_);
+    }
+    if (draining_) drain(now);
+  }
+
+  /// Keeps keys and values of one sequence after the other.
+  void drain(double now) {
+    std::optional<schedule::Plan> save;
+    if (pass_maker_.saves != nullptr)
+      save = pass_maker_.saves->next(pass_maker_.scheduler, now, totals_);
+    ended_ = !save;
+    if (ended_) return;
+    save->number = saving_pass;
+    send(std::move(*save), now);
+  }
+
+  /// Notes in the trace why further instances read a prompt, or why they do not.
+  void note_choice(int64_t pass) {
+    const auto& choice = pass_maker_.scheduler.team_choice();
+    if (!choice) return;
+    recorder_.note("elastic_team",
+                   {{"of_pass", static_cast<double>(pass)},
+                    {"sequence", static_cast<double>(choice->sequence)},
+                    {"tokens", static_cast<double>(choice->tokens)},
+                    {"holders", choice->holders},
+                    {"candidates", choice->candidates},
+                    {"instances", choice->instances},
+                    {"seconds", choice->seconds},
+                    {"alone_s", choice->alone_s}},
+                   choice->instances > choice->holders ? "joined" : "alone");
+  }
+
+  void send(schedule::Plan plan, double now) {
+    UnderWay under_way{plan, now, 0, {}, {}};
+    const context::ReplicaGroups& groups = worker_.groups();
+    const int block = groups.place.sp * groups.place.tp;
+    for (const parallel::Team& team : plan.teams)
+      for (const int32_t instance : team.instances)
+        for (int rank = instance * block; rank < (instance + 1) * block; ++rank)
+          under_way.awaited.push_back(rank);
+    if (pass_maker_.on_plan && !plan.saves() && plan.restore.empty())
+      pass_maker_.on_plan(plan, pass_maker_.scheduler.expected_seconds(plan));
+    if (pass_maker_.on_begin) pass_maker_.on_begin(plan, totals_);
+    const std::vector<std::byte> bytes = to_bytes(plan);
+    for (const int rank : under_way.awaited)
+      if (rank != root) mail_[rank - 1].send(bytes);
+    if (std::count(under_way.awaited.begin(), under_way.awaited.end(), root) > 0)
+      own_.push_back(std::move(plan));
+    const int64_t number = under_way.plan.number;
+    under_way_.emplace(number, std::move(under_way));
+  }
+
+  void take(int rank, Answer answer) {
+    any_told_ = any_told_ || answer.told != 0;
+    news_ = true;
+    if (answer.pass == no_pass) return;
+    UnderWay& pass = under_way_.at(answer.pass);
+    PECIA_CHECK(std::erase(pass.awaited, rank) == 1, "rank {} answers pass {}, which it is not in",
+                rank, answer.pass);
+    pass.flops += answer.flops;
+    pass.outcomes.emplace(rank, std::move(answer.outcome));
+    if (pass.awaited.empty()) finish(answer.pass);
+  }
+
+  void finish(int64_t number) {
+    UnderWay pass = std::move(under_way_.extract(number).mapped());
+    const double end = clock_.seconds();
+    std::vector<schedule::Outcome> outcomes;
+    for (auto& [rank, outcome] : pass.outcomes) outcomes.push_back(std::move(outcome));
+    if (pass.plan.saves() || !pass.plan.restore.empty())
+      pass_maker_.saves->commit(pass.plan, outcomes, totals_);
+    if (pass.plan.saves()) return;
+    pass_maker_.scheduler.commit(pass.plan, outcomes, end);
+    if (outcomes.front().kv.done == 0)
+      pass.plan.restore.clear();  // reading failed, so it was computed
+    size_t instances = 0;
+    for (const parallel::Team& team : pass.plan.teams) instances += team.instances.size();
+    counter_.count(pass.plan,
+                   {pass.begin_s, end, pass.flops,
+                    static_cast<double>(instances) / static_cast<double>(worker_.groups().cp)},
+                   totals_);
+    if (pass.plan.restore.empty()) batch::count_team(pass.plan, totals_.elastic);
+    record(pass_maker_, pass_maker_.scheduler.take_finished(), totals_);
+  }
+
+  void check_overdue(double now) const {
+    const auto limit_s = static_cast<double>(replica_.wait_timeout().count());
+    if (limit_s == 0) return;
+    for (const auto& [number, pass] : under_way_)
+      if (now - pass.begin_s > limit_s)
+        fail<SystemError>(
+            "pass {} of {} has not ended for {} s; ranks {} of the replica have not "
+            "answered",
+            number, pass.plan.teams.front().text(), limit_s, fmt::join(pass.awaited, ", "));
+  }
+
+  comm::Communicator& replica_;
+  Worker& worker_;
+  report::Recorder& recorder_;
+  PassMaker& pass_maker_;
+  const std::function<bool()>& told_;
+  const RunClock& clock_;
+  std::deque<comm::Mailbox> mail_;  ///< of ranks 1, 2, …
+  std::map<int64_t, UnderWay> under_way_;
+  std::deque<schedule::Plan> own_;  ///< plans that this rank has to execute
+  batch::ReplicaTotals totals_;
+  batch::PassCounter counter_;
+  bool any_told_ = false, stopping_ = false, draining_ = false, ended_ = false;
+  bool news_ = true;         ///< something has happened since the last plans
+  double look_again_s_ = 0;  ///< when to plan although nothing has happened
+  double served_s_ = 0;      ///< when answers were last looked for
+};
+
+/// What the worker calls while it computes, as long as this object lives.
+struct Looks {
+  Looks(Worker& computing, std::function<void()> look) : worker(computing) {
+    worker.while_computing(std::move(look));
+  }
+  Looks(const Looks&) = delete;
+  Looks& operator=(const Looks&) = delete;
+  ~Looks() {
+    worker.while_computing([] {});
+  }
+
+  Worker& worker;
+};
+
+}  // namespace
+
+batch::ReplicaTotals run_teams(comm::Communicator& replica, Worker& worker,
+                               report::Recorder& recorder, PassMaker* pass_maker,
+                               const std::function<bool()>& told, std::function<void()> look,
+                               const RunClock& clock) {
+  if (pass_maker == nullptr) {
+    follow(replica, worker, recorder, told);
+    return {};
+  }
+  Lead lead(replica, worker, recorder, *pass_maker, told, clock);
+  const Looks looks(worker, [&, look = std::move(look)] {
+    if (look) look();
+    lead.serve_now_and_then();
+  });
+  return lead.run();
+}
+
+}  // namespace pecia::execute

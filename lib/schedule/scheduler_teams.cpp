@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Passes of teams that change. A sequence has the instances on which it has slots. It can take part
+/// in a pass only if all of them do, so a pass's team is made of the instances of its sequences.
+/// Source: LoongServe (elastic instances; multi-master distributed decoding).
+
+#include <algorithm>
+#include <set>
+
+#include "lib/schedule/elastic_scaling.hpp"
+#include "lib/schedule/scheduler_state.hpp"
+
+namespace pecia::schedule {
+
+using parallel::Ring;
+
+/// The next pass of instances that are in none; absent: nothing can begin now.
+std::optional<Plan> Scheduler::next_of_a_team(double now) {
+  Plan plan;
+  plan.number = next_plan_;
+  plan.teams.emplace_back();
+  team_choice_.reset();
+  if (!restore_for_team(plan, now) && !read_prompts(plan, now) && !make_tokens(plan, now)) {
+    out_of_time_ = under_way_.empty();
+    PECIA_CHECK(limited() || !out_of_time_, "{} sequences run, and none can take part in a pass",
+                running());
+    return {};
+  }
+  std::set<int64_t, std::greater<>> ended;  // children come after their parents
+  for (const int32_t instance : plan.teams.front().instances) {
+    ended.insert(unheard_[instance].begin(), unheard_[instance].end());
+    unheard_[instance].clear();
+  }
+  plan.removed.assign(ended.begin(), ended.end());
+  under_way_[next_plan_++] = now;
+  return plan;
+}
+
+/// Instances with slots of the sequence, or with tokens that it begins with, in ascending order.
+std::vector<int32_t> Scheduler::instances_of(int64_t sequence) const {
+  std::vector<int32_t> own;
+  const std::vector<int> holders = map_.holders(sequence);
+  for (int instance = 0; instance < limits_.ring_size; ++instance)
+    if (map_.reserved(sequence, instance) > 0 ||
+        std::find(holders.begin(), holders.end(), instance) != holders.end())
+      own.push_back(instance);
+  return own;
+}
+
+bool Scheduler::all_idle(const std::vector<int32_t>& instances) const {
+  return std::all_of(instances.begin(), instances.end(),
+                     [&](int32_t instance) { return doing_[instance] == Doing::nothing; });
+}
+
+/// Plans a pass that reads the next chunk of a sequence with saved keys and values, all of it on
+/// the instance where the sequence has most room.
+bool Scheduler::restore_for_team(Plan& plan, double now) {
+  const auto found = std::find_if(running_.begin(), running_.end(), [&](const Running& running) {
+    return running.fed < running.restore_end && !running.under_way && all_idle(running.instances);
+  });
+  if (found == running_.end()) return false;
+  Running& running = *found;
+  parallel::Team& team = plan.teams.front();
+  team = {running.instances, 0, Ring::pass_kv, {}};
+  const int32_t keeper = master_of(running, {});
+  const int64_t room =
+      map_.reserved(running.sequence, keeper) - map_.held(running.sequence, keeper);
+  const int64_t count = std::min({running.restore_end - running.fed, batch_tokens(), room});
+  PlanItem item;
+  item.rows = {running.sequence, map_.length(running.sequence), count,
+               team.size() == 1 ? parallel::PassSequence::balanced
+                                : static_cast<int32_t>(team.index_of(keeper).value())};
+  item.tokens.assign(running.feed.begin() + running.fed,
+                     running.feed.begin() + running.fed + count);
+  item.prompt_end = running.answer_begin;
+  team.sharding = limits_.modes.sharding(count, true);
+  plan.restore = running.family->request.saved.folder;
+  note_begin(running, now);
+  introduce(plan, running);
+  cache(running, item, team);
+  plan.items.push_back(std::move(item));
+  for (const int32_t instance : team.instances) doing_[instance] = Doing::prompts;
+  return true;
+}
+
+/// Plans prefill of the first prompt whose instances are all idle, with others that have the same
+/// instances. A prompt that comes before it keeps its instances from reading another one first.
+bool Scheduler::read_prompts(Plan& plan, double now) {
+  std::set<int32_t> wanted;  // by prompts that must wait
+  for (const Running& running : running_) {
+    if (!running.begun || running.under_way || !running.feeding()) continue;
+    const std::vector<int32_t>& instances = running.instances;
+    const bool free = std::none_of(instances.begin(), instances.end(),
+                                   [&](int32_t instance) { return wanted.contains(instance); });
+    if (!free || !all_idle(instances)) {
+      wanted.insert(instances.begin(), instances.end());
+      continue;
+    }
+    const std::vector<int32_t> team = team_for(running, wanted);
+    plan.teams.front() = {team, 0, Ring::pass_kv, {}};
+    if (limits_.policy == job::Policy::chunked) ride(plan, instances);
+    const size_t num_riders = plan.items.size();
+    feed(plan, now, [&](const Running& other) {
+      return other.begun && !other.under_way && other.instances == instances &&
+             other.fed >= other.restore_end;
+    });
+    if (plan.items.empty()) continue;  // there is no time for it
+    for (const int32_t instance : team) doing_[instance] = Doing::prompts;
+    set_sharding(plan, plan.items.size() > num_riders);
+    return true;
+  }
+  return false;
+}
+
+/// The sequence's own instances, and then others that help to read its prompt and keep nothing of
+/// it. These have no other work, and by the measured times the prompt is read sooner with them.
+std::vector<int32_t> Scheduler::team_for(const Running& running, const std::set<int32_t>& wanted) {
+  constexpr int64_t least_rows = 64;  // for each instance
+  std::vector<int32_t> team = running.instances;
+  if (!waiting_.empty()) return team;
+  const int64_t left = std::ssize(running.feed) - running.fed;
+  const Room used = room();
+  for (int32_t instance = 0; instance < limits_.ring_size; ++instance)
+    if (doing_[instance] == Doing::nothing && used.sequences[instance] == 0 &&
+        !wanted.contains(instance) && std::ssize(team) < limits_.max_instances &&
+        left >= least_rows * (std::ssize(team) + 1))
+      team.push_back(instance);
+  if (!limits_.team_times || team.size() == running.instances.size()) return team;
+  const int64_t cached = map_.length(running.sequence);
+  const auto seconds = [&](int64_t degree) {
+    return limits_.team_times->prefill_s(static_cast<int>(degree), cached, left,
+                                         degree * limits_.max_batch_tokens);
+  };
+  int64_t best = std::ssize(running.instances);
+  for (int64_t degree = best + 1; degree <= std::ssize(team); ++degree)
+    if (seconds(degree) < seconds(best)) best = degree;
+  const auto holders = std::ssize(running.instances);
+  team_choice_ = {running.sequence,
+                  left,
+                  static_cast<int>(holders),
+                  static_cast<int>(best),
+                  static_cast<int>(std::ssize(team)),
+                  seconds(best),
+                  seconds(holders)};
+  team.resize(static_cast<size_t>(best));
+  return team;
+}
+
+/// Fits the times of teams to a pass of one kind.
+void Scheduler::note_time(const Plan& plan, double seconds) {
+  const auto [prompts, answers] = work_of(plan);
+  if (!limits_.team_times || (prompts.rows > 0 && answers.rows > 0)) return;
+  const parallel::Team& team = plan.teams.front();
+  const std::vector<parallel::PassSequence> pass = plan.passes().front().rows;
+  PassWork busiest = prompts.rows > 0 ? prompts : answers;
+  // Keys are taken to lie evenly on the instances.
+  busiest.pairs /= prompts.rows > 0 ? team.workers() : team.size();
+  busiest.rows = 0;
+  for (int index = 0; index < team.workers(); ++index)
+    busiest.rows = std::max(busiest.rows, static_cast<double>(num_rows(pass, team, index)));
+  limits_.team_times->add(team.size(), prompts.rows > 0 ? PassKind::prefill : PassKind::decode,
+                          busiest, seconds);
+}
+
+/// Lets all sequences that decode on these instances alone ride in the plan's pass.
+void Scheduler::ride(Plan& plan, const std::vector<int32_t>& instances) {
+  std::map<int32_t, int64_t> rows;
+  for (Running& running : running_) {
+    if (!running.begun || running.under_way || running.feeding()) continue;
+    const std::vector<int32_t>& own = running.instances;
+    if (!std::includes(instances.begin(), instances.end(), own.begin(), own.end())) continue;
+    const int32_t master = master_of(running, rows);
+    ++rows[master];
+    add_token(plan, running, master);
+  }
+}
+
+/// Plans the sequence's next token, on an instance of the plan's team.
+void Scheduler::add_token(Plan& plan, Running& running, int32_t master) {
+  PECIA_CHECK(running.unfed.size() == 1, "sequence {} has {} tokens to decode", running.sequence,
+              running.unfed.size());
+  const parallel::Team& team = plan.teams.front();
+  PlanItem item;
+  item.rows = {running.sequence, map_.length(running.sequence), 1,
+               static_cast<int32_t>(team.index_of(master).value()), 0};
+  item.tokens = running.unfed;
+  item.prompt_end = running.answer_begin;
+  item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
+  introduce(plan, running);
+  cache(running, item, team);
+  plan.items.push_back(std::move(item));
+}
+
+/// Plans one token of sequences that hang together: each has an instance in common with another.
+/// Instances that a waiting prompt needs are left out, unless one of its others reads a prompt now:
+/// they meet as soon as the steps under way have ended.
+bool Scheduler::make_tokens(Plan& plan, double now) {
+  if (!decode_in_time(now)) return false;
+  std::vector<bool> blocked(limits_.ring_size);
+  for (int instance = 0; instance < limits_.ring_size; ++instance)
+    blocked[instance] = doing_[instance] != Doing::nothing;
+  for (const Running& running : running_) {
+    if (!running.begun || running.under_way || !running.feeding()) continue;
+    const std::vector<int32_t>& instances = running.instances;
+    const bool reads = std::any_of(instances.begin(), instances.end(), [&](int32_t instance) {
+      return doing_[instance] == Doing::prompts;
+    });
+    for (const int32_t instance : instances) blocked[instance] = blocked[instance] || !reads;
+  }
+  std::vector<Running*> ready;
+  for (Running& running : running_) {
+    if (!running.begun || running.under_way || running.feeding()) continue;
+    if (std::none_of(running.instances.begin(), running.instances.end(),
+                     [&](int32_t instance) { return blocked[instance]; }))
+      ready.push_back(&running);
+  }
+  if (ready.empty()) return false;
+  std::set<int32_t> team(ready.front()->instances.begin(), ready.front()->instances.end());
+  const auto meets = [&](const Running& running) {
+    return std::any_of(running.instances.begin(), running.instances.end(),
+                       [&](int32_t instance) { return team.contains(instance); });
+  };
+  for (bool grew = true; grew;) {
+    const size_t before = team.size();
+    for (const Running* running : ready)
+      if (meets(*running)) team.insert(running->instances.begin(), running->instances.end());
+    grew = team.size() > before;
+  }
+
+  std::map<int32_t, int64_t> rows;  // by master
+  std::vector<std::pair<Running*, int32_t>> dealt;
+  for (Running* running : ready) {
+    if (!meets(*running)) continue;
+    const int32_t master = master_of(*running, rows);
+    ++rows[master];
+    dealt.emplace_back(running, master);
+  }
+  parallel::Team& ring = plan.teams.front();
+  const Ring sent = team.size() == 1 ? Ring::pass_kv : Ring::broadcast_q;  // alone nothing is sent
+  ring = {{}, static_cast<int32_t>(team.size() - rows.size()), sent, {}};
+  for (const auto& [master, count] : rows) ring.instances.push_back(master);
+  for (const int32_t instance : team)
+    if (!rows.contains(instance)) ring.instances.push_back(instance);
+  for (const auto& [running, master] : dealt) add_token(plan, *running, master);
+  for (const int32_t instance : team) doing_[instance] = Doing::answers;
+  set_sharding(plan, false);
+  return true;
+}
+
+/// The instance that computes the sequence's next token and keeps it: one with room, and among these
+/// the one with the fewest rows so far, and then with the most room.
+int32_t Scheduler::master_of(const Running& running, const std::map<int32_t, int64_t>& rows) const {
+  std::optional<int32_t> chosen;
+  std::tuple<int64_t, int64_t> least;
+  for (int instance = 0; instance < limits_.ring_size; ++instance) {
+    const int64_t room =
+        map_.reserved(running.sequence, instance) - map_.held(running.sequence, instance);
+    if (room == 0) continue;
+    const auto found = rows.find(instance);
+    const std::tuple cost(found == rows.end() ? int64_t{0} : found->second, -room);
+    if (!chosen || cost < least) chosen = instance, least = cost;
+  }
+  PECIA_CHECK(chosen, "no instance has room for the next token of sequence {}", running.sequence);
+  return *chosen;
+}
+
+/// Tells instances of the plan's team of a sequence, and of its parent, in the state before the pass.
+void Scheduler::introduce(Plan& plan, const Running& running) {
+  const parallel::Team& team = plan.teams.front();
+  const Family& family = *running.family;
+  for (const int64_t sequence : map_.lineage(running.sequence)) {
+    Knowledge& known = known_[sequence];
+    known.ever.resize(limits_.ring_size), known.now.resize(limits_.ring_size);
+    const bool told = std::all_of(team.instances.begin(), team.instances.end(),
+                                  [&](int32_t instance) { return known.now[instance]; });
+    if (!told) {
+      const parallel::SequenceState state = map_.state(sequence);
+      NewSequence added{sequence,     state.parent, state.reserved, family.keeps_tokens(),
+                        state.length, state.held};
+      if (family.keeps_tokens()) {
+        added.tokens = family.cached;
+        if (running.is_branch() && sequence == running.sequence)
+          added.tokens.insert(added.tokens.end(), running.own.begin(), running.own.end());
+      }
+      const bool twice =
+          std::any_of(plan.added.begin(), plan.added.end(),
+                      [&](const NewSequence& other) { return other.sequence == sequence; });
+      if (!twice) plan.added.push_back(std::move(added));
+    }
+    // A parent does not change any more, and the sequence does so in this pass.
+    if (sequence == running.sequence) known.now.assign(limits_.ring_size, false);
+    for (const int32_t instance : team.instances) known.ever[instance] = known.now[instance] = true;
+    if (!told && sequence == running.sequence && running.samples)
+      plan.turns.push_back(
+          {sequence, running.current().params, running.current().random_key, running.answer_begin});
+  }
+}
+
+/// Gives the chunk's tokens to the instances in proportion to the room that the sequence has there.
+void Scheduler::keep_by_room(PlanItem& item, const parallel::Team& team) const {
+  if (team.size() == 1) return;
+  Slots room;
+  for (const int32_t instance : team.instances)
+    room.push_back(map_.reserved(item.rows.sequence, instance) -
+                   map_.held(item.rows.sequence, instance));
+  const Slots shares = shares_by_free_slots(item.rows.count, room);
+  for (size_t i = 0; i < shares.size(); ++i)
+    if (shares[i] > 0) item.kept.push_back({team.instances[i], shares[i]});
+}
+
+/// Notes that a sequence has ended, for the ranks that know it.
+void Scheduler::forget(int64_t sequence) {
+  if (!limits_.elastic) return removed_.push_back(sequence);
+  const auto known = known_.find(sequence);
+  if (known == known_.end()) return;
+  for (int instance = 0; instance < limits_.ring_size; ++instance)
+    if (known->second.ever[instance]) unheard_[instance].push_back(sequence);
+  known_.erase(known);
+}
+
+}  // namespace pecia::schedule

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs whose teams change: the answers of one rank, on every grid, whatever fails on the way."""
+
+from __future__ import annotations
+
+import signal
+import unittest
+from pathlib import Path
+from typing import Any
+
+from harness import DONE, FAILED, RunTest, random_requests, wait_for_state
+
+GENERATION: dict[str, Any] = {"max_new_tokens": 12, "ignore_eos": True, "logprobs": 2}
+LONG = 1200  # tokens of one prompt
+
+
+class ElasticTest(RunTest):
+    def write(self, name: str, count: int = 14, **settings: Any) -> Path:
+        requests = random_requests(count, 1, 60, seed=81, every_second_turn=3)
+        requests[5].turns[0] = (requests[5].turns[0] * LONG)[:LONG]
+        batch = {"max_batch_tokens": 64, **settings.pop("batch", {})}
+        generation = {**GENERATION, **settings.pop("generation", {})}
+        return self.write_job(requests, name, generation=generation, batch=batch, **settings)
+
+    def test_answers_as_one_rank_on_every_grid(self) -> None:
+        alone = self.write("alone")
+        self.run_job(alone, 1)
+        wanted = self.results(alone)
+        for ranks, parallel, policy in (
+            (2, {}, "prefill_first"),
+            (3, {}, "chunked"),
+            (4, {"sp": 2}, "prefill_first"),
+            (4, {"tp": 2, "prefill": "sp_tp"}, "chunked"),
+            (4, {"dp": 2}, "prefill_first"),
+            (4, {"elastic": {"min": 2, "max": 3}}, "prefill_first"),
+        ):
+            with self.subTest(ranks=ranks, parallel=parallel, policy=policy):
+                job = self.write("elastic", parallel={"cp": "elastic", **parallel},
+                                 batch={"policy": policy})
+                self.run_job(job, ranks, "--fresh")
+                found = self.results(job)
+                self.assert_same_answers(found, wanted, wanted.rows(DONE))
+                self.assertTrue(all(b"elastic:" in mode for mode in found["mode"]), set(found["mode"]))
+                degrees = self.report(job)["elastic"]["degrees"]
+                read = sum(degree["prefill_tokens"] for degree in degrees)
+                again = int((found["cached_tokens"] > 0).sum())  # the last token of the answer before
+                self.assertEqual(read, int(found["prompt_tokens"].sum()) + again)
+
+    def test_what_fits_in_all_instances_together_runs(self) -> None:
+        alone = self.write("alone")
+        self.run_job(alone, 1)
+        wanted = self.results(alone)
+        # Two layers, K and V of two heads of sixteen fp32 numbers.
+        token_bytes = 2 * 2 * 2 * 16 * 4
+        memory = (LONG + 12) // 3 * token_bytes
+        job = self.write("elastic", parallel={"cp": "elastic"}, kv={"memory": memory + token_bytes})
+        self.run_job(job, 3)
+        found = self.results(job)
+        self.assert_same_answers(found, wanted, wanted.rows(DONE))
+        long_row = int(found["prompt_tokens"].argmax())
+        self.assertIn(b"elastic:3", found["mode"][long_row])
+        self.assertGreater(sum(b"elastic:1" in mode for mode in found["mode"]), 8)
+
+        job = self.write("too-small", parallel={"cp": "elastic"}, kv={"memory": memory - token_bytes})
+        self.run_job(job, 3, expect=3)
+        found = self.results(job)
+        self.assertEqual(found.rows(FAILED), [long_row])
+        self.assertIn(b"on all ranks together", found["error"][long_row])
+
+    def test_what_is_done_survives_and_the_rest_goes_on_with_other_ranks(self) -> None:
+        alone = self.write("alone", 60, generation={"max_new_tokens": 150})
+        self.run_job(alone, 1)
+        wanted = self.results(alone)
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(how=how.name):
+                job = self.write(how.name, 60, generation={"max_new_tokens": 150},
+                                 parallel={"cp": "elastic"}, batch={"max_sequences": 6})
+                launch = self.start(job, 3)
+                wait_for_state(self.output(job) / "results.h5", 6, DONE)
+                launch.ranks()
+                which = slice(1, 2) if how == signal.SIGKILL else slice(None)
+                launch.signal_ranks(how, which)
+                launch.wait()
+                self.assertLess(self.done(job), len(wanted["state"]))
+                if how == signal.SIGKILL:
+                    self.assertIn("rank 1", launch.words())
+                before = self.results(job)
+                for ranks in (2, 4):
+                    self.run_job(job, ranks)
+                    found = self.results(job)
+                    for row in before.rows(DONE):
+                        self.assertEqual(found.row_bytes(row), before.row_bytes(row))
+                    self.assert_same_answers(found, wanted, wanted.rows(DONE))
+
+
+if __name__ == "__main__":
+    unittest.main()

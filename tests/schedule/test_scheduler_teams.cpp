@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Teams that form and change from pass to pass. Passes of several teams are under way at a time and
+/// end in any order, and every instance knows only what plans have told it.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "lib/core/error.hpp"
+#include "tests/schedule/fake_replica.hpp"
+#include "tests/schedule/random_workload.hpp"
+
+namespace pecia::test {
+namespace {
+
+using schedule::Finished;
+using schedule::NewSequence;
+using schedule::Outcome;
+using schedule::Plan;
+using schedule::Request;
+using schedule::Scheduler;
+using schedule::SchedulerLimits;
+
+/// One instance, which executes the plans of its teams.
+class FakeInstance {
+ public:
+  FakeInstance(const SchedulerLimits& limits, int index)
+      : limits_(limits), index_(index), map_(limits.ring_size) {}
+
+  /// Throws InvalidArgument where a Worker could not execute the plan.
+  Outcome execute(const Plan& plan) {
+    for (const int64_t sequence : plan.removed) {
+      if (!map_.contains(sequence)) continue;
+      map_.remove(sequence);
+      histories_.erase(sequence), turns_.erase(sequence);
+    }
+    for (const NewSequence& added : plan.added) {
+      map_.set_state(added.sequence, added.state());
+      if (added.keeps_tokens != 0) {
+        PECIA_CHECK(std::ssize(added.tokens) == added.length, "{} tokens of {} are known",
+                    added.tokens.size(), added.length);
+        histories_[added.sequence] = added.tokens;
+      }
+    }
+    PECIA_CHECK(map_.total_reserved(index_) <= limits_.kv_tokens, "{} slots reserved of {}",
+                map_.total_reserved(index_), limits_.kv_tokens);
+    for (const auto& turn : plan.turns) turns_[turn.sequence] = turn;
+    const std::vector<parallel::TeamPass> passes = plan.passes();
+    check_teams(passes, limits_.ring_size);
+    const parallel::Team& team = plan.teams.front();
+    for (const parallel::PassSequence& rows : passes.front().rows)
+      map_.append(rows, team, passes.front().placement(rows.sequence));
+    Outcome outcome;
+    for (size_t i = 0; i < plan.items.size(); ++i) {
+      const schedule::PlanItem& item = plan.items[i];
+      const auto kept = histories_.find(item.rows.sequence);
+      if (kept != histories_.end())
+        kept->second.insert(kept->second.end(), item.tokens.begin(), item.tokens.end());
+    }
+    return outcome;
+  }
+
+  bool has_turn(int64_t sequence) const { return turns_.contains(sequence); }
+  const schedule::TurnStart& turn(int64_t sequence) const { return turns_.at(sequence); }
+  const std::vector<int32_t>* history(int64_t sequence) const {
+    const auto found = histories_.find(sequence);
+    return found == histories_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  const SchedulerLimits& limits_;
+  int index_;
+  parallel::KvMap map_;
+  std::map<int64_t, std::vector<int32_t>> histories_;
+  std::map<int64_t, schedule::TurnStart> turns_;
+};
+
+/// All instances. They know the tokens of every sequence, as a model would by its keys.
+class FakeInstances {
+ public:
+  explicit FakeInstances(const SchedulerLimits& limits) : limits_(limits) {
+    for (int index = 0; index < limits.ring_size; ++index) instances_.emplace_back(limits_, index);
+  }
+
+  std::vector<Outcome> execute(const Plan& plan) {
+    for (const NewSequence& added : plan.added)
+      if (!tokens_.contains(added.sequence))
+        tokens_[added.sequence] = added.parent == NewSequence::no_parent ? std::vector<int32_t>()
+                                                                         : tokens_.at(added.parent);
+    PECIA_CHECK(plan.teams.size() == 1 && !plan.items.empty(), "{} teams", plan.teams.size());
+    const parallel::Team& team = plan.teams.front();
+    std::vector<Outcome> outcomes;
+    for (const int32_t instance : team.instances)
+      outcomes.push_back(instances_.at(instance).execute(plan));
+    for (const schedule::PlanItem& item : plan.items) {
+      auto& tokens = tokens_.at(item.rows.sequence);
+      PECIA_CHECK(
+          std::ssize(tokens) == item.rows.first && std::ssize(item.tokens) == item.rows.count,
+          "{} tokens before {}", tokens.size(), item.rows.first);
+      tokens.insert(tokens.end(), item.tokens.begin(), item.tokens.end());
+    }
+    const auto owner = [&](const schedule::PlanItem& item, int64_t position) {
+      return row_owner(item.rows, team.workers(), position);
+    };
+    for (size_t i = 0; i < plan.items.size(); ++i) {
+      const schedule::PlanItem& item = plan.items[i];
+      if (item.sampled_index < 0) continue;
+      const auto& tokens = tokens_.at(item.rows.sequence);
+      const int index = owner(item, item.rows.first + item.rows.count - 1);
+      const FakeInstance& master = instances_.at(team.instances[index]);
+      PECIA_CHECK(master.has_turn(item.rows.sequence), "instance {} does not know the turn", index);
+      const schedule::TurnStart& turn = master.turn(item.rows.sequence);
+      PECIA_CHECK(turn.answer_begin + item.sampled_index == std::ssize(tokens) &&
+                      item.prompt_end == turn.answer_begin,
+                  "token {} of an answer from {} on is sampled after {}", item.sampled_index,
+                  turn.answer_begin, tokens.size());
+      if (turn.params.repetition_penalty != 1.0f) {
+        const auto* history = master.history(item.rows.sequence);
+        PECIA_CHECK(history != nullptr && *history == tokens, "a master does not know the tokens");
+        ++penalized;
+      }
+      schedule::LogProbs& found = outcomes[index].sampled;
+      found.tokens.push_back(next_token(tokens, turn.random_key));
+      append(found, i, tokens, found.tokens.back(), limits_.logprobs, limits_.vocab);
+    }
+    for (size_t i = 0; i < plan.targets.size(); ++i) {
+      const auto& target = plan.targets[i];
+      const schedule::PlanItem& item = plan.items.at(target.item);
+      append(outcomes[owner(item, target.position)].targets, i,
+             std::span(tokens_.at(item.rows.sequence)).first(target.position + 1), target.token,
+             limits_.prompt_logprobs, limits_.vocab);
+    }
+    return outcomes;
+  }
+
+  int penalized = 0;
+
+ private:
+  const SchedulerLimits& limits_;
+  std::vector<FakeInstance> instances_;
+  std::map<int64_t, std::vector<int32_t>> tokens_;
+};
+
+/// Runs the requests to their end. A pass that is under way ends when the draw says so.
+struct ServedByTeams {
+  std::map<int64_t, Finished> rows;
+  int64_t passes = 0, side_by_side = 0, wide = 0, with_holders = 0, penalized = 0;
+};
+
+ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Request>& requests,
+                             Draw& draw) {
+  Scheduler scheduler(limits);
+  FakeInstances instances(limits);
+  ServedByTeams served;
+  std::vector<Plan> under_way;
+  std::set<int32_t> busy;
+  size_t added = 0;
+  for (double now = 0;; ++now) {
+    while (added < requests.size() && (under_way.empty() || !draw.one_in(3)))
+      scheduler.add(requests[added++], now);
+    while (auto plan = scheduler.next(now)) {
+      ++served.passes;
+      PECIA_CHECK(served.passes < 20000, "{} passes and no end", served.passes);
+      const parallel::Team& team = plan->teams.front();
+      for (const int32_t instance : team.instances)
+        PECIA_CHECK(busy.insert(instance).second, "instance {} is in a pass already", instance);
+      served.side_by_side += under_way.empty() ? 0 : 1;
+      served.wide += team.workers() > 1 ? 1 : 0;
+      served.with_holders += team.holders > 0 ? 1 : 0;
+      under_way.push_back(std::move(*plan));
+    }
+    for (Finished& finished : scheduler.take_finished()) {
+      const int64_t row = finished.row;
+      PECIA_CHECK(served.rows.emplace(row, std::move(finished)).second, "row {} twice", row);
+    }
+    if (under_way.empty() && added == requests.size()) break;
+    if (under_way.empty()) continue;
+    const auto ended = under_way.begin() + draw(0, std::ssize(under_way) - 1);
+    for (const int32_t instance : ended->teams.front().instances) busy.erase(instance);
+    scheduler.commit(*ended, instances.execute(*ended), now);
+    under_way.erase(ended);
+  }
+  EXPECT_EQ(scheduler.running() + scheduler.waiting() + scheduler.num_under_way(), 0);
+  served.penalized = instances.penalized;
+  return served;
+}
+
+TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
+  constexpr uint64_t seed = 20261123;
+  RecordProperty("seed", std::to_string(seed));
+  ServedByTeams all;
+  for (uint64_t attempt = 0; attempt < 300; ++attempt) {
+    SCOPED_TRACE(fmt::format("attempt {}", attempt));
+    Draw draw(seed + attempt);
+    std::vector<Request> requests = random_requests(draw);
+    for (Request& request : requests)
+      for (schedule::Turn& turn : request.turns)
+        if (draw.one_in(4)) turn.params.repetition_penalty = 1.1f;
+    SchedulerLimits limits = random_limits(draw, requests);
+    limits.elastic = true;
+    limits.kv_tokens = 0;
+    const Scheduler counting(limits);
+    int64_t most = 0;
+    for (const Request& request : requests) most = std::max(most, counting.tokens_needed(request));
+    limits.kv_tokens =
+        (most + limits.ring_size - 1) / limits.ring_size + draw(0, 1) * draw(0, most);
+    const ServedByTeams served = serve_by_teams(limits, requests, draw);
+    expect_same(served.rows, expected(limits, requests));
+    if (testing::Test::HasFailure()) return;
+    all.side_by_side += served.side_by_side;
+    all.wide += served.wide;
+    all.with_holders += served.with_holders;
+    all.penalized += served.penalized;
+  }
+  EXPECT_GT(all.side_by_side, 1000);
+  EXPECT_GT(all.wide, 1000);
+  EXPECT_GT(all.with_holders, 1000);
+  EXPECT_GT(all.penalized, 1000);
+}
+
+SchedulerLimits teams_of(int instances, int64_t kv_tokens) {
+  SchedulerLimits limits;
+  limits.ring_size = instances;
+  limits.elastic = true;
+  limits.kv_tokens = kv_tokens;
+  limits.max_sequences = 64;
+  limits.max_batch_tokens = 16;
+  limits.max_positions = 1000;
+  limits.vocab = 100;
+  return limits;
+}
+
+TEST(SchedulerTeams, GiveShortRequestsAnInstanceEach) {
+  Scheduler scheduler(teams_of(3, 100));
+  for (int64_t row = 0; row < 3; ++row) scheduler.add(ask(row, 10, 4), 0);
+  std::set<std::vector<int32_t>> teams;
+  while (const auto plan = scheduler.next(0)) teams.insert(plan->teams.front().instances);
+  EXPECT_EQ(teams, (std::set<std::vector<int32_t>>{{0}, {1}, {2}}));
+  EXPECT_EQ(scheduler.num_under_way(), 3);
+}
+
+TEST(SchedulerTeams, HoldARequestThatFitsOnlyInAllInstancesTogether) {
+  const SchedulerLimits limits = teams_of(3, 100);
+  Draw draw(1);
+  const std::vector<Request> requests{ask(0, 290, 10), ask(1, 290, 11)};
+  const ServedByTeams served = serve_by_teams(limits, requests, draw);
+  EXPECT_EQ(served.rows.at(0).state, io::TurnState::done);
+  EXPECT_EQ(served.rows.at(0).result.mode, "elastic:3");
+  EXPECT_EQ(served.rows.at(1).result.error,
+            "needs 301 KV slots on all ranks together, there are 300: raise kv.memory or use more "
+            "ranks (cp), then --retry-failed; a narrower kv.dtype needs another output folder");
+}
+
+TEST(SchedulerTeams, LetIdleInstancesHelpToReadTheLastPrompt) {
+  SchedulerLimits limits = teams_of(4, 1000);
+  limits.max_batch_tokens = 100;
+  Scheduler scheduler(limits);
+  FakeInstances instances(limits);
+  scheduler.add(ask(0, 700, 3), 0);
+  // All four read it, 400 tokens in a pass, and one instance keeps it all.
+  for (const int64_t tokens : {400, 300}) {
+    const auto plan = scheduler.next(0);
+    ASSERT_TRUE(plan);
+    EXPECT_FALSE(scheduler.next(0));
+    EXPECT_EQ(plan->teams.front().workers(), 4);
+    EXPECT_EQ(plan->items.front().rows.count, tokens);
+    EXPECT_EQ(plan->items.front().kept, (std::vector<parallel::KeptShare>{{0, tokens}}));
+    scheduler.commit(*plan, instances.execute(*plan), 1);
+  }
+  const auto decode = scheduler.next(2);
+  ASSERT_TRUE(decode);
+  EXPECT_EQ(decode->teams.front().instances, (std::vector<int32_t>{0}));
+  // While it decodes, another prompt has three to itself.
+  scheduler.add(ask(1, 700, 3), 2);
+  const auto other = scheduler.next(2);
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->teams.front().workers(), 3);
+}
+
+TEST(SchedulerTeams, HelpOnlyWhereItPays) {
+  SchedulerLimits limits = teams_of(4, 1000);
+  limits.max_batch_tokens = 1000;
+  const schedule::PassTimes times{schedule::RateFit({1e-3, 1e-3, 1e-9}),
+                                  schedule::RateFit({1e-3, 1e-3, 1e-9})};
+  for (const auto& [message_s, workers] : {std::pair(1e-4, 4), {1e-1, 1}}) {
+    limits.team_times.emplace(times, schedule::TeamCosts{message_s, 1e9, 1, 1, 10}, 4);
+    Scheduler scheduler(limits);
+    scheduler.add(ask(0, 700, 3), 0);
+    const auto plan = scheduler.next(0);
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->teams.front().workers(), workers) << message_s << " s";
+    const auto& choice = scheduler.team_choice();
+    ASSERT_TRUE(choice);
+    EXPECT_EQ(choice->tokens, 700);
+    EXPECT_EQ(choice->candidates, 4);
+    EXPECT_EQ(choice->instances, workers);
+    EXPECT_NEAR(choice->alone_s, 1e-3 + 700 * 1e-3, 1e-3);
+    EXPECT_EQ(choice->seconds<choice->alone_s, workers> 1);
+  }
+}
+
+TEST(SchedulerTeams, TakeRequestsAsTheyGetOn) {
+  const SchedulerLimits limits = teams_of(2, 1000);
+  Scheduler scheduler(limits);
+  FakeInstances instances(limits);
+  for (int64_t row = 0; row < 6; ++row) scheduler.add(ask(row, 16, 0), 0);
+  // A pass has one of them. Instance 0 reads four while instance 1 reads its first.
+  std::vector<Plan> first;
+  while (auto plan = scheduler.next(0)) first.push_back(std::move(*plan));
+  ASSERT_EQ(first.size(), 2u);
+  const bool zero_first = first[0].teams.front().instances[0] == 0;
+  Plan fast = std::move(first[zero_first ? 0 : 1]);
+  for (int reads = 1; reads < 5; ++reads) {
+    scheduler.commit(fast, instances.execute(fast), reads);
+    auto next = scheduler.next(reads);
+    ASSERT_TRUE(next);
+    EXPECT_EQ(next->teams.front().instances, (std::vector<int32_t>{0}));
+    fast = std::move(*next);
+  }
+  EXPECT_EQ(scheduler.waiting(), 0);
+}
+
+}  // namespace
+}  // namespace pecia::test
