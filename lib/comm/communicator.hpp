@@ -173,6 +173,10 @@ class Communicator {
   /// The group for host memory: this communicator, or the one it is built on.
   virtual Communicator& on_host() { return *this; }
 
+  /// Where transfers are enqueued on a stream: the ranks of `host` for the same device's memory, by
+  /// way of host memory (staged_communicator.hpp).
+  virtual std::unique_ptr<Communicator> by_way_of_host(std::unique_ptr<Communicator> host) const;
+
   /// Every rank gets every rank's bytes, by rank. Sizes may differ and be zero.
   virtual std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) = 0;
 

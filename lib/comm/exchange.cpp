@@ -19,6 +19,10 @@ std::string Exchange::peers() const {
   return ranks.empty() ? "no rank" : fmt::format("ranks {}", fmt::join(ranks, ", "));
 }
 
+std::unique_ptr<Communicator> Communicator::by_way_of_host(std::unique_ptr<Communicator>) const {
+  fail<Unsupported>("transfers of {} ranks work on host memory already", size());
+}
+
 std::unique_ptr<Communicator> Communicator::part(const std::vector<int>& ranks) {
   const auto own = std::find(ranks.begin(), ranks.end(), rank());
   PECIA_CHECK(own != ranks.end(), "rank {} is not in its own part: ranks {}", rank(),

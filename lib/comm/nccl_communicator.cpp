@@ -9,6 +9,7 @@
 #include "lib/comm/collectives.hpp"
 #include "lib/comm/communicator_over.hpp"
 #include "lib/comm/registered_blocks.hpp"
+#include "lib/comm/staged_communicator.hpp"
 #include "lib/comm/traffic_meter.hpp"
 #include "lib/core/error.hpp"
 #include "lib/device/buffer.hpp"
@@ -158,6 +159,7 @@ class Queue {
 
   bool look() { return watch_->look(); }
   device::Device& device() const { return device_; }
+  device::Stream& computing() const { return computing_; }
   /// Makes a part that is watched like the group itself.
   std::unique_ptr<Part> split_part(int color, int key) const {
     auto part = std::make_unique<Part>(nccl_->split(color, key), device_, *sending_);
@@ -370,6 +372,10 @@ class NcclCommunicator : public CommunicatorOver {
       for (const auto& [bytes, from] : exchange.receives)
         if (!bytes.empty()) nccl.receive(bytes, from, stream);
     });
+  }
+
+  std::unique_ptr<Communicator> by_way_of_host(std::unique_ptr<Communicator> host) const override {
+    return make_staged_communicator(std::move(host), queue_->device(), queue_->computing());
   }
 
   std::unique_ptr<Collectives> make_collectives(std::vector<int>, SumOrder order) override {

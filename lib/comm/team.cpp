@@ -36,8 +36,10 @@ class Team : public Communicator {
     rank_ = static_cast<int>(own - ranks_.begin());
     traffic_ = TrafficMeter(rank_, size());
     parent.enter_team(label_of(ranks_), serial * most_operations);
-    if (&parent.on_host() != &parent)
-      on_host_ = std::make_unique<Team>(parent.on_host(), ranks_, serial);
+    if (&parent.on_host() == &parent) return;
+    auto host = std::make_unique<Team>(parent.on_host(), ranks_, serial);
+    on_host_ = host.get();
+    staged_ = std::move(host);
   }
 
   int rank() const override { return rank_; }
@@ -92,10 +94,10 @@ class Team : public Communicator {
 
   std::unique_ptr<Collectives> make_collectives(std::vector<int> server_of_rank,
                                                 SumOrder order) override {
-    if (parent_.on_stream())
-      fail<Unsupported>("a team's sums are made on the host, and its tensors travel by {}",
-                        parent_.tensors_by());
-    return Communicator::make_collectives(std::move(server_of_rank), order);
+    if (!parent_.on_stream())
+      return Communicator::make_collectives(std::move(server_of_rank), order);
+    if (staged_.get() == on_host_) staged_ = parent_.by_way_of_host(std::move(staged_));
+    return staged_->make_collectives(std::move(server_of_rank), order);
   }
 
   std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {
@@ -207,7 +209,8 @@ class Team : public Communicator {
   Communicator& parent_;
   std::vector<int> ranks_;
   int rank_ = 0;
-  std::unique_ptr<Team> on_host_;
+  Team* on_host_ = nullptr;  ///< these ranks for host memory, where it is another group
+  std::unique_ptr<Communicator> staged_;  ///< on_host_, or what is built on it for sums
   TrafficMeter traffic_{0, 1};
 };
 

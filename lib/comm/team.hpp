@@ -15,9 +15,10 @@ namespace pecia::comm {
 /// any of them was in. No other rank takes part, and nothing is sent. `parent` outlives the group.
 ///
 /// All calls of the group are messages between two ranks, sent by the parent's start_send_receive
-/// and start_exchange, and work on the memory that these work on. Sums are made on the host. Where
-/// tensors travel by NCCL, make_collectives throws Unsupported: tensors are summed within an
-/// instance, whose ranks are a group of their own that no team changes.
+/// and start_exchange, and work on the memory that these work on. Sums are made on the host. Hence
+/// where tensors travel by NCCL, they take the way through host memory in the team's Collectives,
+/// whose messages on_host() counts. NCCL's own sums belong to groups that a collective call made:
+/// the ranks of an instance are such a group, and no team changes it.
 /// A rank has one team at a time: it waits for its transfers in one before it makes the next, or
 /// before all ranks use the parent again, which they first tell it with enter_team(0, 0).
 ///

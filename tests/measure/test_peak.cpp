@@ -78,6 +78,20 @@ TEST_F(Peak, NamesWhatItCouldNotMeasure) {
   }
 }
 
+TEST_F(Peak, OneProductIsEnoughOnASlowMachine) {
+  CpuCompute compute(1);
+  for (const double seconds : {0.01, 30.0}) {  // of a product; an emulated CPU takes so long
+    int products = 0;
+    const double flops = measure::measure_product_flops(
+        compute, DType::fp32, [&](const std::function<void()>& work) {
+          work();
+          return ++products == 1 ? seconds : 6 * seconds;
+        });
+    EXPECT_EQ(products, seconds < 1 ? 2 : 1);
+    EXPECT_DOUBLE_EQ(flops, 2.0 * 768 * 768 * 768 / seconds);
+  }
+}
+
 TEST_F(Peak, CoresOfTheJobAreCountedOnce) {
   const resources::Threads threads = resources::threads_of_rank(*world_);
   EXPECT_GE(threads.cores_of_job, 1);

@@ -14,8 +14,11 @@ SAMPLED = {**GREEDY, "temperature": 0.8, "top_p": 0.95, "seed": 42}
 class DrainTest(SlurmTest):
     def check_drain(self, launcher: str, ask: list[str], generation: dict) -> None:
         self.write_site(launcher=launcher)
+        # Of ten thousand draws one falls so close to the border between two tokens that another order
+        # of summation moves it over, so sampled answers are compared bit by bit.
+        exact = {"reproducible": "layout"} if generation is SAMPLED else {}
         job = self.write_job(
-            batch(300), generation=generation, batch={"max_sequences": 2, "order": "fcfs"}
+            batch(300), generation=generation, batch={"max_sequences": 2, "order": "fcfs"}, **exact
         )
         reference = self.reference(job)
         job_id = self.submit(job)
