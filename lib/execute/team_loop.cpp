@@ -121,7 +121,7 @@ class Lead {
     constexpr double pause_s = 0.02;  // then signals, limits and arrivals are checked again
     look_again_s_ = now + pause_s;
     news_ = false;
-    plan(now);
+    plan(clock_.seconds());  // later than the ends of the passes that were taken in
     pass_maker_.on_pass(totals_);
   }
 

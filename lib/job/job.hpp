@@ -26,6 +26,10 @@ using parallel::PrefillMode;
 using parallel::Reproducible;
 using parallel::RingMode;
 enum class Order { longest_first, fcfs };
+
+/// What elastic teams make small: the time until the whole batch has ended, or the time that
+/// requests wait.
+enum class Objective { throughput, ttft };
 enum class Policy { prefill_first, chunked };
 enum class Arrivals { ignore, replay };
 enum class OverLength { fail, truncate_left, truncate_middle };
@@ -112,6 +116,7 @@ struct Job {
     Order order = Order::longest_first;
     Policy policy = Policy::prefill_first;
     Arrivals arrivals = Arrivals::ignore;
+    std::optional<Objective> objective;  ///< auto: ttft where arrivals are replayed
   } batch;
 
   struct Limits {

@@ -172,6 +172,11 @@ std::vector<Field> make_schema() {
       field("batch.arrivals", PECIA_MEMBER(batch.arrivals),
             word<Arrivals>({{"ignore", Arrivals::ignore}, {"replay", Arrivals::replay}}),
             "Whether requests wait for their arrival_s in the shard."),
+      field("batch.objective", PECIA_MEMBER(batch.objective),
+            auto_or(word<Objective>(
+                {{"throughput", Objective::throughput}, {"ttft", Objective::ttft}})),
+            "With cp elastic: end the batch soon, or let no request wait long for its size; auto: "
+            "ttft where arrivals are replayed."),
 
       field("limits.over_length", PECIA_MEMBER(limits.over_length),
             word<OverLength>({{"fail", OverLength::fail},

@@ -83,6 +83,11 @@ void refuse_unimplemented(const Job& job) {
     fail<Unsupported>(
         "model.compute: fp8 multiplies weights of that type alone; use model.dtype: fp8, or "
         "compute: auto");
+  if (job.batch.objective == Objective::ttft && !job.parallel.cp.elastic)
+    fail<Unsupported>(
+        "batch.objective: ttft without parallel.cp: elastic is not in this version: other runs "
+        "read "
+        "prompts in batch.order; use cp: elastic, or objective: auto");
   if (job.reproducible == Reproducible::layout && job.batch.policy == Policy::chunked)
     fail<Unsupported>(
         "batch.policy: chunked with reproducible: layout is not in this version: where a prompt is "

@@ -43,6 +43,10 @@ void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resource
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources) {
   resolve_degrees(job.parallel, num_ranks, resources);
+  const bool replays = job.batch.arrivals == job::Arrivals::replay;
+  if (resources.elastic)
+    resources.objective =
+        job.batch.objective.value_or(replays ? job::Objective::ttft : job::Objective::throughput);
   const parallel::Setting setting{
       resources.degrees(),          job.parallel.prefill, job.parallel.ring, job.parallel.decode,
       job.parallel.shift_threshold, job.reproducible,     resources.elastic};

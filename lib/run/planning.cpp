@@ -145,7 +145,11 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin, std::opti
   if (!from.results.file) from.results.file.emplace(job.output / "results.h5");
   io::ResultsFile& results = *from.results.file;
   if (claims_)
-    source_ = std::make_unique<batch::ArrivalSource>(inputs, results, job.batch.order, *claims_);
+    source_ = std::make_unique<batch::ArrivalSource>(
+        inputs, results,
+        // The scheduler orders what has arrived.
+        setup_.resources.objective == job::Objective::ttft ? job::Order::fcfs : job.batch.order,
+        *claims_);
   else
     source_ = std::make_unique<batch::ListSource>(inputs, results, job.batch.order, *taken_);
 

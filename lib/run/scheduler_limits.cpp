@@ -44,6 +44,7 @@ schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Me
     team_times.emplace(time.times, team_costs(config, resources, measured.ring), resources.cp);
   return {.ring_size = resources.cp,
           .elastic = resources.elastic,
+          .objective = resources.objective,
           .min_instances = resources.min_instances,
           .max_instances = resources.max_instances,
           .kv_tokens = resources.kv_tokens,

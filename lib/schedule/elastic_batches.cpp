@@ -176,11 +176,11 @@ void check_limits(const std::vector<ElasticRequest>& requests, const BatchLimits
 }  // namespace
 
 Batches batches(const TeamTimes& times, const std::vector<ElasticRequest>& requests,
-                const BatchLimits& limits, BatchObjective objective) {
+                const BatchLimits& limits, job::Objective objective) {
   check_limits(requests, limits);
   Batches result;
   if (requests.empty()) return result;
-  const bool ttft = objective == BatchObjective::ttft;
+  const bool ttft = objective == job::Objective::ttft;
   const LengthOrder order = length_order(times.rates(1, PassKind::prefill), requests,
                                          most_units(requests.size(), limits.instances),
                                          ttft ? UnitWeight::root_of_length : UnitWeight::length);

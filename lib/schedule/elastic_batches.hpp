@@ -7,15 +7,11 @@
 #include <limits>
 #include <vector>
 
+#include "lib/job/job.hpp"
 #include "lib/schedule/elastic_request.hpp"
 #include "lib/schedule/team_times.hpp"
 
 namespace pecia::schedule {
-
-enum class BatchObjective {
-  throughput,  ///< the least makespan; of equal ones the least Σ degree · seconds
-  ttft,        ///< the least mean time to the first token
-};
 
 struct BatchLimits {
   int instances = 1;              ///< degrees of all groups together, at most
@@ -43,7 +39,8 @@ struct Batches {
   double one_group_s = 0;
 };
 
-/// Partitions requests into groups and gives each a degree, so that the objective is least.
+/// Partitions requests into groups and gives each a degree, so that the objective is least: the
+/// makespan, and of equal ones Σ degree · seconds; or the mean time to the first token.
 ///
 /// Requests are ordered by length: by the time of their rows and pairs on one instance, of equal
 /// ones the earlier in the input first. A group is consecutive in this order. A group with T tokens
@@ -69,6 +66,6 @@ struct Batches {
 /// above times.degrees() are not used. Throws InvalidArgument if a limit is below 1 or a request
 /// has no token to read.
 Batches batches(const TeamTimes& times, const std::vector<ElasticRequest>& requests,
-                const BatchLimits& limits, BatchObjective objective);
+                const BatchLimits& limits, job::Objective objective);
 
 }  // namespace pecia::schedule

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "lib/parallel/virtual_ranks.hpp"
@@ -30,6 +31,8 @@ Scheduler::Scheduler(SchedulerLimits limits)
                   std::min({rates.flops, rates.bandwidth, rates.all_to_all_bandwidth}) > 0,
               "a ring by rule with rates of {} FLOP/s, {} B/s and {} B/s", rates.flops,
               rates.bandwidth, rates.all_to_all_bandwidth);
+  PECIA_CHECK(!waits_least() || (limits_.elastic && limits_.team_times),
+              "an order by expected times without them");
   PECIA_CHECK(!limits_.elastic || !limits_.layout_invariant,
               "teams that change, and results that do not depend on the layout");
   PECIA_CHECK(!limits_.layout_invariant || parallel::can_play_layout(limits_.ring_size),
@@ -122,18 +125,22 @@ bool Scheduler::has_room_for(const Request& request) const {
 }
 
 /// Whether the next pass could begin all waiting requests and one more that needs `slots` for
-/// `tokens` prompt tokens.
+/// `tokens` prompt tokens; or, where requests are to wait least, whether there are slots for all.
 bool Scheduler::has_room(int64_t slots, int64_t tokens) const {
   if (running() + waiting() >= limits_.max_sequences) return false;
-  int64_t before = 0;
   Room left = room();
+  if (waits_least()) {
+    int64_t free = std::accumulate(left.free.begin(), left.free.end(), int64_t{0});
+    for (const auto& family : waiting_) free -= tokens_needed(family->request);
+    return slots <= free;
+  }
+  int64_t before = 0;
   for (const auto& family : waiting_) {
     before += first_tokens(family->request);
-    if (!begin_in(left, tokens_needed(family->request), first_tokens(family->request)))
-      return false;
+    if (!begin_in(left, *family)) return false;
   }
   if (!limits_.elastic && before >= limits_.max_batch_tokens) return false;
-  return begin_in(left, slots, tokens).has_value();
+  return begin_in(left, slots, tokens, 0).has_value();
 }
 
 std::vector<Finished> Scheduler::take_finished() {

@@ -76,6 +76,9 @@ struct SchedulerLimits {
   /// Every sequence has instances of its own, and teams form and change from pass to pass
   /// (`parallel.cp: elastic`). Else all instances are one team.
   bool elastic = false;
+  /// Where teams change: ttft reads prompts in the order of due_s (elastic_urgency.hpp), and takes
+  /// every request that has arrived. Needs team_times.
+  job::Objective objective = job::Objective::throughput;
   int min_instances = 1;  ///< that a sequence of teams that change has
   int max_instances = 1 << 20;
   int64_t kv_tokens = 0;      ///< KV slots on each rank
@@ -257,14 +260,16 @@ class Scheduler {
   Slots free_slots() const;
   struct Room;
   Room room() const;
-  std::optional<Slots> begin_in(Room& room, int64_t slots, int64_t tokens) const;
-  std::optional<int> instance_for(const Room& room, int64_t slots) const;
+  std::optional<Slots> begin_in(Room& room, const Family& family) const;
+  std::optional<Slots> begin_in(Room& room, int64_t slots, int64_t tokens, double due_s) const;
+  std::optional<int> instance_for(const Room& room, int64_t slots, double due_s) const;
   std::optional<Slots> places_for(int64_t slots, const Slots& free) const;
   Slots first_of(int64_t slots, const Slots& from) const;
   bool has_room(int64_t slots, int64_t tokens) const;
 
   // scheduler_admit.cpp
   void admit(Plan& plan, double now);
+  bool may_be_overtaken(const Family& family) const;
   void keep_back(Family& family, const Slots& slots);
   bool admit_request(Plan& plan, const std::shared_ptr<Family>& family);
   bool admit_branch(Plan& plan, const std::shared_ptr<Family>& family);
@@ -292,7 +297,7 @@ class Scheduler {
   bool answers_come_first(double now) const;
 
   // scheduler_plan.cpp
-  using Joins = std::function<bool(const Running&)>;
+  using Prompts = std::vector<Running*>;
   void begin_turns(Plan& plan, double now);
   bool compute(Plan& plan, double now);
   void set_sharding(Plan& plan, bool prefills) const;
@@ -302,7 +307,7 @@ class Scheduler {
   std::optional<parallel::RingDecision> ring_by_rule(const parallel::PassSequence& chunk,
                                                      parallel::RingLoad riders) const;
   static std::optional<double> asked(const Running& running);
-  void feed(Plan& plan, double now, const Joins& joins);
+  void feed(Plan& plan, double now, const Prompts& prompts);
   void note_begin(Running& running, double now) const;
   void decode(Plan& plan, double now);
   int32_t deal(Running& running, std::vector<int64_t>& rows, int64_t step) const;
@@ -313,6 +318,10 @@ class Scheduler {
   std::optional<Plan> next_of_a_team(double now);
   std::vector<int32_t> instances_of(int64_t sequence) const;
   bool all_idle(const std::vector<int32_t>& instances) const;
+  bool waits_least() const { return limits_.objective == job::Objective::ttft; }
+  double due(const Family& family) const;
+  bool answers_first(const Running& prompt, double now) const;
+  Prompts prompts_to_read(double now);
   bool restore_for_team(Plan& plan, double now);
   bool read_prompts(Plan& plan, double now);
   std::vector<int32_t> team_for(const Running& running, const std::set<int32_t>& wanted);

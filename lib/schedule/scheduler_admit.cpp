@@ -33,16 +33,28 @@ void Scheduler::admit(Plan& plan, double now) {
     }
     fork = (*fork)->branches_left() ? std::next(fork) : forks_.erase(fork);
   }
-  while (room() && !waiting_.empty()) {
-    const auto family = waiting_.front();
-    if (limited() && seconds_of(ahead_of(family->request)) > left_s(now))
+  if (waits_least())
+    std::stable_sort(waiting_.begin(), waiting_.end(),
+                     [&](const auto& a, const auto& b) { return due(*a) < due(*b); });
+  for (auto next = waiting_.begin(); room() && next != waiting_.end();) {
+    const auto family = *next;
+    if (limited() && seconds_of(ahead_of(family->request)) > left_s(now)) {
       late_.push_back(family);
-    else if ((limited() && !in_time(ahead_of(family->request), now)) ||
-             !admit_request(plan, family))
-      break;
-    waiting_.pop_front();
+    } else if ((limited() && !in_time(ahead_of(family->request), now)) ||
+               !admit_request(plan, family)) {
+      if (!may_be_overtaken(*family)) break;
+      ++next;
+      continue;
+    }
+    next = waiting_.erase(next);
   }
   if (!late_.empty() && room()) begin_late(plan, now);
+}
+
+/// Whether others may begin before a request that cannot begin now. They may if it only waits for an
+/// instance, but they do not take slots that it waits for.
+bool Scheduler::may_be_overtaken(const Family& family) const {
+  return waits_least() && places_for(tokens_needed(family.request), free_slots());
 }
 
 /// Sets how many slots are kept back for the family's branches.
@@ -54,8 +66,7 @@ void Scheduler::keep_back(Family& family, const Slots& slots) {
 
 bool Scheduler::admit_request(Plan& plan, const std::shared_ptr<Family>& family) {
   Room left = room();
-  const std::optional<Slots> slots =
-      begin_in(left, tokens_needed(family->request), first_tokens(family->request));
+  const std::optional<Slots> slots = begin_in(left, *family);
   if (!slots) return false;
   Running running;
   running.family = family;

@@ -65,7 +65,9 @@ void Scheduler::begin_turns(Plan& plan, double now) {
 
 /// Plans the rows of a pass of all instances; false: none would end in time.
 bool Scheduler::compute(Plan& plan, double now) {
-  const Joins all = [](const Running&) { return true; };
+  Prompts all;
+  for (Running& running : running_)
+    if (running.feeding()) all.push_back(&running);
   if (limits_.policy == job::Policy::chunked || answers_come_first(now)) decode(plan, now);
   const bool answers_first = !plan.items.empty() && limits_.policy == job::Policy::prefill_first;
   const size_t num_riders = plan.items.size();
@@ -135,11 +137,10 @@ void Scheduler::note_begin(Running& running, double now) const {
     running.result.queue_s = static_cast<float>(now - running.family->ready);
 }
 
-/// Plans prefill: the next chunk of every sequence that has one, as long as the chunks fit the
+/// Plans prefill: the next chunk of each of these sequences in their order, as long as the chunks fit the
 /// batch and want the same tensor to travel as the first. The first chunk always fits, unless the
-/// pass has decode rows; these end, so no prompt waits for ever. `joins` says which sequences may
-/// take part.
-void Scheduler::feed(Plan& plan, double now, const Joins& joins) {
+/// pass has decode rows; these end, so no prompt waits for ever.
+void Scheduler::feed(Plan& plan, double now, const Prompts& prompts) {
   parallel::Team& team = plan.teams.front();
   parallel::RingLoad riders;
   for (const PlanItem& item : plan.items) riders.add(item.rows.count, item.rows.first);
@@ -147,8 +148,8 @@ void Scheduler::feed(Plan& plan, double now, const Joins& joins) {
   const bool keys_travel = limits_.ring_size == 1 || limits_.elastic;
   const Ring fixed = keys_travel ? Ring::pass_kv : limits_.ring.value_or(Ring::pass_kv);
   int64_t room = batch_tokens() * batches_of(team) - static_cast<int64_t>(num_riders);
-  for (Running& running : running_) {
-    if (!running.feeding() || !joins(running)) continue;
+  for (Running* const prompt : prompts) {
+    Running& running = *prompt;
     const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
     int64_t count = chunk_tokens(running, team, room);
     if (limited() && count > 0)

@@ -104,25 +104,33 @@ Scheduler::Slots Scheduler::free_slots() const {
 }
 
 Scheduler::Room Scheduler::room() const {
-  Room room{free_slots(), std::vector<int64_t>(limits_.ring_size),
+  Room room{free_slots(), std::vector<std::vector<Room::Prompt>>(limits_.ring_size),
             std::vector<int64_t>(limits_.ring_size)};
-  for (const Running& running : running_)
+  for (const Running& running : running_) {
+    const int64_t left = running.begun ? std::ssize(running.feed) - running.fed
+                                       : first_tokens(running.family->request);
     for (const int32_t instance : running.instances) {
       ++room.sequences[instance];
-      room.unread[instance] += running.begun ? std::ssize(running.feed) - running.fed
-                                             : first_tokens(running.family->request);
+      if (left > 0) room.unread[instance].push_back({due(*running.family), left});
     }
+  }
   return room;
 }
 
-/// Where a request that begins now takes its slots, which are no longer free in `room` then; absent:
-/// it waits. Where teams change, a request that fits into one instance begins on one that is idle
-/// and has not yet prompts for a pass, so that instances take requests as they get on with them.
-std::optional<Scheduler::Slots> Scheduler::begin_in(Room& room, int64_t slots,
-                                                    int64_t tokens) const {
+/// Where a waiting request takes its slots if it begins now, which are no longer free in `room`
+/// then; absent: it waits.
+std::optional<Scheduler::Slots> Scheduler::begin_in(Room& room, const Family& family) const {
+  return begin_in(room, tokens_needed(family.request), first_tokens(family.request), due(family));
+}
+
+/// Where teams change, a request that fits into one instance begins on one that is idle and has not
+/// yet prompts for a pass that come before it, so that instances take requests as they get on with
+/// them.
+std::optional<Scheduler::Slots> Scheduler::begin_in(Room& room, int64_t slots, int64_t tokens,
+                                                    double due_s) const {
   std::optional<Slots> taken;
   if (limits_.elastic && limits_.min_instances == 1 && slots <= limits_.kv_tokens) {
-    const std::optional<int> instance = instance_for(room, slots);
+    const std::optional<int> instance = instance_for(room, slots, due_s);
     if (!instance) return {};
     taken.emplace(limits_.ring_size)[*instance] = slots;
   } else {
@@ -132,19 +140,25 @@ std::optional<Scheduler::Slots> Scheduler::begin_in(Room& room, int64_t slots,
   for (int instance = 0; instance < limits_.ring_size; ++instance) {
     if (taken->at(instance) == 0) continue;
     room.free[instance] -= taken->at(instance);
-    room.unread[instance] += tokens;
+    room.unread[instance].push_back({due_s, tokens});
     ++room.sequences[instance];
   }
   return taken;
 }
 
 /// The idle instance with room for the slots that has the fewest sequences, and then the most slots.
-std::optional<int> Scheduler::instance_for(const Room& room, int64_t slots) const {
+std::optional<int> Scheduler::instance_for(const Room& room, int64_t slots, double due_s) const {
   const int64_t most = (limits_.max_sequences + limits_.ring_size - 1) / limits_.ring_size;
+  const auto unread_before = [&](int instance) {
+    int64_t tokens = 0;
+    for (const Room::Prompt& prompt : room.unread[instance])
+      if (prompt.due_s <= due_s) tokens += prompt.tokens;
+    return tokens;
+  };
   std::optional<int> chosen;
   for (int instance = 0; instance < limits_.ring_size; ++instance) {
     if (doing_[instance] != Doing::nothing || room.free[instance] < slots ||
-        room.unread[instance] >= limits_.max_batch_tokens || room.sequences[instance] >= most)
+        room.sequences[instance] >= most || unread_before(instance) >= limits_.max_batch_tokens)
       continue;
     const auto cost = [&](int of) { return std::tuple(room.sequences[of], -room.free[of]); };
     if (!chosen || cost(instance) < cost(*chosen)) chosen = instance;

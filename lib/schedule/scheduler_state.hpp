@@ -92,8 +92,12 @@ inline int64_t first_tokens(const Request& request) {
 struct Scheduler::Room {
   Slots free;
   // By instance, where teams change.
-  std::vector<int64_t> unread;     ///< tokens of prompts that have begun
-  std::vector<int64_t> sequences;  ///< sequences that have slots there
+  struct Prompt {
+    double due_s;
+    int64_t tokens;
+  };
+  std::vector<std::vector<Prompt>> unread;  ///< what prompts that have begun still have to read
+  std::vector<int64_t> sequences;           ///< sequences that have slots there
 };
 
 /// Which instances know a sequence, where teams change.

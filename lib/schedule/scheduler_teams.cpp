@@ -4,9 +4,11 @@
 /// Source: LoongServe (elastic instances; multi-master distributed decoding).
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "lib/schedule/elastic_scaling.hpp"
+#include "lib/schedule/elastic_urgency.hpp"
 #include "lib/schedule/scheduler_state.hpp"
 
 namespace pecia::schedule {
@@ -82,27 +84,74 @@ bool Scheduler::restore_for_team(Plan& plan, double now) {
   return true;
 }
 
+/// When the request should have its next first token; 0 for all where it is not by time.
+double Scheduler::due(const Family& family) const {
+  if (!waits_least()) return 0;
+  return due_s(family.ready, limits_.team_times->prefill_s(1, 0, first_tokens(family.request),
+                                                           limits_.max_batch_tokens));
+}
+
+/// Whether the answers on the prompt's instances go on before it is read further.
+bool Scheduler::answers_first(const Running& prompt, double now) const {
+  if (limits_.policy == job::Policy::chunked || now >= due(*prompt.family)) return false;
+  const auto degree = static_cast<int>(prompt.instances.size());
+  const int64_t cached = map_.length(prompt.sequence);
+  const TeamTimes& times = *limits_.team_times;
+  PromptOrAnswers left;
+  left.prompt_s = times.prefill_s(degree, cached, std::ssize(prompt.feed) - prompt.fed,
+                                  degree * limits_.max_batch_tokens);
+  double tokens = 0;
+  int64_t context = 0;
+  for (const Running& running : running_) {
+    const auto shares = [&](int32_t instance) {
+      return std::count(prompt.instances.begin(), prompt.instances.end(), instance) > 0;
+    };
+    if (!running.begun || running.feeding() || std::ranges::none_of(running.instances, shares))
+      continue;
+    ++left.answers;
+    context += map_.length(running.sequence);
+    tokens =
+        std::max(tokens, expected_answer(running.current(), std::ssize(running.result.tokens)));
+  }
+  left.answers_s = tokens * times.decode_s(degree, 1, left.answers, context);
+  return schedule::answers_come_first(left);
+}
+
+/// Sequences whose prompts could be read on, the first to be read first.
+Scheduler::Prompts Scheduler::prompts_to_read(double now) {
+  Prompts prompts;
+  for (Running& running : running_)
+    if (running.begun && !running.under_way && running.feeding() &&
+        !(waits_least() && answers_first(running, now)))
+      prompts.push_back(&running);
+  if (waits_least())
+    std::ranges::stable_sort(prompts, {},
+                             [&](const Running* prompt) { return due(*prompt->family); });
+  return prompts;
+}
+
 /// Plans prefill of the first prompt whose instances are all idle, with others that have the same
 /// instances. A prompt that comes before it keeps its instances from reading another one first.
 bool Scheduler::read_prompts(Plan& plan, double now) {
   std::set<int32_t> wanted;  // by prompts that must wait
-  for (const Running& running : running_) {
-    if (!running.begun || running.under_way || !running.feeding()) continue;
-    const std::vector<int32_t>& instances = running.instances;
+  const Prompts prompts = prompts_to_read(now);
+  for (const Running* const running : prompts) {
+    const std::vector<int32_t>& instances = running->instances;
     const bool free = std::none_of(instances.begin(), instances.end(),
                                    [&](int32_t instance) { return wanted.contains(instance); });
     if (!free || !all_idle(instances)) {
       wanted.insert(instances.begin(), instances.end());
       continue;
     }
-    const std::vector<int32_t> team = team_for(running, wanted);
+    const std::vector<int32_t> team = team_for(*running, wanted);
     plan.teams.front() = {team, 0, Ring::pass_kv, {}};
     if (limits_.policy == job::Policy::chunked) ride(plan, instances);
     const size_t num_riders = plan.items.size();
-    feed(plan, now, [&](const Running& other) {
-      return other.begun && !other.under_way && other.instances == instances &&
-             other.fed >= other.restore_end;
+    Prompts together;
+    std::ranges::copy_if(prompts, std::back_inserter(together), [&](const Running* other) {
+      return other->instances == instances && other->fed >= other->restore_end;
     });
+    feed(plan, now, together);
     if (plan.items.empty()) continue;  // there is no time for it
     for (const int32_t instance : team) doing_[instance] = Doing::prompts;
     set_sharding(plan, plan.items.size() > num_riders);
@@ -198,9 +247,8 @@ bool Scheduler::make_tokens(Plan& plan, double now) {
   std::vector<bool> blocked(limits_.ring_size);
   for (int instance = 0; instance < limits_.ring_size; ++instance)
     blocked[instance] = doing_[instance] != Doing::nothing;
-  for (const Running& running : running_) {
-    if (!running.begun || running.under_way || !running.feeding()) continue;
-    const std::vector<int32_t>& instances = running.instances;
+  for (const Running* const prompt : prompts_to_read(now)) {
+    const std::vector<int32_t>& instances = prompt->instances;
     const bool reads = std::any_of(instances.begin(), instances.end(), [&](int32_t instance) {
       return doing_[instance] == Doing::prompts;
     });

@@ -45,11 +45,15 @@ class ReplayTest(RunTest):
         self.run_job(ignoring, 2)
         expected = self.results(ignoring)
         self.assertIsNone(self.report(ignoring)["counts"]["arrived"])
-        for dp, order in ((1, "fcfs"), (1, "longest_first"), (2, "fcfs")):
-            with self.subTest(dp=dp, order=order):
-                job = self.replay(
-                    requests, f"replay-{dp}-{order}", parallel={"dp": dp}, batch={"order": order}
-                )
+        for name, parallel, batch in (
+            ("one", {"dp": 1}, {"order": "fcfs"}),
+            ("longest-first", {"dp": 1}, {"order": "longest_first"}),
+            ("replicas", {"dp": 2}, {"order": "fcfs"}),
+            ("teams", {"cp": "elastic"}, {}),
+            ("teams-in-order", {"cp": "elastic"}, {"objective": "throughput", "order": "fcfs"}),
+        ):
+            with self.subTest(name):
+                job = self.replay(requests, f"replay-{name}", parallel=parallel, batch=batch)
                 self.run_job(job, 2)
                 found, report = self.results(job), self.report(job)
                 self.assertEqual(found.rows(DONE), list(range(8)))

@@ -16,7 +16,7 @@
 namespace pecia::schedule {
 namespace {
 
-using Objective = BatchObjective;
+using job::Objective;
 
 /// A pass costs as much as 200 rows. A decode pass of an instance reads its weights in 10 ms.
 TeamTimes machine(int degrees, double message_s = 1e-5) {

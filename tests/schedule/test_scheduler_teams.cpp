@@ -8,6 +8,7 @@
 #include <set>
 
 #include "lib/core/error.hpp"
+#include "lib/schedule/elastic_urgency.hpp"
 #include "tests/schedule/fake_replica.hpp"
 #include "tests/schedule/random_workload.hpp"
 
@@ -186,6 +187,13 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
   return served;
 }
 
+/// A millisecond for each pass and each row.
+schedule::TeamTimes even_times(int instances, double message_s = 1e-5) {
+  const schedule::PassTimes times{schedule::RateFit({1e-3, 1e-3, 1e-9}),
+                                  schedule::RateFit({1e-3, 1e-3, 1e-9})};
+  return {times, schedule::TeamCosts{message_s, 1e9, 1, 1, 10}, instances};
+}
+
 TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
   constexpr uint64_t seed = 20261123;
   RecordProperty("seed", std::to_string(seed));
@@ -199,6 +207,10 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
         if (draw.one_in(4)) turn.params.repetition_penalty = 1.1f;
     SchedulerLimits limits = random_limits(draw, requests);
     limits.elastic = true;
+    if (draw.one_in(2)) {
+      limits.objective = job::Objective::ttft;
+      limits.team_times = even_times(limits.ring_size);
+    }
     limits.kv_tokens = 0;
     const Scheduler counting(limits);
     int64_t most = 0;
@@ -281,10 +293,8 @@ TEST(SchedulerTeams, LetIdleInstancesHelpToReadTheLastPrompt) {
 TEST(SchedulerTeams, HelpOnlyWhereItPays) {
   SchedulerLimits limits = teams_of(4, 1000);
   limits.max_batch_tokens = 1000;
-  const schedule::PassTimes times{schedule::RateFit({1e-3, 1e-3, 1e-9}),
-                                  schedule::RateFit({1e-3, 1e-3, 1e-9})};
   for (const auto& [message_s, workers] : {std::pair(1e-4, 4), {1e-1, 1}}) {
-    limits.team_times.emplace(times, schedule::TeamCosts{message_s, 1e9, 1, 1, 10}, 4);
+    limits.team_times = even_times(4, message_s);
     Scheduler scheduler(limits);
     scheduler.add(ask(0, 700, 3), 0);
     const auto plan = scheduler.next(0);
@@ -319,6 +329,88 @@ TEST(SchedulerTeams, TakeRequestsAsTheyGetOn) {
     fast = std::move(*next);
   }
   EXPECT_EQ(scheduler.waiting(), 0);
+}
+
+SchedulerLimits one_instance() {
+  SchedulerLimits limits = teams_of(1, 2000);
+  limits.objective = job::Objective::ttft;
+  limits.team_times = even_times(1);
+  limits.max_batch_tokens = 100;
+  return limits;
+}
+
+struct LeastWaiting : testing::Test {
+  SchedulerLimits limits = one_instance();
+  Scheduler scheduler{limits};
+  FakeInstances instances{limits};
+
+  /// The row whose pass comes next, and how many tokens it takes. The pass is then done.
+  std::pair<int64_t, int64_t> next(double now) {
+    const auto plan = scheduler.next(now);
+    if (!plan) return {-1, 0};
+    EXPECT_EQ(plan->items.size(), 1u);
+    const auto& rows = plan->items.front().rows;
+    scheduler.commit(*plan, instances.execute(*plan), now);
+    return {rows.sequence, rows.count};
+  }
+};
+
+using Pass = std::pair<int64_t, int64_t>;
+
+TEST_F(LeastWaiting, AShortRequestOvertakesALongOneBetweenTwoChunks) {
+  scheduler.add(ask(0, 800, 4), 0);
+  EXPECT_EQ(next(0), Pass(0, 100));
+  scheduler.add(ask(1, 20, 3), 0.1);
+  EXPECT_TRUE(scheduler.has_room_for(ask(2, 20, 3)));
+  EXPECT_EQ(next(0.1), Pass(1, 20)) << "its prompt";
+  for (int token = 1; token < 3; ++token) EXPECT_EQ(next(0.1), Pass(1, 1)) << "its answer";
+  EXPECT_EQ(next(0.1), Pass(0, 100)) << "the long one goes on where it was";
+}
+
+TEST_F(LeastWaiting, ALongAnswerWaitsForAShortPrompt) {
+  scheduler.add(ask(0, 20, 300), 0);
+  EXPECT_EQ(next(0), Pass(0, 20));
+  EXPECT_EQ(next(0), Pass(0, 1));
+  scheduler.add(ask(1, 30, 1), 0);
+  EXPECT_EQ(next(0), Pass(1, 30));
+  EXPECT_EQ(next(0), Pass(0, 1));
+}
+
+/// Beside a stream of short requests that would take all the time. Reading the long prompt takes
+/// 0.8 s alone, so it is due after 20 s, and each of the others 2.5 s after it came.
+TEST_F(LeastWaiting, NoRequestWaitsForEver) {
+  scheduler.add(ask(0, 800, 1), 0);
+  EXPECT_EQ(next(0), Pass(0, 100));
+  double ended_s = 0;
+  for (int64_t row = 1; row < 300 && ended_s == 0; ++row) {
+    const double now = 0.1 * static_cast<double>(row);
+    scheduler.add(ask(row, 100, 1), now);
+    next(now);
+    for (const Finished& finished : scheduler.take_finished())
+      if (finished.row == 0) ended_s = now;
+  }
+  EXPECT_GT(ended_s, 17);
+  EXPECT_LT(ended_s, 20);
+}
+
+TEST_F(LeastWaiting, SlotsAreLeftToTheRequestThatIsDueFirst) {
+  scheduler.add(ask(0, 990, 1), 0);
+  EXPECT_EQ(next(0), Pass(0, 100));
+  scheduler.add(ask(1, 990, 60), 0);  // needs 1050 of the 1009 slots that are left
+  EXPECT_FALSE(scheduler.has_room_for(ask(2, 10, 1)));
+  scheduler.add(ask(2, 10, 1), 30);  // due after the other
+  EXPECT_EQ(next(30), Pass(0, 100));
+  EXPECT_EQ(scheduler.waiting(), 2);
+}
+
+TEST(Urgency, TheLesserSumOfWaitsDecides) {
+  using schedule::answers_come_first;
+  EXPECT_FALSE(answers_come_first({.prompt_s = 0.2, .answers = 1, .answers_s = 2}));
+  EXPECT_TRUE(answers_come_first({.prompt_s = 30, .answers = 1, .answers_s = 2}));
+  EXPECT_TRUE(answers_come_first({.prompt_s = 3, .answers = 8, .answers_s = 20}));
+  EXPECT_FALSE(answers_come_first({.prompt_s = 3, .answers = 0, .answers_s = 0}));
+  EXPECT_FALSE(answers_come_first({.prompt_s = 2, .answers = 1, .answers_s = 2}));
+  EXPECT_DOUBLE_EQ(schedule::due_s(10, 2), 60);
 }
 
 }  // namespace
