@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "lib/schedule/pass_times.hpp"
+
 namespace pecia::schedule {
 
 /// Returns until when a request should have its first token: 25 times the seconds that reading its
@@ -13,6 +15,12 @@ namespace pecia::schedule {
 /// that come after its own time are due later. Source: LoongServe counts requests that are served
 /// within 25 times their unloaded latency.
 double due_s(double came_s, double alone_s);
+
+/// New tokens of each instance in a pass that is as short as it may be. What each pass costs however
+/// few tokens it has then is a twentieth of the whole. At least 128.
+///
+/// `cached`: tokens before these, which each of them attends to.
+int64_t short_pass_rows(const PassRates& rates, int64_t cached);
 
 /// What is left of a prompt, and of the answers on the same instances.
 struct PromptOrAnswers {

@@ -321,6 +321,7 @@ class Scheduler {
   bool waits_least() const { return limits_.objective == job::Objective::ttft; }
   double due(const Family& family) const;
   bool answers_first(const Running& prompt, double now) const;
+  int64_t short_pass(const parallel::Team& team, const Running& first) const;
   Prompts prompts_to_read(double now);
   bool restore_for_team(Plan& plan, double now);
   bool read_prompts(Plan& plan, double now);

@@ -105,6 +105,7 @@ int64_t Scheduler::chunk_tokens(const Running& running, const parallel::Team& te
   const int64_t batch = limits_.max_batch_tokens * batches_of(team);
   if (limits_.policy == job::Policy::chunked)
     return left <= room ? left : std::max<int64_t>(0, room / chunk_unit() * chunk_unit());
+  if (waits_least()) return std::min(left, room);
   const int64_t most = batch - running.fed % batch;
   const int64_t count = std::min(left, most);
   return count <= room ? count : 0;
@@ -147,7 +148,9 @@ void Scheduler::feed(Plan& plan, double now, const Prompts& prompts) {
   const size_t num_riders = plan.items.size();
   const bool keys_travel = limits_.ring_size == 1 || limits_.elastic;
   const Ring fixed = keys_travel ? Ring::pass_kv : limits_.ring.value_or(Ring::pass_kv);
-  int64_t room = batch_tokens() * batches_of(team) - static_cast<int64_t>(num_riders);
+  const int64_t most = waits_least() && !prompts.empty() ? short_pass(team, *prompts.front())
+                                                         : batch_tokens() * batches_of(team);
+  int64_t room = most - static_cast<int64_t>(num_riders);
   for (Running* const prompt : prompts) {
     Running& running = *prompt;
     const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
@@ -156,13 +159,15 @@ void Scheduler::feed(Plan& plan, double now, const Prompts& prompts) {
       count = rows_in_time(plan, map_.length(running.sequence), count, now);
     // Under chunked, feeding a shorter prompt that fits would add a decode row and delay this one.
     if (count == 0 && limits_.policy == job::Policy::chunked) break;
-    if (count == 0) continue;
+    // The end of a shorter prompt does not wait for a part of another one.
+    const bool first = plan.items.size() == num_riders;
+    if (count == 0 || (waits_least() && !first && count < left)) continue;
     PlanItem item;
     item.rows = {running.sequence, map_.length(running.sequence), count,
                  parallel::PassSequence::balanced, virtual_ranks_of_rows()};
     const auto decision = ring_by_rule(item.rows, riders);
     const Ring ring = decision ? decision->ring : fixed;
-    if (plan.items.size() > num_riders && ring != team.ring) continue;
+    if (!first && ring != team.ring) continue;
     team.ring = ring;
     if (limits_.elastic)
       running.result.mode = fmt::format("elastic:{}", team.workers());

@@ -117,6 +117,14 @@ bool Scheduler::answers_first(const Running& prompt, double now) const {
   return schedule::answers_come_first(left);
 }
 
+/// Most tokens of a pass that reads prompts where requests are not to wait long: other requests can
+/// go first after it.
+int64_t Scheduler::short_pass(const parallel::Team& team, const Running& first) const {
+  const int64_t degree = team.workers(), cached = map_.length(first.sequence);
+  const PassRates rates = limits_.team_times->rates(static_cast<int>(degree), PassKind::prefill);
+  return std::min(batch_tokens(), std::max(chunk_unit(), short_pass_rows(rates, cached))) * degree;
+}
+
 /// Sequences whose prompts could be read on, the first to be read first.
 Scheduler::Prompts Scheduler::prompts_to_read(double now) {
   Prompts prompts;
