@@ -55,7 +55,8 @@ ElasticTotals& ElasticTotals::operator+=(const ElasticTotals& other) {
   return *this;
 }
 
-void count_team(const schedule::Plan& plan, ElasticTotals& totals) {
+void count_team(const schedule::Plan& plan, double begin_s, double end_s, ElasticTotals& totals) {
+  totals.timeline.add(plan, begin_s, end_s);
   const parallel::Team& team = plan.teams.front();
   const auto degree = static_cast<size_t>(team.size());
   if (totals.by_degree.size() < degree) totals.by_degree.resize(degree);

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "lib/batch/team_timeline.hpp"
 #include "lib/io/results.hpp"
 #include "lib/schedule/plan.hpp"
 
@@ -24,16 +25,20 @@ struct TeamTotals {
 struct ElasticTotals {
   std::vector<TeamTotals> by_degree;  ///< [degree − 1]
   int64_t scale_downs = 0;            ///< prompts whose keys were kept by some of their team
+  TeamTimeline timeline;              ///< of one replica
 
+  /// Adds the numbers; the timeline stays.
   ElasticTotals& operator+=(const ElasticTotals& other);
   template <typename A>
   void visit(A& archive) {
     archive(by_degree), archive(scale_downs);
+    timeline.visit(archive);
   }
 };
 
-/// Counts a pass of one team. A pass that reads prompts and decodes counts as prefill.
-void count_team(const schedule::Plan& plan, ElasticTotals& totals);
+/// Counts a pass of one team, from its begin to its end on the passes' clock. A pass that reads
+/// prompts and decodes counts as prefill.
+void count_team(const schedule::Plan& plan, double begin_s, double end_s, ElasticTotals& totals);
 
 struct ReplicaTotals {
   int64_t done = 0, failed = 0;

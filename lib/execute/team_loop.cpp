@@ -118,10 +118,12 @@ class Lead {
         take(static_cast<int>(i) + 1, from_bytes<Answer>(*message));
     check_overdue(now);
     if (!news_ && now < look_again_s_) return;
+    const bool news = std::exchange(news_, false);
+    const int64_t begun = begun_;
     constexpr double pause_s = 0.02;  // then signals, limits and arrivals are checked again
     look_again_s_ = now + pause_s;
-    news_ = false;
     plan(clock_.seconds());  // later than the ends of the passes that were taken in
+    if (news || begun_ > begun) draw_curves();
     pass_maker_.on_pass(totals_);
   }
 
@@ -193,6 +195,22 @@ class Lead {
       own_.push_back(std::move(plan));
     const int64_t number = under_way.plan.number;
     under_way_.emplace(number, std::move(under_way));
+    ++begun_;
+  }
+
+  /// What instances do and requests wait for, as curves in the trace.
+  void draw_curves() {
+    double reading = 0, answering = 0, widest = 0;
+    for (const auto& [number, pass] : under_way_) {
+      if (pass.plan.saves()) continue;
+      const auto degree = static_cast<double>(pass.plan.teams.front().size());
+      (batch::new_tokens(pass.plan).prompt > 0 ? reading : answering) += degree;
+      widest = std::max(widest, degree);
+    }
+    recorder_.draw("instances", {{"reading prompts", reading}, {"making answers", answering}});
+    recorder_.draw("widest team", {{"instances", widest}});
+    recorder_.draw("requests", {{"running", static_cast<double>(pass_maker_.scheduler.running())},
+                                {"waiting", static_cast<double>(pass_maker_.scheduler.waiting())}});
   }
 
   void take(int rank, Answer answer) {
@@ -224,7 +242,7 @@ class Lead {
                    {pass.begin_s, end, pass.flops,
                     static_cast<double>(instances) / static_cast<double>(worker_.groups().cp)},
                    totals_);
-    if (pass.plan.restore.empty()) batch::count_team(pass.plan, totals_.elastic);
+    if (pass.plan.restore.empty()) batch::count_team(pass.plan, pass.begin_s, end, totals_.elastic);
     record(pass_maker_, pass_maker_.scheduler.take_finished(), totals_);
   }
 
@@ -251,6 +269,7 @@ class Lead {
   batch::ReplicaTotals totals_;
   batch::PassCounter counter_;
   bool any_told_ = false, stopping_ = false, draining_ = false, ended_ = false;
+  int64_t begun_ = 0;        ///< passes
   bool news_ = true;         ///< something has happened since the last plans
   double look_again_s_ = 0;  ///< when to plan although nothing has happened
   double served_s_ = 0;      ///< when answers were last looked for

@@ -135,4 +135,12 @@ void Recorder::note(const char* name, std::vector<std::pair<const char*, double>
     ++dropped_;
 }
 
+void Recorder::draw(const char* name, std::vector<std::pair<const char*, double>> values) {
+  if (detail_ == TraceDetail::off) return;
+  if (static_cast<int64_t>(curves_.size()) < capacity_)
+    curves_.push_back({name, now_ns(), std::move(values)});
+  else
+    ++dropped_;
+}
+
 }  // namespace pecia::report

@@ -76,6 +76,13 @@ struct Note {
   const char* outcome;
 };
 
+/// Numbers that hold from a time on, which trace viewers draw as curves. Names are string literals.
+struct Curves {
+  const char* name;
+  int64_t at_ns;  ///< since the recorder was made
+  std::vector<std::pair<const char*, double>> values;
+};
+
 /// Seconds by kind since the recorder was made.
 struct Totals {
   double compute_s = 0, comm_s = 0, idle_s = 0;
@@ -96,7 +103,7 @@ struct Stage {
 enum class TraceDetail : uint8_t { off, summary, full };
 
 /// Records one rank's spans; one thread uses it. Totals and stages are always kept. Spans are kept
-/// as `detail` says, and notes unless `detail` is off. At most `capacity` of each are kept; further
+/// as `detail` says, and notes and curves unless `detail` is off. At most `capacity` of each are kept; further
 /// ones are dropped and counted.
 ///
 /// With a SpanClock, spans of kind compute and comm add their flops and bytes when they are closed.
@@ -123,6 +130,8 @@ class Recorder {
   /// Records a decision in the current pass, at the current time.
   void note(const char* name, std::vector<std::pair<const char*, double>> values,
             const char* outcome);
+  /// Records numbers that hold from now on.
+  void draw(const char* name, std::vector<std::pair<const char*, double>> values);
   const Totals& totals() const { return totals_; }
   /// Stages in the order in which their first spans ended.
   const std::vector<Stage>& stages() const { return stages_; }
@@ -130,7 +139,8 @@ class Recorder {
   /// device times stand where take_times added them.
   const std::vector<Span>& spans() const { return spans_; }
   const std::vector<Note>& notes() const { return notes_; }
-  /// Number of spans and notes that were dropped.
+  const std::vector<Curves>& curves() const { return curves_; }
+  /// Number of spans, notes and curve points that were dropped.
   int64_t dropped() const { return dropped_; }
   const Span& last() const { return last_; }
 
@@ -170,6 +180,7 @@ class Recorder {
   std::vector<Stage> stages_;
   std::vector<Span> spans_;
   std::vector<Note> notes_;
+  std::vector<Curves> curves_;
   int64_t dropped_ = 0;
   Span last_{};
   int64_t pass_ = -1;

@@ -99,6 +99,19 @@ std::string note_event(const Track& track, const Note& note) {
                              {"args", args}});
 }
 
+std::string curve_event(const Track& track, const Curves& curves) {
+  nlohmann::ordered_json args;
+  for (const auto& [name, value] : curves.values) args[name] = value;
+  return json_text(
+      nlohmann::ordered_json{{"name", curves.name},
+                             {"cat", "curves"},
+                             {"ph", "C"},
+                             {"ts", static_cast<double>(curves.at_ns + track.offset_ns) / 1000},
+                             {"pid", track.replica},
+                             {"tid", track.rank},
+                             {"args", args}});
+}
+
 /// Puts events one per line, with the commas between them.
 class EventList {
  public:
@@ -170,6 +183,7 @@ void write_trace(const std::filesystem::path& path, const Track& track, const Re
       events.add(span_event(track, span, phase == phases.end() ? nullptr : phase->second));
     }
     for (const Note& note : recorder.notes()) events.add(note_event(track, note));
+    for (const Curves& curves : recorder.curves()) events.add(curve_event(track, curves));
     Footer footer{1, recorder.dropped()};
     for (const Span& span : recorder.spans())
       footer.end_us =

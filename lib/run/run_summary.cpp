@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -135,8 +136,21 @@ void add_stages(const std::vector<RankFacts>& ranks, report::RunReport& report) 
     }
 }
 
+/// When which instances of a replica worked together.
+void add_timeline(const batch::TeamTimeline& timeline, size_t replica, Json& spans) {
+  const auto rounded = [](double seconds) { return std::round(1e4 * seconds) / 1e4; };
+  for (const batch::TeamSpan& span : timeline.spans())
+    spans.push_back({{"replica", replica},
+                     {"begin_s", rounded(span.begin_s)},
+                     {"end_s", rounded(span.end_s)},
+                     {"instances", span.instances},
+                     {"workers", span.workers},
+                     {"phase", span.prompts != 0 ? "prefill" : "decode"},
+                     {"sequence", span.sequence}});
+}
+
 /// What teams of all replicas did, by their number of instances.
-Json elastic_json(const std::vector<RankFacts>& ranks) {
+Json elastic_json(const std::vector<RankFacts>& ranks, size_t ranks_of_replica) {
   batch::ElasticTotals all;
   for (const RankFacts& rank : ranks) all += rank.totals.elastic;
   Json degrees = Json::array();
@@ -149,7 +163,16 @@ Json elastic_json(const std::vector<RankFacts>& ranks) {
                        {"decode_tokens", of.decode_tokens},
                        {"masters", of.masters}});
   }
-  return {{"degrees", degrees}, {"scale_downs", all.scale_downs}};
+  Json spans = Json::array();
+  double least_s = 0;
+  for (size_t rank = 0; rank < ranks.size(); rank += ranks_of_replica) {
+    const batch::TeamTimeline& timeline = ranks[rank].totals.elastic.timeline;
+    add_timeline(timeline, rank / ranks_of_replica, spans);
+    least_s = std::max(least_s, timeline.least_s());
+  }
+  return {{"degrees", degrees},
+          {"scale_downs", all.scale_downs},
+          {"timeline", {{"least_s", least_s}, {"spans", spans}}}};
 }
 
 void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
@@ -277,7 +300,9 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
       {"weight_bytes", facts.weight_bytes},
       {"max_sequences", resources.max_sequences},
       {"max_batch_tokens", resources.max_batch_tokens}};
-  if (resources.elastic) report.elastic = elastic_json(ranks);
+  if (resources.elastic)
+    report.elastic =
+        elastic_json(ranks, static_cast<size_t>(resources.cp) * resources.sp * resources.tp);
   add_totals(ranks, facts.job.batch.arrivals, report);
   add_stages(ranks, report);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -44,6 +44,8 @@ def sections(run: RunFolder, trace: Optional[Trace]) -> list[Section]:
     found.append(
         _timeline(run, trace) if trace else Section("Ranks over time", caption=_no_trace(run))
     )
+    if run.report and run.report.document.get("elastic"):
+        found.append(_teams(run.report.document["elastic"]))
     if trace:
         found.append(_layer(trace))
     if run.report:
@@ -154,6 +156,21 @@ def _layer(trace: Trace) -> Section:
 def _stages(report: Report) -> Section:
     caption = "All ranks together."
     return Section("Where the time went", tables=[tables.stages(report)], caption=caption)
+
+
+def _teams(elastic: dict[str, Any]) -> Section:
+    title = "Teams over time"
+    table = tables.teams(elastic)
+    timeline = elastic.get("timeline", {"spans": [], "least_s": 0})  # older runs have none
+    if not timeline["spans"]:
+        return Section(title, caption="No team made a pass.", tables=[table])
+    caption = (
+        "Each request has a colour, and neighbours may share one. Instances beside each other in the same colour are a "
+        f"team. {plural(elastic['scale_downs'], 'prompt')} had more instances to read it than keep its keys."
+    )
+    if timeline["least_s"]:
+        caption += f" What took less than {duration(timeline['least_s'])} is not drawn."
+    return Section(title, "teams", figures.teams_figure(timeline["spans"]), caption, [table])
 
 
 def _links(report: Report) -> Section:

@@ -358,6 +358,34 @@ def start(report: Report) -> Optional[Table]:
     return Table(("part", "time"), [(name, duration(time)) for name, time in seconds.items()])
 
 
+def teams(elastic: dict[str, Any]) -> Table:
+    """What teams of each size did."""
+    rows = []
+    for of in elastic["degrees"]:
+        if of["prefill_passes"] + of["decode_passes"] == 0:
+            continue
+        masters = f"{of['masters'] / of['decode_passes']:.1f}" if of["decode_passes"] else UNKNOWN
+        rows.append(
+            [
+                str(of["instances"]),
+                count(of["prefill_passes"]),
+                count(of["prefill_tokens"]),
+                count(of["decode_passes"]),
+                count(of["decode_tokens"]),
+                masters,
+            ]
+        )
+    heads = (
+        "instances",
+        "passes with prompts",
+        "tokens read",
+        "passes of answers",
+        "tokens answered",
+        "masters in the mean",
+    )
+    return Table(heads, rows)
+
+
 def starts(report: Report) -> Optional[Table]:
     """Every start of a run that was continued."""
     found = report.document.get("starts") or []

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -25,6 +26,8 @@ MEDIAN_FROM = 40  # turns, from which on a median by length says something
 KIND_WORDS = {"compute": "compute", "comm": "exposed communication", "idle": "idle"}
 KIND_COLOURS = {"compute": LIGHT["blue"], "comm": LIGHT["orange"], "idle": LIGHT["grey"]}
 PHASE_COLOURS = {"prefill": LIGHT["blue"], "mixed": LIGHT["purple"], "decode": LIGHT["green"]}
+REQUEST_COLOURS = ("blue", "orange", "green", "purple")
+TEAM_STRENGTH = {"prefill": 0.95, "decode": 0.5, "holds": 0.2}
 STEP_COLOURS = {
     "attention": LIGHT["blue"],
     "other compute": LIGHT["grey"],
@@ -116,6 +119,53 @@ def timeline_figure(trace: Trace) -> Figure:
         axis.set_ylabel(f"rank {rank}", rotation=0, ha="right", va="center")
     _time_axis(strips[-1], trace.end_s, "the model was loaded")
     legend_above(strips[0])
+    return figure
+
+
+def teams_figure(spans: Sequence[dict[str, Any]]) -> Figure:
+    """When each instance read prompts, made answers, or held keys for those that did; a colour for each request."""
+    rows = sorted({(span["replica"], instance) for span in spans for instance in span["instances"]})
+    row_of = {place: row for row, place in enumerate(rows)}
+    figure, (axis,) = axes(0.9 + min(0.42 * len(rows), 6.5))
+    boxes: dict[tuple[str, float], list] = {}
+    for span in spans:
+        colour = LIGHT[REQUEST_COLOURS[span["sequence"] % len(REQUEST_COLOURS)]]
+        for place, instance in enumerate(span["instances"]):
+            kind = "prefill" if span["phase"] == "prefill" else "decode"
+            if place >= span["workers"]:
+                kind = "holds"
+            row = row_of[span["replica"], instance]
+            corners = [
+                (span["begin_s"], row - 0.4),
+                (span["end_s"], row - 0.4),
+                (span["end_s"], row + 0.4),
+                (span["begin_s"], row + 0.4),
+            ]
+            boxes.setdefault((colour, TEAM_STRENGTH[kind]), []).append(corners)
+    as_image = sum(map(len, boxes.values())) > MANY_MARKS
+    for (colour, strength), corners in boxes.items():
+        axis.add_collection(
+            PolyCollection(
+                corners, facecolor=colour, alpha=strength, linewidth=0, rasterized=as_image
+            )
+        )
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    replicas = len({replica for replica, _ in rows})
+    if len(rows) <= LYING_BARS:
+        names = [f"{replica} · {one}" if replicas > 1 else str(one) for replica, one in rows]
+        axis.set_yticks(range(len(rows)), names)
+    else:
+        axis.yaxis.set_major_locator(MaxNLocator(16, integer=True))
+    axis.set_ylabel("replica · instance" if replicas > 1 else "instance")
+    axis.grid(False, axis="y")
+    _time_axis(axis, max(span["end_s"] for span in spans), "the first pass was planned")
+    handles = [
+        Patch(color=LIGHT["blue"], alpha=TEAM_STRENGTH[kind], label=word)
+        for kind, word in (("prefill", "reads"), ("decode", "answers"), ("holds", "holds keys"))
+    ]
+    axis.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2
+    )
     return figure
 
 

@@ -99,6 +99,21 @@ TEST(WriteTrace, HasNotesAsInstantsWithTheirNumbers) {
     "args":{"pass":9,"new_tokens":1280.0,"bandwidth":2.6e10,"outcome":"pass_q"}})"));
 }
 
+TEST(WriteTrace, HasCurvesAsCounters) {
+  Recorder recorder(TraceDetail::summary);
+  recorder.draw("instances", {{"reading", 3}, {"answering", 1}});
+  Recorder without;
+  without.draw("instances", {{"reading", 3}});
+  EXPECT_TRUE(without.curves().empty());
+  const TempFolder folder;
+  write_trace(folder / "t.json.gz", {2, 12, "n3", 0}, recorder);
+  json counts = events_named(json::parse(unpacked(folder / "t.json.gz")), "instances").at(0);
+  EXPECT_GE(counts.at("ts"), 0);
+  counts.erase("ts");
+  EXPECT_EQ(counts, json::parse(R"({"name":"instances","cat":"curves","ph":"C","pid":2,"tid":12,
+    "args":{"reading":3.0,"answering":1.0}})"));
+}
+
 TEST(WriteTrace, IsValidJsonWhateverTheSpansHold) {
   Recorder recorder(TraceDetail::full, 2);
   recorder.add(

@@ -319,6 +319,40 @@ class Tables(PageTest):
         table = declared(read_run(self.run_folder).report)
         self.assertEqual(table.rows, [("ring", "1,000", "800", "200")])
 
+    def test_teams_over_time(self) -> None:
+        def team(begin: float, instances: list[int], workers: int, phase: str) -> dict[str, Any]:
+            return {
+                "replica": 0,
+                "begin_s": begin,
+                "end_s": begin + 1,
+                "instances": instances,
+                "workers": workers,
+                "phase": phase,
+                "sequence": int(begin),
+            }
+
+        degree = {"prefill_passes": 3, "prefill_tokens": 900, "decode_passes": 4, "decode_tokens": 8}
+        elastic = {
+            "degrees": [
+                {"instances": 1, **dict.fromkeys(degree, 0), "masters": 0},
+                {"instances": 2, **degree, "masters": 6},
+            ],
+            "scale_downs": 1,
+            "timeline": {
+                "least_s": 0.004,
+                "spans": [team(0, [1, 0], 2, "prefill"), team(1, [0, 1], 1, "decode")],
+            },
+        }
+        self.make(document=report_json(elastic=elastic))
+        section = self.section(self.page(), "Teams over time")
+        self.assert_says(section, "<svg", "holds keys", "1 prompt had", "less than 4.0 ms", "<td>1.5</td>")
+        self.assertNotIn("<td>1</td>", section.partition("<tbody>")[2].partition("</tr>")[0])
+        elastic["timeline"] = {"least_s": 0, "spans": []}
+        self.make(document=report_json(elastic=elastic))
+        self.assert_says(self.section(self.page(), "Teams over time"), "No team made a pass.")
+        self.make()
+        self.assertNotIn("Teams over time", self.page())
+
     def test_links_of_other_groups_have_no_formula(self) -> None:
         link = {"pattern": "tp", "level": "rack", "messages": 1, "bytes": 5}
         self.make(document=report_json(links=[link]))
