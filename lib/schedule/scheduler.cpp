@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lib/parallel/virtual_ranks.hpp"
+#include "lib/schedule/elastic_urgency.hpp"
 #include "lib/schedule/scheduler_state.hpp"
 
 namespace pecia::schedule {
@@ -111,7 +112,11 @@ void Scheduler::add(Request request, double since) {
   auto family = std::make_shared<Family>();
   family->ready = request.arrival_s.value_or(since);
   family->request = std::move(request);
-  waiting_.push_back(std::move(family));
+  if (!waits_least()) return waiting_.push_back(std::move(family));
+  family->patience_s = due_s(0, limits_.team_times->prefill_s(1, 0, first_tokens(family->request),
+                                                              limits_.max_batch_tokens));
+  const auto later = [&](double due_s, const auto& other) { return due_s < due(*other); };
+  waiting_.insert(std::upper_bound(waiting_.begin(), waiting_.end(), due(*family), later), family);
 }
 
 bool Scheduler::wants_more() const {

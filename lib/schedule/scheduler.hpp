@@ -269,9 +269,9 @@ class Scheduler {
 
   // scheduler_admit.cpp
   void admit(Plan& plan, double now);
-  bool may_be_overtaken(const Family& family) const;
+  bool may_be_overtaken(const Family& family, const Room& left) const;
   void keep_back(Family& family, const Slots& slots);
-  bool admit_request(Plan& plan, const std::shared_ptr<Family>& family);
+  bool admit_request(Plan& plan, const std::shared_ptr<Family>& family, Room& left);
   bool admit_branch(Plan& plan, const std::shared_ptr<Family>& family);
   void add_sequence(Plan& plan, Running& running, const Slots& reserved);
   std::optional<Slots> places_beside(const Family& family, int64_t needed) const;
@@ -320,14 +320,16 @@ class Scheduler {
   bool all_idle(const std::vector<int32_t>& instances) const;
   bool waits_least() const { return limits_.objective == job::Objective::ttft; }
   double due(const Family& family) const;
-  bool answers_first(const Running& prompt, double now) const;
+  struct Answers;
+  std::vector<Answers> answers_by_instance() const;
+  bool answers_first(const Running& prompt, const std::vector<Answers>& answers, double now) const;
   int64_t short_pass(const parallel::Team& team, const Running& first) const;
   Prompts prompts_to_read(double now);
   bool restore_for_team(Plan& plan, double now);
-  bool read_prompts(Plan& plan, double now);
+  bool read_prompts(Plan& plan, const Prompts& prompts, double now);
   std::vector<int32_t> team_for(const Running& running, const std::set<int32_t>& wanted);
   void note_time(const Plan& plan, double seconds);
-  bool make_tokens(Plan& plan, double now);
+  bool make_tokens(Plan& plan, const Prompts& prompts, double now);
   int32_t master_of(const Running& running, const std::map<int32_t, int64_t>& rows) const;
   void add_token(Plan& plan, Running& running, int32_t master);
   void ride(Plan& plan, const std::vector<int32_t>& instances);

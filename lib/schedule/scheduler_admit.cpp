@@ -33,16 +33,14 @@ void Scheduler::admit(Plan& plan, double now) {
     }
     fork = (*fork)->branches_left() ? std::next(fork) : forks_.erase(fork);
   }
-  if (waits_least())
-    std::stable_sort(waiting_.begin(), waiting_.end(),
-                     [&](const auto& a, const auto& b) { return due(*a) < due(*b); });
+  Room left = waiting_.empty() ? Room{} : this->room();
   for (auto next = waiting_.begin(); room() && next != waiting_.end();) {
     const auto family = *next;
     if (limited() && seconds_of(ahead_of(family->request)) > left_s(now)) {
       late_.push_back(family);
     } else if ((limited() && !in_time(ahead_of(family->request), now)) ||
-               !admit_request(plan, family)) {
-      if (!may_be_overtaken(*family)) break;
+               !admit_request(plan, family, left)) {
+      if (!may_be_overtaken(*family, left)) break;
       ++next;
       continue;
     }
@@ -53,8 +51,9 @@ void Scheduler::admit(Plan& plan, double now) {
 
 /// Whether others may begin before a request that cannot begin now. They may if it only waits for an
 /// instance, but they do not take slots that it waits for.
-bool Scheduler::may_be_overtaken(const Family& family) const {
-  return waits_least() && places_for(tokens_needed(family.request), free_slots());
+bool Scheduler::may_be_overtaken(const Family& family, const Room& left) const {
+  return waits_least() && tokens_needed(family.request) <=
+                              std::accumulate(left.free.begin(), left.free.end(), int64_t{0});
 }
 
 /// Sets how many slots are kept back for the family's branches.
@@ -64,8 +63,8 @@ void Scheduler::keep_back(Family& family, const Slots& slots) {
     credits_[instance] += slots[instance] - std::exchange(family.kept[instance], slots[instance]);
 }
 
-bool Scheduler::admit_request(Plan& plan, const std::shared_ptr<Family>& family) {
-  Room left = room();
+/// Begins the request if it can; what it takes is then no longer in `left`.
+bool Scheduler::admit_request(Plan& plan, const std::shared_ptr<Family>& family, Room& left) {
   const std::optional<Slots> slots = begin_in(left, *family);
   if (!slots) return false;
   Running running;

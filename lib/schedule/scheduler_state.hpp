@@ -25,7 +25,8 @@ inline int64_t top_width(int wanted, int64_t vocab) {
 /// that generates is a branch: a sequence of its own that begins with the stem's tokens.
 struct Scheduler::Family {
   Request request;
-  double ready = 0;                     ///< when its next turn could have begun
+  double ready = 0;       ///< when its next turn could have begun
+  double patience_s = 0;  ///< how long after that its first token is due, where it is by time
   std::optional<double> stem_answered;  ///< when the stem gave its first token, if it goes on
   int64_t stem = -1;                    ///< sequence of a fork's first turn
   int64_t live_branches = 0;
@@ -98,6 +99,12 @@ struct Scheduler::Room {
   };
   std::vector<std::vector<Prompt>> unread;  ///< what prompts that have begun still have to read
   std::vector<int64_t> sequences;           ///< sequences that have slots there
+};
+
+/// Answers under way on an instance, where teams change.
+struct Scheduler::Answers {
+  int64_t count = 0, context = 0;  ///< context: their tokens so far, together
+  double tokens = 0;               ///< still expected of the longest
 };
 
 /// Which instances know a sequence, where teams change.

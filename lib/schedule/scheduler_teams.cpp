@@ -17,11 +17,14 @@ using parallel::Ring;
 
 /// The next pass of instances that are in none; absent: nothing can begin now.
 std::optional<Plan> Scheduler::next_of_a_team(double now) {
+  team_choice_.reset();
+  if (std::ranges::count(doing_, Doing::nothing) == 0) return {};
   Plan plan;
   plan.number = next_plan_;
   plan.teams.emplace_back();
-  team_choice_.reset();
-  if (!restore_for_team(plan, now) && !read_prompts(plan, now) && !make_tokens(plan, now)) {
+  const Prompts prompts = prompts_to_read(now);
+  if (!restore_for_team(plan, now) && !read_prompts(plan, prompts, now) &&
+      !make_tokens(plan, prompts, now)) {
     out_of_time_ = under_way_.empty();
     PECIA_CHECK(limited() || !out_of_time_, "{} sequences run, and none can take part in a pass",
                 running());
@@ -86,35 +89,41 @@ bool Scheduler::restore_for_team(Plan& plan, double now) {
 
 /// When the request should have its next first token; 0 for all where it is not by time.
 double Scheduler::due(const Family& family) const {
-  if (!waits_least()) return 0;
-  return due_s(family.ready, limits_.team_times->prefill_s(1, 0, first_tokens(family.request),
-                                                           limits_.max_batch_tokens));
+  return waits_least() ? family.ready + family.patience_s : 0;
 }
 
-/// Whether the answers on the prompt's instances go on before it is read further.
-bool Scheduler::answers_first(const Running& prompt, double now) const {
-  if (limits_.policy == job::Policy::chunked || now >= due(*prompt.family)) return false;
-  const auto degree = static_cast<int>(prompt.instances.size());
-  const int64_t cached = map_.length(prompt.sequence);
-  const TeamTimes& times = *limits_.team_times;
-  PromptOrAnswers left;
-  left.prompt_s = times.prefill_s(degree, cached, std::ssize(prompt.feed) - prompt.fed,
-                                  degree * limits_.max_batch_tokens);
-  double tokens = 0;
-  int64_t context = 0;
+std::vector<Scheduler::Answers> Scheduler::answers_by_instance() const {
+  std::vector<Answers> answers(limits_.ring_size);
   for (const Running& running : running_) {
-    const auto shares = [&](int32_t instance) {
-      return std::count(prompt.instances.begin(), prompt.instances.end(), instance) > 0;
-    };
-    if (!running.begun || running.feeding() || std::ranges::none_of(running.instances, shares))
-      continue;
-    ++left.answers;
-    context += map_.length(running.sequence);
-    tokens =
-        std::max(tokens, expected_answer(running.current(), std::ssize(running.result.tokens)));
+    if (!running.begun || running.feeding()) continue;
+    const double tokens = expected_answer(running.current(), std::ssize(running.result.tokens));
+    for (const int32_t instance : running.instances) {
+      Answers& of = answers[instance];
+      ++of.count;
+      of.context += map_.length(running.sequence);
+      of.tokens = std::max(of.tokens, tokens);
+    }
   }
-  left.answers_s = tokens * times.decode_s(degree, 1, left.answers, context);
-  return schedule::answers_come_first(left);
+  return answers;
+}
+
+/// Whether the answers on the prompt's instances go on before it is read further. Where it has
+/// several, the one with most answers counts.
+bool Scheduler::answers_first(const Running& prompt, const std::vector<Answers>& answers,
+                              double now) const {
+  if (limits_.policy == job::Policy::chunked || now >= due(*prompt.family)) return false;
+  Answers most;
+  for (const int32_t instance : prompt.instances)
+    if (answers[instance].count > most.count) most = answers[instance];
+  if (most.count == 0) return false;
+  const auto degree = static_cast<int>(prompt.instances.size());
+  const TeamTimes& times = *limits_.team_times;
+  return schedule::answers_come_first(
+      {.prompt_s =
+           times.prefill_s(degree, map_.length(prompt.sequence),
+                           std::ssize(prompt.feed) - prompt.fed, degree * limits_.max_batch_tokens),
+       .answers = most.count,
+       .answers_s = most.tokens * times.decode_s(degree, 1, most.count, most.context)});
 }
 
 /// Most tokens of a pass that reads prompts where requests are not to wait long: other requests can
@@ -127,10 +136,12 @@ int64_t Scheduler::short_pass(const parallel::Team& team, const Running& first) 
 
 /// Sequences whose prompts could be read on, the first to be read first.
 Scheduler::Prompts Scheduler::prompts_to_read(double now) {
+  std::vector<Answers> answers;
+  if (waits_least()) answers = answers_by_instance();
   Prompts prompts;
   for (Running& running : running_)
     if (running.begun && !running.under_way && running.feeding() &&
-        !(waits_least() && answers_first(running, now)))
+        !(waits_least() && answers_first(running, answers, now)))
       prompts.push_back(&running);
   if (waits_least())
     std::ranges::stable_sort(prompts, {},
@@ -140,9 +151,8 @@ Scheduler::Prompts Scheduler::prompts_to_read(double now) {
 
 /// Plans prefill of the first prompt whose instances are all idle, with others that have the same
 /// instances. A prompt that comes before it keeps its instances from reading another one first.
-bool Scheduler::read_prompts(Plan& plan, double now) {
+bool Scheduler::read_prompts(Plan& plan, const Prompts& prompts, double now) {
   std::set<int32_t> wanted;  // by prompts that must wait
-  const Prompts prompts = prompts_to_read(now);
   for (const Running* const running : prompts) {
     const std::vector<int32_t>& instances = running->instances;
     const bool free = std::none_of(instances.begin(), instances.end(),
@@ -250,12 +260,12 @@ void Scheduler::add_token(Plan& plan, Running& running, int32_t master) {
 /// Plans one token of sequences that hang together: each has an instance in common with another.
 /// Instances that a waiting prompt needs are left out, unless one of its others reads a prompt now:
 /// they meet as soon as the steps under way have ended.
-bool Scheduler::make_tokens(Plan& plan, double now) {
+bool Scheduler::make_tokens(Plan& plan, const Prompts& prompts, double now) {
   if (!decode_in_time(now)) return false;
   std::vector<bool> blocked(limits_.ring_size);
   for (int instance = 0; instance < limits_.ring_size; ++instance)
     blocked[instance] = doing_[instance] != Doing::nothing;
-  for (const Running* const prompt : prompts_to_read(now)) {
+  for (const Running* const prompt : prompts) {
     const std::vector<int32_t>& instances = prompt->instances;
     const bool reads = std::any_of(instances.begin(), instances.end(), [&](int32_t instance) {
       return doing_[instance] == Doing::prompts;

@@ -214,7 +214,8 @@ bool Scheduler::begin_late(Plan& plan, double now) {
       return seconds_of(ahead_of(a->request)) < seconds_of(ahead_of(b->request));
     });
   const std::shared_ptr<Family> family = *chosen;
-  if (!admit_request(plan, family)) return false;
+  Room left = room();
+  if (!admit_request(plan, family, left)) return false;
   family->anyway = true;
   late_.erase(chosen);
   return true;
