@@ -22,6 +22,7 @@ import numpy as np
 
 from .command import UserError, run
 from .modes_report import read, show
+from .trace_report import answered
 
 PROGRAM = "elastic-report"
 SHORT, LONG, LONGEST = (32, 1024), (2000, 6000), (8000, 12000)  # prompt tokens
@@ -47,10 +48,7 @@ def trace(kind: str, tokens: int) -> Iterator[dict[str, int]]:
 
 
 def line(numbered: str, kind: str, arrivals: str, name: str, out: Path) -> dict[str, Any]:
-    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
-    counts = report["counts"]
-    if counts["failed"] > 0 or counts["open"] > 0:
-        raise UserError(f"{out}: {counts['failed']} requests failed, {counts['open']} are open")
+    _, facts = answered(out / "report.json")
     with h5py.File(out / "results.h5") as results:
         ttft_s = results["ttft_s"][:].astype(float)
         latency_s = ttft_s + results["decode_s"][:]
@@ -60,12 +58,7 @@ def line(numbered: str, kind: str, arrivals: str, name: str, out: Path) -> dict[
         "kind": kind,
         "arrivals": arrivals,
         "mode": name,
-        "commit": report["build"]["commit"],
-        "cpu": report["machine"]["cpu"],
-        "requests": counts["done"],
-        "prompt_tokens": counts["prompt_tokens"],
-        "output_tokens": counts["output_tokens"],
-        "seconds": report["seconds"],
+        **facts,
         "ttft_s": ttft_s.round(4).tolist(),
         "latency_s": latency_s.round(4).tolist(),
     }

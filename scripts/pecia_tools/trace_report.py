@@ -16,21 +16,29 @@ from .modes_report import read, show
 PROGRAM = "trace-report"
 
 
-def line(name: str, arrivals: str, path: Path) -> dict[str, Any]:
+def answered(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run's report.json, and what a line says of any run. All its requests were answered."""
     report = json.loads(path.read_text(encoding="utf-8"))
     counts = report["counts"]
     if counts["failed"] > 0 or counts["open"] > 0:
         raise UserError(f"{path}: {counts['failed']} requests failed, {counts['open']} are open")
-    return {
-        "bench": "bench_trace",
-        "mode": name,
-        "arrivals": arrivals,
+    return report, {
         "commit": report["build"]["commit"],
         "cpu": report["machine"]["cpu"],
         "requests": counts["done"],
         "prompt_tokens": counts["prompt_tokens"],
         "output_tokens": counts["output_tokens"],
         "seconds": report["seconds"],
+    }
+
+
+def line(name: str, arrivals: str, path: Path) -> dict[str, Any]:
+    report, facts = answered(path)
+    return {
+        "bench": "bench_trace",
+        "mode": name,
+        "arrivals": arrivals,
+        **facts,
         "ttft_s": report["ttft_s"],
         "tbt_s": report["tbt_s"],
         "exposed_communication": report["exposed_communication"],
