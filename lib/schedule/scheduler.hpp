@@ -297,7 +297,7 @@ class Scheduler {
   bool answers_come_first(double now) const;
 
   // scheduler_plan.cpp
-  using Prompts = std::vector<Running*>;
+  using Selection = std::vector<Running*>;  ///< of running_, in an order
   void begin_turns(Plan& plan, double now);
   bool compute(Plan& plan, double now);
   void set_sharding(Plan& plan, bool prefills) const;
@@ -307,7 +307,7 @@ class Scheduler {
   std::optional<parallel::RingDecision> ring_by_rule(const parallel::PassSequence& chunk,
                                                      parallel::RingLoad riders) const;
   static std::optional<double> asked(const Running& running);
-  void feed(Plan& plan, double now, const Prompts& prompts);
+  void feed(Plan& plan, double now, const Selection& prompts);
   void note_begin(Running& running, double now) const;
   void decode(Plan& plan, double now);
   int32_t deal(Running& running, std::vector<int64_t>& rows, int64_t step) const;
@@ -324,13 +324,15 @@ class Scheduler {
   std::vector<Answers> answers_by_instance() const;
   bool answers_first(const Running& prompt, const std::vector<Answers>& answers, double now) const;
   int64_t short_pass(const parallel::Team& team, const Running& first) const;
-  Prompts prompts_to_read(double now);
+  Selection prompts_to_read(double now);
   bool restore_for_team(Plan& plan, double now);
-  bool read_prompts(Plan& plan, const Prompts& prompts, double now);
+  bool read_prompts(Plan& plan, const Selection& prompts, double now);
   std::vector<int32_t> team_for(const Running& running, const std::set<int32_t>& wanted);
   void note_time(const Plan& plan, double seconds);
-  bool make_tokens(Plan& plan, const Prompts& prompts, double now);
-  int32_t master_of(const Running& running, const std::map<int32_t, int64_t>& rows) const;
+  bool make_tokens(Plan& plan, const Selection& prompts, double now);
+  size_t most_masters(const Selection& ready, size_t degree) const;
+  int32_t master_of(const Running& running, const std::map<int32_t, int64_t>& rows,
+                    size_t most) const;
   void add_token(Plan& plan, Running& running, int32_t master);
   void ride(Plan& plan, const std::vector<int32_t>& instances);
   void introduce(Plan& plan, const Running& running);

@@ -65,7 +65,7 @@ void Scheduler::begin_turns(Plan& plan, double now) {
 
 /// Plans the rows of a pass of all instances; false: none would end in time.
 bool Scheduler::compute(Plan& plan, double now) {
-  Prompts all;
+  Selection all;
   for (Running& running : running_)
     if (running.feeding()) all.push_back(&running);
   if (limits_.policy == job::Policy::chunked || answers_come_first(now)) decode(plan, now);
@@ -141,7 +141,7 @@ void Scheduler::note_begin(Running& running, double now) const {
 /// Plans prefill: the next chunk of each of these sequences in their order, as long as the chunks fit the
 /// batch and want the same tensor to travel as the first. The first chunk always fits, unless the
 /// pass has decode rows; these end, so no prompt waits for ever.
-void Scheduler::feed(Plan& plan, double now, const Prompts& prompts) {
+void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
   parallel::Team& team = plan.teams.front();
   parallel::RingLoad riders;
   for (const PlanItem& item : plan.items) riders.add(item.rows.count, item.rows.first);

@@ -22,7 +22,7 @@ std::optional<Plan> Scheduler::next_of_a_team(double now) {
   Plan plan;
   plan.number = next_plan_;
   plan.teams.emplace_back();
-  const Prompts prompts = prompts_to_read(now);
+  const Selection prompts = prompts_to_read(now);
   if (!restore_for_team(plan, now) && !read_prompts(plan, prompts, now) &&
       !make_tokens(plan, prompts, now)) {
     out_of_time_ = under_way_.empty();
@@ -66,7 +66,7 @@ bool Scheduler::restore_for_team(Plan& plan, double now) {
   Running& running = *found;
   parallel::Team& team = plan.teams.front();
   team = {running.instances, 0, Ring::pass_kv, {}};
-  const int32_t keeper = master_of(running, {});
+  const int32_t keeper = master_of(running, {}, 1);
   const int64_t room =
       map_.reserved(running.sequence, keeper) - map_.held(running.sequence, keeper);
   const int64_t count = std::min({running.restore_end - running.fed, batch_tokens(), room});
@@ -135,10 +135,10 @@ int64_t Scheduler::short_pass(const parallel::Team& team, const Running& first) 
 }
 
 /// Sequences whose prompts could be read on, the first to be read first.
-Scheduler::Prompts Scheduler::prompts_to_read(double now) {
+Scheduler::Selection Scheduler::prompts_to_read(double now) {
   std::vector<Answers> answers;
   if (waits_least()) answers = answers_by_instance();
-  Prompts prompts;
+  Selection prompts;
   for (Running& running : running_)
     if (running.begun && !running.under_way && running.feeding() &&
         !(waits_least() && answers_first(running, answers, now)))
@@ -151,7 +151,7 @@ Scheduler::Prompts Scheduler::prompts_to_read(double now) {
 
 /// Plans prefill of the first prompt whose instances are all idle, with others that have the same
 /// instances. A prompt that comes before it keeps its instances from reading another one first.
-bool Scheduler::read_prompts(Plan& plan, const Prompts& prompts, double now) {
+bool Scheduler::read_prompts(Plan& plan, const Selection& prompts, double now) {
   std::set<int32_t> wanted;  // by prompts that must wait
   for (const Running* const running : prompts) {
     const std::vector<int32_t>& instances = running->instances;
@@ -165,7 +165,7 @@ bool Scheduler::read_prompts(Plan& plan, const Prompts& prompts, double now) {
     plan.teams.front() = {team, 0, Ring::pass_kv, {}};
     if (limits_.policy == job::Policy::chunked) ride(plan, instances);
     const size_t num_riders = plan.items.size();
-    Prompts together;
+    Selection together;
     std::ranges::copy_if(prompts, std::back_inserter(together), [&](const Running* other) {
       return other->instances == instances && other->fed >= other->restore_end;
     });
@@ -235,7 +235,7 @@ void Scheduler::ride(Plan& plan, const std::vector<int32_t>& instances) {
     if (!running.begun || running.under_way || running.feeding()) continue;
     const std::vector<int32_t>& own = running.instances;
     if (!std::includes(instances.begin(), instances.end(), own.begin(), own.end())) continue;
-    const int32_t master = master_of(running, rows);
+    const int32_t master = master_of(running, rows, instances.size());
     ++rows[master];
     add_token(plan, running, master);
   }
@@ -260,7 +260,7 @@ void Scheduler::add_token(Plan& plan, Running& running, int32_t master) {
 /// Plans one token of sequences that hang together: each has an instance in common with another.
 /// Instances that a waiting prompt needs are left out, unless one of its others reads a prompt now:
 /// they meet as soon as the steps under way have ended.
-bool Scheduler::make_tokens(Plan& plan, const Prompts& prompts, double now) {
+bool Scheduler::make_tokens(Plan& plan, const Selection& prompts, double now) {
   if (!decode_in_time(now)) return false;
   std::vector<bool> blocked(limits_.ring_size);
   for (int instance = 0; instance < limits_.ring_size; ++instance)
@@ -292,11 +292,12 @@ bool Scheduler::make_tokens(Plan& plan, const Prompts& prompts, double now) {
     grew = team.size() > before;
   }
 
+  std::erase_if(ready, [&](const Running* running) { return !meets(*running); });
+  const size_t most = most_masters(ready, team.size());
   std::map<int32_t, int64_t> rows;  // by master
   std::vector<std::pair<Running*, int32_t>> dealt;
   for (Running* running : ready) {
-    if (!meets(*running)) continue;
-    const int32_t master = master_of(*running, rows);
+    const int32_t master = master_of(*running, rows, most);
     ++rows[master];
     dealt.emplace_back(running, master);
   }
@@ -312,17 +313,30 @@ bool Scheduler::make_tokens(Plan& plan, const Prompts& prompts, double now) {
   return true;
 }
 
+/// How many instances of a team of this size are to compute the sequences' next tokens.
+size_t Scheduler::most_masters(const Selection& ready, size_t degree) const {
+  if (degree == 1 || !limits_.team_times) return degree;
+  int64_t context = 0;
+  for (const Running* running : ready) context += map_.length(running->sequence);
+  return static_cast<size_t>(
+      masters(*limits_.team_times, static_cast<int>(degree), std::ssize(ready), context).count);
+}
+
 /// The instance that computes the sequence's next token and keeps it: one with room, and among these
-/// the one with the fewest rows so far, and then with the most room.
-int32_t Scheduler::master_of(const Running& running, const std::map<int32_t, int64_t>& rows) const {
+/// the one with the fewest rows so far, and then with the most room. `rows` are those of the masters
+/// so far. When these are `most`, another one is taken only if none of them has room.
+int32_t Scheduler::master_of(const Running& running, const std::map<int32_t, int64_t>& rows,
+                             size_t most) const {
   std::optional<int32_t> chosen;
-  std::tuple<int64_t, int64_t> least;
+  std::tuple<bool, int64_t, int64_t> least;
   for (int instance = 0; instance < limits_.ring_size; ++instance) {
     const int64_t room =
         map_.reserved(running.sequence, instance) - map_.held(running.sequence, instance);
     if (room == 0) continue;
     const auto found = rows.find(instance);
-    const std::tuple cost(found == rows.end() ? int64_t{0} : found->second, -room);
+    const bool new_one = found == rows.end();
+    const std::tuple cost(new_one && rows.size() >= most, new_one ? int64_t{0} : found->second,
+                          -room);
     if (!chosen || cost < least) chosen = instance, least = cost;
   }
   PECIA_CHECK(chosen, "no instance has room for the next token of sequence {}", running.sequence);

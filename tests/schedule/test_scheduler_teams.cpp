@@ -331,6 +331,31 @@ TEST(SchedulerTeams, TakeRequestsAsTheyGetOn) {
   EXPECT_EQ(scheduler.waiting(), 0);
 }
 
+/// Where a row costs little beside a pass, one instance computes all rows.
+TEST(SchedulerTeams, HaveAsManyMastersAsPay) {
+  for (const auto& [row_s, masters] : {std::pair(1e-3, 3), {1e-6, 1}}) {
+    SCOPED_TRACE(row_s);
+    SchedulerLimits limits = teams_of(3, 1000);
+    limits.min_instances = 3;
+    limits.max_batch_tokens = 100;
+    const schedule::PassTimes times{schedule::RateFit({1e-3, 1e-3, 1e-9}),
+                                    schedule::RateFit({1e-3, row_s, 1e-9})};
+    limits.team_times.emplace(times, schedule::TeamCosts{1e-6, 1e12, 1, 1, 1}, 3);
+    Scheduler scheduler(limits);
+    FakeInstances instances(limits);
+    for (int64_t row = 0; row < 6; ++row) scheduler.add(ask(row, 30, 4), 0);
+    std::optional<Plan> plan = scheduler.next(0);
+    while (plan && plan->items.front().rows.owner == parallel::PassSequence::balanced) {
+      scheduler.commit(*plan, instances.execute(*plan), 0);
+      plan = scheduler.next(0);
+    }
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->items.size(), 6u);
+    EXPECT_EQ(plan->teams.front().workers(), masters);
+    EXPECT_EQ(plan->teams.front().size(), 3) << "the others hold keys";
+  }
+}
+
 SchedulerLimits one_instance() {
   SchedulerLimits limits = teams_of(1, 2000);
   limits.objective = job::Objective::ttft;
