@@ -350,7 +350,7 @@ class Tables(PageTest):
         elastic["timeline"] = {"least_s": 0, "spans": []}
         self.make(document=report_json(elastic=elastic))
         self.assert_says(self.section(self.page(), "Teams over time"), "No team made a pass.")
-        self.make()
+        self.make(document=report_json())
         self.assertNotIn("Teams over time", self.page())
 
     def test_links_of_other_groups_have_no_formula(self) -> None:
