@@ -13,7 +13,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 name=bench-elastic
 pecia=$root/build/release/bin/pecia
 model=$root/models/bench-17m
-tokens=40000 rounds=1 load=0.8
+tokens=40000 rounds=1 load=0.8 more_options="tokens load"
 
 usage() {
   sed -n '/^# SPDX-/d; /^set -/q; s/^# //p' "$0" >&2
@@ -75,16 +75,7 @@ if [[ $mode == --inside ]]; then mode=net inside=yes; fi
 if [[ $mode != local && $mode != net ]]; then usage; fi
 shift
 json=$root/runs/bench-elastic-$mode.jsonl
-while (($# > 0)); do
-  case $1 in
-    --tokens) tokens=${2:?--tokens wants a number} ;;
-    --rounds) rounds=${2:?--rounds wants a number} ;;
-    --load) load=${2:?--load wants a number} ;;
-    --json) json=$(readlink -f "${2:?--json wants a file}") ;;
-    *) usage ;;
-  esac
-  shift 2
-done
+take_options "$@"
 work=$root/runs/bench-elastic-$mode
 log=$work/log lines=$work/lines.jsonl
 if [[ $inside == yes ]]; then

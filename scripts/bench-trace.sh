@@ -13,7 +13,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 name=bench-trace
 pecia=$root/build/release/bin/pecia
 model=$root/models/bench-111m
-requests=60 rate=1 rounds=2 trace=
+requests=60 rate=1 rounds=2 trace="" more_options="requests rate trace"
 
 usage() {
   sed -n '/^# SPDX-/d; /^set -/q; s/^# //p' "$0" >&2
@@ -56,17 +56,8 @@ if [[ $mode == --inside ]]; then mode=net inside=yes; fi
 if [[ $mode != local && $mode != net ]]; then usage; fi
 shift
 json=$root/runs/bench-trace-$mode.jsonl
-while (($# > 0)); do
-  case $1 in
-    --trace) trace=$(readlink -f "${2:?--trace wants a file}") ;;
-    --requests) requests=${2:?--requests wants a number} ;;
-    --rate) rate=${2:?--rate wants a number} ;;
-    --json) json=$(readlink -f "${2:?--json wants a file}") ;;
-    --rounds) rounds=${2:?--rounds wants a number} ;;
-    *) usage ;;
-  esac
-  shift 2
-done
+take_options "$@"
+if [[ -n $trace ]]; then trace=$(readlink -f "$trace"); fi
 work=$root/runs/bench-trace-$mode
 log=$work/log lines=$work/lines.jsonl
 if [[ $inside == yes ]]; then

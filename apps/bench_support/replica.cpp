@@ -109,7 +109,8 @@ std::vector<int64_t> Replica::on_each(int64_t slots) const {
 Answer Replica::prefill(SequenceId sequence, std::span<const int32_t> tokens) {
   const auto length = static_cast<int64_t>(tokens.size());
   added_.push_back(
-      {sequence, NewSequence::no_parent, on_each(slots(settings_, ring_.size(), length, 0)), 0});
+      {sequence,
+       {NewSequence::no_parent, 0, on_each(slots(settings_, ring_.size(), length, 0)), {}}});
   started_.push_back({sequence, {}, 0, length});
   return feed(sequence, 0, tokens);
 }

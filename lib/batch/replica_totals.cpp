@@ -2,6 +2,7 @@
 #include "lib/batch/replica_totals.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace pecia::batch {
 namespace {
@@ -52,16 +53,25 @@ ElasticTotals& ElasticTotals::operator+=(const ElasticTotals& other) {
   by_degree.resize(std::max(by_degree.size(), other.by_degree.size()));
   for (size_t i = 0; i < other.by_degree.size(); ++i) by_degree[i] += other.by_degree[i];
   scale_downs += other.scale_downs;
+  const auto append = [](const std::vector<double>& from, std::vector<double>& to) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  append(other.prefill_errors, prefill_errors);
+  append(other.decode_errors, decode_errors);
   return *this;
 }
 
-void count_team(const schedule::Plan& plan, double begin_s, double end_s, ElasticTotals& totals) {
+void count_team(const schedule::Plan& plan, double begin_s, double end_s,
+                std::optional<double> expected_s, ElasticTotals& totals) {
   totals.timeline.add(plan, begin_s, end_s);
   const parallel::Team& team = plan.teams.front();
   const auto degree = static_cast<size_t>(team.size());
   if (totals.by_degree.size() < degree) totals.by_degree.resize(degree);
   TeamTotals& of_degree = totals.by_degree[degree - 1];
   const NewTokens tokens = new_tokens(plan);
+  if (expected_s && end_s > begin_s)
+    (tokens.prompt > 0 ? totals.prefill_errors : totals.decode_errors)
+        .push_back(std::abs(*expected_s / (end_s - begin_s) - 1));
   if (tokens.prompt > 0) {
     ++of_degree.prefill_passes;
   } else {

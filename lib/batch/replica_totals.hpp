@@ -3,6 +3,7 @@
 /// What a replica did. Its planning rank counts it.
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "lib/batch/team_timeline.hpp"
@@ -25,20 +26,24 @@ struct TeamTotals {
 struct ElasticTotals {
   std::vector<TeamTotals> by_degree;  ///< [degree − 1]
   int64_t scale_downs = 0;            ///< prompts whose keys were kept by some of their team
-  TeamTimeline timeline;              ///< of one replica
+  /// |expected / measured − 1| of the seconds of passes, each expected before it was measured.
+  std::vector<double> prefill_errors, decode_errors;
+  TeamTimeline timeline;  ///< of one replica
 
   /// Adds the numbers; the timeline stays.
   ElasticTotals& operator+=(const ElasticTotals& other);
   template <typename A>
   void visit(A& archive) {
-    archive(by_degree), archive(scale_downs);
+    archive(by_degree), archive(scale_downs), archive(prefill_errors), archive(decode_errors);
     timeline.visit(archive);
   }
 };
 
 /// Counts a pass of one team, from its begin to its end on the passes' clock. A pass that reads
-/// prompts and decodes counts as prefill.
-void count_team(const schedule::Plan& plan, double begin_s, double end_s, ElasticTotals& totals);
+/// prompts and decodes counts as prefill. `expected_s`: how long it was expected to last; absent
+/// where nothing like it had been measured.
+void count_team(const schedule::Plan& plan, double begin_s, double end_s,
+                std::optional<double> expected_s, ElasticTotals& totals);
 
 struct ReplicaTotals {
   int64_t done = 0, failed = 0;

@@ -4,19 +4,18 @@
 #include <algorithm>
 #include <ranges>
 
+#include "lib/batch/replica_totals.hpp"
+
 namespace pecia::batch {
 
 void TeamTimeline::add(const schedule::Plan& plan, double begin_s, double end_s) {
   constexpr double gap_s = 0.02;
   const parallel::Team& team = plan.teams.front();
-  const auto reads = [](const schedule::PlanItem& item) {
-    return item.rows.owner == parallel::PassSequence::balanced;
-  };
   TeamSpan span{begin_s,
                 end_s,
                 team.instances,
                 team.workers(),
-                std::ranges::any_of(plan.items, reads),
+                new_tokens(plan).prompt > 0,
                 plan.items.front().rows.sequence};
   // The last span of any of these instances is the one that this pass may go on with.
   for (TeamSpan& last : std::views::reverse(spans_)) {

@@ -35,7 +35,7 @@ class TeamTimeline {
   /// sequence within 20 ms makes the span longer.
   void add(const schedule::Plan& plan, double begin_s, double end_s);
 
-  /// In the order in which they began.
+  /// In the order in which their first passes ended.
   const std::vector<TeamSpan>& spans() const { return spans_; }
   /// Spans shorter than this may be missing.
   double least_s() const { return least_s_; }

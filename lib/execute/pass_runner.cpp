@@ -27,12 +27,12 @@ void PassRunner::begin(const schedule::Plan& plan) {
     histories_.erase(sequence);
   }
   for (const schedule::NewSequence& added : plan.added) {
-    attention_.ledger().set_state(added.sequence, added.state());
+    attention_.ledger().set_state(added.sequence, added.state);
     if (added.keeps_tokens == 0) continue;
     History& history = histories_[added.sequence];
     const bool begins_as_parent =
-        added.length == 0 && added.parent != schedule::NewSequence::no_parent;
-    history.tokens = begins_as_parent ? histories_.at(added.parent).tokens : added.tokens;
+        added.state.length == 0 && added.state.parent != schedule::NewSequence::no_parent;
+    history.tokens = begins_as_parent ? histories_.at(added.state.parent).tokens : added.tokens;
   }
   for (const schedule::TurnStart& turn : plan.turns) turns_[turn.sequence] = turn;
   for (const schedule::PlanItem& item : plan.items)

@@ -27,8 +27,8 @@ class Passes {
   schedule::Plan feed(int64_t first, int64_t count, int64_t tokens) const {
     schedule::Plan plan = plan_of(prefill_ring_, modes_.sharding(count * tokens, true));
     for (int64_t i = first; i < first + count; ++i) {
-      plan.added.push_back({i, schedule::NewSequence::no_parent,
-                            std::vector<int64_t>(instances_, slots(tokens + virtual_ranks_)), 0});
+      const std::vector<int64_t> reserved(instances_, slots(tokens + virtual_ranks_));
+      plan.added.push_back({i, {schedule::NewSequence::no_parent, 0, reserved, {}}});
       plan.turns.push_back({i, {}, 0, tokens});
       plan.items.push_back({{i, 0, tokens, PassSequence::balanced, virtual_ranks_},
                             std::vector<int32_t>(tokens),

@@ -131,6 +131,7 @@ class Lead {
   struct UnderWay {
     schedule::Plan plan;
     double begin_s = 0, flops = 0;
+    std::optional<double> expected_s;
     std::vector<int> awaited;                   ///< ranks
     std::map<int, schedule::Outcome> outcomes;  ///< by rank
   };
@@ -171,22 +172,23 @@ class Lead {
                     {"tokens", static_cast<double>(choice->tokens)},
                     {"holders", choice->holders},
                     {"candidates", choice->candidates},
-                    {"instances", choice->instances},
-                    {"seconds", choice->seconds},
-                    {"alone_s", choice->alone_s}},
-                   choice->instances > choice->holders ? "joined" : "alone");
+                    {"instances", choice->chosen.degree},
+                    {"seconds", choice->chosen.seconds},
+                    {"alone_s", choice->chosen.holders_s}},
+                   choice->chosen.degree > choice->holders ? "joined" : "alone");
   }
 
   void send(schedule::Plan plan, double now) {
-    UnderWay under_way{plan, now, 0, {}, {}};
+    const bool computes = !plan.saves() && plan.restore.empty();
+    UnderWay under_way{plan, now, 0, {}, {}, {}};
+    if (computes) under_way.expected_s = pass_maker_.scheduler.expected_seconds(plan);
     const context::ReplicaGroups& groups = worker_.groups();
     const int block = groups.place.sp * groups.place.tp;
     for (const parallel::Team& team : plan.teams)
       for (const int32_t instance : team.instances)
         for (int rank = instance * block; rank < (instance + 1) * block; ++rank)
           under_way.awaited.push_back(rank);
-    if (pass_maker_.on_plan && !plan.saves() && plan.restore.empty())
-      pass_maker_.on_plan(plan, pass_maker_.scheduler.expected_seconds(plan));
+    if (pass_maker_.on_plan && computes) pass_maker_.on_plan(plan, under_way.expected_s);
     if (pass_maker_.on_begin) pass_maker_.on_begin(plan, totals_);
     const std::vector<std::byte> bytes = to_bytes(plan);
     for (const int rank : under_way.awaited)
@@ -242,7 +244,8 @@ class Lead {
                    {pass.begin_s, end, pass.flops,
                     static_cast<double>(instances) / static_cast<double>(worker_.groups().cp)},
                    totals_);
-    if (pass.plan.restore.empty()) batch::count_team(pass.plan, pass.begin_s, end, totals_.elastic);
+    if (pass.plan.restore.empty())
+      batch::count_team(pass.plan, pass.begin_s, end, pass.expected_s, totals_.elastic);
     record(pass_maker_, pass_maker_.scheduler.take_finished(), totals_);
   }
 

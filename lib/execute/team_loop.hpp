@@ -10,8 +10,8 @@
 
 namespace pecia::execute {
 
-/// Does what run_replica does, and its arguments mean the same. Takes over the worker's while_computing; `look` is called
-/// with it.
+/// Does what run_replica does, and its arguments mean the same. Takes over the worker's
+/// while_computing; `look` is called with it.
 batch::ReplicaTotals run_teams(comm::Communicator& replica, Worker& worker,
                                report::Recorder& recorder, PassMaker* pass_maker,
                                const std::function<bool()>& told, std::function<void()> look,

@@ -19,6 +19,7 @@ Json degrees_of(const resources::Resources& resources) {
 
 std::string to_json(const Measured& measured, const resources::Resources& resources) {
   Json json{{"degrees", degrees_of(resources)},
+            {"elastic", resources.elastic},
             {"ring_flops", measured.ring.flops},
             {"ring_bandwidth", measured.ring.bandwidth},
             {"all_to_all_bandwidth", measured.ring.all_to_all_bandwidth}};
@@ -37,6 +38,15 @@ std::optional<Measured> parse_measured(const std::string& text,
   if (json.contains("shift_threshold"))
     measured.shift_threshold = json.at("shift_threshold").get<int64_t>();
   return measured;
+} catch (const nlohmann::json::exception&) {
+  return {};
+}
+
+std::optional<bool> kept_elastic(const std::string& text,
+                                 const resources::Resources& resources) try {
+  const Json json = parse_json<Json>(text);
+  if (json.at("degrees") != degrees_of(resources)) return {};
+  return json.at("elastic").get<bool>();
 } catch (const nlohmann::json::exception&) {
   return {};
 }

@@ -29,6 +29,9 @@ std::string to_json(const Measured& measured, const resources::Resources& resour
 std::optional<Measured> parse_measured(const std::string& text,
                                        const resources::Resources& resources);
 
+/// Whether the run that wrote the text was elastic. Absent as for parse_measured.
+std::optional<bool> kept_elastic(const std::string& text, const resources::Resources& resources);
+
 /// Measures between the ranks of `groups`, with the heads of `cache`, as this rank has them. `sent`
 /// is called where the shift rule needs it. Collective over `world`; every rank gets the same.
 Measured measure_choices(const job::Job& job, const model::ModelConfig& config,

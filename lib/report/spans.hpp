@@ -103,8 +103,8 @@ struct Stage {
 enum class TraceDetail : uint8_t { off, summary, full };
 
 /// Records one rank's spans; one thread uses it. Totals and stages are always kept. Spans are kept
-/// as `detail` says, and notes and curves unless `detail` is off. At most `capacity` of each are kept; further
-/// ones are dropped and counted.
+/// as `detail` says, and notes and curves unless `detail` is off. At most `capacity` of each are
+/// kept; further ones are dropped and counted.
 ///
 /// With a SpanClock, spans of kind compute and comm add their flops and bytes when they are closed.
 /// Their seconds are added, and they are kept for the trace, when take_times finds their work done.

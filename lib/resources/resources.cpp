@@ -40,6 +40,22 @@ void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resource
 
 }  // namespace
 
+bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
+                        const Resources& resources) {
+  const job::Job::Parallel& parallel = job.parallel;
+  if (parallel.cp.degree || parallel.cp.elastic || resources.cp == 1) return false;
+  if (parallel.prefill || parallel.ring || parallel.decode || parallel.shift_threshold)
+    return false;
+  const parallel::Setting setting{.degrees = resources.degrees(),
+                                  .prefill = {},
+                                  .ring = {},
+                                  .decode = {},
+                                  .shift_threshold = {},
+                                  .reproducible = job.reproducible,
+                                  .elastic = true};
+  return !parallel::refusal(setting, shape_of(config)).has_value();
+}
+
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources) {
   resolve_degrees(job.parallel, num_ranks, resources);

@@ -41,6 +41,11 @@ struct Resources {
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources);
 
+/// Whether these resources, resolved from parallel.cp: auto, could be elastic as well: they have
+/// several instances, the job names no mode, and nothing else of it needs a ring.
+bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
+                        const Resources& resources);
+
 /// "ring/pass_kv+pass_q", "ulysses+shift", "single": how prefill and decode run, in the words of
 /// the results. `ring`: what was chosen where the resources leave it open.
 std::string mode_name(const Resources& resources, std::string_view ring = "auto");

@@ -159,10 +159,12 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin, std::opti
       kept_times(job.output, from.start,
                  resources::estimated_times(setup_.config, setup_.resources, from.weights.held(),
                                             from.product_flops));
-  const schedule::SchedulerLimits limits = scheduler_limits(
+  schedule::SchedulerLimits limits = scheduler_limits(
       setup_, from.measured,
-      {.end_s = start_s, .times = times, .keeps_kv = keeps_kv(job), .assumed = !stated},
+      schedule::TimeLimit{
+          .end_s = start_s, .times = times, .keeps_kv = keeps_kv(job), .assumed = !stated},
       from.inputs.detokenizer);
+  if (limits.team_times) begin_as_kept(job.output, from.start, *limits.team_times);
   scheduler_.emplace(limits);
   if (keeps_kv(job)) saves_.emplace(kv_settings(setup_, results), results);
   if (chief) {

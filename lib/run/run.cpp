@@ -5,6 +5,7 @@
 #include "lib/execute/team_loop.hpp"
 #include "lib/measure/peak.hpp"
 #include "lib/measure/product_rates.hpp"
+#include "lib/run/choose_teams.hpp"
 #include "lib/run/finish.hpp"
 #include "lib/run/first_lines.hpp"
 #include "lib/run/load_weights.hpp"
@@ -62,10 +63,16 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   begin_phase("measure");
   report::Recorder recorder(trace_detail(setup.job.report.trace));
   recorder.publish_to(activity);
+  const DType held = weights.held();
+  const context::Compute compute{*setup.place.device, *setup.place.stream, *setup.place.backend,
+                                 recorder};
+  // Expected times of passes are computed from the speed of our own products.
+  const double product_flops = world.all_reduce_sum(measure::measure_product_flops(compute, held));
   comm::Communicator& replica = *setup.ranks.replica;
-  execute::ReplicaRank rank(replica, resources::tensor_group(setup.job, replica, setup.place),
-                            setup.place, setup.config, weights.views(), recorder,
-                            worker_settings(setup));
+  auto tensors = resources::tensor_group(setup.job, replica, setup.place);
+  choose_teams(setup, weights, inputs, tensors ? *tensors : replica, compute, product_flops);
+  execute::ReplicaRank rank(replica, std::move(tensors), setup.place, setup.config, weights.views(),
+                            recorder, worker_settings(setup));
   if (!rank.tensors_by().empty() && replica.size() > 1)
     setup.log->info("tensors travel by {}", rank.tensors_by());
   const measure::Measured measured = settle_choices(setup, rank);
@@ -75,12 +82,8 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   if (results.is_finished) return nothing_left(setup, results);
 
   begin_phase("measure_peak");
-  const DType held = weights.held();
   report::PeakReport peak =
       measure::measure_peak(world, rank.compute(), held, setup.resources.threads.cache_bytes);
-  // Expected times of passes are computed from the speed of our own products.
-  const double product_flops =
-      world.all_reduce_sum(measure::measure_product_flops(rank.compute(), held));
   const RunFacts facts = facts_of(setup, weights);
   const Start start = start_of(setup.resources, facts.compute);
   say_first_lines(facts, setup, inputs, results, start, product_flops);
@@ -105,7 +108,8 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   if (setup.chief()) {
     planning.progress().finish(left);
     if (keeps_kv(setup.job)) execute::sweep_kv_saves(setup.job.output / "kv", *results.file, false);
-    keep_times(setup.job.output, start, planning.scheduler().times());
+    keep_times(setup.job.output, start, planning.scheduler().times(),
+               planning.scheduler().team_times());
   }
   const double seconds = begin.seconds_since();
   recorder.wait_for_times();

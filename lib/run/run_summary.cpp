@@ -170,8 +170,15 @@ Json elastic_json(const std::vector<RankFacts>& ranks, size_t ranks_of_replica) 
     add_timeline(timeline, rank / ranks_of_replica, spans);
     least_s = std::max(least_s, timeline.least_s());
   }
+  const auto errors = [](const std::vector<double>& of) -> Json {
+    const auto shares = report::percentiles(of);
+    if (!shares) return nullptr;
+    return {{"passes", of.size()}, {"p50", shares->p50}, {"p90", shares->p90}};
+  };
   return {{"degrees", degrees},
           {"scale_downs", all.scale_downs},
+          {"time_errors",
+           {{"prefill", errors(all.prefill_errors)}, {"decode", errors(all.decode_errors)}}},
           {"timeline", {{"least_s", least_s}, {"spans", spans}}}};
 }
 

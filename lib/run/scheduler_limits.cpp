@@ -8,9 +8,7 @@
 #include "lib/core/fp8_vector.hpp"
 
 namespace pecia::run {
-namespace {
 
-/// What a team's pass sends, by the measured bandwidth.
 schedule::TeamCosts team_costs(const model::ModelConfig& config,
                                const resources::Resources& resources,
                                const parallel::RingRates& rates) {
@@ -26,10 +24,8 @@ schedule::TeamCosts team_costs(const model::ModelConfig& config,
           .layers = static_cast<int>(config.layers)};
 }
 
-}  // namespace
-
 schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Measured& measured,
-                                           schedule::TimeLimit time,
+                                           std::optional<schedule::TimeLimit> time,
                                            std::shared_ptr<const io::Detokenizer> detokenizer) {
   const job::Job& job = setup.job;
   const model::ModelConfig& config = setup.config;
@@ -40,8 +36,8 @@ schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Me
       return std::count(config.stop_token_ids.begin(), config.stop_token_ids.end(), token) > 0;
     });
   std::optional<schedule::TeamTimes> team_times;
-  if (resources.elastic)
-    team_times.emplace(time.times, team_costs(config, resources, measured.ring), resources.cp);
+  if (resources.elastic && time)
+    team_times.emplace(time->times, team_costs(config, resources, measured.ring), resources.cp);
   return {.ring_size = resources.cp,
           .elastic = resources.elastic,
           .objective = resources.objective,

@@ -10,8 +10,14 @@
 
 namespace pecia::run {
 
+/// `time` without a value: there is no limit, and no times of teams either.
 schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Measured& measured,
-                                           schedule::TimeLimit time,
+                                           std::optional<schedule::TimeLimit> time,
                                            std::shared_ptr<const io::Detokenizer> detokenizer);
+
+/// What a team's pass sends beyond a pass of one instance, by the measured bandwidth.
+schedule::TeamCosts team_costs(const model::ModelConfig& config,
+                               const resources::Resources& resources,
+                               const parallel::RingRates& rates);
 
 }  // namespace pecia::run

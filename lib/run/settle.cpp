@@ -37,8 +37,16 @@ void make_room_for_passes(Setup& setup, const LoadedWeights& weights, RunInputs&
                                    std::max<int64_t>(0, free_bytes - beyond), setup.world());
 }
 
-/// The measurement of an earlier start with the same results; "" where there is none. Every rank
-/// gets it.
+}  // namespace
+
+void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs) {
+  const int64_t free_bytes =
+      setup.resources.gpus ? free_gpu_bytes(setup) : resources::free_host_bytes(setup.world());
+  resources::resolve_memory(setup.job, setup.config, weights.views(), inputs.get(), free_bytes,
+                            setup.resources, setup.world());
+  if (setup.resources.gpus) make_room_for_passes(setup, weights, inputs, free_bytes);
+}
+
 std::string kept_measurement(const Setup& setup) {
   const auto path = setup.job.output / "results.h5";
   std::vector<std::byte> bytes;
@@ -54,16 +62,6 @@ std::string kept_measurement(const Setup& setup) {
   }
   setup.ranks.ordered->broadcast(bytes, 0);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-}  // namespace
-
-void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs) {
-  const int64_t free_bytes =
-      setup.resources.gpus ? free_gpu_bytes(setup) : resources::free_host_bytes(setup.world());
-  resources::resolve_memory(setup.job, setup.config, weights.views(), inputs.get(), free_bytes,
-                            setup.resources, setup.world());
-  if (setup.resources.gpus) make_room_for_passes(setup, weights, inputs, free_bytes);
 }
 
 measure::Measured settle_choices(Setup& setup, execute::ReplicaRank& rank) {

@@ -10,8 +10,13 @@
 
 namespace pecia::run {
 
-/// Settles KV cache and batch sizes from the free memory. Collective over all ranks.
+/// Settles KV cache and batch sizes from the free memory. It may be called again when degrees or
+/// modes have changed, before the cache is allocated. Collective over all ranks.
 void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs);
+
+/// The measurement of an earlier start with the same results; "" where there is none. Collective
+/// over all ranks; every rank gets it.
+std::string kept_measurement(const Setup& setup);
 
 /// The measurement of an earlier start with the same results, or else a new one. Collective over
 /// all ranks; the same on every rank.

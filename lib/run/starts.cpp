@@ -2,6 +2,7 @@
 #include "lib/run/starts.hpp"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -15,6 +16,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* schema = "pecia.starts/1";
+constexpr std::array team_phases{std::pair("prefill", schedule::PassKind::prefill),
+                                 std::pair("decode", schedule::PassKind::decode)};
 
 Json json_of(const Start& start) {
   return {{"layout", start.layout},
@@ -117,13 +120,17 @@ std::optional<std::string> record_start(const std::filesystem::path& folder, con
 }
 
 void keep_times(const std::filesystem::path& folder, const Start& start,
-                const schedule::PassTimes& times) {
+                const schedule::PassTimes& times, const std::optional<schedule::TeamTimes>& teams) {
   const auto path = folder / "starts.json";
   Json starts = read_starts(path);
   for (Json& earlier : starts) {
     if (!is_like(earlier, start)) continue;
     if (times.prefill.measured()) earlier["prefill"] = json_of(times.prefill.rates());
     if (times.decode.measured()) earlier["decode"] = json_of(times.decode.rates());
+    for (int degree = 1; teams && degree <= teams->degrees(); ++degree)
+      for (const auto& [phase, kind] : team_phases)
+        if (teams->measured(degree, kind))
+          earlier["teams"][std::to_string(degree)][phase] = json_of(teams->rates(degree, kind));
   }
   write_starts(path, starts);
 }
@@ -135,6 +142,22 @@ schedule::PassTimes kept_times(const std::filesystem::path& folder, const Start&
       return {fit_of(earlier, "prefill", estimate.prefill),
               fit_of(earlier, "decode", estimate.decode)};
   return estimate;
+}
+
+void begin_as_kept(const std::filesystem::path& folder, const Start& start,
+                   schedule::TeamTimes& teams) {
+  for (const Json& earlier : read_starts(folder / "starts.json")) {
+    if (!is_like(earlier, start) || !earlier.contains("teams")) continue;
+    for (int degree = 1; degree <= teams.degrees(); ++degree) {
+      const Json of_degree = earlier["teams"].value(std::to_string(degree), Json::object());
+      for (const auto& [phase, kind] : team_phases)
+        if (of_degree.contains(phase))
+          teams.begin_with(
+              degree, kind,
+              fit_of(of_degree, phase, schedule::RateFit(teams.rates(degree, kind))).rates());
+    }
+    return;
+  }
 }
 
 }  // namespace pecia::run

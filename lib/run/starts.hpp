@@ -9,7 +9,7 @@
 #include <string>
 
 #include "lib/resources/resources.hpp"
-#include "lib/schedule/pass_times.hpp"
+#include "lib/schedule/team_times.hpp"
 
 namespace pecia::run {
 
@@ -29,12 +29,17 @@ Start start_of(const resources::Resources& resources, DType products);
 std::optional<std::string> record_start(const std::filesystem::path& folder, const Start& start,
                                         bool has_answers, parallel::Reproducible reproducible);
 
-/// Keeps the measured rates for later starts like this one. Call it after record_start.
+/// Keeps the measured rates for later starts like this one. `teams`: absent unless teams change.
+/// Call it after record_start.
 void keep_times(const std::filesystem::path& folder, const Start& start,
-                const schedule::PassTimes& times);
+                const schedule::PassTimes& times, const std::optional<schedule::TeamTimes>& teams);
 
 /// The rates kept by starts like this one, to begin with; `estimate` where there are none.
 schedule::PassTimes kept_times(const std::filesystem::path& folder, const Start& start,
                                const schedule::PassTimes& estimate);
+
+/// Lets teams begin with the rates that starts like this one have kept, if there are any.
+void begin_as_kept(const std::filesystem::path& folder, const Start& start,
+                   schedule::TeamTimes& teams);
 
 }  // namespace pecia::run

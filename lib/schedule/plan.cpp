@@ -11,6 +11,20 @@ void add(const std::vector<T>& from, std::vector<T>& to) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
+PassWork busiest(const std::vector<parallel::PassSequence>& rows, const parallel::Team& team,
+                 int attending) {
+  PassWork work;
+  for (const parallel::PassSequence& of : rows) {
+    const auto count = static_cast<double>(of.count);
+    work.pairs += work_of(static_cast<double>(of.first), count, count).pairs;
+  }
+  work.passes = rows.empty() ? 0 : 1;
+  work.pairs /= attending;
+  for (int index = 0; index < team.workers(); ++index)
+    work.rows = std::max(work.rows, static_cast<double>(num_rows(rows, team, index)));
+  return work;
+}
+
 }  // namespace
 
 std::vector<parallel::TeamPass> Plan::passes() const {
@@ -35,6 +49,21 @@ std::pair<PassWork, PassWork> work_of(const Plan& plan) {
   prompts.passes = std::min(prompts.passes, 1.0);
   answers.passes = std::min(answers.passes, 1.0);
   return {prompts, answers};
+}
+
+std::pair<PassWork, PassWork> busiest_work(const Plan& plan) {
+  const parallel::Team& team = plan.teams.front();
+  std::vector<parallel::PassSequence> prompts, answers;
+  for (const PlanItem& item : plan.items)
+    (item.rows.owner == parallel::PassSequence::balanced ? prompts : answers).push_back(item.rows);
+  return {busiest(prompts, team, team.workers()), busiest(answers, team, team.size())};
+}
+
+double expected_seconds(const Plan& plan, const TeamTimes& times) {
+  const auto [prompts, answers] = busiest_work(plan);
+  const int degree = plan.teams.front().size();
+  return times.seconds(degree, PassKind::prefill, prompts) +
+         times.seconds(degree, PassKind::decode, answers);
 }
 
 void LogProbs::append(const LogProbs& other) {

@@ -12,33 +12,25 @@
 #include "lib/core/archive.hpp"
 #include "lib/io/kv_save.hpp"
 #include "lib/parallel/kv_map.hpp"
-#include "lib/schedule/pass_times.hpp"
+#include "lib/schedule/team_times.hpp"
 
 namespace pecia::schedule {
 
-/// A sequence that is new to ranks of the plan's teams. They have never had it, or they have not been
-/// in its last passes.
+/// A sequence that is new to ranks of the plan's teams. They have never had it, or they were not in
+/// its last passes.
 struct NewSequence {
   static constexpr int64_t no_parent = parallel::SequenceState::no_parent;
 
   int64_t sequence = 0;
-  int64_t parent = no_parent;     ///< sequence whose tokens this one begins with
-  std::vector<int64_t> reserved;  ///< KV slots on each rank of an instance, by instance
-  uint8_t keeps_tokens = 0;       ///< 1: its tokens are kept, as penalties will need them
-  // What it has already.
-  int64_t length = 0;  ///< cached tokens, with its parent's; 0: it begins now
-  std::vector<std::vector<parallel::StridedRange>> held = {};  ///< by instance
-  std::vector<int32_t> tokens = {};                            ///< all cached ones, where kept
-
-  parallel::SequenceState state() const { return {parent, length, reserved, held}; }
+  /// Its parent, whose tokens it begins with; slots on each rank of an instance; what it has already.
+  parallel::SequenceState state = {};
+  uint8_t keeps_tokens = 0;          ///< 1: its tokens are kept, as penalties will need them
+  std::vector<int32_t> tokens = {};  ///< all cached ones, where kept
 
   template <typename A>
   void visit(A& archive) {
     archive(sequence), archive(keeps_tokens), archive(tokens);
-    parallel::SequenceState all = state();
-    all.visit(archive);
-    parent = all.parent, length = all.length;
-    reserved = std::move(all.reserved), held = std::move(all.held);
+    state.visit(archive);
   }
 };
 
@@ -127,6 +119,13 @@ struct Plan {
 
 /// The plan's work: first of its prompts, then of its output tokens.
 std::pair<PassWork, PassWork> work_of(const Plan& plan);
+/// The same on the busiest instance of the plan's only team, as TeamTimes wants it. Its rows are
+/// those that it owns. Pairs count as shared evenly: those of prompts by the instances with rows, and
+/// those of output tokens by all.
+std::pair<PassWork, PassWork> busiest_work(const Plan& plan);
+/// Seconds of the pass of the plan's only team. A mixed pass takes as long as its two kinds of rows
+/// together.
+double expected_seconds(const Plan& plan, const TeamTimes& times);
 
 /// Log-probabilities in the form of the results: the K most likely tokens, or the whole vocabulary.
 struct LogProbs {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "lib/parallel/virtual_ranks.hpp"
@@ -133,12 +132,12 @@ bool Scheduler::has_room_for(const Request& request) const {
 /// `tokens` prompt tokens; or, where requests are to wait least, whether there are slots for all.
 bool Scheduler::has_room(int64_t slots, int64_t tokens) const {
   if (running() + waiting() >= limits_.max_sequences) return false;
-  Room left = room();
   if (waits_least()) {
-    int64_t free = std::accumulate(left.free.begin(), left.free.end(), int64_t{0});
+    int64_t free = sum_of(free_slots());
     for (const auto& family : waiting_) free -= tokens_needed(family->request);
     return slots <= free;
   }
+  Room left = room();
   int64_t before = 0;
   for (const auto& family : waiting_) {
     before += first_tokens(family->request);

@@ -22,6 +22,8 @@
 #include "lib/parallel/kv_map.hpp"
 #include "lib/parallel/pass_modes.hpp"
 #include "lib/parallel/ring_rule.hpp"
+#include "lib/schedule/elastic_degree.hpp"
+#include "lib/schedule/elastic_place.hpp"
 #include "lib/schedule/pass_times.hpp"
 #include "lib/schedule/plan.hpp"
 #include "lib/schedule/team_times.hpp"
@@ -121,11 +123,9 @@ struct ChunkRing {
 /// How many instances read a prompt although fewer hold it, and why.
 struct TeamChoice {
   int64_t sequence = 0;
-  int64_t tokens = 0;              ///< that are left to read
-  int holders = 0, instances = 0;  ///< of the sequence; of the pass
-  int candidates = 0;              ///< instances that could have taken part
-  /// Expected seconds to read the rest with these instances, and with the holders alone.
-  double seconds = 0, alone_s = 0;
+  int64_t tokens = 0;               ///< that are left to read
+  int holders = 0, candidates = 0;  ///< instances of the sequence; that could have taken part
+  ReadingDegree chosen;
 };
 
 /// A sequence whose keys and values could be kept for a later start: a chain, or a fork's stem.
@@ -188,6 +188,7 @@ class Scheduler {
   void forget_assumed_end_once_over(double now);
   /// Rates of passes, as far as they are known.
   const PassTimes& times() const { return limits_.time->times; }
+  const std::optional<TeamTimes>& team_times() const { return limits_.team_times; }
   /// Whether no further pass would end in time.
   bool out_of_time() const { return out_of_time_; }
   /// Whether work was left for a later start because time ran out.
@@ -258,11 +259,10 @@ class Scheduler {
   int64_t stem_slots(const Request& request) const;
   int64_t branch_slots(const Request& request, size_t turn) const;
   Slots free_slots() const;
-  struct Room;
+  using Room = std::vector<InstanceRoom>;  ///< what is left for requests that begin now
   Room room() const;
   std::optional<Slots> begin_in(Room& room, const Family& family) const;
   std::optional<Slots> begin_in(Room& room, int64_t slots, int64_t tokens, double due_s) const;
-  std::optional<int> instance_for(const Room& room, int64_t slots, double due_s) const;
   std::optional<Slots> places_for(int64_t slots, const Slots& free) const;
   Slots first_of(int64_t slots, const Slots& from) const;
   bool has_room(int64_t slots, int64_t tokens) const;

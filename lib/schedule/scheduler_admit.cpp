@@ -52,8 +52,7 @@ void Scheduler::admit(Plan& plan, double now) {
 /// Whether others may begin before a request that cannot begin now. They may if it only waits for an
 /// instance, but they do not take slots that it waits for.
 bool Scheduler::may_be_overtaken(const Family& family, const Room& left) const {
-  return waits_least() && tokens_needed(family.request) <=
-                              std::accumulate(left.free.begin(), left.free.end(), int64_t{0});
+  return waits_least() && tokens_needed(family.request) <= sum_of(free_of(left));
 }
 
 /// Sets how many slots are kept back for the family's branches.
@@ -87,7 +86,8 @@ bool Scheduler::admit_request(Plan& plan, const std::shared_ptr<Family>& family,
 void Scheduler::add_sequence(Plan& plan, Running& running, const Slots& reserved) {
   const int64_t parent = running.is_branch() ? running.family->stem : NewSequence::no_parent;
   map_.add(running.sequence, reserved, running.is_branch() ? std::optional(parent) : std::nullopt);
-  plan.added.push_back({running.sequence, parent, reserved, running.family->keeps_tokens()});
+  plan.added.push_back(
+      {running.sequence, {parent, 0, reserved, {}}, running.family->keeps_tokens()});
   if (limits_.elastic) running.instances = instances_of(running.sequence);
   running_.push_back(std::move(running));
 }

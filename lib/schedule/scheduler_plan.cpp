@@ -138,7 +138,7 @@ void Scheduler::note_begin(Running& running, double now) const {
     running.result.queue_s = static_cast<float>(now - running.family->ready);
 }
 
-/// Plans prefill: the next chunk of each of these sequences in their order, as long as the chunks fit the
+/// Plans prefill: the next chunk of each of these sequences in turn, as long as the chunks fit the
 /// batch and want the same tensor to travel as the first. The first chunk always fits, unless the
 /// pass has decode rows; these end, so no prompt waits for ever.
 void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {

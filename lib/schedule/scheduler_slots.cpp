@@ -2,12 +2,9 @@
 /// How many KV slots a request needs on each rank.
 
 #include <algorithm>
-#include <numeric>
-#include <tuple>
 
 #include "lib/parallel/ring.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
-#include "lib/schedule/elastic_scaling.hpp"
 #include "lib/schedule/scheduler_state.hpp"
 
 namespace pecia::schedule {
@@ -104,14 +101,18 @@ Scheduler::Slots Scheduler::free_slots() const {
 }
 
 Scheduler::Room Scheduler::room() const {
-  Room room{free_slots(), std::vector<std::vector<Room::Prompt>>(limits_.ring_size),
-            std::vector<int64_t>(limits_.ring_size)};
+  Room room(limits_.ring_size);
+  const Slots free = free_slots();
+  for (int instance = 0; instance < limits_.ring_size; ++instance) {
+    room[instance].idle = doing_[instance] == Doing::nothing;
+    room[instance].free_slots = free[instance];
+  }
   for (const Running& running : running_) {
     const int64_t left = running.begun ? std::ssize(running.feed) - running.fed
                                        : first_tokens(running.family->request);
     for (const int32_t instance : running.instances) {
-      ++room.sequences[instance];
-      if (left > 0) room.unread[instance].push_back({due(*running.family), left});
+      ++room[instance].sequences;
+      if (left > 0) room[instance].unread.push_back({due(*running.family), left});
     }
   }
   return room;
@@ -123,73 +124,35 @@ std::optional<Scheduler::Slots> Scheduler::begin_in(Room& room, const Family& fa
   return begin_in(room, tokens_needed(family.request), first_tokens(family.request), due(family));
 }
 
-/// Where teams change, a request that fits into one instance begins on one that is idle and has not
-/// yet prompts for a pass that come before it, so that instances take requests as they get on with
-/// them.
+/// Where teams change, a request that fits into one instance waits for one that can read it.
 std::optional<Scheduler::Slots> Scheduler::begin_in(Room& room, int64_t slots, int64_t tokens,
                                                     double due_s) const {
   std::optional<Slots> taken;
   if (limits_.elastic && limits_.min_instances == 1 && slots <= limits_.kv_tokens) {
-    const std::optional<int> instance = instance_for(room, slots, due_s);
-    if (!instance) return {};
-    taken.emplace(limits_.ring_size)[*instance] = slots;
+    const int64_t sequences = (limits_.max_sequences + limits_.ring_size - 1) / limits_.ring_size;
+    const auto place = place_of(room, slots, due_s, {sequences, limits_.max_batch_tokens});
+    if (!place) return {};
+    taken.emplace(limits_.ring_size)[*place] = slots;
   } else {
-    taken = places_for(slots, room.free);
+    taken = places_for(slots, free_of(room));
     if (!taken) return {};
   }
   for (int instance = 0; instance < limits_.ring_size; ++instance) {
     if (taken->at(instance) == 0) continue;
-    room.free[instance] -= taken->at(instance);
-    room.unread[instance].push_back({due_s, tokens});
-    ++room.sequences[instance];
+    room[instance].free_slots -= taken->at(instance);
+    room[instance].unread.push_back({due_s, tokens});
+    ++room[instance].sequences;
   }
   return taken;
-}
-
-/// The idle instance with room for the slots that has the fewest sequences, and then the most slots.
-std::optional<int> Scheduler::instance_for(const Room& room, int64_t slots, double due_s) const {
-  const int64_t most = (limits_.max_sequences + limits_.ring_size - 1) / limits_.ring_size;
-  const auto unread_before = [&](int instance) {
-    int64_t tokens = 0;
-    for (const Room::Prompt& prompt : room.unread[instance])
-      if (prompt.due_s <= due_s) tokens += prompt.tokens;
-    return tokens;
-  };
-  std::optional<int> chosen;
-  for (int instance = 0; instance < limits_.ring_size; ++instance) {
-    if (doing_[instance] != Doing::nothing || room.free[instance] < slots ||
-        room.sequences[instance] >= most || unread_before(instance) >= limits_.max_batch_tokens)
-      continue;
-    const auto cost = [&](int of) { return std::tuple(room.sequences[of], -room.free[of]); };
-    if (!chosen || cost(instance) < cost(*chosen)) chosen = instance;
-  }
-  return chosen;
 }
 
 /// Where a request that needs `slots` slots takes them; absent: they are not free. Without changing
-/// teams they are on each instance. Else they are on the fewest instances that have them: on the one
-/// with the most free slots, or, where that is not enough, on several by their free slots.
+/// teams they are on each instance.
 std::optional<Scheduler::Slots> Scheduler::places_for(int64_t slots, const Slots& free) const {
-  if (!limits_.elastic) {
-    if (slots > *std::min_element(free.begin(), free.end())) return {};
-    return Slots(limits_.ring_size, slots);
-  }
-  std::vector<int> order(free.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return free[a] > free[b]; });
-  int64_t together = 0;
-  size_t count = 0;
-  const auto most = static_cast<size_t>(std::min(limits_.ring_size, limits_.max_instances));
-  const auto least = static_cast<size_t>(limits_.min_instances);
-  while (count < most && (together < slots || count < least)) together += free[order[count++]];
-  if (together < slots) return {};
-  order.resize(count);
-  Slots room;
-  for (const int instance : order) room.push_back(free[instance]);
-  const Slots shares = shares_by_free_slots(slots, room);
-  Slots taken(free.size());
-  for (size_t i = 0; i < count; ++i) taken[order[i]] = shares[i];
-  return taken;
+  if (limits_.elastic)
+    return slots_on_fewest(slots, free, limits_.min_instances, limits_.max_instances);
+  if (slots > *std::min_element(free.begin(), free.end())) return {};
+  return Slots(limits_.ring_size, slots);
 }
 
 /// The first `slots` of these slots; without changing teams, these are on each instance.

@@ -3,6 +3,7 @@
 /// What a Scheduler knows of each request and each sequence. Only the scheduler's own sources
 /// include this header.
 
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -14,6 +15,16 @@ namespace pecia::schedule {
 /// Whether the turn is finished, or refused and will never run.
 inline bool settled(const Turn& turn) {
   return turn.finished || !turn.refused.empty();
+}
+
+inline int64_t sum_of(const std::vector<int64_t>& slots) {
+  return std::accumulate(slots.begin(), slots.end(), int64_t{0});
+}
+
+inline std::vector<int64_t> free_of(const std::vector<InstanceRoom>& room) {
+  std::vector<int64_t> free;
+  for (const InstanceRoom& instance : room) free.push_back(instance.free_slots);
+  return free;
 }
 
 /// Entries of top log-probabilities per token.
@@ -88,18 +99,6 @@ struct Scheduler::Running {
 inline int64_t first_tokens(const Request& request) {
   return static_cast<int64_t>(request.turns.front().tokens.size());
 }
-
-/// What is left for requests that begin now.
-struct Scheduler::Room {
-  Slots free;
-  // By instance, where teams change.
-  struct Prompt {
-    double due_s;
-    int64_t tokens;
-  };
-  std::vector<std::vector<Prompt>> unread;  ///< what prompts that have begun still have to read
-  std::vector<int64_t> sequences;           ///< sequences that have slots there
-};
 
 /// Answers under way on an instance, where teams change.
 struct Scheduler::Answers {

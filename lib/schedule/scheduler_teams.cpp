@@ -7,7 +7,7 @@
 #include <iterator>
 #include <set>
 
-#include "lib/schedule/elastic_scaling.hpp"
+#include "lib/schedule/elastic_degree.hpp"
 #include "lib/schedule/elastic_urgency.hpp"
 #include "lib/schedule/scheduler_state.hpp"
 
@@ -107,11 +107,14 @@ std::vector<Scheduler::Answers> Scheduler::answers_by_instance() const {
   return answers;
 }
 
-/// Whether the answers on the prompt's instances go on before it is read further. Where it has
-/// several, the one with most answers counts.
+/// Whether the answers on the prompt's instances go on before it is read further. They never do
+/// where one short pass would end it. Where it has several instances, the one with most answers
+/// counts.
 bool Scheduler::answers_first(const Running& prompt, const std::vector<Answers>& answers,
                               double now) const {
   if (limits_.policy == job::Policy::chunked || now >= due(*prompt.family)) return false;
+  const int64_t left = std::ssize(prompt.feed) - prompt.fed;
+  if (left <= short_pass({prompt.instances, 0, Ring::pass_kv, {}}, prompt)) return false;
   Answers most;
   for (const int32_t instance : prompt.instances)
     if (answers[instance].count > most.count) most = answers[instance];
@@ -119,9 +122,8 @@ bool Scheduler::answers_first(const Running& prompt, const std::vector<Answers>&
   const auto degree = static_cast<int>(prompt.instances.size());
   const TeamTimes& times = *limits_.team_times;
   return schedule::answers_come_first(
-      {.prompt_s =
-           times.prefill_s(degree, map_.length(prompt.sequence),
-                           std::ssize(prompt.feed) - prompt.fed, degree * limits_.max_batch_tokens),
+      {.prompt_s = times.prefill_s(degree, map_.length(prompt.sequence), left,
+                                   degree * limits_.max_batch_tokens),
        .answers = most.count,
        .answers_s = most.tokens * times.decode_s(degree, 1, most.count, most.context)});
 }
@@ -179,53 +181,35 @@ bool Scheduler::read_prompts(Plan& plan, const Selection& prompts, double now) {
 }
 
 /// The sequence's own instances, and then others that help to read its prompt and keep nothing of
-/// it. These have no other work, and by the measured times the prompt is read sooner with them.
+/// it. These have no other work. Without times of teams all of them help.
 std::vector<int32_t> Scheduler::team_for(const Running& running, const std::set<int32_t>& wanted) {
-  constexpr int64_t least_rows = 64;  // for each instance
   std::vector<int32_t> team = running.instances;
   if (!waiting_.empty()) return team;
+  const auto holders = static_cast<int>(team.size());
   const int64_t left = std::ssize(running.feed) - running.fed;
   const Room used = room();
   for (int32_t instance = 0; instance < limits_.ring_size; ++instance)
-    if (doing_[instance] == Doing::nothing && used.sequences[instance] == 0 &&
-        !wanted.contains(instance) && std::ssize(team) < limits_.max_instances &&
-        left >= least_rows * (std::ssize(team) + 1))
+    if (used[instance].idle && used[instance].sequences == 0 && !wanted.contains(instance) &&
+        std::ssize(team) < limits_.max_instances &&
+        left >= least_rows_of_reader * (std::ssize(team) + 1))
       team.push_back(instance);
-  if (!limits_.team_times || team.size() == running.instances.size()) return team;
-  const int64_t cached = map_.length(running.sequence);
-  const auto seconds = [&](int64_t degree) {
-    return limits_.team_times->prefill_s(static_cast<int>(degree), cached, left,
-                                         degree * limits_.max_batch_tokens);
-  };
-  int64_t best = std::ssize(running.instances);
-  for (int64_t degree = best + 1; degree <= std::ssize(team); ++degree)
-    if (seconds(degree) < seconds(best)) best = degree;
-  const auto holders = std::ssize(running.instances);
-  team_choice_ = {running.sequence,
-                  left,
-                  static_cast<int>(holders),
-                  static_cast<int>(best),
-                  static_cast<int>(std::ssize(team)),
-                  seconds(best),
-                  seconds(holders)};
-  team.resize(static_cast<size_t>(best));
+  const auto candidates = static_cast<int>(team.size());
+  if (!limits_.team_times || candidates == holders) return team;
+  const ReadingDegree choice = reading_degree(
+      *limits_.team_times,
+      {map_.length(running.sequence), left, holders, candidates, limits_.max_batch_tokens});
+  team_choice_ = {running.sequence, left, holders, candidates, choice};
+  team.resize(static_cast<size_t>(choice.degree));
   return team;
 }
 
 /// Fits the times of teams to a pass of one kind.
 void Scheduler::note_time(const Plan& plan, double seconds) {
-  const auto [prompts, answers] = work_of(plan);
+  const auto [prompts, answers] = busiest_work(plan);
   if (!limits_.team_times || (prompts.rows > 0 && answers.rows > 0)) return;
-  const parallel::Team& team = plan.teams.front();
-  const std::vector<parallel::PassSequence> pass = plan.passes().front().rows;
-  PassWork busiest = prompts.rows > 0 ? prompts : answers;
-  // Keys are taken to lie evenly on the instances.
-  busiest.pairs /= prompts.rows > 0 ? team.workers() : team.size();
-  busiest.rows = 0;
-  for (int index = 0; index < team.workers(); ++index)
-    busiest.rows = std::max(busiest.rows, static_cast<double>(num_rows(pass, team, index)));
-  limits_.team_times->add(team.size(), prompts.rows > 0 ? PassKind::prefill : PassKind::decode,
-                          busiest, seconds);
+  const bool reads = prompts.rows > 0;
+  limits_.team_times->add(plan.teams.front().size(), reads ? PassKind::prefill : PassKind::decode,
+                          reads ? prompts : answers, seconds);
 }
 
 /// Lets all sequences that decode on these instances alone ride in the plan's pass.
@@ -353,9 +337,7 @@ void Scheduler::introduce(Plan& plan, const Running& running) {
     const bool told = std::all_of(team.instances.begin(), team.instances.end(),
                                   [&](int32_t instance) { return known.now[instance]; });
     if (!told) {
-      const parallel::SequenceState state = map_.state(sequence);
-      NewSequence added{sequence,     state.parent, state.reserved, family.keeps_tokens(),
-                        state.length, state.held};
+      NewSequence added{sequence, map_.state(sequence), family.keeps_tokens()};
       if (family.keeps_tokens()) {
         added.tokens = family.cached;
         if (running.is_branch() && sequence == running.sequence)

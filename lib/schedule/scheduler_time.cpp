@@ -33,15 +33,20 @@ double Scheduler::left_s(double now) const {
 }
 
 std::optional<double> Scheduler::expected_seconds(const Plan& plan) const {
-  if (!limits_.time) return {};
   const auto [prompts, answers] = work_of(plan);
+  if (limits_.team_times) {
+    const int degree = plan.teams.front().size();
+    const TeamTimes& times = *limits_.team_times;
+    const bool known = (prompts.rows == 0 || times.measured(degree, PassKind::prefill)) &&
+                       (answers.rows == 0 || times.measured(degree, PassKind::decode));
+    return known ? std::optional(schedule::expected_seconds(plan, times)) : std::nullopt;
+  }
+  if (!limits_.time) return {};
   const PassTimes& times = limits_.time->times;
   if ((prompts.rows > 0 && !times.prefill.measured()) ||
       (answers.rows > 0 && !times.decode.measured()))
     return {};
-  const double workers = limits_.elastic ? plan.teams.front().workers() : 1;
-  return times.prefill.seconds(prompts.shared(workers)) +
-         times.decode.seconds(answers.shared(workers));
+  return times.prefill.seconds(prompts) + times.decode.seconds(answers);
 }
 
 /// Output tokens that the turn is expected still to need after the `given` ones. This is the most

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "lib/core/error.hpp"
 
@@ -67,16 +68,21 @@ const std::optional<RateFit>& TeamTimes::fit(int degree, PassKind kind) const {
   return kind == PassKind::prefill ? fits.prefill : fits.decode;
 }
 
+std::optional<RateFit>& TeamTimes::fit(int degree, PassKind kind) {
+  return const_cast<std::optional<RateFit>&>(std::as_const(*this).fit(degree, kind));
+}
+
 void TeamTimes::add(int degree, PassKind kind, const PassWork& busiest, double seconds) {
   check_work(busiest);
   PECIA_CHECK(busiest.passes > 0 && is_amount(seconds), "{} passes in {} s", busiest.passes,
               seconds);
-  if (!fit(degree, kind)) {
-    const RateFit estimate(rates(degree, kind));
-    (kind == PassKind::prefill ? fits_[degree - 1].prefill : fits_[degree - 1].decode) = estimate;
-  }
-  Fits& fits = fits_[degree - 1];
-  (kind == PassKind::prefill ? fits.prefill : fits.decode)->add(busiest, seconds);
+  std::optional<RateFit>& own = fit(degree, kind);
+  if (!own) own.emplace(rates(degree, kind));
+  own->add(busiest, seconds);
+}
+
+void TeamTimes::begin_with(int degree, PassKind kind, const PassRates& rates) {
+  fit(degree, kind).emplace(rates);
 }
 
 bool TeamTimes::measured(int degree, PassKind kind) const {

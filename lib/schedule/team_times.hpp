@@ -58,6 +58,9 @@ class TeamTimes {
 
   /// Takes in a measured pass. RateFit ignores one that took no time.
   void add(int degree, PassKind kind, const PassWork& busiest, double seconds);
+  /// Lets a degree begin with these rates, which an earlier start measured.
+  void begin_with(int degree, PassKind kind, const PassRates& rates);
+  /// Whether a pass was taken in since then.
   bool measured(int degree, PassKind kind) const;
   PassRates rates(int degree, PassKind kind) const;
   double seconds(int degree, PassKind kind, const PassWork& busiest) const;
@@ -72,9 +75,10 @@ class TeamTimes {
 
  private:
   struct Fits {
-    std::optional<RateFit> prefill, decode;  ///< absent: no pass was measured
+    std::optional<RateFit> prefill, decode;  ///< absent: as expected_rates
   };
   const std::optional<RateFit>& fit(int degree, PassKind kind) const;
+  std::optional<RateFit>& fit(int degree, PassKind kind);
 
   TeamCosts costs_;
   std::vector<Fits> fits_;  ///< [degree − 1]; those of degree 1 are always present

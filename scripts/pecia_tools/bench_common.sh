@@ -15,15 +15,20 @@ logged() {
   }
 }
 
-# take_options [--json FILE] [--rounds N]: into `json` and `rounds`; `usage` is the script's.
+# take_options [--json FILE] [--rounds N] [--NAME VALUE]…: into `json`, `rounds`, and variables of those names that
+# the script lists in `more_options`; `usage` is the script's.
 take_options() {
+  local option
   while (($# > 0)); do
     if (($# < 2)); then usage; fi
-    case $1 in
-      --json) json=$(readlink -f "$2") ;;
-      --rounds) rounds=$2 ;;
-      *) usage ;;
-    esac
+    option=${1#--}
+    if [[ $1 == --json ]]; then
+      json=$(readlink -f "$2")
+    elif [[ $1 == --* && " rounds ${more_options:-} " == *" $option "* ]]; then
+      printf -v "$option" %s "$2"
+    else
+      usage
+    fi
     shift 2
   done
   if [[ ! $rounds =~ ^[1-9][0-9]*$ ]]; then

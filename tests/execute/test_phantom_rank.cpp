@@ -40,7 +40,8 @@ PhantomSettings gpu_of(int cp, int tp, int rank, int64_t kv_tokens) {
 schedule::Plan prefill(int cp, int64_t tokens, int64_t slots, Ring ring) {
   schedule::Plan plan;
   plan.teams = {parallel::team_of_all(cp, ring)};
-  plan.added.push_back({0, schedule::NewSequence::no_parent, std::vector<int64_t>(cp, slots), 0});
+  plan.added.push_back(
+      {0, {schedule::NewSequence::no_parent, 0, std::vector<int64_t>(cp, slots), {}}});
   plan.turns.push_back({0, {}, 0, tokens});
   plan.items.push_back(
       {{0, 0, tokens, PassSequence::balanced}, std::vector<int32_t>(tokens, 1), tokens, -1});

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import resource
@@ -272,7 +273,7 @@ class RunTest(unittest.TestCase):
     def start(
         self, job: Path, ranks: int, *options: str, environment: Optional[dict[str, str]] = None
     ) -> Launch:
-        command = [PROGRAM, "run", job, *options]
+        command = [PROGRAM, "run", job, *options, *one_ring(job, ranks, options)]
         if ranks > 0:
             command = [MPIEXEC, "-np", ranks, "--bind-to", "none", *command]
         return self.launch(command, environment)
@@ -307,6 +308,23 @@ class RunTest(unittest.TestCase):
                 atol=1e-4,
                 equal_nan=False,
             )
+
+
+def one_ring(job: Path, ranks: int, options: Sequence[str]) -> list[str]:
+    """Options that state what cp: auto leaves open. On a model as tiny as the tests' it would be
+    elastic, and most tests are of a ring; tests/integration/test_elastic.py has the others."""
+    try:
+        parallel = json.loads(job.read_text()).get("parallel", {})
+    except (OSError, ValueError, AttributeError):
+        return []  # a test of what is refused
+    if ranks < 2 or any("parallel." in option for option in options):
+        return []
+    stated = parallel.keys() & {"cp", "prefill", "ring", "decode", "shift_threshold"}
+    others = [parallel.get(name, 1) for name in ("dp", "sp", "tp")]
+    product = math.prod(others) if all(isinstance(degree, int) for degree in others) else 0
+    if stated or product == 0 or ranks % product != 0:
+        return []
+    return ["--set", f"parallel.cp={ranks // product}"]
 
 
 def limit_file_size(process: int, limit_bytes: int) -> None:

@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from harness import DONE, FAILED, RunTest, random_requests, wait_for_state
+from harness import DONE, DRAINED, FAILED, RunTest, random_requests, wait_for_state
 
 GENERATION: dict[str, Any] = {"max_new_tokens": 12, "ignore_eos": True, "logprobs": 2}
 LONG = 1200  # tokens of one prompt
@@ -45,6 +45,30 @@ class ElasticTest(RunTest):
                 read = sum(degree["prefill_tokens"] for degree in degrees)
                 again = int((found["cached_tokens"] > 0).sum())  # the last token of the answer before
                 self.assertEqual(read, int(found["prompt_tokens"].sum()) + again)
+
+    def test_auto_becomes_elastic_where_that_is_faster(self) -> None:
+        # Passes of this model take microseconds, and messages more.
+        job = self.write("auto", parallel={"cp": "auto"})
+        words = self.run_job(job, 2)
+        self.assertRegex(words, r"ring elastic.*\n.*auto: cp elastic: teams that change should take \d+ % less time")
+        self.assertIn("elastic", self.report(job))
+
+        for name, settings in (
+            ("named", {"parallel": {"cp": "auto", "prefill": "ring"}}),
+            ("layout", {"parallel": {"cp": "auto"}, "reproducible": "layout"}),
+        ):
+            with self.subTest(name=name):
+                job = self.write(name, **settings)
+                self.assertNotIn("elastic", self.run_job(job, 2))
+
+    def test_auto_goes_on_as_it_began(self) -> None:
+        job = self.write("auto", 40, parallel={"cp": "auto"}, generation={"max_new_tokens": 100})
+        launch = self.start(job, 2)
+        wait_for_state(self.output(job) / "results.h5", 3, DONE)
+        launch.signal_ranks(signal.SIGTERM)
+        self.assertIn("ring elastic", self.end(launch, DRAINED))
+        # With this batch a ring takes as long: it is one request at a time.
+        self.assertIn("ring elastic", self.run_job(job, 2, "--set", "batch.max_sequences=1"))
 
     def test_what_fits_in_all_instances_together_runs(self) -> None:
         alone = self.write("alone")

@@ -75,8 +75,11 @@ class Machine {
     plan.number = number_++;
     plan.teams = {parallel::team_of_all(worker_->groups().cp)};
     if (length_ == 0) {
-      plan.added.push_back({sequence, schedule::NewSequence::no_parent,
-                            std::vector<int64_t>(worker_->groups().cp, 4800), 0});
+      plan.added.push_back({sequence,
+                            {schedule::NewSequence::no_parent,
+                             0,
+                             std::vector<int64_t>(worker_->groups().cp, 4800),
+                             {}}});
       plan.turns.push_back({sequence, {}, 0, 1 << 20});
     }
     const std::vector<int32_t> text = random_tokens(5000, config_.vocab, 7);

@@ -36,8 +36,11 @@ WorkClock prefill(int sp, int tp, Sharding sharding, int64_t tokens) {
                          {.sp = sp, .tp = tp, .kv_tokens = tokens});
   schedule::Plan plan;
   plan.teams = {parallel::team_of_all(worker.groups().cp, parallel::Ring::pass_kv, sharding)};
-  plan.added.push_back(
-      {0, schedule::NewSequence::no_parent, std::vector<int64_t>(worker.groups().cp, tokens), 0});
+  plan.added.push_back({0,
+                        {schedule::NewSequence::no_parent,
+                         0,
+                         std::vector<int64_t>(worker.groups().cp, tokens),
+                         {}}});
   plan.turns.push_back({0, {}, 0, 1 << 20});
   plan.items.push_back({{0, 0, tokens}, random_tokens(tokens, 96, 7), int64_t{1} << 20, -1});
   clock = {};

@@ -31,9 +31,10 @@ class DealsPlans {
   void operator()(schedule::Plan& plan) {
     for (const int64_t sequence : plan.removed) map_.remove(sequence);
     for (schedule::NewSequence& added : plan.added) {
-      for (int64_t& slots : added.reserved) slots *= map_.instances();
-      const bool child = added.parent != schedule::NewSequence::no_parent;
-      map_.add(added.sequence, added.reserved, child ? std::optional(added.parent) : std::nullopt);
+      for (int64_t& slots : added.state.reserved) slots *= map_.instances();
+      const bool child = added.state.parent != schedule::NewSequence::no_parent;
+      map_.add(added.sequence, added.state.reserved,
+               child ? std::optional(added.state.parent) : std::nullopt);
     }
     std::map<parallel::SequenceId, size_t> item_of;
     std::vector<parallel::PassSequence> rows;

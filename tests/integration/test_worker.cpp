@@ -43,7 +43,7 @@ class Machine {
     plan.number = number_++;
     plan.teams = {parallel::team_of_all(instances(), ring, sharding)};
     if (length_ == 0) {
-      plan.added.push_back({0, schedule::NewSequence::no_parent, on_each(4000), 0});
+      plan.added.push_back({0, {schedule::NewSequence::no_parent, 0, on_each(4000), {}}, 0});
       plan.turns.push_back({0, {}, 0, 1 << 20});
     }
     plan.items.push_back(
@@ -61,7 +61,7 @@ class Machine {
     plan.teams = {parallel::team_of_all(instances(), Ring::pass_kv, sharding)};
     for (int64_t i = 0; i < count; ++i) {
       const int64_t sequence = next_sequence_++;
-      plan.added.push_back({sequence, schedule::NewSequence::no_parent, on_each(3), 1});
+      plan.added.push_back({sequence, {schedule::NewSequence::no_parent, 0, on_each(3), {}}, 1});
       plan.turns.push_back({sequence, params[i % params.size()], static_cast<uint64_t>(i), 3});
       plan.items.push_back({{sequence, 0, 3, PassSequence::balanced},
                             random_tokens(3, 96, static_cast<uint64_t>(i)),

@@ -87,7 +87,7 @@ TEST_F(Starts, BeginWithTheRatesOfThoseLikeThem) {
   EXPECT_EQ(begins_with(2), 2) << "nothing is kept yet";
   schedule::PassTimes times = estimate;
   for (int pass = 0; pass < 20; ++pass) times.add({1, 100, 5000}, {}, 0.1 * (1 + 200 + 15000));
-  keep_times(folder_.path(), start(2, DType::fp32), times);
+  keep_times(folder_.path(), start(2, DType::fp32), times, {});
   EXPECT_NEAR(begins_with(2), 0.2, 1e-3);
   EXPECT_EQ(begins_with(1), 2) << "another layout";
   record(start(2, DType::fp32));
@@ -95,6 +95,36 @@ TEST_F(Starts, BeginWithTheRatesOfThoseLikeThem) {
   const schedule::PassTimes kept = kept_times(folder_.path(), start(2, DType::fp32), estimate);
   EXPECT_FALSE(kept.prefill.measured()) << "by this start";
   EXPECT_EQ(kept.decode.rates().row_s, 5) << "no pass was measured";
+}
+
+TEST_F(Starts, OfTeamsBeginWithTheRatesOfThoseLikeThem) {
+  using schedule::PassKind;
+  const schedule::PassTimes alone{schedule::RateFit({1, 2, 3}), schedule::RateFit({4, 5, 6})};
+  const schedule::TeamTimes fresh(alone, {.bytes_per_second = 1e9, .layers = 2}, 3);
+  const Start like = start(3, DType::fp32);
+  record(like, false);
+  schedule::TeamTimes measured = fresh;
+  const schedule::PassWork work{1, 100, 5000};
+  for (int pass = 0; pass < 30; ++pass) measured.add(2, PassKind::prefill, work, 4000);
+  keep_times(folder_.path(), like, alone, measured);
+
+  schedule::TeamTimes later = fresh;
+  begin_as_kept(folder_.path(), like, later);
+  EXPECT_NEAR(later.seconds(2, PassKind::prefill, work), 4000, 1);
+  EXPECT_FALSE(later.measured(2, PassKind::prefill)) << "by this start";
+  EXPECT_EQ(later.rates(2, PassKind::decode).row_s, fresh.rates(2, PassKind::decode).row_s);
+  EXPECT_EQ(later.rates(3, PassKind::prefill).row_s, fresh.rates(3, PassKind::prefill).row_s);
+
+  keep_times(folder_.path(), like, alone, later);
+  schedule::TeamTimes third = fresh;
+  begin_as_kept(folder_.path(), like, third);
+  EXPECT_NEAR(third.seconds(2, PassKind::prefill, work), 4000, 1) << "one start did not measure it";
+
+  schedule::TeamTimes other = fresh;
+  record(start(2, DType::fp32));
+  begin_as_kept(folder_.path(), start(2, DType::fp32), other);
+  EXPECT_EQ(other.seconds(2, PassKind::prefill, work), fresh.seconds(2, PassKind::prefill, work))
+      << "another layout";
 }
 
 TEST_F(Starts, ThatAreDamagedAreRefused) {

@@ -98,9 +98,10 @@ void FakeReplica::begin(const Plan& plan) {
     turns_.erase(sequence);
   }
   for (const auto& added : plan.added) {
-    const bool child = added.parent != schedule::NewSequence::no_parent;
-    map_.add(added.sequence, added.reserved, child ? std::optional(added.parent) : std::nullopt);
-    tokens_[added.sequence] = child ? tokens_.at(added.parent) : std::vector<int32_t>{};
+    const bool child = added.state.parent != schedule::NewSequence::no_parent;
+    map_.add(added.sequence, added.state.reserved,
+             child ? std::optional(added.state.parent) : std::nullopt);
+    tokens_[added.sequence] = child ? tokens_.at(added.state.parent) : std::vector<int32_t>{};
     for (int instance = 0; instance < limits_.ring_size; ++instance)
       PECIA_CHECK(map_.total_reserved(instance) <= limits_.kv_tokens, "{} slots reserved of {}",
                   map_.total_reserved(instance), limits_.kv_tokens);

@@ -13,7 +13,7 @@ TEST(Plan, TravelsWhole) {
   plan.wait_s = 0.25;
   plan.teams = {{{2, 0}, 1, parallel::Ring::pass_q, parallel::Sharding::shift}, {{1}}};
   plan.removed = {3, 4};
-  plan.added = {{7, 2, {100, 0, 30}, 1}};
+  plan.added = {{7, {2, 0, {100, 0, 30}, {}}, 1}};
   kernels::SamplingParams params;
   params.temperature = 0.5f, params.top_k = 3;
   plan.turns = {{7, params, 0xfedcba9876543210u, 12}};
@@ -33,8 +33,8 @@ TEST(Plan, TravelsWhole) {
   EXPECT_EQ(copy.removed, plan.removed);
   ASSERT_EQ(copy.added.size(), 1u);
   EXPECT_EQ(copy.added[0].sequence, 7);
-  EXPECT_EQ(copy.added[0].parent, 2);
-  EXPECT_EQ(copy.added[0].reserved, (std::vector<int64_t>{100, 0, 30}));
+  EXPECT_EQ(copy.added[0].state.parent, 2);
+  EXPECT_EQ(copy.added[0].state.reserved, (std::vector<int64_t>{100, 0, 30}));
   EXPECT_EQ(copy.added[0].keeps_tokens, 1);
   ASSERT_EQ(copy.turns.size(), 1u);
   EXPECT_EQ(copy.turns[0].params.temperature, 0.5f);

@@ -57,7 +57,7 @@ void expect_no_prefix_waits(const std::vector<schedule::Plan>& plans) {
   std::map<int64_t, int64_t> parent_of;  // of those whose keys are held
   for (size_t pass = 0; pass < plans.size(); ++pass) {
     for (const int64_t sequence : plans[pass].removed) parent_of.erase(sequence);
-    for (const auto& added : plans[pass].added) parent_of[added.sequence] = added.parent;
+    for (const auto& added : plans[pass].added) parent_of[added.sequence] = added.state.parent;
     std::set<int64_t> computing;  // and the prefixes of those
     for (const auto& [sequence, parent] : parent_of)
       if (last_pass.at(sequence) >= pass) computing.insert({sequence, parent});

@@ -45,8 +45,8 @@ std::string told(const schedule::Plan& plan) {
       fmt::format("{} ring {}", plan.number, static_cast<int>(plan.teams.front().ring));
   for (const int64_t removed : plan.removed) text += fmt::format(" −{}", removed);
   for (const auto& added : plan.added)
-    text += fmt::format(" +{} of {} with {}", added.sequence, added.parent,
-                        testing::PrintToString(added.reserved));
+    text += fmt::format(" +{} of {} with {}", added.sequence, added.state.parent,
+                        testing::PrintToString(added.state.reserved));
   for (const auto& item : plan.items)
     text += fmt::format(" {} from {}: {} owner {} index {}", item.rows.sequence, item.rows.first,
                         testing::PrintToString(item.tokens), item.rows.owner, item.sampled_index);
@@ -154,7 +154,7 @@ TEST_P(EveryArrival, FeedsPromptsOnceAndInOrder) {
   for (const auto& plan : served().plans) {
     for (const auto& added : plan.added)
       fed[added.sequence] =
-          added.parent == schedule::NewSequence::no_parent ? 0 : fed.at(added.parent);
+          added.state.parent == schedule::NewSequence::no_parent ? 0 : fed.at(added.state.parent);
     for (const auto& item : plan.items) {
       EXPECT_EQ(item.rows.first, fed.at(item.rows.sequence)) << "pass " << plan.number;
       fed[item.rows.sequence] += item.rows.count;

@@ -37,10 +37,10 @@ class FakeInstance {
       histories_.erase(sequence), turns_.erase(sequence);
     }
     for (const NewSequence& added : plan.added) {
-      map_.set_state(added.sequence, added.state());
+      map_.set_state(added.sequence, added.state);
       if (added.keeps_tokens != 0) {
-        PECIA_CHECK(std::ssize(added.tokens) == added.length, "{} tokens of {} are known",
-                    added.tokens.size(), added.length);
+        PECIA_CHECK(std::ssize(added.tokens) == added.state.length, "{} tokens of {} are known",
+                    added.tokens.size(), added.state.length);
         histories_[added.sequence] = added.tokens;
       }
     }
@@ -87,8 +87,9 @@ class FakeInstances {
   std::vector<Outcome> execute(const Plan& plan) {
     for (const NewSequence& added : plan.added)
       if (!tokens_.contains(added.sequence))
-        tokens_[added.sequence] = added.parent == NewSequence::no_parent ? std::vector<int32_t>()
-                                                                         : tokens_.at(added.parent);
+        tokens_[added.sequence] = added.state.parent == NewSequence::no_parent
+                                      ? std::vector<int32_t>()
+                                      : tokens_.at(added.state.parent);
     PECIA_CHECK(plan.teams.size() == 1 && !plan.items.empty(), "{} teams", plan.teams.size());
     const parallel::Team& team = plan.teams.front();
     std::vector<Outcome> outcomes;
@@ -304,9 +305,9 @@ TEST(SchedulerTeams, HelpOnlyWhereItPays) {
     ASSERT_TRUE(choice);
     EXPECT_EQ(choice->tokens, 700);
     EXPECT_EQ(choice->candidates, 4);
-    EXPECT_EQ(choice->instances, workers);
-    EXPECT_NEAR(choice->alone_s, 1e-3 + 700 * 1e-3, 1e-3);
-    EXPECT_EQ(choice->seconds<choice->alone_s, workers> 1);
+    EXPECT_EQ(choice->chosen.degree, workers);
+    EXPECT_NEAR(choice->chosen.holders_s, 1e-3 + 700 * 1e-3, 1e-3);
+    EXPECT_EQ(choice->chosen.seconds<choice->chosen.holders_s, workers> 1);
   }
 }
 
@@ -399,6 +400,22 @@ TEST_F(LeastWaiting, ALongAnswerWaitsForAShortPrompt) {
   scheduler.add(ask(1, 30, 1), 0);
   EXPECT_EQ(next(0), Pass(1, 30));
   EXPECT_EQ(next(0), Pass(0, 1));
+}
+
+/// Else a service with many short answers under way would let every prompt wait.
+TEST_F(LeastWaiting, AShortPromptWaitsForNoAnswers) {
+  for (int64_t row = 0; row < 5; ++row) scheduler.add(ask(row, 10, 6), 0);
+  const auto step = [&](double now) {
+    const std::optional<Plan> plan = scheduler.next(now);
+    if (!plan) return false;
+    scheduler.commit(*plan, instances.execute(*plan), now);
+    return plan->items.front().rows.owner == parallel::PassSequence::balanced;
+  };
+  EXPECT_TRUE(step(0));
+  EXPECT_FALSE(step(0));
+  scheduler.add(ask(5, 90, 1), 0.01);
+  EXPECT_TRUE(step(0.01))
+      << "five answers would wait 0.09 s each, and it would wait less than 0.1 s";
 }
 
 /// Beside a stream of short requests that would take all the time. Reading the long prompt takes

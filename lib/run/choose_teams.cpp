@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/choose_teams.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "lib/comm/agree.hpp"
+#include "lib/measure/calibration.hpp"
+#include "lib/report/format.hpp"
+#include "lib/run/scheduler_limits.hpp"
+#include "lib/run/settle.hpp"
+
+namespace pecia::run {
+namespace {
+
+/// What it takes that a replica's instances become teams without being asked for.
+constexpr double least_gain = 0.05;
+
+/// Rates between this rank's instance and the next ones of its replica. Collective over all ranks.
+parallel::RingRates rates_of_ring(const Setup& setup, comm::Communicator& tensors,
+                                  const context::Compute& compute) {
+  const model::ModelConfig& config = setup.config;
+  const resources::Resources& resources = setup.resources;
+  const int block = resources.sp * resources.tp, rank = tensors.rank();
+  const auto ring = tensors.split(rank % block, rank / block);
+  const int64_t kv_heads = parallel::kv_heads_of_rank(resources.degrees(), config.num_kv_heads);
+  return measure::calibrate(setup.world(), *ring, compute,
+                            {kv_heads * (config.num_heads / config.num_kv_heads), kv_heads,
+                             config.head_dim, resources.kv_dtype},
+                            *setup.log);
+}
+
+double mean_of_answered(const std::vector<double>& seconds) {
+  double sum = 0, count = 0;
+  for (const double each : seconds)
+    if (!std::isnan(each)) sum += each, ++count;
+  return count == 0 ? 0 : sum / count;
+}
+
+/// What the setup's resources are expected to need: the whole batch, or the mean first token.
+double expected_s(const Setup& setup, const schedule::TeamTimes& times,
+                  const measure::Measured& measured,
+                  const std::vector<schedule::SimulatedRequest>& requests) {
+  schedule::SchedulerLimits limits = scheduler_limits(setup, measured, {}, {});
+  if (limits.elastic) limits.team_times = times;
+  const schedule::Simulation found = schedule::simulate(limits, times, requests);
+  return setup.job.batch.arrivals == job::Arrivals::replay ? mean_of_answered(found.ttft_s)
+                                                           : found.seconds;
+}
+
+/// The job's requests that can run: the longest first, or, where they are replayed, the first to
+/// arrive.
+std::vector<schedule::SimulatedRequest> requests_of(const batch::Inputs& inputs, bool replays) {
+  std::vector<const batch::InputRequest*> all;
+  for (const batch::InputRequest& request : inputs.requests())
+    if (request.work > 0) all.push_back(&request);
+  const auto arrival = [&](const batch::InputRequest* request) {
+    return inputs.prompt(*request).arrival_s.value_or(0);
+  };
+  std::ranges::stable_sort(all, {}, [&](const batch::InputRequest* request) {
+    return replays ? arrival(request) : -request->work;
+  });
+  std::vector<schedule::SimulatedRequest> requests;
+  for (const batch::InputRequest* of : all) {
+    schedule::SimulatedRequest& request = requests.emplace_back();
+    request.followup = inputs.followup(*of);
+    for (size_t turn = 0; turn < inputs.prompt(*of).turns.size(); ++turn)
+      request.turns.push_back(
+          {std::max<int64_t>(1, inputs.kept_tokens(*of, turn)), inputs.answer_tokens(*of, turn)});
+    if (replays) request.arrival_s = arrival(of);
+  }
+  return requests;
+}
+
+}  // namespace
+
+std::vector<schedule::SimulatedRequest> part_of_a_replica(
+    const std::vector<schedule::SimulatedRequest>& all, int replicas, size_t most) {
+  PECIA_CHECK(replicas >= 1 && most >= 1, "{} requests, {} replicas", most, replicas);
+  const bool arrive = !all.empty() && all.front().arrival_s.has_value();
+  const size_t of_replica = (all.size() + replicas - 1) / replicas;
+  const size_t step = replicas * (arrive ? 1 : (of_replica + most - 1) / most);
+  std::vector<schedule::SimulatedRequest> chosen;
+  for (size_t i = 0; i < all.size() && chosen.size() < most; i += step) chosen.push_back(all[i]);
+  return chosen;
+}
+
+void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
+                  comm::Communicator& tensors, const context::Compute& compute,
+                  double product_flops) {
+  if (!resources::may_become_elastic(setup.job, setup.config, setup.resources)) return;
+  const auto kept = measure::kept_elastic(kept_measurement(setup), setup.resources);
+  if (kept == false) return;
+  const bool replays = setup.job.batch.arrivals == job::Arrivals::replay;
+
+  const resources::Resources ring = setup.resources;
+  const auto become_elastic = [&] {
+    job::Job job = setup.job;
+    job.parallel.cp.elastic = true;
+    resources::resolve_grid(job, setup.config, setup.world().size(), setup.resources);
+    settle_memory(setup, weights, inputs);
+  };
+  if (kept) return become_elastic();
+
+  const measure::Measured measured{rates_of_ring(setup, tensors, compute), ring.shift_threshold};
+  become_elastic();
+  double ring_s = 0, elastic_s = 0;
+  comm::together(setup.world(), [&] {
+    if (!setup.chief()) return;
+    const schedule::TeamTimes times(
+        resources::estimated_times(setup.config, setup.resources, weights.held(), product_flops),
+        team_costs(setup.config, setup.resources, measured.ring), setup.resources.cp);
+    const auto requests =
+        part_of_a_replica(requests_of(*inputs.inputs, replays), setup.resources.dp,
+                          std::max<size_t>(512, 16 * static_cast<size_t>(setup.resources.cp)));
+    elastic_s = expected_s(setup, times, measured, requests);
+    const resources::Resources elastic = std::exchange(setup.resources, ring);
+    ring_s = expected_s(setup, times, measured, requests);
+    setup.resources = elastic;
+  });
+  const bool gains =
+      setup.world().all_reduce_max(elastic_s < (1 - least_gain) * ring_s ? 1 : 0) > 0;
+  if (!gains) setup.resources = ring;
+  const std::string change = fmt::format("{:.0f} %", 100 * std::abs(1 - elastic_s / ring_s));
+  setup.resources.why =
+      fmt::format("cp {}: teams that change should take {} {} time {}{}",
+                  gains ? "elastic" : "one ring", change, elastic_s < ring_s ? "less" : "more",
+                  replays ? "to the first token" : "for this batch",
+                  setup.resources.why.empty() ? "" : "; " + setup.resources.why);
+}
+
+}  // namespace pecia::run

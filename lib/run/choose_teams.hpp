@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// parallel.cp: auto, where a replica has several instances: are they one ring, or teams that
+/// change?
+
+#include "lib/context/compute.hpp"
+#include "lib/run/load_weights.hpp"
+#include "lib/run/read_inputs.hpp"
+#include "lib/schedule/simulate.hpp"
+
+namespace pecia::run {
+
+/// Makes the resources elastic where parallel.cp is auto, no mode of the ring is named, and the
+/// batch is expected to end more than 5 % sooner that way. Where arrivals are replayed, the mean
+/// time to the first token decides instead. Resources::why then has both figures. A continued run
+/// keeps what it chose first, on the same degrees.
+///
+/// The expectation comes from playing a part of the batch both ways (schedule/simulate.hpp). The
+/// times of passes follow from `product_flops` (of all ranks) and from the measured speed of the
+/// ring. `tensors`: the ranks of the replica, for tensors where `compute` is. Call it when the memory
+/// of the ring is settled. Collective over all ranks, with the same result on each.
+void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
+                  comm::Communicator& tensors, const context::Compute& compute,
+                  double product_flops);
+
+/// At most `most` of these requests, for a simulation of one of `replicas` replicas: every n-th, or,
+/// where they arrive one by one, the first ones of those that one replica has.
+std::vector<schedule::SimulatedRequest> part_of_a_replica(
+    const std::vector<schedule::SimulatedRequest>& all, int replicas, size_t most);
+
+}  // namespace pecia::run

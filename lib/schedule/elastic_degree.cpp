@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/schedule/elastic_degree.hpp"
+
+#include <algorithm>
+
+#include "lib/core/error.hpp"
+
+namespace pecia::schedule {
+
+ReadingDegree reading_degree(const TeamTimes& times, const PromptLeft& prompt) {
+  PECIA_CHECK(1 <= prompt.holders && prompt.holders <= prompt.candidates,
+              "{} instances could read a prompt that {} hold", prompt.candidates, prompt.holders);
+  const auto seconds = [&](int degree) {
+    return times.prefill_s(degree, prompt.cached, prompt.tokens, degree * prompt.rows_per_instance);
+  };
+  const double holders_s = seconds(prompt.holders);
+  ReadingDegree best{prompt.holders, holders_s, holders_s};
+  for (int degree = prompt.holders + 1; degree <= prompt.candidates; ++degree)
+    if (const double s = seconds(degree); s < best.seconds) best.degree = degree, best.seconds = s;
+  return best;
+}
+
+Masters masters(const TeamTimes& times, int degree, int64_t rows, int64_t context_pairs) {
+  constexpr double tolerance = 0.02;
+  const int most = static_cast<int>(std::clamp<int64_t>(rows, 1, degree));
+  const auto seconds = [&](int count) {
+    return times.decode_s(degree, count, rows, context_pairs);
+  };
+  Masters result{1, seconds(1), seconds(1), seconds(most)};
+  // More masters never take longer by the rates, so most_s is the least.
+  while (result.seconds > (1 + tolerance) * result.most_s) result.seconds = seconds(++result.count);
+  return result;
+}
+
+}  // namespace pecia::schedule

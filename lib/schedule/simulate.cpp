@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/schedule/simulate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <utility>
+
+#include "lib/core/error.hpp"
+
+namespace pecia::schedule {
+namespace {
+
+constexpr int32_t any_token = 0;
+
+Request request_of(const SimulatedRequest& simulated, int64_t first_row) {
+  PECIA_CHECK(!simulated.turns.empty(), "a request without turns");
+  Request request;
+  request.followup = simulated.followup;
+  request.arrival_s = simulated.arrival_s.value_or(0);
+  for (const SimulatedTurn& of : simulated.turns) {
+    Turn& turn = request.turns.emplace_back();
+    turn.row = first_row++;
+    turn.tokens.assign(of.prompt_tokens, any_token);
+    turn.max_new_tokens = static_cast<int32_t>(of.answer_tokens);
+  }
+  return request;
+}
+
+Outcome outcome_of(const Plan& plan) {
+  Outcome outcome;
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    if (plan.items[i].sampled_index < 0) continue;
+    outcome.sampled.which.push_back(static_cast<int32_t>(i));
+    outcome.sampled.tokens.push_back(any_token);
+    outcome.sampled.logprobs.push_back(0);
+  }
+  return outcome;
+}
+
+struct UnderWay {
+  double end_s = 0;
+  Plan plan;
+  bool operator>(const UnderWay& other) const { return end_s > other.end_s; }
+};
+
+struct Replica {
+  explicit Replica(const SchedulerLimits& limits) : scheduler(limits) {}
+
+  Scheduler scheduler;
+  std::vector<UnderWay> under_way;  ///< a heap
+
+  double first_end_s() const {
+    return under_way.empty() ? std::numeric_limits<double>::infinity() : under_way.front().end_s;
+  }
+  int64_t load() const { return scheduler.running() + scheduler.waiting(); }
+};
+
+class Play {
+ public:
+  Play(const SchedulerLimits& limits, const TeamTimes& times,
+       const std::vector<SimulatedRequest>& requests, int replicas, const Around& around)
+      : elastic_(limits.elastic), times_(times), requests_(requests), around_(around) {
+    for (int i = 0; i < replicas; ++i) replicas_.emplace_back(limits);
+    constexpr double never = std::numeric_limits<double>::quiet_NaN();
+    result_.ttft_s.assign(requests.size(), never);
+    result_.latency_s.assign(requests.size(), never);
+    int64_t row = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      request_of_row_[row] = i;
+      row += std::ssize(requests[i].turns);
+    }
+  }
+
+  Simulation run() {
+    for (;;) {
+      begin_passes();
+      Replica& first = *std::ranges::min_element(replicas_, {}, &Replica::first_end_s);
+      const double arrival_s = next_arrival_s();
+      if (!std::isinf(arrival_s) && arrival_s <= first.first_end_s()) {
+        now_ = arrival_s;
+      } else if (!first.under_way.empty()) {
+        end_pass(first);
+      } else {
+        PECIA_CHECK(next_ == requests_.size(), "request {} of the simulation cannot begin", next_);
+        return std::move(result_);
+      }
+    }
+  }
+
+ private:
+  /// When the next request comes; infinite where it is there already, or there is none.
+  double next_arrival_s() const {
+    constexpr double none = std::numeric_limits<double>::infinity();
+    if (next_ == requests_.size()) return none;
+    const double arrival_s = requests_[next_].arrival_s.value_or(now_);
+    return arrival_s > now_ ? arrival_s : none;
+  }
+
+  /// Gives requests that are there to replicas with room, in their order: each to the replica with
+  /// the fewest of those that have room for it.
+  void deal() {
+    while (next_ < requests_.size() && std::isinf(next_arrival_s())) {
+      const SimulatedRequest& next = requests_[next_];
+      if (!head_) head_ = request_of(next, row_);
+      Replica* chosen = nullptr;
+      for (Replica& replica : replicas_) {
+        const bool takes = next.arrival_s ? replica.scheduler.has_room_for(*head_)
+                                          : replica.scheduler.wants_more();
+        if (takes && (chosen == nullptr || replica.load() < chosen->load())) chosen = &replica;
+      }
+      if (chosen == nullptr) return;
+      chosen->scheduler.add(std::move(*head_), now_);
+      head_.reset();
+      take_finished(*chosen);  // a request that is refused
+      row_ += std::ssize(next.turns);
+      ++next_;
+    }
+  }
+
+  void begin_passes() {
+    for (bool begins = true; begins;) {
+      begins = false;
+      for (Replica& replica : replicas_) {
+        deal();
+        if (!elastic_ && !replica.under_way.empty()) continue;
+        std::optional<Plan> plan;
+        call(Call::next, [&] { plan = replica.scheduler.next(now_); });
+        if (!plan) continue;
+        begins = true;
+        ++result_.passes;
+        replica.under_way.push_back({now_ + expected_seconds(*plan, times_), std::move(*plan)});
+        std::push_heap(replica.under_way.begin(), replica.under_way.end(), std::greater<>());
+      }
+    }
+  }
+
+  void end_pass(Replica& replica) {
+    std::pop_heap(replica.under_way.begin(), replica.under_way.end(), std::greater<>());
+    const UnderWay ended = std::move(replica.under_way.back());
+    replica.under_way.pop_back();
+    now_ = result_.seconds = ended.end_s;
+    const std::vector<Outcome> outcomes = {outcome_of(ended.plan)};
+    call(Call::commit, [&] { replica.scheduler.commit(ended.plan, outcomes, now_); });
+    take_finished(replica);
+  }
+
+  void take_finished(Replica& replica) {
+    for (const Finished& finished : replica.scheduler.take_finished()) {
+      const bool done = finished.state == io::TurnState::done;
+      ++(done ? result_.answered : result_.refused);
+      const auto request = request_of_row_.find(finished.row);
+      if (!done || request == request_of_row_.end()) continue;
+      result_.ttft_s[request->second] = finished.result.ttft_s;
+      result_.latency_s[request->second] = finished.result.ttft_s + finished.result.decode_s;
+    }
+  }
+
+  void call(Call which, const std::function<void()>& work) {
+    around_ ? around_(which, work) : work();
+  }
+
+  bool elastic_;
+  const TeamTimes& times_;
+  const std::vector<SimulatedRequest>& requests_;
+  const Around& around_;
+  std::deque<Replica> replicas_;
+  std::map<int64_t, size_t> request_of_row_;  ///< by the row of its first turn
+  size_t next_ = 0;                           ///< first request that no scheduler has
+  int64_t row_ = 0;                           ///< of that request
+  std::optional<Request> head_;               ///< that request, once it is there
+  double now_ = 0;
+  Simulation result_;
+};
+
+}  // namespace
+
+Simulation simulate(const SchedulerLimits& limits, const TeamTimes& times,
+                    const std::vector<SimulatedRequest>& requests, int replicas,
+                    const Around& around) {
+  PECIA_CHECK(!limits.time && replicas >= 1, "a simulation of {} replicas with a time limit",
+              replicas);
+  return Play(limits, times, requests, replicas, around).run();
+}
+
+}  // namespace pecia::schedule

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Plays a batch through the scheduler without computing anything. Each pass lasts as long as the
+/// times of teams say, so a batch of hours is over in milliseconds. It tells which of several grids
+/// would end a batch first, and what the scheduler's decisions lead to on machines that are not
+/// here.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "lib/schedule/scheduler.hpp"
+
+namespace pecia::schedule {
+
+struct SimulatedTurn {
+  int64_t prompt_tokens = 1, answer_tokens = 0;
+};
+
+struct SimulatedRequest {
+  io::Followup followup = io::Followup::chain;
+  std::vector<SimulatedTurn> turns;
+  std::optional<double> arrival_s;  ///< absent: it is there from the start
+};
+
+struct Simulation {
+  double seconds = 0;  ///< until the last answer has ended
+  int64_t passes = 0;
+  int64_t answered = 0, refused = 0;  ///< turns
+  std::vector<double> ttft_s;     ///< by request: its first turn's; NaN where that was not answered
+  std::vector<double> latency_s;  ///< by request: until its first turn's answer has ended
+};
+
+/// A call of Scheduler::next or of Scheduler::commit.
+enum class Call { next, commit };
+/// Does `work`, which is this call. A caller can time it.
+using Around = std::function<void(Call call, const std::function<void()>& work)>;
+
+/// Plays the requests, in their order, on replicas with a scheduler each. A request that is there
+/// goes to a replica that has room for it, as in a run. `limits` have no time limit and no stop
+/// strings. Every answer has its full length. `times`: of passes of teams of up to limits.ring_size
+/// instances.
+///
+/// Throws InvalidArgument where the limits have a time limit, or a request has no turn. A request
+/// that comes later in the list than one that arrives after it waits for that one.
+Simulation simulate(const SchedulerLimits& limits, const TeamTimes& times,
+                    const std::vector<SimulatedRequest>& requests, int replicas = 1,
+                    const Around& around = {});
+
+}  // namespace pecia::schedule

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "lib/core/error.hpp"
+#include "lib/schedule/elastic_degree.hpp"
+
+namespace pecia::schedule {
+namespace {
+
+/// A pass costs as much as 200 rows. A decode pass of an instance reads its weights in 10 ms.
+TeamTimes machine(int degrees, double message_s = 1e-5) {
+  const PassTimes alone{RateFit({2e-2, 1e-4, 1e-9}), RateFit({1e-2, 1e-4, 1e-9})};
+  return TeamTimes(alone, {message_s, 1e9, 2e4, 3e4, 10}, degrees);
+}
+
+TEST(ReadingDegree, IsTheOneWithTheLeastTime) {
+  for (const double message_s : {1e-6, 1e-4, 1e-3, 1e-1}) {
+    const TeamTimes times = machine(8, message_s);
+    for (const int64_t tokens : {100, 5000, 100000})
+      for (const int holders : {1, 3}) {
+        const ReadingDegree found = reading_degree(times, {.cached = 1000,
+                                                           .tokens = tokens,
+                                                           .holders = holders,
+                                                           .candidates = 8,
+                                                           .rows_per_instance = 4096});
+        EXPECT_DOUBLE_EQ(found.holders_s, times.prefill_s(holders, 1000, tokens, holders * 4096));
+        for (int degree = holders; degree <= 8; ++degree) {
+          const double seconds = times.prefill_s(degree, 1000, tokens, degree * 4096);
+          EXPECT_LE(found.seconds, seconds);
+          if (degree == found.degree) EXPECT_DOUBLE_EQ(found.seconds, seconds);
+          if (degree < found.degree) EXPECT_LT(found.seconds, seconds) << "fewer would do";
+        }
+      }
+  }
+}
+
+TEST(ReadingDegree, GrowsWithThePromptAndFallsWithTheMessages) {
+  const auto degree = [](int64_t tokens, double message_s) {
+    return reading_degree(machine(8, message_s),
+                          {.tokens = tokens, .candidates = 8, .rows_per_instance = 4096})
+        .degree;
+  };
+  EXPECT_EQ(degree(100000, 1e-6), 8);
+  EXPECT_EQ(degree(100, 1e-2), 1);
+  EXPECT_LT(degree(1000, 1e-3), 8);
+  EXPECT_GT(degree(1000, 1e-3), 1);
+}
+
+TEST(ReadingDegree, RefusesMoreInstancesThanTimesAreKnownOf) {
+  EXPECT_THROW(reading_degree(machine(2), {.candidates = 3}), InvalidArgument);
+  EXPECT_THROW(reading_degree(machine(4), {.holders = 3, .candidates = 2}), InvalidArgument);
+}
+
+TEST(Masters, AreOneForAFewRowsAndMoreForMany) {
+  const TeamTimes times = machine(8);
+  EXPECT_EQ(masters(times, 8, 1, 1000).count, 1);
+  EXPECT_EQ(masters(times, 8, 0, 0).count, 1);
+  // A row takes 0.31 ms on 8 instances, the fixed part of a pass 10.2 ms.
+  const Masters many = masters(times, 8, 512, 100000);
+  EXPECT_GE(many.count, 7);
+  EXPECT_LE(many.seconds, 1.02 * many.most_s);
+  EXPECT_GT(many.one_s, 5 * many.seconds);
+  for (int64_t rows = 1; rows < 40; ++rows) {
+    const Masters few = masters(times, 4, rows, 1000);
+    EXPECT_LE(few.count, rows);
+    EXPECT_LE(few.seconds, 1.02 * few.most_s);
+    if (few.count == 1) continue;
+    EXPECT_GT(times.decode_s(4, few.count - 1, rows, 1000), 1.02 * few.most_s) << "fewer would do";
+  }
+}
+
+}  // namespace
+}  // namespace pecia::schedule

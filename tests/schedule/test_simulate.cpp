@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lib/core/error.hpp"
+#include "lib/schedule/simulate.hpp"
+
+namespace pecia::schedule {
+namespace {
+
+constexpr double pass_s = 0.5, row_s = 0.01, pair_s = 1e-5;
+constexpr double message_s = 0.001;
+constexpr int layers = 2;
+
+TeamTimes times_of(int instances) {
+  const RateFit fit({pass_s, row_s, pair_s});
+  return {
+      {fit, fit}, {.message_s = message_s, .bytes_per_second = 1e12, .layers = layers}, instances};
+}
+
+SchedulerLimits limits_of(int instances, bool elastic) {
+  SchedulerLimits limits;
+  limits.ring_size = instances;
+  limits.elastic = elastic;
+  limits.kv_tokens = 1000;
+  limits.max_sequences = 8;
+  limits.max_batch_tokens = 100;
+  limits.max_positions = 10000;
+  limits.vocab = 100;
+  limits.ring = parallel::Ring::pass_kv;
+  if (elastic) limits.team_times = times_of(instances);
+  return limits;
+}
+
+double pairs(double first, double count) {
+  return count * (first + 0.5 * (count + 1));
+}
+
+TEST(Simulate, OneRequestTakesTheSumOfItsPasses) {
+  const Simulation found = simulate(limits_of(1, false), times_of(1),
+                                    {{.turns = {{.prompt_tokens = 150, .answer_tokens = 3}}}});
+  // Chunks of 100 and 50 tokens; the second one gives the first token. Then two more.
+  const double ttft = 2 * pass_s + 150 * row_s + pair_s * pairs(0, 150);
+  const double answers = 2 * pass_s + 2 * row_s + pair_s * pairs(150, 2);
+  EXPECT_EQ(found.passes, 4);
+  EXPECT_EQ(found.answered, 1);
+  EXPECT_NEAR(found.ttft_s.at(0), ttft, 1e-5);  // results hold floats
+  EXPECT_NEAR(found.latency_s.at(0), ttft + answers, 1e-5);
+  EXPECT_NEAR(found.seconds, ttft + answers, 1e-9);
+}
+
+TEST(Simulate, ARingSharesRowsAndWaitsForMessages) {
+  const Simulation found = simulate(limits_of(2, false), times_of(2),
+                                    {{.turns = {{.prompt_tokens = 100, .answer_tokens = 2}}}});
+  const double ttft = pass_s + layers * message_s + 50 * row_s + pair_s * pairs(0, 100) / 2;
+  const double second = pass_s + layers * 2 * message_s + row_s + pair_s * pairs(100, 1) / 2;
+  EXPECT_NEAR(found.ttft_s.at(0), ttft, 1e-5);
+  EXPECT_NEAR(found.seconds, ttft + second, 1e-6);
+}
+
+TEST(Simulate, ElasticTeamsWorkSideBySide) {
+  const std::vector<SimulatedRequest> two(2,
+                                          {.turns = {{.prompt_tokens = 40, .answer_tokens = 2}}});
+  const double alone = simulate(limits_of(1, false), times_of(1), {two[0]}).seconds;
+  const Simulation found = simulate(limits_of(2, true), times_of(2), two);
+  EXPECT_NEAR(found.seconds, alone, 1e-9);
+  EXPECT_EQ(found.answered, 2);
+  EXPECT_EQ(found.passes, 4);
+}
+
+TEST(Simulate, RequestsWaitForTheirArrival) {
+  std::vector<SimulatedRequest> requests(2, {.turns = {{.prompt_tokens = 10, .answer_tokens = 1}}});
+  requests[0].arrival_s = 3;
+  requests[1].arrival_s = 100;
+  const double one = pass_s + 10 * row_s + pair_s * pairs(0, 10);
+  const Simulation found = simulate(limits_of(1, false), times_of(1), requests);
+  EXPECT_NEAR(found.ttft_s.at(0), one, 1e-5);
+  EXPECT_NEAR(found.ttft_s.at(1), one, 1e-5);
+  EXPECT_NEAR(found.seconds, 100 + one, 1e-9);
+}
+
+TEST(Simulate, ARequestThatCannotRunIsNotAnswered) {
+  const Simulation found = simulate(limits_of(1, false), times_of(1),
+                                    {{.turns = {{.prompt_tokens = 2000, .answer_tokens = 1}}},
+                                     {.turns = {{.prompt_tokens = 10, .answer_tokens = 1}}}});
+  EXPECT_EQ(found.answered, 1);
+  EXPECT_EQ(found.refused, 1);
+  EXPECT_TRUE(std::isnan(found.ttft_s.at(0)));
+  EXPECT_GT(found.latency_s.at(1), 0);
+}
+
+TEST(Simulate, ChainsAndForksRunToTheirEnd) {
+  const std::vector<SimulatedTurn> turns(3, {.prompt_tokens = 20, .answer_tokens = 4});
+  for (const bool elastic : {false, true})
+    for (const io::Followup followup : {io::Followup::chain, io::Followup::fork})
+      EXPECT_EQ(simulate(limits_of(2, elastic), times_of(2),
+                         std::vector<SimulatedRequest>(5, {followup, turns, {}}))
+                    .answered,
+                15);
+}
+
+TEST(Simulate, CallsAreMadeByTheCaller) {
+  int next = 0, commit = 0;
+  const Simulation found = simulate(limits_of(1, false), times_of(1),
+                                    {{.turns = {{.prompt_tokens = 10, .answer_tokens = 5}}}}, 1,
+                                    [&](Call call, const std::function<void()>& work) {
+                                      ++(call == Call::next ? next : commit);
+                                      work();
+                                    });
+  EXPECT_EQ(commit, found.passes);
+  EXPECT_GE(next, found.passes);
+}
+
+TEST(Simulate, ReplicasShareTheRequests) {
+  for (const bool arrive : {false, true}) {
+    std::vector<SimulatedRequest> requests(3,
+                                           {.turns = {{.prompt_tokens = 80, .answer_tokens = 1}}});
+    if (arrive)
+      for (SimulatedRequest& request : requests) request.arrival_s = 5;
+    const double one = pass_s + 80 * row_s + pair_s * pairs(0, 80);
+    const Simulation found = simulate(limits_of(1, false), times_of(1), requests, 3);
+    EXPECT_NEAR(found.seconds, (arrive ? 5 : 0) + one, 1e-9);
+    EXPECT_EQ(found.answered, 3);
+  }
+}
+
+TEST(Simulate, AnIdleInstanceBeginsARequestAsItComes) {
+  std::vector<SimulatedRequest> requests(2,
+                                         {.turns = {{.prompt_tokens = 100, .answer_tokens = 1}}});
+  requests[0].arrival_s = 0;
+  requests[1].arrival_s = 0.25;  // while the first is read
+  const double one = pass_s + 100 * row_s + pair_s * pairs(0, 100);
+  SchedulerLimits limits = limits_of(2, true);
+  limits.max_instances = 1;
+  EXPECT_NEAR(simulate(limits, times_of(2), requests).ttft_s.at(1), one, 1e-5);
+}
+
+TEST(Simulate, ATimeLimitIsRefused) {
+  SchedulerLimits limits = limits_of(1, false);
+  const RateFit fit({pass_s, row_s, pair_s});
+  limits.time = TimeLimit{.end_s = 10, .times = {fit, fit}};
+  EXPECT_THROW(simulate(limits, times_of(1), {}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace pecia::schedule
