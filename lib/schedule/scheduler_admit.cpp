@@ -165,7 +165,8 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
   running.max_new_tokens = std::min<int64_t>(turn.max_new_tokens, room);
   running.deal_limit = answer_slots(turn);
   running.dealt.assign(limits_.ring_size, 0);
-  running.deal_shift = std::accumulate(turn.tokens.begin(), turn.tokens.end(), int64_t{0});
+  if (limits_.layout_invariant)
+    running.deal_shift = std::accumulate(turn.tokens.begin(), turn.tokens.end(), int64_t{0});
   running.earlier_decode_s = turn.answer.decode_s;
   running.stop_strings.reset();
   if (!turn.stop.empty()) {
