@@ -53,6 +53,7 @@ ElasticTotals& ElasticTotals::operator+=(const ElasticTotals& other) {
   by_degree.resize(std::max(by_degree.size(), other.by_degree.size()));
   for (size_t i = 0; i < other.by_degree.size(); ++i) by_degree[i] += other.by_degree[i];
   scale_downs += other.scale_downs;
+  scale_ups += other.scale_ups;
   const auto append = [](const std::vector<double>& from, std::vector<double>& to) {
     to.insert(to.end(), from.begin(), from.end());
   };

@@ -246,6 +246,7 @@ class Lead {
                    totals_);
     if (pass.plan.restore.empty())
       batch::count_team(pass.plan, pass.begin_s, end, pass.expected_s, totals_.elastic);
+    totals_.elastic.scale_ups = pass_maker_.scheduler.scale_ups();
     record(pass_maker_, pass_maker_.scheduler.take_finished(), totals_);
   }
 

@@ -177,6 +177,7 @@ Json elastic_json(const std::vector<RankFacts>& ranks, size_t ranks_of_replica) 
   };
   return {{"degrees", degrees},
           {"scale_downs", all.scale_downs},
+          {"scale_ups", all.scale_ups},
           {"time_errors",
            {{"prefill", errors(all.prefill_errors)}, {"decode", errors(all.decode_errors)}}},
           {"timeline", {{"least_s", least_s}, {"spans", spans}}}};

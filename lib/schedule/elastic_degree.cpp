@@ -32,4 +32,19 @@ Masters masters(const TeamTimes& times, int degree, int64_t rows, int64_t contex
   return result;
 }
 
+GrownTeam grown_team(const TeamTimes& times, int degree, int candidates, int64_t rows,
+                     int64_t context_pairs) {
+  constexpr double least_gain = 0.25;
+  PECIA_CHECK(1 <= degree && degree <= candidates, "a team of {} that grows to {}", degree,
+              candidates);
+  const Masters before = masters(times, degree, rows, context_pairs);
+  const GrownTeam same{degree, before.count, before.seconds, before.seconds};
+  GrownTeam best = same;
+  for (int grown = degree + 1; grown <= candidates; ++grown)
+    if (const Masters with = masters(times, grown, rows, context_pairs);
+        with.seconds < best.seconds)
+      best = {grown, with.count, with.seconds, before.seconds};
+  return best.seconds < (1 - least_gain) * before.seconds ? best : same;
+}
+
 }  // namespace pecia::schedule

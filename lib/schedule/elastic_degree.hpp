@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Elastic teams, steps 3 and 4: how many instances read a prompt, and how many have rows of a decode
-/// pass. Both follow from the times of teams. Each result tells what was rejected, for the trace.
+/// Elastic teams, steps 3 and 4: how many instances read a prompt, how many have rows of a decode
+/// pass, and when a team grows. Both follow from the times of teams. Each result tells what was rejected, for the trace.
 /// Source: LoongServe (batching with the degree of each batch; elastic scaling plan; multi-master
 /// distributed decoding).
 ///
@@ -47,5 +47,22 @@ struct Masters {
 /// they bring (each reads the weights and sends queries to all). So the margin keeps one master
 /// where a batch is very small. Throws InvalidArgument as decode_s does.
 Masters masters(const TeamTimes& times, int degree, int64_t rows, int64_t context_pairs);
+
+struct GrownTeam {
+  int degree = 1;
+  int masters = 1;
+  double seconds = 0;   ///< of a decode pass
+  double before_s = 0;  ///< rejected, or equal: of the team as it is
+};
+
+/// Returns the degree to which a team that decodes grows when up to `candidates` − `degree` further
+/// instances have nothing to do. These keep what the answers add from now on, and have rows of their
+/// own; nothing that is held moves. It is the degree with the least time, of equal ones the least, if
+/// that saves a quarter of the time; else the team stays as it is. A team that has grown cannot
+/// shrink while its answers go on, and times of degrees that were never measured are estimates, so
+/// less would be no safe gain. Throws InvalidArgument unless 1 ≤ degree ≤ candidates ≤
+/// times.degrees().
+GrownTeam grown_team(const TeamTimes& times, int degree, int candidates, int64_t rows,
+                     int64_t context_pairs);
 
 }  // namespace pecia::schedule

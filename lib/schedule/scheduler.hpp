@@ -225,6 +225,9 @@ class Scheduler {
   /// The choice for the prompt of the last plan, if there was one to make by expected times.
   const std::optional<TeamChoice>& team_choice() const { return team_choice_; }
 
+  /// How often a team that decodes has grown.
+  int64_t scale_ups() const { return scale_ups_; }
+
   /// Takes in the `outcomes` of all ranks of the plan's teams. The pass lasted from the plan's `now`
   /// to this `now`.
   void commit(const Plan& plan, const std::vector<Outcome>& outcomes, double now);
@@ -330,6 +333,9 @@ class Scheduler {
   std::vector<int32_t> team_for(const Running& running, const std::set<int32_t>& wanted);
   void note_time(const Plan& plan, double seconds);
   bool make_tokens(Plan& plan, const Selection& prompts, double now);
+  void grow(const Selection& ready, std::set<int32_t>& team);
+  int64_t movable_slots(const Running& running) const;
+  void grow_on(Running& running, int32_t instance);
   size_t most_masters(const Selection& ready, size_t degree) const;
   int32_t master_of(const Running& running, const std::map<int32_t, int64_t>& rows,
                     size_t most) const;
@@ -379,6 +385,7 @@ class Scheduler {
   std::vector<std::vector<int64_t>> unheard_;  ///< by instance: sequences of whose end it must hear
   enum class Doing : uint8_t { nothing, prompts, answers };
   std::vector<Doing> doing_;  ///< by instance
+  int64_t scale_ups_ = 0;
   int64_t answered_turns_ = 0, answered_tokens_ = 0, allowed_tokens_ = 0;
 };
 

@@ -277,6 +277,7 @@ bool Scheduler::make_tokens(Plan& plan, const Selection& prompts, double now) {
   }
 
   std::erase_if(ready, [&](const Running* running) { return !meets(*running); });
+  if (prompts.empty() && waiting_.empty()) grow(ready, team);
   const size_t most = most_masters(ready, team.size());
   std::map<int32_t, int64_t> rows;  // by master
   std::vector<std::pair<Running*, int32_t>> dealt;
@@ -295,6 +296,68 @@ bool Scheduler::make_tokens(Plan& plan, const Selection& prompts, double now) {
   for (const int32_t instance : team) doing_[instance] = Doing::answers;
   set_sharding(plan, false);
   return true;
+}
+
+/// Lets the team that makes these sequences' tokens have further instances, where these have no work
+/// and nothing waits that could begin there (scale-up). Some of the sequences then have their free
+/// slots there, and so their next tokens. Branches of forks stay, as their slots are promised to the
+/// branches after them.
+void Scheduler::grow(const Selection& ready, std::set<int32_t>& team) {
+  if (!limits_.team_times || !forks_.empty()) return;
+  const Room used = room();
+  std::vector<int32_t> idle;
+  for (int32_t instance = 0; instance < limits_.ring_size; ++instance)
+    if (used[instance].idle && used[instance].sequences == 0 &&
+        std::ssize(team) + std::ssize(idle) < limits_.max_instances)
+      idle.push_back(instance);
+  int64_t context = 0;
+  for (const Running* running : ready) context += map_.length(running->sequence);
+  const auto degree = static_cast<int>(team.size());
+  const GrownTeam grown =
+      grown_team(*limits_.team_times, degree, degree + static_cast<int>(idle.size()),
+                 std::ssize(ready), context);
+  if (grown.degree == degree) return;
+  idle.resize(grown.degree - degree);
+
+  // Each new instance gets the share of a master, of the sequences with most left to answer.
+  const auto unused = [&](const Running* running) { return movable_slots(*running); };
+  Selection movable;
+  for (Running* running : ready)
+    if (!running->family->is_fork() && unused(running) > 0) movable.push_back(running);
+  std::ranges::stable_sort(movable, std::ranges::greater(), unused);
+  const size_t share = (ready.size() + grown.masters - 1) / grown.masters;
+  auto next = movable.begin();
+  for (const int32_t instance : idle) {
+    int64_t free = used[instance].free_slots;
+    for (size_t moved = 0; moved < share && next != movable.end(); ++next) {
+      if (unused(*next) > free) continue;
+      free -= unused(*next);
+      grow_on(**next, instance);
+      team.insert(instance);
+      ++moved;
+    }
+  }
+  scale_ups_ += std::ssize(team) > degree;
+}
+
+/// Free slots of the sequence on instances that hold some of it. These stay in its team, and hear
+/// with its next pass that the slots are no longer theirs.
+int64_t Scheduler::movable_slots(const Running& running) const {
+  int64_t slots = 0;
+  for (const int32_t instance : running.instances)
+    if (const int64_t held = map_.held(running.sequence, instance); held > 0)
+      slots += map_.reserved(running.sequence, instance) - held;
+  return slots;
+}
+
+/// Moves these slots to a further instance.
+void Scheduler::grow_on(Running& running, int32_t instance) {
+  map_.set_reserved(running.sequence, instance, movable_slots(running));
+  for (const int32_t old : running.instances)
+    if (const int64_t held = map_.held(running.sequence, old); held > 0)
+      map_.set_reserved(running.sequence, old, held);
+  running.instances = instances_of(running.sequence);
+  known_.at(running.sequence).now.assign(limits_.ring_size, false);  // all must hear of it
 }
 
 /// How many instances of a team of this size are to compute the sequences' next tokens.

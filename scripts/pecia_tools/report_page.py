@@ -168,6 +168,8 @@ def _teams(elastic: dict[str, Any]) -> Section:
         "Each request has a colour, and neighbours may share one. Instances beside each other in the same colour are a "
         f"team. {plural(elastic['scale_downs'], 'prompt')} had more instances to read it than keep its keys."
     )
+    if elastic.get("scale_ups"):
+        caption += f" {plural(elastic['scale_ups'], 'team')} took in further instances for the answers."
     if timeline["least_s"]:
         caption += f" What took less than {duration(timeline['least_s'])} is not drawn."
     return Section(title, "teams", figures.teams_figure(timeline["spans"]), caption, [table])

@@ -65,6 +65,7 @@ class ReplicaLoop : public testing::Test {
     for (const size_t length : {5, 40, 120})
       content.requests.push_back({std::to_string(length), {{std::vector<int32_t>(length, 7)}}});
     content.arrival_s = arrivals;
+    content.max_new_tokens = max_new_tokens_;
     write_shard(folder_ / "a.h5", content);
     job::Job job;
     if (!arrivals.empty()) job.batch.arrivals = job::Arrivals::replay;
@@ -109,6 +110,7 @@ class ReplicaLoop : public testing::Test {
       comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   report::Recorder recorder_{report::TraceDetail::summary};
   schedule::SchedulerLimits limits_;
+  std::vector<int32_t> max_new_tokens_;  ///< by request; empty: four each
   FakeClock time_;
   int asked_ = 0;
   std::function<bool()> told_ = [] { return false; };
@@ -209,6 +211,25 @@ TEST_F(ReplicaLoop, OfTeamsAnswersAndCountsTheSame) {
   for (const batch::TeamTotals& degree : totals.elastic.by_degree) read += degree.prefill_tokens;
   EXPECT_EQ(read, totals.prompt_tokens);
   EXPECT_GT(totals.elastic.by_degree[0].prefill_tokens, 0);
+}
+
+/// Of two instances, one has two long answers, and the other one an answer of one token.
+TEST_F(ReplicaLoop, OfTeamsThatGrowAnswersTheSame) {
+  limits_.policy = job::Policy::prefill_first;
+  max_new_tokens_ = {24, 1, 24};
+  run();
+  const auto together = std::exchange(results_, {});
+  std::filesystem::remove(folder_ / "results.h5");
+  limits_.elastic = true;
+  // Passes take no time on this clock, so these are not fitted to any.
+  const schedule::RateFit rows_cost(schedule::PassRates{1e-5, 1e-3, 1e-9});
+  limits_.team_times.emplace(schedule::PassTimes{rows_cost, rows_cost},
+                             schedule::TeamCosts{1e-6, 1e12, 1, 1, 2}, world_->size());
+  const batch::ReplicaTotals totals = run({}, time_.clock());
+  if (!planning()) return;
+  ASSERT_EQ(results_.size(), 3u);
+  for (size_t row = 0; row < 3; ++row) EXPECT_EQ(results_[row].tokens, together[row].tokens);
+  if (world_->size() == 2) EXPECT_EQ(totals.elastic.scale_ups, 1);
 }
 
 TEST_F(ReplicaLoop, OfTeamsStopsWhenAnyRankIsTold) {

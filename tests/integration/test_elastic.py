@@ -47,8 +47,10 @@ class ElasticTest(RunTest):
                 self.assertEqual(read, int(found["prompt_tokens"].sum()) + again)
 
     def test_auto_becomes_elastic_where_that_is_faster(self) -> None:
-        # Passes of this model take microseconds, and messages more.
-        job = self.write("auto", parallel={"cp": "auto"})
+        # Steps of this model take microseconds, and their messages more.
+        requests = random_requests(20, 1, 60, seed=82)
+        generation = {**GENERATION, "max_new_tokens": 100}
+        job = self.write_job(requests, "auto", generation=generation, parallel={"cp": "auto"})
         words = self.run_job(job, 2)
         self.assertRegex(words, r"ring elastic.*\n.*auto: cp elastic: teams that change should take \d+ % less time")
         self.assertIn("elastic", self.report(job))
@@ -58,7 +60,7 @@ class ElasticTest(RunTest):
             ("layout", {"parallel": {"cp": "auto"}, "reproducible": "layout"}),
         ):
             with self.subTest(name=name):
-                job = self.write(name, **settings)
+                job = self.write_job(requests, name, generation=generation, **settings)
                 self.assertNotIn("elastic", self.run_job(job, 2))
 
     def test_auto_goes_on_as_it_began(self) -> None:

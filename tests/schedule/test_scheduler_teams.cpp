@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <set>
 
 #include "lib/core/error.hpp"
@@ -147,8 +149,13 @@ class FakeInstances {
 /// Runs the requests to their end. A pass that is under way ends when the draw says so.
 struct ServedByTeams {
   std::map<int64_t, Finished> rows;
-  int64_t passes = 0, side_by_side = 0, wide = 0, with_holders = 0, penalized = 0;
+  int64_t passes = 0, side_by_side = 0, wide = 0, with_holders = 0, penalized = 0, scale_ups = 0;
 };
+
+double busiest_rows(const Plan& plan) {
+  const auto [prompts, answers] = busiest_work(plan);
+  return prompts.rows + answers.rows;
+}
 
 ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Request>& requests,
                              Draw& draw) {
@@ -158,7 +165,7 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
   std::vector<Plan> under_way;
   std::set<int32_t> busy;
   size_t added = 0;
-  for (double now = 0;; ++now) {
+  for (double now = 0;;) {
     while (added < requests.size() && (under_way.empty() || !draw.one_in(3)))
       scheduler.add(requests[added++], now);
     while (auto plan = scheduler.next(now)) {
@@ -180,18 +187,20 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
     if (under_way.empty()) continue;
     const auto ended = under_way.begin() + draw(0, std::ssize(under_way) - 1);
     for (const int32_t instance : ended->teams.front().instances) busy.erase(instance);
+    now += 1e-3 * busiest_rows(*ended);
     scheduler.commit(*ended, instances.execute(*ended), now);
     under_way.erase(ended);
   }
   EXPECT_EQ(scheduler.running() + scheduler.waiting() + scheduler.num_under_way(), 0);
   served.penalized = instances.penalized;
+  served.scale_ups = scheduler.scale_ups();
   return served;
 }
 
 /// A millisecond for each pass and each row.
-schedule::TeamTimes even_times(int instances, double message_s = 1e-5) {
-  const schedule::PassTimes times{schedule::RateFit({1e-3, 1e-3, 1e-9}),
-                                  schedule::RateFit({1e-3, 1e-3, 1e-9})};
+schedule::TeamTimes even_times(int instances, double message_s = 1e-5, double pass_s = 1e-3) {
+  const schedule::PassTimes times{schedule::RateFit({pass_s, 1e-3, 1e-9}),
+                                  schedule::RateFit({pass_s, 1e-3, 1e-9})};
   return {times, schedule::TeamCosts{message_s, 1e9, 1, 1, 10}, instances};
 }
 
@@ -208,10 +217,8 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
         if (draw.one_in(4)) turn.params.repetition_penalty = 1.1f;
     SchedulerLimits limits = random_limits(draw, requests);
     limits.elastic = true;
-    if (draw.one_in(2)) {
-      limits.objective = job::Objective::ttft;
-      limits.team_times = even_times(limits.ring_size);
-    }
+    if (!draw.one_in(3)) limits.team_times = even_times(limits.ring_size, 1e-6, 1e-5);
+    if (limits.team_times && draw.one_in(2)) limits.objective = job::Objective::ttft;
     limits.kv_tokens = 0;
     const Scheduler counting(limits);
     int64_t most = 0;
@@ -330,6 +337,70 @@ TEST(SchedulerTeams, TakeRequestsAsTheyGetOn) {
     fast = std::move(*next);
   }
   EXPECT_EQ(scheduler.waiting(), 0);
+}
+
+/// Chains with answers of very different lengths, so that some instances run out of work.
+TEST(SchedulerTeams, AnswerTheSameWhereTheyGrow) {
+  constexpr uint64_t seed = 20261124;
+  RecordProperty("seed", std::to_string(seed));
+  int64_t scale_ups = 0;
+  for (uint64_t attempt = 0; attempt < 200; ++attempt) {
+    SCOPED_TRACE(fmt::format("attempt {}", attempt));
+    Draw draw(seed + attempt);
+    std::vector<Request> requests;
+    for (int64_t row = 0, count = draw(4, 16); row < count;) {
+      Request& request = requests.emplace_back(ask(row++, draw(1, 40), draw.one_in(3) ? 60 : 3));
+      request.turns.front().params.repetition_penalty = draw.one_in(4) ? 1.1f : 1.0f;
+      if (draw.one_in(3)) request.turns.push_back(ask(row++, draw(1, 20), 20).turns.front());
+    }
+    SchedulerLimits limits = teams_of(static_cast<int>(draw(2, 4)), 500);
+    limits.max_instances = static_cast<int>(draw(1, limits.ring_size));
+    limits.team_times = even_times(limits.ring_size, 1e-6, 1e-5);
+    if (draw.one_in(2)) limits.objective = job::Objective::ttft;
+    const ServedByTeams served = serve_by_teams(limits, requests, draw);
+    expect_same(served.rows, expected(limits, requests));
+    if (testing::Test::HasFailure()) return;
+    EXPECT_TRUE(limits.max_instances > 1 || served.scale_ups == 0);
+    scale_ups += served.scale_ups;
+  }
+  EXPECT_GT(scale_ups, 50);
+}
+
+/// One instance has five long answers. The other one reads a prompt that leaves no room for them, and
+/// then has nothing to do.
+TEST(SchedulerTeams, GrowWhereAnInstanceHasNothingToDo) {
+  for (const auto& [message_s, degree] : {std::pair(1e-6, 2), {1e-2, 1}}) {
+    SCOPED_TRACE(message_s);
+    SchedulerLimits limits = teams_of(2, 300);
+    limits.max_batch_tokens = 100;
+    limits.team_times = even_times(2, message_s, 1e-5);
+    Scheduler scheduler(limits);
+    FakeInstances instances(limits);
+    scheduler.add(ask(0, 250, 1), 0);
+    for (int64_t row = 1; row < 6; ++row) scheduler.add(ask(row, 10, 50), 0);
+    std::deque<Plan> under_way;
+    std::vector<Plan> of_answers;
+    double now = 0;
+    for (;;) {
+      while (auto plan = scheduler.next(now)) under_way.push_back(std::move(*plan));
+      if (under_way.empty()) break;
+      const Plan plan = std::move(under_way.front());
+      under_way.pop_front();
+      now += 1e-3 * busiest_rows(plan);
+      scheduler.commit(plan, instances.execute(plan), now);
+      if (plan.items.front().rows.count == 1) of_answers.push_back(plan);
+    }
+    EXPECT_EQ(scheduler.take_finished().size(), 6u);
+    EXPECT_EQ(scheduler.scale_ups(), degree > 1 ? 1 : 0);
+    ASSERT_EQ(of_answers.size(), 49u);
+    EXPECT_EQ(of_answers.front().teams.front().size(), 1);
+    const Plan& last = of_answers.back();
+    EXPECT_EQ(last.teams.front().workers(), degree);
+    std::map<int32_t, int> rows;
+    for (const auto& item : last.items) ++rows[item.rows.owner];
+    EXPECT_EQ(rows[0], degree > 1 ? 3 : 5);
+    EXPECT_TRUE(scheduler.has_room_for(ask(6, 299, 1))) << "all slots are free again";
+  }
 }
 
 /// Where a row costs little beside a pass, one instance computes all rows.
