@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <utility>
 
 #include "lib/comm/agree.hpp"
 #include "lib/measure/calibration.hpp"
-#include "lib/report/format.hpp"
 #include "lib/run/scheduler_limits.hpp"
 #include "lib/run/settle.hpp"
 
@@ -101,7 +100,14 @@ void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
     resources::resolve_grid(job, setup.config, setup.world().size(), setup.resources);
     settle_memory(setup, weights, inputs);
   };
-  if (kept) return become_elastic();
+  const auto give_reason = [&](const std::string& why) {
+    std::string& all = setup.resources.why;
+    all = why + (all.empty() ? "" : "; " + all);
+  };
+  if (kept) {
+    become_elastic();
+    return give_reason("cp elastic: as this run began");
+  }
 
   const measure::Measured measured{rates_of_ring(setup, tensors, compute), ring.shift_threshold};
   become_elastic();
@@ -122,12 +128,11 @@ void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
   const bool gains =
       setup.world().all_reduce_max(elastic_s < (1 - least_gain) * ring_s ? 1 : 0) > 0;
   if (!gains) setup.resources = ring;
-  const std::string change = fmt::format("{:.0f} %", 100 * std::abs(1 - elastic_s / ring_s));
-  setup.resources.why =
-      fmt::format("cp {}: teams that change should take {} {} time {}{}",
-                  gains ? "elastic" : "one ring", change, elastic_s < ring_s ? "less" : "more",
-                  replays ? "to the first token" : "for this batch",
-                  setup.resources.why.empty() ? "" : "; " + setup.resources.why);
+  if (ring_s == 0) return;  // on other ranks than the chief, or nothing can run
+  give_reason(fmt::format("cp {}: teams that change should take {:.0f} % {} time {}",
+                          gains ? "elastic" : "one ring", 100 * std::abs(1 - elastic_s / ring_s),
+                          elastic_s < ring_s ? "less" : "more",
+                          replays ? "to the first token" : "for this batch"));
 }
 
 }  // namespace pecia::run

@@ -70,7 +70,8 @@ class ElasticTest(RunTest):
         launch.signal_ranks(signal.SIGTERM)
         self.assertIn("ring elastic", self.end(launch, DRAINED))
         # With this batch a ring takes as long: it is one request at a time.
-        self.assertIn("ring elastic", self.run_job(job, 2, "--set", "batch.max_sequences=1"))
+        words = self.run_job(job, 2, "--set", "batch.max_sequences=1")
+        self.assertRegex(words, r"ring elastic.*\n.*auto: cp elastic: as this run began")
 
     def test_what_fits_in_all_instances_together_runs(self) -> None:
         alone = self.write("alone")
