@@ -40,10 +40,15 @@ GrownTeam grown_team(const TeamTimes& times, int degree, int candidates, int64_t
   const Masters before = masters(times, degree, rows, context_pairs);
   const GrownTeam same{degree, before.count, before.seconds, before.seconds};
   GrownTeam best = same;
-  for (int grown = degree + 1; grown <= candidates; ++grown)
-    if (const Masters with = masters(times, grown, rows, context_pairs);
-        with.seconds < best.seconds)
-      best = {grown, with.count, with.seconds, before.seconds};
+  for (int grown = degree + 1; grown <= candidates; ++grown) {
+    const int64_t most = std::clamp<int64_t>(rows, 1, grown);
+    // What is held stays where it is, so its pairs are no fewer on these instances.
+    const PassWork busiest{1, static_cast<double>((rows + most - 1) / most),
+                           static_cast<double>(context_pairs) / degree};
+    if (const double seconds = times.seconds(grown, PassKind::decode, busiest);
+        seconds < best.seconds)
+      best = {grown, static_cast<int>(most), seconds, before.seconds};
+  }
   return best.seconds < (1 - least_gain) * before.seconds ? best : same;
 }
 

@@ -57,7 +57,7 @@ struct GrownTeam {
 
 /// Returns the degree to which a team that decodes grows when up to `candidates` − `degree` further
 /// instances have nothing to do. These keep what the answers add from now on, and have rows of their
-/// own; nothing that is held moves. It is the degree with the least time, of equal ones the least, if
+/// own; nothing that is held moves, so a long context alone gains nothing. It is the degree with the least time, of equal ones the least, if
 /// that saves a quarter of the time; else the team stays as it is. A team that has grown cannot
 /// shrink while its answers go on, and times of degrees that were never measured are estimates, so
 /// less would be no safe gain. Throws InvalidArgument unless 1 ≤ degree ≤ candidates ≤

@@ -75,10 +75,11 @@ TEST(GrownTeam, GrowsWhereRowsCostMoreThanMessages) {
   EXPECT_EQ(grown_team(times, 1, 4, 20, 1000).degree, 1) << "less than a quarter is gained";
   const GrownTeam grown = grown_team(times, 1, 4, 400, 100000);
   EXPECT_EQ(grown.degree, 4);
-  EXPECT_EQ(grown.masters, masters(times, 4, 400, 100000).count);
-  EXPECT_DOUBLE_EQ(grown.seconds, masters(times, 4, 400, 100000).seconds);
+  EXPECT_EQ(grown.masters, 4);
+  EXPECT_DOUBLE_EQ(grown.seconds, times.seconds(4, PassKind::decode, {1, 100, 100000}));
   EXPECT_DOUBLE_EQ(grown.before_s, times.decode_s(1, 1, 400, 100000));
   EXPECT_EQ(grown_team(times, 1, 2, 400, 100000).degree, 2);
+  EXPECT_EQ(grown_team(times, 1, 4, 1, 100'000'000).degree, 1) << "its keys stay where they are";
   EXPECT_EQ(grown_team(machine(4, 1e-1), 1, 4, 400, 100000).degree, 1) << "slow messages";
   EXPECT_EQ(grown_team(times, 3, 3, 400, 100000).degree, 3) << "nobody else is there";
   EXPECT_THROW(grown_team(times, 3, 2, 1, 1), InvalidArgument);
