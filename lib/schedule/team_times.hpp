@@ -54,7 +54,6 @@ class TeamTimes {
   TeamTimes(const PassTimes& alone, const TeamCosts& costs, int degrees);
 
   int degrees() const { return static_cast<int>(fits_.size()); }
-  const TeamCosts& costs() const { return costs_; }
 
   /// Takes in a measured pass. RateFit ignores one that took no time.
   void add(int degree, PassKind kind, const PassWork& busiest, double seconds);
