@@ -96,11 +96,9 @@ std::vector<Field> make_schema() {
       field("parallel.dp", PECIA_MEMBER(parallel.dp), whole32(1, max_degree),
             "Replicas, each running requests of its own."),
       field("parallel.cp", PECIA_MEMBER(parallel.cp), cp_setting(max_degree),
-            "Ranks that share a sequence's tokens; elastic: of those that dp, sp and tp leave, as "
-            "many "
-            "as each request needs, changing from pass to pass; auto: all that they leave, or "
-            "elastic "
-            "where no mode is named and the batch should end more than 5 % sooner."),
+            "Ranks that share a sequence's tokens; auto: all ranks that dp, sp and tp leave, or "
+            "elastic where no mode is named and the batch should end 5 % sooner; elastic: as many "
+            "of them as each request needs, changing from pass to pass."),
       field("parallel.elastic", PECIA_MEMBER(parallel.elastic), elastic_range(max_degree),
             "With cp elastic, instances (SP × TP blocks) of a request; auto: all."),
       field("parallel.sp", PECIA_MEMBER(parallel.sp), whole32(1, max_degree),

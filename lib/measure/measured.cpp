@@ -51,27 +51,36 @@ std::optional<bool> kept_elastic(const std::string& text,
   return {};
 }
 
+parallel::RingRates measure_ring(const model::ModelConfig& config,
+                                 const resources::Resources& resources, comm::Communicator& world,
+                                 comm::Communicator& replica, const context::Compute& compute,
+                                 spdlog::logger& log) {
+  if (resources.cp == 1 || (resources.ring && !resources.elastic)) return {};
+  const int block = resources.sp * resources.tp, rank = replica.rank();
+  const auto ring = replica.split(rank % block, rank / block);
+  const int64_t kv_heads = parallel::kv_heads_of_rank(resources.degrees(), config.num_kv_heads);
+  return calibrate(world, *ring, compute,
+                   {kv_heads * (config.num_heads / config.num_kv_heads), kv_heads, config.head_dim,
+                    resources.kv_dtype},
+                   log);
+}
+
 Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
                          const resources::Resources& resources,
                          const std::function<parallel::SentPerToken()>& sent,
-                         comm::Communicator& world, const context::ReplicaGroups& groups,
-                         const context::KvShape& cache, const context::Compute& compute,
-                         spdlog::logger& log) {
-  const AttentionShape shape{cache.num_kv_heads * (config.num_heads / config.num_kv_heads),
-                             cache.num_kv_heads, cache.head_dim, cache.dtype};
-  // Measures over groups of their own, so that the report counts the run's traffic alone.
-  const auto own = [](comm::Communicator& group) { return group.split(0, group.rank()); };
-  Measured measured;
-  if (resources.cp > 1 && (!resources.ring || resources.elastic))
-    measured.ring = calibrate(world, *own(*groups.ring), compute, shape, log);
+                         const parallel::RingRates& ring, comm::Communicator& world,
+                         comm::Communicator& block, const context::Compute& compute) {
+  Measured measured{ring, {}};
   if (resources.decode == parallel::DecodeMode::shift) {
     measured.shift_threshold = resources.shift_threshold;
     if (!measured.shift_threshold) {
       const DType weights = job.model.dtype ? resources::dtype_of(*job.model.dtype)
                                             : config.stored_dtype.value_or(DType::fp32);
+      // In a group of its own, so that the report counts the run's traffic alone.
+      const auto own = block.split(0, block.rank());
       measured.shift_threshold = parallel::shift_threshold(
-          measure_shift_inputs(config, weights, resources.sp, resources.tp, sent(), world,
-                               *own(*groups.block), compute),
+          measure_shift_inputs(config, weights, resources.sp, resources.tp, sent(), world, *own,
+                               compute),
           resources.max_batch_tokens);
     }
   }

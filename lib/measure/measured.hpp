@@ -9,9 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "lib/comm/communicator.hpp"
 #include "lib/context/compute.hpp"
-#include "lib/context/kv_cache.hpp"
-#include "lib/context/replica_groups.hpp"
 #include "lib/parallel/ring_rule.hpp"
 #include "lib/parallel/shift_rule.hpp"
 #include "lib/resources/resources.hpp"
@@ -32,13 +31,20 @@ std::optional<Measured> parse_measured(const std::string& text,
 /// Whether the run that wrote the text was elastic. Absent as for parse_measured.
 std::optional<bool> kept_elastic(const std::string& text, const resources::Resources& resources);
 
-/// Measures between the ranks of `groups`, with the heads of `cache`, as this rank has them. `sent`
-/// is called where the shift rule needs it. Collective over `world`; every rank gets the same.
+/// Rates of attention and of the replica's rings, where a choice depends on them; else zeros.
+/// `replica`: its ranks, for tensors where `compute` is. Collective over `world`; every rank gets the
+/// same.
+parallel::RingRates measure_ring(const model::ModelConfig& config,
+                                 const resources::Resources& resources, comm::Communicator& world,
+                                 comm::Communicator& replica, const context::Compute& compute,
+                                 spdlog::logger& log);
+
+/// Measures what else is needed, between the ranks of `block`, this rank's SP × TP block. `sent` is
+/// called where the shift rule needs it. Collective over `world`; every rank gets the same.
 Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
                          const resources::Resources& resources,
                          const std::function<parallel::SentPerToken()>& sent,
-                         comm::Communicator& world, const context::ReplicaGroups& groups,
-                         const context::KvShape& cache, const context::Compute& compute,
-                         spdlog::logger& log);
+                         const parallel::RingRates& ring, comm::Communicator& world,
+                         comm::Communicator& block, const context::Compute& compute);
 
 }  // namespace pecia::measure

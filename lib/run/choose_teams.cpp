@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "lib/comm/agree.hpp"
-#include "lib/measure/calibration.hpp"
 #include "lib/run/scheduler_limits.hpp"
 #include "lib/run/settle.hpp"
 
@@ -15,20 +14,6 @@ namespace {
 
 /// What it takes that a replica's instances become teams without being asked for.
 constexpr double least_gain = 0.05;
-
-/// Rates between this rank's instance and the next ones of its replica. Collective over all ranks.
-parallel::RingRates rates_of_ring(const Setup& setup, comm::Communicator& tensors,
-                                  const context::Compute& compute) {
-  const model::ModelConfig& config = setup.config;
-  const resources::Resources& resources = setup.resources;
-  const int block = resources.sp * resources.tp, rank = tensors.rank();
-  const auto ring = tensors.split(rank % block, rank / block);
-  const int64_t kv_heads = parallel::kv_heads_of_rank(resources.degrees(), config.num_kv_heads);
-  return measure::calibrate(setup.world(), *ring, compute,
-                            {kv_heads * (config.num_heads / config.num_kv_heads), kv_heads,
-                             config.head_dim, resources.kv_dtype},
-                            *setup.log);
-}
 
 double mean_of_answered(const std::vector<double>& seconds) {
   double sum = 0, count = 0;
@@ -48,18 +33,20 @@ double expected_s(const Setup& setup, const schedule::TeamTimes& times,
                                                            : found.seconds;
 }
 
-/// The job's requests that can run: the longest first, or, where they are replayed, the first to
-/// arrive.
-std::vector<schedule::SimulatedRequest> requests_of(const batch::Inputs& inputs, bool replays) {
+/// The job's requests that can run, in the order in which a run takes them.
+std::vector<schedule::SimulatedRequest> requests_of(const batch::Inputs& inputs,
+                                                    const job::Job::Batch& batch) {
+  const bool replays = batch.arrivals == job::Arrivals::replay;
   std::vector<const batch::InputRequest*> all;
   for (const batch::InputRequest& request : inputs.requests())
     if (request.work > 0) all.push_back(&request);
   const auto arrival = [&](const batch::InputRequest* request) {
     return inputs.prompt(*request).arrival_s.value_or(0);
   };
-  std::ranges::stable_sort(all, {}, [&](const batch::InputRequest* request) {
-    return replays ? arrival(request) : -request->work;
-  });
+  if (replays)
+    std::ranges::stable_sort(all, {}, arrival);
+  else if (batch.order == job::Order::longest_first)
+    std::ranges::stable_sort(all, std::ranges::greater(), &batch::InputRequest::work);
   std::vector<schedule::SimulatedRequest> requests;
   for (const batch::InputRequest* of : all) {
     schedule::SimulatedRequest& request = requests.emplace_back();
@@ -86,10 +73,10 @@ std::vector<schedule::SimulatedRequest> part_of_a_replica(
 }
 
 void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
-                  comm::Communicator& tensors, const context::Compute& compute,
-                  double product_flops) {
+                  const parallel::RingRates& rates, double product_flops,
+                  const std::string& kept_measurement) {
   if (!resources::may_become_elastic(setup.job, setup.config, setup.resources)) return;
-  const auto kept = measure::kept_elastic(kept_measurement(setup), setup.resources);
+  const auto kept = measure::kept_elastic(kept_measurement, setup.resources);
   if (kept == false) return;
   const bool replays = setup.job.batch.arrivals == job::Arrivals::replay;
 
@@ -109,16 +96,16 @@ void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
     return give_reason("cp elastic: as this run began");
   }
 
-  const measure::Measured measured{rates_of_ring(setup, tensors, compute), ring.shift_threshold};
+  const measure::Measured measured{rates, ring.shift_threshold};
   become_elastic();
   double ring_s = 0, elastic_s = 0;
   comm::together(setup.world(), [&] {
     if (!setup.chief()) return;
     const schedule::TeamTimes times(
         resources::estimated_times(setup.config, setup.resources, weights.held(), product_flops),
-        team_costs(setup.config, setup.resources, measured.ring), setup.resources.cp);
+        team_costs(setup.config, setup.resources, rates), setup.resources.cp);
     const auto requests =
-        part_of_a_replica(requests_of(*inputs.inputs, replays), setup.resources.dp,
+        part_of_a_replica(requests_of(*inputs.inputs, setup.job.batch), setup.resources.dp,
                           std::max<size_t>(512, 16 * static_cast<size_t>(setup.resources.cp)));
     elastic_s = expected_s(setup, times, measured, requests);
     const resources::Resources elastic = std::exchange(setup.resources, ring);
@@ -128,11 +115,11 @@ void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
   const bool gains =
       setup.world().all_reduce_max(elastic_s < (1 - least_gain) * ring_s ? 1 : 0) > 0;
   if (!gains) setup.resources = ring;
-  if (ring_s == 0) return;  // on other ranks than the chief, or nothing can run
-  give_reason(fmt::format("cp {}: teams that change should take {:.0f} % {} time {}",
-                          gains ? "elastic" : "one ring", 100 * std::abs(1 - elastic_s / ring_s),
-                          elastic_s < ring_s ? "less" : "more",
-                          replays ? "to the first token" : "for this batch"));
+  if (ring_s > 0)  // on the chief, where anything can run
+    give_reason(fmt::format("cp {}: teams that change should take {:.0f} % {} time {}",
+                            gains ? "elastic" : "one ring", 100 * std::abs(1 - elastic_s / ring_s),
+                            elastic_s < ring_s ? "less" : "more",
+                            replays ? "to the first token" : "for this batch"));
 }
 
 }  // namespace pecia::run

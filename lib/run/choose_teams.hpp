@@ -3,7 +3,7 @@
 /// parallel.cp: auto, where a replica has several instances: are they one ring, or teams that
 /// change?
 
-#include "lib/context/compute.hpp"
+#include "lib/parallel/ring_rule.hpp"
 #include "lib/run/load_weights.hpp"
 #include "lib/run/read_inputs.hpp"
 #include "lib/schedule/simulate.hpp"
@@ -12,16 +12,15 @@ namespace pecia::run {
 
 /// Makes the resources elastic where parallel.cp is auto, no mode of the ring is named, and the
 /// batch is expected to end more than 5 % sooner that way. Where arrivals are replayed, the mean
-/// time to the first token decides instead. Resources::why then has both figures. A continued run
-/// keeps what it chose first, on the same degrees.
+/// time to the first token decides instead. Resources::why says what was expected. A continued run
+/// keeps what it chose first (`kept_measurement`), on the same degrees.
 ///
 /// The expectation comes from playing a part of the batch both ways (schedule/simulate.hpp). The
-/// times of passes follow from `product_flops` (of all ranks) and from the measured speed of the
-/// ring. `tensors`: the ranks of the replica, for tensors where `compute` is. Call it when the memory
-/// of the ring is settled. Collective over all ranks, with the same result on each.
+/// times of passes follow from `product_flops` (of all ranks) and from the ring's `rates`. Call it
+/// when the memory of the ring is settled. Collective over all ranks, with the same result on each.
 void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
-                  comm::Communicator& tensors, const context::Compute& compute,
-                  double product_flops);
+                  const parallel::RingRates& rates, double product_flops,
+                  const std::string& kept_measurement);
 
 /// At most `most` of these requests, for a simulation of one of `replicas` replicas: every n-th, or,
 /// where they arrive one by one, the first ones of those that one replica has.

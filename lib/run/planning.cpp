@@ -107,12 +107,12 @@ ReplicaPart part_of(const Setup& setup) {
 }
 
 /// Waits until all replicas have finished, however long. Their work may be uneven, so no limit for
-/// a collective applies here. A rank that is asked to stop meanwhile tells the others.
+/// a collective applies here. A rank that is asked to stop meanwhile tells the others. `longest`:
+/// between two looks.
 void wait_for_replicas(comm::SharedCounter& finished, int replicas, Stop& stop,
-                       const std::function<void()>& look) {
-  using std::chrono::milliseconds;
-  constexpr milliseconds longest(200);
-  for (milliseconds pause(1); finished.value() < replicas; pause = std::min(2 * pause, longest)) {
+                       std::chrono::microseconds longest, const std::function<void()>& look) {
+  using std::chrono::microseconds;
+  for (microseconds pause(100); finished.value() < replicas; pause = std::min(2 * pause, longest)) {
     stop.agreed(stop.reason() != StopReason::none);
     look();
     std::this_thread::sleep_for(pause);
@@ -130,6 +130,7 @@ Planning::Planning(const PlanningInputs& from, const RunBegin& begin, const Drai
       claims_(make_claims(setup_, from.inputs.get())),
       stop_(signals, drain_at(begin, setup_.drain_s), *stopped_),
       progress_(setup_.world(), part_of(setup_), rank.compute().recorder) {
+  rank.worker().while_computing([this] { look(); });
   const auto end_s = setup_.drain_s ? setup_.drain_s
                                     : assumed_seconds(from.results.earlier_starts, setup_.world());
   comm::together(setup_.world(), [&] {
@@ -196,7 +197,16 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin, std::opti
   pass_maker_->on_begin = [this](const schedule::Plan& plan, const batch::ReplicaTotals& totals) {
     progress_.begin_pass(plan, totals);
   };
-  rank.worker().while_computing([this] { progress_.look(); });
+}
+
+void Planning::look() {
+  constexpr std::chrono::microseconds pause(200);
+  const auto now = std::chrono::steady_clock::now();
+  if (setup_.resources.dp > 1 && holds_counters() && now - served_ >= pause) {
+    finished_->value();
+    served_ = now;
+  }
+  if (setup_.planning()) progress_.look();
 }
 
 void Planning::finish_with(const batch::ReplicaTotals& totals) {
@@ -204,9 +214,11 @@ void Planning::finish_with(const batch::ReplicaTotals& totals) {
     progress_.add(totals);
     finished_->next();
   }
-  wait_for_replicas(*finished_, setup_.resources.dp, stop_, [this] {
-    if (setup_.chief()) progress_.look();
-  });
+  constexpr std::chrono::microseconds often(100), seldom(200'000);
+  wait_for_replicas(*finished_, setup_.resources.dp, stop_, holds_counters() ? often : seldom,
+                    [this] {
+                      if (setup_.chief()) progress_.look();
+                    });
 }
 
 StopReason Planning::agreed_reason() const {

@@ -3,6 +3,7 @@
 /// What a run makes its passes from: the source of requests, the decision to stop, the progress,
 /// and the scheduler on the planning rank of each replica.
 
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -51,6 +52,10 @@ class Planning {
   execute::PassMaker* pass_maker() { return pass_maker_ ? &*pass_maker_ : nullptr; }
   Stop& stop() { return stop_; }
   RunProgress& progress() { return progress_; }
+  /// Call it on every rank as often as you like while it computes. It shows progress, and it lets
+  /// other replicas use the shared counters: between hosts that only TCP connects, their calls wait
+  /// for a call on the rank that holds these.
+  void look();
   const schedule::Scheduler& scheduler() const { return *scheduler_; }  ///< on planning ranks
 
   /// Call it after the replica has finished: adds its totals, then waits for all replicas.
@@ -59,12 +64,14 @@ class Planning {
   StopReason agreed_reason() const;
 
  private:
+  bool holds_counters() const { return setup_.world().rank() == 0; }
   void plan(const PlanningInputs& from, const RunBegin& begin, std::optional<double> end_s,
             execute::ReplicaRank& rank);
 
   const Setup& setup_;
   std::unique_ptr<comm::SharedCounter> taken_, stopped_, finished_;
   std::unique_ptr<comm::SharedCounters> claims_;  ///< null unless arrivals are replayed
+  std::chrono::steady_clock::time_point served_;  ///< when the counters were last looked at
   Stop stop_;
   RunProgress progress_;
   std::unique_ptr<batch::Source> source_;

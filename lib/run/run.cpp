@@ -70,12 +70,15 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   const double product_flops = world.all_reduce_sum(measure::measure_product_flops(compute, held));
   comm::Communicator& replica = *setup.ranks.replica;
   auto tensors = resources::tensor_group(setup.job, replica, setup.place);
-  choose_teams(setup, weights, inputs, tensors ? *tensors : replica, compute, product_flops);
+  const std::string kept = kept_measurement(setup);
+  const parallel::RingRates rates =
+      settle_rates(setup, kept, tensors ? *tensors : replica, compute);
+  choose_teams(setup, weights, inputs, rates, product_flops, kept);
   execute::ReplicaRank rank(replica, std::move(tensors), setup.place, setup.config, weights.views(),
                             recorder, worker_settings(setup));
   if (!rank.tensors_by().empty() && replica.size() > 1)
     setup.log->info("tensors travel by {}", rank.tensors_by());
-  const measure::Measured measured = settle_choices(setup, rank);
+  const measure::Measured measured = settle_choices(setup, kept, rates, rank);
 
   begin_phase("open_results");
   RunResults results = open_results(setup, weights, inputs, measured, board);
@@ -97,7 +100,7 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   const batch::ReplicaTotals totals =
       setup.resources.elastic
           ? execute::run_teams(replica, rank.worker(), recorder, planning.pass_maker(), told,
-                               [&] { planning.progress().look(); })
+                               [&] { planning.look(); })
           : execute::run_replica(replica, rank.worker(), recorder, planning.pass_maker(), told);
   activity.phase = "finish";
   planning.finish_with(totals);

@@ -71,17 +71,13 @@ void RunProgress::begin_pass(const schedule::Plan& plan, const batch::ReplicaTot
 }
 
 void RunProgress::look() {
-  if (!is_time()) return;
-  if (pass_) tell(told_within(*pass_));
-  if (shown_) shown_->update(state());
+  if (is_time()) look_now(pass_ ? told_within(*pass_) : told_);
 }
 
 void RunProgress::update(const batch::ReplicaTotals& totals) {
   pass_.reset();
   arrived_ = totals.arrived;
-  if (!is_time()) return;
-  tell(told_of(totals));
-  if (shown_) shown_->update(state());
+  if (is_time()) look_now(told_of(totals));
 }
 
 void RunProgress::add(const batch::ReplicaTotals& totals) {
@@ -90,12 +86,21 @@ void RunProgress::add(const batch::ReplicaTotals& totals) {
   tell(told_of(totals));
 }
 
-bool RunProgress::is_time() {
+bool RunProgress::is_time() const {
+  return std::chrono::steady_clock::now() >= next_look_;
+}
+
+/// Tells what is new and shows it. The next time is so late that this takes no more than a twentieth
+/// of the time: over a slow network each counter may take milliseconds.
+void RunProgress::look_now(const Told& told) {
+  using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds interval(100);
-  const auto now = std::chrono::steady_clock::now();
-  if (now - last_told_ < interval) return false;
-  last_told_ = now;
-  return true;
+  constexpr int part = 20;
+  const auto begin = Clock::now();
+  tell(told);
+  if (shown_) shown_->update(state());
+  const auto end = Clock::now();
+  next_look_ = end + std::max<Clock::duration>(interval, part * (end - begin));
 }
 
 RunProgress::Told RunProgress::told_of(const batch::ReplicaTotals& totals) {

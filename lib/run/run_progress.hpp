@@ -74,7 +74,8 @@ class RunProgress {
   static Told told_of(const batch::ReplicaTotals& totals);
   Told told_within(PassUnderWay& pass) const;
   void tell(const Told& told);
-  bool is_time();
+  bool is_time() const;
+  void look_now(const Told& told);
   int64_t longest(Phase phase) const;
   report::ProgressState state() const;
 
@@ -85,7 +86,7 @@ class RunProgress {
   std::optional<PassUnderWay> pass_;
   bool replays_ = false;
   int64_t arrived_ = 0;
-  std::chrono::steady_clock::time_point last_told_;
+  std::chrono::steady_clock::time_point next_look_;
   report::ProgressTotals totals_;
   report::ProgressState start_;
   std::optional<report::Progress> shown_;

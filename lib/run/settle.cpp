@@ -64,16 +64,25 @@ std::string kept_measurement(const Setup& setup) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-measure::Measured settle_choices(Setup& setup, execute::ReplicaRank& rank) {
-  const auto kept = measure::parse_measured(kept_measurement(setup), setup.resources);
+parallel::RingRates settle_rates(const Setup& setup, const std::string& kept,
+                                 comm::Communicator& tensors, const context::Compute& compute) {
+  const auto known = measure::parse_measured(kept, setup.resources);
+  return known ? known->ring
+               : measure::measure_ring(setup.config, setup.resources, setup.world(), tensors,
+                                       compute, *setup.log);
+}
+
+measure::Measured settle_choices(Setup& setup, const std::string& kept,
+                                 const parallel::RingRates& rates, execute::ReplicaRank& rank) {
+  const auto known = measure::parse_measured(kept, setup.resources);
   const auto sent = [&] {
     return execute::sent_per_token(setup.config, setup.resources.sp, setup.resources.tp);
   };
   const measure::Measured measured =
-      kept ? *kept
-           : measure::measure_choices(setup.job, setup.config, setup.resources, sent, setup.world(),
-                                      rank.worker().groups(), rank.worker().cache().shape(),
-                                      rank.compute(), *setup.log);
+      known
+          ? *known
+          : measure::measure_choices(setup.job, setup.config, setup.resources, sent, rates,
+                                     setup.world(), *rank.worker().groups().block, rank.compute());
   setup.resources.shift_threshold = measured.shift_threshold;
   return measured;
 }

@@ -18,8 +18,15 @@ void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs
 /// over all ranks; every rank gets it.
 std::string kept_measurement(const Setup& setup);
 
-/// The measurement of an earlier start with the same results, or else a new one. Collective over
-/// all ranks; the same on every rank.
-measure::Measured settle_choices(Setup& setup, execute::ReplicaRank& rank);
+/// The rates of the replica's rings in the text that is kept, or else measured now, where a choice
+/// depends on them. `tensors`: the ranks of the replica, for tensors where `compute` is. Collective
+/// over all ranks; the same on every rank.
+parallel::RingRates settle_rates(const Setup& setup, const std::string& kept,
+                                 comm::Communicator& tensors, const context::Compute& compute);
+
+/// What an earlier start has kept, or else a new measurement with these rates. Collective over all
+/// ranks; the same on every rank.
+measure::Measured settle_choices(Setup& setup, const std::string& kept,
+                                 const parallel::RingRates& rates, execute::ReplicaRank& rank);
 
 }  // namespace pecia::run

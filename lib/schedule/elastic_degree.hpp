@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Elastic teams, steps 3 and 4: how many instances read a prompt, how many have rows of a decode
-/// pass, and when a team grows. Both follow from the times of teams. Each result tells what was rejected, for the trace.
+/// pass, and when a team grows. All follow from the times of teams. Each result also tells what the
+/// rejected choice would take.
 /// Source: LoongServe (batching with the degree of each batch; elastic scaling plan; multi-master
 /// distributed decoding).
 ///
@@ -56,12 +57,12 @@ struct GrownTeam {
 };
 
 /// Returns the degree to which a team that decodes grows when up to `candidates` − `degree` further
-/// instances have nothing to do. These keep what the answers add from now on, and have rows of their
-/// own; nothing that is held moves, so a long context alone gains nothing. It is the degree with the least time, of equal ones the least, if
-/// that saves a quarter of the time; else the team stays as it is. A team that has grown cannot
-/// shrink while its answers go on, and times of degrees that were never measured are estimates, so
-/// less would be no safe gain. Throws InvalidArgument unless 1 ≤ degree ≤ candidates ≤
-/// times.degrees().
+/// instances have nothing to do. These keep what the answers add from now on, and have rows of
+/// their own. Nothing that is held moves, so a long context alone gains nothing. It is the degree
+/// with the least time, of equal ones the least, if that saves a quarter of the time; else the team
+/// stays as it is. A team that has grown cannot shrink while its answers go on, and times of degrees
+/// that were never measured are estimates, so less would be no safe gain. Throws InvalidArgument
+/// unless 1 ≤ degree ≤ candidates ≤ times.degrees().
 GrownTeam grown_team(const TeamTimes& times, int degree, int candidates, int64_t rows,
                      int64_t context_pairs);
 

@@ -181,7 +181,10 @@ Simulation simulate(const SchedulerLimits& limits, const TeamTimes& times,
                     const Around& around) {
   PECIA_CHECK(!limits.time && replicas >= 1, "a simulation of {} replicas with a time limit",
               replicas);
-  return Play(limits, times, requests, replicas, around).run();
+  SchedulerLimits plain = limits;
+  plain.stop_token_ids.clear();  // no token means anything here
+  plain.logprobs = plain.prompt_logprobs = 0;
+  return Play(plain, times, requests, replicas, around).run();
 }
 
 }  // namespace pecia::schedule

@@ -38,9 +38,9 @@ enum class Call { next, commit };
 using Around = std::function<void(Call call, const std::function<void()>& work)>;
 
 /// Plays the requests, in their order, on replicas with a scheduler each. A request that is there
-/// goes to a replica that has room for it, as in a run. `limits` have no time limit and no stop
-/// strings. Every answer has its full length. `times`: of passes of teams of up to limits.ring_size
-/// instances.
+/// goes to a replica that has room for it, as in a run. Every answer has its full length, whatever
+/// the limits say of stop tokens, and nothing asks for log-probabilities. `times`: of passes of teams
+/// of up to limits.ring_size instances.
 ///
 /// Throws InvalidArgument where the limits have a time limit, or a request has no turn. A request
 /// that comes later in the list than one that arrives after it waits for that one.

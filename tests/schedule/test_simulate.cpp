@@ -100,6 +100,19 @@ TEST(Simulate, ChainsAndForksRunToTheirEnd) {
                 15);
 }
 
+TEST(Simulate, AnswersHaveTheirLengthAndNoLogProbabilities) {
+  SchedulerLimits limits = limits_of(1, false);
+  const std::vector<SimulatedRequest> one = {
+      {.turns = {{.prompt_tokens = 20, .answer_tokens = 7}}}};
+  const Simulation plain = simulate(limits, times_of(1), one);
+  for (int32_t token = 0; token < 100; ++token) limits.stop_token_ids.push_back(token);
+  limits.logprobs = limits.prompt_logprobs = -1;
+  limits.vocab = int64_t{1} << 40;  // no memory would hold these
+  const Simulation found = simulate(limits, times_of(1), one);
+  EXPECT_EQ(found.passes, 7);
+  EXPECT_EQ(found.seconds, plain.seconds);
+}
+
 TEST(Simulate, CallsAreMadeByTheCaller) {
   int next = 0, commit = 0;
   const Simulation found = simulate(limits_of(1, false), times_of(1),
