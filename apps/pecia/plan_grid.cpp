@@ -23,12 +23,15 @@ int fewest_ranks(const job::Job::Parallel& parallel) {
 nlohmann::ordered_json outcome(const job::Job& job, const model::ModelConfig& config, int ranks,
                                resources::Resources& resources) try {
   resources::resolve_grid(job, config, ranks, resources);
+  std::string why = resources.why;
+  if (resources::may_become_elastic(job, config, resources))
+    why += "; a run takes cp elastic if it expects that to end 5 % sooner";
   return {{"dp", resources.dp},
           {"cp", resources.cp},
           {"sp", resources.sp},
           {"tp", resources.tp},
           {"mode", resources::mode_name(resources)},
-          {"why", resources.why}};
+          {"why", why}};
 } catch (const InputError& error) {
   return {{"refused", error.what()}};
 }

@@ -29,10 +29,10 @@ class MpiPolls {
   void start() { ++under_way_; }
   void finish() { --under_way_; }
 
-  /// Whether a poll is due: 20 µs after the last one while a transfer is under way; else after 1
-  /// ms, because other ranks may need progress from this one.
+  /// Whether a poll is due: 20 µs after the last one while a transfer is under way; else after
+  /// 200 µs, because other ranks may need progress from this one.
   bool due() const {
-    const std::chrono::microseconds pause(under_way_ > 0 ? 20 : 1000);
+    const std::chrono::microseconds pause(under_way_ > 0 ? 20 : 200);
     return Clock::now() - last_ >= pause;
   }
   void done() { last_ = Clock::now(); }

@@ -200,12 +200,7 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin, std::opti
 }
 
 void Planning::look() {
-  constexpr std::chrono::microseconds pause(200);
-  const auto now = std::chrono::steady_clock::now();
-  if (setup_.resources.dp > 1 && holds_counters() && now - served_ >= pause) {
-    finished_->value();
-    served_ = now;
-  }
+  if (setup_.resources.dp > 1 && holds_counters()) setup_.world().progress();
   if (setup_.planning()) progress_.look();
 }
 
@@ -216,9 +211,7 @@ void Planning::finish_with(const batch::ReplicaTotals& totals) {
   }
   constexpr std::chrono::microseconds often(100), seldom(200'000);
   wait_for_replicas(*finished_, setup_.resources.dp, stop_, holds_counters() ? often : seldom,
-                    [this] {
-                      if (setup_.chief()) progress_.look();
-                    });
+                    [this] { look(); });
 }
 
 StopReason Planning::agreed_reason() const {

@@ -3,7 +3,6 @@
 /// What a run makes its passes from: the source of requests, the decision to stop, the progress,
 /// and the scheduler on the planning rank of each replica.
 
-#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -71,7 +70,6 @@ class Planning {
   const Setup& setup_;
   std::unique_ptr<comm::SharedCounter> taken_, stopped_, finished_;
   std::unique_ptr<comm::SharedCounters> claims_;  ///< null unless arrivals are replayed
-  std::chrono::steady_clock::time_point served_;  ///< when the counters were last looked at
   Stop stop_;
   RunProgress progress_;
   std::unique_ptr<batch::Source> source_;

@@ -87,7 +87,9 @@ grep -q '^  1 rank: this job runs as single$' "$folder/out" || complain "not how
 grep -q 'parallel.cp auto takes any number of ranks' "$folder/out" || complain "no word about cp: auto"
 grep -q 'not predicted in this version' "$folder/out" || complain "no word about times"
 expect 0 '^  weights: int8 .* on each rank$' - "${needs[@]}" --set model.dtype=int8
-expect 0 '^  4 ranks: this job runs as ring/auto+broadcast_q; auto: ' - "${needs[@]}" --ranks 4
+expect 0 '^  4 ranks: this job runs as ring/auto+broadcast_q; auto: .*; a run takes cp elastic if ' - "${needs[@]}" --ranks 4
+expect 0 '^  4 ranks: this job runs as ' - "${needs[@]}" --ranks 4 --set parallel.prefill=ring
+if grep -q elastic "$folder/out"; then complain "a ring that is named is one ring"; fi
 expect 0 '^  3 ranks: this job is refused: parallel.sp 3 does not divide' - \
   "${needs[@]}" --ranks 3 --set parallel.sp=3
 expect 0 'kv.memory allows 2.0 GiB$' - "${needs[@]}" --set kv.memory=2G

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import DONE, Results, RunTest, random_requests
+from harness import ALL_DONE, DONE, Results, RunTest, random_requests
 
 LAYOUTS = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (4, 1))  # dp × cp
 GENERATION: dict[str, Any] = {"max_new_tokens": 24, "ignore_eos": True, "logprobs": 2}
@@ -109,6 +109,24 @@ class UnevenWorkTest(RunTest):
                 self.assertEqual(counts["output_tokens"], 40 * 40)
                 tokens = sum(len(request.turns[0]) for request in requests)
                 self.assertEqual(counts["prompt_tokens"], tokens)
+
+    def test_replicas_over_tcp_do_not_wait_for_a_rank_that_computes(self) -> None:
+        """Their calls to the shared counters, which rank 0 holds, need calls of that rank. Before
+        it made any while it computed, each took as long as a pass."""
+        requests = random_requests(60, 5, 30, seed=52)
+        for request in requests[::20]:
+            request.turns[0] *= 100
+        job = self.write_job(
+            requests,
+            "tcp",
+            generation={"max_new_tokens": 40, "ignore_eos": True},
+            parallel={"dp": 2},
+            batch={"max_sequences": 2},
+        )
+        tcp = {"OMPI_MCA_osc": "ucx", "UCX_TLS": "tcp,self"}
+        launch = self.start(job, 2, environment=tcp)
+        self.assertEqual(launch.wait(60), ALL_DONE, launch.words())
+        self.assertEqual(self.results(job).rows(DONE), list(range(60)))
 
 
 if __name__ == "__main__":

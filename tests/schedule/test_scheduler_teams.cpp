@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Teams that form and change from pass to pass. Passes of several teams are under way at a time and
-/// end in any order, and every instance knows only what plans have told it.
+/// end in any order.
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <set>
 
 #include "lib/core/error.hpp"
-#include "lib/schedule/elastic_urgency.hpp"
 #include "tests/schedule/fake_replica.hpp"
+#include "tests/schedule/fake_teams.hpp"
 #include "tests/schedule/random_workload.hpp"
 
 namespace pecia::test {
@@ -24,127 +24,6 @@ using schedule::Plan;
 using schedule::Request;
 using schedule::Scheduler;
 using schedule::SchedulerLimits;
-
-/// One instance, which executes the plans of its teams.
-class FakeInstance {
- public:
-  FakeInstance(const SchedulerLimits& limits, int index)
-      : limits_(limits), index_(index), map_(limits.ring_size) {}
-
-  /// Throws InvalidArgument where a Worker could not execute the plan.
-  Outcome execute(const Plan& plan) {
-    for (const int64_t sequence : plan.removed) {
-      if (!map_.contains(sequence)) continue;
-      map_.remove(sequence);
-      histories_.erase(sequence), turns_.erase(sequence);
-    }
-    for (const NewSequence& added : plan.added) {
-      map_.set_state(added.sequence, added.state);
-      if (added.keeps_tokens != 0) {
-        PECIA_CHECK(std::ssize(added.tokens) == added.state.length, "{} tokens of {} are known",
-                    added.tokens.size(), added.state.length);
-        histories_[added.sequence] = added.tokens;
-      }
-    }
-    PECIA_CHECK(map_.total_reserved(index_) <= limits_.kv_tokens, "{} slots reserved of {}",
-                map_.total_reserved(index_), limits_.kv_tokens);
-    for (const auto& turn : plan.turns) turns_[turn.sequence] = turn;
-    const std::vector<parallel::TeamPass> passes = plan.passes();
-    check_teams(passes, limits_.ring_size);
-    const parallel::Team& team = plan.teams.front();
-    for (const parallel::PassSequence& rows : passes.front().rows)
-      map_.append(rows, team, passes.front().placement(rows.sequence));
-    Outcome outcome;
-    for (size_t i = 0; i < plan.items.size(); ++i) {
-      const schedule::PlanItem& item = plan.items[i];
-      const auto kept = histories_.find(item.rows.sequence);
-      if (kept != histories_.end())
-        kept->second.insert(kept->second.end(), item.tokens.begin(), item.tokens.end());
-    }
-    return outcome;
-  }
-
-  bool has_turn(int64_t sequence) const { return turns_.contains(sequence); }
-  const schedule::TurnStart& turn(int64_t sequence) const { return turns_.at(sequence); }
-  const std::vector<int32_t>* history(int64_t sequence) const {
-    const auto found = histories_.find(sequence);
-    return found == histories_.end() ? nullptr : &found->second;
-  }
-
- private:
-  const SchedulerLimits& limits_;
-  int index_;
-  parallel::KvMap map_;
-  std::map<int64_t, std::vector<int32_t>> histories_;
-  std::map<int64_t, schedule::TurnStart> turns_;
-};
-
-/// All instances. They know the tokens of every sequence, as a model would by its keys.
-class FakeInstances {
- public:
-  explicit FakeInstances(const SchedulerLimits& limits) : limits_(limits) {
-    for (int index = 0; index < limits.ring_size; ++index) instances_.emplace_back(limits_, index);
-  }
-
-  std::vector<Outcome> execute(const Plan& plan) {
-    for (const NewSequence& added : plan.added)
-      if (!tokens_.contains(added.sequence))
-        tokens_[added.sequence] = added.state.parent == NewSequence::no_parent
-                                      ? std::vector<int32_t>()
-                                      : tokens_.at(added.state.parent);
-    PECIA_CHECK(plan.teams.size() == 1 && !plan.items.empty(), "{} teams", plan.teams.size());
-    const parallel::Team& team = plan.teams.front();
-    std::vector<Outcome> outcomes;
-    for (const int32_t instance : team.instances)
-      outcomes.push_back(instances_.at(instance).execute(plan));
-    for (const schedule::PlanItem& item : plan.items) {
-      auto& tokens = tokens_.at(item.rows.sequence);
-      PECIA_CHECK(
-          std::ssize(tokens) == item.rows.first && std::ssize(item.tokens) == item.rows.count,
-          "{} tokens before {}", tokens.size(), item.rows.first);
-      tokens.insert(tokens.end(), item.tokens.begin(), item.tokens.end());
-    }
-    const auto owner = [&](const schedule::PlanItem& item, int64_t position) {
-      return row_owner(item.rows, team.workers(), position);
-    };
-    for (size_t i = 0; i < plan.items.size(); ++i) {
-      const schedule::PlanItem& item = plan.items[i];
-      if (item.sampled_index < 0) continue;
-      const auto& tokens = tokens_.at(item.rows.sequence);
-      const int index = owner(item, item.rows.first + item.rows.count - 1);
-      const FakeInstance& master = instances_.at(team.instances[index]);
-      PECIA_CHECK(master.has_turn(item.rows.sequence), "instance {} does not know the turn", index);
-      const schedule::TurnStart& turn = master.turn(item.rows.sequence);
-      PECIA_CHECK(turn.answer_begin + item.sampled_index == std::ssize(tokens) &&
-                      item.prompt_end == turn.answer_begin,
-                  "token {} of an answer from {} on is sampled after {}", item.sampled_index,
-                  turn.answer_begin, tokens.size());
-      if (turn.params.repetition_penalty != 1.0f) {
-        const auto* history = master.history(item.rows.sequence);
-        PECIA_CHECK(history != nullptr && *history == tokens, "a master does not know the tokens");
-        ++penalized;
-      }
-      schedule::LogProbs& found = outcomes[index].sampled;
-      found.tokens.push_back(next_token(tokens, turn.random_key));
-      append(found, i, tokens, found.tokens.back(), limits_.logprobs, limits_.vocab);
-    }
-    for (size_t i = 0; i < plan.targets.size(); ++i) {
-      const auto& target = plan.targets[i];
-      const schedule::PlanItem& item = plan.items.at(target.item);
-      append(outcomes[owner(item, target.position)].targets, i,
-             std::span(tokens_.at(item.rows.sequence)).first(target.position + 1), target.token,
-             limits_.prompt_logprobs, limits_.vocab);
-    }
-    return outcomes;
-  }
-
-  int penalized = 0;
-
- private:
-  const SchedulerLimits& limits_;
-  std::vector<FakeInstance> instances_;
-  std::map<int64_t, std::vector<int32_t>> tokens_;
-};
 
 /// Runs the requests to their end. A pass that is under way ends when the draw says so.
 struct ServedByTeams {
@@ -197,13 +76,6 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
   return served;
 }
 
-/// A millisecond for each pass and each row.
-schedule::TeamTimes even_times(int instances, double message_s = 1e-5, double pass_s = 1e-3) {
-  const schedule::PassTimes times{schedule::RateFit({pass_s, 1e-3, 1e-9}),
-                                  schedule::RateFit({pass_s, 1e-3, 1e-9})};
-  return {times, schedule::TeamCosts{message_s, 1e9, 1, 1, 10}, instances};
-}
-
 TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
   constexpr uint64_t seed = 20261123;
   RecordProperty("seed", std::to_string(seed));
@@ -237,18 +109,6 @@ TEST(SchedulerTeams, AnswerWhatEachRequestAsksWhateverEndsFirst) {
   EXPECT_GT(all.wide, 1000);
   EXPECT_GT(all.with_holders, 1000);
   EXPECT_GT(all.penalized, 1000);
-}
-
-SchedulerLimits teams_of(int instances, int64_t kv_tokens) {
-  SchedulerLimits limits;
-  limits.ring_size = instances;
-  limits.elastic = true;
-  limits.kv_tokens = kv_tokens;
-  limits.max_sequences = 64;
-  limits.max_batch_tokens = 16;
-  limits.max_positions = 1000;
-  limits.vocab = 100;
-  return limits;
 }
 
 TEST(SchedulerTeams, GiveShortRequestsAnInstanceEach) {
@@ -426,104 +286,6 @@ TEST(SchedulerTeams, HaveAsManyMastersAsPay) {
     EXPECT_EQ(plan->teams.front().workers(), masters);
     EXPECT_EQ(plan->teams.front().size(), 3) << "the others hold keys";
   }
-}
-
-SchedulerLimits one_instance() {
-  SchedulerLimits limits = teams_of(1, 2000);
-  limits.objective = job::Objective::ttft;
-  limits.team_times = even_times(1);
-  limits.max_batch_tokens = 100;
-  return limits;
-}
-
-struct LeastWaiting : testing::Test {
-  SchedulerLimits limits = one_instance();
-  Scheduler scheduler{limits};
-  FakeInstances instances{limits};
-
-  /// The row whose pass comes next, and how many tokens it takes. The pass is then done.
-  std::pair<int64_t, int64_t> next(double now) {
-    const auto plan = scheduler.next(now);
-    if (!plan) return {-1, 0};
-    EXPECT_EQ(plan->items.size(), 1u);
-    const auto& rows = plan->items.front().rows;
-    scheduler.commit(*plan, instances.execute(*plan), now);
-    return {rows.sequence, rows.count};
-  }
-};
-
-using Pass = std::pair<int64_t, int64_t>;
-
-TEST_F(LeastWaiting, AShortRequestOvertakesALongOneBetweenTwoChunks) {
-  scheduler.add(ask(0, 800, 4), 0);
-  EXPECT_EQ(next(0), Pass(0, 100));
-  scheduler.add(ask(1, 20, 3), 0.1);
-  EXPECT_TRUE(scheduler.has_room_for(ask(2, 20, 3)));
-  EXPECT_EQ(next(0.1), Pass(1, 20)) << "its prompt";
-  for (int token = 1; token < 3; ++token) EXPECT_EQ(next(0.1), Pass(1, 1)) << "its answer";
-  EXPECT_EQ(next(0.1), Pass(0, 100)) << "the long one goes on where it was";
-}
-
-TEST_F(LeastWaiting, ALongAnswerWaitsForAShortPrompt) {
-  scheduler.add(ask(0, 20, 300), 0);
-  EXPECT_EQ(next(0), Pass(0, 20));
-  EXPECT_EQ(next(0), Pass(0, 1));
-  scheduler.add(ask(1, 30, 1), 0);
-  EXPECT_EQ(next(0), Pass(1, 30));
-  EXPECT_EQ(next(0), Pass(0, 1));
-}
-
-/// Else a service with many short answers under way would let every prompt wait.
-TEST_F(LeastWaiting, AShortPromptWaitsForNoAnswers) {
-  for (int64_t row = 0; row < 5; ++row) scheduler.add(ask(row, 10, 6), 0);
-  const auto step = [&](double now) {
-    const std::optional<Plan> plan = scheduler.next(now);
-    if (!plan) return false;
-    scheduler.commit(*plan, instances.execute(*plan), now);
-    return plan->items.front().rows.owner == parallel::PassSequence::balanced;
-  };
-  EXPECT_TRUE(step(0));
-  EXPECT_FALSE(step(0));
-  scheduler.add(ask(5, 90, 1), 0.01);
-  EXPECT_TRUE(step(0.01))
-      << "five answers would wait 0.09 s each, and it would wait less than 0.1 s";
-}
-
-/// Beside a stream of short requests that would take all the time. Reading the long prompt takes
-/// 0.8 s alone, so it is due after 20 s, and each of the others 2.5 s after it came.
-TEST_F(LeastWaiting, NoRequestWaitsForEver) {
-  scheduler.add(ask(0, 800, 1), 0);
-  EXPECT_EQ(next(0), Pass(0, 100));
-  double ended_s = 0;
-  for (int64_t row = 1; row < 300 && ended_s == 0; ++row) {
-    const double now = 0.1 * static_cast<double>(row);
-    scheduler.add(ask(row, 100, 1), now);
-    next(now);
-    for (const Finished& finished : scheduler.take_finished())
-      if (finished.row == 0) ended_s = now;
-  }
-  EXPECT_GT(ended_s, 17);
-  EXPECT_LT(ended_s, 20);
-}
-
-TEST_F(LeastWaiting, SlotsAreLeftToTheRequestThatIsDueFirst) {
-  scheduler.add(ask(0, 990, 1), 0);
-  EXPECT_EQ(next(0), Pass(0, 100));
-  scheduler.add(ask(1, 990, 60), 0);  // needs 1050 of the 1009 slots that are left
-  EXPECT_FALSE(scheduler.has_room_for(ask(2, 10, 1)));
-  scheduler.add(ask(2, 10, 1), 30);  // due after the other
-  EXPECT_EQ(next(30), Pass(0, 100));
-  EXPECT_EQ(scheduler.waiting(), 2);
-}
-
-TEST(Urgency, TheLesserSumOfWaitsDecides) {
-  using schedule::answers_come_first;
-  EXPECT_FALSE(answers_come_first({.prompt_s = 0.2, .answers = 1, .answers_s = 2}));
-  EXPECT_TRUE(answers_come_first({.prompt_s = 30, .answers = 1, .answers_s = 2}));
-  EXPECT_TRUE(answers_come_first({.prompt_s = 3, .answers = 8, .answers_s = 20}));
-  EXPECT_FALSE(answers_come_first({.prompt_s = 3, .answers = 0, .answers_s = 0}));
-  EXPECT_FALSE(answers_come_first({.prompt_s = 2, .answers = 1, .answers_s = 2}));
-  EXPECT_DOUBLE_EQ(schedule::due_s(10, 2), 60);
 }
 
 }  // namespace

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Instances whose teams change from pass to pass, without a model. Every instance knows only what
+/// plans have told it.
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "lib/core/error.hpp"
+#include "tests/schedule/fake_replica.hpp"
+
+namespace pecia::test {
+
+/// One instance, which executes the plans of its teams.
+class FakeInstance {
+ public:
+  FakeInstance(const schedule::SchedulerLimits& limits, int index)
+      : limits_(limits), index_(index), map_(limits.ring_size) {}
+
+  /// Throws InvalidArgument where a Worker could not execute the plan.
+  schedule::Outcome execute(const schedule::Plan& plan) {
+    for (const int64_t sequence : plan.removed) {
+      if (!map_.contains(sequence)) continue;
+      map_.remove(sequence);
+      histories_.erase(sequence), turns_.erase(sequence);
+    }
+    for (const schedule::NewSequence& added : plan.added) {
+      map_.set_state(added.sequence, added.state);
+      if (added.keeps_tokens != 0) {
+        PECIA_CHECK(std::ssize(added.tokens) == added.state.length, "{} tokens of {} are known",
+                    added.tokens.size(), added.state.length);
+        histories_[added.sequence] = added.tokens;
+      }
+    }
+    PECIA_CHECK(map_.total_reserved(index_) <= limits_.kv_tokens, "{} slots reserved of {}",
+                map_.total_reserved(index_), limits_.kv_tokens);
+    for (const auto& turn : plan.turns) turns_[turn.sequence] = turn;
+    const std::vector<parallel::TeamPass> passes = plan.passes();
+    check_teams(passes, limits_.ring_size);
+    const parallel::Team& team = plan.teams.front();
+    for (const parallel::PassSequence& rows : passes.front().rows)
+      map_.append(rows, team, passes.front().placement(rows.sequence));
+    schedule::Outcome outcome;
+    for (size_t i = 0; i < plan.items.size(); ++i) {
+      const schedule::PlanItem& item = plan.items[i];
+      const auto kept = histories_.find(item.rows.sequence);
+      if (kept != histories_.end())
+        kept->second.insert(kept->second.end(), item.tokens.begin(), item.tokens.end());
+    }
+    return outcome;
+  }
+
+  bool has_turn(int64_t sequence) const { return turns_.contains(sequence); }
+  const schedule::TurnStart& turn(int64_t sequence) const { return turns_.at(sequence); }
+  const std::vector<int32_t>* history(int64_t sequence) const {
+    const auto found = histories_.find(sequence);
+    return found == histories_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  const schedule::SchedulerLimits& limits_;
+  int index_;
+  parallel::KvMap map_;
+  std::map<int64_t, std::vector<int32_t>> histories_;
+  std::map<int64_t, schedule::TurnStart> turns_;
+};
+
+/// All instances. They know the tokens of every sequence, as a model would by its keys.
+class FakeInstances {
+ public:
+  explicit FakeInstances(const schedule::SchedulerLimits& limits) : limits_(limits) {
+    for (int index = 0; index < limits.ring_size; ++index) instances_.emplace_back(limits_, index);
+  }
+
+  std::vector<schedule::Outcome> execute(const schedule::Plan& plan) {
+    for (const schedule::NewSequence& added : plan.added)
+      if (!tokens_.contains(added.sequence))
+        tokens_[added.sequence] = added.state.parent == schedule::NewSequence::no_parent
+                                      ? std::vector<int32_t>()
+                                      : tokens_.at(added.state.parent);
+    PECIA_CHECK(plan.teams.size() == 1 && !plan.items.empty(), "{} teams", plan.teams.size());
+    const parallel::Team& team = plan.teams.front();
+    std::vector<schedule::Outcome> outcomes;
+    for (const int32_t instance : team.instances)
+      outcomes.push_back(instances_.at(instance).execute(plan));
+    for (const schedule::PlanItem& item : plan.items) {
+      auto& tokens = tokens_.at(item.rows.sequence);
+      PECIA_CHECK(
+          std::ssize(tokens) == item.rows.first && std::ssize(item.tokens) == item.rows.count,
+          "{} tokens before {}", tokens.size(), item.rows.first);
+      tokens.insert(tokens.end(), item.tokens.begin(), item.tokens.end());
+    }
+    const auto owner = [&](const schedule::PlanItem& item, int64_t position) {
+      return row_owner(item.rows, team.workers(), position);
+    };
+    for (size_t i = 0; i < plan.items.size(); ++i) {
+      const schedule::PlanItem& item = plan.items[i];
+      if (item.sampled_index < 0) continue;
+      const auto& tokens = tokens_.at(item.rows.sequence);
+      const int index = owner(item, item.rows.first + item.rows.count - 1);
+      const FakeInstance& master = instances_.at(team.instances[index]);
+      PECIA_CHECK(master.has_turn(item.rows.sequence), "instance {} does not know the turn", index);
+      const schedule::TurnStart& turn = master.turn(item.rows.sequence);
+      PECIA_CHECK(turn.answer_begin + item.sampled_index == std::ssize(tokens) &&
+                      item.prompt_end == turn.answer_begin,
+                  "token {} of an answer from {} on is sampled after {}", item.sampled_index,
+                  turn.answer_begin, tokens.size());
+      if (turn.params.repetition_penalty != 1.0f) {
+        const auto* history = master.history(item.rows.sequence);
+        PECIA_CHECK(history != nullptr && *history == tokens, "a master does not know the tokens");
+        ++penalized;
+      }
+      schedule::LogProbs& found = outcomes[index].sampled;
+      found.tokens.push_back(next_token(tokens, turn.random_key));
+      append(found, i, tokens, found.tokens.back(), limits_.logprobs, limits_.vocab);
+    }
+    for (size_t i = 0; i < plan.targets.size(); ++i) {
+      const auto& target = plan.targets[i];
+      const schedule::PlanItem& item = plan.items.at(target.item);
+      append(outcomes[owner(item, target.position)].targets, i,
+             std::span(tokens_.at(item.rows.sequence)).first(target.position + 1), target.token,
+             limits_.prompt_logprobs, limits_.vocab);
+    }
+    return outcomes;
+  }
+
+  int penalized = 0;
+
+ private:
+  const schedule::SchedulerLimits& limits_;
+  std::vector<FakeInstance> instances_;
+  std::map<int64_t, std::vector<int32_t>> tokens_;
+};
+
+/// A millisecond for each pass and each row.
+inline schedule::TeamTimes even_times(int instances, double message_s = 1e-5,
+                                      double pass_s = 1e-3) {
+  const schedule::PassTimes times{schedule::RateFit({pass_s, 1e-3, 1e-9}),
+                                  schedule::RateFit({pass_s, 1e-3, 1e-9})};
+  return {times, schedule::TeamCosts{message_s, 1e9, 1, 1, 10}, instances};
+}
+
+inline schedule::SchedulerLimits teams_of(int instances, int64_t kv_tokens) {
+  schedule::SchedulerLimits limits;
+  limits.ring_size = instances;
+  limits.elastic = true;
+  limits.kv_tokens = kv_tokens;
+  limits.max_sequences = 64;
+  limits.max_batch_tokens = 16;
+  limits.max_positions = 1000;
+  limits.vocab = 100;
+  return limits;
+}
+
+}  // namespace pecia::test
