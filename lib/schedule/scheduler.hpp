@@ -326,6 +326,7 @@ class Scheduler {
   struct Answers;
   std::vector<Answers> answers_by_instance() const;
   bool answers_first(const Running& prompt, const std::vector<Answers>& answers, double now) const;
+  bool others_may_help(const parallel::Team& team) const;
   int64_t short_pass(const parallel::Team& team, const Running& first) const;
   Selection prompts_to_read(double now);
   bool restore_for_team(Plan& plan, double now);

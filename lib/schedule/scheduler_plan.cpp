@@ -105,7 +105,7 @@ int64_t Scheduler::chunk_tokens(const Running& running, const parallel::Team& te
   const int64_t batch = limits_.max_batch_tokens * batches_of(team);
   if (limits_.policy == job::Policy::chunked)
     return left <= room ? left : std::max<int64_t>(0, room / chunk_unit() * chunk_unit());
-  if (waits_least()) return std::min(left, room);
+  if (waits_least() || others_may_help(team)) return std::min(left, room);
   const int64_t most = batch - running.fed % batch;
   const int64_t count = std::min(left, most);
   return count <= room ? count : 0;
@@ -148,8 +148,9 @@ void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
   const size_t num_riders = plan.items.size();
   const bool keys_travel = limits_.ring_size == 1 || limits_.elastic;
   const Ring fixed = keys_travel ? Ring::pass_kv : limits_.ring.value_or(Ring::pass_kv);
-  const int64_t most = waits_least() && !prompts.empty() ? short_pass(team, *prompts.front())
-                                                         : batch_tokens() * batches_of(team);
+  const bool is_short = !prompts.empty() && (waits_least() || others_may_help(team));
+  const int64_t most =
+      is_short ? short_pass(team, *prompts.front()) : batch_tokens() * batches_of(team);
   int64_t room = most - static_cast<int64_t>(num_riders);
   for (Running* const prompt : prompts) {
     Running& running = *prompt;

@@ -128,12 +128,28 @@ bool Scheduler::answers_first(const Running& prompt, const std::vector<Answers>&
        .answers_s = most.tokens * times.decode_s(degree, 1, most.count, most.context)});
 }
 
-/// Most tokens of a pass that reads prompts where requests are not to wait long: other requests can
-/// go first after it.
+/// Whether instances outside the team may have nothing more to do before a long pass of it would
+/// end: what waits is less than such a pass of each of them. They can help from the team's next pass
+/// on, so this one had better be short.
+bool Scheduler::others_may_help(const parallel::Team& team) const {
+  const int64_t others =
+      std::min(limits_.ring_size, limits_.max_instances) - std::ssize(team.instances);
+  if (!limits_.elastic || !limits_.team_times || others <= 0) return false;
+  int64_t left = others * batch_tokens();
+  for (const auto& family : waiting_)
+    if ((left -= first_tokens(family->request)) <= 0) return false;
+  return true;
+}
+
+/// Most tokens of a pass that reads prompts and is to end soon: other requests can go first after
+/// it, or other instances can help. Where only the latter counts, it may be longer, so that passes
+/// cost less than they gain.
 int64_t Scheduler::short_pass(const parallel::Team& team, const Running& first) const {
+  constexpr int64_t times_longer = 4;
   const int64_t degree = team.workers(), cached = map_.length(first.sequence);
   const PassRates rates = limits_.team_times->rates(static_cast<int>(degree), PassKind::prefill);
-  return std::min(batch_tokens(), std::max(chunk_unit(), short_pass_rows(rates, cached))) * degree;
+  const int64_t rows = short_pass_rows(rates, cached) * (waits_least() ? 1 : times_longer);
+  return std::min(batch_tokens(), std::max(chunk_unit(), rows)) * degree;
 }
 
 /// Sequences whose prompts could be read on, the first to be read first.

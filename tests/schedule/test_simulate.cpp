@@ -69,6 +69,22 @@ TEST(Simulate, ElasticTeamsWorkSideBySide) {
   EXPECT_EQ(found.passes, 4);
 }
 
+/// While nothing waits, passes are short, so that the instance of the short request, which ends
+/// first, helps with the long one from the next pass on.
+TEST(Simulate, AnInstanceThatHasNothingMoreToDoHelpsSoon) {
+  constexpr double short_pass_s = 0.01;
+  const RateFit fit({short_pass_s, row_s, 1e-9});
+  const TeamTimes times({fit, fit}, {.message_s = 1e-4, .bytes_per_second = 1e12, .layers = 1}, 2);
+  SchedulerLimits limits = limits_of(2, true);
+  limits.team_times = times;
+  limits.kv_tokens = limits.max_batch_tokens = 1000;
+  const Simulation found = simulate(limits, times,
+                                    {{.turns = {{.prompt_tokens = 960, .answer_tokens = 1}}},
+                                     {.turns = {{.prompt_tokens = 60, .answer_tokens = 1}}}});
+  EXPECT_GT(found.seconds, 0.5 * 1020 * row_s) << "both ranks have work all the time";
+  EXPECT_LT(found.seconds, 0.8 * 960 * row_s) << "the long one is not read by one alone";
+}
+
 TEST(Simulate, RequestsWaitForTheirArrival) {
   std::vector<SimulatedRequest> requests(2, {.turns = {{.prompt_tokens = 10, .answer_tokens = 1}}});
   requests[0].arrival_s = 3;
