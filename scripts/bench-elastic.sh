@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # bench-elastic.sh local|net [--tokens N] [--rounds N] [--load F] [--json FILE]: elastic teams of two ranks beside every
 # static grid of them (DP, CP, CP with chunked prefill, TP, SP), with short requests, long ones and both mixed: as a
-# batch, and as they come in bursts. It prints throughput, times to the first token, and goodput: the part of requests
-# that are answered within 25 times their latency on idle ranks.
+# batch (the longest first), and as they come in bursts (in that order). It prints throughput, times to the first token,
+# and goodput: the part of requests that are answered within 25 times their latency on idle ranks.
 #   local   both ranks on this machine
 #   net     on two servers of one rack, made of network namespaces, with a link of 1000 Mbit/s each; needs root
 # N prompt tokens of each kind (default 40000). Requests come at a rate that would keep DP busy for F of the time
@@ -27,13 +27,14 @@ tool() { "$root/scripts/pecia_tools/launch.sh" elastic_report "$@"; }
 
 # one ROUND KIND SHARD ARRIVALS NAME SETTING…: a run, and its line.
 one() {
-  local round=$1 kind=$2 shard=$3 arrivals=$4 grid=$5 where=() settings=() setting
+  local round=$1 kind=$2 shard=$3 arrivals=$4 grid=$5 where=() settings=() setting order=longest_first
   local out=$work/$kind-$grid-$arrivals-$round
   for setting in "${@:6}"; do settings+=(--set "$setting"); done
   if [[ $mode == net ]]; then where=(-H "n1,n2"); fi
+  if [[ $arrivals == replay ]]; then order=fcfs; fi
   say "round $round, $kind, arrivals $arrivals, $grid"
   logged mpirun -np 2 "${where[@]}" --bind-to none "$pecia" run "$work/job.yaml" --fresh --set "input=[$shard]" \
-    --set "output=$out" --set "batch.arrivals=$arrivals" "${settings[@]}"
+    --set "output=$out" --set "batch.arrivals=$arrivals" --set "batch.order=$order" "${settings[@]}"
   tool line "$round" "$kind" "$arrivals" "$grid" "$out" >>"$lines"
 }
 
@@ -93,7 +94,6 @@ model: {path: $model}
 input: []
 output: $work/out
 generation: {ignore_eos: true}
-batch: {order: fcfs}
 report: {progress: lines}
 JOB
 if [[ $mode == net ]]; then

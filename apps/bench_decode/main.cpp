@@ -14,6 +14,7 @@
 #include "apps/bench_support/work.hpp"
 #include "apps/command_line/options.hpp"
 #include "lib/resources/resources.hpp"
+#include "lib/schedule/elastic_degree.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -32,6 +33,7 @@ struct Options {
   std::vector<int64_t> contexts = {512, 8192}, batches = {1, 8, 32};
   int steps = 16;
   std::string ring = "pass_q";
+  std::vector<int64_t> masters = {0};
 };
 
 void add_options(CLI::App& app, Options& options) {
@@ -51,6 +53,11 @@ void add_options(CLI::App& app, Options& options) {
                                  .help = "What travels between context-parallel ranks",
                                  .show_default = true,
                                  .among = {"pass_q", "broadcast_q", "pass_kv"}});
+  command_line::add_option(app, {.name = "--masters",
+                                 .into = &options.masters,
+                                 .help = "Instances that have rows, with broadcast_q; 0: all",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::not_negative});
   command_line::add_option(app, {.name = "--steps",
                                  .into = &options.steps,
                                  .help = "Decode steps of a run",
@@ -60,6 +67,7 @@ void add_options(CLI::App& app, Options& options) {
 
 struct Case {
   int64_t context, batch;
+  int64_t masters = 0;  ///< 0: all instances
 };
 
 std::vector<parallel::SequenceId> filled(Replica& replica, const Case& one, int64_t first,
@@ -111,27 +119,87 @@ class Decode {
   void run() {
     if (options_.ring == "broadcast_q") settings_.decode_ring = parallel::Ring::broadcast_q;
     if (options_.ring == "pass_kv") settings_.decode_ring = parallel::Ring::pass_kv;
+    check_masters();
     if (session_.options.check) refuse_check_of_codes(options_.model);
     const Floors floors =
         measure_floors(world_, make_place(settings_, world_), options_.model.product_type());
     results_.line(
         fmt::format("floor of all ranks: reads {:.1f} GB/s, matrix product {:.1f} GFLOP/s",
                     floors.read_bandwidth * 1e-9, floors.flops * 1e-9));
-    results_.columns({"context", "batch", "ms/step", "min ms", "max ms", "tok/s", "MB/step",
-                      "GFLOP/step", "bound by", "% of floor", "B/token/layer", "by phantom",
-                      "exposed comm %", "idle %", "rule"});
+    results_.columns({"context", "batch", "masters", "ms/step", "min ms", "max ms", "tok/s",
+                      "MB/step", "GFLOP/step", "bound by", "% of floor", "B/token/layer",
+                      "by phantom", "exposed comm %", "idle %", "rule"});
     for (const int64_t context : options_.contexts)
       for (const int64_t batch : options_.batches) {
-        measure({context, batch}, floors);
-        if (session_.options.check) check({context, batch});
+        Steps steps;
+        for (const int64_t masters : options_.masters) {
+          const Case one{context, batch, masters > 0 ? masters : int64_t{instances()}};
+          if (one.masters > batch) continue;
+          steps.push_back({one, measure(one, floors)});
+          if (session_.options.check) check(one);
+        }
+        compare_masters(steps);
       }
+    print_masters();
   }
 
  private:
-  void measure(const Case& one, const Floors& floors) {
+  using Steps = std::vector<std::pair<Case, double>>;  ///< and the seconds of a step
+
+  int instances() const { return world_.size() / (settings_.sp * settings_.tp); }
+
+  void check_masters() const {
+    for (const int64_t masters : options_.masters) {
+      if (masters > instances())
+        throw InputError(fmt::format("--masters {}: there are {} instances", masters, instances()));
+      if (masters > 0 && masters < instances() && options_.ring != "broadcast_q")
+        throw InputError("--masters: instances without rows need --ring broadcast_q");
+    }
+  }
+
+  /// Says how many masters a run would choose, by rates fitted to all steps so far, and how long a
+  /// step with them takes beside the fastest.
+  void compare_masters(const Steps& steps) {
+    for (const auto& [one, seconds] : steps)
+      times_.add(instances(), schedule::PassKind::decode,
+                 {1, static_cast<double>((one.batch + one.masters - 1) / one.masters),
+                  static_cast<double>(one.batch * one.context) / instances()},
+                 seconds);
+    compared_.push_back(steps);
+  }
+
+  void print_masters() {
+    for (const Steps& steps : compared_) {
+      if (steps.size() < 2) continue;
+      const auto seconds_with = [&](int64_t masters) {
+        const auto found =
+            std::ranges::find(steps, masters, [](const auto& step) { return step.first.masters; });
+        return found == steps.end() ? std::nullopt : std::optional(found->second);
+      };
+      const Case& first = steps.front().first;
+      const schedule::Masters chosen =
+          schedule::masters(times_, instances(), first.batch, first.batch * first.context);
+      const double best =
+          std::ranges::min_element(steps, {}, [](const auto& step) { return step.second; })->second;
+      const std::optional<double> seconds = seconds_with(chosen.count);
+      results_.line(
+          fmt::format("context {}, batch {}: a run would choose {} masters, {}", first.context,
+                      first.batch, chosen.count,
+                      seconds ? fmt::format("{:.3f} of the fastest step here", *seconds / best)
+                              : "which was not measured"));
+      results_.write({{"context", first.context},
+                      {"batch", first.batch},
+                      {"chosen_masters", chosen.count},
+                      {"chosen_over_fastest", seconds ? Json(*seconds / best) : Json()}});
+    }
+  }
+
+  /// Returns the median seconds of a step.
+  double measure(const Case& one, const Floors& floors) {
     const int runs = session_.options.runs;
     const int64_t all_steps = int64_t{runs + 1} * options_.steps;
     ReplicaSettings settings = settings_;
+    settings.masters = static_cast<int>(one.masters);
     settings.kv_tokens =
         one.batch * Replica::slots(settings, world_.size(), one.context, all_steps);
     Replica replica(world_, model_, settings);
@@ -168,7 +236,7 @@ class Decode {
     const auto taken = stage_seconds(stages, replica.recorder().stages());
 
     results_.row({std::to_string(one.context), std::to_string(one.batch),
-                  fmt::format("{:.3f}", step_s.median * 1e3),
+                  std::to_string(one.masters), fmt::format("{:.3f}", step_s.median * 1e3),
                   fmt::format("{:.3f}", step_s.min * 1e3), fmt::format("{:.3f}", step_s.max * 1e3),
                   fmt::format("{:.1f}", tokens_per_s), fmt::format("{:.1f}", bytes * 1e-6),
                   fmt::format("{:.2f}", flops * 1e-9), bound, fmt::format("{:.1f}", 100 * share),
@@ -179,6 +247,7 @@ class Decode {
     if (options_.model.stages) print_stages(results_, taken);
     results_.write({{"context", one.context},
                     {"batch", one.batch},
+                    {"masters", one.masters},
                     {"rule", rule},
                     {"step_seconds", to_json(step_s)},
                     {"tokens_per_s", tokens_per_s},
@@ -195,6 +264,7 @@ class Decode {
                     {"idle_share", shares.idle},
                     {"stages_s_of_rank_0", taken}});
     if (session_.options.check) check_together(world_, sent.problem());
+    return step_s.median;
   }
 
   /// The configuration that the rule chooses for a step of `batch` tokens, by rates measured now.
@@ -213,6 +283,7 @@ class Decode {
         settings.sp = settings.tp = 1;
         settings.sharding = parallel::Sharding::base;
       }
+      settings.masters = ring.size() == 1 ? 0 : static_cast<int>(one.masters);
       settings.kv_tokens =
           one.batch * Replica::slots(settings, ring.size(), one.context, check_steps);
       Replica replica(ring, model_, settings);
@@ -237,6 +308,12 @@ class Decode {
   const LoadedModel& model_;
   ReplicaSettings settings_;
   Results results_;
+  /// Of all instances together; the estimates that it begins with do not matter.
+  schedule::TeamTimes times_{
+      {schedule::RateFit({1e-3, 1e-5, 1e-9}), schedule::RateFit({1e-3, 1e-5, 1e-9})},
+      {.bytes_per_second = 1e9},
+      world_.size() / (settings_.sp * settings_.tp)};
+  std::vector<Steps> compared_;
 };
 
 }  // namespace

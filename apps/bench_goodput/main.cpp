@@ -225,8 +225,9 @@ void add_options(CLI::App& app, Options& options) {
                                  .sign = command_line::Sign::positive});
   command_line::add_option(app, {.name = "--workloads",
                                  .into = &options.workloads,
-                                 .help = "Of ShareGPT, L-Eval, LV-Eval and mixed",
-                                 .show_default = true});
+                                 .help = "Kinds of requests",
+                                 .show_default = true,
+                                 .among = {"ShareGPT", "L-Eval", "LV-Eval", "mixed"}});
 }
 
 }  // namespace

@@ -97,9 +97,10 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
 int64_t Replica::slots(const ReplicaSettings& settings, int num_ranks, int64_t tokens,
                        int64_t steps) {
   const int ranks = num_ranks / (settings.sp * settings.tp);  // ranks that share the tokens
+  const int masters = settings.masters > 0 ? settings.masters : ranks;
   const int64_t chunk = settings.batch_tokens;
   return tokens / chunk * parallel::max_owned_tokens(chunk, ranks) +
-         parallel::max_owned_tokens(tokens % chunk, ranks) + (steps + ranks - 1) / ranks;
+         parallel::max_owned_tokens(tokens % chunk, ranks) + (steps + masters - 1) / masters;
 }
 
 std::vector<int64_t> Replica::on_each(int64_t slots) const {
@@ -241,10 +242,12 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
 
 Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const int32_t> tokens) {
   const int cp = worker_.groups().cp;
+  const int masters = settings_.masters > 0 ? settings_.masters : cp;
   schedule::Plan plan = next_plan(cp > 1 ? settings_.decode_ring : Ring::pass_kv);
+  plan.teams.front().holders = cp - masters;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const int64_t length = worker_.attention().ledger().map().length(sequences[i]);
-    const auto owner = static_cast<int32_t>((static_cast<int64_t>(i) + plan.number) % cp);
+    const auto owner = static_cast<int32_t>((static_cast<int64_t>(i) + plan.number) % masters);
     const int32_t token = ring_.rank() == 0 ? tokens[i] : 0;
     plan.items.push_back({PassSequence{sequences[i], length, 1, owner}, {token}, length + 1, 0});
   }

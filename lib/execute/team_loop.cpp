@@ -139,7 +139,7 @@ class Lead {
   void plan(double now) {
     stopping_ = draining_ || pass_maker_.stopping(any_told_ || told_());
     while (auto next = next_pass(pass_maker_, stopping_, now, totals_)) {
-      note_choice(next->number);
+      note_decisions(next->number);
       send(std::move(*next), now);
     }
     if (!under_way_.empty()) return;
@@ -162,20 +162,12 @@ class Lead {
     send(std::move(*save), now);
   }
 
-  /// Notes in the trace why further instances read a prompt, or why they do not.
-  void note_choice(int64_t pass) {
-    const auto& choice = pass_maker_.scheduler.team_choice();
-    if (!choice) return;
-    recorder_.note("elastic_team",
-                   {{"of_pass", static_cast<double>(pass)},
-                    {"sequence", static_cast<double>(choice->sequence)},
-                    {"tokens", static_cast<double>(choice->tokens)},
-                    {"holders", choice->holders},
-                    {"candidates", choice->candidates},
-                    {"instances", choice->chosen.degree},
-                    {"seconds", choice->chosen.seconds},
-                    {"alone_s", choice->chosen.holders_s}},
-                   choice->chosen.degree > choice->holders ? "joined" : "alone");
+  /// Notes in the trace what was decided for a pass, with what else would have taken how long.
+  void note_decisions(int64_t pass) {
+    for (schedule::Decision decision : pass_maker_.scheduler.decisions()) {
+      decision.numbers.emplace_back("of_pass", static_cast<double>(pass));
+      recorder_.note(decision.name, std::move(decision.numbers), decision.chosen);
+    }
   }
 
   void send(schedule::Plan plan, double now) {

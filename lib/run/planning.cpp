@@ -134,12 +134,12 @@ Planning::Planning(const PlanningInputs& from, const RunBegin& begin, const Drai
   const auto end_s = setup_.drain_s ? setup_.drain_s
                                     : assumed_seconds(from.results.earlier_starts, setup_.world());
   comm::together(setup_.world(), [&] {
-    if (setup_.planning()) plan(from, begin, end_s, rank);
+    if (setup_.planning()) plan(from, begin, end_s);
   });
 }
 
-void Planning::plan(const PlanningInputs& from, const RunBegin& begin, std::optional<double> end_s,
-                    execute::ReplicaRank& rank) {
+void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
+                    std::optional<double> end_s) {
   const job::Job& job = setup_.job;
   const bool chief = setup_.chief(), stated = setup_.drain_s.has_value();
   batch::Inputs& inputs = *from.inputs.inputs;

@@ -64,8 +64,7 @@ class Planning {
 
  private:
   bool holds_counters() const { return setup_.world().rank() == 0; }
-  void plan(const PlanningInputs& from, const RunBegin& begin, std::optional<double> end_s,
-            execute::ReplicaRank& rank);
+  void plan(const PlanningInputs& from, const RunBegin& begin, std::optional<double> end_s);
 
   const Setup& setup_;
   std::unique_ptr<comm::SharedCounter> taken_, stopped_, finished_;

@@ -8,15 +8,23 @@
 namespace pecia::schedule {
 
 ReadingDegree reading_degree(const TeamTimes& times, const PromptLeft& prompt) {
-  PECIA_CHECK(1 <= prompt.holders && prompt.holders <= prompt.candidates,
-              "{} instances could read a prompt that {} hold", prompt.candidates, prompt.holders);
-  const auto seconds = [&](int degree) {
+  PECIA_CHECK(1 <= prompt.holders && 1 <= prompt.waiting,
+              "{} instances hold a prompt for which {} wait", prompt.holders, prompt.waiting);
+  int degree = prompt.holders;
+  const auto seconds = [&] {
     return times.prefill_s(degree, prompt.cached, prompt.tokens, degree * prompt.rows_per_instance);
   };
-  const double holders_s = seconds(prompt.holders);
-  ReadingDegree best{prompt.holders, holders_s, holders_s};
-  for (int degree = prompt.holders + 1; degree <= prompt.candidates; ++degree)
-    if (const double s = seconds(degree); s < best.seconds) best.degree = degree, best.seconds = s;
+  const double holders_s = seconds();
+  ReadingDegree best{degree, holders_s, holders_s};
+  auto waiting = static_cast<double>(prompt.waiting);
+  double ready_s = 0, least = waiting * holders_s;
+  for (const Reader& other : prompt.others) {
+    ++degree;
+    waiting += static_cast<double>(other.answers);
+    ready_s = std::max(ready_s, other.ready_s);
+    const double s = ready_s + seconds();
+    if (waiting * s < least) best = {degree, s, holders_s}, least = waiting * s;
+  }
   return best;
 }
 

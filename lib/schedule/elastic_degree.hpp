@@ -10,16 +10,24 @@
 /// request has begun on its instances already, and instances that have nothing else to do join them.
 
 #include <cstdint>
+#include <vector>
 
 #include "lib/schedule/team_times.hpp"
 
 namespace pecia::schedule {
 
+/// An instance that has no slots of a prompt and could read it.
+struct Reader {
+  int64_t answers = 0;  ///< under way there; they wait while it reads
+  double ready_s = 0;   ///< until the pass in which it is now has ended
+};
+
 /// What is left of a prompt, and who could read it.
 struct PromptLeft {
   int64_t cached = 0, tokens = 1;
-  int holders = 1;                ///< instances that have its slots, and read it in any case
-  int candidates = 1;             ///< with these: instances that could read it
+  int holders = 1;                  ///< instances that have its slots, and read it in any case
+  std::vector<Reader> others = {};  ///< in the order in which they would join
+  int64_t waiting = 1;            ///< prompts and answers on the holders that wait until it is read
   int64_t rows_per_instance = 1;  ///< new tokens of an instance in a pass, at most
 };
 
@@ -29,11 +37,14 @@ struct ReadingDegree {
   double holders_s = 0;  ///< rejected, or equal: the holders alone
 };
 
-/// An instance is no candidate where it would get fewer new tokens than this.
+/// An instance does not join where it would get fewer new tokens than this.
 inline constexpr int64_t least_rows_of_reader = 64;
 
-/// Returns the degree from `holders` to `candidates` with the least time, of equal ones the least.
-/// Throws InvalidArgument unless 1 ≤ holders ≤ candidates ≤ times.degrees().
+/// Returns how many instances read the prompt: the holders, and then others. All that wait for a
+/// degree wait until the prompt is read, so the degree with the least sum of these times is taken,
+/// of equal ones the least. Where no other has answers, that is the degree with the least time.
+/// Throws InvalidArgument unless 1 ≤ holders, and all instances are ≤ times.degrees().
+/// LoongServe preempts instances by their unused slots; here it is by the answers that would wait.
 ReadingDegree reading_degree(const TeamTimes& times, const PromptLeft& prompt);
 
 struct Masters {

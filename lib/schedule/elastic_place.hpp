@@ -20,8 +20,8 @@ struct InstanceRoom {
   };
   bool idle = true;  ///< it takes part in no pass now
   int64_t free_slots = 0;
-  int64_t sequences = 0;       ///< that have slots there
-  std::vector<Prompt> unread;  ///< what prompts that have begun still have to read
+  int64_t sequences = 0;            ///< that have slots there
+  std::vector<Prompt> unread = {};  ///< what prompts that have begun still have to read
 };
 
 struct PlacementLimits {

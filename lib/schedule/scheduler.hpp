@@ -120,12 +120,11 @@ struct ChunkRing {
   parallel::RingDecision decision;
 };
 
-/// How many instances read a prompt although fewer hold it, and why.
-struct TeamChoice {
-  int64_t sequence = 0;
-  int64_t tokens = 0;               ///< that are left to read
-  int holders = 0, candidates = 0;  ///< instances of the sequence; that could have taken part
-  ReadingDegree chosen;
+/// A choice by expected times: the numbers that led to it, and what was chosen.
+struct Decision {
+  const char* name;
+  std::vector<std::pair<const char*, double>> numbers;
+  const char* chosen;
 };
 
 /// A sequence whose keys and values could be kept for a later start: a chain, or a fork's stem.
@@ -222,8 +221,8 @@ class Scheduler {
   /// Decisions for the chunks of the last plan; empty where the ring is fixed.
   const std::vector<ChunkRing>& chunk_rings() const { return chunk_rings_; }
 
-  /// The choice for the prompt of the last plan, if there was one to make by expected times.
-  const std::optional<TeamChoice>& team_choice() const { return team_choice_; }
+  /// What was decided for the last plan, where teams change.
+  const std::vector<Decision>& decisions() const { return decisions_; }
 
   /// How often a team that decodes has grown.
   int64_t scale_ups() const { return scale_ups_; }
@@ -325,19 +324,22 @@ class Scheduler {
   double due(const Family& family) const;
   struct Answers;
   std::vector<Answers> answers_by_instance() const;
-  bool answers_first(const Running& prompt, const std::vector<Answers>& answers, double now) const;
+  bool answers_first(const Running& prompt, const std::vector<Answers>& answers, double now);
   bool others_may_help(const parallel::Team& team) const;
   int64_t short_pass(const parallel::Team& team, const Running& first) const;
-  Selection prompts_to_read(double now);
+  Selection prompts_to_read(const std::vector<Answers>& answers, double now);
   bool restore_for_team(Plan& plan, double now);
-  bool read_prompts(Plan& plan, const Selection& prompts, double now);
-  std::vector<int32_t> team_for(const Running& running, const std::set<int32_t>& wanted);
+  bool read_prompts(Plan& plan, const Selection& prompts, const std::vector<Answers>& answers,
+                    std::set<int32_t>& called, double now);
+  std::vector<int32_t> readers_of(const Running& running, const std::vector<Answers>& answers,
+                                  const std::set<int32_t>& wanted);
   void note_time(const Plan& plan, double seconds);
-  bool make_tokens(Plan& plan, const Selection& prompts, double now);
+  bool make_tokens(Plan& plan, const Selection& prompts, const std::set<int32_t>& called,
+                   double now);
   void grow(const Selection& ready, std::set<int32_t>& team);
   int64_t movable_slots(const Running& running) const;
   void grow_on(Running& running, int32_t instance);
-  size_t most_masters(const Selection& ready, size_t degree) const;
+  size_t most_masters(const Selection& ready, size_t degree);
   int32_t master_of(const Running& running, const std::map<int32_t, int64_t>& rows,
                     size_t most) const;
   void add_token(Plan& plan, Running& running, int32_t master);
@@ -372,7 +374,7 @@ class Scheduler {
   Plan unsent_;                   ///< sequences and turns that began for a plan without items
   std::vector<Finished> finished_;
   std::vector<ChunkRing> chunk_rings_;
-  std::optional<TeamChoice> team_choice_;
+  std::vector<Decision> decisions_;
   Slots credits_;  ///< slots kept back for the branches of running forks
   int64_t next_sequence_ = 0, next_plan_ = 0;
   std::deque<std::shared_ptr<Family>> late_;  ///< requests that would not be answered in time

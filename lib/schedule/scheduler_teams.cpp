@@ -17,14 +17,16 @@ using parallel::Ring;
 
 /// The next pass of instances that are in none; absent: nothing can begin now.
 std::optional<Plan> Scheduler::next_of_a_team(double now) {
-  team_choice_.reset();
+  decisions_.clear();
   if (std::ranges::count(doing_, Doing::nothing) == 0) return {};
   Plan plan;
   plan.number = next_plan_;
   plan.teams.emplace_back();
-  const Selection prompts = prompts_to_read(now);
-  if (!restore_for_team(plan, now) && !read_prompts(plan, prompts, now) &&
-      !make_tokens(plan, prompts, now)) {
+  const auto answers = waits_least() ? answers_by_instance() : std::vector<Answers>(doing_.size());
+  const Selection prompts = prompts_to_read(answers, now);
+  std::set<int32_t> called;  // instances that are to help to read a prompt next
+  if (!restore_for_team(plan, now) && !read_prompts(plan, prompts, answers, called, now) &&
+      !make_tokens(plan, prompts, called, now)) {
     out_of_time_ = under_way_.empty();
     PECIA_CHECK(limited() || !out_of_time_, "{} sequences run, and none can take part in a pass",
                 running());
@@ -108,24 +110,34 @@ std::vector<Scheduler::Answers> Scheduler::answers_by_instance() const {
 }
 
 /// Whether the answers on the prompt's instances go on before it is read further. They never do
-/// where one short pass would end it. Where it has several instances, the one with most answers
-/// counts.
+/// where a few short passes would end it, so that short requests wait for nobody. Where it has
+/// several instances, the one with most answers counts.
 bool Scheduler::answers_first(const Running& prompt, const std::vector<Answers>& answers,
-                              double now) const {
+                              double now) {
+  constexpr int64_t few = 4;
   if (limits_.policy == job::Policy::chunked || now >= due(*prompt.family)) return false;
   const int64_t left = std::ssize(prompt.feed) - prompt.fed;
-  if (left <= short_pass({prompt.instances, 0, Ring::pass_kv, {}}, prompt)) return false;
+  if (left <= few * short_pass({prompt.instances, 0, Ring::pass_kv, {}}, prompt)) return false;
   Answers most;
   for (const int32_t instance : prompt.instances)
     if (answers[instance].count > most.count) most = answers[instance];
   if (most.count == 0) return false;
   const auto degree = static_cast<int>(prompt.instances.size());
   const TeamTimes& times = *limits_.team_times;
-  return schedule::answers_come_first(
-      {.prompt_s = times.prefill_s(degree, map_.length(prompt.sequence), left,
-                                   degree * limits_.max_batch_tokens),
-       .answers = most.count,
-       .answers_s = most.tokens * times.decode_s(degree, 1, most.count, most.context)});
+  const PromptOrAnswers of_both{
+      .prompt_s = times.prefill_s(degree, map_.length(prompt.sequence), left,
+                                  degree * limits_.max_batch_tokens),
+      .answers = most.count,
+      .answers_s = most.tokens * times.decode_s(degree, 1, most.count, most.context)};
+  const bool answers_first = schedule::answers_come_first(of_both);
+  if (decisions_.empty())  // one tells enough
+    decisions_.push_back({"elastic_order",
+                          {{"sequence", static_cast<double>(prompt.sequence)},
+                           {"prompt_s", of_both.prompt_s},
+                           {"answers", static_cast<double>(of_both.answers)},
+                           {"answers_s", of_both.answers_s}},
+                          answers_first ? "answers" : "prompt"});
+  return answers_first;
 }
 
 /// Whether instances outside the team may have nothing more to do before a long pass of it would
@@ -153,9 +165,7 @@ int64_t Scheduler::short_pass(const parallel::Team& team, const Running& first) 
 }
 
 /// Sequences whose prompts could be read on, the first to be read first.
-Scheduler::Selection Scheduler::prompts_to_read(double now) {
-  std::vector<Answers> answers;
-  if (waits_least()) answers = answers_by_instance();
+Scheduler::Selection Scheduler::prompts_to_read(const std::vector<Answers>& answers, double now) {
   Selection prompts;
   for (Running& running : running_)
     if (running.begun && !running.under_way && running.feeding() &&
@@ -167,9 +177,12 @@ Scheduler::Selection Scheduler::prompts_to_read(double now) {
   return prompts;
 }
 
-/// Plans prefill of the first prompt whose instances are all idle, with others that have the same
-/// instances. A prompt that comes before it keeps its instances from reading another one first.
-bool Scheduler::read_prompts(Plan& plan, const Selection& prompts, double now) {
+/// Plans prefill of the first prompt whose readers are all idle, with others that have the same
+/// instances. A prompt that comes before it keeps its instances from reading another one first, and
+/// those that are `called` to help from making further tokens.
+bool Scheduler::read_prompts(Plan& plan, const Selection& prompts,
+                             const std::vector<Answers>& answers, std::set<int32_t>& called,
+                             double now) {
   std::set<int32_t> wanted;  // by prompts that must wait
   for (const Running* const running : prompts) {
     const std::vector<int32_t>& instances = running->instances;
@@ -179,9 +192,14 @@ bool Scheduler::read_prompts(Plan& plan, const Selection& prompts, double now) {
       wanted.insert(instances.begin(), instances.end());
       continue;
     }
-    const std::vector<int32_t> team = team_for(*running, wanted);
+    const std::vector<int32_t> team = readers_of(*running, answers, wanted);
+    if (!all_idle(team)) {
+      wanted.insert(team.begin(), team.end());
+      called.insert(team.begin(), team.end());
+      continue;
+    }
     plan.teams.front() = {team, 0, Ring::pass_kv, {}};
-    if (limits_.policy == job::Policy::chunked) ride(plan, instances);
+    if (limits_.policy == job::Policy::chunked) ride(plan, team);
     const size_t num_riders = plan.items.size();
     Selection together;
     std::ranges::copy_if(prompts, std::back_inserter(together), [&](const Running* other) {
@@ -197,24 +215,54 @@ bool Scheduler::read_prompts(Plan& plan, const Selection& prompts, double now) {
 }
 
 /// The sequence's own instances, and then others that help to read its prompt and keep nothing of
-/// it. These have no other work. Without times of teams all of them help.
-std::vector<int32_t> Scheduler::team_for(const Running& running, const std::set<int32_t>& wanted) {
+/// it. These have no prompts to read; where no request is to wait long, their answers may wait, and
+/// the pass in which they are may have to end first. Without times of teams all idle ones help.
+std::vector<int32_t> Scheduler::readers_of(const Running& running,
+                                           const std::vector<Answers>& answers,
+                                           const std::set<int32_t>& wanted) {
   std::vector<int32_t> team = running.instances;
-  if (!waiting_.empty()) return team;
-  const auto holders = static_cast<int>(team.size());
-  const int64_t left = std::ssize(running.feed) - running.fed;
+  if (!waits_least() && !waiting_.empty()) return team;
   const Room used = room();
-  for (int32_t instance = 0; instance < limits_.ring_size; ++instance)
-    if (used[instance].idle && used[instance].sequences == 0 && !wanted.contains(instance) &&
-        std::ssize(team) < limits_.max_instances &&
-        left >= least_rows_of_reader * (std::ssize(team) + 1))
-      team.push_back(instance);
-  const auto candidates = static_cast<int>(team.size());
-  if (!limits_.team_times || candidates == holders) return team;
-  const ReadingDegree choice = reading_degree(
-      *limits_.team_times,
-      {map_.length(running.sequence), left, holders, candidates, limits_.max_batch_tokens});
-  team_choice_ = {running.sequence, left, holders, candidates, choice};
+  int64_t waiting = 1;
+  for (const int32_t instance : team)
+    waiting = std::max(waiting, std::ssize(used[instance].unread) + answers[instance].count);
+  std::vector<std::pair<Reader, int32_t>> others;
+  for (int32_t instance = 0; instance < limits_.ring_size; ++instance) {
+    const bool own = std::ranges::count(running.instances, instance) > 0;
+    const bool may_help = waits_least() ? doing_[instance] != Doing::prompts
+                                        : used[instance].idle && used[instance].sequences == 0;
+    if (own || !may_help || !used[instance].unread.empty() || wanted.contains(instance)) continue;
+    const auto& [count, context, tokens] = answers[instance];
+    const double ready_s =
+        used[instance].idle ? 0 : limits_.team_times->decode_s(1, 1, count, context);
+    others.push_back({{count, ready_s}, instance});
+  }
+  std::ranges::stable_sort(others, {}, [](const auto& other) {
+    return std::pair(other.first.answers, other.first.ready_s);
+  });
+  const int64_t left = std::ssize(running.feed) - running.fed;
+  PromptLeft prompt{.cached = map_.length(running.sequence),
+                    .tokens = left,
+                    .holders = static_cast<int>(team.size()),
+                    .waiting = waiting,
+                    .rows_per_instance = limits_.max_batch_tokens};
+  for (const auto& [reader, instance] : others) {
+    const int64_t degree = std::ssize(team) + 1;
+    if (degree > limits_.max_instances || left < least_rows_of_reader * degree) break;
+    prompt.others.push_back(reader);
+    team.push_back(instance);
+  }
+  if (!limits_.team_times || prompt.others.empty()) return team;
+  const ReadingDegree choice = reading_degree(*limits_.team_times, prompt);
+  decisions_.push_back({"elastic_readers",
+                        {{"sequence", static_cast<double>(running.sequence)},
+                         {"tokens", static_cast<double>(left)},
+                         {"holders", prompt.holders},
+                         {"candidates", static_cast<double>(team.size())},
+                         {"instances", choice.degree},
+                         {"seconds", choice.seconds},
+                         {"alone_s", choice.holders_s}},
+                        choice.degree > prompt.holders ? "joined" : "alone"});
   team.resize(static_cast<size_t>(choice.degree));
   return team;
 }
@@ -260,11 +308,12 @@ void Scheduler::add_token(Plan& plan, Running& running, int32_t master) {
 /// Plans one token of sequences that hang together: each has an instance in common with another.
 /// Instances that a waiting prompt needs are left out, unless one of its others reads a prompt now:
 /// they meet as soon as the steps under way have ended.
-bool Scheduler::make_tokens(Plan& plan, const Selection& prompts, double now) {
+bool Scheduler::make_tokens(Plan& plan, const Selection& prompts, const std::set<int32_t>& called,
+                            double now) {
   if (!decode_in_time(now)) return false;
   std::vector<bool> blocked(limits_.ring_size);
   for (int instance = 0; instance < limits_.ring_size; ++instance)
-    blocked[instance] = doing_[instance] != Doing::nothing;
+    blocked[instance] = doing_[instance] != Doing::nothing || called.contains(instance);
   for (const Running* const prompt : prompts) {
     const std::vector<int32_t>& instances = prompt->instances;
     const bool reads = std::any_of(instances.begin(), instances.end(), [&](int32_t instance) {
@@ -332,6 +381,14 @@ void Scheduler::grow(const Selection& ready, std::set<int32_t>& team) {
   const GrownTeam grown =
       grown_team(*limits_.team_times, degree, degree + static_cast<int>(idle.size()),
                  std::ssize(ready), context);
+  if (!idle.empty())
+    decisions_.push_back({"elastic_growth",
+                          {{"instances", degree},
+                           {"candidates", degree + static_cast<double>(idle.size())},
+                           {"grown", grown.degree},
+                           {"seconds", grown.seconds},
+                           {"before_s", grown.before_s}},
+                          grown.degree > degree ? "grown" : "same"});
   if (grown.degree == degree) return;
   idle.resize(grown.degree - degree);
 
@@ -377,12 +434,21 @@ void Scheduler::grow_on(Running& running, int32_t instance) {
 }
 
 /// How many instances of a team of this size are to compute the sequences' next tokens.
-size_t Scheduler::most_masters(const Selection& ready, size_t degree) const {
+size_t Scheduler::most_masters(const Selection& ready, size_t degree) {
   if (degree == 1 || !limits_.team_times) return degree;
   int64_t context = 0;
   for (const Running* running : ready) context += map_.length(running->sequence);
-  return static_cast<size_t>(
-      masters(*limits_.team_times, static_cast<int>(degree), std::ssize(ready), context).count);
+  const Masters chosen =
+      masters(*limits_.team_times, static_cast<int>(degree), std::ssize(ready), context);
+  decisions_.push_back({"elastic_masters",
+                        {{"instances", static_cast<double>(degree)},
+                         {"rows", static_cast<double>(ready.size())},
+                         {"masters", chosen.count},
+                         {"seconds", chosen.seconds},
+                         {"one_s", chosen.one_s},
+                         {"most_s", chosen.most_s}},
+                        chosen.count > 1 ? "several" : "one"});
+  return static_cast<size_t>(chosen.count);
 }
 
 /// The instance that computes the sequence's next token and keeps it: one with room, and among these

@@ -21,7 +21,7 @@ struct SimulatedTurn {
 struct SimulatedRequest {
   io::Followup followup = io::Followup::chain;
   std::vector<SimulatedTurn> turns;
-  std::optional<double> arrival_s;  ///< absent: it is there from the start
+  std::optional<double> arrival_s = {};  ///< absent: it is there from the start
 };
 
 struct Simulation {

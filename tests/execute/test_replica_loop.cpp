@@ -229,7 +229,9 @@ TEST_F(ReplicaLoop, OfTeamsThatGrowAnswersTheSame) {
   if (!planning()) return;
   ASSERT_EQ(results_.size(), 3u);
   for (size_t row = 0; row < 3; ++row) EXPECT_EQ(results_[row].tokens, together[row].tokens);
-  if (world_->size() == 2) EXPECT_EQ(totals.elastic.scale_ups, 1);
+  if (world_->size() == 2) {
+    EXPECT_EQ(totals.elastic.scale_ups, 1);
+  }
 }
 
 TEST_F(ReplicaLoop, OfTeamsStopsWhenAnyRankIsTold) {

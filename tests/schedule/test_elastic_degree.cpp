@@ -13,6 +13,10 @@ TeamTimes machine(int degrees, double message_s = 1e-5) {
   return TeamTimes(alone, {message_s, 1e9, 2e4, 3e4, 10}, degrees);
 }
 
+std::vector<Reader> idle(size_t count) {
+  return std::vector<Reader>(count);
+}
+
 TEST(ReadingDegree, IsTheOneWithTheLeastTime) {
   for (const double message_s : {1e-6, 1e-4, 1e-3, 1e-1}) {
     const TeamTimes times = machine(8, message_s);
@@ -21,14 +25,17 @@ TEST(ReadingDegree, IsTheOneWithTheLeastTime) {
         const ReadingDegree found = reading_degree(times, {.cached = 1000,
                                                            .tokens = tokens,
                                                            .holders = holders,
-                                                           .candidates = 8,
+                                                           .others = idle(8 - holders),
                                                            .rows_per_instance = 4096});
         EXPECT_DOUBLE_EQ(found.holders_s, times.prefill_s(holders, 1000, tokens, holders * 4096));
         for (int degree = holders; degree <= 8; ++degree) {
           const double seconds = times.prefill_s(degree, 1000, tokens, degree * 4096);
           EXPECT_LE(found.seconds, seconds);
-          if (degree == found.degree) EXPECT_DOUBLE_EQ(found.seconds, seconds);
-          if (degree < found.degree) EXPECT_LT(found.seconds, seconds) << "fewer would do";
+          if (degree == found.degree) {
+            EXPECT_DOUBLE_EQ(found.seconds, seconds);
+          } else if (degree < found.degree) {
+            EXPECT_LT(found.seconds, seconds) << "fewer would do";
+          }
         }
       }
   }
@@ -37,7 +44,7 @@ TEST(ReadingDegree, IsTheOneWithTheLeastTime) {
 TEST(ReadingDegree, GrowsWithThePromptAndFallsWithTheMessages) {
   const auto degree = [](int64_t tokens, double message_s) {
     return reading_degree(machine(8, message_s),
-                          {.tokens = tokens, .candidates = 8, .rows_per_instance = 4096})
+                          {.tokens = tokens, .others = idle(7), .rows_per_instance = 4096})
         .degree;
   };
   EXPECT_EQ(degree(100000, 1e-6), 8);
@@ -46,9 +53,26 @@ TEST(ReadingDegree, GrowsWithThePromptAndFallsWithTheMessages) {
   EXPECT_GT(degree(1000, 1e-3), 1);
 }
 
+TEST(ReadingDegree, LetsAnswersWaitWhereThatIsTheLesserSum) {
+  const TeamTimes times = machine(2, 1e-6);
+  const auto degree = [&](int64_t waiting, Reader other) {
+    return reading_degree(
+               times,
+               {.tokens = 4000, .others = {other}, .waiting = waiting, .rows_per_instance = 4096})
+        .degree;
+  };
+  // Two read it in a little more than half of 0.4 s.
+  EXPECT_EQ(degree(1, {}), 2);
+  EXPECT_EQ(degree(1, {.answers = 1}), 1) << "two wait for 0.2 s, or one for 0.4 s";
+  EXPECT_EQ(degree(4, {.answers = 1}), 2) << "five wait for 0.2 s, or four for 0.4 s";
+  EXPECT_EQ(degree(4, {.answers = 4}), 1);
+  EXPECT_EQ(degree(4, {.answers = 1, .ready_s = 0.05}), 2);
+  EXPECT_EQ(degree(4, {.answers = 1, .ready_s = 0.2}), 1) << "it comes when the half is read";
+}
+
 TEST(ReadingDegree, RefusesMoreInstancesThanTimesAreKnownOf) {
-  EXPECT_THROW(reading_degree(machine(2), {.candidates = 3}), InvalidArgument);
-  EXPECT_THROW(reading_degree(machine(4), {.holders = 3, .candidates = 2}), InvalidArgument);
+  EXPECT_THROW(reading_degree(machine(2), {.others = idle(2)}), InvalidArgument);
+  EXPECT_THROW(reading_degree(machine(4), {.holders = 0}), InvalidArgument);
 }
 
 TEST(Masters, AreOneForAFewRowsAndMoreForMany) {

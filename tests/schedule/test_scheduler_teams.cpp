@@ -168,13 +168,16 @@ TEST(SchedulerTeams, HelpOnlyWhereItPays) {
     const auto plan = scheduler.next(0);
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->teams.front().workers(), workers) << message_s << " s";
-    const auto& choice = scheduler.team_choice();
-    ASSERT_TRUE(choice);
-    EXPECT_EQ(choice->tokens, 700);
-    EXPECT_EQ(choice->candidates, 4);
-    EXPECT_EQ(choice->chosen.degree, workers);
-    EXPECT_NEAR(choice->chosen.holders_s, 1e-3 + 700 * 1e-3, 1e-3);
-    EXPECT_EQ(choice->chosen.seconds<choice->chosen.holders_s, workers> 1);
+    ASSERT_EQ(scheduler.decisions().size(), 1u);
+    const schedule::Decision& choice = scheduler.decisions().front();
+    EXPECT_STREQ(choice.name, "elastic_readers");
+    EXPECT_STREQ(choice.chosen, workers > 1 ? "joined" : "alone");
+    std::map<std::string, double> numbers(choice.numbers.begin(), choice.numbers.end());
+    EXPECT_EQ(numbers["tokens"], 700);
+    EXPECT_EQ(numbers["candidates"], 4);
+    EXPECT_EQ(numbers["instances"], workers);
+    EXPECT_NEAR(numbers["alone_s"], 1e-3 + 700 * 1e-3, 1e-3);
+    EXPECT_EQ(numbers["seconds"]<numbers["alone_s"], workers> 1);
   }
 }
 

@@ -106,6 +106,38 @@ TEST_F(LeastWaiting, SlotsAreLeftToTheRequestThatIsDueFirst) {
   EXPECT_EQ(scheduler.waiting(), 2);
 }
 
+/// Instance 0 has one answer, instance 1 has two and then gets a long prompt.
+TEST(LongPrompt, IsReadByInstancesWhoseAnswersAreFewer) {
+  SchedulerLimits limits = teams_of(2, 4000);
+  limits.objective = job::Objective::ttft;
+  limits.team_times = even_times(2);
+  limits.max_batch_tokens = 200;
+  limits.max_positions = 10000;
+  Scheduler scheduler(limits);
+  FakeInstances instances(limits);
+  scheduler.add(ask(0, 10, 3000), 0);
+  for (const int64_t row : {1, 2}) scheduler.add(ask(row, 10, 1100), 0);
+  const auto begin = [&] { return scheduler.next(0).value(); };
+  const auto end = [&](const Plan& plan) { scheduler.commit(plan, instances.execute(plan), 0); };
+  for (int round = 0; round < 4; ++round) {
+    const Plan one = begin(), other = begin();
+    end(one), end(other);
+  }
+  Plan of_0 = begin(), of_1 = begin();
+  if (of_0.teams.front().instances.front() == 1) std::swap(of_0, of_1);
+  end(of_1);
+  scheduler.add(ask(3, 1500, 1), 0);
+  EXPECT_FALSE(scheduler.next(0)) << "the prompt waits until instance 0 can help";
+  EXPECT_EQ(scheduler.waiting(), 0);
+  end(of_0);
+  const Plan together = begin();
+  EXPECT_EQ(together.teams.front().instances, (std::vector<int32_t>{1, 0}));
+  EXPECT_EQ(together.items.front().rows.sequence, 3);
+  ASSERT_EQ(together.items.front().kept.size(), 1u);
+  EXPECT_EQ(together.items.front().kept[0],
+            (parallel::KeptShare{1, together.items.front().rows.count}));
+}
+
 TEST(Urgency, TheLesserSumOfWaitsDecides) {
   using schedule::answers_come_first;
   EXPECT_FALSE(answers_come_first({.prompt_s = 0.2, .answers = 1, .answers_s = 2}));
