@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# bench-elastic.sh local|net [--tokens N] [--rounds N] [--load F] [--json FILE]: elastic teams of two ranks beside every
-# static grid of them (DP, CP, CP with chunked prefill, TP, SP), with short requests, long ones and both mixed: as a
-# batch (the longest first), and as they come in bursts (in that order). It prints throughput, times to the first token,
-# and goodput: the part of requests that are answered within 25 times their latency on idle ranks.
+# bench-elastic.sh local|net [--tokens N] [--rounds N] [--load F] [--mbit N] [--json FILE]: elastic teams of two ranks
+# beside every static grid of them (DP, CP, CP with chunked prefill, TP, SP), with short requests, long ones and both
+# mixed: as a batch (the longest first), and as they come in bursts (in that order). It prints throughput, times to the
+# first token, and goodput: the part of requests that are answered within 25 times their latency on idle ranks.
 #   local   both ranks on this machine
-#   net     on two servers of one rack, made of network namespaces, with a link of 1000 Mbit/s each; needs root
+#   net     on two servers of one rack, made of network namespaces, with links of N Mbit/s (1000); needs root
 # N prompt tokens of each kind (default 40000). Requests come at a rate that would keep DP busy for F of the time
 # (default 0.8; gaps of coefficient of variation 3). Other work on the machine moves the figures: the load is printed.
 set -euo pipefail
@@ -13,7 +13,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 name=bench-elastic
 pecia=$root/build/release/bin/pecia
 model=$root/models/bench-17m
-tokens=40000 rounds=1 load=0.8 more_options="tokens load"
+tokens=40000 rounds=1 load=0.8 mbit=1000 more_options="tokens load mbit"
 
 usage() {
   sed -n '/^# SPDX-/d; /^set -/q; s/^# //p' "$0" >&2
@@ -97,7 +97,7 @@ generation: {ignore_eos: true}
 report: {progress: lines}
 JOB
 if [[ $mode == net ]]; then
-  "$root/scripts/pecia_tools/shaped_network.sh" 1000 1000 "$0" --inside --rounds "$rounds" --tokens "$tokens" \
+  "$root/scripts/pecia_tools/shaped_network.sh" "$mbit" "$mbit" "$0" --inside --rounds "$rounds" --tokens "$tokens" \
     --load "$load"
 else
   on_this_machine

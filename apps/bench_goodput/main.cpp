@@ -86,7 +86,8 @@ schedule::TeamTimes times_of(const Grid& grid) {
        .bytes_per_second = grid.instances * grid.tp > gpus_of_a_server ? network_of_a_gpu : nvlink,
        .kv_bytes_per_token = kv_bytes / tp,
        .query_bytes_per_row = 4 * layers * (2 * hidden + 32) / tp,
-       .layers = static_cast<int>(layers)},
+       .layers = static_cast<int>(layers),
+       .hides_keys = true},
       grid.instances};
 }
 

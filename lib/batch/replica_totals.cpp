@@ -53,6 +53,7 @@ ElasticTotals& ElasticTotals::operator+=(const ElasticTotals& other) {
   by_degree.resize(std::max(by_degree.size(), other.by_degree.size()));
   for (size_t i = 0; i < other.by_degree.size(); ++i) by_degree[i] += other.by_degree[i];
   scale_downs += other.scale_downs;
+  moved_tokens += other.moved_tokens;
   scale_ups += other.scale_ups;
   const auto append = [](const std::vector<double>& from, std::vector<double>& to) {
     to.insert(to.end(), from.begin(), from.end());
@@ -85,6 +86,9 @@ void count_team(const schedule::Plan& plan, double begin_s, double end_s,
     const bool last_chunk = item.rows.first + item.rows.count == item.prompt_end;
     totals.scale_downs += is_prompt(item) && last_chunk && !item.kept.empty() &&
                           item.kept.size() < static_cast<size_t>(team.size());
+    if (item.gathers == 0) continue;
+    for (const parallel::KeptShare& kept : item.kept) totals.moved_tokens += kept.tokens;
+    totals.moved_tokens -= item.rows.count;
   }
 }
 

@@ -26,6 +26,7 @@ struct TeamTotals {
 struct ElasticTotals {
   std::vector<TeamTotals> by_degree;  ///< [degree − 1]
   int64_t scale_downs = 0;            ///< prompts whose keys were kept by some of their team
+  int64_t moved_tokens = 0;           ///< whose keys went to another instance on purpose
   int64_t scale_ups = 0;              ///< teams of answers that took in further instances
   /// |expected / measured − 1| of the seconds of passes, each expected before it was measured.
   std::vector<double> prefill_errors, decode_errors;
@@ -35,8 +36,8 @@ struct ElasticTotals {
   ElasticTotals& operator+=(const ElasticTotals& other);
   template <typename A>
   void visit(A& archive) {
-    archive(by_degree), archive(scale_downs), archive(scale_ups), archive(prefill_errors),
-        archive(decode_errors);
+    archive(by_degree), archive(scale_downs), archive(moved_tokens), archive(scale_ups),
+        archive(prefill_errors), archive(decode_errors);
     timeline.visit(archive);
   }
 };

@@ -150,7 +150,8 @@ void add_timeline(const batch::TeamTimeline& timeline, size_t replica, Json& spa
 }
 
 /// What teams of all replicas did, by their number of instances.
-Json elastic_json(const std::vector<RankFacts>& ranks, size_t ranks_of_replica) {
+Json elastic_json(const std::vector<RankFacts>& ranks, size_t ranks_of_replica,
+                  int64_t kv_bytes_per_token) {
   batch::ElasticTotals all;
   for (const RankFacts& rank : ranks) all += rank.totals.elastic;
   Json degrees = Json::array();
@@ -178,6 +179,8 @@ Json elastic_json(const std::vector<RankFacts>& ranks, size_t ranks_of_replica) 
   return {{"degrees", degrees},
           {"scale_downs", all.scale_downs},
           {"scale_ups", all.scale_ups},
+          {"moved_tokens", all.moved_tokens},
+          {"moved_bytes", all.moved_tokens * kv_bytes_per_token},
           {"time_errors",
            {{"prefill", errors(all.prefill_errors)}, {"decode", errors(all.decode_errors)}}},
           {"timeline", {{"least_s", least_s}, {"spans", spans}}}};
@@ -310,7 +313,8 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
       {"max_batch_tokens", resources.max_batch_tokens}};
   if (resources.elastic)
     report.elastic =
-        elastic_json(ranks, static_cast<size_t>(resources.cp) * resources.sp * resources.tp);
+        elastic_json(ranks, static_cast<size_t>(resources.cp) * resources.sp * resources.tp,
+                     facts.config.kv_bytes_per_token(resources.kv_dtype));
   add_totals(ranks, facts.job.batch.arrivals, report);
   add_stages(ranks, report);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -21,7 +21,8 @@ schedule::TeamCosts team_costs(const model::ModelConfig& config,
           .bytes_per_second = rates.bandwidth,
           .kv_bytes_per_token = static_cast<double>(resources::kv_bytes_of_rank(config, resources)),
           .query_bytes_per_row = query_bytes,
-          .layers = static_cast<int>(config.layers)};
+          .layers = static_cast<int>(config.layers),
+          .hides_keys = resources.gpus};
 }
 
 schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Measured& measured,

@@ -13,13 +13,17 @@ struct PassWork {
   double passes = 0;
   double rows = 0;   ///< new tokens
   double pairs = 0;  ///< pairs of a new token and a token that it attends to
+  /// Of each pass, tokens before the new ones; their keys travel where several instances read.
+  double cached = 0;
 
   PassWork& operator+=(const PassWork& other) {
-    passes += other.passes, rows += other.rows, pairs += other.pairs;
+    passes += other.passes, rows += other.rows, pairs += other.pairs, cached += other.cached;
     return *this;
   }
   /// What each of `workers` instances has of it.
-  PassWork shared(double workers) const { return {passes, rows / workers, pairs / workers}; }
+  PassWork shared(double workers) const {
+    return {passes, rows / workers, pairs / workers, cached};
+  }
 };
 
 /// `count` new tokens after `first` cached ones, in passes of at most `tokens_per_pass`.

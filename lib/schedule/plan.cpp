@@ -17,6 +17,7 @@ PassWork busiest(const std::vector<parallel::PassSequence>& rows, const parallel
   for (const parallel::PassSequence& of : rows) {
     const auto count = static_cast<double>(of.count);
     work.pairs += work_of(static_cast<double>(of.first), count, count).pairs;
+    work.cached += static_cast<double>(of.first);
   }
   work.passes = rows.empty() ? 0 : 1;
   work.pairs /= attending;

@@ -345,6 +345,7 @@ class Scheduler {
   void add_token(Plan& plan, Running& running, int32_t master);
   void ride(Plan& plan, const std::vector<int32_t>& instances);
   void introduce(Plan& plan, const Running& running);
+  void gather(const Running& running, PlanItem& item);
   void keep_by_room(PlanItem& item, const parallel::Team& team) const;
   void forget(int64_t sequence);
 

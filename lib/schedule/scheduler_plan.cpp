@@ -181,11 +181,16 @@ void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
     item.prompt_end = running.answer_begin;
     if (count == left && running.samples)
       item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
-    if (limits_.elastic) introduce(plan, running), keep_by_room(item, team);
+    if (limits_.elastic) {
+      if (count == left) gather(running, item);
+      introduce(plan, running);
+      if (item.kept.empty()) keep_by_room(item, team);
+    }
     note_begin(running, now);
     add_targets(plan, running, static_cast<int32_t>(plan.items.size()), item.rows.first,
                 item.rows.first + count);
     cache(running, item, team);
+    if (item.gathers != 0) running.instances = instances_of(running.sequence);
     plan.items.push_back(std::move(item));
   }
 }

@@ -381,15 +381,14 @@ void Scheduler::grow(const Selection& ready, std::set<int32_t>& team) {
   const GrownTeam grown =
       grown_team(*limits_.team_times, degree, degree + static_cast<int>(idle.size()),
                  std::ssize(ready), context);
-  if (!idle.empty())
-    decisions_.push_back({"elastic_growth",
-                          {{"instances", degree},
-                           {"candidates", degree + static_cast<double>(idle.size())},
-                           {"grown", grown.degree},
-                           {"seconds", grown.seconds},
-                           {"before_s", grown.before_s}},
-                          grown.degree > degree ? "grown" : "same"});
   if (grown.degree == degree) return;
+  decisions_.push_back({"elastic_growth",
+                        {{"instances", degree},
+                         {"candidates", degree + static_cast<double>(idle.size())},
+                         {"grown", grown.degree},
+                         {"seconds", grown.seconds},
+                         {"before_s", grown.before_s}},
+                        "grown"});
   idle.resize(grown.degree - degree);
 
   // Each new instance gets the share of a master, of the sequences with most left to answer.
@@ -500,6 +499,29 @@ void Scheduler::introduce(Plan& plan, const Running& running) {
       plan.turns.push_back(
           {sequence, running.current().params, running.current().random_key, running.answer_begin});
   }
+}
+
+/// Lets one instance keep the whole sequence from the last chunk of a prompt on, if it has the room:
+/// the one that holds most of it. All its keys pass by in that ring anyway. Then the answer needs
+/// no messages, and the other instances are free. Branches of forks stay, as in grow().
+void Scheduler::gather(const Running& running, PlanItem& item) {
+  const int64_t sequence = running.sequence;
+  if (running.instances.size() == 1 || running.family->is_fork() || limits_.min_instances > 1)
+    return;
+  int64_t slots = 0;
+  for (const int32_t instance : running.instances) slots += map_.reserved(sequence, instance);
+  const Slots free = free_slots();
+  std::optional<int32_t> keeper;
+  for (const int32_t instance : running.instances)
+    if (free[instance] + map_.reserved(sequence, instance) >= slots &&
+        (!keeper || map_.held(sequence, instance) > map_.held(sequence, *keeper)))
+      keeper = instance;
+  if (!keeper) return;
+  map_.set_reserved(sequence, *keeper, slots);
+  if (const auto known = known_.find(sequence); known != known_.end())
+    known->second.now.assign(limits_.ring_size, false);  // all must hear of it
+  item.kept = {{*keeper, map_.length(sequence) - map_.held(sequence, *keeper) + item.rows.count}};
+  item.gathers = 1;
 }
 
 /// Gives the chunk's tokens to the instances in proportion to the room that the sequence has there.

@@ -15,8 +15,10 @@ bool is_amount(double value) {
 }
 
 void check_work(const PassWork& work) {
-  PECIA_CHECK(is_amount(work.passes) && is_amount(work.rows) && is_amount(work.pairs),
-              "{} passes, {} rows, {} pairs", work.passes, work.rows, work.pairs);
+  PECIA_CHECK(is_amount(work.passes) && is_amount(work.rows) && is_amount(work.pairs) &&
+                  is_amount(work.cached),
+              "{} passes, {} rows, {} pairs, {} tokens cached", work.passes, work.rows, work.pairs,
+              work.cached);
 }
 
 int64_t divided_up(int64_t count, int64_t parts) {
@@ -98,7 +100,11 @@ PassRates TeamTimes::rates(int degree, PassKind kind) const {
 double TeamTimes::seconds(int degree, PassKind kind, const PassWork& busiest) const {
   check_work(busiest);
   const PassRates of = rates(degree, kind);
-  return busiest.passes * of.pass_s + busiest.rows * of.row_s + busiest.pairs * of.pair_s;
+  const double seconds =
+      busiest.passes * of.pass_s + busiest.rows * of.row_s + busiest.pairs * of.pair_s;
+  if (degree == 1 || kind == PassKind::decode || fit(degree, kind)) return seconds;
+  const double travel_s = busiest.cached * costs_.kv_bytes_per_token / costs_.bytes_per_second;
+  return seconds + std::max(0.0, travel_s - (costs_.hides_keys ? busiest.pairs * of.pair_s : 0));
 }
 
 double TeamTimes::prefill_s(int degree, int64_t cached, int64_t tokens,
@@ -121,12 +127,13 @@ PassWork busiest_prefill(int degree, int64_t cached, int64_t tokens, int64_t tok
               degree);
   const int64_t full = tokens / tokens_per_pass, rest = tokens % tokens_per_pass;
   PassWork work;
-  const auto add = [&](int64_t passes, int64_t rows, int64_t first) {
-    if (passes == 0 || rows == 0) return;
-    const auto count = static_cast<double>(passes * rows);
+  const auto add = [&](int64_t of, int64_t rows, int64_t first) {
+    if (of == 0 || rows == 0) return;
+    const auto passes = static_cast<double>(of), begin = static_cast<double>(first);
+    const double count = passes * static_cast<double>(rows);
     const double share = busiest_share(rows, degree);
-    const double pairs = work_of(static_cast<double>(first), count, count).pairs;
-    work += {static_cast<double>(passes), share * count, share * pairs};
+    const double pairs = work_of(begin, count, count).pairs;
+    work += {passes, share * count, share * pairs, passes * begin + 0.5 * (passes - 1) * count};
   };
   add(full, tokens_per_pass, cached);
   add(1, rest, cached + full * tokens_per_pass);

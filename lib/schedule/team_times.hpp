@@ -23,6 +23,9 @@ struct TeamCosts {
   double query_bytes_per_row = 0;  ///< a row's queries to one holder and the partial outputs home,
                                    ///< all layers together
   int layers = 0;
+  /// Whether keys of cached tokens travel while attention takes place, as between GPUs. CPUs that
+  /// compute send little meanwhile.
+  bool hides_keys = false;
 };
 
 /// Returns the rates that a team's passes are expected to have, from the rates of one instance.
@@ -34,8 +37,7 @@ struct TeamCosts {
 ///     prefill   pass_s + layers·(d−1)·message_s    row_s + (d−1)·kv_bytes_per_token / bytes_per_second
 ///     decode    pass_s + layers·2·message_s        row_s + (d−1)·query_bytes_per_row / bytes_per_second
 ///
-/// Travel of these bytes counts in full, as if nothing hid it. Travel of cached keys does not
-/// count, as attention to them takes place meanwhile. A rate that was fitted to zero begins with a
+/// Travel of these bytes counts in full, as if nothing hid it. A rate that was fitted to zero begins with a
 /// very small number instead, so that a degree's own passes can raise it.
 PassRates expected_rates(const PassRates& alone, const TeamCosts& costs, int degree, PassKind kind);
 
@@ -46,7 +48,8 @@ PassRates expected_rates(const PassRates& alone, const TeamCosts& costs, int deg
 /// most. The number of masters counts only through these rows.
 ///
 /// A degree that was never measured follows the present rates of one instance, so it changes when
-/// these are measured. Errors: every function throws InvalidArgument unless 1 ≤ degree ≤ degrees()
+/// these are measured. Travel of cached tokens' keys is added to its prefill passes until then, as
+/// far as attention does not hide it. Errors: every function throws InvalidArgument unless 1 ≤ degree ≤ degrees()
 /// and all numbers are finite and not negative.
 class TeamTimes {
  public:

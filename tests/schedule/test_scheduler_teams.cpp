@@ -28,7 +28,8 @@ using schedule::SchedulerLimits;
 /// Runs the requests to their end. A pass that is under way ends when the draw says so.
 struct ServedByTeams {
   std::map<int64_t, Finished> rows;
-  int64_t passes = 0, side_by_side = 0, wide = 0, with_holders = 0, penalized = 0, scale_ups = 0;
+  int64_t passes = 0, side_by_side = 0, wide = 0, with_holders = 0, penalized = 0, scale_ups = 0,
+          gathered = 0;
 };
 
 double busiest_rows(const Plan& plan) {
@@ -56,6 +57,7 @@ ServedByTeams serve_by_teams(const SchedulerLimits& limits, const std::vector<Re
       served.side_by_side += under_way.empty() ? 0 : 1;
       served.wide += team.workers() > 1 ? 1 : 0;
       served.with_holders += team.holders > 0 ? 1 : 0;
+      for (const schedule::PlanItem& item : plan->items) served.gathered += item.gathers;
       under_way.push_back(std::move(*plan));
     }
     for (Finished& finished : scheduler.take_finished()) {
@@ -206,7 +208,7 @@ TEST(SchedulerTeams, TakeRequestsAsTheyGetOn) {
 TEST(SchedulerTeams, AnswerTheSameWhereTheyGrow) {
   constexpr uint64_t seed = 20261124;
   RecordProperty("seed", std::to_string(seed));
-  int64_t scale_ups = 0;
+  int64_t scale_ups = 0, gathered = 0;
   for (uint64_t attempt = 0; attempt < 200; ++attempt) {
     SCOPED_TRACE(fmt::format("attempt {}", attempt));
     Draw draw(seed + attempt);
@@ -225,8 +227,10 @@ TEST(SchedulerTeams, AnswerTheSameWhereTheyGrow) {
     if (testing::Test::HasFailure()) return;
     EXPECT_TRUE(limits.max_instances > 1 || served.scale_ups == 0);
     scale_ups += served.scale_ups;
+    gathered += served.gathered;
   }
   EXPECT_GT(scale_ups, 50);
+  EXPECT_GT(gathered, 10) << "the next prompt of a chain brings its keys together again";
 }
 
 /// One instance has five long answers. The other one reads a prompt that leaves no room for them, and

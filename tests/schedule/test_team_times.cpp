@@ -67,8 +67,9 @@ TEST(TeamTimes, BeginsWithTheExpectedRates) {
 
 TEST(TeamTimes, PredictsPromptsAndDecodePassesByHand) {
   const TeamTimes times(one_instance(), costs, 4);
+  // The keys of the first 50 tokens travel in the second pass.
   EXPECT_NEAR(times.prefill_s(2, 0, 100, 50),
-              2 * (2e-2 + 10 * 1e-5) + 50 * (1e-4 + 2e-5) + 2525 * 4e-8, 1e-12);
+              2 * (2e-2 + 10 * 1e-5) + 50 * (1e-4 + 2e-5) + 2525 * 4e-8 + 50 * 2e-5, 1e-12);
   EXPECT_NEAR(times.decode_s(4, 2, 7, 8000),
               1e-2 + 10 * 2 * 1e-5 + 4 * (2e-4 + 3 * 3e-5) + 2000 * 5e-9, 1e-12);
 }
@@ -135,6 +136,30 @@ TEST(TeamTimes, ExpectsOfOtherDegreesWhatFollowsFromTheMeasuredInstance) {
       expected_rates(times.rates(1, PassKind::prefill), costs, 8, PassKind::prefill);
   EXPECT_DOUBLE_EQ(times.seconds(8, PassKind::prefill, work), seconds_by(expected, work));
   EXPECT_GT(times.seconds(8, PassKind::prefill, work), 2.9 * alone);
+}
+
+/// Else a slow link would look good for the rest of a prompt of which one instance has the beginning.
+TEST(TeamTimes, CountKeysThatTravelLongerThanAttentionTakes) {
+  TeamCosts hiding = costs;
+  hiding.hides_keys = true;
+  TeamTimes times(one_instance(), hiding, 2);
+  // The keys of 4000 tokens travel for 80 ms; attention of 100 rows to them takes 16 ms.
+  const PassWork work = busiest_prefill(2, 4000, 200, 200);
+  EXPECT_EQ(work.cached, 4000);
+  const PassRates rates = times.rates(2, PassKind::prefill);
+  EXPECT_DOUBLE_EQ(times.seconds(2, PassKind::prefill, work),
+                   rates.pass_s + 100 * rates.row_s + 8e-2);
+  EXPECT_EQ(times.seconds(1, PassKind::prefill, work),
+            seconds_by(times.rates(1, PassKind::prefill), work));
+  const PassWork hidden = busiest_prefill(2, 4000, 2000, 2000);
+  EXPECT_DOUBLE_EQ(times.seconds(2, PassKind::prefill, hidden), seconds_by(rates, hidden));
+  EXPECT_DOUBLE_EQ(TeamTimes(one_instance(), costs, 2).seconds(2, PassKind::prefill, hidden),
+                   seconds_by(rates, hidden) + 8e-2);
+  const PassWork three = busiest_prefill(2, 100, 250, 100);
+  EXPECT_EQ(three.cached, 100 + 200 + 300);
+  times.add(2, PassKind::prefill, work, 0.5);
+  EXPECT_DOUBLE_EQ(times.seconds(2, PassKind::prefill, work),
+                   seconds_by(times.rates(2, PassKind::prefill), work));
 }
 
 /// A fit to short prompts alone can leave no time for pairs.

@@ -339,6 +339,7 @@ class Tables(PageTest):
             ],
             "scale_downs": 1,
             "scale_ups": 2,
+            "moved_tokens": 40,
             "timeline": {
                 "least_s": 0.004,
                 "spans": [team(0, [1, 0], 2, "prefill"), team(1, [0, 1], 1, "decode")],
@@ -346,7 +347,7 @@ class Tables(PageTest):
         }
         self.make(document=report_json(elastic=elastic))
         section = self.section(self.page(), "Teams over time")
-        self.assert_says(section, "<svg", "holds keys", "1 prompt had", "2 teams took in", "less than 4.0 ms", "<td>1.5</td>")
+        self.assert_says(section, "<svg", "holds keys", "1 prompt had", "2 teams took in", "40 tokens of prompts moved", "less than 4.0 ms", "<td>1.5</td>")
         self.assertNotIn("<td>1</td>", section.partition("<tbody>")[2].partition("</tr>")[0])
         elastic["timeline"] = {"least_s": 0, "spans": []}
         self.make(document=report_json(elastic=elastic))
