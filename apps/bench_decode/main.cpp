@@ -10,6 +10,7 @@
 
 #include "apps/bench_support/agreement.hpp"
 #include "apps/bench_support/floors.hpp"
+#include "apps/bench_support/held_out.hpp"
 #include "apps/bench_support/model_options.hpp"
 #include "apps/bench_support/work.hpp"
 #include "apps/command_line/options.hpp"
@@ -141,6 +142,7 @@ class Decode {
         compare_masters(steps);
       }
     print_masters();
+    print_held_out(results_, timed_);
   }
 
  private:
@@ -160,11 +162,13 @@ class Decode {
   /// Says how many masters a run would choose, by rates fitted to all steps so far, and how long a
   /// step with them takes beside the fastest.
   void compare_masters(const Steps& steps) {
-    for (const auto& [one, seconds] : steps)
-      times_.add(instances(), schedule::PassKind::decode,
-                 {1, static_cast<double>((one.batch + one.masters - 1) / one.masters),
-                  static_cast<double>(one.batch * one.context) / instances()},
-                 seconds);
+    for (const auto& [one, seconds] : steps) {
+      const schedule::PassWork busiest{
+          1, static_cast<double>((one.batch + one.masters - 1) / one.masters),
+          static_cast<double>(one.batch * one.context) / instances()};
+      times_.add(instances(), schedule::PassKind::decode, busiest, seconds);
+      timed_.push_back({busiest, seconds});
+    }
     compared_.push_back(steps);
   }
 
@@ -314,6 +318,7 @@ class Decode {
       {.bytes_per_second = 1e9},
       world_.size() / (settings_.sp * settings_.tp)};
   std::vector<Steps> compared_;
+  std::vector<TimedWork> timed_;
 };
 
 }  // namespace

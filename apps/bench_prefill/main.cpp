@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Times prefills of random prompts, on request after a cache of random keys and values. It prints
 /// tokens/s, share of the floor (FLOPs / the matrix product's measured FLOP/s), the bytes sent and
-/// those of phantom ranks, and what should travel by the rule. --check compares the
-/// log-probabilities after the prompt with the results of one rank alone, which reads the prompt in
-/// two passes, with an fp32 cache after random keys and values.
+/// those of phantom ranks, what should travel by the rule, and how well each time follows from the
+/// others. --check compares the log-probabilities after the prompt with the results of one rank
+/// alone, which reads the prompt in two passes, with an fp32 cache after random keys and values.
 
 #include <algorithm>
 
 #include "apps/bench_support/agreement.hpp"
 #include "apps/bench_support/floors.hpp"
+#include "apps/bench_support/held_out.hpp"
 #include "apps/bench_support/model_options.hpp"
 #include "apps/bench_support/work.hpp"
 #include "apps/command_line/options.hpp"
 #include "lib/core/fp8_vector.hpp"
 #include "lib/report/format.hpp"
 #include "lib/report/memory.hpp"
+#include "lib/schedule/team_times.hpp"
 
 namespace pecia::bench {
 namespace {
@@ -115,8 +117,7 @@ class Prefill {
     if (session_.options.check) refuse_check_of_codes(options_.model);
     const Floors floors =
         measure_floors(world_, make_place(settings_, world_), options_.model.product_type());
-    const int cp = world_.size() / (options_.model.sp * options_.model.tp);
-    if (cp > 1) rates_ = replica_.measure_rates();
+    if (instances() > 1) rates_ = replica_.measure_rates();
     results_.line(fmt::format(
         "floor of all ranks: matrix product {:.1f} GFLOP/s; the hardware gives {:.1f} by {}",
         floors.flops * 1e-9, floors.peak.start.best * 1e-9, floors.peak.instructions));
@@ -131,9 +132,12 @@ class Prefill {
       measure(tokens, floors);
       if (session_.options.check) check(tokens);
     }
+    print_held_out(results_, timed_);
   }
 
  private:
+  int instances() const { return world_.size() / (options_.model.sp * options_.model.tp); }
+
   void measure(int64_t tokens, const Floors& floors) {
     const std::vector<int32_t> ids = prompt(options_, model_, tokens);
     const auto once = [&] { answer(replica_, ids); };
@@ -163,6 +167,9 @@ class Prefill {
     }
 
     const Spread spread_s = spread(seconds);
+    timed_.push_back({schedule::busiest_prefill(instances(), cached_before(options_, tokens),
+                                                tokens, settings_.batch_tokens),
+                      spread_s.median});
     const double tokens_read = static_cast<double>(session_.options.runs * tokens);
     const double per_token_and_layer = static_cast<double>(tokens * model_.config.layers);
     const auto rss_bytes = world_.all_reduce_max(report::peak_rss_bytes());
@@ -210,7 +217,7 @@ class Prefill {
     if (!rates_) return "";
     const model::ModelConfig& config = model_.config;
     parallel::RingInputs in;
-    in.ranks = world_.size() / (options_.model.sp * options_.model.tp);
+    in.ranks = instances();
     in.shape = {static_cast<double>(config.num_heads), static_cast<double>(config.num_kv_heads),
                 element_bytes(settings_.kv_dtype, config.head_dim)};
     in.rates = *rates_;
@@ -267,6 +274,7 @@ class Prefill {
   Replica replica_;
   Results results_;
   std::optional<parallel::RingRates> rates_;  ///< with a ring
+  std::vector<TimedWork> timed_;
 };
 
 }  // namespace

@@ -141,13 +141,14 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
 
   Turn& turn = turns[running.turn];
   const int64_t cached = map_.length(running.sequence);
+  std::span<const int32_t> prompt;
   if (running.is_branch() && running.turn == 0) {
     running.prompt_begin = 0;
     running.answer_begin = cached;
   } else {
+    prompt = turn.tokens;
     running.prompt_begin = cached + static_cast<int64_t>(running.unfed.size());
     running.answer_begin = running.prompt_begin + static_cast<int64_t>(turn.tokens.size());
-    running.unfed.insert(running.unfed.end(), turn.tokens.begin(), turn.tokens.end());
   }
   const int64_t room = limits_.max_positions - running.answer_begin;
   if (room < (turn.max_new_tokens > 0 ? 1 : 0)) {
@@ -175,14 +176,21 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
     for (const int32_t token : running.result.tokens) running.stop_strings->read(token);
   }
   if (running.is_branch() && running.turn == 0) running.first_token = family.stem_answered;
-  // A stem is fed its prompt alone. A branch is fed the answer that an earlier run began.
   const auto given = static_cast<int64_t>(running.result.tokens.size());
-  if (!running.is_stem)
-    running.unfed.insert(running.unfed.end(), running.result.tokens.begin(),
-                         running.result.tokens.end());
   running.samples =
       running.max_new_tokens > given && !(running.is_stem && (given > 0 || turn.finished));
-  running.feed = std::exchange(running.unfed, {});
+  if (running.unfed.empty() && (running.is_stem || given == 0)) {
+    running.feed = prompt;
+  } else {
+    const auto append = [&](std::span<const int32_t> tokens) {
+      running.unfed.insert(running.unfed.end(), tokens.begin(), tokens.end());
+    };
+    append(prompt);
+    // A stem is fed its prompt alone. A branch is fed the answer that an earlier run began.
+    if (!running.is_stem) append(running.result.tokens);
+    running.joined = std::exchange(running.unfed, {});
+    running.feed = running.joined;
+  }
   running.fed = 0;
   // The last known token is always fed: its output is not in the cache.
   running.restore_end = 0;

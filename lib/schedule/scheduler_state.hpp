@@ -5,6 +5,7 @@
 
 #include <numeric>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "lib/schedule/scheduler.hpp"
@@ -71,10 +72,12 @@ struct Scheduler::Running {
   bool under_way = false;      ///< it takes part in a pass that is not committed
   bool timed = false;          ///< the next turn is known to end in time
   std::vector<int32_t> unfed;  ///< known tokens that are not cached, from position map.length on
-  std::vector<int32_t> feed;   ///< tokens that the turn's prefill computes, taken from `unfed`
-  int64_t fed = 0;             ///< tokens of `feed` already planned
-  int64_t restore_end = 0;     ///< the first tokens of `feed` are read from a save up to here
-  int64_t prompt_begin = 0;    ///< position of the turn's first own token
+  /// Tokens that the turn's prefill computes: the turn's own, or `joined` if others come with them.
+  std::span<const int32_t> feed;
+  std::vector<int32_t> joined;
+  int64_t fed = 0;           ///< tokens of `feed` already planned
+  int64_t restore_end = 0;   ///< the first tokens of `feed` are read from a save up to here
+  int64_t prompt_begin = 0;  ///< position of the turn's first own token
   int64_t answer_begin = 0;
   int64_t max_new_tokens = 0;
   int64_t deal_limit = 0;          ///< most generated tokens on any one rank

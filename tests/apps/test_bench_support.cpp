@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "apps/bench_support/agreement.hpp"
+#include "apps/bench_support/held_out.hpp"
 #include "apps/bench_support/timing.hpp"
 #include "apps/bench_support/work.hpp"
 
@@ -51,6 +52,20 @@ TEST(Work, APrefillIsTheSumOfItsParts) {
   EXPECT_EQ(decode_flops(config, 3, 6),
             3 * (layer_flops_per_token(config) + attention_flops(config, 6, 1) +
                  head_flops_per_row(config)));
+}
+
+TEST(HeldOut, IsOffByWhatTheRatesDoNotExplain) {
+  const auto timed = [](double rows, double factor) {
+    const schedule::PassWork work{1, rows, rows * rows / 2};
+    return TimedWork{work, factor * (2e-3 + 3e-5 * work.rows + 2e-9 * work.pairs)};
+  };
+  std::vector<TimedWork> measured;
+  for (const double rows : {100.0, 400.0, 1600.0, 6400.0, 800.0, 3200.0})
+    measured.push_back(timed(rows, 1));
+  for (const double error : held_out_errors(measured)) EXPECT_LT(error, 0.05);  // the prior draws ends
+  measured.push_back(timed(2400, 1.5));
+  EXPECT_NEAR(held_out_errors(measured).back(), 1.0 / 3, 0.03);
+  EXPECT_THROW(held_out_errors({measured.front()}), InvalidArgument);
 }
 
 TEST(Work, ADecodeStepReadsMatricesOnceOnEachRankThatHasARow) {

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/bench_support/held_out.hpp"
+
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "lib/core/error.hpp"
+
+namespace pecia::bench {
+
+std::vector<double> held_out_errors(const std::vector<TimedWork>& measured) {
+  PECIA_CHECK(measured.size() >= 2, "{} measured works", measured.size());
+  std::vector<double> errors;
+  for (size_t held_out = 0; held_out < measured.size(); ++held_out) {
+    schedule::RateFit fit({1e-3, 1e-5, 1e-9});  // of any machine: the measured works decide
+    for (size_t i = 0; i < measured.size(); ++i)
+      if (i != held_out) fit.add(measured[i].work, measured[i].seconds);
+    errors.push_back(
+        std::abs(fit.seconds(measured[held_out].work) / measured[held_out].seconds - 1));
+  }
+  return errors;
+}
+
+void print_held_out(const Results& results, const std::vector<TimedWork>& measured) {
+  constexpr size_t enough = 5;  // three rates follow from four times
+  if (measured.size() < enough) return;
+  const std::vector<double> errors = held_out_errors(measured);
+  std::vector<std::string> percent;
+  for (const double error : errors) percent.push_back(fmt::format("{:.1f}", 100 * error));
+  const Spread all = spread(errors);
+  results.line(fmt::format(
+      "each time, foretold from the others, is off by {} %: {:.1f} in the median, {:.1f} "
+      "at most",
+      fmt::join(percent, ", "), 100 * all.median, 100 * all.max));
+  results.write({{"held_out_errors", errors}});
+}
+
+}  // namespace pecia::bench
