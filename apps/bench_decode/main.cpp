@@ -127,6 +127,8 @@ class Decode {
     results_.line(
         fmt::format("floor of all ranks: reads {:.1f} GB/s, matrix product {:.1f} GFLOP/s",
                     floors.read_bandwidth * 1e-9, floors.flops * 1e-9));
+    const schedule::PassTimes expected = expected_times(model_, settings_, floors, world_.size());
+    times_.emplace(expected, schedule::TeamCosts{.bytes_per_second = 1e9}, instances());
     results_.columns({"context", "batch", "masters", "ms/step", "min ms", "max ms", "tok/s",
                       "MB/step", "GFLOP/step", "bound by", "% of floor", "B/token/layer",
                       "by phantom", "exposed comm %", "idle %", "rule"});
@@ -142,7 +144,7 @@ class Decode {
         compare_masters(steps);
       }
     print_masters();
-    print_held_out(results_, timed_);
+    print_held_out(results_, timed_, expected.decode);
   }
 
  private:
@@ -166,7 +168,7 @@ class Decode {
       const schedule::PassWork busiest{
           1, static_cast<double>((one.batch + one.masters - 1) / one.masters),
           static_cast<double>(one.batch * one.context) / instances()};
-      times_.add(instances(), schedule::PassKind::decode, busiest, seconds);
+      times_->add(instances(), schedule::PassKind::decode, busiest, seconds);
       timed_.push_back({busiest, seconds});
     }
     compared_.push_back(steps);
@@ -182,7 +184,7 @@ class Decode {
       };
       const Case& first = steps.front().first;
       const schedule::Masters chosen =
-          schedule::masters(times_, instances(), first.batch, first.batch * first.context);
+          schedule::masters(*times_, instances(), first.batch, first.batch * first.context);
       const double best =
           std::ranges::min_element(steps, {}, [](const auto& step) { return step.second; })->second;
       const std::optional<double> seconds = seconds_with(chosen.count);
@@ -312,11 +314,7 @@ class Decode {
   const LoadedModel& model_;
   ReplicaSettings settings_;
   Results results_;
-  /// Of all instances together; the estimates that it begins with do not matter.
-  schedule::TeamTimes times_{
-      {schedule::RateFit({1e-3, 1e-5, 1e-9}), schedule::RateFit({1e-3, 1e-5, 1e-9})},
-      {.bytes_per_second = 1e9},
-      world_.size() / (settings_.sp * settings_.tp)};
+  std::optional<schedule::TeamTimes> times_;  ///< of all instances together
   std::vector<Steps> compared_;
   std::vector<TimedWork> timed_;
 };

@@ -132,7 +132,8 @@ class Prefill {
       measure(tokens, floors);
       if (session_.options.check) check(tokens);
     }
-    print_held_out(results_, timed_);
+    print_held_out(results_, timed_,
+                   expected_times(model_, settings_, floors, world_.size()).prefill);
   }
 
  private:

@@ -6,14 +6,28 @@
 #include <cmath>
 
 #include "lib/core/error.hpp"
+#include "lib/resources/resources.hpp"
 
 namespace pecia::bench {
 
-std::vector<double> held_out_errors(const std::vector<TimedWork>& measured) {
+schedule::PassTimes expected_times(const LoadedModel& model, const ReplicaSettings& settings,
+                                   const Floors& floors, int ranks) {
+  resources::Resources resources;
+  resources.elastic = true;
+  resources.cp = ranks / (settings.sp * settings.tp);
+  resources.sp = settings.sp, resources.tp = settings.tp;
+  resources.kv_dtype = settings.kv_dtype;
+  return resources::estimated_times(model.config, resources,
+                                    model.config.stored_dtype.value_or(DType::fp32),
+                                    floors.peak.start.best);
+}
+
+std::vector<double> held_out_errors(const std::vector<TimedWork>& measured,
+                                    const schedule::RateFit& expected) {
   PECIA_CHECK(measured.size() >= 2, "{} measured works", measured.size());
   std::vector<double> errors;
   for (size_t held_out = 0; held_out < measured.size(); ++held_out) {
-    schedule::RateFit fit({1e-3, 1e-5, 1e-9});  // of any machine: the measured works decide
+    schedule::RateFit fit = expected;
     for (size_t i = 0; i < measured.size(); ++i)
       if (i != held_out) fit.add(measured[i].work, measured[i].seconds);
     errors.push_back(
@@ -22,10 +36,11 @@ std::vector<double> held_out_errors(const std::vector<TimedWork>& measured) {
   return errors;
 }
 
-void print_held_out(const Results& results, const std::vector<TimedWork>& measured) {
+void print_held_out(const Results& results, const std::vector<TimedWork>& measured,
+                    const schedule::RateFit& expected) {
   constexpr size_t enough = 5;  // three rates follow from four times
   if (measured.size() < enough) return;
-  const std::vector<double> errors = held_out_errors(measured);
+  const std::vector<double> errors = held_out_errors(measured, expected);
   std::vector<std::string> percent;
   for (const double error : errors) percent.push_back(fmt::format("{:.1f}", 100 * error));
   const Spread all = spread(errors);

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "apps/bench_support/floors.hpp"
+#include "apps/bench_support/replica.hpp"
 #include "apps/bench_support/results.hpp"
 #include "lib/schedule/pass_times.hpp"
 
@@ -15,11 +17,17 @@ struct TimedWork {
   double seconds = 0;
 };
 
+/// The times that a run with elastic teams expects of an instance before it has measured any.
+schedule::PassTimes expected_times(const LoadedModel& model, const ReplicaSettings& settings,
+                                   const Floors& floors, int ranks);
+
 /// Returns |foretold / measured − 1| for each of at least two works. Each is foretold by the rates
-/// that a run would fit to all the others.
-std::vector<double> held_out_errors(const std::vector<TimedWork>& measured);
+/// that a run would fit to all the others, from `expected` on.
+std::vector<double> held_out_errors(const std::vector<TimedWork>& measured,
+                                    const schedule::RateFit& expected);
 
 /// Prints and writes these errors of all that a benchmark measured, if that is enough to fit rates.
-void print_held_out(const Results& results, const std::vector<TimedWork>& measured);
+void print_held_out(const Results& results, const std::vector<TimedWork>& measured,
+                    const schedule::RateFit& expected);
 
 }  // namespace pecia::bench

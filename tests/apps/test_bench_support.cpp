@@ -59,13 +59,15 @@ TEST(HeldOut, IsOffByWhatTheRatesDoNotExplain) {
     const schedule::PassWork work{1, rows, rows * rows / 2};
     return TimedWork{work, factor * (2e-3 + 3e-5 * work.rows + 2e-9 * work.pairs)};
   };
+  const schedule::RateFit expected({1e-3, 1e-5, 1e-9});
   std::vector<TimedWork> measured;
   for (const double rows : {100.0, 400.0, 1600.0, 6400.0, 800.0, 3200.0})
     measured.push_back(timed(rows, 1));
-  for (const double error : held_out_errors(measured)) EXPECT_LT(error, 0.05);  // the prior draws ends
+  for (const double error : held_out_errors(measured, expected))
+    EXPECT_LT(error, 0.05);  // the prior draws ends
   measured.push_back(timed(2400, 1.5));
-  EXPECT_NEAR(held_out_errors(measured).back(), 1.0 / 3, 0.03);
-  EXPECT_THROW(held_out_errors({measured.front()}), InvalidArgument);
+  EXPECT_NEAR(held_out_errors(measured, expected).back(), 1.0 / 3, 0.03);
+  EXPECT_THROW(held_out_errors({measured.front()}, expected), InvalidArgument);
 }
 
 TEST(Work, ADecodeStepReadsMatricesOnceOnEachRankThatHasARow) {
