@@ -8,7 +8,7 @@ namespace pecia::batch {
 namespace {
 
 bool is_prompt(const schedule::PlanItem& item) {
-  return item.rows.owner == parallel::PassSequence::balanced;
+  return item.rows.is_shared();
 }
 
 }  // namespace

@@ -254,6 +254,8 @@ std::string_view name_of(RingMode mode) {
       return "pass_q";
     case RingMode::broadcast_q:
       return "broadcast_q";
+    case RingMode::levels:
+      return "levels";
   }
   return "?";
 }

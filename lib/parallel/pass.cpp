@@ -3,6 +3,7 @@
 
 #include "lib/core/error.hpp"
 #include "lib/parallel/ring.hpp"
+#include "lib/parallel/sharding.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
 
 namespace pecia::parallel {
@@ -16,6 +17,11 @@ std::vector<GlobalRange> rows_of(const PassSequence& sequence, int num_ranks, in
   if (sequence.owner == PassSequence::balanced) {
     for (const GlobalRange& chunk : owned_chunks(sequence.count, num_ranks, rank, virtual_ranks))
       add(chunk.begin, chunk.end);
+  } else if (sequence.owner == PassSequence::contiguous) {
+    PECIA_CHECK(sequence.virtual_ranks == 0, "contiguous rows for {} virtual ranks",
+                sequence.virtual_ranks);
+    const RowRange part = row_part({0, sequence.count}, num_ranks, rank);
+    add(part.begin, part.end);
   } else if (player_of(sequence.owner, virtual_ranks, num_ranks) == rank) {
     add(0, sequence.count);
   }

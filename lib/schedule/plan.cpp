@@ -44,7 +44,7 @@ std::pair<PassWork, PassWork> work_of(const Plan& plan) {
   PassWork prompts, answers;
   for (const PlanItem& item : plan.items) {
     const auto rows = static_cast<double>(item.rows.count);
-    (item.rows.owner == parallel::PassSequence::balanced ? prompts : answers) +=
+    (item.rows.is_shared() ? prompts : answers) +=
         work_of(static_cast<double>(item.rows.first), rows, rows);
   }
   prompts.passes = std::min(prompts.passes, 1.0);
@@ -56,7 +56,7 @@ std::pair<PassWork, PassWork> busiest_work(const Plan& plan) {
   const parallel::Team& team = plan.teams.front();
   std::vector<parallel::PassSequence> prompts, answers;
   for (const PlanItem& item : plan.items)
-    (item.rows.owner == parallel::PassSequence::balanced ? prompts : answers).push_back(item.rows);
+    (item.rows.is_shared() ? prompts : answers).push_back(item.rows);
   return {busiest(prompts, team, team.workers()), busiest(answers, team, team.size())};
 }
 

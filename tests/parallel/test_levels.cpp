@@ -2,12 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <random>
 #include <set>
 
 #include "lib/core/error.hpp"
+#include "lib/parallel/kept_order.hpp"
 #include "lib/parallel/level_plan.hpp"
 
 namespace pecia::parallel {
@@ -74,6 +76,19 @@ TEST(LevelRule, HalvesWhatItKeepsAtEachFurtherLevel) {
   EXPECT_EQ(kept_cached(rule, 2, part), 6);
   EXPECT_EQ(kept_rows(rule, 2, part), 5);
   EXPECT_EQ(kept_rows(rule, 4, part), 3) << "the question's rows are never dropped";
+}
+
+TEST(KeptOrder, HasWhatEachLevelKeepsFirst) {
+  EXPECT_THAT(kept_order(std::vector<float>{1, 5, 2, 9, 0}, 1, {4, 2}), ElementsAre(3, 4, 1, 2, 0));
+  EXPECT_THAT(kept_order(std::vector<float>{1, 1, 1, 1}, 0, {2, 3}), ElementsAre(0, 1, 2, 3))
+      << "the earlier of equal ones";
+  EXPECT_THAT(kept_order(std::vector<float>{0, NAN, -3, 1}, 0, {1, 2}), ElementsAre(3, 0, 1, 2))
+      << "what is no importance is none";
+  EXPECT_THAT(kept_order(std::vector<float>{3, 2, 1}, 0, {}), ElementsAre(0, 1, 2));
+  EXPECT_THAT(kept_order(std::vector<float>{3, 2, 1}, 2, {2, 2, 3}), ElementsAre(1, 2, 0));
+  EXPECT_THAT(kept_order({}, 0, {0}), ElementsAre());
+  EXPECT_THROW(kept_order(std::vector<float>{1}, 2, {}), InvalidArgument);
+  EXPECT_THROW(kept_order(std::vector<float>{1}, 0, {2}), InvalidArgument);
 }
 
 struct Case {

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/context/level_attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+namespace pecia::context {
+
+using parallel::RowRange;
+using report::Kind;
+using report::ScopedSpan;
+using Pick = LevelLayout::Pick;
+using Result = LevelLayout::Result;
+
+namespace {
+
+/// Calls `copy` for each run of `order`'s tokens that lie next to each other: where the run begins
+/// among them, where its first token lies, and its length. `at` says where a token lies.
+template <typename Copy>
+void for_each_run(const std::vector<int64_t>& order, RowRange tokens,
+                  const std::vector<int64_t>& at, const Copy& copy) {
+  for (int64_t begin = tokens.begin; begin < tokens.end;) {
+    int64_t end = begin + 1;
+    while (end < tokens.end && at[order[end]] == at[order[end - 1]] + 1) ++end;
+    copy(begin - tokens.begin, at[order[begin]], end - begin);
+    begin = end;
+  }
+}
+
+}  // namespace
+
+LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, AttentionSteps& steps,
+                               parallel::Levels levels, const SparseSetting& setting)
+    : compute_(compute),
+      cache_(cache),
+      steps_(steps),
+      levels_(std::move(levels)),
+      setting_(setting),
+      importance_(compute, cache, steps),
+      keys_out_(compute),
+      keys_here_(compute),
+      queries_out_(compute.buffer()),
+      queries_here_(compute.buffer()),
+      outputs_here_(compute.buffer()),
+      output_sums_(compute.buffer()),
+      home_(compute.buffer()),
+      home_sums_(compute.buffer()) {}
+
+void LevelAttention::begin_pass(comm::Communicator& ring, std::vector<Sequence> sequences) {
+  PECIA_CHECK(ring.size() == levels_.ranks(), "levels of {} ranks for a ring of {}",
+              levels_.ranks(), ring.size());
+  ring_ = &ring;
+  sequences_ = std::move(sequences);
+  std::vector<TokenImportance::Sequence> tokens;
+  for (Sequence& sequence : sequences_) tokens.push_back(std::move(sequence.tokens));
+  importance_.begin_pass(ring, std::move(tokens));
+  dense_ = make_plan({setting_.rule.geometry, 0});
+  if (setting_.rule.drop > 0) sparse_ = make_plan(setting_.rule);
+  for (Orders* orders : {&cached_order_, &row_order_})
+    orders->assign(sequences_.size(), std::vector<std::vector<int64_t>>(kv_heads()));
+}
+
+bool LevelAttention::drops(int64_t layer) const {
+  return setting_.rule.drop > 0 && layer > 0 && layer + 1 < cache_.shape().layers &&
+         importance_.known();
+}
+
+LevelAttention::Plan LevelAttention::make_plan(const parallel::LevelRule& rule) const {
+  std::vector<parallel::LevelSequence> parts;
+  for (const Sequence& sequence : sequences_) parts.push_back(sequence.parts);
+  const auto micro = [&](int) { return setting_.micro.value_or(1); };
+  Plan plan{rule,
+            lay_out(levels_, rule, parts,
+                    level_steps(levels_, rule, parts, kv_heads(), micro, ring_->rank()),
+                    ring_->rank(), steps_.head_dim()),
+            {}};
+  if (rule.geometry == parallel::Geometry::nested) plan_inner(plan);
+  return plan;
+}
+
+/// Attention of a rank's kept tokens to each other. They count as standing next to each other, since
+/// only their order matters.
+void LevelAttention::plan_inner(Plan& plan) const {
+  for (int level = 2; level <= levels_.count(); ++level) {
+    Plan::Inner& inner = plan.inner.emplace_back();
+    double pairs = 0;
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      const parallel::PartTokens& part = sequences_[i].parts[ring_->rank()];
+      const int64_t cached = kept_cached(plan.rule, level, part);
+      const int64_t rows = kept_rows(plan.rule, level, part);
+      for (int64_t head = 0; head < kv_heads() && rows > 0; ++head) {
+        inner.call.items.push_back(
+            {inner.queries, rows, std::ssize(inner.call.runs), 1});
+        inner.call.runs.push_back({inner.keys * steps_.head_dim(), 0, cached + rows, 0});
+        for (int64_t row = 0; row < rows; ++row) inner.call.positions.push_back(cached + row);
+        const auto sequence = static_cast<int>(i);
+        inner.cached.push_back({sequence, head, {0, cached}, inner.keys});
+        inner.rows.push_back({sequence, head, {0, rows}, inner.keys + cached});
+        inner.keys += cached + rows;
+        inner.queries += rows;
+        pairs += static_cast<double>(rows) * (static_cast<double>(cached) + 0.5 * (rows + 1));
+      }
+    }
+    inner.call.flops[0] = 4 * pairs * static_cast<double>(group() * steps_.head_dim());
+  }
+}
+
+/// Puts the tokens that higher levels keep first.
+void LevelAttention::order_tokens(int64_t layer) {
+  const Plan& plan = plan_of(layer);
+  const ScopedSpan span(compute_.recorder, "order_tokens", Kind::compute);
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    const parallel::PartTokens& part = sequences_[i].parts[ring_->rank()];
+    std::vector<int64_t> cached, rows;
+    for (int level = 2; level <= levels_.count(); ++level) {
+      cached.push_back(kept_cached(plan.rule, level, part));
+      rows.push_back(kept_rows(plan.rule, level, part));
+    }
+    for (int64_t head = 0; head < kv_heads(); ++head) {
+      std::vector<int64_t>&cached_order = cached_order_[i][head], &row_order = row_order_[i][head];
+      if (!drops(layer)) {  // in their own order
+        const auto all = [](std::vector<int64_t>& order, int64_t count) {
+          order.resize(count);
+          std::iota(order.begin(), order.end(), int64_t{0});
+        };
+        all(cached_order, part.cached), all(row_order, part.rows);
+        continue;
+      }
+      const std::span<const float> importance = importance_.of(i, head);
+      cached_order = parallel::kept_order(importance.first(part.cached), 0, cached);
+      row_order = parallel::kept_order(importance.subspan(part.cached), part.always, rows);
+    }
+  }
+}
+
+void LevelAttention::reserve(Arena& arena, int64_t keys) const {
+  const KvShape& shape = cache_.shape();
+  for (device::Buffer* buffer : {&arena.k, &arena.v})
+    buffer->reserve(keys * shape.head_dim * size_of(shape.dtype));
+  if (shape.dtype != DType::fp8) return;
+  for (device::Buffer* buffer : {&arena.k_scales, &arena.v_scales})
+    buffer->reserve(keys * size_of(DType::fp32));
+}
+
+/// Copies keys and values out of the cache.
+void LevelAttention::pick_keys(int64_t layer, const std::vector<Pick>& picks, const Orders& orders,
+                               bool cached, const Arena& to) const {
+  const auto pick = [&](const TensorView& from, const device::Buffer& into) {
+    if (!from) return;
+    const int64_t bytes = (from.rank() == 3 ? steps_.head_dim() : 1) * size_of(from.dtype());
+    for (const Pick& one : picks) {
+      const Sequence& sequence = sequences_[one.sequence];
+      for_each_run(orders[one.sequence][one.head], one.tokens,
+                   cached ? sequence.cached_slots : sequence.row_slots,
+                   [&](int64_t first, int64_t slot, int64_t count) {
+                     compute_.device.copy(
+                         into.as<std::byte>() + (one.to + first) * bytes,
+                         static_cast<const std::byte*>(from.row(one.head)) + slot * bytes,
+                         count * bytes, compute_.stream);
+                   });
+    }
+  };
+  const KvCache::Stored k = cache_.k(layer), v = cache_.v(layer);
+  pick(k.vectors, to.k), pick(v.vectors, to.v);
+  pick(k.scales, to.k_scales), pick(v.scales, to.v_scales);
+}
+
+/// Copies the queries of KV heads' groups.
+void LevelAttention::pick_queries(const TensorView& q, const std::vector<Pick>& picks,
+                                  const Orders& orders, const device::Buffer& to) const {
+  const int64_t width = group() * steps_.head_dim() * size_of(DType::fp32);
+  const int64_t pitch = kv_heads() * width;
+  for (const Pick& one : picks) {
+    const std::vector<int64_t>& order = orders[one.sequence][one.head];
+    const int64_t first_row = sequences_[one.sequence].first_row();
+    for (int64_t begin = one.tokens.begin; begin < one.tokens.end;) {
+      int64_t end = begin + 1;
+      while (end < one.tokens.end && order[end] == order[end - 1] + 1) ++end;
+      compute_.device.copy_rows(
+          to.as<std::byte>() + (one.to + begin - one.tokens.begin) * width, width,
+          static_cast<const std::byte*>(q.data()) + (first_row + order[begin]) * pitch +
+              one.head * width,
+          pitch, width, end - begin, compute_.stream);
+      begin = end;
+    }
+  }
+}
+
+std::span<std::byte> LevelAttention::entries(const device::Buffer& rows, int64_t width,
+                                             int64_t begin, int64_t count) const {
+  const int64_t bytes = width * size_of(DType::fp32);
+  return {rows.as<std::byte>() + begin * bytes, static_cast<size_t>(count * bytes)};
+}
+
+void LevelAttention::add_keys(std::vector<std::span<std::byte>>& to, const Arena& arena,
+                              int64_t begin, int64_t count) const {
+  const KvShape& shape = cache_.shape();
+  const int64_t bytes = shape.head_dim * size_of(shape.dtype);
+  for (const device::Buffer* buffer : {&arena.k, &arena.v})
+    to.emplace_back(buffer->as<std::byte>() + begin * bytes, static_cast<size_t>(count * bytes));
+  if (shape.dtype != DType::fp8) return;
+  for (const device::Buffer* buffer : {&arena.k_scales, &arena.v_scales})
+    to.push_back(entries(*buffer, 1, begin, count));
+}
+
+void LevelAttention::start(int64_t layer, const TensorView& q) {
+  order_tokens(layer);
+  const LevelLayout& layout = plan_of(layer).layout;
+  const int64_t width = group() * steps_.head_dim();
+  reserve(keys_out_, layout.keys_out), reserve(keys_here_, layout.keys_here);
+  queries_out_.reserve(layout.queries_out * width * size_of(DType::fp32));
+  queries_here_.reserve(layout.queries_here * width * size_of(DType::fp32));
+  arriving_.clear();
+  arriving_bytes_.clear();
+  for (const LevelLayout::Step& step : layout.steps) {
+    {
+      const ScopedSpan span(compute_.recorder, "pack", Kind::compute);
+      pick_keys(layer, step.cached_out, cached_order_, true, keys_out_);
+      pick_keys(layer, step.rows_out, row_order_, false, keys_out_);
+      pick_queries(q, step.queries_out, row_order_, queries_out_);
+      pick_keys(layer, step.cached_here, cached_order_, true, keys_here_);
+      pick_keys(layer, step.rows_here, row_order_, false, keys_here_);
+      pick_queries(q, step.queries_here, row_order_, queries_here_);
+    }
+    comm::Exchange exchange;
+    int64_t sent = 0;
+    std::vector<std::span<std::byte>> parts;
+    const auto send = [&](int to) {
+      for (const auto& part : parts)
+        exchange.sends.push_back({part, to}), sent += static_cast<int64_t>(part.size());
+      parts.clear();
+    };
+    const auto receive = [&](int from) {
+      for (const auto& part : parts) exchange.receives.push_back({part, from});
+      parts.clear();
+    };
+    for (const auto& [to, begin, count] : step.keys_leaving)
+      add_keys(parts, keys_out_, begin, count), send(to);
+    for (const auto& [from, begin, count] : step.keys_arriving)
+      add_keys(parts, keys_here_, begin, count), receive(from);
+    for (const auto& [to, begin, count] : step.queries_leaving)
+      parts.push_back(entries(queries_out_, width, begin, count)), send(to);
+    for (const auto& [from, begin, count] : step.queries_arriving)
+      parts.push_back(entries(queries_here_, width, begin, count)), receive(from);
+    const comm::Operation operation{"level_tokens", ring_->next_operation()};
+    arriving_.push_back(ring_->start_exchange(exchange, operation));
+    arriving_bytes_.push_back(sent);
+  }
+}
+
+Partial LevelAttention::results(const device::Buffer& out, const device::Buffer& lse, int64_t begin,
+                                int64_t count) const {
+  return {TensorView(static_cast<void*>(out.as<float>() + begin * group() * steps_.head_dim()),
+                     DType::fp32, {count, group(), steps_.head_dim()}),
+          TensorView(static_cast<void*>(lse.as<float>() + begin * group()), DType::fp32,
+                     {count, group()})};
+}
+
+/// Attention of one KV head for each item, in the arenas `here`.
+void LevelAttention::attend(int64_t queries, std::span<const int64_t> positions,
+                            std::span<const kernels::AttentionItem> items,
+                            std::span<const kernels::KeyRun> runs, double pairs,
+                            const Partial& to) {
+  const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
+                        4 * pairs * static_cast<double>(group() * steps_.head_dim()));
+  compute_.backend.attention(
+      {.q = TensorView(static_cast<void*>(queries_here_.data()), DType::fp32,
+                       {queries, group(), steps_.head_dim()}),
+       .query_positions = positions,
+       .items = items,
+       .runs = runs,
+       .keys = keys_here_.keys(),
+       .kv_dtype = cache_.shape().dtype,
+       .num_kv_heads = 1,
+       .scale = 1.0f / std::sqrt(static_cast<float>(steps_.head_dim())),
+       .out = to.out,
+       .lse = to.lse},
+      compute_.stream);
+}
+
+/// Merges results of one KV head into all heads' results.
+void LevelAttention::merge(const Result& result, const Orders& orders, const device::Buffer& out,
+                           const device::Buffer& lse, const Partial& into) {
+  const std::vector<int64_t>& order = orders[result.sequence][result.head];
+  const int64_t first_row = sequences_[result.sequence].first_row();
+  std::vector<int64_t> rows;
+  for (int64_t i = result.rows.begin; i < result.rows.end; ++i)
+    rows.push_back((first_row + order[i]) * kv_heads() + result.head);
+  const int64_t groups = into.out.rows() * kv_heads();
+  steps_.merge(results(out, lse, result.begin, result.rows.size()),
+               {into.out.reshape({groups, group(), steps_.head_dim()}),
+                into.lse.reshape({groups, group()})},
+               rows);
+}
+
+void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& own) {
+  const Plan& plan = plan_of(layer);
+  const LevelLayout& layout = plan.layout;
+  const int64_t width = group() * steps_.head_dim();
+  const int64_t outputs = (layout.levels - 1) * layout.queries_here;
+  outputs_here_.reserve(outputs * width * size_of(DType::fp32));
+  output_sums_.reserve(outputs * group() * size_of(DType::fp32));
+  home_.reserve(layout.home * width * size_of(DType::fp32));
+  home_sums_.reserve(layout.home * group() * size_of(DType::fp32));
+  std::vector<std::unique_ptr<comm::Transfer>> coming_home;
+  std::vector<int64_t> sent_home;
+  for (size_t i = 0; i < layout.steps.size(); ++i) {
+    const LevelLayout::Step& step = layout.steps[i];
+    steps_.wait(*arriving_[i], "level_tokens", arriving_bytes_[i]);
+    if (!step.items.empty())
+      attend(layout.queries_here, layout.positions, step.items, step.runs, step.pairs,
+             results(outputs_here_, output_sums_, layout.output_at(step.level, 0),
+                     layout.queries_here));
+    comm::Exchange exchange;
+    int64_t sent = 0;
+    for (const auto& [to, begin, count] : step.outputs_leaving)
+      for (const auto& part : {entries(outputs_here_, width, begin, count),
+                               entries(output_sums_, group(), begin, count)})
+        exchange.sends.push_back({part, to}), sent += static_cast<int64_t>(part.size());
+    for (const auto& [from, begin, count] : step.outputs_arriving)
+      for (const auto& part : {entries(home_, width, begin, count),
+                               entries(home_sums_, group(), begin, count)})
+        exchange.receives.push_back({part, from});
+    const comm::Operation operation{"level_outputs", ring_->next_operation()};
+    coming_home.push_back(ring_->start_exchange(exchange, operation));
+    sent_home.push_back(sent);
+  }
+  for (size_t i = 0; i < layout.steps.size(); ++i) {
+    const LevelLayout::Step& step = layout.steps[i];
+    for (const Result& result : step.from_here)
+      merge(result, row_order_, outputs_here_, output_sums_, own);
+    steps_.wait(*coming_home[i], "level_outputs", sent_home[i]);
+    for (const Result& result : step.from_others)
+      merge(result, row_order_, home_, home_sums_, own);
+  }
+  for (const Plan::Inner& inner : plan.inner) attend_inner(layer, inner, q, own);
+}
+
+/// Attends this rank's kept tokens to each other in the arenas `here`, which nobody else needs now.
+void LevelAttention::attend_inner(int64_t layer, const Plan::Inner& inner, const TensorView& q,
+                                  const Partial& into) {
+  if (inner.queries == 0) return;
+  const auto in_order = [](const Orders& orders, const std::vector<Pick>& picks) {
+    Orders sorted = orders;
+    for (const Pick& pick : picks) {
+      std::vector<int64_t>& order = sorted[pick.sequence][pick.head];
+      std::sort(order.begin(), order.begin() + pick.tokens.end);
+    }
+    return sorted;
+  };
+  const Orders cached = in_order(cached_order_, inner.cached);
+  const Orders rows = in_order(row_order_, inner.rows);
+  const int64_t width = group() * steps_.head_dim() * size_of(DType::fp32);
+  reserve(keys_here_, inner.keys);
+  queries_here_.reserve(inner.queries * width);
+  outputs_here_.reserve(inner.queries * width);
+  output_sums_.reserve(inner.queries * group() * size_of(DType::fp32));
+  pick_keys(layer, inner.cached, cached, true, keys_here_);
+  pick_keys(layer, inner.rows, rows, false, keys_here_);
+  std::vector<Pick> queries;
+  int64_t next = 0;
+  for (const Pick& pick : inner.rows) {
+    queries.push_back({pick.sequence, pick.head, pick.tokens, next});
+    next += pick.tokens.size();
+  }
+  pick_queries(q, queries, rows, queries_here_);
+  const auto flops = inner.call.flops.at(0);
+  attend(inner.queries, inner.call.positions, inner.call.items, inner.call.runs,
+         flops / (4 * static_cast<double>(group() * steps_.head_dim())),
+         results(outputs_here_, output_sums_, 0, inner.queries));
+  for (const Pick& pick : queries)
+    merge({pick.sequence, pick.head, pick.tokens, pick.to}, rows, outputs_here_, output_sums_,
+          into);
+}
+
+void LevelAttention::weigh(int64_t layer, int64_t window, const TensorView& q,
+                           const Partial& attended) {
+  const bool next_drops = setting_.rule.drop > 0 && layer + 2 < cache_.shape().layers;
+  if (next_drops) importance_.weigh(layer, window, q, attended);
+}
+
+}  // namespace pecia::context
