@@ -183,6 +183,8 @@ Job read_job(const std::filesystem::path& path, const std::vector<std::string>& 
   job.output = (folder / job.output).lexically_normal();
   if (!job.kv.save.folder.empty())
     job.kv.save.folder = (folder / job.kv.save.folder).lexically_normal();
+  if (job.attention.drop && !job.attention.drop->file.empty())
+    job.attention.drop->file = (folder / job.attention.drop->file).lexically_normal();
   if (job.topology) job.topology = (folder / *job.topology).lexically_normal();
   return job;
 }

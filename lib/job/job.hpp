@@ -15,6 +15,7 @@
 
 #include "kernels/api/sampling.hpp"
 #include "lib/model/config.hpp"
+#include "lib/parallel/geometry.hpp"
 #include "lib/parallel/modes.hpp"
 
 namespace pecia::job {
@@ -33,6 +34,8 @@ enum class Objective { throughput, ttft };
 enum class Policy { prefill_first, chunked };
 enum class Arrivals { ignore, replay };
 enum class OverLength { fail, truncate_left, truncate_middle };
+enum class Sparse { off, csa };
+enum class SparseDecode { dense, sparse };
 enum class Trace { off, summary, full };
 enum class Progress { bar, lines, off };
 
@@ -68,6 +71,22 @@ struct ElasticRange {
   bool operator==(const ElasticRange&) const = default;
 };
 
+/// Which tokens sparse attention leaves out.
+struct DropSetting {
+  double share = 0;            ///< of the tokens of level 2
+  std::filesystem::path file;  ///< not empty: what a tuner found, in place of one share
+
+  bool operator==(const DropSetting&) const = default;
+};
+
+/// What the settings of sparse attention are chosen for. At most one is present; neither: off.
+struct AttentionGoal {
+  std::optional<double> loss;    ///< the fastest settings that lose at most this
+  std::optional<double> ttft_s;  ///< those that lose least within this time to the first token
+
+  bool operator==(const AttentionGoal&) const = default;
+};
+
 struct Job {
   struct Model {
     std::filesystem::path path;
@@ -94,6 +113,16 @@ struct Job {
     std::optional<DecodeMode> decode;
     std::optional<int64_t> shift_threshold;  ///< most tokens of a shifted pass
   } parallel;
+
+  struct Attention {
+    Sparse sparse = Sparse::off;
+    parallel::Geometry geometry = parallel::Geometry::disjoint;
+    std::optional<int> levels;
+    std::optional<DropSetting> drop;
+    std::optional<int> pipeline;  ///< micro-partitions
+    AttentionGoal objective;
+    SparseDecode decode = SparseDecode::dense;
+  } attention;
 
   struct Generation {
     int32_t max_new_tokens = 256;
@@ -141,8 +170,8 @@ struct Job {
 Job parse_job(const std::string& text, const std::string& name,
               const std::vector<std::string>& overrides = {});
 
-/// Parses a file of at most 1 MB, then resolves the paths of model, output and topology against its
-/// folder, also where an override gave them. Input patterns stay as written.
+/// Parses a file of at most 1 MB, then resolves its paths against its folder, also where an override
+/// gave them. Input patterns stay as written.
 Job read_job(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
 
 /// Does what read_job does, then resolves and expands the input patterns. Also throws InputError

@@ -195,6 +195,53 @@ Codec<ElasticRange> elastic_range(int32_t highest) {
   return {"{min: " + least.allowed + ", max: auto or one of at least min}", read, write};
 }
 
+Codec<DropSetting> drop_setting() {
+  constexpr double highest = 0.95;
+  const auto read = [](const YamlNode& node) -> std::optional<DropSetting> {
+    if (node.kind == YamlNode::Kind::map) {
+      if (node.children.size() != 1 || node.children[0].key != "file") return std::nullopt;
+      const auto file = read_path(node.children[0]);
+      if (!file) return std::nullopt;
+      return DropSetting{0, *file};
+    }
+    const auto share = plain_number<double>(node);
+    if (!share || !(*share >= 0 && *share <= highest)) return std::nullopt;
+    return DropSetting{*share, {}};
+  };
+  const auto write = [](const DropSetting& drop) -> nlohmann::ordered_json {
+    if (!drop.file.empty()) return {{"file", drop.file.string()}};
+    return drop.share;
+  };
+  return {fmt::format("a share from 0 to {} | {{file: a path}}", highest), read, write};
+}
+
+Codec<AttentionGoal> attention_goal() {
+  constexpr double shortest_s = 0.001;
+  const Codec<double> time = duration(shortest_s);
+  const auto read = [time](const YamlNode& node) -> std::optional<AttentionGoal> {
+    if (node.kind == YamlNode::Kind::scalar && node.text == "off") return AttentionGoal{};
+    if (node.kind != YamlNode::Kind::map || node.children.size() != 1) return std::nullopt;
+    const YamlNode& child = node.children[0];
+    AttentionGoal goal;
+    if (child.key == "loss") {
+      goal.loss = plain_number<double>(child);
+      if (!goal.loss || !std::isfinite(*goal.loss) || *goal.loss < 0) return std::nullopt;
+    } else if (child.key == "ttft") {
+      goal.ttft_s = time.read(child);
+      if (!goal.ttft_s) return std::nullopt;
+    } else {
+      return std::nullopt;
+    }
+    return goal;
+  };
+  const auto write = [time](const AttentionGoal& goal) -> nlohmann::ordered_json {
+    if (goal.loss) return {{"loss", *goal.loss}};
+    if (goal.ttft_s) return {{"ttft", time.write(*goal.ttft_s)}};
+    return "off";
+  };
+  return {"off | {loss: a number of at least 0} | {ttft: " + time.allowed + "}", read, write};
+}
+
 Codec<std::vector<std::filesystem::path>> paths() {
   return {"a list of paths or patterns (*, ?, […])",
           [](const YamlNode& node) -> std::optional<std::vector<std::filesystem::path>> {

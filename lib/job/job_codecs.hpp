@@ -49,6 +49,8 @@ Codec<KvSaving> kv_saving();
 /// auto, elastic, or a degree of at most `highest`.
 Codec<CpSetting> cp_setting(int32_t highest);
 Codec<ElasticRange> elastic_range(int32_t highest);
+Codec<DropSetting> drop_setting();
+Codec<AttentionGoal> attention_goal();
 
 template <typename E>
 using Words = std::vector<std::pair<std::string_view, E>>;

@@ -115,6 +115,30 @@ std::vector<Field> make_schema() {
       field("parallel.shift_threshold", PECIA_MEMBER(parallel.shift_threshold), auto_or(whole(1)),
             "Most new tokens of a pass that decode shift runs by tensor parallelism alone."),
 
+      field("attention.sparse", PECIA_MEMBER(attention.sparse),
+            word<Sparse>({{"off", Sparse::off}, {"csa", Sparse::csa}}),
+            "csa: prompts attend to fewer tokens the farther away these are kept, in levels that "
+            "follow from the ranks' places; an approximation that computes and sends less. The "
+            "other keys of this section need it."),
+      field("attention.geometry", PECIA_MEMBER(attention.geometry),
+            word<parallel::Geometry>({{"disjoint", parallel::Geometry::disjoint},
+                                      {"nested", parallel::Geometry::nested}}),
+            "disjoint: a level covers what no lower one does, exact where nothing is dropped; "
+            "nested: it covers all of its segments, near pairs once for each level, as published."),
+      field("attention.levels", PECIA_MEMBER(attention.levels), auto_or(whole32(1, 4)),
+            "Levels of nearness, the first of which drops nothing; auto: by the ranks' places."),
+      field("attention.drop", PECIA_MEMBER(attention.drop), auto_or(drop_setting()),
+            "Share of the tokens that level 2 leaves out; each level above keeps half of what the "
+            "one below keeps. file: what a tuner found for each layer and head."),
+      field("attention.pipeline", PECIA_MEMBER(attention.pipeline), auto_or(whole32(1, 16)),
+            "Micro-partitions of each level, so that sending and computing overlap."),
+      field("attention.objective", PECIA_MEMBER(attention.objective), attention_goal(),
+            "With a tuned file: the fastest settings that lose at most this, or those that lose "
+            "least within this time to the first token."),
+      field("attention.decode", PECIA_MEMBER(attention.decode),
+            word<SparseDecode>({{"dense", SparseDecode::dense}, {"sparse", SparseDecode::sparse}}),
+            "Output tokens attend to all keys, or to those that the levels keep."),
+
       field("generation.max_new_tokens", PECIA_MEMBER(generation.max_new_tokens), whole32(1),
             "Per turn, where the shard does not say."),
       field("generation.temperature", PECIA_MEMBER(generation.sampling.temperature),

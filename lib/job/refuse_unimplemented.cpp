@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Refuses, by name, the settings that the job language has and this version does not implement.
 
+#include <algorithm>
+
 #include "kernels/api/backend.hpp"
 #include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
 #include "lib/job/job.hpp"
+#include "lib/job/job_codecs.hpp"
+#include "lib/job/job_schema.hpp"
 
 namespace pecia::job {
 namespace {
@@ -30,6 +35,80 @@ void refuse_on_any_gpu(const Job& job) {
     fail<Unsupported>(
         "model.compute: bf16 does not multiply weights of fp8 in this version; use compute: auto, "
         "or model.dtype: bf16");
+}
+
+/// A value as a job file has it, where it is a word, a number or a map with one key.
+std::string in_words(const nlohmann::ordered_json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_object() && value.size() == 1)
+    return fmt::format("{{{}: {}}}", value.begin().key(), in_words(value.front()));
+  return json_text(value);
+}
+
+/// Refuses keys that would do nothing.
+void refuse_attention_keys_without_csa(const Job& job) {
+  const Job defaults;
+  for (const Field& field : schema()) {
+    if (field.section() != "attention") continue;
+    const auto value = field.write(job), usual = field.write(defaults);
+    if (value != usual)
+      fail<Unsupported>("{}: {} needs attention.sparse: csa; without it use {}: {}", field.key,
+                        in_words(value), field.name(), in_words(usual));
+  }
+}
+
+/// Refuses what sparse attention itself has not in this version.
+void refuse_attention_keys(const Job& job) {
+  const Job::Attention& attention = job.attention;
+  if (attention.drop && !attention.drop->file.empty())
+    fail<Unsupported>(
+        "attention.drop: {} is not in this version: pecia tune, which writes such files, is not "
+        "there yet; use a share from 0 to 0.95, or drop: auto",
+        in_words(drop_setting().write(*attention.drop)));
+  if (attention.objective != AttentionGoal{})
+    fail<Unsupported>(
+        "attention.objective: {} is not in this version: pecia tune, whose file it needs, is not "
+        "there yet; use objective: off, and a share as attention.drop",
+        in_words(attention_goal().write(attention.objective)));
+  if (attention.decode == SparseDecode::sparse)
+    fail<Unsupported>(
+        "attention.decode: sparse is not in this version: output tokens attend to all keys; use "
+        "decode: dense");
+}
+
+/// Refuses the settings of other sections with which sparse attention does not go together.
+void refuse_beside_csa(const Job& job) {
+  const Job::Parallel& parallel = job.parallel;
+  if (parallel.cp.elastic)
+    fail<Unsupported>(
+        "attention.sparse: csa with parallel.cp: elastic is not in this version: levels follow "
+        "from the ranks' places, and teams change from pass to pass; use cp: auto, or sparse: off");
+  if (parallel.prefill == PrefillMode::tp || parallel.prefill == PrefillMode::sp_tp)
+    fail<Unsupported>(
+        "attention.sparse: csa with parallel.prefill: {} is not in this version: its levels "
+        "deal out heads, as tensor parallelism has done before; use prefill: auto",
+        name_of(*parallel.prefill));
+  if (parallel.ring == RingMode::pass_q)
+    fail<Unsupported>(
+        "attention.sparse: csa with parallel.ring: pass_q is not in this version: csa sends "
+        "keys, and pass_q leaves them where they are; use ring: auto");
+  constexpr DecodeMode by_heads[]{DecodeMode::sp, DecodeMode::tp, DecodeMode::shift};
+  if (parallel.decode &&
+      std::find(std::begin(by_heads), std::end(by_heads), *parallel.decode) != std::end(by_heads))
+    fail<Unsupported>(
+        "attention.sparse: csa with parallel.decode: {} is not in this version: csa keeps keys "
+        "with their tokens, and {} needs them by heads; use decode: auto",
+        name_of(*parallel.decode), name_of(*parallel.decode));
+  if (job.batch.policy == Policy::chunked)
+    fail<Unsupported>(
+        "attention.sparse: csa with batch.policy: chunked is not in this version: which tokens "
+        "count is seen from a prompt's last rows, before which its chunks are read; use policy: "
+        "prefill_first");
+  if (job.reproducible == Reproducible::layout)
+    fail<Unsupported>(
+        "attention.sparse: csa with reproducible: layout is not in this version: levels follow "
+        "from the ranks' places, so each layout drops other tokens; use reproducible: run, or "
+        "sparse: off");
 }
 
 }  // namespace
@@ -92,6 +171,12 @@ void refuse_unimplemented(const Job& job) {
     fail<Unsupported>(
         "batch.policy: chunked with reproducible: layout is not in this version: where a prompt is "
         "cut depends on what else is in the batch; use policy: prefill_first");
+  if (job.attention.sparse == Sparse::off) {
+    refuse_attention_keys_without_csa(job);
+  } else {
+    refuse_attention_keys(job);
+    refuse_beside_csa(job);
+  }
 }
 
 }  // namespace pecia::job

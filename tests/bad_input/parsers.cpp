@@ -103,6 +103,7 @@ input:
   - 'a b.h5'
 output: "run\u00e9"
 parallel: {dp: 1, cp: auto}
+attention: {sparse: csa, drop: {file: tuned.json}, objective: {ttft: 30s}}
 generation:
   max_new_tokens: 3
   temperature: 5.0e-1

@@ -18,6 +18,10 @@ NUMBERS = {
     "parallel.sp": ("0", "-2", "true"),
     "parallel.tp": ("0", "-2", "[1]"),
     "parallel.shift_threshold": ("0", "-1", "9223372036854775808"),
+    "attention.levels": ("0", "5", "-1", "2.0", "all"),
+    "attention.drop": ("-0.1", "0.96", "nan", "inf", "half", "{file: ''}", "{file: a, share: 0.5}"),
+    "attention.pipeline": ("0", "17", "-1", "1e1"),
+    "attention.objective": ("auto", "{loss: -1}", "{ttft: 0s}", "{loss: 0, ttft: 30s}", "{tbt: 1s}"),
     "generation.max_new_tokens": ("0", "-1", "2147483648", "1e3", "auto", "null"),
     "generation.temperature": ("-0.1", ".nan", ".inf", "nan", "inf", "1e39", "hot"),
     "generation.top_k": ("-1", "2147483648", "0.5", "'4'"),
@@ -49,6 +53,9 @@ WORDS = (
     "parallel.prefill",
     "parallel.ring",
     "parallel.decode",
+    "attention.sparse",
+    "attention.geometry",
+    "attention.decode",
     "kv.dtype",
     "batch.order",
     "batch.policy",
@@ -149,6 +156,30 @@ class Absent(BadInputTest):
         self.assert_refused(
             "model.compute: fp8", "or compute: auto", arguments=self.set("model.compute=fp8")
         )
+
+    def test_sparse_attention(self) -> None:
+        self.assert_refused(
+            "attention.geometry: nested needs attention.sparse: csa",
+            "geometry: disjoint",
+            arguments=self.set("attention.geometry=nested"),
+        )
+        for assignment, parts in {
+            "attention.drop={file: tuned.json}": ("attention.drop: {file: ", "use a share"),
+            "attention.objective={ttft: 30s}": ("attention.objective: {ttft: 30s}", "objective: off"),
+            "attention.decode=sparse": ("attention.decode: sparse", "use decode: dense"),
+            "parallel.cp=elastic": ("parallel.cp: elastic", "use cp: auto"),
+            "parallel.prefill=sp_tp": ("parallel.prefill: sp_tp", "use prefill: auto"),
+            "parallel.ring=pass_q": ("parallel.ring: pass_q", "use ring: auto"),
+            "parallel.decode=shift": ("parallel.decode: shift", "use decode: auto"),
+            "batch.policy=chunked": ("batch.policy: chunked", "use policy: prefill_first"),
+            "reproducible=layout": ("reproducible: layout", "use reproducible: run"),
+        }.items():
+            with self.subTest(assignment=assignment):
+                self.assert_refused(
+                    "is not in this version",
+                    *parts,
+                    arguments=self.set("attention.sparse=csa", assignment),
+                )
 
     def test_gpus_in_a_build_without_them(self) -> None:
         self.assert_refused(

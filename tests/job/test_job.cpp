@@ -27,6 +27,13 @@ TEST(ParseJob, LeavesDefaultsWhereTheFileIsSilent) {
   EXPECT_EQ(job.input, std::vector<std::filesystem::path>{"p.h5"});
   EXPECT_EQ(job.output, "out");
   EXPECT_EQ(job.parallel.cp, CpSetting());
+  EXPECT_EQ(job.attention.sparse, Sparse::off);
+  EXPECT_EQ(job.attention.geometry, parallel::Geometry::disjoint);
+  EXPECT_EQ(job.attention.levels, std::nullopt);
+  EXPECT_EQ(job.attention.drop, std::nullopt);
+  EXPECT_EQ(job.attention.pipeline, std::nullopt);
+  EXPECT_EQ(job.attention.objective, AttentionGoal());
+  EXPECT_EQ(job.attention.decode, SparseDecode::dense);
   EXPECT_EQ(job.generation.max_new_tokens, 256);
   EXPECT_EQ(job.generation.sampling.top_p, 1.0f);
   EXPECT_EQ(job.limits.grace_s, 60);
@@ -42,6 +49,7 @@ output: "runs/x"
 backend: cpu
 topology: hosts.txt
 parallel: {dp: 2, cp: 4, sp: 1, tp: 1, prefill: ring, ring: pass_q, decode: pass_q, shift_threshold: 64}
+attention: {sparse: csa, geometry: nested, levels: 3, drop: 0.22, pipeline: 8, objective: {loss: 0.01}, decode: sparse}
 generation: {max_new_tokens: 7, temperature: 0.7, top_k: 40, top_p: 0.9, min_p: 0.05,
              repetition_penalty: 1.1, presence_penalty: -0.5, frequency_penalty: 2, seed: -3,
              stop_token_ids: [2, 32000], stop: ["\n\n", 'a "b"', User, 7], ignore_eos: true, logprobs: -1, prompt_logprobs: 5}
@@ -65,6 +73,13 @@ reproducible: layout
   EXPECT_EQ(job.parallel.cp.degree, 4);
   EXPECT_EQ(job.parallel.ring, RingMode::pass_q);
   EXPECT_EQ(job.parallel.shift_threshold, 64);
+  EXPECT_EQ(job.attention.sparse, Sparse::csa);
+  EXPECT_EQ(job.attention.geometry, parallel::Geometry::nested);
+  EXPECT_EQ(job.attention.levels, 3);
+  EXPECT_EQ(job.attention.drop, (DropSetting{0.22, ""}));
+  EXPECT_EQ(job.attention.pipeline, 8);
+  EXPECT_EQ(job.attention.objective, (AttentionGoal{0.01, {}}));
+  EXPECT_EQ(job.attention.decode, SparseDecode::sparse);
   EXPECT_EQ(job.generation.sampling.temperature, 0.7f);
   EXPECT_EQ(job.generation.sampling.top_k, 40);
   EXPECT_EQ(job.generation.sampling.presence_penalty, -0.5f);
@@ -107,8 +122,56 @@ TEST(ParseJob, TakesWhereKeysAndValuesAreKept) {
   EXPECT_NE(refusal("kv: {save: [a]}\n").find("kv.save"), std::string::npos);
 }
 
+/// The attention section with one of its values, which is the same after the job was written and
+/// read again.
+Job::Attention attention(const std::string& key, const std::string& value) {
+  const Job job = parse_job(minimal + "attention: {" + key + ": " + value + "}\n", "job.yaml");
+  EXPECT_EQ(to_yaml(parse_job(to_yaml(job), "yaml")), to_yaml(job));
+  EXPECT_EQ(to_yaml(parse_job(to_json(job), "json")), to_yaml(job));
+  return parse_job(to_yaml(job), "again").attention;
+}
+
+TEST(ParseJob, TakesTheWordsOfSparseAttention) {
+  EXPECT_EQ(attention("sparse", "off").sparse, Sparse::off);
+  EXPECT_EQ(attention("sparse", "csa").sparse, Sparse::csa);
+  EXPECT_EQ(attention("geometry", "disjoint").geometry, parallel::Geometry::disjoint);
+  EXPECT_EQ(attention("geometry", "nested").geometry, parallel::Geometry::nested);
+  EXPECT_EQ(attention("decode", "dense").decode, SparseDecode::dense);
+  EXPECT_EQ(attention("decode", "sparse").decode, SparseDecode::sparse);
+}
+
+TEST(ParseJob, TakesHowManyLevelsAndMicroPartitions) {
+  EXPECT_EQ(attention("levels", "auto").levels, std::nullopt);
+  EXPECT_EQ(attention("levels", "1").levels, 1);
+  EXPECT_EQ(attention("levels", "4").levels, 4);
+  EXPECT_EQ(attention("pipeline", "auto").pipeline, std::nullopt);
+  EXPECT_EQ(attention("pipeline", "1").pipeline, 1);
+  EXPECT_EQ(attention("pipeline", "16").pipeline, 16);
+}
+
+TEST(ParseJob, TakesWhatSparseAttentionDrops) {
+  EXPECT_EQ(attention("drop", "auto").drop, std::nullopt);
+  EXPECT_EQ(attention("drop", "0").drop, DropSetting());
+  EXPECT_EQ(attention("drop", "0.1").drop, (DropSetting{0.1, ""}));
+  EXPECT_EQ(attention("drop", "0.95").drop, (DropSetting{0.95, ""}));
+  EXPECT_EQ(attention("drop", "{file: tuned.json}").drop, (DropSetting{0, "tuned.json"}));
+  EXPECT_EQ(attention("drop", "{file: \"a: b, #c\"}").drop, (DropSetting{0, "a: b, #c"}));
+  EXPECT_EQ(attention("drop", "{file: auto}").drop, (DropSetting{0, "auto"}));
+}
+
+TEST(ParseJob, TakesWhatSparseAttentionIsChosenFor) {
+  EXPECT_EQ(attention("objective", "off").objective, AttentionGoal());
+  EXPECT_EQ(attention("objective", "{loss: 0.0}").objective, (AttentionGoal{0.0, {}}));
+  EXPECT_EQ(attention("objective", "{loss: 0}").objective, (AttentionGoal{0.0, {}}));
+  EXPECT_EQ(attention("objective", "{loss: 0.013}").objective, (AttentionGoal{0.013, {}}));
+  EXPECT_EQ(attention("objective", "{ttft: 30s}").objective, (AttentionGoal{{}, 30.0}));
+  EXPECT_EQ(attention("objective", "{ttft: 1h30m}").objective, (AttentionGoal{{}, 5400.0}));
+  EXPECT_EQ(attention("objective", "{ttft: 0.25}").objective, (AttentionGoal{{}, 0.25}));
+}
+
 TEST(ParseJob, TakesASectionWithAllKeysCommentedOut) {
   EXPECT_EQ(refusal("generation:\n  # top_k: 3\n"), "");
+  EXPECT_EQ(refusal("attention:\n  # sparse: csa\n"), "");
 }
 
 TEST(DefaultYaml, ParsesBackToTheDefaults) {
@@ -243,6 +306,38 @@ INSTANTIATE_TEST_SUITE_P(
             "job.yaml:4: parallel.dp is auto; it may be a whole number from 1 to 1048576"},
         Bad{"parallel: {ring: pass_v}",
             "job.yaml:4: parallel.ring is pass_v; it may be auto | pass_kv | pass_q"},
+        Bad{"attention: {sparse: on}", "job.yaml:4: attention.sparse is on; it may be off | csa"},
+        Bad{"attention: {sparse: [csa]}",
+            "job.yaml:4: attention.sparse is a list; it may be off | csa"},
+        Bad{"attention: {geometry: auto}",
+            "job.yaml:4: attention.geometry is auto; it may be disjoint | nested"},
+        Bad{"attention: {levels: 0}",
+            "job.yaml:4: attention.levels is 0; it may be auto | a whole number from 1 to 4"},
+        Bad{"attention: {levels: 5}",
+            "job.yaml:4: attention.levels is 5; it may be auto | a whole number from 1 to 4"},
+        Bad{"attention: {levels: 2.5}",
+            "job.yaml:4: attention.levels is 2.5; it may be auto | a whole number from 1 to 4"},
+        Bad{"attention:\n  drop: 0.96",
+            "job.yaml:5: attention.drop is 0.96; it may be auto | a share from 0 to 0.95 | {file: "
+            "a "
+            "path}"},
+        Bad{"attention: {drop: -0.1}",
+            "job.yaml:4: attention.drop is -0.1; it may be auto | a share from 0 to 0.95 | {file: "
+            "a "
+            "path}"},
+        Bad{"attention: {pipeline: 0}",
+            "job.yaml:4: attention.pipeline is 0; it may be auto | a whole number from 1 to 16"},
+        Bad{"attention: {pipeline: 17}",
+            "job.yaml:4: attention.pipeline is 17; it may be auto | a whole number from 1 to 16"},
+        Bad{"attention: {objective: {loss: 0.0, ttft: 30s}}",
+            "job.yaml:4: attention.objective is a map; it may be off | {loss: a number of at least "
+            "0} | {ttft: a time as 60s, 10min, 1h30m, 90 (seconds) or Slurm's 1:30:00 and "
+            "2-00:00:00, from 0.001s to 366d}"},
+        Bad{"attention: {decode: auto}",
+            "job.yaml:4: attention.decode is auto; it may be dense | sparse"},
+        Bad{"attention: csa",
+            "job.yaml:4: attention is csa; it is a section with the keys sparse, geometry, levels, "
+            "drop, pipeline, objective, decode"},
         Bad{"kv: {dtype: int8}",
             "job.yaml:4: kv.dtype is int8; it may be auto | fp32 | bf16 | fp16 | fp8"},
         Bad{"kv: {memory: 12g}",
@@ -269,6 +364,11 @@ INSTANTIATE_TEST_SUITE_P(
             "job.yaml:4: unknown key temperature; did you mean generation.temperature?"},
         Bad{"batch: {temperature: 1}",
             "job.yaml:4: unknown key batch.temperature; did you mean generation.temperature?"},
+        Bad{"attention: {sparse: csa, level: 2}",
+            "job.yaml:4: unknown key attention.level; did you mean attention.levels?"},
+        Bad{"attention: {window: 64}",
+            "job.yaml:4: unknown key attention.window; attention has the keys sparse, geometry, "
+            "levels, drop, pipeline, objective, decode"},
         Bad{"kv.dtype: fp32",
             "job.yaml:4: kv.dtype has a dot; in a job file a key stands under its section's name"},
         Bad{"output: twice", "job.yaml:4: key 'output' is given twice; keep one"},
@@ -306,11 +406,44 @@ TEST(RopeScaling, NeedsTypeAndFactor) {
   EXPECT_EQ(refusal("", {"model.rope_scaling={factor: 2, type: linear}"}), "");
 }
 
+TEST(ParseJob, RefusesOtherFormsOfDrop) {
+  for (const char* bad :
+       {"0.951", "-1e-9", "1", "nan", "inf", "\"0.5\"", "half", "[0.5]", "{}", "{file: }",
+        "{file: ''}", "{file: [a]}", "{file: a, share: 0.5}", "{share: 0.5}", "", "20%"})
+    EXPECT_NE(refusal("", {std::string("attention.drop=") + bad}), "") << bad;
+}
+
+TEST(ParseJob, RefusesOtherFormsOfTheObjectiveOfAttention) {
+  for (const char* bad : {"auto",
+                          "loss",
+                          "0.0",
+                          "{}",
+                          "{loss: }",
+                          "{loss: -0.1}",
+                          "{loss: nan}",
+                          "{loss: inf}",
+                          "{loss: '0'}",
+                          "{loss: off}",
+                          "{ttft: }",
+                          "{ttft: 0s}",
+                          "{ttft: -1s}",
+                          "{ttft: 367d}",
+                          "{ttft: soon}",
+                          "{tbt: 1s}",
+                          "{loss: 0, ttft: 1s}",
+                          "{loss: 0, extra: 1}",
+                          "[loss]",
+                          ""})
+    EXPECT_NE(refusal("", {std::string("attention.objective=") + bad}), "") << bad;
+  EXPECT_NE(refusal("attention: {objective: {loss: 0}}\n", {"attention.objective.ttft=30s"}), "");
+}
+
 TEST(Overrides, ReplaceNestedValuesAndLists) {
   const Job job = parse_job(minimal + "generation: {seed: 1, top_k: 5}\n", "job.yaml",
                             {"generation.seed=2", "input=[x.h5, 'y z.h5']", "kv.memory=1GiB",
                              "model.rope_scaling.type=yarn", "model.rope_scaling.factor=2",
-                             "generation.stop_token_ids=[1,2]", "generation.seed=3"});
+                             "generation.stop_token_ids=[1,2]", "generation.seed=3",
+                             "attention.drop.file=t.json", "attention.objective.ttft=30s"});
   EXPECT_EQ(job.generation.seed, 3);
   EXPECT_EQ(job.generation.sampling.top_k, 5);
   EXPECT_EQ(job.input, (std::vector<std::filesystem::path>{"x.h5", "y z.h5"}));
@@ -318,6 +451,8 @@ TEST(Overrides, ReplaceNestedValuesAndLists) {
   ASSERT_TRUE(job.model.rope_scaling);
   EXPECT_EQ(job.model.rope_scaling->factor, 2);
   EXPECT_EQ(job.generation.stop_token_ids, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(job.attention.drop, (DropSetting{0, "t.json"}));
+  EXPECT_EQ(job.attention.objective, (AttentionGoal{{}, 30.0}));
 }
 
 TEST(ParseJob, TakesSlurmsTimesAndSizes) {

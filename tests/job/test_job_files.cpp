@@ -47,6 +47,16 @@ TEST_F(JobFiles, ResolveRelativePathsAgainstTheirFolder) {
   EXPECT_EQ(job.input, std::vector<fs::path>{folder_ / "prompts/a.h5"});
 }
 
+TEST_F(JobFiles, ResolveTheTunedFileOfSparseAttention) {
+  const fs::path job_file = write_job("prompts/a.h5");
+  const auto file = [&](const std::string& drop) {
+    return read_job(job_file, {"attention.drop=" + drop}).attention.drop.value().file;
+  };
+  EXPECT_EQ(file("{file: ../tuned.json}"), folder_.parent_path() / "tuned.json");
+  EXPECT_EQ(file("{file: /tuned.json}"), "/tuned.json");
+  EXPECT_EQ(file("0.5"), "");
+}
+
 TEST_F(JobFiles, KeepAbsolutePaths) {
   write("prompts/a.h5", "");
   const Job job = load_job(write_job("prompts/a.h5"), {"model.path=/m"});

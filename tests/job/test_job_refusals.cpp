@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "lib/core/error.hpp"
 #include "lib/job/job.hpp"
 
@@ -43,6 +46,131 @@ INSTANTIATE_TEST_SUITE_P(
         Absent{"model.compute=fp8",
                "model.compute: fp8 multiplies weights of that type alone; use model.dtype: fp8, or "
                "compute: auto"}));
+
+Job csa_with(const std::vector<std::string>& settings) {
+  return parse_job("model: {path: m}\ninput: [p.h5]\noutput: o\nattention: {sparse: csa}\n",
+                   "job.yaml", settings);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OfAttentionWithoutCsa, EveryAbsentFeature,
+    testing::Values(
+        Absent{"attention.geometry=nested",
+               "attention.geometry: nested needs attention.sparse: csa; without it use geometry: "
+               "disjoint"},
+        Absent{"attention.levels=2",
+               "attention.levels: 2 needs attention.sparse: csa; without it use levels: auto"},
+        Absent{"attention.drop=0.5",
+               "attention.drop: 0.5 needs attention.sparse: csa; without it use drop: auto"},
+        Absent{"attention.drop=0",
+               "attention.drop: 0.0 needs attention.sparse: csa; without it use drop: auto"},
+        Absent{"attention.drop={file: tuned.json}",
+               "attention.drop: {file: tuned.json} needs attention.sparse: csa; without it use "
+               "drop: auto"},
+        Absent{"attention.pipeline=16",
+               "attention.pipeline: 16 needs attention.sparse: csa; without it use pipeline: auto"},
+        Absent{"attention.objective={loss: 0}",
+               "attention.objective: {loss: 0.0} needs attention.sparse: csa; without it use "
+               "objective: off"},
+        Absent{"attention.objective={ttft: 90}",
+               "attention.objective: {ttft: 90s} needs attention.sparse: csa; without it use "
+               "objective: off"},
+        Absent{"attention.decode=sparse",
+               "attention.decode: sparse needs attention.sparse: csa; without it use decode: "
+               "dense"}));
+
+class EveryAbsentFeatureOfCsa : public testing::TestWithParam<Absent> {};
+
+TEST_P(EveryAbsentFeatureOfCsa, IsRefusedByNameWithTheNearestSetting) {
+  const Job job = csa_with({GetParam().setting});
+  try {
+    refuse_unimplemented(job);
+    FAIL() << GetParam().setting << " was taken";
+  } catch (const Unsupported& error) {
+    EXPECT_STREQ(error.what(), GetParam().message);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OfThisVersion, EveryAbsentFeatureOfCsa,
+    testing::Values(
+        Absent{"attention.drop={file: tuned.json}",
+               "attention.drop: {file: tuned.json} is not in this version: pecia tune, which "
+               "writes such files, is not there yet; use a share from 0 to 0.95, or drop: auto"},
+        Absent{"attention.objective={loss: 0.01}",
+               "attention.objective: {loss: 0.01} is not in this version: pecia tune, whose file "
+               "it needs, is not there yet; use objective: off, and a share as attention.drop"},
+        Absent{"attention.objective={ttft: 30s}",
+               "attention.objective: {ttft: 30s} is not in this version: pecia tune, whose file it "
+               "needs, is not there yet; use objective: off, and a share as attention.drop"},
+        Absent{"attention.decode=sparse",
+               "attention.decode: sparse is not in this version: output tokens attend to all keys; "
+               "use decode: dense"},
+        Absent{"parallel.cp=elastic",
+               "attention.sparse: csa with parallel.cp: elastic is not in this version: levels "
+               "follow from the ranks' places, and teams change from pass to pass; use cp: auto, "
+               "or sparse: off"},
+        Absent{"parallel.prefill=tp",
+               "attention.sparse: csa with parallel.prefill: tp is not in this version: its levels "
+               "deal out heads, as tensor parallelism has done before; use prefill: auto"},
+        Absent{"parallel.prefill=sp_tp",
+               "attention.sparse: csa with parallel.prefill: sp_tp is not in this version: its "
+               "levels deal out heads, as tensor parallelism has done before; use prefill: auto"},
+        Absent{"parallel.ring=pass_q",
+               "attention.sparse: csa with parallel.ring: pass_q is not in this version: csa sends "
+               "keys, and pass_q leaves them where they are; use ring: auto"},
+        Absent{"parallel.decode=sp",
+               "attention.sparse: csa with parallel.decode: sp is not in this version: csa keeps "
+               "keys with their tokens, and sp needs them by heads; use decode: auto"},
+        Absent{"parallel.decode=tp",
+               "attention.sparse: csa with parallel.decode: tp is not in this version: csa keeps "
+               "keys with their tokens, and tp needs them by heads; use decode: auto"},
+        Absent{"parallel.decode=shift",
+               "attention.sparse: csa with parallel.decode: shift is not in this version: csa "
+               "keeps keys with their tokens, and shift needs them by heads; use decode: auto"},
+        Absent{"batch.policy=chunked",
+               "attention.sparse: csa with batch.policy: chunked is not in this version: which "
+               "tokens count is seen from a prompt's last rows, before which its chunks are read; "
+               "use policy: prefill_first"},
+        Absent{"reproducible=layout",
+               "attention.sparse: csa with reproducible: layout is not in this version: levels "
+               "follow from the ranks' places, so each layout drops other tokens; use "
+               "reproducible: run, or sparse: off"}));
+
+TEST(RefuseUnimplemented, TakesCsaWithTheSettingsItRecommends) {
+  EXPECT_NO_THROW(refuse_unimplemented(csa_with({})));
+  for (const char* setting : {"attention.geometry=disjoint",
+                              "attention.geometry=nested",
+                              "attention.levels=1",
+                              "attention.levels=4",
+                              "attention.drop=0",
+                              "attention.drop=0.95",
+                              "attention.pipeline=16",
+                              "attention.objective=off",
+                              "attention.decode=dense",
+                              "parallel.cp=auto",
+                              "parallel.cp=4",
+                              "parallel.prefill=auto",
+                              "parallel.prefill=ulysses",
+                              "parallel.prefill=ring",
+                              "parallel.prefill=usp",
+                              "parallel.ring=auto",
+                              "parallel.ring=pass_kv",
+                              "parallel.decode=auto",
+                              "parallel.decode=pass_q",
+                              "parallel.decode=broadcast_q",
+                              "batch.policy=prefill_first",
+                              "reproducible=run"})
+    EXPECT_NO_THROW(refuse_unimplemented(csa_with({setting}))) << setting;
+}
+
+TEST(RefuseUnimplemented, TakesTheDefaultsOfAttentionWithoutCsa) {
+  for (const char* setting :
+       {"attention.sparse=off", "attention.geometry=disjoint", "attention.levels=auto",
+        "attention.drop=auto", "attention.pipeline=auto", "attention.objective=off",
+        "attention.decode=dense"})
+    EXPECT_NO_THROW(refuse_unimplemented(job_with(setting))) << setting;
+}
 
 TEST(RefuseUnimplemented, TakesTheSettingsItRecommends) {
   for (const char* setting :
