@@ -38,5 +38,7 @@ LinkLevel link_level(const RackServerGpu& a, const RackServerGpu& b);
 /// Numbers that are equal for ranks on one server: 0, 1, … in the order in which servers first
 /// appear in `by_rank`.
 std::vector<int> server_of_rank(std::span<const RackServerGpu> by_rank);
+/// The same for racks.
+std::vector<int> rack_of_rank(std::span<const RackServerGpu> by_rank);
 
 }  // namespace pecia::comm

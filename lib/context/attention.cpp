@@ -13,7 +13,8 @@ HeadShard Attention::held_heads(const BlockPlace& place, HeadCounts heads) {
 }
 
 Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
-                     const Compute& compute, KvCache& cache, kernels::RowInvariant row_invariant)
+                     const Compute& compute, KvCache& cache, kernels::RowInvariant row_invariant,
+                     const std::optional<SparseSetting>& sparse)
     : groups_(groups),
       heads_(heads),
       cache_(cache),
@@ -21,7 +22,8 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
                 ? AnyRing(std::in_place_type<InvariantAttention>, *groups.ring, compute, cache,
                           held_heads(groups.place, heads).q.size(), std::move(windows))
                 : AnyRing(std::in_place_type<RingAttention>, *groups.ring, compute, cache,
-                          held_heads(groups.place, heads).q.size(), std::move(windows))),
+                          held_heads(groups.place, heads).q.size(), std::move(windows), sparse,
+                          groups.ring_places)),
       exchange_(compute),
       attended_(compute.buffer()) {
   PECIA_CHECK(cache.shape().num_kv_heads == held_heads(groups.place, heads).kv.size(),

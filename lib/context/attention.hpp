@@ -24,10 +24,11 @@ class Attention {
   /// All references must outlive this object. `cache` holds the rank's shard of the KV heads: shard
   /// kv_shard of SP · TP. `windows` has each layer's sliding window, 0 for none. With
   /// `row_invariant`, a row's bits depend neither on the pass nor on the number of ranks. Passes
-  /// are then cut for virtual ranks.
+  /// are then cut for virtual ranks. Passes by levels need a `sparse` setting.
   Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
             const Compute& compute, KvCache& cache,
-            kernels::RowInvariant row_invariant = kernels::RowInvariant::no);
+            kernels::RowInvariant row_invariant = kernels::RowInvariant::no,
+            const std::optional<SparseSetting>& sparse = {});
 
   /// Returns the KV shard of this rank.
   static parallel::HeadShard held_heads(const parallel::BlockPlace& place, HeadCounts heads);

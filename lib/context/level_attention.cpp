@@ -91,8 +91,7 @@ void LevelAttention::plan_inner(Plan& plan) const {
       const int64_t cached = kept_cached(plan.rule, level, part);
       const int64_t rows = kept_rows(plan.rule, level, part);
       for (int64_t head = 0; head < kv_heads() && rows > 0; ++head) {
-        inner.call.items.push_back(
-            {inner.queries, rows, std::ssize(inner.call.runs), 1});
+        inner.call.items.push_back({inner.queries, rows, std::ssize(inner.call.runs), 1});
         inner.call.runs.push_back({inner.keys * steps_.head_dim(), 0, cached + rows, 0});
         for (int64_t row = 0; row < rows; ++row) inner.call.positions.push_back(cached + row);
         const auto sequence = static_cast<int>(i);
@@ -174,15 +173,15 @@ void LevelAttention::pick_queries(const TensorView& q, const std::vector<Pick>& 
   const int64_t pitch = kv_heads() * width;
   for (const Pick& one : picks) {
     const std::vector<int64_t>& order = orders[one.sequence][one.head];
-    const int64_t first_row = sequences_[one.sequence].first_row();
+    const int64_t first_row = sequences_[one.sequence].first_row;
     for (int64_t begin = one.tokens.begin; begin < one.tokens.end;) {
       int64_t end = begin + 1;
       while (end < one.tokens.end && order[end] == order[end - 1] + 1) ++end;
-      compute_.device.copy_rows(
-          to.as<std::byte>() + (one.to + begin - one.tokens.begin) * width, width,
-          static_cast<const std::byte*>(q.data()) + (first_row + order[begin]) * pitch +
-              one.head * width,
-          pitch, width, end - begin, compute_.stream);
+      compute_.device.copy_rows(to.as<std::byte>() + (one.to + begin - one.tokens.begin) * width,
+                                width,
+                                static_cast<const std::byte*>(q.data()) +
+                                    (first_row + order[begin]) * pitch + one.head * width,
+                                pitch, width, end - begin, compute_.stream);
       begin = end;
     }
   }
@@ -265,34 +264,33 @@ void LevelAttention::attend(int64_t queries, std::span<const int64_t> positions,
                             const Partial& to) {
   const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
                         4 * pairs * static_cast<double>(group() * steps_.head_dim()));
-  compute_.backend.attention(
-      {.q = TensorView(static_cast<void*>(queries_here_.data()), DType::fp32,
-                       {queries, group(), steps_.head_dim()}),
-       .query_positions = positions,
-       .items = items,
-       .runs = runs,
-       .keys = keys_here_.keys(),
-       .kv_dtype = cache_.shape().dtype,
-       .num_kv_heads = 1,
-       .scale = 1.0f / std::sqrt(static_cast<float>(steps_.head_dim())),
-       .out = to.out,
-       .lse = to.lse},
-      compute_.stream);
+  compute_.backend.attention({.q = TensorView(static_cast<void*>(queries_here_.data()), DType::fp32,
+                                              {queries, group(), steps_.head_dim()}),
+                              .query_positions = positions,
+                              .items = items,
+                              .runs = runs,
+                              .keys = keys_here_.keys(),
+                              .kv_dtype = cache_.shape().dtype,
+                              .num_kv_heads = 1,
+                              .scale = 1.0f / std::sqrt(static_cast<float>(steps_.head_dim())),
+                              .out = to.out,
+                              .lse = to.lse},
+                             compute_.stream);
 }
 
 /// Merges results of one KV head into all heads' results.
 void LevelAttention::merge(const Result& result, const Orders& orders, const device::Buffer& out,
                            const device::Buffer& lse, const Partial& into) {
   const std::vector<int64_t>& order = orders[result.sequence][result.head];
-  const int64_t first_row = sequences_[result.sequence].first_row();
+  const int64_t first_row = sequences_[result.sequence].first_row;
   std::vector<int64_t> rows;
   for (int64_t i = result.rows.begin; i < result.rows.end; ++i)
     rows.push_back((first_row + order[i]) * kv_heads() + result.head);
   const int64_t groups = into.out.rows() * kv_heads();
-  steps_.merge(results(out, lse, result.begin, result.rows.size()),
-               {into.out.reshape({groups, group(), steps_.head_dim()}),
-                into.lse.reshape({groups, group()})},
-               rows);
+  steps_.merge(
+      results(out, lse, result.begin, result.rows.size()),
+      {into.out.reshape({groups, group(), steps_.head_dim()}), into.lse.reshape({groups, group()})},
+      rows);
 }
 
 void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& own) {
@@ -320,8 +318,8 @@ void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& o
                                entries(output_sums_, group(), begin, count)})
         exchange.sends.push_back({part, to}), sent += static_cast<int64_t>(part.size());
     for (const auto& [from, begin, count] : step.outputs_arriving)
-      for (const auto& part : {entries(home_, width, begin, count),
-                               entries(home_sums_, group(), begin, count)})
+      for (const auto& part :
+           {entries(home_, width, begin, count), entries(home_sums_, group(), begin, count)})
         exchange.receives.push_back({part, from});
     const comm::Operation operation{"level_outputs", ring_->next_operation()};
     coming_home.push_back(ring_->start_exchange(exchange, operation));
@@ -332,8 +330,7 @@ void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& o
     for (const Result& result : step.from_here)
       merge(result, row_order_, outputs_here_, output_sums_, own);
     steps_.wait(*coming_home[i], "level_outputs", sent_home[i]);
-    for (const Result& result : step.from_others)
-      merge(result, row_order_, home_, home_sums_, own);
+    for (const Result& result : step.from_others) merge(result, row_order_, home_, home_sums_, own);
   }
   for (const Plan::Inner& inner : plan.inner) attend_inner(layer, inner, q, own);
 }

@@ -10,6 +10,7 @@
 
 #include "lib/context/level_layout.hpp"
 #include "lib/context/token_importance.hpp"
+#include "lib/parallel/kept_order.hpp"
 
 namespace pecia::context {
 
@@ -26,6 +27,7 @@ class LevelAttention {
   struct Sequence {
     parallel::LevelSequence parts;
     std::vector<int64_t> cached_slots, row_slots;
+    int64_t first_row = 0;  ///< its first row here, of q
     TokenImportance::Sequence tokens;
   };
 

@@ -17,11 +17,14 @@ using parallel::TeamPass;
 using parallel::TravellingTokens;
 
 RingAttention::RingAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
-                             int64_t num_heads, std::vector<int64_t> windows)
+                             int64_t num_heads, std::vector<int64_t> windows,
+                             const std::optional<SparseSetting>& sparse,
+                             const std::vector<comm::RackServerGpu>& places)
     : ranks_(ranks),
       compute_(compute),
       cache_(cache),
-      steps_(compute, cache, num_heads, std::move(windows), kernels::RowInvariant::no),
+      steps_(compute, cache, num_heads, windows, kernels::RowInvariant::no),
+      windows_(std::move(windows)),
       ledger_(cache, ranks.size(), ranks.rank()),
       query_positions_(ranks.size()),
       travelling_{compute.buffer(), compute.buffer()},
@@ -32,6 +35,11 @@ RingAttention::RingAttention(comm::Communicator& ranks, const Compute& compute, 
     away_.emplace_back(compute);
     home_.emplace_back(compute);
   }
+  if (sparse)
+    levels_.emplace(compute, cache, steps_,
+                    parallel::levels_of(comm::server_of_rank(places), comm::rack_of_rank(places),
+                                        sparse->levels),
+                    *sparse);
 }
 
 int RingAttention::visiting(int step) const {
@@ -47,6 +55,9 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t numbe
   placed_.clear();
   const std::optional<size_t> own = team_of(teams, ledger_.instance());
   if (own) join(teams[*own].team, number), plan_rows(teams[*own]), plan_placements(teams[*own]);
+  const bool by_levels = own && team_.ring == parallel::Ring::levels;
+  std::vector<LevelAttention::Sequence> sequences;
+  if (by_levels) sequences = level_sequences(teams[*own].rows);
   for (const TeamPass& each : teams)
     for (const PassSequence& sequence : each.rows)
       ledger_.append(sequence, each.team, each.placement(sequence.sequence));
@@ -54,6 +65,7 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t numbe
   const Pass& pass = teams[*own].rows;
   key_sequences_ = sequences_seen(pass, ledger_.map());
   if (team_.ring == parallel::Ring::broadcast_q) return plan_visitors(pass);
+  if (by_levels) plan_level_runs(pass, std::move(sequences));
   if (team_.ring == parallel::Ring::pass_q) {
     const SequenceRuns cached = runs_in_cache();
     for (int step = 0; step < size(); ++step)
@@ -61,7 +73,9 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t numbe
     return;
   }
   plan_messages(teams[*own]);
-  for (int step = 0; step < size(); ++step) {
+  const bool keys_go_round =
+      !by_levels || std::ranges::any_of(windows_, [](int64_t window) { return window > 0; });
+  for (int step = 0; step < (keys_go_round ? size() : 1); ++step) {
     const bool in_cache = step == 0 && !steps_.own_keys_in_message();
     visits_.push_back(call(pass, index_, visiting(step),
                            in_cache ? runs_in_cache() : runs_in_message(visiting(step))));
@@ -293,6 +307,8 @@ void RingAttention::run(int64_t layer, const TensorView& q, const TensorView& k,
       return run_pass_q(layer, q, out);
     case parallel::Ring::broadcast_q:
       return run_broadcast_q(layer, q, out);
+    case parallel::Ring::levels:
+      return run_levels(layer, q, k, v, out);
   }
 }
 

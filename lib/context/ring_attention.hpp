@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Exact attention of a pass over a ring of instances. Keys and values stay where they were
-/// computed. It executes the schedules of lib/parallel, with the same code on one rank and on many.
+/// Attention of a pass over a ring of instances. Keys and values stay where they were computed. It
+/// executes the schedules of lib/parallel, with the same code on one rank and on many. It is exact,
+/// but for Ring::levels where these drop tokens.
 ///
 /// Sources: Context Parallelism for Scalable Million-Token Inference, Alg. 2 (pass-KV), Alg. 3
 /// (pass-Q), Alg. 4 (batched pass-Q decode). broadcast_q.cpp has its own sources.
@@ -11,6 +12,7 @@
 
 #include "lib/context/attention_steps.hpp"
 #include "lib/context/kv_ledger.hpp"
+#include "lib/context/level_attention.hpp"
 #include "lib/parallel/sharding.hpp"
 
 namespace pecia::context {
@@ -19,9 +21,12 @@ class RingAttention {
  public:
   /// All references must outlive this object. `ranks` has this rank's counterparts in all instances
   /// of the replica, in their order. The stream's poll must make its transfers progress. `windows`
-  /// has each layer's sliding window, 0 for none.
+  /// has each layer's sliding window, 0 for none. Ring::levels needs a `sparse` setting and the
+  /// places of the ranks.
   RingAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
-                int64_t num_heads, std::vector<int64_t> windows);
+                int64_t num_heads, std::vector<int64_t> windows,
+                const std::optional<SparseSetting>& sparse = {},
+                const std::vector<comm::RackServerGpu>& places = {});
   RingAttention(const RingAttention&) = delete;
   RingAttention& operator=(const RingAttention&) = delete;
 
@@ -89,6 +94,12 @@ class RingAttention {
                    const TensorView& out);
   void run_pass_q(int64_t layer, const TensorView& q, const TensorView& out);
 
+  // ring_levels.cpp
+  std::vector<LevelAttention::Sequence> level_sequences(const Pass& pass) const;
+  void plan_level_runs(const Pass& pass, std::vector<LevelAttention::Sequence> sequences);
+  void run_levels(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
+                  const TensorView& out);
+
   // broadcast_q.cpp
   bool holds_keys(const parallel::PassSequence& sequence, int rank) const;
   void plan_visitors(const Pass& pass);
@@ -98,6 +109,8 @@ class RingAttention {
   Compute compute_;
   KvCache& cache_;
   AttentionSteps steps_;
+  std::vector<int64_t> windows_;  ///< by layer
+  std::optional<LevelAttention> levels_;
   KvLedger ledger_;
 
   // The pass.

@@ -58,7 +58,8 @@ void TokenImportance::begin_pass(comm::Communicator& ring, std::vector<Sequence>
 Partial TokenImportance::samples(const Samples& of, int64_t first) const {
   const auto count = std::ssize(of.positions);
   const auto all = [&](const device::Buffer& buffer, std::initializer_list<int64_t> shape) {
-    return TensorView(static_cast<void*>(buffer.data()), DType::fp32, shape).slice_rows(first, count);
+    return TensorView(static_cast<void*>(buffer.data()), DType::fp32, shape)
+        .slice_rows(first, count);
   };
   return {all(gathered_.out, {num_samples_, steps_.num_heads(), steps_.head_dim()}),
           all(gathered_.lse, {num_samples_, steps_.num_heads()})};

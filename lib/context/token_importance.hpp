@@ -25,8 +25,8 @@ class TokenImportance {
   /// A sequence of the pass.
   struct Sequence {
     std::vector<std::vector<int64_t>> positions;  ///< of its rows, by rank
-    int64_t first_row = 0;                        ///< its first row here, of q
     std::vector<kernels::KeyRun> runs;            ///< keys of its tokens here, in the cache
+    int64_t first_row = 0;                        ///< its first row here, of q
   };
 
   /// All references must outlive this object.

@@ -14,7 +14,8 @@ std::vector<int64_t> kept_order(std::span<const float> importance, int64_t alway
   const auto tokens = static_cast<int64_t>(importance.size());
   const auto is_number = [&](int64_t number) { return 0 <= number && number <= tokens; };
   PECIA_CHECK(is_number(always) && std::ranges::all_of(counts, is_number),
-              "{} of {} tokens are always kept, or levels keep more than there are", always, tokens);
+              "{} of {} tokens are always kept, or levels keep more than there are", always,
+              tokens);
   std::ranges::sort(counts);
   std::vector<int64_t> order(tokens);
   std::iota(order.begin(), order.end(), int64_t{0});

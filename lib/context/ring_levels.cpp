@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/// RingAttention by levels: each rank attends its own part of the tokens while others' tokens
+/// travel, and then what higher levels give it. Source: CSPS, "levels".
+
+#include <algorithm>
+
+#include "lib/context/ring_attention.hpp"
+
+namespace pecia::context {
+
+using parallel::PassSequence;
+using parallel::SequenceId;
+using parallel::SlotRange;
+
+/// The tokens of the pass's sequences by rank, before the pass's rows are in the map.
+std::vector<LevelAttention::Sequence> RingAttention::level_sequences(const Pass& pass) const {
+  PECIA_CHECK(levels_.has_value() && team_.holders == 0 && placed_.empty(),
+              "a pass by levels needs a setting, and rows on all ranks");
+  std::vector<LevelAttention::Sequence> sequences;
+  const parallel::KvMap& map = ledger_.map();
+  std::vector<int64_t> first_row(size());
+  auto slot = slots_.begin();
+  for (const PassSequence& of : pass) {
+    PECIA_CHECK(of.owner == PassSequence::contiguous, "rows of sequence {} are not contiguous",
+                of.sequence);
+    LevelAttention::Sequence& sequence = sequences.emplace_back();
+    sequence.first_row = sequence.tokens.first_row = first_row[index_];
+    int64_t before = 0;
+    for (int rank = 0; rank < size(); ++rank) {
+      parallel::PartTokens& part = sequence.parts.emplace_back();
+      for (const SequenceId member : map.lineage(of.sequence))
+        part.cached += map.held(member, team_.instances[rank]);
+      part.rows = parallel::num_rows({of}, team_, rank);
+      const auto begin = query_positions_[rank].begin() + first_row[rank];
+      sequence.tokens.positions.emplace_back(begin, begin + part.rows);
+      first_row[rank] += part.rows;
+      const int64_t last = of.count - TokenImportance::last_samples;  // rows from here on are kept
+      before += part.rows;
+      part.always = std::clamp<int64_t>(before - last, 0, part.rows);
+    }
+    for (const SequenceId member : map.lineage(of.sequence))
+      for (const SlotRange& range :
+           part_of(ledger_.slots(member), 0, map.held(member, ledger_.instance())))
+        for (int64_t at = range.begin; at < range.end; ++at) sequence.cached_slots.push_back(at);
+    const int64_t rows = sequence.parts[index_].rows;
+    sequence.row_slots.assign(slot, slot + rows);
+    slot += rows;
+  }
+  return sequences;
+}
+
+/// Adds where this rank's keys lie, which the map says with the pass's rows in it.
+void RingAttention::plan_level_runs(const Pass& pass,
+                                    std::vector<LevelAttention::Sequence> sequences) {
+  const SequenceRuns own = runs_in_cache();
+  for (size_t i = 0; i < pass.size(); ++i)
+    for (const SequenceId member : ledger_.map().lineage(pass[i].sequence)) {
+      const auto runs = of_sequence(member, own);
+      auto& all = sequences[i].tokens.runs;
+      all.insert(all.end(), runs.begin(), runs.end());
+    }
+  levels_->begin_pass(*ring_, std::move(sequences));
+}
+
+/// A layer with a window needs the positions of keys, and few of them: there the keys go round.
+void RingAttention::run_levels(int64_t layer, const TensorView& q, const TensorView& k,
+                               const TensorView& v, const TensorView& out) {
+  const Partial to{out, steps_.lse(lse_, q.rows())};
+  if (windows_[layer] > 0) {
+    run_pass_kv(layer, q, k, v, out);
+  } else {
+    levels_->start(layer, q);
+    steps_.attend(layer, visits_[0], q, steps_.cached(layer), to);
+    levels_->finish(layer, q, to);
+  }
+  levels_->weigh(layer, windows_[layer], q, to);
+}
+
+}  // namespace pecia::context

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Attention by levels over ranks against the definition in plain loops: which keys a query sees at
+/// which level, and softmax over all of them in double.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <cmath>
+#include <map>
+#include <random>
+#include <set>
+
+#include "lib/comm/mpi_communicator.hpp"
+#include "lib/context/ring_attention.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/owned_compute.hpp"
+
+namespace pecia::context {
+namespace {
+
+using parallel::Geometry;
+using parallel::LevelRule;
+using parallel::PassSequence;
+using parallel::Ring;
+
+constexpr int64_t heads = 6, kv_heads = 3, head_dim = 8, layers = 4, capacity = 3000;
+constexpr int64_t group = heads / kv_heads;
+
+std::vector<float> vector_of(int64_t kind, int64_t layer, int64_t sequence, int64_t position,
+                             int64_t count) {
+  return test::random_floats(
+      count, static_cast<uint64_t>(((kind * 11 + layer) * 101 + sequence) * 65'537 + position));
+}
+
+/// A token of a sequence at a rank.
+struct Token {
+  int64_t sequence = 0, position = 0;  ///< of the sequence that holds it, which may be the parent
+  bool is_row = false;
+};
+
+/// What each rank has of a sequence, and what levels keep of it.
+struct Parts {
+  std::vector<std::vector<Token>> tokens;  ///< by rank: cached ones, then rows
+  parallel::LevelSequence counts;
+};
+
+class Levelled {
+ public:
+  Levelled(comm::Communicator& comm, const SparseSetting& setting,
+           const std::vector<comm::RackServerGpu>& places, DType dtype = DType::fp32)
+      : comm_(comm),
+        setting_(setting),
+        levels_(parallel::levels_of(comm::server_of_rank(places), comm::rack_of_rank(places),
+                                    setting.levels)),
+        compute_(1, kernels::make_reference_backend()),
+        cache_({layers, kv_heads, head_dim, dtype}, capacity, *compute_.device),
+        attention_(comm, compute_, cache_, heads, std::vector<int64_t>(layers), setting, places) {}
+
+  void add(int64_t sequence, std::optional<int64_t> parent = {}) {
+    attention_.ledger().add(sequence, std::vector<int64_t>(comm_.size(), 700), parent);
+  }
+  int64_t length(int64_t sequence) const { return attention_.ledger().map().length(sequence); }
+  const parallel::Levels& levels() const { return levels_; }
+  int64_t dropped_pairs() const { return dropped_; }
+
+  /// Runs all layers of a pass and checks every output.
+  void pass(const std::vector<PassSequence>& pass, Ring ring) {
+    const parallel::KvMap before = attention_.ledger().map();
+    attention_.begin_pass({{parallel::team_of_all(comm_.size(), ring), pass}}, ++passes_);
+    std::vector<Parts> parts;
+    for (const PassSequence& rows : pass) parts.push_back(parts_of(before, rows));
+    std::map<std::pair<size_t, int64_t>, std::vector<float>> importance;  // by sequence, head
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      const std::vector<float> out = run(layer, pass);
+      if (ring != Ring::levels) continue;
+      check(layer, pass, parts, importance, out);
+      importance = weigh(layer, pass, parts, importance);
+    }
+  }
+
+ private:
+  Parts parts_of(const parallel::KvMap& before, const PassSequence& rows) const {
+    Parts parts;
+    int64_t row = 0;
+    for (int rank = 0; rank < comm_.size(); ++rank) {
+      auto& tokens = parts.tokens.emplace_back();
+      for (const int64_t member : before.lineage(rows.sequence))
+        for (const auto& range : before.ranges(member, rank))
+          for (int64_t i = 0; i < range.count; ++i)
+            tokens.push_back({member, range.position(i), false});
+      parallel::PartTokens& counts = parts.counts.emplace_back();
+      counts.cached = std::ssize(tokens);
+      for (const auto& range : rows_of(rows, comm_.size(), rank))
+        for (int64_t position = range.begin; position < range.end; ++position, ++row) {
+          tokens.push_back({rows.sequence, position, true});
+          ++counts.rows;
+          counts.always += row >= rows.count - TokenImportance::last_samples;
+        }
+    }
+    return parts;
+  }
+
+  std::vector<float> run(int64_t layer, const std::vector<PassSequence>& pass) {
+    std::vector<float> q, k, v;
+    const auto append = [](std::vector<float>& to, const std::vector<float>& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    for (const PassSequence& rows : pass)
+      for (const auto& range : rows_of(rows, comm_.size(), comm_.rank()))
+        for (int64_t position = range.begin; position < range.end; ++position) {
+          append(q, vector_of(1, layer, rows.sequence, position, heads * head_dim));
+          append(k, vector_of(2, layer, rows.sequence, position, kv_heads * head_dim));
+          append(v, vector_of(3, layer, rows.sequence, position, kv_heads * head_dim));
+        }
+    const auto rows = static_cast<int64_t>(q.size()) / (heads * head_dim);
+    std::vector<float> out(q.size(), NAN);
+    const auto view = [&](std::vector<float>& data, int64_t count) {
+      return TensorView(static_cast<void*>(data.data()), DType::fp32, {rows, count, head_dim});
+    };
+    attention_.run(layer, view(q, heads), view(k, kv_heads), view(v, kv_heads), view(out, heads));
+    return out;
+  }
+
+  double score(int64_t layer, int64_t head, const Token& query, const Token& key) {
+    const auto& q = cached(1, layer, query, heads * head_dim);
+    const auto& k = cached(2, layer, key, kv_heads * head_dim);
+    double sum = 0;
+    for (int64_t d = 0; d < head_dim; ++d)
+      sum += double{q[head * head_dim + d]} * k[head / group * head_dim + d];
+    return sum / std::sqrt(double{head_dim});
+  }
+  const std::vector<float>& cached(int64_t kind, int64_t layer, const Token& token, int64_t count) {
+    auto& vector = vectors_[{kind, layer, token.sequence, token.position}];
+    if (vector.empty()) vector = vector_of(kind, layer, token.sequence, token.position, count);
+    return vector;
+  }
+
+  using Importance = std::map<std::pair<size_t, int64_t>, std::vector<float>>;
+
+  LevelRule rule_at(int64_t layer) const {
+    return {setting_.rule.geometry, layer == 0 || layer + 1 == layers ? 0 : setting_.rule.drop};
+  }
+
+  /// Whether a level keeps a token of a rank, by importance.
+  std::vector<bool> kept(int64_t layer, int level, const Parts& parts, int rank,
+                         const std::vector<float>& importance) const {
+    const parallel::PartTokens& counts = parts.counts[rank];
+    const auto most = [&](int64_t begin, int64_t tokens, int64_t count, int64_t always) {
+      std::vector<std::pair<double, int64_t>> order;
+      for (int64_t i = 0; i < tokens; ++i)
+        order.emplace_back(i >= tokens - always ? -INFINITY : -importance[begin + i], i);
+      std::sort(order.begin(), order.end());
+      std::vector<bool> kept(tokens);
+      for (int64_t i = 0; i < count; ++i) kept[order[i].second] = true;
+      return kept;
+    };
+    const LevelRule rule = rule_at(layer);
+    if (rule.drop == 0) return std::vector<bool>(counts.cached + counts.rows, true);
+    auto all = most(0, counts.cached, kept_cached(rule, level, counts), 0);
+    const auto rows =
+        most(counts.cached, counts.rows, kept_rows(rule, level, counts), counts.always);
+    all.insert(all.end(), rows.begin(), rows.end());
+    return all;
+  }
+
+  /// Which tokens of each rank levels keep, of a head: [level − 2][rank].
+  using Kept = std::vector<std::vector<std::vector<bool>>>;
+
+  Kept kept_of(int64_t layer, const Parts& parts, size_t sequence, int64_t kv_head,
+               const Importance& importance) const {
+    Kept all(levels_.count() - 1);
+    size_t begin = 0;
+    for (int rank = 0; rank < comm_.size(); ++rank) {
+      const size_t count = parts.tokens[rank].size();
+      std::vector<float> own(count);
+      if (const auto found = importance.find({sequence, kv_head}); found != importance.end())
+        std::copy_n(found->second.begin() + static_cast<std::ptrdiff_t>(begin), count, own.begin());
+      begin += count;
+      for (int level = 2; level <= levels_.count(); ++level)
+        all[level - 2].push_back(kept(layer, level, parts, rank, own));
+    }
+    return all;
+  }
+
+  /// Calls `visit` for each key that a query of `rank` sees, once for each level.
+  template <typename Visit>
+  void for_each_seen(const Parts& parts, int rank, size_t query, const Kept& kept,
+                     const Visit& visit) {
+    const Token& of = parts.tokens[rank][query];
+    const auto sees = [&](const Token& key) { return key.position <= of.position; };
+    for (const Token& key : parts.tokens[rank])
+      if (sees(key)) visit(key);
+    for (int level = 2; level <= levels_.count(); ++level) {
+      if (!kept[level - 2][rank][query]) continue;
+      for (int other = 0; other < comm_.size(); ++other) {
+        const bool together = levels_.together(level, rank, other);
+        const bool below = levels_.together(level - 1, rank, other);
+        if (!together || (setting_.rule.geometry == Geometry::disjoint && below)) continue;
+        const std::vector<bool>& keys = kept[level - 2][other];
+        for (size_t key = 0; key < keys.size(); ++key)
+          if (keys[key] && sees(parts.tokens[other][key])) visit(parts.tokens[other][key]);
+      }
+    }
+  }
+
+  void check(int64_t layer, const std::vector<PassSequence>& pass, const std::vector<Parts>& parts,
+             const Importance& importance, const std::vector<float>& out) {
+    size_t row = 0;
+    for (size_t i = 0; i < pass.size(); ++i) {
+      const auto& own = parts[i].tokens[comm_.rank()];
+      std::vector<Kept> kept;
+      for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head)
+        kept.push_back(kept_of(layer, parts[i], i, kv_head, importance));
+      for (size_t query = 0; query < own.size(); ++query) {
+        if (!own[query].is_row) continue;
+        for (int64_t head = 0; head < heads; ++head) {
+          double weight = 0;
+          std::vector<double> sum(head_dim);
+          int64_t seen = 0;
+          for_each_seen(parts[i], comm_.rank(), query, kept[head / group], [&](const Token& key) {
+            ++seen;
+            const double e = std::exp(score(layer, head, own[query], key));
+            weight += e;
+            const auto& v = cached(3, layer, key, kv_heads * head_dim);
+            for (int64_t d = 0; d < head_dim; ++d) sum[d] += e * v[head / group * head_dim + d];
+          });
+          dropped_ += own[query].position + 1 - seen;
+          std::vector<float> expected;
+          for (const double each : sum) expected.push_back(static_cast<float>(each / weight));
+          ASSERT_TRUE(test::all_close(
+              std::span(out).subspan((row * heads + head) * head_dim, head_dim), expected, 1e-5))
+              << "layer " << layer << ", sequence " << pass[i].sequence << ", position "
+              << own[query].position << ", head " << head << ", rank " << comm_.rank();
+        }
+        ++row;
+      }
+    }
+  }
+
+  /// The attention that samples pay to all tokens, by rank.
+  Importance weigh(int64_t layer, const std::vector<PassSequence>& pass,
+                   const std::vector<Parts>& parts, const Importance& before) {
+    Importance importance;
+    if (setting_.rule.drop == 0) return importance;
+    for (size_t i = 0; i < pass.size(); ++i) {
+      std::vector<std::pair<int, size_t>> rows;
+      for (int rank = 0; rank < comm_.size(); ++rank)
+        for (size_t token = 0; token < parts[i].tokens[rank].size(); ++token)
+          if (parts[i].tokens[rank][token].is_row) rows.emplace_back(rank, token);
+      for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
+        size_t tokens = 0;
+        for (const auto& of_rank : parts[i].tokens) tokens += of_rank.size();
+        std::vector<double> sums(tokens);
+        const Kept kept = kept_of(layer, parts[i], i, kv_head, before);
+        for (const int64_t sample : sampled_rows(pass[i].count, TokenImportance::last_samples,
+                                                 TokenImportance::other_samples)) {
+          const auto [rank, token] = rows[sample];
+          const Token& query = parts[i].tokens[rank][token];
+          for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+            double weight = 0;
+            for_each_seen(parts[i], rank, token, kept, [&](const Token& key) {
+              weight += std::exp(score(layer, head, query, key));
+            });
+            size_t next = 0;
+            for (const auto& of_rank : parts[i].tokens)
+              for (const Token& key : of_rank) {
+                if (key.position <= query.position)
+                  sums[next] += std::exp(score(layer, head, query, key)) / weight;
+                ++next;
+              }
+          }
+        }
+        importance[{i, kv_head}].assign(sums.begin(), sums.end());
+      }
+    }
+    return importance;
+  }
+
+  comm::Communicator& comm_;
+  SparseSetting setting_;
+  parallel::Levels levels_;
+  int64_t passes_ = 0, dropped_ = 0;
+  test::CpuCompute compute_;
+  KvCache cache_;
+  RingAttention attention_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, std::vector<float>> vectors_;
+};
+
+/// Two racks, servers of `per_server` ranks.
+std::vector<comm::RackServerGpu> places(int ranks, int per_server) {
+  std::vector<comm::RackServerGpu> found;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int server = rank / per_server;
+    found.push_back({2 * rank < ranks ? "a" : "b", std::to_string(server), rank % per_server});
+  }
+  return found;
+}
+
+constexpr int32_t contiguous = PassSequence::contiguous, balanced = PassSequence::balanced;
+
+struct Setting {
+  Geometry geometry;
+  double drop;
+  std::optional<int> levels;
+  int micro;
+};
+
+class LevelAttentionTest : public testing::TestWithParam<Setting> {};
+
+TEST_P(LevelAttentionTest, GivesWhatTheDefinitionSays) {
+  const auto& [geometry, drop, levels, micro] = GetParam();
+  const auto comm = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  const int ranks = comm->size();
+  const SparseSetting setting{{geometry, drop}, levels, micro};
+  Levelled levelled(*comm, setting, places(ranks, 2));
+  for (const int64_t sequence : {1, 2, 3}) levelled.add(sequence);
+  // A long prompt, one of fewer rows than ranks, and then chunks after cached tokens.
+  levelled.pass({{1, 0, 297, contiguous}, {2, 0, 1, contiguous}}, Ring::levels);
+  levelled.pass({{3, 0, 41, balanced}, {2, 1, 30, balanced}}, Ring::pass_kv);
+  levelled.pass({{2, 31, 70, contiguous}, {1, 297, 85, contiguous}, {3, 41, 0, contiguous}},
+                Ring::levels);
+  levelled.add(4, 1);  // begins with all of sequence 1
+  levelled.pass({{4, 382, 175, contiguous}}, Ring::levels);
+  levelled.pass({{4, 557, 1, 0}}, Ring::broadcast_q);
+  levelled.pass({{4, 558, 66, contiguous}}, Ring::levels);
+  const bool drops = geometry == Geometry::disjoint && levelled.levels().count() > 1 && drop > 0;
+  if (drops && ranks > 1) {
+    EXPECT_GT(levelled.dropped_pairs(), 0);
+  } else if (drop == 0 && geometry == Geometry::disjoint && levels != 1) {
+    EXPECT_EQ(levelled.dropped_pairs(), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, LevelAttentionTest,
+    testing::Values(Setting{Geometry::disjoint, 0, {}, 1}, Setting{Geometry::disjoint, 0, 2, 3},
+                    Setting{Geometry::disjoint, 0, 1, 1}, Setting{Geometry::disjoint, 0.4, {}, 1},
+                    Setting{Geometry::disjoint, 0.9, 3, 2}, Setting{Geometry::nested, 0.5, {}, 1},
+                    Setting{Geometry::nested, 0, 2, 2}));
+
+}  // namespace
+}  // namespace pecia::context
