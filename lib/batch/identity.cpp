@@ -95,6 +95,7 @@ std::string identity(const job::Job& job, const model::ModelConfig& config,
       parallel::Reproducible::layout)  // its bits depend on where prompts are cut
     id["reproducible"] = {{"mode", "layout"},
                           {"max_batch_tokens", settings["batch"]["max_batch_tokens"]}};
+  if (job.attention.sparse != job::Sparse::off) id["attention"] = settings["attention"];
   id["input_sha256"] = input_sha256;
   return json_text(id);
 }
@@ -128,7 +129,9 @@ std::string kv_identity(const std::string& identity, const job::Job& job) {
   Json id = parse_object(identity);
   id["model"].erase("path");
   id["model"]["rope_scaling"] = as_json(job)["model"]["rope_scaling"];
-  return json_text(Json{{"version", id["version"]}, {"model", id["model"]}, {"kv", id["kv"]}});
+  Json kv{{"version", id["version"]}, {"model", id["model"]}, {"kv", id["kv"]}};
+  if (id.contains("attention")) kv["attention"] = id["attention"];
+  return json_text(kv);
 }
 
 std::string settings_differences(const std::string& before, const std::string& now) {

@@ -14,7 +14,7 @@ HeadShard Attention::held_heads(const BlockPlace& place, HeadCounts heads) {
 
 Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
                      const Compute& compute, KvCache& cache, kernels::RowInvariant row_invariant,
-                     const std::optional<SparseSetting>& sparse)
+                     const std::optional<parallel::SparseSetting>& sparse)
     : groups_(groups),
       heads_(heads),
       cache_(cache),

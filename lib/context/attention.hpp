@@ -28,7 +28,7 @@ class Attention {
   Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
             const Compute& compute, KvCache& cache,
             kernels::RowInvariant row_invariant = kernels::RowInvariant::no,
-            const std::optional<SparseSetting>& sparse = {});
+            const std::optional<parallel::SparseSetting>& sparse = {});
 
   /// Returns the KV shard of this rank.
   static parallel::HeadShard held_heads(const parallel::BlockPlace& place, HeadCounts heads);

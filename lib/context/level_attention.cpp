@@ -32,7 +32,7 @@ void for_each_run(const std::vector<int64_t>& order, RowRange tokens,
 }  // namespace
 
 LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, AttentionSteps& steps,
-                               parallel::Levels levels, const SparseSetting& setting)
+                               parallel::Levels levels, const parallel::SparseSetting& setting)
     : compute_(compute),
       cache_(cache),
       steps_(steps),

@@ -14,13 +14,6 @@
 
 namespace pecia::context {
 
-/// How a job wants its prompts to be attended.
-struct SparseSetting {
-  parallel::LevelRule rule;
-  std::optional<int> levels;  ///< absent: as the ranks' places say
-  std::optional<int> micro;   ///< micro-partitions of a level; absent: one
-};
-
 class LevelAttention {
  public:
   /// A sequence of the pass: its tokens by rank, and the slots of this rank's own.
@@ -34,7 +27,7 @@ class LevelAttention {
   /// All references must outlive this object. `levels`: of the ranks of all passes. The first and
   /// the last of the cache's layers drop nothing.
   LevelAttention(const Compute& compute, KvCache& cache, AttentionSteps& steps,
-                 parallel::Levels levels, const SparseSetting& setting);
+                 parallel::Levels levels, const parallel::SparseSetting& setting);
 
   void begin_pass(comm::Communicator& ring, std::vector<Sequence> sequences);
 
@@ -104,7 +97,7 @@ class LevelAttention {
   KvCache& cache_;
   AttentionSteps& steps_;
   parallel::Levels levels_;
-  SparseSetting setting_;
+  parallel::SparseSetting setting_;
   TokenImportance importance_;
 
   // The pass.

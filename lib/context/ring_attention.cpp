@@ -18,7 +18,7 @@ using parallel::TravellingTokens;
 
 RingAttention::RingAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
                              int64_t num_heads, std::vector<int64_t> windows,
-                             const std::optional<SparseSetting>& sparse,
+                             const std::optional<parallel::SparseSetting>& sparse,
                              const std::vector<comm::RackServerGpu>& places)
     : ranks_(ranks),
       compute_(compute),

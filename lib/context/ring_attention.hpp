@@ -25,7 +25,7 @@ class RingAttention {
   /// places of the ranks.
   RingAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
                 int64_t num_heads, std::vector<int64_t> windows,
-                const std::optional<SparseSetting>& sparse = {},
+                const std::optional<parallel::SparseSetting>& sparse = {},
                 const std::vector<comm::RackServerGpu>& places = {});
   RingAttention(const RingAttention&) = delete;
   RingAttention& operator=(const RingAttention&) = delete;

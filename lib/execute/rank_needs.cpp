@@ -17,20 +17,25 @@ using parallel::PassSequence;
 class Passes {
  public:
   Passes(int instances, int32_t virtual_ranks, parallel::PassModes modes,
-         parallel::Ring prefill_ring)
+         parallel::Ring prefill_ring, std::optional<int64_t> levels_from = {})
       : instances_(instances),
         virtual_ranks_(virtual_ranks),
         modes_(modes),
-        prefill_ring_(prefill_ring) {}
+        prefill_ring_(prefill_ring),
+        levels_from_(levels_from) {}
 
   /// A pass with the next `tokens` tokens of sequences [first, first + count).
   schedule::Plan feed(int64_t first, int64_t count, int64_t tokens) const {
-    schedule::Plan plan = plan_of(prefill_ring_, modes_.sharding(count * tokens, true));
+    const bool by_levels = levels_from_ && tokens >= *levels_from_;
+    schedule::Plan plan = plan_of(by_levels ? parallel::Ring::levels : prefill_ring_,
+                                  modes_.sharding(count * tokens, true));
     for (int64_t i = first; i < first + count; ++i) {
       const std::vector<int64_t> reserved(instances_, slots(tokens + virtual_ranks_));
       plan.added.push_back({i, {schedule::NewSequence::no_parent, 0, reserved, {}}});
       plan.turns.push_back({i, {}, 0, tokens});
-      plan.items.push_back({{i, 0, tokens, PassSequence::balanced, virtual_ranks_},
+      plan.items.push_back({{i, 0, tokens,
+                             by_levels ? PassSequence::contiguous : PassSequence::balanced,
+                             by_levels ? 0 : virtual_ranks_},
                             std::vector<int32_t>(tokens),
                             tokens,
                             0});
@@ -69,6 +74,7 @@ class Passes {
   int32_t virtual_ranks_;
   parallel::PassModes modes_;
   parallel::Ring prefill_ring_;
+  std::optional<int64_t> levels_from_;
 };
 
 Passes passes_of(const job::Job& job, const resources::Resources& resources) {
@@ -77,7 +83,7 @@ Passes passes_of(const job::Job& job, const resources::Resources& resources) {
       job.reproducible == parallel::Reproducible::layout ? parallel::layout_ranks : resources.cp,
       parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
                            resources.shift_threshold),
-      resources.ring.value_or(parallel::Ring::pass_kv)};
+      resources.ring.value_or(parallel::Ring::pass_kv), resources.levels_from()};
 }
 
 }  // namespace
@@ -102,7 +108,8 @@ RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig&
                           .kv_tokens = kv_tokens,
                           .logprobs = job.generation.logprobs,
                           .prompt_logprobs = 0,
-                          .layout_invariant = job.reproducible == parallel::Reproducible::layout}});
+                          .layout_invariant = job.reproducible == parallel::Reproducible::layout,
+                          .sparse = resources.sparse}});
   const int64_t before = phantom.peak_bytes();
   RankNeeds needs;
   needs.weight_bytes = before - kv_tokens * phantom.worker().cache().shape().bytes_per_token();

@@ -15,7 +15,7 @@ class Worker {
     int logprobs = 0, prompt_logprobs = 0;         ///< as in job files
     std::vector<comm::RackServerGpu> places = {};  ///< by rank of the replica; empty: on one server
     bool layout_invariant = false;  ///< bits depend on neither cp, sp and tp nor the batch
-    std::optional<context::SparseSetting> sparse = {};  ///< for passes by levels
+    std::optional<parallel::SparseSetting> sparse = {};  ///< for passes by levels
   };
 
   /// `replica`: the ranks that run a request together, in the order of ProcessGrid. `weights`: cut

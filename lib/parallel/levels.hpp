@@ -68,6 +68,16 @@ struct LevelRule {
   double kept(int level) const;
 };
 
+/// How a job wants its prompts to be attended.
+struct SparseSetting {
+  LevelRule rule;
+  std::optional<int> levels;  ///< absent: as the ranks' places say
+  std::optional<int> micro;   ///< micro-partitions of a level; absent: one
+
+  /// Fewer new rows than this on each rank are no work for levels: most of them are a question's.
+  static constexpr int64_t least_rows = 128;
+};
+
 /// Tokens of a sequence at one rank.
 struct PartTokens {
   int64_t cached = 0;  ///< before this pass

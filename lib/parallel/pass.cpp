@@ -18,8 +18,8 @@ std::vector<GlobalRange> rows_of(const PassSequence& sequence, int num_ranks, in
     for (const GlobalRange& chunk : owned_chunks(sequence.count, num_ranks, rank, virtual_ranks))
       add(chunk.begin, chunk.end);
   } else if (sequence.owner == PassSequence::contiguous) {
-    PECIA_CHECK(sequence.virtual_ranks == 0, "contiguous rows for {} virtual ranks",
-                sequence.virtual_ranks);
+    PECIA_CHECK(virtual_ranks == num_ranks, "contiguous rows for {} virtual ranks on {} ranks",
+                virtual_ranks, num_ranks);
     const RowRange part = row_part({0, sequence.count}, num_ranks, rank);
     add(part.begin, part.end);
   } else if (player_of(sequence.owner, virtual_ranks, num_ranks) == rank) {

@@ -2,6 +2,7 @@
 #include "lib/resources/resources.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "lib/cluster/machine.hpp"
 #include "lib/core/codes.hpp"
@@ -12,6 +13,14 @@
 namespace pecia::resources {
 
 namespace {
+
+/// Returns what the job wants of sparse attention. Without a share nothing is dropped.
+std::optional<parallel::SparseSetting> sparse_setting(const job::Job::Attention& attention) {
+  if (attention.sparse == job::Sparse::off) return {};
+  const double drop = attention.drop ? attention.drop->share : 0;
+  return parallel::SparseSetting{
+      {attention.geometry, drop}, attention.levels, attention.pipeline};
+}
 
 /// Sets the degrees so that they fill the ranks; cp (auto) takes what the others leave.
 void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resources& resources) {
@@ -43,7 +52,8 @@ void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resource
 bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
                         const Resources& resources) {
   const job::Job::Parallel& parallel = job.parallel;
-  if (parallel.cp.degree || parallel.cp.elastic || resources.cp == 1) return false;
+  if (parallel.cp.degree || parallel.cp.elastic || resources.cp == 1 || resources.sparse)
+    return false;
   if (parallel.prefill || parallel.ring || parallel.decode || parallel.shift_threshold)
     return false;
   const parallel::Setting setting{.degrees = resources.degrees(),
@@ -59,13 +69,20 @@ bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources) {
   resolve_degrees(job.parallel, num_ranks, resources);
+  resources.sparse = sparse_setting(job.attention);
+  std::optional<parallel::PrefillMode> prefill = job.parallel.prefill;
+  if (resources.sparse) {
+    resources.cp *= std::exchange(resources.sp, 1);
+    if (prefill == parallel::PrefillMode::ulysses || prefill == parallel::PrefillMode::usp)
+      prefill.reset();  // the heads that levels exchange
+  }
   const bool replays = job.batch.arrivals == job::Arrivals::replay;
   if (resources.elastic)
     resources.objective =
         job.batch.objective.value_or(replays ? job::Objective::ttft : job::Objective::throughput);
   const parallel::Setting setting{
-      resources.degrees(),          job.parallel.prefill, job.parallel.ring, job.parallel.decode,
-      job.parallel.shift_threshold, job.reproducible,     resources.elastic};
+      resources.degrees(),          prefill,          job.parallel.ring, job.parallel.decode,
+      job.parallel.shift_threshold, job.reproducible, resources.elastic};
   const parallel::ModelShape shape = shape_of(config);
   if (const auto refused = parallel::refusal(setting, shape))
     fail<InputError>("{}", refused->text());
@@ -279,8 +296,11 @@ std::string mode_name(const Resources& resources, std::string_view ring) {
                                  : resources.ring && !resources.elastic ? name_of(*resources.ring)
                                  : resources.elastic && ring == "auto"  ? "elastic"
                                                                         : ring;
-  return fmt::format("{}{}{}+{}", name_of(resources.prefill), resources.cp > 1 ? "/" : "", taken,
-                     name_of(resources.decode));
+  const bool levels = resources.levels_from() &&
+                      (ring == "auto" || ring == name_of(parallel::RingMode::levels));
+  return fmt::format("{}{}{}+{}{}", name_of(resources.prefill), resources.cp > 1 ? "/" : "",
+                     levels ? name_of(parallel::RingMode::levels) : taken,
+                     name_of(resources.decode), levels ? "+csa" : "");
 }
 
 }  // namespace pecia::resources

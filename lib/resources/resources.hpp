@@ -7,6 +7,7 @@
 #include "lib/core/dtype.hpp"
 #include "lib/job/job.hpp"
 #include "lib/model/device_weights.hpp"
+#include "lib/parallel/levels.hpp"
 #include "lib/parallel/mode_choice.hpp"
 #include "lib/resources/threads.hpp"
 #include "lib/schedule/pass_times.hpp"
@@ -22,6 +23,7 @@ struct Resources {
   parallel::DecodeMode decode = parallel::DecodeMode::single;
   std::optional<parallel::RingMode> ring;  ///< absent: no ring, or chosen by rule for each chunk
   std::optional<int64_t> shift_threshold;  ///< absent: there is no shift, or the rule chooses
+  std::optional<parallel::SparseSetting> sparse;  ///< prompts are attended by levels of cp ranks
   std::string why;                         ///< reasons for modes that were auto; may be empty
   Threads threads;
   bool gpus = false;  ///< every rank computes on a GPU
@@ -33,10 +35,16 @@ struct Resources {
   parallel::Degrees degrees() const { return {cp, sp, tp}; }
   /// Instances that a sequence's tokens are shared out to in equal parts.
   int shares() const { return elastic ? 1 : cp; }
+  /// New tokens from which on a chunk of a prompt is attended by levels; absent: none is.
+  std::optional<int64_t> levels_from() const {
+    if (!sparse || cp == 1) return {};
+    return cp * parallel::SparseSetting::least_rows;
+  }
 };
 
 /// Resolves degrees and modes, before any weight is read. dp × cp × sp × tp is the number of ranks,
-/// and parallel::mode_table has the pair of modes for these degrees and this model. Throws
+/// and parallel::mode_table has the pair of modes for these degrees and this model. With sparse
+/// attention the ranks of sp have parts of the tokens, as those of cp, and count as such. Throws
 /// InputError naming key, value, reason and the nearest legal setting where there is no solution.
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources);

@@ -35,7 +35,8 @@ execute::Worker::Settings worker_settings(const Setup& setup) {
           .logprobs = job.generation.logprobs,
           .prompt_logprobs = job.generation.prompt_logprobs,
           .places = setup.ranks.replica_places(),
-          .layout_invariant = job.reproducible == parallel::Reproducible::layout};
+          .layout_invariant = job.reproducible == parallel::Reproducible::layout,
+          .sparse = resources.sparse};
 }
 
 }  // namespace

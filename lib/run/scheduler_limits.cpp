@@ -61,6 +61,7 @@ schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Me
                          static_cast<double>(config.num_kv_heads),
                          element_bytes(resources.kv_dtype, config.head_dim)},
           .ring_rates = measured.ring,
+          .levels_from = resources.levels_from(),
           .layout_invariant = job.reproducible == parallel::Reproducible::layout,
           .time = std::move(time),
           .team_times = std::move(team_times)};

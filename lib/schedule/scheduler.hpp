@@ -101,6 +101,8 @@ struct SchedulerLimits {
   std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;
   parallel::RingShape ring_shape;
   parallel::RingRates ring_rates;
+  /// Chunks of prompts with at least so many new tokens are attended by levels.
+  std::optional<int64_t> levels_from = {};
   bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks
   std::optional<TimeLimit> time = {};
   /// How long passes of teams take, where teams change. Absent: a prompt is read by as many

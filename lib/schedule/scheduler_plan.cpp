@@ -166,8 +166,10 @@ void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
     PlanItem item;
     item.rows = {running.sequence, map_.length(running.sequence), count,
                  parallel::PassSequence::balanced, virtual_ranks_of_rows()};
-    const auto decision = ring_by_rule(item.rows, riders);
-    const Ring ring = decision ? decision->ring : fixed;
+    const bool by_levels = limits_.levels_from && count >= *limits_.levels_from;
+    if (by_levels) item.rows.owner = parallel::PassSequence::contiguous;
+    const auto decision = by_levels ? std::nullopt : ring_by_rule(item.rows, riders);
+    const Ring ring = by_levels ? Ring::levels : decision ? decision->ring : fixed;
     if (!first && ring != team.ring) continue;
     team.ring = ring;
     if (limits_.elastic)

@@ -46,7 +46,7 @@ struct Parts {
 
 class Levelled {
  public:
-  Levelled(comm::Communicator& comm, const SparseSetting& setting,
+  Levelled(comm::Communicator& comm, const parallel::SparseSetting& setting,
            const std::vector<comm::RackServerGpu>& places, DType dtype = DType::fp32)
       : comm_(comm),
         setting_(setting),
@@ -277,7 +277,7 @@ class Levelled {
   }
 
   comm::Communicator& comm_;
-  SparseSetting setting_;
+  parallel::SparseSetting setting_;
   parallel::Levels levels_;
   int64_t passes_ = 0, dropped_ = 0;
   test::CpuCompute compute_;
@@ -311,7 +311,7 @@ TEST_P(LevelAttentionTest, GivesWhatTheDefinitionSays) {
   const auto& [geometry, drop, levels, micro] = GetParam();
   const auto comm = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   const int ranks = comm->size();
-  const SparseSetting setting{{geometry, drop}, levels, micro};
+  const parallel::SparseSetting setting{{geometry, drop}, levels, micro};
   Levelled levelled(*comm, setting, places(ranks, 2));
   for (const int64_t sequence : {1, 2, 3}) levelled.add(sequence);
   // A long prompt, one of fewer rows than ranks, and then chunks after cached tokens.
