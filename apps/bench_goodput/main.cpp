@@ -91,7 +91,8 @@ schedule::TeamTimes times_of(const Grid& grid) {
       grid.instances};
 }
 
-schedule::SchedulerLimits limits_of(const Grid& grid) {
+schedule::SchedulerLimits limits_of(const Grid& grid,
+                                    job::Objective objective = job::Objective::ttft) {
   const double free_bytes = grid.tp * (gpu_bytes - activation_bytes) - weight_bytes;
   schedule::SchedulerLimits limits;
   limits.ring_size = grid.instances;
@@ -104,7 +105,7 @@ schedule::SchedulerLimits limits_of(const Grid& grid) {
   limits.policy = grid.policy;
   limits.modes.decode_ring = parallel::Ring::broadcast_q;
   if (grid.elastic) {
-    limits.objective = job::Objective::ttft;
+    limits.objective = objective;
     limits.team_times = times_of(grid);
   }
   return limits;
@@ -164,6 +165,16 @@ Served serve(const Grid& grid, std::vector<schedule::SimulatedRequest> requests,
   return served;
 }
 
+/// Seconds until all requests are answered that are there from the start, the longest first.
+double makespan(const Grid& grid, std::vector<schedule::SimulatedRequest> requests) {
+  for (schedule::SimulatedRequest& request : requests) request.arrival_s.reset();
+  std::ranges::stable_sort(requests, std::ranges::greater(),
+                           [](const auto& request) { return request.turns.front().prompt_tokens; });
+  return simulate(limits_of(grid, job::Objective::throughput), times_of(grid), requests,
+                  grid.replicas)
+      .seconds;
+}
+
 /// The highest rate at which enough requests are served, within 2 %; 0: none is high enough.
 double goodput(const std::function<Served(double rate)>& at, double share) {
   constexpr double least = 0.01, most = 1000, steps_apart = 1.02;
@@ -184,7 +195,8 @@ void run(const Session& session, const Options& options) {
   Results results(session, fmt::format("simulated goodput of {} A800s", gpus),
                   {{"requests", options.requests}, {"slack", options.slack}});
   results.columns({"requests", "                      grid", "requests/s", "first / this",
-                   "TTFT s at 3/4 of the first", "within the slack there", "refused"});
+                   "TTFT s at 3/4 of the first", "within the slack there", "refused",
+                   "as a batch, s", "first / this"});
   for (const Workload& workload : workloads) {
     if (std::ranges::count(options.workloads, workload.name) == 0) continue;
     const auto requests = make_requests(workload, workload.times * options.requests);
@@ -193,24 +205,27 @@ void run(const Session& session, const Options& options) {
       const std::vector<double> found = latencies_alone(grid, requests);
       for (size_t i = 0; i < found.size(); ++i) alone_s[i] = std::fmin(alone_s[i], found[i]);
     }
-    double elastic = 0;
+    double elastic = 0, elastic_batch_s = 0;
     for (const Grid& grid : grids) {
       const auto at = [&](double rate) {
         return serve(grid, requests, rate, alone_s, options.slack);
       };
       const double rate = goodput(at, options.share);
-      if (&grid == &grids.front()) elastic = rate;
+      const double batch_s = makespan(grid, requests);
+      if (&grid == &grids.front()) elastic = rate, elastic_batch_s = batch_s;
       const Served there = at(0.75 * elastic);
       results.row({workload.name, grid.name, fmt::format("{:.3f}", rate),
                    rate > 0 ? fmt::format("{:.2f}", elastic / rate) : "–",
                    fmt::format("{:.2f}", there.mean_ttft_s), fmt::format("{:.3f}", there.share),
-                   fmt::format("{:.3f}", there.refused)});
+                   fmt::format("{:.3f}", there.refused), fmt::format("{:.1f}", batch_s),
+                   fmt::format("{:.2f}", elastic_batch_s / batch_s)});
       results.write({{"workload", workload.name},
                      {"grid", grid.name},
                      {"rate", rate},
                      {"mean_ttft_s", there.mean_ttft_s},
                      {"share", there.share},
-                     {"refused", there.refused}});
+                     {"refused", there.refused},
+                     {"batch_s", batch_s}});
       if (session.options.check && grid.elastic && rate <= 0)
         fail<SystemError>("elastic teams serve no rate of {}", workload.name);
     }

@@ -29,6 +29,8 @@ struct Options {
   int64_t cached = 0, total = 0;
   int warmups = 1;
   std::string ring = "pass_kv";
+  int drop = 0;  ///< per cent
+  int levels = 0, micro = 1;
 };
 
 void add_options(CLI::App& app, Options& options) {
@@ -57,7 +59,22 @@ void add_options(CLI::App& app, Options& options) {
                                  .into = &options.ring,
                                  .help = "What travels round the ring",
                                  .show_default = true,
-                                 .among = {"pass_kv", "pass_q"}});
+                                 .among = {"pass_kv", "pass_q", "levels"}});
+  command_line::add_option(app, {.name = "--drop",
+                                 .into = &options.drop,
+                                 .help = "With --ring levels, per cent that level 2 drops",
+                                 .show_default = true,
+                                 .range = {{0, 95}}});
+  command_line::add_option(app, {.name = "--levels",
+                                 .into = &options.levels,
+                                 .help = "With --ring levels, their number; 0: one and all ranks",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::not_negative});
+  command_line::add_option(app, {.name = "--pipeline",
+                                 .into = &options.micro,
+                                 .help = "With --ring levels, micro-partitions of a level",
+                                 .show_default = true,
+                                 .sign = command_line::Sign::positive});
 }
 
 int64_t cached_before(const Options& options, int64_t tokens) {
@@ -74,8 +91,13 @@ int64_t slots_of_prompt(const ReplicaSettings& settings, int64_t tokens, int ran
 ReplicaSettings settings_for(const Options& options, const LoadedModel& model, int threads,
                              int ranks) {
   ReplicaSettings settings = replica_settings(options.model, model, threads, ranks);
-  settings.prefill_ring =
-      options.ring == "pass_kv" ? parallel::Ring::pass_kv : parallel::Ring::pass_q;
+  settings.prefill_ring = options.ring == "pass_kv"  ? parallel::Ring::pass_kv
+                          : options.ring == "pass_q" ? parallel::Ring::pass_q
+                                                     : parallel::Ring::levels;
+  if (settings.prefill_ring == parallel::Ring::levels)
+    settings.sparse = {{parallel::Geometry::disjoint, 0.01 * options.drop},
+                       options.levels > 0 ? std::optional(options.levels) : std::nullopt,
+                       options.micro};
   for (const int64_t tokens : options.tokens) {
     const int64_t cached = cached_before(options, tokens);
     if (cached < 0)
@@ -115,6 +137,8 @@ class Prefill {
 
   void run() {
     if (session_.options.check) refuse_check_of_codes(options_.model);
+    if (session_.options.check && options_.drop > 0)
+      fail<InputError>("--check compares with one rank, which drops nothing: use --drop 0");
     const Floors floors =
         measure_floors(world_, make_place(settings_, world_), options_.model.product_type());
     if (instances() > 1) rates_ = replica_.measure_rates();

@@ -80,7 +80,8 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
              .tp = settings.tp,
              .kv_dtype = settings.kv_dtype,
              .kv_tokens = settings.kv_tokens,
-             .logprobs = settings.logprobs}),
+             .logprobs = settings.logprobs,
+             .sparse = settings.sparse}),
       phantom_(model.config,
                {.ranks = ring.size(),
                 .rank = ring.rank(),
@@ -92,7 +93,8 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
                            .tp = settings.tp,
                            .kv_dtype = settings.kv_dtype,
                            .kv_tokens = settings.kv_tokens,
-                           .logprobs = settings.logprobs}}) {}
+                           .logprobs = settings.logprobs,
+                           .sparse = settings.sparse}}) {}
 
 int64_t Replica::slots(const ReplicaSettings& settings, int num_ranks, int64_t tokens,
                        int64_t steps) {
@@ -127,7 +129,9 @@ Answer Replica::feed(SequenceId sequence, int64_t cached, std::span<const int32_
     const int64_t count = std::min(settings_.batch_tokens, length - first);
     schedule::Plan plan = next_plan(settings_.prefill_ring);
     const auto chunk = tokens.subspan(first, count);
-    plan.items.push_back({PassSequence{sequence, cached + first, count},
+    const int32_t owner =
+        settings_.prefill_ring == Ring::levels ? PassSequence::contiguous : PassSequence::balanced;
+    plan.items.push_back({PassSequence{sequence, cached + first, count, owner},
                           {chunk.begin(), chunk.end()},
                           cached + length,
                           first + count == length ? 0 : -1});

@@ -37,6 +37,7 @@ struct ReplicaSettings {
   int64_t kv_tokens = 0;     ///< slots on each rank
   int64_t batch_tokens = 1;  ///< new tokens of a prefill pass, all ranks together
   parallel::Ring prefill_ring = parallel::Ring::pass_kv;
+  std::optional<parallel::SparseSetting> sparse = {};  ///< for prefill_ring levels
   parallel::Ring decode_ring = parallel::Ring::pass_q;
   int masters = 0;   ///< instances with rows in a decode pass; 0: all
   int logprobs = 0;  ///< 0, or −1: the whole vocabulary's, for checks

@@ -33,12 +33,12 @@ class Passes {
       const std::vector<int64_t> reserved(instances_, slots(tokens + virtual_ranks_));
       plan.added.push_back({i, {schedule::NewSequence::no_parent, 0, reserved, {}}});
       plan.turns.push_back({i, {}, 0, tokens});
-      plan.items.push_back({{i, 0, tokens,
-                             by_levels ? PassSequence::contiguous : PassSequence::balanced,
-                             by_levels ? 0 : virtual_ranks_},
-                            std::vector<int32_t>(tokens),
-                            tokens,
-                            0});
+      plan.items.push_back(
+          {{i, 0, tokens, by_levels ? PassSequence::contiguous : PassSequence::balanced,
+            by_levels ? 0 : virtual_ranks_},
+           std::vector<int32_t>(tokens),
+           tokens,
+           0});
     }
     return plan;
   }

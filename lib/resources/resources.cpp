@@ -18,8 +18,7 @@ namespace {
 std::optional<parallel::SparseSetting> sparse_setting(const job::Job::Attention& attention) {
   if (attention.sparse == job::Sparse::off) return {};
   const double drop = attention.drop ? attention.drop->share : 0;
-  return parallel::SparseSetting{
-      {attention.geometry, drop}, attention.levels, attention.pipeline};
+  return parallel::SparseSetting{{attention.geometry, drop}, attention.levels, attention.pipeline};
 }
 
 /// Sets the degrees so that they fill the ranks; cp (auto) takes what the others leave.
@@ -296,8 +295,8 @@ std::string mode_name(const Resources& resources, std::string_view ring) {
                                  : resources.ring && !resources.elastic ? name_of(*resources.ring)
                                  : resources.elastic && ring == "auto"  ? "elastic"
                                                                         : ring;
-  const bool levels = resources.levels_from() &&
-                      (ring == "auto" || ring == name_of(parallel::RingMode::levels));
+  const bool levels =
+      resources.levels_from() && (ring == "auto" || ring == name_of(parallel::RingMode::levels));
   return fmt::format("{}{}{}+{}{}", name_of(resources.prefill), resources.cp > 1 ? "/" : "",
                      levels ? name_of(parallel::RingMode::levels) : taken,
                      name_of(resources.decode), levels ? "+csa" : "");

@@ -24,7 +24,7 @@ struct Resources {
   std::optional<parallel::RingMode> ring;  ///< absent: no ring, or chosen by rule for each chunk
   std::optional<int64_t> shift_threshold;  ///< absent: there is no shift, or the rule chooses
   std::optional<parallel::SparseSetting> sparse;  ///< prompts are attended by levels of cp ranks
-  std::string why;                         ///< reasons for modes that were auto; may be empty
+  std::string why;  ///< reasons for modes that were auto; may be empty
   Threads threads;
   bool gpus = false;  ///< every rank computes on a GPU
   DType kv_dtype = DType::fp32;

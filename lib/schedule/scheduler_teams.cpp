@@ -159,7 +159,10 @@ bool Scheduler::others_may_help(const parallel::Team& team) const {
 int64_t Scheduler::short_pass(const parallel::Team& team, const Running& first) const {
   constexpr int64_t times_longer = 4;
   const int64_t degree = team.workers(), cached = map_.length(first.sequence);
-  const PassRates rates = limits_.team_times->rates(static_cast<int>(degree), PassKind::prefill);
+  const TeamTimes& times = *limits_.team_times;
+  PassRates rates = times.rates(static_cast<int>(degree), PassKind::prefill);
+  // The keys before the chunk go round once for each pass, however few rows it has.
+  rates.pass_s += times.travel_s(static_cast<int>(degree), static_cast<double>(cached));
   const int64_t rows = short_pass_rows(rates, cached) * (waits_least() ? 1 : times_longer);
   return std::min(batch_tokens(), std::max(chunk_unit(), rows)) * degree;
 }

@@ -103,8 +103,12 @@ double TeamTimes::seconds(int degree, PassKind kind, const PassWork& busiest) co
   const double seconds =
       busiest.passes * of.pass_s + busiest.rows * of.row_s + busiest.pairs * of.pair_s;
   if (degree == 1 || kind == PassKind::decode || fit(degree, kind)) return seconds;
-  const double travel_s = busiest.cached * costs_.kv_bytes_per_token / costs_.bytes_per_second;
-  return seconds + std::max(0.0, travel_s - (costs_.hides_keys ? busiest.pairs * of.pair_s : 0));
+  const double hidden_s = costs_.hides_keys ? busiest.pairs * of.pair_s : 0;
+  return seconds + std::max(0.0, travel_s(degree, busiest.cached) - hidden_s);
+}
+
+double TeamTimes::travel_s(int degree, double cached) const {
+  return degree == 1 ? 0 : cached * costs_.kv_bytes_per_token / costs_.bytes_per_second;
 }
 
 double TeamTimes::prefill_s(int degree, int64_t cached, int64_t tokens,

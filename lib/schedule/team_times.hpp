@@ -66,6 +66,9 @@ class TeamTimes {
   bool measured(int degree, PassKind kind) const;
   PassRates rates(int degree, PassKind kind) const;
   double seconds(int degree, PassKind kind, const PassWork& busiest) const;
+  /// Seconds in which the keys of `cached` tokens go round a team's ring. Nothing that hides them
+  /// counts.
+  double travel_s(int degree, double cached) const;
 
   /// Seconds to read `tokens` of a prompt after `cached` ones, in passes of at most
   /// `tokens_per_pass` tokens of the whole team.
