@@ -85,6 +85,25 @@ TEST(Simulate, AnInstanceThatHasNothingMoreToDoHelpsSoon) {
   EXPECT_LT(found.seconds, 0.8 * 960 * row_s) << "the long one is not read by one alone";
 }
 
+/// Cached keys go round once for each pass. So passes of a prompt that lies on two instances are as
+/// long as they may be where the link is slow, though others might want to go first.
+TEST(Simulate, ShortPassesCountTheKeysThatTravel) {
+  constexpr double token_s = 0.01, tokens = 1600, a_pass = 400;
+  const RateFit fit({0.01, row_s, 1e-9});
+  const TeamTimes times(
+      {fit, fit}, {.bytes_per_second = 1, .kv_bytes_per_token = token_s, .layers = 1}, 2);
+  SchedulerLimits limits = limits_of(2, true);
+  limits.objective = job::Objective::ttft;
+  limits.team_times = times;
+  limits.max_batch_tokens = static_cast<int64_t>(a_pass / 2);
+  const Simulation found =
+      simulate(limits, times,
+               {{.turns = {{.prompt_tokens = static_cast<int64_t>(tokens), .answer_tokens = 1}},
+                 .arrival_s = 0}});
+  // Nothing is cached before the first pass, which is short.
+  EXPECT_EQ(found.passes, 1 + static_cast<int64_t>(tokens / a_pass));
+}
+
 TEST(Simulate, RequestsWaitForTheirArrival) {
   std::vector<SimulatedRequest> requests(2, {.turns = {{.prompt_tokens = 10, .answer_tokens = 1}}});
   requests[0].arrival_s = 3;
