@@ -23,6 +23,16 @@ void KvLedger::append(const parallel::PassSequence& rows, const parallel::Team& 
 void KvLedger::settle() {
   for (const parallel::SequenceId sequence : left_) cache_.resize(sequence, 0);
   left_.clear();
+#ifndef NDEBUG
+  verify();
+#endif
+}
+
+void KvLedger::verify() const {
+  map_.verify();
+  PECIA_CHECK(cache_.capacity() - cache_.free_tokens() == map_.total_reserved(instance_),
+              "{} of {} slots are free, and {} are reserved", cache_.free_tokens(),
+              cache_.capacity(), map_.total_reserved(instance_));
 }
 
 void KvLedger::set_state(parallel::SequenceId sequence, const parallel::SequenceState& state) {

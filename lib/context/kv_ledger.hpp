@@ -34,7 +34,8 @@ class KvLedger {
   /// slots until `settle`, since they travel from there.
   void append(const parallel::PassSequence& rows, const parallel::Team& team,
               const parallel::Placement* placement = nullptr);
-  /// Gives back the slots of tokens that have left. Call it when the pass has run.
+  /// Gives back the slots of tokens that have left. Call it when the pass has run. Builds without
+  /// NDEBUG also verify the map, and that the cache has the slots that the map reserves.
   void settle();
   /// Does KvMap::set_state. This instance reserves what the state says.
   void set_state(parallel::SequenceId sequence, const parallel::SequenceState& state);
@@ -59,6 +60,8 @@ class KvLedger {
   HeldTokens held(parallel::SequenceId sequence) const;
 
  private:
+  void verify() const;
+
   KvCache& cache_;
   parallel::KvMap map_;
   int instance_;

@@ -239,6 +239,32 @@ void KvMap::set_state(SequenceId sequence, const SequenceState& state) {
   }
 }
 
+void KvMap::verify() const {
+  for (const auto& [id, sequence] : sequences_) {
+    const int64_t first = sequence.parent ? length(*sequence.parent) : 0;
+    std::vector<bool> held(sequence.length - first);
+    for (int instance = 0; instance < instances_; ++instance) {
+      int64_t tokens = 0;
+      for (int part = 0; part < virtual_ranks_; ++part)
+        for (const StridedRange& range : ranges(id, instance, part))
+          for (int64_t i = 0; i < range.count; ++i, ++tokens) {
+            const int64_t token = range.position(i) - first;
+            PECIA_CHECK(0 <= token && token < std::ssize(held) && !held[token],
+                        "position {} of sequence {}, which has {}, is held twice or by nobody's "
+                        "right, by instance {}",
+                        range.position(i), id, sequence.length, instance);
+            held[token] = true;
+          }
+      PECIA_CHECK(tokens <= sequence.reserved[instance],
+                  "instance {} holds {} tokens of sequence {}, {} are reserved", instance, tokens,
+                  id, sequence.reserved[instance]);
+    }
+    const auto lost = std::ranges::find(held, false);
+    PECIA_CHECK(lost == held.end(), "position {} of sequence {} is held by nobody",
+                first + (lost - held.begin()), id);
+  }
+}
+
 std::vector<int> KvMap::holders(SequenceId sequence) const {
   std::vector<bool> holds(instances_);
   for (const SequenceId member : lineage(sequence)) {

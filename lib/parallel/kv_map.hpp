@@ -117,6 +117,10 @@ class KvMap {
   /// Returns the instances that hold keys which a query of `sequence` sees, in ascending order.
   std::vector<int> holders(SequenceId sequence) const;
 
+  /// Throws InvalidArgument unless each token of each sequence is held once, its parent's tokens by
+  /// the parent, and no instance holds more than is reserved there.
+  void verify() const;
+
   /// Counts the tokens that all sequences together reserve on an instance.
   int64_t total_reserved(int instance) const { return total_reserved_.at(instance); }
 

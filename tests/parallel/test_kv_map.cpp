@@ -212,6 +212,25 @@ TEST(KvMap, VirtualRanksHoldEqualParts) {
   EXPECT_THROW(map.add(2, {42, 42}), InvalidArgument);
 }
 
+TEST(KvMap, SaysWhetherEachTokenIsHeldOnce) {
+  KvMap map(2);
+  map.add(1, {4, 4});
+  map.append({1, 0, 7}, team_of_all(2));
+  map.add(2, {4, 4}, 1);
+  map.append({2, 7, 3}, team_of_all(2));
+  EXPECT_NO_THROW(map.verify());
+  const SequenceState state = map.state(2);
+  for (const std::vector<StridedRange>& first : std::vector<std::vector<StridedRange>>{
+           {}, {{7, 3}}, {{8, 1, 1}, {8, 1, 1}}, {{6, 1}}, {{9, 2}}}) {
+    SequenceState broken = state;
+    broken.held[0] = first;
+    map.set_state(2, broken);
+    EXPECT_THROW(map.verify(), InvalidArgument);
+  }
+  map.set_state(2, state);
+  EXPECT_NO_THROW(map.verify());
+}
+
 TEST(KvMap, RefusesGapsAndStrangers) {
   OneTeamMap map(1);
   map.add(1, 10);

@@ -43,6 +43,7 @@ class FakeInstance {
     const parallel::Team& team = plan.teams.front();
     for (const parallel::PassSequence& rows : passes.front().rows)
       map_.append(rows, team, passes.front().placement(rows.sequence));
+    map_.verify();
     schedule::Outcome outcome;
     for (size_t i = 0; i < plan.items.size(); ++i) {
       const schedule::PlanItem& item = plan.items[i];

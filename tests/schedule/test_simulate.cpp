@@ -90,8 +90,8 @@ TEST(Simulate, AnInstanceThatHasNothingMoreToDoHelpsSoon) {
 TEST(Simulate, ShortPassesCountTheKeysThatTravel) {
   constexpr double token_s = 0.01, tokens = 1600, a_pass = 400;
   const RateFit fit({0.01, row_s, 1e-9});
-  const TeamTimes times(
-      {fit, fit}, {.bytes_per_second = 1, .kv_bytes_per_token = token_s, .layers = 1}, 2);
+  const TeamTimes times({fit, fit},
+                        {.bytes_per_second = 1, .kv_bytes_per_token = token_s, .layers = 1}, 2);
   SchedulerLimits limits = limits_of(2, true);
   limits.objective = job::Objective::ttft;
   limits.team_times = times;
