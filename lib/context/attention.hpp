@@ -43,6 +43,12 @@ class Attention {
         [](const auto& ring) -> auto& { return ring.ledger(); }, ring_);
   }
 
+  /// What passes by levels have done at this rank; empty without a sparse setting.
+  SparseTotals sparse_totals() const {
+    const auto* ring = std::get_if<RingAttention>(&ring_);
+    return ring != nullptr ? ring->sparse_totals() : SparseTotals{};
+  }
+
   /// Begins a pass. The layers that follow work on the rows of this instance's team. A rank without
   /// a team has no rows and does not call what follows. All ranks of a team give the same team and
   /// the same `number`, which is higher than in any pass before.

@@ -32,13 +32,16 @@ void for_each_run(const std::vector<int64_t>& order, RowRange tokens,
 }  // namespace
 
 LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, AttentionSteps& steps,
-                               parallel::Levels levels, const parallel::SparseSetting& setting)
+                               parallel::Levels levels, const parallel::SparseSetting& setting,
+                               std::vector<comm::LinkLevel> links)
     : compute_(compute),
       cache_(cache),
       steps_(steps),
       levels_(std::move(levels)),
       setting_(setting),
+      shape_{steps.num_heads(), cache.shape(), std::move(links)},
       importance_(compute, cache, steps),
+      totals_(SparseTotals::of(levels_, cache.shape().layers)),
       keys_out_(compute),
       keys_here_(compute),
       queries_out_(compute.buffer()),
@@ -56,8 +59,11 @@ void LevelAttention::begin_pass(comm::Communicator& ring, std::vector<Sequence> 
   std::vector<TokenImportance::Sequence> tokens;
   for (Sequence& sequence : sequences_) tokens.push_back(std::move(sequence.tokens));
   importance_.begin_pass(ring, std::move(tokens));
-  dense_ = make_plan({setting_.rule.geometry, 0});
-  if (setting_.rule.drop > 0) sparse_ = make_plan(setting_.rule);
+  std::vector<parallel::LevelSequence> parts;
+  for (const Sequence& sequence : sequences_) parts.push_back(sequence.parts);
+  dense_ = make_plan({setting_.rule.geometry, 0}, parts);
+  if (setting_.rule.drop > 0) sparse_ = make_plan(setting_.rule, parts);
+  totals_.add_pass(parts);
   for (Orders* orders : {&cached_order_, &row_order_})
     orders->assign(sequences_.size(), std::vector<std::vector<int64_t>>(kv_heads()));
 }
@@ -67,15 +73,16 @@ bool LevelAttention::drops(int64_t layer) const {
          importance_.known();
 }
 
-LevelAttention::Plan LevelAttention::make_plan(const parallel::LevelRule& rule) const {
-  std::vector<parallel::LevelSequence> parts;
-  for (const Sequence& sequence : sequences_) parts.push_back(sequence.parts);
+LevelAttention::Plan LevelAttention::make_plan(
+    const parallel::LevelRule& rule, const std::vector<parallel::LevelSequence>& parts) const {
   const auto micro = [&](int) { return setting_.micro.value_or(1); };
   Plan plan{rule,
             lay_out(levels_, rule, parts,
                     level_steps(levels_, rule, parts, kv_heads(), micro, ring_->rank()),
                     ring_->rank(), steps_.head_dim()),
+            {},
             {}};
+  plan.count = count_layer(levels_, rule, parts, plan.layout, ring_->rank(), shape_);
   if (rule.geometry == parallel::Geometry::nested) plan_inner(plan);
   return plan;
 }
@@ -103,6 +110,7 @@ void LevelAttention::plan_inner(Plan& plan) const {
       }
     }
     inner.call.flops[0] = 4 * pairs * static_cast<double>(group() * steps_.head_dim());
+    plan.count.levels[level - 1].pairs += static_cast<double>(group()) * pairs;
   }
 }
 
@@ -333,6 +341,7 @@ void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& o
     for (const Result& result : step.from_others) merge(result, row_order_, home_, home_sums_, own);
   }
   for (const Plan::Inner& inner : plan.inner) attend_inner(layer, inner, q, own);
+  totals_.add(layer, plan.count);
 }
 
 /// Attends this rank's kept tokens to each other in the arenas `here`, which nobody else needs now.
@@ -375,7 +384,8 @@ void LevelAttention::attend_inner(int64_t layer, const Plan::Inner& inner, const
 void LevelAttention::weigh(int64_t layer, int64_t window, const TensorView& q,
                            const Partial& attended) {
   const bool next_drops = setting_.rule.drop > 0 && layer + 2 < cache_.shape().layers;
-  if (next_drops) importance_.weigh(layer, window, q, attended);
+  if (next_drops)
+    totals_.add(importance_.weigh(layer, window, q, attended), ring_->rank(), shape_.links);
 }
 
 }  // namespace pecia::context

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/context/level_layout.hpp"
+#include "lib/context/sparse_totals.hpp"
 #include "lib/context/token_importance.hpp"
 #include "lib/parallel/kept_order.hpp"
 
@@ -24,10 +25,11 @@ class LevelAttention {
     TokenImportance::Sequence tokens;
   };
 
-  /// All references must outlive this object. `levels`: of the ranks of all passes. The first and
-  /// the last of the cache's layers drop nothing.
+  /// All references must outlive this object. `levels`: of the ranks of all passes. `links`: from
+  /// this rank to each of them. The first and the last of the cache's layers drop nothing.
   LevelAttention(const Compute& compute, KvCache& cache, AttentionSteps& steps,
-                 parallel::Levels levels, const parallel::SparseSetting& setting);
+                 parallel::Levels levels, const parallel::SparseSetting& setting,
+                 std::vector<comm::LinkLevel> links);
 
   void begin_pass(comm::Communicator& ring, std::vector<Sequence> sequences);
 
@@ -40,10 +42,14 @@ class LevelAttention {
   /// Weighs the tokens for the next layer, where that one drops any. Call it after each layer.
   void weigh(int64_t layer, int64_t window, const TensorView& q, const Partial& attended);
 
+  /// What all passes have done so far.
+  const SparseTotals& totals() const { return totals_; }
+
  private:
   struct Plan {
     parallel::LevelRule rule;
     LevelLayout layout;
+    LayerCount count;
     /// Geometry nested: this rank's own kept tokens, by level − 2.
     struct Inner {
       AttentionCall call;
@@ -71,7 +77,8 @@ class LevelAttention {
   int64_t group() const { return steps_.num_heads() / kv_heads(); }
   bool drops(int64_t layer) const;
   const Plan& plan_of(int64_t layer) const { return drops(layer) ? sparse_ : dense_; }
-  Plan make_plan(const parallel::LevelRule& rule) const;
+  Plan make_plan(const parallel::LevelRule& rule,
+                 const std::vector<parallel::LevelSequence>& parts) const;
   void plan_inner(Plan& plan) const;
   void order_tokens(int64_t layer);
   void reserve(Arena& arena, int64_t keys) const;
@@ -98,7 +105,9 @@ class LevelAttention {
   AttentionSteps& steps_;
   parallel::Levels levels_;
   parallel::SparseSetting setting_;
+  CountedShape shape_;
   TokenImportance importance_;
+  SparseTotals totals_;
 
   // The pass.
   comm::Communicator* ring_ = nullptr;

@@ -35,11 +35,14 @@ RingAttention::RingAttention(comm::Communicator& ranks, const Compute& compute, 
     away_.emplace_back(compute);
     home_.emplace_back(compute);
   }
-  if (sparse)
-    levels_.emplace(compute, cache, steps_,
-                    parallel::levels_of(comm::server_of_rank(places), comm::rack_of_rank(places),
-                                        sparse->levels),
-                    *sparse);
+  if (!sparse) return;
+  std::vector<comm::LinkLevel> links;
+  for (const comm::RackServerGpu& place : places)
+    links.push_back(comm::link_level(places.at(ranks.rank()), place));
+  levels_.emplace(
+      compute, cache, steps_,
+      parallel::levels_of(comm::server_of_rank(places), comm::rack_of_rank(places), sparse->levels),
+      *sparse, std::move(links));
 }
 
 int RingAttention::visiting(int step) const {

@@ -32,6 +32,8 @@ class RingAttention {
 
   KvLedger& ledger() { return ledger_; }
   const KvLedger& ledger() const { return ledger_; }
+  /// What passes by levels have done; empty without a sparse setting.
+  SparseTotals sparse_totals() const { return levels_ ? levels_->totals() : SparseTotals{}; }
 
   /// Begins a pass. The layers that follow work on the rows of this instance's team, in the team's
   /// ring. A rank without a team has no rows and does not call what follows. All ranks of a team

@@ -65,7 +65,8 @@ Partial TokenImportance::samples(const Samples& of, int64_t first) const {
           all(gathered_.lse, {num_samples_, steps_.num_heads()})};
 }
 
-void TokenImportance::gather_samples(const TensorView& q, const Partial& attended) {
+/// Returns the bytes that it sent.
+int64_t TokenImportance::gather_samples(const TensorView& q, const Partial& attended) {
   steps_.partial(gathered_, num_samples_);
   comm::Exchange exchange;
   int64_t first = 0, sent = 0;
@@ -96,9 +97,11 @@ void TokenImportance::gather_samples(const TensorView& q, const Partial& attende
   const comm::Operation operation{"importance", ring_->next_operation()};
   const ScopedSpan span(compute_.recorder, "importance_samples", Kind::comm, sent);
   ring_->start_exchange(exchange, operation)->wait();
+  return sent;
 }
 
-void TokenImportance::sum_columns(int64_t layer, int64_t window) {
+/// Returns the pairs of a sample and a key, of all query heads.
+double TokenImportance::sum_columns(int64_t layer, int64_t window) {
   const ScopedSpan span(compute_.recorder, "importance", Kind::compute);
   const KvShape& shape = cache_.shape();
   const int64_t heads = steps_.num_heads(), group = heads / shape.num_kv_heads;
@@ -115,6 +118,7 @@ void TokenImportance::sum_columns(int64_t layer, int64_t window) {
     std::fill_n(read_sums_.as<float>(), heads * most, 0.0f);  // a phantom's copies bring nothing
   }
   int64_t first = 0;
+  double pairs = 0;
   for (size_t i = 0; i < sequences_.size(); ++i) {
     const Partial sampled = samples(samples_[i], first);
     first += std::ssize(samples_[i].positions);
@@ -135,6 +139,7 @@ void TokenImportance::sum_columns(int64_t layer, int64_t window) {
                                    compute_.stream);
       tokens += run.num_keys;
     }
+    pairs += static_cast<double>(heads * tokens) * static_cast<double>(sampled.out.rows());
     compute_.device.copy(read_sums_.data(), sums_.data(), heads * tokens * size_of(DType::fp32),
                          compute_.stream);
     compute_.stream.synchronize();
@@ -151,13 +156,16 @@ void TokenImportance::sum_columns(int64_t layer, int64_t window) {
       before += run.num_keys;
     }
   }
+  return pairs;
 }
 
-void TokenImportance::weigh(int64_t layer, int64_t window, const TensorView& q,
-                            const Partial& attended) {
-  gather_samples(q, attended);
-  sum_columns(layer, window);
+WeighCost TokenImportance::weigh(int64_t layer, int64_t window, const TensorView& q,
+                                 const Partial& attended) {
+  WeighCost cost;
+  cost.sent_bytes = gather_samples(q, attended);
+  cost.pairs = sum_columns(layer, window);
   known_ = true;
+  return cost;
 }
 
 }  // namespace pecia::context

@@ -10,6 +10,7 @@
 
 #include "lib/comm/communicator.hpp"
 #include "lib/context/attention_steps.hpp"
+#include "lib/context/sparse_totals.hpp"
 
 namespace pecia::context {
 
@@ -36,8 +37,8 @@ class TokenImportance {
   void begin_pass(comm::Communicator& ring, std::vector<Sequence> sequences);
 
   /// Weighs the tokens by a layer, after its attention. q is [rows, num_heads, head_dim]. Collective
-  /// over the ring. The host waits for the sums.
-  void weigh(int64_t layer, int64_t window, const TensorView& q, const Partial& attended);
+  /// over the ring. The host waits for the sums. Returns what it cost.
+  WeighCost weigh(int64_t layer, int64_t window, const TensorView& q, const Partial& attended);
 
   bool known() const { return known_; }
   /// Of the sequence's tokens here, in the order of its runs. No number is NaN or negative.
@@ -54,8 +55,8 @@ class TokenImportance {
     std::vector<int64_t> positions;
     std::vector<int64_t> begin;  ///< by rank, and the end
   };
-  void gather_samples(const TensorView& q, const Partial& attended);
-  void sum_columns(int64_t layer, int64_t window);
+  int64_t gather_samples(const TensorView& q, const Partial& attended);
+  double sum_columns(int64_t layer, int64_t window);
   Partial samples(const Samples& of, int64_t first) const;
 
   Compute compute_;

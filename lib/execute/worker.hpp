@@ -40,6 +40,7 @@ class Worker {
   const context::ReplicaGroups& groups() const { return groups_; }
   context::KvCache& cache() { return cache_; }
   context::Attention& attention() { return attention_; }
+  const context::Attention& attention() const { return attention_; }
   const model::Model& model() const { return model_; }
 
  private:

@@ -102,6 +102,13 @@ std::vector<int> Levels::members(int level, int segment) const {
   return found;
 }
 
+int Levels::most_ranks(int level) const {
+  size_t most = 0;
+  for (const std::vector<int>& segment : deal_orders_.at(level - 1))
+    most = std::max(most, segment.size());
+  return static_cast<int>(most);
+}
+
 Levels levels_of(const std::vector<int>& servers, const std::vector<int>& racks,
                  std::optional<int> wanted) {
   PECIA_CHECK(!servers.empty() && servers.size() == racks.size(), "{} servers, {} racks",

@@ -30,6 +30,8 @@ class Levels {
   int segment(int level, int rank) const { return segments_.at(level - 1).at(rank); }
   bool together(int level, int a, int b) const { return segment(level, a) == segment(level, b); }
   std::vector<int> members(int level, int segment) const;
+  /// The number of ranks of the level's largest segment.
+  int most_ranks(int level) const;
   /// The ranks of a segment in the order in which work is dealt to them. Ranks that work on the same
   /// part of the heads at the level below stay as near to it as can be, so that most of what they
   /// need has come already.

@@ -12,6 +12,7 @@
 #include "lib/report/format.hpp"
 #include "lib/report/memory.hpp"
 #include "lib/report/trace.hpp"
+#include "lib/run/sparse_summary.hpp"
 
 namespace pecia::run {
 namespace {
@@ -25,6 +26,7 @@ struct RankFacts {
   int64_t peak_rss_bytes = 0, memory_bytes = 0;
   static constexpr std::array<const char*, 4> groups{"ring", "sp", "tp", "block"};
   std::array<comm::Traffic, groups.size()> traffic;
+  context::SparseTotals sparse;
   int32_t cores = 0;
   struct Stage {
     std::string name;
@@ -45,6 +47,7 @@ struct RankFacts {
     archive(host), archive(cpu), archive(compute_s), archive(comm_s), archive(idle_s),
         archive(peak_rss_bytes), archive(memory_bytes), archive(cores);
     for (comm::Traffic& of : traffic) archive(of.messages_by_level), archive(of.bytes_by_level);
+    sparse.visit(archive);
     visit_all(archive, stages);
     totals.visit(archive);
   }
@@ -115,6 +118,7 @@ RankFacts own_facts(const execute::Worker& worker, const report::Recorder& recor
   const context::ReplicaGroups& groups = worker.groups();
   facts.traffic = {groups.ring->traffic(), groups.sp->traffic(), groups.tp->traffic(),
                    groups.block->traffic()};
+  facts.sparse = worker.attention().sparse_totals();
   for (const report::Stage& stage : recorder.stages())
     facts.stages.push_back(
         {stage.name, stage.kind, stage.count, stage.bytes, stage.seconds, stage.flops});
@@ -254,17 +258,18 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
       resources.kv_tokens * resources::kv_bytes_of_rank(facts.config, resources);
   const int hosts = num_hosts(facts);
   const auto ranks = static_cast<int>(facts.places.size());
+  const std::string sparse = sparse_text(resources, facts.places);
   return fmt::format(
       "{} {} {}{} · {} request{}, {} tokens · context {} · KV {} {} per rank · {} rank{} of {} on "
       "{} "
-      "host{}{}{}",
+      "host{}{}{}{}",
       facts.job.model.path.filename().string(), name_of(facts.weights),
       report::format_bytes(facts.weight_bytes), resources.tp > 1 ? " per rank" : "", requests,
       requests == 1 ? "" : "s", report::format_count(static_cast<double>(prompt_tokens)),
       facts.config.max_positions, name_of(resources.kv_dtype), report::format_bytes(kv_bytes),
       ranks, ranks == 1 ? "" : "s",
       facts.gpu.empty() ? threads_text(resources.threads) : "1 " + facts.gpu, hosts,
-      hosts == 1 ? "" : "s", grid_text(resources),
+      hosts == 1 ? "" : "s", grid_text(resources), sparse.empty() ? "" : " · " + sparse,
       resources.why.empty() ? "" : "\n       auto: " + resources.why);
 }
 
@@ -315,6 +320,11 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
     report.elastic =
         elastic_json(ranks, static_cast<size_t>(resources.cp) * resources.sp * resources.tp,
                      facts.config.kv_bytes_per_token(resources.kv_dtype));
+  if (resources.sparse) {
+    std::vector<context::SparseTotals> sparse;
+    for (const RankFacts& rank : ranks) sparse.push_back(rank.sparse);
+    report.sparse = sparse_json(resources, sparse);
+  }
   add_totals(ranks, facts.job.batch.arrivals, report);
   add_stages(ranks, report);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -21,7 +21,7 @@ from .figure_style import DARK, LIGHT, to_png, to_svg
 from .read_run import DONE, FAILED, OPEN, PARTIAL, Report, RunFolder
 from .read_trace import Trace
 from .report_tables import Table
-from .report_text import duration, plural, size
+from .report_text import count, duration, plural, size
 from .throughput import followup, throughput, why_unknown
 
 CONTROL = re.compile(r"[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -46,6 +46,8 @@ def sections(run: RunFolder, trace: Optional[Trace]) -> list[Section]:
     )
     if run.report and run.report.document.get("elastic"):
         found.append(_teams(run.report.document["elastic"]))
+    if run.report and run.report.document.get("sparse"):
+        found.append(_sparse(run.report.document["sparse"]))
     if trace:
         found.append(_layer(trace))
     if run.report:
@@ -175,6 +177,29 @@ def _teams(elastic: dict[str, Any]) -> Section:
     if timeline["least_s"]:
         caption += f" What took less than {duration(timeline['least_s'])} is not drawn."
     return Section(title, "teams", figures.teams_figure(timeline["spans"]), caption, [table])
+
+
+def _sparse(sparse: dict[str, Any]) -> Section:
+    title = "Sparse attention"
+    if not sparse["passes"]:
+        caption = "No pass was attended by levels: its ranks had too few tokens, or there was one."
+        return Section(title, caption=caption)
+    caption = (
+        f"{plural(sparse['passes'], 'pass', 'passes')} with {plural(sparse['rows'], 'row')} of prompts, geometry"
+        f" {sparse['geometry']}, drop {sparse['drop']:g}; bytes and pairs of all ranks. Dense is Ulysses over the same"
+        " ranks, and a pair is a query of one head and a key."
+    )
+    if sparse["importance_bytes"]:
+        caption += (
+            f" To weigh the tokens, {size(sparse['importance_bytes'])} were sent, which are among the bytes, and"
+            f" {count(sparse['importance_pairs'])} products of a query and a key made, which are not among the pairs."
+        )
+    shown = [
+        tables.sparse_against_dense(sparse),
+        tables.sparse_levels(sparse),
+        tables.sparse_layers(sparse),
+    ]
+    return Section(title, "sparse", figures.sparse_figure(sparse), caption, shown)
 
 
 def _links(report: Report) -> Section:

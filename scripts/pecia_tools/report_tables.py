@@ -30,6 +30,9 @@ DECLARED_BY = {
         "broadcast_q",
         "all_queries",
         "partial_outputs",
+        "level_tokens",
+        "level_outputs",
+        "importance_samples",
     ),
     "sp": ("all_to_all_heads", "all_to_all_rows"),
 }
@@ -384,6 +387,56 @@ def teams(elastic: dict[str, Any]) -> Table:
         "masters in the mean",
     )
     return Table(heads, rows)
+
+
+def sparse_levels(sparse: dict[str, Any]) -> Table:
+    """What each level of sparse attention kept, sent and attended."""
+    heads = ("level", "ranks, at most", "kept", "tokens sent", "outputs sent", "attention")
+    return Table(
+        heads,
+        [
+            (
+                str(level["level"]),
+                str(level["ranks_per_segment"]),
+                percent(level["kept_share"]),
+                size(level["token_bytes"]),
+                size(level["output_bytes"]),
+                percent(level["attention_pairs"] / (sparse["attention_pairs"] or 1)),
+            )
+            for level in sparse["levels"]
+        ],
+    )
+
+
+def sparse_layers(sparse: dict[str, Any]) -> Table:
+    """What each layer kept, by level."""
+    levels = range(len(sparse["levels"]))
+
+    def row(run: dict[str, Any]) -> tuple[str, ...]:
+        shares = run["kept_share"] or [None for _ in levels]
+        return (ranges(range(run["first"], run["last"] + 1)), *map(percent, shares))
+
+    heads = ("layers", *(f"kept by level {level + 1}" for level in levels))
+    return Table(heads, [row(run) for run in sparse["layers"]])
+
+
+def sparse_against_dense(sparse: dict[str, Any]) -> Table:
+    """Bytes and work of sparse attention beside those of dense attention."""
+
+    def row(what: str, own: int, dense: int, text: Any) -> tuple[str, ...]:
+        return (what, text(own), text(dense), percent(own / dense) if dense else UNKNOWN)
+
+    pairs = ("attention_pairs", "dense_attention_pairs")
+    rows = [row("bytes sent", sparse["sent_bytes"], sparse["dense_sent_bytes"], size)]
+    by_link = {
+        link: (sent, sparse["dense_sent_bytes_by_link"][link])
+        for link, sent in sparse["sent_bytes_by_link"].items()
+    }
+    used = {link: both for link, both in by_link.items() if any(both)}
+    if len(used) > 1:
+        rows += [row(f"… {LEVELS[link]}", *both, size) for link, both in used.items()]
+    rows.append(row("pairs of query and key", *(sparse[key] for key in pairs), count))
+    return Table(("", "by levels", "dense", "share"), rows)
 
 
 def starts(report: Report) -> Optional[Table]:

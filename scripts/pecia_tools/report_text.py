@@ -81,8 +81,9 @@ def percent(share: Optional[float]) -> str:
     return f"{100 * share:.{1 if 0 < abs(share) < 0.0995 else 0}f} %"
 
 
-def plural(number: int, word: str) -> str:
-    return f"{number:,} {word}" + ("" if number == 1 else "s")
+def plural(number: int, word: str, words: str = "") -> str:
+    """ "1 rank", "2 ranks"; `words` where the plural is not made with an s."""
+    return f"{number:,} {word if number == 1 else words or word + 's'}"
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -27,6 +27,7 @@ KIND_WORDS = {"compute": "compute", "comm": "exposed communication", "idle": "id
 KIND_COLOURS = {"compute": LIGHT["blue"], "comm": LIGHT["orange"], "idle": LIGHT["grey"]}
 PHASE_COLOURS = {"prefill": LIGHT["blue"], "mixed": LIGHT["purple"], "decode": LIGHT["green"]}
 REQUEST_COLOURS = ("blue", "orange", "green", "purple")
+LEVEL_COLOURS = ("blue", "green", "orange", "purple")  # of sparse attention, near to far
 TEAM_STRENGTH = {"prefill": 0.95, "decode": 0.5, "holds": 0.2}
 STEP_COLOURS = {
     "attention": LIGHT["blue"],
@@ -167,6 +168,62 @@ def teams_figure(spans: Sequence[dict[str, Any]]) -> Figure:
         handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2
     )
     return figure
+
+
+def sparse_figure(sparse: dict[str, Any]) -> Figure:
+    """What levels keep, and what they send and attend, beside dense attention."""
+    levels = sparse["levels"]
+    colours = [LIGHT[LEVEL_COLOURS[i % len(LEVEL_COLOURS)]] for i in range(len(levels))]
+    figure, (kept, sent, work) = axes(1.3 + 0.2 * len(levels), columns=3)
+    shares = [100 * (level["kept_share"] or 0) for level in levels]  # unknown of no tokens
+    kept.barh(range(len(levels)), shares, 0.7, color=colours)
+    names = [f"level {level['level']} · {_ranks(level)}" for level in levels]
+    kept.set_yticks(range(len(levels)), names)
+    kept.set_ylim(len(levels) - 0.5, -0.5)
+    kept.set_xlim(0, 100)
+    kept.set_title("tokens kept, %")
+    unit, scale = _binary_unit(max(sparse["sent_bytes"], sparse["dense_sent_bytes"]))
+    of_level = [(level["token_bytes"] + level["output_bytes"]) / scale for level in levels]
+    _beside_dense(
+        sent,
+        [*zip(of_level, colours), (sparse["importance_bytes"] / scale, LIGHT["muted"])],
+        sparse["dense_sent_bytes"] / scale,
+    )
+    sent.set_title(f"{unit} sent")
+    of_level = [level["attention_pairs"] for level in levels]
+    _beside_dense(work, list(zip(of_level, colours)), sparse["dense_attention_pairs"])
+    work.xaxis.set_major_formatter(FuncFormatter(tick_count))
+    work.set_title("pairs of query and key")
+    for axis in (kept, sent, work):
+        axis.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+        axis.grid(False, axis="y")
+    handles = [Patch(color=LIGHT["grey"], label="dense")]
+    if sparse["importance_bytes"]:
+        handles.insert(0, Patch(color=LIGHT["muted"], label="weighing tokens"))
+    figure.legend(handles=handles, loc="outside lower right", ncols=2)
+    return figure
+
+
+def _ranks(level: dict[str, Any]) -> str:
+    return plural(level["ranks_per_segment"], "rank")
+
+
+def _beside_dense(axis: Axes, parts: Sequence[tuple[float, str]], dense: float) -> None:
+    """A bar of parts, with a grey one of dense attention below."""
+    before = 0.0
+    for value, colour in parts:
+        axis.barh(0, value, 0.6, left=before, color=colour)
+        before += value
+    axis.barh(1, dense, 0.6, color=LIGHT["grey"])
+    axis.set_yticks((0, 1), ("levels", "dense"))
+    axis.set_ylim(1.6, -0.6)
+    axis.set_xlim(0, 1.05 * max(before, dense) or 1)
+
+
+def _binary_unit(most: float) -> tuple[str, int]:
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    power = next((i for i in range(len(units) - 1) if most < 1024 ** (i + 1)), len(units) - 1)
+    return units[power], 1024**power
 
 
 def layer_figure(layer: Layer) -> Figure:

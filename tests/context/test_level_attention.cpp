@@ -66,6 +66,9 @@ class Levelled {
   /// Runs all layers of a pass and checks every output.
   void pass(const std::vector<PassSequence>& pass, Ring ring) {
     const parallel::KvMap before = attention_.ledger().map();
+    const int64_t sent = comm_.traffic().bytes;
+    const SparseTotals totals = attention_.sparse_totals();
+    seen_ = 0;
     attention_.begin_pass({{parallel::team_of_all(comm_.size(), ring), pass}}, ++passes_);
     std::vector<Parts> parts;
     for (const PassSequence& rows : pass) parts.push_back(parts_of(before, rows));
@@ -76,6 +79,7 @@ class Levelled {
       check(layer, pass, parts, importance, out);
       importance = weigh(layer, pass, parts, importance);
     }
+    check_totals(totals, comm_.traffic().bytes - sent, ring);
   }
 
  private:
@@ -225,6 +229,7 @@ class Levelled {
             for (int64_t d = 0; d < head_dim; ++d) sum[d] += e * v[head / group * head_dim + d];
           });
           dropped_ += own[query].position + 1 - seen;
+          seen_ += static_cast<double>(seen);
           std::vector<float> expected;
           for (const double each : sum) expected.push_back(static_cast<float>(each / weight));
           ASSERT_TRUE(test::all_close(
@@ -235,6 +240,15 @@ class Levelled {
         ++row;
       }
     }
+  }
+
+  /// Checks what the pass added to the totals. Call it before anything else is sent.
+  void check_totals(const SparseTotals& before, int64_t sent, Ring ring) {
+    const SparseTotals totals = attention_.sparse_totals();
+    const bool by_levels = ring == Ring::levels;
+    EXPECT_EQ(totals.passes - before.passes, by_levels ? 1 : 0);
+    EXPECT_EQ(totals.sent_bytes() - before.sent_bytes(), by_levels ? static_cast<double>(sent) : 0);
+    EXPECT_EQ(comm_.all_reduce_sum(totals.pairs() - before.pairs()), comm_.all_reduce_sum(seen_));
   }
 
   /// The attention that samples pay to all tokens, by rank.
@@ -280,6 +294,7 @@ class Levelled {
   parallel::SparseSetting setting_;
   parallel::Levels levels_;
   int64_t passes_ = 0, dropped_ = 0;
+  double seen_ = 0;  ///< pairs of this rank's rows in a pass, over layers
   test::CpuCompute compute_;
   KvCache cache_;
   RingAttention attention_;

@@ -84,6 +84,8 @@ TEST(RunReport, ListsRanksLinksAndStages) {
 TEST(RunReport, SaysNullForWhatIsNotKnown) {
   const json document = to_json(RunReport{});
   EXPECT_TRUE(document.at("predicted").is_null());
+  EXPECT_TRUE(document.at("elastic").is_null());
+  EXPECT_TRUE(document.at("sparse").is_null());
   EXPECT_TRUE(document.at("peak_flops").is_null());
   EXPECT_TRUE(document.at("ttft_s").is_null());
   EXPECT_TRUE(document.at("exposed_communication").is_null());

@@ -14,9 +14,11 @@ model::ModelConfig small_model() {
   return config;
 }
 
-/// `settings` are keys of the job's section parallel, with values.
-resources::Resources resolved(std::vector<std::string> settings, int num_ranks) {
+/// `settings` are keys of the job's section parallel, with values; `others` are full keys.
+resources::Resources resolved(std::vector<std::string> settings, int num_ranks,
+                              const std::vector<std::string>& others = {}) {
   for (std::string& setting : settings) setting.insert(0, "parallel.");
+  settings.insert(settings.end(), others.begin(), others.end());
   const job::Job job =
       job::parse_job("model: {path: m}\ninput: [p.h5]\noutput: o\n", "job.yaml", settings);
   resources::Resources resources;
@@ -43,6 +45,10 @@ TEST(FirstLine, ShowsDegreesAboveOneAndTheMode) {
   EXPECT_NE(grid.find("\n       auto: prefill ring: "), std::string::npos) << grid;
   EXPECT_NE(line(resolved({"sp=2"}, 2)).find(": SP 2 · prefill ulysses, decode shift\n"),
             std::string::npos);
+  const auto with_csa = resolved({"cp=1"}, 1, {"attention.sparse=csa"});
+  EXPECT_NE(line(with_csa).find("single · csa: one rank reads each prompt, so nothing is dropped"),
+            std::string::npos)
+      << line(with_csa);
   gpu = "NVIDIA H200";
   EXPECT_NE(line(resolved({}, 1)).find("1 rank of 1 NVIDIA H200 on 1 host"), std::string::npos);
   EXPECT_EQ(line(resolved({}, 1)).find("tiny fp32 1.0 MiB · 1 request"), 0u)

@@ -12,6 +12,9 @@ from pecia_tools.report_tables import (
     failures,
     places,
     predictions,
+    sparse_against_dense,
+    sparse_layers,
+    sparse_levels,
     start,
     truncated,
     what_ran,
@@ -354,6 +357,74 @@ class Tables(PageTest):
         self.assert_says(self.section(self.page(), "Teams over time"), "No team made a pass.")
         self.make(document=report_json())
         self.assertNotIn("Teams over time", self.page())
+
+    def test_sparse_attention_beside_dense(self) -> None:
+        def level(number: int, ranks: int, kept: float, sent: int, pairs: int) -> dict[str, Any]:
+            return {
+                "level": number,
+                "ranks_per_segment": ranks,
+                "kept_share": kept,
+                "attention_pairs": pairs,
+                "token_bytes": 3 * sent,
+                "output_bytes": sent,
+            }
+
+        sparse = {
+            "geometry": "disjoint",
+            "drop": 0.4,
+            "levels": [
+                level(1, 1, 1.0, 0, 300),
+                level(2, 2, 0.61, 2**20, 120),
+                level(3, 8, 0.31, 2**18, 80),
+            ],
+            "layers": [
+                {"first": 0, "last": 0, "kept_share": [1.0, 1.0, 1.0]},
+                {"first": 1, "last": 28, "kept_share": [1.0, 0.6, 0.3]},
+                {"first": 29, "last": 29, "kept_share": None},
+            ],
+            "passes": 1,
+            "rows": 4096,
+            "attention_pairs": 500,
+            "dense_attention_pairs": 2000,
+            "importance_pairs": 7_000_000,
+            "sent_bytes": 6 * 2**20,
+            "dense_sent_bytes": 24 * 2**20,
+            "importance_bytes": 2**20,
+            "sent_bytes_by_link": {"server": 5 * 2**20, "rack": 2**20, "system": 0},
+            "dense_sent_bytes_by_link": {"server": 8 * 2**20, "rack": 16 * 2**20, "system": 0},
+        }
+        self.make(document=report_json(sparse=sparse))
+        page = self.page("--png", self.folder / "png")
+        self.assert_whole(page)
+        self.assertTrue((self.folder / "png/sparse.png").exists())
+        section = self.section(page, "Sparse attention")
+        self.assert_says(section, "<svg", "1 pass with 4,096 rows", "geometry disjoint, drop 0.4")
+        self.assert_says(section, "1.0 MiB were sent", "7.0M products")
+        self.assertEqual(sparse_against_dense(sparse).rows, [
+            ("bytes sent", "6.0 MiB", "24.0 MiB", "25 %"),
+            ("… inside a server", "5.0 MiB", "8.0 MiB", "62 %"),
+            ("… between servers of a rack", "1.0 MiB", "16.0 MiB", "6.2 %"),
+            ("pairs of query and key", "500", "2.0k", "25 %"),
+        ])  # fmt: skip
+        self.assertEqual(
+            sparse_levels(sparse).rows[1], ("2", "2", "61 %", "3.0 MiB", "1.0 MiB", "24 %")
+        )
+        self.assertEqual(sparse_layers(sparse).rows, [
+            ("0", "100 %", "100 %", "100 %"),
+            ("1–28", "100 %", "60 %", "30 %"),
+            ("29", "–", "–", "–"),
+        ])  # fmt: skip
+
+        nothing = {"sent_bytes": 0, "dense_sent_bytes": 0, "attention_pairs": 0}
+        nothing |= {"levels": [level(1, 1, 0, 0, 0) | {"kept_share": None}], "passes": 0}
+        self.make(document=report_json(sparse={**sparse, **nothing}))
+        section = self.section(self.page(), "Sparse attention")
+        self.assert_says(section, "No pass was attended by levels")
+        self.make(document=report_json(sparse={**sparse, **nothing, "passes": 1}))
+        self.assert_says(self.section(self.page(), "Sparse attention"), "<svg", "<td>–</td>")
+        for absent in ({"sparse": None}, {}):
+            self.make(document=report_json(**absent))
+            self.assertNotIn("Sparse attention", self.page())
 
     def test_links_of_other_groups_have_no_formula(self) -> None:
         link = {"pattern": "tp", "level": "rack", "messages": 1, "bytes": 5}

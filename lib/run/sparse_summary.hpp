@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What the program says and writes about sparse attention.
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "lib/context/sparse_totals.hpp"
+#include "lib/resources/resources.hpp"
+
+namespace pecia::run {
+
+/// "csa: levels of 1, 2 and 8 ranks keep 100, 60 and 30 %", with the ranks of each level's largest
+/// segment in the first replica; "" without sparse attention. `places`: by rank in grid order.
+std::string sparse_text(const resources::Resources& resources,
+                        const std::vector<comm::RackServerGpu>& places);
+
+/// Section `sparse` of report.json, from the totals of all ranks in grid order. Pairs, tokens and
+/// bytes are sums over them.
+nlohmann::ordered_json sparse_json(const resources::Resources& resources,
+                                   const std::vector<context::SparseTotals>& ranks);
+
+}  // namespace pecia::run
