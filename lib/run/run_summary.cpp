@@ -77,6 +77,7 @@ int num_hosts(const RunFacts& facts) {
 std::string_view ring_text(const resources::Resources& resources) {
   if (resources.cp == 1) return "";
   if (resources.elastic) return "elastic";
+  if (resources.levels_from()) return name_of(parallel::RingMode::levels);
   return resources.ring ? name_of(*resources.ring) : "auto";
 }
 
