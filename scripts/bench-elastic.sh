@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # bench-elastic.sh local|net [--tokens N] [--rounds N] [--load F] [--mbit N] [--json FILE]: elastic teams of two ranks
-# beside every static grid of them (DP, CP, CP with chunked prefill, TP, SP), with short requests, long ones and both
-# mixed: as a batch (the longest first), and as they come in bursts (in that order). It prints throughput, times to the
-# first token, and goodput: the part of requests that are answered within 25 times their latency on idle ranks.
+# beside every static grid of them (DP, CP, CP with chunked prefill, TP, SP), with short requests, long ones, both
+# mixed, and lengths of a Zipf law: as a batch (the longest first), and as they come in bursts (in that order). It
+# prints throughput, times to the first token, and goodput: the part of requests that are answered within 25 times
+# their latency on idle ranks.
 #   local   both ranks on this machine
 #   net     on two servers of one rack, made of network namespaces, with links of N Mbit/s (1000); needs root
 # N prompt tokens of each kind (default 40000). Requests come at a rate that would keep DP busy for F of the time
@@ -52,7 +53,7 @@ bench() {
   local round kind shard
   export OMP_NUM_THREADS=1 # of each rank, which has a core
   for round in $(seq "$rounds"); do
-    for kind in short long mixed; do
+    for kind in short long mixed zipf; do
       say "load $(load)"
       shard=$work/$kind.h5
       make_shard "$kind" "$shard" 1000

@@ -28,18 +28,21 @@ PROGRAM = "elastic-report"
 SHORT, LONG, LONGEST = (32, 1024), (2000, 6000), (8000, 12000)  # prompt tokens
 ANSWER = (8, 48)
 # Parts of the requests, as of services: most are short, and most tokens belong to the others.
-KINDS = {"short": (1.0, 0.0), "long": (0.0, 0.8), "mixed": (0.85, 0.1)}
+KINDS = {"short": (1.0, 0.0), "long": (0.0, 0.8), "mixed": (0.85, 0.1), "zipf": (0.0, 0.0)}
 SLACK = 25  # times the latency on idle ranks within which a request counts as served (LoongServe)
 ALONE = ("alone-DP", "alone-CP")
 
 
 def trace(kind: str, tokens: int) -> Iterator[dict[str, int]]:
-    """Requests with about so many prompt tokens together; short ones evenly over the logarithm of the length."""
+    """Requests with about so many prompt tokens together; short ones evenly over the logarithm of the length, and
+    those of zipf with a share that falls as 1 / length²."""
     draw = random.Random(kind)
     short, long = KINDS[kind]
     while tokens > 0:
         share = draw.random()
-        if share < short:
+        if kind == "zipf":
+            length = min(int(SHORT[0] / (1 - share)), LONGEST[1])
+        elif share < short:
             length = int(math.exp(draw.uniform(*map(math.log, SHORT))))
         else:
             length = draw.randint(*(LONG if share < short + long else LONGEST))

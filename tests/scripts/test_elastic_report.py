@@ -52,6 +52,10 @@ class ElasticReport(unittest.TestCase):
         self.assertGreater(len(short), len(mixed) / 2)
         self.assertLess(sum(one["input_length"] for one in short), 50000)
         self.assertEqual(mixed, list(trace("mixed", 100000)), "the same each time")
+        zipf = [one["input_length"] for one in trace("zipf", 100000)]
+        self.assertGreaterEqual(min(zipf), 32)
+        self.assertLess(sorted(zipf)[len(zipf) // 2], 100)
+        self.assertGreater(max(zipf), 1000)
 
     def test_lines_are_of_runs_that_answered_all(self) -> None:
         counts = {"done": 2, "failed": 0, "open": 0, "prompt_tokens": 9, "output_tokens": 3}
