@@ -133,7 +133,10 @@ class Prefill {
                       {"compute", options.model.compute},
                       {"kv_dtype", std::string(name_of(settings_.kv_dtype))},
                       {"batch_tokens", settings_.batch_tokens},
-                      {"ring", options.ring}}) {}
+                      {"ring", options.ring},
+                      {"drop", options.ring == "levels" ? 0.01 * options.drop : 0},
+                      {"levels", options.levels},
+                      {"pipeline", options.micro}}) {}
 
   void run() {
     if (session_.options.check) refuse_check_of_codes(options_.model);

@@ -55,7 +55,7 @@ parallel::RingRates measure_ring(const model::ModelConfig& config,
                                  const resources::Resources& resources, comm::Communicator& world,
                                  comm::Communicator& replica, const context::Compute& compute,
                                  spdlog::logger& log) {
-  if (resources.cp == 1 || (resources.ring && !resources.elastic)) return {};
+  if (resources.cp == 1 || (resources.ring && !resources.elastic && !resources.sparse)) return {};
   const int block = resources.sp * resources.tp, rank = replica.rank();
   const auto ring = replica.split(rank % block, rank / block);
   const int64_t kv_heads = parallel::kv_heads_of_rank(resources.degrees(), config.num_kv_heads);

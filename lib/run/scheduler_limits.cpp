@@ -25,6 +25,12 @@ schedule::TeamCosts team_costs(const model::ModelConfig& config,
           .hides_keys = resources.gpus};
 }
 
+parallel::RingShape ring_shape(const model::ModelConfig& config,
+                               const resources::Resources& resources) {
+  return {static_cast<double>(config.num_heads), static_cast<double>(config.num_kv_heads),
+          element_bytes(resources.kv_dtype, config.head_dim)};
+}
+
 schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Measured& measured,
                                            std::optional<schedule::TimeLimit> time,
                                            std::shared_ptr<const io::Detokenizer> detokenizer) {
@@ -57,9 +63,7 @@ schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Me
                                         measured.shift_threshold),
           .policy = job.batch.policy,
           .ring = resources.ring,
-          .ring_shape = {static_cast<double>(config.num_heads),
-                         static_cast<double>(config.num_kv_heads),
-                         element_bytes(resources.kv_dtype, config.head_dim)},
+          .ring_shape = ring_shape(config, resources),
           .ring_rates = measured.ring,
           .levels_from = resources.levels_from(),
           .layout_invariant = job.reproducible == parallel::Reproducible::layout,

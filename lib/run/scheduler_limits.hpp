@@ -10,6 +10,10 @@
 
 namespace pecia::run {
 
+/// What the rules for rings and levels need of the model.
+parallel::RingShape ring_shape(const model::ModelConfig& config,
+                               const resources::Resources& resources);
+
 /// `time` without a value: there is no limit, and no times of teams either.
 schedule::SchedulerLimits scheduler_limits(const Setup& setup, const measure::Measured& measured,
                                            std::optional<schedule::TimeLimit> time,

@@ -7,6 +7,9 @@
 
 #include "lib/execute/rank_needs.hpp"
 #include "lib/io/results.hpp"
+#include "lib/parallel/level_rule.hpp"
+#include "lib/report/format.hpp"
+#include "lib/run/scheduler_limits.hpp"
 
 namespace pecia::run {
 namespace {
@@ -70,6 +73,22 @@ parallel::RingRates settle_rates(const Setup& setup, const std::string& kept,
   return known ? known->ring
                : measure::measure_ring(setup.config, setup.resources, setup.world(), tensors,
                                        compute, *setup.log);
+}
+
+void settle_levels(Setup& setup, const parallel::RingRates& rates) {
+  resources::Resources& resources = setup.resources;
+  if (!resources.levels_from() || resources.sparse->micro) return;
+  parallel::RingInputs in;
+  in.ranks = resources.cp;
+  in.shape = ring_shape(setup.config, resources);
+  in.rates = rates;
+  in.load.add(resources.max_batch_tokens, 0);
+  resources.sparse->micro = parallel::best_micro(in, resources.sparse->rule);
+  resources.why += fmt::format("{}levels in {} part{}: by the link's {}B/s beside {}FLOP/s",
+                               resources.why.empty() ? "" : "; ", *resources.sparse->micro,
+                               *resources.sparse->micro == 1 ? "" : "s",
+                               report::format_count(rates.all_to_all_bandwidth),
+                               report::format_count(rates.flops));
 }
 
 measure::Measured settle_choices(Setup& setup, const std::string& kept,

@@ -24,6 +24,10 @@ std::string kept_measurement(const Setup& setup);
 parallel::RingRates settle_rates(const Setup& setup, const std::string& kept,
                                  comm::Communicator& tensors, const context::Compute& compute);
 
+/// Decides into how many micro-partitions the levels of sparse attention are cut, by these rates,
+/// where the job leaves it open. The reason is added to the resources'.
+void settle_levels(Setup& setup, const parallel::RingRates& rates);
+
 /// What an earlier start has kept, or else a new measurement with these rates. Collective over all
 /// ranks; the same on every rank.
 measure::Measured settle_choices(Setup& setup, const std::string& kept,

@@ -11,6 +11,7 @@
 #include "lib/core/error.hpp"
 #include "lib/parallel/kept_order.hpp"
 #include "lib/parallel/level_plan.hpp"
+#include "lib/parallel/level_rule.hpp"
 
 namespace pecia::parallel {
 namespace {
@@ -89,6 +90,24 @@ TEST(KeptOrder, HasWhatEachLevelKeepsFirst) {
   EXPECT_THAT(kept_order({}, 0, {0}), ElementsAre());
   EXPECT_THROW(kept_order(std::vector<float>{1}, 2, {}), InvalidArgument);
   EXPECT_THROW(kept_order(std::vector<float>{1}, 0, {2}), InvalidArgument);
+}
+
+TEST(BestMicro, IsOneWhereLinksAreFastAndMoreWhereTheyAreSlow) {
+  RingInputs in;
+  in.ranks = 4;
+  in.shape = {.num_heads = 9, .num_kv_heads = 3};
+  in.load.add(8192, 0);
+  const auto at = [&](double bandwidth, LevelRule rule = {}) {
+    in.rates = {.flops = 1e11, .bandwidth = bandwidth, .all_to_all_bandwidth = bandwidth};
+    return best_micro(in, rule);
+  };
+  EXPECT_EQ(at(2e10), 1);
+  EXPECT_EQ(at(2.5e8), 8);
+  EXPECT_EQ(at(2.5e7, {Geometry::disjoint, 0.9}), 2) << "parts of few rows";
+  in.load = {};
+  in.load.add(100, 0);
+  EXPECT_EQ(at(2.5e7), 1);
+  EXPECT_THROW(at(0), InvalidArgument);
 }
 
 struct Case {
