@@ -67,18 +67,18 @@ class DealsPlans {
 };
 
 /// Of several lengths, one with penalties; a chain and a fork.
-std::vector<Request> make_requests() {
+std::vector<Request> make_requests(int64_t words = vocab) {
   std::vector<Request> requests;
   int64_t row = 0;
   for (const int64_t length : {1, 9, 33, 80, 21, 5, 47, 2}) {
     requests.push_back(
-        greedy_request(row, random_tokens(length, vocab, static_cast<uint64_t>(row)), 7));
+        greedy_request(row, random_tokens(length, words, static_cast<uint64_t>(row)), 7));
     if (row == 3) requests.back().turns.front().params.repetition_penalty = 1.2f;
     ++row;
   }
   for (const io::Followup followup : {io::Followup::chain, io::Followup::fork}) {
     const int64_t lengths[] = {30, 3, 9};
-    requests.push_back(greedy_turns(followup, row, lengths, vocab, 0, 4));
+    requests.push_back(greedy_turns(followup, row, lengths, words, 0, 4));
   }
   return requests;
 }
@@ -182,6 +182,33 @@ TEST(Teams, OfElasticRequestsAnswerAsOneRankDoes) {
   EXPECT_GT(wide, 5);
   EXPECT_GT(holders, 5);
 }
+
+/// Every family, with windows, norms, scalings of positions and numbers of heads of its own.
+class ElasticFamilies : public testing::TestWithParam<std::string> {};
+
+TEST_P(ElasticFamilies, AnswerAsOneRankDoes) {
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
+  const std::filesystem::path model = golden(GetParam());
+  const int64_t words = model::read_config(model).vocab;
+  ReplicaSettings settings;
+  settings.max_batch_tokens = 16;
+  settings.max_sequences = 7;
+  settings.logprobs = 2;
+  settings.prompt_logprobs = 1;
+  std::vector<Request> requests = make_requests(words);
+  requests.push_back(greedy_request(100, random_tokens(90, words, 100), 9));
+  const auto wanted = run_alone(*world, model, requests, settings);
+  settings.elastic = true;
+  settings.kv_tokens = (100 + world->size() - 1) / world->size() + 40;
+  expect_answers(run_requests(*world, model, requests, settings), wanted);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ElasticFamilies,
+                         testing::Values("glm-partial-rope", "internlm2-dynamic-bias", "llama-mqa",
+                                         "llama-mha-tied", "llama-odd-sizes", "llama-rope-dynamic",
+                                         "llama-rope-yarn", "mistral-window16", "qwen2-biases",
+                                         "qwen2-window-upper-layer", "qwen3-qknorm-tied"),
+                         name_of_model);
 
 }  // namespace
 }  // namespace pecia::test
