@@ -39,6 +39,7 @@ void Attention::begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t
   if (!own) return;
   const auto& [team, pass, placements] = teams[*own];
   const Sharding sharding = sharding_ = team.sharding;
+  may_be_step_ = team.ring != parallel::Ring::levels;
   const BlockPlace& place = groups_.place;
   const auto num_rows = static_cast<int64_t>(positions().size());
   rows_ = sharded_rows(sharding, place, num_rows);

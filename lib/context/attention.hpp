@@ -55,6 +55,10 @@ class Attention {
   void begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t number);
 
   parallel::Sharding sharding() const { return sharding_; }
+  /// Tells whether the pass's ops may be held back as a step (kernels::Step). By levels they may
+  /// not. The rows to which results belong change from layer to layer, so the arrays that name them
+  /// are gone before the step would be done.
+  bool may_be_step() const { return may_be_step_; }
   /// The global positions of all rows of this rank's block. rows() says which rows are the rank's.
   const std::vector<int64_t>& positions() const {
     return std::visit(
@@ -92,6 +96,7 @@ class Attention {
 
   // The pass.
   parallel::Sharding sharding_ = parallel::Sharding::base;
+  bool may_be_step_ = true;
   parallel::ShardedRows rows_;
   bool exchanges_ = false;  ///< false: every row is here already
   std::vector<parallel::AttendPart> parts_;

@@ -90,7 +90,7 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
   // When the host waits for transfers, work that is held back would begin late. So only small
   // passes that stay on the stream are held back as a step.
   constexpr int64_t most_rows_of_a_step = 256;
-  const bool as_step = stays_on_stream_ && count <= most_rows_of_a_step;
+  const bool as_step = stays_on_stream_ && attention.may_be_step() && count <= most_rows_of_a_step;
   std::optional<report::ScopedGroup> ops;  // device time marks between the ops would cut a step up
   if (as_step || !compute_.recorder.keeps_ops()) ops.emplace(compute_.recorder, "layers");
   std::optional<kernels::Step> step;

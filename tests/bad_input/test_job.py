@@ -181,6 +181,19 @@ class Absent(BadInputTest):
                     arguments=self.set("attention.sparse=csa", assignment),
                 )
 
+    def test_sparse_attention_before_weights_are_read(self) -> None:
+        (self.model / "model.safetensors").unlink()
+        for assignment, parts in {
+            "attention.levels=5": ("attention.levels is 5", "1 to 4"),
+            "attention.drop=0.96": ("attention.drop is 0.96", "0 to 0.95"),
+            "attention.pipeline=17": ("attention.pipeline is 17", "1 to 16"),
+            "attention.decode=sparse": ("attention.decode: sparse", "use decode: dense"),
+            "parallel.decode=tp": ("parallel.decode: tp", "use decode: auto"),
+            "parallel.decode=broadcast_q": ("parallel.decode broadcast_q needs", "one rank"),
+        }.items():
+            with self.subTest(assignment=assignment):
+                self.assert_refused(*parts, arguments=self.set("attention.sparse=csa", assignment))
+
     def test_gpus_in_a_build_without_them(self) -> None:
         self.assert_refused(
             "backend: cuda", "built without CUDA", "use backend: cpu", arguments=self.set("backend=cuda")

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "lib/context/ring_attention.hpp"
-#include "lib/core/fp8_vector.hpp"
+#include "tests/context/stored_vectors.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/ring_formulas.hpp"
@@ -113,22 +113,12 @@ class Ringed {
                               expected_row(rows.sequence, position), 1e-5))
               << "sequence " << rows.sequence << ", position " << position;
   }
-  /// Of all heads of a token, as the cache has them.
-  std::vector<float> stored(std::vector<float> vectors) const {
-    if (dtype_ != DType::fp8) return vectors;
-    for (auto head = vectors.begin(); head != vectors.end(); head += head_dim) {
-      float greatest = 0;
-      for (auto x = head; x != head + head_dim; ++x) greatest = std::max(greatest, std::fabs(*x));
-      const float scale = fp8_scale(greatest);
-      for (auto x = head; x != head + head_dim; ++x)
-        *x = fp8_to_float(float_to_fp8(*x / scale)) * scale;
-    }
-    return vectors;
-  }
   /// A key (kind 2) or value (kind 3) as the cache has it, made once.
   const std::vector<float>& stored_at(uint64_t kind, int64_t sequence, int64_t position) {
     std::vector<float>& vector = stored_[{kind, sequence, position}];
-    if (vector.empty()) vector = stored(vector_of(kind, sequence, position, kv_heads * head_dim));
+    if (vector.empty())
+      vector = stored_vectors(vector_of(kind, sequence, position, kv_heads * head_dim), dtype_,
+                              head_dim);
     return vector;
   }
   /// Softmax over all visible positions, in double.

@@ -13,18 +13,16 @@
 #include "lib/resources/resources.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/goldens.hpp"
-#include "tests/support/replica.hpp"
+#include "tests/support/same_answers.hpp"
 
 namespace pecia::test {
 namespace {
 
 using parallel::Ring;
-using schedule::Finished;
 using schedule::Request;
-using Results = std::map<int64_t, Finished>;
+using Results = std::map<int64_t, schedule::Finished>;
 
-constexpr double tolerance = 1e-4;  // the project's bound for another order of fp32 sums
-constexpr int64_t vocab = 96;       // at least, of every checkpoint used here
+constexpr int64_t vocab = 96;  // at least, of every checkpoint used here
 
 struct Variant {
   std::string name;
@@ -118,29 +116,6 @@ std::vector<Variant> variants_of_prefill(const model::ModelConfig& config, int r
   return variants;
 }
 
-void expect_same(const Results& found, const Results& wanted) {
-  ASSERT_EQ(found.size(), wanted.size());
-  for (const auto& [row, want] : wanted) {
-    SCOPED_TRACE(fmt::format("row {}", row));
-    ASSERT_TRUE(found.contains(row));
-    const Finished& got = found.at(row);
-    ASSERT_EQ(got.state, want.state) << got.result.error;
-    EXPECT_EQ(got.result.tokens, want.result.tokens);
-    EXPECT_TRUE(all_close(got.result.token_logprobs, want.result.token_logprobs, tolerance));
-    EXPECT_TRUE(all_close(got.result.top_logprobs, want.result.top_logprobs, tolerance));
-    EXPECT_TRUE(all_close(got.result.prompt_logprobs, want.result.prompt_logprobs, tolerance));
-  }
-}
-
-bool near_tie(const Results& results, int logprobs) {
-  for (const auto& [row, finished] : results) {
-    const std::vector<float>& top = finished.result.top_logprobs;
-    for (size_t i = 0; i < top.size(); i += static_cast<size_t>(logprobs))
-      if (top[i] - top[i + 1] <= 2 * tolerance) return true;
-  }
-  return false;
-}
-
 struct EveryModel : testing::TestWithParam<std::string> {};
 
 TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {
@@ -159,7 +134,8 @@ TEST_P(EveryModel, AnswersInEveryModeAsOneRank) {
     SCOPED_TRACE(variant.name);
     variant.settings.logprobs = settings.logprobs;
     variant.settings.prompt_logprobs = settings.prompt_logprobs;
-    expect_same(run_requests(*world, golden(GetParam()), requests, variant.settings), wanted);
+    expect_same_answers(run_requests(*world, golden(GetParam()), requests, variant.settings),
+                        wanted);
   }
 }
 
@@ -182,8 +158,8 @@ TEST_P(LongPasses, GiveInEveryModeWhatOneRankGives) {
     ASSERT_EQ(found.size(), wanted.size());
     for (const auto& [row, want] : wanted) {
       ASSERT_EQ(found.at(row).state, want.state) << found.at(row).result.error;
-      EXPECT_TRUE(
-          all_close(found.at(row).result.prompt_logprobs, want.result.prompt_logprobs, tolerance));
+      EXPECT_TRUE(all_close(found.at(row).result.prompt_logprobs, want.result.prompt_logprobs,
+                            answer_tolerance));
     }
   }
 }

@@ -12,6 +12,7 @@
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/model/config.hpp"
 #include "lib/resources/resources.hpp"
+#include "tests/support/deep_model.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/same_bits.hpp"
 
@@ -78,6 +79,42 @@ TEST_P(EveryModel, GivesTheBitsOfTheHostInEveryMode) {
       ++number;
     }
   EXPECT_GT(number, 0);
+}
+
+/// In passes by levels, which copy single tokens and read sums back; of five layers, of which the
+/// middle three drop.
+TEST(Levels, GiveTheBitsOfTheHost) {
+  const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  const TempFolder model;
+  write_deep_model("qwen2-window-upper-layer", 5, model);
+  constexpr DType kv_types[] = {DType::fp32, DType::bf16, DType::fp8};
+  size_t number = 0;
+  for (const int tp : {1, 2})
+    for (const parallel::Geometry geometry :
+         {parallel::Geometry::disjoint, parallel::Geometry::nested})
+      for (const double drop : {0.0, 0.5}) {
+        if (all->size() % tp != 0) continue;
+        SCOPED_TRACE(
+            fmt::format("TP {}, geometry {}, drop {}", tp, static_cast<int>(geometry), drop));
+        ReplicaSettings settings;
+        settings.tp = tp;
+        settings.levels_from = 9;
+        settings.sparse = {{geometry, drop}, 3, 1 + static_cast<int>(number % 2)};
+        settings.max_batch_tokens = number % 2 == 0 ? 200 : 4096;
+        settings.kv_dtype = kv_types[number++ % 3];
+        settings.logprobs = 3;
+        settings.prompt_logprobs = 1;
+        int by_levels = 0;
+        settings.on_plan = [&](const schedule::Plan& plan) {
+          by_levels += plan.teams.front().ring == Ring::levels;
+        };
+        const auto wanted = run_requests(*all, model.path(), make_requests(), settings);
+        EXPECT_GT(by_levels, 2);
+        for (const auto place : {TestPlace::separate_staged, TestPlace::separate_nccl}) {
+          settings.place = place;
+          expect_same_bits(run_requests(*all, model.path(), make_requests(), settings), wanted);
+        }
+      }
 }
 
 /// The host's time would differ from run to run.

@@ -11,6 +11,7 @@
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/execute/phantom_rank.hpp"
 #include "tests/support/block_formulas.hpp"
+#include "tests/support/deep_model.hpp"
 #include "tests/support/goldens.hpp"
 #include "tests/support/owned_compute.hpp"
 #include "tests/support/replica.hpp"
@@ -19,6 +20,7 @@
 namespace pecia::test {
 namespace {
 
+using parallel::Geometry;
 using parallel::PassSequence;
 using parallel::Ring;
 using parallel::Sharding;
@@ -27,15 +29,20 @@ using parallel::Sharding;
 class Machine {
  public:
   Machine(comm::Communicator& world, int sp, int tp)
-      : config_(model::read_config(golden("llama-gqa-fp32"))),
-        weights_(config_, io::Checkpoint(golden("llama-gqa-fp32")), {},
-                 execute::Worker::weight_cut(world.rank(), tp)),
-        worker_(world, config_, weights_, compute_, {.sp = sp, .tp = tp, .kv_tokens = 5000}),
+      : Machine(world, golden("llama-gqa-fp32"), {.sp = sp, .tp = tp, .kv_tokens = 5000}) {}
+
+  /// The same of another model.
+  Machine(comm::Communicator& world, const std::filesystem::path& model,
+          const execute::Worker::Settings& settings)
+      : config_(model::read_config(model)),
+        weights_(config_, io::Checkpoint(model), {},
+                 execute::Worker::weight_cut(world.rank(), settings.tp)),
+        worker_(world, config_, weights_, compute_, settings),
         phantom_(config_, {.ranks = world.size(),
                            .rank = world.rank(),
                            .weights = DType::fp32,
                            .memory_bytes = int64_t{1} << 30,
-                           .worker = {.sp = sp, .tp = tp, .kv_tokens = 5000}}) {}
+                           .worker = settings}) {}
 
   /// Feeds the next `count` tokens of sequence 0; nothing is sampled.
   void feed(int64_t count, Ring ring, Sharding sharding, int32_t owner = PassSequence::balanced) {
@@ -244,6 +251,66 @@ TEST(Worker, SendsRoundTheRingWhatItExpects) {
                           cache.layer_bytes_per_token()}));
       length += tokens;
     }
+  }
+}
+
+/// Of five layers, of which the middle three drop. execute compares with a phantom.
+TEST(Worker, SendsByLevelsWhatItsPhantomSends) {
+  const auto comm = world();
+  const TempFolder deep;
+  write_deep_model("llama-gqa-fp32", 5, deep);
+  for (const int tp : {1, 2}) {
+    if (comm->size() % tp != 0) continue;
+    execute::Worker::Settings settings{.tp = tp, .kv_tokens = 5000};
+    for (int rank = 0; rank < comm->size(); ++rank)
+      settings.places.push_back(
+          {std::to_string(rank / tp / 4), std::to_string(rank / tp / 2), rank});
+    for (const Geometry geometry : {Geometry::disjoint, Geometry::nested})
+      for (const int micro : {1, 2}) {
+        std::map<double, int64_t> sent;
+        for (const double drop : {0.0, 0.5}) {
+          SCOPED_TRACE(fmt::format("TP {}, geometry {}, drop {}, in {}", tp,
+                                   static_cast<int>(geometry), drop, micro));
+          settings.sparse = {{geometry, drop}, {}, micro};
+          Machine machine(*comm, deep.path(), settings);
+          machine.feed(61, Ring::pass_kv, Sharding::base);
+          const int64_t before = machine.worker().groups().ring->traffic().bytes;
+          machine.feed(301, Ring::levels, Sharding::base, PassSequence::contiguous);
+          machine.feed(1, Ring::broadcast_q, Sharding::base, 0);
+          machine.feed(130, Ring::levels, Sharding::base, PassSequence::contiguous);
+          sent[drop] = machine.worker().groups().ring->traffic().bytes - before;
+        }
+        if (comm->size() > tp) {
+          EXPECT_NE(sent[0.5], sent[0]) << "nothing was dropped";
+        }
+      }
+  }
+}
+
+/// Two levels, KV heads that the ranks divide: each rank attends all rows of its heads, as in
+/// Ulysses. The first part's rows see no other part, and no part sees the keys of the last one.
+TEST(Worker, SendsByLevelsWhatTheFormulaSays) {
+  const auto comm = world();
+  const int ranks = comm->size();
+  const std::filesystem::path model = golden("llama-gqa-fp32");
+  const model::ModelConfig config = model::read_config(model);
+  if (config.num_kv_heads % ranks != 0) return;
+  const int64_t rows = 40, heads = config.num_kv_heads / ranks;
+  const int64_t group = config.num_heads / config.num_kv_heads, width = config.head_dim;
+  for (const int micro : {1, 3}) {
+    Machine machine(*comm, model,
+                    {.kv_tokens = 5000, .sparse = {{{Geometry::disjoint, 0}, {}, micro}}});
+    machine.feed(rows * ranks, Ring::levels, Sharding::base, PassSequence::contiguous);
+    int64_t numbers = 0;  // of a row and a KV head
+    for (int to = 0; to < ranks; ++to) {
+      const int from = comm->rank();
+      if (to == from) continue;
+      if (from + 1 < ranks) numbers += 2 * width;
+      if (from > 0) numbers += group * width;
+      if (to > 0) numbers += group * (width + 1);  // results of its rows
+    }
+    EXPECT_EQ(machine.worker().groups().ring->traffic().bytes,
+              config.layers * rows * heads * numbers * size_of(DType::fp32));
   }
 }
 

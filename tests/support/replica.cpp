@@ -132,6 +132,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
                        static_cast<double>(config.num_kv_heads),
                        element_bytes(settings.kv_dtype, config.head_dim)};
   limits.ring_rates = settings.ring_rates;
+  limits.levels_from = settings.levels_from;
   limits.layout_invariant = settings.layout_invariant;
   if (limits.kv_tokens == 0) {
     const schedule::Scheduler counting(limits);
@@ -151,7 +152,8 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
                              .logprobs = settings.logprobs,
                              .prompt_logprobs = settings.prompt_logprobs,
                              .places = settings.places,
-                             .layout_invariant = settings.layout_invariant});
+                             .layout_invariant = settings.layout_invariant,
+                             .sparse = settings.sparse});
 
   // Every rank schedules the same; only the outcomes travel.
   schedule::Scheduler scheduler(limits);

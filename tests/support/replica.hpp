@@ -15,6 +15,7 @@
 #include "lib/core/dtype.hpp"
 #include "lib/device/graph_stream.hpp"
 #include "lib/model/device_weights.hpp"
+#include "lib/parallel/levels.hpp"
 #include "lib/schedule/scheduler.hpp"
 
 namespace pecia::test {
@@ -50,6 +51,9 @@ struct ReplicaSettings {
   job::Policy policy = job::Policy::prefill_first;
   std::optional<parallel::Ring> ring = parallel::Ring::pass_kv;  ///< absent: by rule, of the rates
   parallel::RingRates ring_rates;
+  /// Chunks of prompts with at least so many new tokens are attended by levels; it needs `sparse`.
+  std::optional<int64_t> levels_from;
+  std::optional<parallel::SparseSetting> sparse;
   std::function<void(const schedule::Plan&)> on_plan;  ///< sees every pass
   std::function<void(schedule::Plan&)> change_plan;    ///< what is executed instead
   device::GraphStream::GraphCounts* graphs = nullptr;  ///< set at the end, on a separate device
