@@ -18,7 +18,7 @@ namespace pecia::app {
 namespace {
 
 struct TuneCommandOptions {
-  run::TuneOptions tune{.output = "tuned.json"};
+  run::TuneOptions tune;
   bool json = false;
 };
 

@@ -42,7 +42,7 @@ std::string measured_text(const tune::Tuned& tuned) {
   std::string text = fmt::format(
       "{} prompts of {} to {} tokens, means; the loss is in nats per token\n"
       "{:>6}  {:>6}  {:>8}  {:>12}  {:>8}\n{:>6}  {:>6}  {:>8}  {:>12}  {:>8.2f}   "
-      "likelihood {:.4f}\n",
+      "log-likelihood {:.4f}\n",
       tuned.dense.size(), shortest, longest, "drop", "levels", "loss", "same answers", "TTFT s",
       "dense", "", "", "", ttft_s / count, -nll / count);
   for (const Row& row : rows_of(tuned.samples))

@@ -85,15 +85,23 @@ void check_prompts(const Setup& setup, const TuneOptions& options, size_t settin
         options.calibration.string());
 }
 
-/// The numbers of levels that the ranks' places allow, from two on.
+/// The numbers of levels that the ranks' places allow, from two on; of these only the wanted one.
 std::vector<tune::LevelChoice> level_choices(const resources::LevelsHere& levels_here,
-                                             parallel::Geometry geometry) {
+                                             parallel::Geometry geometry,
+                                             std::optional<int> wanted) {
   std::vector<tune::LevelChoice> choices;
-  for (int count = fewest_levels; count <= most_levels; ++count)
+  for (int count = fewest_levels; count <= most_levels; ++count) {
+    if (wanted && count != *wanted) continue;
     if (parallel::Levels levels = levels_here(count); levels.count() == count) {
       std::vector<double> shares = tune::level_shares(levels, geometry);
       choices.push_back({std::move(levels), std::move(shares)});
     }
+  }
+  if (choices.empty())
+    fail<InputError>(
+        "attention.levels: {} is nothing to tune on these ranks, whose places allow other numbers "
+        "from 2 on; use levels: auto",
+        wanted.value_or(0));
   return choices;
 }
 
@@ -109,18 +117,25 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
     fail<InputError>(
         "tune needs two or more ranks that share a prompt's tokens, by parallel.cp or sp: levels "
         "join their parts; start more ranks, or use smaller dp and tp");
+  if (tune::sparse_share(setup.config.layers) == 0)
+    fail<InputError>(
+        "tune: the model has {} layers, and sparse attention drops nothing in the first and the "
+        "last one; there is nothing to tune",
+        setup.config.layers);
   Frame frame;
   frame.cp = resources.cp / setup.job.parallel.sp;
   tune::Tuned& facts = frame.facts;
   facts.version = build_info().version;
   facts.model_path = setup.job.model.path.string();
   facts.config_sha256 = setup.config.sha256;
+  facts.layers = setup.config.layers;
   facts.cp = resources.cp, facts.tp = resources.tp;
   facts.geometry = setup.job.attention.geometry;
   // Every replica has its own places, and the results are those of the first one.
   std::vector<comm::RackServerGpu> first(setup.ranks.places.begin(),
                                          setup.ranks.places.begin() + setup.ranks.replica->size());
-  facts.levels = level_choices(resources::levels_by_place(first, resources.tp), facts.geometry);
+  facts.levels = level_choices(resources::levels_by_place(first, resources.tp), facts.geometry,
+                               job::read_job(options.job_file, options.overrides).attention.levels);
   comm::together(world, [&] {
     if (setup.chief()) check_prompts(setup, options, options.drops.size() * facts.levels.size());
   });

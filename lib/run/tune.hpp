@@ -17,9 +17,9 @@ namespace pecia::run {
 
 struct TuneOptions {
   std::filesystem::path job_file;
-  std::filesystem::path calibration;   ///< prompt shard whose requests have one turn each
-  std::filesystem::path output;        ///< the tuned file; the runs lie in a folder beside it
-  std::vector<std::string> overrides;  ///< "key.path=value"
+  std::filesystem::path calibration;            ///< prompt shard whose requests have one turn each
+  std::filesystem::path output = "tuned.json";  ///< the runs lie in a folder beside it
+  std::vector<std::string> overrides;           ///< "key.path=value"
   std::vector<double> drops{0, 0.2, 0.4, 0.6, 0.8, 0.95};
 };
 
@@ -29,7 +29,7 @@ struct TuneOutcome {
 };
 
 /// Runs the calibration prompts densely and with every drop at every number of levels that the
-/// ranks' places allow, fits the models, and writes the file. Collective over `world`. Throws
+/// ranks' places allow (or only with the job's number), fits the models, and writes the file. Collective over `world`. Throws
 /// InputError before any weight is read where prompts, grid or options do not allow it. `end_job`
 /// and `activity` are those of a watch over all ranks; each run has a watch of its own.
 TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,

@@ -39,7 +39,7 @@ std::vector<std::string> overrides_of(const TuneOptions& options, const TuneRun&
   const auto set = [&](const char* key, const std::string& value) {
     all.push_back(fmt::format("{}={}", key, value));
   };
-  set("input", "[" + quoted(options.calibration) + "]");
+  set("input", fmt::format("[{}]", quoted(options.calibration)));
   set("output", quoted(folder));
   set("generation.temperature", "0");
   set("generation.max_new_tokens", std::to_string(answer_tokens));

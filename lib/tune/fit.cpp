@@ -28,7 +28,7 @@ void fit(Tuned& tuned) {
   const std::vector<bool> held = held_out(tuned.samples.size());
   for (size_t i = 0; i < held.size(); ++i) tuned.samples[i].held_out = held[i];
   tuned.loss = fit_loss(tuned.samples, tuned.levels);
-  tuned.time = fit_time(tuned.samples, tuned.levels);
+  tuned.time = fit_time(tuned.samples, tuned.levels, sparse_share(tuned.layers));
   std::vector<double> losses, times, expected_losses, expected_times;
   for (const Sample& sample : tuned.samples) {
     if (!sample.held_out) continue;

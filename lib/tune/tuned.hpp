@@ -44,6 +44,7 @@ struct Chosen {
 struct Tuned {
   std::string version;  ///< of the program
   std::string model_path, config_sha256;
+  int64_t layers = 1;  ///< of the model
   int cp = 1, tp = 1;  ///< a replica's ranks; those of sp count as cp
   parallel::Geometry geometry = parallel::Geometry::disjoint;
   std::vector<LevelChoice> levels;

@@ -221,7 +221,10 @@ Json to_json(const Tuned& tuned) {
         {"at_longest", tuned.loss.coefficients[i].at_longest}};
   return {{"schema", tuned_schema},
           {"version", tuned.version},
-          {"model", {{"path", tuned.model_path}, {"config_sha256", tuned.config_sha256}}},
+          {"model",
+           {{"path", tuned.model_path},
+            {"config_sha256", tuned.config_sha256},
+            {"layers", tuned.layers}}},
           {"grid", {{"cp", tuned.cp}, {"tp", tuned.tp}}},
           {"geometry", name_of(tuned.geometry)},
           {"levels", list(tuned.levels, [](const LevelChoice& choice) { return json_of(choice); })},
@@ -235,6 +238,7 @@ Json to_json(const Tuned& tuned) {
            {{"s_per_token", tuned.time.s_per_token},
             {"s_per_pair", tuned.time.s_per_pair},
             {"constant_s", tuned.time.constant_s},
+            {"sparse_share", tuned.time.sparse_share},
             {"held_out", json_of(tuned.time_error)}}},
           {"likelihood_s_per_token", tuned.likelihood_s_per_token},
           {"dense", list(tuned.dense,
@@ -270,6 +274,7 @@ Tuned parse_tuned(const std::filesystem::path& path, const std::string& text) {
   const Reader model = file.in("model"), grid = file.in("grid"), loss = file.in("loss_model"),
                time = file.in("time_model");
   tuned.model_path = model.text("path"), tuned.config_sha256 = model.text("config_sha256");
+  tuned.layers = model.whole("layers", 1, most_tokens);
   tuned.cp = static_cast<int>(grid.whole("cp", 1, most_ranks));
   tuned.tp = static_cast<int>(grid.whole("tp", 1, most_ranks));
   const std::string geometry = file.text("geometry");
@@ -291,7 +296,7 @@ Tuned parse_tuned(const std::filesystem::path& path, const std::string& text) {
   }
   tuned.loss_error = read_error(loss.in("held_out"));
   tuned.time = {time.number("s_per_token", 0), time.number("s_per_pair", 0),
-                time.number("constant_s", 0)};
+                time.number("constant_s", 0), time.number("sparse_share", 0, 1)};
   tuned.time_error = read_error(time.in("held_out"));
   tuned.likelihood_s_per_token = file.number("likelihood_s_per_token", 0);
   tuned.dense = file.list("dense", read_dense);

@@ -16,13 +16,14 @@ inline double made_up_loss(int64_t tokens, double drop) {
 
 inline double made_up_time(int64_t tokens, double drop, const LevelChoice& choice) {
   const auto length = static_cast<double>(tokens);
-  return 0.5 + 1e-3 * length + 2e-7 * length * length * attended(choice.shares, drop);
+  return 0.5 + 1e-3 * length + 2e-7 * length * length * (0.8 * attended(choice.shares, drop) + 0.2);
 }
 
 inline Tuned made_up() {
   Tuned tuned;
   tuned.version = "1.2.3";
   tuned.model_path = "models/made-up", tuned.config_sha256 = std::string(64, 'a');
+  tuned.layers = 10;
   tuned.cp = 4;
   for (auto joins :
        std::vector<std::vector<std::vector<int>>>{{{0, 0, 0, 0}}, {{0, 0, 1, 1}, {0, 0, 0, 0}}}) {
