@@ -77,7 +77,7 @@ void add_tune(CLI::App& app, Context& context) {
   add({.name = "--drops",
        .into = &options->tune.drops,
        .help = "Shares of tokens that level 2 leaves out, each of which is measured (default: "
-               "0,0.2,0.4,0.6,0.8,0.95)",
+               "0,0.02,0.05,0.1,0.2,0.4,0.7)",
        .type = "SHARE,…"});
   add({.name = "--json", .into = &options->json, .help = "The file's contents instead of tables"});
 }

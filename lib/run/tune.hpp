@@ -20,7 +20,7 @@ struct TuneOptions {
   std::filesystem::path calibration;            ///< prompt shard whose requests have one turn each
   std::filesystem::path output = "tuned.json";  ///< the runs lie in a folder beside it
   std::vector<std::string> overrides;           ///< "key.path=value"
-  std::vector<double> drops{0, 0.2, 0.4, 0.6, 0.8, 0.95};
+  std::vector<double> drops{0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7};
 };
 
 struct TuneOutcome {

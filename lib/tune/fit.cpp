@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "lib/core/error.hpp"
 #include "lib/tune/tuned.hpp"
 
@@ -6,6 +8,16 @@ namespace pecia::tune {
 
 std::string name_of(parallel::Geometry geometry) {
   return geometry == parallel::Geometry::nested ? "nested" : "disjoint";
+}
+
+Candidates Tuned::candidates() const {
+  double highest = 0;
+  for (const Sample& sample : samples) highest = std::max(highest, sample.setting.drop);
+  Candidates candidates;
+  for (const double drop : fine_drops())
+    if (drop <= highest) candidates.drops.push_back(drop);
+  for (const LevelChoice& choice : levels) candidates.levels.push_back(choice.count());
+  return candidates;
 }
 
 Costs Tuned::costs(int64_t tokens) const {

@@ -17,7 +17,7 @@ constexpr double ridge = 1e-6;
 std::array<double, LossModel::terms.size()> terms_of(double drop,
                                                      const std::vector<double>& shares) {
   const double whole = attended(shares, 0);
-  return {drop, drop * drop, -std::log1p(-drop), whole - attended(shares, drop),
+  return {drop, 1 - std::pow(1 - drop, 8), -std::log1p(-drop), whole - attended(shares, drop),
           std::max(0.0, whole - 1)};
 }
 

@@ -18,9 +18,11 @@ namespace pecia::tune {
 /// with drop, so neither does the loss.
 struct LossModel {
   static constexpr std::array<std::string_view, 5> terms{
-      "drop", "drop^2", "-log(1-drop)",
-      "skipped",  ///< pairs of query and key that are dropped, as a share of dense attention's
-      "repeated"  ///< pairs that several levels attend where nothing is dropped, likewise
+      "drop",
+      "1-(1-drop)^8",  ///< grows at once, and then no more
+      "-log(1-drop)",  ///< grows most at the end
+      "skipped",       ///< dropped pairs of query and key, as a share of dense attention's
+      "repeated"       ///< pairs that several levels attend where nothing is dropped, likewise
   };
   struct Coefficients {
     double at_shortest = 0, at_longest = 0;

@@ -71,8 +71,7 @@ std::optional<Oracle> oracle_of(const Goal& goal, const std::vector<Found>& meas
 }  // namespace
 
 std::vector<Chosen> choose(const Tuned& tuned) {
-  Candidates candidates{fine_drops(), {}};
-  for (const LevelChoice& choice : tuned.levels) candidates.levels.push_back(choice.count());
+  const Candidates candidates = tuned.candidates();
   std::vector<Chosen> all;
   for (const auto& [key, bucket] : buckets_of(tuned)) {
     PECIA_CHECK(!bucket.prompts.empty(), "a sample without a dense one");

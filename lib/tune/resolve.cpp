@@ -29,7 +29,7 @@ void require_for_this_run(const Tuned& tuned, const Wanted& wanted) {
 }
 
 Candidates candidates_of(const Tuned& tuned, const Wanted& wanted) {
-  Candidates candidates{fine_drops(), {}};
+  Candidates candidates{tuned.candidates().drops, {}};
   std::string known;
   for (const LevelChoice& choice : tuned.levels) {
     known += fmt::format("{}{}", known.empty() ? "" : ", ", choice.count());

@@ -56,6 +56,8 @@ struct Tuned {
   FitError loss_error, time_error;  ///< of the samples that are held out
   std::vector<Chosen> chosen;
 
+  /// All levels, and the fine drops up to the largest that was measured: models say nothing beyond.
+  Candidates candidates() const;
   /// What the models expect of settings for a prompt of so many tokens. Refers to this object.
   Costs costs(int64_t tokens) const;
 };

@@ -65,12 +65,15 @@ class TuneTest(RunTest):
     def refused(self, job: Path, *options: str) -> str:
         return self.run_job(job, RANKS, *options, expect=REFUSED)
 
-    def planned(self, objective: str) -> str:
-        """Why a run with this goal would have its settings."""
+    def planned(self, *settings: str) -> str:
+        """Why a run would have its settings, or would be refused."""
         command: list[object] = [PROGRAM, "plan", self.job, "--ranks", RANKS, "--json"]
-        launch = self.launch([*command, "--set", f"attention.objective={objective}"])
+        for setting in settings:
+            command += ["--set", setting]
+        launch = self.launch(command)
         self.assertEqual(launch.wait(), ALL_DONE, launch.words())
-        return json.loads(launch.out.read_text())["plans"][0]["parallel"]["why"]
+        grid = json.loads(launch.out.read_text())["plans"][0]["parallel"]
+        return grid.get("refused") or grid["why"]
 
     def test_measures_fits_and_serves_goals(self) -> None:
         printed, words = self.tune("--drops", "0,0.9", "--json")
@@ -105,19 +108,21 @@ class TuneTest(RunTest):
         self.assertEqual((attention["drop"], attention["levels"]), (0.5, 2))
         self.assertEqual(attention["objective"], "off")
         self.assertRegex(why, r"drop 0\.50 at 2 levels by .*tuned\.json, expected to lose 0\.0500 ")
-        for objective, drop in (("{loss: 1}", "0.94"), ("{ttft: 1h}", "0.00"), ("off", "0.02")):
-            self.assertIn(f"drop {drop} at 2 levels", self.planned(objective))
+        for objective, drop in (("{loss: 1}", "0.90"), ("{ttft: 1h}", "0.00"), ("off", "0.02")):
+            self.assertIn(f"drop {drop} at 2 levels", self.planned(f"attention.objective={objective}"))
 
-        for options, why in (
-            (['attention.objective={"ttft": 0.001}'], r"cannot be met.* the best that can is drop"),
+        too_fast = "attention.objective={ttft: 0.001}"
+        for options in ([], ["--validate"]):
+            words = self.refused(self.job, "--fresh", "--set", too_fast, *options)
+            self.assertRegex(words, r"cannot be met for a prompt of \d+ tokens; the best that can is")
+        for settings, why in (
             (["attention.geometry=nested"], r"is for another geometry: disjoint there"),
             (["attention.levels=3"], r"tuned\.json knows 2 levels, and not 3"),
             (["parallel.cp=1", "parallel.dp=2"], r"is for another grid"),
             ([f"model.path={MODEL}"], r"is for another model"),
         ):
-            with self.subTest(options=options):
-                settings = [word for option in options for word in ("--set", option)]
-                self.assertRegex(self.refused(self.job, "--fresh", *settings), why)
+            with self.subTest(settings=settings):
+                self.assertRegex(self.planned(*settings), why)
         self.tuned.write_text(self.tuned.read_text().replace('"version": "', '"version": "x'))
         self.assertIn("is for another version: x", self.refused(self.job, "--fresh"))
 

@@ -10,7 +10,7 @@
 namespace pecia::tune {
 
 inline double made_up_loss(int64_t tokens, double drop) {
-  return (0.05 * drop * drop - 0.02 * std::log1p(-drop)) *
+  return (0.05 * drop - 0.02 * std::log1p(-drop)) *
          (2 - std::log(static_cast<double>(tokens) / 1000) / std::log(8));
 }
 

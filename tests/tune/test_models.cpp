@@ -87,6 +87,11 @@ TEST(LossModel, LosesNothingWithoutDropUnlessPairsAreRepeated) {
   EXPECT_NEAR(tuned.loss.loss(2000, 0, {0.25, 1}), 0.025, 1e-12);  // nested
 }
 
+TEST(Candidates, GoNoFurtherThanWhatWasMeasured) {
+  EXPECT_DOUBLE_EQ(made_up().candidates().drops.back(), 0.9);
+  EXPECT_EQ(made_up().candidates().levels, (std::vector<int>{2, 3}));
+}
+
 TEST(Fit, RefusesTooFewSamples) {
   Tuned tuned = made_up();
   tuned.samples.resize(fewest_samples - 1);

@@ -69,7 +69,7 @@ TEST_F(ResolveTest, SaysTheBestThatCanWhereAGoalCannotBeMet) {
   wanted_.goal = {{}, 1};
   EXPECT_THAT(refusal(), testing::AllOf(HasSubstr("attention.objective: {ttft: 1s} cannot be met "
                                                   "for a prompt of 4000 tokens"),
-                                        HasSubstr("the best that can is drop 0.94 at 3 levels")));
+                                        HasSubstr("the best that can is drop 0.90 at 3 levels")));
 }
 
 TEST_F(ResolveTest, NamesWhatIsOther) {
