@@ -57,11 +57,18 @@ std::string models_text(const tune::Tuned& tuned) {
                ? fmt::format("accuracy {:.1f} % on {}", 100 * error.accuracy, error.large_samples)
                : std::string("none large enough for an accuracy");
   };
-  return fmt::format(
-      "models on {} samples that were held out: loss off by {:.4f} nats ({}), TTFT by {:.3g} s "
-      "({})\n",
-      tuned.loss_error.samples, tuned.loss_error.mean_absolute, accuracy(tuned.loss_error),
-      tuned.time_error.mean_absolute, accuracy(tuned.time_error));
+  const std::string unseen =
+      tuned.time.s_per_pair > 0
+          ? ""
+          : "these times show nothing that dropping saves, so a goal of loss drops least: use "
+            "longer prompts, or a machine that does nothing else\n";
+  return unseen + fmt::format(
+                      "models on {} samples that were held out: loss off by {:.4f} nats ({}), TTFT "
+                      "by {:.3g} s "
+                      "({})\n",
+                      tuned.loss_error.samples, tuned.loss_error.mean_absolute,
+                      accuracy(tuned.loss_error), tuned.time_error.mean_absolute,
+                      accuracy(tuned.time_error));
 }
 
 std::string oracle_text(const tune::Chosen& chosen) {
