@@ -23,13 +23,18 @@ CLI::Option* declare(CLI::App& app, const Option& option, std::vector<int64_t>* 
   return app.add_option(option.name, *values, option.help)->delimiter(',');
 }
 
+CLI::Option* declare(CLI::App& app, const Option& option, std::vector<double>* values) {
+  return app.add_option(option.name, *values, option.help)->delimiter(',');
+}
+
 CLI::Option* declare(CLI::App& app, const Option& option, std::vector<std::string>* values) {
   return app.add_option(option.name, *values, option.help)->allow_extra_args(false);
 }
 
 void check_range(CLI::Option& declared, const Option& option) {
   const auto [least, most] = *option.range;
-  if (std::holds_alternative<std::optional<double>*>(option.into))
+  if (std::holds_alternative<std::optional<double>*>(option.into) ||
+      std::holds_alternative<std::vector<double>*>(option.into))
     declared.check(CLI::Range(least, most));
   else
     declared.check(CLI::Range(static_cast<int>(least), static_cast<int>(most)));

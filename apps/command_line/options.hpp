@@ -28,7 +28,7 @@ struct Size {
 /// variable must outlive the parsing.
 using Target = std::variant<bool*, int*, std::optional<int>*, int64_t*, uint64_t*,
                             std::optional<double>*, Size, std::string*, std::filesystem::path*,
-                            std::vector<int64_t>*, std::vector<std::string>*>;
+                            std::vector<int64_t>*, std::vector<double>*, std::vector<std::string>*>;
 
 enum class Sign { any, positive, not_negative };
 enum class Exists { either, file, folder };
@@ -42,9 +42,10 @@ struct Option {
   bool show_default = false;
   Sign sign = Sign::any;
   Exists exists = Exists::either;
-  std::optional<std::pair<double, double>> range = {};  ///< for int and optional numbers
-  std::vector<std::string> among = {};                  ///< allowed words; empty: any
-  std::string needs = {}, excludes = {};                ///< another option's name
+  std::optional<std::pair<double, double>> range =
+      {};                                 ///< for int, optional numbers and lists of numbers
+  std::vector<std::string> among = {};    ///< allowed words; empty: any
+  std::string needs = {}, excludes = {};  ///< another option's name
 };
 
 void add_option(CLI::App& app, const Option& option);

@@ -31,6 +31,7 @@ struct Context {
 };
 
 void add_run(CLI::App& app, Context& context);
+void add_tune(CLI::App& app, Context& context);
 void add_plan(CLI::App& app, Context& context);
 void add_inspect(CLI::App& app, Context& context);
 void add_topology(CLI::App& app, Context& context);

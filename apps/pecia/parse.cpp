@@ -34,6 +34,7 @@ std::optional<int> parse(Context& context, const std::string& version, int argc,
         complaint(*failed, error));
   });
   add_run(app, context);
+  add_tune(app, context);
   add_plan(app, context);
   add_inspect(app, context);
   add_topology(app, context);

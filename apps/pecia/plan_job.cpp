@@ -14,6 +14,7 @@
 #include "lib/job/job_model.hpp"
 #include "lib/report/format.hpp"
 #include "lib/resources/footprint.hpp"
+#include "lib/resources/tuned_setting.hpp"
 
 namespace pecia::app {
 namespace {
@@ -102,7 +103,14 @@ Json plan_job(const std::filesystem::path& job_file, const std::vector<std::stri
   if (ranks == 0) ranks = fewest_ranks(job.parallel);
   resources::Resources resources;
   resources.gpus = job.backend == job::BackendKind::cuda;
-  const Json grid = outcome(job, config, ranks, resources);
+  Json grid = outcome(job, config, ranks, resources);
+  if (inputs && !grid.contains("refused")) try {
+      const int64_t longest = resources::prompt_footprint(job, config, *inputs).longest_tokens;
+      resources::settle_tuned(job, config, std::min(longest, config.max_positions), {}, resources);
+      grid["why"] = resources.why;
+    } catch (const InputError& error) {
+      grid = {{"refused", error.what()}};
+    }
   const auto weights = resources::weight_footprint(job, config);
   const auto kv = resources::kv_footprint(job, config, inputs ? &*inputs : nullptr, resources);
   Json weights_of_rank, work, sent;

@@ -129,12 +129,13 @@ std::vector<Field> make_schema() {
             "Levels of nearness, the first of which drops nothing; auto: by the ranks' places."),
       field("attention.drop", PECIA_MEMBER(attention.drop), auto_or(drop_setting()),
             "Share of the tokens that level 2 leaves out; each level above keeps half of what the "
-            "one below keeps. file: what a tuner found for each layer and head."),
+            "one below keeps. file: what pecia tune wrote, by which the run chooses share and "
+            "levels."),
       field("attention.pipeline", PECIA_MEMBER(attention.pipeline), auto_or(whole32(1, 16)),
             "Micro-partitions of each level, so that sending and computing overlap."),
       field("attention.objective", PECIA_MEMBER(attention.objective), attention_goal(),
-            "With a tuned file: the fastest settings that lose at most this, or those that lose "
-            "least within this time to the first token."),
+            "With a tuned file: the fastest settings that lose at most this, in nats per token, or "
+            "those that lose least within this time to the first token; off: as {loss: 0}."),
       field("attention.decode", PECIA_MEMBER(attention.decode),
             word<SparseDecode>({{"dense", SparseDecode::dense}, {"sparse", SparseDecode::sparse}}),
             "Output tokens attend to all keys, or to those that the levels keep."),

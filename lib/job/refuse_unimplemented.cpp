@@ -60,15 +60,11 @@ void refuse_attention_keys_without_csa(const Job& job) {
 /// Refuses what sparse attention itself has not in this version.
 void refuse_attention_keys(const Job& job) {
   const Job::Attention& attention = job.attention;
-  if (attention.drop && !attention.drop->file.empty())
+  const bool tuned = attention.drop && !attention.drop->file.empty();
+  if (attention.objective != AttentionGoal{} && !tuned)
     fail<Unsupported>(
-        "attention.drop: {} is not in this version: pecia tune, which writes such files, is not "
-        "there yet; use a share from 0 to 0.95, or drop: auto",
-        in_words(drop_setting().write(*attention.drop)));
-  if (attention.objective != AttentionGoal{})
-    fail<Unsupported>(
-        "attention.objective: {} is not in this version: pecia tune, whose file it needs, is not "
-        "there yet; use objective: off, and a share as attention.drop",
+        "attention.objective: {} needs a tuned file: use attention.drop: {{file: tuned.json}} with "
+        "one that pecia tune wrote, or objective: off",
         in_words(attention_goal().write(attention.objective)));
   if (attention.decode == SparseDecode::sparse)
     fail<Unsupported>(

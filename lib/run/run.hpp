@@ -17,6 +17,7 @@ struct RunOptions {
   std::vector<std::string> overrides;  ///< "key.path=value"
   bool fresh = false;         ///< start over instead of continuing the run in the output folder
   bool retry_failed = false;  ///< run failed turns again
+  bool quiet = false;         ///< log only warnings and errors
 };
 
 /// Runs the job on all ranks of `world`; collective. Returns the exit code, the same on every rank:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/run/setup.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <string>
@@ -11,6 +12,8 @@
 #include "lib/core/build_info.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/report/log.hpp"
+#include "lib/resources/footprint.hpp"
+#include "lib/resources/tuned_setting.hpp"
 #include "lib/run/stop.hpp"
 
 namespace pecia::run {
@@ -43,6 +46,21 @@ Ranks make_ranks(const job::Job& job, const resources::Resources& resources,
   return ranks;
 }
 
+/// Settles what a tuned file says, for the longest of the prompts. Collective over all ranks.
+void settle_tuned(const model::ModelConfig& config, const Ranks& ranks,
+                  resources::Resources& resources, job::Job& job) {
+  if (!resources::is_tuned(job)) return;
+  int64_t longest = 1;
+  comm::together(ranks.world, [&] {
+    if (ranks.chief())
+      longest = resources::prompt_footprint(job, config, batch::Inputs(job, config)).longest_tokens;
+  });
+  longest = std::min(ranks.world.all_reduce_max(longest), config.max_positions);
+  const auto levels_here = resources::levels_by_place(ranks.replica_places(), resources.tp);
+  comm::together(ranks.world,
+                 [&] { resources::settle_tuned(job, config, longest, levels_here, resources); });
+}
+
 }  // namespace
 
 std::vector<comm::RackServerGpu> Ranks::replica_places() const {
@@ -67,7 +85,9 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   comm::together(world, [&] { resources.threads = resources::threads_of_rank(world); });
   auto place = resources::make_compute_place(job, resources.gpus, resources.threads, world);
   Ranks ranks = make_ranks(job, resources, world);
+  settle_tuned(config, ranks, resources, job);
   auto log = report::make_logger(ranks.ordered->rank(), world.size());
+  if (options.quiet) log->set_level(std::max(log->level(), spdlog::level::warn));
   if (resources.gpus) log->info("attention of prompts by {}", place.backend->attention_library());
   return {options, std::move(job),   std::move(config), std::move(resources),
           drain_s, std::move(place), std::move(ranks),  std::move(log)};

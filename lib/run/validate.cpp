@@ -14,7 +14,9 @@
 #include "lib/io/run_lock.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/model/weights.hpp"
+#include "lib/resources/footprint.hpp"
 #include "lib/resources/resources.hpp"
+#include "lib/resources/tuned_setting.hpp"
 
 namespace pecia::run {
 namespace {
@@ -118,6 +120,8 @@ Validation validate(job::Job job, int num_ranks, bool fresh, bool retry_failed) 
   batch::reorder_inputs(job, earlier.order);
   batch::Inputs inputs(job, config, earlier.turns);
   inputs.detokenizer();
+  const int64_t longest = resources::prompt_footprint(job, config, inputs).longest_tokens;
+  resources::settle_tuned(job, config, std::min(longest, config.max_positions), {}, resources);
   Validation found;
   found.num_ranks = num_ranks;
   found.shards = std::ssize(job.input);

@@ -25,7 +25,8 @@ Seconds round_of(int ranks, Seconds silence) {
 
 }  // namespace
 
-Watch::Watch(std::function<void()> end_job) : end_job_(std::move(end_job)) {}
+Watch::Watch(std::function<void()> end_job, std::shared_ptr<Activity> activity)
+    : end_job_(std::move(end_job)), activity_(std::move(activity)) {}
 
 Watch::~Watch() {
   if (thread_.joinable()) {

@@ -23,7 +23,9 @@ namespace pecia::watch {
 class Watch {
  public:
   /// `end_job` ends all ranks and does not return. It is called from a thread of the watch.
-  explicit Watch(std::function<void()> end_job);
+  /// `activity`: what an earlier watch of this rank showed.
+  explicit Watch(std::function<void()> end_job,
+                 std::shared_ptr<Activity> activity = std::make_shared<Activity>());
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
   /// Leaves the board: no rank waits for this one any more.
@@ -52,7 +54,7 @@ class Watch {
   RankRecords read_all() const;
 
   std::function<void()> end_job_;
-  std::shared_ptr<Activity> activity_ = std::make_shared<Activity>();
+  std::shared_ptr<Activity> activity_;
   std::unique_ptr<WatchBoard> board_;
   std::chrono::duration<double> silence_{}, round_{};
   std::function<bool()> asked_to_stop_;

@@ -43,7 +43,7 @@ expect 2 - 'needs a job file' "$pecia" run
 expect 2 - 'unknown argument: --unknown$' "$pecia" run --unknown
 expect 2 - 'unknown arguments: --ste (did you mean --set?), a=1, --two$' "$pecia" run job.yaml --ste a=1 --two
 expect 2 - 'unknown command: inpsect (did you mean inspect?)$' "$pecia" inpsect
-for command in run plan inspect topology doctor; do
+for command in run tune plan inspect topology doctor; do
   expect 0 "^Examples:$" - "$pecia" "$command" --help
   grep -q "^  .*pecia $command" "$folder/out" || complain "no example of $command"
 done

@@ -16,6 +16,7 @@ struct Values {
   std::string job;
   std::vector<std::string> set;
   std::vector<int64_t> tokens{1, 2};
+  std::vector<double> shares{0.5};
   std::optional<int> ranks;
   std::optional<double> interval;
   int runs = 5;
@@ -31,6 +32,7 @@ class Options : public testing::Test {
         {.name = "job", .into = &values_.job, .help = "The job", .type = "JOB.yaml"},
         {.name = "--set", .into = &values_.set, .help = "A value"},
         {.name = "--tokens", .into = &values_.tokens, .help = "Lengths", .sign = Sign::positive},
+        {.name = "--shares", .into = &values_.shares, .help = "Shares", .range = {{0, 0.95}}},
         {.name = "--ranks", .into = &values_.ranks, .help = "Ranks", .range = {{1, 64}}},
         {.name = "--watch", .into = &values_.watch, .help = "Again and again"},
         {.name = "--interval",
@@ -77,7 +79,13 @@ TEST_F(Options, GoWhereTheyAreSaidTo) {
   EXPECT_EQ(values_.runs, 5);
 }
 
+TEST_F(Options, ListsOfNumbersHaveFractions) {
+  ASSERT_TRUE(takes({"--shares", "0,0.25,0.95"}));
+  EXPECT_EQ(values_.shares, (std::vector<double>{0, 0.25, 0.95}));
+}
+
 TEST_F(Options, AreRefusedOutsideTheirBounds) {
+  EXPECT_FALSE(takes({"--shares", "0,0.96"}));
   EXPECT_FALSE(takes({"--ranks", "0"}));
   EXPECT_FALSE(takes({"--ranks", "65"}));
   EXPECT_FALSE(takes({"--watch", "--interval", "0.4"}));

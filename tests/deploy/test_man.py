@@ -133,7 +133,8 @@ class BashCompletion(unittest.TestCase):
 
     def test_commands(self) -> None:
         self.assertLessEqual(
-            {"run", "plan", "inspect", "topology", "doctor", "--version"}, self.complete("")[0]
+            {"run", "tune", "plan", "inspect", "topology", "doctor", "--version"},
+            self.complete("")[0],
         )
         self.assertEqual(self.complete("to")[0], {"topology"})
         self.assertEqual(self.complete("--ver")[0], {"--version"})

@@ -94,15 +94,12 @@ TEST_P(EveryAbsentFeatureOfCsa, IsRefusedByNameWithTheNearestSetting) {
 INSTANTIATE_TEST_SUITE_P(
     OfThisVersion, EveryAbsentFeatureOfCsa,
     testing::Values(
-        Absent{"attention.drop={file: tuned.json}",
-               "attention.drop: {file: tuned.json} is not in this version: pecia tune, which "
-               "writes such files, is not there yet; use a share from 0 to 0.95, or drop: auto"},
         Absent{"attention.objective={loss: 0.01}",
-               "attention.objective: {loss: 0.01} is not in this version: pecia tune, whose file "
-               "it needs, is not there yet; use objective: off, and a share as attention.drop"},
+               "attention.objective: {loss: 0.01} needs a tuned file: use attention.drop: {file: "
+               "tuned.json} with one that pecia tune wrote, or objective: off"},
         Absent{"attention.objective={ttft: 30s}",
-               "attention.objective: {ttft: 30s} is not in this version: pecia tune, whose file it "
-               "needs, is not there yet; use objective: off, and a share as attention.drop"},
+               "attention.objective: {ttft: 30s} needs a tuned file: use attention.drop: {file: "
+               "tuned.json} with one that pecia tune wrote, or objective: off"},
         Absent{"attention.decode=sparse",
                "attention.decode: sparse is not in this version: output tokens attend to all keys; "
                "use decode: dense"},
@@ -145,6 +142,7 @@ TEST(RefuseUnimplemented, TakesCsaWithTheSettingsItRecommends) {
                               "attention.levels=4",
                               "attention.drop=0",
                               "attention.drop=0.95",
+                              "attention.drop={file: tuned.json}",
                               "attention.pipeline=16",
                               "attention.objective=off",
                               "attention.decode=dense",

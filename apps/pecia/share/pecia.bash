@@ -18,7 +18,7 @@ _pecia() {
   local keys='model.path= model.dtype= model.compute= model.rope_scaling= model.replicate= input= output= backend= allow_gpu_sharing= topology= parallel.dp= parallel.cp= parallel.elastic= parallel.sp= parallel.tp= parallel.prefill= parallel.ring= parallel.decode= parallel.shift_threshold= attention.sparse= attention.geometry= attention.levels= attention.drop= attention.pipeline= attention.objective= attention.decode= generation.max_new_tokens= generation.temperature= generation.top_k= generation.top_p= generation.min_p= generation.repetition_penalty= generation.presence_penalty= generation.frequency_penalty= generation.seed= generation.stop_token_ids= generation.stop= generation.ignore_eos= generation.logprobs= generation.prompt_logprobs= kv.dtype= kv.memory= kv.save= batch.max_sequences= batch.max_batch_tokens= batch.order= batch.policy= batch.arrivals= batch.objective= limits.over_length= limits.wall_time= limits.grace= limits.silence= limits.wait= report.trace= report.progress= reproducible='
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    _pecia_words space 'run plan inspect topology doctor -h --help --version'
+    _pecia_words space 'run tune plan inspect topology doctor -h --help --version'
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -27,6 +27,15 @@ _pecia() {
         --set) _pecia_words nospace "$keys"; return ;;
       esac
       if [[ $word == -* ]]; then _pecia_words space '-h --help --set --fresh --retry-failed --validate --print-default --print-output'
+      else _pecia_files yaml yml json; fi ;;
+    tune)
+      case $previous in
+        --calibration) :; return ;;
+        --output) :; return ;;
+        --set) _pecia_words nospace "$keys"; return ;;
+        --drops) :; return ;;
+      esac
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --calibration --output --set --drops --json'
       else _pecia_files yaml yml json; fi ;;
     plan)
       case $previous in

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/tune.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lib/batch/inputs.hpp"
+#include "lib/comm/agree.hpp"
+#include "lib/core/build_info.hpp"
+#include "lib/core/json.hpp"
+#include "lib/report/atomic_file.hpp"
+#include "lib/report/log.hpp"
+#include "lib/resources/tuned_setting.hpp"
+#include "lib/run/run.hpp"
+#include "lib/run/setup.hpp"
+#include "lib/run/tune_runs.hpp"
+#include "lib/tune/tuned_file.hpp"
+#include "lib/watch/watch.hpp"
+
+namespace pecia::run {
+namespace {
+
+constexpr int fewest_levels = 2, most_levels = 4;
+
+/// What the runs have in common.
+struct Frame {
+  int cp = 1;  ///< of the job, where those of sp do not count
+  tune::Tuned facts;
+};
+
+std::filesystem::path work_folder(const TuneOptions& options) {
+  std::filesystem::path folder = options.output;
+  return folder.replace_extension(".runs");
+}
+
+void check_drops(const std::vector<double>& drops) {
+  constexpr double highest = 0.95;
+  for (const double drop : drops)
+    if (!(drop >= 0 && drop <= highest))
+      fail<InputError>("--drops has {}; a drop is a share from 0 to {}", drop, highest);
+  if (std::set<double>(drops.begin(), drops.end()).size() != drops.size())
+    fail<InputError>("--drops names a share twice; leave one out");
+  if (std::ranges::none_of(drops, [](double drop) { return drop > 0; }))
+    fail<InputError>("--drops has no share above 0, so there is nothing to compare; add one");
+}
+
+/// Refuses prompts for which attention by levels says nothing.
+void check_prompts(const Setup& setup, const TuneOptions& options, size_t settings) {
+  const resources::Resources& resources = setup.resources;
+  const batch::Inputs inputs(setup.job, setup.config);
+  const int64_t from = *resources.levels_from();
+  for (const batch::InputRequest& request : inputs.requests()) {
+    const io::PromptRequest& prompt = inputs.prompt(request);
+    if (prompt.turns.size() != 1)
+      fail<InputError>("calibration: request {} has {} turns; make each text a request of one turn",
+                       prompt.id, prompt.turns.size());
+    if (const int64_t tokens = prompt.turns[0].num_tokens(); tokens < from)
+      fail<InputError>(
+          "calibration: prompt {} has {} tokens, and levels need {} new tokens on each of {} "
+          "ranks, {} together; take longer texts, or fewer ranks of cp and sp",
+          prompt.id, tokens, parallel::SparseSetting::least_rows, resources.cp, from);
+    if (inputs.kept_tokens(request, 0) < prompt.turns[0].num_tokens() ||
+        prompt.turns[0].num_tokens() >= setup.config.max_positions)
+      fail<InputError>("calibration: prompt {} has {} tokens, and the model's length is {}; cut it",
+                       prompt.id, prompt.turns[0].num_tokens(), setup.config.max_positions);
+  }
+  const int64_t batch_tokens = resources::resolve_batch_tokens(
+      setup.job, setup.config, parallel::row_ranks(resources.degrees(), resources.prefill),
+      resources.gpus);
+  if (batch_tokens < from)
+    fail<InputError>(
+        "batch.max_batch_tokens is {}, and levels need prompts' chunks of {} tokens; use at least "
+        "{}, or auto",
+        batch_tokens, from, from);
+  const size_t samples = inputs.requests().size() * settings;
+  if (samples < tune::fewest_samples)
+    fail<InputError>(
+        "{} prompts with {} settings are {} samples, and models need {}; give more --drops, or "
+        "more prompts in {}",
+        inputs.requests().size(), settings, samples, tune::fewest_samples,
+        options.calibration.string());
+}
+
+/// The numbers of levels that the ranks' places allow, from two on; of these only the wanted one.
+std::vector<tune::LevelChoice> level_choices(const resources::LevelsHere& levels_here,
+                                             parallel::Geometry geometry,
+                                             std::optional<int> wanted) {
+  std::vector<tune::LevelChoice> choices;
+  for (int count = fewest_levels; count <= most_levels; ++count) {
+    if (wanted && count != *wanted) continue;
+    if (parallel::Levels levels = levels_here(count); levels.count() == count) {
+      std::vector<double> shares = tune::level_shares(levels, geometry);
+      choices.push_back({std::move(levels), std::move(shares)});
+    }
+  }
+  if (choices.empty())
+    fail<InputError>(
+        "attention.levels: {} is nothing to tune on these ranks, whose places allow other numbers "
+        "from 2 on; use levels: auto",
+        wanted.value_or(0));
+  return choices;
+}
+
+/// Sets a run up without reading weights, and checks whether tuning makes sense with it.
+Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
+  const TuneRun any{"", tune::Setting{0, fewest_levels}};
+  const RunOptions of_run{.job_file = options.job_file,
+                          .overrides = overrides_of(options, any, 0, work_folder(options)),
+                          .quiet = true};
+  const Setup setup = set_up(of_run, world);
+  const resources::Resources& resources = setup.resources;
+  if (resources.cp < 2)
+    fail<InputError>(
+        "tune needs two or more ranks that share a prompt's tokens, by parallel.cp or sp: levels "
+        "join their parts; start more ranks, or use smaller dp and tp");
+  if (tune::sparse_share(setup.config.layers) == 0)
+    fail<InputError>(
+        "tune: the model has {} layers, and sparse attention drops nothing in the first and the "
+        "last one; there is nothing to tune",
+        setup.config.layers);
+  Frame frame;
+  frame.cp = resources.cp / setup.job.parallel.sp;
+  tune::Tuned& facts = frame.facts;
+  facts.version = build_info().version;
+  facts.model_path = setup.job.model.path.string();
+  facts.config_sha256 = setup.config.sha256;
+  facts.layers = setup.config.layers;
+  facts.cp = resources.cp, facts.tp = resources.tp;
+  facts.geometry = setup.job.attention.geometry;
+  // Every replica has its own places, and the results are those of the first one.
+  std::vector<comm::RackServerGpu> first(setup.ranks.places.begin(),
+                                         setup.ranks.places.begin() + setup.ranks.replica->size());
+  facts.levels = level_choices(resources::levels_by_place(first, resources.tp), facts.geometry,
+                               job::read_job(options.job_file, options.overrides).attention.levels);
+  comm::together(world, [&] {
+    if (setup.chief()) check_prompts(setup, options, options.drops.size() * facts.levels.size());
+  });
+  return frame;
+}
+
+std::vector<TuneRun> runs_of(const TuneOptions& options, const tune::Tuned& facts) {
+  std::vector<TuneRun> runs{{"plain", {}, false}, {"dense", {}}};
+  for (const tune::LevelChoice& choice : facts.levels)
+    for (const double drop : options.drops)
+      runs.push_back({fmt::format("levels-{}-drop-{}", choice.count(), drop),
+                      tune::Setting{drop, choice.count()}});
+  return runs;
+}
+
+double same_share(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  const size_t longer = std::max(a.size(), b.size());
+  if (longer == 0) return 1;
+  size_t same = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) same += a[i] == b[i];
+  return static_cast<double>(same) / static_cast<double>(longer);
+}
+
+/// Seconds per token that a likelihood adds, by the same prompts with and without.
+double likelihood_time(const std::vector<PromptResult>& with,
+                       const std::vector<PromptResult>& without) {
+  double product = 0, squares = 0;
+  for (size_t i = 0; i < with.size(); ++i) {
+    const auto tokens = static_cast<double>(with[i].tokens);
+    product += tokens * (with[i].ttft_s - without[i].ttft_s);
+    squares += tokens * tokens;
+  }
+  return std::max(0.0, product / squares);
+}
+
+void require_same_prompts(const std::vector<PromptResult>& a, const std::vector<PromptResult>& b) {
+  PECIA_CHECK(std::ranges::equal(a, b, {}, &PromptResult::prompt, &PromptResult::prompt),
+              "two runs have other prompts");
+}
+
+tune::Tuned tuned_of(tune::Tuned tuned, const std::vector<TuneRun>& runs,
+                     const std::map<std::string, std::vector<PromptResult>>& results) {
+  constexpr double shortest_s = 1e-6;
+  const auto &plain = results.at("plain"), &dense = results.at("dense");
+  require_same_prompts(plain, dense);
+  tuned.likelihood_s_per_token = likelihood_time(dense, plain);
+  for (size_t i = 0; i < dense.size(); ++i)
+    tuned.dense.push_back({dense[i].prompt, dense[i].tokens, dense[i].nll, plain[i].ttft_s});
+  for (const TuneRun& run : runs) {
+    if (!run.setting) continue;
+    const auto& found = results.at(run.name);
+    require_same_prompts(found, dense);
+    for (size_t i = 0; i < found.size(); ++i) {
+      const PromptResult& result = found[i];
+      const double likelihood = tuned.likelihood_s_per_token * static_cast<double>(result.tokens);
+      tuned.samples.push_back({result.prompt, result.tokens, *run.setting, result.nll,
+                               result.nll - dense[i].nll,
+                               same_share(result.answer, dense[i].answer),
+                               std::max(shortest_s, result.ttft_s - likelihood), false});
+    }
+  }
+  tune::fit(tuned);
+  return tuned;
+}
+
+/// Removes what the runs left, and their folder if nothing else is in it.
+void remove_runs(const TuneOptions& options, const std::vector<TuneRun>& runs) {
+  std::error_code stays;  // a leftover harms nobody
+  for (const TuneRun& run : runs)
+    std::filesystem::remove_all(work_folder(options) / run.name, stays);
+  std::filesystem::remove(work_folder(options), stays);
+}
+
+}  // namespace
+
+TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,
+                     const std::function<void()>& end_job,
+                     const std::shared_ptr<Activity>& activity) {
+  comm::together(world, [&] { check_drops(options.drops); });
+  const Frame frame = frame_of(options, world);
+  const auto log = report::make_logger(world.rank(), world.size());
+  const std::vector<TuneRun> runs = runs_of(options, frame.facts);
+  const bool first = world.rank() == 0;
+  std::map<std::string, std::vector<PromptResult>> results;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const TuneRun& run = runs[i];
+    const std::filesystem::path folder = work_folder(options) / run.name;
+    const RunOptions of_run{.job_file = options.job_file,
+                            .overrides = overrides_of(options, run, frame.cp, folder),
+                            .fresh = true,
+                            .quiet = true};
+    const auto begin = std::chrono::steady_clock::now();
+    int code = 0;
+    {
+      watch::Watch watch(end_job, activity);
+      report::Startup startup("tune", report::unix_time());
+      code = run_job(of_run, world, watch, startup);
+      world.barrier();  // nobody watches a rank that has left
+    }
+    constexpr int drained = 75;
+    if (code == drained) {
+      log->info("stopped by a signal after {} of {} runs; the same command begins anew", i,
+                runs.size());
+      return {drained, {}};
+    }
+    comm::together(world, [&] {
+      if (first) results[run.name] = read_results(folder, run.likelihood);
+    });
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    log->info("run {} of {}, {}: {:.1f} s", i + 1, runs.size(),
+              !run.likelihood ? "dense, for its time"
+              : !run.setting
+                  ? "dense"
+                  : fmt::format("drop {} at {} levels", run.setting->drop, run.setting->levels),
+              took.count());
+  }
+  TuneOutcome outcome;
+  comm::together(world, [&] {
+    if (!first) return;
+    outcome.tuned = tuned_of(frame.facts, runs, results);
+    report::write_atomically(options.output, json_text(tune::to_json(*outcome.tuned), 2) + "\n");
+    remove_runs(options, runs);
+  });
+  return outcome;
+}
+
+}  // namespace pecia::run

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The runs of a tuner: the same calibration prompts, again and again with other attention.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/run/tune.hpp"
+#include "lib/tune/setting.hpp"
+
+namespace pecia::run {
+
+/// Attention of one run; without a setting it is dense.
+struct TuneRun {
+  std::string name;  ///< also its folder's
+  std::optional<tune::Setting> setting;
+  bool likelihood = true;  ///< of the prompts' own tokens; it takes time
+};
+
+/// What a run found of a prompt.
+struct PromptResult {
+  std::string prompt;
+  int64_t tokens = 0;
+  double nll = 0;  ///< mean over the tokens from first_judged on; 0 without likelihoods
+  std::vector<int32_t> answer;
+  double ttft_s = 0;
+};
+
+/// Tokens of a prompt that follow on few others are not judged: they lie on the first rank.
+inline constexpr int64_t first_judged = 64;
+
+/// What replaces values of the job, after the user's own: prompts one at a time, short greedy
+/// answers, and the attention of `run`. `cp` is the job's degree.
+std::vector<std::string> overrides_of(const TuneOptions& options, const TuneRun& run, int cp,
+                                      const std::filesystem::path& folder);
+
+/// Reads the finished results in a run's folder, in the order of its inputs. Throws InputError with
+/// the prompt and the reason if one has failed.
+std::vector<PromptResult> read_results(const std::filesystem::path& folder, bool likelihood);
+
+}  // namespace pecia::run

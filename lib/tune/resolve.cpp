@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/tune/resolve.hpp"
+
+#include "lib/core/error.hpp"
+
+namespace pecia::tune {
+namespace {
+
+void require_same(const Wanted& wanted, const char* what, const std::string& there,
+                  const std::string& here) {
+  if (there == here) return;
+  fail<InputError>(
+      "attention.drop: {} is for another {}: {} there, {} here; let pecia tune write one for this "
+      "job, or use a share as attention.drop",
+      wanted.file, what, there, here);
+}
+
+void require_for_this_run(const Tuned& tuned, const Wanted& wanted) {
+  require_same(wanted, "version", tuned.version, wanted.version);
+  const auto model = [](const std::string& path, const std::string& sha256) {
+    return fmt::format("{} (config.json {:.12}…)", path, sha256);
+  };
+  if (tuned.config_sha256 != wanted.config_sha256)
+    require_same(wanted, "model", model(tuned.model_path, tuned.config_sha256),
+                 model(wanted.model_path, wanted.config_sha256));
+  const auto grid = [](int cp, int tp) { return fmt::format("cp × sp {}, tp {}", cp, tp); };
+  require_same(wanted, "grid", grid(tuned.cp, tuned.tp), grid(wanted.cp, wanted.tp));
+  require_same(wanted, "geometry", name_of(tuned.geometry), name_of(wanted.geometry));
+}
+
+Candidates candidates_of(const Tuned& tuned, const Wanted& wanted) {
+  Candidates candidates{tuned.candidates().drops, {}};
+  std::string known;
+  for (const LevelChoice& choice : tuned.levels) {
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", choice.count());
+    if (wanted.levels && choice.count() != *wanted.levels) continue;
+    if (wanted.levels_here && wanted.levels_here(choice.count()) != choice.levels)
+      fail<InputError>(
+          "attention.drop: {} is for ranks in other places: {} levels join other ranks there; let "
+          "pecia tune write one for this job",
+          wanted.file, choice.count());
+    candidates.levels.push_back(choice.count());
+  }
+  if (candidates.levels.empty())
+    fail<InputError>("attention.levels: {} knows {} levels, and not {}; use levels: auto",
+                     wanted.file, known, wanted.levels.value_or(0));
+  return candidates;
+}
+
+std::string in_words(const Found& found) {
+  return fmt::format("drop {:.2f} at {} levels, which loses {:.4f} nats per token in {:.3g} s",
+                     found.setting.drop, found.setting.levels, found.loss, found.ttft_s);
+}
+
+}  // namespace
+
+Resolved resolve(const Tuned& tuned, const Wanted& wanted) {
+  require_for_this_run(tuned, wanted);
+  const Candidates candidates = candidates_of(tuned, wanted);
+  const Costs costs = tuned.costs(wanted.longest_tokens);
+  const auto found = search(wanted.goal, candidates, costs);
+  if (!found) {
+    const std::string goal = wanted.goal.loss ? fmt::format("loss: {}", *wanted.goal.loss)
+                                              : fmt::format("ttft: {}s", *wanted.goal.ttft_s);
+    fail<InputError>(
+        "attention.objective: {{{}}} cannot be met for a prompt of {} tokens; the best that can is "
+        "{} (by {})",
+        goal, wanted.longest_tokens, in_words(nearest(wanted.goal, candidates, costs)),
+        wanted.file);
+  }
+  std::string why = fmt::format(
+      "drop {:.2f} at {} levels by {}, expected to lose {:.4f} nats per token; first token of the "
+      "longest prompt after {:.3g} s, densely {:.3g} s",
+      found->setting.drop, found->setting.levels, wanted.file, found->loss, found->ttft_s,
+      tuned.time.ttft_s(wanted.longest_tokens, 0, {1.0}));
+  if (wanted.longest_tokens < tuned.loss.shortest || wanted.longest_tokens > tuned.loss.longest)
+    why += fmt::format(" (it has {} tokens, and calibration had {} to {})", wanted.longest_tokens,
+                       tuned.loss.shortest, tuned.loss.longest);
+  return {found->setting, why};
+}
+
+}  // namespace pecia::tune

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A setting of sparse attention, and what was measured with it. A loss is a difference to dense
+/// attention in the mean negative log-likelihood of a text's own tokens, in nats per token.
+
+#include <cstdint>
+#include <string>
+
+namespace pecia::tune {
+
+struct Setting {
+  double drop = 0;  ///< share of the tokens that level 2 leaves out
+  int levels = 2;
+  bool operator==(const Setting&) const = default;
+};
+
+/// A calibration prompt under dense attention.
+struct DenseSample {
+  std::string prompt;  ///< the request's id
+  int64_t tokens = 0;
+  double nll = 0;     ///< in nats per token
+  double ttft_s = 0;  ///< of a run that computes no likelihood
+};
+
+/// A calibration prompt under sparse attention.
+struct Sample {
+  std::string prompt;
+  int64_t tokens = 0;
+  Setting setting;
+  double nll = 0;           ///< in nats per token
+  double loss = 0;          ///< nll less that of dense attention; may be below 0
+  double same_answers = 0;  ///< share of the answer's tokens that dense attention gives as well
+  double ttft_s = 0;        ///< without the time that the likelihood takes
+  bool held_out = false;    ///< not fitted, but used to see how far off the models are
+};
+
+}  // namespace pecia::tune

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "apps/pecia/tuned_text.hpp"
+#include "tests/tune/made_up.hpp"
+
+namespace pecia::app {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(TunedText, HasATableOfSettingsTheErrorsAndAChoiceForEachGoal) {
+  tune::Tuned tuned = tune::made_up();
+  tune::fit(tuned);
+  const std::string text = tuned_text(tuned);
+  EXPECT_THAT(text, HasSubstr("4 prompts of 1000 to 8000 tokens, means"));
+  EXPECT_THAT(text, HasSubstr("  drop  levels      loss  same answers    TTFT s\n"));
+  EXPECT_THAT(text, HasSubstr("  0.00       2    0.0000          100%"));
+  EXPECT_THAT(text, HasSubstr("  0.90       3 "));
+  EXPECT_THAT(text, HasSubstr("models on 8 samples that were held out: loss off by 0.0"));
+  EXPECT_THAT(text, HasSubstr("prompts of 2000 to 2000 tokens, dense TTFT 3.3 s:\n  loss 0 "));
+  EXPECT_THAT(text, testing::Not(HasSubstr("nothing that dropping saves")));
+  EXPECT_THAT(text, HasSubstr("best measured: drop 0.00 at 2"));
+  EXPECT_THAT(text, HasSubstr("not met; nearest drop 0.90 at 3 levels"));
+}
+
+TEST(TunedText, SaysWhereTimesShowNoSaving) {
+  tune::Tuned tuned = tune::made_up();
+  for (tune::Sample& sample : tuned.samples)
+    sample.ttft_s = 1e-3 * static_cast<double>(sample.tokens) * (1 + sample.setting.drop);
+  tune::fit(tuned);
+  EXPECT_THAT(tuned_text(tuned), HasSubstr("these times show nothing that dropping saves"));
+}
+
+}  // namespace
+}  // namespace pecia::app

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pecia tune: what it measures and writes, and jobs that choose their settings by its file."""
+
+from __future__ import annotations
+
+import json
+import unittest
+from pathlib import Path
+
+from safetensors.numpy import load_file, save_file
+
+from harness import (
+    ALL_DONE,
+    MODEL,
+    MPIEXEC,
+    PROGRAM,
+    REFUSED,
+    RunTest,
+    random_requests,
+    write_shard,
+)
+
+RANKS = 2
+CSA = {"sparse": "csa", "drop": {"file": "tuned.json"}}
+
+
+def make_deeper(model: Path, layers: int) -> None:
+    """A copy of the tests' model whose layers are repeated: its first and last one drop nothing."""
+    model.mkdir()
+    config = json.loads((MODEL / "config.json").read_text())
+    own = config["num_hidden_layers"]
+    (model / "config.json").write_text(json.dumps({**config, "num_hidden_layers": layers}))
+    tensors = {}
+    for name, values in load_file(MODEL / "model.safetensors").items():
+        if not name.startswith("model.layers."):
+            tensors[name] = values
+            continue
+        number, tail = name.removeprefix("model.layers.").split(".", 1)
+        for layer in range(int(number), layers, own):  # of attention that prefers some tokens
+            tensors[f"model.layers.{layer}.{tail}"] = 4 * values if "q_proj" in tail else values
+    save_file(tensors, model / "model.safetensors")
+
+
+class TuneTest(RunTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.model = self.folder / "deeper"
+        make_deeper(self.model, layers=5)
+        self.calibration = self.folder / "texts.h5"
+        self.tuned = self.folder / "tuned.json"
+        requests = random_requests(3, 270, 900, seed=5)
+        write_shard(self.calibration, requests)
+        self.job = self.write_job(
+            requests, model={"path": str(self.model)}, attention=CSA, parallel={"cp": RANKS}
+        )
+
+    def tune(self, *options: object, ranks: int = RANKS, expect: int = ALL_DONE) -> tuple[str, str]:
+        """What it printed, and what it said."""
+        command: list[object] = [MPIEXEC, "-np", ranks, "--bind-to", "none", PROGRAM, "tune"]
+        command += [self.job, "--calibration", self.calibration, "--output", self.tuned]
+        launch = self.launch([*command, *options])
+        self.assertEqual(launch.wait(), expect, launch.words())
+        return launch.out.read_text(), launch.words()
+
+    def refused(self, job: Path, *options: str) -> str:
+        return self.run_job(job, RANKS, *options, expect=REFUSED)
+
+    def planned(self, *settings: str) -> str:
+        """Why a run would have its settings, or would be refused."""
+        command: list[object] = [PROGRAM, "plan", self.job, "--ranks", RANKS, "--json"]
+        for setting in settings:
+            command += ["--set", setting]
+        launch = self.launch(command)
+        self.assertEqual(launch.wait(), ALL_DONE, launch.words())
+        grid = json.loads(launch.out.read_text())["plans"][0]["parallel"]
+        return grid.get("refused") or grid["why"]
+
+    def test_measures_fits_and_serves_goals(self) -> None:
+        printed, words = self.tune("--drops", "0,0.9", "--json")
+        file = json.loads(self.tuned.read_text())
+        self.assertEqual(json.loads(printed), file)
+        self.assertEqual(file["schema"], "pecia.tuned/1")
+        self.assertEqual(file["grid"], {"cp": RANKS, "tp": 1})
+        self.assertRegex(words, r"run 4 of 4, drop 0\.9 at 2 levels: [\d.]+ s")
+        self.assertEqual(len(words.splitlines()), 5, words)  # of runs, and where the file is
+        self.assertFalse(self.tuned.with_suffix(".runs").exists())
+
+        self.assertEqual(len(file["samples"]), 6)
+        self.assertEqual(sum(sample["held_out"] for sample in file["samples"]), 1)
+        for sample in file["samples"]:
+            dense = next(each for each in file["dense"] if each["prompt"] == sample["prompt"])
+            self.assertAlmostEqual(sample["loss"], sample["nll"] - dense["nll"], delta=1e-12)
+            if sample["drop"] == 0:  # disjoint levels lose nothing then
+                self.assertLess(abs(sample["loss"]), 1e-4)
+                self.assertEqual(sample["same_answers"], 1)
+        self.assertGreater(max(abs(sample["loss"]) for sample in file["samples"]), 1e-6)
+
+        # What the file says makes a plain share and levels, which the report has. Costs that are
+        # made up are the same on every machine.
+        for term in file["loss_model"]["terms"].values():
+            term.update(at_shortest=0, at_longest=0)
+        file["loss_model"]["terms"]["drop"] = {"at_shortest": 0.1, "at_longest": 0.1}
+        file["time_model"].update(s_per_token=0, s_per_pair=1e-6, constant_s=0)
+        self.tuned.write_text(json.dumps(file))
+        self.run_job(self.job, RANKS, "--set", "attention.objective={loss: 0.05}")
+        report = self.report(self.job)
+        attention, why = report["job"]["attention"], report["modes"]["why"]
+        self.assertEqual((attention["drop"], attention["levels"]), (0.5, 2))
+        self.assertEqual(attention["objective"], "off")
+        self.assertRegex(why, r"drop 0\.50 at 2 levels by .*tuned\.json, expected to lose 0\.0500 ")
+        for objective, drop in (("{loss: 1}", "0.90"), ("{ttft: 1h}", "0.00"), ("off", "0.02")):
+            self.assertIn(f"drop {drop} at 2 levels", self.planned(f"attention.objective={objective}"))
+
+        too_fast = "attention.objective={ttft: 0.001}"
+        for options in ([], ["--validate"]):
+            words = self.refused(self.job, "--fresh", "--set", too_fast, *options)
+            self.assertRegex(words, r"cannot be met for a prompt of \d+ tokens; the best that can is")
+        for settings, why in (
+            (["attention.geometry=nested"], r"is for another geometry: disjoint there"),
+            (["attention.levels=3"], r"tuned\.json knows 2 levels, and not 3"),
+            (["parallel.cp=1", "parallel.dp=2"], r"is for another grid"),
+            ([f"model.path={MODEL}"], r"is for another model"),
+        ):
+            with self.subTest(settings=settings):
+                self.assertRegex(self.planned(*settings), why)
+        self.tuned.write_text(self.tuned.read_text().replace('"version": "', '"version": "x'))
+        self.assertIn("is for another version: x", self.refused(self.job, "--fresh"))
+
+    def test_refuses_before_weights_are_read(self) -> None:
+        for options, ranks, why in (
+            (["--set", "parallel.cp=1"], 1, r"tune needs two or more ranks"),
+            (["--drops", "0,1"], RANKS, r"--drops has 1; a drop is a share from 0 to 0\.95"),
+            (["--drops", "0"], RANKS, r"--drops has no share above 0"),
+            (["--drops", "0.5"], RANKS, r"3 prompts with 1 settings are 3 samples"),
+            (["--set", "attention.levels=3"], RANKS, r"attention\.levels: 3 is nothing to tune"),
+            (["--set", f"model.path={MODEL}"], RANKS, r"the model has 2 layers, and"),
+            (["--set", "batch.max_batch_tokens=200"], RANKS, r"chunks of 256 tokens"),
+        ):
+            with self.subTest(why=why):
+                _, words = self.tune(*options, ranks=ranks, expect=REFUSED)
+                self.assertRegex(words, why)
+        write_shard(self.calibration, random_requests(3, 200, 250, seed=1))
+        _, words = self.tune(expect=REFUSED)
+        self.assertRegex(
+            words, r"request-0 has 2\d\d tokens, and levels need 128 new tokens on each of 2 ranks"
+        )
+        write_shard(self.calibration, random_requests(3, 300, 400, seed=1, every_second_turn=1))
+        _, words = self.tune(expect=REFUSED)
+        self.assertIn("has 2 turns", words)
+        self.assertFalse(self.tuned.exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
