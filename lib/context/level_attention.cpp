@@ -44,6 +44,7 @@ LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, Attention
       totals_(SparseTotals::of(levels_, cache.shape().layers)),
       keys_out_(compute),
       keys_here_(compute),
+      sink_keys_(compute),
       queries_out_(compute.buffer()),
       queries_here_(compute.buffer()),
       outputs_here_(compute.buffer()),
@@ -81,10 +82,50 @@ LevelAttention::Plan LevelAttention::make_plan(
                     level_steps(levels_, rule, parts, kv_heads(), micro, ring_->rank()),
                     ring_->rank(), steps_.head_dim()),
             {},
+            {},
             {}};
   plan.count = count_layer(levels_, rule, parts, plan.layout, ring_->rank(), shape_);
   if (rule.geometry == parallel::Geometry::nested) plan_inner(plan);
+  if (rule.drop > 0 && keeps_borders()) plan_sinks(plan);
   return plan;
+}
+
+/// Attention of rows to sinks of another rank that no level shows them: the lowest level that has
+/// both ranks drops them.
+void LevelAttention::plan_sinks(Plan& plan) const {
+  const int own = ring_->rank(), ranks = levels_.ranks();
+  Plan::Inner& sinks = plan.sinks;
+  LevelCount& count = plan.count.levels[0];
+  double pairs = 0;
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    const Sequence& sequence = sequences_[i];
+    const int64_t first_key = sinks.keys;
+    sinks.keys += sequence.sinks * kv_heads();
+    if (own == sequence.sink_rank) {
+      const int64_t bytes = sequence.sinks * cache_.shape().layer_bytes_per_token();
+      count.token_bytes += bytes * (ranks - 1);
+      for (int other = 0; other < ranks; ++other)
+        if (other != own)
+          plan.count.by_link[static_cast<size_t>(shape_.links[other])] +=
+              static_cast<double>(bytes);
+      continue;
+    }
+    int level = 2;
+    while (!levels_.together(level, own, sequence.sink_rank)) ++level;
+    const parallel::PartTokens& part = sequence.parts[own];
+    const RowRange dropped{kept_rows(plan.rule, level, part), part.rows};
+    for (int64_t head = 0; head < kv_heads() && dropped.size() > 0 && sequence.sinks > 0; ++head) {
+      sinks.call.items.push_back({sinks.queries, dropped.size(), std::ssize(sinks.call.runs), 1});
+      sinks.call.runs.push_back(
+          {(first_key + head * sequence.sinks) * steps_.head_dim(), 0, sequence.sinks, 0});
+      sinks.asking.push_back({static_cast<int>(i), head, dropped, sinks.queries});
+      sinks.queries += dropped.size();
+      pairs += static_cast<double>(dropped.size()) * static_cast<double>(sequence.sinks);
+    }
+  }
+  sinks.call.positions.assign(sinks.queries, most_sinks);
+  sinks.call.flops[0] = 4 * pairs * static_cast<double>(group() * steps_.head_dim());
+  count.pairs += static_cast<double>(group()) * pairs;
 }
 
 /// Attention of a rank's kept tokens to each other. They count as standing next to each other, since
@@ -104,6 +145,7 @@ void LevelAttention::plan_inner(Plan& plan) const {
         const auto sequence = static_cast<int>(i);
         inner.cached.push_back({sequence, head, {0, cached}, inner.keys});
         inner.rows.push_back({sequence, head, {0, rows}, inner.keys + cached});
+        inner.asking.push_back({sequence, head, {0, rows}, inner.queries});
         inner.keys += cached + rows;
         inner.queries += rows;
         pairs += static_cast<double>(rows) * (static_cast<double>(cached) + 0.5 * (rows + 1));
@@ -136,8 +178,10 @@ void LevelAttention::order_tokens(int64_t layer) {
         continue;
       }
       const std::span<const float> importance = importance_.of(i, head);
-      cached_order = parallel::kept_order(importance.first(part.cached), 0, cached);
-      row_order = parallel::kept_order(importance.subspan(part.cached), part.always, rows);
+      cached_order =
+          parallel::kept_order(importance.first(part.cached), part.first_cached, 0, cached);
+      row_order =
+          parallel::kept_order(importance.subspan(part.cached), part.first, part.last, rows);
     }
   }
 }
@@ -221,6 +265,7 @@ void LevelAttention::start(int64_t layer, const TensorView& q) {
   queries_here_.reserve(layout.queries_here * width * size_of(DType::fp32));
   arriving_.clear();
   arriving_bytes_.clear();
+  if (plan_of(layer).sinks.keys > 0) send_sinks(layer);
   for (const LevelLayout::Step& step : layout.steps) {
     {
       const ScopedSpan span(compute_.recorder, "pack", Kind::compute);
@@ -257,6 +302,40 @@ void LevelAttention::start(int64_t layer, const TensorView& q) {
   }
 }
 
+/// Every rank gets the sinks' keys and values: of each sequence, by head.
+void LevelAttention::send_sinks(int64_t layer) {
+  reserve(sink_keys_, plan_of(layer).sinks.keys);
+  comm::Exchange exchange;
+  sink_bytes_ = 0;
+  int64_t first = 0;
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    const Sequence& sequence = sequences_[i];
+    std::vector<std::span<std::byte>> parts;
+    add_keys(parts, sink_keys_, first, sequence.sinks * kv_heads());
+    if (ring_->rank() == sequence.sink_rank) {
+      std::vector<int64_t> as_they_are(sequence.sinks);
+      std::iota(as_they_are.begin(), as_they_are.end(), int64_t{0});
+      Orders orders(sequences_.size());
+      orders[i].assign(kv_heads(), as_they_are);
+      std::vector<Pick> picks;
+      for (int64_t head = 0; head < kv_heads(); ++head)
+        picks.push_back(
+            {static_cast<int>(i), head, {0, sequence.sinks}, first + head * sequence.sinks});
+      const bool cached = sequence.parts[sequence.sink_rank].first_cached > 0;
+      pick_keys(layer, picks, orders, cached, sink_keys_);
+      for (int to = 0; to < ring_->size(); ++to)
+        for (const auto& part : parts)
+          if (to != ring_->rank())
+            exchange.sends.push_back({part, to}), sink_bytes_ += static_cast<int64_t>(part.size());
+    } else {
+      for (const auto& part : parts) exchange.receives.push_back({part, sequence.sink_rank});
+    }
+    first += sequence.sinks * kv_heads();
+  }
+  const comm::Operation operation{"level_sinks", ring_->next_operation()};
+  sinks_coming_ = ring_->start_exchange(exchange, operation);
+}
+
 Partial LevelAttention::results(const device::Buffer& out, const device::Buffer& lse, int64_t begin,
                                 int64_t count) const {
   return {TensorView(static_cast<void*>(out.as<float>() + begin * group() * steps_.head_dim()),
@@ -268,7 +347,7 @@ Partial LevelAttention::results(const device::Buffer& out, const device::Buffer&
 /// Attention of one KV head for each item, in the arenas `here`.
 void LevelAttention::attend(int64_t queries, std::span<const int64_t> positions,
                             std::span<const kernels::AttentionItem> items,
-                            std::span<const kernels::KeyRun> runs, double pairs,
+                            std::span<const kernels::KeyRun> runs, double pairs, const Arena& keys,
                             const Partial& to) {
   const ScopedSpan span(compute_.recorder, "attention", Kind::compute, 0,
                         4 * pairs * static_cast<double>(group() * steps_.head_dim()));
@@ -277,7 +356,7 @@ void LevelAttention::attend(int64_t queries, std::span<const int64_t> positions,
                               .query_positions = positions,
                               .items = items,
                               .runs = runs,
-                              .keys = keys_here_.keys(),
+                              .keys = keys.keys(),
                               .kv_dtype = cache_.shape().dtype,
                               .num_kv_heads = 1,
                               .scale = 1.0f / std::sqrt(static_cast<float>(steps_.head_dim())),
@@ -316,7 +395,7 @@ void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& o
     const LevelLayout::Step& step = layout.steps[i];
     steps_.wait(*arriving_[i], "level_tokens", arriving_bytes_[i]);
     if (!step.items.empty())
-      attend(layout.queries_here, layout.positions, step.items, step.runs, step.pairs,
+      attend(layout.queries_here, layout.positions, step.items, step.runs, step.pairs, keys_here_,
              results(outputs_here_, output_sums_, layout.output_at(step.level, 0),
                      layout.queries_here));
     comm::Exchange exchange;
@@ -340,14 +419,17 @@ void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& o
     steps_.wait(*coming_home[i], "level_outputs", sent_home[i]);
     for (const Result& result : step.from_others) merge(result, row_order_, home_, home_sums_, own);
   }
-  for (const Plan::Inner& inner : plan.inner) attend_inner(layer, inner, q, own);
+  for (const Plan::Inner& inner : plan.inner) attend_kept(layer, inner, q, own);
+  if (plan.sinks.keys > 0) {
+    steps_.wait(*sinks_coming_, "level_sinks", sink_bytes_);
+    attend_own(plan.sinks, row_order_, sink_keys_, q, own);
+  }
   totals_.add(layer, plan.count);
 }
 
 /// Attends this rank's kept tokens to each other in the arenas `here`, which nobody else needs now.
-void LevelAttention::attend_inner(int64_t layer, const Plan::Inner& inner, const TensorView& q,
-                                  const Partial& into) {
-  if (inner.queries == 0) return;
+void LevelAttention::attend_kept(int64_t layer, const Plan::Inner& inner, const TensorView& q,
+                                 const Partial& into) {
   const auto in_order = [](const Orders& orders, const std::vector<Pick>& picks) {
     Orders sorted = orders;
     for (const Pick& pick : picks) {
@@ -356,27 +438,26 @@ void LevelAttention::attend_inner(int64_t layer, const Plan::Inner& inner, const
     }
     return sorted;
   };
-  const Orders cached = in_order(cached_order_, inner.cached);
   const Orders rows = in_order(row_order_, inner.rows);
-  const int64_t width = group() * steps_.head_dim() * size_of(DType::fp32);
   reserve(keys_here_, inner.keys);
+  pick_keys(layer, inner.cached, in_order(cached_order_, inner.cached), true, keys_here_);
+  pick_keys(layer, inner.rows, rows, false, keys_here_);
+  attend_own(inner, rows, keys_here_, q, into);
+}
+
+/// Attends own rows to these keys, and merges the results.
+void LevelAttention::attend_own(const Plan::Inner& inner, const Orders& rows, const Arena& keys,
+                                const TensorView& q, const Partial& into) {
+  if (inner.queries == 0) return;
+  const int64_t width = group() * steps_.head_dim() * size_of(DType::fp32);
   queries_here_.reserve(inner.queries * width);
   outputs_here_.reserve(inner.queries * width);
   output_sums_.reserve(inner.queries * group() * size_of(DType::fp32));
-  pick_keys(layer, inner.cached, cached, true, keys_here_);
-  pick_keys(layer, inner.rows, rows, false, keys_here_);
-  std::vector<Pick> queries;
-  int64_t next = 0;
-  for (const Pick& pick : inner.rows) {
-    queries.push_back({pick.sequence, pick.head, pick.tokens, next});
-    next += pick.tokens.size();
-  }
-  pick_queries(q, queries, rows, queries_here_);
-  const auto flops = inner.call.flops.at(0);
+  pick_queries(q, inner.asking, rows, queries_here_);
   attend(inner.queries, inner.call.positions, inner.call.items, inner.call.runs,
-         flops / (4 * static_cast<double>(group() * steps_.head_dim())),
+         inner.call.flops.at(0) / (4 * static_cast<double>(group() * steps_.head_dim())), keys,
          results(outputs_here_, output_sums_, 0, inner.queries));
-  for (const Pick& pick : queries)
+  for (const Pick& pick : inner.asking)
     merge({pick.sequence, pick.head, pick.tokens, pick.to}, rows, outputs_here_, output_sums_,
           into);
 }

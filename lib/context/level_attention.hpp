@@ -2,7 +2,11 @@
 #pragma once
 /// Sparse attention by levels: executes the steps of parallel/level_plan.hpp. Keys and values stay in
 /// the cache of the rank that has their tokens; other ranks get copies of those that they attend.
-/// Source: CSPS, "levels", "three-phase pipelining".
+///
+/// Beyond the paper, with Geometry::disjoint: all levels keep some rows on both sides of a border
+/// between ranks, since these are near each other, and the sequence's first tokens (sinks). A query
+/// that the level of the sinks drops sees them all the same: each rank gets their keys and values.
+/// Source: CSPS, "levels", "three-phase pipelining"; StreamingLLM (attention sinks).
 
 #include <memory>
 #include <optional>
@@ -22,8 +26,13 @@ class LevelAttention {
     parallel::LevelSequence parts;
     std::vector<int64_t> cached_slots, row_slots;
     int64_t first_row = 0;  ///< its first row here, of q
+    int sink_rank = 0;      ///< rank that has the sinks, the first tokens of its part
+    int64_t sinks = 0;
     TokenImportance::Sequence tokens;
   };
+
+  static constexpr int64_t border = 32;      ///< rows that are always kept at a part's ends
+  static constexpr int64_t most_sinks = 16;  ///< of a sequence
 
   /// All references must outlive this object. `levels`: of the ranks of all passes. `links`: from
   /// this rank to each of them. The first and the last of the cache's layers drop nothing.
@@ -42,6 +51,10 @@ class LevelAttention {
   /// Weighs the tokens for the next layer, where that one drops any. Call it after each layer.
   void weigh(int64_t layer, int64_t window, const TensorView& q, const Partial& attended);
 
+  /// Whether sequences are to say which rows are at borders, and where their sinks are.
+  bool keeps_borders() const {
+    return setting_.rule.geometry == parallel::Geometry::disjoint && levels_.count() > 1;
+  }
   /// What all passes have done so far.
   const SparseTotals& totals() const { return totals_; }
 
@@ -50,13 +63,15 @@ class LevelAttention {
     parallel::LevelRule rule;
     LevelLayout layout;
     LayerCount count;
-    /// Geometry nested: this rank's own kept tokens, by level − 2.
+    /// Attention of own rows, which other ranks have no part in.
     struct Inner {
       AttentionCall call;
-      int64_t keys = 0, queries = 0;  ///< entries
-      std::vector<LevelLayout::Pick> cached, rows;
+      int64_t keys = 0, queries = 0;                ///< entries
+      std::vector<LevelLayout::Pick> cached, rows;  ///< keys
+      std::vector<LevelLayout::Pick> asking;        ///< rows
     };
-    std::vector<Inner> inner;
+    std::vector<Inner> inner;  ///< Geometry nested: own kept tokens, by level − 2
+    Inner sinks;               ///< rows that do not see the sinks at any level; keys: all sinks
   };
   /// Keys and values of one head each, with their scales in fp8.
   struct Arena {
@@ -80,6 +95,8 @@ class LevelAttention {
   Plan make_plan(const parallel::LevelRule& rule,
                  const std::vector<parallel::LevelSequence>& parts) const;
   void plan_inner(Plan& plan) const;
+  void plan_sinks(Plan& plan) const;
+  void send_sinks(int64_t layer);
   void order_tokens(int64_t layer);
   void reserve(Arena& arena, int64_t keys) const;
   void pick_keys(int64_t layer, const std::vector<LevelLayout::Pick>& picks, const Orders& orders,
@@ -96,9 +113,11 @@ class LevelAttention {
              const device::Buffer& lse, const Partial& into);
   void attend(int64_t queries, std::span<const int64_t> positions,
               std::span<const kernels::AttentionItem> items, std::span<const kernels::KeyRun> runs,
-              double pairs, const Partial& to);
-  void attend_inner(int64_t layer, const Plan::Inner& inner, const TensorView& q,
-                    const Partial& into);
+              double pairs, const Arena& keys, const Partial& to);
+  void attend_kept(int64_t layer, const Plan::Inner& inner, const TensorView& q,
+                   const Partial& into);
+  void attend_own(const Plan::Inner& inner, const Orders& rows, const Arena& keys,
+                  const TensorView& q, const Partial& into);
 
   Compute compute_;
   KvCache& cache_;
@@ -116,10 +135,12 @@ class LevelAttention {
 
   // The layer.
   Orders cached_order_, row_order_;
+  std::unique_ptr<comm::Transfer> sinks_coming_;
+  int64_t sink_bytes_ = 0;  ///< sent
   std::vector<std::unique_ptr<comm::Transfer>> arriving_;
   std::vector<int64_t> arriving_bytes_;  ///< sent by this rank in the same exchanges
 
-  Arena keys_out_, keys_here_;
+  Arena keys_out_, keys_here_, sink_keys_;
   device::Buffer queries_out_, queries_here_, outputs_here_, output_sums_, home_, home_sums_;
 };
 

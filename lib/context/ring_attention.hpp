@@ -98,6 +98,7 @@ class RingAttention {
 
   // ring_levels.cpp
   std::vector<LevelAttention::Sequence> level_sequences(const Pass& pass) const;
+  void keep_borders(const parallel::PassSequence& of, LevelAttention::Sequence& sequence) const;
   void plan_level_runs(const Pass& pass, std::vector<LevelAttention::Sequence> sequences);
   void run_levels(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
                   const TensorView& out);

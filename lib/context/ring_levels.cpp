@@ -36,8 +36,9 @@ std::vector<LevelAttention::Sequence> RingAttention::level_sequences(const Pass&
       first_row[rank] += part.rows;
       const int64_t last = of.count - TokenImportance::last_samples;  // rows from here on are kept
       before += part.rows;
-      part.always = std::clamp<int64_t>(before - last, 0, part.rows);
+      part.last = std::clamp<int64_t>(before - last, 0, part.rows);
     }
+    if (levels_->keeps_borders()) keep_borders(of, sequence);
     for (const SequenceId member : map.lineage(of.sequence))
       for (const SlotRange& range :
            part_of(ledger_.slots(member), 0, map.held(member, ledger_.instance())))
@@ -47,6 +48,33 @@ std::vector<LevelAttention::Sequence> RingAttention::level_sequences(const Pass&
     slot += rows;
   }
   return sequences;
+}
+
+/// Neighbours of a border between ranks always see each other, and the sequence's first tokens are
+/// always seen: many heads pay them most of their attention.
+void RingAttention::keep_borders(const PassSequence& of, LevelAttention::Sequence& sequence) const {
+  for (parallel::PartTokens& part : sequence.parts) {
+    part.first = std::min(part.rows, LevelAttention::border);
+    part.last = std::max(part.last, part.first);
+  }
+  const parallel::KvMap& map = ledger_.map();
+  const SequenceId begins = map.lineage(of.sequence).front();
+  for (int rank = 0; rank < size(); ++rank) {
+    parallel::PartTokens& part = sequence.parts[rank];
+    if (of.first == 0) {
+      if (part.rows == 0) continue;
+      sequence.sink_rank = rank;
+      sequence.sinks = std::min(part.first, LevelAttention::most_sinks);
+      return;
+    }
+    const auto& ranges = map.ranges(begins, team_.instances[rank]);
+    if (ranges.empty() || ranges.front().begin != 0) continue;
+    sequence.sink_rank = rank;
+    sequence.sinks =
+        ranges.front().stride == 1 ? std::min(ranges.front().count, LevelAttention::most_sinks) : 1;
+    part.first_cached = sequence.sinks;
+    return;
+  }
 }
 
 /// Adds where this rank's keys lie, which the map says with the pass's rows in it.

@@ -10,13 +10,13 @@
 namespace pecia::parallel {
 
 /// Returns the tokens in the order in which levels keep them: whatever number of `counts` a level
-/// keeps, these are the first ones of the order. The last `always` tokens come first, then the most
-/// important ones; of equal ones the earlier. What no count divides is in the order of the tokens,
+/// keeps, these are the first ones of the order. The `first` tokens at the beginning and the `last`
+/// ones at the end come first, then the most important ones; of equal ones the earlier. What no count divides is in the order of the tokens,
 /// so that tokens next to each other mostly stay so. An importance that is NaN or negative counts as
 /// 0. Throws InvalidArgument unless all numbers are between 0 and the number of tokens.
 ///
-///     importance 1 5 2 9 0, always 1, counts 2 and 4     3 4 | 1 2 | 0
-std::vector<int64_t> kept_order(std::span<const float> importance, int64_t always,
+///     importance 1 5 2 9 0, first 0, last 1, counts 2 and 4     3 4 | 1 2 | 0
+std::vector<int64_t> kept_order(std::span<const float> importance, int64_t first, int64_t last,
                                 std::vector<int64_t> counts);
 
 }  // namespace pecia::parallel

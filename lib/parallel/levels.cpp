@@ -145,13 +145,15 @@ double LevelRule::kept(int level) const {
 }
 
 int64_t kept_cached(const LevelRule& rule, int level, const PartTokens& part) {
-  return static_cast<int64_t>(std::ceil(rule.kept(level) * static_cast<double>(part.cached)));
+  const auto share =
+      static_cast<int64_t>(std::ceil(rule.kept(level) * static_cast<double>(part.cached)));
+  return std::max(share, part.first_cached);
 }
 
 int64_t kept_rows(const LevelRule& rule, int level, const PartTokens& part) {
   const auto share =
       static_cast<int64_t>(std::ceil(rule.kept(level) * static_cast<double>(part.rows)));
-  return std::max(share, part.always);
+  return std::max(share, std::min(part.rows, part.first + part.last));
 }
 
 Seen seen_at(const Levels& levels, const LevelRule& rule, int level, int query, int key) {

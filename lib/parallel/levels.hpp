@@ -82,9 +82,10 @@ struct SparseSetting {
 
 /// Tokens of a sequence at one rank.
 struct PartTokens {
-  int64_t cached = 0;  ///< before this pass
-  int64_t rows = 0;    ///< new ones, which come after all cached tokens of all ranks
-  int64_t always = 0;  ///< of these rows, the last ones, which every level keeps
+  int64_t cached = 0;           ///< before this pass
+  int64_t rows = 0;             ///< new ones, which come after all cached tokens of all ranks
+  int64_t last = 0, first = 0;  ///< of these rows, the last and first ones, which all levels keep
+  int64_t first_cached = 0;     ///< of the cached tokens, the first ones, which all levels keep
   bool operator==(const PartTokens&) const = default;
 };
 

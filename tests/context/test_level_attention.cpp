@@ -105,8 +105,12 @@ class Levelled {
         for (int64_t position = range.begin; position < range.end; ++position, ++row) {
           tokens.push_back({rows.sequence, position, true});
           ++counts.rows;
-          counts.always += row >= rows.count - TokenImportance::last_samples;
+          counts.last += row >= rows.count - TokenImportance::last_samples;
         }
+      if (!has_borders()) continue;
+      counts.first = std::min<int64_t>(counts.rows, 32);
+      counts.last = std::max(counts.last, counts.first);
+      if (rows.first > 0) counts.first_cached = sinks_of(tokens);
     }
     return parts;
   }
@@ -156,26 +160,38 @@ class Levelled {
     return {setting_.rule.geometry, layer == 0 || layer + 1 == layers ? 0 : setting_.rule.drop};
   }
 
+  bool has_borders() const {
+    return setting_.rule.geometry == Geometry::disjoint && levels_.count() > 1;
+  }
+  /// How many of a rank's first tokens are the first ones of the sequence.
+  static int64_t sinks_of(const std::vector<Token>& tokens) {
+    int64_t sinks = 0;
+    while (sinks < std::min<int64_t>(16, std::ssize(tokens)) && tokens[sinks].position == sinks)
+      ++sinks;
+    return sinks;
+  }
+
   /// Whether a level keeps a token of a rank, by importance.
   std::vector<bool> kept(int64_t layer, int level, const Parts& parts, int rank,
                          const std::vector<float>& importance) {
     const parallel::PartTokens& counts = parts.counts[rank];
-    const auto most = [&](int64_t begin, int64_t tokens, int64_t count, int64_t always) {
+    const auto most = [&](int64_t begin, int64_t tokens, int64_t count, int64_t first,
+                          int64_t last) {
       std::vector<std::pair<double, int64_t>> order;
       for (int64_t i = 0; i < tokens; ++i)
-        order.emplace_back(i >= tokens - always ? -INFINITY : -importance[begin + i], i);
+        order.emplace_back(i < first || i >= tokens - last ? -INFINITY : -importance[begin + i], i);
       std::sort(order.begin(), order.end());
       std::vector<bool> kept(tokens);
       for (int64_t i = 0; i < count; ++i) kept[order[i].second] = true;
-      if (0 < count && count < tokens)
+      if (first + last < count && count < tokens)
         least_gap_ = std::min(least_gap_, 1 - order[count].first / order[count - 1].first);
       return kept;
     };
     const LevelRule rule = rule_at(layer);
     if (rule.drop == 0) return std::vector<bool>(counts.cached + counts.rows, true);
-    auto all = most(0, counts.cached, kept_cached(rule, level, counts), 0);
+    auto all = most(0, counts.cached, kept_cached(rule, level, counts), counts.first_cached, 0);
     const auto rows =
-        most(counts.cached, counts.rows, kept_rows(rule, level, counts), counts.always);
+        most(counts.cached, counts.rows, kept_rows(rule, level, counts), counts.first, counts.last);
     all.insert(all.end(), rows.begin(), rows.end());
     return all;
   }
@@ -217,6 +233,14 @@ class Levelled {
         for (size_t key = 0; key < keys.size(); ++key)
           if (keys[key] && sees(parts.tokens[other][key])) visit(parts.tokens[other][key]);
       }
+    }
+    for (int other = 0; has_borders() && other < comm_.size(); ++other) {
+      if (other == rank) continue;
+      int level = 2;
+      while (!levels_.together(level, rank, other)) ++level;
+      if (kept[level - 2][rank][query]) continue;
+      for (int64_t sink = 0; sink < sinks_of(parts.tokens[other]); ++sink)
+        visit(parts.tokens[other][sink]);
     }
   }
 
@@ -310,7 +334,7 @@ class Levelled {
   parallel::SparseSetting setting_;
   parallel::Levels levels_;
   int64_t passes_ = 0, dropped_ = 0;
-  double seen_ = 0;  ///< pairs of this rank's rows in a pass, over layers
+  double seen_ = 0;       ///< pairs of this rank's rows in a pass, over layers
   double least_gap_ = 1;  ///< where it is a few units of fp32's last place, the choice is open
   DType dtype_;
   test::CpuCompute compute_;

@@ -108,7 +108,7 @@ TEST(SparseTotals, OfServersSayWhatLeavesThem) {
 
 TEST(SparseTotals, CountWhatLevelsKeep) {
   LevelSequence sequence = even(4, 128, 100);
-  sequence[3].always = 64;
+  sequence[3].last = 64;
   const Counted dense = counted(two_servers(), {Geometry::disjoint, 0}, {sequence}, 8, 4, 2);
   const Counted sparse = counted(two_servers(), {Geometry::disjoint, 0.6}, {sequence}, 8, 4, 2);
   EXPECT_EQ(sparse.ranks[0].tokens, 228);

@@ -77,19 +77,24 @@ TEST(LevelRule, HalvesWhatItKeepsAtEachFurtherLevel) {
   EXPECT_EQ(kept_cached(rule, 2, part), 6);
   EXPECT_EQ(kept_rows(rule, 2, part), 5);
   EXPECT_EQ(kept_rows(rule, 4, part), 3) << "the question's rows are never dropped";
+  EXPECT_EQ(kept_rows(rule, 4, {.cached = 10, .rows = 7, .last = 3, .first = 2}), 5);
+  EXPECT_EQ(kept_rows(rule, 4, {.cached = 10, .rows = 7, .last = 5, .first = 5}), 7);
+  EXPECT_EQ(kept_cached(rule, 4, {.cached = 10, .first_cached = 4}), 4);
 }
 
 TEST(KeptOrder, HasWhatEachLevelKeepsFirst) {
-  EXPECT_THAT(kept_order(std::vector<float>{1, 5, 2, 9, 0}, 1, {4, 2}), ElementsAre(3, 4, 1, 2, 0));
-  EXPECT_THAT(kept_order(std::vector<float>{1, 1, 1, 1}, 0, {2, 3}), ElementsAre(0, 1, 2, 3))
+  EXPECT_THAT(kept_order(std::vector<float>{1, 5, 2, 9, 0}, 0, 1, {4, 2}),
+              ElementsAre(3, 4, 1, 2, 0));
+  EXPECT_THAT(kept_order(std::vector<float>{1, 1, 1, 1}, 0, 0, {2, 3}), ElementsAre(0, 1, 2, 3))
       << "the earlier of equal ones";
-  EXPECT_THAT(kept_order(std::vector<float>{0, NAN, -3, 1}, 0, {1, 2}), ElementsAre(3, 0, 1, 2))
+  EXPECT_THAT(kept_order(std::vector<float>{0, NAN, -3, 1}, 0, 0, {1, 2}), ElementsAre(3, 0, 1, 2))
       << "what is no importance is none";
-  EXPECT_THAT(kept_order(std::vector<float>{3, 2, 1}, 0, {}), ElementsAre(0, 1, 2));
-  EXPECT_THAT(kept_order(std::vector<float>{3, 2, 1}, 2, {2, 2, 3}), ElementsAre(1, 2, 0));
-  EXPECT_THAT(kept_order({}, 0, {0}), ElementsAre());
-  EXPECT_THROW(kept_order(std::vector<float>{1}, 2, {}), InvalidArgument);
-  EXPECT_THROW(kept_order(std::vector<float>{1}, 0, {2}), InvalidArgument);
+  EXPECT_THAT(kept_order(std::vector<float>{3, 2, 1}, 0, 0, {}), ElementsAre(0, 1, 2));
+  EXPECT_THAT(kept_order(std::vector<float>{3, 2, 1}, 0, 2, {2, 2, 3}), ElementsAre(1, 2, 0));
+  EXPECT_THAT(kept_order(std::vector<float>{1, 5, 2, 9, 0}, 1, 1, {3}), ElementsAre(0, 3, 4, 1, 2));
+  EXPECT_THAT(kept_order({}, 0, 0, {0}), ElementsAre());
+  EXPECT_THROW(kept_order(std::vector<float>{1}, 0, 2, {}), InvalidArgument);
+  EXPECT_THROW(kept_order(std::vector<float>{1}, 0, 0, {2}), InvalidArgument);
 }
 
 TEST(BestMicro, IsOneWhereLinksAreFastAndMoreWhereTheyAreSlow) {
@@ -150,7 +155,9 @@ class Cases {
         PartTokens& part = sequence.emplace_back();
         part.cached = number(0, 2) == 0 ? 0 : number(0, 9);
         part.rows = number(0, 4) == 0 ? 0 : number(0, 9);
-        part.always = rank + 1 == ranks ? number(0, part.rows) : 0;
+        part.last = rank + 1 == ranks ? number(0, part.rows) : 0;
+        part.first = number(0, std::min<int64_t>(2, part.rows));
+        part.first_cached = rank == 0 ? std::min<int64_t>(2, part.cached) : 0;
       }
     }
     return drawn;
