@@ -164,8 +164,6 @@ class Absent(BadInputTest):
             arguments=self.set("attention.geometry=nested"),
         )
         for assignment, parts in {
-            "attention.drop={file: tuned.json}": ("attention.drop: {file: ", "use a share"),
-            "attention.objective={ttft: 30s}": ("attention.objective: {ttft: 30s}", "objective: off"),
             "attention.decode=sparse": ("attention.decode: sparse", "use decode: dense"),
             "parallel.cp=elastic": ("parallel.cp: elastic", "use cp: auto"),
             "parallel.prefill=sp_tp": ("parallel.prefill: sp_tp", "use prefill: auto"),
@@ -187,6 +185,8 @@ class Absent(BadInputTest):
             "attention.levels=5": ("attention.levels is 5", "1 to 4"),
             "attention.drop=0.96": ("attention.drop is 0.96", "0 to 0.95"),
             "attention.pipeline=17": ("attention.pipeline is 17", "1 to 16"),
+            "attention.drop={file: tuned.json}": ("tuned.json", "correct the path"),
+            "attention.objective={ttft: 30s}": ("objective: {ttft: 30s} needs", "objective: off"),
             "attention.decode=sparse": ("attention.decode: sparse", "use decode: dense"),
             "parallel.decode=tp": ("parallel.decode: tp", "use decode: auto"),
             "parallel.decode=broadcast_q": ("parallel.decode broadcast_q needs", "one rank"),
