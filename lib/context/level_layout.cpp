@@ -131,7 +131,6 @@ LevelLayout lay_out(const parallel::Levels& levels, const parallel::LevelRule& r
       step.items.push_back(item);
       step.pairs += static_cast<double>(task.rows.size()) * static_cast<double>(keys);
     }
-    layout.pairs += step.pairs;
   }
   return layout;
 }

@@ -3,7 +3,7 @@
 /// Where the tokens of sparse attention's steps lie in the memory of one rank, and the calls and
 /// messages that follow. It is made once for a pass, and all layers use it.
 ///
-/// There are five arenas. In those of keys an entry is a key or a value of one head. In the others it
+/// There are six arenas. In those of keys an entry is a key or a value of one head. In the others it
 /// is a row of one KV head's group of query heads.
 ///
 ///     keys out, queries out      own tokens that leave, in the order of the messages
@@ -54,7 +54,6 @@ struct LevelLayout {
   std::vector<Step> steps;
   int levels = 1;
   int64_t keys_out = 0, queries_out = 0, keys_here = 0, queries_here = 0, home = 0;
-  double pairs = 0;  ///< of all steps
   /// Query positions of attention in `here`: every row sees every key of its item.
   std::vector<int64_t> positions;
 

@@ -129,10 +129,11 @@ std::vector<Field> make_schema() {
             "Levels of nearness, the first of which drops nothing; auto: by the ranks' places."),
       field("attention.drop", PECIA_MEMBER(attention.drop), auto_or(drop_setting()),
             "Share of the tokens that level 2 leaves out; each level above keeps half of what the "
-            "one below keeps. file: what pecia tune wrote, by which the run chooses share and "
-            "levels."),
+            "one below keeps; auto: 0, nothing is left out. file: what pecia tune wrote, by which "
+            "the run chooses share and levels."),
       field("attention.pipeline", PECIA_MEMBER(attention.pipeline), auto_or(whole32(1, 16)),
-            "Micro-partitions of each level, so that sending and computing overlap."),
+            "Micro-partitions of each level, so that sending and computing overlap; auto: by the "
+            "measured speed of the ranks' links."),
       field("attention.objective", PECIA_MEMBER(attention.objective), attention_goal(),
             "With a tuned file: the fastest settings that lose at most this, in nats per token, or "
             "those that lose least within this time to the first token; off: as {loss: 0}."),
