@@ -213,25 +213,32 @@ TEST_F(ReplicaLoop, OfTeamsAnswersAndCountsTheSame) {
   EXPECT_GT(totals.elastic.by_degree[0].prefill_tokens, 0);
 }
 
-/// Of two instances, one has two long answers, and the other one an answer of one token.
+/// Where one instance has two long answers, and the other one an answer of one token, the team grows.
+/// The instance that is ready first begins the third request, so a round may come out otherwise.
 TEST_F(ReplicaLoop, OfTeamsThatGrowAnswersTheSame) {
   limits_.policy = job::Policy::prefill_first;
   max_new_tokens_ = {24, 1, 24};
   run();
   const auto together = std::exchange(results_, {});
-  std::filesystem::remove(folder_ / "results.h5");
   limits_.elastic = true;
   // Passes take no time on this clock, so these are not fitted to any.
   const schedule::RateFit rows_cost(schedule::PassRates{1e-5, 1e-3, 1e-9});
   limits_.team_times.emplace(schedule::PassTimes{rows_cost, rows_cost},
                              schedule::TeamCosts{1e-6, 1e12, 1, 1, 2}, world_->size());
-  const batch::ReplicaTotals totals = run({}, time_.clock());
-  if (!planning()) return;
-  ASSERT_EQ(results_.size(), 3u);
-  for (size_t row = 0; row < 3; ++row) EXPECT_EQ(results_[row].tokens, together[row].tokens);
-  if (world_->size() == 2) {
-    EXPECT_EQ(totals.elastic.scale_ups, 1);
+  constexpr int most_rounds = 50;
+  int64_t grown = 0;
+  for (int round = 0; round < most_rounds && grown == 0; ++round) {
+    results_.clear();
+    std::filesystem::remove(folder_ / "results.h5");
+    grown = run({}, time_.clock()).elastic.scale_ups;
+    MPI_Bcast(&grown, 1, MPI_INT64_T, 0, MPI_COMM_WORLD);
+    if (planning()) {
+      ASSERT_EQ(results_.size(), 3u);
+      for (size_t row = 0; row < 3; ++row) EXPECT_EQ(results_[row].tokens, together[row].tokens);
+    }
+    if (world_->size() != 2) return;
   }
+  EXPECT_EQ(grown, 1);
 }
 
 TEST_F(ReplicaLoop, OfTeamsStopsWhenAnyRankIsTold) {
