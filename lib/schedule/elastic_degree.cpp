@@ -60,4 +60,21 @@ GrownTeam grown_team(const TeamTimes& times, int degree, int candidates, int64_t
   return best.seconds < (1 - least_gain) * before.seconds ? best : same;
 }
 
+AnsweringDegree answering_degree(const TeamTimes& times, int holders, int readers,
+                                 const AnswersAhead& answers) {
+  constexpr double least_gain = 0.1;
+  PECIA_CHECK(1 <= holders && holders <= readers, "{} of {} readers hold a prompt", holders,
+              readers);
+  const auto seconds = [&](int degree) {
+    const int64_t masters = std::min<int64_t>(degree, 1 + answers.others);
+    const double pairs = static_cast<double>(answers.other_context) / holders +
+                         static_cast<double>(answers.context) / degree;
+    const int64_t rows = (1 + answers.others + masters - 1) / masters;
+    return times.seconds(degree, PassKind::decode, {1, static_cast<double>(rows), pairs});
+  };
+  const double holders_s = seconds(holders), readers_s = seconds(readers);
+  if (readers_s < (1 - least_gain) * holders_s) return {readers, readers_s, holders_s};
+  return {holders, holders_s, holders_s};
+}
+
 }  // namespace pecia::schedule

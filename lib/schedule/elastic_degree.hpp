@@ -77,4 +77,24 @@ struct GrownTeam {
 GrownTeam grown_team(const TeamTimes& times, int degree, int candidates, int64_t rows,
                      int64_t context_pairs);
 
+/// An answer that is about to begin, and the others on the instances that hold its prompt.
+struct AnswersAhead {
+  int64_t context = 0;        ///< tokens of its prompt
+  int64_t others = 0;         ///< answers on the same instances
+  int64_t other_context = 0;  ///< their tokens, together; these stay where they are
+};
+
+struct AnsweringDegree {
+  int degree = 1;
+  double seconds = 0;    ///< of a decode pass
+  double holders_s = 0;  ///< rejected, or equal: of the holders alone
+};
+
+/// Returns how many instances hold a prompt's keys for its answer: `holders`, or `readers`, if a
+/// decode pass of these takes a tenth less time. The others of them have nothing else to do. Their
+/// times may be estimates, so less would be no safe gain. Throws InvalidArgument unless
+/// 1 ≤ holders ≤ readers ≤ times.degrees().
+AnsweringDegree answering_degree(const TeamTimes& times, int holders, int readers,
+                                 const AnswersAhead& answers);
+
 }  // namespace pecia::schedule

@@ -23,7 +23,8 @@ Scheduler::Scheduler(SchedulerLimits limits)
       map_(limits_.ring_size),
       credits_(limits_.ring_size),
       unheard_(limits_.ring_size),
-      doing_(limits_.ring_size, Doing::nothing) {
+      doing_(limits_.ring_size, Doing::nothing),
+      busy_until_(limits_.ring_size, 0) {
   PECIA_CHECK(limits_.max_sequences >= 1 && limits_.max_batch_tokens >= 1,
               "{} sequences, {} tokens", limits_.max_sequences, limits_.max_batch_tokens);
   const parallel::RingRates& rates = limits_.ring_rates;

@@ -287,8 +287,10 @@ class Scheduler {
   double expected_answer(const Turn& turn, int64_t given) const;
   Ahead ahead_of_turn(const Request& request, size_t turn) const;
   Ahead ahead_of(const Request& request) const;
+  Ahead ahead_of(const Running& running) const;
   Ahead ahead_of_running() const;
   double seconds_of(Ahead ahead) const;
+  static double seconds_of(Ahead ahead, const PassTimes& times);
   double side_by_side() const;
   bool in_time(const Ahead& more, double now) const;
   bool turn_in_time(const Running& running, double now);
@@ -307,7 +309,8 @@ class Scheduler {
   void set_sharding(Plan& plan, bool prefills) const;
   int64_t batch_tokens() const;
   int64_t batches_of(const parallel::Team& team) const;
-  int64_t chunk_tokens(const Running& running, const parallel::Team& team, int64_t room) const;
+  int64_t chunk_tokens(const Running& running, const parallel::Team& team, int64_t room,
+                       bool cut) const;
   std::optional<parallel::RingDecision> ring_by_rule(const parallel::PassSequence& chunk,
                                                      parallel::RingLoad riders) const;
   static std::optional<double> asked(const Running& running);
@@ -327,8 +330,9 @@ class Scheduler {
   struct Answers;
   std::vector<Answers> answers_by_instance() const;
   bool answers_first(const Running& prompt, const std::vector<Answers>& answers, double now);
-  bool others_may_help(const parallel::Team& team) const;
+  double others_busy_s(const parallel::Team& team, double now, double enough) const;
   int64_t short_pass(const parallel::Team& team, const Running& first) const;
+  int64_t most_tokens(const parallel::Team& team, const Running& first, double now) const;
   Selection prompts_to_read(const std::vector<Answers>& answers, double now);
   bool restore_for_team(Plan& plan, double now);
   bool read_prompts(Plan& plan, const Selection& prompts, const std::vector<Answers>& answers,
@@ -347,8 +351,11 @@ class Scheduler {
   void add_token(Plan& plan, Running& running, int32_t master);
   void ride(Plan& plan, const std::vector<int32_t>& instances);
   void introduce(Plan& plan, const Running& running);
-  void gather(const Running& running, PlanItem& item);
+  bool answers_together(const Running& running, const parallel::Team& team, int holders);
+  void spread(Running& running, const parallel::Team& team);
+  void gather(const Running& running, PlanItem& item, const parallel::Team& team);
   void keep_by_room(PlanItem& item, const parallel::Team& team) const;
+  void forget_state(int64_t sequence);
   void forget(int64_t sequence);
 
   // scheduler_kv.cpp
@@ -390,7 +397,8 @@ class Scheduler {
   std::map<int64_t, Knowledge> known_;         ///< by sequence
   std::vector<std::vector<int64_t>> unheard_;  ///< by instance: sequences of whose end it must hear
   enum class Doing : uint8_t { nothing, prompts, answers };
-  std::vector<Doing> doing_;  ///< by instance
+  std::vector<Doing> doing_;        ///< by instance
+  std::vector<double> busy_until_;  ///< by instance: when its pass should have ended
   int64_t scale_ups_ = 0;
   int64_t answered_turns_ = 0, answered_tokens_ = 0, allowed_tokens_ = 0;
 };

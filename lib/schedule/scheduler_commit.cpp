@@ -32,7 +32,7 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
       return running.sequence == item.rows.sequence;
     });
     PECIA_CHECK(found != running_.end(), "sequence {} is not running", item.rows.sequence);
-    found->under_way = false;
+    found->in_pass = 0;
     of_item.push_back(found);
   }
   const bool read = !plan.restore.empty() && outcomes.front().kv.done != 0;

@@ -46,7 +46,7 @@ bool Scheduler::restore(Plan& plan, double now) {
 void Scheduler::cache(Running& running, const PlanItem& item, const parallel::Team& team) {
   const parallel::Placement placement{item.rows.sequence, item.kept, item.gathers};
   map_.append(item.rows, team, item.kept.empty() ? nullptr : &placement);
-  running.under_way = true;
+  running.in_pass = item.rows.count;
   if (running.is_branch()) {
     if (running.family->keeps_tokens())
       running.own.insert(running.own.end(), item.tokens.begin(), item.tokens.end());

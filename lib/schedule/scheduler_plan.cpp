@@ -98,14 +98,15 @@ int64_t Scheduler::batches_of(const parallel::Team& team) const {
 }
 
 /// Tokens that the prompt's next chunk takes with `room` in the batch; 0: none now. Chunks end at
-/// multiples of max_batch_tokens, also after a chunk that was cut for lack of time.
-int64_t Scheduler::chunk_tokens(const Running& running, const parallel::Team& team,
-                                int64_t room) const {
+/// multiples of max_batch_tokens, also after a chunk that was cut for lack of time. Where the pass
+/// itself is `cut`, because it is to end early, they end anywhere.
+int64_t Scheduler::chunk_tokens(const Running& running, const parallel::Team& team, int64_t room,
+                                bool cut) const {
   const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
   const int64_t batch = limits_.max_batch_tokens * batches_of(team);
   if (limits_.policy == job::Policy::chunked)
     return left <= room ? left : std::max<int64_t>(0, room / chunk_unit() * chunk_unit());
-  if (waits_least() || others_may_help(team)) return std::min(left, room);
+  if (cut) return std::min(left, room);
   const int64_t most = batch - running.fed % batch;
   const int64_t count = std::min(left, most);
   return count <= room ? count : 0;
@@ -148,14 +149,18 @@ void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
   const size_t num_riders = plan.items.size();
   const bool keys_travel = limits_.ring_size == 1 || limits_.elastic;
   const Ring fixed = keys_travel ? Ring::pass_kv : limits_.ring.value_or(Ring::pass_kv);
-  const bool is_short = !prompts.empty() && (waits_least() || others_may_help(team));
-  const int64_t most =
-      is_short ? short_pass(team, *prompts.front()) : batch_tokens() * batches_of(team);
+  int64_t most = batch_tokens() * batches_of(team);
+  bool cut = false;
+  if (limits_.elastic && limits_.team_times && !prompts.empty()) {
+    const int64_t short_of_it = most_tokens(team, *prompts.front(), now);
+    cut = waits_least() || short_of_it < most;
+    most = short_of_it;
+  }
   int64_t room = most - static_cast<int64_t>(num_riders);
   for (Running* const prompt : prompts) {
     Running& running = *prompt;
     const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
-    int64_t count = chunk_tokens(running, team, room);
+    int64_t count = chunk_tokens(running, team, room, cut);
     if (limited() && count > 0)
       count = rows_in_time(plan, map_.length(running.sequence), count, now);
     // Under chunked, feeding a shorter prompt that fits would add a decode row and delay this one.
@@ -184,7 +189,8 @@ void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
     if (count == left && running.samples)
       item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
     if (limits_.elastic) {
-      if (count == left) gather(running, item);
+      spread(running, team);
+      if (count == left) gather(running, item, team);
       introduce(plan, running);
       if (item.kept.empty()) keep_by_room(item, team);
     }

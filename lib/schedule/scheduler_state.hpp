@@ -69,7 +69,7 @@ struct Scheduler::Running {
   bool is_stem = false;
   bool uses_credit = false;
   bool begun = false;          ///< the turn has begun
-  bool under_way = false;      ///< it takes part in a pass that is not committed
+  int64_t in_pass = 0;         ///< its rows in a pass that is not committed
   bool timed = false;          ///< the next turn is known to end in time
   std::vector<int32_t> unfed;  ///< known tokens that are not cached, from position map.length on
   /// Tokens that the turn's prefill computes: the turn's own, or `joined` if others come with them.
@@ -122,6 +122,12 @@ struct Scheduler::Ahead {
   };
   PassWork prompts;
   std::vector<Answer> answers;
+
+  Ahead& operator+=(const Ahead& more) {
+    prompts += more.prompts;
+    answers.insert(answers.end(), more.answers.begin(), more.answers.end());
+    return *this;
+  }
 };
 
 }  // namespace pecia::schedule

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 #include <set>
 
 #include "lib/schedule/elastic_degree.hpp"
@@ -39,6 +40,10 @@ std::optional<Plan> Scheduler::next_of_a_team(double now) {
   }
   plan.removed.assign(ended.begin(), ended.end());
   under_way_[next_plan_++] = now;
+  if (limits_.team_times) {
+    const double until = now + schedule::expected_seconds(plan, *limits_.team_times);
+    for (const int32_t instance : plan.teams.front().instances) busy_until_[instance] = until;
+  }
   return plan;
 }
 
@@ -62,7 +67,7 @@ bool Scheduler::all_idle(const std::vector<int32_t>& instances) const {
 /// the instance where the sequence has most room.
 bool Scheduler::restore_for_team(Plan& plan, double now) {
   const auto found = std::find_if(running_.begin(), running_.end(), [&](const Running& running) {
-    return running.fed < running.restore_end && !running.under_way && all_idle(running.instances);
+    return running.fed < running.restore_end && running.in_pass == 0 && all_idle(running.instances);
   });
   if (found == running_.end()) return false;
   Running& running = *found;
@@ -140,38 +145,75 @@ bool Scheduler::answers_first(const Running& prompt, const std::vector<Answers>&
   return answers_first;
 }
 
-/// Whether instances outside the team may have nothing more to do before a long pass of it would
-/// end: what waits is less than such a pass of each of them. They can help from the team's next pass
-/// on, so this one had better be short.
-bool Scheduler::others_may_help(const parallel::Team& team) const {
-  const int64_t others =
-      std::min(limits_.ring_size, limits_.max_instances) - std::ssize(team.instances);
-  if (!limits_.elastic || !limits_.team_times || others <= 0) return false;
-  int64_t left = others * batch_tokens();
-  for (const auto& family : waiting_)
-    if ((left -= first_tokens(family->request)) <= 0) return false;
-  return true;
+/// Seconds until the first instance outside the team has nothing more to do, or `enough` if that is
+/// sooner: the rest of its pass, its own prompts and answers, and those of the requests that wait,
+/// which begin where there is least to do. Work is counted as of one instance alone.
+double Scheduler::others_busy_s(const parallel::Team& team, double now, double enough) const {
+  struct Other {
+    Ahead ahead;
+    double pass_s = 0, seconds = 0;
+  };
+  const PassTimes alone = limits_.team_times->alone();
+  std::map<int32_t, Other> others;
+  for (int32_t instance = 0; instance < limits_.ring_size; ++instance)
+    if (!team.index_of(instance))
+      others[instance].pass_s = std::max(0.0, busy_until_[instance] - now);
+  for (const Running& running : running_) {
+    if (!running.begun) continue;
+    for (const int32_t instance : running.instances)
+      if (const auto other = others.find(instance); other != others.end())
+        other->second.ahead += ahead_of(running);
+  }
+  const auto set_seconds = [&](Other& other) {
+    other.seconds = other.pass_s + seconds_of(other.ahead, alone);
+  };
+  const auto first = [&] {
+    return std::ranges::min_element(others, {},
+                                    [](const auto& other) { return other.second.seconds; });
+  };
+  for (auto& [instance, other] : others) set_seconds(other);
+  for (const auto& family : waiting_) {
+    Other& next = first()->second;
+    if (next.seconds >= enough) return enough;
+    next.ahead += ahead_of(family->request);
+    set_seconds(next);
+  }
+  return std::min(enough, first()->second.seconds);
 }
 
-/// Most tokens of a pass that reads prompts and is to end soon: other requests can go first after
-/// it, or other instances can help. Where only the latter counts, it may be longer, so that passes
-/// cost less than they gain.
+/// Most tokens of a pass that is to be short, so that others can go before what comes after it.
 int64_t Scheduler::short_pass(const parallel::Team& team, const Running& first) const {
-  constexpr int64_t times_longer = 4;
   const int64_t degree = team.workers(), cached = map_.length(first.sequence);
   const TeamTimes& times = *limits_.team_times;
   PassRates rates = times.rates(static_cast<int>(degree), PassKind::prefill);
   // The keys before the chunk go round once for each pass, however few rows it has.
   rates.pass_s += times.travel_s(static_cast<int>(degree), static_cast<double>(cached));
-  const int64_t rows = short_pass_rows(rates, cached) * (waits_least() ? 1 : times_longer);
+  const int64_t rows = short_pass_rows(rates, cached);
   return std::min(batch_tokens(), std::max(chunk_unit(), rows)) * degree;
+}
+
+/// Most tokens of a pass that reads these prompts. Where requests are not to wait, it is short. Else
+/// it ends when another instance will have nothing more to do: it can help from the next pass on.
+int64_t Scheduler::most_tokens(const parallel::Team& team, const Running& first, double now) const {
+  const int64_t most = batch_tokens() * batches_of(team), least = short_pass(team, first);
+  if (waits_least()) return least;
+  if (std::min(limits_.ring_size, limits_.max_instances) <= std::ssize(team.instances)) return most;
+  const auto seconds = [&](int64_t tokens) {
+    return limits_.team_times->prefill_s(team.workers(), map_.length(first.sequence), tokens, most);
+  };
+  const double enough = seconds(most), busy_s = others_busy_s(team, now, enough);
+  if (busy_s >= enough) return most;
+  const auto sizes = std::views::iota(least, most);
+  const auto too_long = std::ranges::partition_point(
+      sizes, [&](int64_t tokens) { return seconds(tokens) <= busy_s; });
+  return std::max(least, (too_long == sizes.end() ? most : *too_long) - 1);
 }
 
 /// Sequences whose prompts could be read on, the first to be read first.
 Scheduler::Selection Scheduler::prompts_to_read(const std::vector<Answers>& answers, double now) {
   Selection prompts;
   for (Running& running : running_)
-    if (running.begun && !running.under_way && running.feeding() &&
+    if (running.begun && running.in_pass == 0 && running.feeding() &&
         !(waits_least() && answers_first(running, answers, now)))
       prompts.push_back(&running);
   if (waits_least())
@@ -283,7 +325,7 @@ void Scheduler::note_time(const Plan& plan, double seconds) {
 void Scheduler::ride(Plan& plan, const std::vector<int32_t>& instances) {
   std::map<int32_t, int64_t> rows;
   for (Running& running : running_) {
-    if (!running.begun || running.under_way || running.feeding()) continue;
+    if (!running.begun || running.in_pass > 0 || running.feeding()) continue;
     const std::vector<int32_t>& own = running.instances;
     if (!std::includes(instances.begin(), instances.end(), own.begin(), own.end())) continue;
     const int32_t master = master_of(running, rows, instances.size());
@@ -326,7 +368,7 @@ bool Scheduler::make_tokens(Plan& plan, const Selection& prompts, const std::set
   }
   std::vector<Running*> ready;
   for (Running& running : running_) {
-    if (!running.begun || running.under_way || running.feeding()) continue;
+    if (!running.begun || running.in_pass > 0 || running.feeding()) continue;
     if (std::none_of(running.instances.begin(), running.instances.end(),
                      [&](int32_t instance) { return blocked[instance]; }))
       ready.push_back(&running);
@@ -432,7 +474,7 @@ void Scheduler::grow_on(Running& running, int32_t instance) {
     if (const int64_t held = map_.held(running.sequence, old); held > 0)
       map_.set_reserved(running.sequence, old, held);
   running.instances = instances_of(running.sequence);
-  known_.at(running.sequence).now.assign(limits_.ring_size, false);  // all must hear of it
+  forget_state(running.sequence);
 }
 
 /// How many instances of a team of this size are to compute the sequences' next tokens.
@@ -504,12 +546,71 @@ void Scheduler::introduce(Plan& plan, const Running& running) {
   }
 }
 
+/// Whether the team that reads the sequence's prompt answers sooner together than `holders` of it
+/// do, and nothing else is there that its instances could do.
+bool Scheduler::answers_together(const Running& running, const parallel::Team& team, int holders) {
+  if (!limits_.team_times || waits_least() || !waiting_.empty() || running.family->is_fork() ||
+      !running.samples || team.workers() <= holders)
+    return false;
+  const int64_t left = std::ssize(running.feed) - running.fed;
+  AnswersAhead answers{.context = map_.length(running.sequence) + left};
+  for (const Running& other : running_) {
+    if (&other == &running) continue;
+    const auto in_team = std::ranges::count_if(
+        other.instances, [&](int32_t instance) { return team.index_of(instance).has_value(); });
+    if (in_team == std::ssize(other.instances)) {
+      ++answers.others;
+      answers.other_context += map_.length(other.sequence);
+    } else if (in_team > 0 || !other.begun || other.feeding()) {
+      return false;
+    }
+  }
+  const AnsweringDegree choice =
+      answering_degree(*limits_.team_times, holders, team.workers(), answers);
+  decisions_.push_back({"elastic_answer",
+                        {{"sequence", static_cast<double>(running.sequence)},
+                         {"holders", holders},
+                         {"readers", team.workers()},
+                         {"seconds", choice.seconds},
+                         {"holders_s", choice.holders_s}},
+                        choice.degree > holders ? "together" : "holders"});
+  return choice.degree > holders;
+}
+
+/// Lets instances that help to read a prompt keep an even share of it, where the answer is made
+/// sooner by all of them together.
+void Scheduler::spread(Running& running, const parallel::Team& team) {
+  const auto holders = static_cast<int>(running.instances.size());
+  if (!answers_together(running, team, holders)) return;
+  const int64_t sequence = running.sequence;
+  int64_t slots = 0;
+  for (const int32_t instance : running.instances) slots += map_.reserved(sequence, instance);
+  const int64_t share = (slots + team.workers() - 1) / team.workers();
+  const Slots free = free_slots();
+  for (const int32_t helper : team.instances) {
+    if (std::ranges::count(running.instances, helper) > 0) continue;
+    int64_t wanted = std::min(share, free[helper]), moved = 0;
+    for (const int32_t holder : running.instances) {
+      const int64_t kept = std::max(share, map_.held(sequence, holder));
+      const int64_t spare =
+          std::clamp<int64_t>(map_.reserved(sequence, holder) - kept, 0, wanted - moved);
+      map_.set_reserved(sequence, holder, map_.reserved(sequence, holder) - spare);
+      moved += spare;
+    }
+    if (moved > 0) map_.set_reserved(sequence, helper, moved);
+  }
+  running.instances = instances_of(sequence);
+  forget_state(sequence);
+}
+
 /// Lets one instance keep the whole sequence from the last chunk of a prompt on, if it has the room:
 /// the one that holds most of it. All its keys pass by in that ring anyway. Then the answer needs
-/// no messages, and the other instances are free. Branches of forks stay, as in grow().
-void Scheduler::gather(const Running& running, PlanItem& item) {
+/// no messages, and the other instances are free. Where they would have nothing to do, and the answer
+/// would take longer, the sequence stays with all. Branches of forks stay, as in grow().
+void Scheduler::gather(const Running& running, PlanItem& item, const parallel::Team& team) {
   const int64_t sequence = running.sequence;
-  if (running.instances.size() == 1 || running.family->is_fork() || limits_.min_instances > 1)
+  if (running.instances.size() == 1 || running.family->is_fork() || limits_.min_instances > 1 ||
+      answers_together(running, team, 1))
     return;
   int64_t slots = 0;
   for (const int32_t instance : running.instances) slots += map_.reserved(sequence, instance);
@@ -521,10 +622,15 @@ void Scheduler::gather(const Running& running, PlanItem& item) {
       keeper = instance;
   if (!keeper) return;
   map_.set_reserved(sequence, *keeper, slots);
-  if (const auto known = known_.find(sequence); known != known_.end())
-    known->second.now.assign(limits_.ring_size, false);  // all must hear of it
+  forget_state(sequence);
   item.kept = {{*keeper, map_.length(sequence) - map_.held(sequence, *keeper) + item.rows.count}};
   item.gathers = 1;
+}
+
+/// Has every instance hear of the sequence's state before its next pass.
+void Scheduler::forget_state(int64_t sequence) {
+  if (const auto known = known_.find(sequence); known != known_.end())
+    known->second.now.assign(limits_.ring_size, false);
 }
 
 /// Gives the chunk's tokens to the instances in proportion to the room that the sequence has there.

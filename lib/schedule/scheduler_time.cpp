@@ -97,34 +97,38 @@ Scheduler::Ahead Scheduler::ahead_of(const Request& request) const {
 /// Work ahead of all turns under way, including those that the pass being planned begins.
 Scheduler::Ahead Scheduler::ahead_of_running() const {
   Ahead all;
-  const auto add = [&](const Ahead& more) {
-    all.prompts += more.prompts;
-    all.answers.insert(all.answers.end(), more.answers.begin(), more.answers.end());
-  };
   for (const Running& running : running_) {
     const Request& request = running.family->request;
-    if (!running.begun) {
-      if (running.timed)
-        add(running.is_branch() ? ahead_of_turn(request, running.turn) : ahead_of(request));
-      continue;
-    }
-    const int64_t left = static_cast<int64_t>(running.feed.size()) - running.fed;
-    const auto cached = static_cast<double>(map_.length(running.sequence));
-    if (left > 0)
-      all.prompts +=
-          work_of(cached, static_cast<double>(left), static_cast<double>(batch_tokens()));
-    if (running.samples)
-      all.answers.push_back(
-          {expected_answer(running.current(), static_cast<int64_t>(running.result.tokens.size())),
-           cached + static_cast<double>(left)});
+    if (running.begun)
+      all += ahead_of(running);
+    else if (running.timed)
+      all += running.is_branch() ? ahead_of_turn(request, running.turn) : ahead_of(request);
   }
   return all;
+}
+
+/// Work ahead of a turn that has begun, after the pass in which it is.
+Scheduler::Ahead Scheduler::ahead_of(const Running& running) const {
+  Ahead ahead;
+  const int64_t in_pass = running.feeding() ? running.in_pass : 0;
+  const int64_t left = std::ssize(running.feed) - running.fed - in_pass;
+  const auto cached = static_cast<double>(map_.length(running.sequence));
+  if (left > 0)
+    ahead.prompts = work_of(cached, static_cast<double>(left), static_cast<double>(batch_tokens()));
+  if (running.samples)
+    ahead.answers.push_back(
+        {expected_answer(running.current(), static_cast<int64_t>(running.result.tokens.size())),
+         cached + static_cast<double>(left)});
+  return ahead;
 }
 
 /// Expected seconds in the order of prefill_first: prompts first, then the answers together, until
 /// the longest has ended.
 double Scheduler::seconds_of(Ahead ahead) const {
-  const PassTimes& times = limits_.time->times;
+  return seconds_of(std::move(ahead), limits_.time->times);
+}
+
+double Scheduler::seconds_of(Ahead ahead, const PassTimes& times) {
   double seconds = times.prefill.seconds(ahead.prompts);
   std::sort(ahead.answers.begin(), ahead.answers.end(),
             [](const Ahead::Answer& a, const Ahead::Answer& b) { return a.tokens < b.tokens; });
@@ -145,8 +149,7 @@ double Scheduler::seconds_of(Ahead ahead) const {
 bool Scheduler::in_time(const Ahead& more, double now) const {
   if (!limited()) return true;
   Ahead all = ahead_of_running();
-  all.prompts += more.prompts;
-  all.answers.insert(all.answers.end(), more.answers.begin(), more.answers.end());
+  all += more;
   return seconds_of(std::move(all)) / side_by_side() <= left_s(now);
 }
 
@@ -234,7 +237,7 @@ void Scheduler::give_back_late(double now) {
   const auto give_back = [&](double factor, bool read) {
     const auto may_go = [read](const Running& running) {
       return running.begun && running.feeding() && (running.fed > 0) == read &&
-             !running.under_way && !running.is_branch() && !running.family->anyway &&
+             running.in_pass == 0 && !running.is_branch() && !running.family->anyway &&
              !running.family->progressed;
     };
     while (seconds_of(ahead_of_running()) / side_by_side() > factor * left_s(now)) {
@@ -304,7 +307,7 @@ bool Scheduler::decode_in_time(double now) const {
   if (!limited()) return true;
   PassWork work{1, 0, 0};
   for (const Running& running : running_) {
-    if (!running.begun || running.under_way || running.feeding()) continue;
+    if (!running.begun || running.in_pass > 0 || running.feeding()) continue;
     work.rows += 1;
     work.pairs += static_cast<double>(map_.length(running.sequence) + 1);
   }

@@ -65,6 +65,8 @@ class TeamTimes {
   /// Whether a pass was taken in since then.
   bool measured(int degree, PassKind kind) const;
   PassRates rates(int degree, PassKind kind) const;
+  /// Of one instance.
+  PassTimes alone() const { return {*fits_[0].prefill, *fits_[0].decode}; }
   double seconds(int degree, PassKind kind, const PassWork& busiest) const;
   /// Seconds in which the keys of `cached` tokens go round a team's ring. Nothing that hides them
   /// counts.

@@ -110,5 +110,21 @@ TEST(GrownTeam, GrowsWhereRowsCostMoreThanMessages) {
   EXPECT_THROW(grown_team(times, 1, 5, 1, 1), InvalidArgument);
 }
 
+TEST(AnsweringDegree, KeepsAllReadersWhereTheContextCostsMost) {
+  const TeamTimes times = machine(4);
+  // A pass takes 10 ms, and a million pairs 1 ms.
+  EXPECT_EQ(answering_degree(times, 1, 4, {.context = 1'000'000}).degree, 1) << "a tenth at most";
+  const AnsweringDegree all = answering_degree(
+      times, 1, 4, {.context = 8'000'000, .others = 3, .other_context = 2'000'000});
+  EXPECT_EQ(all.degree, 4);
+  EXPECT_DOUBLE_EQ(all.seconds, times.seconds(4, PassKind::decode, {1, 1, 4e6}));
+  EXPECT_DOUBLE_EQ(all.holders_s, times.decode_s(1, 1, 4, 10'000'000));
+  const AnswersAhead others{.context = 1000, .others = 3, .other_context = 9'999'000};
+  EXPECT_EQ(answering_degree(times, 1, 4, others).degree, 1) << "their keys stay where they are";
+  EXPECT_EQ(answering_degree(machine(4, 1e-1), 1, 4, {.context = 8'000'000}).degree, 1);
+  EXPECT_EQ(answering_degree(times, 4, 4, {.context = 8'000'000}).degree, 4);
+  EXPECT_THROW(answering_degree(times, 3, 2, {}), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace pecia::schedule

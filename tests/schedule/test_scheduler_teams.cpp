@@ -170,7 +170,7 @@ TEST(SchedulerTeams, HelpOnlyWhereItPays) {
     const auto plan = scheduler.next(0);
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->teams.front().workers(), workers) << message_s << " s";
-    ASSERT_EQ(scheduler.decisions().size(), 1u);
+    ASSERT_EQ(scheduler.decisions().size(), workers > 1 ? 2u : 1u);
     const schedule::Decision& choice = scheduler.decisions().front();
     EXPECT_STREQ(choice.name, "elastic_readers");
     EXPECT_STREQ(choice.chosen, workers > 1 ? "joined" : "alone");
@@ -180,6 +180,61 @@ TEST(SchedulerTeams, HelpOnlyWhereItPays) {
     EXPECT_EQ(numbers["instances"], workers);
     EXPECT_NEAR(numbers["alone_s"], 1e-3 + 700 * 1e-3, 1e-3);
     EXPECT_EQ(numbers["seconds"]<numbers["alone_s"], workers> 1);
+  }
+}
+
+/// All instances keep a prompt that they have read, where its answer is made sooner together and
+/// nothing else is there that they could do.
+TEST(SchedulerTeams, StayTogetherForAnAnswerWhereItPays) {
+  for (const bool other_waits : {false, true})
+    for (const auto& [pair_s, holders] : {std::pair(1e-4, other_waits ? 1 : 4), {1e-9, 1}}) {
+      SCOPED_TRACE(fmt::format("{} s a pair, another waits: {}", pair_s, other_waits));
+      SchedulerLimits limits = teams_of(4, 1000);
+      limits.max_batch_tokens = 100;
+      const schedule::PassTimes times{schedule::RateFit({1e-3, 1e-3, 1e-9}),
+                                      schedule::RateFit({1e-3, 1e-3, pair_s})};
+      limits.team_times.emplace(times, schedule::TeamCosts{1e-6, 1e12, 1, 1, 1}, 4);
+      Scheduler scheduler(limits);
+      FakeInstances instances(limits);
+      scheduler.add(ask(0, 700, 3), 0);
+      std::optional<Plan> plan = scheduler.next(0);
+      ASSERT_TRUE(plan);
+      EXPECT_EQ(plan->teams.front().workers(), 4);
+      const std::vector<parallel::KeptShare> first = plan->items.front().kept;
+      if (holders == 1 && pair_s < 1e-6)
+        EXPECT_EQ(first, (std::vector<parallel::KeptShare>{{0, 400}}));
+      else
+        EXPECT_EQ(first.size(), 4u);
+      if (other_waits) scheduler.add(ask(1, 600, 3), 0);
+      std::vector<Plan> under_way;
+      std::vector<size_t> answering;  // instances
+      for (int pass = 0; plan; ++pass) {
+        if (plan->items.front().rows.count == 1 && plan->items.front().rows.sequence == 0)
+          answering.push_back(plan->teams.front().instances.size());
+        scheduler.commit(*plan, instances.execute(*plan), pass);
+        plan = scheduler.next(pass);
+      }
+      EXPECT_EQ(scheduler.take_finished().size(), other_waits ? 2u : 1u);
+      ASSERT_EQ(answering.size(), 2u);
+      EXPECT_EQ(answering.front(), static_cast<size_t>(holders));
+    }
+}
+
+/// A long prompt's pass ends when the other instance will have read what it has.
+TEST(SchedulerTeams, EndAPassWhenOthersCanHelp) {
+  for (const auto& [waiting, tokens] : {std::pair(0, 300), {2, 900}, {4, 1000}}) {
+    SCOPED_TRACE(waiting);
+    SchedulerLimits limits = teams_of(2, 10000);
+    limits.max_batch_tokens = 1000;
+    limits.max_positions = 10000;
+    limits.team_times = even_times(2, 1e-6);
+    Scheduler scheduler(limits);
+    for (const int64_t length : {300, 5000}) scheduler.add(ask(length, length, 0), 0);
+    for (int row = 0; row < waiting; ++row) scheduler.add(ask(row, 300, 0), 0);
+    const auto other = scheduler.next(0), plan = scheduler.next(0);
+    ASSERT_TRUE(other && plan);
+    EXPECT_EQ(other->items.front().rows.count, 300);
+    EXPECT_NEAR(static_cast<double>(plan->items.front().rows.count), tokens, 10);
   }
 }
 
