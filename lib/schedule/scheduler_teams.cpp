@@ -193,20 +193,26 @@ int64_t Scheduler::short_pass(const parallel::Team& team, const Running& first) 
 }
 
 /// Most tokens of a pass that reads these prompts. Where requests are not to wait, it is short. Else
-/// it ends when another instance will have nothing more to do: it can help from the next pass on.
+/// it ends when another instance should have nothing more to do, which can help from the next pass
+/// on. Such a pass may be longer than a short one, so that it costs less than it gains, but not
+/// much, since it is only expected when the other one ends.
 int64_t Scheduler::most_tokens(const parallel::Team& team, const Running& first, double now) const {
-  const int64_t most = batch_tokens() * batches_of(team), least = short_pass(team, first);
+  constexpr int64_t times_longer = 4;
+  const int64_t batch = batch_tokens() * batches_of(team), least = short_pass(team, first);
   if (waits_least()) return least;
-  if (std::min(limits_.ring_size, limits_.max_instances) <= std::ssize(team.instances)) return most;
+  if (std::min(limits_.ring_size, limits_.max_instances) <= std::ssize(team.instances))
+    return batch;
   const auto seconds = [&](int64_t tokens) {
-    return limits_.team_times->prefill_s(team.workers(), map_.length(first.sequence), tokens, most);
+    return limits_.team_times->prefill_s(team.workers(), map_.length(first.sequence), tokens,
+                                         batch);
   };
-  const double enough = seconds(most), busy_s = others_busy_s(team, now, enough);
-  if (busy_s >= enough) return most;
-  const auto sizes = std::views::iota(least, most);
+  const double enough = seconds(batch), busy_s = others_busy_s(team, now, enough);
+  if (busy_s >= enough) return batch;
+  const auto sizes =
+      std::views::iota(least, std::max(least, std::min(batch, times_longer * least)));
   const auto too_long = std::ranges::partition_point(
       sizes, [&](int64_t tokens) { return seconds(tokens) <= busy_s; });
-  return std::max(least, (too_long == sizes.end() ? most : *too_long) - 1);
+  return least + (too_long - sizes.begin());
 }
 
 /// Sequences whose prompts could be read on, the first to be read first.
