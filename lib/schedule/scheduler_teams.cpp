@@ -194,10 +194,11 @@ int64_t Scheduler::short_pass(const parallel::Team& team, const Running& first) 
 
 /// Most tokens of a pass that reads these prompts. Where requests are not to wait, it is short. Else
 /// it ends when another instance should have nothing more to do, which can help from the next pass
-/// on. Such a pass may be longer than a short one, so that it costs less than it gains, but not
-/// much, since it is only expected when the other one ends.
+/// on. Since that is only expected, passes stay short from long before. They may be longer than
+/// where requests are not to wait, so that they cost less than they gain.
 int64_t Scheduler::most_tokens(const parallel::Team& team, const Running& first, double now) const {
   constexpr int64_t times_longer = 4;
+  constexpr double passes_before = 2;
   const int64_t batch = batch_tokens() * batches_of(team), least = short_pass(team, first);
   if (waits_least()) return least;
   if (std::min(limits_.ring_size, limits_.max_instances) <= std::ssize(team.instances))
@@ -206,7 +207,7 @@ int64_t Scheduler::most_tokens(const parallel::Team& team, const Running& first,
     return limits_.team_times->prefill_s(team.workers(), map_.length(first.sequence), tokens,
                                          batch);
   };
-  const double enough = seconds(batch), busy_s = others_busy_s(team, now, enough);
+  const double enough = passes_before * seconds(batch), busy_s = others_busy_s(team, now, enough);
   if (busy_s >= enough) return batch;
   const auto sizes =
       std::views::iota(least, std::max(least, std::min(batch, times_longer * least)));

@@ -223,7 +223,7 @@ TEST(SchedulerTeams, StayTogetherForAnAnswerWhereItPays) {
 /// A long prompt's pass ends when the other instance will have read what it has; it is never much
 /// longer than a short one then.
 TEST(SchedulerTeams, EndAPassWhenOthersCanHelp) {
-  for (const auto& [waiting, tokens] : {std::pair(0, 300), {2, 512}, {4, 1000}}) {
+  for (const auto& [waiting, tokens] : {std::pair(0, 300), {2, 512}, {8, 1000}}) {
     SCOPED_TRACE(waiting);
     SchedulerLimits limits = teams_of(2, 10000);
     limits.max_batch_tokens = 1000;
