@@ -41,6 +41,7 @@ LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, Attention
       setting_(setting),
       shape_{steps.num_heads(), cache.shape(), std::move(links)},
       importance_(compute, cache, steps),
+      need_(compute),
       totals_(SparseTotals::of(levels_, cache.shape().layers)),
       keys_out_(compute),
       keys_here_(compute),
@@ -62,20 +63,30 @@ void LevelAttention::begin_pass(comm::Communicator& ring, std::vector<Sequence> 
   importance_.begin_pass(ring, std::move(tokens));
   std::vector<parallel::LevelSequence> parts;
   for (const Sequence& sequence : sequences_) parts.push_back(sequence.parts);
-  dense_ = make_plan({setting_.rule.geometry, 0}, parts);
-  if (setting_.rule.drop > 0) sparse_ = make_plan(setting_.rule, parts);
+  int64_t rows = 0;
+  for (const Sequence& sequence : sequences_)
+    rows = std::max(rows, sequence.first_row + sequence.parts[ring.rank()].rows);
+  need_.begin_pass(rows);
+  const parallel::LevelRule all{setting_.rule.geometry, 0};
+  dense_ = make_plan(all, false, parts);
+  if (setting_.rule.drop > 0) {
+    weighing_ = make_plan(all, keeps_borders(), parts);
+    sparse_ = make_plan(setting_.rule, keeps_borders(), parts);
+  }
   totals_.add_pass(parts);
   for (Orders* orders : {&cached_order_, &row_order_})
     orders->assign(sequences_.size(), std::vector<std::vector<int64_t>>(kv_heads()));
+  query_order_.assign(sequences_.size(), {});
 }
 
 bool LevelAttention::drops(int64_t layer) const {
   return setting_.rule.drop > 0 && layer > 0 && layer + 1 < cache_.shape().layers &&
-         importance_.known();
+         importance_.known() && (!keeps_borders() || need_.known());
 }
 
 LevelAttention::Plan LevelAttention::make_plan(
-    const parallel::LevelRule& rule, const std::vector<parallel::LevelSequence>& parts) const {
+    const parallel::LevelRule& rule, bool sinks,
+    const std::vector<parallel::LevelSequence>& parts) const {
   const auto micro = [&](int) { return setting_.micro.value_or(1); };
   Plan plan{rule,
             lay_out(levels_, rule, parts,
@@ -83,15 +94,16 @@ LevelAttention::Plan LevelAttention::make_plan(
                     ring_->rank(), steps_.head_dim()),
             {},
             {},
-            {}};
+            {},
+            0};
   plan.count = count_layer(levels_, rule, parts, plan.layout, ring_->rank(), shape_);
   if (rule.geometry == parallel::Geometry::nested) plan_inner(plan);
-  if (rule.drop > 0 && keeps_borders()) plan_sinks(plan);
+  if (sinks) plan_sinks(plan);
   return plan;
 }
 
-/// Attention of rows to sinks of another rank that no level shows them: the lowest level that has
-/// both ranks drops them.
+/// Attention of rows to sinks of another rank. Results count where no level shows them these: the
+/// lowest level that has both ranks drops the rows.
 void LevelAttention::plan_sinks(Plan& plan) const {
   const int own = ring_->rank(), ranks = levels_.ranks();
   Plan::Inner& sinks = plan.sinks;
@@ -113,19 +125,23 @@ void LevelAttention::plan_sinks(Plan& plan) const {
     int level = 2;
     while (!levels_.together(level, own, sequence.sink_rank)) ++level;
     const parallel::PartTokens& part = sequence.parts[own];
-    const RowRange dropped{kept_rows(plan.rule, level, part), part.rows};
-    for (int64_t head = 0; head < kv_heads() && dropped.size() > 0 && sequence.sinks > 0; ++head) {
-      sinks.call.items.push_back({sinks.queries, dropped.size(), std::ssize(sinks.call.runs), 1});
+    const int64_t kept = kept_rows(plan.rule, level, part);
+    for (int64_t head = 0; head < kv_heads() && part.rows > 0 && sequence.sinks > 0; ++head) {
+      const auto index = static_cast<int>(i);
+      sinks.call.items.push_back({sinks.queries, part.rows, std::ssize(sinks.call.runs), 1});
       sinks.call.runs.push_back(
           {(first_key + head * sequence.sinks) * steps_.head_dim(), 0, sequence.sinks, 0});
-      sinks.asking.push_back({static_cast<int>(i), head, dropped, sinks.queries});
-      sinks.queries += dropped.size();
-      pairs += static_cast<double>(dropped.size()) * static_cast<double>(sequence.sinks);
+      sinks.asking.push_back({index, head, {0, part.rows}, sinks.queries});
+      if (kept < part.rows)
+        sinks.merged.push_back({index, head, {kept, part.rows}, sinks.queries + kept});
+      sinks.queries += part.rows;
+      pairs += static_cast<double>(part.rows * sequence.sinks);
+      plan.need_pairs += static_cast<double>(group() * kept * sequence.sinks);
     }
   }
   sinks.call.positions.assign(sinks.queries, most_sinks);
   sinks.call.flops[0] = 4 * pairs * static_cast<double>(group() * steps_.head_dim());
-  count.pairs += static_cast<double>(group()) * pairs;
+  count.pairs += static_cast<double>(group()) * pairs - plan.need_pairs;
 }
 
 /// Attention of a rank's kept tokens to each other. They count as standing next to each other, since
@@ -146,6 +162,7 @@ void LevelAttention::plan_inner(Plan& plan) const {
         inner.cached.push_back({sequence, head, {0, cached}, inner.keys});
         inner.rows.push_back({sequence, head, {0, rows}, inner.keys + cached});
         inner.asking.push_back({sequence, head, {0, rows}, inner.queries});
+        inner.merged.push_back(inner.asking.back());
         inner.keys += cached + rows;
         inner.queries += rows;
         pairs += static_cast<double>(rows) * (static_cast<double>(cached) + 0.5 * (rows + 1));
@@ -158,7 +175,7 @@ void LevelAttention::plan_inner(Plan& plan) const {
 
 /// Puts the tokens that higher levels keep first.
 void LevelAttention::order_tokens(int64_t layer) {
-  const Plan& plan = plan_of(layer);
+  const Plan& plan = *plan_;
   const ScopedSpan span(compute_.recorder, "order_tokens", Kind::compute);
   for (size_t i = 0; i < sequences_.size(); ++i) {
     const parallel::PartTokens& part = sequences_[i].parts[ring_->rank()];
@@ -167,13 +184,13 @@ void LevelAttention::order_tokens(int64_t layer) {
       cached.push_back(kept_cached(plan.rule, level, part));
       rows.push_back(kept_rows(plan.rule, level, part));
     }
+    const auto all = [](std::vector<int64_t>& order, int64_t count) {  // in their own order
+      order.resize(count);
+      std::iota(order.begin(), order.end(), int64_t{0});
+    };
     for (int64_t head = 0; head < kv_heads(); ++head) {
       std::vector<int64_t>&cached_order = cached_order_[i][head], &row_order = row_order_[i][head];
-      if (!drops(layer)) {  // in their own order
-        const auto all = [](std::vector<int64_t>& order, int64_t count) {
-          order.resize(count);
-          std::iota(order.begin(), order.end(), int64_t{0});
-        };
+      if (!drops(layer)) {
         all(cached_order, part.cached), all(row_order, part.rows);
         continue;
       }
@@ -183,6 +200,15 @@ void LevelAttention::order_tokens(int64_t layer) {
       row_order =
           parallel::kept_order(importance.subspan(part.cached), part.first, part.last, rows);
     }
+    std::vector<std::vector<int64_t>>& query_order = query_order_[i];
+    query_order.resize(1);
+    if (!drops(layer))
+      all(query_order.front(), part.rows);
+    else if (keeps_borders())
+      query_order.front() = parallel::kept_order(
+          need_.of_rows().subspan(sequences_[i].first_row, part.rows), part.first, part.last, rows);
+    else
+      query_order = row_order_[i];
   }
 }
 
@@ -203,7 +229,7 @@ void LevelAttention::pick_keys(int64_t layer, const std::vector<Pick>& picks, co
     const int64_t bytes = (from.rank() == 3 ? steps_.head_dim() : 1) * size_of(from.dtype());
     for (const Pick& one : picks) {
       const Sequence& sequence = sequences_[one.sequence];
-      for_each_run(orders[one.sequence][one.head], one.tokens,
+      for_each_run(order_of(orders, one.sequence, one.head), one.tokens,
                    cached ? sequence.cached_slots : sequence.row_slots,
                    [&](int64_t first, int64_t slot, int64_t count) {
                      compute_.device.copy(
@@ -224,7 +250,7 @@ void LevelAttention::pick_queries(const TensorView& q, const std::vector<Pick>& 
   const int64_t width = group() * steps_.head_dim() * size_of(DType::fp32);
   const int64_t pitch = kv_heads() * width;
   for (const Pick& one : picks) {
-    const std::vector<int64_t>& order = orders[one.sequence][one.head];
+    const std::vector<int64_t>& order = order_of(orders, one.sequence, one.head);
     const int64_t first_row = sequences_[one.sequence].first_row;
     for (int64_t begin = one.tokens.begin; begin < one.tokens.end;) {
       int64_t end = begin + 1;
@@ -257,24 +283,25 @@ void LevelAttention::add_keys(std::vector<std::span<std::byte>>& to, const Arena
 }
 
 void LevelAttention::start(int64_t layer, const TensorView& q) {
+  plan_ = &plan_of(layer);
   order_tokens(layer);
-  const LevelLayout& layout = plan_of(layer).layout;
+  const LevelLayout& layout = plan_->layout;
   const int64_t width = group() * steps_.head_dim();
   reserve(keys_out_, layout.keys_out), reserve(keys_here_, layout.keys_here);
   queries_out_.reserve(layout.queries_out * width * size_of(DType::fp32));
   queries_here_.reserve(layout.queries_here * width * size_of(DType::fp32));
   arriving_.clear();
   arriving_bytes_.clear();
-  if (plan_of(layer).sinks.keys > 0) send_sinks(layer);
+  if (plan_->sinks.keys > 0) send_sinks(layer);
   for (const LevelLayout::Step& step : layout.steps) {
     {
       const ScopedSpan span(compute_.recorder, "pack", Kind::compute);
       pick_keys(layer, step.cached_out, cached_order_, true, keys_out_);
       pick_keys(layer, step.rows_out, row_order_, false, keys_out_);
-      pick_queries(q, step.queries_out, row_order_, queries_out_);
+      pick_queries(q, step.queries_out, query_order_, queries_out_);
       pick_keys(layer, step.cached_here, cached_order_, true, keys_here_);
       pick_keys(layer, step.rows_here, row_order_, false, keys_here_);
-      pick_queries(q, step.queries_here, row_order_, queries_here_);
+      pick_queries(q, step.queries_here, query_order_, queries_here_);
     }
     comm::Exchange exchange;
     int64_t sent = 0;
@@ -304,7 +331,7 @@ void LevelAttention::start(int64_t layer, const TensorView& q) {
 
 /// Every rank gets the sinks' keys and values: of each sequence, by head.
 void LevelAttention::send_sinks(int64_t layer) {
-  reserve(sink_keys_, plan_of(layer).sinks.keys);
+  reserve(sink_keys_, plan_->sinks.keys);
   comm::Exchange exchange;
   sink_bytes_ = 0;
   int64_t first = 0;
@@ -365,23 +392,28 @@ void LevelAttention::attend(int64_t queries, std::span<const int64_t> positions,
                              compute_.stream);
 }
 
+/// Where rows of one KV head are among all groups of heads: row · KV heads + KV head.
+std::vector<int64_t> LevelAttention::groups_of(const Pick& rows, const Orders& orders) const {
+  const std::vector<int64_t>& order = order_of(orders, rows.sequence, rows.head);
+  const int64_t first_row = sequences_[rows.sequence].first_row;
+  std::vector<int64_t> groups;
+  for (int64_t i = rows.tokens.begin; i < rows.tokens.end; ++i)
+    groups.push_back((first_row + order[i]) * kv_heads() + rows.head);
+  return groups;
+}
+
 /// Merges results of one KV head into all heads' results.
 void LevelAttention::merge(const Result& result, const Orders& orders, const device::Buffer& out,
                            const device::Buffer& lse, const Partial& into) {
-  const std::vector<int64_t>& order = orders[result.sequence][result.head];
-  const int64_t first_row = sequences_[result.sequence].first_row;
-  std::vector<int64_t> rows;
-  for (int64_t i = result.rows.begin; i < result.rows.end; ++i)
-    rows.push_back((first_row + order[i]) * kv_heads() + result.head);
   const int64_t groups = into.out.rows() * kv_heads();
   steps_.merge(
       results(out, lse, result.begin, result.rows.size()),
       {into.out.reshape({groups, group(), steps_.head_dim()}), into.lse.reshape({groups, group()})},
-      rows);
+      groups_of({result.sequence, result.head, result.rows, result.begin}, orders));
 }
 
 void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& own) {
-  const Plan& plan = plan_of(layer);
+  const Plan& plan = *plan_;
   const LevelLayout& layout = plan.layout;
   const int64_t width = group() * steps_.head_dim();
   const int64_t outputs = (layout.levels - 1) * layout.queries_here;
@@ -389,6 +421,8 @@ void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& o
   output_sums_.reserve(outputs * group() * size_of(DType::fp32));
   home_.reserve(layout.home * width * size_of(DType::fp32));
   home_sums_.reserve(layout.home * group() * size_of(DType::fp32));
+  const bool learns = keeps_borders() && weighs(layer);
+  if (learns) need_.attended_here(own.lse);
   std::vector<std::unique_ptr<comm::Transfer>> coming_home;
   std::vector<int64_t> sent_home;
   for (size_t i = 0; i < layout.steps.size(); ++i) {
@@ -415,15 +449,17 @@ void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& o
   for (size_t i = 0; i < layout.steps.size(); ++i) {
     const LevelLayout::Step& step = layout.steps[i];
     for (const Result& result : step.from_here)
-      merge(result, row_order_, outputs_here_, output_sums_, own);
+      merge(result, query_order_, outputs_here_, output_sums_, own);
     steps_.wait(*coming_home[i], "level_outputs", sent_home[i]);
-    for (const Result& result : step.from_others) merge(result, row_order_, home_, home_sums_, own);
+    for (const Result& result : step.from_others)
+      merge(result, query_order_, home_, home_sums_, own);
   }
   for (const Plan::Inner& inner : plan.inner) attend_kept(layer, inner, q, own);
   if (plan.sinks.keys > 0) {
     steps_.wait(*sinks_coming_, "level_sinks", sink_bytes_);
-    attend_own(plan.sinks, row_order_, sink_keys_, q, own);
+    attend_own(plan.sinks, query_order_, sink_keys_, q, own);
   }
+  if (learns) learn_need(plan, own);
   totals_.add(layer, plan.count);
 }
 
@@ -457,16 +493,37 @@ void LevelAttention::attend_own(const Plan::Inner& inner, const Orders& rows, co
   attend(inner.queries, inner.call.positions, inner.call.items, inner.call.runs,
          inner.call.flops.at(0) / (4 * static_cast<double>(group() * steps_.head_dim())), keys,
          results(outputs_here_, output_sums_, 0, inner.queries));
-  for (const Pick& pick : inner.asking)
+  for (const Pick& pick : inner.merged)
     merge({pick.sequence, pick.head, pick.tokens, pick.to}, rows, outputs_here_, output_sums_,
           into);
 }
 
+/// Call it after attention to the sinks, whose log-sums are still there.
+void LevelAttention::learn_need(const Plan& plan, const Partial& attended) {
+  if (plan.sinks.queries > 0) {
+    std::vector<int64_t> groups;
+    for (const Pick& pick : plan.sinks.asking) {
+      const std::vector<int64_t> more = groups_of(pick, query_order_);
+      groups.insert(groups.end(), more.begin(), more.end());
+    }
+    need_.attended_always(results(outputs_here_, output_sums_, 0, plan.sinks.queries).lse, groups);
+  }
+  std::vector<int64_t> rows;
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    const Sequence& sequence = sequences_[i];
+    const int64_t kept = kept_rows(plan.rule, levels_.count(), sequence.parts[ring_->rank()]);
+    for (int64_t at = 0; at < kept; ++at)
+      rows.push_back(sequence.first_row + query_order_[i].front()[at]);
+  }
+  need_.learn(attended.lse, rows);
+}
+
 void LevelAttention::weigh(int64_t layer, int64_t window, const TensorView& q,
                            const Partial& attended) {
-  const bool next_drops = setting_.rule.drop > 0 && layer + 2 < cache_.shape().layers;
-  if (next_drops)
-    totals_.add(importance_.weigh(layer, window, q, attended), ring_->rank(), shape_.links);
+  if (!weighs(layer)) return;
+  WeighCost cost = importance_.weigh(layer, window, q, attended);
+  if (window == 0) cost.pairs += plan_->need_pairs;
+  totals_.add(cost, ring_->rank(), shape_.links);
 }
 
 }  // namespace pecia::context

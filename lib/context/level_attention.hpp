@@ -6,6 +6,8 @@
 /// Beyond the paper, with Geometry::disjoint: all levels keep some rows on both sides of a border
 /// between ranks, since these are near each other, and the sequence's first tokens (sinks). A query
 /// that the level of the sinks drops sees them all the same: each rank gets their keys and values.
+/// Queries are chosen by what they need (row_need.hpp), all heads of a row alike, and keys by the
+/// attention that they receive, each head by itself. With Geometry::nested both are the latter.
 /// Source: CSPS, "levels", "three-phase pipelining"; StreamingLLM (attention sinks).
 
 #include <memory>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "lib/context/level_layout.hpp"
+#include "lib/context/row_need.hpp"
 #include "lib/context/sparse_totals.hpp"
 #include "lib/context/token_importance.hpp"
 #include "lib/parallel/kept_order.hpp"
@@ -69,9 +72,13 @@ class LevelAttention {
       int64_t keys = 0, queries = 0;                ///< entries
       std::vector<LevelLayout::Pick> cached, rows;  ///< keys
       std::vector<LevelLayout::Pick> asking;        ///< rows
+      std::vector<LevelLayout::Pick> merged;        ///< those of them whose results count
     };
     std::vector<Inner> inner;  ///< Geometry nested: own kept tokens, by level − 2
-    Inner sinks;               ///< rows that do not see the sinks at any level; keys: all sinks
+    /// All rows of other ranks than the sinks', and all sinks. Results count for rows that do not see
+    /// them at any level; the others' log-sums say what these need.
+    Inner sinks;
+    double need_pairs = 0;  ///< of rows whose results do not count
   };
   /// Keys and values of one head each, with their scales in fp8.
   struct Arena {
@@ -86,13 +93,24 @@ class LevelAttention {
       return {k.data(), v.data(), k_scales.as<float>(), v_scales.as<float>()};
     }
   };
-  using Orders = std::vector<std::vector<std::vector<int64_t>>>;  ///< by sequence and KV head
+  /// By sequence and KV head, or one for all heads.
+  using Orders = std::vector<std::vector<std::vector<int64_t>>>;
 
   int64_t kv_heads() const { return cache_.shape().num_kv_heads; }
   int64_t group() const { return steps_.num_heads() / kv_heads(); }
+  static const std::vector<int64_t>& order_of(const Orders& orders, int sequence, int64_t head) {
+    const auto& by_head = orders[sequence];
+    return by_head[by_head.size() == 1 ? 0 : head];
+  }
   bool drops(int64_t layer) const;
-  const Plan& plan_of(int64_t layer) const { return drops(layer) ? sparse_ : dense_; }
-  Plan make_plan(const parallel::LevelRule& rule,
+  /// Whether the layer says what the next one keeps.
+  bool weighs(int64_t layer) const {
+    return setting_.rule.drop > 0 && layer + 2 < cache_.shape().layers;
+  }
+  const Plan& plan_of(int64_t layer) const {
+    return drops(layer) ? sparse_ : weighs(layer) ? weighing_ : dense_;
+  }
+  Plan make_plan(const parallel::LevelRule& rule, bool sinks,
                  const std::vector<parallel::LevelSequence>& parts) const;
   void plan_inner(Plan& plan) const;
   void plan_sinks(Plan& plan) const;
@@ -118,6 +136,8 @@ class LevelAttention {
                    const Partial& into);
   void attend_own(const Plan::Inner& inner, const Orders& rows, const Arena& keys,
                   const TensorView& q, const Partial& into);
+  std::vector<int64_t> groups_of(const LevelLayout::Pick& rows, const Orders& orders) const;
+  void learn_need(const Plan& plan, const Partial& attended);
 
   Compute compute_;
   KvCache& cache_;
@@ -126,15 +146,18 @@ class LevelAttention {
   parallel::SparseSetting setting_;
   CountedShape shape_;
   TokenImportance importance_;
+  RowNeed need_;
   SparseTotals totals_;
 
   // The pass.
   comm::Communicator* ring_ = nullptr;
   std::vector<Sequence> sequences_;
-  Plan sparse_, dense_;
+  Plan sparse_, weighing_, dense_;
 
   // The layer.
-  Orders cached_order_, row_order_;
+  const Plan* plan_ = nullptr;
+  Orders cached_order_, row_order_;  ///< of keys
+  Orders query_order_;
   std::unique_ptr<comm::Transfer> sinks_coming_;
   int64_t sink_bytes_ = 0;  ///< sent
   std::vector<std::unique_ptr<comm::Transfer>> arriving_;

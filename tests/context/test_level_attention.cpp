@@ -79,12 +79,14 @@ class Levelled {
     attention_.begin_pass({{parallel::team_of_all(comm_.size(), ring), pass}}, ++passes_);
     std::vector<Parts> parts;
     for (const PassSequence& rows : pass) parts.push_back(parts_of(before, rows));
-    std::map<std::pair<size_t, int64_t>, std::vector<float>> importance;  // by sequence, head
+    Known known;
     for (int64_t layer = 0; layer < layers; ++layer) {
       const std::vector<float> out = run(layer, pass);
       if (ring != Ring::levels) continue;
-      check(layer, pass, parts, importance, out);
-      importance = weigh(layer, pass, parts, importance);
+      check(layer, pass, parts, known, out);
+      Known next{weigh(layer, pass, parts, known), known.need};
+      learn_need(layer, parts, known, next.need);
+      known = std::move(next);
     }
     check_totals(totals, comm_.traffic().bytes - sent, ring);
   }
@@ -154,7 +156,14 @@ class Levelled {
     return vector;
   }
 
-  using Importance = std::map<std::pair<size_t, int64_t>, std::vector<float>>;
+  using Importance =
+      std::map<std::pair<size_t, int64_t>, std::vector<float>>;  ///< by sequence, head
+  /// What the layers before say.
+  struct Known {
+    Importance importance;  ///< by token of all ranks
+    /// Share of a row's attention beyond its rank and the sinks, by sequence, rank, and token.
+    std::map<std::tuple<size_t, int, size_t>, double> need;
+  };
 
   LevelRule rule_at(int64_t layer) const {
     return {setting_.rule.geometry, layer == 0 || layer + 1 == layers ? 0 : setting_.rule.drop};
@@ -171,46 +180,61 @@ class Levelled {
     return sinks;
   }
 
-  /// Whether a level keeps a token of a rank, by importance.
-  std::vector<bool> kept(int64_t layer, int level, const Parts& parts, int rank,
-                         const std::vector<float>& importance) {
-    const parallel::PartTokens& counts = parts.counts[rank];
-    const auto most = [&](int64_t begin, int64_t tokens, int64_t count, int64_t first,
-                          int64_t last) {
-      std::vector<std::pair<double, int64_t>> order;
-      for (int64_t i = 0; i < tokens; ++i)
-        order.emplace_back(i < first || i >= tokens - last ? -INFINITY : -importance[begin + i], i);
-      std::sort(order.begin(), order.end());
-      std::vector<bool> kept(tokens);
-      for (int64_t i = 0; i < count; ++i) kept[order[i].second] = true;
-      if (first + last < count && count < tokens)
-        least_gap_ = std::min(least_gap_, 1 - order[count].first / order[count - 1].first);
-      return kept;
-    };
+  /// The `count` most important tokens of some, with the first and last ones.
+  std::vector<bool> most_important(std::span<const double> importance, int64_t count, int64_t first,
+                                   int64_t last) {
+    const auto tokens = std::ssize(importance);
+    std::vector<std::pair<double, int64_t>> order;
+    for (int64_t i = 0; i < tokens; ++i)
+      order.emplace_back(i < first || i >= tokens - last ? -INFINITY : -importance[i], i);
+    std::sort(order.begin(), order.end());
+    std::vector<bool> kept(tokens);
+    for (int64_t i = 0; i < count; ++i) kept[order[i].second] = true;
+    if (first + last < count && count < tokens)
+      least_gap_ = std::min(least_gap_, 1 - order[count].first / order[count - 1].first);
+    return kept;
+  }
+
+  /// Which tokens of a rank a level keeps: keys by importance, and rows as queries by `need`, or
+  /// as keys where that is empty.
+  std::vector<bool> kept(int64_t layer, int level, const parallel::PartTokens& counts,
+                         std::span<const double> importance, std::span<const double> need) {
     const LevelRule rule = rule_at(layer);
     if (rule.drop == 0) return std::vector<bool>(counts.cached + counts.rows, true);
-    auto all = most(0, counts.cached, kept_cached(rule, level, counts), counts.first_cached, 0);
-    const auto rows =
-        most(counts.cached, counts.rows, kept_rows(rule, level, counts), counts.first, counts.last);
+    auto all = most_important(importance.first(counts.cached), kept_cached(rule, level, counts),
+                              counts.first_cached, 0);
+    const auto rows = most_important(need.empty() ? importance.subspan(counts.cached) : need,
+                                     kept_rows(rule, level, counts), counts.first, counts.last);
     all.insert(all.end(), rows.begin(), rows.end());
     return all;
   }
 
   /// Which tokens of each rank levels keep, of a head: [level − 2][rank].
-  using Kept = std::vector<std::vector<std::vector<bool>>>;
+  struct Kept {
+    std::vector<std::vector<std::vector<bool>>> keys, queries;
+  };
 
   Kept kept_of(int64_t layer, const Parts& parts, size_t sequence, int64_t kv_head,
-               const Importance& importance) {
-    Kept all(levels_.count() - 1);
+               const Known& known) {
+    Kept all;
+    all.keys.resize(levels_.count() - 1), all.queries.resize(levels_.count() - 1);
     size_t begin = 0;
     for (int rank = 0; rank < comm_.size(); ++rank) {
       const size_t count = parts.tokens[rank].size();
-      std::vector<float> own(count);
-      if (const auto found = importance.find({sequence, kv_head}); found != importance.end())
+      std::vector<double> own(count), need;
+      if (const auto found = known.importance.find({sequence, kv_head});
+          found != known.importance.end())
         std::copy_n(found->second.begin() + static_cast<std::ptrdiff_t>(begin), count, own.begin());
       begin += count;
-      for (int level = 2; level <= levels_.count(); ++level)
-        all[level - 2].push_back(kept(layer, level, parts, rank, own));
+      if (has_borders() && rule_at(layer).drop > 0)
+        for (size_t token = 0; token < count; ++token)
+          if (parts.tokens[rank][token].is_row)
+            need.push_back(known.need.at({sequence, rank, token}));
+      for (int level = 2; level <= levels_.count(); ++level) {
+        const parallel::PartTokens& counts = parts.counts[rank];
+        all.keys[level - 2].push_back(kept(layer, level, counts, own, {}));
+        all.queries[level - 2].push_back(kept(layer, level, counts, own, need));
+      }
     }
     return all;
   }
@@ -224,12 +248,12 @@ class Levelled {
     for (const Token& key : parts.tokens[rank])
       if (sees(key)) visit(key);
     for (int level = 2; level <= levels_.count(); ++level) {
-      if (!kept[level - 2][rank][query]) continue;
+      if (!kept.queries[level - 2][rank][query]) continue;
       for (int other = 0; other < comm_.size(); ++other) {
         const bool together = levels_.together(level, rank, other);
         const bool below = levels_.together(level - 1, rank, other);
         if (!together || (setting_.rule.geometry == Geometry::disjoint && below)) continue;
-        const std::vector<bool>& keys = kept[level - 2][other];
+        const std::vector<bool>& keys = kept.keys[level - 2][other];
         for (size_t key = 0; key < keys.size(); ++key)
           if (keys[key] && sees(parts.tokens[other][key])) visit(parts.tokens[other][key]);
       }
@@ -238,20 +262,20 @@ class Levelled {
       if (other == rank) continue;
       int level = 2;
       while (!levels_.together(level, rank, other)) ++level;
-      if (kept[level - 2][rank][query]) continue;
+      if (kept.queries[level - 2][rank][query]) continue;
       for (int64_t sink = 0; sink < sinks_of(parts.tokens[other]); ++sink)
         visit(parts.tokens[other][sink]);
     }
   }
 
   void check(int64_t layer, const std::vector<PassSequence>& pass, const std::vector<Parts>& parts,
-             const Importance& importance, const std::vector<float>& out) {
+             const Known& known, const std::vector<float>& out) {
     size_t row = 0;
     for (size_t i = 0; i < pass.size(); ++i) {
       const auto& own = parts[i].tokens[comm_.rank()];
       std::vector<Kept> kept;
       for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head)
-        kept.push_back(kept_of(layer, parts[i], i, kv_head, importance));
+        kept.push_back(kept_of(layer, parts[i], i, kv_head, known));
       for (size_t query = 0; query < own.size(); ++query) {
         if (!own[query].is_row) continue;
         for (int64_t head = 0; head < heads; ++head) {
@@ -293,7 +317,7 @@ class Levelled {
 
   /// The attention that samples pay to all tokens, by rank.
   Importance weigh(int64_t layer, const std::vector<PassSequence>& pass,
-                   const std::vector<Parts>& parts, const Importance& before) {
+                   const std::vector<Parts>& parts, const Known& before) {
     Importance importance;
     if (setting_.rule.drop == 0) return importance;
     for (size_t i = 0; i < pass.size(); ++i) {
@@ -328,6 +352,40 @@ class Levelled {
       }
     }
     return importance;
+  }
+
+  /// The share of attention of rows that all levels kept, beyond what their rank has and the sinks.
+  void learn_need(int64_t layer, const std::vector<Parts>& parts, const Known& before,
+                  std::map<std::tuple<size_t, int, size_t>, double>& need) {
+    if (!has_borders() || setting_.rule.drop == 0 || layer + 2 >= layers) return;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      std::vector<Kept> kept;
+      for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head)
+        kept.push_back(kept_of(layer, parts[i], i, kv_head, before));
+      for (int rank = 0; rank < comm_.size(); ++rank) {
+        std::set<std::pair<int64_t, int64_t>> near;  // by sequence and position
+        for (const Token& token : parts[i].tokens[rank])
+          near.emplace(token.sequence, token.position);
+        for (const auto& tokens : parts[i].tokens)
+          for (int64_t sink = 0; sink < sinks_of(tokens); ++sink)
+            near.emplace(tokens[sink].sequence, tokens[sink].position);
+        for (size_t row = 0; row < parts[i].tokens[rank].size(); ++row) {
+          const Token& query = parts[i].tokens[rank][row];
+          if (!query.is_row || !kept.front().queries.back()[rank][row]) continue;
+          double most = 0;
+          for (int64_t head = 0; head < heads; ++head) {
+            double all = 0, far = 0;
+            for_each_seen(parts[i], rank, row, kept[head / group], [&](const Token& key) {
+              const double e = std::exp(score(layer, head, query, key));
+              all += e;
+              if (!near.contains({key.sequence, key.position})) far += e;
+            });
+            most = std::max(most, far / all);
+          }
+          need[{i, rank, row}] = most;
+        }
+      }
+    }
   }
 
   comm::Communicator& comm_;
