@@ -99,10 +99,15 @@ Scheduler::Ahead Scheduler::ahead_of_running() const {
   Ahead all;
   for (const Running& running : running_) {
     const Request& request = running.family->request;
-    if (running.begun)
+    if (running.begun) {
       all += ahead_of(running);
-    else if (running.timed)
+      if (running.feeding())  // and the pass in which it is, which began not long ago
+        all.prompts +=
+            work_of(static_cast<double>(map_.length(running.sequence) - running.in_pass),
+                    static_cast<double>(running.in_pass), static_cast<double>(batch_tokens()));
+    } else if (running.timed) {
       all += running.is_branch() ? ahead_of_turn(request, running.turn) : ahead_of(request);
+    }
   }
   return all;
 }
