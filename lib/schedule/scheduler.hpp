@@ -342,21 +342,23 @@ class Scheduler {
   void note_time(const Plan& plan, double seconds);
   bool make_tokens(Plan& plan, const Selection& prompts, const std::set<int32_t>& called,
                    double now);
-  void grow(const Selection& ready, std::set<int32_t>& team);
-  int64_t movable_slots(const Running& running) const;
-  void grow_on(Running& running, int32_t instance);
   size_t most_masters(const Selection& ready, size_t degree);
   int32_t master_of(const Running& running, const std::map<int32_t, int64_t>& rows,
                     size_t most) const;
   void add_token(Plan& plan, Running& running, int32_t master);
   void ride(Plan& plan, const std::vector<int32_t>& instances);
   void introduce(Plan& plan, const Running& running);
+  void forget_state(int64_t sequence);
+  void forget(int64_t sequence);
+
+  // scheduler_keepers.cpp
+  void grow(const Selection& ready, std::set<int32_t>& team);
+  int64_t movable_slots(const Running& running) const;
+  void grow_on(Running& running, int32_t instance);
   bool answers_together(const Running& running, const parallel::Team& team, int holders);
   void spread(Running& running, const parallel::Team& team);
   void gather(const Running& running, PlanItem& item, const parallel::Team& team);
   void keep_by_room(PlanItem& item, const parallel::Team& team) const;
-  void forget_state(int64_t sequence);
-  void forget(int64_t sequence);
 
   // scheduler_kv.cpp
   int64_t restore_unit() const;

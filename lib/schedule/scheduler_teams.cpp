@@ -266,8 +266,7 @@ bool Scheduler::read_prompts(Plan& plan, const Selection& prompts,
   return false;
 }
 
-/// The sequence's own instances, and then others that help to read its prompt and keep nothing of
-/// it. These have no prompts to read; where no request is to wait long, their answers may wait, and
+/// The sequence's own instances, and then others that help to read its prompt. These have no prompts to read; where no request is to wait long, their answers may wait, and
 /// the pass in which they are may have to end first. Without times of teams all idle ones help.
 std::vector<int32_t> Scheduler::readers_of(const Running& running,
                                            const std::vector<Answers>& answers,
@@ -415,75 +414,6 @@ bool Scheduler::make_tokens(Plan& plan, const Selection& prompts, const std::set
   return true;
 }
 
-/// Lets the team that makes these sequences' tokens have further instances, where these have no work
-/// and nothing waits that could begin there (scale-up). Some of the sequences then have their free
-/// slots there, and so their next tokens. Branches of forks stay, as their slots are promised to the
-/// branches after them.
-void Scheduler::grow(const Selection& ready, std::set<int32_t>& team) {
-  if (!limits_.team_times || !forks_.empty()) return;
-  const Room used = room();
-  std::vector<int32_t> idle;
-  for (int32_t instance = 0; instance < limits_.ring_size; ++instance)
-    if (used[instance].idle && used[instance].sequences == 0 &&
-        std::ssize(team) + std::ssize(idle) < limits_.max_instances)
-      idle.push_back(instance);
-  int64_t context = 0;
-  for (const Running* running : ready) context += map_.length(running->sequence);
-  const auto degree = static_cast<int>(team.size());
-  const GrownTeam grown =
-      grown_team(*limits_.team_times, degree, degree + static_cast<int>(idle.size()),
-                 std::ssize(ready), context);
-  if (grown.degree == degree) return;
-  decisions_.push_back({"elastic_growth",
-                        {{"instances", degree},
-                         {"candidates", degree + static_cast<double>(idle.size())},
-                         {"grown", grown.degree},
-                         {"seconds", grown.seconds},
-                         {"before_s", grown.before_s}},
-                        "grown"});
-  idle.resize(grown.degree - degree);
-
-  // Each new instance gets the share of a master, of the sequences with most left to answer.
-  const auto unused = [&](const Running* running) { return movable_slots(*running); };
-  Selection movable;
-  for (Running* running : ready)
-    if (!running->family->is_fork() && unused(running) > 0) movable.push_back(running);
-  std::ranges::stable_sort(movable, std::ranges::greater(), unused);
-  const size_t share = (ready.size() + grown.masters - 1) / grown.masters;
-  auto next = movable.begin();
-  for (const int32_t instance : idle) {
-    int64_t free = used[instance].free_slots;
-    for (size_t moved = 0; moved < share && next != movable.end(); ++next) {
-      if (unused(*next) > free) continue;
-      free -= unused(*next);
-      grow_on(**next, instance);
-      team.insert(instance);
-      ++moved;
-    }
-  }
-  scale_ups_ += std::ssize(team) > degree;
-}
-
-/// Free slots of the sequence on instances that hold some of it. These stay in its team, and hear
-/// with its next pass that the slots are no longer theirs.
-int64_t Scheduler::movable_slots(const Running& running) const {
-  int64_t slots = 0;
-  for (const int32_t instance : running.instances)
-    if (const int64_t held = map_.held(running.sequence, instance); held > 0)
-      slots += map_.reserved(running.sequence, instance) - held;
-  return slots;
-}
-
-/// Moves these slots to a further instance.
-void Scheduler::grow_on(Running& running, int32_t instance) {
-  map_.set_reserved(running.sequence, instance, movable_slots(running));
-  for (const int32_t old : running.instances)
-    if (const int64_t held = map_.held(running.sequence, old); held > 0)
-      map_.set_reserved(running.sequence, old, held);
-  running.instances = instances_of(running.sequence);
-  forget_state(running.sequence);
-}
-
 /// How many instances of a team of this size are to compute the sequences' next tokens.
 size_t Scheduler::most_masters(const Selection& ready, size_t degree) {
   if (degree == 1 || !limits_.team_times) return degree;
@@ -553,103 +483,10 @@ void Scheduler::introduce(Plan& plan, const Running& running) {
   }
 }
 
-/// Whether the team that reads the sequence's prompt answers sooner together than `holders` of it
-/// do, and nothing else is there that its instances could do.
-bool Scheduler::answers_together(const Running& running, const parallel::Team& team, int holders) {
-  if (!limits_.team_times || waits_least() || !waiting_.empty() || running.family->is_fork() ||
-      !running.samples || team.workers() <= holders)
-    return false;
-  const int64_t left = std::ssize(running.feed) - running.fed;
-  AnswersAhead answers{.context = map_.length(running.sequence) + left};
-  for (const Running& other : running_) {
-    if (&other == &running) continue;
-    const auto in_team = std::ranges::count_if(
-        other.instances, [&](int32_t instance) { return team.index_of(instance).has_value(); });
-    if (in_team == std::ssize(other.instances)) {
-      ++answers.others;
-      answers.other_context += map_.length(other.sequence);
-    } else if (in_team > 0 || !other.begun || other.feeding()) {
-      return false;
-    }
-  }
-  const AnsweringDegree choice =
-      answering_degree(*limits_.team_times, holders, team.workers(), answers);
-  decisions_.push_back({"elastic_answer",
-                        {{"sequence", static_cast<double>(running.sequence)},
-                         {"holders", holders},
-                         {"readers", team.workers()},
-                         {"seconds", choice.seconds},
-                         {"holders_s", choice.holders_s}},
-                        choice.degree > holders ? "together" : "holders"});
-  return choice.degree > holders;
-}
-
-/// Lets instances that help to read a prompt keep an even share of it, where the answer is made
-/// sooner by all of them together.
-void Scheduler::spread(Running& running, const parallel::Team& team) {
-  const auto holders = static_cast<int>(running.instances.size());
-  if (!answers_together(running, team, holders)) return;
-  const int64_t sequence = running.sequence;
-  int64_t slots = 0;
-  for (const int32_t instance : running.instances) slots += map_.reserved(sequence, instance);
-  const int64_t share = (slots + team.workers() - 1) / team.workers();
-  const Slots free = free_slots();
-  for (const int32_t helper : team.instances) {
-    if (std::ranges::count(running.instances, helper) > 0) continue;
-    int64_t wanted = std::min(share, free[helper]), moved = 0;
-    for (const int32_t holder : running.instances) {
-      const int64_t kept = std::max(share, map_.held(sequence, holder));
-      const int64_t spare =
-          std::clamp<int64_t>(map_.reserved(sequence, holder) - kept, 0, wanted - moved);
-      map_.set_reserved(sequence, holder, map_.reserved(sequence, holder) - spare);
-      moved += spare;
-    }
-    if (moved > 0) map_.set_reserved(sequence, helper, moved);
-  }
-  running.instances = instances_of(sequence);
-  forget_state(sequence);
-}
-
-/// Lets one instance keep the whole sequence from the last chunk of a prompt on, if it has the room:
-/// the one that holds most of it. All its keys pass by in that ring anyway. Then the answer needs
-/// no messages, and the other instances are free. Where they would have nothing to do, and the answer
-/// would take longer, the sequence stays with all. Branches of forks stay, as in grow().
-void Scheduler::gather(const Running& running, PlanItem& item, const parallel::Team& team) {
-  const int64_t sequence = running.sequence;
-  if (running.instances.size() == 1 || running.family->is_fork() || limits_.min_instances > 1 ||
-      answers_together(running, team, 1))
-    return;
-  int64_t slots = 0;
-  for (const int32_t instance : running.instances) slots += map_.reserved(sequence, instance);
-  const Slots free = free_slots();
-  std::optional<int32_t> keeper;
-  for (const int32_t instance : running.instances)
-    if (free[instance] + map_.reserved(sequence, instance) >= slots &&
-        (!keeper || map_.held(sequence, instance) > map_.held(sequence, *keeper)))
-      keeper = instance;
-  if (!keeper) return;
-  map_.set_reserved(sequence, *keeper, slots);
-  forget_state(sequence);
-  item.kept = {{*keeper, map_.length(sequence) - map_.held(sequence, *keeper) + item.rows.count}};
-  item.gathers = 1;
-}
-
 /// Has every instance hear of the sequence's state before its next pass.
 void Scheduler::forget_state(int64_t sequence) {
   if (const auto known = known_.find(sequence); known != known_.end())
     known->second.now.assign(limits_.ring_size, false);
-}
-
-/// Gives the chunk's tokens to the instances in proportion to the room that the sequence has there.
-void Scheduler::keep_by_room(PlanItem& item, const parallel::Team& team) const {
-  if (team.size() == 1) return;
-  Slots room;
-  for (const int32_t instance : team.instances)
-    room.push_back(map_.reserved(item.rows.sequence, instance) -
-                   map_.held(item.rows.sequence, instance));
-  const Slots shares = shares_by_free_slots(item.rows.count, room);
-  for (size_t i = 0; i < shares.size(); ++i)
-    if (shares[i] > 0) item.kept.push_back({team.instances[i], shares[i]});
 }
 
 /// Notes that a sequence has ended, for the ranks that know it.
