@@ -68,15 +68,16 @@ void LevelAttention::begin_pass(comm::Communicator& ring, std::vector<Sequence> 
     rows = std::max(rows, sequence.first_row + sequence.parts[ring.rank()].rows);
   need_.begin_pass(rows);
   const parallel::LevelRule all{setting_.rule.geometry, 0};
-  dense_ = make_plan(all, false, parts);
+  dense_ = make_plan(all, parts);
   if (setting_.rule.drop > 0) {
-    weighing_ = make_plan(all, keeps_borders(), parts);
-    sparse_ = make_plan(setting_.rule, keeps_borders(), parts);
+    weighing_ = dense_;
+    sparse_ = make_plan(setting_.rule, parts);
+    if (keeps_borders()) plan_sinks(weighing_), plan_sinks(sparse_);
   }
   totals_.add_pass(parts);
   for (Orders* orders : {&cached_order_, &row_order_})
     orders->assign(sequences_.size(), std::vector<std::vector<int64_t>>(kv_heads()));
-  query_order_.assign(sequences_.size(), {});
+  query_order_.assign(sequences_.size(), std::vector<std::vector<int64_t>>(1));
 }
 
 bool LevelAttention::drops(int64_t layer) const {
@@ -85,8 +86,7 @@ bool LevelAttention::drops(int64_t layer) const {
 }
 
 LevelAttention::Plan LevelAttention::make_plan(
-    const parallel::LevelRule& rule, bool sinks,
-    const std::vector<parallel::LevelSequence>& parts) const {
+    const parallel::LevelRule& rule, const std::vector<parallel::LevelSequence>& parts) const {
   const auto micro = [&](int) { return setting_.micro.value_or(1); };
   Plan plan{rule,
             lay_out(levels_, rule, parts,
@@ -98,7 +98,6 @@ LevelAttention::Plan LevelAttention::make_plan(
             0};
   plan.count = count_layer(levels_, rule, parts, plan.layout, ring_->rank(), shape_);
   if (rule.geometry == parallel::Geometry::nested) plan_inner(plan);
-  if (sinks) plan_sinks(plan);
   return plan;
 }
 
@@ -174,8 +173,9 @@ void LevelAttention::plan_inner(Plan& plan) const {
 }
 
 /// Puts the tokens that higher levels keep first.
-void LevelAttention::order_tokens(int64_t layer) {
+void LevelAttention::order_tokens() {
   const Plan& plan = *plan_;
+  const bool drops = plan_ == &sparse_;
   const ScopedSpan span(compute_.recorder, "order_tokens", Kind::compute);
   for (size_t i = 0; i < sequences_.size(); ++i) {
     const parallel::PartTokens& part = sequences_[i].parts[ring_->rank()];
@@ -190,7 +190,7 @@ void LevelAttention::order_tokens(int64_t layer) {
     };
     for (int64_t head = 0; head < kv_heads(); ++head) {
       std::vector<int64_t>&cached_order = cached_order_[i][head], &row_order = row_order_[i][head];
-      if (!drops(layer)) {
+      if (!drops) {
         all(cached_order, part.cached), all(row_order, part.rows);
         continue;
       }
@@ -200,15 +200,11 @@ void LevelAttention::order_tokens(int64_t layer) {
       row_order =
           parallel::kept_order(importance.subspan(part.cached), part.first, part.last, rows);
     }
-    std::vector<std::vector<int64_t>>& query_order = query_order_[i];
-    query_order.resize(1);
-    if (!drops(layer))
-      all(query_order.front(), part.rows);
-    else if (keeps_borders())
-      query_order.front() = parallel::kept_order(
+    if (drops && keeps_borders())
+      query_order_[i].front() = parallel::kept_order(
           need_.of_rows().subspan(sequences_[i].first_row, part.rows), part.first, part.last, rows);
     else
-      query_order = row_order_[i];
+      all(query_order_[i].front(), part.rows);
   }
 }
 
@@ -284,7 +280,7 @@ void LevelAttention::add_keys(std::vector<std::span<std::byte>>& to, const Arena
 
 void LevelAttention::start(int64_t layer, const TensorView& q) {
   plan_ = &plan_of(layer);
-  order_tokens(layer);
+  order_tokens();
   const LevelLayout& layout = plan_->layout;
   const int64_t width = group() * steps_.head_dim();
   reserve(keys_out_, layout.keys_out), reserve(keys_here_, layout.keys_here);
@@ -298,10 +294,10 @@ void LevelAttention::start(int64_t layer, const TensorView& q) {
       const ScopedSpan span(compute_.recorder, "pack", Kind::compute);
       pick_keys(layer, step.cached_out, cached_order_, true, keys_out_);
       pick_keys(layer, step.rows_out, row_order_, false, keys_out_);
-      pick_queries(q, step.queries_out, query_order_, queries_out_);
+      pick_queries(q, step.queries_out, query_order(), queries_out_);
       pick_keys(layer, step.cached_here, cached_order_, true, keys_here_);
       pick_keys(layer, step.rows_here, row_order_, false, keys_here_);
-      pick_queries(q, step.queries_here, query_order_, queries_here_);
+      pick_queries(q, step.queries_here, query_order(), queries_here_);
     }
     comm::Exchange exchange;
     int64_t sent = 0;
@@ -392,24 +388,24 @@ void LevelAttention::attend(int64_t queries, std::span<const int64_t> positions,
                              compute_.stream);
 }
 
-/// Where rows of one KV head are among all groups of heads: row · KV heads + KV head.
-std::vector<int64_t> LevelAttention::groups_of(const Pick& rows, const Orders& orders) const {
+/// Adds where rows of one KV head are among all groups of heads: row · KV heads + KV head.
+void LevelAttention::add_groups(const Pick& rows, const Orders& orders) {
   const std::vector<int64_t>& order = order_of(orders, rows.sequence, rows.head);
   const int64_t first_row = sequences_[rows.sequence].first_row;
-  std::vector<int64_t> groups;
   for (int64_t i = rows.tokens.begin; i < rows.tokens.end; ++i)
-    groups.push_back((first_row + order[i]) * kv_heads() + rows.head);
-  return groups;
+    groups_.push_back((first_row + order[i]) * kv_heads() + rows.head);
 }
 
 /// Merges results of one KV head into all heads' results.
 void LevelAttention::merge(const Result& result, const Orders& orders, const device::Buffer& out,
                            const device::Buffer& lse, const Partial& into) {
+  groups_.clear();
+  add_groups({result.sequence, result.head, result.rows, result.begin}, orders);
   const int64_t groups = into.out.rows() * kv_heads();
   steps_.merge(
       results(out, lse, result.begin, result.rows.size()),
       {into.out.reshape({groups, group(), steps_.head_dim()}), into.lse.reshape({groups, group()})},
-      groups_of({result.sequence, result.head, result.rows, result.begin}, orders));
+      groups_);
 }
 
 void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& own) {
@@ -449,10 +445,10 @@ void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& o
   for (size_t i = 0; i < layout.steps.size(); ++i) {
     const LevelLayout::Step& step = layout.steps[i];
     for (const Result& result : step.from_here)
-      merge(result, query_order_, outputs_here_, output_sums_, own);
+      merge(result, query_order(), outputs_here_, output_sums_, own);
     steps_.wait(*coming_home[i], "level_outputs", sent_home[i]);
     for (const Result& result : step.from_others)
-      merge(result, query_order_, home_, home_sums_, own);
+      merge(result, query_order(), home_, home_sums_, own);
   }
   for (const Plan::Inner& inner : plan.inner) attend_kept(layer, inner, q, own);
   if (plan.sinks.keys > 0) {
@@ -501,12 +497,9 @@ void LevelAttention::attend_own(const Plan::Inner& inner, const Orders& rows, co
 /// Call it after attention to the sinks, whose log-sums are still there.
 void LevelAttention::learn_need(const Plan& plan, const Partial& attended) {
   if (plan.sinks.queries > 0) {
-    std::vector<int64_t> groups;
-    for (const Pick& pick : plan.sinks.asking) {
-      const std::vector<int64_t> more = groups_of(pick, query_order_);
-      groups.insert(groups.end(), more.begin(), more.end());
-    }
-    need_.attended_always(results(outputs_here_, output_sums_, 0, plan.sinks.queries).lse, groups);
+    groups_.clear();
+    for (const Pick& pick : plan.sinks.asking) add_groups(pick, query_order_);
+    need_.attended_always(results(outputs_here_, output_sums_, 0, plan.sinks.queries).lse, groups_);
   }
   std::vector<int64_t> rows;
   for (size_t i = 0; i < sequences_.size(); ++i) {

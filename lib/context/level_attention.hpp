@@ -110,12 +110,12 @@ class LevelAttention {
   const Plan& plan_of(int64_t layer) const {
     return drops(layer) ? sparse_ : weighs(layer) ? weighing_ : dense_;
   }
-  Plan make_plan(const parallel::LevelRule& rule, bool sinks,
+  Plan make_plan(const parallel::LevelRule& rule,
                  const std::vector<parallel::LevelSequence>& parts) const;
   void plan_inner(Plan& plan) const;
   void plan_sinks(Plan& plan) const;
   void send_sinks(int64_t layer);
-  void order_tokens(int64_t layer);
+  void order_tokens();
   void reserve(Arena& arena, int64_t keys) const;
   void pick_keys(int64_t layer, const std::vector<LevelLayout::Pick>& picks, const Orders& orders,
                  bool cached, const Arena& to) const;
@@ -136,7 +136,8 @@ class LevelAttention {
                    const Partial& into);
   void attend_own(const Plan::Inner& inner, const Orders& rows, const Arena& keys,
                   const TensorView& q, const Partial& into);
-  std::vector<int64_t> groups_of(const LevelLayout::Pick& rows, const Orders& orders) const;
+  void add_groups(const LevelLayout::Pick& rows, const Orders& orders);
+  const Orders& query_order() const { return keeps_borders() ? query_order_ : row_order_; }
   void learn_need(const Plan& plan, const Partial& attended);
 
   Compute compute_;
@@ -156,8 +157,9 @@ class LevelAttention {
 
   // The layer.
   const Plan* plan_ = nullptr;
+  std::vector<int64_t> groups_;      ///< made for one call
   Orders cached_order_, row_order_;  ///< of keys
-  Orders query_order_;
+  Orders query_order_;               ///< where it is not that of keys
   std::unique_ptr<comm::Transfer> sinks_coming_;
   int64_t sink_bytes_ = 0;  ///< sent
   std::vector<std::unique_ptr<comm::Transfer>> arriving_;

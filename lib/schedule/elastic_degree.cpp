@@ -7,7 +7,7 @@
 
 namespace pecia::schedule {
 
-ReadingDegree reading_degree(const TeamTimes& times, const PromptLeft& prompt) {
+ChosenDegree reading_degree(const TeamTimes& times, const PromptLeft& prompt) {
   PECIA_CHECK(1 <= prompt.holders && 1 <= prompt.waiting,
               "{} instances hold a prompt for which {} wait", prompt.holders, prompt.waiting);
   int degree = prompt.holders;
@@ -15,7 +15,7 @@ ReadingDegree reading_degree(const TeamTimes& times, const PromptLeft& prompt) {
     return times.prefill_s(degree, prompt.cached, prompt.tokens, degree * prompt.rows_per_instance);
   };
   const double holders_s = seconds();
-  ReadingDegree best{degree, holders_s, holders_s};
+  ChosenDegree best{degree, holders_s, holders_s};
   auto waiting = static_cast<double>(prompt.waiting);
   double ready_s = 0, least = waiting * holders_s;
   for (const Reader& other : prompt.others) {
@@ -60,8 +60,8 @@ GrownTeam grown_team(const TeamTimes& times, int degree, int candidates, int64_t
   return best.seconds < (1 - least_gain) * before.seconds ? best : same;
 }
 
-AnsweringDegree answering_degree(const TeamTimes& times, int holders, int readers,
-                                 const AnswersAhead& answers) {
+ChosenDegree answering_degree(const TeamTimes& times, int holders, int readers,
+                              const AnswersAhead& answers) {
   constexpr double least_gain = 0.1;
   PECIA_CHECK(1 <= holders && holders <= readers, "{} of {} readers hold a prompt", holders,
               readers);

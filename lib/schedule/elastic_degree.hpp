@@ -31,10 +31,10 @@ struct PromptLeft {
   int64_t rows_per_instance = 1;  ///< new tokens of an instance in a pass, at most
 };
 
-struct ReadingDegree {
+struct ChosenDegree {
   int degree = 1;
-  double seconds = 0;    ///< until it is read
-  double holders_s = 0;  ///< rejected, or equal: the holders alone
+  double seconds = 0;    ///< until a prompt is read, or of a decode pass
+  double holders_s = 0;  ///< rejected, or equal: of the holders alone
 };
 
 /// An instance does not join where it would get fewer new tokens than this.
@@ -45,7 +45,7 @@ inline constexpr int64_t least_rows_of_reader = 64;
 /// of equal ones the least. Where no other has answers, that is the degree with the least time.
 /// Throws InvalidArgument unless 1 ≤ holders, and all instances are ≤ times.degrees().
 /// LoongServe preempts instances by their unused slots; here it is by the answers that would wait.
-ReadingDegree reading_degree(const TeamTimes& times, const PromptLeft& prompt);
+ChosenDegree reading_degree(const TeamTimes& times, const PromptLeft& prompt);
 
 struct Masters {
   int count = 1;
@@ -84,17 +84,11 @@ struct AnswersAhead {
   int64_t other_context = 0;  ///< their tokens, together; these stay where they are
 };
 
-struct AnsweringDegree {
-  int degree = 1;
-  double seconds = 0;    ///< of a decode pass
-  double holders_s = 0;  ///< rejected, or equal: of the holders alone
-};
-
 /// Returns how many instances hold a prompt's keys for its answer: `holders`, or `readers`, if a
 /// decode pass of these takes a tenth less time. The others of them have nothing else to do. Their
 /// times may be estimates, so less would be no safe gain. Throws InvalidArgument unless
 /// 1 ≤ holders ≤ readers ≤ times.degrees().
-AnsweringDegree answering_degree(const TeamTimes& times, int holders, int readers,
-                                 const AnswersAhead& answers);
+ChosenDegree answering_degree(const TeamTimes& times, int holders, int readers,
+                              const AnswersAhead& answers);
 
 }  // namespace pecia::schedule

@@ -356,7 +356,7 @@ class Scheduler {
   int64_t movable_slots(const Running& running) const;
   void grow_on(Running& running, int32_t instance);
   bool answers_together(const Running& running, const parallel::Team& team, int holders);
-  void spread(Running& running, const parallel::Team& team);
+  bool spread(Running& running, const parallel::Team& team);
   void gather(const Running& running, PlanItem& item, const parallel::Team& team);
   void keep_by_room(PlanItem& item, const parallel::Team& team) const;
 

@@ -98,7 +98,7 @@ bool Scheduler::answers_together(const Running& running, const parallel::Team& t
       return false;
     }
   }
-  const AnsweringDegree choice =
+  const ChosenDegree choice =
       answering_degree(*limits_.team_times, holders, team.workers(), answers);
   decisions_.push_back({"elastic_answer",
                         {{"sequence", static_cast<double>(running.sequence)},
@@ -111,10 +111,10 @@ bool Scheduler::answers_together(const Running& running, const parallel::Team& t
 }
 
 /// Lets instances that help to read a prompt keep an even share of it, where the answer is made
-/// sooner by all of them together.
-void Scheduler::spread(Running& running, const parallel::Team& team) {
+/// sooner by all of them together. Returns whether it is.
+bool Scheduler::spread(Running& running, const parallel::Team& team) {
   const auto holders = static_cast<int>(running.instances.size());
-  if (!answers_together(running, team, holders)) return;
+  if (!answers_together(running, team, holders)) return false;
   const int64_t sequence = running.sequence;
   int64_t slots = 0;
   for (const int32_t instance : running.instances) slots += map_.reserved(sequence, instance);
@@ -134,6 +134,7 @@ void Scheduler::spread(Running& running, const parallel::Team& team) {
   }
   running.instances = instances_of(sequence);
   forget_state(sequence);
+  return true;
 }
 
 /// Lets one instance keep the whole sequence from the last chunk of a prompt on, if it has the room:

@@ -149,13 +149,9 @@ void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
   const size_t num_riders = plan.items.size();
   const bool keys_travel = limits_.ring_size == 1 || limits_.elastic;
   const Ring fixed = keys_travel ? Ring::pass_kv : limits_.ring.value_or(Ring::pass_kv);
-  int64_t most = batch_tokens() * batches_of(team);
-  bool cut = false;
-  if (limits_.elastic && limits_.team_times && !prompts.empty()) {
-    const int64_t short_of_it = most_tokens(team, *prompts.front(), now);
-    cut = waits_least() || short_of_it < most;
-    most = short_of_it;
-  }
+  const int64_t batch = batch_tokens() * batches_of(team);
+  const int64_t most = prompts.empty() ? batch : most_tokens(team, *prompts.front(), now);
+  const bool cut = waits_least() || most < batch;
   int64_t room = most - static_cast<int64_t>(num_riders);
   for (Running* const prompt : prompts) {
     Running& running = *prompt;
@@ -189,8 +185,8 @@ void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
     if (count == left && running.samples)
       item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
     if (limits_.elastic) {
-      spread(running, team);
-      if (count == left) gather(running, item, team);
+      const bool spreads = spread(running, team);
+      if (count == left && !spreads) gather(running, item, team);
       introduce(plan, running);
       if (item.kept.empty()) keep_by_room(item, team);
     }

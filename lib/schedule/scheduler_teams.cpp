@@ -199,7 +199,9 @@ int64_t Scheduler::short_pass(const parallel::Team& team, const Running& first) 
 int64_t Scheduler::most_tokens(const parallel::Team& team, const Running& first, double now) const {
   constexpr int64_t times_longer = 4;
   constexpr double passes_before = 2;
-  const int64_t batch = batch_tokens() * batches_of(team), least = short_pass(team, first);
+  const int64_t batch = batch_tokens() * batches_of(team);
+  if (!limits_.elastic || !limits_.team_times) return batch;
+  const int64_t least = short_pass(team, first);
   if (waits_least()) return least;
   if (std::min(limits_.ring_size, limits_.max_instances) <= std::ssize(team.instances))
     return batch;
@@ -266,8 +268,9 @@ bool Scheduler::read_prompts(Plan& plan, const Selection& prompts,
   return false;
 }
 
-/// The sequence's own instances, and then others that help to read its prompt. These have no prompts to read; where no request is to wait long, their answers may wait, and
-/// the pass in which they are may have to end first. Without times of teams all idle ones help.
+/// The sequence's own instances, and then others that help to read its prompt. These have no prompts
+/// to read; where no request is to wait long, their answers may wait, and the pass in which they are
+/// may have to end first. Without times of teams all idle ones help.
 std::vector<int32_t> Scheduler::readers_of(const Running& running,
                                            const std::vector<Answers>& answers,
                                            const std::set<int32_t>& wanted) {
@@ -304,7 +307,7 @@ std::vector<int32_t> Scheduler::readers_of(const Running& running,
     team.push_back(instance);
   }
   if (!limits_.team_times || prompt.others.empty()) return team;
-  const ReadingDegree choice = reading_degree(*limits_.team_times, prompt);
+  const ChosenDegree choice = reading_degree(*limits_.team_times, prompt);
   decisions_.push_back({"elastic_readers",
                         {{"sequence", static_cast<double>(running.sequence)},
                          {"tokens", static_cast<double>(left)},

@@ -22,11 +22,11 @@ TEST(ReadingDegree, IsTheOneWithTheLeastTime) {
     const TeamTimes times = machine(8, message_s);
     for (const int64_t tokens : {100, 5000, 100000})
       for (const int holders : {1, 3}) {
-        const ReadingDegree found = reading_degree(times, {.cached = 1000,
-                                                           .tokens = tokens,
-                                                           .holders = holders,
-                                                           .others = idle(8 - holders),
-                                                           .rows_per_instance = 4096});
+        const ChosenDegree found = reading_degree(times, {.cached = 1000,
+                                                          .tokens = tokens,
+                                                          .holders = holders,
+                                                          .others = idle(8 - holders),
+                                                          .rows_per_instance = 4096});
         EXPECT_DOUBLE_EQ(found.holders_s, times.prefill_s(holders, 1000, tokens, holders * 4096));
         for (int degree = holders; degree <= 8; ++degree) {
           const double seconds = times.prefill_s(degree, 1000, tokens, degree * 4096);
@@ -114,7 +114,7 @@ TEST(AnsweringDegree, KeepsAllReadersWhereTheContextCostsMost) {
   const TeamTimes times = machine(4);
   // A pass takes 10 ms, and a million pairs 1 ms.
   EXPECT_EQ(answering_degree(times, 1, 4, {.context = 1'000'000}).degree, 1) << "a tenth at most";
-  const AnsweringDegree all = answering_degree(
+  const ChosenDegree all = answering_degree(
       times, 1, 4, {.context = 8'000'000, .others = 3, .other_context = 2'000'000});
   EXPECT_EQ(all.degree, 4);
   EXPECT_DOUBLE_EQ(all.seconds, times.seconds(4, PassKind::decode, {1, 1, 4e6}));

@@ -201,12 +201,11 @@ TEST(SchedulerTeams, StayTogetherForAnAnswerWhereItPays) {
       ASSERT_TRUE(plan);
       EXPECT_EQ(plan->teams.front().workers(), 4);
       const std::vector<parallel::KeptShare> first = plan->items.front().kept;
-      if (holders == 1 && pair_s < 1e-6)
+      if (pair_s < 1e-6)
         EXPECT_EQ(first, (std::vector<parallel::KeptShare>{{0, 400}}));
       else
         EXPECT_EQ(first.size(), 4u);
       if (other_waits) scheduler.add(ask(1, 600, 3), 0);
-      std::vector<Plan> under_way;
       std::vector<size_t> answering;  // instances
       for (int pass = 0; plan; ++pass) {
         if (plan->items.front().rows.count == 1 && plan->items.front().rows.sequence == 0)
