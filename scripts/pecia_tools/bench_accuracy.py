@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from typing import Any, Optional
 import numpy as np
 
 from . import demo_model
-from .accuracy import Predictions, differences, figures, read_predictions
+from .accuracy import Predictions, differences, divergence, figures, read_predictions
 from .command import UserError, note, run
 from .inputs import Sampling
 from .model_folder import ModelFolder
@@ -48,6 +49,7 @@ HEADS = (
     "difference of nll",
     "largest of a token",
     "same most likely token",
+    "divergence",
 )
 
 
@@ -80,6 +82,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="what --set gets, instead of the default table: "
         + "; ".join(f"{name} {' '.join(values)}" for name, values in SETTINGS.items())
         + ". A name of that table needs no values. The others are held against the first",
+    )
+    parser.add_argument(
+        "--divergence",
+        action="store_true",
+        help="also how far all predictions are from those of the first setting (Kullback-Leibler), which varies less "
+        "from text to text; each run then writes the log-probabilities of the whole vocabulary, 4 bytes each",
     )
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument(
@@ -152,12 +160,12 @@ def write_prompts(path: Path, model: ModelFolder, tokens: Sequence[int]) -> int:
     return shard.num_requests
 
 
-def job_of(model: Path) -> dict[str, Any]:
+def job_of(model: Path, logprobs: int) -> dict[str, Any]:
     return {
         "model": {"path": str(model.resolve())},
         "input": ["prompts.h5"],
         "output": "run",
-        "generation": {"prompt_logprobs": 1},
+        "generation": {"prompt_logprobs": logprobs},
         "report": {"trace": "off", "progress": "off"},
     }
 
@@ -227,6 +235,7 @@ class Bench:
         lines, refused = [], {}
         first = next(iter(settings))
         reference: Optional[Predictions] = None
+        expected: Optional[Path] = None
         for number, (name, values) in enumerate(settings.items()):
             note(PROGRAM, f"{name}: {' '.join(values)}")
             try:
@@ -237,9 +246,13 @@ class Bench:
                 continue
             line = {**self.line(name, values, output), **figures(found)}
             if name == first:
-                reference = found
-            elif reference is not None:
+                reference, expected = found, output
+            elif reference is not None and expected is not None:
                 line.update(reference=first, **differences(found, reference))
+                if self.options.divergence:
+                    line.update(divergence(output, expected))
+            if name != first:
+                shutil.rmtree(output)  # which may be as large as the vocabulary
             lines.append(line)
         return lines, refused
 
@@ -252,12 +265,15 @@ def row(line: dict[str, Any]) -> list[str]:
         f"{line['perplexity']:.4f}",
     ]
     if "difference" not in line:
-        return [*cells, "–", "–", "–"]
+        return [*cells, "–", "–", "–", "–"]
     return [
         *cells,
         f"{line['difference']:+.5f} ± {line['difference_error']:.5f}",
         f"{line['largest']:.4f}",
         f"{100 * line['same_most_likely']:.2f} %",
+        f"{line['divergence']:.5f} ± {line['divergence_error']:.5f}"
+        if "divergence" in line
+        else "–",
     ]
 
 
@@ -274,7 +290,7 @@ def main(arguments: list[str]) -> int:
         folder = Path(scratch)
         prompts = write_prompts(folder / "prompts.h5", model, tokens)
         job = folder / "job.json"
-        job.write_text(json.dumps(job_of(options.model)), encoding="utf-8")
+        job.write_text(json.dumps(job_of(options.model, -1 if options.divergence else 1)), encoding="utf-8")
         note(PROGRAM, f"{len(tokens)} tokens of {', '.join(path.name for path in texts)}")
         about = {
             "text": [path.name for path in texts],

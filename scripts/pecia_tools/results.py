@@ -131,6 +131,14 @@ class Results:
         except KeyError as error:
             raise UserError(f"{self.path}: {error}; another version of pecia wrote it") from error
 
+    def blocks(self, name: str, rows: int) -> Iterable[np.ndarray]:
+        """A dataset that may be too large for memory, so many rows at a time."""
+        if name not in self._file:
+            raise UserError(f"{self.path}: dataset /{name} is missing; the run did not ask for it")
+        dataset = self._file[name]
+        for first in range(0, dataset.shape[0], rows):
+            yield dataset[first : first + rows]
+
     def identity(self) -> dict[str, Any]:
         """What the run calculates, as it wrote it down; empty when the file does not say."""
         try:

@@ -8,7 +8,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 from pecia_tools import bench_accuracy
-from pecia_tools.accuracy import Predictions, differences, figures, read_predictions
+from pecia_tools.accuracy import (
+    Predictions,
+    differences,
+    divergence,
+    figures,
+    read_predictions,
+)
 from pecia_tools.bench_accuracy import SETTINGS, chosen_settings, last_words
 from pecia_tools.model_folder import ModelFolder
 from support import PROSE, ScriptTest, make_model, make_results, quietly, read_turns
@@ -67,6 +73,39 @@ class Results(ScriptTest):
                 self.assert_refused(
                     "1 of 3 log-probabilities", call=lambda folder=folder: read_predictions(folder)
                 )
+
+    def whole(self, name: str, probabilities: list[list[float]]) -> Path:
+        """A run's results with the probabilities of a vocabulary of 2 for 3 prompt tokens and 2."""
+        folder = self.folder / name
+        folder.mkdir()
+        rows = [{"id": f"p{row}", "state": 2, "slots": 0} for row in range(2)]
+        with h5py.File(make_results(folder / "results.h5", rows), "a") as file:
+            logprobs = np.log(np.array(probabilities, dtype=np.float32))
+            logprobs[[0, 3]] = np.nan
+            file["prompt_slot_offsets"] = np.array([0, 3, 5], dtype=np.int64)
+            file["prompt_token_logprob"] = logprobs[:, 0]
+            file["prompt_top_logprobs"] = logprobs
+        return folder
+
+    def test_the_divergence_of_whole_vocabularies(self) -> None:
+        half, first = [0.5, 0.5], [0.5, 0.5]
+        reference = self.whole("reference", [first, half, [0.25, 0.75], first, half])
+        found = self.whole("found", [first, half, half, first, [0.25, 0.75]])
+        self.assertEqual(read_predictions(found).most_likely.tolist(), [0, 0, 1])
+        ours = divergence(found, reference)
+        quarter = 0.25 * math.log(0.5) + 0.75 * math.log(1.5)
+        away = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
+        self.assertAlmostEqual(ours["divergence"], (quarter + away) / 3, places=6)
+        self.assertAlmostEqual(
+            ours["divergence_error"],
+            float(np.std([0, quarter, away], ddof=1)) / math.sqrt(3),
+            places=6,
+        )
+        self.assertAlmostEqual(divergence(found, found)["divergence"], 0)
+
+    def test_runs_without_whole_vocabularies_have_no_divergence(self) -> None:
+        plain = self.results([NAN, -1, -2, NAN, -4])
+        self.assert_refused("prompt_top_logprobs is missing", call=lambda: divergence(plain, plain))
 
     def test_an_open_turn_is_refused(self) -> None:
         folder = self.results([NAN, -1, -2, NAN, -4], (2, 0))
