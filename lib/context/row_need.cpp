@@ -54,6 +54,7 @@ void RowNeed::learn(const TensorView& lse, std::span<const int64_t> rows) {
       const float most = std::max(sum, other);
       sum = most + std::log1p(std::exp(std::min(sum, other) - most));
     }
+  for (float& need : need_) need *= growth;
   for (const int64_t row : rows) {
     float need = 0;
     for (int64_t i = row * heads; i < (row + 1) * heads; ++i)

@@ -358,6 +358,7 @@ class Levelled {
   void learn_need(int64_t layer, const std::vector<Parts>& parts, const Known& before,
                   std::map<std::tuple<size_t, int, size_t>, double>& need) {
     if (!has_borders() || setting_.rule.drop == 0 || layer + 2 >= layers) return;
+    for (auto& [row, share] : need) share *= RowNeed::growth;
     for (size_t i = 0; i < parts.size(); ++i) {
       std::vector<Kept> kept;
       for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head)
