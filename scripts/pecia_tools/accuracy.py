@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 
@@ -22,6 +22,9 @@ class Predictions:
 
     logprobs: np.ndarray  # float64 [tokens], natural
     most_likely: np.ndarray  # int32 [tokens]
+
+    def __getitem__(self, tokens: slice) -> Predictions:
+        return Predictions(self.logprobs[tokens], self.most_likely[tokens])
 
 
 def read_predictions(folder: Path) -> Predictions:
@@ -56,10 +59,11 @@ def _predicted(columns: dict[str, np.ndarray]) -> np.ndarray:
     return predicted
 
 
-def divergence(folder: Path, reference: Path) -> dict[str, float]:
+def divergence(folder: Path, reference: Path, tokens: Optional[int] = None) -> dict[str, float]:
     """The mean Kullback-Leibler divergence of a run's predictions from those of the reference, in nats per token. Both
     runs have generation.prompt_logprobs -1. On a text that is as the reference predicts it, the expected difference of
-    nll is this. From token to token it varies far less. The standard error takes the tokens for independent."""
+    nll is this. From token to token it varies far less. The standard error takes the tokens for independent. `tokens`:
+    the first ones that are predicted; None: all."""
     found, expected = Results(folder), Results(reference)
     try:
         predicted = _predicted(found.columns(["prompt_slot_offsets", "prompt_token_logprob"]))
@@ -67,7 +71,8 @@ def divergence(folder: Path, reference: Path) -> dict[str, float]:
             *(of.blocks("prompt_top_logprobs", ROWS_AT_ONCE) for of in (found, expected)),
             strict=True,
         )
-        values = np.concatenate([_divergences(ours, theirs) for ours, theirs in pairs])[predicted]
+        values = np.concatenate([_divergences(ours, theirs) for ours, theirs in pairs])
+        values = values[predicted][:tokens]
     finally:
         found.close()
         expected.close()

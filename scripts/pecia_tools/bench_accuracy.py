@@ -50,7 +50,10 @@ HEADS = (
     "largest of a token",
     "same most likely token",
     "divergence",
+    "recalled",
 )
+CUE, RECALLED = 16, 32  # tokens of a passage: those that say which it is, and those that are to be found again
+DEPTHS = (1, 3, 5)  # eighths of the text
 
 
 class Refused(Exception):
@@ -88,6 +91,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="also how far all predictions are from those of the first setting (Kullback-Leibler), which varies less "
         "from text to text; each run then writes the log-probabilities of the whole vocabulary, 4 bytes each",
+    )
+    parser.add_argument(
+        "--recall",
+        action="store_true",
+        help=f"also whether passages of the text are found again: it is read {len(DEPTHS)} times more, with one of its "
+        f"passages at its end, and the share of the last {RECALLED} tokens that are the most likely ones is shown",
     )
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument(
@@ -149,15 +158,35 @@ def read_tokens(model: ModelFolder, texts: Sequence[Path], wanted: Optional[int]
     return tokens[: wanted or TOKENS]
 
 
-def write_prompts(path: Path, model: ModelFolder, tokens: Sequence[int]) -> int:
-    """As prompts of at most the model's length, without answers; how many."""
-    length = model.config.get("max_position_embeddings", len(tokens))
+def pieces_of(tokens: Sequence[int], length: int) -> list[Sequence[int]]:
+    """Of at most the model's length."""
+    return [tokens[first : first + length] for first in range(0, len(tokens), length)]
+
+
+def passages_again(text: Sequence[int]) -> list[list[int]]:
+    """The text with one of its own passages instead of its last tokens, for passages at several depths. A model that
+    finds the passage again expects its tokens after the first few."""
+    count = CUE + RECALLED
+    begins = [len(text) * depth // 8 for depth in DEPTHS]
+    return [[*text[:-count], *text[begin : begin + count]] for begin in begins]
+
+
+def recalled(passages: Sequence[Sequence[int]], found: Predictions) -> float:
+    """The share of the passages' tokens after their cues that are the most likely ones."""
+    same, end = [], 0
+    for text in passages:
+        end += len(text) - 1
+        same.append(found.most_likely[end - RECALLED : end] == np.array(text[-RECALLED:]))
+    return float(np.mean(same))
+
+
+def write_prompts(path: Path, model: ModelFolder, texts: Sequence[Sequence[int]]) -> None:
+    """As prompts without answers."""
     shard = ShardWriter(path, model.tokenizer_sha256, model.vocab_size, "chain", PROGRAM)
-    for first in range(0, len(tokens), length):
-        turn = PackedTurn(tokens[first : first + length], Sampling(max_new_tokens=0))
-        shard.add(PackedRequest(f"from-{first}", PROGRAM, [turn], None))
+    for number, text in enumerate(texts):
+        turn = PackedTurn(text, Sampling(max_new_tokens=0))
+        shard.add(PackedRequest(f"text-{number}", PROGRAM, [turn], None))
     shard.finish()
-    return shard.num_requests
 
 
 def job_of(model: Path, logprobs: int) -> dict[str, Any]:
@@ -183,6 +212,8 @@ class Bench:
     job: Path
     options: argparse.Namespace
     about: dict[str, Any]  # the text, for every line
+    predicted: int  # tokens of the texts; those of passages come after them
+    passages: Sequence[Sequence[int]]
 
     def run(self, number: int, values: Sequence[str]) -> Path:
         """The folder of a run with those settings."""
@@ -240,17 +271,20 @@ class Bench:
             note(PROGRAM, f"{name}: {' '.join(values)}")
             try:
                 output = self.run(number, values)
-                found = read_predictions(output)
+                everything = read_predictions(output)
             except (Refused, UserError) as error:
                 refused[name] = str(error)
                 continue
+            found = everything[: self.predicted]
             line = {**self.line(name, values, output), **figures(found)}
+            if self.passages:
+                line["recalled"] = recalled(self.passages, everything[self.predicted :])
             if name == first:
                 reference, expected = found, output
             elif reference is not None and expected is not None:
                 line.update(reference=first, **differences(found, reference))
                 if self.options.divergence:
-                    line.update(divergence(output, expected))
+                    line.update(divergence(output, expected, self.predicted))
             if name != first:
                 shutil.rmtree(output)  # which may be as large as the vocabulary
             lines.append(line)
@@ -264,8 +298,9 @@ def row(line: dict[str, Any]) -> list[str]:
         f"{line['nll']:.5f}",
         f"{line['perplexity']:.4f}",
     ]
+    recall = f"{100 * line['recalled']:.0f} %" if "recalled" in line else "–"
     if "difference" not in line:
-        return [*cells, "–", "–", "–", "–"]
+        return [*cells, "–", "–", "–", "–", recall]
     return [
         *cells,
         f"{line['difference']:+.5f} ± {line['difference_error']:.5f}",
@@ -274,6 +309,7 @@ def row(line: dict[str, Any]) -> list[str]:
         f"{line['divergence']:.5f} ± {line['divergence_error']:.5f}"
         if "divergence" in line
         else "–",
+        recall,
     ]
 
 
@@ -286,18 +322,26 @@ def main(arguments: list[str]) -> int:
     model = ModelFolder(options.model)
     texts = options.text or default_texts()
     tokens = read_tokens(model, texts, options.tokens)
+    if options.recall and len(tokens) < 8 * (CUE + RECALLED):
+        raise UserError(
+            f"--recall needs a text of {8 * (CUE + RECALLED)} tokens; this has {len(tokens)}"
+        )
     with tempfile.TemporaryDirectory(prefix="bench-accuracy-") as scratch:
         folder = Path(scratch)
-        prompts = write_prompts(folder / "prompts.h5", model, tokens)
+        pieces = pieces_of(tokens, model.config.get("max_position_embeddings", len(tokens)))
+        passages = passages_again(pieces[0]) if options.recall else []
+        write_prompts(folder / "prompts.h5", model, [*pieces, *passages])
         job = folder / "job.json"
         job.write_text(json.dumps(job_of(options.model, -1 if options.divergence else 1)), encoding="utf-8")
         note(PROGRAM, f"{len(tokens)} tokens of {', '.join(path.name for path in texts)}")
         about = {
             "text": [path.name for path in texts],
             "tokens_sha256": hashlib.sha256(np.array(tokens, dtype="<i4").tobytes()).hexdigest(),
-            "prompts": prompts,
+            "prompts": len(pieces),
         }
-        lines, refused = Bench(folder, job, options, about).all(settings)
+        lines, refused = Bench(folder, job, options, about, len(tokens) - len(pieces), passages).all(
+            settings
+        )
     title = f"Nats per token; differences are from {next(iter(settings))}"
     show(title, HEADS, [row(line) for line in lines])
     if options.json is not None:

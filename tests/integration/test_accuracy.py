@@ -76,12 +76,13 @@ class AccuracyTest(RunTest):
         self.assertEqual((same["largest"], same["same_most_likely"]), (0, 1))
 
         away, table, _ = self.bench(
-            tokens, *("--setting", "fp32", "--setting", "rounded", "model.dtype=bf16"), "--divergence"
+            tokens, *("--setting", "fp32", "--setting", "rounded", "model.dtype=bf16"), "--divergence", "--recall"
         )
         self.assertEqual(away[1]["nll"], rounded["nll"])
         self.assertEqual(away[1]["same_most_likely"], rounded["same_most_likely"])
         self.assertTrue(0 < away[1]["divergence"] < 0.01, away[1]["divergence"])
-        self.assertRegex(table, r"\| \d\.\d{5} ± \d\.\d{5} \|")
+        self.assertRegex(table, r"\| \d\.\d{5} ± \d\.\d{5} \| \d+ % \|")
+        self.assertTrue(0 <= away[1]["recalled"] <= 1)
 
         on_two, _, _ = self.bench(tokens, "--setting", "fp32", "--ranks", "2")
         self.assertEqual(on_two[0]["ranks"], 2)

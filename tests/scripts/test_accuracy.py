@@ -15,7 +15,13 @@ from pecia_tools.accuracy import (
     figures,
     read_predictions,
 )
-from pecia_tools.bench_accuracy import SETTINGS, chosen_settings, last_words
+from pecia_tools.bench_accuracy import (
+    SETTINGS,
+    chosen_settings,
+    last_words,
+    passages_again,
+    recalled,
+)
 from pecia_tools.model_folder import ModelFolder
 from support import PROSE, ScriptTest, make_model, make_results, quietly, read_turns
 
@@ -112,6 +118,27 @@ class Results(ScriptTest):
         self.assert_refused("turn 1 is not done", call=lambda: read_predictions(folder))
 
 
+class Recall(ScriptTest):
+    def test_passages_stand_at_the_end_again(self) -> None:
+        text = list(range(1000, 1400))
+        found = passages_again(text)
+        self.assertEqual([len(again) for again in found], [400] * 3)
+        for again, begin in zip(found, (50, 150, 250), strict=True):
+            self.assertEqual(again[:352], text[:352])
+            self.assertEqual(again[352:], text[begin : begin + 48])
+
+    def test_the_share_of_tokens_that_are_found(self) -> None:
+        passages = passages_again(list(range(1000, 1400)))
+        most_likely = [token for text in passages for token in text[1:]]
+        everything = predictions([-1.0] * len(most_likely), most_likely)
+        self.assertEqual(recalled(passages, everything), 1)
+        for place in (-1, -32, 398, 398 - 31):  # the last and the first judged tokens of the last and the first text
+            most_likely[place] = 7
+        most_likely[-33] = 7  # of the last cue
+        everything = predictions([-1.0] * len(most_likely), most_likely)
+        self.assertAlmostEqual(recalled(passages, everything), 1 - 4 / 96)
+
+
 class Settings(ScriptTest):
     def test_the_default_table_and_others(self) -> None:
         self.assertEqual(chosen_settings(None), SETTINGS)
@@ -163,9 +190,10 @@ class Prompts(ScriptTest):
         )
 
     def test_prompts_are_no_longer_than_the_model_reads(self) -> None:
-        self.model.config["max_position_embeddings"] = 4
         path = self.folder / "prompts.h5"
-        self.assertEqual(bench_accuracy.write_prompts(path, self.model, list(range(5, 14))), 3)
+        bench_accuracy.write_prompts(
+            path, self.model, bench_accuracy.pieces_of(list(range(5, 14)), 4)
+        )
         turns = read_turns(path)
         self.assertEqual(
             list(turns.values()), [[[5, 6, 7, 8]], [[9, 10, 11, 12]], [[13]]], list(turns)
