@@ -34,8 +34,9 @@ class RowNeed {
   void learn(const TensorView& lse, std::span<const int64_t> rows);
 
   bool known() const { return known_; }
-  /// By row, from 0 to 1. No number is NaN.
+  /// By row, from 0 to 1. No number is NaN. Who knows of other ranks' heads may raise them.
   std::span<const float> of_rows() const { return need_; }
+  std::span<float> of_rows() { return need_; }
 
  private:
   void read(const TensorView& lse, device::Buffer& into) const;
