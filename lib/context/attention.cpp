@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/context/attention.hpp"
 
+#include <algorithm>
+
 namespace pecia::context {
 
 using parallel::BlockPlace;
@@ -11,6 +13,18 @@ HeadShard Attention::held_heads(const BlockPlace& place, HeadCounts heads) {
   return parallel::head_shard(heads.num_heads, heads.num_kv_heads, place.sp * place.tp,
                               parallel::kv_shard(place.sp, place.sp_index, place.tp_index));
 }
+
+namespace {
+
+/// Levels join the ranks that share a sequence's tokens. Where none do, they join those of TP.
+LevelRanks level_ranks(const ReplicaGroups& groups, HeadCounts heads) {
+  const auto& [sp, tp, sp_index, tp_index] = groups.place;
+  if (groups.cp > 1 || sp > 1 || tp == 1) return {groups.ring_places};
+  const int64_t holders = std::max<int64_t>(1, tp / heads.num_kv_heads);
+  return {groups.tp_places, groups.tp.get(), static_cast<int>(holders)};
+}
+
+}  // namespace
 
 Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<int64_t> windows,
                      const Compute& compute, KvCache& cache, kernels::RowInvariant row_invariant,
@@ -23,7 +37,7 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
                           held_heads(groups.place, heads).q.size(), std::move(windows))
                 : AnyRing(std::in_place_type<RingAttention>, *groups.ring, compute, cache,
                           held_heads(groups.place, heads).q.size(), std::move(windows), sparse,
-                          groups.ring_places)),
+                          level_ranks(groups, heads))),
       exchange_(compute),
       attended_(compute.buffer()) {
   PECIA_CHECK(cache.shape().num_kv_heads == held_heads(groups.place, heads).kv.size(),
@@ -58,8 +72,9 @@ void Attention::begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t
     plan.wanted.push_back(
         parallel::head_shard(heads_.num_heads, heads_.num_kv_heads, shards, shard));
   }
-  // Round a ring, or merged in a fixed order, all rows go together.
-  auto* alone = team.size() == 1 ? std::get_if<RingAttention>(&ring_) : nullptr;
+  // Round a ring, merged in a fixed order, or by levels, all rows go together.
+  const bool in_parts = team.size() == 1 && team.ring != parallel::Ring::levels;
+  auto* alone = in_parts ? std::get_if<RingAttention>(&ring_) : nullptr;
   parts_ = alone != nullptr ? parallel::attend_parts(plan.rows, group.rank())
                             : parallel::attend_at_once(plan.rows);
   if (parts_.size() > 1) {

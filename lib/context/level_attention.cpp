@@ -8,6 +8,7 @@
 
 namespace pecia::context {
 
+using parallel::PartTokens;
 using parallel::RowRange;
 using report::Kind;
 using report::ScopedSpan;
@@ -29,17 +30,26 @@ void for_each_run(const std::vector<int64_t>& order, RowRange tokens,
   }
 }
 
+std::vector<comm::LinkLevel> links_of(const std::vector<comm::RackServerGpu>& places, int rank) {
+  std::vector<comm::LinkLevel> links;
+  for (const comm::RackServerGpu& place : places)
+    links.push_back(comm::link_level(places.at(rank), place));
+  return links;
+}
+
 }  // namespace
 
 LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, AttentionSteps& steps,
-                               parallel::Levels levels, const parallel::SparseSetting& setting,
-                               std::vector<comm::LinkLevel> links)
+                               const LevelRanks& ranks, int rank,
+                               const parallel::SparseSetting& setting)
     : compute_(compute),
       cache_(cache),
       steps_(steps),
-      levels_(std::move(levels)),
+      levels_(parallel::levels_of(comm::server_of_rank(ranks.places),
+                                  comm::rack_of_rank(ranks.places), setting.levels)),
       setting_(setting),
-      shape_{steps.num_heads(), cache.shape(), std::move(links)},
+      rank_(rank),
+      shape_{steps.num_heads(), cache.shape(), links_of(ranks.places, rank)},
       importance_(compute, cache, steps),
       need_(compute),
       totals_(SparseTotals::of(levels_, cache.shape().layers)),
@@ -51,12 +61,16 @@ LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, Attention
       outputs_here_(compute.buffer()),
       output_sums_(compute.buffer()),
       home_(compute.buffer()),
-      home_sums_(compute.buffer()) {}
+      home_sums_(compute.buffer()) {
+  if (ranks.heads != nullptr)
+    other_heads_.emplace(compute, *ranks.heads, ranks.kv_holders, shape_.links);
+}
 
 void LevelAttention::begin_pass(comm::Communicator& ring, std::vector<Sequence> sequences) {
-  PECIA_CHECK(ring.size() == levels_.ranks(), "levels of {} ranks for a ring of {}",
-              levels_.ranks(), ring.size());
+  PECIA_CHECK(ring.size() == (at_home() ? 1 : num_parts()), "levels of {} ranks for a ring of {}",
+              num_parts(), ring.size());
   ring_ = &ring;
+  here_ = at_home() ? parallel::PartsHere{0, num_parts()} : parallel::PartsHere{ring.rank(), 1};
   sequences_ = std::move(sequences);
   std::vector<TokenImportance::Sequence> tokens;
   for (Sequence& sequence : sequences_) tokens.push_back(std::move(sequence.tokens));
@@ -65,7 +79,8 @@ void LevelAttention::begin_pass(comm::Communicator& ring, std::vector<Sequence> 
   for (const Sequence& sequence : sequences_) parts.push_back(sequence.parts);
   int64_t rows = 0;
   for (const Sequence& sequence : sequences_)
-    rows = std::max(rows, sequence.first_row + sequence.parts[ring.rank()].rows);
+    for (int part = here_.first; part < here_.end(); ++part)
+      rows = std::max(rows, sequence.here[part].first_row + sequence.parts[part].rows);
   need_.begin_pass(rows);
   const parallel::LevelRule all{setting_.rule.geometry, 0};
   dense_ = make_plan(all, parts);
@@ -76,8 +91,8 @@ void LevelAttention::begin_pass(comm::Communicator& ring, std::vector<Sequence> 
   }
   totals_.add_pass(parts);
   for (Orders* orders : {&cached_order_, &row_order_})
-    orders->assign(sequences_.size(), std::vector<std::vector<int64_t>>(kv_heads()));
-  query_order_.assign(sequences_.size(), std::vector<std::vector<int64_t>>(1));
+    orders->assign(sequences_.size() * num_parts(), std::vector<std::vector<int64_t>>(kv_heads()));
+  query_order_.assign(sequences_.size() * num_parts(), std::vector<std::vector<int64_t>>(1));
 }
 
 bool LevelAttention::drops(int64_t layer) const {
@@ -88,54 +103,51 @@ bool LevelAttention::drops(int64_t layer) const {
 LevelAttention::Plan LevelAttention::make_plan(
     const parallel::LevelRule& rule, const std::vector<parallel::LevelSequence>& parts) const {
   const auto micro = [&](int) { return setting_.micro.value_or(1); };
-  Plan plan{rule,
-            lay_out(levels_, rule, parts,
-                    level_steps(levels_, rule, parts, kv_heads(), micro, ring_->rank()),
-                    ring_->rank(), steps_.head_dim()),
-            {},
-            {},
-            {},
-            0};
-  plan.count = count_layer(levels_, rule, parts, plan.layout, ring_->rank(), shape_);
+  const auto steps = at_home()
+                         ? home_steps(levels_, rule, parts, kv_heads())
+                         : level_steps(levels_, rule, parts, kv_heads(), micro, ring_->rank());
+  Plan plan{rule, lay_out(levels_, rule, parts, steps, here_, steps_.head_dim()), {}, {}, {}, 0};
+  plan.count = count_layer(levels_, rule, parts, plan.layout, here_, shape_);
   if (rule.geometry == parallel::Geometry::nested) plan_inner(plan);
   return plan;
 }
 
-/// Attention of rows to sinks of another rank. Results count where no level shows them these: the
-/// lowest level that has both ranks drops the rows.
+/// Attention of rows to sinks of another part. Results count where no level shows them these: the
+/// lowest level that has both parts drops the rows.
 void LevelAttention::plan_sinks(Plan& plan) const {
-  const int own = ring_->rank(), ranks = levels_.ranks();
   Plan::Inner& sinks = plan.sinks;
   LevelCount& count = plan.count.levels[0];
   double pairs = 0;
   for (size_t i = 0; i < sequences_.size(); ++i) {
+    const auto index = static_cast<int>(i);
     const Sequence& sequence = sequences_[i];
     const int64_t first_key = sinks.keys;
     sinks.keys += sequence.sinks * kv_heads();
-    if (own == sequence.sink_rank) {
+    if (here_.has(sequence.sink_part)) {
       const int64_t bytes = sequence.sinks * cache_.shape().layer_bytes_per_token();
-      count.token_bytes += bytes * (ranks - 1);
-      for (int other = 0; other < ranks; ++other)
-        if (other != own)
+      count.token_bytes += bytes * (ring_->size() - 1);
+      for (int other = 0; other < ring_->size(); ++other)
+        if (other != ring_->rank())
           plan.count.by_link[static_cast<size_t>(shape_.links[other])] +=
               static_cast<double>(bytes);
-      continue;
     }
-    int level = 2;
-    while (!levels_.together(level, own, sequence.sink_rank)) ++level;
-    const parallel::PartTokens& part = sequence.parts[own];
-    const int64_t kept = kept_rows(plan.rule, level, part);
-    for (int64_t head = 0; head < kv_heads() && part.rows > 0 && sequence.sinks > 0; ++head) {
-      const auto index = static_cast<int>(i);
-      sinks.call.items.push_back({sinks.queries, part.rows, std::ssize(sinks.call.runs), 1});
-      sinks.call.runs.push_back(
-          {(first_key + head * sequence.sinks) * steps_.head_dim(), 0, sequence.sinks, 0});
-      sinks.asking.push_back({index, head, {0, part.rows}, sinks.queries});
-      if (kept < part.rows)
-        sinks.merged.push_back({index, head, {kept, part.rows}, sinks.queries + kept});
-      sinks.queries += part.rows;
-      pairs += static_cast<double>(part.rows * sequence.sinks);
-      plan.need_pairs += static_cast<double>(group() * kept * sequence.sinks);
+    for (int part = here_.first; part < here_.end(); ++part) {
+      const int64_t rows = sequence.parts[part].rows;
+      if (part == sequence.sink_part || rows == 0 || sequence.sinks == 0) continue;
+      int level = 2;
+      while (!levels_.together(level, part, sequence.sink_part)) ++level;
+      const int64_t kept = kept_rows(plan.rule, level, sequence.parts[part]);
+      for (int64_t head = 0; head < kv_heads(); ++head) {
+        sinks.call.items.push_back({sinks.queries, rows, std::ssize(sinks.call.runs), 1});
+        sinks.call.runs.push_back(
+            {(first_key + head * sequence.sinks) * steps_.head_dim(), 0, sequence.sinks, 0});
+        sinks.asking.push_back({index, part, head, {0, rows}, sinks.queries});
+        if (kept < rows)
+          sinks.merged.push_back({index, part, head, {kept, rows}, sinks.queries + kept});
+        sinks.queries += rows;
+        pairs += static_cast<double>(rows * sequence.sinks);
+        plan.need_pairs += static_cast<double>(group() * kept * sequence.sinks);
+      }
     }
   }
   sinks.call.positions.assign(sinks.queries, most_sinks);
@@ -143,30 +155,31 @@ void LevelAttention::plan_sinks(Plan& plan) const {
   count.pairs += static_cast<double>(group()) * pairs - plan.need_pairs;
 }
 
-/// Attention of a rank's kept tokens to each other. They count as standing next to each other, since
+/// Attention of a part's kept tokens to each other. They count as standing next to each other, since
 /// only their order matters.
 void LevelAttention::plan_inner(Plan& plan) const {
   for (int level = 2; level <= levels_.count(); ++level) {
     Plan::Inner& inner = plan.inner.emplace_back();
     double pairs = 0;
-    for (size_t i = 0; i < sequences_.size(); ++i) {
-      const parallel::PartTokens& part = sequences_[i].parts[ring_->rank()];
-      const int64_t cached = kept_cached(plan.rule, level, part);
-      const int64_t rows = kept_rows(plan.rule, level, part);
-      for (int64_t head = 0; head < kv_heads() && rows > 0; ++head) {
-        inner.call.items.push_back({inner.queries, rows, std::ssize(inner.call.runs), 1});
-        inner.call.runs.push_back({inner.keys * steps_.head_dim(), 0, cached + rows, 0});
-        for (int64_t row = 0; row < rows; ++row) inner.call.positions.push_back(cached + row);
+    for (size_t i = 0; i < sequences_.size(); ++i)
+      for (int part = here_.first; part < here_.end(); ++part) {
         const auto sequence = static_cast<int>(i);
-        inner.cached.push_back({sequence, head, {0, cached}, inner.keys});
-        inner.rows.push_back({sequence, head, {0, rows}, inner.keys + cached});
-        inner.asking.push_back({sequence, head, {0, rows}, inner.queries});
-        inner.merged.push_back(inner.asking.back());
-        inner.keys += cached + rows;
-        inner.queries += rows;
-        pairs += static_cast<double>(rows) * (static_cast<double>(cached) + 0.5 * (rows + 1));
+        const PartTokens& tokens = sequences_[i].parts[part];
+        const int64_t cached = kept_cached(plan.rule, level, tokens);
+        const int64_t rows = kept_rows(plan.rule, level, tokens);
+        for (int64_t head = 0; head < kv_heads() && rows > 0; ++head) {
+          inner.call.items.push_back({inner.queries, rows, std::ssize(inner.call.runs), 1});
+          inner.call.runs.push_back({inner.keys * steps_.head_dim(), 0, cached + rows, 0});
+          for (int64_t row = 0; row < rows; ++row) inner.call.positions.push_back(cached + row);
+          inner.cached.push_back({sequence, part, head, {0, cached}, inner.keys});
+          inner.rows.push_back({sequence, part, head, {0, rows}, inner.keys + cached});
+          inner.asking.push_back({sequence, part, head, {0, rows}, inner.queries});
+          inner.merged.push_back(inner.asking.back());
+          inner.keys += cached + rows;
+          inner.queries += rows;
+          pairs += static_cast<double>(rows) * (static_cast<double>(cached) + 0.5 * (rows + 1));
+        }
       }
-    }
     inner.call.flops[0] = 4 * pairs * static_cast<double>(group() * steps_.head_dim());
     plan.count.levels[level - 1].pairs += static_cast<double>(group()) * pairs;
   }
@@ -174,38 +187,51 @@ void LevelAttention::plan_inner(Plan& plan) const {
 
 /// Puts the tokens that higher levels keep first.
 void LevelAttention::order_tokens() {
-  const Plan& plan = *plan_;
-  const bool drops = plan_ == &sparse_;
   const ScopedSpan span(compute_.recorder, "order_tokens", Kind::compute);
   for (size_t i = 0; i < sequences_.size(); ++i) {
-    const parallel::PartTokens& part = sequences_[i].parts[ring_->rank()];
-    std::vector<int64_t> cached, rows;
-    for (int level = 2; level <= levels_.count(); ++level) {
-      cached.push_back(kept_cached(plan.rule, level, part));
-      rows.push_back(kept_rows(plan.rule, level, part));
+    // The tokens here are in this order: cached ones of all parts, then rows of all parts.
+    int64_t cached = 0, row = 0;
+    for (int part = here_.first; part < here_.end(); ++part)
+      row += sequences_[i].parts[part].cached;
+    for (int part = here_.first; part < here_.end(); ++part) {
+      order_part(static_cast<int>(i), part, cached, row);
+      cached += sequences_[i].parts[part].cached, row += sequences_[i].parts[part].rows;
     }
-    const auto all = [](std::vector<int64_t>& order, int64_t count) {  // in their own order
-      order.resize(count);
-      std::iota(order.begin(), order.end(), int64_t{0});
-    };
-    for (int64_t head = 0; head < kv_heads(); ++head) {
-      std::vector<int64_t>&cached_order = cached_order_[i][head], &row_order = row_order_[i][head];
-      if (!drops) {
-        all(cached_order, part.cached), all(row_order, part.rows);
-        continue;
-      }
-      const std::span<const float> importance = importance_.of(i, head);
-      cached_order =
-          parallel::kept_order(importance.first(part.cached), part.first_cached, 0, cached);
-      row_order =
-          parallel::kept_order(importance.subspan(part.cached), part.first, part.last, rows);
-    }
-    if (drops && keeps_borders())
-      query_order_[i].front() = parallel::kept_order(
-          need_.of_rows().subspan(sequences_[i].first_row, part.rows), part.first, part.last, rows);
-    else
-      all(query_order_[i].front(), part.rows);
   }
+}
+
+/// `cached` and `row`: the first ones of the part among the sequence's tokens here.
+void LevelAttention::order_part(int sequence, int part, int64_t cached, int64_t row) {
+  const bool drops = plan_ == &sparse_;
+  const PartTokens& tokens = sequences_[sequence].parts[part];
+  std::vector<int64_t> kept_of_cached, kept_of_rows;
+  for (int level = 2; level <= levels_.count(); ++level) {
+    kept_of_cached.push_back(kept_cached(plan_->rule, level, tokens));
+    kept_of_rows.push_back(kept_rows(plan_->rule, level, tokens));
+  }
+  const auto all = [](std::vector<int64_t>& order, int64_t count) {  // in their own order
+    order.resize(count);
+    std::iota(order.begin(), order.end(), int64_t{0});
+  };
+  const size_t at = place(sequence, part);
+  for (int64_t head = 0; head < kv_heads(); ++head) {
+    std::vector<int64_t>&cached_order = cached_order_[at][head], &row_order = row_order_[at][head];
+    if (!drops) {
+      all(cached_order, tokens.cached), all(row_order, tokens.rows);
+      continue;
+    }
+    const std::span<const float> importance = importance_.of(sequence, head);
+    cached_order = parallel::kept_order(importance.subspan(cached, tokens.cached),
+                                        tokens.first_cached, 0, kept_of_cached);
+    row_order = parallel::kept_order(importance.subspan(row, tokens.rows), tokens.first,
+                                     tokens.last, kept_of_rows);
+  }
+  if (drops && keeps_borders())
+    query_order_[at].front() = parallel::kept_order(
+        need_.of_rows().subspan(sequences_[sequence].here[part].first_row, tokens.rows),
+        tokens.first, tokens.last, kept_of_rows);
+  else
+    all(query_order_[at].front(), tokens.rows);
 }
 
 void LevelAttention::reserve(Arena& arena, int64_t keys) const {
@@ -224,15 +250,14 @@ void LevelAttention::pick_keys(int64_t layer, const std::vector<Pick>& picks, co
     if (!from) return;
     const int64_t bytes = (from.rank() == 3 ? steps_.head_dim() : 1) * size_of(from.dtype());
     for (const Pick& one : picks) {
-      const Sequence& sequence = sequences_[one.sequence];
-      for_each_run(order_of(orders, one.sequence, one.head), one.tokens,
-                   cached ? sequence.cached_slots : sequence.row_slots,
-                   [&](int64_t first, int64_t slot, int64_t count) {
-                     compute_.device.copy(
-                         into.as<std::byte>() + (one.to + first) * bytes,
-                         static_cast<const std::byte*>(from.row(one.head)) + slot * bytes,
-                         count * bytes, compute_.stream);
-                   });
+      const Tokens& tokens = tokens_of(one);
+      for_each_run(
+          order_of(orders, one), one.tokens, cached ? tokens.cached_slots : tokens.row_slots,
+          [&](int64_t first, int64_t slot, int64_t count) {
+            compute_.device.copy(into.as<std::byte>() + (one.to + first) * bytes,
+                                 static_cast<const std::byte*>(from.row(one.head)) + slot * bytes,
+                                 count * bytes, compute_.stream);
+          });
     }
   };
   const KvCache::Stored k = cache_.k(layer), v = cache_.v(layer);
@@ -246,8 +271,8 @@ void LevelAttention::pick_queries(const TensorView& q, const std::vector<Pick>& 
   const int64_t width = group() * steps_.head_dim() * size_of(DType::fp32);
   const int64_t pitch = kv_heads() * width;
   for (const Pick& one : picks) {
-    const std::vector<int64_t>& order = order_of(orders, one.sequence, one.head);
-    const int64_t first_row = sequences_[one.sequence].first_row;
+    const std::vector<int64_t>& order = order_of(orders, one);
+    const int64_t first_row = tokens_of(one).first_row;
     for (int64_t begin = one.tokens.begin; begin < one.tokens.end;) {
       int64_t end = begin + 1;
       while (end < one.tokens.end && order[end] == order[end - 1] + 1) ++end;
@@ -335,23 +360,24 @@ void LevelAttention::send_sinks(int64_t layer) {
     const Sequence& sequence = sequences_[i];
     std::vector<std::span<std::byte>> parts;
     add_keys(parts, sink_keys_, first, sequence.sinks * kv_heads());
-    if (ring_->rank() == sequence.sink_rank) {
+    if (here_.has(sequence.sink_part)) {
+      const auto index = static_cast<int>(i);
       std::vector<int64_t> as_they_are(sequence.sinks);
       std::iota(as_they_are.begin(), as_they_are.end(), int64_t{0});
-      Orders orders(sequences_.size());
-      orders[i].assign(kv_heads(), as_they_are);
+      Orders orders(sequences_.size() * num_parts());
+      orders[place(index, sequence.sink_part)].assign(1, as_they_are);
       std::vector<Pick> picks;
       for (int64_t head = 0; head < kv_heads(); ++head)
         picks.push_back(
-            {static_cast<int>(i), head, {0, sequence.sinks}, first + head * sequence.sinks});
-      const bool cached = sequence.parts[sequence.sink_rank].first_cached > 0;
+            {index, sequence.sink_part, head, {0, sequence.sinks}, first + head * sequence.sinks});
+      const bool cached = sequence.parts[sequence.sink_part].first_cached > 0;
       pick_keys(layer, picks, orders, cached, sink_keys_);
       for (int to = 0; to < ring_->size(); ++to)
         for (const auto& part : parts)
           if (to != ring_->rank())
             exchange.sends.push_back({part, to}), sink_bytes_ += static_cast<int64_t>(part.size());
     } else {
-      for (const auto& part : parts) exchange.receives.push_back({part, sequence.sink_rank});
+      for (const auto& part : parts) exchange.receives.push_back({part, sequence.sink_part});
     }
     first += sequence.sinks * kv_heads();
   }
@@ -390,8 +416,8 @@ void LevelAttention::attend(int64_t queries, std::span<const int64_t> positions,
 
 /// Adds where rows of one KV head are among all groups of heads: row · KV heads + KV head.
 void LevelAttention::add_groups(const Pick& rows, const Orders& orders) {
-  const std::vector<int64_t>& order = order_of(orders, rows.sequence, rows.head);
-  const int64_t first_row = sequences_[rows.sequence].first_row;
+  const std::vector<int64_t>& order = order_of(orders, rows);
+  const int64_t first_row = tokens_of(rows).first_row;
   for (int64_t i = rows.tokens.begin; i < rows.tokens.end; ++i)
     groups_.push_back((first_row + order[i]) * kv_heads() + rows.head);
 }
@@ -400,7 +426,7 @@ void LevelAttention::add_groups(const Pick& rows, const Orders& orders) {
 void LevelAttention::merge(const Result& result, const Orders& orders, const device::Buffer& out,
                            const device::Buffer& lse, const Partial& into) {
   groups_.clear();
-  add_groups({result.sequence, result.head, result.rows, result.begin}, orders);
+  add_groups({result.sequence, result.part, result.head, result.rows, result.begin}, orders);
   const int64_t groups = into.out.rows() * kv_heads();
   steps_.merge(
       results(out, lse, result.begin, result.rows.size()),
@@ -459,13 +485,13 @@ void LevelAttention::finish(int64_t layer, const TensorView& q, const Partial& o
   totals_.add(layer, plan.count);
 }
 
-/// Attends this rank's kept tokens to each other in the arenas `here`, which nobody else needs now.
+/// Attends the kept tokens of each part here to each other in the arenas `here`, which nobody else needs now.
 void LevelAttention::attend_kept(int64_t layer, const Plan::Inner& inner, const TensorView& q,
                                  const Partial& into) {
-  const auto in_order = [](const Orders& orders, const std::vector<Pick>& picks) {
+  const auto in_order = [&](const Orders& orders, const std::vector<Pick>& picks) {
     Orders sorted = orders;
     for (const Pick& pick : picks) {
-      std::vector<int64_t>& order = sorted[pick.sequence][pick.head];
+      std::vector<int64_t>& order = sorted[place(pick.sequence, pick.part)][pick.head];
       std::sort(order.begin(), order.begin() + pick.tokens.end);
     }
     return sorted;
@@ -490,8 +516,8 @@ void LevelAttention::attend_own(const Plan::Inner& inner, const Orders& rows, co
          inner.call.flops.at(0) / (4 * static_cast<double>(group() * steps_.head_dim())), keys,
          results(outputs_here_, output_sums_, 0, inner.queries));
   for (const Pick& pick : inner.merged)
-    merge({pick.sequence, pick.head, pick.tokens, pick.to}, rows, outputs_here_, output_sums_,
-          into);
+    merge({pick.sequence, pick.part, pick.head, pick.tokens, pick.to}, rows, outputs_here_,
+          output_sums_, into);
 }
 
 /// Call it after attention to the sinks, whose log-sums are still there.
@@ -502,13 +528,16 @@ void LevelAttention::learn_need(const Plan& plan, const Partial& attended) {
     need_.attended_always(results(outputs_here_, output_sums_, 0, plan.sinks.queries).lse, groups_);
   }
   std::vector<int64_t> rows;
-  for (size_t i = 0; i < sequences_.size(); ++i) {
-    const Sequence& sequence = sequences_[i];
-    const int64_t kept = kept_rows(plan.rule, levels_.count(), sequence.parts[ring_->rank()]);
-    for (int64_t at = 0; at < kept; ++at)
-      rows.push_back(sequence.first_row + query_order_[i].front()[at]);
-  }
+  for (size_t i = 0; i < sequences_.size(); ++i)
+    for (int part = here_.first; part < here_.end(); ++part) {
+      const Sequence& sequence = sequences_[i];
+      const std::vector<int64_t>& order = query_order_[place(static_cast<int>(i), part)].front();
+      const int64_t kept = kept_rows(plan.rule, levels_.count(), sequence.parts[part]);
+      for (int64_t at = 0; at < kept; ++at)
+        rows.push_back(sequence.here[part].first_row + order[at]);
+    }
   need_.learn(attended.lse, rows);
+  if (other_heads_) totals_.add_importance(other_heads_->largest(need_.of_rows()));
 }
 
 void LevelAttention::weigh(int64_t layer, int64_t window, const TensorView& q,
@@ -516,7 +545,10 @@ void LevelAttention::weigh(int64_t layer, int64_t window, const TensorView& q,
   if (!weighs(layer)) return;
   WeighCost cost = importance_.weigh(layer, window, q, attended);
   if (window == 0) cost.pairs += plan_->need_pairs;
-  totals_.add(cost, ring_->rank(), shape_.links);
+  if (!other_heads_) return totals_.add(cost, rank_, shape_.links);
+  totals_.importance_pairs += cost.pairs;
+  for (size_t i = 0; i < sequences_.size(); ++i)
+    totals_.add_importance(other_heads_->sum_of_kv_head(importance_.of_sequence(i)));
 }
 
 }  // namespace pecia::context

@@ -2,19 +2,22 @@
 #pragma once
 /// Sparse attention by levels: executes the steps of parallel/level_plan.hpp. Keys and values stay in
 /// the cache of the rank that has their tokens; other ranks get copies of those that they attend.
+/// Where ranks share heads and not tokens, each attends all parts by itself, and only numbers of
+/// tokens travel (other_heads.hpp). So the same tokens are kept as where ranks share these.
 ///
 /// Beyond the paper, with Geometry::disjoint: all levels keep some rows on both sides of a border
 /// between ranks, since these are near each other, and the sequence's first tokens (sinks). A query
 /// that the level of the sinks drops sees them all the same: each rank gets their keys and values.
 /// Queries are chosen by what they need (row_need.hpp), all heads of a row alike, and keys by the
 /// attention that they receive, each head by itself. With Geometry::nested both are the latter.
-/// Source: CSPS, "levels", "three-phase pipelining"; StreamingLLM (attention sinks).
+/// Source: CSPS, "levels", "three-phase pipelining", "SP-TP"; StreamingLLM (attention sinks).
 
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "lib/context/level_layout.hpp"
+#include "lib/context/other_heads.hpp"
 #include "lib/context/row_need.hpp"
 #include "lib/context/sparse_totals.hpp"
 #include "lib/context/token_importance.hpp"
@@ -22,14 +25,28 @@
 
 namespace pecia::context {
 
+/// The ranks by whose places sequences are cut into parts.
+struct LevelRanks {
+  std::vector<comm::RackServerGpu> places;  ///< in the order of the parts
+  /// Null: the ranks are those of the ring, and each has its part. Otherwise they have all tokens of
+  /// their heads (TP), each other heads, and `kv_holders` ranks next to each other hold the same KV
+  /// head.
+  comm::Communicator* heads = nullptr;
+  int kv_holders = 1;
+};
+
 class LevelAttention {
  public:
-  /// A sequence of the pass: its tokens by rank, and the slots of this rank's own.
+  /// Where the tokens of a part are in this rank's memory.
+  struct Tokens {
+    std::vector<int64_t> cached_slots, row_slots;
+    int64_t first_row = 0;  ///< of q
+  };
+  /// A sequence of the pass: its tokens by part, and where they are if the part is here.
   struct Sequence {
     parallel::LevelSequence parts;
-    std::vector<int64_t> cached_slots, row_slots;
-    int64_t first_row = 0;  ///< its first row here, of q
-    int sink_rank = 0;      ///< rank that has the sinks, the first tokens of its part
+    std::vector<Tokens> here;
+    int sink_part = 0;  ///< the part whose first tokens are the sinks
     int64_t sinks = 0;
     TokenImportance::Sequence tokens;
   };
@@ -37,17 +54,21 @@ class LevelAttention {
   static constexpr int64_t border = 32;      ///< rows that are always kept at a part's ends
   static constexpr int64_t most_sinks = 16;  ///< of a sequence
 
-  /// All references must outlive this object. `levels`: of the ranks of all passes. `links`: from
-  /// this rank to each of them. The first and the last of the cache's layers drop nothing.
+  /// All references must outlive this object. `ranks`: of all passes; this one is `rank` of them. The
+  /// first and the last of the cache's layers drop nothing.
   LevelAttention(const Compute& compute, KvCache& cache, AttentionSteps& steps,
-                 parallel::Levels levels, const parallel::SparseSetting& setting,
-                 std::vector<comm::LinkLevel> links);
+                 const LevelRanks& ranks, int rank, const parallel::SparseSetting& setting);
 
+  int num_parts() const { return levels_.ranks(); }
+  /// Whether this rank has all parts, of its heads.
+  bool at_home() const { return other_heads_.has_value(); }
+
+  /// `ring`: the ranks that have parts of the tokens; this rank alone if it has all.
   void begin_pass(comm::Communicator& ring, std::vector<Sequence> sequences);
 
   /// For each layer: `start` sends what leaves; `finish` attends what has come, and merges all
-  /// results into those of attention to the rank's own tokens. q is [rows, num_heads, head_dim].
-  /// Collective over the ring.
+  /// results into those of attention of each part here to itself. q is [rows, num_heads, head_dim].
+  /// Collective over the ranks.
   void start(int64_t layer, const TensorView& q);
   void finish(int64_t layer, const TensorView& q, const Partial& own);
 
@@ -66,7 +87,7 @@ class LevelAttention {
     parallel::LevelRule rule;
     LevelLayout layout;
     LayerCount count;
-    /// Attention of own rows, which other ranks have no part in.
+    /// Attention of rows here, which other ranks have no part in.
     struct Inner {
       AttentionCall call;
       int64_t keys = 0, queries = 0;                ///< entries
@@ -74,8 +95,8 @@ class LevelAttention {
       std::vector<LevelLayout::Pick> asking;        ///< rows
       std::vector<LevelLayout::Pick> merged;        ///< those of them whose results count
     };
-    std::vector<Inner> inner;  ///< Geometry nested: own kept tokens, by level − 2
-    /// All rows of other ranks than the sinks', and all sinks. Results count for rows that do not see
+    std::vector<Inner> inner;  ///< Geometry nested: kept tokens of a part, by level − 2
+    /// All rows of other parts than the sinks', and all sinks. Results count for rows that do not see
     /// them at any level; the others' log-sums say what these need.
     Inner sinks;
     double need_pairs = 0;  ///< of rows whose results do not count
@@ -93,14 +114,22 @@ class LevelAttention {
       return {k.data(), v.data(), k_scales.as<float>(), v_scales.as<float>()};
     }
   };
-  /// By sequence and KV head, or one for all heads.
+  /// By `place` and KV head, or one for all heads.
   using Orders = std::vector<std::vector<std::vector<int64_t>>>;
 
   int64_t kv_heads() const { return cache_.shape().num_kv_heads; }
   int64_t group() const { return steps_.num_heads() / kv_heads(); }
-  static const std::vector<int64_t>& order_of(const Orders& orders, int sequence, int64_t head) {
-    const auto& by_head = orders[sequence];
-    return by_head[by_head.size() == 1 ? 0 : head];
+  size_t place(int sequence, int part) const {
+    return static_cast<size_t>(sequence) * static_cast<size_t>(num_parts()) +
+           static_cast<size_t>(part);
+  }
+  const std::vector<int64_t>& order_of(const Orders& orders,
+                                       const LevelLayout::Pick& tokens) const {
+    const auto& by_head = orders[place(tokens.sequence, tokens.part)];
+    return by_head[by_head.size() == 1 ? 0 : tokens.head];
+  }
+  const Tokens& tokens_of(const LevelLayout::Pick& tokens) const {
+    return sequences_[tokens.sequence].here[tokens.part];
   }
   bool drops(int64_t layer) const;
   /// Whether the layer says what the next one keeps.
@@ -116,6 +145,7 @@ class LevelAttention {
   void plan_sinks(Plan& plan) const;
   void send_sinks(int64_t layer);
   void order_tokens();
+  void order_part(int sequence, int part, int64_t cached, int64_t row);
   void reserve(Arena& arena, int64_t keys) const;
   void pick_keys(int64_t layer, const std::vector<LevelLayout::Pick>& picks, const Orders& orders,
                  bool cached, const Arena& to) const;
@@ -145,13 +175,16 @@ class LevelAttention {
   AttentionSteps& steps_;
   parallel::Levels levels_;
   parallel::SparseSetting setting_;
+  int rank_;
   CountedShape shape_;
+  std::optional<OtherHeads> other_heads_;  ///< absent: the ranks have parts of the tokens
   TokenImportance importance_;
   RowNeed need_;
   SparseTotals totals_;
 
   // The pass.
   comm::Communicator* ring_ = nullptr;
+  parallel::PartsHere here_;
   std::vector<Sequence> sequences_;
   Plan sparse_, weighing_, dense_;
 

@@ -48,16 +48,17 @@ Rooms rooms_of(const std::vector<LevelStep>& steps, LevelLayout& layout) {
   return rooms;
 }
 
-void add(std::vector<LevelLayout::Pick>& picks, const LevelPiece& piece, const RowRange& tokens,
-         int64_t to) {
-  if (tokens.size() > 0) picks.push_back({piece.sequence, piece.head, tokens, to});
+void add(std::vector<LevelLayout::Pick>& picks, int part, const LevelPiece& piece,
+         const RowRange& tokens, int64_t to) {
+  if (tokens.size() > 0) picks.push_back({piece.sequence, part, piece.head, tokens, to});
 }
 
 }  // namespace
 
 LevelLayout lay_out(const parallel::Levels& levels, const parallel::LevelRule& rule,
                     const std::vector<parallel::LevelSequence>& sequences,
-                    const std::vector<LevelStep>& steps, int rank, int64_t head_dim) {
+                    const std::vector<LevelStep>& steps, const parallel::PartsHere& here,
+                    int64_t head_dim) {
   LevelLayout layout;
   layout.levels = levels.count();
   const Rooms rooms = rooms_of(steps, layout);
@@ -70,7 +71,7 @@ LevelLayout lay_out(const parallel::Levels& levels, const parallel::LevelRule& r
         const auto leave = [&](std::vector<LevelLayout::Pick>& picks,
                                std::vector<LevelLayout::Move>& moves, const RowRange& tokens,
                                int64_t& end) {
-          add(picks, piece, tokens, end);
+          add(picks, here.first, piece, tokens, end);
           moves.push_back({other, end, tokens.size()});
           end += tokens.size();
         };
@@ -83,11 +84,11 @@ LevelLayout lay_out(const parallel::Levels& levels, const parallel::LevelRule& r
       }
       for (const LevelPiece& piece : from_plan.arriving[other]) {
         const Room& room = rooms.at({other, piece.sequence, piece.head});
-        if (other == rank) {
-          add(step.cached_here, piece, piece.cached, room.cached_at(piece.cached.begin));
-          add(step.rows_here, piece, piece.rows, room.row_at(piece.rows.begin));
+        if (here.has(other)) {
+          add(step.cached_here, other, piece, piece.cached, room.cached_at(piece.cached.begin));
+          add(step.rows_here, other, piece, piece.rows, room.row_at(piece.rows.begin));
           for (const RowRange& rows : piece.queries)
-            add(step.queries_here, piece, rows, room.query_at(rows.begin));
+            add(step.queries_here, other, piece, rows, room.query_at(rows.begin));
           continue;
         }
         const auto arrive = [&](std::vector<LevelLayout::Move>& moves, int64_t begin,
@@ -100,7 +101,7 @@ LevelLayout lay_out(const parallel::Levels& levels, const parallel::LevelRule& r
           arrive(step.queries_arriving, room.query_at(rows.begin), rows.size());
       }
       for (const LevelTask& task : from_plan.elsewhere[other]) {
-        step.from_others.push_back({task.sequence, task.head, task.rows, layout.home});
+        step.from_others.push_back({task.sequence, task.part, task.head, task.rows, layout.home});
         step.outputs_arriving.push_back({other, layout.home, task.rows.size()});
         layout.home += task.rows.size();
       }
@@ -109,13 +110,13 @@ LevelLayout lay_out(const parallel::Levels& levels, const parallel::LevelRule& r
       const Room& own = rooms.at({task.part, task.sequence, task.head});
       const int64_t query = own.query_at(task.rows.begin);
       const int64_t output = layout.output_at(step.level, query);
-      if (task.part == rank)
-        step.from_here.push_back({task.sequence, task.head, task.rows, output});
+      if (here.has(task.part))
+        step.from_here.push_back({task.sequence, task.part, task.head, task.rows, output});
       else
         step.outputs_leaving.push_back({task.part, output, task.rows.size()});
       kernels::AttentionItem item{query, task.rows.size(), std::ssize(step.runs), 0};
       int64_t keys = 0;
-      for (const int from : levels.members(step.level, levels.segment(step.level, rank))) {
+      for (const int from : levels.members(step.level, levels.segment(step.level, task.part))) {
         const parallel::SeenKeys seen =
             keys_seen(levels, rule, step.level, sequences[task.sequence], task.part, from);
         if (seen.size() == 0) continue;

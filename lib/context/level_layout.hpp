@@ -24,16 +24,16 @@ struct LevelLayout {
     int rank = 0;
     int64_t begin = 0, count = 0;
   };
-  /// Own tokens, in the order in which levels keep them, and where they go in an arena.
+  /// Tokens of a part here, in the order in which levels keep them, and where they go in an arena.
   struct Pick {
-    int sequence = 0;
+    int sequence = 0, part = 0;
     int64_t head = 0;
     parallel::RowRange tokens;
     int64_t to = 0;
   };
-  /// Results for own rows, which lie from entry `begin` of an arena on.
+  /// Results for rows of a part here, which lie from entry `begin` of an arena on.
   struct Result {
-    int sequence = 0;
+    int sequence = 0, part = 0;
     int64_t head = 0;
     parallel::RowRange rows;
     int64_t begin = 0;
@@ -61,9 +61,11 @@ struct LevelLayout {
   int64_t output_at(int level, int64_t query) const { return (level - 2) * queries_here + query; }
 };
 
-/// The layout for rank `rank` of the steps that parallel::level_steps gives it.
+/// The layout for a rank that has the parts `here` of the steps that parallel::level_steps gives it,
+/// or parallel::home_steps where these are all parts.
 LevelLayout lay_out(const parallel::Levels& levels, const parallel::LevelRule& rule,
                     const std::vector<parallel::LevelSequence>& sequences,
-                    const std::vector<parallel::LevelStep>& steps, int rank, int64_t head_dim);
+                    const std::vector<parallel::LevelStep>& steps, const parallel::PartsHere& here,
+                    int64_t head_dim);
 
 }  // namespace pecia::context

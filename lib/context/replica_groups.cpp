@@ -42,6 +42,7 @@ ReplicaGroups make_replica_groups(comm::Communicator& replica, int sp, int tp,
   const Places in_ring = places_of(ring), in_sp = places_of(of_sp), in_tp = places_of(of_tp),
                in_block = places_of(of_block);
   groups.ring_places = in_ring;
+  groups.tp_places = in_tp;
   groups.tp_servers = comm::server_of_rank(in_tp);
   groups.block_servers = comm::server_of_rank(in_block);
   groups.ring->set_places(in_ring);

@@ -20,8 +20,8 @@ struct ReplicaGroups {
   std::unique_ptr<comm::Communicator> block;  ///< ranks of the same cp, by parallel::kv_shard
   /// Labels of the ranks' servers, by rank of the group.
   std::vector<int> tp_servers, block_servers;
-  /// Places of the ring's ranks; all the same where they are not known.
-  std::vector<comm::RackServerGpu> ring_places;
+  /// Places of the ranks of these groups; all the same where they are not known.
+  std::vector<comm::RackServerGpu> ring_places, tp_places;
 };
 
 /// Makes the groups of rank (cp_index · sp + sp_index) · tp + tp_index of `replica`, which has

@@ -19,7 +19,7 @@ using parallel::TravellingTokens;
 RingAttention::RingAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
                              int64_t num_heads, std::vector<int64_t> windows,
                              const std::optional<parallel::SparseSetting>& sparse,
-                             const std::vector<comm::RackServerGpu>& places)
+                             const LevelRanks& level_ranks)
     : ranks_(ranks),
       compute_(compute),
       cache_(cache),
@@ -36,13 +36,8 @@ RingAttention::RingAttention(comm::Communicator& ranks, const Compute& compute, 
     home_.emplace_back(compute);
   }
   if (!sparse) return;
-  std::vector<comm::LinkLevel> links;
-  for (const comm::RackServerGpu& place : places)
-    links.push_back(comm::link_level(places.at(ranks.rank()), place));
-  levels_.emplace(
-      compute, cache, steps_,
-      parallel::levels_of(comm::server_of_rank(places), comm::rack_of_rank(places), sparse->levels),
-      *sparse, std::move(links));
+  const comm::Communicator& cut_by = level_ranks.heads != nullptr ? *level_ranks.heads : ranks;
+  levels_.emplace(compute, cache, steps_, level_ranks, cut_by.rank(), *sparse);
 }
 
 int RingAttention::visiting(int step) const {
@@ -59,8 +54,9 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t numbe
   const std::optional<size_t> own = team_of(teams, ledger_.instance());
   if (own) join(teams[*own].team, number), plan_rows(teams[*own]), plan_placements(teams[*own]);
   const bool by_levels = own && team_.ring == parallel::Ring::levels;
+  const bool at_home = levels_ && levels_->at_home();
   std::vector<LevelAttention::Sequence> sequences;
-  if (by_levels) sequences = level_sequences(teams[*own].rows);
+  if (by_levels && !at_home) sequences = level_sequences(teams[*own].rows);
   for (const TeamPass& each : teams)
     for (const PassSequence& sequence : each.rows)
       ledger_.append(sequence, each.team, each.placement(sequence.sequence));
@@ -68,7 +64,11 @@ void RingAttention::begin_pass(const std::vector<TeamPass>& teams, int64_t numbe
   const Pass& pass = teams[*own].rows;
   key_sequences_ = sequences_seen(pass, ledger_.map());
   if (team_.ring == parallel::Ring::broadcast_q) return plan_visitors(pass);
-  if (by_levels) plan_level_runs(pass, std::move(sequences));
+  if (by_levels) {
+    if (at_home) sequences = home_sequences(pass);
+    add_level_runs(pass, sequences);
+    levels_->begin_pass(*ring_, std::move(sequences));
+  }
   if (team_.ring == parallel::Ring::pass_q) {
     const SequenceRuns cached = runs_in_cache();
     for (int step = 0; step < size(); ++step)

@@ -22,11 +22,11 @@ class RingAttention {
   /// All references must outlive this object. `ranks` has this rank's counterparts in all instances
   /// of the replica, in their order. The stream's poll must make its transfers progress. `windows`
   /// has each layer's sliding window, 0 for none. Ring::levels needs a `sparse` setting and the
-  /// places of the ranks.
+  /// ranks by whose places sequences are cut into parts.
   RingAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
                 int64_t num_heads, std::vector<int64_t> windows,
                 const std::optional<parallel::SparseSetting>& sparse = {},
-                const std::vector<comm::RackServerGpu>& places = {});
+                const LevelRanks& level_ranks = {});
   RingAttention(const RingAttention&) = delete;
   RingAttention& operator=(const RingAttention&) = delete;
 
@@ -99,9 +99,14 @@ class RingAttention {
   // ring_levels.cpp
   std::vector<LevelAttention::Sequence> level_sequences(const Pass& pass) const;
   void keep_borders(const parallel::PassSequence& of, LevelAttention::Sequence& sequence) const;
-  void plan_level_runs(const Pass& pass, std::vector<LevelAttention::Sequence> sequences);
+  static void keep_ends(parallel::PartTokens& part);
+  void add_level_runs(const Pass& pass, std::vector<LevelAttention::Sequence>& sequences) const;
   void run_levels(int64_t layer, const TensorView& q, const TensorView& k, const TensorView& v,
                   const TensorView& out);
+
+  // home_levels.cpp
+  LevelAttention::Sequence cut_into_parts(const parallel::PassSequence& of, int64_t first_row);
+  std::vector<LevelAttention::Sequence> home_sequences(const Pass& pass);
 
   // broadcast_q.cpp
   bool holds_keys(const parallel::PassSequence& sequence, int rank) const;
@@ -128,6 +133,7 @@ class RingAttention {
   std::map<parallel::SequenceId, std::vector<parallel::TravellingTokens>> placed_;
   std::vector<AttentionCall> visits_;  ///< by step
   std::vector<AttentionCall> parts_;
+  AttentionCall within_parts_;  ///< by levels at home: each part to itself
   std::vector<parallel::RowRange> part_rows_;
 
   // The pass with broadcast-Q: the rows of this rank that go to each rank, the number of rows that

@@ -24,7 +24,10 @@ std::vector<LevelAttention::Sequence> RingAttention::level_sequences(const Pass&
     PECIA_CHECK(of.owner == PassSequence::contiguous, "rows of sequence {} are not contiguous",
                 of.sequence);
     LevelAttention::Sequence& sequence = sequences.emplace_back();
-    sequence.first_row = sequence.tokens.first_row = first_row[index_];
+    sequence.tokens.first_row = first_row[index_];
+    sequence.here.resize(size());
+    LevelAttention::Tokens& here = sequence.here[index_];
+    here.first_row = first_row[index_];
     int64_t before = 0;
     for (int rank = 0; rank < size(); ++rank) {
       parallel::PartTokens& part = sequence.parts.emplace_back();
@@ -42,34 +45,36 @@ std::vector<LevelAttention::Sequence> RingAttention::level_sequences(const Pass&
     for (const SequenceId member : map.lineage(of.sequence))
       for (const SlotRange& range :
            part_of(ledger_.slots(member), 0, map.held(member, ledger_.instance())))
-        for (int64_t at = range.begin; at < range.end; ++at) sequence.cached_slots.push_back(at);
+        for (int64_t at = range.begin; at < range.end; ++at) here.cached_slots.push_back(at);
     const int64_t rows = sequence.parts[index_].rows;
-    sequence.row_slots.assign(slot, slot + rows);
+    here.row_slots.assign(slot, slot + rows);
     slot += rows;
   }
   return sequences;
 }
 
-/// Neighbours of a border between ranks always see each other, and the sequence's first tokens are
-/// always seen: many heads pay them most of their attention.
+/// Neighbours of a border between ranks always see each other.
+void RingAttention::keep_ends(parallel::PartTokens& part) {
+  part.first = std::min(part.rows, LevelAttention::border);
+  part.last = std::max(part.last, part.first);
+}
+
+/// The sequence's first tokens are always seen: many heads pay them most of their attention.
 void RingAttention::keep_borders(const PassSequence& of, LevelAttention::Sequence& sequence) const {
-  for (parallel::PartTokens& part : sequence.parts) {
-    part.first = std::min(part.rows, LevelAttention::border);
-    part.last = std::max(part.last, part.first);
-  }
+  for (parallel::PartTokens& part : sequence.parts) keep_ends(part);
   const parallel::KvMap& map = ledger_.map();
   const SequenceId begins = map.lineage(of.sequence).front();
   for (int rank = 0; rank < size(); ++rank) {
     parallel::PartTokens& part = sequence.parts[rank];
     if (of.first == 0) {
       if (part.rows == 0) continue;
-      sequence.sink_rank = rank;
+      sequence.sink_part = rank;
       sequence.sinks = std::min(part.first, LevelAttention::most_sinks);
       return;
     }
     const auto& ranges = map.ranges(begins, team_.instances[rank]);
     if (ranges.empty() || ranges.front().begin != 0) continue;
-    sequence.sink_rank = rank;
+    sequence.sink_part = rank;
     sequence.sinks =
         ranges.front().stride == 1 ? std::min(ranges.front().count, LevelAttention::most_sinks) : 1;
     part.first_cached = sequence.sinks;
@@ -78,8 +83,8 @@ void RingAttention::keep_borders(const PassSequence& of, LevelAttention::Sequenc
 }
 
 /// Adds where this rank's keys lie, which the map says with the pass's rows in it.
-void RingAttention::plan_level_runs(const Pass& pass,
-                                    std::vector<LevelAttention::Sequence> sequences) {
+void RingAttention::add_level_runs(const Pass& pass,
+                                   std::vector<LevelAttention::Sequence>& sequences) const {
   const SequenceRuns own = runs_in_cache();
   for (size_t i = 0; i < pass.size(); ++i)
     for (const SequenceId member : ledger_.map().lineage(pass[i].sequence)) {
@@ -87,7 +92,6 @@ void RingAttention::plan_level_runs(const Pass& pass,
       auto& all = sequences[i].tokens.runs;
       all.insert(all.end(), runs.begin(), runs.end());
     }
-  levels_->begin_pass(*ring_, std::move(sequences));
 }
 
 /// A layer with a window needs the positions of keys, and few of them: there the keys go round.
@@ -98,7 +102,8 @@ void RingAttention::run_levels(int64_t layer, const TensorView& q, const TensorV
     run_pass_kv(layer, q, k, v, out);
   } else {
     levels_->start(layer, q);
-    steps_.attend(layer, visits_[0], q, steps_.cached(layer), to);
+    steps_.attend(layer, levels_->at_home() ? within_parts_ : visits_[0], q, steps_.cached(layer),
+                  to);
     levels_->finish(layer, q, to);
   }
   levels_->weigh(layer, windows_[layer], q, to);

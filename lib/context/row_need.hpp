@@ -4,8 +4,7 @@
 /// sees at home, of the query head where it is largest. It is known at home without a message, from
 /// log-sums of attention with and without these tokens. A layer's rows are chosen by the layer
 /// before. Rows that were dropped there keep what was last known of them, and it grows from layer to
-/// layer, so that they are not the same ones in all layers: SmolLM2-135M's predictions on 4 ranks
-/// then diverge by a fifth less.
+/// layer, so that they are not the same ones in all layers.
 ///
 /// Beyond the paper (CSPS), which chooses tokens by the attention that they receive. What a row's own
 /// query needs is another matter.
@@ -39,8 +38,10 @@ class RowNeed {
   void learn(const TensorView& lse, std::span<const int64_t> rows);
 
   bool known() const { return known_; }
-  /// By row, at least 0: the share, or what it has grown to. No number is NaN.
+  /// By row, at least 0: the share, or what it has grown to. No number is NaN. Who knows of other
+  /// ranks' heads may raise them.
   std::span<const float> of_rows() const { return need_; }
+  std::span<float> of_rows() { return need_; }
 
  private:
   void read(const TensorView& lse, device::Buffer& into) const;

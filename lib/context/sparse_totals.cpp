@@ -2,6 +2,7 @@
 #include "lib/context/sparse_totals.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace pecia::context {
@@ -62,23 +63,26 @@ double all_of(const LinkBytes& bytes) {
 
 LayerCount count_layer(const parallel::Levels& levels, const parallel::LevelRule& rule,
                        const std::vector<LevelSequence>& sequences, const LevelLayout& layout,
-                       int rank, const CountedShape& shape) {
+                       const parallel::PartsHere& here, const CountedShape& shape) {
   const int ranks = levels.ranks();
   LayerCount count;
   count.levels.resize(levels.count());
   int64_t rows = 0;
   for (const LevelSequence& sequence : sequences) {
-    const PartTokens& own = sequence[rank];
     const PartTokens all = sum_of(sequence);
     rows += all.rows;
-    count.tokens += own.cached + own.rows;
     const auto heads = static_cast<double>(shape.num_heads);
-    count.levels[0].pairs += heads * causal_pairs(own.cached, own.rows);
-    count.dense_pairs += heads * causal_pairs(all.cached, all.rows) / ranks;
-    for (int level = 1; level <= levels.count(); ++level)
-      count.levels[level - 1].kept += kept_cached(rule, level, own) + kept_rows(rule, level, own);
+    count.dense_pairs += heads * causal_pairs(all.cached, all.rows) * here.count / ranks;
+    for (int part = here.first; part < here.end(); ++part) {
+      const PartTokens& own = sequence[part];
+      count.tokens += own.cached + own.rows;
+      count.levels[0].pairs += heads * causal_pairs(own.cached, own.rows);
+      for (int level = 1; level <= levels.count(); ++level)
+        count.levels[level - 1].kept += kept_cached(rule, level, own) + kept_rows(rule, level, own);
+    }
   }
-  add_to_others(count.dense_by_link, ulysses_bytes(rows, ranks, shape), rank, shape.links);
+  if (here.count < ranks)
+    add_to_others(count.dense_by_link, ulysses_bytes(rows, ranks, shape), here.first, shape.links);
 
   const int64_t group = shape.num_heads / shape.kv.num_kv_heads;
   const int64_t key_bytes = shape.kv.layer_bytes_per_token() / shape.kv.num_kv_heads;
@@ -139,6 +143,11 @@ void SparseTotals::add(const WeighCost& cost, int rank, const std::vector<comm::
     add_to_others(by_link,
                   static_cast<double>(cost.sent_bytes) / static_cast<double>(links.size() - 1),
                   rank, links);
+}
+
+void SparseTotals::add_importance(const LinkBytes& sent) {
+  importance_bytes += std::llround(all_of(sent));
+  add_to(by_link, sent);
 }
 
 SparseTotals& SparseTotals::operator+=(const SparseTotals& other) {

@@ -41,16 +41,19 @@ struct LayerCount {
 struct CountedShape {
   int64_t num_heads = 0;  ///< query heads of the rank
   KvShape kv;
-  std::vector<comm::LinkLevel> links;  ///< from the rank to each rank of the ring
+  /// From the rank to each rank of the ring, or of those that share its heads.
+  std::vector<comm::LinkLevel> links;
 };
 
-/// Counts a layer at rank `rank` for a layout that lay_out gave it. The attention of a rank's kept
+/// Counts a layer at a rank that has the parts `here`, for a layout that lay_out gave it. Where these
+/// are all parts, its dense attention sends nothing either. The attention of a rank's kept
 /// tokens to each other at higher levels, which Geometry::nested adds, is not in it.
 LayerCount count_layer(const parallel::Levels& levels, const parallel::LevelRule& rule,
                        const std::vector<parallel::LevelSequence>& sequences,
-                       const LevelLayout& layout, int rank, const CountedShape& shape);
+                       const LevelLayout& layout, const parallel::PartsHere& here,
+                       const CountedShape& shape);
 
-/// What weighing tokens costs a rank.
+/// What weighing tokens costs a rank of a ring.
 struct WeighCost {
   int64_t sent_bytes = 0;  ///< the same to each other rank
   double pairs = 0;        ///< of a sample and a key; each is one product, and no value is read
@@ -84,6 +87,8 @@ struct SparseTotals {
   void add_pass(const std::vector<parallel::LevelSequence>& sequences);
   void add(int64_t layer, const LayerCount& count);
   void add(const WeighCost& cost, int rank, const std::vector<comm::LinkLevel>& links);
+  /// Adds what a rank sent to those that have other heads of the same tokens.
+  void add_importance(const LinkBytes& sent);
   /// Adds another rank's totals. Passes and rows are added, too.
   SparseTotals& operator+=(const SparseTotals& other);
 

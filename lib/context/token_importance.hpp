@@ -41,6 +41,8 @@ class TokenImportance {
   WeighCost weigh(int64_t layer, int64_t window, const TensorView& q, const Partial& attended);
 
   bool known() const { return known_; }
+  /// [KV head][token], to which who knows of other ranks' heads may add.
+  std::span<float> of_sequence(size_t sequence) { return importance_[sequence]; }
   /// Of the sequence's tokens here, in the order of its runs. No number is NaN or negative.
   std::span<const float> of(size_t sequence, int64_t kv_head) const {
     const std::vector<float>& all = importance_[sequence];

@@ -133,7 +133,7 @@ std::vector<Field> make_schema() {
             "the run chooses share and levels."),
       field("attention.pipeline", PECIA_MEMBER(attention.pipeline), auto_or(whole32(1, 16)),
             "Micro-partitions of each level, so that sending and computing overlap; auto: by the "
-            "measured speed of the ranks' links."),
+            "measured speed of the ranks' links, or 1 with tp alone, where no tokens travel."),
       field("attention.objective", PECIA_MEMBER(attention.objective), attention_goal(),
             "With a tuned file: the fastest settings that lose at most this, in nats per token, or "
             "those that lose least within this time to the first token; off: as {loss: 0}."),

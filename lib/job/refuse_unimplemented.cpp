@@ -79,18 +79,11 @@ void refuse_beside_csa(const Job& job) {
     fail<Unsupported>(
         "attention.sparse: csa with parallel.cp: elastic is not in this version: levels follow "
         "from the ranks' places, and teams change from pass to pass; use cp: auto, or sparse: off");
-  if (parallel.prefill == PrefillMode::tp || parallel.prefill == PrefillMode::sp_tp)
-    fail<Unsupported>(
-        "attention.sparse: csa with parallel.prefill: {} is not in this version: its levels "
-        "deal out heads, as tensor parallelism has done before; use prefill: auto",
-        name_of(*parallel.prefill));
   if (parallel.ring == RingMode::pass_q)
     fail<Unsupported>(
         "attention.sparse: csa with parallel.ring: pass_q is not in this version: csa sends "
         "keys, and pass_q leaves them where they are; use ring: auto");
-  constexpr DecodeMode by_heads[]{DecodeMode::sp, DecodeMode::tp, DecodeMode::shift};
-  if (parallel.decode &&
-      std::find(std::begin(by_heads), std::end(by_heads), *parallel.decode) != std::end(by_heads))
+  if (parallel.decode == DecodeMode::sp || parallel.decode == DecodeMode::shift)
     fail<Unsupported>(
         "attention.sparse: csa with parallel.decode: {} is not in this version: csa keeps keys "
         "with their tokens, and {} needs them by heads; use decode: auto",

@@ -127,6 +127,13 @@ class Destination {
   std::vector<std::map<std::pair<int64_t, int>, Sent>> sent_;  ///< by source
 };
 
+void check(const Levels& levels, const std::vector<LevelSequence>& sequences, int64_t kv_heads) {
+  PECIA_CHECK(kv_heads >= 1, "{} KV heads", kv_heads);
+  for (const LevelSequence& sequence : sequences)
+    PECIA_CHECK(std::ssize(sequence) == levels.ranks(), "{} parts of a sequence for {} ranks",
+                sequence.size(), levels.ranks());
+}
+
 }  // namespace
 
 SeenKeys keys_seen(const Levels& levels, const LevelRule& rule, int level,
@@ -137,15 +144,33 @@ SeenKeys keys_seen(const Levels& levels, const LevelRule& rule, int level,
           seen.rows ? kept_rows(rule, level, part) : 0};
 }
 
+std::vector<LevelStep> home_steps(const Levels& levels, const LevelRule& rule,
+                                  const std::vector<LevelSequence>& sequences, int64_t kv_heads) {
+  check(levels, sequences, kv_heads);
+  Destination here(levels, rule, sequences);
+  std::vector<LevelStep> steps;
+  for (int level = 2; level <= levels.count(); ++level) {
+    LevelStep& step = steps.emplace_back();
+    step.level = level;
+    step.arriving.resize(levels.ranks()), step.leaving.resize(levels.ranks()),
+        step.elsewhere.resize(levels.ranks());
+    for (int segment = 0; segment <= levels.segment(level, levels.ranks() - 1); ++segment) {
+      const std::vector<int> members = levels.members(level, segment);
+      const std::vector<LevelTask> tasks =
+          stretch(work_of(levels, rule, level, members, sequences, kv_heads), 0, 1);
+      for (const int from : members) step.arriving[from] = here.pieces(from, level, tasks);
+      step.tasks.insert(step.tasks.end(), tasks.begin(), tasks.end());
+    }
+  }
+  return steps;
+}
+
 std::vector<LevelStep> level_steps(const Levels& levels, const LevelRule& rule,
                                    const std::vector<LevelSequence>& sequences, int64_t kv_heads,
                                    const std::function<int(int level)>& micro, int rank) {
   const int ranks = levels.ranks();
-  PECIA_CHECK(0 <= rank && rank < ranks && kv_heads >= 1, "rank {} of {}, {} KV heads", rank, ranks,
-              kv_heads);
-  for (const LevelSequence& sequence : sequences)
-    PECIA_CHECK(std::ssize(sequence) == ranks, "{} parts of a sequence for {} ranks",
-                sequence.size(), ranks);
+  PECIA_CHECK(0 <= rank && rank < ranks, "rank {} of {}", rank, ranks);
+  check(levels, sequences, kv_heads);
   std::vector<Destination> destinations(ranks, Destination(levels, rule, sequences));
   std::vector<LevelStep> steps;
   for (int level = 2; level <= levels.count(); ++level) {

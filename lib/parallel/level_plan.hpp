@@ -9,10 +9,13 @@
 /// segment's ranks in stretches of equal numbers of query-key pairs. So any number of ranks shares
 /// any number of heads. If the ranks divide the heads, each gets whole heads, as in Ulysses.
 ///
+/// Where ranks share heads, each has all parts of its own ones. It attends all work of its heads,
+/// and nothing travels (home_steps).
+///
 /// A rank's stretch at a level is cut into micro-partitions. These are steps: while one is attended,
 /// the tokens of later ones and the outputs of earlier ones travel. Near levels come first. A token
 /// that several steps of a rank need goes there once, for the first of them.
-/// Source: CSPS, "levels" and "three-phase pipelining".
+/// Source: CSPS, "levels", "three-phase pipelining" and "SP-TP".
 
 #include <functional>
 
@@ -45,7 +48,7 @@ struct LevelPiece {
 struct LevelStep {
   int level = 2;
   std::vector<LevelTask> tasks;                   ///< of this rank
-  std::vector<std::vector<LevelPiece>> arriving;  ///< by rank; from this rank itself: copied here
+  std::vector<std::vector<LevelPiece>> arriving;  ///< by part; from a part of its own: copied here
   std::vector<std::vector<LevelPiece>> leaving;   ///< by rank; none to itself
   std::vector<std::vector<LevelTask>> elsewhere;  ///< by rank: its tasks of this rank's rows
 };
@@ -56,6 +59,11 @@ struct LevelStep {
 std::vector<LevelStep> level_steps(const Levels& levels, const LevelRule& rule,
                                    const std::vector<LevelSequence>& sequences, int64_t kv_heads,
                                    const std::function<int(int level)>& micro, int rank);
+
+/// Returns the steps of a rank that has all parts of its heads: one for each level, in which it
+/// attends all work. What it attends comes from its own parts (`arriving`), each token once.
+std::vector<LevelStep> home_steps(const Levels& levels, const LevelRule& rule,
+                                  const std::vector<LevelSequence>& sequences, int64_t kv_heads);
 
 /// Keys and values of a part that a task at a level attends: the first `cached` tokens and the first
 /// `rows` rows in the order in which levels keep them.

@@ -3,7 +3,8 @@
 /// Levels of communication-efficient sparse attention (CSA). Near tokens lie on near ranks. A level
 /// joins the ranks of a server, a rack, or all, and the further it reaches, the fewer tokens it
 /// keeps. Each rank holds a part of every sequence: cached tokens, and new rows that come after
-/// them. Nothing here communicates.
+/// them. Where ranks share heads and not tokens (TP), each has all parts of its own heads, and a
+/// part belongs to a rank by its place alone. Nothing here communicates.
 /// Source: Communication-Efficient Sequence-Parallelism based Serving (CSPS), "proximity" and
 /// "levels".
 
@@ -91,6 +92,19 @@ struct PartTokens {
 
 /// A sequence of a pass: its tokens by rank. The rows of a rank come before the rows of the next.
 using LevelSequence = std::vector<PartTokens>;
+
+/// Parts into which a replica cuts a sequence: one for each rank of CP, or of TP where CP is 1.
+constexpr int level_parts(int cp, int tp) {
+  return cp > 1 ? cp : tp;
+}
+
+/// The parts that a rank has: its own, or all of them where ranks share heads.
+struct PartsHere {
+  int first = 0, count = 1;
+
+  int end() const { return first + count; }
+  bool has(int part) const { return first <= part && part < end(); }
+};
 
 /// How many tokens of a part a level keeps. The tokens are in an order in which those that a higher
 /// level keeps come first, so they are the first ones.

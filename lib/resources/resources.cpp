@@ -46,7 +46,32 @@ void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resource
                      std::max(resources.max_instances, resources.min_instances), resources.cp);
 }
 
+/// Levels of TP send no tokens that micro-partitions could hide.
+void settle_micro_at_home(Resources& resources) {
+  std::optional<int>& micro = resources.sparse->micro;
+  if (micro.value_or(1) > 1)
+    fail<InputError>(
+        "attention.pipeline: {} needs cp or sp above 1, but the grid is {}, where no tokens travel "
+        "for levels: use pipeline auto",
+        *micro, to_string(resources.degrees()));
+  if (!micro)
+    resources.why += fmt::format("{}levels in 1 part: no tokens travel for them",
+                                 resources.why.empty() ? "" : "; ");
+  micro = 1;
+}
+
 }  // namespace
+
+std::vector<comm::RackServerGpu> Resources::level_places(
+    std::span<const comm::RackServerGpu> replica) const {
+  std::vector<comm::RackServerGpu> places;
+  const size_t step = cp > 1 ? static_cast<size_t>(sp) * tp : 1;
+  PECIA_CHECK(std::ssize(replica) >= degrees().ranks(), "{} places for {} ranks", replica.size(),
+              degrees().ranks());
+  for (int part = 0; part < level_parts(); ++part)
+    places.push_back(replica[static_cast<size_t>(part) * step]);
+  return places;
+}
 
 bool may_become_elastic(const job::Job& job, const model::ModelConfig& config,
                         const Resources& resources) {
@@ -72,8 +97,9 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
   std::optional<parallel::PrefillMode> prefill = job.parallel.prefill;
   if (resources.sparse) {
     resources.cp *= std::exchange(resources.sp, 1);
-    if (prefill == parallel::PrefillMode::ulysses || prefill == parallel::PrefillMode::usp)
-      prefill.reset();  // the heads that levels exchange
+    const bool exchanges_heads =
+        prefill == parallel::PrefillMode::ulysses || prefill == parallel::PrefillMode::usp;
+    if (resources.cp > 1 && exchanges_heads) prefill.reset();  // the heads that levels exchange
   }
   const bool replays = job.batch.arrivals == job::Arrivals::replay;
   if (resources.elastic)
@@ -95,6 +121,7 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
   resources.decode = choice.decode;
   resources.shift_threshold = job.parallel.shift_threshold;
   resources.why = choice.why;
+  if (resources.cp == 1 && resources.levels_from()) settle_micro_at_home(resources);
 }
 
 parallel::ModelShape shape_of(const model::ModelConfig& config) {
@@ -297,7 +324,8 @@ std::string mode_name(const Resources& resources, std::string_view ring) {
                                                                         : ring;
   const bool levels =
       resources.levels_from() && (ring == "auto" || ring == name_of(parallel::RingMode::levels));
-  return fmt::format("{}{}{}+{}{}", name_of(resources.prefill), resources.cp > 1 ? "/" : "",
+  return fmt::format("{}{}{}+{}{}", name_of(resources.prefill),
+                     resources.cp > 1 || levels ? "/" : "",
                      levels ? name_of(parallel::RingMode::levels) : taken,
                      name_of(resources.decode), levels ? "+csa" : "");
 }

@@ -23,7 +23,7 @@ struct Resources {
   parallel::DecodeMode decode = parallel::DecodeMode::single;
   std::optional<parallel::RingMode> ring;  ///< absent: no ring, or chosen by rule for each chunk
   std::optional<int64_t> shift_threshold;  ///< absent: there is no shift, or the rule chooses
-  std::optional<parallel::SparseSetting> sparse;  ///< prompts are attended by levels of cp ranks
+  std::optional<parallel::SparseSetting> sparse;  ///< prompts are attended by levels
   std::string why;  ///< reasons for modes that were auto; may be empty
   Threads threads;
   bool gpus = false;  ///< every rank computes on a GPU
@@ -35,16 +35,20 @@ struct Resources {
   parallel::Degrees degrees() const { return {cp, sp, tp}; }
   /// Instances that a sequence's tokens are shared out to in equal parts.
   int shares() const { return elastic ? 1 : cp; }
+  int level_parts() const { return parallel::level_parts(cp, tp); }
+  /// The places of the ranks by which levels cut a sequence, of the places of a replica's ranks.
+  std::vector<comm::RackServerGpu> level_places(std::span<const comm::RackServerGpu> replica) const;
   /// New tokens from which on a chunk of a prompt is attended by levels; absent: none is.
   std::optional<int64_t> levels_from() const {
-    if (!sparse || cp == 1) return {};
-    return cp * parallel::SparseSetting::least_rows;
+    if (!sparse || level_parts() == 1) return {};
+    return level_parts() * parallel::SparseSetting::least_rows;
   }
 };
 
 /// Resolves degrees and modes, before any weight is read. dp × cp × sp × tp is the number of ranks,
 /// and parallel::mode_table has the pair of modes for these degrees and this model. With sparse
-/// attention the ranks of sp have parts of the tokens, as those of cp, and count as such. Throws
+/// attention the ranks of sp have parts of the tokens, as those of cp, and count as such. With tp
+/// alone, levels have one micro-partition, as nothing travels for them. Throws
 /// InputError naming key, value, reason and the nearest legal setting where there is no solution.
 void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num_ranks,
                   Resources& resources);

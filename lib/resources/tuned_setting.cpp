@@ -7,11 +7,8 @@
 
 namespace pecia::resources {
 
-LevelsHere levels_by_place(const std::vector<comm::RackServerGpu>& replica, int tp) {
-  std::vector<comm::RackServerGpu> ring;
-  for (size_t rank = 0; rank < replica.size(); rank += static_cast<size_t>(tp))
-    ring.push_back(replica[rank]);
-  return [servers = comm::server_of_rank(ring), racks = comm::rack_of_rank(ring)](int count) {
+LevelsHere levels_by_place(const std::vector<comm::RackServerGpu>& places) {
+  return [servers = comm::server_of_rank(places), racks = comm::rack_of_rank(places)](int count) {
     return parallel::levels_of(servers, racks, count);
   };
 }

@@ -10,11 +10,11 @@
 
 namespace pecia::resources {
 
-/// Levels of the ranks that share a sequence's tokens, as many as wanted if possible.
+/// Levels of the ranks by which a sequence is cut, as many as wanted if possible.
 using LevelsHere = std::function<parallel::Levels(int count)>;
 
-/// `replica`: the places of a replica's ranks. Those of a TP group hold the same tokens.
-LevelsHere levels_by_place(const std::vector<comm::RackServerGpu>& replica, int tp);
+/// `places`: of the ranks by which sequences are cut (Resources::level_places).
+LevelsHere levels_by_place(const std::vector<comm::RackServerGpu>& places);
 
 /// Whether the job leaves its sparse attention to a tuned file.
 bool is_tuned(const job::Job& job);

@@ -73,11 +73,11 @@ int num_hosts(const RunFacts& facts) {
   return static_cast<int>(servers.size());
 }
 
-/// The tensor that goes round the ring; empty where there is no ring.
+/// The tensor that goes round the ring, or levels in its place; empty where there are neither.
 std::string_view ring_text(const resources::Resources& resources) {
+  if (resources.levels_from()) return name_of(parallel::RingMode::levels);
   if (resources.cp == 1) return "";
   if (resources.elastic) return "elastic";
-  if (resources.levels_from()) return name_of(parallel::RingMode::levels);
   return resources.ring ? name_of(*resources.ring) : "auto";
 }
 
@@ -97,8 +97,9 @@ std::string grid_text(const resources::Resources& resources) {
   grid += replica;
   const std::string before = grid.empty() ? " · " : fmt::format(": {} · ", grid);
   if (replica.empty()) return before + "single";
+  const std::string_view ring = ring_text(resources);
   return fmt::format("{}prefill {}{}{}, decode {}{}", before, name_of(resources.prefill),
-                     resources.cp > 1 ? " " : "", ring_text(resources), name_of(resources.decode),
+                     ring.empty() ? "" : " ", ring, name_of(resources.decode),
                      resources.shift_threshold
                          ? fmt::format(" up to {} new tokens", *resources.shift_threshold)
                          : "");
@@ -301,10 +302,11 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
   for (const auto& place : facts.places) report.topology.push_back(comm::to_string(place));
   report.grid =
       Json{{"dp", resources.dp}, {"cp", resources.cp}, {"sp", resources.sp}, {"tp", resources.tp}};
+  const std::string_view ring = ring_text(resources);
   report.modes = Json{
       {"mode", resources::mode_name(resources)},
       {"prefill", std::string(name_of(resources.prefill))},
-      {"ring", resources.cp > 1 ? Json(std::string(ring_text(resources))) : Json()},
+      {"ring", ring.empty() ? Json() : Json(std::string(ring))},
       {"decode", std::string(name_of(resources.decode))},
       {"shift_threshold", resources.shift_threshold ? Json(*resources.shift_threshold) : Json()},
       {"why", resources.why},

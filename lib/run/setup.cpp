@@ -56,7 +56,8 @@ void settle_tuned(const model::ModelConfig& config, const Ranks& ranks,
       longest = resources::prompt_footprint(job, config, batch::Inputs(job, config)).longest_tokens;
   });
   longest = std::min(ranks.world.all_reduce_max(longest), config.max_positions);
-  const auto levels_here = resources::levels_by_place(ranks.replica_places(), resources.tp);
+  const auto levels_here =
+      resources::levels_by_place(resources.level_places(ranks.replica_places()));
   comm::together(ranks.world,
                  [&] { resources::settle_tuned(job, config, longest, levels_here, resources); });
 }

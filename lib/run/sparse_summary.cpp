@@ -24,10 +24,7 @@ std::string listed(const std::vector<std::string>& items) {
 /// The levels of the first ring of the first replica.
 parallel::Levels first_levels(const resources::Resources& resources,
                               const std::vector<comm::RackServerGpu>& places) {
-  std::vector<comm::RackServerGpu> ring;
-  const size_t block = static_cast<size_t>(resources.sp) * resources.tp;
-  for (size_t i = 0; i < static_cast<size_t>(resources.cp); ++i)
-    ring.push_back(places.at(i * block));
+  const auto ring = resources.level_places(places);
   return parallel::levels_of(comm::server_of_rank(ring), comm::rack_of_rank(ring),
                              resources.sparse->levels);
 }
@@ -97,7 +94,7 @@ Json layers_json(const SparseTotals& totals) {
 std::string sparse_text(const resources::Resources& resources,
                         const std::vector<comm::RackServerGpu>& places) {
   if (!resources.sparse) return "";
-  if (resources.cp == 1) return "csa: one rank reads each prompt, so nothing is dropped";
+  if (resources.level_parts() == 1) return "csa: one rank reads each prompt, so nothing is dropped";
   const parallel::Levels levels = first_levels(resources, places);
   if (levels.count() == 1) return "csa: one level, where each rank's tokens see each other alone";
   std::vector<std::string> ranks, shares;

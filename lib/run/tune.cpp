@@ -61,8 +61,8 @@ void check_prompts(const Setup& setup, const TuneOptions& options, size_t settin
     if (const int64_t tokens = prompt.turns[0].num_tokens(); tokens < from)
       fail<InputError>(
           "calibration: prompt {} has {} tokens, and levels need {} new tokens on each of {} "
-          "ranks, {} together; take longer texts, or fewer ranks of cp and sp",
-          prompt.id, tokens, parallel::SparseSetting::least_rows, resources.cp, from);
+          "ranks, {} together; take longer texts, or fewer ranks of cp, sp and tp",
+          prompt.id, tokens, parallel::SparseSetting::least_rows, resources.level_parts(), from);
     if (inputs.kept_tokens(request, 0) < prompt.turns[0].num_tokens() ||
         prompt.turns[0].num_tokens() >= setup.config.max_positions)
       fail<InputError>("calibration: prompt {} has {} tokens, and the model's length is {}; cut it",
@@ -113,10 +113,10 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
                           .quiet = true};
   const Setup setup = set_up(of_run, world);
   const resources::Resources& resources = setup.resources;
-  if (resources.cp < 2)
+  if (resources.level_parts() < 2)
     fail<InputError>(
-        "tune needs two or more ranks that share a prompt's tokens, by parallel.cp or sp: levels "
-        "join their parts; start more ranks, or use smaller dp and tp");
+        "tune needs two or more ranks that share a prompt, by parallel.cp, sp or tp: levels join "
+        "their parts; start more ranks, or use a smaller dp");
   if (tune::sparse_share(setup.config.layers) == 0)
     fail<InputError>(
         "tune: the model has {} layers, and sparse attention drops nothing in the first and the "
@@ -134,8 +134,9 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
   // Every replica has its own places, and the results are those of the first one.
   std::vector<comm::RackServerGpu> first(setup.ranks.places.begin(),
                                          setup.ranks.places.begin() + setup.ranks.replica->size());
-  facts.levels = level_choices(resources::levels_by_place(first, resources.tp), facts.geometry,
-                               job::read_job(options.job_file, options.overrides).attention.levels);
+  facts.levels =
+      level_choices(resources::levels_by_place(resources.level_places(first)), facts.geometry,
+                    job::read_job(options.job_file, options.overrides).attention.levels);
   comm::together(world, [&] {
     if (setup.chief()) check_prompts(setup, options, options.drops.size() * facts.levels.size());
   });

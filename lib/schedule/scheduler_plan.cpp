@@ -175,7 +175,7 @@ void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
     team.ring = ring;
     if (limits_.elastic)
       running.result.mode = fmt::format("elastic:{}", team.workers());
-    else if (limits_.ring_size > 1)
+    else if (limits_.ring_size > 1 || limits_.levels_from)
       running.result.mode = name_of(ring);
     if (decision) chunk_rings_.push_back({running.sequence, *decision});
     room -= count;

@@ -285,7 +285,8 @@ Tuned parse_tuned(const std::filesystem::path& path, const std::string& text) {
   tuned.levels = file.list("levels", read_levels);
   if (tuned.levels.empty()) file.refuse("has no levels");
   for (const LevelChoice& choice : tuned.levels)
-    if (choice.levels.ranks() != tuned.cp) file.refuse("has levels of another number of ranks");
+    if (choice.levels.ranks() != parallel::level_parts(tuned.cp, tuned.tp))
+      file.refuse("has levels of another number of ranks");
   tuned.chosen = file.list("chosen", read_chosen);
   tuned.loss.shortest = loss.whole("shortest", 1, most_tokens);
   tuned.loss.longest = loss.whole("longest", tuned.loss.shortest, most_tokens);

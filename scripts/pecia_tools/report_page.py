@@ -184,10 +184,15 @@ def _sparse(sparse: dict[str, Any]) -> Section:
     if not sparse["passes"]:
         caption = "No pass was attended by levels: its ranks had too few tokens, or there was one."
         return Section(title, caption=caption)
+    dense = (
+        "Dense is Ulysses over the same ranks"
+        if sparse["dense_sent_bytes"]
+        else "The ranks share heads, so that dense attention sends nothing"
+    )
     caption = (
         f"{plural(sparse['passes'], 'pass', 'passes')} with {plural(sparse['rows'], 'row')} of prompts, geometry"
-        f" {sparse['geometry']}, drop {sparse['drop']:g}; bytes and pairs of all ranks. Dense is Ulysses over the same"
-        " ranks, and a pair is a query of one head and a key."
+        f" {sparse['geometry']}, drop {sparse['drop']:g}; bytes and pairs of all ranks. {dense},"
+        " and a pair is a query of one head and a key."
     )
     if sparse["importance_bytes"]:
         caption += (

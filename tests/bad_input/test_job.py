@@ -166,7 +166,6 @@ class Absent(BadInputTest):
         for assignment, parts in {
             "attention.decode=sparse": ("attention.decode: sparse", "use decode: dense"),
             "parallel.cp=elastic": ("parallel.cp: elastic", "use cp: auto"),
-            "parallel.prefill=sp_tp": ("parallel.prefill: sp_tp", "use prefill: auto"),
             "parallel.ring=pass_q": ("parallel.ring: pass_q", "use ring: auto"),
             "parallel.decode=shift": ("parallel.decode: shift", "use decode: auto"),
             "batch.policy=chunked": ("batch.policy: chunked", "use policy: prefill_first"),
@@ -188,7 +187,8 @@ class Absent(BadInputTest):
             "attention.drop={file: tuned.json}": ("tuned.json", "correct the path"),
             "attention.objective={ttft: 30s}": ("objective: {ttft: 30s} needs", "objective: off"),
             "attention.decode=sparse": ("attention.decode: sparse", "use decode: dense"),
-            "parallel.decode=tp": ("parallel.decode: tp", "use decode: auto"),
+            "parallel.prefill=sp_tp": ("parallel.prefill sp_tp needs tp above 1", "one rank"),
+            "parallel.decode=tp": ("parallel.decode tp needs", "one rank"),
             "parallel.decode=broadcast_q": ("parallel.decode broadcast_q needs", "one rank"),
         }.items():
             with self.subTest(assignment=assignment):

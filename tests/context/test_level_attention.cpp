@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Attention by levels over ranks against the definition in plain loops: which keys a query sees at
-/// which level, and softmax over all of them in double.
+/// which level, and softmax over all of them in double. The ranks share tokens, or heads; the
+/// definition is the same.
 
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -12,6 +13,7 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/context/ring_attention.hpp"
+#include "lib/parallel/heads.hpp"
 #include "tests/context/stored_vectors.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/owned_compute.hpp"
@@ -24,8 +26,18 @@ using parallel::LevelRule;
 using parallel::PassSequence;
 using parallel::Ring;
 
-constexpr int64_t heads = 6, kv_heads = 3, head_dim = 8, layers = 4, capacity = 3000;
-constexpr int64_t group = heads / kv_heads;
+constexpr int64_t head_dim = 8, layers = 4, capacity = 3000;
+
+/// What the ranks of a test share out.
+enum class Share { tokens, heads };
+
+struct Heads {
+  int64_t query = 6, kv = 3;
+};
+/// Heads that so many ranks can share. Of 4, 6 and 8 ranks several have the same KV head.
+Heads heads_of(Share share, int ranks) {
+  return share == Share::heads && ranks % 3 != 0 ? Heads{8, 2} : Heads{};
+}
 
 /// The definition sees keys and values as they are cached, so their type adds nothing. A score is a
 /// sum of head_dim products, off by about head_dim · 2⁻²⁴ of scores up to 5: 2.4e-6 of a key's
@@ -44,27 +56,37 @@ struct Token {
   bool is_row = false;
 };
 
-/// What each rank has of a sequence, and what levels keep of it.
+/// The parts of a sequence, and what levels keep of them.
 struct Parts {
-  std::vector<std::vector<Token>> tokens;  ///< by rank: cached ones, then rows
+  std::vector<std::vector<Token>> tokens;  ///< by part: cached ones, then rows
   parallel::LevelSequence counts;
 };
 
 class Levelled {
  public:
-  Levelled(comm::Communicator& comm, const parallel::SparseSetting& setting,
+  Levelled(comm::Communicator& comm, Share share, const parallel::SparseSetting& setting,
            const std::vector<comm::RackServerGpu>& places, DType dtype)
       : comm_(comm),
+        share_(share),
+        heads(heads_of(share, comm.size()).query),
+        kv_heads(heads_of(share, comm.size()).kv),
+        own_(share == Share::tokens
+                 ? parallel::head_shard(heads, kv_heads, 1, 0)
+                 : parallel::head_shard(heads, kv_heads, comm.size(), comm.rank())),
+        here_(share == Share::tokens ? parallel::PartsHere{comm.rank(), 1}
+                                     : parallel::PartsHere{0, comm.size()}),
+        alone_(comm::make_null_communicator()),
         setting_(setting),
         levels_(parallel::levels_of(comm::server_of_rank(places), comm::rack_of_rank(places),
                                     setting.levels)),
         dtype_(dtype),
         compute_(1, kernels::make_reference_backend()),
-        cache_({layers, kv_heads, head_dim, dtype}, capacity, *compute_.device),
-        attention_(comm, compute_, cache_, heads, std::vector<int64_t>(layers), setting, places) {}
+        cache_({layers, own_.kv.size(), head_dim, dtype}, capacity, *compute_.device),
+        attention_(share == Share::tokens ? comm : *alone_, compute_, cache_, own_.q.size(),
+                   std::vector<int64_t>(layers), setting, level_ranks(places)) {}
 
   void add(int64_t sequence, std::optional<int64_t> parent = {}) {
-    attention_.ledger().add(sequence, std::vector<int64_t>(comm_.size(), 700), parent);
+    attention_.ledger().add(sequence, std::vector<int64_t>(instances(), 700), parent);
   }
   int64_t length(int64_t sequence) const { return attention_.ledger().map().length(sequence); }
   const parallel::Levels& levels() const { return levels_; }
@@ -76,7 +98,7 @@ class Levelled {
     const int64_t sent = comm_.traffic().bytes;
     const SparseTotals totals = attention_.sparse_totals();
     seen_ = 0;
-    attention_.begin_pass({{parallel::team_of_all(comm_.size(), ring), pass}}, ++passes_);
+    attention_.begin_pass({{parallel::team_of_all(instances(), ring), pass}}, ++passes_);
     std::vector<Parts> parts;
     for (const PassSequence& rows : pass) parts.push_back(parts_of(before, rows));
     Known known;
@@ -92,23 +114,42 @@ class Levelled {
   }
 
  private:
-  Parts parts_of(const parallel::KvMap& before, const PassSequence& rows) const {
-    Parts parts;
-    int64_t row = 0;
-    for (int rank = 0; rank < comm_.size(); ++rank) {
-      auto& tokens = parts.tokens.emplace_back();
+  int instances() const { return share_ == Share::tokens ? comm_.size() : 1; }
+  LevelRanks level_ranks(const std::vector<comm::RackServerGpu>& places) {
+    if (share_ == Share::tokens) return {places};
+    return {places, &comm_, static_cast<int>(std::max<int64_t>(1, comm_.size() / kv_heads))};
+  }
+
+  std::vector<std::vector<Token>> tokens_of(const parallel::KvMap& before,
+                                            const PassSequence& rows) const {
+    std::vector<std::vector<Token>> tokens(comm_.size());
+    for (int instance = 0; instance < instances(); ++instance) {
       for (const int64_t member : before.lineage(rows.sequence))
-        for (const auto& range : before.ranges(member, rank))
+        for (const auto& range : before.ranges(member, instance))
           for (int64_t i = 0; i < range.count; ++i)
-            tokens.push_back({member, range.position(i), false});
+            tokens[instance].push_back({member, range.position(i), false});
+      for (const auto& range : rows_of(rows, instances(), instance))
+        for (int64_t position = range.begin; position < range.end; ++position)
+          tokens[instance].push_back({rows.sequence, position, true});
+    }
+    if (share_ == Share::tokens) return tokens;
+    const std::vector<Token> all = std::move(tokens[0]);
+    const auto count = static_cast<int64_t>(all.size());
+    for (int part = 0; part < comm_.size(); ++part)
+      tokens[part].assign(all.begin() + count * part / comm_.size(),
+                          all.begin() + count * (part + 1) / comm_.size());
+    return tokens;
+  }
+
+  Parts parts_of(const parallel::KvMap& before, const PassSequence& rows) const {
+    Parts parts{tokens_of(before, rows), {}};
+    const int64_t all = before.length(rows.sequence) + rows.count;
+    for (const std::vector<Token>& tokens : parts.tokens) {
       parallel::PartTokens& counts = parts.counts.emplace_back();
-      counts.cached = std::ssize(tokens);
-      for (const auto& range : rows_of(rows, comm_.size(), rank))
-        for (int64_t position = range.begin; position < range.end; ++position, ++row) {
-          tokens.push_back({rows.sequence, position, true});
-          ++counts.rows;
-          counts.last += row >= rows.count - TokenImportance::last_samples;
-        }
+      for (const Token& token : tokens) {
+        ++(token.is_row ? counts.rows : counts.cached);
+        counts.last += token.is_row && token.position >= all - TokenImportance::last_samples;
+      }
       if (!has_borders()) continue;
       counts.first = std::min<int64_t>(counts.rows, 32);
       counts.last = std::max(counts.last, counts.first);
@@ -119,22 +160,25 @@ class Levelled {
 
   std::vector<float> run(int64_t layer, const std::vector<PassSequence>& pass) {
     std::vector<float> q, k, v;
-    const auto append = [](std::vector<float>& to, const std::vector<float>& from) {
-      to.insert(to.end(), from.begin(), from.end());
+    const auto append = [](std::vector<float>& to, const std::vector<float>& from,
+                           parallel::HeadRange own) {
+      to.insert(to.end(), from.begin() + own.begin * head_dim, from.begin() + own.end * head_dim);
     };
+    const int instance = share_ == Share::tokens ? comm_.rank() : 0;
     for (const PassSequence& rows : pass)
-      for (const auto& range : rows_of(rows, comm_.size(), comm_.rank()))
+      for (const auto& range : rows_of(rows, instances(), instance))
         for (int64_t position = range.begin; position < range.end; ++position) {
-          append(q, vector_of(1, layer, rows.sequence, position, heads * head_dim));
-          append(k, vector_of(2, layer, rows.sequence, position, kv_heads * head_dim));
-          append(v, vector_of(3, layer, rows.sequence, position, kv_heads * head_dim));
+          append(q, vector_of(1, layer, rows.sequence, position, heads * head_dim), own_.q);
+          append(k, vector_of(2, layer, rows.sequence, position, kv_heads * head_dim), own_.kv);
+          append(v, vector_of(3, layer, rows.sequence, position, kv_heads * head_dim), own_.kv);
         }
-    const auto rows = static_cast<int64_t>(q.size()) / (heads * head_dim);
+    const auto rows = static_cast<int64_t>(q.size()) / (own_.q.size() * head_dim);
     std::vector<float> out(q.size(), NAN);
     const auto view = [&](std::vector<float>& data, int64_t count) {
       return TensorView(static_cast<void*>(data.data()), DType::fp32, {rows, count, head_dim});
     };
-    attention_.run(layer, view(q, heads), view(k, kv_heads), view(v, kv_heads), view(out, heads));
+    attention_.run(layer, view(q, own_.q.size()), view(k, own_.kv.size()), view(v, own_.kv.size()),
+                   view(out, own_.q.size()));
     return out;
   }
 
@@ -143,7 +187,7 @@ class Levelled {
     const auto& k = cached(2, layer, key, kv_heads * head_dim);
     double sum = 0;
     for (int64_t d = 0; d < head_dim; ++d)
-      sum += double{q[head * head_dim + d]} * k[head / group * head_dim + d];
+      sum += double{q[head * head_dim + d]} * k[head / group() * head_dim + d];
     return sum / std::sqrt(double{head_dim});
   }
   const std::vector<float>& cached(int64_t kind, int64_t layer, const Token& token, int64_t count) {
@@ -270,40 +314,46 @@ class Levelled {
 
   void check(int64_t layer, const std::vector<PassSequence>& pass, const std::vector<Parts>& parts,
              const Known& known, const std::vector<float>& out) {
-    size_t row = 0;
+    int64_t row = 0;
     for (size_t i = 0; i < pass.size(); ++i) {
-      const auto& own = parts[i].tokens[comm_.rank()];
       std::vector<Kept> kept;
       for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head)
         kept.push_back(kept_of(layer, parts[i], i, kv_head, known));
-      for (size_t query = 0; query < own.size(); ++query) {
-        if (!own[query].is_row) continue;
-        for (int64_t head = 0; head < heads; ++head) {
-          double weight = 0;
-          std::vector<double> sum(head_dim);
-          int64_t seen = 0;
-          for_each_seen(parts[i], comm_.rank(), query, kept[head / group], [&](const Token& key) {
-            ++seen;
-            const double e = std::exp(score(layer, head, own[query], key));
-            weight += e;
-            const auto& v = cached(3, layer, key, kv_heads * head_dim);
-            for (int64_t d = 0; d < head_dim; ++d) sum[d] += e * v[head / group * head_dim + d];
-          });
-          dropped_ += own[query].position + 1 - seen;
-          seen_ += static_cast<double>(seen);
-          std::vector<float> expected;
-          for (const double each : sum) expected.push_back(static_cast<float>(each / weight));
-          ASSERT_TRUE(
-              test::all_close(std::span(out).subspan((row * heads + head) * head_dim, head_dim),
-                              expected, tolerance))
-              << "layer " << layer << ", sequence " << pass[i].sequence << ", position "
-              << own[query].position << ", head " << head << ", rank " << comm_.rank()
-              << "; kept tokens are more important than others by a share of at least "
-              << least_gap_;
+      for (int part = here_.first; part < here_.end(); ++part)
+        for (size_t query = 0; query < parts[i].tokens[part].size(); ++query) {
+          if (!parts[i].tokens[part][query].is_row) continue;
+          for (int64_t head = own_.q.begin; head < own_.q.end; ++head) {
+            const int64_t at = row * own_.q.size() + head - own_.q.begin;
+            check(layer, parts[i], part, query, head, kept[head / group()],
+                  std::span(out).subspan(at * head_dim, head_dim));
+            if (testing::Test::HasFatalFailure()) return;
+          }
+          ++row;
         }
-        ++row;
-      }
     }
+  }
+
+  void check(int64_t layer, const Parts& parts, int part, size_t query, int64_t head,
+             const Kept& kept, std::span<const float> out) {
+    const Token& of = parts.tokens[part][query];
+    double weight = 0;
+    std::vector<double> sum(head_dim);
+    int64_t seen = 0;
+    for_each_seen(parts, part, query, kept, [&](const Token& key) {
+      ++seen;
+      const double e = std::exp(score(layer, head, of, key));
+      weight += e;
+      const auto& v = cached(3, layer, key, kv_heads * head_dim);
+      for (int64_t d = 0; d < head_dim; ++d) sum[d] += e * v[head / group() * head_dim + d];
+    });
+    dropped_ += of.position + 1 - seen;
+    seen_ += static_cast<double>(seen);
+    std::vector<float> expected;
+    for (const double each : sum) expected.push_back(static_cast<float>(each / weight));
+    ASSERT_TRUE(test::all_close(out, expected, tolerance))
+        << "layer " << layer << ", sequence " << of.sequence << ", position " << of.position
+        << ", head " << head << ", part " << part << " at rank " << comm_.rank()
+        << "; kept tokens are more important than others by a share of at least " << least_gap_;
   }
 
   /// Checks what the pass added to the totals. Call it before anything else is sent.
@@ -334,7 +384,7 @@ class Levelled {
                                                  TokenImportance::other_samples)) {
           const auto [rank, token] = rows[sample];
           const Token& query = parts[i].tokens[rank][token];
-          for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+          for (int64_t head = kv_head * group(); head < (kv_head + 1) * group(); ++head) {
             double weight = 0;
             for_each_seen(parts[i], rank, token, kept, [&](const Token& key) {
               weight += std::exp(score(layer, head, query, key));
@@ -376,7 +426,7 @@ class Levelled {
           double most = 0;
           for (int64_t head = 0; head < heads; ++head) {
             double all = 0, far = 0;
-            for_each_seen(parts[i], rank, row, kept[head / group], [&](const Token& key) {
+            for_each_seen(parts[i], rank, row, kept[head / group()], [&](const Token& key) {
               const double e = std::exp(score(layer, head, query, key));
               all += e;
               if (!near.contains({key.sequence, key.position})) far += e;
@@ -389,7 +439,14 @@ class Levelled {
     }
   }
 
+  int64_t group() const { return heads / kv_heads; }
+
   comm::Communicator& comm_;
+  Share share_;
+  int64_t heads, kv_heads;  ///< of all ranks
+  parallel::HeadShard own_;
+  parallel::PartsHere here_;
+  std::unique_ptr<comm::Communicator> alone_;
   parallel::SparseSetting setting_;
   parallel::Levels levels_;
   int64_t passes_ = 0, dropped_ = 0;
@@ -424,12 +481,12 @@ struct Setting {
 
 class LevelAttentionTest : public testing::TestWithParam<Setting> {};
 
-TEST_P(LevelAttentionTest, GivesWhatTheDefinitionSays) {
-  const auto& [geometry, drop, levels, micro, dtype] = GetParam();
+void expect_what_the_definition_says(const Setting& of, Share share) {
+  const auto& [geometry, drop, levels, micro, dtype] = of;
   const auto comm = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   const int ranks = comm->size();
   const parallel::SparseSetting setting{{geometry, drop}, levels, micro};
-  Levelled levelled(*comm, setting, places(ranks, 2), dtype);
+  Levelled levelled(*comm, share, setting, places(ranks, 2), dtype);
   for (const int64_t sequence : {1, 2, 3}) levelled.add(sequence);
   // A long prompt, one of fewer rows than ranks, and then chunks after cached tokens.
   levelled.pass({{1, 0, 297, contiguous}, {2, 0, 1, contiguous}}, Ring::levels);
@@ -438,7 +495,7 @@ TEST_P(LevelAttentionTest, GivesWhatTheDefinitionSays) {
                 Ring::levels);
   levelled.add(4, 1);  // begins with all of sequence 1
   levelled.pass({{4, 382, 175, contiguous}}, Ring::levels);
-  levelled.pass({{4, 557, 1, 0}}, Ring::broadcast_q);
+  levelled.pass({{4, 557, 1, 0}}, share == Share::tokens ? Ring::broadcast_q : Ring::pass_kv);
   levelled.pass({{4, 558, 66, contiguous}}, Ring::levels);
   const bool drops = geometry == Geometry::disjoint && levelled.levels().count() > 1 && drop > 0;
   if (drops && ranks > 1) {
@@ -446,6 +503,35 @@ TEST_P(LevelAttentionTest, GivesWhatTheDefinitionSays) {
   } else if (drop == 0 && geometry == Geometry::disjoint && levels != 1) {
     EXPECT_EQ(levelled.dropped_pairs(), 0);
   }
+}
+
+/// Parts with more rows than their ends, so that levels choose among them.
+void expect_the_rows_in_need(Share share) {
+  const auto comm = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  const parallel::SparseSetting setting{{Geometry::disjoint, 0.1}, {}, {}};
+  Levelled levelled(*comm, share, setting, places(comm->size(), 2), DType::fp32);
+  levelled.add(1);
+  levelled.pass({{1, 0, 640, contiguous}}, Ring::levels);
+  const double dropped = comm->all_reduce_sum(static_cast<double>(levelled.dropped_pairs()));
+  if (comm->size() > 1) {
+    EXPECT_GT(dropped, 0);
+  }
+}
+
+TEST(LongParts, OfSharedTokensKeepTheRowsInNeed) {
+  expect_the_rows_in_need(Share::tokens);
+}
+
+TEST(LongParts, OfSharedHeadsKeepTheRowsInNeed) {
+  expect_the_rows_in_need(Share::heads);
+}
+
+TEST_P(LevelAttentionTest, OfSharedTokensGivesWhatTheDefinitionSays) {
+  expect_what_the_definition_says(GetParam(), Share::tokens);
+}
+
+TEST_P(LevelAttentionTest, OfSharedHeadsGivesWhatTheDefinitionSays) {
+  expect_what_the_definition_says(GetParam(), Share::heads);
 }
 
 INSTANTIATE_TEST_SUITE_P(

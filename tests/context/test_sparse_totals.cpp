@@ -42,9 +42,30 @@ Counted counted(const Levels& levels, const LevelRule& rule,
                                                               : LinkLevel::rack);
     const auto steps = level_steps(
         levels, rule, sequences, kv_heads, [](int) { return 2; }, rank);
-    const LevelLayout layout = lay_out(levels, rule, sequences, steps, rank, head_dim);
-    all.ranks.push_back(count_layer(levels, rule, sequences, layout, rank,
+    const LevelLayout layout = lay_out(levels, rule, sequences, steps, {rank, 1}, head_dim);
+    all.ranks.push_back(count_layer(levels, rule, sequences, layout, {rank, 1},
                                     shape_of(num_heads, kv_heads, std::move(links))));
+    SparseTotals of_rank = SparseTotals::of(levels, 3);
+    of_rank.add(1, all.ranks.back());
+    all.sum += of_rank;
+  }
+  return all;
+}
+
+/// The same where the ranks share the heads, and each has all parts.
+Counted counted_at_home(const Levels& levels, const LevelRule& rule,
+                        const std::vector<LevelSequence>& sequences, int64_t num_heads,
+                        int64_t kv_heads) {
+  Counted all;
+  const int ranks = levels.ranks();
+  const parallel::PartsHere here{0, ranks};
+  const auto steps = home_steps(levels, rule, sequences, kv_heads / ranks);
+  const LevelLayout layout = lay_out(levels, rule, sequences, steps, here, head_dim);
+  EXPECT_EQ(layout.keys_out + layout.queries_out + layout.home, 0);
+  for (int rank = 0; rank < ranks; ++rank) {
+    all.ranks.push_back(count_layer(levels, rule, sequences, layout, here,
+                                    shape_of(num_heads / ranks, kv_heads / ranks,
+                                             std::vector<LinkLevel>(ranks, LinkLevel::server))));
     SparseTotals of_rank = SparseTotals::of(levels, 3);
     of_rank.add(1, all.ranks.back());
     all.sum += of_rank;
@@ -57,6 +78,24 @@ Levels one_server() {
 }
 Levels two_servers() {
   return {4, {{0, 0, 1, 1}, {0, 0, 0, 0}}};
+}
+
+TEST(SparseTotals, OfSharedHeadsAreThePairsOfSharedTokensAndNoBytes) {
+  const std::vector<LevelSequence> sequences{even(4, 128), even(4, 70)};
+  for (const double drop : {0.0, 0.5}) {
+    const LevelRule rule{Geometry::disjoint, drop};
+    const Counted tokens = counted(two_servers(), rule, sequences, 8, 4, /*per_server=*/2);
+    const Counted heads = counted_at_home(two_servers(), rule, sequences, 8, 4);
+    EXPECT_EQ(heads.sum.dense_pairs, tokens.sum.dense_pairs);
+    ASSERT_EQ(heads.sum.levels.size(), tokens.sum.levels.size());
+    for (size_t level = 0; level < heads.sum.levels.size(); ++level) {
+      EXPECT_EQ(heads.sum.levels[level].pairs, tokens.sum.levels[level].pairs);
+      EXPECT_EQ(heads.sum.levels[level].kept, 4 * tokens.sum.levels[level].kept)
+          << "each rank has all tokens";
+    }
+    EXPECT_EQ(heads.sum.sent_bytes(), 0);
+    EXPECT_EQ(heads.sum.dense_bytes(), 0);
+  }
 }
 
 TEST(SparseTotals, OfWholeHeadsAndNothingDroppedAreLessThanUlyssesSends) {

@@ -55,6 +55,11 @@ class CsaTest(RunTest):
             (4, {"cp": 2, "sp": 2, "prefill": "usp"}, {"levels": 3}),
             (4, {"cp": 2, "tp": 2}, {}),
             (4, {"dp": 2, "sp": 2}, {"pipeline": 16}),
+            (4, {"cp": 2, "tp": 2, "prefill": "sp_tp"}, {}),
+            (2, {"tp": 2, "prefill": "tp"}, {}),
+            (2, {"tp": 2, "prefill": "ulysses"}, {"pipeline": 1}),
+            (4, {"tp": 4, "prefill": "sp_tp", "decode": "tp"}, {"levels": 3}),
+            (4, {"dp": 2, "tp": 2}, {}),
         ):
             with self.subTest(ranks=ranks, parallel=parallel, attention=attention):
                 job = self.write("csa", parallel=parallel, attention={**CSA, **attention})
@@ -71,15 +76,18 @@ class CsaTest(RunTest):
         if ranks == 1:
             self.assertEqual(set(found["mode"]), {b"single"})
             return
-        grid = self.report(job)["grid"]
+        report = self.report(job)
+        grid = report["grid"]
         self.assertEqual(grid["sp"], 1)
+        self.assertEqual(report["modes"]["ring"], "levels")
+        parts = grid["cp"] if grid["cp"] > 1 else grid["tp"]
         by_levels = [mode.endswith(b"+csa") for mode in found["mode"]]
         self.assertEqual(by_levels, [b"/levels+" in mode for mode in found["mode"]])
         # The chunk that comes last gives a prompt its mode.
         last = [tokens % 640 for tokens in found["prompt_tokens"]]
         for row, tokens in enumerate(last):
             if found["prompt_tokens"][row] < 640:
-                self.assertEqual(by_levels[row], tokens >= LEAST_ROWS * grid["cp"], f"row {row}")
+                self.assertEqual(by_levels[row], tokens >= LEAST_ROWS * parts, f"row {row}")
         self.assertIn(True, by_levels)
         self.assertIn(False, by_levels)
 
@@ -97,6 +105,11 @@ class CsaTest(RunTest):
             self.run_job(job, 2, "--fresh")
             self.assertEqual(self.results(job)["token_logprob"].tolist(), answers[-1])
         self.assertNotEqual(answers[0], answers[1])
+
+    def test_tensor_parallel_ranks_have_no_use_for_micro_partitions(self) -> None:
+        job = self.write("job", 1, parallel={"tp": 2}, attention={**CSA, "pipeline": 4})
+        words = self.run_job(job, 2, expect=REFUSED)
+        self.assertIn("attention.pipeline: 4 needs cp or sp above 1, but the grid is TP 2", words)
 
     def test_what_is_done_survives_and_the_rest_goes_on_with_other_ranks(self) -> None:
         alone = self.write("alone", 20, generation={"max_new_tokens": 60})

@@ -89,7 +89,7 @@ TEST(Levels, GiveTheBitsOfTheHost) {
   write_deep_model("qwen2-window-upper-layer", 5, model);
   constexpr DType kv_types[] = {DType::fp32, DType::bf16, DType::fp8};
   size_t number = 0;
-  for (const int tp : {1, 2})
+  for (const int tp : {1, 2, 4})
     for (const parallel::Geometry geometry :
          {parallel::Geometry::disjoint, parallel::Geometry::nested})
       for (const double drop : {0.0, 0.5}) {

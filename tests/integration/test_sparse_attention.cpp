@@ -46,7 +46,7 @@ std::vector<Request> make_requests(uint64_t seed) {
 }
 
 struct Place {
-  int per_server, per_rack;  ///< instances
+  int per_server, per_rack;  ///< parts
   std::optional<int> levels;
 };
 
@@ -56,30 +56,41 @@ struct Variant {
   ReplicaSettings settings;
 };
 
-/// Each way to decode on each grid of CP × TP, with places that give two, three and four levels, in
-/// one piece and in three.
+/// Whether levels attend prompts in these modes. The ranks of SP would count as those of CP.
+bool goes_by_levels(const parallel::ModePair& pair) {
+  using P = parallel::PrefillMode;
+  const auto& [cp, sp, tp] = pair.degrees;
+  if (sp > 1 || cp * tp == 1) return false;
+  return cp == 1 || pair.prefill == P::ring || pair.prefill == P::sp_tp;
+}
+
+/// Each pair of modes on each grid of CP × TP, with places that give two, three and four levels, in
+/// one piece and, where tokens travel, in three.
 std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
   std::vector<Variant> variants;
   for (const parallel::ModePair& pair : parallel::legal_modes(ranks, resources::shape_of(config))) {
     const auto& [cp, sp, tp] = pair.degrees;
-    if (cp == 1 || sp > 1 || pair.prefill != parallel::PrefillMode::ring) continue;
+    if (!goes_by_levels(pair)) continue;
+    const int of_part = cp > 1 ? tp : 1;  // ranks
     std::set<int> counts;
     for (const auto& [per_server, per_rack, levels] :
          {Place{8, 8, {}}, Place{2, 8, {}}, Place{2, 4, {}}, Place{8, 8, 4}}) {
-      std::vector<comm::RackServerGpu> of_instances, of_ranks;
+      std::vector<comm::RackServerGpu> of_parts, of_ranks;
       for (int rank = 0; rank < ranks; ++rank) {
-        const int instance = rank / tp;
+        const int part = rank / of_part;
         of_ranks.push_back(
-            {std::to_string(instance / per_rack), std::to_string(instance / per_server), rank});
-        if (rank % tp == 0) of_instances.push_back(of_ranks.back());
+            {std::to_string(part / per_rack), std::to_string(part / per_server), rank});
+        if (rank % of_part == 0) of_parts.push_back(of_ranks.back());
       }
-      const int count = parallel::levels_of(comm::server_of_rank(of_instances),
-                                            comm::rack_of_rank(of_instances), levels)
-                            .count();
+      const int count =
+          parallel::levels_of(comm::server_of_rank(of_parts), comm::rack_of_rank(of_parts), levels)
+              .count();
       if (!counts.insert(count).second) continue;
       for (const auto micro : {std::optional<int>(), std::optional(3)}) {
-        Variant variant{fmt::format("CP {} × TP {}, {}, {} levels in {}", cp, tp,
-                                    parallel::name_of(pair.decode), count, micro.value_or(1)),
+        if (micro && cp == 1) continue;
+        Variant variant{fmt::format("CP {} × TP {}, {}+{}, {} levels in {}", cp, tp,
+                                    parallel::name_of(pair.prefill), parallel::name_of(pair.decode),
+                                    count, micro.value_or(1)),
                         count,
                         {}};
         variant.settings.tp = tp;
@@ -111,8 +122,8 @@ std::unique_ptr<comm::Communicator> world() {
   return comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(200));
 }
 
-/// Every `step`-th variant from `first` on.
-void expect_answers_of_one_rank(const std::string& model, size_t first, size_t step) {
+/// The variants [begin, end) of those that there are, as shares of their number; at least one.
+void expect_answers_of_one_rank(const std::string& model, double begin, double end) {
   const auto all = world();
   ReplicaSettings alone;
   alone.max_batch_tokens = max_batch_tokens;
@@ -127,7 +138,10 @@ void expect_answers_of_one_rank(const std::string& model, size_t first, size_t s
   } while (near_tie(wanted, alone.logprobs));
   std::vector<Variant> variants = variants_of(model::read_config(golden(model)), all->size());
   ASSERT_FALSE(variants.empty());
-  for (size_t i = first % std::min(step, variants.size()); i < variants.size(); i += step) {
+  const auto number = [&](double share) {
+    return static_cast<size_t>(share * static_cast<double>(variants.size()));
+  };
+  for (size_t i = number(begin); i < std::max(number(end), number(begin) + 1); ++i) {
     ReplicaSettings& settings = variants[i].settings;
     SCOPED_TRACE(variants[i].name);
     settings.logprobs = alone.logprobs;
@@ -153,11 +167,12 @@ std::vector<std::string> models() {
 
 struct EveryModel : testing::TestWithParam<std::string> {};
 
-/// The variants go round the models.
+/// Each model has another variant.
 TEST_P(EveryModel, AnswersByLevelsAsOneRank) {
   const std::vector<std::string> all = models();
   const auto number = std::ranges::find(all, GetParam()) - all.begin();
-  expect_answers_of_one_rank(GetParam(), static_cast<size_t>(number), 1000);
+  const double share = static_cast<double>(number) / static_cast<double>(all.size());
+  expect_answers_of_one_rank(GetParam(), share, share);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, EveryModel, testing::ValuesIn(models()), name_of_model);
@@ -221,6 +236,37 @@ TEST(Dropping, GivesTheSameBitsInEveryRun) {
   }
 }
 
+/// Prompts of one pass, whose parts are those of ranks that share tokens.
+TEST(Dropping, KeepsTheSameTokensWhereRanksShareHeadsAsWhereTheyShareTokens) {
+  const int ranks = world()->size();
+  const Dropped dropped(ranks % 3 == 0 ? "llama-mha-tied" : "llama-gqa-fp32");
+  std::vector<Variant> of_tokens, of_heads;
+  for (Variant& variant : variants_of(model::read_config(dropped.folder.path()), ranks)) {
+    if (variant.settings.sparse->micro) continue;
+    if (variant.settings.tp == ranks) of_heads.push_back(variant);
+    if (variant.settings.tp == 1) of_tokens.push_back(variant);
+  }
+  ASSERT_FALSE(of_heads.empty());
+  std::vector<Request> requests;
+  for (const int64_t length : {100 * ranks + 31, 67, 300})
+    requests.push_back(greedy_request(std::ssize(requests), random_tokens(length, vocab, 3), 3));
+  for (const Geometry geometry : {Geometry::disjoint, Geometry::nested})
+    for (const double drop : {0.1, 0.6})
+      for (const Variant& heads : of_heads) {
+        const auto tokens = std::ranges::find(of_tokens, heads.levels, &Variant::levels);
+        SCOPED_TRACE(
+            fmt::format("{}, geometry {}, drop {}", heads.name, static_cast<int>(geometry), drop));
+        const auto run = [&](ReplicaSettings settings, double share) {
+          settings.max_batch_tokens = 2000;
+          settings.sparse->rule = {geometry, share};
+          return dropped.run(requests, settings);
+        };
+        const Results found = run(heads.settings, drop);
+        expect_same_answers(found, run(tokens->settings, drop));
+        EXPECT_TRUE(differ(found, run(heads.settings, 0))) << "nothing was dropped";
+      }
+}
+
 constexpr int32_t bad_token = vocab - 1;
 
 /// The FFN of each layer overflows for one token: dimension 0 of the hidden states, to which no
@@ -243,7 +289,8 @@ TEST(Dropping, OfASequenceOfNaNHarmsNoOther) {
   const Dropped dropped("llama-gqa-fp32", overflow);
   for (const Variant& variant :
        variants_of(model::read_config(dropped.folder.path()), dropped.all->size())) {
-    if (variant.settings.sparse->micro || variant.settings.tp > 1) continue;
+    const int tp = variant.settings.tp;
+    if (variant.settings.sparse->micro || (tp > 1 && tp < dropped.all->size())) continue;
     for (const Geometry geometry : {Geometry::disjoint, Geometry::nested}) {
       SCOPED_TRACE(fmt::format("{}, geometry {}", variant.name, static_cast<int>(geometry)));
       ReplicaSettings settings = variant.settings;

@@ -126,6 +126,31 @@ class TuneTest(RunTest):
         self.tuned.write_text(self.tuned.read_text().replace('"version": "', '"version": "x'))
         self.assertIn("is for another version: x", self.refused(self.job, "--fresh"))
 
+    def test_of_tensor_parallel_ranks(self) -> None:
+        by_heads = ["--set", "parallel.cp=1", "--set", f"parallel.tp={RANKS}"]
+        self.tune("--drops", "0,0.9", *by_heads)
+        file = json.loads(self.tuned.read_text())
+        self.assertEqual(file["grid"], {"cp": 1, "tp": RANKS})
+        losses = {drop: [] for drop in (0, 0.9)}
+        for sample in file["samples"]:
+            losses[sample["drop"]].append(abs(sample["loss"]))
+        self.assertLess(max(losses[0]), 1e-4)
+        self.assertGreater(max(losses[0.9]), 1e-4)
+
+        # A time that is made up is the same on every machine.
+        file["time_model"].update(s_per_token=0, s_per_pair=1e-6, constant_s=0)
+        self.tuned.write_text(json.dumps(file))
+        self.run_job(self.job, RANKS, *by_heads, "--set", "attention.objective={loss: 1}")
+        report = self.report(self.job)
+        self.assertEqual(report["job"]["attention"]["drop"], 0.9)
+        sparse = report["sparse"]
+        self.assertLess(sparse["attention_pairs"], 0.9 * sparse["dense_attention_pairs"])
+        self.assertEqual(sparse["dense_sent_bytes"], 0)
+        self.assertEqual(sparse["sent_bytes"], sparse["importance_bytes"])
+        # Numbers of the rows, to the other rank, from each of the three layers that say what drops.
+        self.assertEqual(sparse["importance_bytes"], RANKS * 3 * 4 * sparse["rows"])
+        self.assertRegex(self.planned("attention.objective={loss: 1}"), "is for another grid")
+
     def test_refuses_before_weights_are_read(self) -> None:
         for options, ranks, why in (
             (["--set", "parallel.cp=1"], 1, r"tune needs two or more ranks"),

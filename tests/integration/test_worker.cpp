@@ -6,10 +6,12 @@
 
 #include <cstring>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/execute/phantom_rank.hpp"
+#include "lib/parallel/heads.hpp"
 #include "tests/support/block_formulas.hpp"
 #include "tests/support/deep_model.hpp"
 #include "tests/support/goldens.hpp"
@@ -254,17 +256,19 @@ TEST(Worker, SendsRoundTheRingWhatItExpects) {
   }
 }
 
-/// Of five layers, of which the middle three drop. execute compares with a phantom.
+/// Of five layers, of which the middle three drop. execute compares with a phantom. With TP alone the
+/// ranks tell each other numbers of tokens, also where they hold the same KV head.
 TEST(Worker, SendsByLevelsWhatItsPhantomSends) {
   const auto comm = world();
   const TempFolder deep;
   write_deep_model("llama-gqa-fp32", 5, deep);
-  for (const int tp : {1, 2}) {
-    if (comm->size() % tp != 0) continue;
+  for (const int tp : std::set{1, 2, comm->size()}) {
+    if (comm->size() % tp != 0 || !parallel::can_shard_heads(8, 4, tp)) continue;
     execute::Worker::Settings settings{.tp = tp, .kv_tokens = 5000};
+    const int of_part = comm->size() > tp ? tp : 1;
     for (int rank = 0; rank < comm->size(); ++rank)
       settings.places.push_back(
-          {std::to_string(rank / tp / 4), std::to_string(rank / tp / 2), rank});
+          {std::to_string(rank / of_part / 4), std::to_string(rank / of_part / 2), rank});
     for (const Geometry geometry : {Geometry::disjoint, Geometry::nested})
       for (const int micro : {1, 2}) {
         std::map<double, int64_t> sent;

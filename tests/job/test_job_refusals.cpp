@@ -107,21 +107,12 @@ INSTANTIATE_TEST_SUITE_P(
                "attention.sparse: csa with parallel.cp: elastic is not in this version: levels "
                "follow from the ranks' places, and teams change from pass to pass; use cp: auto, "
                "or sparse: off"},
-        Absent{"parallel.prefill=tp",
-               "attention.sparse: csa with parallel.prefill: tp is not in this version: its levels "
-               "deal out heads, as tensor parallelism has done before; use prefill: auto"},
-        Absent{"parallel.prefill=sp_tp",
-               "attention.sparse: csa with parallel.prefill: sp_tp is not in this version: its "
-               "levels deal out heads, as tensor parallelism has done before; use prefill: auto"},
         Absent{"parallel.ring=pass_q",
                "attention.sparse: csa with parallel.ring: pass_q is not in this version: csa sends "
                "keys, and pass_q leaves them where they are; use ring: auto"},
         Absent{"parallel.decode=sp",
                "attention.sparse: csa with parallel.decode: sp is not in this version: csa keeps "
                "keys with their tokens, and sp needs them by heads; use decode: auto"},
-        Absent{"parallel.decode=tp",
-               "attention.sparse: csa with parallel.decode: tp is not in this version: csa keeps "
-               "keys with their tokens, and tp needs them by heads; use decode: auto"},
         Absent{"parallel.decode=shift",
                "attention.sparse: csa with parallel.decode: shift is not in this version: csa "
                "keeps keys with their tokens, and shift needs them by heads; use decode: auto"},
@@ -152,11 +143,14 @@ TEST(RefuseUnimplemented, TakesCsaWithTheSettingsItRecommends) {
                               "parallel.prefill=ulysses",
                               "parallel.prefill=ring",
                               "parallel.prefill=usp",
+                              "parallel.prefill=sp_tp",
+                              "parallel.prefill=tp",
                               "parallel.ring=auto",
                               "parallel.ring=pass_kv",
                               "parallel.decode=auto",
                               "parallel.decode=pass_q",
                               "parallel.decode=broadcast_q",
+                              "parallel.decode=tp",
                               "batch.policy=prefill_first",
                               "reproducible=run"})
     EXPECT_NO_THROW(refuse_unimplemented(csa_with({setting}))) << setting;

@@ -328,5 +328,62 @@ TEST(LevelSteps, OfWholeHeadsSendWhatUlyssesSends) {
   EXPECT_EQ(keys, 3 * 3 * 100);
 }
 
+/// All tasks of a level, as queries.
+std::map<int, std::set<Query>> queries_of(const std::vector<LevelStep>& steps) {
+  std::map<int, std::set<Query>> queries;
+  for (const LevelStep& step : steps)
+    for (const LevelTask& task : step.tasks)
+      for (int64_t row = task.rows.begin; row < task.rows.end; ++row)
+        EXPECT_TRUE(queries[step.level].insert({task.sequence, task.head, task.part, row}).second);
+  return queries;
+}
+
+TEST(HomeSteps, AttendWhatAllRanksOfARingDo) {
+  Cases cases;
+  for (int attempt = 0; attempt < 300; ++attempt) {
+    const Case one = cases.draw();
+    std::map<int, std::set<Query>> wanted;
+    for (const auto& of_rank : one.steps())
+      for (auto& [level, queries] : queries_of(of_rank)) wanted[level].merge(queries);
+    const auto steps = home_steps(one.levels, one.rule, one.sequences, one.kv_heads);
+    ASSERT_EQ(std::ssize(steps), one.levels.count() - 1);
+    EXPECT_EQ(queries_of(steps), wanted);
+  }
+}
+
+TEST(HomeSteps, TakeEachTokenOnceAndSendNone) {
+  Cases cases;
+  for (int attempt = 0; attempt < 300; ++attempt) {
+    const Case one = cases.draw();
+    const int parts = one.levels.ranks();
+    std::map<std::tuple<int, int, int64_t>, LevelPiece> here;  // by part, sequence, head
+    std::set<Query> queries;
+    for (const LevelStep& step : home_steps(one.levels, one.rule, one.sequences, one.kv_heads)) {
+      for (int part = 0; part < parts; ++part) {
+        EXPECT_TRUE(step.leaving[part].empty() && step.elsewhere[part].empty());
+        for (const LevelPiece& piece : step.arriving[part]) {
+          LevelPiece& had = here[{part, piece.sequence, piece.head}];
+          ASSERT_EQ(piece.cached.begin, had.cached.end) << "taken once, without gaps";
+          ASSERT_EQ(piece.rows.begin, had.rows.end);
+          had.cached.end = piece.cached.end, had.rows.end = piece.rows.end;
+          for (const RowRange& range : piece.queries)
+            for (int64_t row = range.begin; row < range.end; ++row)
+              ASSERT_TRUE(queries.insert({piece.sequence, piece.head, part, row}).second);
+        }
+      }
+      for (const LevelTask& task : step.tasks)
+        for (int part = 0; part < parts; ++part) {
+          const SeenKeys keys = keys_seen(one.levels, one.rule, step.level,
+                                          one.sequences[task.sequence], task.part, part);
+          const LevelPiece& had = here[{part, task.sequence, task.head}];
+          ASSERT_LE(keys.cached, had.cached.end);
+          ASSERT_LE(keys.rows, had.rows.end);
+        }
+      for (const auto& [level, asking] : queries_of({step}))
+        EXPECT_TRUE(std::ranges::includes(queries, asking));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pecia::parallel

@@ -19,9 +19,11 @@ model::ModelConfig small_model() {
   return config;
 }
 
-/// `settings` are keys of the job's section parallel, with values.
-Resources resolved(std::vector<std::string> settings, int num_ranks) {
+/// `settings` are keys of the job's section parallel, with values; `others` are full keys.
+Resources resolved(std::vector<std::string> settings, int num_ranks,
+                   const std::vector<std::string>& others = {}) {
   for (std::string& setting : settings) setting.insert(0, "parallel.");
+  settings.insert(settings.end(), others.begin(), others.end());
   const job::Job job =
       job::parse_job("model: {path: m}\ninput: [p.h5]\noutput: o\n", "job.yaml", settings);
   Resources resources;
@@ -89,6 +91,58 @@ TEST(Modes, OfTpAloneDependOnTheTokensOfAPass) {
   EXPECT_EQ(prefill(1), parallel::PrefillMode::tp);
   EXPECT_EQ(prefill(230), parallel::PrefillMode::sp_tp);
   EXPECT_EQ(prefill(231), parallel::PrefillMode::ulysses);
+}
+
+TEST(Levels, CutSequencesByTheRanksOfCpOrOfTpAlone) {
+  const std::vector<std::string> csa{"attention.sparse=csa"};
+  const auto places = [](const Resources& resources, int ranks) {
+    std::vector<comm::RackServerGpu> replica;
+    for (int rank = 0; rank < ranks; ++rank) replica.push_back({"rack", "server", rank});
+    std::vector<int> found;
+    for (const auto& place : resources.level_places(replica)) found.push_back(place.device);
+    return found;
+  };
+  const Resources ring = resolved({"sp=2", "tp=2"}, 8, csa);
+  EXPECT_EQ(ring.level_parts(), 4);
+  EXPECT_EQ(ring.levels_from(), 4 * 128);
+  EXPECT_EQ(places(ring, 8), (std::vector<int>{0, 2, 4, 6}));
+  EXPECT_EQ(mode_name(ring), "ring/levels+broadcast_q+csa");
+  const Resources heads = resolved({"tp=4", "prefill=sp_tp"}, 4, csa);
+  EXPECT_EQ(heads.level_parts(), 4);
+  EXPECT_EQ(heads.levels_from(), 4 * 128);
+  EXPECT_EQ(places(heads, 4), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(mode_name(heads), "sp_tp/levels+tp+csa");
+  EXPECT_EQ(mode_name(heads, "pass_kv"), "sp_tp+tp") << "of a short prompt";
+  EXPECT_FALSE(resolved({"dp=2"}, 2, csa).levels_from().has_value());
+  EXPECT_FALSE(resolved({"tp=2"}, 2).levels_from().has_value());
+}
+
+TEST(Levels, OfTpAloneTakeItsModesInOneMicroPartition) {
+  const std::vector<std::string> csa{"attention.sparse=csa"};
+  for (const char* prefill : {"tp", "sp_tp", "ulysses"}) {
+    const Resources found =
+        resolved({"tp=2", fmt::format("prefill={}", prefill), "decode=tp"}, 2, csa);
+    EXPECT_EQ(name_of(found.prefill), prefill);
+    EXPECT_EQ(found.decode, parallel::DecodeMode::tp);
+    EXPECT_EQ(found.sparse->micro, 1);
+  }
+  EXPECT_NE(resolved({"tp=2"}, 2, csa).why.find("levels in 1 part: no tokens travel for them"),
+            std::string::npos);
+  test::expect_error<InputError>(
+      [] {
+        resolved({"tp=2"}, 2, {"attention.sparse=csa", "attention.pipeline=4"});
+      },
+      {"attention.pipeline: 4 needs cp or sp above 1", "the grid is TP 2", "use pipeline auto"});
+  test::expect_error<InputError>(
+      [] {
+        resolved({"tp=2", "cp=2", "decode=tp"}, 4, {"attention.sparse=csa"});
+      },
+      {"parallel.decode tp needs cp 1, sp 1, tp above 1", "use decode pass_q or broadcast_q"});
+  test::expect_error<InputError>(
+      [] {
+        resolved({"tp=2", "prefill=usp"}, 2, {"attention.sparse=csa"});
+      },
+      {"parallel.prefill usp needs cp above 1", "use prefill tp, sp_tp or ulysses"});
 }
 
 TEST(DtypeOf, HasATypeForEveryWord) {

@@ -32,7 +32,10 @@ TEST(FirstLine, ShowsDegreesAboveOneAndTheMode) {
   const auto config = small_model();
   std::string gpu;
   const auto line = [&](const resources::Resources& resources) {
-    const RunFacts facts{job, config, resources, 1 << 20, {{"rack", "server", 0}}, gpu};
+    std::vector<comm::RackServerGpu> places;
+    for (int rank = 0; rank < resources.dp * resources.degrees().ranks(); ++rank)
+      places.push_back({"rack", "server", rank});
+    const RunFacts facts{job, config, resources, 1 << 20, places, gpu};
     return first_line(facts, 1, 10);
   };
   EXPECT_NE(line(resolved({}, 1)).find("on 1 host · single"), std::string::npos);
@@ -44,6 +47,9 @@ TEST(FirstLine, ShowsDegreesAboveOneAndTheMode) {
       << grid;
   EXPECT_NE(grid.find("\n       auto: prefill ring: "), std::string::npos) << grid;
   EXPECT_NE(line(resolved({"sp=2"}, 2)).find(": SP 2 · prefill ulysses, decode shift\n"),
+            std::string::npos);
+  EXPECT_NE(line(resolved({"tp=2"}, 2, {"attention.sparse=csa", "attention.levels=1"}))
+                .find(": TP 2 · prefill ulysses levels, decode tp · csa: "),
             std::string::npos);
   const auto with_csa = resolved({"cp=1"}, 1, {"attention.sparse=csa"});
   EXPECT_NE(line(with_csa).find("single · csa: one rank reads each prompt, so nothing is dropped"),

@@ -50,6 +50,13 @@ TEST(SparseText, IsOfTheFirstReplicasRing) {
   EXPECT_EQ(sparse_text(resources, places(8, 2)), "csa: levels of 1 and 2 ranks keep 100 and 50 %");
 }
 
+TEST(SparseText, IsOfTheRanksOfTpWhereNoneShareTokens) {
+  resources::Resources resources = with_csa(1, 0.4);
+  resources.dp = 2, resources.tp = 4;
+  EXPECT_EQ(sparse_text(resources, places(8, 2)),
+            "csa: levels of 1, 2 and 4 ranks keep 100, 60 and 30 %");
+}
+
 TEST(SparseJson, SumsRanksAndCountsPassesOfReplicasOnce) {
   const parallel::Levels levels{2, {{0, 0}}};
   const std::vector<comm::LinkLevel> links{comm::LinkLevel::server, comm::LinkLevel::rack};

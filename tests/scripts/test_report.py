@@ -400,6 +400,7 @@ class Tables(PageTest):
         section = self.section(page, "Sparse attention")
         self.assert_says(section, "<svg", "1 pass with 4,096 rows", "geometry disjoint, drop 0.4")
         self.assert_says(section, "1.0 MiB were sent", "7.0M products")
+        self.assert_says(section, "Dense is Ulysses over the same ranks, and a pair")
         self.assertEqual(sparse_against_dense(sparse).rows, [
             ("bytes sent", "6.0 MiB", "24.0 MiB", "25 %"),
             ("… inside a server", "5.0 MiB", "8.0 MiB", "62 %"),
@@ -421,7 +422,8 @@ class Tables(PageTest):
         section = self.section(self.page(), "Sparse attention")
         self.assert_says(section, "No pass was attended by levels")
         self.make(document=report_json(sparse={**sparse, **nothing, "passes": 1}))
-        self.assert_says(self.section(self.page(), "Sparse attention"), "<svg", "<td>–</td>")
+        section = self.section(self.page(), "Sparse attention")
+        self.assert_says(section, "<svg", "<td>–</td>", "share heads, so that dense attention sends")
         for absent in ({"sparse": None}, {}):
             self.make(document=report_json(**absent))
             self.assertNotIn("Sparse attention", self.page())
