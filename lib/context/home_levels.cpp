@@ -67,14 +67,16 @@ LevelAttention::Sequence RingAttention::cut_into_parts(const PassSequence& of, i
     call.items.back().num_runs = std::ssize(call.runs) - call.items.back().first_run;
     steps_.count_flops(call, {{first, whole.end}}, {{whole.begin, whole.size()}});
   }
-  if (!levels_->keeps_borders()) return sequence;
-  for (parallel::PartTokens& part : sequence.parts) keep_ends(part);
+  if (levels_->keeps_borders())
+    for (parallel::PartTokens& part : sequence.parts) keep_ends(part);
+  const int64_t most = levels_->most_sinks();
+  if (most == 0) return sequence;
   const auto begins = std::ranges::find_if(
       sequence.parts, [](const parallel::PartTokens& part) { return part.cached + part.rows > 0; });
   sequence.sink_part = static_cast<int>(begins - sequence.parts.begin());
-  begins->first_cached = std::min(begins->cached, LevelAttention::most_sinks);
-  sequence.sinks =
-      of.first > 0 ? begins->first_cached : std::min(begins->first, LevelAttention::most_sinks);
+  begins->first_cached = std::min(begins->cached, most);
+  sequence.sinks = of.first > 0 ? begins->first_cached : std::min(begins->rows, most);
+  if (of.first == 0) begins->first = std::max(begins->first, sequence.sinks);
   return sequence;
 }
 

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "lib/core/random.hpp"
+
 namespace pecia::context {
 
 using parallel::PartTokens;
@@ -62,6 +64,7 @@ LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, Attention
       output_sums_(compute.buffer()),
       home_(compute.buffer()),
       home_sums_(compute.buffer()) {
+  if (levels_.count() == 1) setting_.rule.drop = 0;  // there is nothing to drop from
   if (ranks.heads != nullptr)
     other_heads_.emplace(compute, *ranks.heads, ranks.kv_holders, shape_.links);
 }
@@ -87,8 +90,9 @@ void LevelAttention::begin_pass(comm::Communicator& ring, std::vector<Sequence> 
   if (setting_.rule.drop > 0) {
     weighing_ = dense_;
     sparse_ = make_plan(setting_.rule, parts);
-    if (keeps_borders()) plan_sinks(weighing_), plan_sinks(sparse_);
+    plan_sinks(weighing_), plan_sinks(sparse_);
   }
+  if (levels_.count() == 1) plan_sinks(dense_);
   totals_.add_pass(parts);
   for (Orders* orders : {&cached_order_, &row_order_})
     orders->assign(sequences_.size() * num_parts(), std::vector<std::vector<int64_t>>(kv_heads()));
@@ -135,8 +139,10 @@ void LevelAttention::plan_sinks(Plan& plan) const {
       const int64_t rows = sequence.parts[part].rows;
       if (part == sequence.sink_part || rows == 0 || sequence.sinks == 0) continue;
       int level = 2;
-      while (!levels_.together(level, part, sequence.sink_part)) ++level;
-      const int64_t kept = kept_rows(plan.rule, level, sequence.parts[part]);
+      while (level <= levels_.count() && !levels_.together(level, part, sequence.sink_part))
+        ++level;
+      const int64_t kept =
+          level <= levels_.count() ? kept_rows(plan.rule, level, sequence.parts[part]) : 0;
       for (int64_t head = 0; head < kv_heads(); ++head) {
         sinks.call.items.push_back({sinks.queries, rows, std::ssize(sinks.call.runs), 1});
         sinks.call.runs.push_back(
@@ -150,7 +156,7 @@ void LevelAttention::plan_sinks(Plan& plan) const {
       }
     }
   }
-  sinks.call.positions.assign(sinks.queries, most_sinks);
+  sinks.call.positions.assign(sinks.queries, most_sinks());
   sinks.call.flops[0] = 4 * pairs * static_cast<double>(group() * steps_.head_dim());
   count.pairs += static_cast<double>(group()) * pairs - plan.need_pairs;
 }
@@ -186,7 +192,7 @@ void LevelAttention::plan_inner(Plan& plan) const {
 }
 
 /// Puts the tokens that higher levels keep first.
-void LevelAttention::order_tokens() {
+void LevelAttention::order_tokens(int64_t layer) {
   const ScopedSpan span(compute_.recorder, "order_tokens", Kind::compute);
   for (size_t i = 0; i < sequences_.size(); ++i) {
     // The tokens here are in this order: cached ones of all parts, then rows of all parts.
@@ -194,14 +200,25 @@ void LevelAttention::order_tokens() {
     for (int part = here_.first; part < here_.end(); ++part)
       row += sequences_[i].parts[part].cached;
     for (int part = here_.first; part < here_.end(); ++part) {
-      order_part(static_cast<int>(i), part, cached, row);
+      order_part(layer, static_cast<int>(i), part, cached, row);
       cached += sequences_[i].parts[part].cached, row += sequences_[i].parts[part].rows;
     }
   }
 }
 
+/// The same numbers in every run and on all ranks, which differ by layer.
+std::vector<float> LevelAttention::any_importance(int64_t layer, int part, int64_t tokens) {
+  const uint64_t key =
+      mix(mix(mix(0, "selection"), static_cast<uint64_t>(layer)), static_cast<uint64_t>(part));
+  std::vector<float> numbers;
+  for (int64_t token = 0; token < tokens; ++token)
+    numbers.push_back(static_cast<float>(uniform(key, static_cast<uint64_t>(token))));
+  return numbers;
+}
+
 /// `cached` and `row`: the first ones of the part among the sequence's tokens here.
-void LevelAttention::order_part(int sequence, int part, int64_t cached, int64_t row) {
+void LevelAttention::order_part(int64_t layer, int sequence, int part, int64_t cached,
+                                int64_t row) {
   const bool drops = plan_ == &sparse_;
   const PartTokens& tokens = sequences_[sequence].parts[part];
   std::vector<int64_t> kept_of_cached, kept_of_rows;
@@ -214,21 +231,29 @@ void LevelAttention::order_part(int sequence, int part, int64_t cached, int64_t 
     std::iota(order.begin(), order.end(), int64_t{0});
   };
   const size_t at = place(sequence, part);
+  const bool random = setting_.selection == parallel::Selection::random;
+  const std::vector<float> any =
+      any_importance(layer, part, random && drops ? tokens.cached + tokens.rows : 0);
+  const std::span<const float> any_cached = std::span(any).first(any.empty() ? 0 : tokens.cached),
+                               any_rows = std::span(any).subspan(any_cached.size());
   for (int64_t head = 0; head < kv_heads(); ++head) {
     std::vector<int64_t>&cached_order = cached_order_[at][head], &row_order = row_order_[at][head];
     if (!drops) {
       all(cached_order, tokens.cached), all(row_order, tokens.rows);
       continue;
     }
-    const std::span<const float> importance = importance_.of(sequence, head);
-    cached_order = parallel::kept_order(importance.subspan(cached, tokens.cached),
-                                        tokens.first_cached, 0, kept_of_cached);
-    row_order = parallel::kept_order(importance.subspan(row, tokens.rows), tokens.first,
-                                     tokens.last, kept_of_rows);
+    std::span<const float> of_cached = any_cached, of_rows = any_rows;
+    if (!random) {
+      of_cached = importance_.of(sequence, head).subspan(cached, tokens.cached);
+      of_rows = importance_.of(sequence, head).subspan(row, tokens.rows);
+    }
+    cached_order = parallel::kept_order(of_cached, tokens.first_cached, 0, kept_of_cached);
+    row_order = parallel::kept_order(of_rows, tokens.first, tokens.last, kept_of_rows);
   }
   if (drops && keeps_borders())
     query_order_[at].front() = parallel::kept_order(
-        need_.of_rows().subspan(sequences_[sequence].here[part].first_row, tokens.rows),
+        random ? any_rows
+               : need_.of_rows().subspan(sequences_[sequence].here[part].first_row, tokens.rows),
         tokens.first, tokens.last, kept_of_rows);
   else
     all(query_order_[at].front(), tokens.rows);
@@ -305,7 +330,7 @@ void LevelAttention::add_keys(std::vector<std::span<std::byte>>& to, const Arena
 
 void LevelAttention::start(int64_t layer, const TensorView& q) {
   plan_ = &plan_of(layer);
-  order_tokens();
+  order_tokens(layer);
   const LevelLayout& layout = plan_->layout;
   const int64_t width = group() * steps_.head_dim();
   reserve(keys_out_, layout.keys_out), reserve(keys_here_, layout.keys_here);

@@ -51,8 +51,7 @@ class LevelAttention {
     TokenImportance::Sequence tokens;
   };
 
-  static constexpr int64_t border = 32;      ///< rows that are always kept at a part's ends
-  static constexpr int64_t most_sinks = 16;  ///< of a sequence
+  static constexpr int64_t border = 32;  ///< rows that are always kept at a part's ends
 
   /// All references must outlive this object. `ranks`: of all passes; this one is `rank` of them. The
   /// first and the last of the cache's layers drop nothing.
@@ -75,7 +74,12 @@ class LevelAttention {
   /// Weighs the tokens for the next layer, where that one drops any. Call it after each layer.
   void weigh(int64_t layer, int64_t window, const TensorView& q, const Partial& attended);
 
-  /// Whether sequences are to say which rows are at borders, and where their sinks are.
+  /// Sinks of a sequence, if the part that begins with them has as many tokens.
+  int64_t most_sinks() const {
+    constexpr int64_t by_default = parallel::SparseSetting::default_first_tokens;
+    return setting_.first_tokens.value_or(keeps_borders() ? by_default : 0);
+  }
+  /// Whether sequences are to say which rows are at borders.
   bool keeps_borders() const {
     return setting_.rule.geometry == parallel::Geometry::disjoint && levels_.count() > 1;
   }
@@ -144,8 +148,9 @@ class LevelAttention {
   void plan_inner(Plan& plan) const;
   void plan_sinks(Plan& plan) const;
   void send_sinks(int64_t layer);
-  void order_tokens();
-  void order_part(int sequence, int part, int64_t cached, int64_t row);
+  void order_tokens(int64_t layer);
+  static std::vector<float> any_importance(int64_t layer, int part, int64_t tokens);
+  void order_part(int64_t layer, int sequence, int part, int64_t cached, int64_t row);
   void reserve(Arena& arena, int64_t keys) const;
   void pick_keys(int64_t layer, const std::vector<LevelLayout::Pick>& picks, const Orders& orders,
                  bool cached, const Arena& to) const;

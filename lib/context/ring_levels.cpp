@@ -41,7 +41,7 @@ std::vector<LevelAttention::Sequence> RingAttention::level_sequences(const Pass&
       before += part.rows;
       part.last = std::clamp<int64_t>(before - last, 0, part.rows);
     }
-    if (levels_->keeps_borders()) keep_borders(of, sequence);
+    keep_borders(of, sequence);
     for (const SequenceId member : map.lineage(of.sequence))
       for (const SlotRange& range :
            part_of(ledger_.slots(member), 0, map.held(member, ledger_.instance())))
@@ -61,7 +61,9 @@ void RingAttention::keep_ends(parallel::PartTokens& part) {
 
 /// The sequence's first tokens are always seen: many heads pay them most of their attention.
 void RingAttention::keep_borders(const PassSequence& of, LevelAttention::Sequence& sequence) const {
-  for (parallel::PartTokens& part : sequence.parts) keep_ends(part);
+  if (levels_->keeps_borders())
+    for (parallel::PartTokens& part : sequence.parts) keep_ends(part);
+  if (levels_->most_sinks() == 0) return;
   const parallel::KvMap& map = ledger_.map();
   const SequenceId begins = map.lineage(of.sequence).front();
   for (int rank = 0; rank < size(); ++rank) {
@@ -69,14 +71,15 @@ void RingAttention::keep_borders(const PassSequence& of, LevelAttention::Sequenc
     if (of.first == 0) {
       if (part.rows == 0) continue;
       sequence.sink_part = rank;
-      sequence.sinks = std::min(part.first, LevelAttention::most_sinks);
+      sequence.sinks = std::min(part.rows, levels_->most_sinks());
+      part.first = std::max(part.first, sequence.sinks);
       return;
     }
     const auto& ranges = map.ranges(begins, team_.instances[rank]);
     if (ranges.empty() || ranges.front().begin != 0) continue;
     sequence.sink_part = rank;
     sequence.sinks =
-        ranges.front().stride == 1 ? std::min(ranges.front().count, LevelAttention::most_sinks) : 1;
+        ranges.front().stride == 1 ? std::min(ranges.front().count, levels_->most_sinks()) : 1;
     part.first_cached = sequence.sinks;
     return;
   }

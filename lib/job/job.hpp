@@ -16,6 +16,7 @@
 #include "kernels/api/sampling.hpp"
 #include "lib/model/config.hpp"
 #include "lib/parallel/geometry.hpp"
+#include "lib/parallel/levels.hpp"
 #include "lib/parallel/modes.hpp"
 
 namespace pecia::job {
@@ -120,6 +121,8 @@ struct Job {
     std::optional<int> levels;
     std::optional<DropSetting> drop;
     std::optional<int> pipeline;  ///< micro-partitions
+    std::optional<int64_t> first_tokens;
+    parallel::Selection selection = parallel::Selection::importance;
     AttentionGoal objective;
     SparseDecode decode = SparseDecode::dense;
   } attention;

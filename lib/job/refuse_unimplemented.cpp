@@ -66,6 +66,13 @@ void refuse_attention_keys(const Job& job) {
         "attention.objective: {} needs a tuned file: use attention.drop: {{file: tuned.json}} with "
         "one that pecia tune wrote, or objective: off",
         in_words(attention_goal().write(attention.objective)));
+  if (attention.first_tokens && attention.geometry == parallel::Geometry::nested)
+    fail<Unsupported>(
+        "attention.first_tokens: {} with geometry: nested is not in this version: nested levels "
+        "are "
+        "as published, without tokens that all rows see; use geometry: disjoint, or first_tokens: "
+        "auto",
+        *attention.first_tokens);
   if (attention.decode == SparseDecode::sparse)
     fail<Unsupported>(
         "attention.decode: sparse is not in this version: output tokens attend to all keys; use "

@@ -71,11 +71,21 @@ struct LevelRule {
   double kept(int level) const;
 };
 
+/// Which tokens a level keeps: those that matter, or any, as a yardstick of what choosing them is
+/// worth.
+enum class Selection { importance, random };
+
 /// How a job wants its prompts to be attended.
 struct SparseSetting {
   LevelRule rule;
   std::optional<int> levels;  ///< absent: as the ranks' places say
   std::optional<int> micro;   ///< micro-partitions of a level; absent: one
+  /// Tokens at the beginning of a sequence that all its rows see; absent: default_first_tokens, and
+  /// with one level none. Only with Geometry::disjoint.
+  std::optional<int64_t> first_tokens = {};
+  Selection selection = Selection::importance;
+
+  static constexpr int64_t default_first_tokens = 16;
 
   /// Fewer new rows than this on each rank are no work for levels: most of them are a question's.
   static constexpr int64_t least_rows = 128;

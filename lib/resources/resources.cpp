@@ -18,7 +18,11 @@ namespace {
 std::optional<parallel::SparseSetting> sparse_setting(const job::Job::Attention& attention) {
   if (attention.sparse == job::Sparse::off) return {};
   const double drop = attention.drop ? attention.drop->share : 0;
-  return parallel::SparseSetting{{attention.geometry, drop}, attention.levels, attention.pipeline};
+  return parallel::SparseSetting{{attention.geometry, drop},
+                                 attention.levels,
+                                 attention.pipeline,
+                                 attention.first_tokens,
+                                 attention.selection};
 }
 
 /// Sets the degrees so that they fill the ranks; cp (auto) takes what the others leave.

@@ -96,7 +96,10 @@ std::string sparse_text(const resources::Resources& resources,
   if (!resources.sparse) return "";
   if (resources.level_parts() == 1) return "csa: one rank reads each prompt, so nothing is dropped";
   const parallel::Levels levels = first_levels(resources, places);
-  if (levels.count() == 1) return "csa: one level, where each rank's tokens see each other alone";
+  const std::optional<int64_t> first = resources.sparse->first_tokens;
+  if (levels.count() == 1)
+    return fmt::format("csa: one level, where each rank's tokens see each other{}",
+                       first.value_or(0) > 0 ? fmt::format(" and the first {}", *first) : " alone");
   std::vector<std::string> ranks, shares;
   for (int level = 1; level <= levels.count(); ++level) {
     ranks.push_back(std::to_string(levels.most_ranks(level)));

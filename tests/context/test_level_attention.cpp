@@ -13,6 +13,7 @@
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/context/ring_attention.hpp"
+#include "lib/core/random.hpp"
 #include "lib/parallel/heads.hpp"
 #include "tests/context/stored_vectors.hpp"
 #include "tests/support/compare.hpp"
@@ -150,10 +151,12 @@ class Levelled {
         ++(token.is_row ? counts.rows : counts.cached);
         counts.last += token.is_row && token.position >= all - TokenImportance::last_samples;
       }
-      if (!has_borders()) continue;
-      counts.first = std::min<int64_t>(counts.rows, 32);
-      counts.last = std::max(counts.last, counts.first);
-      if (rows.first > 0) counts.first_cached = sinks_of(tokens);
+      if (has_borders()) {
+        counts.first = std::min<int64_t>(counts.rows, 32);
+        counts.last = std::max(counts.last, counts.first);
+      }
+      (rows.first > 0 ? counts.first_cached : counts.first) =
+          std::max(rows.first > 0 ? 0 : counts.first, sinks_of(tokens));
     }
     return parts;
   }
@@ -216,10 +219,14 @@ class Levelled {
   bool has_borders() const {
     return setting_.rule.geometry == Geometry::disjoint && levels_.count() > 1;
   }
-  /// How many of a rank's first tokens are the first ones of the sequence.
-  static int64_t sinks_of(const std::vector<Token>& tokens) {
+  /// How many of a rank's first tokens are the first ones of the sequence: cached ones, or if there
+  /// are none, rows.
+  int64_t sinks_of(const std::vector<Token>& tokens) const {
+    const int64_t most =
+        std::min(setting_.first_tokens.value_or(has_borders() ? 16 : 0), std::ssize(tokens));
     int64_t sinks = 0;
-    while (sinks < std::min<int64_t>(16, std::ssize(tokens)) && tokens[sinks].position == sinks)
+    while (sinks < most && tokens[sinks].position == sinks &&
+           tokens[sinks].is_row == tokens[0].is_row)
       ++sinks;
     return sinks;
   }
@@ -270,10 +277,16 @@ class Levelled {
           found != known.importance.end())
         std::copy_n(found->second.begin() + static_cast<std::ptrdiff_t>(begin), count, own.begin());
       begin += count;
+      const bool random = setting_.selection == parallel::Selection::random;
+      for (size_t token = 0; random && token < count; ++token)
+        own[token] =
+            static_cast<float>(uniform(mix(mix(mix(0, "selection"), static_cast<uint64_t>(layer)),
+                                           static_cast<uint64_t>(rank)),
+                                       token));
       if (has_borders() && rule_at(layer).drop > 0)
         for (size_t token = 0; token < count; ++token)
           if (parts.tokens[rank][token].is_row)
-            need.push_back(known.need.at({sequence, rank, token}));
+            need.push_back(random ? own[token] : known.need.at({sequence, rank, token}));
       for (int level = 2; level <= levels_.count(); ++level) {
         const parallel::PartTokens& counts = parts.counts[rank];
         all.keys[level - 2].push_back(kept(layer, level, counts, own, {}));
@@ -302,11 +315,11 @@ class Levelled {
           if (keys[key] && sees(parts.tokens[other][key])) visit(parts.tokens[other][key]);
       }
     }
-    for (int other = 0; has_borders() && other < comm_.size(); ++other) {
+    for (int other = 0; other < comm_.size(); ++other) {
       if (other == rank) continue;
       int level = 2;
-      while (!levels_.together(level, rank, other)) ++level;
-      if (kept.queries[level - 2][rank][query]) continue;
+      while (level <= levels_.count() && !levels_.together(level, rank, other)) ++level;
+      if (level <= levels_.count() && kept.queries[level - 2][rank][query]) continue;
       for (int64_t sink = 0; sink < sinks_of(parts.tokens[other]); ++sink)
         visit(parts.tokens[other][sink]);
     }
@@ -477,15 +490,17 @@ struct Setting {
   std::optional<int> levels;
   int micro;
   DType dtype = DType::fp32;
+  std::optional<int64_t> first_tokens = {};
+  parallel::Selection selection = parallel::Selection::importance;
 };
 
 class LevelAttentionTest : public testing::TestWithParam<Setting> {};
 
 void expect_what_the_definition_says(const Setting& of, Share share) {
-  const auto& [geometry, drop, levels, micro, dtype] = of;
+  const auto& [geometry, drop, levels, micro, dtype, first_tokens, selection] = of;
   const auto comm = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   const int ranks = comm->size();
-  const parallel::SparseSetting setting{{geometry, drop}, levels, micro};
+  const parallel::SparseSetting setting{{geometry, drop}, levels, micro, first_tokens, selection};
   Levelled levelled(*comm, share, setting, places(ranks, 2), dtype);
   for (const int64_t sequence : {1, 2, 3}) levelled.add(sequence);
   // A long prompt, one of fewer rows than ranks, and then chunks after cached tokens.
@@ -536,13 +551,19 @@ TEST_P(LevelAttentionTest, OfSharedHeadsGivesWhatTheDefinitionSays) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, LevelAttentionTest,
-    testing::Values(Setting{Geometry::disjoint, 0, {}, 1}, Setting{Geometry::disjoint, 0, 2, 3},
-                    Setting{Geometry::disjoint, 0, 1, 1}, Setting{Geometry::disjoint, 0.4, {}, 1},
-                    Setting{Geometry::disjoint, 0.9, 3, 2}, Setting{Geometry::nested, 0.5, {}, 1},
-                    Setting{Geometry::nested, 0, 2, 2},
-                    Setting{Geometry::disjoint, 0, {}, 2, DType::bf16},
-                    Setting{Geometry::disjoint, 0.5, {}, 1, DType::fp8},
-                    Setting{Geometry::nested, 0.55, 3, 2, DType::fp8}));
+    testing::Values(
+        Setting{Geometry::disjoint, 0, {}, 1}, Setting{Geometry::disjoint, 0, 2, 3},
+        Setting{Geometry::disjoint, 0, 1, 1}, Setting{Geometry::disjoint, 0.4, {}, 1},
+        Setting{Geometry::disjoint, 0.9, 3, 2}, Setting{Geometry::nested, 0.5, {}, 1},
+        Setting{Geometry::nested, 0, 2, 2}, Setting{Geometry::disjoint, 0, {}, 2, DType::bf16},
+        Setting{Geometry::disjoint, 0.5, {}, 1, DType::fp8},
+        Setting{Geometry::nested, 0.55, 3, 2, DType::fp8},
+        Setting{Geometry::disjoint, 0, 1, 1, DType::fp32, 200},  // as many as a part has
+        Setting{Geometry::disjoint, 0.5, 1, 1, DType::bf16, 5},
+        Setting{Geometry::disjoint, 0.6, {}, 1, DType::fp32, 50},
+        Setting{Geometry::disjoint, 0.6, {}, 1, DType::fp32, 0},
+        Setting{Geometry::disjoint, 0.4, {}, 1, DType::fp32, {}, parallel::Selection::random},
+        Setting{Geometry::nested, 0.4, {}, 1, DType::fp32, {}, parallel::Selection::random}));
 
 }  // namespace
 }  // namespace pecia::context

@@ -69,6 +69,12 @@ INSTANTIATE_TEST_SUITE_P(
                "drop: auto"},
         Absent{"attention.pipeline=16",
                "attention.pipeline: 16 needs attention.sparse: csa; without it use pipeline: auto"},
+        Absent{"attention.first_tokens=0",
+               "attention.first_tokens: 0 needs attention.sparse: csa; without it use "
+               "first_tokens: auto"},
+        Absent{"attention.selection=random",
+               "attention.selection: random needs attention.sparse: csa; without it use "
+               "selection: importance"},
         Absent{"attention.objective={loss: 0}",
                "attention.objective: {loss: 0.0} needs attention.sparse: csa; without it use "
                "objective: off"},
@@ -124,6 +130,18 @@ INSTANTIATE_TEST_SUITE_P(
                "attention.sparse: csa with reproducible: layout is not in this version: levels "
                "follow from the ranks' places, so each layout drops other tokens; use "
                "reproducible: run, or sparse: off"}));
+
+TEST(RefuseUnimplemented, NamesFirstTokensBesideNestedLevels) {
+  try {
+    refuse_unimplemented(csa_with({"attention.geometry=nested", "attention.first_tokens=16"}));
+    FAIL() << "it was taken";
+  } catch (const Unsupported& error) {
+    EXPECT_STREQ(error.what(),
+                 "attention.first_tokens: 16 with geometry: nested is not in this version: nested "
+                 "levels are as published, without tokens that all rows see; use geometry: "
+                 "disjoint, or first_tokens: auto");
+  }
+}
 
 TEST(RefuseUnimplemented, TakesCsaWithTheSettingsItRecommends) {
   EXPECT_NO_THROW(refuse_unimplemented(csa_with({})));

@@ -41,6 +41,10 @@ TEST(SparseText, SaysRanksAndSharesOfLevels) {
             "csa: one rank reads each prompt, so nothing is dropped");
   EXPECT_EQ(sparse_text(with_csa(4, 0.4, 1), places(4, 2)),
             "csa: one level, where each rank's tokens see each other alone");
+  resources::Resources star = with_csa(4, 0, 1);
+  star.sparse->first_tokens = 512;
+  EXPECT_EQ(sparse_text(star, places(4, 2)),
+            "csa: one level, where each rank's tokens see each other and the first 512");
 }
 
 TEST(SparseText, IsOfTheFirstReplicasRing) {
