@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -125,7 +124,7 @@ std::vector<tune::LevelChoice> level_choices(const resources::LevelsHere& levels
 
 /// Sets a run up without reading weights, and checks whether tuning makes sense with it.
 Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
-  const TuneRun any{"", tune::Setting{0, fewest_levels}, false};
+  const TuneRun any{tune::Setting{0, fewest_levels}, false};
   const RunOptions of_run{.job_file = options.job_file,
                           .overrides = overrides_of(options, any, 0, work_folder(options)),
                           .quiet = true};
@@ -171,15 +170,18 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
   return frame;
 }
 
-/// Settings take the numbers of micro-partitions by turns, so that times tell of all of them.
+/// Each attention has a run for its time alone and one that is judged. Settings take the numbers of
+/// micro-partitions by turns, so that times tell of all of them.
 std::vector<TuneRun> runs_of(const TuneOptions& options, const tune::Tuned& facts) {
-  std::vector<TuneRun> runs{{"plain", {}, false}, {"dense", {}}};
+  std::vector<std::optional<tune::Setting>> settings{{}};
   size_t turn = 0;
   for (const tune::LevelChoice& choice : facts.levels)
     for (const double drop : options.drops)
-      runs.push_back(
-          {fmt::format("levels-{}-drop-{}", choice.count(), drop),
-           tune::Setting{drop, choice.count(), facts.micros[turn++ % facts.micros.size()]}});
+      settings.push_back(
+          tune::Setting{drop, choice.count(), facts.micros[turn++ % facts.micros.size()]});
+  std::vector<TuneRun> runs;
+  for (const auto& setting : settings)
+    for (const bool judged : {false, true}) runs.push_back({setting, judged});
   return runs;
 }
 
@@ -204,51 +206,35 @@ double same_share(const std::vector<int32_t>& a, const std::vector<int32_t>& b) 
   return static_cast<double>(same) / static_cast<double>(longer);
 }
 
-/// Seconds per token that a likelihood adds, by the same prompts with and without.
-double likelihood_time(const std::vector<PromptResult>& with,
-                       const std::vector<PromptResult>& without) {
-  double product = 0, squares = 0;
-  for (size_t i = 0; i < without.size(); ++i) {
-    const auto tokens = static_cast<double>(with[i].tokens);
-    product += tokens * (with[i].ttft_s - without[i].ttft_s);
-    squares += tokens * tokens;
-  }
-  return std::max(0.0, product / squares);
-}
-
 double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// What the runs found of prompts, and then of questions. `results` is by the name of the run.
+/// What the runs found of prompts, and then of questions. `results` are in the order of the runs.
 tune::Tuned tuned_of(tune::Tuned tuned, const std::vector<TuneRun>& runs,
-                     const std::map<std::string, std::vector<PromptResult>>& results,
+                     const std::vector<std::vector<PromptResult>>& results,
                      const std::vector<io::PromptText>& questions) {
-  constexpr double shortest_s = 1e-6;
+  constexpr double shortest_s = 1e-6;  // a clock may show 0
   const size_t prompts = questions.size();
-  const auto &plain = results.at("plain"), &dense = results.at("dense");
-  const auto retrieved = [&](const std::vector<PromptResult>& found, size_t prompt) {
-    return tune::retrieved(questions[prompt].tokens, found[prompts + prompt].expected);
-  };
-  PECIA_CHECK(plain.size() == prompts && dense.size() == 2 * prompts, "{} and {} results of {}",
-              plain.size(), dense.size(), prompts);
-  tuned.likelihood_s_per_token = likelihood_time(dense, plain);
-  for (size_t i = 0; i < prompts; ++i)
-    tuned.dense.push_back({dense[i].prompt, dense[i].tokens, mean_of(dense[i].nlls),
-                           retrieved(dense, i), plain[i].ttft_s});
-  for (const TuneRun& run : runs) {
-    if (!run.setting) continue;
-    const auto& found = results.at(run.name);
-    PECIA_CHECK(std::ranges::equal(found, dense, {}, &PromptResult::prompt, &PromptResult::prompt),
-                "two runs have other prompts");
+  const std::vector<PromptResult>& dense = results.at(1);
+  for (size_t run = 0; run < runs.size(); run += 2) {
+    const std::vector<PromptResult>&timed = results.at(run), &judged = results.at(run + 1);
+    PECIA_CHECK(timed.size() == prompts && judged.size() == 2 * prompts, "{} and {} results of {}",
+                timed.size(), judged.size(), prompts);
     for (size_t i = 0; i < prompts; ++i) {
-      const PromptResult& result = found[i];
+      const PromptResult& result = judged[i];
+      PECIA_CHECK(result.prompt == timed[i].prompt && result.prompt == dense[i].prompt,
+                  "{} beside {}", result.prompt, timed[i].prompt);
+      const double nll = mean_of(result.nlls), ttft_s = std::max(shortest_s, timed[i].ttft_s);
+      const double retrieval = tune::retrieved(questions[i].tokens, judged[prompts + i].expected);
+      if (!runs[run].setting) {
+        tuned.dense.push_back({result.prompt, result.tokens, nll, retrieval, ttft_s});
+        continue;
+      }
       const tune::PairedLoss loss = tune::paired_loss(dense[i].nlls, result.nlls);
-      const double likelihood = tuned.likelihood_s_per_token * static_cast<double>(result.tokens);
-      const double ttft_s = (result.ttft_s + found[prompts + i].ttft_s) / 2 - likelihood;
-      tuned.samples.push_back({result.prompt, result.tokens, *run.setting, mean_of(result.nlls),
-                               loss.mean, loss.error, same_share(result.answer, dense[i].answer),
-                               retrieved(found, i), std::max(shortest_s, ttft_s)});
+      tuned.samples.push_back({result.prompt, result.tokens, *runs[run].setting, nll, loss.mean,
+                               loss.error, same_share(result.answer, dense[i].answer), retrieval,
+                               ttft_s});
     }
   }
   tune::fit(tuned);
@@ -265,11 +251,18 @@ parallel::RingRates rates_of(const std::filesystem::path& folder,
   return measured->ring;
 }
 
+std::string in_words(const TuneRun& run) {
+  std::string text = "dense";
+  if (const auto& setting = run.setting)
+    text = fmt::format("drop {} at {} levels in {} part{}", setting->drop, setting->levels,
+                       setting->micro, setting->micro == 1 ? "" : "s");
+  return run.judged ? text : text + ", for its time";
+}
+
 /// Removes what the runs left, and their folder if nothing else is in it.
 void remove_runs(const TuneOptions& options, const std::vector<TuneRun>& runs) {
   std::error_code stays;  // a leftover harms nobody
-  for (const TuneRun& run : runs)
-    std::filesystem::remove_all(work_folder(options) / run.name, stays);
+  for (const TuneRun& run : runs) std::filesystem::remove_all(folder_of(options, run), stays);
   std::filesystem::remove(questions_file(options), stays);
   std::filesystem::remove(work_folder(options), stays);
 }
@@ -288,13 +281,19 @@ TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,
   comm::together(world, [&] {
     if (first) questions = write_questions(options);
   });
-  log->info("{} runs of {} prompts; all but the first have a question of retrieval for each",
-            runs.size(), questions.size());
-  std::map<std::string, std::vector<PromptResult>> results;
-  double judged_s = 0;  // of the judged runs so far
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const TuneRun& run = runs[i];
-    const std::filesystem::path folder = work_folder(options) / run.name;
+  log->info(
+      "{} runs of {} prompts; every second one has likelihoods, and a question of retrieval for "
+      "each",
+      runs.size(), questions.size());
+  // Passes over the prompts, which take about the same time.
+  const auto passes_of = [](const TuneRun& run) { return run.judged ? 2 : 1; };
+  int passes_left = 0, passes_done = 0;
+  for (const TuneRun& run : runs) passes_left += passes_of(run);
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::vector<PromptResult>> results;
+  for (const TuneRun& run : runs) {
+    const size_t number = results.size() + 1;
+    const std::filesystem::path folder = folder_of(options, run);
     const RunOptions of_run{.job_file = options.job_file,
                             .overrides = overrides_of(options, run, frame.cp, folder),
                             .fresh = true,
@@ -309,26 +308,21 @@ TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,
     }
     constexpr int drained = 75;
     if (code == drained) {
-      log->info("stopped by a signal after {} of {} runs; the same command begins anew", i,
+      log->info("stopped by a signal after {} of {} runs; the same command begins anew", number - 1,
                 runs.size());
       return {drained, {}};
     }
     comm::together(world, [&] {
+      results.emplace_back();
       if (!first) return;
-      results[run.name] = read_results(folder, run.judged);
+      results.back() = read_results(folder, run.judged);
       if (run.setting) frame.facts.facts.rates = rates_of(folder, frame.resources);
     });
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    if (run.judged) judged_s += took.count();
-    const double of_each_s = i == 0 ? 2 * took.count() : judged_s / static_cast<double>(i);
-    const double left_s = of_each_s * static_cast<double>(runs.size() - 1 - i);
-    log->info("run {} of {}, {}: {:.1f} s{}", i + 1, runs.size(),
-              !run.judged    ? "dense, for its time"
-              : !run.setting ? "dense"
-                             : fmt::format("drop {} at {} levels in {} part{}", run.setting->drop,
-                                           run.setting->levels, run.setting->micro,
-                                           run.setting->micro == 1 ? "" : "s"),
-              took.count(),
+    const auto end = std::chrono::steady_clock::now();
+    const std::chrono::duration<double> took = end - begin, all = end - start;
+    passes_left -= passes_of(run), passes_done += passes_of(run);
+    const double left_s = all.count() * passes_left / passes_done;
+    log->info("run {} of {}, {}: {:.1f} s{}", number, runs.size(), in_words(run), took.count(),
               left_s > 0 ? fmt::format("; about {} left", report::format_duration(left_s)) : "");
   }
   TuneOutcome outcome;

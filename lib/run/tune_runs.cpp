@@ -35,6 +35,13 @@ std::filesystem::path work_folder(const TuneOptions& options) {
   return folder.replace_extension(".runs");
 }
 
+std::filesystem::path folder_of(const TuneOptions& options, const TuneRun& run) {
+  const std::string name =
+      run.setting ? fmt::format("levels-{}-drop-{}", run.setting->levels, run.setting->drop)
+                  : "dense";
+  return work_folder(options) / (run.judged ? name : name + "-time");
+}
+
 std::filesystem::path questions_file(const TuneOptions& options) {
   return work_folder(options) / "questions.h5";
 }

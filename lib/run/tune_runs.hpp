@@ -14,10 +14,9 @@ namespace pecia::run {
 
 /// Attention of one run; without a setting it is dense.
 struct TuneRun {
-  std::string name;  ///< also its folder's
   std::optional<tune::Setting> setting;
-  /// With the likelihoods of prompts, which take time, and with questions of retrieval after the
-  /// prompts.
+  /// With the likelihoods of prompts, and with questions of retrieval after the prompts. Otherwise the
+  /// run tells how long prompts take.
   bool judged = true;
 };
 
@@ -35,8 +34,9 @@ struct PromptResult {
 /// Tokens of a prompt that follow on few others are not judged: they lie on the first rank.
 inline constexpr int64_t first_judged = 64;
 
-/// The folder of a tuner's runs.
+/// The folder of a tuner's runs, and the one of a run in it.
 std::filesystem::path work_folder(const TuneOptions& options);
+std::filesystem::path folder_of(const TuneOptions& options, const TuneRun& run);
 
 /// The shard of questions of retrieval there, one for each prompt in their order (tune/retrieval.hpp).
 std::filesystem::path questions_file(const TuneOptions& options);

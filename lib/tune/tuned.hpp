@@ -56,9 +56,8 @@ struct Tuned {
   int cp = 1, tp = 1;  ///< a replica's ranks; those of sp count as cp
   parallel::Geometry geometry = parallel::Geometry::disjoint;
   std::vector<LevelChoice> levels;
-  std::vector<int> micros;            ///< among which the search chooses
-  TimeFacts facts;                    ///< of the runs
-  double likelihood_s_per_token = 0;  ///< what a likelihood adds to a prompt's time
+  std::vector<int> micros;  ///< among which the search chooses
+  TimeFacts facts;          ///< of the runs
   std::vector<DenseSample> dense;
   std::vector<Sample> samples;
   LossModel loss;

@@ -313,7 +313,6 @@ Json to_json(const Tuned& tuned) {
              {{"attention_flops", facts.rates.flops},
               {"ring_bandwidth", facts.rates.bandwidth},
               {"all_to_all_bandwidth", facts.rates.all_to_all_bandwidth}}}}},
-          {"likelihood_s_per_token", tuned.likelihood_s_per_token},
           {"dense", list(tuned.dense,
                          [](const DenseSample& sample) {
                            return Json{{"prompt", sample.prompt},
@@ -386,7 +385,6 @@ Tuned parse_tuned(const std::filesystem::path& path, const std::string& text) {
                 time.number("constant_s", 0),
                 tuned.facts};
   tuned.time_error = read_error(time.in("held_out"));
-  tuned.likelihood_s_per_token = file.number("likelihood_s_per_token", 0);
   tuned.dense = file.list("dense", read_dense);
   tuned.samples = file.list("samples", read_sample);
   return tuned;

@@ -81,10 +81,10 @@ class TuneTest(RunTest):
         self.assertEqual(json.loads(printed), file)
         self.assertEqual(file["schema"], "pecia.tuned/2")
         self.assertEqual(file["grid"], {"cp": RANKS, "tp": 1})
-        self.assertIn("4 runs of 3 prompts; all but the first have a question of retrieval", words)
-        self.assertRegex(words, r"run 1 of 4, dense, for its time: [\d.]+ s; about [\d.]+ m?s left")
-        self.assertRegex(words, r"run 4 of 4, drop 0\.9 at 2 levels in 2 parts: [\d.]+ s\n")
-        self.assertEqual(len(words.splitlines()), 6, words)  # of runs, and where the file is
+        self.assertIn("6 runs of 3 prompts; every second one has likelihoods, and a question", words)
+        self.assertRegex(words, r"run 1 of 6, dense, for its time: [\d.]+ s; about [\d.]+ m?s left")
+        self.assertRegex(words, r"run 6 of 6, drop 0\.9 at 2 levels in 2 parts: [\d.]+ s\n")
+        self.assertEqual(len(words.splitlines()), 8, words)  # of runs, and where the file is
         self.assertFalse(self.tuned.with_suffix(".runs").exists())
 
         self.assertEqual(len(file["samples"]), 6)
