@@ -15,7 +15,8 @@ namespace pecia::tune {
 /// after drop 0, since level 3 then leaves out half at once. Outside of the samples' lengths the loss
 /// is that of the nearer end.
 struct LossModel {
-  /// Means over prompts, each with the weight of its tokens, made monotone (isotonic regression).
+  /// Means over prompts, made monotone (isotonic regression). Each has the weight of its tokens.
+  /// Weights by the samples' errors would favour prompts that lose little, since these err little.
   struct Knot {
     double drop = 0, loss = 0;
     double error = 0;  ///< standard error, by how prompts differ and by the samples' own errors

@@ -21,11 +21,16 @@ void for_each_pass(const TimeFacts& facts, int64_t tokens, int ranks, const Use&
   }
 }
 
-/// The layers' pipeline times at these rates.
+struct Speeds {
+  double s_per_pair, s_per_byte, s_per_near_byte;
+};
+
+/// The layers' pipeline times at these speeds.
 double layers_s(const TimeFacts& facts, int64_t tokens, const Setting& setting,
-                const LevelChoice& choice, double s_per_pair, double s_per_byte) {
-  const parallel::LevelRates rates{s_per_pair,
-                                   std::vector<double>(choice.loads.size(), s_per_byte)};
+                const LevelChoice& choice, const Speeds& speeds) {
+  parallel::LevelRates rates{speeds.s_per_pair,
+                             std::vector<double>(choice.loads.size(), speeds.s_per_near_byte)};
+  rates.s_per_byte.back() = speeds.s_per_byte;
   const auto sparse = static_cast<double>(sparse_layers(facts.layers));
   double sum = 0;
   for_each_pass(facts, tokens, choice.levels.ranks(), [&](const parallel::RankTokens& of_rank) {
@@ -43,21 +48,18 @@ double steps_of(const TimeFacts& facts, int64_t tokens, const Setting& setting,
   return static_cast<double>(passes * facts.layers * setting.micro * std::ssize(choice.loads));
 }
 
-double measured_s_per_pair(const TimeFacts& facts) {
-  return 4 / facts.rates.flops;
-}
-double measured_s_per_byte(const TimeFacts& facts) {
-  return 1 / facts.rates.all_to_all_bandwidth;
-}
+/// How much longer bytes take beside pairs than was measured.
+struct Ratios {
+  double all = 1, near = 1;
+};
 
-/// The model in which bytes take `ratio` times as long beside pairs as was measured, and the sum of
-/// its squared relative errors.
-std::pair<TimeModel, double> fit_with(double ratio, const std::vector<Sample>& samples,
+/// The model with these ratios, and the sum of its squared relative errors.
+std::pair<TimeModel, double> fit_with(const Ratios& ratios, const std::vector<Sample>& samples,
                                       const std::vector<LevelChoice>& choices,
                                       const TimeFacts& facts) {
   constexpr double ridge = 1e-9;
-  const double s_per_pair = measured_s_per_pair(facts);
-  const double s_per_byte = ratio * measured_s_per_byte(facts);
+  const double s_per_byte = 1 / facts.rates.all_to_all_bandwidth;
+  const Speeds speeds{4 / facts.rates.flops, ratios.all * s_per_byte, ratios.near * s_per_byte};
   std::vector<std::vector<double>> rows;
   std::vector<double> targets;
   for (const Sample& sample : samples) {
@@ -65,10 +67,10 @@ std::pair<TimeModel, double> fit_with(double ratio, const std::vector<Sample>& s
     PECIA_CHECK(choice != nullptr, "a sample with {} levels", sample.setting.levels);
     PECIA_CHECK(sample.ttft_s > 0, "a first token after {} s", sample.ttft_s);
     const auto tokens = static_cast<double>(sample.tokens);
-    std::vector<double>& row = rows.emplace_back(std::vector<double>{
-        tokens, sample.setting.drop > 0 ? tokens : 0,
-        layers_s(facts, sample.tokens, sample.setting, *choice, s_per_pair, s_per_byte),
-        steps_of(facts, sample.tokens, sample.setting, *choice), 1});
+    std::vector<double>& row = rows.emplace_back(
+        std::vector<double>{tokens, sample.setting.drop > 0 ? tokens : 0,
+                            layers_s(facts, sample.tokens, sample.setting, *choice, speeds),
+                            steps_of(facts, sample.tokens, sample.setting, *choice), 1});
     for (double& term : row) term /= sample.ttft_s;
     targets.push_back(1);
   }
@@ -79,9 +81,9 @@ std::pair<TimeModel, double> fit_with(double ratio, const std::vector<Sample>& s
     for (size_t i = 0; i < row.size(); ++i) off += found[i] * row[i];
     squares += off * off;
   }
-  return {
-      {found[0], found[1], found[2] * s_per_pair, found[2] * s_per_byte, found[3], found[4], facts},
-      squares};
+  return {{found[0], found[1], found[2] * speeds.s_per_pair, found[2] * speeds.s_per_byte,
+           found[2] * speeds.s_per_near_byte, found[3], found[4], facts},
+          squares};
 }
 
 }  // namespace
@@ -93,7 +95,7 @@ int64_t sparse_layers(int64_t layers) {
 double TimeModel::ttft_s(int64_t tokens, const Setting& setting, const LevelChoice& choice) const {
   const auto length = static_cast<double>(tokens);
   return (s_per_token + (setting.drop > 0 ? s_per_dropping_token : 0)) * length +
-         layers_s(facts, tokens, setting, choice, s_per_pair, s_per_byte) +
+         layers_s(facts, tokens, setting, choice, {s_per_pair, s_per_byte, s_per_near_byte}) +
          s_per_step * steps_of(facts, tokens, setting, choice) + constant_s;
 }
 
@@ -107,7 +109,8 @@ double TimeModel::dense_ttft_s(int64_t tokens, int ranks) const {
 TimeModel TimeModel::with(const parallel::RingRates& rates) const {
   TimeModel model = *this;
   model.s_per_pair *= facts.rates.flops / rates.flops;
-  model.s_per_byte *= facts.rates.all_to_all_bandwidth / rates.all_to_all_bandwidth;
+  const double slower = facts.rates.all_to_all_bandwidth / rates.all_to_all_bandwidth;
+  model.s_per_byte *= slower, model.s_per_near_byte *= slower;
   model.facts.rates = rates;
   return model;
 }
@@ -126,11 +129,12 @@ TimeModel fit_time(const std::vector<Sample>& samples, const std::vector<LevelCh
       "{} FLOP/s, {} B/s, passes of {} tokens", facts.rates.flops, facts.rates.all_to_all_bandwidth,
       facts.pass_tokens);
   constexpr double gain = 0.95;
-  auto [best, squares] = fit_with(1, samples, choices, facts);
-  for (const double ratio : {0.0, 0.125, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0}) {
-    auto [model, of_model] = fit_with(ratio, samples, choices, facts);
-    if (of_model < gain * squares) best = model, squares = of_model;
-  }
+  auto [best, squares] = fit_with({}, samples, choices, facts);
+  for (const double all : {1.0, 0.0, 0.125, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0})
+    for (const double nearer : {1.0, 0.25, 0.0625}) {
+      auto [model, of_model] = fit_with({all, all * nearer}, samples, choices, facts);
+      if (of_model < gain * squares) best = model, squares = of_model;
+    }
   return best;
 }
 

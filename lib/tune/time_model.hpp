@@ -27,7 +27,8 @@ struct TimeFacts {
 struct TimeModel {
   double s_per_token = 0, s_per_dropping_token = 0;
   double s_per_pair = 0;  ///< of one head's query and key, all of the head's width
-  double s_per_byte = 0;  ///< the same of an element that one rank sends to all others
+  double s_per_byte = 0;  ///< the same of an element that one rank sends, at the level of all ranks
+  double s_per_near_byte = 0;  ///< at the levels below it, whose ranks are nearer to each other
   double s_per_step = 0, constant_s = 0;
   TimeFacts facts;
 
@@ -44,8 +45,9 @@ struct TimeModel {
 /// Layers that drop: the first and the last one do not.
 int64_t sparse_layers(int64_t layers);
 
-/// Fits the samples so that relative errors are small. The ratio of a link's speed to attention's is
-/// the measured one, unless another of a list of ratios makes the errors smaller by a twentieth.
+/// Fits the samples so that relative errors are small. The ratio of the links' speed to attention's is
+/// the measured one, which is that of an all-to-all of all ranks. Another one of a list, or near
+/// links that are faster, count where they make the squared errors smaller by a twentieth.
 TimeModel fit_time(const std::vector<Sample>& samples, const std::vector<LevelChoice>& choices,
                    const TimeFacts& facts);
 

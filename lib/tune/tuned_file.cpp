@@ -297,6 +297,7 @@ Json to_json(const Tuned& tuned) {
             {"s_per_dropping_token", tuned.time.s_per_dropping_token},
             {"s_per_pair", tuned.time.s_per_pair},
             {"s_per_byte", tuned.time.s_per_byte},
+            {"s_per_near_byte", tuned.time.s_per_near_byte},
             {"s_per_step", tuned.time.s_per_step},
             {"constant_s", tuned.time.constant_s},
             {"held_out", json_of(tuned.time_error)}}},
@@ -377,13 +378,10 @@ Tuned parse_tuned(const std::filesystem::path& path, const std::string& text) {
       loss.refuse(fmt::format("has no curve of {} levels", choice.count()));
   tuned.loss_error = read_error(loss.in("held_out"));
   tuned.facts = read_facts(file.in("facts"));
-  tuned.time = {time.number("s_per_token", 0),
-                time.number("s_per_dropping_token", 0),
-                time.number("s_per_pair", 0),
-                time.number("s_per_byte", 0),
-                time.number("s_per_step", 0),
-                time.number("constant_s", 0),
-                tuned.facts};
+  tuned.time = {time.number("s_per_token", 0),     time.number("s_per_dropping_token", 0),
+                time.number("s_per_pair", 0),      time.number("s_per_byte", 0),
+                time.number("s_per_near_byte", 0), time.number("s_per_step", 0),
+                time.number("constant_s", 0),      tuned.facts};
   tuned.time_error = read_error(time.in("held_out"));
   tuned.dense = file.list("dense", read_dense);
   tuned.samples = file.list("samples", read_sample);

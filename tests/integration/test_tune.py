@@ -107,7 +107,7 @@ class TuneTest(RunTest):
         knots = [{"drop": 0, "loss": 0, "error": 0}, {"drop": 0.9, "loss": 0.08, "error": 0.01}]
         file["loss_model"].update(power=0, curves=[{"levels": 2, "knots": knots}])
         file["time_model"].update(s_per_token=0, s_per_dropping_token=0, s_per_step=0, constant_s=0)
-        file["time_model"].update(s_per_pair=1e-6, s_per_byte=0)
+        file["time_model"].update(s_per_pair=1e-6, s_per_byte=0, s_per_near_byte=0)
         self.tuned.write_text(json.dumps(file))
         self.run_job(self.job, RANKS, "--set", "attention.objective={loss: 0.05}")
         report = self.report(self.job)

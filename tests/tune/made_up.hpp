@@ -19,6 +19,7 @@ inline TimeModel made_up_times() {
           .s_per_dropping_token = 5e-5,
           .s_per_pair = 2e-8,
           .s_per_byte = 5e-7,
+          .s_per_near_byte = 1.25e-7,
           .s_per_step = 1e-3,
           .constant_s = 0.5,
           .facts = {.layers = 10,

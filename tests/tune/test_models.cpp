@@ -29,6 +29,7 @@ TEST(Fit, FindsTheRatioOfALinkThatIsSlowerThanMeasured) {
   fit(tuned);
   EXPECT_GT(tuned.time_error.accuracy, 0.99);
   EXPECT_NEAR(tuned.time.s_per_byte, made_up_times().s_per_byte, 5e-8);
+  EXPECT_NEAR(tuned.time.s_per_near_byte, made_up_times().s_per_near_byte, 1e-8);
 }
 
 TEST(Fit, JudgesEachPromptByTheOthers) {
