@@ -74,7 +74,8 @@ struct PromptText {
   std::vector<int32_t> tokens;
 };
 
-/// Writes a shard of such requests, at least one, and replaces an existing file. Throws SystemError.
+/// Writes a shard of such requests, at least one, and replaces an existing file. Throws
+/// SystemError.
 void write_prompts(const std::filesystem::path& path, const std::vector<PromptText>& texts);
 
 }  // namespace pecia::io

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Into how many micro-partitions levels of sparse attention are best cut, by the simulator of
-/// level_time.hpp. The function is pure, as those of ring_rule.hpp, and uses their inputs. The width
-/// of a head cancels out.
+/// level_time.hpp. The function is pure, as those of ring_rule.hpp, and uses their inputs. The
+/// width of a head cancels out.
 
 #include "lib/parallel/levels.hpp"
 #include "lib/parallel/ring_rule.hpp"

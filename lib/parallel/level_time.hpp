@@ -4,10 +4,10 @@
 /// travel to the ranks that attend them, these attend, and outputs travel home. The functions are
 /// pure and take less than a microsecond for each micro-partition.
 ///
-/// A rank does one piece of attention at a time, and it sends one message at a time. First it starts
-/// to send all tokens, near levels first, and attends its own part. A step (a micro-partition of a
-/// level) is attended when its tokens have come and the step before is done. Its outputs travel
-/// after all tokens and after the outputs of the step before.
+/// A rank does one piece of attention at a time, and it sends one message at a time. First it
+/// starts to send all tokens, near levels first, and attends its own part. A step (a
+/// micro-partition of a level) is attended when its tokens have come and the step before is done.
+/// Its outputs travel after all tokens and after the outputs of the step before.
 ///
 ///     two steps     link       | tokens 1 | tokens 2 |   | outputs 1 | outputs 2 |
 ///                   attention  |   own part  | step 1 | step 2 |
@@ -30,8 +30,9 @@ struct StepTimes {
 /// of the rank to its own part.
 double pipeline_s(double own_s, const std::vector<StepTimes>& steps);
 
-/// What a level is for its busiest rank where nothing is dropped, as multiples of n new and c cached
-/// tokens of a rank. Work is dealt evenly to the ranks of a segment. A token goes once to each rank.
+/// What a level is for its busiest rank where nothing is dropped, as multiples of n new and c
+/// cached tokens of a rank. Work is dealt evenly to the ranks of a segment. A token goes once to
+/// each rank.
 struct LevelLoad {
   /// Shares of a rank's heads that it sends to ranks which have not got them yet.
   struct Sent {
@@ -62,8 +63,8 @@ struct LevelRates {
   std::vector<double> s_per_byte;  ///< of each level from 2 on, for an element that one rank sends
 };
 
-/// Seconds of a layer on its busiest rank in `micro` micro-partitions of each level. Each doubling of
-/// micro makes attention a hundredth slower, since its pieces are smaller. It does not grow with
+/// Seconds of a layer on its busiest rank in `micro` micro-partitions of each level. Each doubling
+/// of micro makes attention a hundredth slower, since its pieces are smaller. It does not grow with
 /// rule.drop.
 double layer_s(const std::vector<LevelLoad>& loads, const LevelRule& rule, const RankTokens& tokens,
                const RingShape& shape, const LevelRates& rates, int micro);

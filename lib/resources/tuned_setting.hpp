@@ -29,17 +29,17 @@ struct TunedQuestion {
 };
 
 /// Absent unless is_tuned(job). Otherwise the file's choice for the job's goal replaces file, goal,
-/// levels and pipeline in job.attention and goes into `resources`, whose `why` says what is expected
-/// of it. The goal `off` is a loss of 0. `resources` has its grid. `longest_tokens`: of the longest
-/// prompt. Without `levels_here` the places of ranks are not compared. Throws InputError as
-/// tune::read_tuned and tune::resolve do.
+/// levels and pipeline in job.attention and goes into `resources`, whose `why` says what is
+/// expected of it. The goal `off` is a loss of 0. `resources` has its grid. `longest_tokens`: of
+/// the longest prompt. Without `levels_here` the places of ranks are not compared. Throws
+/// InputError as tune::read_tuned and tune::resolve do.
 std::optional<TunedQuestion> settle_tuned(job::Job& job, const model::ModelConfig& config,
                                           int64_t longest_tokens, const LevelsHere& levels_here,
                                           Resources& resources);
 
 /// Chooses again for rates that are not those of the file's machine, and says whether it did.
-/// Measurements that waver do not change the choice (tune::TimeModel::is_of). Throws InputError where
-/// the goal cannot be met with these rates.
+/// Measurements that waver do not change the choice (tune::TimeModel::is_of). Throws InputError
+/// where the goal cannot be met with these rates.
 bool settle_tuned_again(TunedQuestion question, const parallel::RingRates& rates, job::Job& job,
                         Resources& resources);
 

@@ -27,8 +27,8 @@ parallel::RingRates settle_rates(const Setup& setup, const std::string& kept,
 /// Settles what sparse attention leaves to these rates. With a tuned file of a machine with other
 /// rates the setting is chosen again, and then the memory is settled anew. Otherwise, where the job
 /// leaves it open, it decides into how many micro-partitions levels are cut. The reason is added to
-/// the resources'. Collective over all ranks. Throws InputError where a goal cannot be met with these
-/// rates.
+/// the resources'. Collective over all ranks. Throws InputError where a goal cannot be met with
+/// these rates.
 void settle_levels(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
                    const parallel::RingRates& rates);
 

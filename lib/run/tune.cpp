@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <set>
 
 #include "lib/batch/inputs.hpp"
@@ -25,7 +23,7 @@
 #include "lib/run/scheduler_limits.hpp"
 #include "lib/run/setup.hpp"
 #include "lib/run/tune_runs.hpp"
-#include "lib/tune/paired_loss.hpp"
+#include "lib/run/tune_samples.hpp"
 #include "lib/tune/retrieval.hpp"
 #include "lib/tune/tuned_file.hpp"
 #include "lib/watch/watch.hpp"
@@ -198,49 +196,6 @@ std::vector<io::PromptText> write_questions(const TuneOptions& options) {
   return questions;
 }
 
-double same_share(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
-  const size_t longer = std::max(a.size(), b.size());
-  if (longer == 0) return 1;
-  size_t same = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) same += a[i] == b[i];
-  return static_cast<double>(same) / static_cast<double>(longer);
-}
-
-double mean_of(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-/// What the runs found of prompts, and then of questions. `results` are in the order of the runs.
-tune::Tuned tuned_of(tune::Tuned tuned, const std::vector<TuneRun>& runs,
-                     const std::vector<std::vector<PromptResult>>& results,
-                     const std::vector<io::PromptText>& questions) {
-  constexpr double shortest_s = 1e-6;  // a clock may show 0
-  const size_t prompts = questions.size();
-  const std::vector<PromptResult>& dense = results.at(1);
-  for (size_t run = 0; run < runs.size(); run += 2) {
-    const std::vector<PromptResult>&timed = results.at(run), &judged = results.at(run + 1);
-    PECIA_CHECK(timed.size() == prompts && judged.size() == 2 * prompts, "{} and {} results of {}",
-                timed.size(), judged.size(), prompts);
-    for (size_t i = 0; i < prompts; ++i) {
-      const PromptResult& result = judged[i];
-      PECIA_CHECK(result.prompt == timed[i].prompt && result.prompt == dense[i].prompt,
-                  "{} beside {}", result.prompt, timed[i].prompt);
-      const double nll = mean_of(result.nlls), ttft_s = std::max(shortest_s, timed[i].ttft_s);
-      const double retrieval = tune::retrieved(questions[i].tokens, judged[prompts + i].expected);
-      if (!runs[run].setting) {
-        tuned.dense.push_back({result.prompt, result.tokens, nll, retrieval, ttft_s});
-        continue;
-      }
-      const tune::PairedLoss loss = tune::paired_loss(dense[i].nlls, result.nlls);
-      tuned.samples.push_back({result.prompt, result.tokens, *runs[run].setting, nll, loss.mean,
-                               loss.error, same_share(result.answer, dense[i].answer), retrieval,
-                               ttft_s});
-    }
-  }
-  tune::fit(tuned);
-  return tuned;
-}
-
 /// The rates that a run measured when it started.
 parallel::RingRates rates_of(const std::filesystem::path& folder,
                              const resources::Resources& resources) {
@@ -328,7 +283,9 @@ TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,
   TuneOutcome outcome;
   comm::together(world, [&] {
     if (!first) return;
-    outcome.tuned = tuned_of(frame.facts, runs, results, questions);
+    outcome.tuned = frame.facts;
+    add_samples(*outcome.tuned, runs, results, questions);
+    tune::fit(*outcome.tuned);
     report::write_atomically(options.output, json_text(tune::to_json(*outcome.tuned), 2) + "\n");
     remove_runs(options, runs);
   });

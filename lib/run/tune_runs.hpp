@@ -15,8 +15,8 @@ namespace pecia::run {
 /// Attention of one run; without a setting it is dense.
 struct TuneRun {
   std::optional<tune::Setting> setting;
-  /// With the likelihoods of prompts, and with questions of retrieval after the prompts. Otherwise the
-  /// run tells how long prompts take.
+  /// With the likelihoods of prompts, and with questions of retrieval after the prompts. Otherwise
+  /// the run tells how long prompts take.
   bool judged = true;
 };
 
@@ -38,7 +38,8 @@ inline constexpr int64_t first_judged = 64;
 std::filesystem::path work_folder(const TuneOptions& options);
 std::filesystem::path folder_of(const TuneOptions& options, const TuneRun& run);
 
-/// The shard of questions of retrieval there, one for each prompt in their order (tune/retrieval.hpp).
+/// The shard of questions of retrieval there, one for each prompt in their order
+/// (tune/retrieval.hpp).
 std::filesystem::path questions_file(const TuneOptions& options);
 
 /// What replaces values of the job, after the user's own: prompts one at a time, short greedy

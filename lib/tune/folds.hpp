@@ -14,7 +14,8 @@ struct Fold {
   std::vector<Sample> fitted, held_out;
 };
 
-/// Holds each prompt out once: alone, or with every tenth other one. With one prompt there are none.
+/// Holds each prompt out once: alone, or with every tenth other one. With one prompt there are
+/// none.
 inline std::vector<Fold> folds_of(const std::vector<Sample>& samples) {
   constexpr size_t most_folds = 10;
   std::vector<std::string> prompts;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What sparse attention is expected to lose: for each number of levels a curve over the drop, which
-/// the length of a prompt scales.
+/// What sparse attention is expected to lose: for each number of levels a curve over the drop,
+/// which the length of a prompt scales.
 
 #include <cstdint>
 #include <vector>
@@ -10,10 +10,10 @@
 
 namespace pecia::tune {
 
-/// loss = curve(levels, drop) · (tokens / middle)^−power. A curve is straight between the drops that
-/// were measured and level beyond them. It never falls with drop. From three levels on it jumps right
-/// after drop 0, since level 3 then leaves out half at once. Outside of the samples' lengths the loss
-/// is that of the nearer end.
+/// loss = curve(levels, drop) · (tokens / middle)^−power. A curve is straight between the drops
+/// that were measured and level beyond them. It never falls with drop. From three levels on it
+/// jumps right after drop 0, since level 3 then leaves out half at once. Outside of the samples'
+/// lengths the loss is that of the nearer end.
 struct LossModel {
   /// Means over prompts, made monotone (isotonic regression). Each has the weight of its tokens.
   /// Weights by the samples' errors would favour prompts that lose little, since these err little.

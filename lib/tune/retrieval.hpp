@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A question of retrieval about a text of any model, in tokens: the text ends with a passage that it
-/// had before. A model that finds the passage again expects its tokens.
+/// A question of retrieval about a text of any model, in tokens: the text ends with a passage that
+/// it had before. A model that finds the passage again expects its tokens.
 ///
 /// Every token of the passage is judged after the true ones before it. In greedy answers everything
-/// after a first other token is lost: SmolLM2-135M then found 18 % of 16 tokens, and here 87 % of 32.
+/// after a first other token is lost: SmolLM2-135M then found 18 % of 16 tokens, and here 87 % of
+/// 32.
 
 #include <cstddef>
 #include <cstdint>

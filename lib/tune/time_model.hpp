@@ -45,8 +45,8 @@ struct TimeModel {
 /// Layers that drop: the first and the last one do not.
 int64_t sparse_layers(int64_t layers);
 
-/// Fits the samples so that relative errors are small. The ratio of the links' speed to attention's is
-/// the measured one, which is that of an all-to-all of all ranks. Another one of a list, or near
+/// Fits the samples so that relative errors are small. The ratio of the links' speed to attention's
+/// is the measured one, which is that of an all-to-all of all ranks. Another one of a list, or near
 /// links that are faster, count where they make the squared errors smaller by a twentieth.
 TimeModel fit_time(const std::vector<Sample>& samples, const std::vector<LevelChoice>& choices,
                    const TimeFacts& facts);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a tuner knows of a model on a grid: what it measured, models of it, and the settings that it
-/// would choose.
+/// What a tuner knows of a model on a grid: what it measured, models of it, and the settings that
+/// it would choose.
 
 #include <cstdint>
 #include <optional>
@@ -80,9 +80,9 @@ std::string name_of(parallel::Geometry geometry);
 /// With fewer there is nothing to fit, or nothing to hold out.
 inline constexpr size_t fewest_samples = 5, fewest_prompts = 2;
 
-/// Fits the models to all samples and chooses. How far off the models are is said by others that are
-/// fitted without some prompts, each prompt being held out once. The members before the models are
-/// given. Throws InvalidArgument with too few samples or prompts.
+/// Fits the models to all samples and chooses. How far off the models are is said by others that
+/// are fitted without some prompts, each prompt being held out once. The members before the models
+/// are given. Throws InvalidArgument with too few samples or prompts.
 void fit(Tuned& tuned);
 
 /// The goals that are looked at: losses, and shares of dense attention's time.
