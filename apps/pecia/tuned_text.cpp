@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace pecia::app {
@@ -12,7 +13,7 @@ namespace {
 /// Means over the prompts with one setting.
 struct Row {
   tune::Setting setting;
-  double loss = 0, same_answers = 0, ttft_s = 0;
+  double loss = 0, error = 0, same_answers = 0, retrieval = 0, ttft_s = 0;
   int64_t prompts = 0;
 };
 
@@ -21,61 +22,80 @@ std::vector<Row> rows_of(const std::vector<tune::Sample>& samples) {
   for (const tune::Sample& sample : samples) {
     auto row = std::ranges::find(rows, sample.setting, &Row::setting);
     if (row == rows.end()) row = rows.insert(row, Row{sample.setting});
-    row->loss += sample.loss, row->same_answers += sample.same_answers;
+    row->loss += sample.loss, row->error += sample.loss_error * sample.loss_error;
+    row->same_answers += sample.same_answers, row->retrieval += sample.retrieval;
     row->ttft_s += sample.ttft_s, ++row->prompts;
   }
   for (Row& row : rows) {
     const auto count = static_cast<double>(row.prompts);
-    row.loss /= count, row.same_answers /= count, row.ttft_s /= count;
+    row.loss /= count, row.error = std::sqrt(row.error) / count;
+    row.same_answers /= count, row.retrieval /= count, row.ttft_s /= count;
   }
   return rows;
 }
 
 std::string measured_text(const tune::Tuned& tuned) {
-  double nll = 0, ttft_s = 0;
+  double nll = 0, ttft_s = 0, retrieval = 0;
   int64_t shortest = INT64_MAX, longest = 0;
   for (const tune::DenseSample& sample : tuned.dense) {
-    nll += sample.nll, ttft_s += sample.ttft_s;
+    nll += sample.nll, ttft_s += sample.ttft_s, retrieval += sample.retrieval;
     shortest = std::min(shortest, sample.tokens), longest = std::max(longest, sample.tokens);
   }
   const auto count = static_cast<double>(tuned.dense.size());
   std::string text = fmt::format(
-      "{} prompts of {} to {} tokens, means; the loss is in nats per token\n"
-      "{:>6}  {:>6}  {:>8}  {:>12}  {:>8}\n{:>6}  {:>6}  {:>8}  {:>12}  {:>8.2f}   "
-      "log-likelihood {:.4f}\n",
-      tuned.dense.size(), shortest, longest, "drop", "levels", "loss", "same answers", "TTFT s",
-      "dense", "", "", "", ttft_s / count, -nll / count);
+      "{} prompts of {} to {} tokens, means; the loss is in nats per token, ± its standard error\n"
+      "{:>6}  {:>6}  {:>5}  {:>17}  {:>12}  {:>9}  {:>8}\n"
+      "{:>6}  {:>6}  {:>5}  {:>17}  {:>12}  {:>8.0f}%  {:>8.2f}   log-likelihood {:.4f}\n",
+      tuned.dense.size(), shortest, longest, "drop", "levels", "parts", "loss", "same answers",
+      "retrieval", "TTFT s", "dense", "", "", "", "", 100 * retrieval / count, ttft_s / count,
+      -nll / count);
   for (const Row& row : rows_of(tuned.samples))
-    text += fmt::format("{:>6.2f}  {:>6}  {:>8.4f}  {:>11.0f}%  {:>8.2f}\n", row.setting.drop,
-                        row.setting.levels, row.loss, 100 * row.same_answers, row.ttft_s);
+    text +=
+        fmt::format("{:>6.2f}  {:>6}  {:>5}  {:>8.4f} ± {:.4f}  {:>11.0f}%  {:>8.0f}%  {:>8.2f}\n",
+                    row.setting.drop, row.setting.levels, row.setting.micro, row.loss, row.error,
+                    100 * row.same_answers, 100 * row.retrieval, row.ttft_s);
   return text;
 }
 
 std::string models_text(const tune::Tuned& tuned) {
-  const auto accuracy = [](const tune::FitError& error) {
-    return error.large_samples > 0
-               ? fmt::format("accuracy {:.1f} % on {}", 100 * error.accuracy, error.large_samples)
-               : std::string("none large enough for an accuracy");
-  };
+  const tune::FitError &loss = tuned.loss_error, &time = tuned.time_error;
   const std::string unseen =
       tuned.time.s_per_pair > 0
           ? ""
           : "these times show nothing that dropping saves, so a goal of loss drops least: use "
             "longer prompts, or a machine that does nothing else\n";
-  return unseen + fmt::format(
-                      "models on {} samples that were held out: loss off by {:.4f} nats ({}), TTFT "
-                      "by {:.3g} s "
-                      "({})\n",
-                      tuned.loss_error.samples, tuned.loss_error.mean_absolute,
-                      accuracy(tuned.loss_error), tuned.time_error.mean_absolute,
-                      accuracy(tuned.time_error));
+  std::string text =
+      unseen +
+      fmt::format(
+          "models of prompts that were held out, {} samples: loss off by {:.4f} nats, of "
+          "which the samples' own errors make {:.4f} (accuracy {:.0f} %); TTFT off by {:.3g} "
+          "s (accuracy {:.1f} %)\n",
+          loss.samples, loss.mean_absolute, loss.noise, 100 * loss.accuracy, time.mean_absolute,
+          100 * time.accuracy);
+  text += "goals with prompts that were held out:";
+  for (const tune::HeldOutGoal& of : tuned.held_out_goals) {
+    const bool is_loss = of.goal.loss.has_value();
+    text += &of == &tuned.held_out_goals.front() ? " " : ", ";
+    text += is_loss ? fmt::format("loss {:g}", *of.goal.loss)
+                    : fmt::format("{:.0f} % of dense TTFT", 100 * *of.goal.ttft_s);
+    if (of.prompts == 0)
+      text += " not met by any setting";
+    else
+      text += fmt::format(" {} (measured {})", of.kept ? "kept" : "missed",
+                          is_loss ? fmt::format("{:.4f}", of.measured)
+                                  : fmt::format("{:.0f} %", 100 * of.measured));
+  }
+  return text + "\n";
+}
+
+std::string in_words(const tune::Setting& setting) {
+  return fmt::format("drop {:.2f} at {} levels in {}", setting.drop, setting.levels, setting.micro);
 }
 
 std::string oracle_text(const tune::Chosen& chosen) {
   if (!chosen.oracle) return "no measured setting meets it";
   const tune::Oracle& oracle = *chosen.oracle;
-  std::string text = fmt::format("best measured: drop {:.2f} at {}", oracle.best.setting.drop,
-                                 oracle.best.setting.levels);
+  std::string text = "best measured: " + in_words(oracle.best.setting);
   if (!oracle.models) return text + "; the models find none of these";
   text += chosen.goal.loss ? fmt::format(", gap {:+.1f} %", 100 * oracle.gap)
                            : fmt::format(", gap {:+.4f} nats", oracle.gap);
@@ -86,9 +106,9 @@ std::string chosen_text(const tune::Chosen& chosen) {
   const std::string goal = chosen.goal.loss ? fmt::format("loss {:g}", *chosen.goal.loss)
                                             : fmt::format("TTFT {:.3g} s", *chosen.goal.ttft_s);
   const tune::Found& found = chosen.found;
-  return fmt::format("  {:<12} {}drop {:.2f} at {} levels: loss {:.4f}, TTFT {:.3g} s ({})\n", goal,
-                     chosen.met ? "" : "not met; nearest ", found.setting.drop,
-                     found.setting.levels, found.loss, found.ttft_s, oracle_text(chosen));
+  return fmt::format("  {:<12} {}{}: loss up to {:.4f}, TTFT {:.3g} s ({})\n", goal,
+                     chosen.met ? "" : "not met; nearest ", in_words(found.setting), found.loss,
+                     found.ttft_s, oracle_text(chosen));
 }
 
 }  // namespace

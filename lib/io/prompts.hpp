@@ -68,4 +68,14 @@ class PromptShard {
   std::unique_ptr<Impl> impl_;
 };
 
+/// A request of one turn.
+struct PromptText {
+  std::string id;
+  std::vector<int32_t> tokens;
+};
+
+/// Writes a shard of such requests, at least one, and replaces an existing file. Throws
+/// SystemError.
+void write_prompts(const std::filesystem::path& path, const std::vector<PromptText>& texts);
+
 }  // namespace pecia::io

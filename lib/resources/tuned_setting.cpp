@@ -2,15 +2,31 @@
 #include "lib/resources/tuned_setting.hpp"
 
 #include "lib/core/build_info.hpp"
-#include "lib/tune/resolve.hpp"
 #include "lib/tune/tuned_file.hpp"
 
 namespace pecia::resources {
+namespace {
+
+void take(const tune::Resolved& resolved, job::Job& job, Resources& resources) {
+  const tune::Setting& setting = resolved.setting;
+  job.attention.drop = job::DropSetting{setting.drop, {}};
+  job.attention.levels = setting.levels;
+  job.attention.pipeline = setting.micro;
+  job.attention.objective = {};
+  if (resources.sparse) {
+    resources.sparse->rule.drop = setting.drop;
+    resources.sparse->levels = setting.levels;
+    resources.sparse->micro = setting.micro;
+  }
+  std::string& why = resources.why;
+  why += (why.empty() ? "" : "; ") + resolved.why;
+}
+
+}  // namespace
 
 LevelsHere levels_by_place(const std::vector<comm::RackServerGpu>& places) {
-  return [servers = comm::server_of_rank(places), racks = comm::rack_of_rank(places)](int count) {
-    return parallel::levels_of(servers, racks, count);
-  };
+  return [servers = comm::server_of_rank(places), racks = comm::rack_of_rank(places)](
+             std::optional<int> count) { return parallel::levels_of(servers, racks, count); };
 }
 
 bool is_tuned(const job::Job& job) {
@@ -18,10 +34,11 @@ bool is_tuned(const job::Job& job) {
   return attention.sparse == job::Sparse::csa && attention.drop && !attention.drop->file.empty();
 }
 
-void settle_tuned(job::Job& job, const model::ModelConfig& config, int64_t longest_tokens,
-                  const LevelsHere& levels_here, Resources& resources) {
-  if (!is_tuned(job)) return;
-  job::Job::Attention& attention = job.attention;
+std::optional<TunedQuestion> settle_tuned(job::Job& job, const model::ModelConfig& config,
+                                          int64_t longest_tokens, const LevelsHere& levels_here,
+                                          Resources& resources) {
+  if (!is_tuned(job)) return {};
+  const job::Job::Attention& attention = job.attention;
   const std::filesystem::path file = attention.drop->file;
   tune::Wanted wanted;
   wanted.file = file.string();
@@ -30,21 +47,22 @@ void settle_tuned(job::Job& job, const model::ModelConfig& config, int64_t longe
   wanted.cp = resources.cp, wanted.tp = resources.tp;
   wanted.geometry = attention.geometry;
   wanted.levels = attention.levels;
+  wanted.micro = attention.pipeline;
   wanted.levels_here = levels_here;
   wanted.longest_tokens = longest_tokens;
   wanted.goal = {attention.objective.loss, attention.objective.ttft_s};
   if (attention.objective == job::AttentionGoal{}) wanted.goal.loss = 0;
-  const tune::Resolved resolved = tune::resolve(tune::read_tuned(file), wanted);
+  TunedQuestion question{tune::read_tuned(file), wanted};
+  take(tune::resolve(question.tuned, wanted), job, resources);
+  return question;
+}
 
-  attention.drop = job::DropSetting{resolved.setting.drop, {}};
-  attention.levels = resolved.setting.levels;
-  attention.objective = {};
-  if (resources.sparse) {
-    resources.sparse->rule.drop = resolved.setting.drop;
-    resources.sparse->levels = resolved.setting.levels;
-  }
-  std::string& why = resources.why;
-  why += (why.empty() ? "" : "; ") + resolved.why;
+bool settle_tuned_again(TunedQuestion question, const parallel::RingRates& rates, job::Job& job,
+                        Resources& resources) {
+  if (question.tuned.time.is_of(rates)) return false;
+  question.wanted.rates = rates;
+  take(tune::resolve(question.tuned, question.wanted), job, resources);
+  return true;
 }
 
 }  // namespace pecia::resources

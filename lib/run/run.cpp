@@ -75,7 +75,7 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   const parallel::RingRates rates =
       settle_rates(setup, kept, tensors ? *tensors : replica, compute);
   choose_teams(setup, weights, inputs, rates, product_flops, kept);
-  settle_levels(setup, rates);
+  settle_levels(setup, weights, inputs, rates);
   execute::ReplicaRank rank(replica, std::move(tensors), setup.place, setup.config, weights.views(),
                             recorder, worker_settings(setup));
   if (!rank.tensors_by().empty() && replica.size() > 1)

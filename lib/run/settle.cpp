@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/comm/agree.hpp"
 #include "lib/execute/rank_needs.hpp"
 #include "lib/io/results.hpp"
 #include "lib/parallel/level_rule.hpp"
@@ -75,15 +76,26 @@ parallel::RingRates settle_rates(const Setup& setup, const std::string& kept,
                                        compute, *setup.log);
 }
 
-void settle_levels(Setup& setup, const parallel::RingRates& rates) {
+void settle_levels(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
+                   const parallel::RingRates& rates) {
   resources::Resources& resources = setup.resources;
+  if (setup.tuned) {
+    bool again = false;
+    comm::together(setup.world(), [&] {
+      again = resources::settle_tuned_again(*setup.tuned, rates, setup.job, resources);
+    });
+    if (again) settle_memory(setup, weights, inputs);  // passes that drop less need more of it
+    return;
+  }
   if (!resources.levels_from() || resources.sparse->micro) return;
   parallel::RingInputs in;
   in.ranks = resources.cp;
   in.shape = ring_shape(setup.config, resources);
   in.rates = rates;
   in.load.add(resources.max_batch_tokens, 0);
-  resources.sparse->micro = parallel::best_micro(in, resources.sparse->rule);
+  const auto levels = resources::levels_by_place(
+      resources.level_places(setup.ranks.replica_places()))(resources.sparse->levels);
+  resources.sparse->micro = parallel::best_micro(in, levels, resources.sparse->rule);
   resources.why += fmt::format("{}levels in {} part{}: by the link's {}B/s beside {}FLOP/s",
                                resources.why.empty() ? "" : "; ", *resources.sparse->micro,
                                *resources.sparse->micro == 1 ? "" : "s",

@@ -24,9 +24,13 @@ std::string kept_measurement(const Setup& setup);
 parallel::RingRates settle_rates(const Setup& setup, const std::string& kept,
                                  comm::Communicator& tensors, const context::Compute& compute);
 
-/// Decides into how many micro-partitions the levels of sparse attention are cut, by these rates,
-/// where the job leaves it open. The reason is added to the resources'.
-void settle_levels(Setup& setup, const parallel::RingRates& rates);
+/// Settles what sparse attention leaves to these rates. With a tuned file of a machine with other
+/// rates the setting is chosen again, and then the memory is settled anew. Otherwise, where the job
+/// leaves it open, it decides into how many micro-partitions levels are cut. The reason is added to
+/// the resources'. Collective over all ranks. Throws InputError where a goal cannot be met with
+/// these rates.
+void settle_levels(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
+                   const parallel::RingRates& rates);
 
 /// What an earlier start has kept, or else a new measurement with these rates. Collective over all
 /// ranks; the same on every rank.

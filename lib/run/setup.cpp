@@ -47,9 +47,11 @@ Ranks make_ranks(const job::Job& job, const resources::Resources& resources,
 }
 
 /// Settles what a tuned file says, for the longest of the prompts. Collective over all ranks.
-void settle_tuned(const model::ModelConfig& config, const Ranks& ranks,
-                  resources::Resources& resources, job::Job& job) {
-  if (!resources::is_tuned(job)) return;
+std::optional<resources::TunedQuestion> settle_tuned(const model::ModelConfig& config,
+                                                     const Ranks& ranks,
+                                                     resources::Resources& resources,
+                                                     job::Job& job) {
+  if (!resources::is_tuned(job)) return {};
   int64_t longest = 1;
   comm::together(ranks.world, [&] {
     if (ranks.chief())
@@ -58,8 +60,11 @@ void settle_tuned(const model::ModelConfig& config, const Ranks& ranks,
   longest = std::min(ranks.world.all_reduce_max(longest), config.max_positions);
   const auto levels_here =
       resources::levels_by_place(resources.level_places(ranks.replica_places()));
-  comm::together(ranks.world,
-                 [&] { resources::settle_tuned(job, config, longest, levels_here, resources); });
+  std::optional<resources::TunedQuestion> question;
+  comm::together(ranks.world, [&] {
+    question = resources::settle_tuned(job, config, longest, levels_here, resources);
+  });
+  return question;
 }
 
 }  // namespace
@@ -86,11 +91,11 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   comm::together(world, [&] { resources.threads = resources::threads_of_rank(world); });
   auto place = resources::make_compute_place(job, resources.gpus, resources.threads, world);
   Ranks ranks = make_ranks(job, resources, world);
-  settle_tuned(config, ranks, resources, job);
+  auto tuned = settle_tuned(config, ranks, resources, job);
   auto log = report::make_logger(ranks.ordered->rank(), world.size());
   if (options.quiet) log->set_level(std::max(log->level(), spdlog::level::warn));
   if (resources.gpus) log->info("attention of prompts by {}", place.backend->attention_library());
-  return {options, std::move(job),   std::move(config), std::move(resources),
+  return {options, std::move(job),   std::move(config), std::move(resources), std::move(tuned),
           drain_s, std::move(place), std::move(ranks),  std::move(log)};
 }
 

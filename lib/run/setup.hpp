@@ -14,6 +14,7 @@
 #include "lib/model/config.hpp"
 #include "lib/resources/compute_place.hpp"
 #include "lib/resources/resources.hpp"
+#include "lib/resources/tuned_setting.hpp"
 #include "lib/run/run.hpp"
 
 namespace pecia::run {
@@ -38,7 +39,8 @@ struct Setup {
   job::Job job;  ///< the order of its inputs changes when they are read
   model::ModelConfig config;
   resources::Resources resources;  ///< memory and measured choices are settled later
-  std::optional<double> drain_s;   ///< seconds from the run's begin; absent: no stated limit
+  std::optional<resources::TunedQuestion> tuned;
+  std::optional<double> drain_s;  ///< seconds from the run's begin; absent: no stated limit
   resources::ComputePlace place;
   Ranks ranks;
   std::shared_ptr<spdlog::logger> log;

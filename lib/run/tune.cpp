@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -12,12 +10,21 @@
 #include "lib/comm/agree.hpp"
 #include "lib/core/build_info.hpp"
 #include "lib/core/json.hpp"
+#include "lib/io/prompts.hpp"
+#include "lib/io/results.hpp"
+#include "lib/measure/measured.hpp"
+#include "lib/parallel/level_rule.hpp"
 #include "lib/report/atomic_file.hpp"
+#include "lib/report/format.hpp"
 #include "lib/report/log.hpp"
+#include "lib/resources/footprint.hpp"
 #include "lib/resources/tuned_setting.hpp"
 #include "lib/run/run.hpp"
+#include "lib/run/scheduler_limits.hpp"
 #include "lib/run/setup.hpp"
 #include "lib/run/tune_runs.hpp"
+#include "lib/run/tune_samples.hpp"
+#include "lib/tune/retrieval.hpp"
 #include "lib/tune/tuned_file.hpp"
 #include "lib/watch/watch.hpp"
 
@@ -29,13 +36,9 @@ constexpr int fewest_levels = 2, most_levels = 4;
 /// What the runs have in common.
 struct Frame {
   int cp = 1;  ///< of the job, where those of sp do not count
+  resources::Resources resources;
   tune::Tuned facts;
 };
-
-std::filesystem::path work_folder(const TuneOptions& options) {
-  std::filesystem::path folder = options.output;
-  return folder.replace_extension(".runs");
-}
 
 void check_drops(const std::vector<double>& drops) {
   constexpr double highest = 0.95;
@@ -46,6 +49,13 @@ void check_drops(const std::vector<double>& drops) {
     fail<InputError>("--drops names a share twice; leave one out");
   if (std::ranges::none_of(drops, [](double drop) { return drop > 0; }))
     fail<InputError>("--drops has no share above 0, so there is nothing to compare; add one");
+}
+
+int64_t batch_tokens_of(const Setup& setup) {
+  const resources::Resources& resources = setup.resources;
+  return resources::resolve_batch_tokens(
+      setup.job, setup.config, parallel::row_ranks(resources.degrees(), resources.prefill),
+      resources.gpus);
 }
 
 /// Refuses prompts for which attention by levels says nothing.
@@ -63,19 +73,26 @@ void check_prompts(const Setup& setup, const TuneOptions& options, size_t settin
           "calibration: prompt {} has {} tokens, and levels need {} new tokens on each of {} "
           "ranks, {} together; take longer texts, or fewer ranks of cp, sp and tp",
           prompt.id, tokens, parallel::SparseSetting::least_rows, resources.level_parts(), from);
+    if (const int64_t tokens = prompt.turns[0].num_tokens(); tokens < tune::least_retrieval_tokens)
+      fail<InputError>(
+          "calibration: prompt {} has {} tokens, and a question of retrieval needs {}, so that its "
+          "passage of {} lies in the first three quarters; take longer texts",
+          prompt.id, tokens, tune::least_retrieval_tokens, tune::passage_tokens);
     if (inputs.kept_tokens(request, 0) < prompt.turns[0].num_tokens() ||
         prompt.turns[0].num_tokens() >= setup.config.max_positions)
       fail<InputError>("calibration: prompt {} has {} tokens, and the model's length is {}; cut it",
                        prompt.id, prompt.turns[0].num_tokens(), setup.config.max_positions);
   }
-  const int64_t batch_tokens = resources::resolve_batch_tokens(
-      setup.job, setup.config, parallel::row_ranks(resources.degrees(), resources.prefill),
-      resources.gpus);
+  const int64_t batch_tokens = batch_tokens_of(setup);
   if (batch_tokens < from)
     fail<InputError>(
         "batch.max_batch_tokens is {}, and levels need prompts' chunks of {} tokens; use at least "
         "{}, or auto",
         batch_tokens, from, from);
+  if (inputs.requests().size() < tune::fewest_prompts)
+    fail<InputError>(
+        "{} has one prompt, and nothing says then what another one loses; give two or more",
+        options.calibration.string());
   const size_t samples = inputs.requests().size() * settings;
   if (samples < tune::fewest_samples)
     fail<InputError>(
@@ -92,10 +109,8 @@ std::vector<tune::LevelChoice> level_choices(const resources::LevelsHere& levels
   std::vector<tune::LevelChoice> choices;
   for (int count = fewest_levels; count <= most_levels; ++count) {
     if (wanted && count != *wanted) continue;
-    if (parallel::Levels levels = levels_here(count); levels.count() == count) {
-      std::vector<double> shares = tune::level_shares(levels, geometry);
-      choices.push_back({std::move(levels), std::move(shares)});
-    }
+    if (parallel::Levels levels = levels_here(count); levels.count() == count)
+      choices.emplace_back(std::move(levels), geometry);
   }
   if (choices.empty())
     fail<InputError>(
@@ -107,7 +122,7 @@ std::vector<tune::LevelChoice> level_choices(const resources::LevelsHere& levels
 
 /// Sets a run up without reading weights, and checks whether tuning makes sense with it.
 Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
-  const TuneRun any{"", tune::Setting{0, fewest_levels}};
+  const TuneRun any{tune::Setting{0, fewest_levels}, false};
   const RunOptions of_run{.job_file = options.job_file,
                           .overrides = overrides_of(options, any, 0, work_folder(options)),
                           .quiet = true};
@@ -117,7 +132,7 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
     fail<InputError>(
         "tune needs two or more ranks that share a prompt, by parallel.cp, sp or tp: levels join "
         "their parts; start more ranks, or use a smaller dp");
-  if (tune::sparse_share(setup.config.layers) == 0)
+  if (tune::sparse_layers(setup.config.layers) == 0)
     fail<InputError>(
         "tune: the model has {} layers, and sparse attention drops nothing in the first and the "
         "last one; there is nothing to tune",
@@ -128,85 +143,85 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
   facts.version = build_info().version;
   facts.model_path = setup.job.model.path.string();
   facts.config_sha256 = setup.config.sha256;
-  facts.layers = setup.config.layers;
   facts.cp = resources.cp, facts.tp = resources.tp;
   facts.geometry = setup.job.attention.geometry;
   // Every replica has its own places, and the results are those of the first one.
   std::vector<comm::RackServerGpu> first(setup.ranks.places.begin(),
                                          setup.ranks.places.begin() + setup.ranks.replica->size());
-  facts.levels =
-      level_choices(resources::levels_by_place(resources.level_places(first)), facts.geometry,
-                    job::read_job(options.job_file, options.overrides).attention.levels);
+  const job::Job::Attention wanted =
+      job::read_job(options.job_file, options.overrides).attention;  // as the user has it
+  facts.levels = level_choices(resources::levels_by_place(resources.level_places(first)),
+                               facts.geometry, wanted.levels);
+  if (wanted.pipeline)
+    facts.micros = {*wanted.pipeline};
+  else if (resources.cp == 1)
+    facts.micros = {1};  // no tokens travel for levels of TP
+  else
+    facts.micros.assign(std::begin(parallel::micro_choices), std::end(parallel::micro_choices));
+  frame.resources = resources;
+  frame.resources.kv_dtype =
+      resources::kv_footprint(setup.job, setup.config, nullptr, resources).dtype;
+  facts.facts.layers = setup.config.layers;
+  facts.facts.pass_tokens = batch_tokens_of(setup);
+  facts.facts.shape = ring_shape(setup.config, frame.resources);
+  if (resources.cp == 1) facts.facts.shape.num_heads *= resources.tp;
   comm::together(world, [&] {
     if (setup.chief()) check_prompts(setup, options, options.drops.size() * facts.levels.size());
   });
   return frame;
 }
 
+/// Each attention has a run for its time alone and one that is judged. Settings take the numbers of
+/// micro-partitions by turns, so that times tell of all of them.
 std::vector<TuneRun> runs_of(const TuneOptions& options, const tune::Tuned& facts) {
-  std::vector<TuneRun> runs{{"plain", {}, false}, {"dense", {}}};
+  std::vector<std::optional<tune::Setting>> settings{{}};
+  size_t turn = 0;
   for (const tune::LevelChoice& choice : facts.levels)
     for (const double drop : options.drops)
-      runs.push_back({fmt::format("levels-{}-drop-{}", choice.count(), drop),
-                      tune::Setting{drop, choice.count()}});
+      settings.push_back(
+          tune::Setting{drop, choice.count(), facts.micros[turn++ % facts.micros.size()]});
+  std::vector<TuneRun> runs;
+  for (const auto& setting : settings)
+    for (const bool judged : {false, true}) runs.push_back({setting, judged});
   return runs;
 }
 
-double same_share(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
-  const size_t longer = std::max(a.size(), b.size());
-  if (longer == 0) return 1;
-  size_t same = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) same += a[i] == b[i];
-  return static_cast<double>(same) / static_cast<double>(longer);
+/// Writes a question of retrieval for each prompt.
+std::vector<io::PromptText> write_questions(const TuneOptions& options) {
+  const io::PromptShard shard(options.calibration);
+  std::vector<io::PromptText> questions;
+  for (const io::PromptRequest& request : shard.requests())
+    questions.push_back(
+        {request.id + " (retrieval)",
+         tune::with_passage_again(questions.size(), shard.tokens(request.turns[0]))});
+  std::filesystem::create_directories(work_folder(options));
+  io::write_prompts(questions_file(options), questions);
+  return questions;
 }
 
-/// Seconds per token that a likelihood adds, by the same prompts with and without.
-double likelihood_time(const std::vector<PromptResult>& with,
-                       const std::vector<PromptResult>& without) {
-  double product = 0, squares = 0;
-  for (size_t i = 0; i < with.size(); ++i) {
-    const auto tokens = static_cast<double>(with[i].tokens);
-    product += tokens * (with[i].ttft_s - without[i].ttft_s);
-    squares += tokens * tokens;
-  }
-  return std::max(0.0, product / squares);
+/// The rates that a run measured when it started.
+parallel::RingRates rates_of(const std::filesystem::path& folder,
+                             const resources::Resources& resources) {
+  const std::string text =
+      io::ResultsFile(folder / "results.h5", io::Access::read).layout().measured;
+  const auto measured = measure::parse_measured(text, resources);
+  PECIA_CHECK(measured && measured->ring.flops > 0, "{} has no rates", folder.string());
+  return measured->ring;
 }
 
-void require_same_prompts(const std::vector<PromptResult>& a, const std::vector<PromptResult>& b) {
-  PECIA_CHECK(std::ranges::equal(a, b, {}, &PromptResult::prompt, &PromptResult::prompt),
-              "two runs have other prompts");
-}
-
-tune::Tuned tuned_of(tune::Tuned tuned, const std::vector<TuneRun>& runs,
-                     const std::map<std::string, std::vector<PromptResult>>& results) {
-  constexpr double shortest_s = 1e-6;
-  const auto &plain = results.at("plain"), &dense = results.at("dense");
-  require_same_prompts(plain, dense);
-  tuned.likelihood_s_per_token = likelihood_time(dense, plain);
-  for (size_t i = 0; i < dense.size(); ++i)
-    tuned.dense.push_back({dense[i].prompt, dense[i].tokens, dense[i].nll, plain[i].ttft_s});
-  for (const TuneRun& run : runs) {
-    if (!run.setting) continue;
-    const auto& found = results.at(run.name);
-    require_same_prompts(found, dense);
-    for (size_t i = 0; i < found.size(); ++i) {
-      const PromptResult& result = found[i];
-      const double likelihood = tuned.likelihood_s_per_token * static_cast<double>(result.tokens);
-      tuned.samples.push_back({result.prompt, result.tokens, *run.setting, result.nll,
-                               result.nll - dense[i].nll,
-                               same_share(result.answer, dense[i].answer),
-                               std::max(shortest_s, result.ttft_s - likelihood), false});
-    }
-  }
-  tune::fit(tuned);
-  return tuned;
+std::string in_words(const TuneRun& run) {
+  std::string text = "dense";
+  if (const auto& setting = run.setting)
+    text = fmt::format("drop {} at {} levels in {} part{}", setting->drop, setting->levels,
+                       setting->micro, setting->micro == 1 ? "" : "s");
+  return run.judged ? text : text + ", for its time";
 }
 
 /// Removes what the runs left, and their folder if nothing else is in it.
 void remove_runs(const TuneOptions& options, const std::vector<TuneRun>& runs) {
   std::error_code stays;  // a leftover harms nobody
-  for (const TuneRun& run : runs)
-    std::filesystem::remove_all(work_folder(options) / run.name, stays);
+  for (const TuneRun& run : runs) std::filesystem::remove_all(folder_of(options, run), stays);
+  std::filesystem::remove(questions_file(options), stays);
   std::filesystem::remove(work_folder(options), stays);
 }
 
@@ -216,14 +231,27 @@ TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,
                      const std::function<void()>& end_job,
                      const std::shared_ptr<Activity>& activity) {
   comm::together(world, [&] { check_drops(options.drops); });
-  const Frame frame = frame_of(options, world);
+  Frame frame = frame_of(options, world);
   const auto log = report::make_logger(world.rank(), world.size());
   const std::vector<TuneRun> runs = runs_of(options, frame.facts);
   const bool first = world.rank() == 0;
-  std::map<std::string, std::vector<PromptResult>> results;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const TuneRun& run = runs[i];
-    const std::filesystem::path folder = work_folder(options) / run.name;
+  std::vector<io::PromptText> questions;
+  comm::together(world, [&] {
+    if (first) questions = write_questions(options);
+  });
+  log->info(
+      "{} runs of {} prompts; every second one has likelihoods, and a question of retrieval for "
+      "each",
+      runs.size(), questions.size());
+  // Passes over the prompts, which take about the same time.
+  const auto passes_of = [](const TuneRun& run) { return run.judged ? 2 : 1; };
+  int passes_left = 0, passes_done = 0;
+  for (const TuneRun& run : runs) passes_left += passes_of(run);
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::vector<PromptResult>> results;
+  for (const TuneRun& run : runs) {
+    const size_t number = results.size() + 1;
+    const std::filesystem::path folder = folder_of(options, run);
     const RunOptions of_run{.job_file = options.job_file,
                             .overrides = overrides_of(options, run, frame.cp, folder),
                             .fresh = true,
@@ -238,25 +266,30 @@ TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,
     }
     constexpr int drained = 75;
     if (code == drained) {
-      log->info("stopped by a signal after {} of {} runs; the same command begins anew", i,
+      log->info("stopped by a signal after {} of {} runs; the same command begins anew", number - 1,
                 runs.size());
       return {drained, {}};
     }
     comm::together(world, [&] {
-      if (first) results[run.name] = read_results(folder, run.likelihood);
+      results.emplace_back();
+      if (!first) return;
+      results.back() = read_results(folder, run.judged);
+      if (run.setting && frame.resources.cp > 1)
+        frame.facts.facts.rates = rates_of(folder, frame.resources);
     });
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    log->info("run {} of {}, {}: {:.1f} s", i + 1, runs.size(),
-              !run.likelihood ? "dense, for its time"
-              : !run.setting
-                  ? "dense"
-                  : fmt::format("drop {} at {} levels", run.setting->drop, run.setting->levels),
-              took.count());
+    const auto end = std::chrono::steady_clock::now();
+    const std::chrono::duration<double> took = end - begin, all = end - start;
+    passes_left -= passes_of(run), passes_done += passes_of(run);
+    const double left_s = all.count() * passes_left / passes_done;
+    log->info("run {} of {}, {}: {:.1f} s{}", number, runs.size(), in_words(run), took.count(),
+              left_s > 0 ? fmt::format("; about {} left", report::format_duration(left_s)) : "");
   }
   TuneOutcome outcome;
   comm::together(world, [&] {
     if (!first) return;
-    outcome.tuned = tuned_of(frame.facts, runs, results);
+    outcome.tuned = frame.facts;
+    add_samples(*outcome.tuned, runs, results, questions);
+    tune::fit(*outcome.tuned);
     report::write_atomically(options.output, json_text(tune::to_json(*outcome.tuned), 2) + "\n");
     remove_runs(options, runs);
   });

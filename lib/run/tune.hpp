@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What is behind `pecia tune`: runs of calibration prompts, and the models that are fitted to them.
+/// What is behind `pecia tune`: runs of calibration prompts, and the models that are fitted to
+/// them.
 
 #include <filesystem>
 #include <functional>
@@ -29,9 +30,11 @@ struct TuneOutcome {
 };
 
 /// Runs the calibration prompts densely and with every drop at every number of levels that the
-/// ranks' places allow (or only with the job's number), fits the models, and writes the file. Collective over `world`. Throws
-/// InputError before any weight is read where prompts, grid or options do not allow it. `end_job`
-/// and `activity` are those of a watch over all ranks; each run has a watch of its own.
+/// ranks' places allow (or only with the job's number), fits the models, and writes the file. Each
+/// of these has a run for its time, and one with likelihoods and questions of retrieval. Collective
+/// over `world`. Throws InputError before any weight is read where prompts, grid or options do not
+/// allow it. `end_job` and `activity` are those of a watch over all ranks; each run has a watch of
+/// its own.
 TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,
                      const std::function<void()>& end_job,
                      const std::shared_ptr<Activity>& activity);

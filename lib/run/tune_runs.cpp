@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/run/tune_runs.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -18,20 +19,32 @@ std::string quoted(const std::filesystem::path& path) {
   return json_text(nlohmann::json(std::filesystem::absolute(path).string()));
 }
 
-double mean_nll(const std::vector<float>& logprobs, const std::string& prompt) {
-  double sum = 0;
-  int64_t judged = 0;
-  for (size_t i = first_judged; i < logprobs.size(); ++i) {
-    if (std::isnan(logprobs[i])) continue;
-    sum -= logprobs[i];
-    ++judged;
-  }
-  if (judged == 0 || !std::isfinite(sum))
+std::vector<double> nlls_of(const std::vector<float>& logprobs, const std::string& prompt) {
+  std::vector<double> nlls;
+  for (size_t i = first_judged; i < logprobs.size(); ++i)
+    if (!std::isnan(logprobs[i])) nlls.push_back(-logprobs[i]);
+  if (nlls.empty() || !std::ranges::all_of(nlls, [](double nll) { return std::isfinite(nll); }))
     fail<InputError>("calibration: prompt {} has no likelihood; leave it out", prompt);
-  return sum / static_cast<double>(judged);
+  return nlls;
 }
 
 }  // namespace
+
+std::filesystem::path work_folder(const TuneOptions& options) {
+  std::filesystem::path folder = options.output;
+  return folder.replace_extension(".runs");
+}
+
+std::filesystem::path folder_of(const TuneOptions& options, const TuneRun& run) {
+  const std::string name =
+      run.setting ? fmt::format("levels-{}-drop-{}", run.setting->levels, run.setting->drop)
+                  : "dense";
+  return work_folder(options) / (run.judged ? name : name + "-time");
+}
+
+std::filesystem::path questions_file(const TuneOptions& options) {
+  return work_folder(options) / "questions.h5";
+}
 
 std::vector<std::string> overrides_of(const TuneOptions& options, const TuneRun& run, int cp,
                                       const std::filesystem::path& folder) {
@@ -39,13 +52,14 @@ std::vector<std::string> overrides_of(const TuneOptions& options, const TuneRun&
   const auto set = [&](const char* key, const std::string& value) {
     all.push_back(fmt::format("{}={}", key, value));
   };
-  set("input", fmt::format("[{}]", quoted(options.calibration)));
+  const std::string questions = run.judged ? ", " + quoted(questions_file(options)) : "";
+  set("input", fmt::format("[{}{}]", quoted(options.calibration), questions));
   set("output", quoted(folder));
   set("generation.temperature", "0");
   set("generation.max_new_tokens", std::to_string(answer_tokens));
   set("generation.ignore_eos", "true");
   set("generation.logprobs", "0");
-  set("generation.prompt_logprobs", run.likelihood ? "1" : "0");
+  set("generation.prompt_logprobs", run.judged ? "1" : "0");
   set("kv.save", "off");
   set("batch.max_sequences", "1");
   set("batch.arrivals", "ignore");
@@ -58,6 +72,7 @@ std::vector<std::string> overrides_of(const TuneOptions& options, const TuneRun&
     set("attention.sparse", "csa");
     set("attention.drop", fmt::format("{}", run.setting->drop));
     set("attention.levels", std::to_string(run.setting->levels));
+    set("attention.pipeline", std::to_string(run.setting->micro));
   } else {
     set("attention.sparse", "off");
     set("attention.geometry", "disjoint");
@@ -69,7 +84,7 @@ std::vector<std::string> overrides_of(const TuneOptions& options, const TuneRun&
   return all;
 }
 
-std::vector<PromptResult> read_results(const std::filesystem::path& folder, bool likelihood) {
+std::vector<PromptResult> read_results(const std::filesystem::path& folder, bool judged) {
   const io::ResultsFile file(folder / "results.h5", io::Access::read);
   std::vector<PromptResult> results;
   for (int64_t turn = 0; turn < file.num_turns(); ++turn) {
@@ -78,7 +93,8 @@ std::vector<PromptResult> read_results(const std::filesystem::path& folder, bool
     if (file.state(turn) != io::TurnState::done)
       fail<InputError>("calibration: prompt {} has failed: {}", prompt, result.error);
     results.push_back({prompt, result.prompt_tokens,
-                       likelihood ? mean_nll(result.prompt_logprobs, prompt) : 0, result.tokens,
+                       judged ? nlls_of(result.prompt_logprobs, prompt) : std::vector<double>{},
+                       judged ? result.prompt_top_tokens : std::vector<int32_t>{}, result.tokens,
                        result.ttft_s});
   }
   return results;

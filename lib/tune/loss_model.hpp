@@ -1,42 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What sparse attention is expected to lose: a regression over length, levels and drop.
+/// What sparse attention is expected to lose: for each number of levels a curve over the drop,
+/// which the length of a prompt scales.
 
-#include <array>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
-#include "lib/tune/level_choice.hpp"
 #include "lib/tune/setting.hpp"
 
 namespace pecia::tune {
 
-/// loss = Σ over terms of term · (short · (1 − t) + long · t), where t goes from 0 at the shortest
-/// length of the samples to 1 at the longest with the logarithm of the length. Outside of these
-/// lengths the loss is that of the nearer one. All coefficients are at least 0 and no term falls
-/// with drop, so neither does the loss.
+/// loss = curve(levels, drop) · (tokens / middle)^−power. A curve is straight between the drops
+/// that were measured and level beyond them. It never falls with drop. From three levels on it
+/// jumps right after drop 0, since level 3 then leaves out half at once. Outside of the samples'
+/// lengths the loss is that of the nearer end.
 struct LossModel {
-  static constexpr std::array<std::string_view, 5> terms{
-      "drop",
-      "1-(1-drop)^8",  ///< grows at once, and then no more
-      "-log(1-drop)",  ///< grows most at the end
-      "skipped",       ///< dropped pairs of query and key, as a share of dense attention's
-      "repeated"       ///< pairs that several levels attend where nothing is dropped, likewise
+  /// Means over prompts, made monotone (isotonic regression). Each has the weight of its tokens.
+  /// Weights by the samples' errors would favour prompts that lose little, since these err little.
+  struct Knot {
+    double drop = 0, loss = 0;
+    double error = 0;  ///< standard error, by how prompts differ and by the samples' own errors
+    bool operator==(const Knot&) const = default;
   };
-  struct Coefficients {
-    double at_shortest = 0, at_longest = 0;
-    bool operator==(const Coefficients&) const = default;
+  struct Curve {
+    int levels = 2;
+    std::vector<Knot> knots;  ///< by drop, at least one
+    bool operator==(const Curve&) const = default;
   };
 
-  int64_t shortest = 0, longest = 0;  ///< tokens of the samples
-  std::array<Coefficients, terms.size()> coefficients{};
+  int64_t shortest = 1, longest = 1;  ///< tokens of the samples
+  double middle = 1, power = 0;
+  std::vector<Curve> curves;
 
-  double loss(int64_t tokens, double drop, const std::vector<double>& shares) const;
+  /// Throws InvalidArgument for a number of levels without a curve.
+  double loss(int64_t tokens, const Setting& setting) const;
+  /// The loss and a standard error more, which never falls with drop either. A goal is held by it.
+  double bound(int64_t tokens, const Setting& setting) const;
   bool operator==(const LossModel&) const = default;
 };
 
-/// Fits the samples that are not held out; `choices` has their levels.
-LossModel fit_loss(const std::vector<Sample>& samples, const std::vector<LevelChoice>& choices);
+enum class NoDrop {
+  exact,    ///< nothing is lost where nothing is dropped (Geometry::disjoint)
+  measured  ///< it may be
+};
+
+/// Fits the samples. The power is the one of −1, −1/2, 0, 1/2 and 1 that expects prompts best which
+/// are left out of the fit; without prompts of which one is twice as long as another it is 0.
+LossModel fit_loss(const std::vector<Sample>& samples, NoDrop no_drop);
+
+/// Likelihoods of texts do not tell smaller losses from none: they count as loss 0.
+inline constexpr double no_loss = 0.002;
 
 }  // namespace pecia::tune

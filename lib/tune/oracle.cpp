@@ -10,9 +10,6 @@
 namespace pecia::tune {
 namespace {
 
-constexpr double losses[]{0, 0.01, 0.02, 0.05, 0.1};
-constexpr double shares_of_dense[]{0.9, 0.8, 0.7};
-
 /// Prompts of similar length.
 struct Bucket {
   std::vector<DenseSample> prompts;
@@ -82,8 +79,8 @@ std::vector<Chosen> choose(const Tuned& tuned) {
     for (const DenseSample& prompt : bucket.prompts)
       chosen.dense_ttft_s += prompt.ttft_s / static_cast<double>(bucket.prompts.size());
     std::vector<Goal> goals;
-    for (const double loss : losses) goals.push_back({loss, {}});
-    for (const double share : shares_of_dense) goals.push_back({{}, share * chosen.dense_ttft_s});
+    for (const double loss : goal_losses) goals.push_back({loss, {}});
+    for (const double share : goal_times) goals.push_back({{}, share * chosen.dense_ttft_s});
     for (const Goal& goal : goals) {
       chosen.goal = goal;
       const auto found = search(goal, candidates, costs);

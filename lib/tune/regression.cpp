@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <numbers>
 
 #include "lib/core/error.hpp"
-#include "lib/core/random.hpp"
 
 namespace pecia::tune {
 
@@ -58,34 +57,20 @@ std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& rows
   return found;
 }
 
-std::vector<bool> held_out(size_t count) {
-  constexpr uint64_t key = 20;
-  constexpr size_t part = 5;
-  std::vector<size_t> order(count);
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [](size_t index) { return uniform(key, index); });
-  std::vector<bool> held(count);
-  for (size_t i = 0; i < count / part; ++i) held[order[i]] = true;
-  return held;
-}
-
-FitError error_of(const std::vector<double>& predicted, const std::vector<double>& measured,
-                  double least) {
-  PECIA_CHECK(predicted.size() == measured.size(), "{} predictions of {} values", predicted.size(),
-              measured.size());
+FitError error_of(const std::vector<Predicted>& values) {
+  const double mean_of_normal = std::sqrt(2 / std::numbers::pi);  // of its absolute values
   FitError error;
-  double relative = 0;
-  for (size_t i = 0; i < measured.size(); ++i) {
-    const double off = std::abs(predicted[i] - measured[i]);
+  double off = 0, size = 0, noise = 0;
+  for (const Predicted& value : values) {
     ++error.samples;
-    error.mean_absolute += off;
-    if (measured[i] < least) continue;
-    ++error.large_samples;
-    relative += off / measured[i];
+    off += std::abs(value.predicted - value.measured);
+    size += std::abs(value.measured);
+    noise += mean_of_normal * value.error;
   }
-  if (error.samples > 0) error.mean_absolute /= static_cast<double>(error.samples);
-  if (error.large_samples > 0)
-    error.accuracy = 1 - relative / static_cast<double>(error.large_samples);
+  if (values.empty()) return error;
+  const auto count = static_cast<double>(values.size());
+  error.mean_absolute = off / count, error.noise = noise / count;
+  if (size > 0) error.accuracy = 1 - off / size;
   return error;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Least squares with coefficients of at least 0. Where no term falls as something grows, neither
-/// does such a sum of terms.
+/// Least squares with coefficients of at least 0, and how far predictions are off.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,19 +15,20 @@ namespace pecia::tune {
 std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& rows,
                                     const std::vector<double>& targets, double ridge = 0);
 
-/// Chooses a fifth of so many samples (rounded down), scattered and always the same ones.
-std::vector<bool> held_out(size_t count);
-
 /// How far predictions are from what was measured.
 struct FitError {
   int64_t samples = 0;
   double mean_absolute = 0;  ///< in the unit of the values
-  /// Samples whose value is large enough that a relative error says something.
-  int64_t large_samples = 0;
-  double accuracy = 0;  ///< 1 − mean relative error of these; 0 where there are none
+  /// What mean_absolute would be if the predictions were right, by the samples' standard errors.
+  double noise = 0;
+  double accuracy =
+      0;  ///< 1 − sum of absolute errors / sum of absolute values; 0 where these are 0
 };
-/// `least`: the smallest value that counts as large.
-FitError error_of(const std::vector<double>& predicted, const std::vector<double>& measured,
-                  double least);
+
+/// A prediction of a value, which was measured with a standard error.
+struct Predicted {
+  double predicted = 0, measured = 0, error = 0;
+};
+FitError error_of(const std::vector<Predicted>& values);
 
 }  // namespace pecia::tune

@@ -29,7 +29,9 @@ void require_for_this_run(const Tuned& tuned, const Wanted& wanted) {
 }
 
 Candidates candidates_of(const Tuned& tuned, const Wanted& wanted) {
-  Candidates candidates{tuned.candidates().drops, {}};
+  Candidates candidates = tuned.candidates();
+  candidates.levels.clear();
+  if (wanted.micro) candidates.micros = {*wanted.micro};
   std::string known;
   for (const LevelChoice& choice : tuned.levels) {
     known += fmt::format("{}{}", known.empty() ? "" : ", ", choice.count());
@@ -47,9 +49,9 @@ Candidates candidates_of(const Tuned& tuned, const Wanted& wanted) {
   return candidates;
 }
 
-std::string in_words(const Found& found) {
-  return fmt::format("drop {:.2f} at {} levels, which loses {:.4f} nats per token in {:.3g} s",
-                     found.setting.drop, found.setting.levels, found.loss, found.ttft_s);
+std::string in_words(const Setting& setting) {
+  return fmt::format("drop {:.2f} at {} levels in {} part{}", setting.drop, setting.levels,
+                     setting.micro, setting.micro == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -57,22 +59,27 @@ std::string in_words(const Found& found) {
 Resolved resolve(const Tuned& tuned, const Wanted& wanted) {
   require_for_this_run(tuned, wanted);
   const Candidates candidates = candidates_of(tuned, wanted);
-  const Costs costs = tuned.costs(wanted.longest_tokens);
+  Tuned here = tuned;
+  if (wanted.rates) here.time = tuned.time.with(*wanted.rates);
+  const Costs costs = here.costs(wanted.longest_tokens);
   const auto found = search(wanted.goal, candidates, costs);
   if (!found) {
     const std::string goal = wanted.goal.loss ? fmt::format("loss: {}", *wanted.goal.loss)
                                               : fmt::format("ttft: {}s", *wanted.goal.ttft_s);
+    const Found best = nearest(wanted.goal, candidates, costs);
     fail<InputError>(
         "attention.objective: {{{}}} cannot be met for a prompt of {} tokens; the best that can is "
-        "{} (by {})",
-        goal, wanted.longest_tokens, in_words(nearest(wanted.goal, candidates, costs)),
-        wanted.file);
+        "{}, which loses up to {:.4f} nats per token in {:.3g} s (by {}{})",
+        goal, wanted.longest_tokens, in_words(best.setting), best.loss, best.ttft_s, wanted.file,
+        wanted.rates ? ", with the rates of this run's machine" : "");
   }
   std::string why = fmt::format(
-      "drop {:.2f} at {} levels by {}, expected to lose {:.4f} nats per token; first token of the "
+      "{} by {}{}, expected to lose {:.4f} nats per token (up to {:.4f}); first token of the "
       "longest prompt after {:.3g} s, densely {:.3g} s",
-      found->setting.drop, found->setting.levels, wanted.file, found->loss, found->ttft_s,
-      tuned.time.ttft_s(wanted.longest_tokens, 0, {1.0}));
+      in_words(found->setting), wanted.file,
+      wanted.rates ? " with the rates of this run's machine" : "",
+      here.loss.loss(wanted.longest_tokens, found->setting), found->loss, found->ttft_s,
+      here.time.dense_ttft_s(wanted.longest_tokens, parallel::level_parts(wanted.cp, wanted.tp)));
   if (wanted.longest_tokens < tuned.loss.shortest || wanted.longest_tokens > tuned.loss.longest)
     why += fmt::format(" (it has {} tokens, and calibration had {} to {})", wanted.longest_tokens,
                        tuned.loss.shortest, tuned.loss.longest);

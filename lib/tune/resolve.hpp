@@ -17,11 +17,14 @@ struct Wanted {
   int cp = 1, tp = 1;
   parallel::Geometry geometry = parallel::Geometry::disjoint;
   std::optional<int> levels;  ///< absent: the best number of levels
+  std::optional<int> micro;   ///< absent: the best number of micro-partitions
   /// The levels of the run's ranks, of so many levels if possible. Empty where the places of ranks
   /// are not known.
   std::function<parallel::Levels(int count)> levels_here;
   int64_t longest_tokens = 1;  ///< of the longest prompt
   Goal goal;
+  /// What the run measures on its own machine; absent: as on the file's.
+  std::optional<parallel::RingRates> rates;
 };
 
 struct Resolved {

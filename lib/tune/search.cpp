@@ -26,7 +26,7 @@ bool better(const Goal& goal, const Found& a, const Found& b) {
   const auto rank = [&](const Found& found) {
     const double first = goal.loss ? found.ttft_s : found.loss;
     const double second = goal.loss ? found.loss : found.ttft_s;
-    return std::tuple(first, second, found.setting.drop, found.setting.levels);
+    return std::tuple(first, second, found.setting.drop, found.setting.levels, found.setting.micro);
   };
   return rank(a) < rank(b);
 }
@@ -34,22 +34,26 @@ bool better(const Goal& goal, const Found& a, const Found& b) {
 std::optional<Found> search(const Goal& goal, const Candidates& candidates, const Costs& costs) {
   PECIA_CHECK(goal.loss.has_value() != goal.ttft_s.has_value(), "not one goal");
   std::optional<Found> best;
-  for (const int levels : candidates.levels) {
+  const auto branch = [&](int levels, int micro) {
     // Returns whether the branch goes on.
     const auto look = [&](double drop) {
-      const Found found = costs.of({drop, levels});
+      const Found found = costs.of({drop, levels, micro});
       if (!meets(goal, found)) return false;
       if (!best || better(goal, found, *best)) best = found;
       return true;
     };
     if (goal.loss) {
       for (const double drop : candidates.drops)
-        if (!look(drop)) break;
-    } else {
-      for (const double drop : std::views::reverse(candidates.drops))
-        if (!look(drop)) break;
+        if (!look(drop)) return;
+      return;
     }
-  }
+    for (const double drop : candidates.drops)
+      if (drop == 0) look(drop);
+    for (const double drop : std::views::reverse(candidates.drops))
+      if (!look(drop)) return;
+  };
+  for (const int levels : candidates.levels)
+    for (const int micro : candidates.micros) branch(levels, micro);
   return best;
 }
 
@@ -61,14 +65,16 @@ std::optional<Found> best_of(const Goal& goal, const std::vector<Found>& all) {
 }
 
 Found nearest(const Goal& goal, const Candidates& candidates, const Costs& costs) {
-  PECIA_CHECK(!candidates.drops.empty() && !candidates.levels.empty(), "no candidates");
+  PECIA_CHECK(!candidates.drops.empty() && !candidates.levels.empty() && !candidates.micros.empty(),
+              "no candidates");
   std::optional<Found> best;
   const Goal opposite = goal.loss ? Goal{{}, 0.0} : Goal{0.0, {}};  // ranks by what the goal bounds
   for (const int levels : candidates.levels)
-    for (const double drop : candidates.drops) {
-      const Found found = costs.of({drop, levels});
-      if (!best || better(opposite, found, *best)) best = found;
-    }
+    for (const int micro : candidates.micros)
+      for (const double drop : candidates.drops) {
+        const Found found = costs.of({drop, levels, micro});
+        if (!best || better(opposite, found, *best)) best = found;
+      }
   return *best;
 }
 

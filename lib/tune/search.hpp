@@ -6,12 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "lib/tune/setting.hpp"
+#include "lib/tune/loss_model.hpp"
 
 namespace pecia::tune {
-
-/// Likelihoods of texts do not tell smaller losses from none: they count as loss 0.
-inline constexpr double no_loss = 0.002;
 
 /// Exactly one is present.
 struct Goal {
@@ -22,7 +19,7 @@ struct Goal {
 
 struct Candidates {
   std::vector<double> drops;  ///< ascending
-  std::vector<int> levels;
+  std::vector<int> levels, micros;
 };
 /// Drops from 0 to 0.94 in steps of 0.02.
 std::vector<double> fine_drops();
@@ -33,7 +30,8 @@ struct Found {
   bool operator==(const Found&) const = default;
 };
 
-/// What a setting costs. For `search` the loss does not fall with drop, and the time does not grow.
+/// What a setting costs. For `search` the loss does not fall with drop, and the time does not grow
+/// beyond drop 0: to drop at all may take time.
 struct Costs {
   std::function<double(const Setting&)> loss, ttft_s;
 
@@ -42,12 +40,14 @@ struct Costs {
 
 bool meets(const Goal& goal, const Found& found);
 /// Whether `a` serves the goal better than `b`, given that both meet it. Of equal ones the smaller
-/// drop and then fewer levels are better.
+/// drop, then fewer levels and then fewer micro-partitions are better.
 bool better(const Goal& goal, const Found& a, const Found& b);
 
-/// The best candidate that meets the goal; absent if none does. For each number of levels it goes
-/// from settings that surely meet the goal towards those that may not, and stops at the first that
-/// does not.
+/// The best candidate that meets the goal; absent if none does. For each number of levels and of
+/// micro-partitions it goes from settings that surely meet the goal towards those that may not, and
+/// stops at the first that does not. Drop 0 is looked at in any case. With the models of a tuned
+/// file it takes less than a millisecond, so a run searches anew for its goal, its lengths and the
+/// rates of its links, and no second regression says what the search would find.
 std::optional<Found> search(const Goal& goal, const Candidates& candidates, const Costs& costs);
 
 /// The same among any settings, by looking at all of them.

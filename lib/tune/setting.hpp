@@ -11,6 +11,7 @@ namespace pecia::tune {
 struct Setting {
   double drop = 0;  ///< share of the tokens that level 2 leaves out
   int levels = 2;
+  int micro = 1;  ///< micro-partitions of each level
   bool operator==(const Setting&) const = default;
 };
 
@@ -18,8 +19,9 @@ struct Setting {
 struct DenseSample {
   std::string prompt;  ///< the request's id
   int64_t tokens = 0;
-  double nll = 0;     ///< in nats per token
-  double ttft_s = 0;  ///< of a run that computes no likelihood
+  double nll = 0;        ///< in nats per token
+  double retrieval = 0;  ///< share of a passage's tokens that are found again (retrieval.hpp)
+  double ttft_s = 0;     ///< of a run that computes no likelihoods
 };
 
 /// A calibration prompt under sparse attention.
@@ -29,9 +31,10 @@ struct Sample {
   Setting setting;
   double nll = 0;           ///< in nats per token
   double loss = 0;          ///< nll less that of dense attention; may be below 0
+  double loss_error = 0;    ///< standard error of the loss (paired_loss.hpp)
   double same_answers = 0;  ///< share of the answer's tokens that dense attention gives as well
-  double ttft_s = 0;        ///< without the time that the likelihood takes
-  bool held_out = false;    ///< not fitted, but used to see how far off the models are
+  double retrieval = 0;     ///< as that of a dense sample
+  double ttft_s = 0;        ///< of a run that computes no likelihoods
 };
 
 }  // namespace pecia::tune

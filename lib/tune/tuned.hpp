@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a tuner knows of a model on a grid: what it measured, models of it, and the settings that it
-/// would choose.
+/// What a tuner knows of a model on a grid: what it measured, models of it, and the settings that
+/// it would choose.
 
 #include <cstdint>
 #include <optional>
@@ -17,6 +17,15 @@
 #include "lib/tune/time_model.hpp"
 
 namespace pecia::tune {
+
+/// How a goal fared with prompts that were not fitted, among the settings that were measured.
+struct HeldOutGoal {
+  Goal goal;            ///< ttft_s is a share of dense attention's
+  int64_t prompts = 0;  ///< for which the models, fitted without them, found a setting
+  double measured = 0;  ///< the mean loss of their tokens, or the share of their dense time
+  bool kept = false;    ///< false without prompts
+  bool operator==(const HeldOutGoal&) const = default;
+};
 
 /// What was measured with a setting, means over the prompts of a bucket, as a search of all
 /// measured settings finds it: it is the oracle of the models' choice.
@@ -44,37 +53,43 @@ struct Chosen {
 struct Tuned {
   std::string version;  ///< of the program
   std::string model_path, config_sha256;
-  int64_t layers = 1;  ///< of the model
   int cp = 1, tp = 1;  ///< a replica's ranks; those of sp count as cp
   parallel::Geometry geometry = parallel::Geometry::disjoint;
   std::vector<LevelChoice> levels;
-  double likelihood_s_per_token = 0;  ///< what a likelihood adds to a prompt's time
+  std::vector<int> micros;  ///< among which the search chooses
+  TimeFacts facts;          ///< of the runs
   std::vector<DenseSample> dense;
   std::vector<Sample> samples;
   LossModel loss;
   TimeModel time;
-  FitError loss_error, time_error;  ///< of the samples that are held out
+  FitError loss_error, time_error;  ///< of prompts that are held out
+  std::vector<HeldOutGoal> held_out_goals;
   std::vector<Chosen> chosen;
 
-  /// All levels, and the fine drops up to the largest that was measured: models say nothing beyond.
+  /// All levels and micros, and the fine drops up to the largest that was measured: models say
+  /// nothing beyond.
   Candidates candidates() const;
-  /// What the models expect of settings for a prompt of so many tokens. Refers to this object.
+  /// What the models expect of settings for a prompt of so many tokens, where the loss is
+  /// LossModel::bound. Refers to this object.
   Costs costs(int64_t tokens) const;
 };
 
 /// The word of job files.
 std::string name_of(parallel::Geometry geometry);
 
-/// Fewer samples than this are too few to hold one out.
-inline constexpr size_t fewest_samples = 5;
+/// With fewer there is nothing to fit, or nothing to hold out.
+inline constexpr size_t fewest_samples = 5, fewest_prompts = 2;
 
-/// Holds a fifth of the samples out, fits the models to the others, says how far off they are, and
-/// chooses. The members before these are given. Throws InvalidArgument with fewer samples than
-/// fewest_samples.
+/// Fits the models to all samples and chooses. How far off the models are is said by others that
+/// are fitted without some prompts, each prompt being held out once. The members before the models
+/// are given. Throws InvalidArgument with too few samples or prompts.
 void fit(Tuned& tuned);
 
-/// The settings for a list of goals: losses of 0 to 0.1 nats per token, and times of 90 to 70 % of
-/// dense attention's, for the prompts of each length from a power of two to the next.
+/// The goals that are looked at: losses, and shares of dense attention's time.
+inline constexpr double goal_losses[]{0, 0.01, 0.02, 0.05, 0.1};
+inline constexpr double goal_times[]{0.9, 0.8, 0.7};
+
+/// The settings for these goals, for the prompts of each length from a power of two to the next.
 std::vector<Chosen> choose(const Tuned& tuned);
 
 }  // namespace pecia::tune

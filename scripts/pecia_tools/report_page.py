@@ -20,7 +20,7 @@ from . import run_figures as figures
 from .figure_style import DARK, LIGHT, to_png, to_svg
 from .read_run import DONE, FAILED, OPEN, PARTIAL, Report, RunFolder
 from .read_trace import Trace
-from .report_tables import Table
+from .report_tables import Card, Table
 from .report_text import count, duration, plural, size
 from .throughput import followup, throughput, why_unknown
 
@@ -297,6 +297,39 @@ def printable(value: object) -> object:
 
 
 def render(run: RunFolder, found: Sequence[Section]) -> str:
+    job = json.dumps(run.report.job, indent=2, ensure_ascii=False) if run.report else ""
+    places = tables.places(run.report) if run.report else None
+    unknown = "Grid, machine and ranks are known when the run has ended: report.json has them."
+    command = "A run folder does not keep the command that started it"
+    facts = tables.what_ran(run)
+    return render_page(
+        title=f"{run.path.resolve().name} · {Path(dict(facts).get('Model', '')).name}",
+        status=status(run),
+        written=run.written,
+        cards=tables.cards(run),
+        facts=facts,
+        found=found,
+        places=places,
+        notes=[
+            *([] if places else [unknown]),
+            command + ("; the job as run stands at the end." if job else "."),
+        ],
+        job=job,
+    )
+
+
+def render_page(
+    title: str,
+    status: str,
+    written: float,
+    cards: Sequence[Card],
+    facts: Sequence[tuple[str, str]],
+    found: Sequence[Section],
+    places: Optional[Table] = None,
+    notes: Sequence[str] = (),
+    job: str = "",
+) -> str:
+    """`written`: seconds since 1970. `notes`: sentences below the facts."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -309,16 +342,16 @@ def render(run: RunFolder, found: Sequence[Section]) -> str:
         (section, Markup(to_svg(section.figure, section.name, section.title)) if section.figure else "")
         for section in found
     ]  # fmt: skip
-    model = dict(tables.what_ran(run)).get("Model", "")
     return environment.get_template("report_page.html").render(
-        title=f"{run.path.resolve().name} · {Path(model).name}",
-        status=status(run),
-        written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(run.written)),
-        cards=tables.cards(run),
-        facts=tables.what_ran(run),
-        places=tables.places(run.report) if run.report else None,
+        title=title,
+        status=status,
+        written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(written)),
+        cards=cards,
+        facts=facts,
+        places=places,
+        notes=notes,
         sections=drawn,
-        job=json.dumps(run.report.job, indent=2, ensure_ascii=False) if run.report else "",
+        job=job,
         light=LIGHT,
         dark=DARK,
     )

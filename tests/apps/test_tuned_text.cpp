@@ -14,20 +14,29 @@ TEST(TunedText, HasATableOfSettingsTheErrorsAndAChoiceForEachGoal) {
   tune::fit(tuned);
   const std::string text = tuned_text(tuned);
   EXPECT_THAT(text, HasSubstr("4 prompts of 1000 to 8000 tokens, means"));
-  EXPECT_THAT(text, HasSubstr("  drop  levels      loss  same answers    TTFT s\n"));
-  EXPECT_THAT(text, HasSubstr("  0.00       2    0.0000          100%"));
+  EXPECT_THAT(text,
+              HasSubstr("  drop  levels  parts               loss  same answers  retrieval    "
+                        "TTFT s\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(" dense                                                        88%      7.90 "));
+  EXPECT_THAT(text, HasSubstr("  0.00       2      1    0.0000 ± 0.0000          100%        88%"));
+  EXPECT_THAT(text, HasSubstr("  0.50       2      4    0.0660 ± 0.0035           75%        44%"));
   EXPECT_THAT(text, HasSubstr("  0.90       3 "));
-  EXPECT_THAT(text, HasSubstr("models on 8 samples that were held out: loss off by 0.0"));
-  EXPECT_THAT(text, HasSubstr("prompts of 2000 to 2000 tokens, dense TTFT 3.3 s:\n  loss 0 "));
+  EXPECT_THAT(text, HasSubstr("models of prompts that were held out, 40 samples: loss off by 0.0"));
+  EXPECT_THAT(text,
+              HasSubstr("goals with prompts that were held out: loss 0 kept (measured 0.0000)"));
+  EXPECT_THAT(text, HasSubstr("70 % of dense TTFT "));
+  EXPECT_THAT(text, testing::ContainsRegex("prompts of 2000 to 2000 tokens, dense TTFT [0-9.]+ s:\n"
+                                           "  loss 0 "));
   EXPECT_THAT(text, testing::Not(HasSubstr("nothing that dropping saves")));
-  EXPECT_THAT(text, HasSubstr("best measured: drop 0.00 at 2"));
-  EXPECT_THAT(text, HasSubstr("not met; nearest drop 0.90 at 3 levels"));
+  EXPECT_THAT(text, HasSubstr("best measured: drop 0.00 at 2 levels in 1"));
 }
 
 TEST(TunedText, SaysWhereTimesShowNoSaving) {
   tune::Tuned tuned = tune::made_up();
   for (tune::Sample& sample : tuned.samples)
-    sample.ttft_s = 1e-3 * static_cast<double>(sample.tokens) * (1 + sample.setting.drop);
+    sample.ttft_s = 1e-3 * static_cast<double>(sample.tokens) * (1 + sample.setting.drop / 100);
   tune::fit(tuned);
   EXPECT_THAT(tuned_text(tuned), HasSubstr("these times show nothing that dropping saves"));
 }

@@ -48,7 +48,7 @@ class TuneTest(RunTest):
         make_deeper(self.model, layers=5)
         self.calibration = self.folder / "texts.h5"
         self.tuned = self.folder / "tuned.json"
-        requests = random_requests(3, 270, 900, seed=5)
+        requests = random_requests(3, 400, 900, seed=5)
         write_shard(self.calibration, requests)
         self.job = self.write_job(
             requests, model={"path": str(self.model)}, attention=CSA, parallel={"cp": RANKS}
@@ -79,37 +79,64 @@ class TuneTest(RunTest):
         printed, words = self.tune("--drops", "0,0.9", "--json")
         file = json.loads(self.tuned.read_text())
         self.assertEqual(json.loads(printed), file)
-        self.assertEqual(file["schema"], "pecia.tuned/1")
+        self.assertEqual(file["schema"], "pecia.tuned/2")
         self.assertEqual(file["grid"], {"cp": RANKS, "tp": 1})
-        self.assertRegex(words, r"run 4 of 4, drop 0\.9 at 2 levels: [\d.]+ s")
-        self.assertEqual(len(words.splitlines()), 5, words)  # of runs, and where the file is
+        self.assertIn("6 runs of 3 prompts; every second one has likelihoods, and a question", words)
+        self.assertRegex(words, r"run 1 of 6, dense, for its time: [\d.]+ s; about [\d.]+ m?s left")
+        self.assertRegex(words, r"run 6 of 6, drop 0\.9 at 2 levels in 2 parts: [\d.]+ s\n")
+        self.assertEqual(len(words.splitlines()), 8, words)  # of runs, and where the file is
         self.assertFalse(self.tuned.with_suffix(".runs").exists())
 
         self.assertEqual(len(file["samples"]), 6)
-        self.assertEqual(sum(sample["held_out"] for sample in file["samples"]), 1)
+        self.assertEqual(file["loss_model"]["held_out"]["samples"], 6)
+        self.assertEqual({(each["drop"], each["micro"]) for each in file["samples"]}, {(0, 1), (0.9, 2)})
+        self.assertGreater(file["facts"]["rates"]["all_to_all_bandwidth"], 0)
         for sample in file["samples"]:
             dense = next(each for each in file["dense"] if each["prompt"] == sample["prompt"])
             self.assertAlmostEqual(sample["loss"], sample["nll"] - dense["nll"], delta=1e-12)
             if sample["drop"] == 0:  # disjoint levels lose nothing then
                 self.assertLess(abs(sample["loss"]), 1e-4)
                 self.assertEqual(sample["same_answers"], 1)
+                self.assertEqual(sample["retrieval"], dense["retrieval"])
+            else:
+                self.assertGreater(sample["loss_error"], 0)
         self.assertGreater(max(abs(sample["loss"]) for sample in file["samples"]), 1e-6)
 
         # What the file says makes a plain share and levels, which the report has. Costs that are
         # made up are the same on every machine.
-        for term in file["loss_model"]["terms"].values():
-            term.update(at_shortest=0, at_longest=0)
-        file["loss_model"]["terms"]["drop"] = {"at_shortest": 0.1, "at_longest": 0.1}
-        file["time_model"].update(s_per_token=0, s_per_pair=1e-6, constant_s=0)
+        knots = [{"drop": 0, "loss": 0, "error": 0}, {"drop": 0.9, "loss": 0.08, "error": 0.01}]
+        file["loss_model"].update(power=0, curves=[{"levels": 2, "knots": knots}])
+        file["time_model"].update(s_per_token=0, s_per_dropping_token=0, s_per_step=0, constant_s=0)
+        file["time_model"].update(s_per_pair=1e-6, s_per_byte=0, s_per_near_byte=0)
         self.tuned.write_text(json.dumps(file))
         self.run_job(self.job, RANKS, "--set", "attention.objective={loss: 0.05}")
         report = self.report(self.job)
         attention, why = report["job"]["attention"], report["modes"]["why"]
         self.assertEqual((attention["drop"], attention["levels"]), (0.5, 2))
-        self.assertEqual(attention["objective"], "off")
-        self.assertRegex(why, r"drop 0\.50 at 2 levels by .*tuned\.json, expected to lose 0\.0500 ")
+        self.assertEqual((attention["objective"], attention["pipeline"]), ("off", 1))
+        self.assertRegex(
+            why,
+            r"drop 0\.50 at 2 levels in 1 part by .*tuned\.json, expected to lose 0\.0444 nats per "
+            r"token \(up to 0\.0500\)",
+        )
+        self.assertNotIn("rates of this run's machine", why)
+        self.assertIn("in 4 parts", self.planned("attention.pipeline=4"))
         for objective, drop in (("{loss: 1}", "0.90"), ("{ttft: 1h}", "0.00"), ("off", "0.02")):
             self.assertIn(f"drop {drop} at 2 levels", self.planned(f"attention.objective={objective}"))
+
+        # A file of a machine whose links are much faster: the run chooses again with its own rates.
+        own = {"s_per_byte": file["time_model"]["s_per_byte"]}
+        rates = dict(file["facts"]["rates"])
+        file["time_model"]["s_per_byte"] = 1e-9
+        file["facts"]["rates"]["all_to_all_bandwidth"] *= 1e6
+        self.tuned.write_text(json.dumps(file))
+        self.run_job(self.job, RANKS, "--fresh", "--set", "attention.objective={loss: 0.05}")
+        report = self.report(self.job)
+        self.assertRegex(report["modes"]["why"], r"with the rates of this run's machine, expected")
+        self.assertGreater(report["job"]["attention"]["pipeline"], 1)  # the link is what takes time
+        file["time_model"].update(own)
+        file["facts"]["rates"] = rates
+        self.tuned.write_text(json.dumps(file))
 
         too_fast = "attention.objective={ttft: 0.001}"
         for options in ([], ["--validate"]):
@@ -169,6 +196,12 @@ class TuneTest(RunTest):
         self.assertRegex(
             words, r"request-0 has 2\d\d tokens, and levels need 128 new tokens on each of 2 ranks"
         )
+        write_shard(self.calibration, random_requests(3, 300, 380, seed=1))
+        _, words = self.tune(expect=REFUSED)
+        self.assertRegex(words, r"has 3\d\d tokens, and a question of retrieval needs 384, so that its")
+        write_shard(self.calibration, random_requests(1, 400, 500, seed=1))
+        _, words = self.tune(expect=REFUSED)
+        self.assertIn("texts.h5 has one prompt, and nothing says then what another one loses", words)
         write_shard(self.calibration, random_requests(3, 300, 400, seed=1, every_second_turn=1))
         _, words = self.tune(expect=REFUSED)
         self.assertIn("has 2 turns", words)

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "lib/core/error.hpp"
 #include "lib/io/prompts.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temp_folder.hpp"
@@ -101,6 +102,23 @@ TEST(PromptShard, NeedsOnlyTheFirstFourDatasets) {
   const PromptTurn& turn = shard.requests().at(0).turns.at(0);
   EXPECT_FALSE(turn.max_new_tokens || turn.temperature || turn.top_p || turn.seed || turn.stop);
   EXPECT_FALSE(shard.requests()[0].arrival_s);
+}
+
+TEST(WritePrompts, GivesShardsOfOneTurnEach) {
+  const test::TempFolder folder;
+  const std::vector<PromptText> texts{{"a", {1, 2, 3}}, {"Œuvre 𝄞", {}}, {"c", {4}}};
+  write_prompts(folder / "p.h5", {{"what was there before", {9}}});
+  write_prompts(folder / "p.h5", texts);
+  const PromptShard shard(folder / "p.h5");
+  ASSERT_EQ(shard.requests().size(), texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const PromptRequest& request = shard.requests()[i];
+    EXPECT_EQ(request.id, texts[i].id);
+    ASSERT_EQ(request.turns.size(), 1U);
+    EXPECT_EQ(shard.tokens(request.turns[0]), texts[i].tokens);
+    EXPECT_FALSE(request.turns[0].max_new_tokens);
+  }
+  EXPECT_THROW(write_prompts(folder / "p.h5", {}), InvalidArgument);
 }
 
 TEST(PromptShard, MayBeEmpty) {

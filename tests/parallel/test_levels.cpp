@@ -104,7 +104,7 @@ TEST(BestMicro, IsOneWhereLinksAreFastAndMoreWhereTheyAreSlow) {
   in.load.add(8192, 0);
   const auto at = [&](double bandwidth, LevelRule rule = {}) {
     in.rates = {.flops = 1e11, .bandwidth = bandwidth, .all_to_all_bandwidth = bandwidth};
-    return best_micro(in, rule);
+    return best_micro(in, Levels(4, {{0, 0, 0, 0}}), rule);
   };
   EXPECT_EQ(at(2e10), 1);
   EXPECT_EQ(at(2.5e8), 8);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "lib/core/error.hpp"
 #include "lib/core/random.hpp"
@@ -63,29 +64,14 @@ TEST(FitNonnegative, RefusesRowsThatDoNotMatch) {
   EXPECT_THROW(fit_nonnegative({{1}, {1, 2}}, {1, 2}), InvalidArgument);
 }
 
-TEST(HeldOut, IsAFifthAndAlwaysTheSame) {
-  for (const size_t count : {0, 1, 4, 5, 9, 10, 64, 101}) {
-    const auto held = held_out(count);
-    ASSERT_EQ(held.size(), count);
-    EXPECT_EQ(std::ranges::count(held, true), static_cast<int64_t>(count / 5));
-    EXPECT_EQ(held, held_out(count));
-  }
-}
-
-TEST(HeldOut, IsNotOneSampleOfEachFive) {
-  const auto held = held_out(100);
-  std::vector<int> by_place(5);
-  for (size_t i = 0; i < held.size(); ++i) by_place[i % 5] += held[i] ? 1 : 0;
-  EXPECT_LT(std::ranges::max(by_place), 12);  // settings repeat for every prompt
-}
-
-TEST(ErrorOf, SaysMeansAndLeavesSmallValuesOutOfTheRelativeOne) {
-  const FitError error = error_of({1.1, 1.5, 0.003}, {1, 2, 0.001}, 0.002);
+TEST(ErrorOf, SaysMeansAndWhatTheSamplesOwnErrorsMake) {
+  const FitError error = error_of({{1.1, 1, 0.1}, {1.5, 2, 0.3}, {0.003, -0.001, 0}});
   EXPECT_EQ(error.samples, 3);
-  EXPECT_NEAR(error.mean_absolute, (0.1 + 0.5 + 0.002) / 3, 1e-12);
-  EXPECT_EQ(error.large_samples, 2);
-  EXPECT_NEAR(error.accuracy, 1 - (0.1 + 0.25) / 2, 1e-12);
-  EXPECT_EQ(error_of({}, {}, 1).accuracy, 0);
+  EXPECT_NEAR(error.mean_absolute, (0.1 + 0.5 + 0.004) / 3, 1e-12);
+  EXPECT_NEAR(error.accuracy, 1 - 0.604 / 3.001, 1e-12);
+  EXPECT_NEAR(error.noise, std::sqrt(2 / std::numbers::pi) * 0.4 / 3, 1e-12);
+  EXPECT_EQ(error_of({}).accuracy, 0);
+  EXPECT_EQ(error_of({{1, 0, 0}}).accuracy, 0);
 }
 
 }  // namespace
