@@ -54,7 +54,9 @@ class PhantomBackend : public Backend {
           2 * rows * static_cast<double>(args.x.size(1)) * static_cast<double>(args.y.size(1)),
           bytes_of(args.x) + bytes_of(args.weight) + bytes_of(args.weight_scales) +
               bytes_of(args.bias) + added,
-          bytes_of(args.y), args.x.dtype(), static_cast<double>(args.x.size(1)), args.y.size(1)},
+          bytes_of(args.y),
+          args.weight.dtype() == DType::fp8 ? DType::fp8 : args.x.dtype(),  // x is rounded, too
+          static_cast<double>(args.x.size(1)), args.y.size(1)},
          stream);
   }
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {

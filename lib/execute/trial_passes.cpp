@@ -40,7 +40,7 @@ schedule::Plan TrialPasses::step(int64_t first, int64_t count, int64_t tokens, b
 
 int64_t TrialPasses::slots(int64_t tokens) const {
   const int64_t unit = 2 * int64_t{virtual_ranks};
-  return (tokens + unit - 1) / unit * unit;
+  return (tokens + unit - 1) / unit * unit / instances;
 }
 
 schedule::Plan TrialPasses::plan_of(parallel::Ring ring, parallel::Sharding sharding) const {

@@ -27,7 +27,7 @@ struct TrialPasses {
   /// from a pass before, or new.
   schedule::Plan step(int64_t first, int64_t count, int64_t tokens, bool are_new = false) const;
 
-  /// Slots that suffice on each rank, whoever gets the tokens.
+  /// Slots that suffice on each rank for tokens that are dealt to all instances.
   int64_t slots(int64_t tokens) const;
   /// Tokens of a short sequence of which every instance holds some.
   int64_t short_tokens() const { return 2 * int64_t{virtual_ranks}; }

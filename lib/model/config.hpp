@@ -83,6 +83,9 @@ struct ModelConfig {
 /// than silu, quantization_config, logit soft-capping, MoE, an unknown rope type, …).
 ModelConfig read_config(const std::filesystem::path& folder);
 
+/// The same of the text of a config.json; `name` stands for the file in errors.
+ModelConfig parse_config(const std::string& text, const std::string& name);
+
 /// Lets prompts exceed the model's length, when a job asks for it. Sets linear, dynamic or yarn
 /// scaling by `factor` > 1 with the model's length as the original one, and multiplies
 /// max_positions by the factor. Throws InputError for another kind or factor, or when config.json

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 
 #include "lib/core/error.hpp"
 #include "lib/machines/cluster.hpp"
@@ -136,6 +137,18 @@ TEST(ClusterFile, IsFoundByItsPath) {
   const auto path = folder / "mine.yaml";
   std::ofstream(path) << small;
   EXPECT_EQ(cluster_of(path.string()), parse_cluster(small, "c.yaml"));
+}
+
+TEST(ClusterFile, ThatTheDocumentsShowIsRead) {
+  std::ifstream file(PECIA_CONFIGS "/README.md");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string opening = "```yaml\nranks_per_server", closing = "\n```";
+  const size_t begin = text.find(opening);
+  ASSERT_NE(begin, std::string::npos);
+  const size_t end = text.find(closing, begin);
+  const Cluster cluster = parse_cluster(text.substr(begin + 8, end - begin - 8), "README.md");
+  EXPECT_EQ(cluster.rank, cluster_of("h100-gtt").rank);
+  EXPECT_DOUBLE_EQ(cluster.efficiency.gemm.of({.rows = 16, .depth = 512}), 0.08);
 }
 
 TEST(Cluster, FillsServersAndRacksInTurn) {

@@ -41,8 +41,12 @@ _pecia() {
       case $previous in
         --set) _pecia_words nospace "$keys"; return ;;
         --ranks) :; return ;;
+        --model) :; return ;;
+        --cluster) :; return ;;
+        --request) :; return ;;
+        --modes) :; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --ranks --modes --json'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --ranks --model --cluster --request --modes --json'
       else _pecia_files yaml yml json; fi ;;
     inspect)
       case $previous in
