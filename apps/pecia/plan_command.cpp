@@ -140,8 +140,10 @@ void add_plan(CLI::App& app, Context& context) {
        .type = "DIR|PRESET"});
   add({.name = "--cluster",
        .into = &options->cluster,
-       .help = fmt::format("Foresees times on this cluster: a cluster file, or one of {}",
-                           fmt::join(machines::cluster_presets(), ", ")),
+       .help =
+           fmt::format("Foresees times on a cluster: a cluster file, or one of {}, or this: one "
+                       "rank on this machine, which is measured",
+                       fmt::join(machines::cluster_presets(), ", ")),
        .type = "FILE|PRESET"});
   add({.name = "--request",
        .into = &options->requests,

@@ -10,11 +10,15 @@
 #include "apps/pecia/plan_grid.hpp"
 #include "apps/pecia/plan_times.hpp"
 #include "apps/pecia/printable.hpp"
+#include "lib/cluster/machine.hpp"
+#include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
 #include "lib/execute/rank_needs.hpp"
 #include "lib/job/job_model.hpp"
+#include "lib/measure/described_cluster.hpp"
 #include "lib/model/presets.hpp"
 #include "lib/report/format.hpp"
+#include "lib/resources/compute_place.hpp"
 #include "lib/resources/footprint.hpp"
 #include "lib/resources/tuned_setting.hpp"
 
@@ -79,6 +83,24 @@ std::vector<foresight::RequestShape> shapes_of(const PlanQuestion& question, con
   return {{std::min(prompts["longest_tokens"].get<int64_t>(), longest)}};
 }
 
+/// The cluster that the question names. "this" is one rank on this machine, measured now.
+machines::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, int ranks) {
+  if (question.cluster != "this") return machines::cluster_of(question.cluster);
+  if (ranks > 1)
+    fail<InputError>(
+        "--cluster this is one rank on this machine, not {}; write a file with mpirun -np {} pecia "
+        "topology --measure --cluster-file FILE, and name that",
+        ranks, ranks);
+  const auto alone = comm::make_null_communicator();
+  const resources::Threads threads = resources::threads_of_rank(*alone);
+  const resources::ComputePlace place =
+      resources::make_compute_place(job, resources::computes_on_gpus(job, *alone), threads, *alone);
+  report::Recorder recorder;
+  return measure::describe_cluster(*alone, {comm::RackServerGpu{"", cluster::host_name(), 0}},
+                                   {*place.device, *place.stream, *place.backend, recorder},
+                                   threads.cache_bytes, cluster::memory_facts().total_bytes);
+}
+
 std::string plural(int64_t number, const char* what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
@@ -117,8 +139,6 @@ Json plan_job(const PlanQuestion& question) {
       question.model.empty()
           ? job::read_model_config(job)
           : job::model_config_of(job, model::config_of_preset_or_folder(question.model));
-  std::optional<machines::Cluster> cluster;
-  if (!question.cluster.empty()) cluster = machines::cluster_of(question.cluster);
   std::optional<batch::Inputs> inputs;
   Json prompts;
   if (has_file) try {
@@ -134,6 +154,8 @@ Json plan_job(const PlanQuestion& question) {
 
   int ranks = question.ranks;
   if (ranks == 0) ranks = fewest_ranks(job.parallel);
+  std::optional<machines::Cluster> cluster;
+  if (!question.cluster.empty()) cluster = cluster_of(question, job, ranks);
   resources::Resources resources;
   resources.gpus = job.backend == job::BackendKind::cuda;
   Json grid = outcome(job, config, ranks, resources);

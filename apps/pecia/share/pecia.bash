@@ -61,8 +61,9 @@ _pecia() {
         --sp) :; return ;;
         --tp) :; return ;;
         --file) :; return ;;
+        --cluster-file) :; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --dp --cp --sp --tp --file --measure --json'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --dp --cp --sp --tp --file --measure --cluster-file --json'
       else :; fi ;;
     doctor)
       case $previous in
