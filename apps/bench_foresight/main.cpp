@@ -15,6 +15,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "apps/bench_support/agreement.hpp"
 #include "apps/bench_support/results.hpp"
@@ -107,18 +108,25 @@ class Pass {
 };
 
 /// Sets the share of products so that the two rows differ as published, and returns the seconds that
-/// all rows have beside.
+/// all rows have beside. Times are nearly linear in 1 / share, so secants come close in a few steps.
 double fit(machines::Cluster& cluster, const Pass& first, const Pass& second) {
   const double wanted =
       1e-3 * (published[fitted_rows[1]].pass_kv_ms - published[fitted_rows[0]].pass_kv_ms);
-  double low = 0.1, high = 1;
-  for (int i = 0; i < 12; ++i) {
-    const double share = 0.5 * (low + high);
-    cluster.efficiency.gemm = {share};
-    const bool too_slow = second.on(cluster).seconds - first.on(cluster).seconds > wanted;
-    (too_slow ? low : high) = share;
+  double first_s = 0;
+  const auto excess_at = [&](double inverse) {
+    cluster.efficiency.gemm = {1 / inverse};
+    first_s = first.on(cluster).seconds;
+    return second.on(cluster).seconds - first_s - wanted;
+  };
+  double before = 1.5, now = 3;
+  double excess_before = excess_at(before), excess = excess_at(now);
+  constexpr double enough_s = 1e-3;
+  while (std::abs(excess) > enough_s) {
+    const double next = now - excess * (now - before) / (excess - excess_before);
+    before = std::exchange(now, next);
+    excess_before = std::exchange(excess, excess_at(next));
   }
-  return 1e-3 * published[fitted_rows[0]].pass_kv_ms - first.on(cluster).seconds;
+  return 1e-3 * published[fitted_rows[0]].pass_kv_ms - first_s;
 }
 
 std::string percent(double error) {

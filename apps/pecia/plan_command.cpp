@@ -150,6 +150,11 @@ void add_plan(CLI::App& app, Context& context) {
        .help = "Foresees a request alone: new prompt tokens, tokens that are cached, tokens of the "
                "answer (default: the job's longest prompt)",
        .type = "PROMPT[+CACHED][:NEW]"});
+  add({.name = "--trace",
+       .into = &options->trace,
+       .help = "With --cluster: writes traces of the last request's passes, as a run would",
+       .type = "DIR",
+       .needs = "--cluster"});
   add({.name = "--modes",
        .into = &options->modes,
        .help = "The legality table, or with a job what is legal for its model on its ranks",

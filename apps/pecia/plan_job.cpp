@@ -187,7 +187,7 @@ Json plan_job(const PlanQuestion& question) {
             {"decode_step", needs.decode_sent_bytes}};
     if (cluster)
       times = times_of({job, config, resources, stored}, *cluster,
-                       shapes_of(question, prompts, config.max_positions));
+                       shapes_of(question, prompts, config.max_positions), question.trace);
   }
   Json plan{{"schema", "pecia.plan/1"},
             {"model", json_of(config, job)},

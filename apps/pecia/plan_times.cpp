@@ -42,7 +42,8 @@ std::string indented(const std::string& lines) {
 }  // namespace
 
 Json times_of(foresight::Replica replica, const machines::Cluster& cluster,
-              const std::vector<foresight::RequestShape>& shapes) {
+              const std::vector<foresight::RequestShape>& shapes,
+              const std::filesystem::path& trace) {
   const bool in_bf16 =
       cluster.rank.flops.contains(DType::bf16) && replica.job.model.compute != job::Precision::fp32;
   replica.operand_type = [in_bf16](DType weights) {
@@ -54,7 +55,10 @@ Json times_of(foresight::Replica replica, const machines::Cluster& cluster,
       times["fits"] = false;
       times["why_not"] = *why;
     }
-    times["requests"].push_back(json_of(shape, foresight::foresee(replica, cluster, shape)));
+    const foresight::RequestTime time = foresight::foresee(replica, cluster, shape);
+    times["requests"].push_back(json_of(shape, time));
+    if (!trace.empty() && &shape == &shapes.back())
+      foresight::write_traces(replica, cluster, shape, time.ring, trace);
   }
   return times;
 }

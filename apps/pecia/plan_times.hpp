@@ -11,9 +11,11 @@
 namespace pecia::app {
 
 /// {"fits", "why_not", "requests": […]} of a plan. `replica` lacks its operand type: products take
-/// bf16 where the cluster has a peak for it, and the job does not ask for fp32.
+/// bf16 where the cluster has a peak for it, and the job does not ask for fp32. Traces of the last
+/// request are written into `trace`, unless it is empty.
 nlohmann::ordered_json times_of(foresight::Replica replica, const machines::Cluster& cluster,
-                                const std::vector<foresight::RequestShape>& shapes);
+                                const std::vector<foresight::RequestShape>& shapes,
+                                const std::filesystem::path& trace);
 
 /// The lines of a plan that has them, with the shares and overheads that they rest on.
 std::string times_text(const nlohmann::ordered_json& plan);

@@ -92,10 +92,8 @@ Program record(const model::ModelConfig& config, const Recording& recording, Lay
     model::ModelConfig few = config;
     few.layers = folded_layers;
     few.pattern.resize(folded_layers);
-    const bool alike = std::ranges::all_of(config.pattern, [&](const model::LayerConfig& layer) {
-      return layer.window == config.pattern.front().window;
-    });
-    if (alike)
+    const auto& pattern = config.pattern;
+    if (std::ranges::count(pattern, pattern.front()) == std::ssize(pattern))
       if (auto program = unfolded(record_each(few, recording), config.layers))
         return std::move(*program);
   }

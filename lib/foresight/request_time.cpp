@@ -7,6 +7,7 @@
 
 #include "lib/core/error.hpp"
 #include "lib/execute/trial_passes.hpp"
+#include "lib/foresight/trace.hpp"
 
 namespace pecia::foresight {
 namespace {
@@ -50,8 +51,8 @@ execute::PhantomSettings settings_of(const Replica& replica, const machines::Clu
                      .places = cluster.places(replica.ranks())}};
 }
 
-PassTime play(const Replica& replica, const machines::Cluster& cluster, const schedule::Plan& plan,
-              int64_t kv_tokens) {
+std::vector<Program> programs_of(const Replica& replica, const machines::Cluster& cluster,
+                                 const schedule::Plan& plan, int64_t kv_tokens) {
   std::vector<Program> programs;
   for (int rank = 0; rank < replica.ranks(); ++rank)
     programs.push_back(
@@ -60,13 +61,39 @@ PassTime play(const Replica& replica, const machines::Cluster& cluster, const sc
                 {},
                 plan},
                Layers::folded));
-  return replay(programs, cluster);
+  return programs;
 }
 
 /// Slots of a rank for the whole request.
 int64_t slots_of(const execute::TrialPasses& passes, const RequestShape& shape) {
   return passes.slots(shape.cached_tokens) +
          passes.slots(shape.prompt_tokens + shape.new_tokens + passes.virtual_ranks);
+}
+
+/// The ranks in a step in the middle of the answer.
+std::vector<Program> step_of(const Replica& replica, const machines::Cluster& cluster,
+                             const RequestShape& shape) {
+  const execute::TrialPasses passes = passes_of(replica, Ring::pass_kv);
+  const int64_t middle = shape.cached_tokens + shape.prompt_tokens + shape.new_tokens / 2;
+  return programs_of(replica, cluster, passes.step(0, 1, middle, true),
+                     slots_of(passes, shape) + passes.slots(middle));
+}
+
+/// The ranks in a chunk of the prompt.
+std::vector<Program> chunk_of(const Replica& replica, const machines::Cluster& cluster,
+                              const RequestShape& shape, Ring ring, int64_t begin, int64_t tokens) {
+  const execute::TrialPasses passes = passes_of(replica, ring);
+  const bool is_last = begin + tokens == shape.prompt_tokens;
+  return programs_of(replica, cluster,
+                     passes.feed(0, 1, tokens, shape.cached_tokens + begin, is_last),
+                     slots_of(passes, shape));
+}
+
+void refuse_unlike_chunks(const Replica& replica) {
+  if (replica.resources.sparse)
+    fail<Unsupported>("times are not foreseen with attention.sparse: csa; ask with it off");
+  if (replica.job.reproducible == parallel::Reproducible::layout)
+    fail<Unsupported>("times are not foreseen with reproducible: layout; ask with run");
 }
 
 void add(RankTimes& sum, const RankTimes& more, double times) {
@@ -103,22 +130,19 @@ std::vector<int64_t> spread(int64_t count) {
 /// The whole chunks of a prompt, and its rest.
 RequestTime prompt_time(const Replica& replica, const machines::Cluster& cluster,
                         const RequestShape& shape, Ring ring) {
-  const execute::TrialPasses passes = passes_of(replica, ring);
   const int64_t chunk = std::min(replica.resources.max_batch_tokens, shape.prompt_tokens);
   const int64_t whole = shape.prompt_tokens / chunk, rest = shape.prompt_tokens % chunk;
   RequestTime time;
-  const auto play_chunk = [&](int64_t begin, int64_t tokens, double times) {
-    const bool is_last = begin + tokens == shape.prompt_tokens;
-    const PassTime pass =
-        play(replica, cluster, passes.feed(0, 1, tokens, shape.cached_tokens + begin, is_last),
-             slots_of(passes, shape));
+  time.ring = ring;
+  const auto play = [&](int64_t begin, int64_t tokens, double times) {
+    const PassTime pass = replay(chunk_of(replica, cluster, shape, ring, begin, tokens), cluster);
     time.ttft_s += times * pass.seconds;
     add(time.prefill, pass.busiest(), times);
   };
   const std::vector<int64_t> played = spread(whole);
   const std::vector<double> weights = weights_of(played);
-  for (size_t i = 0; i < played.size(); ++i) play_chunk(played[i] * chunk, chunk, weights[i]);
-  if (rest > 0) play_chunk(whole * chunk, rest, 1);
+  for (size_t i = 0; i < played.size(); ++i) play(played[i] * chunk, chunk, weights[i]);
+  if (rest > 0) play(whole * chunk, rest, 1);
   return time;
 }
 
@@ -154,21 +178,24 @@ RequestShape parse_shape(std::string_view text) {
 
 RequestTime foresee(const Replica& replica, const machines::Cluster& cluster,
                     const RequestShape& shape) {
-  if (replica.resources.sparse)
-    fail<Unsupported>("times are not foreseen with attention.sparse: csa; ask with it off");
-  if (replica.job.reproducible == parallel::Reproducible::layout)
-    fail<Unsupported>("times are not foreseen with reproducible: layout; ask with run");
+  refuse_unlike_chunks(replica);
   std::optional<RequestTime> best;
   for (const Ring ring : rings_of(replica.resources)) {
     const RequestTime time = prompt_time(replica, cluster, shape, ring);
     if (!best || time.ttft_s < best->ttft_s) best = time;
   }
-  const execute::TrialPasses passes = passes_of(replica, Ring::pass_kv);
-  const int64_t middle = shape.cached_tokens + shape.prompt_tokens + shape.new_tokens / 2;
-  best->tbt_s = play(replica, cluster, passes.step(0, 1, middle, true),
-                     slots_of(passes, shape) + passes.slots(middle))
-                    .seconds;
+  best->tbt_s = replay(step_of(replica, cluster, shape), cluster).seconds;
   return *best;
+}
+
+void write_traces(const Replica& replica, const machines::Cluster& cluster,
+                  const RequestShape& shape, Ring ring, const std::filesystem::path& folder) {
+  refuse_unlike_chunks(replica);
+  const int64_t chunk = std::min(replica.resources.max_batch_tokens, shape.prompt_tokens);
+  const int64_t begin = (shape.prompt_tokens - 1) / chunk * chunk;
+  write_trace(chunk_of(replica, cluster, shape, ring, begin, shape.prompt_tokens - begin), cluster,
+              "prefill", folder / "prefill");
+  write_trace(step_of(replica, cluster, shape), cluster, "decode", folder / "decode");
 }
 
 std::optional<std::string> why_not(const Replica& replica, const machines::Cluster& cluster,

@@ -2,6 +2,7 @@
 #pragma once
 /// How long one request alone takes on a replica of a described cluster.
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -39,9 +40,10 @@ struct Replica {
 };
 
 struct RequestTime {
-  double ttft_s = 0;  ///< all passes of the prompt
-  double tbt_s = 0;   ///< a step in the middle of the answer
-  RankTimes prefill;  ///< of the busiest rank in each pass, all passes
+  parallel::Ring ring = parallel::Ring::pass_kv;  ///< of the prompt: the job's, or the faster one
+  double ttft_s = 0;                              ///< all passes of the prompt
+  double tbt_s = 0;                               ///< a step in the middle of the answer
+  RankTimes prefill;                              ///< of the busiest rank in each pass, all passes
 };
 
 /// Foresees the passes of a prompt in chunks of max_batch_tokens, and a step of its answer. Where
@@ -51,6 +53,13 @@ struct RequestTime {
 /// be read first.
 RequestTime foresee(const Replica& replica, const machines::Cluster& cluster,
                     const RequestShape& shape);
+
+/// Writes what all ranks do in the prompt's last chunk, and in a step of the answer, as traces into
+/// `folder`/prefill and `folder`/decode. `ring`: of the prompt. Throws as foresee does, and
+/// SystemError where a file cannot be written.
+void write_traces(const Replica& replica, const machines::Cluster& cluster,
+                  const RequestShape& shape, parallel::Ring ring,
+                  const std::filesystem::path& folder);
 
 /// Why a rank's memory is too small for the weights, the request's keys and values, and the work of
 /// its largest pass: the words of the allocator. Absent if it fits.

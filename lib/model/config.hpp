@@ -47,6 +47,8 @@ struct RopeConfig {
 /// What differs between layers. Each is attention and then a gated FFN.
 struct LayerConfig {
   int64_t window = 0;  ///< sliding window of the attention; 0: none
+
+  bool operator==(const LayerConfig&) const = default;
 };
 
 struct ModelConfig {

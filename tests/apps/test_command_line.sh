@@ -115,6 +115,9 @@ for request in chosen["requests"]:
     assert set(parts) == {"gemm_s", "attention_s", "exposed_comm_s", "other_s"}
     assert 0.5 < sum(parts.values()) / request["ttft_s"] <= 1.0001 and request["tbt_s"] > 0
 END
+expect 0 'first token after' - "${foresee[@]}" --ranks 2 --request 500 --trace "$folder/foreseen"
+[ -s "$folder/foreseen/prefill/trace.json.gz" ] && [ -s "$folder/foreseen/decode/trace.json.gz" ] || complain "no traces"
+expect 2 - 'requires --cluster' "$pecia" plan --model llama-3-8b --ranks 2 --trace "$folder/foreseen"
 expect 2 - 'did you mean h100-gtt?' "$pecia" plan --model llama-3-8b --ranks 2 --cluster h100-gt
 expect 2 - 'mpirun -np 2 pecia topology --measure' "$pecia" plan --model smollm2-135m --ranks 2 --cluster this --request 9
 expect 0 'tokens: first token after ' - "$pecia" plan --model smollm2-135m --ranks 1 --cluster this --request 99

@@ -4,7 +4,10 @@
 
 #include "lib/core/error.hpp"
 #include "lib/foresight/request_time.hpp"
+#include "lib/report/gzip.hpp"
+#include "lib/report/trace.hpp"
 #include "tests/foresight/small_grid.hpp"
+#include "tests/support/temp_folder.hpp"
 
 namespace pecia::foresight {
 namespace {
@@ -99,6 +102,23 @@ TEST(RequestTime, IsRefusedWhereChunksDiffer) {
   job.reproducible = parallel::Reproducible::run;
   resources.sparse.emplace();
   EXPECT_THROW(foresee({job, config, resources, DType::fp32}, cluster(), {100}), Unsupported);
+}
+
+TEST(RequestTraces, AreOfTheLastChunkAndOfAStep) {
+  const job::Job job;
+  const model::ModelConfig config = small_model(6);
+  const resources::Resources resources = ring_of(2, 64);
+  const test::TempFolder folder;
+  write_traces({job, config, resources, DType::fp32}, cluster(), {150, 0, 3},
+               parallel::Ring::pass_q, folder.path());
+  const auto text_of = [&](const char* pass) {
+    report::GzipLines lines(folder / pass / report::merged_trace_name);
+    std::string text, line;
+    while (lines.next(line)) text += line;
+    return text;
+  };
+  EXPECT_THAT(text_of("prefill"), HasSubstr("prefill/layer 5/ring_pass_q"));
+  EXPECT_THAT(text_of("decode"), HasSubstr("decode/layer 5/attention"));
 }
 
 TEST(WhyNot, IsTheAllocatorsAnswer) {
