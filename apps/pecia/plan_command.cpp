@@ -12,16 +12,15 @@
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
 #include "lib/job/job_model.hpp"
+#include "lib/machines/cluster.hpp"
+#include "lib/model/presets.hpp"
 #include "lib/parallel/modes_text.hpp"
 #include "lib/resources/resources.hpp"
 
 namespace pecia::app {
 namespace {
 
-struct PlanOptions {
-  std::filesystem::path job_file;
-  std::vector<std::string> overrides;
-  int ranks = 0;  // 0: the number that the job's degrees give
+struct PlanOptions : PlanQuestion {
   bool modes = false, json = false;
 };
 
@@ -65,7 +64,7 @@ int modes_of_job(const PlanOptions& options) {
 }
 
 int plan_of_job(const PlanOptions& options) {
-  const auto plan = plan_job(options.job_file, options.overrides, options.ranks);
+  const auto plan = plan_job(options);
   if (options.json) {
     fmt::print("{}\n", json_text(plan, 2));
     return 0;
@@ -73,18 +72,22 @@ int plan_of_job(const PlanOptions& options) {
   fmt::print("{}", plan_text(plan));
   if (options.ranks == 0 && plan["plans"][0]["cp_auto"])
     fmt::print("  parallel.cp auto takes any number of ranks: --ranks N says what N would do\n");
-  fmt::print(
-      "  --modes --ranks N lists the modes that are legal. Times, and whether it fits a machine, "
-      "are "
-      "not predicted in this version\n");
+  if (options.cluster.empty())
+    fmt::print(
+        "  --cluster {} or a cluster file foresees how long requests take, and whether they fit; "
+        "--modes lists the modes that are legal\n",
+        fmt::join(machines::cluster_presets(), ", "));
   return 0;
 }
 
 int plan_command(const PlanOptions& options) {
   if (!options.modes) {
-    if (options.job_file.empty())
+    if (options.job_file.empty() && options.model.empty())
       fail<InputError>(
-          "plan needs a job file, or --modes for the table of legal modes; pecia plan --help");
+          "plan needs a job file or a --model, or --modes for the table of legal modes; pecia plan "
+          "--help");
+    if (options.cluster.empty() && !options.requests.empty())
+      fail<InputError>("plan --request needs a --cluster, whose rates say how long it takes");
     return plan_of_job(options);
   }
   if (!options.job_file.empty()) return modes_of_job(options);
@@ -110,6 +113,7 @@ void add_plan(CLI::App& app, Context& context) {
           "pecia plan job.yaml --ranks 8 --set parallel.tp=2 --set kv.dtype=fp8",
           "pecia plan job.yaml --modes --ranks 8            # every legal grid for its model",
           "pecia plan --modes                               # the table itself",
+          "pecia plan --model llama-3-8b --ranks 8 --cluster h100-gtt --request 128000:500",
       }),
       [options, &context] {
         context.chosen = [options, &context] {
@@ -129,9 +133,32 @@ void add_plan(CLI::App& app, Context& context) {
        .into = &options->ranks,
        .help = "Ranks of the run (default: dp × cp × sp × tp, cp auto being 1)",
        .range = {{1, max_ranks}}});
+  add({.name = "--model",
+       .into = &options->model,
+       .help = fmt::format("Instead of the job's model: a folder, or one of {}",
+                           fmt::join(model::model_presets(), ", ")),
+       .type = "DIR|PRESET"});
+  add({.name = "--cluster",
+       .into = &options->cluster,
+       .help =
+           fmt::format("Foresees times on a cluster: a cluster file, or one of {}, or this: one "
+                       "rank on this machine, which is measured",
+                       fmt::join(machines::cluster_presets(), ", ")),
+       .type = "FILE|PRESET"});
+  add({.name = "--request",
+       .into = &options->requests,
+       .help = "Foresees a request alone: new prompt tokens, tokens that are cached, tokens of the "
+               "answer (default: the job's longest prompt)",
+       .type = "PROMPT[+CACHED][:NEW]"});
+  add({.name = "--trace",
+       .into = &options->trace,
+       .help = "With --cluster: writes traces of the last request's passes, as a run would",
+       .type = "DIR",
+       .needs = "--cluster"});
   add({.name = "--modes",
        .into = &options->modes,
-       .help = "The legality table, or with a job what is legal for its model on its ranks"});
+       .help = "The legality table, or with a job what is legal for its model on its ranks",
+       .excludes = "--model"});
   add({.name = "--json", .into = &options->json, .help = "JSON instead of text"});
 }
 

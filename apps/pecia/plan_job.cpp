@@ -8,11 +8,17 @@
 #include <optional>
 
 #include "apps/pecia/plan_grid.hpp"
+#include "apps/pecia/plan_times.hpp"
 #include "apps/pecia/printable.hpp"
+#include "lib/cluster/machine.hpp"
+#include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
 #include "lib/execute/rank_needs.hpp"
 #include "lib/job/job_model.hpp"
+#include "lib/measure/described_cluster.hpp"
+#include "lib/model/presets.hpp"
 #include "lib/report/format.hpp"
+#include "lib/resources/compute_place.hpp"
 #include "lib/resources/footprint.hpp"
 #include "lib/resources/tuned_setting.hpp"
 
@@ -41,12 +47,16 @@ Json json_of(const resources::PromptFootprint& prompts, const job::Job& job) {
           {"truncated_tokens", prompts.truncated_tokens}};
 }
 
+/// The type of tensors that are not codes.
+DType stored_type(const job::Job& job, const model::ModelConfig& config,
+                  const resources::WeightFootprint& weights) {
+  const bool rounds = resources::quantize_of(job) != model::Quantize::nothing;
+  return rounds ? config.stored_dtype.value_or(DType::fp32) : weights.dtype;
+}
+
 /// What the first rank of a replica needs and sends; its parts of what is cut are the largest.
 execute::RankNeeds needs_of_first_rank(const job::Job& job, const model::ModelConfig& config,
-                                       const resources::Resources& resources,
-                                       const resources::WeightFootprint& weights) {
-  const bool rounds = resources::quantize_of(job) != model::Quantize::nothing;
-  const DType stored = rounds ? config.stored_dtype.value_or(DType::fp32) : weights.dtype;
+                                       const resources::Resources& resources, DType stored) {
   // Tensor cores take bf16 rows; a CPU takes what this one's products do.
   const auto operands = [&](DType type) {
     return resources.gpus && type != DType::fp32 ? DType::bf16
@@ -55,11 +65,48 @@ execute::RankNeeds needs_of_first_rank(const job::Job& job, const model::ModelCo
   return execute::needs_of_rank(0, job, config, resources, stored, operands);
 }
 
+/// The job without a file. Its prompts and its output have no meaning.
+job::Job job_of_model(const PlanQuestion& question) {
+  std::vector<std::string> values{"model.path=" + question.model, "input=[none.h5]", "output=none"};
+  values.insert(values.end(), question.overrides.begin(), question.overrides.end());
+  return job::parse_job("", "pecia plan --model", values);
+}
+
+/// The requests that are asked about: those of the question, or the job's longest prompt.
+std::vector<foresight::RequestShape> shapes_of(const PlanQuestion& question, const Json& prompts,
+                                               int64_t longest) {
+  std::vector<foresight::RequestShape> shapes;
+  for (const std::string& text : question.requests) shapes.push_back(foresight::parse_shape(text));
+  if (!shapes.empty()) return shapes;
+  if (!prompts.contains("longest_tokens") || prompts["longest_tokens"] == 0)
+    fail<InputError>("there are no prompts to foresee; say a length with --request PROMPT[:NEW]");
+  return {{std::min(prompts["longest_tokens"].get<int64_t>(), longest)}};
+}
+
+/// The cluster that the question names. "this" is one rank on this machine, measured now.
+machines::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, int ranks) {
+  if (question.cluster != "this") return machines::cluster_of(question.cluster);
+  if (ranks > 1)
+    fail<InputError>(
+        "--cluster this is one rank on this machine, not {}; write a file with mpirun -np {} pecia "
+        "topology --measure --cluster-file FILE, and name that",
+        ranks, ranks);
+  const auto alone = comm::make_null_communicator();
+  const resources::Threads threads = resources::threads_of_rank(*alone);
+  const resources::ComputePlace place =
+      resources::make_compute_place(job, resources::computes_on_gpus(job, *alone), threads, *alone);
+  report::Recorder recorder;
+  return measure::describe_cluster(*alone, {comm::RackServerGpu{"", cluster::host_name(), 0}},
+                                   {*place.device, *place.stream, *place.backend, recorder},
+                                   threads.cache_bytes, cluster::memory_facts().total_bytes);
+}
+
 std::string plural(int64_t number, const char* what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
 std::string prompts_text(const Json& prompts, int64_t length) {
+  if (prompts.is_null()) return "";
   if (prompts.contains("missing"))
     return fmt::format("  prompts: {}\n", prompts["missing"].get<std::string>());
   const auto number = [&](const char* key) { return prompts[key].get<int64_t>(); };
@@ -84,23 +131,31 @@ std::string prompts_text(const Json& prompts, int64_t length) {
 
 }  // namespace
 
-Json plan_job(const std::filesystem::path& job_file, const std::vector<std::string>& overrides,
-              int ranks) {
-  job::Job job = job::read_job(job_file, overrides);
-  const model::ModelConfig config = job::read_model_config(job);
+Json plan_job(const PlanQuestion& question) {
+  const bool has_file = !question.job_file.empty();
+  job::Job job =
+      has_file ? job::read_job(question.job_file, question.overrides) : job_of_model(question);
+  const model::ModelConfig config =
+      question.model.empty()
+          ? job::read_model_config(job)
+          : job::model_config_of(job, model::config_of_preset_or_folder(question.model));
   std::optional<batch::Inputs> inputs;
   Json prompts;
-  try {
-    job = job::load_job(job_file, overrides);
-  } catch (const InputError& error) {  // the job itself is right: its prompts are missing
-    prompts["missing"] = error.what();
-  }
-  if (prompts.is_null()) {
+  if (has_file) try {
+      job = job::load_job(question.job_file, question.overrides);
+    } catch (const InputError& error) {  // the job itself is right: its prompts are missing
+      prompts["missing"] = error.what();
+    }
+  if (has_file && prompts.is_null()) {
     inputs.emplace(job, config);
     prompts = json_of(resources::prompt_footprint(job, config, *inputs), job);
   }
+  if (!question.model.empty()) job.model.path = question.model;
 
+  int ranks = question.ranks;
   if (ranks == 0) ranks = fewest_ranks(job.parallel);
+  std::optional<machines::Cluster> cluster;
+  if (!question.cluster.empty()) cluster = cluster_of(question, job, ranks);
   resources::Resources resources;
   resources.gpus = job.backend == job::BackendKind::cuda;
   Json grid = outcome(job, config, ranks, resources);
@@ -113,7 +168,7 @@ Json plan_job(const std::filesystem::path& job_file, const std::vector<std::stri
     }
   const auto weights = resources::weight_footprint(job, config);
   const auto kv = resources::kv_footprint(job, config, inputs ? &*inputs : nullptr, resources);
-  Json weights_of_rank, work, sent;
+  Json weights_of_rank, work, sent, times;
   if (!grid.contains("refused")) {
     resources.kv_dtype = kv.dtype;
     resources.max_sequences = kv.max_sequences;
@@ -122,37 +177,43 @@ Json plan_job(const std::filesystem::path& job_file, const std::vector<std::stri
           std::clamp<int64_t>(static_cast<int64_t>(inputs->requests().size()), 1, kv.max_sequences);
     resources.max_batch_tokens = resources::resolve_batch_tokens(
         job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
-    const execute::RankNeeds needs = needs_of_first_rank(job, config, resources, weights);
+    const DType stored = stored_type(job, config, weights);
+    const execute::RankNeeds needs = needs_of_first_rank(job, config, resources, stored);
     weights_of_rank = needs.weight_bytes;
     work = needs.work_bytes;
     sent = {{"prefill_tokens", resources.max_batch_tokens},
             {"prefill_pass", needs.prefill_sent_bytes},
             {"decode_sequences", resources.max_sequences},
             {"decode_step", needs.decode_sent_bytes}};
+    if (cluster)
+      times = times_of({job, config, resources, stored}, *cluster,
+                       shapes_of(question, prompts, config.max_positions), question.trace);
   }
-  return {{"schema", "pecia.plan/1"},
-          {"model", json_of(config, job)},
-          {"prompts", prompts},
-          {"weights",
-           {{"dtype", std::string(name_of(weights.dtype))},
-            {"assumed", weights.assumed},
-            {"bytes", weights.bytes}}},
-          {"kv",
-           {{"dtype", std::string(name_of(kv.dtype))},
-            {"bytes_per_token", kv.bytes_per_token},
-            {"max_sequences", kv.max_sequences}}},
-          {"plans",
-           {{{"ranks", ranks},
-             {"cp_auto", !job.parallel.cp.degree.has_value()},
-             {"parallel", grid},
-             {"memory_bytes_per_rank",
-              {{"weights", weights_of_rank},
-               {"kv_per_token", kv.bytes_per_token_of_rank},
-               {"kv", inputs ? Json(kv.tokens_of_rank * kv.bytes_per_token_of_rank) : Json()},
-               {"kv_allowed", job.kv.memory ? Json(*job.kv.memory) : Json()},
-               {"work", work}}},
-             {"sent_bytes_per_rank", sent}}}},
-          {"predicted", nullptr}};
+  Json plan{{"schema", "pecia.plan/1"},
+            {"model", json_of(config, job)},
+            {"prompts", prompts},
+            {"weights",
+             {{"dtype", std::string(name_of(weights.dtype))},
+              {"assumed", weights.assumed},
+              {"bytes", weights.bytes}}},
+            {"kv",
+             {{"dtype", std::string(name_of(kv.dtype))},
+              {"bytes_per_token", kv.bytes_per_token},
+              {"max_sequences", kv.max_sequences}}},
+            {"plans",
+             {{{"ranks", ranks},
+               {"cp_auto", !job.parallel.cp.degree.has_value()},
+               {"parallel", grid},
+               {"memory_bytes_per_rank",
+                {{"weights", weights_of_rank},
+                 {"kv_per_token", kv.bytes_per_token_of_rank},
+                 {"kv", inputs ? Json(kv.tokens_of_rank * kv.bytes_per_token_of_rank) : Json()},
+                 {"kv_allowed", job.kv.memory ? Json(*job.kv.memory) : Json()},
+                 {"work", work}}},
+               {"sent_bytes_per_rank", sent}}}}};
+  if (cluster) plan["cluster"] = {{"name", question.cluster}, {"file", to_yaml(*cluster)}};
+  for (const auto& [key, value] : times.items()) plan["plans"][0][key] = value;
+  return plan;
 }
 
 std::string plan_text(const Json& plan) {
@@ -195,6 +256,7 @@ std::string plan_text(const Json& plan) {
   }
   text += fmt::format("\n  {}: {}", plural(number(chosen, "ranks"), "rank"),
                       outcome_text(chosen["parallel"]));
+  if (chosen.contains("requests")) text += times_text(plan);
   return text;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What `pecia plan JOB.yaml` knows about a job without its weights and without a machine, as a
-/// value and as text for people.
+/// What `pecia plan` knows about a job without its weights, as a value and as text for people. With
+/// a described cluster it also foresees times.
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
@@ -10,11 +10,19 @@
 
 namespace pecia::app {
 
-/// `ranks` 0: the number that the job's degrees give, with cp: auto as 1. Missing prompts are left
-/// out, and "prompts" says so. Throws InputError for errors in the job file, config.json or the
-/// prompts.
-nlohmann::ordered_json plan_job(const std::filesystem::path& job_file,
-                                const std::vector<std::string>& overrides, int ranks);
+struct PlanQuestion {
+  std::filesystem::path job_file;      ///< empty: none, and `model` says of what model
+  std::string model;                   ///< preset or folder instead of the job's; empty: the job's
+  std::vector<std::string> overrides;  ///< of the job's values
+  int ranks = 0;                ///< 0: the number that the job's degrees give, with cp: auto as 1
+  std::string cluster;          ///< preset or cluster file; empty: no times are foreseen
+  std::filesystem::path trace;  ///< folder for traces of the last request; empty: none
+  std::vector<std::string> requests;  ///< PROMPT[+CACHED][:NEW]; none: the job's longest prompt
+};
+
+/// Missing prompts are left out, and "prompts" says so. Throws InputError for errors in the job
+/// file, config.json, the prompts, the cluster file or the requests.
+nlohmann::ordered_json plan_job(const PlanQuestion& question);
 std::string plan_text(const nlohmann::ordered_json& plan);
 
 }  // namespace pecia::app

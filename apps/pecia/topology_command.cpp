@@ -13,9 +13,13 @@
 #include "kernels/api/backend.hpp"
 #include "lib/cluster/machine.hpp"
 #include "lib/cluster/process_grid.hpp"
+#include "lib/comm/agree.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
 #include "lib/job/job.hpp"
+#include "lib/measure/described_cluster.hpp"
+#include "lib/report/atomic_file.hpp"
+#include "lib/resources/compute_place.hpp"
 
 namespace pecia::app {
 namespace {
@@ -24,6 +28,7 @@ struct TopologyOptions {
   std::string job;                    // empty: none
   std::optional<int> dp, cp, sp, tp;  // by default the job's; cp: what the others leave
   std::string file;                   // empty: the job's, else the environment's
+  std::string cluster_file;           // empty: none is written
   bool measure = false, json = false;
 };
 
@@ -77,6 +82,21 @@ nlohmann::ordered_json measured_links(const std::vector<comm::RackServerGpu>& pl
                     cluster::measure_rings(world, rings_of(grid), options), options);
 }
 
+/// Measures this machine and writes its cluster file. Collective over `world`.
+void write_cluster_file(const std::string& path, const job::Job& job,
+                        const std::vector<comm::RackServerGpu>& places, comm::Communicator& world) {
+  const resources::Threads threads = resources::threads_of_rank(world);
+  const resources::ComputePlace place =
+      resources::make_compute_place(job, resources::computes_on_gpus(job, world), threads, world);
+  report::Recorder recorder;
+  const machines::Cluster cluster = measure::describe_cluster(
+      world, places, {*place.device, *place.stream, *place.backend, recorder}, threads.cache_bytes,
+      cluster::memory_facts().total_bytes);
+  comm::together(world, [&] {
+    if (world.rank() == 0) report::write_atomically(path, to_yaml(cluster));
+  });
+}
+
 void print_table(const cluster::GridShape& shape, const Counts& counts,
                  const std::vector<nlohmann::ordered_json>& rows) {
   size_t host_width = 4, place_width = 15;
@@ -123,6 +143,7 @@ int topology_command(const TopologyOptions& options, comm::Communicator& world) 
                                         {"tp", at.tp}});
   nlohmann::ordered_json links;
   if (options.measure) links = measured_links(places, grid, world);
+  if (!options.cluster_file.empty()) write_cluster_file(options.cluster_file, job, places, world);
   if (world.rank() != 0) return 0;
   const cluster::GridShape& shape = grid.shape();
   const Counts counts = counts_of(places);
@@ -151,6 +172,7 @@ void add_topology(CLI::App& app, Context& context) {
           "mpirun -np 4 --bind-to none pecia topology job.yaml",
           "srun --mpi=pmix pecia topology --dp 2 --tp 4",
           "srun --mpi=pmix pecia topology --measure --json > links.json",
+          "mpirun -np 2 pecia topology --measure --cluster-file this.yaml",
       }),
       [options, &context] {
         context.chosen = [options, &context] { return topology_command(*options, context.world); };
@@ -175,6 +197,11 @@ void add_topology(CLI::App& app, Context& context) {
   add({.name = "--measure",
        .into = &options->measure,
        .help = "Latency and bandwidth of each level of links, and of the rings"});
+  add({.name = "--cluster-file",
+       .into = &options->cluster_file,
+       .help = "With --measure: writes a cluster file of this machine, for pecia plan",
+       .type = "OUT",
+       .needs = "--measure"});
   add({.name = "--json", .into = &options->json, .help = "JSON instead of a table"});
 }
 

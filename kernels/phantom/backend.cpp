@@ -54,7 +54,9 @@ class PhantomBackend : public Backend {
           2 * rows * static_cast<double>(args.x.size(1)) * static_cast<double>(args.y.size(1)),
           bytes_of(args.x) + bytes_of(args.weight) + bytes_of(args.weight_scales) +
               bytes_of(args.bias) + added,
-          bytes_of(args.y)},
+          bytes_of(args.y),
+          args.weight.dtype() == DType::fp8 ? DType::fp8 : args.x.dtype(),  // x is rounded, too
+          static_cast<double>(args.x.size(1)), args.y.size(1)},
          stream);
   }
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
@@ -102,7 +104,8 @@ class PhantomBackend : public Backend {
     tell({"attention", args.kv_dtype, args.q.rows(),
           4 * pairs * static_cast<double>(heads * head_dim),
           bytes_of(args.q) + kv_bytes(keys, args.num_kv_heads, head_dim, args.kv_dtype),
-          bytes_of(args.out) + bytes_of(args.lse)},
+          bytes_of(args.out) + bytes_of(args.lse), args.kv_dtype,
+          pairs / static_cast<double>(std::max<int64_t>(1, args.q.rows())), heads * head_dim},
          stream);
   }
   void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {
@@ -112,7 +115,8 @@ class PhantomBackend : public Backend {
     tell({"column_sums", args.kv_dtype, args.run.num_keys, 2 * products,
           bytes_of(args.q) + bytes_of(args.lse) +
               kv_bytes(args.run.num_keys, args.num_kv_heads, args.q.size(2), args.kv_dtype) / 2,
-          bytes_of(args.sums)},
+          bytes_of(args.sums), args.kv_dtype, static_cast<double>(args.q.rows()),
+          args.q.size(1) * args.q.size(2)},
          stream);
   }
   void merge(const MergeArgs& args, device::Stream& stream) override {

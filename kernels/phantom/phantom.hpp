@@ -20,6 +20,14 @@ struct OpWork {
   /// Each tensor once, but for a table or a cache: of these the rows that are looked up or written,
   /// and each key once for its item.
   int64_t bytes_read = 0, bytes_written = 0;
+  /// Of ops with FLOPs: the type of what is multiplied; the elements that are summed for a product,
+  /// or the keys that a row sees on average; and the columns that are written, or query heads ×
+  /// head size.
+  DType operands = DType::fp32;
+  double depth = 0;
+  int64_t width = 0;
+
+  bool operator==(const OpWork&) const = default;
 };
 
 /// Checks arguments as the other backends do and tells `on_op` of every call; nothing is computed.

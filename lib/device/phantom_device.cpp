@@ -48,16 +48,18 @@ bool PhantomDevice::is_phantom(const void* data) const {
   return byte < begin + bytes;
 }
 
-void PhantomDevice::copy(void* to, const void* from, int64_t bytes, Stream&) {
-  if (bytes > 0 && !is_phantom(to) && !is_phantom(from)) std::memcpy(to, from, bytes);
+void PhantomDevice::copy(void* to, const void* from, int64_t bytes, Stream& stream) {
+  copy_rows(to, bytes, from, bytes, bytes, 1, stream);
 }
 
 void PhantomDevice::copy_rows(void* to, int64_t to_pitch, const void* from, int64_t from_pitch,
-                              int64_t row_bytes, int64_t rows, Stream& stream) {
+                              int64_t row_bytes, int64_t rows, Stream&) {
+  if (row_bytes * rows == 0) return;
+  if (on_copy_) on_copy_(row_bytes * rows);
   if (is_phantom(to) || is_phantom(from)) return;
   for (int64_t row = 0; row < rows; ++row)
-    copy(static_cast<std::byte*>(to) + row * to_pitch,
-         static_cast<const std::byte*>(from) + row * from_pitch, row_bytes, stream);
+    std::memcpy(static_cast<std::byte*>(to) + row * to_pitch,
+                static_cast<const std::byte*>(from) + row * from_pitch, row_bytes);
 }
 
 void PhantomDevice::zero(void* data, int64_t bytes, Stream&) {

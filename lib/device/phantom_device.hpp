@@ -3,6 +3,7 @@
 /// A device whose memory has addresses and sizes but no contents. It shows exactly how much memory
 /// a run on an absent machine would need, and any access to the memory fails at once.
 
+#include <functional>
 #include <map>
 
 #include "lib/device/device.hpp"
@@ -18,9 +19,13 @@ class PhantomDevice : public Device {
 
   const DeviceInfo& info() const override { return info_; }
   MemoryInfo memory() const override { return {memory_bytes_ - used_bytes_, memory_bytes_}; }
+  bool has_contents() const override { return false; }
 
   std::unique_ptr<Stream> make_stream() override;
   std::unique_ptr<Event> make_event() override;
+
+  /// `tell` is called with the bytes of every copy from now on.
+  void on_copy(std::function<void(int64_t bytes)> tell) { on_copy_ = std::move(tell); }
 
   /// Copies between two places in host memory and zeroing host memory work as on other devices.
   /// Every other copy or zeroing changes nothing.
@@ -44,6 +49,7 @@ class PhantomDevice : public Device {
 
   DeviceInfo info_;
   int64_t memory_bytes_, used_bytes_ = 0, peak_bytes_ = 0;
+  std::function<void(int64_t bytes)> on_copy_;
   std::map<const std::byte*, int64_t> blocks_;  ///< block size in bytes, by address
 };
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/execute/phantom_rank.hpp"
 
-#include "lib/comm/phantom.hpp"
-
 namespace pecia::execute {
 
 PhantomRank::PhantomRank(const model::ModelConfig& config, const PhantomSettings& settings)
-    : device_(settings.device, settings.memory_bytes),
+    : watcher_(settings.watcher),
+      device_(settings.device, settings.memory_bytes),
       stream_(device_.make_stream()),
       backend_(kernels::make_phantom_backend(
           [this](const kernels::OpWork& op) {
@@ -14,16 +13,26 @@ PhantomRank::PhantomRank(const model::ModelConfig& config, const PhantomSettings
             work_.flops += op.flops;
             work_.bytes_read += op.bytes_read;
             work_.bytes_written += op.bytes_written;
+            if (watcher_ != nullptr) watcher_->computed(op);
           },
           settings.operand_type)),
-      replica_(comm::make_phantom_communicator(settings.rank, settings.ranks,
-                                               [this](int64_t bytes) {
-                                                 (recorder_.layer() < 0 ? sent_.outside
-                                                                        : sent_.in_layers) += bytes;
-                                               })),
+      replica_(comm::make_phantom_communicator(settings.rank, settings.ranks, this)),
       weights_(config, settings.weights, Worker::weight_cut(settings.rank, settings.worker.tp),
                device_, settings.quantize),
       worker_(*replica_, config, weights_, {device_, *stream_, *backend_, recorder_},
-              settings.worker) {}
+              settings.worker) {
+  recorder_.publish_to(activity_);
+  if (watcher_ != nullptr) device_.on_copy([this](int64_t bytes) { watcher_->copied(bytes); });
+}
+
+int64_t PhantomRank::started(const comm::PhantomStart& start) {
+  for (const comm::PhantomMessage& message : start.sends)
+    (recorder_.layer() < 0 ? sent_.outside : sent_.in_layers) += message.bytes;
+  return watcher_ != nullptr ? watcher_->started(start) : starts_++;
+}
+
+void PhantomRank::waited(int64_t number) {
+  if (watcher_ != nullptr) watcher_->waited(number);
+}
 
 }  // namespace pecia::execute

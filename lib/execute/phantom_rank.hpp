@@ -5,10 +5,18 @@
 /// rank of any grid and for any model of which the configuration is known.
 
 #include "kernels/phantom/phantom.hpp"
+#include "lib/comm/phantom.hpp"
 #include "lib/execute/worker.hpp"
 #include "lib/model/phantom_weights.hpp"
 
 namespace pecia::execute {
+
+/// Is told all that a phantom does, in its order.
+class PhantomWatcher : public comm::PhantomListener {
+ public:
+  virtual void computed(const kernels::OpWork& op) = 0;
+  virtual void copied(int64_t bytes) = 0;
+};
 
 struct PhantomSettings {
   int ranks = 1, rank = 0;  ///< in the replica; worker.sp and worker.tp say how ranks are laid out
@@ -19,6 +27,7 @@ struct PhantomSettings {
   /// Backend::operand_type of the device; absent: fp32.
   std::function<DType(DType)> operand_type = {};
   Worker::Settings worker;
+  PhantomWatcher* watcher = nullptr;  ///< outlives the rank, if there is one
 };
 
 /// Bytes that a rank sends in passes: within layers, and outside of layers for an embedding table
@@ -29,7 +38,7 @@ struct SentBytes {
   int64_t total() const { return in_layers + outside; }
 };
 
-class PhantomRank {
+class PhantomRank : private comm::PhantomListener {
  public:
   /// `config` outlives this object. Throws SystemError where weights, keys and values need more
   /// memory than the device has; execute throws it where a pass does.
@@ -44,15 +53,23 @@ class PhantomRank {
   const SentBytes& sent() const { return sent_; }
   /// Sums over all ops so far; its name and dtype have no meaning.
   const kernels::OpWork& work() const { return work_; }
+  /// What the rank does now: its span, phase and layer.
+  const Activity& activity() const { return activity_; }
   /// Bytes of weights, KV cache, and the workspaces that passes have grown.
   int64_t peak_bytes() const { return device_.peak_bytes(); }
 
  private:
+  int64_t started(const comm::PhantomStart& start) override;
+  void waited(int64_t number) override;
+
+  PhantomWatcher* watcher_;
+  int64_t starts_ = 0;
   kernels::OpWork work_{"all", DType::fp32};
   SentBytes sent_;
   device::PhantomDevice device_;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<kernels::Backend> backend_;
+  Activity activity_;
   report::Recorder recorder_;
   std::unique_ptr<comm::Communicator> replica_;
   model::PhantomWeights weights_;

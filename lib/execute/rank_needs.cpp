@@ -5,79 +5,13 @@
 #include <utility>
 
 #include "lib/execute/phantom_rank.hpp"
-#include "lib/parallel/pass_modes.hpp"
+#include "lib/execute/trial_passes.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
 
 namespace pecia::execute {
 namespace {
 
-using parallel::PassSequence;
-
-/// Passes of ranks with these modes, one after the other.
-class Passes {
- public:
-  Passes(int instances, int32_t virtual_ranks, parallel::PassModes modes,
-         parallel::Ring prefill_ring, std::optional<int64_t> levels_from = {})
-      : instances_(instances),
-        virtual_ranks_(virtual_ranks),
-        modes_(modes),
-        prefill_ring_(prefill_ring),
-        levels_from_(levels_from) {}
-
-  /// A pass with the next `tokens` tokens of sequences [first, first + count).
-  schedule::Plan feed(int64_t first, int64_t count, int64_t tokens) const {
-    const bool by_levels = levels_from_ && tokens >= *levels_from_;
-    schedule::Plan plan = plan_of(by_levels ? parallel::Ring::levels : prefill_ring_,
-                                  modes_.sharding(count * tokens, true));
-    for (int64_t i = first; i < first + count; ++i) {
-      const std::vector<int64_t> reserved(instances_, slots(tokens + virtual_ranks_));
-      plan.added.push_back({i, {schedule::NewSequence::no_parent, 0, reserved, {}}});
-      plan.turns.push_back({i, {}, 0, tokens});
-      plan.items.push_back(
-          {{i, 0, tokens, by_levels ? PassSequence::contiguous : PassSequence::balanced,
-            by_levels ? 0 : virtual_ranks_},
-           std::vector<int32_t>(tokens),
-           tokens,
-           0});
-    }
-    return plan;
-  }
-
-  /// A step of sequences [first, first + count), which have `tokens` tokens.
-  schedule::Plan step(int64_t first, int64_t count, int64_t tokens) const {
-    schedule::Plan plan = plan_of(modes_.decode_ring, modes_.sharding(count, false));
-    for (int64_t i = first; i < first + count; ++i)
-      plan.items.push_back(
-          {{i, tokens, 1, static_cast<int32_t>(i % virtual_ranks_), virtual_ranks_},
-           {0},
-           tokens,
-           1});
-    return plan;
-  }
-
-  /// Slots that suffice on each rank, whoever gets the tokens.
-  int64_t slots(int64_t tokens) const {
-    const int64_t unit = 2 * int64_t{virtual_ranks_};
-    return (tokens + unit - 1) / unit * unit;
-  }
-  /// Tokens of a short sequence of which every instance holds some.
-  int64_t short_tokens() const { return 2 * int64_t{virtual_ranks_}; }
-
- private:
-  schedule::Plan plan_of(parallel::Ring ring, parallel::Sharding sharding) const {
-    schedule::Plan plan;
-    plan.teams = {parallel::team_of_all(instances_, ring, sharding)};
-    return plan;
-  }
-
-  int instances_;
-  int32_t virtual_ranks_;
-  parallel::PassModes modes_;
-  parallel::Ring prefill_ring_;
-  std::optional<int64_t> levels_from_;
-};
-
-Passes passes_of(const job::Job& job, const resources::Resources& resources) {
+TrialPasses passes_of(const job::Job& job, const resources::Resources& resources) {
   return {
       resources.cp,
       job.reproducible == parallel::Reproducible::layout ? parallel::layout_ranks : resources.cp,
@@ -91,7 +25,7 @@ Passes passes_of(const job::Job& job, const resources::Resources& resources) {
 RankNeeds needs_of_rank(int rank, const job::Job& job, const model::ModelConfig& config,
                         const resources::Resources& resources, DType weights,
                         std::function<DType(DType)> operand_type) {
-  const Passes passes = passes_of(job, resources);
+  const TrialPasses passes = passes_of(job, resources);
   const int64_t prompt = resources.max_batch_tokens, sequences = resources.max_sequences;
   const int64_t kv_tokens = passes.slots(prompt + passes.short_tokens()) +
                             sequences * passes.slots(2 * passes.short_tokens());
@@ -129,10 +63,10 @@ parallel::SentPerToken sent_per_token(const model::ModelConfig& config, int sp, 
   const int ranks = sp * tp;
   const int64_t tokens = 16 * int64_t{ranks};  // the same number of rows on every rank
   const auto passes_in = [](parallel::Sharding sharding) {
-    return Passes(1, 1, {.prefill = sharding}, parallel::Ring::pass_kv);
+    return TrialPasses{.modes = {.prefill = sharding}};
   };
-  const Passes in_base = passes_in(parallel::Sharding::base);
-  const Passes in_shift = passes_in(parallel::Sharding::shift);
+  const TrialPasses in_base = passes_in(parallel::Sharding::base);
+  const TrialPasses in_shift = passes_in(parallel::Sharding::shift);
   int64_t base = 0, both = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     PhantomRank phantom(

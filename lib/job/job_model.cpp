@@ -33,7 +33,10 @@ void check_vocabulary(const Job::Generation& generation, int64_t vocab) {
 }  // namespace
 
 model::ModelConfig read_model_config(const Job& job) {
-  model::ModelConfig config = model::read_config(job.model.path);
+  return model_config_of(job, model::read_config(job.model.path));
+}
+
+model::ModelConfig model_config_of(const Job& job, model::ModelConfig config) {
   if (job.model.rope_scaling) stretch(config, *job.model.rope_scaling);
   check_vocabulary(job.generation, config.vocab);
   return config;

@@ -10,5 +10,7 @@ namespace pecia::job {
 /// Reads config.json and applies model.rope_scaling. Throws InputError where the job names tokens
 /// that the model's vocabulary does not have.
 model::ModelConfig read_model_config(const Job& job);
+/// The same for a configuration that was read already.
+model::ModelConfig model_config_of(const Job& job, model::ModelConfig config);
 
 }  // namespace pecia::job

@@ -14,10 +14,7 @@
 #include "lib/model/layer_weights.hpp"
 
 namespace pecia::measure {
-namespace {
 
-/// Seconds until every rank of `world` has done its work, when all begin together. This is what a
-/// rank gets while all share cores and links. Every rank gets the same.
 double seconds_of_all(comm::Communicator& world, const std::function<void()>& work) {
   world.barrier();
   const double mine_ns = 1e9 * own_seconds(work);
@@ -25,14 +22,9 @@ double seconds_of_all(comm::Communicator& world, const std::function<void()>& wo
          static_cast<double>(world.all_reduce_max(std::max<int64_t>(1, std::llround(mine_ns))));
 }
 
-/// FLOP/s of attention on each rank. The call is small enough to end in milliseconds on a slow
-/// core, and large enough to give several tiles to every thread, or to every multiprocessor of a
-/// GPU.
-double attention_flops(comm::Communicator& world, const context::Compute& compute,
-                       const AttentionShape& shape) {
+double measure_attention_flops(comm::Communicator& world, const context::Compute& compute,
+                               const AttentionShape& shape, int64_t rows, int64_t keys) {
   constexpr double wanted_s = 0.02;
-  const bool on_gpu = compute.device.info().is_gpu();
-  const int64_t rows = on_gpu ? 4096 : 64, keys = on_gpu ? 8192 : 512;
   auto buffers = compute.buffers(6);
   device::Buffer &q = buffers[0], &k = buffers[1], &v = buffers[2], &out = buffers[3],
                  &lse = buffers[4], &scales = buffers[5];
@@ -70,6 +62,16 @@ double attention_flops(comm::Communicator& world, const context::Compute& comput
   run(1);  // wakes threads and touches pages
   const int64_t calls = 1 + static_cast<int64_t>(wanted_s / seconds_of(1));
   return 4.0 * static_cast<double>(calls * q_elements * keys) / seconds_of(calls);
+}
+
+namespace {
+
+/// FLOP/s of a call that is small enough to end in milliseconds on a slow core, and large enough to
+/// give several tiles to every thread, or to every multiprocessor of a GPU.
+double attention_flops(comm::Communicator& world, const context::Compute& compute,
+                       const AttentionShape& shape) {
+  const bool on_gpu = compute.device.info().is_gpu();
+  return measure_attention_flops(world, compute, shape, on_gpu ? 4096 : 64, on_gpu ? 8192 : 512);
 }
 
 /// Starts a transfer in which this rank sends `sent` and receives equally many bytes.

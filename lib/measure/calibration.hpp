@@ -5,6 +5,8 @@
 
 #include <spdlog/logger.h>
 
+#include <functional>
+
 #include "lib/comm/communicator.hpp"
 #include "lib/context/compute.hpp"
 #include "lib/model/config.hpp"
@@ -17,6 +19,15 @@ struct AttentionShape {
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   DType kv_dtype = DType::fp32;
 };
+
+/// Seconds until every rank of `world` has done its work, when all begin together. This is what a
+/// rank gets while all share cores and links. Collective over `world`; every rank gets the same.
+double seconds_of_all(comm::Communicator& world, const std::function<void()>& work);
+
+/// FLOP/s of attention on each rank, of calls in which `rows` queries see `keys` keys each; takes
+/// about 20 ms. Collective over `world`; every rank gets the same.
+double measure_attention_flops(comm::Communicator& world, const context::Compute& compute,
+                               const AttentionShape& shape, int64_t rows, int64_t keys);
 
 /// Measures FLOP/s of attention and B/s round `ring` and from each of its ranks to all others;
 /// takes about 120 ms. The rates are those of the slowest rank of `world` while all ranks do the

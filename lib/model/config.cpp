@@ -6,6 +6,7 @@
 
 #include "lib/core/fp8_vector.hpp"
 #include "lib/io/safetensors.hpp"
+#include "lib/io/sha256.hpp"
 #include "lib/model/config_json.hpp"
 #include "lib/model/config_rope.hpp"
 #include "lib/model/family.hpp"
@@ -188,14 +189,12 @@ void limit_to_first_chunk(const JsonSection& file, ModelConfig& config) {
   config.max_positions = std::min(config.max_positions, chunk - local);
 }
 
+/// `generation`: generation_config.json, where there is one.
 std::vector<int32_t> read_stop_tokens(const JsonSection& file, const FamilyTraits& traits,
-                                      const std::filesystem::path& folder, int64_t vocab) {
+                                      const JsonSection* generation, int64_t vocab) {
   constexpr auto key = "eos_token_id";
   std::optional<std::vector<int64_t>> given;
-  const std::filesystem::path generation = folder / "generation_config.json";
-  std::error_code ignored;
-  if (std::filesystem::exists(generation, ignored))
-    given = JsonSection::read(generation).integers(key, 0, vocab - 1);
+  if (generation != nullptr) given = generation->integers(key, 0, vocab - 1);
   if (!given) given = file.integers(key, 0, vocab - 1);
   if (given) return {given->begin(), given->end()};
 
@@ -221,11 +220,7 @@ int64_t layer_matrix_elements(const ModelConfig& config) {
   return config.hidden * (2 * query_width + 2 * kv_width + 3 * config.ffn);
 }
 
-}  // namespace
-
-ModelConfig read_config(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "config.json";
-  const JsonSection file = JsonSection::read(path);
+ModelConfig config_of(const JsonSection& file, const JsonSection* generation) {
   const FamilyTraits& traits = family_of(file);
   refuse_unimplemented(file);
 
@@ -240,8 +235,29 @@ ModelConfig read_config(const std::filesystem::path& folder) {
   read_rope(file, traits, config);
   limit_to_first_chunk(file, config);
   config.stored_dtype = read_stored_dtype(file);
-  config.stop_token_ids = read_stop_tokens(file, traits, folder, config.vocab);
+  config.stop_token_ids = read_stop_tokens(file, traits, generation, config.vocab);
+  return config;
+}
+
+}  // namespace
+
+ModelConfig read_config(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "config.json";
+  const std::filesystem::path beside = folder / "generation_config.json";
+  const JsonSection file = JsonSection::read(path);
+  std::optional<JsonSection> generation;
+  std::error_code ignored;
+  if (std::filesystem::exists(beside, ignored)) generation = JsonSection::read(beside);
+  ModelConfig config = config_of(file, generation ? &*generation : nullptr);
   config.sha256 = io::sha256_of_file(path);
+  return config;
+}
+
+ModelConfig parse_config(const std::string& text, const std::string& name) {
+  ModelConfig config = config_of(JsonSection::parse(text, name), nullptr);
+  io::Sha256 sha256;
+  sha256.update(text);
+  config.sha256 = sha256.hex();
   return config;
 }
 

@@ -47,6 +47,8 @@ struct RopeConfig {
 /// What differs between layers. Each is attention and then a gated FFN.
 struct LayerConfig {
   int64_t window = 0;  ///< sliding window of the attention; 0: none
+
+  bool operator==(const LayerConfig&) const = default;
 };
 
 struct ModelConfig {
@@ -82,6 +84,9 @@ struct ModelConfig {
 /// architecture or an option that would change the result and is not implemented (hidden_act other
 /// than silu, quantization_config, logit soft-capping, MoE, an unknown rope type, …).
 ModelConfig read_config(const std::filesystem::path& folder);
+
+/// The same of the text of a config.json; `name` stands for the file in errors.
+ModelConfig parse_config(const std::string& text, const std::string& name);
 
 /// Lets prompts exceed the model's length, when a job asks for it. Sets linear, dynamic or yarn
 /// scaling by `factor` > 1 with the model's length as the original one, and multiplies

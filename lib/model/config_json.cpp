@@ -29,8 +29,11 @@ JsonSection JsonSection::read(const std::filesystem::path& file) {
   if (text.bytes().size() > max_file_bytes)
     fail<InputError>("{}: has {} bytes, more than any configuration; download it again",
                      file.string(), text.bytes().size());
-  json object = io::parse_strict_json(
-      file, {reinterpret_cast<const char*>(text.bytes().data()), text.bytes().size()});
+  return parse({reinterpret_cast<const char*>(text.bytes().data()), text.bytes().size()}, file);
+}
+
+JsonSection JsonSection::parse(std::string_view text, const std::filesystem::path& file) {
+  json object = io::parse_strict_json(file, text);
   if (!object.is_object())
     fail<InputError>("{}: holds a JSON {}, not an object; download it again", file.string(),
                      object.type_name());

@@ -21,6 +21,8 @@ class JsonSection {
   /// Reads a whole file. Throws InputError if it is absent, cannot be read, is far too large, or
   /// does not hold a JSON object.
   static JsonSection read(const std::filesystem::path& file);
+  /// The same of a file's text.
+  static JsonSection parse(std::string_view text, const std::filesystem::path& file);
 
   std::optional<int64_t> integer(std::string_view key, int64_t min, int64_t max) const;
   std::optional<double> number(std::string_view key, double min, double max) const;

@@ -118,8 +118,9 @@ void Model::make_tables(const Rows& rows, const PassTensors& pass) {
   tables_sent_->synchronize();  // waits until the tables of the last pass are copied
   const TensorView cos = pinned_cos_.tensor(DType::fp32, {linear.size(), pass.cos.size(1)});
   const TensorView sin = pinned_sin_.tensor(DType::fp32, {linear.size(), pass.sin.size(1)});
-  rotary_.tables(std::span(pass.attention.positions()).subspan(linear.begin, linear.size()),
-                 std::span(rows.rope_lengths).subspan(linear.begin, linear.size()), cos, sin);
+  if (compute_.device.has_contents())
+    rotary_.tables(std::span(pass.attention.positions()).subspan(linear.begin, linear.size()),
+                   std::span(rows.rope_lengths).subspan(linear.begin, linear.size()), cos, sin);
   compute_.copy(cos, pass.cos);
   compute_.copy(sin, pass.sin);
   tables_sent_->record(compute_.stream);

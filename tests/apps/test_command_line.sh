@@ -65,7 +65,7 @@ touch "$folder/p.h5"
 expect 2 - 'model.dtype: fp8 is for GPUs in this version' \
   "$pecia" run --validate "$folder/job.yaml" --set input=[p.h5] --set model.dtype=fp8
 
-expect 2 - 'needs a job file, or --modes' "$pecia" plan
+expect 2 - 'needs a job file or a --model, or --modes' "$pecia" plan
 expect 0 '^| >1 | 1 | >1 | ring, sp_tp | pass_q, broadcast_q |$' - "$pecia" plan --modes
 expect 0 '"prefill"' - "$pecia" plan --modes --json
 expect 2 - 'needs a job file' "$pecia" plan --modes --ranks 4
@@ -85,7 +85,7 @@ needs=("$pecia" plan "$folder/job.yaml" --set "model.path=$model")
 expect 0 '^  prompts: .*input prompts/\*.h5 matches no file' - "${needs[@]}"
 grep -q '^  1 rank: this job runs as single$' "$folder/out" || complain "not how it runs on a rank"
 grep -q 'parallel.cp auto takes any number of ranks' "$folder/out" || complain "no word about cp: auto"
-grep -q 'not predicted in this version' "$folder/out" || complain "no word about times"
+grep -q 'cluster h100-gtt, .* foresees how long requests take' "$folder/out" || complain "no word about times"
 expect 0 '^  weights: int8 .* on each rank$' - "${needs[@]}" --set model.dtype=int8
 expect 0 '^  4 ranks: this job runs as ring/auto+broadcast_q; auto: .*; a run takes cp elastic if ' - "${needs[@]}" --ranks 4
 expect 0 '^  4 ranks: this job runs as ' - "${needs[@]}" --ranks 4 --set parallel.prefill=ring
@@ -96,6 +96,41 @@ expect 0 'kv.memory allows 2.0 GiB$' - "${needs[@]}" --set kv.memory=2G
 expect 0 '"schema": "pecia.plan/1"' - "${needs[@]}" --json
 python3 -m json.tool "$folder/out" >/dev/null || complain "no JSON"
 expect 2 - 'h5' "${needs[@]}" --set input=[p.h5]
+
+foresee=("$pecia" plan --model llama-3-8b --cluster h100-gtt)
+expect 0 '^    2000 tokens after 500 cached: first token after .* ms (products .* per token$' - \
+  "${foresee[@]}" --ranks 2 --request 2000+500:9
+grep -q '^    overhead: {op_us: 4, step_us: 500}$' "$folder/out" || complain "the cluster's figures are hidden"
+expect 0 '^  does not fit: H100-96GB: .* bytes of memory wanted' - \
+  "$pecia" plan --model llama-3-70b --cluster h100-gtt --ranks 1 --request 1000
+expect 0 '"fits": true' - "${foresee[@]}" --ranks 4 --set parallel.tp=2 --request 2000 --request 300:5 --json
+python3 - "$folder/out" <<'END' || complain "a plan with times is not as interfaces say"
+import json, sys
+plan = json.load(open(sys.argv[1]))
+[chosen], cluster = plan["plans"], plan["cluster"]
+assert cluster["name"] == "h100-gtt" and "memory_gbs: 2400" in cluster["file"]
+assert [r["prompt_tokens"] for r in chosen["requests"]] == [2000, 300]
+for request in chosen["requests"]:
+    parts = request["prefill"]
+    assert set(parts) == {"gemm_s", "attention_s", "exposed_comm_s", "other_s"}
+    assert 0.5 < sum(parts.values()) / request["ttft_s"] <= 1.0001 and request["tbt_s"] > 0
+END
+expect 0 'first token after' - "${foresee[@]}" --ranks 2 --request 500 --trace "$folder/foreseen"
+[ -s "$folder/foreseen/prefill/trace.json.gz" ] && [ -s "$folder/foreseen/decode/trace.json.gz" ] || complain "no traces"
+expect 2 - 'requires --cluster' "$pecia" plan --model llama-3-8b --ranks 2 --trace "$folder/foreseen"
+expect 2 - 'did you mean h100-gtt?' "$pecia" plan --model llama-3-8b --ranks 2 --cluster h100-gt
+expect 2 - 'mpirun -np 2 pecia topology --measure' "$pecia" plan --model smollm2-135m --ranks 2 --cluster this --request 9
+expect 0 'tokens: first token after ' - "$pecia" plan --model smollm2-135m --ranks 1 --cluster this --request 99
+expect 2 - 'requires --measure' "$pecia" topology --cluster-file "$folder/this.yaml"
+expect 0 'bandwidth' '*' "${mpiexec[@]}" 2 "$pecia" topology --measure --cluster-file "$folder/this.yaml"
+expect 0 'tokens: first token after ' - \
+  "$pecia" plan --model smollm2-135m --ranks 2 --cluster "$folder/this.yaml" --request 99
+expect 2 - 'did you mean llama-3-8b?' "$pecia" plan --model llama3-8b --ranks 2
+expect 2 - 'say a length with --request' "${foresee[@]}" --ranks 2
+expect 2 - 'write it as PROMPT' "${foresee[@]}" --ranks 2 --request 5x
+expect 2 - 'needs a --cluster' "$pecia" plan --model llama-3-8b --ranks 2 --request 5
+expect 2 - 'unknown key model; the keys here are ranks_per_server' \
+  "$pecia" plan --model llama-3-8b --cluster "$folder/job.yaml" --ranks 2 --request 5
 
 expect 2 - 'no run has begun' "$pecia" inspect "$folder"
 expect 2 - 'p.h5' "$pecia" inspect "$folder/p.h5"

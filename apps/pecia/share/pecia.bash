@@ -41,8 +41,13 @@ _pecia() {
       case $previous in
         --set) _pecia_words nospace "$keys"; return ;;
         --ranks) :; return ;;
+        --model) :; return ;;
+        --cluster) :; return ;;
+        --request) :; return ;;
+        --trace) _pecia_files; return ;;
+        --modes) :; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --ranks --modes --json'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --ranks --model --cluster --request --trace --modes --json'
       else _pecia_files yaml yml json; fi ;;
     inspect)
       case $previous in
@@ -57,8 +62,9 @@ _pecia() {
         --sp) :; return ;;
         --tp) :; return ;;
         --file) :; return ;;
+        --cluster-file) :; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --dp --cp --sp --tp --file --measure --json'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --dp --cp --sp --tp --file --measure --cluster-file --json'
       else :; fi ;;
     doctor)
       case $previous in

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a described cluster would take for single requests, as values and as text for people.
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "lib/foresight/request_time.hpp"
+
+namespace pecia::app {
+
+/// {"fits", "why_not", "requests": […]} of a plan. `replica` lacks its operand type: products take
+/// bf16 where the cluster has a peak for it, and the job does not ask for fp32. Traces of the last
+/// request are written into `trace`, unless it is empty.
+nlohmann::ordered_json times_of(foresight::Replica replica, const machines::Cluster& cluster,
+                                const std::vector<foresight::RequestShape>& shapes,
+                                const std::filesystem::path& trace);
+
+/// The lines of a plan that has them, with the shares and overheads that they rest on.
+std::string times_text(const nlohmann::ordered_json& plan);
+
+}  // namespace pecia::app

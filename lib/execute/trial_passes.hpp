@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Plans of passes as a job would make them, for phantoms of its ranks.
+
+#include <optional>
+
+#include "lib/parallel/pass_modes.hpp"
+#include "lib/schedule/plan.hpp"
+
+namespace pecia::execute {
+
+struct TrialPasses {
+  int instances = 1;          ///< of the replica; all of them are one team
+  int32_t virtual_ranks = 1;  ///< the number of instances, or with `reproducible: layout` more
+  parallel::PassModes modes;
+  parallel::Ring prefill_ring = parallel::Ring::pass_kv;
+  /// Passes of at least this number of tokens go by levels; absent: none.
+  std::optional<int64_t> levels_from = {};
+
+  /// A pass with `tokens` new tokens of each of the sequences [first, first + count), which are new
+  /// and have `cached` tokens already, dealt as one pass of a prompt deals them. `cached` above 0
+  /// needs as many virtual ranks as instances. No token is sampled unless `sampled`.
+  schedule::Plan feed(int64_t first, int64_t count, int64_t tokens, int64_t cached = 0,
+                      bool sampled = true) const;
+
+  /// A step of the sequences [first, first + count), which have `tokens` tokens each. They are known
+  /// from a pass before, or new.
+  schedule::Plan step(int64_t first, int64_t count, int64_t tokens, bool are_new = false) const;
+
+  /// Slots that suffice on each rank for tokens that are dealt to all instances.
+  int64_t slots(int64_t tokens) const;
+  /// Tokens of a short sequence of which every instance holds some.
+  int64_t short_tokens() const { return 2 * int64_t{virtual_ranks}; }
+
+ private:
+  schedule::Plan plan_of(parallel::Ring ring, parallel::Sharding sharding) const;
+  schedule::NewSequence new_sequence(int64_t sequence, int64_t cached, int64_t slots_each) const;
+};
+
+}  // namespace pecia::execute

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/machines/cluster.hpp"
+
+#include <fmt/format.h>
+
+namespace pecia::machines {
+
+comm::RackServerGpu Cluster::place(int number) const {
+  const int server = number / ranks_per_server;
+  return {fmt::format("rack{}", server / servers_per_rack), fmt::format("server{}", server),
+          number % ranks_per_server};
+}
+
+std::vector<comm::RackServerGpu> Cluster::places(int ranks) const {
+  std::vector<comm::RackServerGpu> all;
+  for (int number = 0; number < ranks; ++number) all.push_back(place(number));
+  return all;
+}
+
+}  // namespace pecia::machines

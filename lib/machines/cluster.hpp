@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A cluster as a value: what its ranks and links can do at most, and what they achieve. It
+/// describes a machine that is not here, or one that was measured.
+
+#include <array>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/comm/place.hpp"
+#include "lib/core/dtype.hpp"
+#include "lib/machines/efficiency.hpp"
+
+namespace pecia::machines {
+
+/// What one rank can do at most.
+struct RankPeaks {
+  std::string name;
+  std::map<DType, double> flops;  ///< FLOP/s of products, by the type of their operands
+  double memory_gbs = 0;          ///< 1e9 B/s
+  double memory_gib = 0;          ///< 2^30 B
+
+  bool operator==(const RankPeaks&) const = default;
+};
+
+/// What messages take that go this far. Where a level is shared, ranks share its rate: those of a
+/// server at the levels server and rack, those of a rack at the level system.
+struct Link {
+  double gbs = 0;  ///< 1e9 B/s for each rank, or for those that share it, in each direction
+  double us = 0;   ///< from the start of a message until its first byte arrives
+  bool shared = false;
+
+  bool operator==(const Link&) const = default;
+};
+
+struct Cluster {
+  int ranks_per_server = 1, servers_per_rack = 1;
+  RankPeaks rank;
+  std::array<Link, comm::num_link_levels> links;  ///< by LinkLevel
+  /// Shares of the peaks above: of FLOP/s for products and attention, of memory_gbs for all that is
+  /// read and written, of a link's gbs for messages between two ranks and for those of collectives.
+  struct Shares {
+    Efficiency gemm, attention, copy, send, collective;
+    bool operator==(const Shares&) const = default;
+  } efficiency;
+  /// What work takes beside: for each op or copy, and for each pass.
+  struct Overhead {
+    double op_us = 0, step_us = 0;
+    bool operator==(const Overhead&) const = default;
+  } overhead;
+
+  bool operator==(const Cluster&) const = default;
+
+  /// Where ranks are if they fill one server after the other.
+  comm::RackServerGpu place(int number) const;
+  std::vector<comm::RackServerGpu> places(int ranks) const;
+};
+
+/// Reads a cluster file (YAML). Each key is required, so that no figure is hidden. Throws InputError
+/// naming the line and the key: no file, not YAML, an unknown key (with the nearest known one), a
+/// key that is missing, a rate that is zero or negative, a share outside (0, 1], sizes of a curve
+/// that do not ascend.
+Cluster read_cluster(const std::filesystem::path& file);
+/// The same of a file's text; `name` stands for it in errors.
+Cluster parse_cluster(const std::string& text, const std::string& name);
+
+/// The cluster as a file that parse_cluster reads back as it was.
+std::string to_yaml(const Cluster& cluster);
+
+/// Names of the clusters that are known without a file.
+std::vector<std::string> cluster_presets();
+/// The preset's file; absent for other names.
+std::optional<std::string> preset_text(std::string_view preset);
+
+/// The preset of this name, or else the cluster file. Throws InputError as read_cluster does, and
+/// for what is neither, naming the nearest preset.
+Cluster cluster_of(const std::string& preset_or_file);
+
+}  // namespace pecia::machines

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The machines of the papers, as cluster files. Peaks and links are what the papers or the makers
+/// say. Shares are fitted where a comment says so; the others are guesses until a run has measured
+/// them.
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "lib/core/error.hpp"
+#include "lib/core/mistyped.hpp"
+#include "lib/machines/cluster.hpp"
+
+namespace pecia::machines {
+namespace {
+
+struct Preset {
+  std::string_view name, text;
+};
+
+constexpr std::array presets{
+    Preset{"h100-gtt", R"(# Context Parallelism …, §4: 8 × H100-96GB at 500 W, 400 Gb/s RDMA per GPU
+ranks_per_server: 8
+servers_per_rack: 16
+rank: {name: H100-96GB, flops: {fp32: 5e13, bf16: 8e14, fp8: 1.6e15}, memory_gbs: 2400, memory_gib: 89.4}
+links:
+  server: {gbs: 450, us: 3, shared: false}
+  rack: {gbs: 50, us: 8, shared: false}
+  system: {gbs: 50, us: 10, shared: false}
+efficiency:
+  gemm: 0.43  # of fp8 and bf16 peaks together; fitted by bench_foresight
+  # The others are those of the paper's op times, at 2.5 and 10 % of new tokens, and its 540 TFLOP/s.
+  attention: {rows: [[800, 0.633], [3200, 0.652], [32000, 0.675]]}
+  copy: 0.8
+  send: {bytes: [[3.28e6, 0.395], [1.31e7, 0.482], [1.64e7, 0.523]]}
+  collective: {bytes: [[3.28e6, 0.47], [1.31e7, 0.77]]}
+overhead: {op_us: 4, step_us: 500}
+)"},
+    Preset{"h100-gti", R"(# Context Parallelism …, §4: the same GPUs, 100 Gb/s TCP per GPU
+ranks_per_server: 8
+servers_per_rack: 16
+rank: {name: H100-96GB, flops: {fp32: 5e13, bf16: 8e14, fp8: 1.6e15}, memory_gbs: 2400, memory_gib: 89.4}
+links:
+  server: {gbs: 450, us: 3, shared: false}
+  rack: {gbs: 12.5, us: 30, shared: false}
+  system: {gbs: 12.5, us: 40, shared: false}
+efficiency:
+  gemm: 0.43
+  attention: {rows: [[800, 0.633], [3200, 0.652], [32000, 0.675]]}
+  copy: 0.8
+  send: 0.24  # 3 GB/s achieved by each rank
+  collective: 0.8
+overhead: {op_us: 4, step_us: 500}
+)"},
+    Preset{"a100-p4d", R"(# AWS p4d.24xlarge: 8 × A100-40GB, 400 Gb/s per server
+ranks_per_server: 8
+servers_per_rack: 16
+rank: {name: A100-40GB, flops: {fp32: 1.95e13, bf16: 3.12e14}, memory_gbs: 1555, memory_gib: 37.25}
+links:
+  server: {gbs: 300, us: 3, shared: false}
+  rack: {gbs: 50, us: 15, shared: true}
+  system: {gbs: 50, us: 20, shared: false}
+efficiency:
+  gemm: 0.65
+  attention: 0.55
+  copy: 0.8
+  send: 0.7
+  collective: 0.7
+overhead: {op_us: 5, step_us: 500}
+)"},
+    Preset{"h200-nvswitch", R"(# 8 × H200 behind NVSwitch, 400 Gb/s per GPU between servers
+ranks_per_server: 8
+servers_per_rack: 16
+rank: {name: H200-141GB, flops: {fp32: 6.7e13, bf16: 9.89e14, fp8: 1.979e15}, memory_gbs: 4800, memory_gib: 131.3}
+links:
+  server: {gbs: 450, us: 3, shared: false}
+  rack: {gbs: 50, us: 8, shared: false}
+  system: {gbs: 50, us: 10, shared: false}
+efficiency:
+  gemm: 0.65
+  attention: 0.6
+  copy: 0.8
+  send: 0.7
+  collective: 0.7
+overhead: {op_us: 4, step_us: 500}
+)"},
+    Preset{"a800-4x200", R"(# LoongServe, §7: 8 × A800-80GB, four 200 Gb/s adapters per server
+ranks_per_server: 8
+servers_per_rack: 16
+rank: {name: A800-80GB, flops: {fp32: 1.95e13, bf16: 3.12e14}, memory_gbs: 2039, memory_gib: 74.5}
+links:
+  server: {gbs: 200, us: 3, shared: false}
+  rack: {gbs: 100, us: 10, shared: true}
+  system: {gbs: 100, us: 12, shared: false}
+efficiency:
+  gemm: 0.65
+  attention: 0.55
+  copy: 0.8
+  send: 0.7
+  collective: 0.7
+overhead: {op_us: 5, step_us: 500}
+)"},
+};
+
+}  // namespace
+
+std::vector<std::string> cluster_presets() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets) names.emplace_back(preset.name);
+  return names;
+}
+
+std::optional<std::string> preset_text(std::string_view name) {
+  const auto found = std::ranges::find(presets, name, &Preset::name);
+  return found == presets.end() ? std::nullopt : std::optional(std::string(found->text));
+}
+
+Cluster cluster_of(const std::string& preset_or_file) {
+  if (const auto text = preset_text(preset_or_file)) return parse_cluster(*text, preset_or_file);
+  if (std::filesystem::exists(preset_or_file)) return read_cluster(preset_or_file);
+  const auto nearest = std::ranges::min_element(presets, {}, [&](const Preset& preset) {
+    return edit_distance(preset_or_file, preset.name);
+  });
+  if (may_mean(preset_or_file, nearest->name))
+    fail<InputError>("{} is neither a file nor a cluster preset; did you mean {}?", preset_or_file,
+                     nearest->name);
+  fail<InputError>("{} is neither a file nor a cluster preset; the presets are {}", preset_or_file,
+                   fmt::join(cluster_presets(), ", "));
+}
+
+}  // namespace pecia::machines

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/presets.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "lib/core/error.hpp"
+#include "lib/core/mistyped.hpp"
+
+namespace pecia::model {
+namespace {
+
+/// What counts of the model's config.json, in bf16 as published.
+struct Preset {
+  std::string_view name, config;
+};
+
+constexpr std::array presets{
+    Preset{"llama-2-7b",
+           R"({"model_type": "llama", "vocab_size": 32000, "hidden_size": 4096,
+           "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+           "num_key_value_heads": 32, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+           "rope_theta": 10000.0, "torch_dtype": "bfloat16", "eos_token_id": 2})"},
+    Preset{"llama-3-8b",
+           R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
+           "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+           "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+           "rope_theta": 500000.0, "torch_dtype": "bfloat16", "eos_token_id": 128001})"},
+    Preset{"llama-3.1-8b",
+           R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
+           "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+           "num_key_value_heads": 8, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+           "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+           "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+           "original_max_position_embeddings": 8192},
+           "torch_dtype": "bfloat16", "eos_token_id": [128001, 128008, 128009]})"},
+    Preset{"llama-3-70b",
+           R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 8192,
+           "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64,
+           "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+           "rope_theta": 500000.0, "torch_dtype": "bfloat16", "eos_token_id": 128001})"},
+    Preset{"llama-3-405b",
+           R"({"model_type": "llama", "vocab_size": 128256, "hidden_size": 16384,
+           "intermediate_size": 53248, "num_hidden_layers": 126, "num_attention_heads": 128,
+           "num_key_value_heads": 8, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+           "rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+           "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+           "original_max_position_embeddings": 8192},
+           "torch_dtype": "bfloat16", "eos_token_id": [128001, 128008, 128009]})"},
+    Preset{"qwen2.5-32b",
+           R"({"model_type": "qwen2", "vocab_size": 152064, "hidden_size": 5120,
+           "intermediate_size": 27648, "num_hidden_layers": 64, "num_attention_heads": 40,
+           "num_key_value_heads": 8, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+           "rope_theta": 1000000.0, "torch_dtype": "bfloat16", "eos_token_id": 151643})"},
+    Preset{"glm-4-9b-1m",
+           R"({"model_type": "glm", "vocab_size": 151552, "hidden_size": 4096,
+           "intermediate_size": 13696, "num_hidden_layers": 40, "num_attention_heads": 32,
+           "num_key_value_heads": 4, "head_dim": 128, "attention_bias": true,
+           "partial_rotary_factor": 0.5, "max_position_embeddings": 1048576,
+           "rms_norm_eps": 1.5625e-07, "rope_theta": 100000000.0, "torch_dtype": "bfloat16",
+           "eos_token_id": [151329, 151336, 151338]})"},
+    Preset{"internlm2.5-7b-1m",
+           R"({"model_type": "internlm2", "vocab_size": 92544, "hidden_size": 4096,
+           "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+           "num_key_value_heads": 8, "max_position_embeddings": 262144, "rms_norm_eps": 1e-5,
+           "rope_theta": 50000000.0, "rope_scaling": {"type": "dynamic", "factor": 2.5},
+           "bias": false, "torch_dtype": "bfloat16", "eos_token_id": [2, 92542]})"},
+    Preset{"smollm2-135m",
+           R"({"model_type": "llama", "vocab_size": 49152, "hidden_size": 576,
+           "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+           "num_key_value_heads": 3, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+           "rope_theta": 100000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+           "eos_token_id": 2})"},
+};
+
+}  // namespace
+
+std::vector<std::string> model_presets() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets) names.emplace_back(preset.name);
+  return names;
+}
+
+ModelConfig config_of_preset_or_folder(const std::string& preset_or_folder) {
+  const auto found = std::ranges::find(presets, preset_or_folder, &Preset::name);
+  if (found != presets.end()) return parse_config(std::string(found->config), preset_or_folder);
+  if (std::filesystem::exists(preset_or_folder)) return read_config(preset_or_folder);
+  const auto nearest = std::ranges::min_element(presets, {}, [&](const Preset& preset) {
+    return edit_distance(preset_or_folder, preset.name);
+  });
+  if (may_mean(preset_or_folder, nearest->name))
+    fail<InputError>("{} is neither a folder nor a model preset; did you mean {}?",
+                     preset_or_folder, nearest->name);
+  fail<InputError>("{} is neither a folder nor a model preset; the presets are {}",
+                   preset_or_folder, fmt::join(model_presets(), ", "));
+}
+
+}  // namespace pecia::model

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/foresight/small_grid.hpp"
+
+namespace pecia::foresight {
+namespace {
+
+/// Each step with its layer, section after section.
+std::vector<std::pair<int64_t, Step>> flat(const Program& program) {
+  std::vector<std::pair<int64_t, Step>> all;
+  for (const Section& section : program)
+    for (int64_t time = 0; time < section.times; ++time)
+      for (const Step& step : section.steps)
+        all.emplace_back(section.layer < 0 ? -1 : section.layer + time, step);
+  return all;
+}
+
+TEST(Program, OfFoldedLayersIsThatOfEachLayer) {
+  const model::ModelConfig config = small_model(9);
+  for (const Grid& grid : grids()) {
+    const schedule::Plan plans[] = {grid.passes().feed(0, 2, 48), grid.passes().feed(0, 1, 6, 90),
+                                    grid.passes().step(0, 5, 40, true)};
+    for (const schedule::Plan& plan : plans)
+      for (int rank = 0; rank < grid.ranks(); ++rank) {
+        const Recording recording{grid.settings(rank), {}, plan};
+        const Program folded = record(config, recording, Layers::folded);
+        const Program each = record(config, recording, Layers::each);
+        EXPECT_TRUE(flat(folded) == flat(each)) << grid.name << ", rank " << rank;
+        EXPECT_EQ(num_steps(folded), num_steps(each));
+        size_t kept = 0;
+        for (const Section& section : folded) kept += section.steps.size();
+        EXPECT_LT(static_cast<double>(kept), 0.6 * static_cast<double>(num_steps(each)))
+            << grid.name << " is not folded";
+      }
+  }
+}
+
+TEST(Program, HasEachLayerWhereLayersDiffer) {
+  model::ModelConfig config = small_model(7);
+  config.pattern[4].window = 16;
+  const Grid grid{"alone"};
+  const Program program =
+      record(config, {grid.settings(0), {}, grid.passes().feed(0, 1, 100)}, Layers::folded);
+  double of_window = 0, of_others = 0;
+  for (const auto& [layer, step] : flat(program)) {
+    const auto* const op = std::get_if<kernels::OpWork>(&step.what);
+    if (op == nullptr || op->name != "attention") continue;
+    (layer == 4 ? of_window : of_others) += op->flops;
+  }
+  // 16 keys for each row but the first; half of all pairs in the six other layers.
+  EXPECT_DOUBLE_EQ(of_window, 4.0 * 64 * (16 * 100 - 16 * 15 / 2));
+  EXPECT_DOUBLE_EQ(of_others, 6 * 4.0 * 64 * (100 * 101 / 2));
+}
+
+TEST(Program, DoesWhatThePhantomCounts) {
+  const model::ModelConfig config = small_model(5);
+  for (const Grid& grid : grids()) {
+    const schedule::Plan plan = grid.passes().feed(0, 2, 36);
+    for (int rank = 0; rank < grid.ranks(); ++rank) {
+      execute::PhantomRank phantom(config, grid.settings(rank));
+      phantom.execute(plan);
+      double flops = 0;
+      int64_t messages = 0, bytes = 0;
+      for (const auto& [layer, step] :
+           flat(record(config, {grid.settings(rank), {}, plan}, Layers::folded))) {
+        if (const auto* op = std::get_if<kernels::OpWork>(&step.what)) flops += op->flops;
+        if (const auto* start = std::get_if<comm::PhantomStart>(&step.what))
+          for (const comm::PhantomMessage& message : start->sends)
+            ++messages, bytes += message.bytes;
+      }
+      EXPECT_DOUBLE_EQ(flops, phantom.work().flops) << grid.name;
+      EXPECT_EQ(messages, phantom.traffic().messages) << grid.name;
+      EXPECT_EQ(bytes, phantom.traffic().bytes) << grid.name;
+    }
+  }
+}
+
+TEST(Program, BeginsAfterEarlierPasses) {
+  const model::ModelConfig config = small_model(5);
+  const Grid grid{"pass_q", 2, 1, 1, parallel::Ring::pass_q};
+  const execute::TrialPasses passes = grid.passes();
+  // Two requests whose 40 tokens were read, and the same when the map is told of them.
+  const Recording read{grid.settings(0), {passes.feed(0, 2, 40)}, passes.step(0, 2, 40)};
+  const Recording told{grid.settings(0), {}, passes.step(0, 2, 40, true)};
+  EXPECT_TRUE(flat(record(config, read, Layers::folded)) ==
+              flat(record(config, told, Layers::folded)));
+}
+
+}  // namespace
+}  // namespace pecia::foresight

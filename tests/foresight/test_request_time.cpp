@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lib/core/error.hpp"
+#include "lib/foresight/request_time.hpp"
+#include "lib/report/gzip.hpp"
+#include "lib/report/trace.hpp"
+#include "tests/foresight/small_grid.hpp"
+#include "tests/support/temp_folder.hpp"
+
+namespace pecia::foresight {
+namespace {
+
+using testing::HasSubstr;
+
+machines::Cluster cluster() {
+  machines::Cluster made;
+  made.ranks_per_server = 2;
+  made.rank = {"small", {{DType::fp32, 2e9}}, 4, 0.25};
+  made.links = {machines::Link{1, 2, false}, machines::Link{0.25, 20, false},
+                machines::Link{0.1, 40, false}};
+  made.efficiency = {{0.5}, {0.4}, {0.8}, {0.9}, {0.7}};
+  made.overhead = {.op_us = 1, .step_us = 50};
+  return made;
+}
+
+resources::Resources ring_of(int cp, int64_t max_batch_tokens) {
+  resources::Resources resources;
+  resources.cp = cp;
+  resources.prefill = cp > 1 ? parallel::PrefillMode::ring : parallel::PrefillMode::single;
+  resources.decode = cp > 1 ? parallel::DecodeMode::pass_q : parallel::DecodeMode::single;
+  resources.max_batch_tokens = max_batch_tokens;
+  return resources;
+}
+
+RequestTime time_of(const resources::Resources& resources, const RequestShape& shape) {
+  const job::Job job;
+  const model::ModelConfig config = small_model(6);
+  return foresee({job, config, resources, DType::fp32}, cluster(), shape);
+}
+
+TEST(RequestShape, IsReadAsTheCommandWritesIt) {
+  EXPECT_EQ(parse_shape("128000"), (RequestShape{128000, 0, 1}));
+  EXPECT_EQ(parse_shape("1280+126720"), (RequestShape{1280, 126720, 1}));
+  EXPECT_EQ(parse_shape("8000:200"), (RequestShape{8000, 0, 200}));
+  EXPECT_EQ(parse_shape("8+0:2"), (RequestShape{8, 0, 2}));
+  for (const char* wrong : {"", "x", "0", "-5", "5+", "5:0", "5:1:1", "5 ", "5+3+2", "1.5", "1e9",
+                            "99999999999999999999", "1099511627777"})
+    EXPECT_THROW(parse_shape(wrong), InputError) << wrong;
+}
+
+TEST(RequestTime, OfOneChunkIsThatOfItsPass) {
+  const Grid grid{"pass_kv", 2};
+  const RequestTime time = time_of(ring_of(2, 4096), {200, 100, 9});
+  double fastest = 1e9;
+  for (const auto ring : {parallel::Ring::pass_kv, parallel::Ring::pass_q}) {
+    Grid by_ring = grid;
+    by_ring.prefill = ring;
+    fastest =
+        std::min(fastest, replay(programs(small_model(6), by_ring,
+                                          by_ring.passes().feed(0, 1, 200, 100), Layers::folded),
+                                 cluster())
+                              .seconds);
+  }
+  EXPECT_NEAR(time.ttft_s, fastest, 0.01 * fastest);  // places say which links collectives cross
+  EXPECT_NEAR(time.prefill.gemm_s + time.prefill.attention_s + time.prefill.other_s +
+                  time.prefill.exposed_comm_s,
+              time.prefill.end_s, 1e-9);
+  const double step =
+      replay(programs(small_model(6), grid, grid.passes().step(0, 1, 304, true), Layers::folded),
+             cluster())
+          .seconds;
+  EXPECT_NEAR(time.tbt_s, step, 0.01 * step);
+}
+
+TEST(RequestTime, OfManyChunksIsTheSumOfAll) {
+  // 31 chunks and a rest, of which nine are played: each is also asked for alone.
+  const resources::Resources resources = ring_of(2, 32);
+  const RequestTime all = time_of(resources, {31 * 32 + 5, 64, 2});
+  double sum = time_of(resources, {5, 64 + 31 * 32, 2}).ttft_s;
+  for (int64_t i = 0; i < 31; ++i) sum += time_of(resources, {32, 64 + 32 * i, 2}).ttft_s;
+  EXPECT_NEAR(all.ttft_s, sum, 0.02 * sum);
+}
+
+TEST(RequestTime, GrowsWithTheContextAndFallsWithRanks) {
+  const RequestTime one = time_of(ring_of(1, 4096), {1024, 0, 1});
+  const RequestTime two = time_of(ring_of(2, 4096), {1024, 0, 1});
+  EXPECT_LT(two.ttft_s, one.ttft_s);
+  EXPECT_GT(two.ttft_s, 0.5 * one.ttft_s);
+  EXPECT_EQ(one.prefill.exposed_comm_s, 0);
+  EXPECT_GT(time_of(ring_of(1, 4096), {1024, 2048, 1}).ttft_s, one.ttft_s);
+  EXPECT_GT(time_of(ring_of(1, 4096), {2048, 0, 1}).tbt_s, one.tbt_s);
+}
+
+TEST(RequestTime, IsRefusedWhereChunksDiffer) {
+  job::Job job;
+  job.reproducible = parallel::Reproducible::layout;
+  const model::ModelConfig config = small_model(6);
+  resources::Resources resources = ring_of(2, 64);
+  EXPECT_THROW(foresee({job, config, resources, DType::fp32}, cluster(), {100}), Unsupported);
+  job.reproducible = parallel::Reproducible::run;
+  resources.sparse.emplace();
+  EXPECT_THROW(foresee({job, config, resources, DType::fp32}, cluster(), {100}), Unsupported);
+}
+
+TEST(RequestTraces, AreOfTheLastChunkAndOfAStep) {
+  const job::Job job;
+  const model::ModelConfig config = small_model(6);
+  const resources::Resources resources = ring_of(2, 64);
+  const test::TempFolder folder;
+  write_traces({job, config, resources, DType::fp32}, cluster(), {150, 0, 3},
+               parallel::Ring::pass_q, folder.path());
+  const auto text_of = [&](const char* pass) {
+    report::GzipLines lines(folder / pass / report::merged_trace_name);
+    std::string text, line;
+    while (lines.next(line)) text += line;
+    return text;
+  };
+  EXPECT_THAT(text_of("prefill"), HasSubstr("prefill/layer 5/ring_pass_q"));
+  EXPECT_THAT(text_of("decode"), HasSubstr("decode/layer 5/attention"));
+}
+
+TEST(WhyNot, IsTheAllocatorsAnswer) {
+  const job::Job job;
+  const model::ModelConfig config = small_model(6);
+  const resources::Resources resources = ring_of(1, 64);
+  const Replica replica{job, config, resources, DType::fp32};
+  EXPECT_FALSE(why_not(replica, cluster(), {1000, 0, 10}));
+  // 2 · 6 layers · 4 heads · 8 · 4 bytes for each token, and a quarter of a GiB of memory.
+  const int64_t fits = (int64_t{1} << 28) / (2 * 6 * 4 * 8 * 4);
+  const auto why = why_not(replica, cluster(), {fits, 0, 10});
+  ASSERT_TRUE(why);
+  EXPECT_THAT(*why, HasSubstr("small: "));
+  EXPECT_THAT(*why, HasSubstr("of 268435456 are free"));
+}
+
+}  // namespace
+}  // namespace pecia::foresight

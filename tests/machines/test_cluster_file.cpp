@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "lib/core/error.hpp"
+#include "lib/machines/cluster.hpp"
+#include "tests/support/temp_folder.hpp"
+
+namespace pecia::machines {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr const char* small = R"(ranks_per_server: 2
+servers_per_rack: 3
+rank:
+  name: box
+  flops: {fp32: 1e11, bf16: 2.5e11}
+  memory_gbs: 20
+  memory_gib: 12
+links:
+  server: {gbs: 5, us: 1, shared: true}
+  rack: {gbs: 1.5, us: 20, shared: false}
+  system: {gbs: 1, us: 50, shared: false}
+efficiency:
+  gemm: {factor: 0.5, rows: [[1, 0.1], [100, 0.5]], depth: [[64, 1]]}
+  attention: 0.4
+  copy: 0.8
+  send: {bytes: [[4096, 0.1], [1e6, 0.9]]}
+  collective: 0.7
+overhead: {op_us: 2, step_us: 100}
+)";
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    parse_cluster(text, "c.yaml");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(ClusterFile, IsReadAsItStands) {
+  const Cluster cluster = parse_cluster(small, "c.yaml");
+  EXPECT_EQ(cluster.ranks_per_server, 2);
+  EXPECT_EQ(cluster.servers_per_rack, 3);
+  EXPECT_EQ(cluster.rank, (RankPeaks{"box", {{DType::fp32, 1e11}, {DType::bf16, 2.5e11}}, 20, 12}));
+  EXPECT_EQ(cluster.links[0], (Link{5, 1, true}));
+  EXPECT_EQ(cluster.links[1], (Link{1.5, 20, false}));
+  EXPECT_EQ(cluster.links[2], (Link{1, 50, false}));
+  EXPECT_EQ(cluster.efficiency.attention, Efficiency{0.4});
+  EXPECT_EQ(cluster.overhead, (Cluster::Overhead{2, 100}));
+  // Half, of 0.3 half way between 1 and 100 rows.
+  EXPECT_DOUBLE_EQ(cluster.efficiency.gemm.of({.rows = 10, .depth = 4096}), 0.15);
+  EXPECT_DOUBLE_EQ(cluster.efficiency.gemm.of({.rows = 0.5, .depth = 1}), 0.05);
+  EXPECT_DOUBLE_EQ(cluster.efficiency.send.of({.bytes = 1e9}), 0.9);
+}
+
+TEST(ClusterFile, IsWrittenSoThatItIsReadBack) {
+  const Cluster cluster = parse_cluster(small, "c.yaml");
+  EXPECT_EQ(parse_cluster(to_yaml(cluster), "written"), cluster);
+  Cluster odd = cluster;
+  odd.rank.name = "a \"quoted\" \\ name: x";
+  odd.links[0].us = 0.1 + 0.2;
+  EXPECT_EQ(parse_cluster(to_yaml(odd), "written"), odd);
+}
+
+TEST(ClusterFile, ThatIsWrongIsRefusedWithTheLineAndTheKey) {
+  const auto changed = [](const char* from, const char* to) {
+    return refusal(replaced(small, from, to));
+  };
+  EXPECT_THAT(changed("memory_gbs: 20", "memory_gps: 20"),
+              AllOf(HasSubstr("c.yaml:6: unknown key rank.memory_gps"),
+                    HasSubstr("did you mean rank.memory_gbs?")));
+  EXPECT_THAT(changed("op_us: 2,", "op_us: 2, colour: red,"),
+              HasSubstr("the keys here are op_us, step_us"));
+  EXPECT_THAT(changed("gbs: 1.5", "gbs: 0"), HasSubstr("links.rack.gbs is 0; it must be a number"));
+  EXPECT_THAT(changed("gbs: 1.5", "gbs: -3"), HasSubstr("links.rack.gbs is -3"));
+  EXPECT_THAT(changed("gbs: 1.5", "gbs: .inf"), HasSubstr("links.rack.gbs is .inf"));
+  EXPECT_THAT(changed("us: 20", "us: -1"), HasSubstr("links.rack.us is -1"));
+  EXPECT_THAT(changed("  system: {gbs: 1, us: 50, shared: false}\n", ""),
+              HasSubstr("links.system is missing"));
+  EXPECT_THAT(changed("overhead: {op_us: 2, step_us: 100}\n", ""),
+              HasSubstr("overhead is missing"));
+  EXPECT_THAT(changed("fp32: 1e11, bf16: 2.5e11", ""), HasSubstr("rank.flops.fp32 is missing"));
+  EXPECT_THAT(changed("fp32: 1e11", "fp64: 1e11"), HasSubstr("did you mean rank.flops.fp32?"));
+  EXPECT_THAT(changed("shared: true", "shared: maybe"), HasSubstr("it must be true or false"));
+  EXPECT_THAT(changed("ranks_per_server: 2", "ranks_per_server: 1.5"),
+              HasSubstr("a whole number from 1"));
+  EXPECT_THAT(changed("attention: 0.4", "attention: 1.4"), HasSubstr("at most 1"));
+  EXPECT_THAT(changed("attention: 0.4", "attention: {bytes: [[1, 0.5]]}"),
+              HasSubstr("unknown key efficiency.attention.bytes"));
+  EXPECT_THAT(changed("[[4096, 0.1], [1e6, 0.9]]", "[[4096, 0.1], [4096, 0.9]]"),
+              HasSubstr("ascending order"));
+  EXPECT_THAT(changed("[[4096, 0.1], [1e6, 0.9]]", "[]"), HasSubstr("a list of [size, share]"));
+  EXPECT_THAT(refusal(""), HasSubstr("must be a map"));
+  EXPECT_THAT(refusal("[1, 2"), HasSubstr("not valid YAML"));
+}
+
+TEST(ClusterPresets, AreFilesThatAreRead) {
+  EXPECT_THAT(cluster_presets(), testing::ElementsAre("h100-gtt", "h100-gti", "a100-p4d",
+                                                      "h200-nvswitch", "a800-4x200"));
+  for (const std::string& name : cluster_presets()) {
+    const Cluster cluster = cluster_of(name);
+    EXPECT_EQ(cluster.ranks_per_server, 8) << name;
+    EXPECT_GT(cluster.links[0].gbs, cluster.links[1].gbs) << name;
+    EXPECT_EQ(parse_cluster(to_yaml(cluster), name), cluster);
+  }
+  EXPECT_EQ(cluster_of("h100-gti").links[1].gbs, 12.5);  // 100 Gb/s
+}
+
+TEST(ClusterPresets, ThatDoNotExistAreAnsweredWithTheNearest) {
+  const auto refusal_of = [](const std::string& name) -> std::string {
+    try {
+      cluster_of(name);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(refusal_of("h100-gt"), HasSubstr("did you mean h100-gt"));
+  EXPECT_THAT(refusal_of("laptop of mine"), HasSubstr("the presets are h100-gtt, h100-gti"));
+}
+
+TEST(ClusterFile, IsFoundByItsPath) {
+  const test::TempFolder folder;
+  const auto path = folder / "mine.yaml";
+  std::ofstream(path) << small;
+  EXPECT_EQ(cluster_of(path.string()), parse_cluster(small, "c.yaml"));
+}
+
+TEST(ClusterFile, ThatTheDocumentsShowIsRead) {
+  std::ifstream file(PECIA_CONFIGS "/README.md");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string opening = "```yaml\nranks_per_server", closing = "\n```";
+  const size_t begin = text.find(opening);
+  ASSERT_NE(begin, std::string::npos);
+  const size_t end = text.find(closing, begin);
+  const Cluster cluster = parse_cluster(text.substr(begin + 8, end - begin - 8), "README.md");
+  EXPECT_EQ(cluster.rank, cluster_of("h100-gtt").rank);
+  EXPECT_DOUBLE_EQ(cluster.efficiency.gemm.of({.rows = 16, .depth = 512}), 0.08);
+}
+
+TEST(Cluster, FillsServersAndRacksInTurn) {
+  const Cluster cluster = parse_cluster(small, "c.yaml");
+  const auto level = [&](int a, int b) { return link_level(cluster.place(a), cluster.place(b)); };
+  EXPECT_EQ(level(0, 1), comm::LinkLevel::server);
+  EXPECT_EQ(level(1, 2), comm::LinkLevel::rack);
+  EXPECT_EQ(level(5, 6), comm::LinkLevel::system);
+  EXPECT_EQ(cluster.places(7).size(), 7u);
+}
+
+}  // namespace
+}  // namespace pecia::machines

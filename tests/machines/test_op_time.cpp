@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "lib/machines/op_time.hpp"
+
+namespace pecia::machines {
+namespace {
+
+/// 100 and 400 GFLOP/s, 10 GB/s, half of each; 1 µs for an op.
+Cluster cluster() {
+  Cluster made;
+  made.rank = {"rank", {{DType::fp32, 1e11}, {DType::bf16, 4e11}}, 10, 1};
+  made.efficiency = {{0.5}, {0.25}, {0.5}, {1}, {1}};
+  made.overhead.op_us = 1;
+  return made;
+}
+
+kernels::OpWork product(double flops, int64_t bytes, DType operands) {
+  return {"linear", DType::bf16, 64, flops, bytes, 0, operands, 128, 256};
+}
+
+TEST(OpTime, IsThatOfComputingOrOfReading) {
+  EXPECT_DOUBLE_EQ(op_seconds(product(1e9, 1000, DType::fp32), cluster()), 1e9 / 5e10 + 1e-6);
+  EXPECT_DOUBLE_EQ(op_seconds(product(1e9, 1000, DType::bf16), cluster()), 1e9 / 2e11 + 1e-6);
+  EXPECT_DOUBLE_EQ(op_seconds(product(1e3, 1'000'000, DType::fp32), cluster()), 1e6 / 5e9 + 1e-6);
+  EXPECT_DOUBLE_EQ(copy_seconds(1'000'000, cluster()), 2e6 / 5e9 + 1e-6);
+}
+
+TEST(OpTime, CountsOperandsWithoutAPeakAsTheNextWiderOnes) {
+  const auto seconds = [](DType operands) {
+    return op_seconds(product(1e9, 0, operands), cluster()) - 1e-6;
+  };
+  EXPECT_DOUBLE_EQ(seconds(DType::fp8), seconds(DType::bf16));
+  EXPECT_DOUBLE_EQ(seconds(DType::fp16), seconds(DType::bf16));
+  Cluster narrow = cluster();
+  narrow.rank.flops.erase(DType::fp32);
+  EXPECT_DOUBLE_EQ(op_seconds(product(1e9, 0, DType::fp32), narrow) - 1e-6, seconds(DType::bf16));
+}
+
+TEST(OpTime, DependsOnTheSizeWhereTheShareDoes) {
+  Cluster made = cluster();
+  made.efficiency.gemm = {1, {{Axis::rows, {{64, 0.1}, {128, 0.5}}}, {Axis::depth, {{128, 0.5}}}}};
+  made.efficiency.attention = {1, {{Axis::width, {{256, 0.2}, {512, 0.4}}}}};
+  EXPECT_DOUBLE_EQ(op_seconds(product(1e9, 0, DType::fp32), made), 1e9 / (1e11 * 0.05) + 1e-6);
+  kernels::OpWork attention = product(1e9, 0, DType::fp32);
+  attention.name = "attention";
+  EXPECT_DOUBLE_EQ(op_seconds(attention, made), 1e9 / (1e11 * 0.2) + 1e-6);
+}
+
+}  // namespace
+}  // namespace pecia::machines

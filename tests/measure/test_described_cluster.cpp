@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Nothing is asserted about speed but what holds on any machine.
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <chrono>
+
+#include "lib/comm/mpi_communicator.hpp"
+#include "lib/measure/described_cluster.hpp"
+#include "lib/measure/product_rates.hpp"
+#include "tests/support/owned_compute.hpp"
+
+namespace pecia::test {
+namespace {
+
+TEST(DescribedCluster, IsAFileOfThisMachine) {
+  const auto world = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  CpuCompute compute;
+  // Two ranks on each server, which share a rack.
+  std::vector<comm::RackServerGpu> places;
+  for (int rank = 0; rank < world->size(); ++rank)
+    places.push_back({"", fmt::format("s{}", rank / 2), rank % 2});
+  const machines::Cluster cluster =
+      measure::describe_cluster(*world, places, compute, 1 << 20, int64_t{8} << 30);
+
+  EXPECT_EQ(cluster.ranks_per_server, std::min(2, world->size()));
+  EXPECT_EQ(cluster.servers_per_rack, std::max(1, world->size() / 2));
+  EXPECT_DOUBLE_EQ(cluster.rank.memory_gib, 8.0 / cluster.ranks_per_server);
+  const std::string text = to_yaml(cluster);
+  EXPECT_EQ(machines::parse_cluster(text, "measured"), cluster) << text;
+  for (const auto& part : world->all_gather(std::as_bytes(std::span(text))))
+    EXPECT_EQ(std::string(reinterpret_cast<const char*>(part.data()), part.size()), text)
+        << "ranks have measured different machines";
+
+  // More rows of products and of attention never reach less than a quarter of what few reach.
+  for (const machines::Efficiency* of : {&cluster.efficiency.gemm, &cluster.efficiency.attention}) {
+    const auto& points = of->curves.front().points;
+    EXPECT_GT(points.back().share, 0.25 * points.front().share) << text;
+  }
+  EXPECT_GT(cluster.overhead.op_us, 0.0);
+  EXPECT_LT(cluster.overhead.op_us, 1e5);
+  EXPECT_EQ(cluster.links[0].us > 0, world->size() > 1);
+}
+
+}  // namespace
+}  // namespace pecia::test

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+#include "lib/core/error.hpp"
+#include "lib/model/presets.hpp"
+#include "tests/support/temp_folder.hpp"
+
+namespace pecia::model {
+namespace {
+
+using testing::HasSubstr;
+
+/// 1e9 parameters, as the models' makers say.
+TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
+  const std::map<std::string, double> billions{
+      {"llama-2-7b", 6.74},  {"llama-3-8b", 8.03},        {"llama-3.1-8b", 8.03},
+      {"llama-3-70b", 70.6}, {"llama-3-405b", 406},       {"qwen2.5-32b", 32.8},
+      {"glm-4-9b-1m", 9.48}, {"internlm2.5-7b-1m", 7.74}, {"smollm2-135m", 0.1345}};
+  EXPECT_EQ(model_presets().size(), billions.size());
+  for (const std::string& name : model_presets()) {
+    const ModelConfig config = config_of_preset_or_folder(name);
+    EXPECT_NEAR(static_cast<double>(config.parameters()) / 1e9 / billions.at(name), 1, 0.005)
+        << name;
+    EXPECT_EQ(config.stored_dtype, DType::bf16);
+    EXPECT_FALSE(config.stop_token_ids.empty());
+  }
+  EXPECT_GE(config_of_preset_or_folder("glm-4-9b-1m").max_positions, 1'000'000);
+}
+
+std::string refusal(const std::string& name) {
+  try {
+    config_of_preset_or_folder(name);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(ModelPresets, ThatDoNotExistAreAnsweredWithTheNearest) {
+  EXPECT_THAT(refusal("llama3-8b"), HasSubstr("did you mean llama-3-8b?"));
+  EXPECT_THAT(refusal("no such folder"), HasSubstr("the presets are llama-2-7b, llama-3-8b"));
+}
+
+TEST(ModelPresets, GiveWayToFolders) {
+  const test::TempFolder folder;
+  std::ofstream(folder / "config.json")
+      << R"({"model_type": "llama", "vocab_size": 96, "hidden_size": 64, "intermediate_size": 128,
+             "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 100})";
+  EXPECT_EQ(config_of_preset_or_folder(folder.path().string()).layers, 2);
+  EXPECT_THAT(refusal((folder / "config.json").string()), HasSubstr("config.json"));
+}
+
+}  // namespace
+}  // namespace pecia::model
