@@ -101,6 +101,15 @@ machines::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, 
                                    threads.cache_bytes, cluster::memory_facts().total_bytes);
 }
 
+/// A job that names no backend has that of the cluster.
+void take_backend(job::Job& job, const machines::RankPeaks& rank) {
+  const auto here = rank.gpu ? job::BackendKind::cuda : job::BackendKind::cpu;
+  if (job.backend.value_or(here) != here)
+    fail<InputError>("backend: {}, but the cluster's ranks ({}) are of backend {}; leave it out",
+                     name_of(*job.backend), rank.name, name_of(here));
+  job.backend = here;
+}
+
 std::string plural(int64_t number, const char* what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
@@ -156,6 +165,7 @@ Json plan_job(const PlanQuestion& question) {
   if (ranks == 0) ranks = fewest_ranks(job.parallel);
   std::optional<machines::Cluster> cluster;
   if (!question.cluster.empty()) cluster = cluster_of(question, job, ranks);
+  if (cluster) take_backend(job, cluster->rank);
   resources::Resources resources;
   resources.gpus = job.backend == job::BackendKind::cuda;
   Json grid = outcome(job, config, ranks, resources);

@@ -20,6 +20,7 @@ namespace pecia::machines {
 /// What one rank can do at most.
 struct RankPeaks {
   std::string name;
+  bool gpu = false;
   std::map<DType, double> flops;  ///< FLOP/s of products, by the type of their operands
   double memory_gbs = 0;          ///< 1e9 B/s
   double memory_gib = 0;          ///< 2^30 B

@@ -59,6 +59,12 @@ bool flag(const YamlNode& node, const std::string& key) {
   fail<InputError>("{}: {} is {}; it must be true or false", node.where, key, describe(node));
 }
 
+bool is_gpu(const YamlNode& node, const std::string& key) {
+  if (node.kind == YamlNode::Kind::scalar && (node.text == "cpu" || node.text == "cuda"))
+    return node.text == "cuda";
+  fail<InputError>("{}: {} is {}; it must be cpu or cuda", node.where, key, describe(node));
+}
+
 std::string text(const YamlNode& node, const std::string& key) {
   if (node.kind == YamlNode::Kind::scalar && !node.text.empty()) return node.text;
   fail<InputError>("{}: {} is {}; it must be a name", node.where, key, describe(node));
@@ -142,6 +148,7 @@ Efficiency efficiency_of(YamlNode& node, const std::string& key, const std::vect
 
 RankPeaks rank_of(Section section) {
   RankPeaks rank{section.get("name", text),
+                 section.get("backend", is_gpu),
                  {},
                  section.get("memory_gbs", rate),
                  section.get("memory_gib", rate)};
@@ -189,7 +196,7 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
   Cluster cluster;
   cluster.ranks_per_server = file.get("ranks_per_server", count);
   cluster.servers_per_rack = file.get("servers_per_rack", count);
-  cluster.rank = rank_of(file.in("rank", {"name", "flops", "memory_gbs", "memory_gib"}));
+  cluster.rank = rank_of(file.in("rank", {"name", "backend", "flops", "memory_gbs", "memory_gib"}));
 
   Section links = file.in("links", {comm::link_level_names.begin(), comm::link_level_names.end()});
   for (int level = 0; level < comm::num_link_levels; ++level)
@@ -229,10 +236,10 @@ std::string to_yaml(const Cluster& cluster) {
     flops.push_back(fmt::format("{}: {}", name_of(type), value));
   std::string yaml = fmt::format(
       "ranks_per_server: {}\nservers_per_rack: {}\n"
-      "rank: {{name: {}, flops: {{{}}}, memory_gbs: {}, memory_gib: {}}}\n"
+      "rank: {{name: {}, backend: {}, flops: {{{}}}, memory_gbs: {}, memory_gib: {}}}\n"
       "links:  # gbs: 1e9 B/s per rank and direction, or per server or rack where it is shared\n",
-      cluster.ranks_per_server, cluster.servers_per_rack, quoted(rank.name), fmt::join(flops, ", "),
-      rank.memory_gbs, rank.memory_gib);
+      cluster.ranks_per_server, cluster.servers_per_rack, quoted(rank.name),
+      rank.gpu ? "cuda" : "cpu", fmt::join(flops, ", "), rank.memory_gbs, rank.memory_gib);
   for (int level = 0; level < comm::num_link_levels; ++level) {
     const Link& link = cluster.links[level];
     yaml += fmt::format("  {}: {{gbs: {}, us: {}, shared: {}}}\n", comm::link_level_names[level],

@@ -22,7 +22,8 @@ constexpr std::array presets{
     Preset{"h100-gtt", R"(# Context Parallelism …, §4: 8 × H100-96GB at 500 W, 400 Gb/s RDMA per GPU
 ranks_per_server: 8
 servers_per_rack: 16
-rank: {name: H100-96GB, flops: {fp32: 5e13, bf16: 8e14, fp8: 1.6e15}, memory_gbs: 2400, memory_gib: 89.4}
+rank:
+  {name: H100-96GB, backend: cuda, flops: {fp32: 5e13, bf16: 8e14, fp8: 1.6e15}, memory_gbs: 2400, memory_gib: 89.4}
 links:
   server: {gbs: 450, us: 3, shared: false}
   rack: {gbs: 50, us: 8, shared: false}
@@ -39,7 +40,8 @@ overhead: {op_us: 4, step_us: 500}
     Preset{"h100-gti", R"(# Context Parallelism …, §4: the same GPUs, 100 Gb/s TCP per GPU
 ranks_per_server: 8
 servers_per_rack: 16
-rank: {name: H100-96GB, flops: {fp32: 5e13, bf16: 8e14, fp8: 1.6e15}, memory_gbs: 2400, memory_gib: 89.4}
+rank:
+  {name: H100-96GB, backend: cuda, flops: {fp32: 5e13, bf16: 8e14, fp8: 1.6e15}, memory_gbs: 2400, memory_gib: 89.4}
 links:
   server: {gbs: 450, us: 3, shared: false}
   rack: {gbs: 12.5, us: 30, shared: false}
@@ -55,7 +57,8 @@ overhead: {op_us: 4, step_us: 500}
     Preset{"a100-p4d", R"(# AWS p4d.24xlarge: 8 × A100-40GB, 400 Gb/s per server
 ranks_per_server: 8
 servers_per_rack: 16
-rank: {name: A100-40GB, flops: {fp32: 1.95e13, bf16: 3.12e14}, memory_gbs: 1555, memory_gib: 37.25}
+rank:
+  {name: A100-40GB, backend: cuda, flops: {fp32: 1.95e13, bf16: 3.12e14}, memory_gbs: 1555, memory_gib: 37.25}
 links:
   server: {gbs: 300, us: 3, shared: false}
   rack: {gbs: 50, us: 15, shared: true}
@@ -71,7 +74,8 @@ overhead: {op_us: 5, step_us: 500}
     Preset{"h200-nvswitch", R"(# 8 × H200 behind NVSwitch, 400 Gb/s per GPU between servers
 ranks_per_server: 8
 servers_per_rack: 16
-rank: {name: H200-141GB, flops: {fp32: 6.7e13, bf16: 9.89e14, fp8: 1.979e15}, memory_gbs: 4800, memory_gib: 131.3}
+rank:
+  {name: H200-141GB, backend: cuda, flops: {fp32: 6.7e13, bf16: 9.89e14, fp8: 1.979e15}, memory_gbs: 4800, memory_gib: 131.3}
 links:
   server: {gbs: 450, us: 3, shared: false}
   rack: {gbs: 50, us: 8, shared: false}
@@ -87,7 +91,8 @@ overhead: {op_us: 4, step_us: 500}
     Preset{"a800-4x200", R"(# LoongServe, §7: 8 × A800-80GB, four 200 Gb/s adapters per server
 ranks_per_server: 8
 servers_per_rack: 16
-rank: {name: A800-80GB, flops: {fp32: 1.95e13, bf16: 3.12e14}, memory_gbs: 2039, memory_gib: 74.5}
+rank:
+  {name: A800-80GB, backend: cuda, flops: {fp32: 1.95e13, bf16: 3.12e14}, memory_gbs: 2039, memory_gib: 74.5}
 links:
   server: {gbs: 200, us: 3, shared: false}
   rack: {gbs: 100, us: 10, shared: true}

@@ -142,6 +142,7 @@ machines::Cluster describe_cluster(comm::Communicator& world,
   const DType operands = compute.backend.operand_type(DType::bf16);
   cluster.rank = {
       fmt::format("{}, {} threads", cluster::cpu_facts().model, compute.stream.num_threads()),
+      false,
       {{DType::fp32, rounded(flops)}},
       rounded(1e-9 * bandwidth),
       rounded(static_cast<double>(memory_bytes) / 0x1p30 / cluster.ranks_per_server)};

@@ -118,6 +118,11 @@ END
 expect 0 'first token after' - "${foresee[@]}" --ranks 2 --request 500 --trace "$folder/foreseen"
 [ -s "$folder/foreseen/prefill/trace.json.gz" ] && [ -s "$folder/foreseen/decode/trace.json.gz" ] || complain "no traces"
 expect 2 - 'requires --cluster' "$pecia" plan --model llama-3-8b --ranks 2 --trace "$folder/foreseen"
+# Passes are those of GPUs where the cluster has them.
+"${foresee[@]}" --ranks 8 --request 100000 --json >"$folder/gpus.json" || complain "no plan for GPUs"
+"${foresee[@]}" --ranks 8 --request 100000 --set backend=cuda --json | cmp -s - "$folder/gpus.json" ||
+  complain "backend: cuda changes a plan for GPUs"
+expect 2 - 'are of backend cuda' "${foresee[@]}" --ranks 8 --request 1000 --set backend=cpu
 expect 2 - 'did you mean h100-gtt?' "$pecia" plan --model llama-3-8b --ranks 2 --cluster h100-gt
 expect 2 - 'mpirun -np 2 pecia topology --measure' "$pecia" plan --model smollm2-135m --ranks 2 --cluster this --request 9
 expect 0 'tokens: first token after ' - "$pecia" plan --model smollm2-135m --ranks 1 --cluster this --request 99

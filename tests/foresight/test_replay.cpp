@@ -24,7 +24,7 @@ using testing::HasSubstr;
 machines::Cluster slow_cluster() {
   machines::Cluster cluster;
   cluster.ranks_per_server = 8;
-  cluster.rank = {"slow", {{DType::fp32, 1}}, 1e30, 1};
+  cluster.rank = {"slow", false, {{DType::fp32, 1}}, 1e30, 1};
   cluster.links.fill({1, 1e6, false});
   return cluster;
 }
@@ -123,7 +123,7 @@ TEST(Replay, SaysWhoWaitsInVainAndForWhat) {
 machines::Cluster small_cluster() {
   machines::Cluster cluster;
   cluster.ranks_per_server = 2;
-  cluster.rank = {"small", {{DType::fp32, 2e9}}, 4, 1};
+  cluster.rank = {"small", false, {{DType::fp32, 2e9}}, 4, 1};
   cluster.links = {machines::Link{1, 2, false}, machines::Link{0.25, 20, false},
                    machines::Link{0.1, 40, false}};
   cluster.efficiency = {{0.5}, {0.4}, {0.8}, {0.9}, {0.7}};

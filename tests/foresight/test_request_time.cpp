@@ -17,7 +17,7 @@ using testing::HasSubstr;
 machines::Cluster cluster() {
   machines::Cluster made;
   made.ranks_per_server = 2;
-  made.rank = {"small", {{DType::fp32, 2e9}}, 4, 0.25};
+  made.rank = {"small", false, {{DType::fp32, 2e9}}, 4, 0.25};
   made.links = {machines::Link{1, 2, false}, machines::Link{0.25, 20, false},
                 machines::Link{0.1, 40, false}};
   made.efficiency = {{0.5}, {0.4}, {0.8}, {0.9}, {0.7}};

@@ -19,6 +19,7 @@ constexpr const char* small = R"(ranks_per_server: 2
 servers_per_rack: 3
 rank:
   name: box
+  backend: cpu
   flops: {fp32: 1e11, bf16: 2.5e11}
   memory_gbs: 20
   memory_gib: 12
@@ -54,7 +55,8 @@ TEST(ClusterFile, IsReadAsItStands) {
   const Cluster cluster = parse_cluster(small, "c.yaml");
   EXPECT_EQ(cluster.ranks_per_server, 2);
   EXPECT_EQ(cluster.servers_per_rack, 3);
-  EXPECT_EQ(cluster.rank, (RankPeaks{"box", {{DType::fp32, 1e11}, {DType::bf16, 2.5e11}}, 20, 12}));
+  EXPECT_EQ(cluster.rank,
+            (RankPeaks{"box", false, {{DType::fp32, 1e11}, {DType::bf16, 2.5e11}}, 20, 12}));
   EXPECT_EQ(cluster.links[0], (Link{5, 1, true}));
   EXPECT_EQ(cluster.links[1], (Link{1.5, 20, false}));
   EXPECT_EQ(cluster.links[2], (Link{1, 50, false}));
@@ -80,7 +82,7 @@ TEST(ClusterFile, ThatIsWrongIsRefusedWithTheLineAndTheKey) {
     return refusal(replaced(small, from, to));
   };
   EXPECT_THAT(changed("memory_gbs: 20", "memory_gps: 20"),
-              AllOf(HasSubstr("c.yaml:6: unknown key rank.memory_gps"),
+              AllOf(HasSubstr("c.yaml:7: unknown key rank.memory_gps"),
                     HasSubstr("did you mean rank.memory_gbs?")));
   EXPECT_THAT(changed("op_us: 2,", "op_us: 2, colour: red,"),
               HasSubstr("the keys here are op_us, step_us"));
@@ -95,6 +97,7 @@ TEST(ClusterFile, ThatIsWrongIsRefusedWithTheLineAndTheKey) {
   EXPECT_THAT(changed("fp32: 1e11, bf16: 2.5e11", ""), HasSubstr("rank.flops.fp32 is missing"));
   EXPECT_THAT(changed("fp32: 1e11", "fp64: 1e11"), HasSubstr("did you mean rank.flops.fp32?"));
   EXPECT_THAT(changed("shared: true", "shared: maybe"), HasSubstr("it must be true or false"));
+  EXPECT_THAT(changed("backend: cpu", "backend: gpu"), HasSubstr("it must be cpu or cuda"));
   EXPECT_THAT(changed("ranks_per_server: 2", "ranks_per_server: 1.5"),
               HasSubstr("a whole number from 1"));
   EXPECT_THAT(changed("attention: 0.4", "attention: 1.4"), HasSubstr("at most 1"));
@@ -113,6 +116,7 @@ TEST(ClusterPresets, AreFilesThatAreRead) {
   for (const std::string& name : cluster_presets()) {
     const Cluster cluster = cluster_of(name);
     EXPECT_EQ(cluster.ranks_per_server, 8) << name;
+    EXPECT_TRUE(cluster.rank.gpu) << name;
     EXPECT_GT(cluster.links[0].gbs, cluster.links[1].gbs) << name;
     EXPECT_EQ(parse_cluster(to_yaml(cluster), name), cluster);
   }

@@ -9,7 +9,7 @@ namespace {
 /// 100 and 400 GFLOP/s, 10 GB/s, half of each; 1 µs for an op.
 Cluster cluster() {
   Cluster made;
-  made.rank = {"rank", {{DType::fp32, 1e11}, {DType::bf16, 4e11}}, 10, 1};
+  made.rank = {"rank", false, {{DType::fp32, 1e11}, {DType::bf16, 4e11}}, 10, 1};
   made.efficiency = {{0.5}, {0.25}, {0.5}, {1}, {1}};
   made.overhead.op_us = 1;
   return made;
