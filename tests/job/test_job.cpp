@@ -337,7 +337,7 @@ INSTANTIATE_TEST_SUITE_P(
             "job.yaml:4: attention.decode is auto; it may be dense | sparse"},
         Bad{"attention: csa",
             "job.yaml:4: attention is csa; it is a section with the keys sparse, geometry, levels, "
-            "drop, pipeline, objective, decode"},
+            "drop, pipeline, first_tokens, selection, objective, decode"},
         Bad{"kv: {dtype: int8}",
             "job.yaml:4: kv.dtype is int8; it may be auto | fp32 | bf16 | fp16 | fp8"},
         Bad{"kv: {memory: 12g}",
@@ -368,7 +368,7 @@ INSTANTIATE_TEST_SUITE_P(
             "job.yaml:4: unknown key attention.level; did you mean attention.levels?"},
         Bad{"attention: {window: 64}",
             "job.yaml:4: unknown key attention.window; attention has the keys sparse, geometry, "
-            "levels, drop, pipeline, objective, decode"},
+            "levels, drop, pipeline, first_tokens, selection, objective, decode"},
         Bad{"kv.dtype: fp32",
             "job.yaml:4: kv.dtype has a dot; in a job file a key stands under its section's name"},
         Bad{"output: twice", "job.yaml:4: key 'output' is given twice; keep one"},
