@@ -69,10 +69,14 @@ void refuse_attention_keys(const Job& job) {
   if (attention.first_tokens && attention.geometry == parallel::Geometry::nested)
     fail<Unsupported>(
         "attention.first_tokens: {} with geometry: nested is not in this version: nested levels "
-        "are "
-        "as published, without tokens that all rows see; use geometry: disjoint, or first_tokens: "
-        "auto",
+        "are as published, without tokens that all rows see; use geometry: disjoint, or "
+        "first_tokens: auto",
         *attention.first_tokens);
+  if (tuned && (attention.first_tokens || attention.selection != parallel::Selection::importance))
+    fail<Unsupported>(
+        "attention.drop: {{file: {}}} is of pecia tune, which measures with first_tokens: auto and "
+        "selection: importance; leave these keys out",
+        attention.drop->file.string());
   if (attention.decode == SparseDecode::sparse)
     fail<Unsupported>(
         "attention.decode: sparse is not in this version: output tokens attend to all keys; use "

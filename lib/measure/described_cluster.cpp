@@ -2,8 +2,8 @@
 #include "lib/measure/described_cluster.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
+#include <string>
 
 #include "lib/cluster/link_measure.hpp"
 #include "lib/cluster/machine.hpp"
@@ -26,9 +26,7 @@ double share_of(double rate, double peak) {
 
 /// Three digits: no more are known, and files stay readable.
 double rounded(double value) {
-  if (value == 0) return 0;
-  const double unit = std::pow(10, std::floor(std::log10(std::abs(value))) - 2);
-  return std::stod(fmt::format("{:.3g}", std::round(value / unit) * unit));
+  return std::stod(fmt::format("{:.3g}", value));
 }
 
 class Describer {

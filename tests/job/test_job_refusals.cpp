@@ -143,6 +143,17 @@ TEST(RefuseUnimplemented, NamesFirstTokensBesideNestedLevels) {
   }
 }
 
+TEST(RefuseUnimplemented, NamesWhatATunedFileWasNotMeasuredWith) {
+  for (const char* setting : {"attention.first_tokens=16", "attention.selection=random"}) try {
+      refuse_unimplemented(csa_with({"attention.drop={file: t.json}", setting}));
+      FAIL() << setting << " was taken";
+    } catch (const Unsupported& error) {
+      EXPECT_NE(std::string(error.what()).find("measures with first_tokens: auto"),
+                std::string::npos)
+          << error.what();
+    }
+}
+
 TEST(RefuseUnimplemented, TakesCsaWithTheSettingsItRecommends) {
   EXPECT_NO_THROW(refuse_unimplemented(csa_with({})));
   for (const char* setting : {"attention.geometry=disjoint",
