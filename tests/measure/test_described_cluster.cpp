@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Nothing is asserted about speed but what holds on any machine.
+/// Nothing is asserted about speed.
 
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -33,13 +33,7 @@ TEST(DescribedCluster, IsAFileOfThisMachine) {
     EXPECT_EQ(std::string(reinterpret_cast<const char*>(part.data()), part.size()), text)
         << "ranks have measured different machines";
 
-  // More rows of products and of attention never reach less than a quarter of what few reach.
-  for (const machines::Efficiency* of : {&cluster.efficiency.gemm, &cluster.efficiency.attention}) {
-    const auto& points = of->curves.front().points;
-    EXPECT_GT(points.back().share, 0.25 * points.front().share) << text;
-  }
   EXPECT_GT(cluster.overhead.op_us, 0.0);
-  EXPECT_LT(cluster.overhead.op_us, 1e5);
   EXPECT_EQ(cluster.links[0].us > 0, world->size() > 1);
 }
 
