@@ -17,6 +17,8 @@
 namespace pecia::app {
 namespace {
 
+constexpr int most_rounds = 100;
+
 struct TuneCommandOptions {
   run::TuneOptions tune;
   bool json = false;
@@ -79,6 +81,11 @@ void add_tune(CLI::App& app, Context& context) {
        .help = "Shares of tokens that level 2 leaves out, each of which is measured (default: "
                "0,0.02,0.05,0.1,0.2,0.4,0.7)",
        .type = "SHARE,…"});
+  add({.name = "--rounds",
+       .into = &options->tune.rounds,
+       .help = "How often each setting is timed; the best time of a prompt counts",
+       .show_default = true,
+       .range = {{1, most_rounds}}});
   add({.name = "--json", .into = &options->json, .help = "The file's contents instead of tables"});
 }
 

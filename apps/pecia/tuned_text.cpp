@@ -106,9 +106,11 @@ std::string chosen_text(const tune::Chosen& chosen) {
   const std::string goal = chosen.goal.loss ? fmt::format("loss {:g}", *chosen.goal.loss)
                                             : fmt::format("TTFT {:.3g} s", *chosen.goal.ttft_s);
   const tune::Found& found = chosen.found;
-  return fmt::format("  {:<12} {}{}: loss up to {:.4f}, TTFT {:.3g} s ({})\n", goal,
-                     chosen.met ? "" : "not met; nearest ", in_words(found.setting), found.loss,
-                     found.ttft_s, oracle_text(chosen));
+  return fmt::format(
+      "  {:<12} {}{}: loss up to {:.4f}, retrieval at least {:.0f} % of dense, TTFT {:.3g} s "
+      "({})\n",
+      goal, chosen.met ? "" : "not met; nearest ", in_words(found.setting), found.loss,
+      100 * found.retrieval, found.ttft_s, oracle_text(chosen));
 }
 
 }  // namespace

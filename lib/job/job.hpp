@@ -80,10 +80,13 @@ struct DropSetting {
   bool operator==(const DropSetting&) const = default;
 };
 
-/// What the settings of sparse attention are chosen for. At most one is present; neither: off.
+/// What the settings of sparse attention are chosen for. At most one of the first two is present;
+/// neither: off.
 struct AttentionGoal {
   std::optional<double> loss;    ///< the fastest settings that lose at most this
   std::optional<double> ttft_s;  ///< those that lose least within this time to the first token
+  /// Besides one of these: at least this share of what dense attention retrieves is retrieved.
+  std::optional<double> retrieval = {};
 
   bool operator==(const AttentionGoal&) const = default;
 };

@@ -220,26 +220,36 @@ Codec<AttentionGoal> attention_goal() {
   const Codec<double> time = duration(shortest_s);
   const auto read = [time](const YamlNode& node) -> std::optional<AttentionGoal> {
     if (node.kind == YamlNode::Kind::scalar && node.text == "off") return AttentionGoal{};
-    if (node.kind != YamlNode::Kind::map || node.children.size() != 1) return std::nullopt;
-    const YamlNode& child = node.children[0];
+    if (node.kind != YamlNode::Kind::map) return std::nullopt;
     AttentionGoal goal;
-    if (child.key == "loss") {
-      goal.loss = plain_number<double>(child);
-      if (!goal.loss || !std::isfinite(*goal.loss) || *goal.loss < 0) return std::nullopt;
-    } else if (child.key == "ttft") {
-      goal.ttft_s = time.read(child);
-      if (!goal.ttft_s) return std::nullopt;
-    } else {
-      return std::nullopt;
+    for (const YamlNode& child : node.children) {
+      if (child.key == "loss") {
+        goal.loss = plain_number<double>(child);
+        if (!goal.loss || !std::isfinite(*goal.loss) || *goal.loss < 0) return std::nullopt;
+      } else if (child.key == "ttft") {
+        goal.ttft_s = time.read(child);
+        if (!goal.ttft_s) return std::nullopt;
+      } else if (child.key == "retrieval") {
+        goal.retrieval = plain_number<double>(child);
+        if (!goal.retrieval || !(*goal.retrieval >= 0 && *goal.retrieval <= 1)) return std::nullopt;
+      } else {
+        return std::nullopt;
+      }
     }
+    if (goal.loss.has_value() == goal.ttft_s.has_value()) return std::nullopt;
     return goal;
   };
   const auto write = [time](const AttentionGoal& goal) -> nlohmann::ordered_json {
-    if (goal.loss) return {{"loss", *goal.loss}};
-    if (goal.ttft_s) return {{"ttft", time.write(*goal.ttft_s)}};
-    return "off";
+    if (!goal.loss && !goal.ttft_s) return "off";
+    nlohmann::ordered_json written;
+    if (goal.loss) written["loss"] = *goal.loss;
+    if (goal.ttft_s) written["ttft"] = time.write(*goal.ttft_s);
+    if (goal.retrieval) written["retrieval"] = *goal.retrieval;
+    return written;
   };
-  return {"off | {loss: a number of at least 0} | {ttft: " + time.allowed + "}", read, write};
+  return {"off | {loss: a number of at least 0} | {ttft: " + time.allowed +
+              "}, either with retrieval: a share from 0 to 1",
+          read, write};
 }
 
 Codec<std::vector<std::filesystem::path>> paths() {

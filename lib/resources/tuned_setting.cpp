@@ -50,7 +50,8 @@ std::optional<TunedQuestion> settle_tuned(job::Job& job, const model::ModelConfi
   wanted.micro = attention.pipeline;
   wanted.levels_here = levels_here;
   wanted.longest_tokens = longest_tokens;
-  wanted.goal = {attention.objective.loss, attention.objective.ttft_s};
+  wanted.goal = {attention.objective.loss, attention.objective.ttft_s,
+                 attention.objective.retrieval};
   if (attention.objective == job::AttentionGoal{}) wanted.goal.loss = 0;
   TunedQuestion question{tune::read_tuned(file), wanted};
   take(tune::resolve(question.tuned, wanted), job, resources);

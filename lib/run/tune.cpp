@@ -176,8 +176,9 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
   return frame;
 }
 
-/// Each attention has a run for its time alone and one that is judged. Settings take the numbers of
-/// micro-partitions by turns, so that times tell of all of them.
+/// Each attention has a run that is judged, and one for its time alone in every round. Rounds go to
+/// and fro, so that a machine that changes its speed meanwhile favours no setting. Settings take the
+/// numbers of micro-partitions by turns, so that times tell of all of them.
 std::vector<TuneRun> runs_of(const TuneOptions& options, const tune::Tuned& facts) {
   std::vector<std::optional<tune::Setting>> settings{{}};
   size_t turn = 0;
@@ -188,6 +189,10 @@ std::vector<TuneRun> runs_of(const TuneOptions& options, const tune::Tuned& fact
   std::vector<TuneRun> runs;
   for (const auto& setting : settings)
     for (const bool judged : {false, true}) runs.push_back({setting, judged});
+  for (int round = 2; round <= options.rounds; ++round) {
+    std::ranges::reverse(settings);
+    for (const auto& setting : settings) runs.push_back({setting, false});
+  }
   return runs;
 }
 
@@ -245,9 +250,10 @@ TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,
     if (first) questions = write_questions(options);
   });
   log->info(
-      "{} runs of {} prompts; every second one has likelihoods, and a question of retrieval for "
-      "each",
-      runs.size(), questions.size());
+      "{} runs of {} prompts: each attention is timed {}, and once it has likelihoods and a "
+      "question of retrieval for each prompt",
+      runs.size(), questions.size(),
+      options.rounds == 1 ? "once" : fmt::format("{} times", options.rounds));
   // Passes over the prompts, which take about the same time.
   const auto passes_of = [](const TuneRun& run) { return run.judged ? 2 : 1; };
   int passes_left = 0, passes_done = 0;

@@ -22,6 +22,7 @@ struct TuneOptions {
   std::filesystem::path output = "tuned.json";  ///< the runs lie in a folder beside it
   std::vector<std::string> overrides;           ///< "key.path=value"
   std::vector<double> drops{0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7};
+  int rounds = 2;  ///< of runs for times: a prompt's best time counts
 };
 
 struct TuneOutcome {
@@ -31,8 +32,8 @@ struct TuneOutcome {
 
 /// Runs the calibration prompts densely and with every drop at every number of levels that the
 /// ranks' places allow (or only with the job's number), fits the models, and writes the file. Each
-/// of these has a run for its time, and one with likelihoods and questions of retrieval. Collective
-/// over `world`. Throws InputError before any weight is read where prompts, grid or options do not
+/// of these has a run for its time in every round, and one with likelihoods and questions of
+/// retrieval. Collective over `world`. Throws InputError before any weight is read where prompts, grid or options do not
 /// allow it. `end_job` and `activity` are those of a watch over all ranks; each run has a watch of
 /// its own.
 TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,

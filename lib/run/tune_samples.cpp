@@ -2,6 +2,7 @@
 #include "lib/run/tune_samples.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "lib/core/error.hpp"
@@ -23,23 +24,38 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
+/// Of the prompt with this index: the best of all runs for times with the setting.
+double least_ttft_s(const std::vector<TuneRun>& runs,
+                    const std::vector<std::vector<PromptResult>>& results,
+                    const std::optional<tune::Setting>& setting, size_t prompt) {
+  constexpr double shortest_s = 1e-6;  // a clock may show 0
+  double least = HUGE_VAL;
+  for (size_t run = 0; run < runs.size(); ++run)
+    if (!runs[run].judged && runs[run].setting == setting)
+      least = std::min(least, results.at(run).at(prompt).ttft_s);
+  PECIA_CHECK(std::isfinite(least), "no time of prompt {}", prompt);
+  return std::max(shortest_s, least);
+}
+
 }  // namespace
 
 void add_samples(tune::Tuned& tuned, const std::vector<TuneRun>& runs,
                  const std::vector<std::vector<PromptResult>>& results,
                  const std::vector<io::PromptText>& questions) {
-  constexpr double shortest_s = 1e-6;  // a clock may show 0
   const size_t prompts = questions.size();
-  const std::vector<PromptResult>& dense = results.at(1);
-  for (size_t run = 0; run < runs.size(); run += 2) {
-    const std::vector<PromptResult>&timed = results.at(run), &judged = results.at(run + 1);
-    PECIA_CHECK(timed.size() == prompts && judged.size() == 2 * prompts, "{} and {} results of {}",
-                timed.size(), judged.size(), prompts);
+  const auto judged_dense =
+      std::ranges::find_if(runs, [](const TuneRun& run) { return run.judged && !run.setting; });
+  PECIA_CHECK(judged_dense != runs.end(), "no dense run");
+  const std::vector<PromptResult>& dense = results.at(judged_dense - runs.begin());
+  for (size_t run = 0; run < runs.size(); ++run) {
+    if (!runs[run].judged) continue;
+    const std::vector<PromptResult>& judged = results.at(run);
+    PECIA_CHECK(judged.size() == 2 * prompts, "{} results of {}", judged.size(), prompts);
     for (size_t i = 0; i < prompts; ++i) {
       const PromptResult& result = judged[i];
-      PECIA_CHECK(result.prompt == timed[i].prompt && result.prompt == dense[i].prompt,
-                  "{} beside {}", result.prompt, timed[i].prompt);
-      const double nll = mean_of(result.nlls), ttft_s = std::max(shortest_s, timed[i].ttft_s);
+      PECIA_CHECK(result.prompt == dense[i].prompt, "{} beside {}", result.prompt, dense[i].prompt);
+      const double nll = mean_of(result.nlls);
+      const double ttft_s = least_ttft_s(runs, results, runs[run].setting, i);
       const double retrieval = tune::retrieved(questions[i].tokens, judged[prompts + i].expected);
       if (!runs[run].setting) {
         tuned.dense.push_back({result.prompt, result.tokens, nll, retrieval, ttft_s});

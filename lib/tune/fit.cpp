@@ -88,6 +88,10 @@ std::string name_of(parallel::Geometry geometry) {
   return geometry == parallel::Geometry::nested ? "nested" : "disjoint";
 }
 
+NoDrop no_drop_of(parallel::Geometry geometry) {
+  return geometry == parallel::Geometry::disjoint ? NoDrop::exact : NoDrop::measured;
+}
+
 Candidates Tuned::candidates() const {
   double highest = 0;
   for (const Sample& sample : samples) highest = std::max(highest, sample.setting.drop);
@@ -100,20 +104,24 @@ Candidates Tuned::candidates() const {
 }
 
 Costs Tuned::costs(int64_t tokens) const {
-  return costs_of(loss, time, levels, tokens);
+  Costs costs = costs_of(loss, time, levels, tokens);
+  costs.retrieval = [this](const Setting& setting) {
+    return std::max(0.0, 1 - missed.bound(missed.longest, setting));
+  };
+  return costs;
 }
 
 void fit(Tuned& tuned) {
   PECIA_CHECK(tuned.samples.size() >= fewest_samples && tuned.dense.size() >= fewest_prompts,
               "{} samples of {} prompts", tuned.samples.size(), tuned.dense.size());
-  const NoDrop no_drop =
-      tuned.geometry == parallel::Geometry::disjoint ? NoDrop::exact : NoDrop::measured;
+  const NoDrop no_drop = no_drop_of(tuned.geometry);
   HeldOut held_out(tuned, no_drop);
   held_out.judge_models();
   tuned.held_out_goals.clear();
   for (const double loss : goal_losses) tuned.held_out_goals.push_back(held_out.judge({loss, {}}));
   for (const double share : goal_times) tuned.held_out_goals.push_back(held_out.judge({{}, share}));
   tuned.loss = fit_loss(tuned.samples, no_drop);
+  tuned.missed = fit_missed(tuned.dense, tuned.samples, no_drop);
   tuned.time = fit_time(tuned.samples, tuned.levels, tuned.facts);
   tuned.chosen = choose(tuned);
 }

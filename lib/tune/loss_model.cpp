@@ -7,6 +7,7 @@
 
 #include "lib/core/error.hpp"
 #include "lib/tune/folds.hpp"
+#include "lib/tune/retrieval.hpp"
 
 namespace pecia::tune {
 namespace {
@@ -126,6 +127,22 @@ LossModel fit_loss(const std::vector<Sample>& samples, NoDrop no_drop) {
     }
   }
   return fit_with(best_power, samples, no_drop);
+}
+
+LossModel fit_missed(const std::vector<DenseSample>& dense, const std::vector<Sample>& samples,
+                     NoDrop no_drop) {
+  double retrieved = 0;
+  for (const DenseSample& prompt : dense) retrieved += prompt.retrieval;
+  std::vector<Sample> missed = samples;
+  for (Sample& sample : missed) {
+    const auto prompt = std::ranges::find(dense, sample.prompt, &DenseSample::prompt);
+    PECIA_CHECK(prompt != dense.end(), "prompt {} has no dense sample", sample.prompt);
+    const double fewer = prompt->retrieval - sample.retrieval;
+    sample.loss = retrieved > 0 ? fewer * static_cast<double>(dense.size()) / retrieved : 0;
+    sample.loss_error = 0;  // that of a mean follows from how prompts differ
+    sample.tokens = judged_tokens;
+  }
+  return fit_with(0, missed, no_drop);
 }
 
 }  // namespace pecia::tune

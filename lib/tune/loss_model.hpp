@@ -48,6 +48,12 @@ enum class NoDrop {
 /// are left out of the fit; without prompts of which one is twice as long as another it is 0.
 LossModel fit_loss(const std::vector<Sample>& samples, NoDrop no_drop);
 
+/// A model of retrieval in the same form: its loss is the share of what dense attention retrieves
+/// that is not retrieved. It is the same for prompts of all lengths, whose passages are equally long.
+/// It is 0 where dense attention retrieves nothing.
+LossModel fit_missed(const std::vector<DenseSample>& dense, const std::vector<Sample>& samples,
+                     NoDrop no_drop);
+
 /// Likelihoods of texts do not tell smaller losses from none: they count as loss 0.
 inline constexpr double no_loss = 0.002;
 

@@ -27,13 +27,19 @@ std::map<int, Bucket> buckets_of(const Tuned& tuned) {
   for (const Sample& sample : tuned.samples) {
     Bucket& of = bucket(sample.tokens);
     auto found = std::ranges::find(of.measured, sample.setting, &Found::setting);
-    if (found == of.measured.end()) found = of.measured.insert(found, Found{sample.setting, 0, 0});
+    if (found == of.measured.end())
+      found = of.measured.insert(found, Found{sample.setting, 0, 0, 0});
     found->loss += sample.loss, found->ttft_s += sample.ttft_s;
+    found->retrieval += sample.retrieval;
     ++counts[{&of, static_cast<size_t>(found - of.measured.begin())}];
   }
   for (const auto& [key, count] : counts) {
     Found& found = key.first->measured[key.second];
     found.loss /= count, found.ttft_s /= count;
+    double dense = 0;
+    for (const DenseSample& prompt : key.first->prompts) dense += prompt.retrieval;
+    dense /= static_cast<double>(key.first->prompts.size());
+    found.retrieval = dense > 0 ? found.retrieval / count / dense : 1;
   }
   return buckets;
 }
@@ -46,7 +52,8 @@ Costs costs_of(const Tuned& tuned, const std::vector<DenseSample>& prompts) {
     return sum / static_cast<double>(prompts.size());
   };
   return {[mean](const Setting& setting) { return mean(setting, &Found::loss); },
-          [mean](const Setting& setting) { return mean(setting, &Found::ttft_s); }};
+          [mean](const Setting& setting) { return mean(setting, &Found::ttft_s); },
+          [mean](const Setting& setting) { return mean(setting, &Found::retrieval); }};
 }
 
 std::optional<Oracle> oracle_of(const Goal& goal, const std::vector<Found>& measured,

@@ -64,21 +64,29 @@ Resolved resolve(const Tuned& tuned, const Wanted& wanted) {
   const Costs costs = here.costs(wanted.longest_tokens);
   const auto found = search(wanted.goal, candidates, costs);
   if (!found) {
-    const std::string goal = wanted.goal.loss ? fmt::format("loss: {}", *wanted.goal.loss)
-                                              : fmt::format("ttft: {}s", *wanted.goal.ttft_s);
+    std::string goal = wanted.goal.loss ? fmt::format("loss: {}", *wanted.goal.loss)
+                                        : fmt::format("ttft: {}s", *wanted.goal.ttft_s);
+    if (wanted.goal.retrieval) goal += fmt::format(", retrieval: {}", *wanted.goal.retrieval);
     const Found best = nearest(wanted.goal, candidates, costs);
     fail<InputError>(
         "attention.objective: {{{}}} cannot be met for a prompt of {} tokens; the best that can is "
-        "{}, which loses up to {:.4f} nats per token in {:.3g} s (by {}{})",
-        goal, wanted.longest_tokens, in_words(best.setting), best.loss, best.ttft_s, wanted.file,
+        "{}, which loses up to {:.4f} nats per token in {:.3g} s and retrieves at least {:.0f} % "
+        "of "
+        "what dense attention does (by {}{})",
+        goal, wanted.longest_tokens, in_words(best.setting), best.loss, best.ttft_s,
+        100 * best.retrieval, wanted.file,
         wanted.rates ? ", with the rates of this run's machine" : "");
   }
   std::string why = fmt::format(
-      "{} by {}{}, expected to lose {:.4f} nats per token (up to {:.4f}); first token of the "
-      "longest prompt after {:.3g} s, densely {:.3g} s",
+      "{} by {}{}, expected to lose {:.4f} nats per token (up to {:.4f}) and to retrieve {:.0f} % "
+      "of "
+      "what dense attention does (at least {:.0f} %); first token of the longest prompt after "
+      "{:.3g} s, densely {:.3g} s",
       in_words(found->setting), wanted.file,
       wanted.rates ? " with the rates of this run's machine" : "",
-      here.loss.loss(wanted.longest_tokens, found->setting), found->loss, found->ttft_s,
+      here.loss.loss(wanted.longest_tokens, found->setting), found->loss,
+      100 * (1 - here.missed.loss(here.missed.longest, found->setting)), 100 * found->retrieval,
+      found->ttft_s,
       here.time.dense_ttft_s(wanted.longest_tokens, parallel::level_parts(wanted.cp, wanted.tp)));
   if (wanted.longest_tokens < tuned.loss.shortest || wanted.longest_tokens > tuned.loss.longest)
     why += fmt::format(" (it has {} tokens, and calibration had {} to {})", wanted.longest_tokens,

@@ -17,9 +17,21 @@ std::vector<double> fine_drops() {
   return drops;
 }
 
-bool meets(const Goal& goal, const Found& found) {
+namespace {
+
+bool keeps_cost(const Goal& goal, const Found& found) {
   if (goal.loss) return found.loss <= std::max(*goal.loss, no_loss);
   return found.ttft_s <= *goal.ttft_s;
+}
+
+bool retrieves_enough(const Goal& goal, const Found& found) {
+  return found.retrieval >= goal.retrieval.value_or(0);
+}
+
+}  // namespace
+
+bool meets(const Goal& goal, const Found& found) {
+  return keeps_cost(goal, found) && retrieves_enough(goal, found);
 }
 
 bool better(const Goal& goal, const Found& a, const Found& b) {
@@ -38,8 +50,8 @@ std::optional<Found> search(const Goal& goal, const Candidates& candidates, cons
     // Returns whether the branch goes on.
     const auto look = [&](double drop) {
       const Found found = costs.of({drop, levels, micro});
-      if (!meets(goal, found)) return false;
-      if (!best || better(goal, found, *best)) best = found;
+      if (!keeps_cost(goal, found)) return false;
+      if (retrieves_enough(goal, found) && (!best || better(goal, found, *best))) best = found;
       return true;
     };
     if (goal.loss) {
@@ -73,7 +85,11 @@ Found nearest(const Goal& goal, const Candidates& candidates, const Costs& costs
     for (const int micro : candidates.micros)
       for (const double drop : candidates.drops) {
         const Found found = costs.of({drop, levels, micro});
-        if (!best || better(opposite, found, *best)) best = found;
+        const bool enough = retrieves_enough(goal, found);
+        if (best && retrieves_enough(goal, *best) != enough
+                ? enough
+                : !best || better(opposite, found, *best))
+          best = found;
       }
   return *best;
 }

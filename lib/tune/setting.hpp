@@ -21,7 +21,7 @@ struct DenseSample {
   int64_t tokens = 0;
   double nll = 0;        ///< in nats per token
   double retrieval = 0;  ///< share of a passage's tokens that are found again (retrieval.hpp)
-  double ttft_s = 0;     ///< of a run that computes no likelihoods
+  double ttft_s = 0;     ///< the best of the runs that compute no likelihoods
 };
 
 /// A calibration prompt under sparse attention.
@@ -34,7 +34,7 @@ struct Sample {
   double loss_error = 0;    ///< standard error of the loss (paired_loss.hpp)
   double same_answers = 0;  ///< share of the answer's tokens that dense attention gives as well
   double retrieval = 0;     ///< as that of a dense sample
-  double ttft_s = 0;        ///< of a run that computes no likelihoods
+  double ttft_s = 0;        ///< the best of the runs that compute no likelihoods
 };
 
 }  // namespace pecia::tune

@@ -18,6 +18,9 @@
 
 namespace pecia::tune {
 
+/// Whether a loss of 0 is certain where nothing is dropped.
+NoDrop no_drop_of(parallel::Geometry geometry);
+
 /// How a goal fared with prompts that were not fitted, among the settings that were measured.
 struct HeldOutGoal {
   Goal goal;            ///< ttft_s is a share of dense attention's
@@ -61,6 +64,7 @@ struct Tuned {
   std::vector<DenseSample> dense;
   std::vector<Sample> samples;
   LossModel loss;
+  LossModel missed;  ///< of retrieval (fit_missed)
   TimeModel time;
   FitError loss_error, time_error;  ///< of prompts that are held out
   std::vector<HeldOutGoal> held_out_goals;
@@ -70,7 +74,7 @@ struct Tuned {
   /// nothing beyond.
   Candidates candidates() const;
   /// What the models expect of settings for a prompt of so many tokens, where the loss is
-  /// LossModel::bound. Refers to this object.
+  /// LossModel::bound, and the retrieval as much lower. Refers to this object.
   Costs costs(int64_t tokens) const;
 };
 

@@ -20,11 +20,9 @@ constexpr int64_t most_bytes = 64'000'000;
 constexpr int most_ranks = 1 << 20, most_levels = 4, most_micro = 16;
 
 Json json_of(const Found& found) {
-  return {{"drop", found.setting.drop},
-          {"levels", found.setting.levels},
-          {"micro", found.setting.micro},
-          {"loss", found.loss},
-          {"ttft_s", found.ttft_s}};
+  return {{"drop", found.setting.drop},   {"levels", found.setting.levels},
+          {"micro", found.setting.micro}, {"loss", found.loss},
+          {"ttft_s", found.ttft_s},       {"retrieval", found.retrieval}};
 }
 
 Json json_of(const FitError& error) {
@@ -152,7 +150,8 @@ Setting read_setting(const Reader& in) {
 }
 
 Found read_found(const Reader& in) {
-  return {read_setting(in), in.number("loss", lowest), in.number("ttft_s", 0)};
+  return {read_setting(in), in.number("loss", lowest), in.number("ttft_s", 0),
+          in.number("retrieval", 0)};
 }
 
 FitError read_error(const Reader& in) {
@@ -389,6 +388,15 @@ Tuned parse_tuned(const std::filesystem::path& path, const std::string& text) {
   tuned.time_error = read_error(time.in("held_out"));
   tuned.dense = file.list("dense", read_dense);
   tuned.samples = file.list("samples", read_sample);
+  for (const Sample& sample : tuned.samples)
+    if (std::ranges::find(tuned.dense, sample.prompt, &DenseSample::prompt) == tuned.dense.end())
+      file.refuse(fmt::format("has no dense sample of prompt {}", sample.prompt));
+  if (tuned.samples.empty()) file.refuse("has no samples");
+  tuned.missed = fit_missed(tuned.dense, tuned.samples, no_drop_of(tuned.geometry));
+  for (const LevelChoice& choice : tuned.levels)
+    if (std::ranges::find(tuned.missed.curves, choice.count(), &LossModel::Curve::levels) ==
+        tuned.missed.curves.end())
+      file.refuse(fmt::format("has no samples of {} levels", choice.count()));
   return tuned;
 }
 

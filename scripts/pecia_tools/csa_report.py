@@ -12,7 +12,16 @@ from .command import UserError, run
 from .modes_report import read, show
 
 PROGRAM = "csa-report"
-WAITS = ("ring_pass_kv", "level_tokens", "level_outputs", "importance_samples", "all_to_all_heads", "all_to_all_rows")
+WAITS = (
+    "ring_pass_kv",
+    "level_tokens",
+    "level_outputs",
+    "importance_samples",
+    "importance_of_heads",
+    "row_need_of_heads",
+    "all_to_all_heads",
+    "all_to_all_rows",
+)
 HEADS = (
     "prefill",
     "seconds",

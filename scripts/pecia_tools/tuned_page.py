@@ -18,7 +18,7 @@ from .report_page import Section, render_page
 from .report_tables import Card, Table
 from .report_text import duration, percent, plural
 
-SCHEMA = "pecia.tuned/2"
+SCHEMA = "pecia.tuned/3"
 COLOURS = ("blue", "orange", "green")  # of 2, 3 and 4 levels
 
 
@@ -168,13 +168,15 @@ def chosen(tuned: dict[str, Any]) -> Table:
                 goal_words(of["goal"]) + ("" if of["met"] else " (not met; nearest)"),
                 setting_words(found),
                 f"{found['loss']:.4f}",
+                percent(found["retrieval"]),
                 duration(found["ttft_s"]),
                 best,
                 gap,
             )
         )
-    heads = ("tokens", "goal", "chosen", "loss up to", "TTFT", "best measured", "gap")
-    return Table(heads, rows, "A gap is one in time for a goal of loss, and one in nats for a goal of time.")
+    heads = ("tokens", "goal", "chosen", "loss up to", "retrieval from", "TTFT", "best measured", "gap")
+    return Table(heads, rows, "A gap is one in time for a goal of loss, and one in nats for a goal of time. Retrieval is a share of dense"
+        " attention's.")
 
 
 def sections(tuned: dict[str, Any]) -> list[Section]:

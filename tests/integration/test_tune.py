@@ -79,12 +79,14 @@ class TuneTest(RunTest):
         printed, words = self.tune("--drops", "0,0.9", "--json")
         file = json.loads(self.tuned.read_text())
         self.assertEqual(json.loads(printed), file)
-        self.assertEqual(file["schema"], "pecia.tuned/2")
+        self.assertEqual(file["schema"], "pecia.tuned/3")
         self.assertEqual(file["grid"], {"cp": RANKS, "tp": 1})
-        self.assertIn("6 runs of 3 prompts; every second one has likelihoods, and a question", words)
-        self.assertRegex(words, r"run 1 of 6, dense, for its time: [\d.]+ s; about [\d.]+ m?s left")
-        self.assertRegex(words, r"run 6 of 6, drop 0\.9 at 2 levels in 2 parts: [\d.]+ s\n")
-        self.assertEqual(len(words.splitlines()), 8, words)  # of runs, and where the file is
+        self.assertIn("9 runs of 3 prompts: each attention is timed 2 times, and once it has", words)
+        self.assertRegex(words, r"run 1 of 9, dense, for its time: [\d.]+ s; about [\d.]+ m?s left")
+        self.assertRegex(words, r"run 6 of 9, drop 0\.9 at 2 levels in 2 parts: [\d.]+ s; about")
+        self.assertRegex(words, r"run 7 of 9, drop 0\.9 at 2 levels in 2 parts, for its time")
+        self.assertRegex(words, r"run 9 of 9, dense, for its time: [\d.]+ s\n")
+        self.assertEqual(len(words.splitlines()), 11, words)  # of runs, and where the file is
         self.assertFalse(self.tuned.with_suffix(".runs").exists())
 
         self.assertEqual(len(file["samples"]), 6)
@@ -117,12 +119,19 @@ class TuneTest(RunTest):
         self.assertRegex(
             why,
             r"drop 0\.50 at 2 levels in 1 part by .*tuned\.json, expected to lose 0\.0444 nats per "
-            r"token \(up to 0\.0500\)",
+            r"token \(up to 0\.0500\) and to retrieve \d+ % of what dense attention does",
         )
         self.assertNotIn("rates of this run's machine", why)
         self.assertIn("in 4 parts", self.planned("attention.pipeline=4"))
         for objective, drop in (("{loss: 1}", "0.90"), ("{ttft: 1h}", "0.00"), ("off", "0.02")):
             self.assertIn(f"drop {drop} at 2 levels", self.planned(f"attention.objective={objective}"))
+        for of in file["dense"]:
+            of["retrieval"] = 1
+        for sample in file["samples"]:
+            sample["retrieval"] = 1 - sample["drop"]
+        self.tuned.write_text(json.dumps(file))
+        for objective, drop in (("loss: 1, retrieval: 0.8", "0.20"), ("ttft: 1h, retrieval: 1", "0.00")):
+            self.assertIn(f"drop {drop} at 2 levels", self.planned(f"attention.objective={{{objective}}}"))
 
         # A file of a machine whose links are much faster: the run chooses again with its own rates.
         own = {"s_per_byte": file["time_model"]["s_per_byte"]}
@@ -155,7 +164,7 @@ class TuneTest(RunTest):
 
     def test_of_tensor_parallel_ranks(self) -> None:
         by_heads = ["--set", "parallel.cp=1", "--set", f"parallel.tp={RANKS}"]
-        self.tune("--drops", "0,0.9", *by_heads)
+        self.tune("--drops", "0,0.9", "--rounds", "1", *by_heads)
         file = json.loads(self.tuned.read_text())
         self.assertEqual(file["grid"], {"cp": 1, "tp": RANKS})
         losses = {drop: [] for drop in (0, 0.9)}

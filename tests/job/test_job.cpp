@@ -167,6 +167,8 @@ TEST(ParseJob, TakesWhatSparseAttentionIsChosenFor) {
   EXPECT_EQ(attention("objective", "{ttft: 30s}").objective, (AttentionGoal{{}, 30.0}));
   EXPECT_EQ(attention("objective", "{ttft: 1h30m}").objective, (AttentionGoal{{}, 5400.0}));
   EXPECT_EQ(attention("objective", "{ttft: 0.25}").objective, (AttentionGoal{{}, 0.25}));
+  EXPECT_EQ(attention("objective", "{loss: 0.01, retrieval: 0.9}").objective,
+            (AttentionGoal{0.01, {}, 0.9}));
 }
 
 TEST(ParseJob, TakesASectionWithAllKeysCommentedOut) {
@@ -332,7 +334,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"attention: {objective: {loss: 0.0, ttft: 30s}}",
             "job.yaml:4: attention.objective is a map; it may be off | {loss: a number of at least "
             "0} | {ttft: a time as 60s, 10min, 1h30m, 90 (seconds) or Slurm's 1:30:00 and "
-            "2-00:00:00, from 0.001s to 366d}"},
+            "2-00:00:00, from 0.001s to 366d}, either with retrieval: a share from 0 to 1"},
         Bad{"attention: {decode: auto}",
             "job.yaml:4: attention.decode is auto; it may be dense | sparse"},
         Bad{"attention: csa",
@@ -432,6 +434,9 @@ TEST(ParseJob, RefusesOtherFormsOfTheObjectiveOfAttention) {
                           "{tbt: 1s}",
                           "{loss: 0, ttft: 1s}",
                           "{loss: 0, extra: 1}",
+                          "{retrieval: 0.9}",
+                          "{loss: 0, retrieval: 1.1}",
+                          "{loss: 0, retrieval: -0.1}",
                           "[loss]",
                           ""})
     EXPECT_NE(refusal("", {std::string("attention.objective=") + bad}), "") << bad;

@@ -19,12 +19,12 @@ def sample(prompt: str, drop: float, levels: int, loss: float, retrieval: float)
 
 
 def tuned() -> dict[str, Any]:
-    found = {"drop": 0.24, "levels": 3, "micro": 4, "loss": 0.0187, "ttft_s": 1.6}
+    found = {"drop": 0.24, "levels": 3, "micro": 4, "loss": 0.0187, "ttft_s": 1.6, "retrieval": 0.91}
     error = {"samples": 8, "mean_absolute_error": 0.0123, "noise": 0.0045, "accuracy": 0.66}
     oracle = {"best": {**found, "micro": 1}, "models": found, "holds": True, "gap": 0.034}
     of_bucket = {"shortest": 700, "longest": 800, "dense_ttft_s": 2.0}
     return {
-        "schema": "pecia.tuned/2",
+        "schema": "pecia.tuned/3",
         "version": "1.2.3",
         "model": {"path": "models/<Made-up>", "config_sha256": "ab"},
         "grid": {"cp": 4, "tp": 1},
@@ -80,7 +80,7 @@ class TunedPageTest(ScriptTest):
             "loss 0.02 0.0167 yes",
             "80 % of dense TTFT 82 % no",
             "no setting meets it",
-            "24 % at 3 levels in 4 parts 0.0187 1.6 s 24 % at 3 levels in 1 part +3.4 %",
+            "24 % at 3 levels in 4 parts 0.0187 91 % 1.6 s 24 % at 3 levels in 1 part +3.4 %",
             "TTFT 1.5 s (not met; nearest)",
             "models/&lt;Made-up&gt;",
         ):
@@ -99,7 +99,7 @@ class TunedPageTest(ScriptTest):
     def test_refuses_other_files(self) -> None:
         for document in ({"schema": "pecia.tuned/1"}, [], {}):
             self.write(document)
-            with self.assertRaisesRegex(UserError, r"tuned\.json has not the schema pecia\.tuned/2"):
+            with self.assertRaisesRegex(UserError, r"tuned\.json has not the schema pecia\.tuned/3"):
                 read_tuned(self.file)
         self.file.write_text("{", encoding="utf-8")
         with self.assertRaisesRegex(UserError, "a file that pecia tune wrote"):

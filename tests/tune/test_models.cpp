@@ -201,6 +201,28 @@ TEST(Candidates, GoNoFurtherThanWhatWasMeasured) {
   EXPECT_EQ(made_up().candidates().levels, (std::vector<int>{2, 3}));
 }
 
+TEST(Fit, SaysHowMuchOfDenseRetrievalIsLeft) {
+  Tuned tuned = made_up();
+  fit(tuned);
+  const Costs costs = tuned.costs(3000);
+  for (const int levels : {2, 3}) {
+    EXPECT_DOUBLE_EQ(costs.retrieval({0, levels}), 1);
+    EXPECT_NEAR(costs.retrieval({0.5, levels}), 0.5, 1e-12);
+    EXPECT_NEAR(costs.retrieval({0.9, levels}), 0.1, 1e-12);
+  }
+  EXPECT_NEAR(costs.retrieval({0.3, 2}), 0.7, 1e-12);
+  // A prompt in which nothing is found makes what is expected less certain.
+  for (Sample& sample : tuned.samples)
+    if (sample.prompt == "prompt-2000" && sample.setting.drop > 0) sample.retrieval = 0;
+  fit(tuned);
+  EXPECT_NEAR(tuned.missed.loss(1, {0.5, 2}), 0.25 * (3 * 0.5 + 1), 1e-12);
+  EXPECT_LT(tuned.costs(3000).retrieval({0.5, 2}), 0.3);
+  for (DenseSample& prompt : tuned.dense) prompt.retrieval = 0;
+  for (Sample& sample : tuned.samples) sample.retrieval = 0;
+  fit(tuned);
+  EXPECT_EQ(tuned.costs(3000).retrieval({0.5, 2}), 1);
+}
+
 TEST(Fit, RefusesTooFewSamples) {
   Tuned tuned = made_up();
   tuned.samples.resize(fewest_samples - 1);

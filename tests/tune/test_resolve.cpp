@@ -58,6 +58,16 @@ TEST_F(ResolveTest, ChoosesTheLeastLossWithinATime) {
   EXPECT_GT(resolved.setting.drop, 0);
 }
 
+TEST_F(ResolveTest, HoldsRetrievalBesides) {
+  wanted_.goal = {0.1, {}, 0.8};
+  const Resolved resolved = resolve(tuned_, wanted_);
+  EXPECT_DOUBLE_EQ(resolved.setting.drop, 0.2);  // a fifth is not retrieved then
+  EXPECT_THAT(resolved.why,
+              HasSubstr("to retrieve 80 % of what dense attention does (at least 80 %)"));
+  wanted_.goal = {{}, 0.7 * tuned_.costs(4000).ttft_s({0, 2, 1}), 0.99};
+  EXPECT_THAT(refusal(), testing::ContainsRegex("ttft: .*s, retrieval: 0.99} cannot be met"));
+}
+
 TEST_F(ResolveTest, KeepsToThePartsThatTheJobNames) {
   for (const int micro : {1, 3, 8}) {
     wanted_.micro = micro;

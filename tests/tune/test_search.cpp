@@ -23,7 +23,8 @@ Costs random_costs(uint64_t draw) {
     return sum;
   };
   return {[climb](const Setting& setting) { return climb(setting, 0) / 100; },
-          [climb](const Setting& setting) { return 50 - climb(setting, 1); }};
+          [climb](const Setting& setting) { return 50 - climb(setting, 1); },
+          [climb](const Setting& setting) { return 1 - climb(setting, 0) / 50; }};
 }
 
 TEST(Search, FindsWhatLookingAtAllFinds) {
@@ -36,7 +37,8 @@ TEST(Search, FindsWhatLookingAtAllFinds) {
       for (const int micro : candidates.micros)
         for (const double drop : candidates.drops) all.push_back(costs.of({drop, levels, micro}));
     for (const Goal& goal : {Goal{0.0, {}}, Goal{0.1, {}}, Goal{1.0, {}}, Goal{{}, 20.0},
-                             Goal{{}, 30.0}, Goal{{}, 49.0}, Goal{{}, 60.0}}) {
+                             Goal{{}, 30.0}, Goal{{}, 49.0}, Goal{{}, 60.0}, Goal{1.0, {}, 0.9},
+                             Goal{{}, 40.0, 0.9}, Goal{{}, 49.0, 1.0}}) {
       const auto found = search(goal, candidates, costs);
       EXPECT_EQ(found, best_of(goal, all)) << "draw " << draw;
       ++(found ? met : missed);

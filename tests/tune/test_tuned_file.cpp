@@ -36,6 +36,7 @@ TEST(TunedFile, GivesBackWhatWasWritten) {
   const Tuned read = parse_tuned("tuned.json", text);
   EXPECT_EQ(json_text(to_json(read), 2), text);
   EXPECT_EQ(read.loss, tuned.loss);
+  EXPECT_EQ(read.missed, tuned.missed);
   EXPECT_EQ(read.held_out_goals, tuned.held_out_goals);
   EXPECT_EQ(read.chosen, tuned.chosen);
   EXPECT_EQ(read.levels[1].levels, tuned.levels[1].levels);
@@ -48,7 +49,7 @@ TEST(TunedFile, RefusesTextThatIsNoFileOfThisSchema) {
   EXPECT_THAT(refusal("[]"), testing::HasSubstr("the file is no map"));
   EXPECT_THAT(refusal("{}"), testing::HasSubstr("the file lacks schema"));
   EXPECT_THAT(refusal(R"({"schema": "pecia.tuned/1"})"),
-              testing::HasSubstr("has another schema than pecia.tuned/2"));
+              testing::HasSubstr("has another schema than pecia.tuned/3"));
   EXPECT_THAT(refusal(std::string(100'000, '[')), testing::HasSubstr("JSON"));
 }
 
@@ -83,6 +84,8 @@ TEST(TunedFile, RefusesValuesOfTheWrongKindAndOutOfRange) {
            {"/facts/pass_tokens", 0, "facts has a pass_tokens"},
            {"/samples/3/micro", 0, "samples[3] has a micro"},
            {"/samples/3/retrieval", 1.5, "samples[3] has a retrieval"},
+           {"/samples/3/prompt", "other", "has no dense sample of prompt other"},
+           {"/chosen/0/found/retrieval", -1, "chosen[0].found has a retrieval"},
            {"/dense/0/retrieval", -1, "dense[0] has a retrieval"},
            {"/held_out_goals/0/kept", 1, "held_out_goals[0] has a kept"},
            {"/time_model/s_per_pair", "1", "time_model has a s_per_pair that is no number"},

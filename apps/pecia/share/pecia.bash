@@ -34,8 +34,9 @@ _pecia() {
         --output) :; return ;;
         --set) _pecia_words nospace "$keys"; return ;;
         --drops) :; return ;;
+        --rounds) :; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --calibration --output --set --drops --json'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --calibration --output --set --drops --rounds --json'
       else _pecia_files yaml yml json; fi ;;
     plan)
       case $previous in
