@@ -51,9 +51,10 @@ bool better(const Goal& goal, const Found& a, const Found& b);
 
 /// The best candidate that meets the goal; absent if none does. For each number of levels and of
 /// micro-partitions it goes from settings that surely meet the goal towards those that may not, and
-/// stops at the first that does not keep the loss or the time. Drop 0 is looked at in any case. With the models of a tuned
-/// file it takes less than a millisecond, so a run searches anew for its goal, its lengths and the
-/// rates of its links, and no second regression says what the search would find.
+/// stops at the first that does not keep the loss or the time. Drop 0 is looked at in any case.
+/// With the models of a tuned file it takes less than a millisecond, so a run searches anew for its
+/// goal, its lengths and the rates of its links, and no second regression says what the search
+/// would find.
 std::optional<Found> search(const Goal& goal, const Candidates& candidates, const Costs& costs);
 
 /// The same among any settings, by looking at all of them.
