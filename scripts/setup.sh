@@ -3,9 +3,11 @@
 # Installs what this machine lacks (Debian 12, Ubuntu 24.04) and makes the helpers' Python environment, .venv.
 # Does nothing, quickly, when all is there. Exit code 2: something has to be installed by someone else.
 #
-#   scripts/setup.sh [python|report|cuda|peers]    python: makes .venv, and nothing else; report: adds what pecia-report
-#                                                  draws with; cuda: gets the headers of cudnn-frontend, and nothing
-#                                                  else; peers: makes build/peers, what bench-peers measures
+#   scripts/setup.sh [python|books|report|cuda|peers]    python: makes .venv, and nothing else; books: adds what
+#                                                        pecia-pack reads PDF, EPUB, HTML, DOCX and tables with; report:
+#                                                        adds what pecia-report draws with; cuda: gets the headers of
+#                                                        cudnn-frontend, and nothing else; peers: makes build/peers,
+#                                                        what bench-peers measures
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 log="$root/build/setup.log"
@@ -139,18 +141,19 @@ make_peers() {
 
 case "${1:-}" in
   "") install_packages ;;
-  python | report | cuda | peers) ;;
+  python | books | report | cuda | peers) ;;
   -h | --help)
     sed -n '1d; /^# SPDX-/d; /^set -/q; s/^# \{0,1\}//p' "$0"
     exit
     ;;
   *)
-    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'report', 'cuda' or 'peers'" >&2
+    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'books', 'report', 'cuda' or 'peers'" >&2
     exit 2
     ;;
 esac
 make_environment
 case "${1:-}" in
+  books) install_requirements requirements-books ;;
   report) install_requirements requirements-report ;;
   cuda) get_cudnn_frontend ;;
   peers) make_peers ;;

@@ -20,6 +20,7 @@ cmake -S "$source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPECIA_BUILD
 cmake --build "$build" --target pecia
 cmake --install "$build" --prefix "$prefix" --strip
 "$prefix/bin/pecia-setup" report
+"$prefix/bin/pecia-setup" books
 
 # The packages of the libraries that the command is linked to stay.
 mapfile -t libraries < <(ldd "$prefix/bin/pecia" | sed -nE 's/.* => (\/[^ ]+) .*/\1/p' | xargs -n 1 readlink -f)

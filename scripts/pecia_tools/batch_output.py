@@ -12,6 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from .answers import answer_text, stop_reason
+from .citations import citation_of
 from .model_folder import ModelFolder
 from .results import Logprobs, Results, Turn
 from .run_requests import Request
@@ -86,6 +87,8 @@ class BatchWriter:
                 "request_id": f"req_{key}",
                 "body": self._body(line, key),
             }
+        if source := _source(first.request):
+            written["source"] = source
         return written
 
     def _error(self, line: Line) -> str:
@@ -123,6 +126,15 @@ class BatchWriter:
             "finish_reason": turn.finish_reason,
             "stop_reason": stop_reason(self._tokenizer, turn, tokens, stop_strings),
         }
+
+
+def _source(request: Request) -> dict[str, Any]:
+    """The place of the request's text in its document, without what is not known."""
+    found: dict[str, Any] = {k: v for k, v in citation_of(request).fields().items() if v}
+    origin = request.origin
+    if found and request.is_part:
+        found = {"book": origin.book, "part": origin.part, "parts": origin.num_parts, **found}
+    return found
 
 
 def _usage(line: Line) -> dict[str, Any]:

@@ -62,6 +62,16 @@ class Decoder:
         self.repairs = Repairs()
         self._replace = replace
 
+    @property
+    def replaces(self) -> bool:
+        return self._replace
+
+    def with_encoding(self, encoding: str) -> Decoder:
+        """The same for another encoding; both count repairs in one place."""
+        other = Decoder(encoding, self._replace)
+        other.repairs = self.repairs
+        return other
+
     def decode(self, data: bytes, file: str, where: str, offset: int = 0) -> str:
         """Without byte order mark and NUL. `offset` is where `data` begins in the file."""
         mark = next((m for m in BYTE_ORDER_MARKS if offset == 0 and data.startswith(m[0])), None)

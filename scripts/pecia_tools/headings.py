@@ -52,11 +52,12 @@ class Heading:
 
 
 class Outline:
-    """The headings in the order of the text, without the entries of a table of contents."""
+    """The headings in the order of the text: the `given` ones, else those that its lines look like, without the entries
+    of a table of contents."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, given: Iterable[Heading] = ()) -> None:
         self._text = text
-        self.headings = _without_contents(text, _find(text))
+        self.headings = list(given) or _without_contents(text, _find(text))
         self._begins = [heading.begin for heading in self.headings]
 
     def chapters(self) -> list[Heading]:
@@ -133,13 +134,17 @@ def _of_paragraph(lines: list[tuple[int, str]]) -> list[Heading]:
 
 
 def _heading(lines: list[tuple[int, str]], depth: int, text: str) -> Heading:
+    return make_heading(lines[0][0], lines[-1][0] + len(lines[-1][1]), depth, text)
+
+
+def make_heading(begin: int, end: int, depth: int, text: str) -> Heading:
+    """`text` is the title with any blank space; its words say what kind of heading it is."""
     title = " ".join(text.split())
     kind = ""
     if _NUMBERED[1][1].match(title):
         kind = "chapter"
     elif _NAMED.fullmatch(title):
         kind = "named"
-    begin, end = lines[0][0], lines[-1][0] + len(lines[-1][1])
     return Heading(begin, end, depth, title[:LONGEST_TITLE], kind)
 
 

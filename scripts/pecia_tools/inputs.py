@@ -8,14 +8,16 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Optional, Union
 
+from .compressed import decompressed
 from .decoding import BadInput, Decoder, keeps_ascii
-
-FOLDER_PATTERNS = ("*.txt", "*.md", "*.jsonl")
+from .formats import format_of
+from .structure import Structure
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Document:
     arrival_s: Optional[float] = None
     num_choices: int = 1
     place: Optional[Place] = None
+    structure: Optional[Structure] = None  # None: nobody will cite it
+    begin: int = 0  # character of the whole document that the text begins at
     endpoint = ""
 
 
@@ -97,14 +101,29 @@ Source = Union[Document, Conversation, Completion]
 class InputFile:
     path: Path  # "-" is standard input
     name: str  # of its document
-    is_jsonl: bool
+    kind: str = "text"  # one of formats.KINDS
+    compression: str = ""  # "", "gzip" or "zstd"
 
     @property
     def size_bytes(self) -> int:
         return self.path.stat().st_size if self.path.is_file() else 0
 
-    def open(self) -> BinaryIO:
-        return open(self.path, "rb") if self.path.is_file() else io.BytesIO(self._content)
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """The file's bytes, decompressed. What is damaged in the compression is an OSError."""
+        raw = open(self.path, "rb") if self.path.is_file() else io.BytesIO(self._content)  # noqa: SIM115
+        with raw, decompressed(raw, self.compression) as stream:
+            yield stream
+
+    def read(self) -> bytes:
+        with self.open() as stream:
+            return stream.read()
+
+    def loaded(self) -> InputFile:
+        """Itself, ready to be sent to another process, which could not read a pipe of this one."""
+        if not self.path.is_file() and not self.path.is_dir():
+            _ = self._content
+        return self
 
     @cached_property
     def _content(self) -> bytes:
@@ -118,17 +137,17 @@ class InputFile:
 def find_files(
     arguments: Sequence[str], patterns: Sequence[str], form: str
 ) -> Iterator[Union[InputFile, BadInput]]:
-    """Files in the order given; a folder's files sorted by path. `form`: auto, text or jsonl."""
+    """Files in the order given; a folder's files sorted by path: those that match a pattern, without patterns those
+    whose names say that they can be read. `form`: auto, or what all files hold (formats.KINDS)."""
     for argument in arguments:
         path = Path(argument)
-        is_text = path.suffix.lower() in (".txt", ".md")
         try:
             if argument == "-":
-                yield InputFile(path, "stdin", form == "jsonl")
+                yield InputFile(path, "stdin", "text" if form == "auto" else form)
             elif path.is_dir():
-                yield from _files_in(path, patterns or FOLDER_PATTERNS, form)
+                yield from _files_in(path, patterns, form)
             elif path.exists():
-                yield _input_file(path, path.stem if is_text else path.name, form)
+                yield _input_file(path, "", form)
             else:
                 yield BadInput(argument, "no such file or folder")
         except OSError as error:
@@ -143,44 +162,51 @@ def _files_in(
         Path(inside, name)
         for inside, _, names in os.walk(folder, onerror=refused.append)
         for name in names
-        if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+        if _is_wanted(name, patterns)
     )
     for error in refused:
         yield BadInput(str(error.filename), f"cannot be searched ({error.strerror})")
     if not found and not refused:
-        reason = f"no file in this folder matches {' '.join(patterns)}. Name others with --glob"
-        yield BadInput(str(folder), reason)
+        what = f"matches {' '.join(patterns)}" if patterns else "is of a kind that can be read"
+        yield BadInput(str(folder), f"no file in this folder {what}. Name others with --glob")
     for path in found:
         if path.is_file():
-            name = path.relative_to(folder).with_suffix("").as_posix()
-            yield _input_file(path, name, form)
+            yield _input_file(path, path.relative_to(folder).parent.as_posix(), form)
         elif path.is_symlink():
             yield BadInput(str(path), "a link that leads nowhere")
 
 
-def _input_file(path: Path, name: str, form: str) -> Union[InputFile, BadInput]:
+def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
+    if patterns:
+        return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    return format_of(Path(name)).is_known
+
+
+def _input_file(path: Path, inside: str, form: str) -> Union[InputFile, BadInput]:
+    """`inside`: the folder that holds it, relative to the one that was named; "" for a file that was named itself."""
+    found = format_of(path, form)
+    stem = found.stem if found.is_known or not inside else Path(found.stem).stem
+    name = (Path(inside) / stem).as_posix()
     try:
         name.encode()
     except UnicodeEncodeError:
         return BadInput(
             str(path), "its name, which would be the request's, is not UTF-8. Rename it"
         )
-    is_jsonl = form == "jsonl" or (form == "auto" and path.suffix.lower() in (".jsonl", ".ndjson"))
-    return InputFile(path, name, is_jsonl)
+    return InputFile(path, name, found.kind, found.compression)
 
 
 def read_document(file: InputFile, decoder: Decoder) -> Document:
     """The file's text without blank space at either end."""
     path = str(file.path)
     try:
-        with file.open() as stream:
-            data = stream.read()
+        data = file.read()
     except OSError as error:
         raise BadInput(path, f"cannot be read ({error.strerror})") from error
     text = decoder.decode_document(data, path).strip()
     if not text:
         raise BadInput(path, "the document is empty")
-    return Document(file.name, text, path)
+    return Document(file.name, text, path, structure=Structure())
 
 
 def read_lines(

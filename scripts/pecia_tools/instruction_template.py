@@ -47,6 +47,16 @@ class InstructionTemplate:
         return any(name == "title" for _, name in self._pieces)
 
     def fill(self, document: Document, question: str = "") -> str:
+        return "".join(self._filled(document, question))
+
+    def text_begin(self, document: Document) -> int:
+        """The character of what fill() gives that the document's text begins at."""
+        before = next(i for i, (_, name) in enumerate(self._pieces) if name == "text")
+        pieces = self._filled(document, "")
+        return sum(map(len, pieces[: 2 * before + 1]))
+
+    def _filled(self, document: Document, question: str) -> list[str]:
+        """The literal text before each placeholder, and what stands for it."""
         place = document.place or Place(document.name)
         values = {
             "text": document.text,
@@ -57,6 +67,7 @@ class InstructionTemplate:
             "part": str(place.part),
             "parts": str(place.parts),
         }
-        return "".join(
-            literal + ("" if name is None else values[name]) for literal, name in self._pieces
-        )
+        filled = []
+        for literal, name in self._pieces:
+            filled += [literal, "" if name is None else values[name]]
+        return filled

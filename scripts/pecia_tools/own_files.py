@@ -75,9 +75,14 @@ class OwnFiles:
     @contextmanager
     def open(self, name: str) -> Iterator[TextIO]:
         """The same for a file that is written piece by piece."""
-        path = self._stage(name)
-        with open(path, "w", encoding="utf-8", newline="") as file:
+        with self.path(name) as path, open(path, "w", encoding="utf-8", newline="") as file:
             yield file
+
+    @contextmanager
+    def path(self, name: str) -> Iterator[Path]:
+        """The same for a file that someone else writes, at the path that this gives."""
+        path = self._stage(name)
+        yield path
         self._hashes[name] = sha256_of(path)
 
     def is_foreign(self, name: str) -> bool:

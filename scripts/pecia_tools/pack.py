@@ -12,7 +12,9 @@ from tqdm import tqdm
 
 from .chat import TemplateRefusal
 from .command import UserError, note, run, temporary_file
+from .convert import Conversions, available_cores
 from .decoding import BadInput, Decoder, Repairs
+from .formats import CONVERTED, require_packages
 from .inputs import Completion, Document, InputFile, Sampling, Source, find_files
 from .instruction_template import InstructionTemplate
 from .lengths import LengthCheck
@@ -25,7 +27,7 @@ from .prompt_kinds import Prompt
 from .prompts import PromptMaker, encode
 from .shard import ShardWriter
 from .shard_files import ShardFiles
-from .sources import Survey, good_sources, listed, read_sources, survey, taken_name
+from .sources import Reading, Survey, good_sources, listed, read_sources, survey, taken_name
 from .special_tokens import SpecialTokenWatch
 from .totals import Totals
 
@@ -33,6 +35,7 @@ PROGRAM = "pecia-pack"
 CREATED_BY = "pecia-pack 1"
 WHOLE_VOCABULARY = 2**31
 TOLD = 20  # skipped inputs that are named on stderr; the list beside the shard has all
+EXIT_INCOMPLETE = 3
 
 
 def make_template(options: argparse.Namespace) -> InstructionTemplate:
@@ -112,6 +115,15 @@ def report_repairs(repairs: Repairs, encoding: str) -> None:
         )
 
 
+def report_notes(notes: dict[Path, tuple[str, ...]]) -> None:
+    """What readers of books said, a line for each of the first files."""
+    said = [f"{path}: {text}" for path, texts in sorted(notes.items()) for text in texts]
+    for line in said[:TOLD]:
+        note(PROGRAM, line)
+    if len(said) > TOLD:
+        note(PROGRAM, f"{len(said) - TOLD} more notes of this kind")
+
+
 def write_skipped(output: Path, skipped: list[BadInput]) -> None:
     """Beside the shard, a line for each: where, a tab, why. Takes away the list of an earlier pack."""
     path = output.with_name(output.name + ".skipped.txt")
@@ -159,29 +171,39 @@ class Packer:
             if getattr(options, name) and not (options.fork and name == "template")
         ]
 
-    def run(self) -> None:
+    def run(self) -> int:
+        """The exit code."""
         options = self._options
         files = ShardFiles(options.output, options.shard_requests, options.force)
         checks = length_checks(options, self._model)
-        found = self._survey()
+        require_packages(self._needed())
+        with Conversions(self._decoder(), options.processes or available_cores()) as conversions:
+            with self._progress("reading", self._converted()) as progress:
+                conversions.run(self._converted(), progress.update)
+            return self._pack(files, checks, conversions)
+
+    def _pack(self, files: ShardFiles, checks: list[LengthCheck], conversions: Conversions) -> int:
+        options = self._options
+        found = self._survey(conversions)
         totals = Totals()
         watch = SpecialTokenWatch(self._model)
         splitter = Splitter(
             self._model.tokenizer, options.split_tokens, options.split_at, options.overlap
         )
         is_split = bool(options.split_tokens or options.split_at)
-        with self._progress("packing") as progress:
+        with self._progress("packing", self._files) as progress:
+            reading = self._reading(self._decoder(), conversions)
             sources: Iterable[Source] = totals.of_sources(
                 good_sources(
-                    read_sources(self._files, self._decoder(), self._job, progress.update),
+                    read_sources(self._files, reading, progress.update),
                     options.limit,
                     found.problems,
                 )
             )
             if is_split:
                 sources = totals.of_parts(splitter.split_all(sources))
-            elif self._template.names_title:
-                sources = whole(sources)
+            else:
+                sources = whole(sources, self._template.names_title)
             requests = encode(self._model, map(self._make_prompt, watch.watch(sources)))
             for check in checks:
                 requests = check.watch(requests)
@@ -191,16 +213,38 @@ class Packer:
         self._report(found, checks, watch, splitter)
         where = str(paths[0]) if len(paths) == 1 else f"{paths[0]} … {paths[-1].name}"
         note(PROGRAM, f"{totals.text()} → {where}")
+        return EXIT_INCOMPLETE if found.problems else 0
 
-    def _survey(self) -> Survey:
+    def _survey(self, conversions: Conversions) -> Survey:
         decoder = self._decoder()
-        with self._progress("checking") as progress:
-            sources = read_sources(self._files, decoder, self._job, progress.update)
+        with self._progress("checking", self._files) as progress:
+            sources = read_sources(
+                self._files, self._reading(decoder, conversions), progress.update
+            )
             found = survey(self._with_refusals(sources), self._options.limit)
         if not self._options.skip_bad:
             found.check()
         report_repairs(decoder.repairs, decoder.encoding)
+        report_notes(conversions.notes)
         return found
+
+    def _converted(self) -> list[InputFile]:
+        """Files that become text by a library; of each comes one document, so --limit holds for them as well."""
+        found = [f for f in self._files if isinstance(f, InputFile) and f.kind in CONVERTED]
+        return found[: self._options.limit]
+
+    def _needed(self) -> list[tuple[str, str]]:
+        """Kinds of files and compressions, each with the first file of its kind."""
+        found: dict[str, str] = {}
+        for file in self._files:
+            if isinstance(file, InputFile):
+                found.setdefault(file.kind, str(file.path))
+                found.setdefault(file.compression, str(file.path))
+        return list(found.items())
+
+    def _reading(self, decoder: Decoder, conversions: Conversions) -> Reading:
+        options = self._options
+        return Reading(decoder, self._job, conversions, options.text_column, options.id_column)
 
     def _make_writer(self, path: Path) -> ShardWriter:
         is_fork = bool(self._options.question or self._options.fork)
@@ -215,8 +259,8 @@ class Packer:
     def _decoder(self) -> Decoder:
         return Decoder(self._options.encoding, self._options.encoding_errors == "replace")
 
-    def _progress(self, name: str) -> tqdm:
-        size = sum(file.size_bytes for file in self._files if isinstance(file, InputFile))
+    def _progress(self, name: str, files: Iterable[Union[InputFile, BadInput]]) -> tqdm:
+        size = sum(file.size_bytes for file in files if isinstance(file, InputFile))
         return tqdm(
             total=size or None, unit="B", unit_scale=True, desc=name, disable=None, leave=False
         )
@@ -286,8 +330,7 @@ class Packer:
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     check_options(options)
-    Packer(options).run()
-    return 0
+    return Packer(options).run()
 
 
 if __name__ == "__main__":

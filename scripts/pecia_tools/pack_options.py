@@ -10,6 +10,7 @@ from typing import Callable
 
 from .command import suggestion
 from .decoding import find_encoding
+from .formats import KINDS
 
 SPLIT_AT = ("chapter", "heading", "paragraph")
 FEWEST_SPLIT_TOKENS = 16
@@ -19,11 +20,13 @@ examples:
   pecia-pack --model models/qwen3 --output qa.h5 book.txt --question "Who is Ishmael?" --question "What is a whale?"
   pecia-pack --model models/qwen3 --output parts.h5 book.txt --split-at chapter --split-tokens 8000 --overlap 200
   pecia-pack --model models/qwen3 --output batch.h5 batch.jsonl
+  pecia-pack --model models/qwen3 --output library.h5 library/ --split-at chapter --skip-bad
 
-A request's name is its document's: the file's name without .txt or .md, in a folder its path there, in JSONL the id.
+A request's name is its document's: the file's name without the suffix, in a folder its path there, in JSONL and
+tables the id. PDF, EPUB, HTML, DOCX, tables and .zst need packages of Python; pecia-setup books installs them.
 
-Exit codes: 0 packed; 2 the options or inputs are wrong and the message says where, nothing was written;
-1 anything else, as a full disk."""
+Exit codes: 0 packed; 3 packed, without what --skip-bad left out; 2 the options or inputs are wrong and the message says
+where, nothing was written; 1 anything else, as a full disk."""
 
 
 def whole(minimum: int, maximum: int = 2**31 - 1) -> Callable[[str], int]:
@@ -74,7 +77,8 @@ def make_parser() -> argparse.ArgumentParser:
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help="text files, folders (searched for *.txt, *.md, *.jsonl), .jsonl files, pipes, or - for stdin",
+        help="files and folders of text (.txt, .md), books (.pdf, .epub, .html, .docx), tables (.parquet, .arrow, "
+        ".feather) and requests (.jsonl); of text, HTML and JSONL also .gz and .zst; pipes; - for stdin",
     )
     parser.add_argument(
         "--model", required=True, type=Path, metavar="DIR", help="Hugging Face folder of the model"
@@ -93,13 +97,30 @@ def make_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="names to take from folders instead of *.txt, *.md and *.jsonl (repeatable)",
+        help="names to take from folders instead of all kinds of files that can be read (repeatable)",
     )
     reading.add_argument(
         "--format",
-        choices=("auto", "text", "jsonl"),
+        choices=("auto", *KINDS),
         default="auto",
-        help="what the files hold (default: JSONL if named .jsonl, else text)",
+        help="what all files hold (default: what their names say, else text)",
+    )
+    reading.add_argument(
+        "--text-column",
+        default="text",
+        metavar="NAME",
+        help="of tables, the column with the documents (default: %(default)s)",
+    )
+    reading.add_argument(
+        "--id-column",
+        metavar="NAME",
+        help="of tables, the column with their names (default: id if there is one, else NAME/ROW)",
+    )
+    reading.add_argument(
+        "--processes",
+        type=whole(1, 4096),
+        metavar="N",
+        help="read so many books at a time (default: one for each core)",
     )
     reading.add_argument(
         "--limit", type=whole(1), metavar="N", help="only the first N documents and JSONL lines"
@@ -107,7 +128,8 @@ def make_parser() -> argparse.ArgumentParser:
     reading.add_argument(
         "--skip-bad",
         action="store_true",
-        help="go on without documents and lines that cannot be packed; OUTPUT.skipped.txt lists them",
+        help="go on without files, rows and lines that cannot be packed; OUTPUT.skipped.txt lists them, and the exit "
+        "code is 3",
     )
     reading.add_argument(
         "--encoding",
@@ -120,7 +142,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--encoding-errors",
         choices=("strict", "replace"),
         default="strict",
-        help="refuse a file with bytes that are no text, and NUL, or replace and count them "
+        help="refuse a file of text with bytes that are no text, and NUL, or replace and count them "
         "(default: %(default)s)",
     )
     asking = parser.add_argument_group("asking")

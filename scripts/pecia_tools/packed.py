@@ -9,6 +9,9 @@ from typing import Optional
 
 from .inputs import Place, Sampling
 from .request_options import LEAST_SEED
+from .structure import Position
+
+Span = tuple[int, int]  # [begin, end)
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class PackedRequest:
     custom_id: str = ""  # what several choices have in common; "": the name
     endpoint: str = ""
     place: Optional[Place] = None
+    document_title: str = ""  # as the document's file names itself
+    positions: Sequence[tuple[Position, Span]] = ()  # with its tokens in the first turn
 
     @property
     def context_tokens(self) -> int:

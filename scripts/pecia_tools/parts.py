@@ -43,7 +43,10 @@ class Splitter:
         encodings = iter(self._encode([document.text for document in documents]))
         for source in batch:
             if isinstance(source, Document):
-                yield from self._parts_of(source, TokenizedText(source.text, next(encodings)))
+                known = source.structure.headings if source.structure else ()
+                yield from self._parts_of(
+                    source, TokenizedText(source.text, next(encodings), known)
+                )
             else:
                 yield source
 
@@ -51,12 +54,14 @@ class Splitter:
         parts = self._fitting(text)
         if self.split_at is not None and len(getattr(text, self.split_at + "s")) == 0:
             self.num_uncut += 1
+        document = with_headings(document, text.outline)
         digits = max(3, len(str(len(parts))))
         return [
             replace(
                 document,
                 name=f"{document.name}#{number:0{digits}d}" if len(parts) > 1 else document.name,
                 text=part.text,
+                begin=part.character,
                 place=Place(
                     document.name,
                     part.title,
@@ -87,10 +92,21 @@ class Splitter:
         return self.tokenizer.encode_batch(texts, add_special_tokens=False)
 
 
-def whole(sources: Iterable[Source]) -> Iterator[Source]:
-    """Documents as their only part, for templates that name it."""
+def with_headings(document: Document, outline: Outline) -> Document:
+    """The headings of the text become what is known of it, if somebody will cite the document."""
+    if document.structure is None:
+        return document
+    structure = replace(document.structure, headings=tuple(outline.headings))
+    return replace(document, structure=structure)
+
+
+def whole(sources: Iterable[Source], names_title: bool) -> Iterator[Source]:
+    """Documents that are not cut, with their headings, and as their only part for a template that names it."""
     for source in sources:
-        if isinstance(source, Document):
-            title = Outline(source.text).title_at(0)
-            source = replace(source, place=Place(source.name, title))
+        if isinstance(source, Document) and (source.structure is not None or names_title):
+            known = source.structure.headings if source.structure else ()
+            outline = Outline(source.text, known)
+            source = with_headings(source, outline)
+            if names_title:
+                source = replace(source, place=Place(source.name, outline.title_at(0)))
         yield source

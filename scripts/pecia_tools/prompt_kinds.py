@@ -28,6 +28,7 @@ class Prompt(ABC):
         self.source = source
         self.texts = texts
         self.special_tokens = special_tokens  # per text: whether the tokenizer adds its own (BOS)
+        self.document_begin: Optional[int] = None  # character of texts[0]; None: it is in no text
 
     @abstractmethod
     def turns(self, encodings: list[Encoding]) -> Optional[list[PackedTurn]]:

@@ -14,9 +14,14 @@ import numpy as np
 
 from .command import UserError
 from .results import Results
+from .shard_columns import POSITION_KINDS, POSITIONS
+from .structure import Position
 
 REQUIRED = ("tokens", "turn_offsets", "request_offsets", "request_id")
-PER_REQUEST = ("book", "title", "part", "span", "book_tokens", "custom_id", "choice", "endpoint")
+PER_REQUEST = (
+    *("book", "title", "part", "span", "book_tokens", "custom_id", "choice", "endpoint"),
+    "document_title",
+)
 CHUNK_BYTES = 1 << 22
 
 
@@ -34,6 +39,7 @@ class Origin:
     choice: int = 0
     num_choices: int = 1
     endpoint: str = ""
+    document_title: str = ""  # that the document gives itself
 
 
 class PromptShard:
@@ -52,6 +58,7 @@ class PromptShard:
         self._ids = self._file["request_id"][:]
         self._columns = {name: self._file[name][:] for name in PER_REQUEST if name in self._file}
         self._stop = self._file["stop"][:] if "stop" in self._file else None
+        self._positions = {k: v[:] for k, v in self._file.get(POSITIONS, {}).items()}
         for name, column in self._columns.items():
             if len(column) != self.num_requests:
                 raise UserError(
@@ -78,6 +85,21 @@ class PromptShard:
             else:
                 known[name] = int(value) if name == "book_tokens" else _text(value)
         return Origin(**known)
+
+    def positions(self, request: int) -> list[Position]:
+        """The chapters and pages that lie in the request's text, with the document's characters."""
+        if not self._positions:
+            return []
+        offsets = self._positions["offsets"]
+        return [
+            Position(
+                POSITION_KINDS[self._positions["kind"][row]],
+                int(self._positions["depth"][row]),
+                _text(self._positions["label"][row]),
+                *map(int, self._positions["characters"][row]),
+            )
+            for row in range(int(offsets[request]), int(offsets[request + 1]))
+        ]
 
     def num_tokens(self, request: int, turn: int) -> int:
         row = self._row(request, turn)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Optional
+from typing import Any, Optional
 
 from tokenizers import Encoding
 
@@ -13,6 +13,7 @@ from .command import UserError
 from .decoding import BadInput
 from .inputs import Completion, Conversation, Document, Sampling
 from .instruction_template import InstructionTemplate
+from .located import located
 from .model_folder import ModelFolder
 from .packed import PackedRequest
 from .prompt_kinds import ChainPrompt, CompletionPrompt, ForkPrompt, Prompt
@@ -43,8 +44,11 @@ class PromptMaker:
     def of_document(self, document: Document) -> Prompt:
         sampling = document.sampling.over(self._defaults)
         if not self._questions:
-            text = self._render(self._opening, self._template.fill(document))
-            return ChainPrompt(document, [text], [sampling], self._stop_token_ids)
+            message = self._template.fill(document)
+            text = self._render(self._opening, message)
+            prompt = ChainPrompt(document, [text], [sampling], self._stop_token_ids)
+            prompt.document_begin = self._begin_of(document, self._opening, message, text)
+            return prompt
         return self._fork(document, self._opening, [(q, sampling) for q in self._questions])
 
     def of_completion(self, completion: Completion) -> Prompt:
@@ -88,16 +92,37 @@ class PromptMaker:
             mark += "x"
         shared = self._render(opening, self._template.fill(document, mark)).partition(mark)[0]
         rests = []
+        begin = None
         for question, _ in questions:
-            text = self._render(opening, self._template.fill(document, question))
+            message = self._template.fill(document, question)
+            text = self._render(opening, message)
             if not text.startswith(shared):
                 raise UserError(
                     f"{document.origin}: the chat template writes other text before one question than before "
                     "another, so the document cannot be shared. Pack one question at a time"
                 )
+            if not rests:
+                begin = self._begin_of(document, opening, message, text)
             rests.append(text[len(shared) :])
         samplings = [sampling for _, sampling in questions]
-        return ForkPrompt(document, shared, rests, samplings, self._chat is None)
+        prompt = ForkPrompt(document, shared, rests, samplings, self._chat is None)
+        prompt.document_begin = begin
+        return prompt
+
+    def _begin_of(
+        self, document: Document, opening: list[Message], message: str, rendered: str
+    ) -> Optional[int]:
+        """The character of the rendered prompt that the document's text begins at; None where the chat template has
+        changed the message, or where nobody will cite the document."""
+        if document.structure is None:
+            return None
+        before = self._render(opening, QUESTION_MARK).partition(QUESTION_MARK)[0]
+        begin = len(before) + self._template.text_begin(document)
+        if rendered.startswith(before + message):
+            return begin
+        if rendered.startswith(before + message.strip()):  # many templates take off blank space
+            return begin - (len(message) - len(message.lstrip()))
+        return None
 
     def _opening_of(self, conversation: Conversation) -> list[Message]:
         if self._opening and conversation.opening:
@@ -161,5 +186,17 @@ def _encode_batch(model: ModelFolder, batch: list[Prompt]) -> Iterator[PackedReq
             prompt.is_fork,
             source.num_choices,
             endpoint=source.endpoint,
-            place=source.place if isinstance(source, Document) else None,
+            **_origin_of(prompt, encodings, len(turns[0].tokens)),
         )
+
+
+def _origin_of(prompt: Prompt, encodings: list[Encoding], num_tokens: int) -> dict[str, Any]:
+    """What a request keeps of its document."""
+    document = prompt.source
+    if not isinstance(document, Document):
+        return {}
+    return {
+        "place": document.place,
+        "document_title": document.structure.title if document.structure else "",
+        "positions": located(document, prompt.document_begin, encodings[0], num_tokens),
+    }

@@ -10,6 +10,8 @@ import numpy as np
 from .chat import ChatTemplate
 from .command import UserError
 from .model_folder import ModelFolder
+from .results import Turn
+from .run_requests import Request
 
 # A prompt longer than this is shown by its beginning and its end: it holds a document.
 LONGEST_TOKENS, HEAD_TOKENS, TAIL_TOKENS = 400, 60, 200
@@ -26,6 +28,12 @@ class Questions:
         special = sorted((t.content for t in added if t.special and t.content), key=len)
         self._special = re.compile("|".join(map(re.escape, reversed(special))) or r"(?!)")
         self._before, self._after = _wrapping(model)
+
+    def of_turn(self, request: Request, turn: Turn) -> str:
+        """Empty where the request has no other turn, and where the prompts are not at hand."""
+        if len(request.turns) == 1 or request.shard is None:
+            return ""
+        return self.text(request.shard.tokens(turn.request, turn.turn))
 
     def text(self, tokens: np.ndarray) -> str:
         if len(tokens) <= LONGEST_TOKENS:

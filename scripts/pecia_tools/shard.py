@@ -14,10 +14,10 @@ import numpy as np
 from .command import UserError
 from .packed import PackedRequest
 from .request_options import LEAST_SEED
+from .shard_columns import TEXT, OptionalColumn, PositionRows, write_texts
 
 SCHEMA = "pecia.prompts/1"
 CHUNK_TOKENS = 1 << 16
-TEXT = "UTF-8"
 # Per turn: type, and the value that leaves a turn to the job file.
 TURN_OPTIONS: dict[str, tuple[Any, Any]] = {
     "max_new_tokens": (np.int32, -1),
@@ -26,36 +26,6 @@ TURN_OPTIONS: dict[str, tuple[Any, Any]] = {
     "seed": (np.int64, LEAST_SEED - 1),
     "stop": (TEXT, ""),
 }
-
-
-class OptionalColumn:
-    """A dataset with a value for each row, and none if no row has one. `absent` stands where a row has none."""
-
-    def __init__(self, key: str, dtype: Any, absent: Any) -> None:
-        self._key = key
-        self._dtype = dtype
-        self._absent = absent
-        self._values: list[Any] = []
-        self._is_given = False
-
-    def append(self, value: Any) -> None:
-        self._values.append(self._absent if value is None else value)
-        self._is_given = self._is_given or value is not None
-
-    def write(self, file: h5py.File) -> None:
-        if not self._is_given:
-            return
-        if self._dtype is TEXT:
-            write_texts(file, self._key, self._values)
-        else:
-            file.create_dataset(self._key, data=np.array(self._values, dtype=self._dtype))
-
-
-def write_texts(file: h5py.File, key: str, texts: list[str]) -> None:
-    """UTF-8 of fixed length, the longest text's."""
-    encoded = [text.encode("utf-8") for text in texts]
-    longest = max(1, max(map(len, encoded), default=1))
-    file.create_dataset(key, data=np.array(encoded, dtype=h5py.string_dtype("utf-8", longest)))
 
 
 class ShardWriter:
@@ -92,7 +62,9 @@ class ShardWriter:
             OptionalColumn("part", np.int32, (1, 1)),
             OptionalColumn("span", np.int64, (0, 0)),
             OptionalColumn("book_tokens", np.int64, 0),
+            OptionalColumn("document_title", TEXT, ""),
         ]
+        self._positions = PositionRows()
         self._choices: list[tuple[int, int]] = []
         self._custom_ids: list[str] = []
 
@@ -126,6 +98,7 @@ class ShardWriter:
         self._choices.append((request.choice, request.num_choices))
         for column, value in zip(self._of_requests, _values_of(request)):
             column.append(value)
+        self._positions.append(request.positions)
         if self._pending_tokens >= CHUNK_TOKENS:
             self._write_pending()
 
@@ -138,6 +111,7 @@ class ShardWriter:
         write_texts(self._file, "request_id", self._names)
         for column in (*self._of_turns.values(), *self._of_requests):
             column.write(self._file)
+        self._positions.write(self._file)
         if any(count > 1 for _, count in self._choices):
             write_texts(self._file, "custom_id", self._custom_ids)
             self._file.create_dataset("choice", data=np.array(self._choices, dtype=np.int32))
@@ -156,15 +130,10 @@ class ShardWriter:
 
 def _values_of(request: PackedRequest) -> tuple[Any, ...]:
     """Of the columns per request, in their order; None where there is nothing to say."""
+    first = (request.arrival_s, request.endpoint or None)
+    title = request.document_title or None
     place = request.place
     if place is None or place.book_tokens == 0:  # known to the template alone
-        return (request.arrival_s, request.endpoint or None, None, None, None, None, None)
-    return (
-        request.arrival_s,
-        request.endpoint or None,
-        place.book,
-        place.title,
-        (place.part, place.parts),
-        (place.begin, place.end),
-        place.book_tokens,
-    )
+        return (*first, None, None, None, None, None, title)
+    part, span = (place.part, place.parts), (place.begin, place.end)
+    return (*first, place.book, place.title, part, span, place.book_tokens, title)

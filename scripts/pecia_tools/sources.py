@@ -9,30 +9,53 @@ from itertools import islice
 from typing import Callable, Optional, Union
 
 from .command import UserError
+from .convert import Conversions
 from .decoding import BadInput, Decoder, Undecodable
+from .formats import CONVERTED
 from .inputs import InputFile, Source, read_document, read_lines
 from .jsonl import parse
 from .openai_batch import JobSettings
+from .read_table import read_rows
 
 LISTED = 1000  # bad inputs in the message that refuses them
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How files become documents and lines."""
+
+    decoder: Decoder
+    job: JobSettings
+    conversions: Conversions  # of all files that need one
+    text_column: str  # of tables
+    id_column: Optional[str]
+
+
 def read_sources(
     files: Iterable[Union[InputFile, BadInput]],
-    decoder: Decoder,
-    job: JobSettings,
+    reading: Reading,
     progress: Callable[[int], object],
 ) -> Iterator[Union[Source, BadInput]]:
     """Documents and lines in the order of the files. `progress` is told the bytes that were read."""
     for file in files:
         if isinstance(file, BadInput):
             yield file
-        elif file.is_jsonl:
-            for where, text, size_bytes in read_lines(file, decoder):
-                yield text if isinstance(text, BadInput) else _or_problem(parse, where, text, job)
-                progress(size_bytes)
+        elif file.kind == "jsonl":
+            for where, text, size_bytes in read_lines(file, reading.decoder):
+                if isinstance(text, BadInput):
+                    yield text
+                else:
+                    yield _or_problem(parse, where, text, reading.job)
+                progress(0 if file.compression else size_bytes)
+            progress(file.size_bytes if file.compression else 0)
+        elif file.kind == "table":
+            yield from read_rows(file, reading.text_column, reading.id_column)
+            progress(file.size_bytes)
         else:
-            yield _or_problem(read_document, file, decoder)
+            if file.kind in CONVERTED:
+                yield _or_problem(reading.conversions.document, file)
+            else:
+                yield _or_problem(read_document, file, reading.decoder)
             progress(file.size_bytes)
 
 

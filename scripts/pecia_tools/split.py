@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Optional
 
 import numpy as np
 from tokenizers import Encoding
 
-from .headings import Outline
+from .headings import Heading, Outline
 
 MINIMUM_SHARE = 0.5  # of a part's room that a boundary must fill to be preferred to the next kind
 
@@ -36,13 +36,16 @@ class Part:
     end: int
     text: str  # without blank space at its ends
     title: str  # the heading that its new tokens begin under
+    character: int  # of the document that its text begins at
 
 
 class TokenizedText:
-    """A text with the places between its tokens where it can be cut."""
+    """A text with the places between its tokens where it can be cut. `headings`: what is known of them, else they are
+    looked for."""
 
-    def __init__(self, text: str, encoding: Encoding) -> None:
+    def __init__(self, text: str, encoding: Encoding, headings: Iterable[Heading] = ()) -> None:
         self.text = text
+        self._known_headings = headings
         offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         self.num_tokens = len(offsets)
         ended = np.maximum.accumulate(offsets[:, 1])
@@ -53,7 +56,7 @@ class TokenizedText:
 
     @cached_property
     def outline(self) -> Outline:
-        return Outline(self.text)
+        return Outline(self.text, self._known_headings)
 
     @cached_property
     def chapters(self) -> np.ndarray:
@@ -85,6 +88,11 @@ class TokenizedText:
 
     def slice(self, begin: int, end: int) -> str:
         return self.text[self.character(begin) : self.character(end)].strip()
+
+    def begin_of_slice(self, begin: int, end: int) -> int:
+        """The character that slice(begin, end) begins at."""
+        piece = self.text[self.character(begin) : self.character(end)]
+        return self.character(begin) + len(piece) - len(piece.lstrip())
 
     def last_cut(self, after: int, limit: int) -> int:
         """The last token in (after, limit] that a part may begin with, else the first behind."""
@@ -133,12 +141,13 @@ def split(
             words = text.slice(begin, end)
             if text.slice(new, end) or not parts:
                 title = text.outline.title_at(text.character(new))
-                parts.append(Part(begin, new, end, words, title))
+                character = text.begin_of_slice(begin, end)
+                parts.append(Part(begin, new, end, words, title, character))
             else:  # blank space alone
                 last = parts.pop()
-                parts.append(Part(last.begin, last.new, end, last.text, last.title))
+                parts.append(replace(last, end=end))
             new = end
-    return parts or [Part(0, 0, 0, text.text, "")]
+    return parts or [Part(0, 0, 0, text.text, "", 0)]
 
 
 def _cut(text: TokenizedText, new: int, limit: int) -> int:

@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pecia-text: results to text files, or to OpenAI batch-output JSONL."""
+"""pecia-text: results to text files, to OpenAI batch-output JSONL, or to a table as CSV or parquet."""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional, Union
 
-from .batch_output import BatchWriter, Line, lines_of
+from .answer_table import INDEX_COLUMNS, index_rows, write_csv
 from .books import Book, books_of
 from .command import UserError, note, run
+from .formats import require_package
 from .model_folder import ModelFolder
+from .one_file import OneFile
 from .options import parse
 from .own_files import Outcome, OwnFiles
 from .prompt_shard import open_shards
-from .results import STATES, Results
+from .results import Results
 from .run_requests import Request, read_requests
-from .text_files import INDEX, TextLayout, file_name, request_file, write_index
+from .text_files import INDEX, TextLayout, file_name, request_file
 from .text_notes import PROGRAM, say_coverage, say_outcome, say_turns
 from .text_options import make_parser
 
@@ -89,80 +89,68 @@ def write_texts(
     options: argparse.Namespace,
     states: set[str],
 ) -> Outcome:
-    layout = TextLayout(results, model, states, options.finish_reason)
+    layout = TextLayout(results, model, states, options.finish_reason, options.cite)
     plan = make_plan(requests, books_of(requests), layout)
     with OwnFiles(options.output, RECORD, source_of(results), options.force) as files:
         for name, what in plan.items():
             files.write(name, layout.book(what) if isinstance(what, Book) else layout.request(what))
         with files.open(INDEX) as file:
-            write_index(file, requests)
+            write_csv(file, INDEX_COLUMNS, index_rows(requests))
         return files.commit()
 
 
-def selected(lines: Sequence[Line], states: set[str], counts: Counter[str]) -> Iterator[Line]:
-    for line in lines:
-        is_wanted = line.state in states
-        counts["written" if is_wanted else f"left out: {line.state}"] += 1
-        if is_wanted:
-            yield line
-
-
-def write_jsonl(
-    results: Results,
-    model: ModelFolder,
-    requests: Sequence[Request],
-    options: argparse.Namespace,
-    states: set[str],
-) -> str:
-    writer = BatchWriter(results, model)
-    counts: Counter[str] = Counter()
-    texts = (
-        json.dumps(writer.write(line), ensure_ascii=False) + "\n"
-        for line in selected(lines_of(requests), states, counts)
-    )
-    where = ""
+def write_one_file(results: Results, one: OneFile, options: argparse.Namespace) -> str:
     if options.output is None:
-        sys.stdout.writelines(texts)
+        one.write_text(sys.stdout, options.jsonl)
         sys.stdout.flush()
-    else:
-        name = options.output.name
-        record = f".{name}{RECORD}"
-        files = OwnFiles(options.output.parent, record, source_of(results), options.force)
-        if files.is_foreign(name) and not options.force:
-            raise UserError(
-                f"{options.output}: exists, and is not as {PROGRAM} left it. Choose another name, or "
-                "overwrite it with --force"
-            )
-        with files:
+        return one.said()
+    name = options.output.name
+    record = f".{name}{RECORD}"
+    files = OwnFiles(options.output.parent, record, source_of(results), options.force)
+    if files.is_foreign(name) and not options.force:
+        raise UserError(
+            f"{options.output}: exists, and is not as {PROGRAM} left it. Choose another name, or "
+            "overwrite it with --force"
+        )
+    with files:
+        if options.parquet:
+            with files.path(name) as path:
+                one.write_parquet(path)
+        else:
             with files.open(name) as file:
-                file.writelines(texts)
-            files.commit()
-        where = f" → {options.output}"
-    left_out = {key.split(": ")[1]: count for key, count in counts.items() if key != "written"}
-    said = f"{counts['written']} line{'s' if counts['written'] != 1 else ''} written"
-    if left_out:
-        said += f", {sum(left_out.values())} left out ({_list(left_out)})"
-    return said + where
+                one.write_text(file, options.jsonl)
+        files.commit()
+    return f"{one.said()} → {options.output}"
 
 
-def _list(counts: dict[str, int]) -> str:
-    return ", ".join(f"{counts[state]} {state}" for state in STATES if counts.get(state))
+def check_options(options: argparse.Namespace) -> None:
+    is_one_file = options.jsonl or options.csv or options.parquet
+    if not is_one_file and options.output is None:
+        raise UserError(
+            "--output DIR says where the text files go (or --jsonl or --csv writes to stdout)"
+        )
+    if options.parquet and options.output is None:
+        raise UserError("--parquet needs --output FILE: a table in parquet is no text")
+    for name in ("finish_reason", "cite"):
+        if is_one_file and getattr(options, name):
+            raise UserError(
+                f"--{name.replace('_', '-')} is for text; JSONL and tables always say it"
+            )
+    if options.parquet:
+        require_package("pyarrow", "--parquet needs")
 
 
 def main(arguments: list[str]) -> int:
     options = parse(make_parser(), arguments)
-    if not options.jsonl and options.output is None:
-        raise UserError("--output DIR says where the text files go (or --jsonl writes to stdout)")
-    if options.jsonl and options.finish_reason:
-        raise UserError("--finish-reason is for text; in JSONL every choice has its finish_reason")
+    check_options(options)
     states = set(options.only or ("done", "failed"))
     results = Results(options.results)
     model = find_tokenizer(results, options.model)
     shards = [] if options.no_prompts else open_shards(results, options.prompts)
     requests = read_requests(results, shards)
     kept = 0
-    if options.jsonl:
-        said = write_jsonl(results, model, requests, options, states)
+    if options.jsonl or options.csv or options.parquet:
+        said = write_one_file(results, OneFile(results, model, requests, states), options)
     else:
         outcome = write_texts(results, model, requests, options, states)
         said, kept = say_outcome(outcome, options.output), len(outcome.kept)

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Sequence
 from hashlib import sha256
-from typing import Optional, TextIO
 
 from .answers import answer_text
 from .books import Book
+from .citations import citation_of
 from .model_folder import ModelFolder
 from .questions import Questions
 from .results import Results, Turn
@@ -18,20 +16,6 @@ from .run_requests import Request
 
 PARTS_FOLDER = "parts"
 INDEX = "index.csv"
-INDEX_COLUMNS = (
-    "id",
-    "book",
-    "title",
-    "part",
-    "parts",
-    "turn",
-    "state",
-    "prompt_tokens",
-    "output_tokens",
-    "finish_reason",
-    "truncated_tokens",
-    "error",
-)
 UNSAFE = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|%]')
 LONGEST_NAME_BYTES = 240  # file systems take 255
 LEFT_OUT = {"truncate_left": "first ", "truncate_middle": "middle "}
@@ -64,16 +48,22 @@ def request_file(request: Request) -> str:
 
 class TextLayout:
     """Answers of one run as text. `states` are the turns that are shown; `with_finish_reason` marks answers that
-    were cut."""
+    were cut, `with_citations` says below each text where its document stands."""
 
     def __init__(
-        self, results: Results, model: ModelFolder, states: set[str], with_finish_reason: bool
+        self,
+        results: Results,
+        model: ModelFolder,
+        states: set[str],
+        with_finish_reason: bool,
+        with_citations: bool,
     ) -> None:
         self._results = results
         self._tokenizer = model.tokenizer
         self._questions = Questions(model)
         self._states = states
         self._with_finish_reason = with_finish_reason
+        self._with_citations = with_citations
 
     def is_shown(self, request: Request) -> bool:
         return any(turn.state in self._states for turn in request.generating)
@@ -92,6 +82,8 @@ class TextLayout:
             if mark := self._truncation(request, turn):
                 lines += [mark, ""]
             blocks.append("\n".join([*lines, self._answer(turn)]))
+        if self._with_citations and (citation := str(citation_of(request))):
+            blocks.append(f"[source: {citation}]")
         return "\n\n".join(blocks) + "\n"
 
     def book(self, book: Book) -> str:
@@ -102,7 +94,9 @@ class TextLayout:
                 continue
             origin = part.origin
             title = f": {' '.join(origin.title.split())}" if origin.title.strip() else ""
-            head = f"=== part {origin.part} of {origin.num_parts}{title} ==="
+            pages = citation_of(part).page_range()
+            where = f" ({pages})" if pages else ""
+            head = f"=== part {origin.part} of {origin.num_parts}{title}{where} ==="
             blocks.append(f"{head}\n{self.request(part)}")
         return "\n".join(blocks)
 
@@ -111,9 +105,7 @@ class TextLayout:
         return turn.state in self._states or turn.state != "done"
 
     def _question(self, request: Request, turn: Turn) -> str:
-        if len(request.turns) == 1 or request.shard is None:
-            return ""
-        text = self._questions.text(request.shard.tokens(turn.request, turn.turn))
+        text = self._questions.of_turn(request, turn)
         return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
     def _truncation(self, request: Request, turn: Turn) -> str:
@@ -143,30 +135,3 @@ def _why_cut(turn: Turn) -> str:
     if turn.output_tokens == turn.slots:
         return f"the answer was cut at max_new_tokens = {turn.slots:,}"
     return f"the answer was cut after {turn.output_tokens:,} tokens, at the model's length"
-
-
-def write_index(file: TextIO, requests: Sequence[Request]) -> None:
-    """A row per turn that generates, whatever its state. What is not known yet is empty."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(INDEX_COLUMNS)
-    for request in requests:
-        origin = request.origin
-        for turn in request.generating:
-            is_begun = turn.state != "open"
-            truncated: Optional[int] = request.truncated_before_answer(turn) if is_begun else None
-            writer.writerow(
-                (
-                    request.request_id,
-                    origin.book,
-                    origin.title,
-                    origin.part or "",
-                    origin.num_parts or "",
-                    turn.turn,
-                    turn.state,
-                    turn.prompt_tokens + turn.cached_tokens if is_begun else "",
-                    turn.output_tokens if is_begun else "",
-                    turn.finish_reason or "",
-                    "" if truncated is None else truncated,
-                    turn.error,
-                )
-            )

@@ -12,12 +12,14 @@ from .results import STATES
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pecia-text",
-        description="Turn the results of a run, also of one that is going on, into text.",
+        description="Turn the results of a run, also of one that is going on, into text or a table.",
         epilog="""\
 examples:
   pecia-text runs/books --output texts/             one text per request, one per book, and index.csv
   pecia-text runs/books --output texts/             again, when more is done: refreshes what it wrote
   pecia-text runs/books --jsonl > answers.jsonl     OpenAI batch output
+  pecia-text runs/books --csv > answers.csv         a row for each answer, with its chapters and pages
+  pecia-text runs/books --parquet --output answers.parquet
   pecia-text runs/books --output failed/ --only failed
 
 A part of a book stands in parts/, all parts together in BOOK.txt. Files that someone else wrote or changed are
@@ -62,15 +64,31 @@ Exit codes: 0 all turns are done and written; 3 some failed or are not finished,
         help="in text, mark answers that were cut at max_new_tokens",
     )
     parser.add_argument(
+        "--cite",
+        action="store_true",
+        help="in text, name the chapters and pages of the source below each answer",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
         "--jsonl",
         action="store_true",
         help="OpenAI batch-output JSONL, to stdout unless --output names a file",
+    )
+    form.add_argument(
+        "--csv",
+        action="store_true",
+        help="a table of answers, to stdout unless --output names a file",
+    )
+    form.add_argument(
+        "--parquet",
+        action="store_true",
+        help="the same table as a parquet file, which --output names",
     )
     parser.add_argument(
         "--output",
         type=Path,
         metavar="PATH",
-        help="folder for one text file per request and per book; with --jsonl the file to write",
+        help="folder for one text file per request and per book; with --jsonl, --csv or --parquet the file to write",
     )
     parser.add_argument(
         "--force", action="store_true", help="overwrite files that someone else wrote or changed"

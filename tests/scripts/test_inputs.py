@@ -17,8 +17,8 @@ class FindFiles(ScriptTest):
         for name in ("b.txt", "a.md", "deep/er/c.jsonl", "deep/d.pdf"):
             self.write(name, "x")
         found = find(self.folder)
-        self.assertEqual([f.name for f in found], ["a", "b", "deep/er/c"])
-        self.assertEqual([f.is_jsonl for f in found], [False, False, True])
+        self.assertEqual([f.name for f in found], ["a", "b", "deep/d", "deep/er/c"])
+        self.assertEqual([f.kind for f in found], ["text", "text", "pdf", "jsonl"])
 
     def test_glob_replaces_the_patterns(self) -> None:
         self.write("b.txt", "x")

@@ -270,7 +270,7 @@ class Index(TextRun):
         self.assertEqual(
             header,
             "id,book,title,part,parts,turn,state,prompt_tokens,output_tokens,finish_reason,"
-            "truncated_tokens,error",
+            "truncated_tokens,error,document_title,first_chapter,last_chapter,first_page,last_page",
         )
         rows = {row["id"]: row for row in self.rows()}
         self.assertEqual(

@@ -12,6 +12,7 @@ from typing import Any, Optional
 import h5py
 import numpy as np
 from pecia_tools import text
+from pecia_tools.shard_columns import PositionRows
 from support import IM_END, ScriptTest, make_model, make_results, make_tokenizer, quietly
 
 OPEN, PARTIAL, DONE, FAILED = range(4)
@@ -70,8 +71,8 @@ class TextRun(ScriptTest):
     def write_shard(
         self, requests: Sequence[dict[str, Any]], followup: str = "chain", name: str = "p.h5"
     ) -> Path:
-        """Requests: id, turns (texts), stop (per turn), and any of the shard's datasets by name. The run's inputs
-        become this shard."""
+        """Requests: id, turns (texts), stop (per turn), positions, and any of the shard's datasets by name. The run's
+        inputs become this shard."""
         path = self.folder / name
         turns = [self.encode(words) for request in requests for words in request["turns"]]
         with h5py.File(path, "w") as file:
@@ -81,7 +82,7 @@ class TextRun(ScriptTest):
             file["turn_offsets"] = np.cumsum([0, *map(len, turns)])
             file["request_offsets"] = np.cumsum([0, *(len(r["turns"]) for r in requests)])
             file.create_dataset("request_id", data=[r["id"] for r in requests], dtype=UTF8)
-            for key in ("book", "title", "custom_id", "endpoint"):
+            for key in ("book", "title", "custom_id", "endpoint", "document_title"):
                 if any(key in r for r in requests):
                     file.create_dataset(key, data=[r.get(key, "") for r in requests], dtype=UTF8)
             for key in ("part", "span", "choice"):
@@ -89,6 +90,10 @@ class TextRun(ScriptTest):
                     file[key] = np.array([r.get(key, (0, 0)) for r in requests])
             if any("book_tokens" in r for r in requests):
                 file["book_tokens"] = np.array([r.get("book_tokens", 0) for r in requests])
+            positions = PositionRows()
+            for request in requests:
+                positions.append([(p, (0, 0)) for p in request.get("positions", [])])
+            positions.write(file)
             if any("stop" in r for r in requests):
                 stops = [s for r in requests for s in r.get("stop", [""] * len(r["turns"]))]
                 file.create_dataset("stop", data=stops, dtype=UTF8)

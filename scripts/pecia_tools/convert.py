@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Books to text: many files at a time, each in one of several processes, so that a bad one stops no other."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from importlib import import_module
+from pathlib import Path
+from typing import Callable, Optional
+
+from .command import UserError
+from .decoding import BadInput, Decoder
+from .inputs import Document, InputFile
+from .structure import StructuredText
+from .text_builder import Unreadable
+
+DIED = "the process that read it ended without an answer: the file is damaged, or needs more memory"
+
+
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Conversions:
+    """What the files of CONVERTED formats became, kept in a temporary folder while a pack lasts."""
+
+    def __init__(self, decoder: Decoder, num_processes: int) -> None:
+        self._decoder = decoder
+        self._num_processes = num_processes
+        self._folder = tempfile.TemporaryDirectory(prefix="pecia-pack.")
+        self._places: dict[Path, Path] = {}
+        self._problems: dict[Path, str] = {}
+        self.notes: dict[Path, tuple[str, ...]] = {}
+
+    def __enter__(self) -> Conversions:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def run(self, files: Sequence[InputFile], progress: Callable[[int], object]) -> None:
+        """Reads all files. `progress` is told the bytes of each one that is done. Where a process dies, the files that
+        were not finished are read once more, one process for each, to find out which of them it was."""
+        for number, file in enumerate(files):
+            self._places[file.path] = Path(self._folder.name, str(number))
+        once = list({file.path: file for file in files}.values())
+        for file in self._read(once, self._num_processes, progress):
+            if self._read([file], 1, progress):
+                self._problems[file.path] = DIED
+                progress(file.size_bytes)
+
+    def document(self, file: InputFile) -> Document:
+        """Raises BadInput where the file could not be read."""
+        if file.path in self._problems:
+            raise BadInput(str(file.path), self._problems[file.path])
+        found: StructuredText = pickle.loads(self._places[file.path].read_bytes())
+        return Document(file.name, found.text, str(file.path), structure=found.structure)
+
+    def _read(
+        self, files: Sequence[InputFile], num_processes: int, progress: Callable[[int], object]
+    ) -> list[InputFile]:
+        """Returns the files that were not finished because a process died."""
+        if not files:
+            return []
+        unfinished = []
+        workers = min(num_processes, len(files))
+        # No fork: the threads of the tokenizer and of HDF5 would be missing in the children.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            jobs = {
+                pool.submit(
+                    convert_to,
+                    self._places[file.path],
+                    file.loaded(),
+                    self._decoder.encoding,
+                    self._decoder.replaces,
+                ): file
+                for file in files
+            }
+            for job in as_completed(jobs):
+                file = jobs[job]
+                try:
+                    problem, notes = job.result()
+                except BrokenProcessPool:
+                    unfinished.append(file)
+                    continue
+                if problem is not None:
+                    self._problems[file.path] = problem
+                elif notes:
+                    self.notes[file.path] = notes
+                progress(file.size_bytes)
+        return sorted(unfinished, key=files.index)
+
+
+def convert_to(
+    place: Path, file: InputFile, encoding: str, replaces: bool
+) -> tuple[Optional[str], tuple[str, ...]]:
+    """Runs in a process of its own and writes what it read to `place`. Returns what is wrong with the file, or None,
+    and notes of the reading."""
+    try:
+        found = convert(file, Decoder(encoding, replaces))
+    except (BadInput, Unreadable) as error:
+        return (error.reason if isinstance(error, BadInput) else str(error)), ()
+    except OSError as error:
+        return f"cannot be read ({error.strerror or error})", ()
+    except UserError:
+        raise
+    except Exception as error:  # whatever a library makes of a damaged file
+        return f"cannot be read as {file.kind.upper()}: {type(error).__name__}: {error}", ()
+    place.write_bytes(pickle.dumps(found))
+    return None, found.notes
+
+
+def convert(file: InputFile, decoder: Decoder) -> StructuredText:
+    """The file's text and structure. Raises Unreadable, BadInput, OSError, or what a library raises."""
+    found = import_module(f".read_{file.kind}", __package__).read(file.read(), decoder)
+    replaced = sum(decoder.repairs.replaced_bytes.values())
+    if not replaced:
+        return found
+    note = f"replaced {replaced} bytes that are no text, or NUL"
+    return StructuredText(found.text, found.structure, (*found.notes, note))

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents from tables: parquet files, and Arrow files and streams (Feather 2 is an Arrow file)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Optional, Union
+
+from .command import suggestion
+from .decoding import BadInput
+from .inputs import Document, InputFile
+from .structure import Structure
+
+PARQUET_MAGIC, ARROW_MAGIC = b"PAR1", b"ARROW1"
+ROWS = 1024  # read at a time
+ID = "id"
+TEXTS = ("string", "large_string", "string_view")
+
+
+def read_rows(
+    file: InputFile, text_column: str, id_column: Optional[str]
+) -> Iterator[Union[Document, BadInput]]:
+    """A document for each row. Its name is the row's id: of `id_column`, else of the column "id" if there is one, else
+    the file's name and the row's number from 1, NAME/12."""
+    import pyarrow
+
+    path = str(file.path)
+    row = 0
+    try:
+        with file.open() as stream, _batches(stream, path, text_column, id_column) as batches:
+            for batch in batches:
+                texts, ids = _columns(batch, path, text_column, id_column)
+                for index, text in enumerate(texts):
+                    row += 1
+                    name = f"{file.name}/{row}" if ids is None else ids[index]
+                    yield _document(name, text, f"{path}:{row}", text_column)
+    except BadInput as problem:
+        yield problem
+    except OSError as error:
+        yield BadInput(path, f"cannot be read ({error.strerror or error})")
+    except UnicodeDecodeError as error:
+        yield BadInput(path, f"a text after row {row} is not UTF-8 ({error})")
+    except pyarrow.ArrowException as error:
+        yield BadInput(path, f"cannot be read after row {row} ({error})")
+
+
+def _document(name: Any, text: Any, where: str, column: str) -> Union[Document, BadInput]:
+    if name is None or not str(name):
+        return BadInput(where, "the row has no id")
+    stripped = text.replace("\r\n", "\n").replace("\r", "\n").strip() if text is not None else ""
+    if not stripped:
+        return BadInput(where, f"the column '{column}' has no text in this row")
+    if "\0" in stripped:
+        return BadInput(where, f"the column '{column}' has a NUL, which no text has")
+    return Document(str(name), stripped, where, structure=Structure())
+
+
+@contextmanager
+def _batches(
+    stream: BinaryIO, path: str, text_column: str, id_column: Optional[str]
+) -> Iterator[Iterator[Any]]:
+    import pyarrow
+    from pyarrow import ipc, parquet
+
+    magic = stream.read(len(ARROW_MAGIC))
+    stream.seek(0)
+    if magic.startswith(PARQUET_MAGIC):
+        table = parquet.ParquetFile(stream)
+        names = table.schema_arrow.names
+        _check(names, path, text_column, id_column)
+        wanted = [n for n in (text_column, _id_of(names, id_column)) if n is not None]
+        yield table.iter_batches(ROWS, columns=list(dict.fromkeys(wanted)))
+        return
+    reader = ipc.open_file(stream) if magic == ARROW_MAGIC else ipc.open_stream(stream)
+    _check(reader.schema.names, path, text_column, id_column)
+    if isinstance(reader, pyarrow.RecordBatchFileReader):
+        yield (reader.get_batch(i) for i in range(reader.num_record_batches))
+    else:
+        yield iter(reader)
+
+
+def _check(names: Sequence[str], path: str, text_column: str, id_column: Optional[str]) -> None:
+    for option, name in (("--text-column", text_column), ("--id-column", id_column)):
+        if name is not None and name not in names:
+            hint = suggestion(name, names) or f"; it has {', '.join(names)}"
+            raise BadInput(path, f"has no column '{name}'{hint}. Name one with {option}")
+
+
+def _id_of(names: Sequence[str], id_column: Optional[str]) -> Optional[str]:
+    return id_column or (ID if ID in names else None)
+
+
+def _columns(
+    batch: Any, path: str, text_column: str, id_column: Optional[str]
+) -> tuple[list[Optional[str]], Optional[list[Any]]]:
+    import pyarrow
+
+    column = batch.column(text_column)
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if str(column.type) not in TEXTS:
+        raise BadInput(
+            path,
+            f"the column '{text_column}' holds {column.type}, no text. Name another one with --text-column",
+        )
+    name = _id_of(batch.schema.names, id_column)
+    return column.to_pylist(), None if name is None else batch.column(name).to_pylist()

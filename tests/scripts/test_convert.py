@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many books at a time: what is bad in some of them stops no other."""
+
+import importlib.util
+import os
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from book_files import make_epub, make_pdf, named
+from pecia_tools import pack
+from pecia_tools.convert import DIED, Conversions
+from pecia_tools.decoding import BadInput, Decoder
+from support import ScriptTest, make_model, quietly, read_turns
+
+# Python's start loads it as sitecustomize: a process that opens this file ends at once.
+HOOK = """\
+import os, sys
+sys.addaudithook(lambda event, a: event == "open" and str(a[0]).endswith("/3.html") and os._exit(9))
+"""
+
+
+class Convert(ScriptTest):
+    def texts(self, conversions: Conversions, paths: list[Path]) -> list[str]:
+        """Each file's text, or what is wrong with it."""
+        files = [named(path) for path in paths]
+        sizes: list[int] = []
+        conversions.run(files, sizes.append)
+        self.assertEqual(sum(sizes), sum(path.stat().st_size for path in paths))
+        found = []
+        for file in files:
+            try:
+                found.append(conversions.document(file).text)
+            except BadInput as problem:
+                self.assertEqual(problem.where, str(file.path))
+                found.append(problem.reason)
+        return found
+
+    def test_bad_files_stop_no_other(self) -> None:
+        paths = [
+            self.write("a.pdf", make_pdf([["First."]])),
+            self.write("b.pdf", b"no pdf"),
+            self.write("c.epub", make_epub({"1": "<p>Third.</p>"})),
+            self.write("d.html", b"<p>caf\xe9</p>"),
+            self.write("e.docx", b"no docx"),
+        ]
+        with Conversions(Decoder(), 2) as conversions:
+            first, second, third, fourth, fifth = self.texts(conversions, paths)
+        self.assertEqual((first, third), ("First.", "Third."))
+        self.assertIn("not a readable PDF", second)
+        self.assertIn("0xe9", fourth)
+        self.assertIn("not a readable DOCX", fifth)
+
+    def test_replaced_bytes_are_told(self) -> None:
+        path = self.write("d.html", b"<p>caf\xe9</p>")
+        with Conversions(Decoder("utf-8", True), 1) as conversions:
+            self.assertEqual(self.texts(conversions, [path]), ["caf\ufffd"])
+            self.assertIn("replaced 1 byte", conversions.notes[path][0])
+
+    def test_file_that_ends_its_process_is_found_among_the_others(self) -> None:
+        hooks = self.write("hooks/sitecustomize.py", HOOK).parent
+        paths = [self.write(f"{n}.html", f"<p>{n}</p>") for n in range(6)]
+        python_path = f"{hooks}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        with (
+            mock.patch.dict(os.environ, PYTHONPATH=python_path),
+            Conversions(Decoder(), 2) as conversions,
+        ):
+            found = self.texts(conversions, paths)
+        self.assertEqual(found, ["0", "1", "2", DIED, "4", "5"])
+
+
+class PackBooks(ScriptTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.write("books/a.pdf", make_pdf([["One."], []]))
+        self.write("books/deep/b.epub", make_epub({"1": "<p>Two.</p>"}))
+        self.write("books/c.pdf", b"no pdf")
+        self.write("books/cover.jpg", b"\xff\xd8")
+        model = make_model(self.folder / "tiny")
+        self.shard = self.folder / "out.h5"
+        self.arguments = ["--model", model, "--output", self.shard, self.folder / "books"]
+
+    def test_folder_of_books(self) -> None:
+        code, _, said = quietly(pack.main, *self.arguments, "--skip-bad", "--processes", 2)
+        self.assertEqual((code, list(read_turns(self.shard))), (3, ["a", "deep/b"]))
+        self.assertIn("a.pdf: 1 of 2 pages have no text: 2", said)
+        self.assertIn("skipped 1, listed in", said)
+        self.assertIn("c.pdf: not a readable PDF", said)
+
+    def test_bad_book_is_named_before_anything_is_written(self) -> None:
+        self.assert_refused(
+            *("c.pdf: not a readable PDF", "--skip-bad"),
+            call=lambda: quietly(pack.main, *self.arguments),
+        )
+        self.assertFalse(self.shard.exists())
+
+    def test_missing_package_is_named_with_what_installs_it(self) -> None:
+        found = importlib.util.find_spec
+
+        def without(name: str) -> object:
+            return None if name == "pypdfium2" else found(name)
+
+        with mock.patch("importlib.util.find_spec", without):
+            self.assert_refused(
+                *("a.pdf: is read with the Python package pypdfium2", "pecia-setup books"),
+                call=lambda: quietly(pack.main, *self.arguments, "--skip-bad"),
+            )
+
+
+if __name__ == "__main__":
+    unittest.main()
