@@ -31,10 +31,17 @@ int ranks_of(const job::Job::Parallel& parallel, int ranks) {
   return fewest_ranks(parallel);
 }
 
+/// The one number of ranks that was given; 0: none was.
+int only_ranks(const PlanOptions& options) {
+  if (options.ranks.size() > 1)
+    fail<InputError>("several --ranks are compared on a described cluster; name it with --cluster");
+  return options.ranks.empty() ? 0 : static_cast<int>(options.ranks.front());
+}
+
 int modes_of_job(const PlanOptions& options) {
   const job::Job job = job::read_job(options.job_file, options.overrides);
   const model::ModelConfig config = job::read_model_config(job);
-  const int ranks = ranks_of(job.parallel, options.ranks), dp = job.parallel.dp;
+  const int ranks = ranks_of(job.parallel, only_ranks(options)), dp = job.parallel.dp;
   if (ranks % dp != 0)
     fail<InputError>(
         "parallel.dp {} does not divide {} ranks: use a dp that does, or other --ranks", dp, ranks);
@@ -70,7 +77,7 @@ int plan_of_job(const PlanOptions& options) {
     return 0;
   }
   fmt::print("{}", plan_text(plan));
-  if (options.ranks == 0 && plan["plans"][0]["cp_auto"])
+  if (options.ranks.empty() && plan["plans"][0].value("cp_auto", false))
     fmt::print("  parallel.cp auto takes any number of ranks: --ranks N says what N would do\n");
   if (options.cluster.empty())
     fmt::print(
@@ -88,10 +95,11 @@ int plan_command(const PlanOptions& options) {
           "--help");
     if (options.cluster.empty() && !options.requests.empty())
       fail<InputError>("plan --request needs a --cluster, whose rates say how long it takes");
+    if (options.cluster.empty()) only_ranks(options);
     return plan_of_job(options);
   }
   if (!options.job_file.empty()) return modes_of_job(options);
-  if (options.ranks > 0)
+  if (!options.ranks.empty())
     fail<InputError>("plan --ranks needs a job file, whose model says what can be cut");
   if (options.json)
     fmt::print("{}\n", json_text(parallel::modes_json(), 2));
@@ -131,7 +139,10 @@ void add_plan(CLI::App& app, Context& context) {
        .type = "KEY.PATH=VALUE"});
   add({.name = "--ranks",
        .into = &options->ranks,
-       .help = "Ranks of the run (default: dp × cp × sp × tp, cp auto being 1)",
+       .help = "Ranks of the run (default: dp × cp × sp × tp, cp auto being 1); with --cluster "
+               "several, "
+               "which are compared",
+       .type = "N,N,…",
        .range = {{1, max_ranks}}});
   add({.name = "--model",
        .into = &options->model,
@@ -147,9 +158,16 @@ void add_plan(CLI::App& app, Context& context) {
        .type = "FILE|PRESET"});
   add({.name = "--request",
        .into = &options->requests,
-       .help = "Foresees a request alone: new prompt tokens, tokens that are cached, tokens of the "
-               "answer (default: the job's longest prompt)",
-       .type = "PROMPT[+CACHED][:NEW]"});
+       .help =
+           "Foresees a batch of these requests: new prompt tokens, tokens that are cached, tokens "
+           "of the answer, and how many there are (default: the job's prompts)",
+       .type = "PROMPT[+CACHED][:NEW][xCOUNT]"});
+  add({.name = "--requests",
+       .into = &options->prompts,
+       .help = "Foresees the batch of a prompt shard",
+       .type = "FILE.h5",
+       .needs = "--cluster",
+       .excludes = "--request"});
   add({.name = "--trace",
        .into = &options->trace,
        .help = "With --cluster: writes traces of the last request's passes, as a run would",

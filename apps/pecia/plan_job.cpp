@@ -7,9 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/pecia/plan_batch.hpp"
 #include "apps/pecia/plan_grid.hpp"
+#include "apps/pecia/plan_sweep.hpp"
 #include "apps/pecia/plan_times.hpp"
 #include "apps/pecia/printable.hpp"
+#include "lib/batch/simulated_requests.hpp"
 #include "lib/cluster/machine.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
@@ -76,7 +79,7 @@ job::Job job_of_model(const PlanQuestion& question) {
 std::vector<foresight::RequestShape> shapes_of(const PlanQuestion& question, const Json& prompts,
                                                int64_t longest) {
   std::vector<foresight::RequestShape> shapes;
-  for (const std::string& text : question.requests) shapes.push_back(foresight::parse_shape(text));
+  for (const std::string& text : question.requests) shapes.push_back(parse_requests(text).shape);
   if (!shapes.empty()) return shapes;
   if (!prompts.contains("longest_tokens") || prompts["longest_tokens"] == 0)
     fail<InputError>("there are no prompts to foresee; say a length with --request PROMPT[:NEW]");
@@ -138,34 +141,111 @@ std::string prompts_text(const Json& prompts, int64_t length) {
   return text;
 }
 
+/// The job that the question names, with its prompts if it says which.
+job::Job job_of(const PlanQuestion& question) {
+  job::Job job = question.job_file.empty() ? job_of_model(question)
+                                           : job::read_job(question.job_file, question.overrides);
+  if (question.prompts.empty()) return job;
+  if (!std::filesystem::exists(question.prompts))
+    fail<InputError>("--requests {}: there is no such file; scripts/pecia-pack makes one",
+                     question.prompts.string());
+  job.input = {question.prompts};
+  return job;
+}
+
+foresight::KeptDegrees kept_degrees(const PlanQuestion& question, const job::Job& job) {
+  const auto named = job::named_keys(question.job_file, question.overrides);
+  const job::Job::Parallel& parallel = job.parallel;
+  const auto kept = [&](const char* key, int degree) {
+    return named.contains(key) ? std::optional(degree) : std::nullopt;
+  };
+  return {kept("parallel.dp", parallel.dp), parallel.cp.degree, kept("parallel.sp", parallel.sp),
+          kept("parallel.tp", parallel.tp)};
+}
+
+foresight::Batch batch_of(const PlanQuestion& question, const job::Job& job,
+                          const model::ModelConfig& config, const batch::Inputs* inputs) {
+  std::vector<AskedRequests> asked;
+  for (const std::string& text : question.requests) asked.push_back(parse_requests(text));
+  auto requests = !asked.empty()      ? simulated(asked)
+                  : inputs != nullptr ? batch::simulated_requests(*inputs, job.batch)
+                                      : std::vector<schedule::SimulatedRequest>();
+  if (requests.empty())
+    fail<InputError>(
+        "there are no prompts to foresee; name some with --requests FILE.h5, or say lengths with "
+        "--request PROMPT[:NEW][xCOUNT]");
+  return {std::move(requests), config};
+}
+
+/// The part of a swept plan that follows from the layouts.
+Json sweep_of(const PlanQuestion& question, const job::Job& job, const model::ModelConfig& config,
+              const machines::Cluster& cluster, const batch::Inputs* inputs,
+              const std::vector<foresight::RequestShape>& shapes) {
+  const resources::KvFootprint kv = resources::kv_footprint(job, config, nullptr, {});
+  foresight::Passes passes(
+      {.job = job,
+       .config = config,
+       .cluster = cluster,
+       .weights = stored_type(job, config, resources::weight_footprint(job, config)),
+       .kv = kv.dtype,
+       .operand_type = operands_of(cluster, job)});
+  foresight::SweepQuestion asked;
+  asked.kept = kept_degrees(question, job);
+  for (const int64_t ranks : question.ranks) asked.ranks.push_back(static_cast<int>(ranks));
+  if (asked.ranks.empty()) asked.ranks = {fewest_ranks(job.parallel)};
+  return swept_plans(passes, batch_of(question, job, config, inputs), asked, shapes,
+                     question.trace);
+}
+
 }  // namespace
 
 Json plan_job(const PlanQuestion& question) {
   const bool has_file = !question.job_file.empty();
-  job::Job job =
-      has_file ? job::read_job(question.job_file, question.overrides) : job_of_model(question);
+  job::Job job = job_of(question);
   const model::ModelConfig config =
       question.model.empty()
           ? job::read_model_config(job)
           : job::model_config_of(job, model::config_of_preset_or_folder(question.model));
   std::optional<batch::Inputs> inputs;
   Json prompts;
-  if (has_file) try {
+  const bool own_prompts = has_file && question.prompts.empty();
+  if (own_prompts) try {
       job = job::load_job(question.job_file, question.overrides);
     } catch (const InputError& error) {  // the job itself is right: its prompts are missing
       prompts["missing"] = error.what();
     }
-  if (has_file && prompts.is_null()) {
+  if (prompts.is_null() && (own_prompts || !question.prompts.empty())) {
     inputs.emplace(job, config);
     prompts = json_of(resources::prompt_footprint(job, config, *inputs), job);
   }
   if (!question.model.empty()) job.model.path = question.model;
 
-  int ranks = question.ranks;
-  if (ranks == 0) ranks = fewest_ranks(job.parallel);
+  const int ranks = question.ranks.empty() ? fewest_ranks(job.parallel)
+                                           : static_cast<int>(question.ranks.front());
   std::optional<machines::Cluster> cluster;
   if (!question.cluster.empty()) cluster = cluster_of(question, job, ranks);
   if (cluster) take_backend(job, cluster->rank);
+  if (cluster && question.ranks.size() > 1 && !why_not_swept(job).empty())
+    fail<InputError>("{}; name one number of --ranks", why_not_swept(job));
+  if (cluster && why_not_swept(job).empty()) {
+    const auto weights = resources::weight_footprint(job, config);
+    const auto kv = resources::kv_footprint(job, config, nullptr, {});
+    Json plan{
+        {"schema", "pecia.plan/1"},
+        {"model", json_of(config, job)},
+        {"prompts", prompts},
+        {"weights",
+         {{"dtype", std::string(name_of(weights.dtype))},
+          {"assumed", weights.assumed},
+          {"bytes", weights.bytes}}},
+        {"kv",
+         {{"dtype", std::string(name_of(kv.dtype))}, {"bytes_per_token", kv.bytes_per_token}}},
+        {"cluster", {{"name", question.cluster}, {"file", to_yaml(*cluster)}}}};
+    const Json swept = sweep_of(question, job, config, *cluster, inputs ? &*inputs : nullptr,
+                                shapes_of(question, prompts, config.max_positions));
+    plan.update(swept);
+    return plan;
+  }
   resources::Resources resources;
   resources.gpus = job.backend == job::BackendKind::cuda;
   Json grid = outcome(job, config, ranks, resources);
@@ -196,7 +276,7 @@ Json plan_job(const PlanQuestion& question) {
             {"decode_sequences", resources.max_sequences},
             {"decode_step", needs.decode_sent_bytes}};
     if (cluster)
-      times = times_of({job, config, resources, stored}, *cluster,
+      times = times_of({job, config, resources, stored, operands_of(*cluster, job)}, *cluster,
                        shapes_of(question, prompts, config.max_positions), question.trace);
   }
   Json plan{{"schema", "pecia.plan/1"},
@@ -222,6 +302,7 @@ Json plan_job(const PlanQuestion& question) {
                  {"work", work}}},
                {"sent_bytes_per_rank", sent}}}}};
   if (cluster) plan["cluster"] = {{"name", question.cluster}, {"file", to_yaml(*cluster)}};
+  if (cluster) plan["not_swept"] = why_not_swept(job);
   for (const auto& [key, value] : times.items()) plan["plans"][0][key] = value;
   return plan;
 }
@@ -232,7 +313,6 @@ std::string plan_text(const Json& plan) {
     return report::format_bytes(of[key].get<int64_t>());
   };
   const Json &model = plan["model"], &weights = plan["weights"], &kv = plan["kv"];
-  const Json &chosen = plan["plans"][0], &memory = chosen["memory_bytes_per_rank"];
   std::string text =
       fmt::format("{}: {}, {} parameters, {} layers, {} query and {} KV heads of {}, length {}\n",
                   model["path"].get<std::string>(), model["family"].get<std::string>(),
@@ -240,6 +320,13 @@ std::string plan_text(const Json& plan) {
                   number(model, "num_heads"), number(model, "num_kv_heads"),
                   number(model, "head_dim"), number(model, "length"));
   text += prompts_text(plan["prompts"], number(model, "length"));
+  if (plan.contains("batch"))
+    return text +
+           fmt::format("  weights: {} {}; KV: {}, {} per token\n",
+                       weights["dtype"].get<std::string>(), bytes(weights, "bytes"),
+                       kv["dtype"].get<std::string>(), bytes(kv, "bytes_per_token")) +
+           sweep_text(plan);
+  const Json &chosen = plan["plans"][0], &memory = chosen["memory_bytes_per_rank"];
   text += fmt::format(
       "  weights: {} {}{}{}\n", weights["dtype"].get<std::string>(), bytes(weights, "bytes"),
       weights["assumed"].get<bool>() ? " (config.json names no type)" : "",
@@ -267,6 +354,7 @@ std::string plan_text(const Json& plan) {
   text += fmt::format("\n  {}: {}", plural(number(chosen, "ranks"), "rank"),
                       outcome_text(chosen["parallel"]));
   if (chosen.contains("requests")) text += times_text(plan);
+  if (plan.contains("not_swept")) text += "  " + plan["not_swept"].get<std::string>() + "\n";
   return text;
 }
 

@@ -14,10 +14,13 @@ struct PlanQuestion {
   std::filesystem::path job_file;      ///< empty: none, and `model` says of what model
   std::string model;                   ///< preset or folder instead of the job's; empty: the job's
   std::vector<std::string> overrides;  ///< of the job's values
-  int ranks = 0;                ///< 0: the number that the job's degrees give, with cp: auto as 1
+  /// Empty: the number that the job's degrees give, with cp: auto as 1.
+  std::vector<int64_t> ranks;
   std::string cluster;          ///< preset or cluster file; empty: no times are foreseen
   std::filesystem::path trace;  ///< folder for traces of the last request; empty: none
-  std::vector<std::string> requests;  ///< PROMPT[+CACHED][:NEW]; none: the job's longest prompt
+  /// PROMPT[+CACHED][:NEW][xCOUNT] in place of the job's prompts; none: the job's
+  std::vector<std::string> requests;
+  std::filesystem::path prompts;  ///< a shard in place of the job's prompts; empty: none
 };
 
 /// Missing prompts are left out, and "prompts" says so. Throws InputError for errors in the job

@@ -41,14 +41,21 @@ std::string indented(const std::string& lines) {
 
 }  // namespace
 
-Json times_of(foresight::Replica replica, const machines::Cluster& cluster,
-              const std::vector<foresight::RequestShape>& shapes,
-              const std::filesystem::path& trace) {
+std::function<DType(DType)> operands_of(const machines::Cluster& cluster, const job::Job& job) {
   const bool in_bf16 =
-      cluster.rank.flops.contains(DType::bf16) && replica.job.model.compute != job::Precision::fp32;
-  replica.operand_type = [in_bf16](DType weights) {
+      cluster.rank.flops.contains(DType::bf16) && job.model.compute != job::Precision::fp32;
+  return [in_bf16](DType weights) {
     return in_bf16 && weights != DType::fp32 ? DType::bf16 : DType::fp32;
   };
+}
+
+std::string cluster_text(const Json& plan) {
+  return "  by this cluster file:\n" + indented(plan["cluster"]["file"].get<std::string>());
+}
+
+Json times_of(const foresight::Replica& replica, const machines::Cluster& cluster,
+              const std::vector<foresight::RequestShape>& shapes,
+              const std::filesystem::path& trace) {
   Json times{{"fits", true}, {"why_not", nullptr}, {"requests", Json::array()}};
   for (const foresight::RequestShape& shape : shapes) {
     if (const auto why = foresight::why_not(replica, cluster, shape); why && times["fits"]) {
@@ -80,7 +87,7 @@ std::string times_text(const Json& plan) {
   }
   if (!chosen["fits"].get<bool>())
     text += fmt::format("  does not fit: {}\n", chosen["why_not"].get<std::string>());
-  return text + "  by this cluster file:\n" + indented(cluster["file"].get<std::string>());
+  return text + cluster_text(plan);
 }
 
 }  // namespace pecia::app

@@ -10,10 +10,16 @@
 
 namespace pecia::app {
 
-/// {"fits", "why_not", "requests": […]} of a plan. `replica` lacks its operand type: products take
-/// bf16 where the cluster has a peak for it, and the job does not ask for fp32. Traces of the last
-/// request are written into `trace`, unless it is empty.
-nlohmann::ordered_json times_of(foresight::Replica replica, const machines::Cluster& cluster,
+/// What products take on the cluster's ranks: bf16 where they have a peak for it and the job does not
+/// ask for fp32.
+std::function<DType(DType)> operands_of(const machines::Cluster& cluster, const job::Job& job);
+
+/// The cluster file as indented lines.
+std::string cluster_text(const nlohmann::ordered_json& plan);
+
+/// {"fits", "why_not", "requests": […]} of a plan. Traces of the last request are written into
+/// `trace`, unless it is empty.
+nlohmann::ordered_json times_of(const foresight::Replica& replica, const machines::Cluster& cluster,
                                 const std::vector<foresight::RequestShape>& shapes,
                                 const std::filesystem::path& trace);
 

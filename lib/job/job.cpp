@@ -204,4 +204,17 @@ Job load_job(const std::filesystem::path& path, const std::vector<std::string>& 
   return job;
 }
 
+std::set<std::string> named_keys(const std::filesystem::path& path,
+                                 const std::vector<std::string>& overrides) {
+  YamlNode root = parse_yaml(path.empty() ? std::string() : read_text(path), path.string());
+  if (root.kind == YamlNode::Kind::null) root.kind = YamlNode::Kind::map;
+  for (const std::string& assignment : overrides) apply_override(root, assignment);
+  std::set<std::string> keys;
+  for (const YamlNode& child : root.children) {
+    if (!is_section(child.key)) keys.insert(child.key);
+    for (const YamlNode& below : child.children) keys.insert(child.key + "." + below.key);
+  }
+  return keys;
+}
+
 }  // namespace pecia::job

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -183,6 +184,11 @@ Job read_job(const std::filesystem::path& path, const std::vector<std::string>& 
 /// Does what read_job does, then resolves and expands the input patterns. Also throws InputError
 /// for a pattern that matches nothing.
 Job load_job(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
+
+/// The keys that the job file (empty: none) or the overrides name, as "parallel.tp". Throws as
+/// read_job does where they cannot be read.
+std::set<std::string> named_keys(const std::filesystem::path& path,
+                                 const std::vector<std::string>& overrides);
 
 /// All keys with their values; parse_job gives the same job back. The JSON form is the `job` of
 /// report.json.

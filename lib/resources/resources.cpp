@@ -213,39 +213,43 @@ int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& reso
   return part.kv_bytes_per_token(resources.kv_dtype);
 }
 
+int64_t sequences_for(const BatchWork& work, const model::ModelConfig& config,
+                      const Resources& resources) {
+  constexpr int64_t most = 256;
+  constexpr double weight_rows_cpu = 32, weight_rows_gpu = 300;
+  const auto count = static_cast<double>(std::max<int64_t>(work.answers, 1));
+  const schedule::AnswerCost cost{work.flops / config.flops_per_token() / count,
+                                  static_cast<double>(work.answer_tokens) / count};
+  // Instances that work apart are like replicas.
+  const int apart = resources.dp * (resources.elastic ? resources.cp : 1);
+  const int64_t of_replica =
+      std::max<int64_t>(1, (std::max(work.answers, work.requests) + apart - 1) / apart);
+  const int64_t sequences =
+      schedule::sequences_at_once(cost, resources.gpus ? weight_rows_gpu : weight_rows_cpu,
+                                  of_replica, std::min(most, of_replica));
+  // Short prompts fill a pass together.
+  const int64_t mean_prompt = work.prompt_tokens / std::max<int64_t>(1, work.requests) + 1;
+  const int64_t together = std::clamp(resources.max_batch_tokens / mean_prompt, sequences, most);
+  return resources.elastic ? together * resources.cp : together;
+}
+
 int64_t resolve_max_sequences(const job::Job& job, const model::ModelConfig& config,
                               const batch::Inputs* inputs, const Resources& resources,
                               comm::Communicator& world) {
-  constexpr int64_t most = 256;
-  constexpr double weight_rows_cpu = 32, weight_rows_gpu = 300;
   if (job.batch.max_sequences) return *job.batch.max_sequences;
   int64_t sequences = 1;
   if (inputs != nullptr) {
-    int64_t answers = 0, answer_tokens = 0;
-    double work = 0;
+    BatchWork all{.requests = static_cast<int64_t>(inputs->requests().size()),
+                  .prompt_tokens = inputs->prompt_tokens()};
     for (const batch::InputRequest& request : inputs->requests()) {
-      work += request.work;
+      all.flops += request.work;
       for (size_t turn = 0; turn < inputs->prompt(request).turns.size(); ++turn) {
         const int64_t tokens = inputs->answer_tokens(request, turn);
-        answers += tokens > 0;
-        answer_tokens += tokens;
+        all.answers += tokens > 0;
+        all.answer_tokens += tokens;
       }
     }
-    const auto count = static_cast<double>(std::max<int64_t>(answers, 1));
-    const auto requests = static_cast<int64_t>(inputs->requests().size());
-    const schedule::AnswerCost cost{work / config.flops_per_token() / count,
-                                    static_cast<double>(answer_tokens) / count};
-    // Instances that work apart are like replicas.
-    const int apart = resources.dp * (resources.elastic ? resources.cp : 1);
-    const int64_t of_replica =
-        std::max<int64_t>(1, (std::max(answers, requests) + apart - 1) / apart);
-    sequences =
-        schedule::sequences_at_once(cost, resources.gpus ? weight_rows_gpu : weight_rows_cpu,
-                                    of_replica, std::min(most, of_replica));
-    // Short prompts fill a pass together.
-    const int64_t mean_prompt = inputs->prompt_tokens() / std::max<int64_t>(1, requests) + 1;
-    sequences = std::clamp(resources.max_batch_tokens / mean_prompt, sequences, most);
-    if (resources.elastic) sequences *= resources.cp;
+    sequences = sequences_for(all, config, resources);
   }
   return world.all_reduce_max(sequences);
 }

@@ -104,6 +104,16 @@ int64_t resolve_max_sequences(const job::Job& job, const model::ModelConfig& con
                               const batch::Inputs* inputs, const Resources& resources,
                               comm::Communicator& world);
 
+/// What a batch asks for, all requests together.
+struct BatchWork {
+  int64_t requests = 0, answers = 0;  ///< answers: turns that make tokens
+  int64_t prompt_tokens = 0, answer_tokens = 0;
+  double flops = 0;  ///< with attention
+};
+/// The automatic number above, for any batch. `resources`: with degrees and max_batch_tokens.
+int64_t sequences_for(const BatchWork& work, const model::ModelConfig& config,
+                      const Resources& resources);
+
 /// Upper bound on the KV slots that the request needs on each rank; if elastic, on all instances
 /// together.
 int64_t most_slots(const job::Job& job, const batch::Inputs& inputs,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "lib/batch/simulated_requests.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/run/scheduler_limits.hpp"
 #include "lib/run/settle.hpp"
@@ -31,32 +32,6 @@ double expected_s(const Setup& setup, const schedule::TeamTimes& times,
   const schedule::Simulation found = schedule::simulate(limits, times, requests);
   return setup.job.batch.arrivals == job::Arrivals::replay ? mean_of_answered(found.ttft_s)
                                                            : found.seconds;
-}
-
-/// The job's requests that can run, in the order in which a run takes them.
-std::vector<schedule::SimulatedRequest> requests_of(const batch::Inputs& inputs,
-                                                    const job::Job::Batch& batch) {
-  const bool replays = batch.arrivals == job::Arrivals::replay;
-  std::vector<const batch::InputRequest*> all;
-  for (const batch::InputRequest& request : inputs.requests())
-    if (request.work > 0) all.push_back(&request);
-  const auto arrival = [&](const batch::InputRequest* request) {
-    return inputs.prompt(*request).arrival_s.value_or(0);
-  };
-  if (replays)
-    std::ranges::stable_sort(all, {}, arrival);
-  else if (batch.order == job::Order::longest_first)
-    std::ranges::stable_sort(all, std::ranges::greater(), &batch::InputRequest::work);
-  std::vector<schedule::SimulatedRequest> requests;
-  for (const batch::InputRequest* of : all) {
-    schedule::SimulatedRequest& request = requests.emplace_back();
-    request.followup = inputs.followup(*of);
-    for (size_t turn = 0; turn < inputs.prompt(*of).turns.size(); ++turn)
-      request.turns.push_back(
-          {std::max<int64_t>(1, inputs.kept_tokens(*of, turn)), inputs.answer_tokens(*of, turn)});
-    if (replays) request.arrival_s = arrival(of);
-  }
-  return requests;
 }
 
 }  // namespace
@@ -104,9 +79,9 @@ void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
     const schedule::TeamTimes times(
         resources::estimated_times(setup.config, setup.resources, weights.held(), product_flops),
         team_costs(setup.config, setup.resources, rates), setup.resources.cp);
-    const auto requests =
-        part_of_a_replica(requests_of(*inputs.inputs, setup.job.batch), setup.resources.dp,
-                          std::max<size_t>(512, 16 * static_cast<size_t>(setup.resources.cp)));
+    const auto requests = part_of_a_replica(
+        batch::simulated_requests(*inputs.inputs, setup.job.batch), setup.resources.dp,
+        std::max<size_t>(512, 16 * static_cast<size_t>(setup.resources.cp)));
     elastic_s = expected_s(setup, times, measured, requests);
     const resources::Resources elastic = std::exchange(setup.resources, ring);
     ring_s = expected_s(setup, times, measured, requests);

@@ -130,7 +130,11 @@ class Play {
         if (!plan) continue;
         begins = true;
         ++result_.passes;
-        replica.under_way.push_back({now_ + expected_seconds(*plan, times_), std::move(*plan)});
+        const auto [prompts, answers] = busiest_work(*plan);
+        result_.prompts += prompts, result_.answers += answers;
+        const double seconds = expected_seconds(*plan, times_);
+        result_.busy_s += seconds;
+        replica.under_way.push_back({now_ + seconds, std::move(*plan)});
         std::push_heap(replica.under_way.begin(), replica.under_way.end(), std::greater<>());
       }
     }

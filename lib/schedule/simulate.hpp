@@ -27,6 +27,10 @@ struct SimulatedRequest {
 struct Simulation {
   double seconds = 0;  ///< until the last answer has ended
   int64_t passes = 0;
+  /// Work of all passes, as busiest_work counts it, and the seconds in which replicas were in a pass,
+  /// all replicas together.
+  PassWork prompts, answers;
+  double busy_s = 0;
   int64_t answered = 0, refused = 0;  ///< turns
   std::vector<double> ttft_s;     ///< by request: its first turn's; NaN where that was not answered
   std::vector<double> latency_s;  ///< by request: until its first turn's answer has ended

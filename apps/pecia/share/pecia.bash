@@ -45,10 +45,11 @@ _pecia() {
         --model) :; return ;;
         --cluster) :; return ;;
         --request) :; return ;;
+        --requests) :; return ;;
         --trace) _pecia_files; return ;;
         --modes) :; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --ranks --model --cluster --request --trace --modes --json'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --set --ranks --model --cluster --request --requests --trace --modes --json'
       else _pecia_files yaml yml json; fi ;;
     inspect)
       case $previous in

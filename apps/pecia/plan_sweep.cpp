@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/pecia/plan_sweep.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "apps/pecia/plan_times.hpp"
+#include "lib/core/error.hpp"
+#include "lib/foresight/would_fit.hpp"
+#include "lib/report/format.hpp"
+
+namespace pecia::app {
+namespace {
+
+using foresight::Foreseen;
+using foresight::PassFigures;
+using Json = nlohmann::ordered_json;
+using schedule::PassKind;
+
+/// Tells on stderr how far a sweep is, once it has taken two seconds: a line that is redrawn on a
+/// terminal, or a line every few seconds.
+class SweepProgress {
+ public:
+  ~SweepProgress() {
+    if (shown_ && terminal_) fmt::print(stderr, "\r\x1b[K");
+  }
+
+  void operator()(int64_t decided, int64_t all) {
+    const auto now = Clock::now();
+    if (now < next_) return;
+    next_ = now + (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000));
+    shown_ = true;
+    fmt::print(stderr, "{}pecia plan: {} of {} layouts{}", terminal_ ? "\r" : "", decided, all,
+               terminal_ ? "" : "\n");
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_ = isatty(STDERR_FILENO) != 0, shown_ = false;
+  Clock::time_point next_ = Clock::now() + std::chrono::seconds(2);
+};
+
+/// The layout in the words of a job file.
+Json json_of(const job::Job::Parallel& parallel, const resources::Resources& resources) {
+  const auto word = [](const auto& mode) {
+    return mode ? std::string(job::name_of(*mode)) : std::string("auto");
+  };
+  Json json{{"dp", parallel.dp},
+            {"cp", *parallel.cp.degree},
+            {"sp", parallel.sp},
+            {"tp", parallel.tp},
+            {"prefill", word(parallel.prefill)},
+            {"ring", word(parallel.ring)},
+            {"decode", word(parallel.decode)}};
+  if (parallel.shift_threshold) json["shift_threshold"] = *parallel.shift_threshold;
+  json["mode"] = resources::mode_name(resources);
+  json["why"] = resources.why;
+  return json;
+}
+
+Json json_of(const foresight::RankMemory& memory, int64_t kv_per_token) {
+  return {{"weights", memory.weight_bytes},
+          {"kv_per_token", kv_per_token},
+          {"kv", memory.kv_bytes},
+          {"work", memory.work_bytes},
+          {"free", memory.free_bytes}};
+}
+
+Json parts_of(const PassFigures& figures, double divisor) {
+  return {{"gemm_s", figures.times.gemm_s / divisor},
+          {"attention_s", figures.times.attention_s / divisor},
+          {"exposed_comm_s", figures.times.exposed_comm_s / divisor},
+          {"other_s", figures.times.other_s / divisor}};
+}
+
+Json request_of(const Foreseen& plan, const foresight::RequestShape& shape) {
+  const resources::Resources& resources = plan.resources;
+  const PassFigures prefill =
+      plan.times->of(PassKind::prefill,
+                     schedule::busiest_prefill(resources.cp, shape.cached_tokens,
+                                               shape.prompt_tokens, resources.max_batch_tokens));
+  const int64_t middle = shape.cached_tokens + shape.prompt_tokens + shape.new_tokens / 2;
+  return {{"prompt_tokens", shape.prompt_tokens},
+          {"cached_tokens", shape.cached_tokens},
+          {"new_tokens", shape.new_tokens},
+          {"ttft_s", prefill.seconds},
+          {"tbt_s", plan.times->team().decode_s(resources.cp, 1, 1, middle)},
+          {"prefill", parts_of(prefill, 1)}};
+}
+
+Json json_of(const Foreseen& plan, const std::vector<foresight::RequestShape>& shapes,
+             const foresight::PassSetting& setting) {
+  const int per_server = setting.cluster.ranks_per_server;
+  Json json{{"ranks", plan.ranks},
+            {"servers", (plan.ranks + per_server - 1) / per_server},
+            {"parallel", json_of(plan.parallel, plan.resources)},
+            {"fits", plan.end.has_value()},
+            {"why_not", plan.memory.why_not ? Json(*plan.memory.why_not) : Json()},
+            {"memory_bytes_per_rank",
+             json_of(plan.memory, resources::kv_bytes_of_rank(setting.config, plan.resources))},
+            {"max_batch_tokens", plan.resources.max_batch_tokens},
+            {"max_sequences", plan.resources.max_sequences},
+            {"requests", Json::array()}};
+  if (!plan.end) return json;
+  const foresight::BatchEnd& end = *plan.end;
+  for (const foresight::RequestShape& shape : shapes)
+    json["requests"].push_back(request_of(plan, shape));
+  json["end_s"] = end.end_s;
+  json["end_range_s"] = {end.soonest_s, end.latest_s};
+  json["gpu_hours"] = plan.gpu_hours();
+  json["busy"] = end.busy;
+  json["refused_turns"] = end.refused;
+  const double dp = plan.parallel.dp;
+  json["phases"] = {{"prefill", parts_of(end.prefill, dp)},
+                    {"decode", parts_of(end.decode, dp)},
+                    {"idle_s", (1 - end.busy) * end.end_s}};
+  for (size_t level = 0; level < comm::num_link_levels; ++level)
+    json["bytes_by_level"][comm::link_level_names[level]] =
+        std::llround(end.prefill.sent_bytes[level] + end.decode.sent_bytes[level]);
+  json["limit"] = foresight::limit_of(plan);
+  return json;
+}
+
+/// The largest number of ranks up to which twice the ranks cost at most a quarter more GPU-hours each
+/// time; null where one number was asked about.
+Json knee_of(const Json& plans) {
+  std::map<int, double> hours;  // of the best layout on each number of ranks
+  for (const Json& plan : plans)
+    if (plan["fits"].get<bool>()) hours.try_emplace(plan["ranks"], plan["gpu_hours"]);
+  if (hours.size() < 2) return {};
+  constexpr double most_per_doubling = 1.25;
+  auto knee = hours.begin();
+  for (auto next = std::next(knee); next != hours.end(); ++next) {
+    const double doublings = std::log2(static_cast<double>(next->first) / knee->first);
+    if (next->second > knee->second * std::pow(most_per_doubling, doublings)) break;
+    knee = next;
+  }
+  return knee->first;
+}
+
+std::string grid_text(const Json& parallel) {
+  std::string text;
+  for (const auto& [key, name] : {std::pair("dp", "DP"), {"cp", "CP"}, {"sp", "SP"}, {"tp", "TP"}})
+    if (parallel[key] != 1)
+      text += fmt::format("{}{} {}", text.empty() ? "" : " × ", name, parallel[key].get<int>());
+  return text.empty() ? "one rank" : text;
+}
+
+/// The job's section of a plan, as one line.
+std::string job_line(const Json& parallel) {
+  std::string line;
+  for (const auto& [key, value] : parallel.items()) {
+    if (key == "mode" || key == "why" || value == "auto") continue;
+    line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", key,
+                        value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return fmt::format("parallel: {{{}}}", line);
+}
+
+/// The best of each number of ranks, and what is left of `most` rows for the best others.
+std::vector<const Json*> rows_of(const Json& plans, size_t most) {
+  std::map<int, const Json*> best;
+  for (const Json& plan : plans) best.try_emplace(plan["ranks"], &plan);
+  size_t others = most > best.size() ? most - best.size() : 0;
+  std::vector<const Json*> rows;
+  for (const Json& plan : plans) {
+    const bool is_best = best[plan["ranks"]] == &plan;
+    if (!is_best && others == 0) continue;
+    if (!is_best) --others;
+    rows.push_back(&plan);
+  }
+  return rows;
+}
+
+std::string row_text(const Json& plan) {
+  const Json& memory = plan["memory_bytes_per_rank"];
+  const Json& parallel = plan["parallel"];
+  std::string row = fmt::format("  {:>6}  {:<26} {:<30}", plan["ranks"].get<int>(),
+                                grid_text(parallel), parallel["mode"].get<std::string>());
+  const auto bytes = [&](const char* key) { return memory[key].get<int64_t>(); };
+  const std::string used = report::format_bytes(bytes("weights") + bytes("kv") + bytes("work"));
+  if (!plan["fits"].get<bool>()) return row + "  does not fit\n";
+  double ttft_s = 0;
+  for (const Json& request : plan["requests"])
+    ttft_s = std::max(ttft_s, request["ttft_s"].get<double>());
+  return row + fmt::format(" {:>13} {:>10.2f} {:>12} {:>10}  {}\n",
+                           report::format_duration(plan["end_s"]), plan["gpu_hours"].get<double>(),
+                           report::format_duration(ttft_s), used, plan["limit"].get<std::string>());
+}
+
+}  // namespace
+
+std::string why_not_swept(const job::Job& job) {
+  const auto sentence = [](const char* what) {
+    return fmt::format("{} is not swept yet: only the layout that the job names is foreseen", what);
+  };
+  if (job.attention.sparse == job::Sparse::csa) return sentence("attention.sparse: csa");
+  if (job.reproducible == parallel::Reproducible::layout) return sentence("reproducible: layout");
+  if (job.parallel.cp.elastic) return sentence("parallel.cp: elastic");
+  return "";
+}
+
+Json swept_plans(foresight::Passes& passes, const foresight::Batch& batch,
+                 const foresight::SweepQuestion& asked,
+                 const std::vector<foresight::RequestShape>& shapes,
+                 const std::filesystem::path& trace) {
+  SweepProgress progress;
+  foresight::SweepQuestion question = asked;
+  question.on_progress = [&](int64_t decided, int64_t all) { progress(decided, all); };
+  const foresight::Sweep found = foresight::sweep(passes, batch, question);
+  const foresight::PassSetting& setting = passes.setting();
+  if (const Foreseen& best = found.plans.front(); !trace.empty() && best.end) {
+    const foresight::Replica replica{setting.job, setting.config, best.resources, setting.weights,
+                                     setting.operand_type};
+    const parallel::Ring ring = foresight::foresee(replica, setting.cluster, shapes.back()).ring;
+    foresight::write_traces(replica, setting.cluster, shapes.back(), ring, trace);
+  }
+  Json json{{"batch",
+             {{"requests", batch.work().requests},
+              {"prompt_tokens", batch.work().prompt_tokens},
+              {"new_tokens", batch.work().answer_tokens},
+              {"longest_prompt", batch.longest_prompt()}}},
+            {"plans", Json::array()}};
+  for (const Foreseen& plan : found.plans) {
+    Json& last = json["plans"].emplace_back(json_of(plan, shapes, setting));
+    if (plan.end) continue;
+    const auto change = foresight::would_fit(setting, batch, asked, plan.ranks);
+    last["would_fit"] = change ? Json(*change) : Json();
+  }
+  json["knee"] = knee_of(json["plans"]);
+  json["left_out"] = {{"slower", found.slower}, {"too_large", found.too_large}};
+  json["layouts"] = found.layouts;
+  return json;
+}
+
+std::string sweep_text(const Json& plan) {
+  const Json &batch = plan["batch"], &plans = plan["plans"], &best = plans.front();
+  std::string text = fmt::format(
+      "  batch: {} requests, {} prompt tokens, up to {} new ones, longest prompt {}\n",
+      batch["requests"].get<int64_t>(), report::format_count(batch["prompt_tokens"].get<double>()),
+      report::format_count(batch["new_tokens"].get<double>()),
+      batch["longest_prompt"].get<int64_t>());
+  text += fmt::format(
+      "  foreseen on {}: {} layouts, of which {} were played, {} cannot be faster, {} "
+      "do not fit\n",
+      plan["cluster"]["name"].get<std::string>(), plan["layouts"].get<int64_t>(),
+      std::ranges::count_if(plans, [](const Json& each) { return each["fits"]; }),
+      plan["left_out"]["slower"].get<int64_t>(), plan["left_out"]["too_large"].get<int64_t>());
+  text += fmt::format("  {:>6}  {:<26} {:<30} {:>13} {:>10} {:>12} {:>10}  {}\n", "ranks", "grid",
+                      "prefill + decode", "batch ends", "GPU-hours", "first token", "of memory",
+                      "limit");
+  constexpr size_t most_rows = 12;
+  for (const Json* row : rows_of(plans, most_rows)) text += row_text(*row);
+  for (const Json& each : plans) {
+    if (each["fits"].get<bool>()) continue;
+    text += fmt::format("  {} ranks do not fit: {}; {}\n", each["ranks"].get<int>(),
+                        each["why_not"].get<std::string>(),
+                        each["would_fit"].is_null()
+                            ? "no change that was tried would fit"
+                            : "would fit: " + each["would_fit"].get<std::string>());
+  }
+  if (!plan["knee"].is_null())
+    text += fmt::format(
+        "  knee: up to {} ranks, twice the ranks cost at most a quarter more "
+        "GPU-hours\n",
+        plan["knee"].get<int>());
+  if (!best["fits"].get<bool>()) return text + cluster_text(plan);
+  text += fmt::format("  the best ends between {} and {} after its start\n",
+                      report::format_duration(best["end_range_s"][0]),
+                      report::format_duration(best["end_range_s"][1]));
+  text +=
+      fmt::format("  to run the best: {}\n    sbatch --nodes={} jobs/slurm/pecia.sbatch job.yaml\n",
+                  job_line(best["parallel"]), best["servers"].get<int>());
+  return text + cluster_text(plan);
+}
+
+}  // namespace pecia::app

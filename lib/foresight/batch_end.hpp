@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// When a batch ends: the real scheduler on the clock of foreseen passes.
+
+#include <vector>
+
+#include "lib/foresight/replica_times.hpp"
+#include "lib/schedule/simulate.hpp"
+
+namespace pecia::foresight {
+
+/// A batch in the order in which a run takes its requests, at least one.
+class Batch {
+ public:
+  /// `config`: its FLOPs say which requests are the longest.
+  Batch(std::vector<schedule::SimulatedRequest> requests, const model::ModelConfig& config);
+
+  const std::vector<schedule::SimulatedRequest>& requests() const { return requests_; }
+  const resources::BatchWork& work() const { return work_; }
+  /// Tokens of the longest request's prompts, all turns that see each other.
+  int64_t longest_prompt() const { return longest_prompt_; }
+  /// Tokens before an answer's token, on average.
+  int64_t mean_context() const { return mean_context_; }
+  /// Tokens that the requests have in the cache at most, in descending order.
+  const std::vector<int64_t>& cached() const { return cached_; }
+  /// The batch as it would be if every answer ended at its first token.
+  std::vector<schedule::SimulatedRequest> at_once() const;
+
+ private:
+  std::vector<schedule::SimulatedRequest> requests_;
+  resources::BatchWork work_;
+  int64_t longest_prompt_ = 1, mean_context_ = 1;
+  std::vector<int64_t> cached_;
+};
+
+/// The passes that a replica of these resources has with the batch. `resources`: all but threads.
+PassSpan span_of(const Batch& batch, const resources::Resources& resources);
+
+/// Seconds before which no schedule of the batch ends, by these times: neither all work dealt evenly
+/// to the replicas, nor the longest request alone. Without kv_tokens any number of them has room.
+double least_end_s(const Batch& batch, const resources::Resources& resources,
+                   const ReplicaTimes& times);
+
+struct BatchEnd {
+  double end_s = 0;  ///< every answer has its full length
+  /// No schedule ends before soonest_s: answers stop at their first token, unless the job ignores the
+  /// tokens that end them, and passes are as much faster as the fit of their times is off. At
+  /// latest_s it ends if passes are as much slower.
+  double soonest_s = 0, latest_s = 0;
+  double busy = 0;              ///< share of the replicas' time in which they are in a pass
+  PassFigures prefill, decode;  ///< all passes of all replicas
+  int64_t refused = 0;          ///< turns that never fit
+};
+
+/// Plays the batch in these resources, all but threads.
+BatchEnd play(const Batch& batch, const job::Job& job, const model::ModelConfig& config,
+              const resources::Resources& resources, const ReplicaTimes& times);
+
+}  // namespace pecia::foresight

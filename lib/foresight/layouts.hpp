@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Every way in which a job could run on a number of ranks.
+
+#include <optional>
+#include <vector>
+
+#include "lib/job/job.hpp"
+
+namespace pecia::foresight {
+
+/// What a job says of its layout; what is absent is to be found.
+struct KeptDegrees {
+  std::optional<int> dp = {}, cp = {}, sp = {}, tp = {};
+};
+
+/// A job's `parallel` for each grid DP × CP × SP × TP of `ranks` ranks and each legal pair of modes
+/// (parallel/modes.hpp), with the degrees and modes that are kept. More replicas come first, then
+/// more of CP and of SP. None: no grid of these ranks is legal for the model and what is kept.
+std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job::Parallel& parallel,
+                                           const KeptDegrees& kept,
+                                           const parallel::ModelShape& model);
+
+}  // namespace pecia::foresight

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Passes of replicas on a described cluster. Each is recorded and played once, however many grids
+/// and numbers of ranks ask for it.
+
+#include <array>
+#include <functional>
+#include <map>
+#include <tuple>
+
+#include "lib/execute/trial_passes.hpp"
+#include "lib/foresight/own_time.hpp"
+#include "lib/job/job.hpp"
+#include "lib/schedule/team_times.hpp"
+
+namespace pecia::foresight {
+
+/// What every pass has in common. All referred to outlives the passes.
+struct PassSetting {
+  const job::Job& job;
+  const model::ModelConfig& config;
+  const machines::Cluster& cluster;
+  DType weights = DType::bf16;  ///< type of tensors that are not codes
+  DType kv = DType::bf16;
+  std::function<DType(DType)> operand_type = {};  ///< Backend::operand_type of the ranks
+};
+
+/// A pass of all instances of a replica: `sequences` sequences, each with `cached` tokens already.
+struct PassShape {
+  schedule::PassKind kind = schedule::PassKind::prefill;
+  parallel::Degrees degrees;
+  parallel::Ring ring = parallel::Ring::pass_kv;
+  parallel::Sharding sharding = parallel::Sharding::base;
+  int64_t sequences = 1;
+  int64_t tokens = 1;  ///< new ones of each sequence; 1 where they decode
+  int64_t cached = 0;
+
+  auto key() const {
+    return std::tuple(kind, degrees.cp, degrees.sp, degrees.tp, ring, sharding, sequences, tokens,
+                      cached);
+  }
+};
+
+/// What a pass takes.
+struct PassFigures {
+  schedule::PassWork work;  ///< of the busiest instance
+  double seconds = 0;
+  RankTimes times;                                        ///< of the busiest rank
+  double compute_s = 0, memory_s = 0;                     ///< of its ops, as in OwnTime
+  std::array<double, comm::num_link_levels> waiting_s{};  ///< as in OwnTime
+  std::array<double, comm::num_link_levels> sent_bytes{};
+};
+
+class Passes {
+ public:
+  explicit Passes(PassSetting setting) : setting_(std::move(setting)) {}
+
+  const PassSetting& setting() const { return setting_; }
+
+  /// The pass as its first rank alone would do it (own_time.hpp): the real pass takes no less.
+  /// sent_bytes: those of this rank.
+  const PassFigures& at_least(const PassShape& shape);
+  /// The pass as all ranks do it together. Ops are those of the busiest rank, and sent_bytes those of
+  /// all ranks. Waits are divided by level as the first rank's own are.
+  const PassFigures& played(const PassShape& shape);
+  /// How many passes were played.
+  int64_t num_played() const { return static_cast<int64_t>(played_.size()); }
+
+ private:
+  using Key = decltype(PassShape{}.key());
+
+  PassSetting setting_;
+  std::map<Key, PassFigures> at_least_, played_;
+};
+
+}  // namespace pecia::foresight

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/foresight/rank_memory.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/execute/rank_needs.hpp"
+#include "lib/report/format.hpp"
+
+namespace pecia::foresight {
+namespace {
+
+/// Slots on each rank for a sequence of so many tokens, dealt in passes.
+int64_t slots_of(int64_t tokens, const resources::Resources& resources) {
+  const int64_t unit = 2 * int64_t{resources.cp};
+  const int64_t passes = tokens / resources.max_batch_tokens + 2;  // each is rounded up by itself
+  return (tokens + passes * unit) / resources.cp;
+}
+
+std::string short_of(const std::string& what, int64_t needed, int64_t there,
+                     const machines::RankPeaks& rank) {
+  return fmt::format("{} needs {} on each rank, and {} has {}", what, report::format_bytes(needed),
+                     rank.name, report::format_bytes(there));
+}
+
+}  // namespace
+
+RankMemory rank_memory(const PassSetting& setting, const resources::Resources& resources,
+                       const Batch& batch) {
+  const machines::RankPeaks& rank = setting.cluster.rank;
+  const auto all_bytes = static_cast<int64_t>(rank.memory_gib * 0x1p30);
+  const execute::RankNeeds needs = execute::needs_of_rank(0, setting.job, setting.config, resources,
+                                                          setting.weights, setting.operand_type);
+  RankMemory memory;
+  memory.weight_bytes = needs.weight_bytes;
+  memory.work_bytes = needs.work_bytes;
+
+  const int64_t per_token = resources::kv_bytes_of_rank(setting.config, resources);
+  const int64_t aside =
+      resources.gpus ? std::max(resources::activation_bytes(true), needs.work_bytes) : 0;
+  const int64_t left = std::max<int64_t>(0, all_bytes - needs.weight_bytes - aside);
+  const int64_t room =
+      setting.job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(left))) /
+      per_token;
+  for (size_t i = 0; i < batch.cached().size() && std::cmp_less(i, resources.max_sequences); ++i)
+    memory.kv_wanted += slots_of(batch.cached()[i], resources);
+  memory.kv_tokens = std::min(room, memory.kv_wanted);
+  memory.kv_bytes = memory.kv_tokens * per_token;
+  memory.free_bytes = all_bytes - memory.weight_bytes - memory.kv_bytes - memory.work_bytes;
+
+  const int64_t longest = slots_of(batch.cached().front(), resources) * per_token;
+  if (memory.weight_bytes > all_bytes)
+    memory.why_not = short_of("the model", memory.weight_bytes, all_bytes, rank);
+  else if (memory.weight_bytes + memory.work_bytes > all_bytes)
+    memory.why_not =
+        short_of(fmt::format("a pass of {} tokens beside the weights", resources.max_batch_tokens),
+                 memory.work_bytes, all_bytes - memory.weight_bytes, rank);
+  else if (longest > room * per_token)
+    memory.why_not = fmt::format(
+        "the longest request needs {} of keys and values on each rank, and {} {} {}",
+        report::format_bytes(longest), rank.name,
+        setting.job.kv.memory ? "may use" : "has room for", report::format_bytes(room * per_token));
+  else if (memory.free_bytes < 0)
+    memory.why_not = short_of("all together", all_bytes - memory.free_bytes, all_bytes, rank);
+  return memory;
+}
+
+}  // namespace pecia::foresight

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/foresight/sweep.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "lib/core/error.hpp"
+
+namespace pecia::foresight {
+namespace {
+
+/// A layout with the time before which it does not end.
+struct Candidate {
+  Foreseen plan;
+  double least_s = 0;
+};
+
+/// Times on a fitted line may be so much below those of the passes.
+constexpr double slack = 0.95;
+
+class Search {
+ public:
+  Search(Passes& passes, const Batch& batch, const SweepQuestion& question)
+      : passes_(passes), batch_(batch), question_(question) {}
+
+  Sweep run() {
+    std::vector<std::vector<job::Job::Parallel>> layouts;
+    for (const int ranks : question_.ranks) {
+      layouts.push_back(legal(ranks));
+      found_.layouts += std::ssize(layouts.back());
+    }
+    for (size_t i = 0; i < layouts.size(); ++i) decide(question_.ranks[i], layouts[i]);
+    const auto order = [](const Foreseen& plan) {
+      constexpr double never = std::numeric_limits<double>::infinity();
+      return plan.end ? std::pair(plan.end->end_s, plan.gpu_hours())
+                      : std::pair(never, static_cast<double>(-plan.memory.free_bytes));
+    };
+    std::ranges::stable_sort(found_.plans, {}, order);
+    found_.passes = passes_.num_played();
+    return std::move(found_);
+  }
+
+ private:
+  const PassSetting& setting() const { return passes_.setting(); }
+
+  std::vector<job::Job::Parallel> legal(int ranks) const {
+    const job::Job::Parallel& parallel = setting().job.parallel;
+    auto layouts =
+        layouts_of(ranks, parallel, question_.kept, resources::shape_of(setting().config));
+    if (!layouts.empty()) return layouts;
+    resources::Resources resources;
+    resources::resolve_grid(setting().job, setting().config, ranks, resources);  // says why not
+    fail<InputError>("no grid of {} ranks has the degrees and modes that the job gives", ranks);
+  }
+
+  void decide(int ranks, const std::vector<job::Job::Parallel>& layouts) {
+    std::vector<Candidate> candidates;
+    for (const job::Job::Parallel& parallel : layouts) {
+      Candidate& candidate = candidates.emplace_back();
+      candidate.plan.ranks = ranks;
+      candidate.plan.parallel = parallel;
+      candidate.plan.resources = layout_resources(setting(), parallel, ranks, batch_);
+      if (question_.pruning == Pruning::none) continue;
+      candidate.least_s = least_end_s(batch_, candidate.plan.resources,
+                                      times_of(candidate.plan.resources, HowFar::at_least));
+      tell();
+    }
+    std::ranges::stable_sort(candidates, {}, &Candidate::least_s);
+    double best_s = std::numeric_limits<double>::infinity();
+    std::optional<Foreseen> nearest;  // to fitting
+    for (Candidate& candidate : candidates) {
+      ++decided_;
+      if (slack * candidate.least_s > best_s) {
+        ++found_.slower;
+        continue;
+      }
+      Foreseen& plan = candidate.plan;
+      plan.memory = rank_memory(setting(), plan.resources, batch_);
+      plan.resources.kv_tokens = plan.memory.kv_tokens;
+      if (plan.memory.why_not) {
+        ++found_.too_large;
+        if (!nearest || plan.memory.free_bytes > nearest->memory.free_bytes)
+          nearest = std::move(plan);
+        continue;
+      }
+      plan.times.emplace(times_of(plan.resources, HowFar::played));
+      if (question_.pruning == Pruning::bounds &&
+          least_end_s(batch_, plan.resources, *plan.times) > best_s) {
+        ++found_.slower;
+        continue;
+      }
+      plan.end = play(batch_, setting().job, setting().config, plan.resources, *plan.times);
+      best_s = std::min(best_s, plan.end->end_s);
+      found_.plans.push_back(std::move(plan));
+      tell();
+    }
+    if (nearest && best_s == std::numeric_limits<double>::infinity())
+      found_.plans.push_back(std::move(*nearest));
+  }
+
+  ReplicaTimes times_of(const resources::Resources& resources, HowFar how_far) {
+    return {passes_, resources, span_of(batch_, resources), how_far};
+  }
+
+  void tell() const {
+    if (question_.on_progress) question_.on_progress(decided_, found_.layouts);
+  }
+
+  Passes& passes_;
+  const Batch& batch_;
+  const SweepQuestion& question_;
+  int64_t decided_ = 0;
+  Sweep found_;
+};
+
+}  // namespace
+
+resources::Resources layout_resources(const PassSetting& setting,
+                                      const job::Job::Parallel& parallel, int ranks,
+                                      const Batch& batch) {
+  job::Job job = setting.job;
+  job.parallel = parallel;
+  resources::Resources resources;
+  resources.gpus = setting.cluster.rank.gpu;
+  resources::resolve_grid(job, setting.config, ranks, resources);
+  resources.kv_dtype = setting.kv;
+  resources.max_batch_tokens = resources::resolve_batch_tokens(
+      job, setting.config, parallel::row_ranks(resources.degrees(), resources.prefill),
+      resources.gpus);
+  resources.max_sequences = job.batch.max_sequences.value_or(
+      resources::sequences_for(batch.work(), setting.config, resources));
+  return resources;
+}
+
+Sweep sweep(Passes& passes, const Batch& batch, const SweepQuestion& question) {
+  return Search(passes, batch, question).run();
+}
+
+std::string limit_of(const Foreseen& plan) {
+  const BatchEnd& end = *plan.end;
+  const double compute_s = end.prefill.compute_s + end.decode.compute_s;
+  const double memory_s = end.prefill.memory_s + end.decode.memory_s;
+  std::string limit = "compute";
+  double most = compute_s;
+  if (memory_s > most) {
+    most = memory_s;
+    const bool few = plan.memory.kv_tokens < plan.memory.kv_wanted;
+    limit = few && end.decode.memory_s > end.prefill.memory_s ? "memory" : "memory bandwidth";
+  }
+  for (size_t level = 0; level < comm::num_link_levels; ++level) {
+    const double waits = end.prefill.waiting_s[level] + end.decode.waiting_s[level];
+    if (waits <= most) continue;
+    most = waits;
+    limit = fmt::format("link {}", comm::link_level_names[level]);
+  }
+  return limit;
+}
+
+}  // namespace pecia::foresight

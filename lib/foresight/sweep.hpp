@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The layouts in which a batch ends first, on some numbers of ranks of a described cluster.
+
+#include <functional>
+
+#include "lib/foresight/layouts.hpp"
+#include "lib/foresight/rank_memory.hpp"
+
+namespace pecia::foresight {
+
+enum class Pruning {
+  none,   ///< every layout is played
+  bounds  ///< a layout is left out once it cannot end before the best one
+};
+
+/// A layout in which the batch was played.
+struct Foreseen {
+  int ranks = 1;
+  job::Job::Parallel parallel;  ///< with nothing left to decide but a ring that is chosen by rule
+  resources::Resources resources;  ///< all but threads
+  RankMemory memory;
+  std::optional<BatchEnd> end;        ///< absent: it does not fit
+  std::optional<ReplicaTimes> times;  ///< present with `end`
+  double gpu_hours() const { return ranks * end->end_s / 3600; }
+};
+
+struct Sweep {
+  /// The best first: by end, then by GPU-hours. Where no layout of a number of ranks fits, the one
+  /// that lacks least comes at the end.
+  std::vector<Foreseen> plans;
+  int64_t layouts = 0;  ///< legal ones, on all numbers of ranks
+  int64_t slower = 0;   ///< left out since they cannot end before the best of their number of ranks
+  int64_t too_large = 0;  ///< do not fit
+  int64_t passes = 0;     ///< played
+};
+
+struct SweepQuestion {
+  std::vector<int> ranks;
+  KeptDegrees kept;  ///< degrees that the job gives; its modes are kept where they are not auto
+  Pruning pruning = Pruning::bounds;
+  /// Is told how many of the layouts are decided.
+  std::function<void(int64_t decided, int64_t all)> on_progress = {};
+};
+
+/// What a run in this layout would use, all but threads and kv_tokens.
+resources::Resources layout_resources(const PassSetting& setting,
+                                      const job::Job::Parallel& parallel, int ranks,
+                                      const Batch& batch);
+
+/// Asks for every number of ranks. Of layouts that are left out it is known that they end later than
+/// the best one, but for what the fit of pass times may be off (5 %). Throws InputError where a
+/// number of ranks has no legal layout, with the reason.
+Sweep sweep(Passes& passes, const Batch& batch, const SweepQuestion& question);
+
+/// What limits a batch in a layout: "compute", "memory bandwidth", "link server", "link rack", "link
+/// system", or "memory": answers are made in small groups, since keys and values of more of them do
+/// not fit.
+std::string limit_of(const Foreseen& plan);
+
+}  // namespace pecia::foresight

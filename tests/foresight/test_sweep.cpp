@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "lib/core/error.hpp"
+#include "lib/foresight/request_time.hpp"
+#include "lib/foresight/would_fit.hpp"
+#include "tests/foresight/small_grid.hpp"
+
+namespace pecia::foresight {
+namespace {
+
+using schedule::PassKind;
+using schedule::SimulatedRequest;
+using testing::HasSubstr;
+
+/// A job of the small model, with what its passes refer to.
+struct SmallJob {
+  SmallJob() { job.batch.max_batch_tokens = 256; }
+
+  PassSetting setting() const { return {job, config, cluster, DType::fp32, DType::fp32}; }
+
+  job::Job job;
+  model::ModelConfig config = small_model(6);
+  machines::Cluster cluster = two_rank_servers();
+};
+
+std::vector<SimulatedRequest> requests_of(const std::vector<int64_t>& prompts, int64_t answers) {
+  std::vector<SimulatedRequest> requests;
+  for (const int64_t prompt : prompts) requests.push_back({.turns = {{prompt, answers}}});
+  return requests;
+}
+
+std::map<int, double> best_ends(const Sweep& found) {
+  std::map<int, double> ends;
+  for (const Foreseen& plan : found.plans)
+    if (plan.end) ends.try_emplace(plan.ranks, plan.end->end_s);
+  return ends;
+}
+
+TEST(OwnTime, IsNeverMoreThanThePassOfAllRanks) {
+  const machines::Cluster cluster = two_rank_servers();
+  for (const Grid& grid : grids())
+    for (const bool prefills : {true, false}) {
+      const schedule::Plan pass =
+          prefills ? grid.passes().feed(0, 1, 200, 96) : grid.passes().step(0, 3, 96, true);
+      const auto all = programs(small_model(6), grid, pass, Layers::folded);
+      const PassTime time = replay(all, cluster);
+      for (int rank = 0; rank < grid.ranks(); ++rank) {
+        const OwnTime own = own_time(all[rank], rank, cluster);
+        EXPECT_LE(own.times.end_s, time.ranks[rank].end_s * (1 + 1e-9)) << grid.name;
+        EXPECT_GT(own.times.end_s, 0.5 * time.ranks[rank].end_s) << grid.name;
+        EXPECT_NEAR(own.times.gemm_s, time.ranks[rank].gemm_s, 1e-12) << grid.name;
+        EXPECT_NEAR(own.compute_s + own.memory_s + own.times.exposed_comm_s,
+                    own.times.end_s - 50e-6, 1e-9)
+            << grid.name;
+      }
+      if (grid.ranks() > 1) continue;
+      EXPECT_NEAR(own_time(all[0], 0, cluster).times.end_s, time.seconds, 1e-12);
+    }
+}
+
+TEST(Mix, AddsUpToTheWork) {
+  const std::vector<schedule::PassWork> passes{{1, 100, 5000}, {1, 100, 25000}, {1, 25, 300}};
+  const schedule::PassWork work{10, 775, 90600};  // 4, 3 and 3 of them, but 300 fewer pairs
+  const auto times = mix_of(passes, work);
+  EXPECT_NEAR(times[0] + times[1] + times[2], 10, 0.05);
+  EXPECT_NEAR(times[2], 3, 0.1);
+  for (const double each : mix_of(passes, {1, 400, 100})) EXPECT_GE(each, 0);
+}
+
+TEST(ReplicaTimes, GiveARequestTheTimeOfItsOwnPasses) {
+  const SmallJob small;
+  Passes passes(small.setting());
+  resources::Resources resources;
+  resources.cp = 2, resources.max_batch_tokens = 256;
+  resources.prefill = parallel::PrefillMode::ring;
+  resources.decode = parallel::DecodeMode::pass_q;
+  const ReplicaTimes times(passes, resources, {256, 2000, 4, 1000}, HowFar::played);
+  EXPECT_LT(times.error(), 0.05);
+  for (const RequestShape& shape : {RequestShape{2000, 0, 8}, RequestShape{900, 0, 200}}) {
+    const RequestTime alone =
+        foresee({small.job, small.config, resources, DType::fp32}, small.cluster, shape);
+    const PassFigures prefill =
+        times.of(PassKind::prefill, schedule::busiest_prefill(2, 0, shape.prompt_tokens, 256));
+    EXPECT_NEAR(prefill.seconds, alone.ttft_s, 0.05 * alone.ttft_s);
+    EXPECT_NEAR(prefill.times.attention_s, alone.prefill.attention_s,
+                0.15 * alone.prefill.attention_s);
+    EXPECT_NEAR(times.team().decode_s(2, 1, 1, shape.prompt_tokens + shape.new_tokens / 2),
+                alone.tbt_s, 0.05 * alone.tbt_s);
+  }
+}
+
+TEST(Layouts, AreAllLegalGridsOfTheRanks) {
+  const SmallJob small;
+  const auto shape = resources::shape_of(small.config);
+  const auto all = layouts_of(4, small.job.parallel, {}, shape);
+  EXPECT_EQ(all.front().dp, 4);
+  for (const job::Job::Parallel& each : all)
+    EXPECT_EQ(each.dp * *each.cp.degree * each.sp * each.tp, 4);
+  size_t modes = 0;
+  for (const int dp : {1, 2, 4}) modes += parallel::legal_modes(4 / dp, shape).size();
+  EXPECT_EQ(all.size(), modes);
+}
+
+TEST(Layouts, KeepWhatTheJobGives) {
+  const SmallJob small;
+  const auto shape = resources::shape_of(small.config);
+  for (const job::Job::Parallel& each : layouts_of(8, small.job.parallel, {.tp = 2}, shape))
+    EXPECT_EQ(each.tp, 2);
+  job::Job::Parallel ring = small.job.parallel;
+  ring.prefill = parallel::PrefillMode::ring;
+  for (const job::Job::Parallel& each : layouts_of(8, ring, {}, shape)) {
+    EXPECT_GT(*each.cp.degree, 1);
+    EXPECT_EQ(each.prefill, ring.prefill);
+  }
+  EXPECT_TRUE(layouts_of(8, ring, {.cp = 1}, shape).empty());
+  EXPECT_TRUE(layouts_of(6, small.job.parallel, {.dp = 4}, shape).empty());
+}
+
+TEST(Sweep, PruningKeepsTheBest) {
+  const SmallJob small;
+  for (const auto& prompts : {std::vector<int64_t>{1500}, std::vector<int64_t>{900, 300, 300, 200},
+                              std::vector<int64_t>(12, 150)}) {
+    const Batch batch(requests_of(prompts, 10), small.config);
+    Passes passes(small.setting());
+    SweepQuestion question;
+    question.ranks = {1, 2, 4};
+    const Sweep pruned = sweep(passes, batch, question);
+    question.pruning = Pruning::none;
+    const Sweep all = sweep(passes, batch, question);
+    EXPECT_EQ(std::ssize(all.plans), all.layouts);
+    EXPECT_LT(pruned.plans.size(), all.plans.size());
+    EXPECT_EQ(pruned.layouts, pruned.slower + std::ssize(pruned.plans));
+    EXPECT_EQ(best_ends(pruned), best_ends(all));
+    EXPECT_TRUE(std::ranges::is_sorted(all.plans, {},
+                                       [](const Foreseen& plan) { return plan.end->end_s; }));
+  }
+}
+
+TEST(Sweep, DividesMuchWorkByTheReplicas) {
+  SmallJob small;
+  const Batch batch(requests_of(std::vector<int64_t>(16, 200), 5), small.config);
+  Passes passes(small.setting());
+  SweepQuestion question;
+  question.ranks = {1, 4};
+  question.kept = {.cp = 1, .sp = 1, .tp = 1};
+  const Sweep found = sweep(passes, batch, question);
+  const auto ends = best_ends(found);
+  EXPECT_NEAR(ends.at(4), ends.at(1) / 4, 0.05 * ends.at(1));
+  const BatchEnd& end = *found.plans.front().end;
+  EXPECT_EQ(found.plans.front().parallel.dp, 4);
+  EXPECT_LE(end.soonest_s, end.end_s);
+  EXPECT_GE(end.latest_s, end.end_s);
+  EXPECT_NEAR((end.prefill.seconds + end.decode.seconds) / 4, end.busy * end.end_s,
+              0.01 * end.end_s);
+  EXPECT_EQ(end.prefill.sent_bytes[0] + end.prefill.sent_bytes[1], 0);  // replicas send nothing
+}
+
+TEST(Sweep, CountsTheBytesThatTravel) {
+  SmallJob small;
+  const Batch batch(requests_of({240}, 1), small.config);  // one pass
+  Passes passes(small.setting());
+  SweepQuestion question;
+  question.ranks = {4};
+  small.job.parallel.prefill = parallel::PrefillMode::ring;
+  small.job.parallel.ring = parallel::Ring::pass_kv;
+  question.kept = {.dp = 1, .sp = 1, .tp = 1};
+  const Sweep found = sweep(passes, batch, question);
+  const Grid ring{"pass_kv", 4};
+  std::array<double, comm::num_link_levels> sent{};
+  const auto all = programs(small.config, ring, ring.passes().feed(0, 1, 240), Layers::folded);
+  for (int rank = 0; rank < 4; ++rank)
+    for (size_t level = 0; level < sent.size(); ++level)
+      sent[level] += own_time(all[rank], rank, small.cluster).sent_bytes[level];
+  ASSERT_GT(sent[0], 0);
+  ASSERT_GT(sent[2], 0);  // each rack has one server
+  const PassFigures& prefill = found.plans.front().end->prefill;
+  for (size_t level = 0; level < sent.size(); ++level)
+    EXPECT_NEAR(prefill.sent_bytes[level], sent[level], 0.02 * sent[level]);
+}
+
+TEST(Sweep, SaysWhatDoesNotFitAndWhatWould) {
+  SmallJob small;
+  small.cluster.rank.memory_gib = 0.003;
+  const Batch batch(requests_of({2000}, 4), small.config);
+  Passes passes(small.setting());
+  SweepQuestion question;
+  question.ranks = {1};
+  const Sweep found = sweep(passes, batch, question);
+  ASSERT_EQ(found.plans.size(), 1);
+  EXPECT_FALSE(found.plans.front().end);
+  EXPECT_EQ(found.too_large, 1);
+  EXPECT_THAT(*found.plans.front().memory.why_not, HasSubstr("small"));
+  const auto change = would_fit(passes.setting(), batch, question, 1);
+  ASSERT_TRUE(change);
+  EXPECT_THAT(*change, HasSubstr("--ranks"));
+  const int ranks = std::stoi(change->substr(change->find(' ') + 1));
+  EXPECT_FALSE(fits_somewhere(passes.setting(), batch, {}, ranks / 2));
+  EXPECT_TRUE(fits_somewhere(passes.setting(), batch, {}, ranks));
+}
+
+TEST(Sweep, RefusesRanksThatNoGridFits) {
+  SmallJob small;
+  small.job.parallel.tp = 3;
+  const Batch batch(requests_of({100}, 4), small.config);
+  Passes passes(small.setting());
+  SweepQuestion question;
+  question.ranks = {3};
+  question.kept = {.tp = 3};
+  EXPECT_THROW(sweep(passes, batch, question), InputError);
+}
+
+}  // namespace
+}  // namespace pecia::foresight
