@@ -3,14 +3,12 @@
 /// How long one request alone takes on a replica of a described cluster.
 
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "lib/foresight/replay.hpp"
-#include "lib/job/job.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/foresight/replica_passes.hpp"
 
 namespace pecia::foresight {
 
@@ -25,19 +23,6 @@ struct RequestShape {
 /// PROMPT[+CACHED][:NEW], as "128000", "1280+126720" or "8000:200". Throws InputError for another
 /// form, and for numbers below 1 (CACHED: 0) or above 2^40.
 RequestShape parse_shape(std::string_view text);
-
-/// The replica that reads the request: the job's, on some of the cluster's ranks.
-struct Replica {
-  const job::Job& job;
-  const model::ModelConfig& config;
-  /// With degrees, modes, kv_dtype and max_batch_tokens. A ring that is chosen by rule is the faster
-  /// one of pass-KV and pass-Q here.
-  const resources::Resources& resources;
-  DType weights;                                  ///< type of tensors that are not codes
-  std::function<DType(DType)> operand_type = {};  ///< Backend::operand_type of the ranks
-
-  int ranks() const { return resources.cp * resources.sp * resources.tp; }
-};
 
 struct RequestTime {
   parallel::Ring ring = parallel::Ring::pass_kv;  ///< of the prompt: the job's, or the faster one

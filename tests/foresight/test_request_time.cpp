@@ -6,6 +6,7 @@
 #include "lib/foresight/request_time.hpp"
 #include "lib/report/gzip.hpp"
 #include "lib/report/trace.hpp"
+#include "tests/foresight/small_cluster.hpp"
 #include "tests/foresight/small_grid.hpp"
 #include "tests/support/temp_folder.hpp"
 
@@ -14,30 +15,10 @@ namespace {
 
 using testing::HasSubstr;
 
-machines::Cluster cluster() {
-  machines::Cluster made;
-  made.ranks_per_server = 2;
-  made.rank = {"small", false, {{DType::fp32, 2e9}}, 4, 0.25};
-  made.links = {machines::Link{1, 2, false}, machines::Link{0.25, 20, false},
-                machines::Link{0.1, 40, false}};
-  made.efficiency = {{0.5}, {0.4}, {0.8}, {0.9}, {0.7}};
-  made.overhead = {.op_us = 1, .step_us = 50};
-  return made;
-}
-
-resources::Resources ring_of(int cp, int64_t max_batch_tokens) {
-  resources::Resources resources;
-  resources.cp = cp;
-  resources.prefill = cp > 1 ? parallel::PrefillMode::ring : parallel::PrefillMode::single;
-  resources.decode = cp > 1 ? parallel::DecodeMode::pass_q : parallel::DecodeMode::single;
-  resources.max_batch_tokens = max_batch_tokens;
-  return resources;
-}
-
 RequestTime time_of(const resources::Resources& resources, const RequestShape& shape) {
   const job::Job job;
   const model::ModelConfig config = small_model(6);
-  return foresee({job, config, resources, DType::fp32}, cluster(), shape);
+  return foresee({job, config, resources, DType::fp32}, small_cluster(), shape);
 }
 
 TEST(RequestShape, IsReadAsTheCommandWritesIt) {
@@ -60,7 +41,7 @@ TEST(RequestTime, OfOneChunkIsThatOfItsPass) {
     fastest =
         std::min(fastest, replay(programs(small_model(6), by_ring,
                                           by_ring.passes().feed(0, 1, 200, 100), Layers::folded),
-                                 cluster())
+                                 small_cluster())
                               .seconds);
   }
   EXPECT_NEAR(time.ttft_s, fastest, 0.01 * fastest);  // places say which links collectives cross
@@ -69,7 +50,7 @@ TEST(RequestTime, OfOneChunkIsThatOfItsPass) {
               time.prefill.end_s, 1e-9);
   const double step =
       replay(programs(small_model(6), grid, grid.passes().step(0, 1, 304, true), Layers::folded),
-             cluster())
+             small_cluster())
           .seconds;
   EXPECT_NEAR(time.tbt_s, step, 0.01 * step);
 }
@@ -98,10 +79,10 @@ TEST(RequestTime, IsRefusedWhereChunksDiffer) {
   job.reproducible = parallel::Reproducible::layout;
   const model::ModelConfig config = small_model(6);
   resources::Resources resources = ring_of(2, 64);
-  EXPECT_THROW(foresee({job, config, resources, DType::fp32}, cluster(), {100}), Unsupported);
+  EXPECT_THROW(foresee({job, config, resources, DType::fp32}, small_cluster(), {100}), Unsupported);
   job.reproducible = parallel::Reproducible::run;
   resources.sparse.emplace();
-  EXPECT_THROW(foresee({job, config, resources, DType::fp32}, cluster(), {100}), Unsupported);
+  EXPECT_THROW(foresee({job, config, resources, DType::fp32}, small_cluster(), {100}), Unsupported);
 }
 
 TEST(RequestTraces, AreOfTheLastChunkAndOfAStep) {
@@ -109,7 +90,7 @@ TEST(RequestTraces, AreOfTheLastChunkAndOfAStep) {
   const model::ModelConfig config = small_model(6);
   const resources::Resources resources = ring_of(2, 64);
   const test::TempFolder folder;
-  write_traces({job, config, resources, DType::fp32}, cluster(), {150, 0, 3},
+  write_traces({job, config, resources, DType::fp32}, small_cluster(), {150, 0, 3},
                parallel::Ring::pass_q, folder.path());
   const auto text_of = [&](const char* pass) {
     report::GzipLines lines(folder / pass / report::merged_trace_name);
@@ -126,10 +107,10 @@ TEST(WhyNot, IsTheAllocatorsAnswer) {
   const model::ModelConfig config = small_model(6);
   const resources::Resources resources = ring_of(1, 64);
   const Replica replica{job, config, resources, DType::fp32};
-  EXPECT_FALSE(why_not(replica, cluster(), {1000, 0, 10}));
+  EXPECT_FALSE(why_not(replica, small_cluster(), {1000, 0, 10}));
   // 2 · 6 layers · 4 heads · 8 · 4 bytes for each token, and a quarter of a GiB of memory.
   const int64_t fits = (int64_t{1} << 28) / (2 * 6 * 4 * 8 * 4);
-  const auto why = why_not(replica, cluster(), {fits, 0, 10});
+  const auto why = why_not(replica, small_cluster(), {fits, 0, 10});
   ASSERT_TRUE(why);
   EXPECT_THAT(*why, HasSubstr("small: "));
   EXPECT_THAT(*why, HasSubstr("of 268435456 are free"));
