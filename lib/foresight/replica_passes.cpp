@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "lib/core/error.hpp"
+#include "lib/foresight/settled_levels.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
 
 namespace pecia::foresight {
 
@@ -21,6 +22,10 @@ int64_t reserved_slots(const schedule::Plan& pass, int instances) {
   return std::ranges::max(slots);
 }
 
+bool is_layout(const Replica& replica) {
+  return replica.job.reproducible == parallel::Reproducible::layout;
+}
+
 }  // namespace
 
 std::vector<Ring> rings_of(const resources::Resources& resources) {
@@ -32,10 +37,12 @@ std::vector<Ring> rings_of(const resources::Resources& resources) {
 execute::TrialPasses passes_of(const Replica& replica, Ring ring) {
   const resources::Resources& resources = replica.resources;
   return {.instances = resources.cp,
-          .virtual_ranks = resources.cp,
+          .virtual_ranks = is_layout(replica) ? parallel::layout_ranks : resources.cp,
           .modes = parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
                                         resources.shift_threshold),
-          .prefill_ring = ring};
+          .prefill_ring = ring,
+          .levels_from = resources.levels_from(),
+          .tokens_per_pass = resources.max_batch_tokens};
 }
 
 execute::PhantomSettings settings_of(const Replica& replica, const machines::Cluster& cluster,
@@ -54,15 +61,13 @@ execute::PhantomSettings settings_of(const Replica& replica, const machines::Clu
                      .kv_tokens = kv_tokens,
                      .logprobs = replica.job.generation.logprobs,
                      .prompt_logprobs = 0,
-                     .places = cluster.places(replica.ranks())}};
+                     .places = cluster.places(replica.ranks()),
+                     .layout_invariant = is_layout(replica),
+                     .sparse = settled_levels(replica, cluster)}};
 }
 
 std::vector<Program> programs_of(const Replica& replica, const machines::Cluster& cluster,
                                  const schedule::Plan& pass) {
-  if (replica.resources.sparse)
-    fail<Unsupported>("times are not foreseen with attention.sparse: csa; ask with it off");
-  if (replica.job.reproducible == parallel::Reproducible::layout)
-    fail<Unsupported>("times are not foreseen with reproducible: layout; ask with run");
   const int64_t kv_tokens = reserved_slots(pass, replica.resources.cp);
   std::vector<Program> programs;
   for (int rank = 0; rank < replica.ranks(); ++rank)

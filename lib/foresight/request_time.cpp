@@ -61,11 +61,13 @@ std::vector<double> weights_of(const std::vector<int64_t>& played) {
   return weights;
 }
 
-/// The number of some of `count` things, evenly spread, with the first and the last.
+/// The numbers of some of `count` chunks: of the first, and of others evenly spread from the second
+/// to the last. The first is unlike the others, as nothing is cached before it.
 std::vector<int64_t> spread(int64_t count) {
-  const int64_t steps = std::min(count, most_chunks_played) - 1;
+  const int64_t others = std::min(count, most_chunks_played) - 1;
   std::vector<int64_t> some{0};
-  for (int64_t i = 1; i <= steps; ++i) some.push_back(i * (count - 1) / steps);
+  for (int64_t i = 0; i < others; ++i)
+    some.push_back(1 + i * (count - 2) / std::max<int64_t>(1, others - 1));
   return some;
 }
 

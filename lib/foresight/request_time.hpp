@@ -33,9 +33,8 @@ struct RequestTime {
 
 /// Foresees the passes of a prompt in chunks of max_batch_tokens, and a step of its answer. Where
 /// there are many chunks, some are played, and those between take times on a line between theirs: a
-/// chunk's work grows by the same amount from one to the next. Throws Unsupported for sparse
-/// attention, whose chunks do not, and for `reproducible: layout`, whose cached tokens would have to
-/// be read first.
+/// chunk's work grows by the same amount from the second on. Sparse attention by levels counts what
+/// levels keep, in whatever order the tokens lie.
 RequestTime foresee(const Replica& replica, const machines::Cluster& cluster,
                     const RequestShape& shape);
 
