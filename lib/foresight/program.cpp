@@ -8,7 +8,12 @@
 namespace pecia::foresight {
 namespace {
 
-constexpr int64_t folded_layers = 4;  // the first, two that must be alike, and the last
+/// The layers that are recorded instead of all: the first, two that must be alike, and the last.
+/// Sparse attention weighs tokens for the next layer but not for the last, which drops none, so the
+/// last layer but one is recorded as well.
+int64_t folded_layers(const Recording& recording) {
+  return recording.rank.worker.sparse ? 5 : 4;
+}
 
 /// Writes down what a phantom does from `begin` on.
 class Scribe : public execute::PhantomWatcher {
@@ -59,17 +64,16 @@ Program record_each(const model::ModelConfig& config, const Recording& recording
   return scribe.take();
 }
 
-/// The program of `layers` layers from that of folded_layers; absent where those between the first
-/// and the last are not alike.
-std::optional<Program> unfolded(Program program, int64_t layers) {
-  const auto section = [&](int32_t layer) {
-    return std::ranges::find(program, layer, &Section::layer);
-  };
-  const auto first = section(1), second = section(2), last = section(folded_layers - 1);
-  if (last == program.end() || second + 1 != last || first + 1 != second) return {};
-  if (!(first->steps == second->steps)) return {};
-  first->times = layers - 2;
-  last->layer = static_cast<int32_t>(layers - 1);
+/// The program of `layers` layers from that of `recorded` ones; absent where the second and the
+/// third are not alike.
+std::optional<Program> unfolded(Program program, int64_t recorded, int64_t layers) {
+  const auto first = std::ranges::find(program, 1, &Section::layer);
+  if (std::distance(first, program.end()) < recorded - 1) return {};
+  const auto second = std::next(first), third = std::next(second);
+  if (second->layer != 2 || third->layer != 3 || !(first->steps == second->steps)) return {};
+  first->times = layers - recorded + 2;
+  for (auto later = third; later != program.end(); ++later)
+    if (later->layer > 0) later->layer += static_cast<int32_t>(layers - recorded);
   program.erase(second);
   return program;
 }
@@ -88,13 +92,14 @@ int64_t num_steps(const Program& program) {
 }
 
 Program record(const model::ModelConfig& config, const Recording& recording, Layers layers) {
-  if (layers == Layers::folded && config.layers > folded_layers && !recording.rank.worker.sparse) {
+  const int64_t recorded = folded_layers(recording);
+  if (layers == Layers::folded && config.layers > recorded) {
     model::ModelConfig few = config;
-    few.layers = folded_layers;
-    few.pattern.resize(folded_layers);
+    few.layers = recorded;
+    few.pattern.resize(recorded);
     const auto& pattern = config.pattern;
     if (std::ranges::count(pattern, pattern.front()) == std::ssize(pattern))
-      if (auto program = unfolded(record_each(few, recording), config.layers))
+      if (auto program = unfolded(record_each(few, recording), recorded, config.layers))
         return std::move(*program);
   }
   return record_each(config, recording);

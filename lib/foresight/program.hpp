@@ -59,9 +59,9 @@ enum class Layers {
   folded  ///< a layer that the layers beside it repeat is recorded once
 };
 
-/// Runs a phantom of the rank. Layers are folded by recording four layers instead of all. If the
-/// second and the third do not do the same, as with sparse attention or layers of several kinds,
-/// every layer is recorded instead. Throws SystemError where the rank's device has too little memory
+/// Runs a phantom of the rank. Layers are folded by recording four layers instead of all, or five
+/// with sparse attention. If the second and the third do not do the same, or if the model has layers
+/// of several kinds, every layer is recorded instead. Throws SystemError where the rank's device has too little memory
 /// for the recorded layers.
 Program record(const model::ModelConfig& config, const Recording& recording, Layers layers);
 

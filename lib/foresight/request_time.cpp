@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
 
 #include "lib/core/error.hpp"
-#include "lib/execute/trial_passes.hpp"
 #include "lib/foresight/trace.hpp"
 
 namespace pecia::foresight {
@@ -16,53 +14,6 @@ using parallel::Ring;
 
 constexpr int64_t most_tokens = int64_t{1} << 40;
 constexpr int64_t most_chunks_played = 9;
-
-std::vector<Ring> rings_of(const resources::Resources& resources) {
-  if (resources.cp == 1 || resources.ring == Ring::pass_kv) return {Ring::pass_kv};
-  if (resources.ring == Ring::pass_q) return {Ring::pass_q};
-  return {Ring::pass_kv, Ring::pass_q};
-}
-
-execute::TrialPasses passes_of(const Replica& replica, Ring ring) {
-  const resources::Resources& resources = replica.resources;
-  return {.instances = resources.cp,
-          .virtual_ranks = resources.cp,
-          .modes = parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
-                                        resources.shift_threshold),
-          .prefill_ring = ring};
-}
-
-execute::PhantomSettings settings_of(const Replica& replica, const machines::Cluster& cluster,
-                                     int rank, int64_t kv_tokens, int64_t memory_bytes) {
-  const resources::Resources& resources = replica.resources;
-  return {.ranks = replica.ranks(),
-          .rank = rank,
-          .weights = replica.weights,
-          .quantize = resources::quantize_of(replica.job),
-          .device = {cluster.rank.name, 0, 1, "", ""},
-          .memory_bytes = memory_bytes,
-          .operand_type = replica.operand_type,
-          .worker = {.sp = resources.sp,
-                     .tp = resources.tp,
-                     .kv_dtype = resources.kv_dtype,
-                     .kv_tokens = kv_tokens,
-                     .logprobs = replica.job.generation.logprobs,
-                     .prompt_logprobs = 0,
-                     .places = cluster.places(replica.ranks())}};
-}
-
-std::vector<Program> programs_of(const Replica& replica, const machines::Cluster& cluster,
-                                 const schedule::Plan& plan, int64_t kv_tokens) {
-  std::vector<Program> programs;
-  for (int rank = 0; rank < replica.ranks(); ++rank)
-    programs.push_back(
-        record(replica.config,
-               {settings_of(replica, cluster, rank, kv_tokens, std::numeric_limits<int64_t>::max()),
-                {},
-                plan},
-               Layers::folded));
-  return programs;
-}
 
 /// Slots of a rank for the whole request.
 int64_t slots_of(const execute::TrialPasses& passes, const RequestShape& shape) {
@@ -75,8 +26,7 @@ std::vector<Program> step_of(const Replica& replica, const machines::Cluster& cl
                              const RequestShape& shape) {
   const execute::TrialPasses passes = passes_of(replica, Ring::pass_kv);
   const int64_t middle = shape.cached_tokens + shape.prompt_tokens + shape.new_tokens / 2;
-  return programs_of(replica, cluster, passes.step(0, 1, middle, true),
-                     slots_of(passes, shape) + passes.slots(middle));
+  return programs_of(replica, cluster, passes.step(0, 1, middle, true));
 }
 
 /// The ranks in a chunk of the prompt.
@@ -85,15 +35,7 @@ std::vector<Program> chunk_of(const Replica& replica, const machines::Cluster& c
   const execute::TrialPasses passes = passes_of(replica, ring);
   const bool is_last = begin + tokens == shape.prompt_tokens;
   return programs_of(replica, cluster,
-                     passes.feed(0, 1, tokens, shape.cached_tokens + begin, is_last),
-                     slots_of(passes, shape));
-}
-
-void refuse_unlike_chunks(const Replica& replica) {
-  if (replica.resources.sparse)
-    fail<Unsupported>("times are not foreseen with attention.sparse: csa; ask with it off");
-  if (replica.job.reproducible == parallel::Reproducible::layout)
-    fail<Unsupported>("times are not foreseen with reproducible: layout; ask with run");
+                     passes.feed(0, 1, tokens, shape.cached_tokens + begin, is_last));
 }
 
 void add(RankTimes& sum, const RankTimes& more, double times) {
@@ -119,11 +61,13 @@ std::vector<double> weights_of(const std::vector<int64_t>& played) {
   return weights;
 }
 
-/// The number of some of `count` things, evenly spread, with the first and the last.
+/// The numbers of some of `count` chunks: of the first, and of others evenly spread from the second
+/// to the last. The first is unlike the others, as nothing is cached before it.
 std::vector<int64_t> spread(int64_t count) {
-  const int64_t steps = std::min(count, most_chunks_played) - 1;
+  const int64_t others = std::min(count, most_chunks_played) - 1;
   std::vector<int64_t> some{0};
-  for (int64_t i = 1; i <= steps; ++i) some.push_back(i * (count - 1) / steps);
+  for (int64_t i = 0; i < others; ++i)
+    some.push_back(1 + i * (count - 2) / std::max<int64_t>(1, others - 1));
   return some;
 }
 
@@ -178,7 +122,6 @@ RequestShape parse_shape(std::string_view text) {
 
 RequestTime foresee(const Replica& replica, const machines::Cluster& cluster,
                     const RequestShape& shape) {
-  refuse_unlike_chunks(replica);
   std::optional<RequestTime> best;
   for (const Ring ring : rings_of(replica.resources)) {
     const RequestTime time = prompt_time(replica, cluster, shape, ring);
@@ -190,7 +133,6 @@ RequestTime foresee(const Replica& replica, const machines::Cluster& cluster,
 
 void write_traces(const Replica& replica, const machines::Cluster& cluster,
                   const RequestShape& shape, Ring ring, const std::filesystem::path& folder) {
-  refuse_unlike_chunks(replica);
   const int64_t chunk = std::min(replica.resources.max_batch_tokens, shape.prompt_tokens);
   const int64_t begin = (shape.prompt_tokens - 1) / chunk * chunk;
   write_trace(chunk_of(replica, cluster, shape, ring, begin, shape.prompt_tokens - begin), cluster,

@@ -3,14 +3,12 @@
 /// How long one request alone takes on a replica of a described cluster.
 
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "lib/foresight/replay.hpp"
-#include "lib/job/job.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/foresight/replica_passes.hpp"
 
 namespace pecia::foresight {
 
@@ -26,19 +24,6 @@ struct RequestShape {
 /// form, and for numbers below 1 (CACHED: 0) or above 2^40.
 RequestShape parse_shape(std::string_view text);
 
-/// The replica that reads the request: the job's, on some of the cluster's ranks.
-struct Replica {
-  const job::Job& job;
-  const model::ModelConfig& config;
-  /// With degrees, modes, kv_dtype and max_batch_tokens. A ring that is chosen by rule is the faster
-  /// one of pass-KV and pass-Q here.
-  const resources::Resources& resources;
-  DType weights;                                  ///< type of tensors that are not codes
-  std::function<DType(DType)> operand_type = {};  ///< Backend::operand_type of the ranks
-
-  int ranks() const { return resources.cp * resources.sp * resources.tp; }
-};
-
 struct RequestTime {
   parallel::Ring ring = parallel::Ring::pass_kv;  ///< of the prompt: the job's, or the faster one
   double ttft_s = 0;                              ///< all passes of the prompt
@@ -48,9 +33,8 @@ struct RequestTime {
 
 /// Foresees the passes of a prompt in chunks of max_batch_tokens, and a step of its answer. Where
 /// there are many chunks, some are played, and those between take times on a line between theirs: a
-/// chunk's work grows by the same amount from one to the next. Throws Unsupported for sparse
-/// attention, whose chunks do not, and for `reproducible: layout`, whose cached tokens would have to
-/// be read first.
+/// chunk's work grows by the same amount from the second on. Sparse attention by levels counts what
+/// levels keep, in whatever order the tokens lie.
 RequestTime foresee(const Replica& replica, const machines::Cluster& cluster,
                     const RequestShape& shape);
 

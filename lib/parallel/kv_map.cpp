@@ -214,7 +214,6 @@ void KvMap::set_reserved(SequenceId sequence, int instance, int64_t tokens) {
 }
 
 SequenceState KvMap::state(SequenceId sequence) const {
-  PECIA_CHECK(virtual_ranks_ == 1, "sequence {} has virtual ranks", sequence);
   const Sequence& known = at(sequence);
   SequenceState state{
       known.parent.value_or(SequenceState::no_parent), known.length, known.reserved, {}};
@@ -228,15 +227,16 @@ void KvMap::set_state(SequenceId sequence, const SequenceState& state) {
         state.parent == SequenceState::no_parent ? std::nullopt : std::optional(state.parent));
   if (state.held.empty()) return;
   Sequence& known = at(sequence);
-  PECIA_CHECK(virtual_ranks_ == 1 && state.held.size() == known.parts.size() &&
+  PECIA_CHECK(state.held.size() == known.parts.size() &&
                   state.reserved.size() == known.reserved.size() &&
                   known.parent.value_or(SequenceState::no_parent) == state.parent,
               "a state of sequence {} does not fit", sequence);
   known.length = state.length;
-  for (int instance = 0; instance < instances_; ++instance) {
-    known.parts[instance] = {tokens_of(state.held[instance]), state.held[instance]};
+  for (size_t part = 0; part < known.parts.size(); ++part)
+    known.parts[part] = {tokens_of(state.held[part]), state.held[part]};
+  if (virtual_ranks_ > 1) return;
+  for (int instance = 0; instance < instances_; ++instance)
     set_reserved(sequence, instance, state.reserved[instance]);
-  }
 }
 
 void KvMap::verify() const {

@@ -37,14 +37,15 @@ std::vector<Stretch> stretches(const std::vector<StridedRange>& positions,
 int64_t count_seen(GlobalRange rows, const std::vector<StridedRange>& keys, int64_t window);
 
 /// What the map has of a sequence: its parent, if there is one, and by instance what is reserved and
-/// what is held.
+/// by virtual rank of an instance what is held.
 struct SequenceState {
   static constexpr SequenceId no_parent = -1;
 
   SequenceId parent = no_parent;
   int64_t length = 0;
   std::vector<int64_t> reserved;
-  std::vector<std::vector<StridedRange>> held;  ///< empty: it begins now
+  /// Of each instance, and of each virtual rank in it; empty: the sequence begins now.
+  std::vector<std::vector<StridedRange>> held;
 
   template <typename A>
   void visit(A& archive) {
@@ -89,11 +90,10 @@ class KvMap {
   /// Changes what a sequence may hold on an instance. Throws InvalidArgument if it holds more.
   void set_reserved(SequenceId sequence, int instance, int64_t tokens);
 
-  /// Returns all that the map has of a sequence but its children. Throws InvalidArgument if the map
-  /// has virtual ranks.
+  /// Returns all that the map has of a sequence but its children.
   SequenceState state(SequenceId sequence) const;
-  /// Adds a sequence in this state. If the map has it already, its state becomes this one. With
-  /// virtual ranks a sequence can only begin.
+  /// Adds a sequence in this state. If the map has it already, its state becomes this one; with
+  /// virtual ranks it has then reserved as much as before.
   void set_state(SequenceId sequence, const SequenceState& state);
 
   std::optional<SequenceId> parent(SequenceId sequence) const { return at(sequence).parent; }

@@ -59,9 +59,9 @@ struct Replica {
 
 class Play {
  public:
-  Play(const SchedulerLimits& limits, const TeamTimes& times,
+  Play(const SchedulerLimits& limits, const PassSeconds& seconds,
        const std::vector<SimulatedRequest>& requests, int replicas, const Around& around)
-      : elastic_(limits.elastic), times_(times), requests_(requests), around_(around) {
+      : elastic_(limits.elastic), seconds_(seconds), requests_(requests), around_(around) {
     for (int i = 0; i < replicas; ++i) replicas_.emplace_back(limits);
     constexpr double never = std::numeric_limits<double>::quiet_NaN();
     result_.ttft_s.assign(requests.size(), never);
@@ -132,7 +132,7 @@ class Play {
         ++result_.passes;
         const auto [prompts, answers] = busiest_work(*plan);
         result_.prompts += prompts, result_.answers += answers;
-        const double seconds = expected_seconds(*plan, times_);
+        const double seconds = seconds_(*plan);
         result_.busy_s += seconds;
         replica.under_way.push_back({now_ + seconds, std::move(*plan)});
         std::push_heap(replica.under_way.begin(), replica.under_way.end(), std::greater<>());
@@ -166,7 +166,7 @@ class Play {
   }
 
   bool elastic_;
-  const TeamTimes& times_;
+  const PassSeconds& seconds_;
   const std::vector<SimulatedRequest>& requests_;
   const Around& around_;
   std::deque<Replica> replicas_;
@@ -180,7 +180,7 @@ class Play {
 
 }  // namespace
 
-Simulation simulate(const SchedulerLimits& limits, const TeamTimes& times,
+Simulation simulate(const SchedulerLimits& limits, const PassSeconds& seconds,
                     const std::vector<SimulatedRequest>& requests, int replicas,
                     const Around& around) {
   PECIA_CHECK(!limits.time && replicas >= 1, "a simulation of {} replicas with a time limit",
@@ -188,7 +188,14 @@ Simulation simulate(const SchedulerLimits& limits, const TeamTimes& times,
   SchedulerLimits plain = limits;
   plain.stop_token_ids.clear();  // no token means anything here
   plain.logprobs = plain.prompt_logprobs = 0;
-  return Play(plain, times, requests, replicas, around).run();
+  return Play(plain, seconds, requests, replicas, around).run();
+}
+
+Simulation simulate(const SchedulerLimits& limits, const TeamTimes& times,
+                    const std::vector<SimulatedRequest>& requests, int replicas,
+                    const Around& around) {
+  const PassSeconds seconds = [&](const Plan& plan) { return expected_seconds(plan, times); };
+  return simulate(limits, seconds, requests, replicas, around);
 }
 
 }  // namespace pecia::schedule

@@ -41,13 +41,20 @@ enum class Call { next, commit };
 /// Does `work`, which is this call. A caller can time it.
 using Around = std::function<void(Call call, const std::function<void()>& work)>;
 
+/// Seconds of a pass.
+using PassSeconds = std::function<double(const Plan& plan)>;
+
 /// Plays the requests, in their order, on replicas with a scheduler each. A request that is there
 /// goes to a replica that has room for it, as in a run. Every answer has its full length, whatever
-/// the limits say of stop tokens, and nothing asks for log-probabilities. `times`: of passes of teams
-/// of up to limits.ring_size instances.
+/// the limits say of stop tokens, and nothing asks for log-probabilities.
 ///
 /// Throws InvalidArgument where the limits have a time limit, or a request has no turn. A request
 /// that comes later in the list than one that arrives after it waits for that one.
+Simulation simulate(const SchedulerLimits& limits, const PassSeconds& seconds,
+                    const std::vector<SimulatedRequest>& requests, int replicas = 1,
+                    const Around& around = {});
+/// The same where passes take what `times` say, which are of teams of up to limits.ring_size
+/// instances.
 Simulation simulate(const SchedulerLimits& limits, const TeamTimes& times,
                     const std::vector<SimulatedRequest>& requests, int replicas = 1,
                     const Around& around = {});

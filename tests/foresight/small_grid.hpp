@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Programs of a small model on small grids, and a cluster for them.
+/// Programs of a small model on small grids.
 
 #include <limits>
 
 #include "lib/execute/trial_passes.hpp"
 #include "lib/foresight/program.hpp"
-#include "lib/machines/cluster.hpp"
 
 namespace pecia::foresight {
 
@@ -18,18 +17,6 @@ inline model::ModelConfig small_model(int64_t layers) {
   config.max_positions = 4096;
   config.pattern.resize(config.layers);
   return config;
-}
-
-/// Two ranks on each server.
-inline machines::Cluster two_rank_servers() {
-  machines::Cluster made;
-  made.ranks_per_server = 2;
-  made.rank = {"small", false, {{DType::fp32, 2e9}}, 4, 0.25};
-  made.links = {machines::Link{1, 2, false}, machines::Link{0.25, 20, false},
-                machines::Link{0.1, 40, false}};
-  made.efficiency = {{0.5}, {0.4}, {0.8}, {0.9}, {0.7}};
-  made.overhead = {.op_us = 1, .step_us = 50};
-  return made;
 }
 
 struct Grid {

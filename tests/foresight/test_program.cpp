@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "lib/parallel/virtual_ranks.hpp"
+#include "tests/foresight/small_cluster.hpp"
 #include "tests/foresight/small_grid.hpp"
 
 namespace pecia::foresight {
@@ -72,6 +74,38 @@ TEST(Program, DoesWhatThePhantomCounts) {
       EXPECT_DOUBLE_EQ(flops, phantom.work().flops) << grid.name;
       EXPECT_EQ(messages, phantom.traffic().messages) << grid.name;
       EXPECT_EQ(bytes, phantom.traffic().bytes) << grid.name;
+    }
+  }
+}
+
+/// What a pass does follows from where the tokens before it lie, and that from the passes that read
+/// them.
+TEST(Program, OfAPassThatFollowsOthersIsThatOfOneThatIsToldOfThem) {
+  const model::ModelConfig config = small_model(7);
+  Grid levels{"levels", 4}, home{"levels at home", 1, 1, 4}, layout{"layout", 2};
+  execute::TrialPasses by_levels = levels.passes(), at_home = home.passes(), same = layout.passes();
+  by_levels.levels_from = at_home.levels_from = 256;
+  same.virtual_ranks = parallel::layout_ranks;
+  for (const auto& [grid, trial] :
+       {std::pair(levels, by_levels), {home, at_home}, {layout, same}}) {
+    execute::TrialPasses passes = trial;
+    passes.tokens_per_pass = 300;
+    for (int rank = 0; rank < grid.ranks(); ++rank) {
+      Recording told{grid.settings(rank), {}, passes.feed(0, 1, 290, 650)};
+      told.rank.worker.layout_invariant = trial.virtual_ranks > grid.cp;
+      told.rank.worker.places = small_cluster().places(grid.ranks());
+      if (trial.levels_from) told.rank.worker.sparse = {{parallel::Geometry::disjoint, 0.3}, {}, 2};
+      Recording read = told;
+      for (const auto& [first, count] :
+           {std::pair<int64_t, int64_t>{0, 300}, {300, 300}, {600, 50}})
+        read.before.push_back(passes.feed(0, 1, count, first, false));
+      read.before[0].added[0].state.reserved = told.pass.added[0].state.reserved;
+      for (schedule::Plan* plan : {&read.before[1], &read.before[2], &read.pass})
+        plan->added.clear(), plan->turns.clear();
+      const auto expected = flat(record(config, read, Layers::each));
+      EXPECT_TRUE(flat(record(config, told, Layers::each)) == expected) << grid.name << rank;
+      EXPECT_TRUE(flat(record(config, told, Layers::folded)) == expected) << grid.name << rank;
+      EXPECT_LT(record(config, told, Layers::folded).size(), size_t{9}) << grid.name;
     }
   }
 }

@@ -12,6 +12,7 @@
 #include "lib/machines/op_time.hpp"
 #include "lib/report/gzip.hpp"
 #include "lib/report/trace.hpp"
+#include "tests/foresight/small_cluster.hpp"
 #include "tests/foresight/small_grid.hpp"
 #include "tests/support/temp_folder.hpp"
 
@@ -117,18 +118,6 @@ TEST(Replay, SaysWhoWaitsInVainAndForWhat) {
   EXPECT_THAT(
       why({program({send_receive(1, 1, 8), wait(1)}), program({send_receive(0, 0, 9), wait(1)})}),
       HasSubstr("from rank 1 to rank 0 has 9 bytes on one side and 8 on the other"));
-}
-
-/// A small machine on which computing and sending take about as long.
-machines::Cluster small_cluster() {
-  machines::Cluster cluster;
-  cluster.ranks_per_server = 2;
-  cluster.rank = {"small", false, {{DType::fp32, 2e9}}, 4, 1};
-  cluster.links = {machines::Link{1, 2, false}, machines::Link{0.25, 20, false},
-                   machines::Link{0.1, 40, false}};
-  cluster.efficiency = {{0.5}, {0.4}, {0.8}, {0.9}, {0.7}};
-  cluster.overhead = {.op_us = 1, .step_us = 50};
-  return cluster;
 }
 
 TEST(Replay, OfRecordedProgramsMatchesAllMessages) {

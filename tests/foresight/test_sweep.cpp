@@ -7,6 +7,7 @@
 #include "lib/core/error.hpp"
 #include "lib/foresight/request_time.hpp"
 #include "lib/foresight/would_fit.hpp"
+#include "tests/foresight/small_cluster.hpp"
 #include "tests/foresight/small_grid.hpp"
 
 namespace pecia::foresight {
@@ -24,7 +25,7 @@ struct SmallJob {
 
   job::Job job;
   model::ModelConfig config = small_model(6);
-  machines::Cluster cluster = two_rank_servers();
+  machines::Cluster cluster = small_cluster();
 };
 
 std::vector<SimulatedRequest> requests_of(const std::vector<int64_t>& prompts, int64_t answers) {
@@ -41,7 +42,7 @@ std::map<int, double> best_ends(const Sweep& found) {
 }
 
 TEST(OwnTime, IsNeverMoreThanThePassOfAllRanks) {
-  const machines::Cluster cluster = two_rank_servers();
+  const machines::Cluster cluster = small_cluster();
   for (const Grid& grid : grids())
     for (const bool prefills : {true, false}) {
       const schedule::Plan pass =

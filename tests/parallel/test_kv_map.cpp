@@ -231,6 +231,20 @@ TEST(KvMap, SaysWhetherEachTokenIsHeldOnce) {
   EXPECT_NO_THROW(map.verify());
 }
 
+TEST(KvMap, TakesTheStateOfVirtualRanks) {
+  KvMap map(2, 4), told(2, 4);
+  map.add(1, {12, 12});
+  map.append({1, 0, 16, PassSequence::balanced, 8}, team_of_all(2));
+  map.append({1, 16, 1, 3, 8}, team_of_all(2));
+  told.set_state(1, map.state(1));
+  EXPECT_NO_THROW(told.verify());
+  EXPECT_EQ(told.length(1), 17);
+  EXPECT_EQ(told.total_reserved(1), 12);
+  for (int instance = 0; instance < 2; ++instance)
+    for (int virtual_rank = 0; virtual_rank < 4; ++virtual_rank)
+      EXPECT_EQ(told.ranges(1, instance, virtual_rank), map.ranges(1, instance, virtual_rank));
+}
+
 TEST(KvMap, RefusesGapsAndStrangers) {
   OneTeamMap map(1);
   map.add(1, 10);

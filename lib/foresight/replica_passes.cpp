@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/foresight/replica_passes.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "lib/foresight/settled_levels.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
+
+namespace pecia::foresight {
+
+using parallel::Ring;
+
+namespace {
+
+/// Slots that the sequences that begin in a pass reserve on a rank of the instance with most.
+int64_t reserved_slots(const schedule::Plan& pass, int instances) {
+  std::vector<int64_t> slots(instances);
+  for (const schedule::NewSequence& added : pass.added)
+    for (int instance = 0; instance < instances; ++instance)
+      slots[instance] += added.state.reserved.at(instance);
+  return std::ranges::max(slots);
+}
+
+bool is_layout(const Replica& replica) {
+  return replica.job.reproducible == parallel::Reproducible::layout;
+}
+
+}  // namespace
+
+std::vector<Ring> rings_of(const resources::Resources& resources) {
+  if (resources.cp == 1 || resources.ring == Ring::pass_kv) return {Ring::pass_kv};
+  if (resources.ring == Ring::pass_q) return {Ring::pass_q};
+  return {Ring::pass_kv, Ring::pass_q};
+}
+
+execute::TrialPasses passes_of(const Replica& replica, Ring ring) {
+  const resources::Resources& resources = replica.resources;
+  return {.instances = resources.cp,
+          .virtual_ranks = is_layout(replica) ? parallel::layout_ranks : resources.cp,
+          .modes = parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
+                                        resources.shift_threshold),
+          .prefill_ring = ring,
+          .levels_from = resources.levels_from(),
+          .tokens_per_pass = resources.max_batch_tokens};
+}
+
+execute::PhantomSettings settings_of(const Replica& replica, const machines::Cluster& cluster,
+                                     int rank, int64_t kv_tokens, int64_t memory_bytes) {
+  const resources::Resources& resources = replica.resources;
+  return {.ranks = replica.ranks(),
+          .rank = rank,
+          .weights = replica.weights,
+          .quantize = resources::quantize_of(replica.job),
+          .device = {cluster.rank.name, 0, 1, "", ""},
+          .memory_bytes = memory_bytes,
+          .operand_type = replica.operand_type,
+          .worker = {.sp = resources.sp,
+                     .tp = resources.tp,
+                     .kv_dtype = resources.kv_dtype,
+                     .kv_tokens = kv_tokens,
+                     .logprobs = replica.job.generation.logprobs,
+                     .prompt_logprobs = 0,
+                     .places = cluster.places(replica.ranks()),
+                     .layout_invariant = is_layout(replica),
+                     .sparse = settled_levels(replica, cluster)}};
+}
+
+std::vector<Program> programs_of(const Replica& replica, const machines::Cluster& cluster,
+                                 const schedule::Plan& pass) {
+  const int64_t kv_tokens = reserved_slots(pass, replica.resources.cp);
+  std::vector<Program> programs;
+  for (int rank = 0; rank < replica.ranks(); ++rank)
+    programs.push_back(
+        record(replica.config,
+               {settings_of(replica, cluster, rank, kv_tokens, std::numeric_limits<int64_t>::max()),
+                {},
+                pass},
+               Layers::folded));
+  return programs;
+}
+
+}  // namespace pecia::foresight

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Passes of a replica that is not here, as programs of its ranks.
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "lib/execute/trial_passes.hpp"
+#include "lib/foresight/program.hpp"
+#include "lib/job/job.hpp"
+#include "lib/machines/cluster.hpp"
+#include "lib/resources/resources.hpp"
+
+namespace pecia::foresight {
+
+/// A replica: the job's, on some of a cluster's ranks.
+struct Replica {
+  const job::Job& job;
+  const model::ModelConfig& config;
+  /// With degrees, modes, kv_dtype and max_batch_tokens. A ring that is chosen by rule is the faster
+  /// one of pass-KV and pass-Q here.
+  const resources::Resources& resources;
+  DType weights;                                  ///< type of tensors that are not codes
+  std::function<DType(DType)> operand_type = {};  ///< Backend::operand_type of the ranks
+
+  int ranks() const { return resources.cp * resources.sp * resources.tp; }
+};
+
+/// What may travel round the replica's ring when a prompt is read.
+std::vector<parallel::Ring> rings_of(const resources::Resources& resources);
+
+/// The replica's passes, as its scheduler makes them.
+execute::TrialPasses passes_of(const Replica& replica, parallel::Ring ring);
+
+/// What a phantom of the replica's rank needs to execute passes that reserve `kv_tokens` slots on
+/// it.
+execute::PhantomSettings settings_of(const Replica& replica, const machines::Cluster& cluster,
+                                     int rank, int64_t kv_tokens, int64_t memory_bytes);
+
+/// The programs of all the replica's ranks in a pass that begins all of its sequences.
+std::vector<Program> programs_of(const Replica& replica, const machines::Cluster& cluster,
+                                 const schedule::Plan& pass);
+
+}  // namespace pecia::foresight
