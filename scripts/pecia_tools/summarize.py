@@ -30,7 +30,7 @@ from .structure import CHAPTER
 from .summarize_options import make_parser
 from .summary_files import write_summaries
 from .summary_prompts import DEFAULTS, make_prompt
-from .summary_round import DRAINED, Drained, Round
+from .summary_round import DRAINED, Answer, Drained, Round
 from .summary_tree import SEPARATOR, Group, Node, groups, merged
 
 PROGRAM = "pecia-summarize"
@@ -77,9 +77,9 @@ class Summarizer:
         first = self._round(1)
         found = self._read_books(first)
         first.run(options.launch, options.pecia, options.set)
-        requests = first.answers()
-        books = books_of([request for request, _ in requests])
-        levels = [_nodes_of(requests)]
+        answers = first.answers()
+        books = books_of([answer.request for answer in answers])
+        levels = [_nodes_of(answers)]
         while any(count > 1 for count in Counter(node.book for node in levels[-1]).values()):
             levels.append(self._merge(levels[-1], len(levels) + 1))
         return self._write(books, levels, found)
@@ -156,12 +156,13 @@ class Summarizer:
         this = self._round(number)
         this.pack(encode(self._model, prompts), replaces=True)
         this.run(self._options.launch, self._options.pecia, self._options.set)
-        texts = {request.request_id: text for request, text in this.answers()}
+        answers = {answer.request.request_id: answer for answer in this.answers()}
         after = []
         for group in planned:
-            text = texts.get(_merge_id(group, number)) if len(group) > 1 else group[0].text
-            if text:
-                after.append(group[0] if len(group) == 1 else merged(group, text))
+            if len(group) == 1:
+                after.append(group[0])
+            elif (answer := answers[_merge_id(group, number)]).text:
+                after.append(merged(group, answer.text, answer.is_cut))
         return after
 
     def _num_tokens(self, text: str) -> int:
@@ -178,23 +179,24 @@ def _merge_document(name: str, group: Group) -> Document:
     return Document(name, text, name, place=place)
 
 
-def _nodes_of(requests: list[tuple[Request, str]]) -> list[Node]:
+def _nodes_of(answers: list[Answer]) -> list[Node]:
     """The summaries of the first round, without requests that failed."""
-    depths = {}
-    for name in dict.fromkeys(request.origin.book for request, _ in requests):
-        of_book = [request for request, _ in requests if request.origin.book == name]
-        depths[name] = _chapter_depth(of_book)
+    of_books: dict[str, list[Request]] = {}
+    for answer in answers:
+        of_books.setdefault(answer.request.origin.book, []).append(answer.request)
+    depths = {name: _chapter_depth(requests) for name, requests in of_books.items()}
     return [
         Node(
-            request.origin.book,
-            (request.origin.part,),
-            request.origin.num_parts,
-            _chapter_of(request, depths[request.origin.book]),
-            citation_of(request),
-            text,
+            answer.request.origin.book,
+            (answer.request.origin.part,),
+            answer.request.origin.num_parts,
+            _chapter_of(answer.request, depths[answer.request.origin.book]),
+            citation_of(answer.request),
+            answer.text,
+            answer.is_cut,
         )
-        for request, text in requests
-        if text
+        for answer in answers
+        if answer.text
     ]
 
 

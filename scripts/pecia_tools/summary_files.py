@@ -78,7 +78,11 @@ def _text(summary: Summary, node: Node) -> str:
     head = [f"[{summary.coverage}]"]
     if where := str(node.where):
         head.append(f"[source: {where}]")
-    return "\n".join([*head, "", node.text, ""])
+    return "\n".join([*head, "", *_lines(node)])
+
+
+def _lines(node: Node) -> list[str]:
+    return [node.text, *(["", "[cut at the longest length]"] if node.is_cut else []), ""]
 
 
 def _levels(book: str, levels: Sequence[Sequence[Node]]) -> str:
@@ -88,7 +92,8 @@ def _levels(book: str, levels: Sequence[Sequence[Node]]) -> str:
         before = levels[number - 2] if number > 1 else []
         for node in levels[number - 1]:
             if node.book == book and node not in before:
-                blocks.append(f"=== round {number}: {node.label} ===\n{node.text}\n")
+                head = f"=== round {number}: {node.label} ==="
+                blocks.append("\n".join([head, *_lines(node)]))
     return "\n".join(blocks)
 
 

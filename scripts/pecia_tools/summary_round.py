@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
@@ -25,6 +26,13 @@ from .shard import ShardWriter
 CREATED_BY = "pecia-summarize 1"
 DRAINED = 75
 SHARD, JOB, RUN = "prompts.h5", "job.json", "run"
+
+
+@dataclass(frozen=True)
+class Answer:
+    request: Request
+    text: str  # "": the request failed
+    is_cut: bool  # at its longest length
 
 
 class Drained(Exception):
@@ -90,8 +98,8 @@ class Round:
         if not self._is_done():
             raise Failure(f"the run of {self.folder / JOB} ended with code {code}; see above")
 
-    def answers(self) -> list[tuple[Request, str]]:
-        """Requests in their order with their answers; "" where a request failed."""
+    def answers(self) -> list[Answer]:
+        """In the order of the requests."""
         results = Results(self.folder / RUN)
         found = []
         for request in read_requests(results, open_shards(results, self.folder)):
@@ -99,7 +107,7 @@ class Round:
             text = ""
             if turn.state == "done":
                 text = answer_text(self._model.tokenizer, turn, results.tokens(turn)).strip()
-            found.append((request, text))
+            found.append(Answer(request, text, turn.finish_reason == "length"))
         results.close()
         return found
 

@@ -23,6 +23,7 @@ class Node:
     chapter: str  # the outermost that it begins in; "": not known
     where: Citation
     text: str
+    is_cut: bool = False  # the model wrote more than it was allowed to
 
     @property
     def label(self) -> str:
@@ -74,7 +75,7 @@ def _filled(nodes: Sequence[Node], room: int, num_tokens: Callable[[str], int]) 
     return [tuple(group) for group in found]
 
 
-def merged(group: Group, text: str) -> Node:
+def merged(group: Group, text: str, is_cut: bool = False) -> Node:
     """The node of a group's summary."""
     first, last = group[0], group[-1]
     parts = tuple(part for node in group for part in node.parts)
@@ -84,7 +85,7 @@ def merged(group: Group, text: str) -> Node:
         _span([node.where.pages for node in group]),
     )
     assert first.book == last.book
-    return Node(first.book, parts, first.num_parts, first.chapter, where, text)
+    return Node(first.book, parts, first.num_parts, first.chapter, where, text, is_cut)
 
 
 def _span(ranges: Sequence[Range]) -> Range:

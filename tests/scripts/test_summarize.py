@@ -14,7 +14,9 @@ from typing import Any
 from pecia_tools import summarize
 from support import PROSE, ScriptTest, make_model, quietly, read_turns
 
-BOOK = "".join(f"CHAPTER {n}. Title {n}\n\n{PROSE * (3 + 3 * (n % 2))}" for n in range(1, 7)).strip()
+BOOK = "".join(
+    f"CHAPTER {n}. Title {n}\n\n{PROSE * (3 + 3 * (n % 2))}" for n in range(1, 7)
+).strip()
 ANSWERING = """\
 import json, os, pathlib, sys
 sys.path.insert(0, {here!r})
@@ -35,6 +37,8 @@ rows = []
 for name, room in zip(names, slots):
     tokens = make_tokenizer().encode("Sum of " + name, add_special_tokens=False).ids[:room - 1]
     row = dict(id=name, state=2, slots=room, reason=1, tokens=[*tokens, 4])
+    if name == os.environ.get("PECIA_TEST_CUT"):
+        row = dict(row, slots=len(tokens) + 1, reason=2)
     if name == os.environ.get("PECIA_TEST_FAILING"):
         row = dict(id=name, state=3, slots=room, reason=3, error="no")
     rows.append(row)
@@ -60,7 +64,7 @@ class SummarizeTest(ScriptTest):
         self.books = self.folder / "books"
         self.write("books/long.txt", BOOK)
         self.write("books/short.md", "# Short\n\nEvery rank holds a part.")
-        for name in ("PECIA_TEST_DRAINED", "PECIA_TEST_FAILING"):
+        for name in ("PECIA_TEST_DRAINED", "PECIA_TEST_FAILING", "PECIA_TEST_CUT"):
             self.addCleanup(os.environ.pop, name, None)
 
     def summarize(self, *arguments: object, code: int = 0) -> str:
@@ -176,6 +180,13 @@ class Interruptions(SummarizeTest):
         self.summarize(code=3)
         self.assertFalse((self.output / "short.txt").exists())
         self.assertEqual(self.index()["short"]["parts_covered"], "0")
+
+    def test_summary_that_was_cut_says_so(self) -> None:
+        os.environ["PECIA_TEST_CUT"] = "short"
+        self.summarize()
+        cut = (self.output / "short.txt").read_text()
+        self.assertTrue(cut.endswith("\n\nSum of short\n\n[cut at the longest length]\n"), cut)
+        self.assertNotIn("[cut at", (self.output / "long.txt").read_text())
 
     def test_program_that_ends_otherwise_is_a_failure(self) -> None:
         self.pecia.write_text("#!/bin/sh\nexit 2\n")
