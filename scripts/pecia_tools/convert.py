@@ -6,6 +6,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import signal
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -14,13 +15,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Callable, Optional
 
-from .command import UserError
+from .command import Failure, UserError
 from .decoding import BadInput, Decoder
 from .inputs import Document, InputFile
 from .structure import StructuredText
 from .text_builder import Unreadable
 
-DIED = "the process that read it ended without an answer: the file is damaged, or needs more memory"
+LIMIT_S = 600  # for one file
+DIED = "the process that read it ended without an answer: the file is damaged, or needs more memory or time"
 
 
 def available_cores() -> int:
@@ -30,9 +32,10 @@ def available_cores() -> int:
 class Conversions:
     """What the files of CONVERTED formats became, kept in a temporary folder while a pack lasts."""
 
-    def __init__(self, decoder: Decoder, num_processes: int) -> None:
+    def __init__(self, decoder: Decoder, num_processes: int, limit_s: int = LIMIT_S) -> None:
         self._decoder = decoder
         self._num_processes = num_processes
+        self._limit_s = limit_s
         self._folder = tempfile.TemporaryDirectory(prefix="pecia-pack.")
         self._places: dict[Path, Path] = {}
         self._problems: dict[Path, str] = {}
@@ -45,15 +48,22 @@ class Conversions:
         self._folder.cleanup()
 
     def run(self, files: Sequence[InputFile], progress: Callable[[int], object]) -> None:
-        """Reads all files. `progress` is told the bytes of each one that is done. Where a process dies, the files that
-        were not finished are read once more, one process for each, to find out which of them it was."""
+        """Reads all files. `progress` is told the bytes of each one that is done. Where a process dies, or is ended by
+        the limit, the files that were begun are read once more, each in a process of its own, to find out which of them
+        it was; then the others go on."""
         for number, file in enumerate(files):
             self._places[file.path] = Path(self._folder.name, str(number))
-        once = list({file.path: file for file in files}.values())
-        for file in self._read(once, self._num_processes, progress):
-            if self._read([file], 1, progress):
-                self._problems[file.path] = DIED
-                progress(file.size_bytes)
+        left = list({file.path: file for file in files}.values())
+        while left:
+            unfinished = self._read(left, self._num_processes, progress)
+            begun = [file for file in unfinished if _mark(self._places[file.path]).exists()]
+            if unfinished and not begun:
+                raise Failure("the processes that read books cannot be started; see above")
+            for file in begun:
+                if self._read([file], 1, progress):
+                    self._problems[file.path] = DIED
+                    progress(file.size_bytes)
+            left = [file for file in unfinished if file not in begun]
 
     def document(self, file: InputFile) -> Document:
         """Raises BadInput where the file could not be read."""
@@ -66,8 +76,6 @@ class Conversions:
         self, files: Sequence[InputFile], num_processes: int, progress: Callable[[int], object]
     ) -> list[InputFile]:
         """Returns the files that were not finished because a process died."""
-        if not files:
-            return []
         unfinished = []
         workers = min(num_processes, len(files))
         # No fork: the threads of the tokenizer and of HDF5 would be missing in the children.
@@ -80,6 +88,7 @@ class Conversions:
                     file.loaded(),
                     self._decoder.encoding,
                     self._decoder.replaces,
+                    self._limit_s,
                 ): file
                 for file in files
             }
@@ -99,10 +108,13 @@ class Conversions:
 
 
 def convert_to(
-    place: Path, file: InputFile, encoding: str, replaces: bool
+    place: Path, file: InputFile, encoding: str, replaces: bool, limit_s: int
 ) -> tuple[Optional[str], tuple[str, ...]]:
     """Runs in a process of its own and writes what it read to `place`. Returns what is wrong with the file, or None,
-    and notes of the reading."""
+    and notes of the reading. The process ends where it takes longer than the limit."""
+    _mark(place).touch()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(limit_s)
     try:
         found = convert(file, Decoder(encoding, replaces))
     except (BadInput, Unreadable) as error:
@@ -113,8 +125,15 @@ def convert_to(
         raise
     except Exception as error:  # whatever a library makes of a damaged file
         return f"cannot be read as {file.kind.upper()}: {type(error).__name__}: {error}", ()
+    finally:
+        signal.alarm(0)
     place.write_bytes(pickle.dumps(found))
     return None, found.notes
+
+
+def _mark(place: Path) -> Path:
+    """It is there once somebody has begun to read the file."""
+    return place.with_suffix(".begun")
 
 
 def convert(file: InputFile, decoder: Decoder) -> StructuredText:

@@ -47,8 +47,13 @@ def read(data: bytes, decoder: Decoder) -> StructuredText:
 
 
 def _page_text(document: Any, index: int) -> str:
-    page = document[index]
-    layer = page.get_textpage()
+    import pypdfium2
+
+    try:
+        page = document[index]
+        layer = page.get_textpage()
+    except pypdfium2.PdfiumError as error:
+        raise Unreadable(f"its page {index + 1} of {len(document)} is damaged: {error}") from error
     text = layer.get_text_range().replace("\r\n", "\n").replace("\r", "\n")
     layer.close()
     page.close()

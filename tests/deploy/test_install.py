@@ -18,7 +18,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 BUILD = Path(os.environ["PECIA_BUILD"])
 CMAKE = os.environ["PECIA_CMAKE"]
-HELPERS = ("pecia-import-gguf", "pecia-pack", "pecia-report", "pecia-setup", "pecia-text")
+HELPERS = (
+    *("pecia-import-gguf", "pecia-pack", "pecia-report", "pecia-setup", "pecia-summarize"),
+    "pecia-text",
+)
 
 
 class InstalledTree(RunTest):

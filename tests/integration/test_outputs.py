@@ -20,7 +20,9 @@ from harness import (
     DONE,
     FAILED,
     MODEL,
+    MPIEXEC,
     POSITIONS,
+    PROGRAM,
     SOME_FAILED,
     SOURCE,
     VOCAB,
@@ -351,6 +353,32 @@ class TextTest(RunTest):
             ]  # special ones are left out
             self.assertEqual(text, expected)
             self.assertGreater(len(text), 0)
+
+    def test_books_become_summaries(self) -> None:
+        """A book of several parts, whose summaries a second run puts together, and a short one."""
+        model = self.make_model()
+        books = self.folder / "books"
+        books.mkdir()
+        (books / "long.txt").write_text("one two three four. " * 150, encoding="utf-8")
+        (books / "short.txt").write_text("the ring passes keys", encoding="utf-8")
+        output = self.folder / "summaries"
+        arguments = [books, "--model", model, "--no-chat", "--output", output, "--pecia", PROGRAM]
+        arguments += ["--launch", f"{MPIEXEC} -np 2 --bind-to none", "--context", 300]
+        arguments += ["--max-new-tokens", 16, "--set", "generation.ignore_eos=true"]
+        self.script("pecia-summarize", *arguments)
+        coverage, _, summary = (output / "long.txt").read_text().split("\n", 2)
+        parts, tokens = re.fullmatch(
+            r"\[(\d+) of \1 parts, 100 % of ([\d,]+) tokens\]", coverage
+        ).groups()
+        self.assertGreater(int(parts), 2)
+        self.assertEqual(tokens, "750")
+        self.assertGreater(len(summary.split()), 0)
+        self.assertTrue(set(summary.split()) <= set(self.words))
+        rounds = sorted(path.name for path in (output / "rounds").iterdir())
+        self.assertGreater(len(rounds), 1)
+        written = {path: path.stat().st_mtime_ns for path in output.glob("rounds/*/run/results.h5")}
+        self.script("pecia-summarize", *arguments)  # nothing is left to do
+        self.assertEqual(written, {path: path.stat().st_mtime_ns for path in written})
 
 
 if __name__ == "__main__":

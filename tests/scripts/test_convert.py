@@ -13,10 +13,15 @@ from pecia_tools.convert import DIED, Conversions
 from pecia_tools.decoding import BadInput, Decoder
 from support import ScriptTest, make_model, quietly, read_turns
 
-# Python's start loads it as sitecustomize: a process that opens this file ends at once.
+# Python's start loads it as sitecustomize: a process that opens one of these files ends at once, or hangs.
 HOOK = """\
-import os, sys
-sys.addaudithook(lambda event, a: event == "open" and str(a[0]).endswith("/3.html") and os._exit(9))
+import os, sys, time
+def hook(event, arguments):
+    if event == "open" and str(arguments[0]).endswith(("/3.html", "/7.html")):
+        os._exit(9)
+    if event == "open" and str(arguments[0]).endswith("/slow.html"):
+        time.sleep(1000)
+sys.addaudithook(hook)
 """
 
 
@@ -57,16 +62,21 @@ class Convert(ScriptTest):
             self.assertEqual(self.texts(conversions, [path]), ["caf\ufffd"])
             self.assertIn("replaced 1 byte", conversions.notes[path][0])
 
-    def test_file_that_ends_its_process_is_found_among_the_others(self) -> None:
+    def read_with_hook(self, names: list[str], limit_s: int) -> list[str]:
         hooks = self.write("hooks/sitecustomize.py", HOOK).parent
-        paths = [self.write(f"{n}.html", f"<p>{n}</p>") for n in range(6)]
+        paths = [self.write(f"{name}.html", f"<p>{name}</p>") for name in names]
         python_path = f"{hooks}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        with (
-            mock.patch.dict(os.environ, PYTHONPATH=python_path),
-            Conversions(Decoder(), 2) as conversions,
-        ):
-            found = self.texts(conversions, paths)
-        self.assertEqual(found, ["0", "1", "2", DIED, "4", "5"])
+        environment = mock.patch.dict(os.environ, PYTHONPATH=python_path)
+        with environment, Conversions(Decoder(), 2, limit_s) as conversions:
+            return self.texts(conversions, paths)
+
+    def test_file_that_ends_its_process_is_found_among_the_others(self) -> None:
+        names = [str(number) for number in range(12)]
+        found = self.read_with_hook(names, 600)
+        self.assertEqual(found, [DIED if name in "37" else name for name in names])
+
+    def test_file_that_takes_too_long_stops_no_other(self) -> None:
+        self.assertEqual(self.read_with_hook(["a", "slow", "b"], 5), ["a", DIED, "b"])
 
 
 class PackBooks(ScriptTest):

@@ -64,6 +64,9 @@ class Pdf(unittest.TestCase):
     def test_damaged_file_is_refused(self) -> None:
         with self.assertRaisesRegex(Unreadable, "not a readable PDF"):
             read_pdf.read(b"%PDF-1.4 and nothing more", Decoder())
+        lost = make_pdf([["a"], ["b"]]).replace(b"/Kids [5 0 R 7 0 R]", b"/Kids [5 0 R 77 0 R]")
+        with self.assertRaisesRegex(Unreadable, "page 2 of 2 is damaged"):
+            read_pdf.read(lost, Decoder())
 
 
 class Html(unittest.TestCase):

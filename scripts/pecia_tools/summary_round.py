@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One round of pecia-summarize: a prompt shard, a job, its run, and the answers. What is there is not made again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from .answers import answer_text
+from .command import Failure, UserError, temporary_file
+from .model_folder import ModelFolder
+from .packed import PackedRequest
+from .prompt_shard import open_shards
+from .results import Results
+from .run_requests import Request, read_requests
+from .shard import ShardWriter
+
+CREATED_BY = "pecia-summarize 1"
+DRAINED = 75
+SHARD, JOB, RUN = "prompts.h5", "job.json", "run"
+
+
+@dataclass(frozen=True)
+class Answer:
+    request: Request
+    text: str  # "": the request failed
+    is_cut: bool  # at its longest length
+
+
+class Drained(Exception):
+    """The run was told to end; the same command continues it."""
+
+
+class Round:
+    def __init__(self, folder: Path, model: ModelFolder) -> None:
+        self.folder = folder
+        self._model = model
+
+    def pack(self, requests: Iterable[PackedRequest], replaces: bool) -> None:
+        """Writes the shard unless the same one is there. Another one is replaced with its results if `replaces`, else
+        it is a UserError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / SHARD
+        fresh = self.folder / f"new-{SHARD}"
+        writer = ShardWriter(
+            fresh, self._model.tokenizer_sha256, self._model.vocab_size, "chain", CREATED_BY
+        )
+        count = 0
+        try:
+            for request in requests:
+                writer.add(request)
+                count += 1
+            if count == 0:
+                raise UserError("no book is left to summarize")
+            writer.finish()
+            if path.exists() and _are_same(path, fresh):
+                return
+            if path.exists() and not replaces:
+                raise UserError(
+                    f"{path}: was made from other books, prompts or lengths. Choose another --output, or begin anew "
+                    "with --fresh"
+                )
+            shutil.rmtree(self.folder / RUN, ignore_errors=True)
+            os.replace(fresh, path)
+        finally:
+            writer.close()
+            fresh.unlink(missing_ok=True)
+
+    def run(self, launch: Sequence[str], pecia: Path, settings: Sequence[str]) -> None:
+        """Runs what is not done. Raises Drained, or Failure where the run ended otherwise than by an answer or an error
+        for each request."""
+        if self._is_done():
+            return
+        job = {
+            "model": {"path": str(self._model.path.resolve())},
+            "input": [SHARD],
+            "output": RUN,
+        }
+        with temporary_file(self.folder / JOB) as temporary:
+            temporary.write_text(json.dumps(job, indent=1) + "\n", encoding="utf-8")
+        command = [*launch, str(pecia), "run", str(self.folder / JOB)]
+        for setting in settings:
+            command += ["--set", setting]
+        try:
+            code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+        except OSError as error:
+            raise UserError(f"{command[0]}: cannot be started ({error.strerror})") from error
+        if code == DRAINED:
+            raise Drained
+        if not self._is_done():
+            raise Failure(f"the run of {self.folder / JOB} ended with code {code}; see above")
+
+    def answers(self) -> list[Answer]:
+        """In the order of the requests."""
+        results = Results(self.folder / RUN)
+        found = []
+        for request in read_requests(results, open_shards(results, self.folder)):
+            (turn,) = request.turns
+            text = ""
+            if turn.state == "done":
+                text = answer_text(self._model.tokenizer, turn, results.tokens(turn)).strip()
+            found.append(Answer(request, text, turn.finish_reason == "length"))
+        results.close()
+        return found
+
+    def _is_done(self) -> bool:
+        if not (self.folder / RUN / "results.h5").is_file():
+            return False
+        results = Results(self.folder / RUN)
+        done = all(turn.state in ("done", "failed") for turn in results.turns())
+        results.close()
+        return done
+
+
+def _are_same(a: Path, b: Path) -> bool:
+    """Whether two shards ask the same of the same books."""
+    with h5py.File(a) as one, h5py.File(b) as other:
+        return _datasets(one).keys() == _datasets(other).keys() and all(
+            np.array_equal(values, _datasets(other)[name])
+            for name, values in _datasets(one).items()
+        )
+
+
+def _datasets(file: h5py.File) -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {}
+
+    def take(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset):
+            found[name] = item[:]
+
+    file.visititems(take)
+    return found
