@@ -4,38 +4,57 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 
 #include "lib/core/error.hpp"
 
 namespace pecia::comm {
 namespace {
 
-int int_count(size_t bytes, const char* operation) {
-  if (bytes > static_cast<size_t>(std::numeric_limits<int>::max()))
-    fail<InvalidArgument>("{} of {} bytes: more than an MPI count holds", operation, bytes);
-  return static_cast<int>(bytes);
+/// The bytes that each rank has for all or for a root. Every rank gets all sizes.
+std::vector<int64_t> sizes_of(const MpiRanks& ranks, size_t mine, const char* operation) {
+  const auto size = static_cast<int64_t>(mine);
+  std::vector<int64_t> sizes(ranks.size);
+  auto transfer = ranks.start(operation, "all ranks");
+  check_mpi(MPI_Iallgather(&size, 1, MPI_INT64_T, sizes.data(), 1, MPI_INT64_T, ranks.comm,
+                           transfer->add_collective()),
+            "MPI_Iallgather");
+  transfer->wait();
+  return sizes;
 }
 
-/// Where each rank's bytes begin in `all`, which gets the size of all of them.
-std::vector<int> lay_out(const std::vector<int>& counts, std::vector<std::byte>& all,
-                         const char* operation) {
-  std::vector<int> offsets(counts.size());
-  size_t total = 0;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    offsets[i] = int_count(total, operation);
-    total += counts[i];
+/// One of MPI's gathers: `count` bytes from `mine`, and into `all` `counts` bytes of each rank.
+using Gather = std::function<int(const std::byte* mine, int count, std::byte* all,
+                                 const int* counts, const int* offsets, MPI_Request* request)>;
+
+/// Gathers the ranks' bytes in rounds, each of which is one message at most. `keeps`: this rank
+/// gets them; others get nothing.
+std::vector<std::vector<std::byte>> gather_in_rounds(const MpiRanks& ranks,
+                                                     std::span<const std::byte> mine, bool keeps,
+                                                     const char* operation,
+                                                     const std::string& peers,
+                                                     const Gather& gather) {
+  const std::vector<int64_t> sizes = sizes_of(ranks, mine.size(), operation);
+  const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(ranks.most_bytes) / ranks.size);
+  std::vector<std::vector<std::byte>> parts(keeps ? ranks.size : 0);
+  for (int64_t done = 0; done < std::ranges::max(sizes); done += most) {
+    std::vector<int> counts, offsets;
+    int total = 0;
+    for (const int64_t size : sizes) {
+      counts.push_back(static_cast<int>(std::clamp<int64_t>(size - done, 0, most)));
+      offsets.push_back(total);
+      total += counts.back();
+    }
+    std::vector<std::byte> all(keeps ? total : 0);
+    auto transfer = ranks.start(operation, peers);
+    const int count = counts[ranks.rank];
+    check_mpi(gather(count == 0 ? nullptr : mine.data() + done, count, all.data(), counts.data(),
+                     offsets.data(), transfer->add_collective()),
+              operation);
+    transfer->wait();
+    for (size_t i = 0; i < parts.size(); ++i)
+      parts[i].insert(parts[i].end(), all.begin() + offsets[i],
+                      all.begin() + offsets[i] + counts[i]);
   }
-  all.resize(total);
-  return offsets;
-}
-
-std::vector<std::vector<std::byte>> cut(const std::vector<std::byte>& all,
-                                        const std::vector<int>& counts,
-                                        const std::vector<int>& offsets) {
-  std::vector<std::vector<std::byte>> parts(counts.size());
-  for (size_t i = 0; i < counts.size(); ++i)
-    parts[i].assign(all.begin() + offsets[i], all.begin() + offsets[i] + counts[i]);
   return parts;
 }
 
@@ -54,40 +73,22 @@ void broadcast_pieces(const MpiRanks& ranks, std::span<std::byte> bytes, int roo
 
 std::vector<std::vector<std::byte>> all_gather_bytes(const MpiRanks& ranks,
                                                      std::span<const std::byte> mine) {
-  const int count = int_count(mine.size(), "all_gather");
-  std::vector<int> counts(ranks.size);
-  auto sizes = ranks.start("all_gather", "all ranks");
-  check_mpi(MPI_Iallgather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, ranks.comm,
-                           sizes->add_collective()),
-            "MPI_Iallgather");
-  sizes->wait();
-  std::vector<std::byte> all;
-  const auto offsets = lay_out(counts, all, "all_gather");
-  auto data = ranks.start("all_gather", "all ranks");
-  check_mpi(MPI_Iallgatherv(mine.data(), count, MPI_BYTE, all.data(), counts.data(), offsets.data(),
-                            MPI_BYTE, ranks.comm, data->add_collective()),
-            "MPI_Iallgatherv");
-  data->wait();
-  return cut(all, counts, offsets);
+  return gather_in_rounds(ranks, mine, true, "all_gather", "all ranks",
+                          [&](const std::byte* from, int count, std::byte* all, const int* counts,
+                              const int* offsets, MPI_Request* request) {
+                            return MPI_Iallgatherv(from, count, MPI_BYTE, all, counts, offsets,
+                                                   MPI_BYTE, ranks.comm, request);
+                          });
 }
 
 std::vector<std::vector<std::byte>> gather_bytes(const MpiRanks& ranks,
                                                  std::span<const std::byte> mine, int root) {
-  const int count = int_count(mine.size(), "gather");
-  std::vector<int> counts(ranks.rank == root ? ranks.size : 0);
-  auto sizes = ranks.start("gather", fmt::format("root {}", root));
-  check_mpi(MPI_Igather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, root, ranks.comm,
-                        sizes->add_collective()),
-            "MPI_Igather");
-  sizes->wait();
-  std::vector<std::byte> all;
-  const auto offsets = lay_out(counts, all, "gather");
-  auto data = ranks.start("gather", fmt::format("root {}", root));
-  check_mpi(MPI_Igatherv(mine.data(), count, MPI_BYTE, all.data(), counts.data(), offsets.data(),
-                         MPI_BYTE, root, ranks.comm, data->add_collective()),
-            "MPI_Igatherv");
-  data->wait();
-  return cut(all, counts, offsets);
+  return gather_in_rounds(ranks, mine, ranks.rank == root, "gather", fmt::format("root {}", root),
+                          [&](const std::byte* from, int count, std::byte* all, const int* counts,
+                              const int* offsets, MPI_Request* request) {
+                            return MPI_Igatherv(from, count, MPI_BYTE, all, counts, offsets,
+                                                MPI_BYTE, root, ranks.comm, request);
+                          });
 }
 
 void broadcast_bytes(const MpiRanks& ranks, std::vector<std::byte>& bytes, int root) {

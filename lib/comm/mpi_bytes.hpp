@@ -20,10 +20,11 @@ struct MpiRanks {
   MPI_Comm comm;
   int rank, size;
   std::function<std::unique_ptr<MpiTransfer>(const char* operation, std::string peers)> start;
+  size_t most_bytes = max_message_bytes;  ///< of all ranks' parts of a message; at least `size`
 };
 
-/// What Communicator documents. Collective; every call waits for its transfers. They throw
-/// InvalidArgument where the bytes of all ranks together are more than an MPI count holds.
+/// What Communicator documents. Collective; every call waits for its transfers. Bytes that are more
+/// than one message holds travel in several.
 std::vector<std::vector<std::byte>> all_gather_bytes(const MpiRanks& ranks,
                                                      std::span<const std::byte> mine);
 std::vector<std::vector<std::byte>> gather_bytes(const MpiRanks& ranks,
