@@ -2,8 +2,7 @@
 #include "lib/foresight/network.hpp"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <functional>
 
 #include "lib/core/error.hpp"
 
@@ -70,26 +69,42 @@ const Network::Route& Network::route(int from, int to) {
   return route;
 }
 
+void Network::push(const Change& change) {
+  changes_.push_back(change);
+  std::ranges::push_heap(changes_, std::greater<>());
+}
+
+Network::Change Network::pop() {
+  std::ranges::pop_heap(changes_, std::greater<>());
+  const Change change = changes_.back();
+  changes_.pop_back();
+  return change;
+}
+
+/// Whether the change will happen: a message's rate may have changed since.
+bool Network::is_valid(const Change& change) const {
+  return change.version < 0 || change.version == flows_[change.message].version;
+}
+
 int64_t Network::send(double now, int from, int to, double bytes, double share) {
   PECIA_CHECK(bytes > 0 && share > 0 && from != to, "{} bytes from rank {} to {}, share {}", bytes,
               from, to, share);
   const auto message = static_cast<int64_t>(flows_.size());
   const Route& way = route(from, to);
   flows_.push_back({&way, bytes / share});
-  changes_.push({now + way.latency, message, -1});
+  push({now + way.latency, message, -1});
   return message;
 }
 
 std::vector<int64_t> Network::advance(double now) {
   std::vector<int64_t> arrived;
-  while (!changes_.empty() && changes_.top().at <= now) {
-    const double at = changes_.top().at;
+  while (next_change() <= now) {
+    const double at = next_change();
     std::vector<int> touched;
-    while (!changes_.empty() && changes_.top().at == at) {
-      const Change change = changes_.top();
-      changes_.pop();
+    while (next_change() == at) {
+      const Change change = pop();
+      if (!is_valid(change)) continue;
       Flow& flow = flows_[change.message];
-      if (change.version >= 0 && change.version != flow.version) continue;  // its rate has changed
       touched.insert(touched.end(), flow.route->ports.begin(), flow.route->ports.end());
       if (change.version < 0) {
         flow.since = at;
@@ -108,27 +123,53 @@ std::vector<int64_t> Network::advance(double now) {
   return arrived;
 }
 
+std::vector<Network::UnderWay> Network::under_way(double now) const {
+  std::vector<UnderWay> all;
+  for (const Change& change : changes_) {
+    if (!is_valid(change)) continue;
+    const Flow& flow = flows_[change.message];
+    const bool moves = change.version >= 0;
+    all.push_back({change.message, moves,
+                   moves ? flow.left - flow.rate * (now - flow.since) : flow.left,
+                   change.at - now});
+  }
+  return all;
+}
+
+void Network::shift(double seconds) {
+  for (Change& change : changes_) {
+    change.at += seconds;  // the heap's order stays
+    if (is_valid(change) && change.version >= 0) flows_[change.message].since += seconds;
+  }
+}
+
 /// Sets the rates of all flows that share ports with these, directly or by way of other flows.
 void Network::set_rates(double now, const std::vector<int>& touched) {
+  ++times_set_;
   std::vector<int> ports, waiting = touched;
-  std::map<int, int> index_of_port;
-  std::set<int64_t> flows;
+  std::vector<int64_t> flows;
   while (!waiting.empty()) {
     const int each = waiting.back();
     waiting.pop_back();
-    if (!index_of_port.try_emplace(each, static_cast<int>(ports.size())).second) continue;
+    if (ports_[each].seen == times_set_) continue;
+    ports_[each].seen = times_set_;
+    ports_[each].index = static_cast<int>(ports.size());
     ports.push_back(each);
-    for (const int64_t flow : ports_[each].flows)
-      if (flows.insert(flow).second)
-        waiting.insert(waiting.end(), flows_[flow].route->ports.begin(),
-                       flows_[flow].route->ports.end());
+    for (const int64_t number : ports_[each].flows) {
+      Flow& flow = flows_[number];
+      if (flow.seen == times_set_) continue;
+      flow.seen = times_set_;
+      flows.push_back(number);
+      waiting.insert(waiting.end(), flow.route->ports.begin(), flow.route->ports.end());
+    }
   }
+  std::ranges::sort(flows);
   std::vector<double> port_rates;
   for (const int each : ports) port_rates.push_back(ports_[each].rate);
   std::vector<std::vector<int>> ports_of_flow;
   for (const int64_t flow : flows) {
     auto& own = ports_of_flow.emplace_back();
-    for (const int each : flows_[flow].route->ports) own.push_back(index_of_port.at(each));
+    for (const int each : flows_[flow].route->ports) own.push_back(ports_[each].index);
   }
   const std::vector<double> rates = fair_rates(ports_of_flow, port_rates);
   size_t next = 0;
@@ -139,7 +180,7 @@ void Network::set_rates(double now, const std::vector<int>& touched) {
     flow.since = now;
     if (rate == flow.rate) continue;  // it ends when it would have
     flow.rate = rate;
-    changes_.push({now + flow.left / rate, number, ++flow.version});
+    push({now + flow.left / rate, number, ++flow.version});
   }
 }
 

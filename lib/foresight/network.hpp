@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <queue>
 #include <vector>
 
 #include "lib/machines/cluster.hpp"
@@ -33,9 +32,20 @@ class Network {
   int64_t send(double now, int from, int to, double bytes, double share);
 
   /// When something changes next: `advance` to this time before a later message is sent.
-  double next_change() const { return changes_.empty() ? never : changes_.top().at; }
+  double next_change() const { return changes_.empty() ? never : changes_.front().at; }
   /// Moves on to `now`. Returns the messages that have arrived, in the order of their numbers.
   std::vector<int64_t> advance(double now);
+
+  /// A message that has not arrived.
+  struct UnderWay {
+    int64_t number;
+    bool moves;         ///< its latency is over
+    double left;        ///< bytes
+    double changes_in;  ///< seconds until it begins to move, or arrives if nothing changes its rate
+  };
+  std::vector<UnderWay> under_way(double now) const;
+  /// Lets all that is under way happen so much later.
+  void shift(double seconds);
 
  private:
   struct Route {
@@ -48,6 +58,7 @@ class Network {
     double left = 0, rate = 0;  ///< bytes, B/s
     double since = 0;           ///< the time at which `left` was left
     int64_t version = 0;        ///< of its rate
+    int64_t seen = 0;           ///< the last time that a rate was set for it
   };
   struct Change {
     double at;
@@ -59,19 +70,25 @@ class Network {
   };
   struct Port {
     double rate = 0;
-    std::vector<int64_t> flows;  ///< in ascending order
+    std::vector<int64_t> flows = {};  ///< in ascending order
+    int64_t seen = 0;                 ///< the last time that rates were set for it
+    int index = 0;                    ///< among the ports of that time
   };
 
   const Route& route(int from, int to);
   int port(int64_t key, double gbs);
   void set_rates(double now, const std::vector<int>& touched);
+  void push(const Change& change);
+  Change pop();
+  bool is_valid(const Change& change) const;
 
   const machines::Cluster& cluster_;
   std::vector<Flow> flows_;  ///< by message
   std::vector<Port> ports_;
   std::map<int64_t, int> port_of_key_;
   std::map<std::pair<int, int>, Route> routes_;
-  std::priority_queue<Change, std::vector<Change>, std::greater<>> changes_;
+  std::vector<Change> changes_;  ///< a heap, the next one first
+  int64_t times_set_ = 0;        ///< how often rates were set
 };
 
 /// The rates of flows that share ports, max-min fair: no flow can have more without taking from one

@@ -2,12 +2,12 @@
 #include "lib/foresight/replay.hpp"
 
 #include <algorithm>
-#include <deque>
-#include <queue>
-#include <unordered_map>
+#include <limits>
+#include <map>
+#include <utility>
 
 #include "lib/core/error.hpp"
-#include "lib/foresight/network.hpp"
+#include "lib/foresight/replay_state.hpp"
 #include "lib/machines/op_time.hpp"
 
 namespace pecia::foresight {
@@ -16,54 +16,7 @@ namespace {
 using comm::PhantomMessage;
 using comm::PhantomStart;
 
-/// Messages that a rank started together.
-struct Started {
-  const PhantomStart* start;
-  int64_t operation;   ///< number of the operation in its group
-  int64_t open = 0;    ///< messages that have not arrived yet, in both directions
-  int64_t after = -1;  ///< the step before, while it is not done
-  int64_t then = -1;   ///< the next step, if it has started already
-  int64_t bytes = 0;   ///< received
-  bool begun = false;
-
-  bool done() const { return begun && open == 0; }
-};
-
-/// A rank on its way through its program.
-struct Rank {
-  size_t section = 0, step = 0;
-  int64_t time_of_section = 0;
-  double now = 0;
-  int64_t waits_for = -1;  ///< number of what it has started; −1: it goes on at `now`
-  double waits_since = 0;
-  std::vector<Started> started;
-  std::unordered_map<uint64_t, int64_t> operations;  ///< begun so far, by group
-  RankTimes times;
-};
-
-/// One side of a message: who started it, and its length.
-struct Side {
-  int rank;
-  int64_t number;
-  int64_t bytes;
-};
-
-/// What says which sent message is which received one: messages of one match arrive in the order
-/// sent.
-struct Match {
-  uint64_t group;
-  int64_t operation;  ///< −1: a message of the series
-  int from, to;
-  bool operator==(const Match&) const = default;
-};
-struct HashOfMatch {
-  size_t operator()(const Match& match) const {
-    uint64_t hash = match.group;
-    for (const int64_t part : {match.operation, int64_t{match.from}, int64_t{match.to}})
-      hash = (hash ^ static_cast<uint64_t>(part)) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29;
-    return hash;
-  }
-};
+constexpr int64_t longest_period = 32;  // layers after which a state may come again
 
 class Replay {
  public:
@@ -76,21 +29,25 @@ class Replay {
         ranks_(programs.size()) {
     for (int rank = 0; rank < size(); ++rank) {
       ranks_[rank].now = ranks_[rank].times.other_s = 1e-6 * cluster.overhead.step_us;
-      ready_.push({ranks_[rank].now, rank});
+      push_ready(rank);
     }
   }
 
   PassTime run() {
     while (!ready_.empty() || network_.next_change() < Network::never) {
-      const double next = ready_.empty() ? Network::never : ready_.top().first;
-      if (network_.next_change() <= next) {
-        const double now = network_.next_change();
+      const double next = ready_.empty() ? Network::never : ready_.front().first;
+      const double next_arrival = network_.next_change();
+      if (next_arrival <= next) {
+        const double now = next_arrival;
         for (const int64_t message : network_.advance(now)) arrived(now, message);
       } else {
-        const int rank = ready_.top().second;
-        ready_.pop();
+        std::ranges::pop_heap(ready_, std::greater<>());
+        const int rank = ready_.back().second;
+        ready_.pop_back();
         go_on(rank);
       }
+      if (lap_done_ > 0 && !skipped_ && !on_moment_)
+        skip_what_repeats(std::min(next, next_arrival));
     }
     return result();
   }
@@ -98,18 +55,74 @@ class Replay {
  private:
   int size() const { return static_cast<int>(ranks_.size()); }
 
+  void push_ready(int rank) {
+    ready_.emplace_back(ranks_[rank].now, rank);
+    std::ranges::push_heap(ready_, std::greater<>());
+  }
+
+  /// When the last rank has done a layer that repeats, the state of all ranks and messages is
+  /// compared with those after earlier layers. If it is one of them, so is all that follows, until
+  /// the first rank comes to the last repetition. This is then not played.
+  void skip_what_repeats(double now) {
+    const int64_t lap = std::exchange(lap_done_, 0);
+    int64_t laps = std::numeric_limits<int64_t>::max();
+    for (int index = 0; index < size(); ++index) {
+      PlayedRank& rank = ranks_[index];
+      if (next_step(index) == nullptr) return;
+      laps = std::min(laps, programs_[index][rank.section].times - 1 - rank.time_of_section);
+      while (rank.first_open < std::ssize(rank.started) && rank.started[rank.first_open].done())
+        ++rank.first_open;
+    }
+    if (laps < 1) return;
+    ReplayState state = state_of(now, lap, ranks_, sends_, receives_, sides_, network_);
+    const auto same = std::ranges::find_if(
+        earlier_, [&](const ReplayState& earlier) { return alike(earlier, state); });
+    if (same == earlier_.end()) {
+      earlier_.push_front(std::move(state));
+      if (std::ssize(earlier_) > longest_period) earlier_.pop_back();
+      return;
+    }
+    skip(laps / (lap - same->lap), *same, state);
+    skipped_ = true;
+    earlier_.clear();
+  }
+
+  /// Goes on as if what lies between two states had been done some more times.
+  void skip(int64_t more, const ReplayState& from, const ReplayState& to) {
+    const auto times = static_cast<double>(more);
+    const double seconds = times * (to.at - from.at);
+    for (int index = 0; index < size(); ++index) {
+      PlayedRank& rank = ranks_[index];
+      rank.time_of_section += more * (to.lap - from.lap);
+      rank.now += seconds;
+      rank.waits_since += seconds;
+      const RankTimes &before = from.spent[index], &after = to.spent[index];
+      rank.times.gemm_s += times * (after.gemm_s - before.gemm_s);
+      rank.times.attention_s += times * (after.attention_s - before.attention_s);
+      rank.times.other_s += times * (after.other_s - before.other_s);
+      rank.times.exposed_comm_s += times * (after.exposed_comm_s - before.exposed_comm_s);
+    }
+    for (auto& [at, rank] : ready_) at = ranks_[rank].now;
+    std::ranges::make_heap(ready_, std::greater<>());
+    network_.shift(seconds);
+    skipped_messages_ = more * (to.messages - from.messages);
+  }
+
   const Step* next_step(int index) const {
-    const Rank& rank = ranks_[index];
+    const PlayedRank& rank = ranks_[index];
     if (rank.section == programs_[index].size()) return nullptr;
     return &programs_[index][rank.section].steps[rank.step];
   }
 
   void pass_step(int index) {
-    Rank& rank = ranks_[index];
+    PlayedRank& rank = ranks_[index];
     const Section& section = programs_[index][rank.section];
     if (++rank.step < section.steps.size()) return;
     rank.step = 0;
-    if (++rank.time_of_section < section.times) return;
+    if (++rank.time_of_section < section.times) {
+      if (++laps_[rank.time_of_section] == size()) lap_done_ = rank.time_of_section;
+      return;
+    }
     rank.time_of_section = 0;
     ++rank.section;
   }
@@ -117,7 +130,7 @@ class Replay {
   /// Does the steps of a rank from its time on. A rank runs ahead of the others until it starts
   /// messages, as these must start in the order of time over all ranks: it then comes back.
   void go_on(int index) {
-    Rank& rank = ranks_[index];
+    PlayedRank& rank = ranks_[index];
     const double begin = rank.now;
     while (const Step* step = next_step(index)) {
       if (const auto* op = std::get_if<kernels::OpWork>(&step->what)) {
@@ -130,7 +143,7 @@ class Replay {
         spend(index, *step, machines::copy_seconds(static_cast<double>(copy->bytes), cluster_),
               rank.times.other_s, 2 * copy->bytes);
       } else if (const auto* start = std::get_if<PhantomStart>(&step->what)) {
-        if (rank.now > begin) return ready_.push({rank.now, index});
+        if (rank.now > begin) return push_ready(index);
         begin_messages(index, *start);
       } else {
         const auto number =
@@ -148,7 +161,7 @@ class Replay {
   }
 
   void spend(int index, const Step& step, double seconds, double& sum, int64_t bytes) {
-    Rank& rank = ranks_[index];
+    PlayedRank& rank = ranks_[index];
     const double begin = rank.now;
     rank.now += seconds;
     sum += seconds;
@@ -157,14 +170,14 @@ class Replay {
 
   void show(int index, const Step& step, double begin, int64_t bytes) const {
     if (!on_moment_) return;
-    const Rank& rank = ranks_[index];
+    const PlayedRank& rank = ranks_[index];
     const int32_t layer = programs_[index][rank.section].layer;
     on_moment_({index, layer < 0 ? -1 : layer + static_cast<int32_t>(rank.time_of_section), step,
                 begin, rank.now, bytes});
   }
 
   void begin_messages(int index, const PhantomStart& start) {
-    Rank& rank = ranks_[index];
+    PlayedRank& rank = ranks_[index];
     const auto number = static_cast<int64_t>(rank.started.size());
     Started begun{&start, -1};
     if (!start.in_series) {
@@ -195,8 +208,6 @@ class Replay {
     if (started.open == 0) finished(index, number, now);
   }
 
-  using Sides = std::unordered_map<Match, std::deque<Side>, HashOfMatch>;
-
   void meet(double now, const Match& match, const Side& side, Sides& own, Sides& others,
             bool in_series) {
     const auto other = others.find(match);
@@ -225,7 +236,7 @@ class Replay {
   }
 
   void finished(int index, int64_t number, double now) {
-    Rank& rank = ranks_[index];
+    PlayedRank& rank = ranks_[index];
     const int64_t then = rank.started[number].then;
     if (then >= 0) post(index, then, now);
     if (rank.waits_for != number) return;
@@ -234,20 +245,21 @@ class Replay {
     rank.times.exposed_comm_s += rank.now - rank.waits_since;
     show(index, *next_step(index), rank.waits_since, rank.started[number].bytes);
     pass_step(index);
-    ready_.push({rank.now, index});
+    push_ready(index);
   }
 
   PassTime result() const {
     PassTime time;
     for (int index = 0; index < size(); ++index) {
-      const Rank& rank = ranks_[index];
+      const PlayedRank& rank = ranks_[index];
       PECIA_CHECK(next_step(index) == nullptr,
                   "rank {} waits in {} of layer {} for messages that nobody sends", index,
                   next_step(index)->span, programs_[index][rank.section].layer);
       time.ranks.push_back(rank.times);
       time.seconds = std::max(time.seconds, rank.times.end_s);
     }
-    time.messages = static_cast<int64_t>(sides_.size());
+    time.played = std::ssize(sides_);
+    time.messages = time.played + skipped_messages_;
     return time;
   }
 
@@ -255,11 +267,15 @@ class Replay {
   const machines::Cluster& cluster_;
   const OnMoment& on_moment_;
   Network network_;
-  std::vector<Rank> ranks_;
-  std::priority_queue<std::pair<double, int>, std::vector<std::pair<double, int>>, std::greater<>>
-      ready_;                                 ///< ranks that go on, by time
-  Sides sends_, receives_;                    ///< sides that have not met the other one
-  std::vector<std::pair<Side, Side>> sides_;  ///< by message
+  std::vector<PlayedRank> ranks_;
+  std::vector<std::pair<double, int>> ready_;  ///< ranks that go on: a heap, the next one first
+  Sides sends_, receives_;                     ///< sides that have not met the other one
+  std::vector<std::pair<Side, Side>> sides_;   ///< by message
+  std::map<int64_t, int> laps_;                ///< ranks that have done so many repetitions
+  int64_t lap_done_ = 0;             ///< that all ranks have done by now, not looked at yet
+  std::deque<ReplayState> earlier_;  ///< after repetitions, the latest one first
+  bool skipped_ = false;
+  int64_t skipped_messages_ = 0;
 };
 
 }  // namespace

@@ -7,6 +7,10 @@
 /// Messages move when both sides have started them. The exchanges of a collective follow each other
 /// by themselves, as they do where ranks poll or a GPU's stream holds them. What adds up partial
 /// sums takes no time of its own; the share of collectives has it.
+///
+/// Where layers repeat, all ranks and all messages under way often are where they were some layers
+/// before, to a millionth of the time between. Then what follows is the same as well. The layers up
+/// to the last one are not played, and their time is counted.
 
 #include <functional>
 #include <vector>
@@ -28,6 +32,7 @@ struct PassTime {
   double seconds = 0;  ///< until the last rank is done
   std::vector<RankTimes> ranks;
   int64_t messages = 0;  ///< sent by all ranks
+  int64_t played = 0;    ///< of these, the ones that were played one by one
 
   /// The times of the rank that waits least: the others wait for it.
   const RankTimes& busiest() const;
@@ -41,7 +46,7 @@ struct Moment {
   double begin_s, end_s;
   int64_t bytes;  ///< read and written, copied, or waited for
 };
-/// Is shown all moments, those of one rank in their order.
+/// Is shown all moments, those of one rank in their order. Every layer is played for it.
 using OnMoment = std::function<void(const Moment& moment)>;
 
 /// `programs` are those of the ranks 0 … N−1 of a replica, which fill the cluster's servers in this

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -140,10 +141,49 @@ TEST(Replay, OfRecordedProgramsMatchesAllMessages) {
       EXPECT_EQ(time.messages, messages) << grid.name;
       // The same programs take the same time, and so do all layers one by one.
       EXPECT_EQ(replay(recorded, small_cluster()).seconds, time.seconds) << grid.name;
-      EXPECT_DOUBLE_EQ(replay(programs(config, grid, plan, Layers::each), small_cluster()).seconds,
-                       time.seconds)
+      EXPECT_NEAR(replay(programs(config, grid, plan, Layers::each), small_cluster()).seconds,
+                  time.seconds, 1e-6 * time.seconds)
           << grid.name;
     }
+  }
+}
+
+/// What is skipped is compared with all layers played, on up to 64 ranks.
+TEST(Replay, SkipsLayersThatTakeTheSameTime) {
+  using parallel::Ring;
+  const model::ModelConfig config = small_model(60);
+  std::vector<Grid> all = grids();
+  all.push_back({"pass_kv and tp over racks", 8, 1, 2});
+  all.push_back({"pass_q and tp over racks", 8, 1, 2, Ring::pass_q});
+  all.push_back({"usp over racks", 4, 4});
+  all.push_back({"64 ranks", 16, 1, 4});
+  for (const bool shared : {false, true}) {
+    machines::Cluster cluster = small_cluster();
+    cluster.servers_per_rack = 2;
+    for (machines::Link& link : cluster.links) link.shared = shared;
+    int64_t messages = 0, played = 0;
+    for (const Grid& grid : all)
+      for (const schedule::Plan& plan :
+           {grid.passes().feed(0, 1, 500, 300), grid.passes().step(0, 5, 40, true)}) {
+        const auto recorded = programs(config, grid, plan, Layers::folded);
+        const PassTime whole = replay(recorded, cluster, [](const Moment&) {});
+        const PassTime time = replay(recorded, cluster);
+        SCOPED_TRACE(fmt::format("{}, {} items, shared {}", grid.name, plan.items.size(), shared));
+        EXPECT_EQ(whole.played, whole.messages);
+        EXPECT_EQ(time.messages, whole.messages);
+        EXPECT_NEAR(time.seconds, whole.seconds, 1e-6 * whole.seconds);
+        const double near = 1e-5 * whole.seconds;
+        for (int rank = 0; rank < grid.ranks(); ++rank) {
+          const RankTimes &one = time.ranks[rank], &other = whole.ranks[rank];
+          EXPECT_NEAR(one.gemm_s, other.gemm_s, near);
+          EXPECT_NEAR(one.attention_s, other.attention_s, near);
+          EXPECT_NEAR(one.other_s, other.other_s, near);
+          EXPECT_NEAR(one.exposed_comm_s, other.exposed_comm_s, near);
+          EXPECT_NEAR(one.end_s, other.end_s, near);
+        }
+        messages += time.messages, played += time.played;
+      }
+    EXPECT_LT(played, messages / 2);
   }
 }
 
