@@ -20,11 +20,11 @@ CLI::Option* declare(CLI::App& app, const Option& option, Size size) {
 }
 
 CLI::Option* declare(CLI::App& app, const Option& option, std::vector<int64_t>* values) {
-  return app.add_option(option.name, *values, option.help)->delimiter(',');
+  return app.add_option(option.name, *values, option.help)->delimiter(',')->allow_extra_args(false);
 }
 
 CLI::Option* declare(CLI::App& app, const Option& option, std::vector<double>* values) {
-  return app.add_option(option.name, *values, option.help)->delimiter(',');
+  return app.add_option(option.name, *values, option.help)->delimiter(',')->allow_extra_args(false);
 }
 
 CLI::Option* declare(CLI::App& app, const Option& option, std::vector<std::string>* values) {

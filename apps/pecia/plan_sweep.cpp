@@ -47,6 +47,10 @@ class SweepProgress {
   Clock::time_point next_ = Clock::now() + std::chrono::seconds(2);
 };
 
+std::string plural(int64_t number, const char* what) {
+  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+}
+
 /// The layout in the words of a job file.
 Json json_of(const job::Job::Parallel& parallel, const resources::Resources& resources) {
   const auto word = [](const auto& mode) {
@@ -242,11 +246,12 @@ Json swept_plans(foresight::Passes& passes, const foresight::Batch& batch,
 
 std::string sweep_text(const Json& plan) {
   const Json &batch = plan["batch"], &plans = plan["plans"], &best = plans.front();
-  std::string text = fmt::format(
-      "  batch: {} requests, {} prompt tokens, up to {} new ones, longest prompt {}\n",
-      batch["requests"].get<int64_t>(), report::format_count(batch["prompt_tokens"].get<double>()),
-      report::format_count(batch["new_tokens"].get<double>()),
-      batch["longest_prompt"].get<int64_t>());
+  std::string text =
+      fmt::format("  batch: {}, {} prompt tokens, up to {} new ones, longest prompt {}\n",
+                  plural(batch["requests"].get<int64_t>(), "request"),
+                  report::format_count(batch["prompt_tokens"].get<double>()),
+                  report::format_count(batch["new_tokens"].get<double>()),
+                  batch["longest_prompt"].get<int64_t>());
   text += fmt::format(
       "  foreseen on {}: {} layouts, of which {} were played, {} cannot be faster, {} "
       "do not fit\n",
@@ -260,7 +265,7 @@ std::string sweep_text(const Json& plan) {
   for (const Json* row : rows_of(plans, most_rows)) text += row_text(*row);
   for (const Json& each : plans) {
     if (each["fits"].get<bool>()) continue;
-    text += fmt::format("  {} ranks do not fit: {}; {}\n", each["ranks"].get<int>(),
+    text += fmt::format("  does not fit on {}: {}; {}\n", plural(each["ranks"].get<int>(), "rank"),
                         each["why_not"].get<std::string>(),
                         each["would_fit"].is_null()
                             ? "no change that was tried would fit"
@@ -272,6 +277,8 @@ std::string sweep_text(const Json& plan) {
         "GPU-hours\n",
         plan["knee"].get<int>());
   if (!best["fits"].get<bool>()) return text + cluster_text(plan);
+  constexpr size_t most_requests = 6;
+  text += "  in the best, each request alone:\n" + requests_text(best, most_requests);
   text += fmt::format("  the best ends between {} and {} after its start\n",
                       report::format_duration(best["end_range_s"][0]),
                       report::format_duration(best["end_range_s"][1]));

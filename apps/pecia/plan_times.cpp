@@ -70,11 +70,10 @@ Json times_of(const foresight::Replica& replica, const machines::Cluster& cluste
   return times;
 }
 
-std::string times_text(const Json& plan) {
-  const Json &chosen = plan["plans"][0], &cluster = plan["cluster"];
-  std::string text =
-      fmt::format("  foreseen on {}, each request alone:\n", cluster["name"].get<std::string>());
+std::string requests_text(const Json& chosen, size_t most) {
+  std::string text;
   for (const Json& request : chosen["requests"]) {
+    if (most-- == 0) return text + "    …\n";
     const Json& prefill = request["prefill"];
     const auto cached = request["cached_tokens"].get<int64_t>();
     text += fmt::format(
@@ -85,6 +84,14 @@ std::string times_text(const Json& plan) {
         seconds(prefill, "gemm_s"), seconds(prefill, "attention_s"), seconds(prefill, "other_s"),
         seconds(prefill, "exposed_comm_s"), seconds(request, "tbt_s"));
   }
+  return text;
+}
+
+std::string times_text(const Json& plan) {
+  const Json& chosen = plan["plans"][0];
+  std::string text = fmt::format("  foreseen on {}, each request alone:\n",
+                                 plan["cluster"]["name"].get<std::string>()) +
+                     requests_text(chosen, chosen["requests"].size());
   if (!chosen["fits"].get<bool>())
     text += fmt::format("  does not fit: {}\n", chosen["why_not"].get<std::string>());
   return text + cluster_text(plan);

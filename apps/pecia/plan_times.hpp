@@ -17,6 +17,9 @@ std::function<DType(DType)> operands_of(const machines::Cluster& cluster, const 
 /// The cluster file as indented lines.
 std::string cluster_text(const nlohmann::ordered_json& plan);
 
+/// A line for each request of a plan, at most `most`.
+std::string requests_text(const nlohmann::ordered_json& chosen, size_t most);
+
 /// {"fits", "why_not", "requests": […]} of a plan. Traces of the last request are written into
 /// `trace`, unless it is empty.
 nlohmann::ordered_json times_of(const foresight::Replica& replica, const machines::Cluster& cluster,

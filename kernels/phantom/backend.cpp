@@ -20,12 +20,33 @@ int64_t kv_bytes(int64_t count, int64_t heads, int64_t head_dim, DType dtype) {
   return 2 * count * heads * vector_bytes(dtype, head_dim);
 }
 
+/// Pairs of a query at one of `count` positions from `first` on and a key of the run that it sees.
+double pairs_with(const KeyRun& run, int64_t first, int64_t count, int64_t window) {
+  if (window > 0 || run.stride != 1) {
+    int64_t pairs = 0;
+    for (int64_t query = first; query < first + count; ++query)
+      pairs += count_seen(run, query, window);
+    return static_cast<double>(pairs);
+  }
+  // Query `first` sees `seen` keys, and each next query one more until all are seen.
+  const int64_t seen = first + 1 - run.position;
+  const int64_t none = std::clamp<int64_t>(1 - seen, 0, count);
+  const int64_t some = std::clamp<int64_t>(run.num_keys - seen, none, count) - none;
+  const auto growing = static_cast<double>(some);
+  return growing * (static_cast<double>(seen + none) + 0.5 * (growing - 1)) +
+         static_cast<double>(count - none - some) * static_cast<double>(run.num_keys);
+}
+
 /// Pairs of a row of the item and a key that it sees.
 double visible_pairs(const AttentionArgs& args, const AttentionItem& item) {
+  const auto positions = args.query_positions.subspan(item.first_row, item.num_rows);
   double pairs = 0;
-  for (const KeyRun& run : runs_of(args, item))
-    for (int64_t row = item.first_row; row < item.first_row + item.num_rows; ++row)
-      pairs += static_cast<double>(count_seen(run, args.query_positions[row], args.window));
+  for (size_t begin = 0, end = 0; begin < positions.size(); begin = end) {
+    for (end = begin + 1; end < positions.size() && positions[end] == positions[end - 1] + 1;)
+      ++end;
+    for (const KeyRun& run : runs_of(args, item))
+      pairs += pairs_with(run, positions[begin], static_cast<int64_t>(end - begin), args.window);
+  }
   return pairs;
 }
 

@@ -4,32 +4,72 @@
 #include "lib/core/error.hpp"
 
 namespace pecia::foresight {
+namespace {
+
+template <typename T>
+bool is_kept(const std::optional<T>& wanted, const T& value) {
+  return !wanted || *wanted == value;
+}
+
+/// The grids of `ranks` ranks with the degrees that are kept, more replicas first.
+std::vector<std::pair<int, parallel::Degrees>> grids_of(int ranks, const KeptDegrees& kept) {
+  std::vector<std::pair<int, parallel::Degrees>> grids;
+  for (int dp = ranks; dp >= 1; --dp) {
+    if (ranks % dp != 0 || !is_kept(kept.dp, dp)) continue;
+    for (const parallel::Degrees& degrees : parallel::grids_of(ranks / dp))
+      if (is_kept(kept.cp, degrees.cp) && is_kept(kept.sp, degrees.sp) &&
+          is_kept(kept.tp, degrees.tp))
+        grids.emplace_back(dp, degrees);
+  }
+  return grids;
+}
+
+parallel::Setting setting_of(const parallel::Degrees& degrees, const job::Job::Parallel& parallel) {
+  return {degrees,
+          parallel.prefill,
+          parallel.ring,
+          parallel.decode,
+          parallel.shift_threshold,
+          parallel::Reproducible::run,
+          false};
+}
+
+}  // namespace
 
 std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job::Parallel& parallel,
                                            const KeptDegrees& kept,
                                            const parallel::ModelShape& model) {
   PECIA_CHECK(ranks >= 1, "{} ranks", ranks);
-  const auto is_kept = [](const auto& wanted, const auto& value) {
-    return !wanted || *wanted == value;
-  };
   std::vector<job::Job::Parallel> layouts;
-  for (int dp = ranks; dp >= 1; --dp) {
-    if (ranks % dp != 0 || !is_kept(kept.dp, dp)) continue;
-    for (const auto& [degrees, prefill, decode] : parallel::legal_modes(ranks / dp, model)) {
-      if (!is_kept(kept.cp, degrees.cp) || !is_kept(kept.sp, degrees.sp) ||
-          !is_kept(kept.tp, degrees.tp))
-        continue;
-      if (!is_kept(parallel.prefill, prefill) || !is_kept(parallel.decode, decode)) continue;
-      job::Job::Parallel layout = parallel;
-      layout.dp = dp, layout.sp = degrees.sp, layout.tp = degrees.tp;
-      layout.cp = {degrees.cp, false};
-      if (degrees.ranks() > 1) layout.prefill = prefill, layout.decode = decode;
-      const parallel::Setting setting{
-          degrees, layout.prefill, layout.ring, layout.decode, layout.shift_threshold, {}, false};
-      if (!parallel::refusal(setting, model)) layouts.push_back(layout);
-    }
+  for (const auto& [dp, degrees] : grids_of(ranks, kept)) {
+    const parallel::ModeRow& row = parallel::row_of(degrees);
+    for (const parallel::PrefillMode prefill : row.prefill)
+      for (const parallel::DecodeMode decode : row.decode) {
+        if (!is_kept(parallel.prefill, prefill) || !is_kept(parallel.decode, decode)) continue;
+        job::Job::Parallel layout = parallel;
+        layout.dp = dp, layout.sp = degrees.sp, layout.tp = degrees.tp;
+        layout.cp = {degrees.cp, false};
+        if (degrees.ranks() > 1) layout.prefill = prefill, layout.decode = decode;
+        if (!parallel::refusal(setting_of(degrees, layout), model)) layouts.push_back(layout);
+      }
   }
   return layouts;
+}
+
+std::string why_no_layout(int ranks, const job::Job::Parallel& parallel, const KeptDegrees& kept,
+                          const parallel::ModelShape& model) {
+  const auto grids = grids_of(ranks, kept);
+  for (const auto& [dp, degrees] : grids)
+    if (const auto refused = parallel::refusal(setting_of(degrees, parallel), model))
+      return refused->text();
+  PECIA_CHECK(grids.empty(), "a legal grid of {} ranks has no layout", ranks);
+  std::string given;
+  for (const auto& [name, degree] : {std::pair("dp", kept.dp), std::pair("cp", kept.cp),
+                                     std::pair("sp", kept.sp), std::pair("tp", kept.tp)})
+    if (degree) given += fmt::format("{}{} {}", given.empty() ? "" : " × ", name, *degree);
+  return fmt::format(
+      "no grid of {} ranks has parallel.{}: use other --ranks, or leave one of the degrees out",
+      ranks, given);
 }
 
 }  // namespace pecia::foresight

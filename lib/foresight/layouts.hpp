@@ -3,6 +3,7 @@
 /// Every way in which a job could run on a number of ranks.
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "lib/job/job.hpp"
@@ -20,5 +21,10 @@ struct KeptDegrees {
 std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job::Parallel& parallel,
                                            const KeptDegrees& kept,
                                            const parallel::ModelShape& model);
+
+/// Why there is none, and the nearest that is legal: the words of the legality table. Requires that
+/// layouts_of is empty.
+std::string why_no_layout(int ranks, const job::Job::Parallel& parallel, const KeptDegrees& kept,
+                          const parallel::ModelShape& model);
 
 }  // namespace pecia::foresight

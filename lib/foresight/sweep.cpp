@@ -45,12 +45,11 @@ class Search {
 
   std::vector<job::Job::Parallel> legal(int ranks) const {
     const job::Job::Parallel& parallel = setting().job.parallel;
-    auto layouts =
-        layouts_of(ranks, parallel, question_.kept, resources::shape_of(setting().config));
-    if (!layouts.empty()) return layouts;
-    resources::Resources resources;
-    resources::resolve_grid(setting().job, setting().config, ranks, resources);  // says why not
-    fail<InputError>("no grid of {} ranks has the degrees and modes that the job gives", ranks);
+    const auto shape = resources::shape_of(setting().config);
+    auto layouts = layouts_of(ranks, parallel, question_.kept, shape);
+    if (layouts.empty())
+      fail<InputError>("{}", why_no_layout(ranks, parallel, question_.kept, shape));
+    return layouts;
   }
 
   void decide(int ranks, const std::vector<job::Job::Parallel>& layouts) {

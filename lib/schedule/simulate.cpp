@@ -50,6 +50,7 @@ struct Replica {
 
   Scheduler scheduler;
   std::vector<UnderWay> under_way;  ///< a heap
+  bool refuses = false;  ///< has no room for the next request, until its scheduler does something
 
   double first_end_s() const {
     return under_way.empty() ? std::numeric_limits<double>::infinity() : under_way.front().end_s;
@@ -106,8 +107,10 @@ class Play {
       if (!head_) head_ = request_of(next, row_);
       Replica* chosen = nullptr;
       for (Replica& replica : replicas_) {
+        if (replica.refuses) continue;
         const bool takes = next.arrival_s ? replica.scheduler.has_room_for(*head_)
                                           : replica.scheduler.wants_more();
+        replica.refuses = !takes;
         if (takes && (chosen == nullptr || replica.load() < chosen->load())) chosen = &replica;
       }
       if (chosen == nullptr) return;
@@ -116,6 +119,8 @@ class Play {
       take_finished(*chosen);  // a request that is refused
       row_ += std::ssize(next.turns);
       ++next_;
+      if (next.arrival_s)  // the one after it may be smaller
+        for (Replica& replica : replicas_) replica.refuses = false;
     }
   }
 
@@ -127,6 +132,7 @@ class Play {
         if (!elastic_ && !replica.under_way.empty()) continue;
         std::optional<Plan> plan;
         call(Call::next, [&] { plan = replica.scheduler.next(now_); });
+        replica.refuses = false;
         if (!plan) continue;
         begins = true;
         ++result_.passes;
@@ -147,6 +153,7 @@ class Play {
     now_ = result_.seconds = ended.end_s;
     const std::vector<Outcome> outcomes = {outcome_of(ended.plan)};
     call(Call::commit, [&] { replica.scheduler.commit(ended.plan, outcomes, now_); });
+    replica.refuses = false;
     take_finished(replica);
   }
 

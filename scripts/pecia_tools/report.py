@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pecia-report: a run folder, or a file of pecia tune, as one HTML page, and its figures as PNGs."""
+"""pecia-report: a run folder, or a file of pecia tune or pecia plan, as one HTML page, and its figures as PNGs."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
+from typing import Any
 
-from .command import note, run, temporary_file
+from .command import UserError, note, run, temporary_file
 from .read_run import read_run
 from .read_trace import read_trace
 
@@ -16,18 +18,18 @@ PROGRAM = "pecia-report"
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Show a run, also one that goes on or was killed, or what pecia tune measured, as one HTML page "
-        "that needs no network. An earlier page is replaced.",
+        description="Show a run, also one that goes on or was killed, what pecia tune measured, or what pecia plan "
+        "foresees, as one HTML page that needs no network. An earlier page is replaced.",
         epilog="example: pecia-report runs/books --png figures/",
     )
     parser.add_argument(
         "run",
         type=Path,
         metavar="RUN_DIR",
-        help="a run folder, the `output` of its job file; or a tuned.json",
+        help="a run folder, the `output` of its job file; a tuned.json; or what pecia plan --cluster --json wrote",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="the page (default: RUN_DIR/report.html, or tuned.html beside tuned.json)"
+        "-o", "--output", type=Path, metavar="FILE", help="the page (default: RUN_DIR/report.html, or NAME.html beside NAME.json)"
     )
     parser.add_argument(
         "--png", type=Path, metavar="DIR", help="also write each figure as DIR/NAME.png"
@@ -35,14 +37,27 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def read_document(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path}: {error}; name a run folder, or a file that pecia tune or pecia plan --json wrote"
+        ) from None
+    return document if isinstance(document, dict) else {}
+
+
 def main(arguments: list[str]) -> int:
     options = make_parser().parse_args(arguments)
-    from . import report_page, tuned_page  # they draw: --help does without
+    from . import plan_page, report_page, tuned_page  # they draw: --help does without
 
     if options.run.is_file():
-        tuned = tuned_page.read_tuned(options.run)
-        found = tuned_page.sections(tuned)
-        text = tuned_page.render(options.run, tuned, found)
+        document = read_document(options.run)
+        is_plan = str(document.get("schema")).startswith("pecia.plan/")
+        page = plan_page if is_plan else tuned_page
+        (plan_page.check_plan if is_plan else tuned_page.check_tuned)(options.run, document)
+        found = page.sections(document)
+        text = page.render(options.run, document, found)
         path = options.output or options.run.with_suffix(".html")
     else:
         folder = read_run(options.run)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,14 +35,9 @@ class Point:
     ttft_s: float
 
 
-def read_tuned(path: Path) -> dict[str, Any]:
-    try:
-        tuned = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {error}; name a run folder, or a file that pecia tune wrote") from None
-    if not isinstance(tuned, dict) or tuned.get("schema") != SCHEMA:
+def check_tuned(path: Path, tuned: dict[str, Any]) -> None:
+    if tuned.get("schema") != SCHEMA:
         raise UserError(f"{path} has not the schema {SCHEMA}; let pecia tune write it again")
-    return tuned
 
 
 def points(tuned: dict[str, Any]) -> list[Point]:

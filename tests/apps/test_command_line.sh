@@ -101,14 +101,23 @@ foresee=("$pecia" plan --model llama-3-8b --cluster h100-gtt)
 expect 0 '^    2000 tokens after 500 cached: first token after .* ms (products .* per token$' - \
   "${foresee[@]}" --ranks 2 --request 2000+500:9
 grep -q '^    overhead: {op_us: 4, step_us: 500}$' "$folder/out" || complain "the cluster's figures are hidden"
-expect 0 '^  does not fit: H100-96GB: .* bytes of memory wanted' - \
+expect 0 '^  does not fit on 1 rank: the model needs 131.4 GiB .*; would fit: --ranks 2$' - \
   "$pecia" plan --model llama-3-70b --cluster h100-gtt --ranks 1 --request 1000
-expect 0 '"fits": true' - "${foresee[@]}" --ranks 4 --set parallel.tp=2 --request 2000 --request 300:5 --json
+expect 0 '"fits": true' - "${foresee[@]}" --ranks 4 --set parallel.tp=2 --request 2000 --request 300:5x3 --json
 python3 - "$folder/out" <<'END' || complain "a plan with times is not as interfaces say"
 import json, sys
 plan = json.load(open(sys.argv[1]))
-[chosen], cluster = plan["plans"], plan["cluster"]
-assert cluster["name"] == "h100-gtt" and "memory_gbs: 2400" in cluster["file"]
+chosen, cluster = plan["plans"][0], plan["cluster"]
+assert plan["batch"] == {"requests": 4, "prompt_tokens": 2900, "new_tokens": 16, "longest_prompt": 2000}
+assert all(p["ranks"] == 4 and p["parallel"]["tp"] == 2 for p in plan["plans"])
+ends = [p["end_s"] for p in plan["plans"]]
+assert ends == sorted(ends) and chosen["end_range_s"][0] <= ends[0] <= chosen["end_range_s"][1]
+assert abs(chosen["gpu_hours"] - 4 * ends[0] / 3600) < 1e-9
+memory = chosen["memory_bytes_per_rank"]
+assert sum(memory[part] for part in ("weights", "kv", "work", "free")) == int(89.4 * 2**30)
+assert set(chosen["bytes_by_level"]) == {"server", "rack", "system"} and chosen["bytes_by_level"]["server"] > 0
+assert chosen["limit"] in ("compute", "memory bandwidth", "memory", "link server")
+assert plan["layouts"] == len(plan["plans"]) + sum(plan["left_out"].values())
 assert [r["prompt_tokens"] for r in chosen["requests"]] == [2000, 300]
 for request in chosen["requests"]:
     parts = request["prefill"]

@@ -214,5 +214,18 @@ TEST(Sweep, RefusesRanksThatNoGridFits) {
   EXPECT_THROW(sweep(passes, batch, question), InputError);
 }
 
+TEST(Layouts, SayWhyThereIsNone) {
+  const SmallJob small;
+  const auto shape = resources::shape_of(small.config);
+  EXPECT_THAT(why_no_layout(3, small.job.parallel, {.tp = 3}, shape),
+              HasSubstr("parallel.tp 3 does not divide the 8 query heads"));
+  EXPECT_THAT(why_no_layout(6, small.job.parallel, {.dp = 4}, shape),
+              HasSubstr("no grid of 6 ranks has parallel.dp 4"));
+  job::Job::Parallel ring = small.job.parallel;
+  ring.prefill = parallel::PrefillMode::ring;
+  EXPECT_THAT(why_no_layout(8, ring, {.cp = 1}, shape),
+              HasSubstr("parallel.prefill ring needs cp above 1"));
+}
+
 }  // namespace
 }  // namespace pecia::foresight

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from pecia_tools import report
 from pecia_tools.command import UserError
-from pecia_tools.tuned_page import points, read_tuned
+from pecia_tools.tuned_page import points
 from support import ScriptTest, quietly
 
 
@@ -100,7 +100,7 @@ class TunedPageTest(ScriptTest):
         for document in ({"schema": "pecia.tuned/1"}, [], {}):
             self.write(document)
             with self.assertRaisesRegex(UserError, r"tuned\.json has not the schema pecia\.tuned/3"):
-                read_tuned(self.file)
+                report.main([str(self.file)])
         self.file.write_text("{", encoding="utf-8")
-        with self.assertRaisesRegex(UserError, "a file that pecia tune wrote"):
-            read_tuned(self.file)
+        with self.assertRaisesRegex(UserError, "a file that pecia tune or pecia plan --json wrote"):
+            report.main([str(self.file)])
