@@ -137,7 +137,7 @@ class Decode {
         Steps steps;
         for (const int64_t masters : options_.masters) {
           const Case one{context, batch, masters > 0 ? masters : int64_t{instances()}};
-          if (one.masters > batch) continue;
+          if (masters > batch) continue;
           steps.push_back({one, measure(one, floors)});
           if (session_.options.check) check(one);
         }

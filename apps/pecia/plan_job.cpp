@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -17,6 +18,7 @@
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
 #include "lib/execute/rank_needs.hpp"
+#include "lib/foresight/step_time.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/measure/described_cluster.hpp"
 #include "lib/model/presets.hpp"
@@ -99,9 +101,12 @@ machines::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, 
   const resources::ComputePlace place =
       resources::make_compute_place(job, resources::computes_on_gpus(job, *alone), threads, *alone);
   report::Recorder recorder;
-  return measure::describe_cluster(*alone, {comm::RackServerGpu{"", cluster::host_name(), 0}},
-                                   {*place.device, *place.stream, *place.backend, recorder},
-                                   threads.cache_bytes, cluster::memory_facts().total_bytes);
+  machines::Cluster cluster =
+      measure::describe_cluster(*alone, {comm::RackServerGpu{"", cluster::host_name(), 0}},
+                                {*place.device, *place.stream, *place.backend, recorder},
+                                threads.cache_bytes, cluster::memory_facts().total_bytes);
+  cluster.overhead.step_us = std::round(foresight::measure_step_us());
+  return cluster;
 }
 
 /// A job that names no backend has that of the cluster.

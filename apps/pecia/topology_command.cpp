@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@
 #include "lib/comm/agree.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
+#include "lib/foresight/step_time.hpp"
 #include "lib/job/job.hpp"
 #include "lib/measure/described_cluster.hpp"
 #include "lib/report/atomic_file.hpp"
@@ -89,9 +91,10 @@ void write_cluster_file(const std::string& path, const job::Job& job,
   const resources::ComputePlace place =
       resources::make_compute_place(job, resources::computes_on_gpus(job, world), threads, world);
   report::Recorder recorder;
-  const machines::Cluster cluster = measure::describe_cluster(
+  machines::Cluster cluster = measure::describe_cluster(
       world, places, {*place.device, *place.stream, *place.backend, recorder}, threads.cache_bytes,
       cluster::memory_facts().total_bytes);
+  cluster.overhead.step_us = std::round(foresight::measure_step_us());
   comm::together(world, [&] {
     if (world.rank() == 0) report::write_atomically(path, to_yaml(cluster));
   });

@@ -75,9 +75,7 @@ class PhantomBackend : public Backend {
           2 * rows * static_cast<double>(args.x.size(1)) * static_cast<double>(args.y.size(1)),
           bytes_of(args.x) + bytes_of(args.weight) + bytes_of(args.weight_scales) +
               bytes_of(args.bias) + added,
-          bytes_of(args.y),
-          args.weight.dtype() == DType::fp8 ? DType::fp8 : args.x.dtype(),  // x is rounded, too
-          static_cast<double>(args.x.size(1)), args.y.size(1)},
+          bytes_of(args.y), operands_of(args), static_cast<double>(args.x.size(1)), args.y.size(1)},
          stream);
   }
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
@@ -183,6 +181,14 @@ class PhantomBackend : public Backend {
   void tell(const OpWork& work, device::Stream& stream) {
     if (on_op_) on_op_(work);
     stream.poll();
+  }
+
+  /// Rows of fp32 are rounded to the type that the weights are multiplied as.
+  DType operands_of(const LinearArgs& args) const {
+    if (args.weight.dtype() == DType::fp8) return DType::fp8;
+    if (args.x.dtype() != DType::fp32 || args.row_invariant == RowInvariant::yes)
+      return args.x.dtype();
+    return operand_type(args.weight.dtype());
   }
 
   /// The token where the part of the vocabulary has it.

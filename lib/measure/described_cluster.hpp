@@ -11,11 +11,14 @@
 namespace pecia::measure {
 
 /// Measures what each rank of `world` gets while all do the same, with the threads of its stream; it
-/// takes about a second. Shares are of calls of a few sizes, of products with bf16 weights and of
-/// attention with keys of the type that products take. Links are measured between two ranks of each
-/// level; their shares are those of a ring of all ranks and of an all-to-all. A level without two
-/// ranks has the figures of the level below it, and with one rank of copies in its memory. What the
-/// host does for a pass beside ops (step_us) is not measured: it is 0.
+/// takes some seconds. Ops are timed as a pass finds them (op_timer.hpp): products with bf16 weights
+/// by rows, depth and width, attention with keys of the type that products take by rows and keys,
+/// and an op that only reads and writes by its bytes. Curves are of the best times, and their factor
+/// is the share of these rates that all ranks have over some seconds. memory_gbs is what the fastest of
+/// these ops reads and writes, in caches. Links are measured between two ranks of each level; their
+/// shares are those of a ring of all ranks and of an all-to-all. A level without two ranks has the
+/// figures of the level below it, and with one rank of copies in its memory. step_us, what the host
+/// does for a pass beside ops, is 0: foresight::measure_step_us has it.
 ///   places        by rank: where the ranks are
 ///   cache_bytes   of the caches of this rank's threads
 ///   memory_bytes  of this rank's host

@@ -38,6 +38,24 @@ TEST(Program, OfFoldedLayersIsThatOfEachLayer) {
   }
 }
 
+TEST(Program, MultipliesRowsOfFp32AsTheWeightsAreMultiplied) {
+  const model::ModelConfig config = small_model(2);
+  const Grid& alone = grids().front();
+  for (const DType multiplied : {DType::fp32, DType::bf16}) {
+    execute::PhantomSettings settings = alone.settings(0);
+    settings.operand_type = [=](DType) { return multiplied; };
+    const Program program =
+        record(config, {settings, {}, alone.passes().feed(0, 1, 8)}, Layers::each);
+    int products = 0;
+    for (const auto& [layer, step] : flat(program))
+      if (const auto* op = std::get_if<kernels::OpWork>(&step.what); op && op->name == "linear") {
+        ++products;
+        EXPECT_EQ(op->operands, multiplied) << step.span << ", layer " << layer;
+      }
+    EXPECT_GT(products, 0);
+  }
+}
+
 TEST(Program, HasEachLayerWhereLayersDiffer) {
   model::ModelConfig config = small_model(7);
   config.pattern[4].window = 16;

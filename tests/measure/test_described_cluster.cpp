@@ -34,6 +34,12 @@ TEST(DescribedCluster, IsAFileOfThisMachine) {
         << "ranks have measured different machines";
 
   EXPECT_GT(cluster.overhead.op_us, 0.0);
+  const machines::Cluster::Shares& shares = cluster.efficiency;
+  EXPECT_EQ(shares.gemm.curves.size(), 3u) << "rows, depth and width";
+  EXPECT_EQ(shares.attention.curves.size(), 2u) << "rows and depth";
+  EXPECT_EQ(shares.copy.curves.size(), 1u) << "bytes";
+  for (const machines::Efficiency* share : {&shares.gemm, &shares.attention, &shares.copy})
+    EXPECT_EQ(share->factor, shares.gemm.factor) << "neighbours slow everything";
   EXPECT_EQ(cluster.links[0].us > 0, world->size() > 1);
 }
 

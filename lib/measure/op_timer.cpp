@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/measure/op_timer.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "lib/core/random.hpp"
+#include "lib/measure/product_rates.hpp"
+
+namespace pecia::measure {
+namespace {
+
+constexpr int64_t unit = int64_t{1} << 20;
+constexpr double stretch_s = 0.003;
+constexpr int few_stretches = 3;
+
+/// Twice the caches, so that little is cached when its turn comes again.
+int64_t more_than_cached(int64_t cache_bytes) {
+  return std::max(16 * unit, (2 * cache_bytes + unit - 1) / unit * unit);
+}
+
+/// Goes round a piece of memory in steps of `bytes`.
+class Turns {
+ public:
+  Turns(std::span<std::byte> memory, int64_t bytes) : memory_(memory), bytes_(bytes) {
+    PECIA_CHECK(bytes <= std::ssize(memory), "{} bytes of {}", bytes, memory.size());
+  }
+  std::byte* next() {
+    if (at_ + bytes_ > std::ssize(memory_)) at_ = 0;
+    return memory_.data() + std::exchange(at_, at_ + bytes_);
+  }
+
+ private:
+  std::span<std::byte> memory_;
+  int64_t bytes_, at_ = 0;
+};
+
+/// Random numbers of bf16 in ±[2⁻⁴, 2⁻³).
+void fill(std::span<std::byte> memory) {
+  constexpr uint64_t seed = 1;
+  constexpr uint16_t exponent = 123 << 7;
+  constexpr int64_t list_size = 65521;
+  std::vector<uint16_t> list(list_size);
+  for (int64_t i = 0; i < list_size; ++i)
+    list[i] = exponent | (mix(seed, static_cast<uint64_t>(i)) & 0x807f);
+  const int64_t step = list_size * size_of(DType::bf16);
+  for (int64_t at = 0; at < std::ssize(memory); at += step)
+    std::memcpy(memory.data() + at, list.data(), std::min(step, std::ssize(memory) - at));
+}
+
+}  // namespace
+
+SmallPages::SmallPages(int64_t bytes) {
+  void* const data =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) fail<SystemError>("out of memory: {} bytes cannot be mapped", bytes);
+  ::madvise(data, bytes, MADV_NOHUGEPAGE);  // fails where there are no huge pages
+  bytes_ = {static_cast<std::byte*>(data), static_cast<size_t>(bytes)};
+}
+
+SmallPages::~SmallPages() {
+  ::munmap(bytes_.data(), bytes_.size());
+}
+
+OpTimer::OpTimer(comm::Communicator& world, const context::Compute& compute, int64_t cache_bytes)
+    : world_(world),
+      compute_(compute),
+      weights_(more_than_cached(cache_bytes)),
+      keys_(compute.buffer(more_than_cached(cache_bytes))) {
+  fill(weights_.bytes());
+  compute_.device.zero(keys_.data(), keys_.bytes(), compute_.stream);
+  compute_.stream.synchronize();
+}
+
+OpTimer::Seconds OpTimer::seconds_of(const Call& call, int stretches) const {
+  double own_best = std::numeric_limits<double>::infinity(), sum = 0;
+  const auto timed = [&](int64_t calls) {
+    return seconds_of_all(world_, [&] {
+      const double seconds = own_seconds([&] {
+        for (int64_t i = 0; i < calls; ++i) call();
+        compute_.stream.synchronize();
+      });
+      own_best = std::min(own_best, seconds / static_cast<double>(calls));
+    });
+  };
+  timed(1);  // wakes threads and touches pages
+  const int64_t calls = 1 + static_cast<int64_t>(stretch_s / timed(1));
+  for (int i = 0; i < stretches; ++i) sum += timed(calls) / static_cast<double>(calls);
+  const auto slowest_ps = world_.all_reduce_max(std::llround(1e12 * own_best));
+  return {1e-12 * static_cast<double>(slowest_ps), sum / stretches};
+}
+
+TensorView OpTimer::zeroed(device::Buffer& buffer, int64_t rows, int64_t columns) const {
+  const TensorView tensor = buffer.tensor(DType::fp32, {rows, columns});
+  compute_.device.zero(tensor.data(), tensor.elements() * size_of(DType::fp32), compute_.stream);
+  return tensor;
+}
+
+OpTimer::Seconds OpTimer::seconds_of_product(int64_t rows, int64_t depth, int64_t width,
+                                             int stretches) const {
+  auto buffers = compute_.buffers(2);
+  const DType operands = compute_.backend.operand_type(DType::bf16);
+  const TensorView x = buffers[0].tensor(operands, {rows, depth});
+  compute_.device.zero(x.data(), x.elements() * size_of(operands), compute_.stream);
+  kernels::LinearArgs args{x, {}, {}, zeroed(buffers[1], rows, width)};
+  Turns weights(weights_.bytes(), width * depth * size_of(DType::bf16));
+  return seconds_of(
+      [&] {
+        args.weight = TensorView(weights.next(), DType::bf16, {width, depth});
+        compute_.backend.linear(args, compute_.stream);
+      },
+      stretches);
+}
+
+double OpTimer::product(int64_t rows, int64_t depth, int64_t width) const {
+  return seconds_of_product(rows, depth, width, few_stretches).best;
+}
+
+double OpTimer::lasting_share() const {
+  constexpr double lasting_s = 2;
+  const Seconds seconds =
+      seconds_of_product(256, 512, 512, static_cast<int>(lasting_s / stretch_s));
+  return std::min(1.0, seconds.best / seconds.usual);
+}
+
+double OpTimer::attention(const AttentionShape& shape, int64_t rows, int64_t cached) const {
+  const int64_t keys = cached + rows;
+  const int64_t bytes = keys * shape.num_kv_heads * shape.head_dim * size_of(shape.kv_dtype);
+  Turns layers({keys_.as<std::byte>(), static_cast<size_t>(keys_.bytes())}, 2 * bytes);
+  auto buffers = compute_.buffers(3);
+  const int64_t columns = shape.num_heads * shape.head_dim;
+  const TensorView q = zeroed(buffers[0], rows, columns), out = zeroed(buffers[1], rows, columns);
+  std::vector<int64_t> positions(rows);
+  std::iota(positions.begin(), positions.end(), cached);
+  const std::vector<kernels::AttentionItem> items = {{0, rows, 0, 1}};
+  const std::vector<kernels::KeyRun> runs = {{0, keys * shape.head_dim, keys, 0}};
+  kernels::AttentionArgs args{.q = q.reshape({rows, shape.num_heads, shape.head_dim}),
+                              .query_positions = positions,
+                              .items = items,
+                              .runs = runs,
+                              .keys = {},
+                              .kv_dtype = shape.kv_dtype,
+                              .num_kv_heads = shape.num_kv_heads,
+                              .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+                              .window = 0,
+                              .out = out.reshape({rows, shape.num_heads, shape.head_dim}),
+                              .lse = zeroed(buffers[2], rows, shape.num_heads)};
+  const auto attend = [&] {
+    args.keys.k = layers.next();
+    args.keys.v = static_cast<const std::byte*>(args.keys.k) + bytes;
+    compute_.backend.attention(args, compute_.stream);
+  };
+  return seconds_of(attend, few_stretches).best;
+}
+
+double OpTimer::elementwise(int64_t bytes) const {
+  constexpr int64_t most_columns = 1024;
+  const int64_t elements = bytes / (3 * size_of(DType::fp32));
+  const int64_t columns = std::min(elements, most_columns), rows = elements / columns;
+  auto buffers = compute_.buffers(2);
+  const TensorView x = zeroed(buffers[0], rows, columns), y = zeroed(buffers[1], rows, columns);
+  return seconds_of([&] { compute_.backend.add({x, y}, compute_.stream); }, few_stretches).best;
+}
+
+}  // namespace pecia::measure

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// How long ops of a CPU take inside a pass of a model. A pass reads weights, keys and values that
+/// it last read a pass ago, so they lie beyond the caches. Activations were written by the op
+/// before.
+
+#include <functional>
+#include <span>
+
+#include "lib/comm/communicator.hpp"
+#include "lib/context/compute.hpp"
+#include "lib/measure/calibration.hpp"
+
+namespace pecia::measure {
+
+/// Memory in small pages, as a mapped checkpoint has them. (On an EPYC one core read 20 GB/s from
+/// small pages and 33 GB/s from huge ones.)
+class SmallPages {
+ public:
+  /// Throws SystemError when there is not enough memory.
+  explicit SmallPages(int64_t bytes);
+  ~SmallPages();
+  SmallPages(const SmallPages&) = delete;
+  SmallPages& operator=(const SmallPages&) = delete;
+
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+/// Every call is collective over `world`: all ranks do the same at once, as in a run, and every rank
+/// gets the same. Neighbours on the same machine may take a part of the cores at any moment, so an
+/// op's seconds are the best of some stretches of a few milliseconds: those of the slowest rank, each
+/// rank at its best. Most calls take about 15 ms.
+class OpTimer {
+ public:
+  /// `cache_bytes`: of the caches of this rank's threads. `world` outlives this object.
+  OpTimer(comm::Communicator& world, const context::Compute& compute, int64_t cache_bytes);
+
+  /// y [rows, width] = x [rows, depth] · weights [width, depth] of bf16, each time with other
+  /// weights.
+  double product(int64_t rows, int64_t depth, int64_t width) const;
+  /// `rows` queries after `cached` tokens, each of which sees all before it, each time with other
+  /// keys.
+  double attention(const AttentionShape& shape, int64_t rows, int64_t cached) const;
+  /// An op that reads two tensors and writes one, `bytes` in all, in the caches if they hold them.
+  double elementwise(int64_t bytes) const;
+  /// The share of the best rate of a product that all ranks together have in the mean, over two
+  /// seconds in which they wait for each other often, as in a run.
+  double lasting_share() const;
+
+ private:
+  using Call = std::function<void()>;
+  struct Seconds {
+    double best;   ///< of one call, on the slowest rank
+    double usual;  ///< of one call until all ranks are done, in the mean
+  };
+  Seconds seconds_of(const Call& call, int stretches) const;
+  Seconds seconds_of_product(int64_t rows, int64_t depth, int64_t width, int stretches) const;
+  TensorView zeroed(device::Buffer& buffer, int64_t rows, int64_t columns) const;
+
+  comm::Communicator& world_;
+  context::Compute compute_;
+  SmallPages weights_;
+  device::Buffer keys_;
+};
+
+}  // namespace pecia::measure

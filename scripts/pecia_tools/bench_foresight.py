@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bench-foresight: what `pecia plan` foresees for this machine beside what it takes. For each number of ranks it writes
+the machine's cluster file, asks for the times of prompts and decode steps in every mode, and times them.
+
+Prints tables with the error of each time, and their median. Other work on the machine moves the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import demo_model
+from .bench_common import MODEL, ROOT, bench_parser, build, lengths
+from .command import Failure, note, run
+from .modes_report import Line, read, show
+
+PROGRAM = "bench-foresight"
+BIN = ROOT / "build" / "release" / "bin"
+WORK = ROOT / "runs" / "bench-foresight"
+WARM_UP = 256  # tokens of the prompt that comes first
+STEPS = 16  # of a run of decode steps
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A way to share a request: keys of a job, and options of bench_prefill and bench_decode; None: another mode has
+    the same. N stands for the ranks."""
+
+    job: str
+    prefill: str | None
+    decode: str | None
+
+
+ALONE = {"alone": Mode("", "", "")}
+SHARED = {
+    "cp pass_kv": Mode("cp=N ring=pass_kv decode=pass_q", "--ring pass_kv", "--ring pass_q"),
+    "cp pass_q": Mode("cp=N ring=pass_q decode=broadcast_q", "--ring pass_q", "--ring broadcast_q"),
+    "sp": Mode("sp=N prefill=ulysses decode=sp", "--sp N", "--sp N"),
+    "sp shift": Mode(
+        "sp=N prefill=ulysses decode=shift shift_threshold=1", None, "--sp N --sharding shift"
+    ),
+    "tp": Mode("tp=N prefill=tp decode=tp", "--tp N", "--tp N"),
+    "tp sp_tp": Mode("tp=N prefill=sp_tp decode=tp", "--tp N --sharding sp_tp", None),
+    "tp gathered": Mode("tp=N prefill=ulysses decode=tp", "--tp N --sharding gathered", None),
+}
+
+
+def words(text: str, ranks: int) -> list[str]:
+    return [word.replace("N", str(ranks)) for word in text.split()]
+
+
+def launched(ranks: int, *command: object) -> str:
+    """What the command prints on the ranks."""
+    launch = ["mpirun", "-np", ranks, "--bind-to", "core" if ranks > 1 else "none"]
+    root = {f"OMPI_ALLOW_RUN_AS_ROOT{suffix}": "1" for suffix in ("", "_CONFIRM")}
+    done = subprocess.run(
+        [str(word) for word in [*(launch if ranks > 1 else []), *command]],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **(root if os.geteuid() == 0 else {})},
+        check=False,
+    )
+    if done.returncode != 0:
+        name = Path(str(command[0])).name
+        raise Failure(f"{name} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def describe(ranks: int, threads: int) -> Path:
+    file = WORK / f"ranks-{ranks}.yaml"
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    launched(ranks, BIN / "pecia", "topology", "--measure", "--cluster-file", file)
+    return file
+
+
+def foresee(cluster: Path, model: Path, ranks: int, mode: Mode, tokens: Sequence[int]) -> Line:
+    """The plan: its requests are those prompts with short answers."""
+    command = [BIN / "pecia", "plan", "--model", model, "--ranks", ranks, "--cluster", cluster]
+    for word in words(mode.job, ranks):
+        command += ["--set", f"parallel.{word}"]
+    for count in tokens:
+        command += ["--request", f"{count}:{2 * STEPS}"]
+    plan: Line = json.loads(launched(1, *command, "--json"))["plans"][0]
+    if "refused" in plan["parallel"]:
+        raise Refused(plan["parallel"]["refused"])
+    return plan
+
+
+class Refused(Exception):
+    """The model does not allow the mode."""
+
+
+def bench(program: str, ranks: int, threads: int, model: Path, *options: object) -> list[Line]:
+    lines = WORK / "lines.jsonl"
+    lines.unlink(missing_ok=True)
+    common = ["--model", model, "--threads", threads, "--json", lines]
+    launched(ranks, BIN / program, *common, *options)
+    return read(lines)
+
+
+def measured(
+    ranks: int, threads: int, model: Path, mode: Mode, tokens: Sequence[int], pass_tokens: int
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Seconds of prompts and of decode steps, by tokens."""
+    prompts, steps = {}, {}
+    if mode.prefill is not None:
+        listed = ",".join(map(str, [WARM_UP, *tokens]))
+        given = ["--tokens", listed, "--batch-tokens", pass_tokens, "--runs", 1, "--warmups", 0]
+        lines = bench("bench_prefill", ranks, threads, model, *given, *words(mode.prefill, ranks))
+        prompts = {line["tokens"]: line["seconds"]["median"] for line in lines if "seconds" in line}
+        del prompts[WARM_UP]
+    if mode.decode is not None:
+        listed = ",".join(map(str, tokens))
+        given = ["--contexts", listed, "--batches", 1, "--steps", STEPS, "--runs", 3]
+        lines = bench("bench_decode", ranks, threads, model, *given, *words(mode.decode, ranks))
+        steps = {
+            line["context"]: line["step_seconds"]["median"]
+            for line in lines
+            if "step_seconds" in line
+        }
+    return prompts, steps
+
+
+def compare(options: argparse.Namespace, cluster: Path, ranks: int, name: str) -> list[Line]:
+    mode = (ALONE | SHARED)[name]
+    threads = max(1, options.threads // ranks)
+    plan = foresee(cluster, options.model, ranks, mode, options.tokens)
+    pass_tokens = plan["sent_bytes_per_rank"]["prefill_tokens"]
+    prompts, steps = measured(ranks, threads, options.model, mode, options.tokens, pass_tokens)
+    common = {"model": options.model.name, "ranks": ranks, "threads": threads, "mode": name}
+    found: list[Line] = []
+    for request in plan["requests"]:
+        tokens = request["prompt_tokens"]
+        for what, foreseen, seconds in (
+            ("prompt", request["ttft_s"], prompts.get(tokens)),
+            ("step", request["tbt_s"], steps.get(tokens)),
+        ):
+            if seconds is not None:
+                line = {"what": what, "tokens": tokens, "foreseen_s": foreseen, "seconds": seconds}
+                if what == "prompt":
+                    line["parts"] = request["prefill"]
+                found.append({**common, **line, "off": foreseen / seconds - 1})
+    return found
+
+
+def medians(lines: Sequence[Line]) -> list[Line]:
+    """One line for each case: the medians of its rounds."""
+    cases: dict[tuple[object, ...], list[Line]] = {}
+    for line in lines:
+        case = (line["model"], line["ranks"], line["mode"], line["what"], line["tokens"])
+        cases.setdefault(case, []).append(line)
+    numbers = ("foreseen_s", "seconds", "off")
+    return [
+        {**rounds[0], **{key: statistics.median(line[key] for line in rounds) for key in numbers}}
+        for rounds in cases.values()
+    ]
+
+
+def tables(lines: Sequence[Line]) -> None:
+    for what, title in (("prompt", "Prompts"), ("step", "Decode steps of one sequence")):
+        chosen = medians([line for line in lines if line["what"] == what])
+        rows = [
+            [
+                line["model"],
+                f"{line['ranks']} × {line['threads']}",
+                line["mode"],
+                str(line["tokens"]),
+                f"{1e3 * line['foreseen_s']:.1f}",
+                f"{1e3 * line['seconds']:.1f}",
+                f"{100 * line['off']:+.1f} %",
+            ]
+            for line in chosen
+        ]
+        heads = ("model", "ranks × threads", "mode", "tokens", "foreseen ms", "ms", "foreseen is off by")
+        show(title, heads, rows)
+        if chosen:
+            off = [100 * abs(line["off"]) for line in chosen]
+            print(f"\nIn the median off by {statistics.median(off):.1f} %, at most by {max(off):.1f} %.")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = bench_parser(PROGRAM, __doc__, "--ranks 2 --modes 'cp pass_kv,sp' --tokens 512,2048")
+    add = parser.add_argument
+    add("--tokens", type=lengths, default="512,2048,8192", help="default: %(default)s")
+    add("--ranks", type=lengths, default="1,2", help="default: %(default)s")
+    add(
+        "--modes",
+        type=lambda text: text.split(","),
+        default=list(ALONE | SHARED),
+        help="default: all that the ranks and the model allow: " + ", ".join(ALONE | SHARED),
+    )
+    add(
+        "--cluster",
+        type=Path,
+        help="a cluster file of this machine with so many ranks (default: it is measured)",
+    )
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.modes if name not in ALONE | SHARED]
+    if unknown:
+        parser.error(f"{unknown[0]!r} is no mode; the modes are {', '.join(ALONE | SHARED)}")
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    WORK.mkdir(parents=True, exist_ok=True)
+    if options.model == MODEL:
+        demo_model.main([str(MODEL)])
+    build(PROGRAM, WORK / "log", "pecia", "bench_prefill", "bench_decode")
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    lines: list[Line] = []
+    for number in range(1, options.rounds + 1):
+        for ranks in options.ranks:
+            load = f"load {os.getloadavg()[0]:.2f}"
+            note(PROGRAM, f"round {number} of {options.rounds}, {ranks} ranks, {load}")
+            cluster = options.cluster or describe(ranks, max(1, options.threads // ranks))
+            for name in ALONE if ranks == 1 else SHARED:
+                if name not in options.modes:
+                    continue
+                try:
+                    found = compare(options, cluster, ranks, name)
+                except Refused as refused:
+                    note(PROGRAM, f"{name} is left out: {refused}")
+                    continue
+                lines += found
+                with options.json.open("a", encoding="utf-8") as file:
+                    file.writelines(json.dumps({"round": number, **line}) + "\n" for line in found)
+    tables(lines)
+    return 0
+
+
+if __name__ == "__main__":
+    run(PROGRAM, main)
