@@ -14,11 +14,12 @@ namespace {
 /// One op at a time: the scratch memory is shared by all of them.
 class CpuBackend : public Backend {
  public:
-  explicit CpuBackend(Products products) : products_(products) {}
+  /// `kernel`: of products of bf16; null: products are fp32.
+  explicit CpuBackend(const cpu::Bf16Kernel* kernel) : kernel_(kernel) {}
 
   std::string_view name() const override { return "cpu"; }
   DType operand_type(DType weight) const override {
-    return products_ == Products::bf16 && of_bf16(weight) ? DType::bf16 : DType::fp32;
+    return kernel_ != nullptr && of_bf16(weight) ? DType::bf16 : DType::fp32;
   }
 
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
@@ -27,9 +28,9 @@ class CpuBackend : public Backend {
   }
   void linear(const LinearArgs& args, device::Stream& stream) override {
     validate(args);
-    if (products_ == Products::bf16 && of_bf16(args.weight.dtype()) &&
+    if (kernel_ != nullptr && of_bf16(args.weight.dtype()) &&
         args.row_invariant == RowInvariant::no)
-      cpu::linear_bf16(args, stream, workspace_);
+      cpu::linear_bf16(*kernel_, args, stream, workspace_);
     else
       cpu::linear(args, stream, workspace_);
   }
@@ -56,9 +57,9 @@ class CpuBackend : public Backend {
   }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     validate(args);
-    if (products_ == Products::bf16 && args.kv_dtype == DType::bf16 &&
+    if (kernel_ != nullptr && args.kv_dtype == DType::bf16 &&
         args.row_invariant == RowInvariant::no)
-      cpu::attention_bf16(args, stream, workspace_, plan_);
+      cpu::attention_bf16(*kernel_, args, stream, workspace_, plan_);
     else
       cpu::attention(args, stream, workspace_, plan_);
   }
@@ -98,7 +99,7 @@ class CpuBackend : public Backend {
                 "an operand of {} for the CPU backend", name_of(operand.dtype()));
   }
 
-  Products products_;
+  const cpu::Bf16Kernel* kernel_;
   cpu::Workspace workspace_;
   cpu::AttentionPlan plan_;
 };
@@ -117,7 +118,7 @@ std::unique_ptr<Backend> make_cpu_backend(Products products) {
         "the CPU backend needs AVX2 with FMA, BMI2, F16C, AES and PCLMULQDQ; this CPU hides one");
   if (products == Products::bf16 && !cpu_has_bf16_products())
     fail<Unsupported>("products of bf16 need AVX512-BF16, and this CPU has {}", name_of(isa()));
-  return std::make_unique<CpuBackend>(products);
+  return std::make_unique<CpuBackend>(products == Products::bf16 ? &cpu::bf16_vectors() : nullptr);
 }
 
 }  // namespace pecia::kernels

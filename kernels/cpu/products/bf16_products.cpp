@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/products/bf16_dot.hpp"
+#include "kernels/cpu/products/bf16_kernels.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
@@ -144,6 +145,16 @@ void gemm_bf16(const GemmBf16Args& args) {
     multiply_some_rows<max_tile_rows>(end - begin, args, args.a + begin * args.a_stride,
                                       args.c + begin * args.c_stride);
   }
+}
+
+const Bf16Kernel& bf16_vectors() {
+  static constexpr Bf16Kernel kernel{.instructions = "AVX-512 VDPBF16PS",
+                                     .tile_rows = max_tile_rows,
+                                     .depth_unit = 2,
+                                     .pack = pack_bf16,
+                                     .pack_rows = pack_rows_bf16,
+                                     .multiply = gemm_bf16};
+  return kernel;
 }
 
 }  // namespace pecia::kernels::cpu
