@@ -5,6 +5,7 @@
 
 #include "kernels/api/validate.hpp"
 #include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/products/amx_kernel.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
 #include "lib/core/isa.hpp"
 
@@ -104,7 +105,53 @@ class CpuBackend : public Backend {
   cpu::AttentionPlan plan_;
 };
 
+const cpu::Bf16Kernel* kernel_of(Products products) {
+  switch (products) {
+    case Products::fp32:
+      return nullptr;
+    case Products::bf16:
+      return &cpu::bf16_vectors();
+    case Products::amx:
+      return &cpu::amx_kernel();
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+namespace cpu {
+
+std::unique_ptr<Backend> make_backend(const Bf16Kernel* kernel) {
+  return std::make_unique<CpuBackend>(kernel);
+}
+
+}  // namespace cpu
+
+std::string_view name_of(Products products) {
+  switch (products) {
+    case Products::fp32:
+      return "fp32";
+    case Products::bf16:
+      return "bf16";
+    case Products::amx:
+      return "amx";
+  }
+  return "?";
+}
+
+std::string why_no_products(Products products) {
+  switch (products) {
+    case Products::fp32:
+      return "";
+    case Products::bf16:
+      return cpu::has_native_bf16()
+                 ? ""
+                 : fmt::format("they need AVX512-BF16, and this process has {}", name_of(isa()));
+    case Products::amx:
+      return cpu::why_no_amx_products();
+  }
+  return "?";
+}
 
 bool cpu_has_bf16_products() {
   return cpu::has_native_bf16();
@@ -116,9 +163,9 @@ std::unique_ptr<Backend> make_cpu_backend(Products products) {
   if ((hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3)) == 0)
     fail<Unsupported>(
         "the CPU backend needs AVX2 with FMA, BMI2, F16C, AES and PCLMULQDQ; this CPU hides one");
-  if (products == Products::bf16 && !cpu_has_bf16_products())
-    fail<Unsupported>("products of bf16 need AVX512-BF16, and this CPU has {}", name_of(isa()));
-  return std::make_unique<CpuBackend>(products == Products::bf16 ? &cpu::bf16_vectors() : nullptr);
+  if (const std::string why = why_no_products(products); !why.empty())
+    fail<Unsupported>("this CPU has no products of {}: {}", name_of(products), why);
+  return cpu::make_backend(kernel_of(products));
 }
 
 }  // namespace pecia::kernels

@@ -10,6 +10,10 @@
 
 namespace pecia::kernels::cpu {
 
+/// Makes the backend with products of bf16 by the kernel, or with products of fp32 if it is null.
+/// The kernel outlives it.
+std::unique_ptr<Backend> make_backend(const Bf16Kernel* kernel);
+
 void embedding(const EmbeddingArgs& args, const device::Stream& stream);
 void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace);
 /// Computes `linear` for weights of bf16, int8 or int4, without RowInvariant. x may be bf16, too.

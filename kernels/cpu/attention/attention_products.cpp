@@ -116,6 +116,7 @@ int64_t Bf16Products::scratch_bytes(const TileShape& shape) {
 
 Bf16Products::Bf16Products(const TileShape& shape, Carver& scratch)
     : shape_(shape),
+      use_(*shape.kernel),
       q_stride_(shape.kernel->packed_depth(shape.head_dim)),
       q_(scratch.take<uint16_t>(shape.rows * q_stride_)),
       weights_(scratch.take<uint16_t>(shape.most_rows * block_keys)),

@@ -68,6 +68,7 @@ class Bf16Products {
   bool reads_in_place() const;
 
   TileShape shape_;
+  InThread use_;  ///< of the kernel
   const uint16_t* k_ = nullptr;
   const uint16_t* v_ = nullptr;
   int64_t num_keys_ = 0;

@@ -154,6 +154,7 @@ void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
     const int64_t end_row = std::min(rows, first_row + tile.rows);
     const int64_t column = task / row_tiles * tile.columns;
     const int64_t num_columns = std::min(tile.columns, out - column);
+    const InThread use(kernel);
     Carver scratch = workspace.of_thread(worker.thread);
     auto* const packed = scratch.take<uint16_t>(packed_elements);
     auto* const numbers = scratch.take<uint16_t>(number_elements);

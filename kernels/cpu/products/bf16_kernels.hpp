@@ -16,10 +16,29 @@ struct Bf16Kernel {
   void (*pack)(const PackBf16Args&);       ///< as pack_bf16
   void (*pack_rows)(const PackBf16Args&);  ///< as pack_rows_bf16
   void (*multiply)(const GemmBf16Args&);   ///< as gemm_bf16
+  /// A thread calls `begin` before `multiply`, and `end` afterwards (InThread). Null: nothing to do.
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
 
   int64_t packed_depth(int64_t depth) const {
     return (depth + depth_unit - 1) / depth_unit * depth_unit;
   }
+};
+
+/// While it lives, its thread may multiply by the kernel.
+class InThread {
+ public:
+  explicit InThread(const Bf16Kernel& kernel) : kernel_(kernel) {
+    if (kernel_.begin != nullptr) kernel_.begin();
+  }
+  InThread(const InThread&) = delete;
+  InThread& operator=(const InThread&) = delete;
+  ~InThread() {
+    if (kernel_.end != nullptr) kernel_.end();
+  }
+
+ private:
+  const Bf16Kernel& kernel_;
 };
 
 /// Vectors of AVX512-BF16. Requires has_native_bf16().
