@@ -50,9 +50,18 @@ struct Bench {
   Place place() const { return {*backend, *device, *stream}; }
 };
 
+/// What --compute asks for: a name, or the last kind that this CPU has.
+kernels::Products products_of(const Options& options) {
+  auto best = kernels::Products::fp32;
+  for (const kernels::Products products : kernels::all_products)
+    if (name_of(products) == options.compute ||
+        (options.compute == "auto" && kernels::why_no_products(products).empty()))
+      best = products;
+  return best;
+}
+
 bool of_bf16(const Options& options) {
-  return options.compute == "bf16" ||
-         (options.compute == "auto" && kernels::cpu_has_bf16_products());
+  return products_of(options) != kernels::Products::fp32;
 }
 
 Bench make_bench(const Options& options) {
@@ -67,10 +76,8 @@ Bench make_bench(const Options& options) {
     bench.machine = bench.device->info().name;
     bench.floors = measure_gpu_floors(bench.place(), options.runs);
   } else {
-    bench.backend = options.backend == "cpu"
-                        ? kernels::make_cpu_backend(of_bf16(options) ? kernels::Products::bf16
-                                                                     : kernels::Products::fp32)
-                        : kernels::make_reference_backend();
+    bench.backend = options.backend == "cpu" ? kernels::make_cpu_backend(products_of(options))
+                                             : kernels::make_reference_backend();
     bench.machine = fmt::format("{} threads, {}", options.threads, name_of(isa()));
     bench.floors = measure_floors(options.threads, options.runs);
     if (of_bf16(options))
@@ -96,7 +103,7 @@ void print_floors(const Options& options, const Bench& bench) {
                         {"product_flops", bench.floors.flops},
                         {"product_by", bench.product_by},
                         {"bandwidth", bench.floors.bandwidth}};
-    if (options.backend == "cpu") line["compute"] = of_bf16(options) ? "bf16" : "fp32";
+    if (options.backend == "cpu") line["compute"] = std::string(name_of(products_of(options)));
     std::puts(json_text(line).c_str());
   } else {
     fmt::print("{}: product {:.1f} GFLOP/s by {}, memory {:.1f} GB/s{}{}\n", bench.machine,
@@ -167,7 +174,7 @@ int run(int argc, char** argv) {
                                  .into = &options.compute,
                                  .help = "Products of the CPU with weights of bf16",
                                  .show_default = true,
-                                 .among = {"auto", "fp32", "bf16"}});
+                                 .among = {"auto", "fp32", "bf16", "amx"}});
   command_line::add_option(
       app, {.name = "--json", .into = &options.json, .help = "One JSON object a line"});
   command_line::add_option(

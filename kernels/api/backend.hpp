@@ -95,11 +95,20 @@ class Step {
 /// uses one thread.
 std::unique_ptr<Backend> make_reference_backend();
 
-/// The type in which the CPU multiplies weights of bf16 with rows. With `fp32` the weights are
-/// widened. With `bf16` the rows are rounded to bf16 once, which is twice as fast if the CPU
-/// multiplies bf16 itself. Sums are fp32. Weights of int8 and int4 are multiplied like weights of
-/// bf16. Weights of other types, and RowInvariant products, are multiplied in fp32.
-enum class Products { fp32, bf16 };
+/// How the CPU multiplies weights of bf16 with rows. With `fp32` the weights are widened. With
+/// `bf16` the rows are rounded to bf16 once, and vectors of AVX512-BF16 multiply them. With `amx`
+/// tiles of AMX multiply many rows in the same way, and vectors multiply few. Sums are fp32. Weights
+/// of int8 and int4 are multiplied like weights of bf16. Weights of other types, and RowInvariant
+/// products, are multiplied in fp32.
+enum class Products { fp32, bf16, amx };
+
+inline constexpr Products all_products[] = {Products::fp32, Products::bf16, Products::amx};
+
+std::string_view name_of(Products products);
+
+/// Says why the CPU backend has no such products in this process, with pecia::isa(); "" if it has
+/// them. The first call for `amx` multiplies a small product and compares it with plain C++.
+std::string why_no_products(Products products);
 
 /// Tells whether pecia::isa() has Products::bf16.
 bool cpu_has_bf16_products();

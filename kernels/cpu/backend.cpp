@@ -5,6 +5,7 @@
 
 #include "kernels/api/validate.hpp"
 #include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/products/amx_kernel.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
 #include "lib/core/isa.hpp"
 
@@ -14,11 +15,12 @@ namespace {
 /// One op at a time: the scratch memory is shared by all of them.
 class CpuBackend : public Backend {
  public:
-  explicit CpuBackend(Products products) : products_(products) {}
+  /// `kernel`: of products of bf16; null: products are fp32.
+  explicit CpuBackend(const cpu::Bf16Kernel* kernel) : kernel_(kernel) {}
 
   std::string_view name() const override { return "cpu"; }
   DType operand_type(DType weight) const override {
-    return products_ == Products::bf16 && of_bf16(weight) ? DType::bf16 : DType::fp32;
+    return kernel_ != nullptr && of_bf16(weight) ? DType::bf16 : DType::fp32;
   }
 
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
@@ -27,9 +29,9 @@ class CpuBackend : public Backend {
   }
   void linear(const LinearArgs& args, device::Stream& stream) override {
     validate(args);
-    if (products_ == Products::bf16 && of_bf16(args.weight.dtype()) &&
+    if (kernel_ != nullptr && of_bf16(args.weight.dtype()) &&
         args.row_invariant == RowInvariant::no)
-      cpu::linear_bf16(args, stream, workspace_);
+      cpu::linear_bf16(*kernel_, args, stream, workspace_);
     else
       cpu::linear(args, stream, workspace_);
   }
@@ -56,9 +58,9 @@ class CpuBackend : public Backend {
   }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     validate(args);
-    if (products_ == Products::bf16 && args.kv_dtype == DType::bf16 &&
+    if (kernel_ != nullptr && args.kv_dtype == DType::bf16 &&
         args.row_invariant == RowInvariant::no)
-      cpu::attention_bf16(args, stream, workspace_, plan_);
+      cpu::attention_bf16(*kernel_, args, stream, workspace_, plan_);
     else
       cpu::attention(args, stream, workspace_, plan_);
   }
@@ -98,12 +100,58 @@ class CpuBackend : public Backend {
                 "an operand of {} for the CPU backend", name_of(operand.dtype()));
   }
 
-  Products products_;
+  const cpu::Bf16Kernel* kernel_;
   cpu::Workspace workspace_;
   cpu::AttentionPlan plan_;
 };
 
+const cpu::Bf16Kernel* kernel_of(Products products) {
+  switch (products) {
+    case Products::fp32:
+      return nullptr;
+    case Products::bf16:
+      return &cpu::bf16_vectors();
+    case Products::amx:
+      return &cpu::amx_kernel();
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+namespace cpu {
+
+std::unique_ptr<Backend> make_backend(const Bf16Kernel* kernel) {
+  return std::make_unique<CpuBackend>(kernel);
+}
+
+}  // namespace cpu
+
+std::string_view name_of(Products products) {
+  switch (products) {
+    case Products::fp32:
+      return "fp32";
+    case Products::bf16:
+      return "bf16";
+    case Products::amx:
+      return "amx";
+  }
+  return "?";
+}
+
+std::string why_no_products(Products products) {
+  switch (products) {
+    case Products::fp32:
+      return "";
+    case Products::bf16:
+      return cpu::has_native_bf16()
+                 ? ""
+                 : fmt::format("they need AVX512-BF16, and this process has {}", name_of(isa()));
+    case Products::amx:
+      return cpu::why_no_amx_products();
+  }
+  return "?";
+}
 
 bool cpu_has_bf16_products() {
   return cpu::has_native_bf16();
@@ -115,9 +163,9 @@ std::unique_ptr<Backend> make_cpu_backend(Products products) {
   if ((hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3)) == 0)
     fail<Unsupported>(
         "the CPU backend needs AVX2 with FMA, BMI2, F16C, AES and PCLMULQDQ; this CPU hides one");
-  if (products == Products::bf16 && !cpu_has_bf16_products())
-    fail<Unsupported>("products of bf16 need AVX512-BF16, and this CPU has {}", name_of(isa()));
-  return std::make_unique<CpuBackend>(products);
+  if (const std::string why = why_no_products(products); !why.empty())
+    fail<Unsupported>("this CPU has no products of {}: {}", name_of(products), why);
+  return cpu::make_backend(kernel_of(products));
 }
 
 }  // namespace pecia::kernels

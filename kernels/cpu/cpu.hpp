@@ -5,15 +5,21 @@
 
 #include "kernels/api/backend.hpp"
 #include "kernels/cpu/attention/attention_plan.hpp"
+#include "kernels/cpu/products/bf16_kernels.hpp"
 #include "kernels/cpu/shared/workspace.hpp"
 
 namespace pecia::kernels::cpu {
 
+/// Makes the backend with products of bf16 by the kernel, or with products of fp32 if it is null.
+/// The kernel outlives it.
+std::unique_ptr<Backend> make_backend(const Bf16Kernel* kernel);
+
 void embedding(const EmbeddingArgs& args, const device::Stream& stream);
 void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace);
 /// Computes `linear` for weights of bf16, int8 or int4, without RowInvariant. x may be bf16, too.
-/// Requires has_native_bf16().
-void linear_bf16(const LinearArgs& args, const device::Stream& stream, Workspace& workspace);
+/// Many rows are multiplied by the kernel. Requires has_native_bf16().
+void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const device::Stream& stream,
+                 Workspace& workspace);
 void quantize_rows(const QuantizeRowsArgs& args, const device::Stream& stream,
                    Workspace& workspace);
 void add(const AddArgs& args, const device::Stream& stream);
@@ -22,10 +28,10 @@ void rope(const RopeArgs& args, const device::Stream& stream);
 void kv_store(const KvStoreArgs& args, const device::Stream& stream);
 void attention(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
                AttentionPlan& plan);
-/// Computes `attention` for bf16 keys, without RowInvariant (see Bf16Products). Requires
-/// has_native_bf16().
-void attention_bf16(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
-                    AttentionPlan& plan);
+/// Computes `attention` for bf16 keys, without RowInvariant (see Bf16Products). Many rows are
+/// multiplied by the kernel. Requires has_native_bf16().
+void attention_bf16(const Bf16Kernel& kernel, const AttentionArgs& args,
+                    const device::Stream& stream, Workspace& workspace, AttentionPlan& plan);
 void column_sums(const ColumnSumsArgs& args, const device::Stream& stream, Workspace& workspace);
 void merge(const MergeArgs& args, const device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, const device::Stream& stream);

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/peak_loops.hpp"
 
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-
+#include "kernels/cpu/products/amx_tiles.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/isa.hpp"
 
@@ -78,13 +72,6 @@ void dot_avx512_bf16(int64_t rounds) {
 constexpr int num_tile_sums = 6;
 constexpr double flops_of_tile = 2.0 * 16 * 16 * 32;
 
-struct TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileConfig) == 64);
-
 void dot_amx(int64_t rounds) {
   static constexpr TileConfig config;
   alignas(64) uint32_t operand[16 * 16];
@@ -103,28 +90,6 @@ void dot_amx(int64_t rounds) {
       : [rounds] "+r"(rounds)
       : [config] "m"(config), [operand] "r"(operand), [stride] "r"(stride_bytes)
       : "cc", "memory");
-}
-
-/// Leaf 7 of CPUID.
-bool cpu_has_amx_bf16() {
-  constexpr uint32_t amx_bf16 = 1u << 22, amx_tile = 1u << 24;
-  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  return (edx & amx_bf16) != 0 && (edx & amx_tile) != 0;
-}
-
-/// Linux gives a process the state of tiles only when it asks.
-std::string ask_for_tiles() {
-  constexpr int64_t request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM
-  if (syscall(SYS_arch_prctl, request_permission, tile_data) == 0) return "";
-  return fmt::format("the kernel refuses it: {}", std::strerror(errno));
-}
-
-std::string why_no_amx() {
-  if (!cpu_has_amx_bf16()) return "this CPU does not have it";
-  if (isa_is_capped()) return "PECIA_MAX_ISA is set";
-  static const std::string refused = ask_for_tiles();
-  return refused;
 }
 
 std::string why_not(Isa needed) {

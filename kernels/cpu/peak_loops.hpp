@@ -23,7 +23,7 @@ struct PeakLoop {
 
 /// Returns the loops for operands of this type (fp32 or bf16), from the least instructions to the
 /// best. The first loop of fp32 runs on every CPU that the backend takes. The loops of bf16 may all
-/// be missing. PECIA_MAX_ISA rules out what is beyond it. With any value it rules out AMX.
+/// be missing. PECIA_MAX_ISA rules out what is beyond it.
 std::vector<PeakLoop> peak_loops(DType operands);
 
 /// Reads `bytes` bytes from `data` and does nothing with them. `bytes` is a multiple of 256. `data`

@@ -2,15 +2,41 @@
 #include "lib/core/isa.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "lib/core/error.hpp"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace pecia {
 namespace {
 
-Isa best_of_machine() {
+struct Found {
+  Isa isa;
+  std::string why_no_amx;
+};
+
+const char* cap_of_environment() {
+  const char* cap = std::getenv("PECIA_MAX_ISA");
+  return cap != nullptr && *cap != '\0' ? cap : nullptr;
+}
+
+Isa most_allowed() {
+  const char* cap = cap_of_environment();
+  if (cap == nullptr) return Isa::amx_bf16;
+  for (const Isa known : isas)
+    if (name_of(known) == cap) return known;
+  fail<InputError>("PECIA_MAX_ISA is '{}'; it may be avx2, avx512, avx512_bf16 or amx_bf16", cap);
+}
+
 #if defined(__x86_64__)
+Isa best_vectors() {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
     fail<Unsupported>(
         "this CPU has no AVX2 with FMA, which the CPU backend needs; choose a machine with it "
@@ -19,23 +45,47 @@ Isa best_of_machine() {
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   if (!avx512) return Isa::avx2;
   return __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512;
+}
+
+/// Leaf 7 of CPUID.
+bool cpu_has_amx_bf16() {
+  constexpr uint32_t amx_bf16 = 1u << 22, amx_tile = 1u << 24;
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  return (edx & amx_bf16) != 0 && (edx & amx_tile) != 0;
+}
+
+/// Linux gives a process the state of tiles only when it asks. Threads that exist or begin later
+/// have the permission, too.
+std::string ask_for_tiles() {
+  constexpr int64_t get_permission = 0x1022, request_permission = 0x1023;  // ARCH_*_XCOMP_PERM
+  constexpr int64_t tile_data = 18;
+  uint64_t allowed = 0;
+  if (syscall(SYS_arch_prctl, request_permission, tile_data) != 0 ||
+      syscall(SYS_arch_prctl, get_permission, &allowed) != 0)
+    return fmt::format("the operating system refuses it: {}", std::strerror(errno));
+  return (allowed >> tile_data & 1) != 0 ? "" : "the operating system does not allow it";
+}
+
+Found find() {
+  const Isa allowed = most_allowed(), vectors = best_vectors();
+  const Isa without_amx = std::min(allowed, vectors);
+  if (!cpu_has_amx_bf16()) return {without_amx, "this CPU does not have it"};
+  if (vectors < Isa::avx512_bf16)
+    return {without_amx, "this CPU has no AVX512-BF16, which its kernels use beside it"};
+  if (allowed < Isa::amx_bf16) return {without_amx, "PECIA_MAX_ISA rules it out"};
+  std::string refused = ask_for_tiles();
+  return {refused.empty() ? Isa::amx_bf16 : without_amx, std::move(refused)};
+}
 #else
+Found find() {
   fail<Unsupported>("the CPU backend is written for x86-64");
+}
 #endif
-}
 
-const char* cap_of_environment() {
-  const char* cap = std::getenv("PECIA_MAX_ISA");
-  return cap != nullptr && *cap != '\0' ? cap : nullptr;
-}
-
-Isa resolve() {
-  const Isa best = best_of_machine();
-  const char* cap = cap_of_environment();
-  if (cap == nullptr) return best;
-  for (const Isa known : {Isa::avx2, Isa::avx512, Isa::avx512_bf16})
-    if (name_of(known) == cap) return std::min(best, known);
-  fail<InputError>("PECIA_MAX_ISA is '{}'; it may be avx2, avx512 or avx512_bf16", cap);
+const Found& found() {
+  static const Found of_process = find();
+  return of_process;
 }
 
 }  // namespace
@@ -48,17 +98,39 @@ std::string_view name_of(Isa isa) {
       return "avx512";
     case Isa::avx512_bf16:
       return "avx512_bf16";
+    case Isa::amx_bf16:
+      return "amx_bf16";
   }
   return "?";
 }
 
 Isa isa() {
-  static const Isa resolved = resolve();
-  return resolved;
+  return found().isa;
 }
 
 bool isa_is_capped() {
   return cap_of_environment() != nullptr;
+}
+
+std::string why_no_amx() {
+  return found().why_no_amx;
+}
+
+std::string cpu_brand() {
+#if defined(__x86_64__)
+  constexpr unsigned first = 0x80000002, last = 0x80000004;  // leaves of 16 characters each
+  uint32_t text[12] = {};
+  for (unsigned leaf = first; leaf <= last; ++leaf) {
+    uint32_t* const to = text + 4 * (leaf - first);
+    if (__get_cpuid(leaf, to, to + 1, to + 2, to + 3) == 0) return "unnamed CPU";
+  }
+  const auto* const begin = reinterpret_cast<const char*>(text);
+  const std::string brand(begin, strnlen(begin, sizeof text));
+  const size_t start = brand.find_first_not_of(' ');
+  return start == std::string::npos ? "unnamed CPU" : brand.substr(start);
+#else
+  return "unnamed CPU";
+#endif
 }
 
 }  // namespace pecia

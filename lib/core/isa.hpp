@@ -1,21 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which vector instructions this process may use: the machine's best, or less when capped.
+/// Which instructions this process may use: the machine's best, or less when capped.
 
+#include <string>
 #include <string_view>
 
 namespace pecia {
 
-enum class Isa { avx2, avx512, avx512_bf16 };
+/// Each has all before it. amx_bf16: tiles of bf16 beside the vectors of avx512_bf16.
+enum class Isa { avx2, avx512, avx512_bf16, amx_bf16 };
+
+inline constexpr Isa isas[] = {Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx_bf16};
 
 std::string_view name_of(Isa isa);
 
 /// The best instruction set of this CPU, limited by the environment variable PECIA_MAX_ISA (avx2,
-/// avx512, avx512_bf16). Throws InputError for another value of the variable, and Unsupported on a
-/// CPU without AVX2. The answer is found once; every later call returns the same.
+/// avx512, avx512_bf16, amx_bf16). Throws InputError for another value of the variable, and
+/// Unsupported on a CPU without AVX2. The answer is found once; every later call returns the same.
+/// Where the CPU has AMX and nothing caps it, the first call asks the operating system for the
+/// permission to use tiles, which holds for the whole process.
 Isa isa();
 
 /// Whether PECIA_MAX_ISA is set.
 bool isa_is_capped();
+
+/// Says why isa() is not amx_bf16: the CPU lacks it, PECIA_MAX_ISA rules it out, or the operating
+/// system refuses it; "" if isa() is amx_bf16.
+std::string why_no_amx();
+
+/// The CPU's name of itself, such as "AMD EPYC 9654 96-Core Processor".
+std::string cpu_brand();
 
 }  // namespace pecia

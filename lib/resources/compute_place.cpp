@@ -49,14 +49,19 @@ namespace {
 
 /// The products of all ranks: bf16 where each of their CPUs multiplies it natively. Collective.
 kernels::Products products_of(const job::Job& job, comm::Communicator& world) {
-  const bool everywhere = world.all_reduce_max(kernels::cpu_has_bf16_products() ? 0 : 1) == 0;
-  if (job.model.compute == job::Precision::bf16 && !everywhere)
+  const auto everywhere = [&](kernels::Products products) {
+    return world.all_reduce_max(kernels::why_no_products(products).empty() ? 0 : 1) == 0;
+  };
+  const bool bf16 = everywhere(kernels::Products::bf16), amx = everywhere(kernels::Products::amx);
+  if (job.model.compute == job::Precision::bf16 && !bf16)
     fail<Unsupported>(
         "model.compute: bf16 needs CPUs with AVX512-BF16, and not every rank has one; use compute: "
         "fp32");
-  const bool wanted = job.model.compute != job::Precision::fp32 &&
-                      job.reproducible != parallel::Reproducible::layout;
-  return wanted && everywhere ? kernels::Products::bf16 : kernels::Products::fp32;
+  if (job.model.compute == job::Precision::fp32 ||
+      job.reproducible == parallel::Reproducible::layout)
+    return kernels::Products::fp32;
+  if (amx) return kernels::Products::amx;
+  return bf16 ? kernels::Products::bf16 : kernels::Products::fp32;
 }
 
 }  // namespace

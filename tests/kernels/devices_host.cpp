@@ -5,12 +5,22 @@ namespace pecia::test {
 
 std::vector<std::string> every_device() {
   std::vector<std::string> devices{"reference", "cpu", "cpu_3_threads"};
-  if (kernels::cpu_has_bf16_products()) devices.push_back("cpu_bf16");
+  if (kernels::cpu_has_bf16_products()) {
+    devices.push_back("cpu_bf16");
+    devices.push_back("cpu_amx_twin");
+  }
+  if (kernels::why_no_products(kernels::Products::amx).empty()) devices.push_back("cpu_amx");
   return devices;
 }
 
 std::vector<std::string> every_attention_device() {
-  return {"cpu", "cpu_3_threads"};
+  std::vector<std::string> devices{"cpu", "cpu_3_threads"};
+  if (kernels::cpu_has_bf16_products()) {
+    devices.push_back("cpu_bf16");
+    devices.push_back("cpu_amx_twin");
+  }
+  if (kernels::why_no_products(kernels::Products::amx).empty()) devices.push_back("cpu_amx");
+  return devices;
 }
 
 Device make_device(const std::string& name) {

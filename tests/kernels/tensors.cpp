@@ -3,6 +3,9 @@
 
 #include <numeric>
 
+#include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/products/amx_kernel.hpp"
+
 namespace pecia::test {
 namespace {
 
@@ -76,6 +79,10 @@ Device make_host_backend(const std::string& name) {
   if (name == "reference") return {kernels::make_reference_backend(), device::Stream(1)};
   if (name == "cpu_bf16")
     return {kernels::make_cpu_backend(kernels::Products::bf16), device::Stream(2), true};
+  if (name == "cpu_amx")
+    return {kernels::make_cpu_backend(kernels::Products::amx), device::Stream(2), true};
+  if (name == "cpu_amx_twin")
+    return {kernels::cpu::make_backend(&kernels::cpu::twin_kernel()), device::Stream(2), true};
   return {kernels::make_cpu_backend(), device::Stream(name == "cpu" ? 1 : 3)};
 }
 

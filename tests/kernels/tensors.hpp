@@ -59,7 +59,8 @@ struct Device {
   }
 };
 
-/// "reference", "cpu" (one thread), "cpu_3_threads" or "cpu_bf16" (products of bf16).
+/// "reference", "cpu" (one thread), "cpu_3_threads", "cpu_bf16" (products of bf16), "cpu_amx" or
+/// "cpu_amx_twin" (products by tiles, of the CPU or in plain C++).
 Device make_host_backend(const std::string& name);
 
 /// One of those, or of every_device.

@@ -54,9 +54,8 @@ TEST(PeakLoops, SayWhyTheyCannotRun) {
   EXPECT_EQ(fp32.back().why_not.empty(), isa() >= Isa::avx512);
   EXPECT_EQ(bf16.front().why_not.empty(), isa() >= Isa::avx512_bf16);
   EXPECT_STREQ(bf16.back().instructions, "AMX TDPBF16PS");
-  if (isa_is_capped()) {
-    EXPECT_NE(bf16.back().why_not, "");
-  }
+  EXPECT_EQ(bf16.back().why_not, why_no_amx());
+  EXPECT_EQ(bf16.back().why_not.empty(), isa() == Isa::amx_bf16);
   EXPECT_THROW(peak_loops(DType::int32), Unsupported);
 }
 

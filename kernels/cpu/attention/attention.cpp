@@ -32,18 +32,19 @@ int64_t queries_at_a_time(int64_t group) {
   return std::max<int64_t>(1, rows_at_a_time / group);
 }
 
-TileShape shape_of(const AttentionArgs& args, int64_t tile_rows) {
+TileShape shape_of(const AttentionArgs& args, int64_t tile_rows, const Bf16Kernel* kernel) {
   const int64_t group = args.q.size(1) / args.num_kv_heads;
   return {tile_rows * group, args.q.size(2), std::min(tile_rows, queries_at_a_time(group)) * group,
-          args.kv_dtype, args.row_invariant == RowInvariant::yes};
+          args.kv_dtype,     kernel,         args.row_invariant == RowInvariant::yes};
 }
 
 /// One task's matrices, in its thread's scratch memory.
 template <typename Products>
 class TileAttention {
  public:
-  static int64_t scratch_bytes(const AttentionArgs& args, int64_t tile_rows) {
-    const TileShape shape = shape_of(args, tile_rows);
+  static int64_t scratch_bytes(const AttentionArgs& args, int64_t tile_rows,
+                               const Bf16Kernel* kernel) {
+    const TileShape shape = shape_of(args, tile_rows, kernel);
     const int64_t head_dim = shape.head_dim, rows = shape.rows;
     return Products::scratch_bytes(shape) + Carver::bytes_of<float>(rows * head_dim) +
            Carver::bytes_of<float>(shape.most_rows * block_keys) +
@@ -52,7 +53,8 @@ class TileAttention {
            Carver::bytes_of<int64_t>(block_keys) + 2 * Carver::bytes_of<float>(block_keys);
   }
 
-  TileAttention(const AttentionArgs& args, const QueryTile& tile, int64_t kv_head, Carver scratch)
+  TileAttention(const AttentionArgs& args, const QueryTile& tile, int64_t kv_head,
+                const Bf16Kernel* kernel, Carver scratch)
       : args_(args),
         tile_(tile),
         kv_head_(kv_head),
@@ -60,7 +62,7 @@ class TileAttention {
         rows_(tile.num_rows * group_),
         head_dim_(args.q.size(2)),
         row_bytes_(head_dim_ * size_of(args.kv_dtype)),
-        products_(shape_of(args, tile.num_rows), scratch),
+        products_(shape_of(args, tile.num_rows, kernel), scratch),
         out_(scratch.take<float>(rows_ * head_dim_)),
         scores_(scratch.take<float>(std::min(tile.num_rows, queries_at_a_time(group_)) * group_ *
                                     block_keys)),
@@ -226,20 +228,22 @@ void merge_tile(const AttentionArgs& args, const QueryTile& tile, int64_t kv_hea
                   to.out + t * to.row_stride + g * head_dim, to.lse[t * to.lse_stride + g]);
 }
 
+/// `kernel`: of Bf16Products, else null.
 template <typename Products>
-void attend(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
-            AttentionPlan& plan) {
+void attend(const Bf16Kernel* kernel, const AttentionArgs& args, const device::Stream& stream,
+            Workspace& workspace, AttentionPlan& plan) {
   plan.make(args);
   const int64_t head_dim = args.q.size(2), group = args.q.size(1) / args.num_kv_heads;
   const Partials partials(args, plan, workspace);
   workspace.reserve_threads(stream.num_threads(),
-                            TileAttention<Products>::scratch_bytes(args, plan.tile_rows()));
+                            TileAttention<Products>::scratch_bytes(args, plan.tile_rows(), kernel));
 
   const auto num_tasks = static_cast<int64_t>(plan.tasks().size());
   for_each_task(stream, num_tasks, [&](int64_t index, const Worker& worker) {
     const AttentionTask& task = plan.tasks()[index];
     const QueryTile& tile = plan.tiles()[task.tile];
-    TileAttention<Products> work(args, tile, task.kv_head, workspace.of_thread(worker.thread));
+    TileAttention<Products> work(args, tile, task.kv_head, kernel,
+                                 workspace.of_thread(worker.thread));
     const int64_t first = tile.part_begin(task.part);
     const int64_t num_blocks = tile.part_begin(task.part + 1) - first;
     BlockWalk walk(args, args.items[tile.item], num_blocks > 0 ? first : 0);
@@ -268,12 +272,12 @@ void attend(const AttentionArgs& args, const device::Stream& stream, Workspace& 
 
 void attention(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
                AttentionPlan& plan) {
-  attend<WideProducts>(args, stream, workspace, plan);
+  attend<WideProducts>(nullptr, args, stream, workspace, plan);
 }
 
-void attention_bf16(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
-                    AttentionPlan& plan) {
-  attend<Bf16Products>(args, stream, workspace, plan);
+void attention_bf16(const Bf16Kernel& kernel, const AttentionArgs& args,
+                    const device::Stream& stream, Workspace& workspace, AttentionPlan& plan) {
+  attend<Bf16Products>(&kernel, args, stream, workspace, plan);
 }
 
 }  // namespace pecia::kernels::cpu

@@ -7,7 +7,6 @@
 #include "kernels/cpu/attention/softmax_bf16.hpp"
 #include "kernels/cpu/products/bf16_few_rows.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
-#include "kernels/cpu/products/bf16_products.hpp"
 #include "kernels/cpu/products/dot.hpp"
 #include "kernels/cpu/products/gemm.hpp"
 
@@ -23,10 +22,6 @@ constexpr int64_t few_rows_bf16 = 28;
 
 constexpr int64_t in_whole_panels(int64_t columns) {
   return (columns + bf16_panel - 1) / bf16_panel * bf16_panel;
-}
-
-constexpr int64_t even(int64_t count) {
-  return (count + 1) / 2 * 2;
 }
 
 }  // namespace
@@ -111,25 +106,29 @@ void WideProducts::add_values(const ScoreBlock& scores, const OnlineRows& state,
 }
 
 int64_t Bf16Products::scratch_bytes(const TileShape& shape) {
-  return Carver::bytes_of<uint16_t>(shape.rows * even(shape.head_dim)) +
+  const int64_t q_stride = shape.kernel->packed_depth(shape.head_dim);
+  return Carver::bytes_of<uint16_t>(shape.rows * q_stride) +
          Carver::bytes_of<uint16_t>(shape.most_rows * block_keys) +
-         Carver::bytes_of<uint16_t>(in_whole_panels(block_keys) * even(shape.head_dim)) +
-         Carver::bytes_of<uint16_t>(even(block_keys) * in_whole_panels(shape.head_dim));
+         Carver::bytes_of<uint16_t>(in_whole_panels(block_keys) * q_stride) +
+         Carver::bytes_of<uint16_t>(shape.kernel->packed_depth(block_keys) *
+                                    in_whole_panels(shape.head_dim));
 }
 
 Bf16Products::Bf16Products(const TileShape& shape, Carver& scratch)
     : shape_(shape),
-      q_stride_(even(shape.head_dim)),
+      use_(*shape.kernel),
+      q_stride_(shape.kernel->packed_depth(shape.head_dim)),
       q_(scratch.take<uint16_t>(shape.rows * q_stride_)),
       weights_(scratch.take<uint16_t>(shape.most_rows * block_keys)),
       packed_k_(scratch.take<uint16_t>(in_whole_panels(block_keys) * q_stride_)),
-      packed_v_(scratch.take<uint16_t>(even(block_keys) * in_whole_panels(shape.head_dim))) {}
+      packed_v_(scratch.take<uint16_t>(shape.kernel->packed_depth(block_keys) *
+                                       in_whole_panels(shape.head_dim))) {}
 
 void Bf16Products::set_queries(const float* from, float factor, int64_t first, int64_t count) {
   factor_ = factor;
   for (int64_t r = 0; r < count; ++r) {
     uint16_t* const to = q_ + (first + r) * q_stride_;
-    to[q_stride_ - 1] = 0;
+    std::fill(to + shape_.head_dim, to + q_stride_, 0);
     store_bf16_native(from + r * shape_.head_dim, shape_.head_dim, to);
   }
 }
@@ -143,16 +142,16 @@ void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys) {
   v_ = reinterpret_cast<const uint16_t*>(v);
   num_keys_ = num_keys;
   if (reads_in_place()) return;
-  pack_bf16({.rows = k_,
-             .row_stride = shape_.head_dim,
-             .columns = num_keys,
-             .depth = shape_.head_dim,
-             .packed = packed_k_});
-  pack_rows_bf16({.rows = v_,
-                  .row_stride = shape_.head_dim,
-                  .columns = shape_.head_dim,
-                  .depth = num_keys,
-                  .packed = packed_v_});
+  shape_.kernel->pack({.rows = k_,
+                       .row_stride = shape_.head_dim,
+                       .columns = num_keys,
+                       .depth = shape_.head_dim,
+                       .packed = packed_k_});
+  shape_.kernel->pack_rows({.rows = v_,
+                            .row_stride = shape_.head_dim,
+                            .columns = shape_.head_dim,
+                            .depth = num_keys,
+                            .packed = packed_v_});
 }
 
 void Bf16Products::multiply_keys(TileRows rows, float* scores) {
@@ -171,16 +170,16 @@ void Bf16Products::multiply_keys(TileRows rows, float* scores) {
               .factor = factor_,
               .rows_ahead = block_keys});
   else
-    gemm_bf16({.a = q,
-               .a_stride = q_stride_,
-               .b = packed_k_,
-               .c = scores,
-               .c_stride = block_keys,
-               .rows = rows.count,
-               .columns = num_keys_,
-               .depth = shape_.head_dim,
-               .accumulate = false,
-               .factor = factor_});
+    shape_.kernel->multiply({.a = q,
+                             .a_stride = q_stride_,
+                             .b = packed_k_,
+                             .c = scores,
+                             .c_stride = block_keys,
+                             .rows = rows.count,
+                             .columns = num_keys_,
+                             .depth = shape_.head_dim,
+                             .accumulate = false,
+                             .factor = factor_});
 }
 
 void Bf16Products::add_values(const ScoreBlock& scores, const OnlineRows& state,
@@ -198,15 +197,15 @@ void Bf16Products::add_values(const ScoreBlock& scores, const OnlineRows& state,
                           .columns = shape_.head_dim,
                           .depth = num_keys_,
                           .rows_ahead = block_keys});
-  gemm_bf16({.a = weights_,
-             .a_stride = block_keys,
-             .b = packed_v_,
-             .c = state.out,
-             .c_stride = state.out_stride,
-             .rows = scores.rows,
-             .columns = shape_.head_dim,
-             .depth = num_keys_,
-             .accumulate = true});
+  shape_.kernel->multiply({.a = weights_,
+                           .a_stride = block_keys,
+                           .b = packed_v_,
+                           .c = state.out,
+                           .c_stride = state.out_stride,
+                           .rows = scores.rows,
+                           .columns = shape_.head_dim,
+                           .depth = num_keys_,
+                           .accumulate = true});
 }
 
 }  // namespace pecia::kernels::cpu

@@ -4,6 +4,7 @@
 /// block of keys and with a block of values. They use scratch memory of the tile's thread.
 
 #include "kernels/cpu/attention/softmax.hpp"
+#include "kernels/cpu/products/bf16_kernels.hpp"
 #include "kernels/cpu/shared/workspace.hpp"
 #include "lib/core/dtype.hpp"
 
@@ -17,7 +18,8 @@ struct TileShape {
   int64_t rows, head_dim;
   int64_t most_rows;  ///< most rows of one TileRows
   DType kv_dtype;
-  bool row_invariant;  ///< a row's bits do not depend on the other rows
+  const Bf16Kernel* kernel;  ///< of Bf16Products
+  bool row_invariant;        ///< a row's bits do not depend on the other rows
 
   int64_t row_bytes() const { return head_dim * size_of(kv_dtype); }
 };
@@ -66,11 +68,12 @@ class Bf16Products {
   bool reads_in_place() const;
 
   TileShape shape_;
+  InThread use_;  ///< of the kernel
   const uint16_t* k_ = nullptr;
   const uint16_t* v_ = nullptr;
   int64_t num_keys_ = 0;
   float factor_ = 1;    ///< multiplies the scores, so that queries are rounded without it
-  int64_t q_stride_;    ///< head_dim rounded up to even
+  int64_t q_stride_;    ///< head_dim rounded up to the kernel's unit of depth
   uint16_t* q_;         ///< [rows, q_stride], padded with 0
   uint16_t* weights_;   ///< [most_rows, block_keys]
   uint16_t* packed_k_;  ///< in panels of keys

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Linear in products of bf16 (bf16_products.hpp), of weights of bf16 or of codes: x is rounded
-/// once for the op, where it is not bf16 already.
+/// Linear in products of bf16 (bf16_kernels.hpp), of weights of bf16 or of codes: x is rounded once
+/// for the op, where it is not bf16 already.
 
 #include "kernels/cpu/cpu.hpp"
 #include "kernels/cpu/linear/linear_tiles.hpp"
 #include "kernels/cpu/products/bf16_few_rows.hpp"
+#include "kernels/cpu/products/bf16_kernels.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
-#include "kernels/cpu/products/bf16_products.hpp"
 #include "kernels/cpu/products/code_products.hpp"
 #include "kernels/cpu/shared/parallel.hpp"
 #include "lib/core/codes.hpp"
@@ -21,13 +21,21 @@ int64_t few_rows(int64_t depth) {
   return std::clamp<int64_t>(48 * 1024 / std::max<int64_t>(1, depth), 16, 64);
 }
 // A packed block of weights, depth × columns, is 256 KiB: it lies in the second cache while all the
-// rows of a task meet it; a tile of rows, 28 KiB, in the first.
+// rows of a task meet it; a tile of 14 rows, 28 KiB, in the first.
 constexpr int64_t max_depth = 1024;
 constexpr int64_t max_columns = 128;
 // Codes of a panel of columns become numbers before they are packed.
 constexpr int64_t row_of_numbers = max_depth;
-// Rows multiplied between two polls: whole tiles, under 0.1 ms.
-constexpr int64_t rows_per_poll = 84;
+static_assert(max_depth % int4_group == 0);
+// Tiles of rows multiplied between two polls, in under 0.1 ms.
+constexpr int64_t tiles_per_poll = 6;
+
+/// The depth is cut into equal blocks of whole groups of codes.
+int64_t depth_of_block(int64_t depth) {
+  const int64_t groups = (depth + int4_group - 1) / int4_group;
+  const int64_t blocks = std::max<int64_t>(1, (depth + max_depth - 1) / max_depth);
+  return std::max<int64_t>(1, (groups + blocks - 1) / blocks) * int4_group;
+}
 
 /// Rows of bf16 that may be read one element past an odd end.
 struct Operand {
@@ -113,30 +121,30 @@ void few(const LinearArgs& args, const Operand& x, const device::Stream& stream)
 
 /// Weights [column, column + num_columns) from element `begin` of their depth on. What is stored as
 /// codes goes through `numbers`, panel by panel.
-void pack(const LinearArgs& args, int64_t column, int64_t num_columns, int64_t begin, int64_t depth,
-          uint16_t* numbers, uint16_t* packed) {
+void pack(const Bf16Kernel& kernel, const LinearArgs& args, int64_t column, int64_t num_columns,
+          int64_t begin, int64_t depth, uint16_t* numbers, uint16_t* packed) {
   if (!is_code(args.weight.dtype()))
-    return pack_bf16(
+    return kernel.pack(
         {weights_of(args, column) + begin, args.weight.row_stride(), num_columns, depth, packed});
-  const int64_t even_depth = (depth + 1) / 2 * 2;
   for (int64_t done = 0; done < num_columns; done += bf16_panel) {
     const int64_t width = std::min(bf16_panel, num_columns - done);
     codes_to_bf16(codes_of(args, column + done), width, begin, depth, numbers, row_of_numbers);
-    pack_bf16({numbers, row_of_numbers, width, depth, packed + done * even_depth});
+    kernel.pack(
+        {numbers, row_of_numbers, width, depth, packed + done * kernel.packed_depth(depth)});
   }
 }
 
 /// From weights packed block by block of the depth.
-void many(const LinearArgs& args, const Operand& x, const device::Stream& stream,
-          Workspace& workspace) {
+void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
+          const device::Stream& stream, Workspace& workspace) {
   const int64_t rows = args.x.rows(), depth = args.x.size(1), out = args.y.size(1);
   const LinearTile tile =
       choose_tile(rows, out, stream.num_threads(), {rows, max_columns}, bf16_panel);
   const int64_t row_tiles = (rows + tile.rows - 1) / tile.rows;
   const int64_t column_tiles = (out + tile.columns - 1) / tile.columns;
-  const int64_t num_blocks = std::max<int64_t>(1, (depth + max_depth - 1) / max_depth);
-  const int64_t block_depth = (depth / num_blocks / int4_group + 1) * int4_group;
-  const int64_t packed_elements = block_depth * max_columns;
+  const int64_t block_depth = depth_of_block(depth);
+  const int64_t packed_elements = kernel.packed_depth(block_depth) * max_columns;
+  const int64_t rows_per_poll = tiles_per_poll * kernel.tile_rows;
   const int64_t number_elements = is_code(args.weight.dtype()) ? bf16_panel * row_of_numbers : 0;
   workspace.reserve_threads(stream.num_threads(), Carver::bytes_of<uint16_t>(packed_elements) +
                                                       Carver::bytes_of<uint16_t>(number_elements));
@@ -146,24 +154,25 @@ void many(const LinearArgs& args, const Operand& x, const device::Stream& stream
     const int64_t end_row = std::min(rows, first_row + tile.rows);
     const int64_t column = task / row_tiles * tile.columns;
     const int64_t num_columns = std::min(tile.columns, out - column);
+    const InThread use(kernel);
     Carver scratch = workspace.of_thread(worker.thread);
     auto* const packed = scratch.take<uint16_t>(packed_elements);
     auto* const numbers = scratch.take<uint16_t>(number_elements);
     for (int64_t i = 0; i == 0 || i < depth; i += block_depth) {
       const int64_t part = std::min(block_depth, depth - i);
-      pack(args, column, num_columns, i, part, numbers, packed);
+      pack(kernel, args, column, num_columns, i, part, numbers, packed);
       for (int64_t row = first_row; row < end_row; row += rows_per_poll) {
         const int64_t num_rows = std::min(rows_per_poll, end_row - row);
         const bool adds = i > 0 || begin_piece(args, row, num_rows, column, num_columns);
-        gemm_bf16({.a = x.data + row * x.stride + i,
-                   .a_stride = x.stride,
-                   .b = packed,
-                   .c = sums_of(args, row, column),
-                   .c_stride = args.y.row_stride(),
-                   .rows = num_rows,
-                   .columns = num_columns,
-                   .depth = part,
-                   .accumulate = adds});
+        kernel.multiply({.a = x.data + row * x.stride + i,
+                         .a_stride = x.stride,
+                         .b = packed,
+                         .c = sums_of(args, row, column),
+                         .c_stride = args.y.row_stride(),
+                         .rows = num_rows,
+                         .columns = num_columns,
+                         .depth = part,
+                         .accumulate = adds});
         worker.poll();
       }
     }
@@ -172,12 +181,13 @@ void many(const LinearArgs& args, const Operand& x, const device::Stream& stream
 
 }  // namespace
 
-void linear_bf16(const LinearArgs& args, const device::Stream& stream, Workspace& workspace) {
+void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const device::Stream& stream,
+                 Workspace& workspace) {
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
   const bool tiles = args.x.rows() > few_rows(args.x.size(1));
   const Operand x = rounded(args.x, tiles, stream, workspace);
   if (tiles)
-    many(args, x, stream, workspace);
+    many(kernel, args, x, stream, workspace);
   else
     few(args, x, stream);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/products/bf16_dot.hpp"
+#include "kernels/cpu/products/bf16_kernels.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
@@ -37,7 +38,13 @@ PECIA_BF16_CODE inline void transpose(__m512i (&v)[16]) {
   std::copy_n(t, 16, v);
 }
 
-/// 16 columns of a panel, of which `count` are there.
+constexpr int64_t in_units(int64_t depth, int64_t unit) {
+  return (depth + unit - 1) / unit * unit;
+}
+
+/// 16 columns of a panel, of which `count` are there. There are zeros from the depth up to a
+/// multiple of kUnit.
+template <int64_t kUnit>
 PECIA_BF16_CODE void pack_columns(const uint16_t* rows, int64_t row_stride, int64_t count,
                                   int64_t depth, uint16_t* packed) {
   for (int64_t i = 0; i < depth; i += 2 * lanes) {
@@ -46,7 +53,7 @@ PECIA_BF16_CODE void pack_columns(const uint16_t* rows, int64_t row_stride, int6
       v[c] = c < count ? (__m512i)load_some(rows + c * row_stride + i, depth - i)
                        : _mm512_setzero_si512();
     transpose(v);
-    const int64_t pairs = std::min(lanes, (depth - i + 1) / 2);
+    const int64_t pairs = std::min(lanes, in_units(depth - i, kUnit) / 2);
     for (int64_t pair = 0; pair < pairs; ++pair)
       _mm512_storeu_si512(packed + (i / 2 + pair) * 2 * bf16_panel, v[pair]);
   }
@@ -109,20 +116,20 @@ void multiply_some_rows(int64_t rows, const GemmBf16Args& args, const uint16_t* 
   if constexpr (kRows > 1) multiply_some_rows<kRows - 1>(rows, args, a, c);
 }
 
-}  // namespace
-
-void pack_bf16(const PackBf16Args& args) {
-  const int64_t even_depth = (args.depth + 1) / 2 * 2;
+template <int64_t kUnit>
+void pack_panels(const PackBf16Args& args) {
+  const int64_t packed_depth = in_units(args.depth, kUnit);
   for (int64_t column = 0; column < args.columns; column += bf16_panel)
     for (const int64_t half : {int64_t{0}, lanes})
-      pack_columns(args.rows + (column + half) * args.row_stride, args.row_stride,
-                   args.columns - column - half, args.depth,
-                   args.packed + column * even_depth + 2 * half);
+      pack_columns<kUnit>(args.rows + (column + half) * args.row_stride, args.row_stride,
+                          args.columns - column - half, args.depth,
+                          args.packed + column * packed_depth + 2 * half);
 }
 
-PECIA_BF16_CODE void pack_rows_bf16(const PackBf16Args& args) {
+template <int64_t kUnit>
+PECIA_BF16_CODE void pack_rows_of(const PackBf16Args& args) {
   const PairsOfRows pairs;
-  const int64_t num_pairs = (args.depth + 1) / 2;
+  const int64_t num_pairs = in_units(args.depth, kUnit) / 2;
   for (int64_t column = 0; column < args.columns; column += bf16_panel) {
     const int64_t count = args.columns - column;
     uint16_t* to = args.packed + column * 2 * num_pairs;
@@ -134,7 +141,32 @@ PECIA_BF16_CODE void pack_rows_bf16(const PackBf16Args& args) {
       _mm512_storeu_si512(to, pairs.low(a, b));
       _mm512_storeu_si512(to + bf16_panel, pairs.high(a, b));
     }
+    std::fill(to, args.packed + (column + bf16_panel) * 2 * num_pairs, uint16_t{0});
   }
+}
+
+}  // namespace
+
+void pack_bf16(const PackBf16Args& args) {
+  pack_panels<2>(args);
+}
+
+void pack_bf16_tiles(const PackBf16Args& args) {
+  pack_panels<2 * lanes>(args);
+}
+
+void pack_rows_bf16(const PackBf16Args& args) {
+  pack_rows_of<2>(args);
+}
+
+void pack_rows_bf16_tiles(const PackBf16Args& args) {
+  pack_rows_of<2 * lanes>(args);
+}
+
+PECIA_BF16_CODE void scale_sums(float* c, int64_t stride, int64_t rows, int64_t columns,
+                                float factor) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t o = 0; o < columns; ++o) c[r * stride + o] *= factor;
 }
 
 void gemm_bf16(const GemmBf16Args& args) {
@@ -144,6 +176,16 @@ void gemm_bf16(const GemmBf16Args& args) {
     multiply_some_rows<max_tile_rows>(end - begin, args, args.a + begin * args.a_stride,
                                       args.c + begin * args.c_stride);
   }
+}
+
+const Bf16Kernel& bf16_vectors() {
+  static constexpr Bf16Kernel kernel{.instructions = "AVX-512 VDPBF16PS",
+                                     .tile_rows = max_tile_rows,
+                                     .depth_unit = 2,
+                                     .pack = pack_bf16,
+                                     .pack_rows = pack_rows_bf16,
+                                     .multiply = gemm_bf16};
+  return kernel;
 }
 
 }  // namespace pecia::kernels::cpu

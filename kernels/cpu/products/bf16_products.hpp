@@ -29,6 +29,10 @@ void pack_bf16(const PackBf16Args& args);
 ///     packed[p, i/2, c, i%2] = rows[i, p · bf16_panel + c]
 void pack_rows_bf16(const PackBf16Args& args);
 
+/// Do the same, and pad the depth of each panel with zeros to a multiple of 32, as tiles take it.
+void pack_bf16_tiles(const PackBf16Args& args);
+void pack_rows_bf16_tiles(const PackBf16Args& args);
+
 /// c[r, o] = factor · Σ_i a[r, i] · b[i, o], or c[r, o] += Σ_i a[r, i] · b[i, o]. pack_bf16 or
 /// pack_rows_bf16 makes b. If the depth is odd, a[r, depth] is read and must be finite.
 struct GemmBf16Args {
@@ -42,5 +46,8 @@ struct GemmBf16Args {
   float factor = 1;
 };
 void gemm_bf16(const GemmBf16Args& args);
+
+/// c[r, o] *= factor
+void scale_sums(float* c, int64_t stride, int64_t rows, int64_t columns, float factor);
 
 }  // namespace pecia::kernels::cpu

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/products/amx_kernel.hpp"
+
+#include <vector>
+
+#include "kernels/cpu/products/amx_tiles.hpp"
+#include "kernels/cpu/products/tile_products.hpp"
+#include "kernels/cpu/products/twin_tiles.hpp"
+#include "lib/core/dtype.hpp"
+#include "lib/core/error.hpp"
+#include "lib/core/isa.hpp"
+
+namespace pecia::kernels::cpu {
+namespace {
+
+template <class Tiles>
+constexpr Bf16Kernel kernel_of(const char* instructions) {
+  return {.instructions = instructions,
+          .tile_rows = square,
+          .depth_unit = tile_depth,
+          .pack = pack_bf16_tiles,
+          .pack_rows = pack_rows_bf16_tiles,
+          .multiply = gemm_tiles<Tiles>,
+          .begin = Tiles::begin,
+          .end = Tiles::end};
+}
+
+/// Sizes with whole squares of tiles, and with parts of them in every direction.
+constexpr int64_t rows = 40, columns = 41, depth = 70;
+
+/// Integers in [−4, 4].
+std::vector<uint16_t> small_integers(int64_t count, int64_t step) {
+  std::vector<uint16_t> numbers(count);
+  for (int64_t i = 0; i < count; ++i)
+    numbers[i] = float_to_bf16(static_cast<float>(i * step % 9 - 4));
+  return numbers;
+}
+
+std::vector<float> product_by(const Bf16Kernel& kernel) {
+  const auto a = small_integers(rows * depth, 5), b = small_integers(columns * depth, 7);
+  std::vector<uint16_t> packed(2 * bf16_panel * kernel.packed_depth(depth));
+  std::vector<float> c(rows * columns, 1.0f);
+  kernel.pack({b.data(), depth, columns, depth, packed.data()});
+  const InThread use(kernel);
+  kernel.multiply({.a = a.data(),
+                   .a_stride = depth,
+                   .b = packed.data(),
+                   .c = c.data(),
+                   .c_stride = columns,
+                   .rows = rows,
+                   .columns = columns,
+                   .depth = depth,
+                   .accumulate = true});
+  return c;
+}
+
+std::string find_fault() {
+  const std::string found = difference(amx_kernel(), twin_kernel());
+  if (found.empty()) return "";
+  return fmt::format("AMX of this CPU, {}, multiplies wrongly and is not used: {}", cpu_brand(),
+                     found);
+}
+
+}  // namespace
+
+std::string difference(const Bf16Kernel& kernel, const Bf16Kernel& twin) {
+  const auto found = product_by(kernel), wanted = product_by(twin);
+  for (int64_t i = 0; i < rows * columns; ++i)
+    if (!(found[i] == wanted[i]))
+      return fmt::format("in a product of {} × {} × {}, element [{}, {}] is {} and should be {}",
+                         rows, columns, depth, i / columns, i % columns, found[i], wanted[i]);
+  return "";
+}
+
+const std::string& why_no_amx_products() {
+  static const std::string why = isa() < Isa::amx_bf16 ? why_no_amx() : find_fault();
+  return why;
+}
+
+const Bf16Kernel& amx_kernel() {
+  static constexpr Bf16Kernel kernel = kernel_of<AmxTiles>("AMX TDPBF16PS");
+  return kernel;
+}
+
+const Bf16Kernel& twin_kernel() {
+  static constexpr Bf16Kernel kernel = kernel_of<TwinTiles>("AMX TDPBF16PS in plain C++");
+  return kernel;
+}
+
+}  // namespace pecia::kernels::cpu

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The ways to multiply many rows of bf16, as a table. A kernel names its instructions, the tile
+/// that its registers hold, how it packs the right-hand side, and the product. A new instruction
+/// set is one file with its kernel, and one function below. Few rows are not here, since memory
+/// limits them (bf16_few_rows.hpp).
+
+#include "kernels/cpu/products/bf16_products.hpp"
+
+namespace pecia::kernels::cpu {
+
+struct Bf16Kernel {
+  const char* instructions;
+  int64_t tile_rows;                       ///< of c, which registers hold at a time
+  int64_t depth_unit;                      ///< `pack` pads the depth with zeros to a multiple of it
+  void (*pack)(const PackBf16Args&);       ///< as pack_bf16
+  void (*pack_rows)(const PackBf16Args&);  ///< as pack_rows_bf16
+  void (*multiply)(const GemmBf16Args&);   ///< as gemm_bf16
+  /// A thread calls `begin` before `multiply`, and `end` afterwards (InThread). Null: nothing to do.
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
+
+  int64_t packed_depth(int64_t depth) const {
+    return (depth + depth_unit - 1) / depth_unit * depth_unit;
+  }
+};
+
+/// While it lives, its thread may multiply by the kernel.
+class InThread {
+ public:
+  explicit InThread(const Bf16Kernel& kernel) : kernel_(kernel) {
+    if (kernel_.begin != nullptr) kernel_.begin();
+  }
+  InThread(const InThread&) = delete;
+  InThread& operator=(const InThread&) = delete;
+  ~InThread() {
+    if (kernel_.end != nullptr) kernel_.end();
+  }
+
+ private:
+  const Bf16Kernel& kernel_;
+};
+
+/// Vectors of AVX512-BF16. Requires has_native_bf16().
+const Bf16Kernel& bf16_vectors();
+
+}  // namespace pecia::kernels::cpu
