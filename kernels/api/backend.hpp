@@ -24,6 +24,7 @@
 #include "kernels/api/rope.hpp"
 #include "kernels/api/sampling.hpp"
 #include "kernels/api/shortlist.hpp"
+#include "kernels/api/square_sums.hpp"
 #include "lib/device/device.hpp"
 
 namespace pecia::kernels {
@@ -46,6 +47,7 @@ class Backend {
   virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;
   virtual void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) = 0;
   virtual void add(const AddArgs& args, device::Stream& stream) = 0;
+  virtual void square_sums(const SquareSumsArgs& args, device::Stream& stream) = 0;
   virtual void rms_norm(const RmsNormArgs& args, device::Stream& stream) = 0;
   virtual void rope(const RopeArgs& args, device::Stream& stream) = 0;
   virtual void kv_store(const KvStoreArgs& args, device::Stream& stream) = 0;

@@ -173,6 +173,13 @@ void validate(const AddArgs& args) {
   check_shape("y", args.y, {args.x.rows(), args.x.size(1)});
 }
 
+void validate(const SquareSumsArgs& args) {
+  check_rank("x", args.x, 3);
+  check_fp32("x", args.x);
+  check_dense("x", args.x);
+  check_fp32("sums", args.sums);
+  check_shape("sums", args.sums, {args.x.rows(), args.x.size(1)});
+}
 void validate(const RmsNormArgs& args) {
   check_rank("x", args.x, 2);
   check_fp32("x", args.x);
@@ -180,6 +187,13 @@ void validate(const RmsNormArgs& args) {
   check_float("weight", args.weight.dtype());
   check_shape("weight", args.weight, {args.x.size(1)});
   check_shape("out", args.out, {args.x.rows(), args.x.size(1)});
+  if (args.squares) {
+    check_rank("squares", args.squares, 2);
+    check_fp32("squares", args.squares);
+    check_shape("squares", args.squares, {args.x.rows(), args.squares.size(1)});
+    PECIA_CHECK(args.whole_width >= args.x.size(1), "a whole row of {} elements for parts of {}",
+                args.whole_width, args.x.size(1));
+  }
   if (!args.marks) return;
   check_shape("marks", args.marks, {args.x.rows()});
   PECIA_CHECK(args.marks.dtype() == DType::int32, "marks are {}", name_of(args.marks.dtype()));

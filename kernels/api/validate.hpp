@@ -18,6 +18,7 @@
 #include "kernels/api/rope.hpp"
 #include "kernels/api/sampling.hpp"
 #include "kernels/api/shortlist.hpp"
+#include "kernels/api/square_sums.hpp"
 
 namespace pecia::kernels {
 
@@ -25,6 +26,7 @@ void validate(const EmbeddingArgs& args);
 void validate(const LinearArgs& args);
 void validate(const QuantizeRowsArgs& args);
 void validate(const AddArgs& args);
+void validate(const SquareSumsArgs& args);
 void validate(const RmsNormArgs& args);
 void validate(const RopeArgs& args);
 void validate(const KvStoreArgs& args);

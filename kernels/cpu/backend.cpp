@@ -43,6 +43,10 @@ class CpuBackend : public Backend {
     validate(args);
     cpu::add(args, stream);
   }
+  void square_sums(const SquareSumsArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::square_sums(args, stream);
+  }
   void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
     validate(args);
     takes(args.out);

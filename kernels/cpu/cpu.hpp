@@ -23,6 +23,7 @@ void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const device:
 void quantize_rows(const QuantizeRowsArgs& args, const device::Stream& stream,
                    Workspace& workspace);
 void add(const AddArgs& args, const device::Stream& stream);
+void square_sums(const SquareSumsArgs& args, const device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, const device::Stream& stream);
 void rope(const RopeArgs& args, const device::Stream& stream);
 void kv_store(const KvStoreArgs& args, const device::Stream& stream);

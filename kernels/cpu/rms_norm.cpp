@@ -32,6 +32,13 @@ HWY_INLINE float sum_of_squares(const float* x, int64_t width) {
   return sum;
 }
 
+HWY_INLINE float sum_of_parts(const TensorView& squares, int64_t row) {
+  const auto* parts = static_cast<const float*>(squares.row(row));
+  float sum = 0;
+  for (int64_t part = 0; part < squares.size(1); ++part) sum += parts[part];
+  return sum;
+}
+
 template <class Stored>
 HWY_INLINE void scale(const float* x, float factor, const Stored* weight, int64_t count,
                       float* out) {
@@ -64,7 +71,9 @@ HWY_INLINE void norm_rows(const RmsNormArgs& args, int64_t begin, int64_t end) {
   const auto* weight = static_cast<const Stored*>(args.weight.data());
   for (int64_t row = begin; row < end; ++row) {
     const auto* x = static_cast<const float*>(args.x.row(row));
-    const float mean = sum_of_squares(x, width) / static_cast<float>(width);
+    const float mean = args.squares
+                           ? sum_of_parts(args.squares, row) / static_cast<float>(args.whole_width)
+                           : sum_of_squares(x, width) / static_cast<float>(width);
     if (args.marks && !std::isfinite(mean)) {
       int32_t& mark = static_cast<int32_t*>(args.marks.data())[row];
       if (mark == 0) mark = args.mark;

@@ -30,6 +30,9 @@ class CudaBackend : public Backend {
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
     run(cuda::quantize_rows, args, stream);
   }
+  void square_sums(const SquareSumsArgs& args, device::Stream& stream) override {
+    run(cuda::square_sums, args, stream);
+  }
   void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
     run(cuda::rms_norm, args, stream);
   }

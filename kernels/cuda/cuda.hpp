@@ -60,6 +60,7 @@ void add(const AddArgs& args, Context& context, device::Stream& stream);
 void embedding(const EmbeddingArgs& args, Context& context, device::Stream& stream);
 void linear(const LinearArgs& args, Context& context, device::Stream& stream);
 void quantize_rows(const QuantizeRowsArgs& args, Context& context, device::Stream& stream);
+void square_sums(const SquareSumsArgs& args, Context& context, device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, Context& context, device::Stream& stream);
 void rope(const RopeArgs& args, Context& context, device::Stream& stream);
 void kv_store(const KvStoreArgs& args, Context& context, device::Stream& stream);

@@ -14,10 +14,10 @@ void embedding(const EmbeddingArgs& args, Context& context, device::Stream& stre
     const auto out = matrix<float>(args.out);
     if (aligned_to<4>(args.table) && aligned_to<4>(args.out))
       launch(stream, grid_of_rows(out.rows, out.columns / 4), embedding_kernel<4, T>, table, tokens,
-             args.first_token, out);
+             args.first_token, args.scale, out);
     else
       launch(stream, grid_of_rows(out.rows, out.columns), embedding_kernel<1, T>, table, tokens,
-             args.first_token, out);
+             args.first_token, args.scale, out);
   });
 }
 

@@ -12,10 +12,10 @@ void gated_activation(const GatedActivationArgs& args, Context&, device::Stream&
     const auto out = matrix<Out>(args.out);
     if (aligned_to<4>(args.gate) && aligned_to<4>(args.up) && aligned_to<4>(args.out))
       launch(stream, grid_of_rows(out.rows, out.columns / 4), gated_activation_kernel<4, Out>, gate,
-             up, out);
+             up, out, args.activation);
     else
       launch(stream, grid_of_rows(out.rows, out.columns), gated_activation_kernel<1, Out>, gate, up,
-             out);
+             out, args.activation);
   });
 }
 

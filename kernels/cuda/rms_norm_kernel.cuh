@@ -8,17 +8,19 @@ namespace pecia::kernels::cuda {
 
 /// Computes rms_norm.hpp's formula. Each thread sums squares in fp32. `Threads` of the block share
 /// a row: 32, or all of them. The second pass over a row finds it in the L1 or L2 cache.
+/// With `squares`, each thread adds a row's parts in their order.
 /// Grid: rows / (threads of the block / Threads), rounded up.
 template <int Threads, int Count, typename W, typename Out>
 __global__ void rms_norm_kernel(Matrix<const float> x, const W* weight, float eps, Matrix<Out> out,
-                                int32_t* marks, int32_t mark) {
+                                int32_t* marks, int32_t mark, Matrix<const float> parts,
+                                int64_t whole_width) {
   __shared__ float scratch[warp_size];
   const int rows_per_block = blockDim.x / Threads;
   const int64_t row = int64_t{blockIdx.x} * rows_per_block + threadIdx.x / Threads;
   const int thread = threadIdx.x % Threads;
   const bool exists = row < x.rows;  // whole warps do or do not
   float squares = 0;
-  if (exists)
+  if (exists && parts.columns == 0)
     for (int64_t i = Count * thread; i < x.columns; i += Count * Threads) {
       float values[Count];
       load<Count>(x.row(row) + i, values);
@@ -27,8 +29,9 @@ __global__ void rms_norm_kernel(Matrix<const float> x, const W* weight, float ep
     }
   squares = Threads == warp_size ? warp_sum(squares) : block_sum(squares, scratch);
   if (!exists) return;
+  for (int64_t part = 0; part < parts.columns; ++part) squares += parts.row(row)[part];
   if (marks != nullptr && thread == 0 && !isfinite(squares) && marks[row] == 0) marks[row] = mark;
-  const float factor = 1.0f / sqrtf(squares / static_cast<float>(x.columns) + eps);
+  const float factor = 1.0f / sqrtf(squares / static_cast<float>(whole_width) + eps);
   for (int64_t i = Count * thread; i < x.columns; i += Count * Threads) {
     float values[Count], weights[Count];
     load<Count>(x.row(row) + i, values);

@@ -90,10 +90,15 @@ class PhantomBackend : public Backend {
           bytes_of(args.y)},
          stream);
   }
+  void square_sums(const SquareSumsArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"square_sums", args.x.dtype(), args.x.rows(), 0, bytes_of(args.x), bytes_of(args.sums)},
+         stream);
+  }
   void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
     validate(args);
     tell({"rms_norm", args.x.dtype(), args.x.rows(), 0,
-          bytes_of(args.x) + bytes_of(args.weight) + bytes_of(args.marks),
+          bytes_of(args.x) + bytes_of(args.weight) + bytes_of(args.marks) + bytes_of(args.squares),
           bytes_of(args.out) + bytes_of(args.marks)},
          stream);
   }

@@ -24,6 +24,9 @@ class ReferenceBackend : public Backend {
   void add(const AddArgs& args, device::Stream& stream) override {
     run(reference::add, args, stream);
   }
+  void square_sums(const SquareSumsArgs& args, device::Stream& stream) override {
+    run(reference::square_sums, args, stream);
+  }
   void rms_norm(const RmsNormArgs& args, device::Stream& stream) override {
     run(reference::rms_norm, args, stream);
   }

@@ -9,7 +9,8 @@ void embedding(const EmbeddingArgs& args) {
       row_of(args.out, t)[i] =
           args.table_row(t) < 0
               ? -0.0f
-              : load_as_float(args.table.row(args.table_row(t)), args.table.dtype(), i);
+              : load_as_float(args.table.row(args.table_row(t)), args.table.dtype(), i) *
+                    args.scale;
 }
 
 }  // namespace pecia::kernels::reference

@@ -1,17 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <numbers>
 
 #include "kernels/reference/reference.hpp"
 
 namespace pecia::kernels::reference {
+namespace {
+
+double activated(double gate, Activation activation) {
+  switch (activation) {
+    case Activation::silu:
+      return gate / (1 + std::exp(-gate));
+    case Activation::gelu_tanh:
+      return gate / 2 *
+             (1 +
+              std::tanh(std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate)));
+  }
+  fail<InvalidArgument>("activation of number {}", static_cast<int>(activation));
+}
+
+}  // namespace
 
 void gated_activation(const GatedActivationArgs& args) {
   for (int64_t t = 0; t < args.out.rows(); ++t)
-    for (int64_t i = 0; i < args.out.size(1); ++i) {
-      const double gate = row_of(args.gate, t)[i];
+    for (int64_t i = 0; i < args.out.size(1); ++i)
       store_from_float(args.out.row(t), args.out.dtype(), i,
-                       static_cast<float>(gate / (1 + std::exp(-gate)) * row_of(args.up, t)[i]));
-    }
+                       static_cast<float>(activated(row_of(args.gate, t)[i], args.activation) *
+                                          row_of(args.up, t)[i]));
 }
 
 }  // namespace pecia::kernels::reference

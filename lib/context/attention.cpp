@@ -34,10 +34,10 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
       cache_(cache),
       ring_(row_invariant == kernels::RowInvariant::yes
                 ? AnyRing(std::in_place_type<InvariantAttention>, *groups.ring, compute, cache,
-                          held_heads(groups.place, heads).q.size(), std::move(windows))
+                          held_heads(groups.place, heads).q.size(), std::move(windows), heads.scale)
                 : AnyRing(std::in_place_type<RingAttention>, *groups.ring, compute, cache,
                           held_heads(groups.place, heads).q.size(), std::move(windows), sparse,
-                          level_ranks(groups, heads))),
+                          level_ranks(groups, heads), heads.scale)),
       exchange_(compute),
       attended_(compute.buffer()) {
   PECIA_CHECK(cache.shape().num_kv_heads == held_heads(groups.place, heads).kv.size(),

@@ -17,6 +17,7 @@ namespace pecia::context {
 /// Heads of the whole model.
 struct HeadCounts {
   int64_t num_heads = 0, num_kv_heads = 0;
+  std::optional<float> scale = {};  ///< what multiplies scores; absent: 1/sqrt(head_dim)
 };
 
 class Attention {

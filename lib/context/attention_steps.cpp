@@ -21,13 +21,15 @@ std::vector<parallel::SequenceId> sequences_seen(const std::vector<parallel::Pas
 }
 
 AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t num_heads,
-                               std::vector<int64_t> windows, kernels::RowInvariant row_invariant)
+                               std::vector<int64_t> windows, kernels::RowInvariant row_invariant,
+                               std::optional<float> scale)
     : compute_(compute),
       cache_(cache),
       num_heads_(num_heads),
       windows_(std::move(windows)),
       window_lengths_(windows_),
       row_invariant_(row_invariant),
+      scale_(scale.value_or(1.0f / std::sqrt(static_cast<float>(head_dim())))),
       travelling_{compute.buffer(), compute.buffer()} {
   PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
               "{} windows for {} layers", windows_.size(), cache.shape().layers);
@@ -93,7 +95,7 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
                               .keys = keys,
                               .kv_dtype = shape.dtype,
                               .num_kv_heads = shape.num_kv_heads,
-                              .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+                              .scale = scale_,
                               .window = window,
                               .out = to.out,
                               .lse = to.lse,

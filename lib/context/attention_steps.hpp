@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -66,13 +67,15 @@ class AttentionSteps {
 
   /// The arguments have the same meaning as for RingAttention.
   AttentionSteps(const Compute& compute, KvCache& cache, int64_t num_heads,
-                 std::vector<int64_t> windows, kernels::RowInvariant row_invariant);
+                 std::vector<int64_t> windows, kernels::RowInvariant row_invariant,
+                 std::optional<float> scale = {});
 
   /// Sets the ring of the pass. It must outlive the pass.
   void begin_pass(comm::Communicator& ring) { ring_ = &ring; }
 
   int64_t num_heads() const { return num_heads_; }
   int64_t head_dim() const { return cache_.shape().head_dim; }
+  float scale() const { return scale_; }  ///< multiplies scores
   /// Bytes of the message that a rank has at this step.
   int64_t message_bytes(int step) const {
     return message_tokens_.at(step) * cache_.shape().layer_bytes_per_token();
@@ -141,6 +144,7 @@ class AttentionSteps {
   std::vector<int64_t> windows_;         ///< by layer
   std::vector<int64_t> window_lengths_;  ///< each window once
   kernels::RowInvariant row_invariant_;
+  float scale_;
   std::vector<MessageBlock> blocks_;
   std::vector<int64_t> message_tokens_;        ///< by step
   std::vector<std::vector<KeptTokens>> kept_;  ///< by step; empty: nothing is kept

@@ -26,11 +26,11 @@ constexpr int64_t most_stacked_rows = 64;
 
 InvariantAttention::InvariantAttention(comm::Communicator& ranks, const Compute& compute,
                                        KvCache& cache, int64_t num_heads,
-                                       std::vector<int64_t> windows)
+                                       std::vector<int64_t> windows, std::optional<float> scale)
     : ring_(ranks),
       compute_(compute),
       cache_(cache),
-      steps_(compute, cache, num_heads, std::move(windows), kernels::RowInvariant::yes),
+      steps_(compute, cache, num_heads, std::move(windows), kernels::RowInvariant::yes, scale),
       ledger_(cache, ranks.size(), ranks.rank(), layout_ranks / ranks.size()),
       stacked_q_(compute.buffer()),
       all_q_(compute.buffer()),

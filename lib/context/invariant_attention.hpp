@@ -17,7 +17,8 @@ class InvariantAttention {
   /// The arguments have the same meaning as for RingAttention. The number of `ranks` must divide
   /// parallel::layout_ranks.
   InvariantAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
-                     int64_t num_heads, std::vector<int64_t> windows);
+                     int64_t num_heads, std::vector<int64_t> windows,
+                     std::optional<float> scale = {});
   InvariantAttention(const InvariantAttention&) = delete;
   InvariantAttention& operator=(const InvariantAttention&) = delete;
 

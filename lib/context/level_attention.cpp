@@ -433,7 +433,7 @@ void LevelAttention::attend(int64_t queries, std::span<const int64_t> positions,
                               .keys = keys.keys(),
                               .kv_dtype = cache_.shape().dtype,
                               .num_kv_heads = 1,
-                              .scale = 1.0f / std::sqrt(static_cast<float>(steps_.head_dim())),
+                              .scale = steps_.scale(),
                               .out = to.out,
                               .lse = to.lse},
                              compute_.stream);

@@ -19,11 +19,11 @@ using parallel::TravellingTokens;
 RingAttention::RingAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
                              int64_t num_heads, std::vector<int64_t> windows,
                              const std::optional<parallel::SparseSetting>& sparse,
-                             const LevelRanks& level_ranks)
+                             const LevelRanks& level_ranks, std::optional<float> scale)
     : ranks_(ranks),
       compute_(compute),
       cache_(cache),
-      steps_(compute, cache, num_heads, windows, kernels::RowInvariant::no),
+      steps_(compute, cache, num_heads, windows, kernels::RowInvariant::no, scale),
       windows_(std::move(windows)),
       ledger_(cache, ranks.size(), ranks.rank()),
       query_positions_(ranks.size()),

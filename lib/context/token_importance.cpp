@@ -133,7 +133,7 @@ double TokenImportance::sum_columns(int64_t layer, int64_t window) {
                                     .keys = steps_.cached(layer),
                                     .kv_dtype = shape.dtype,
                                     .num_kv_heads = shape.num_kv_heads,
-                                    .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+                                    .scale = steps_.scale(),
                                     .window = window,
                                     .sums = of_run},
                                    compute_.stream);

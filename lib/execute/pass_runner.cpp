@@ -93,7 +93,7 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
         if (asked)
           row_at[{static_cast<int32_t>(i), position}] = static_cast<int64_t>(rows.tokens.size());
         rows.tokens.push_back(item.tokens[position - item.rows.first]);
-        rows.rope_lengths.push_back(std::max(item.prompt_end, position + 1));
+        rows.rope_lengths.push_back(model_.rope_length(position, item.prompt_end, item.longest));
       }
   }
   Asked sampled, targets;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/attention_mixer.hpp"
 
+#include <algorithm>
+
 namespace pecia::model {
 
 using kernels::Accumulate;
@@ -25,7 +27,8 @@ AttentionMixer::AttentionMixer(const ModelConfig& config, const context::Compute
       q_buffer_(compute.buffer()),
       k_buffer_(compute.buffer()),
       v_buffer_(compute.buffer()),
-      mixed_buffer_(compute.buffer()) {}
+      mixed_buffer_(compute.buffer()),
+      squares_buffer_(compute.buffer()) {}
 
 void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows) {
   const auto heads = [&](device::Buffer& buffer, const LinearWeight& weight) {
@@ -35,36 +38,92 @@ void AttentionMixer::begin(const AttentionWeights& weights, int64_t num_rows) {
   weights_ = &weights;
   q_ = heads(q_buffer_, weights.q), k_ = heads(k_buffer_, weights.k);
   v_ = heads(v_buffer_, weights.v), mixed_ = heads(mixed_buffer_, weights.q);
+  q_norm_ = weights.q_norm, k_norm_ = weights.k_norm;
+  if (config_.qk_norm != QkNorm::all_heads) return;
+  const auto of_here = [&](const TensorView& all, CutUnit unit) {
+    const parallel::RowRange part = unit_part(config_, unit, tensor_.cut());
+    return all.slice_rows(part.begin, part.size());
+  };
+  q_norm_ = of_here(q_norm_, CutUnit::query_heads), k_norm_ = of_here(k_norm_, CutUnit::kv_heads);
+}
+
+TensorView AttentionMixer::multiply(int block, const Input& input, const char* name,
+                                    const LinearWeight& weight, const TensorView& all) {
+  const TensorView heads = tensor_.block_of(all, block);
+  products_.linear(name, input.rows, weight, flat(heads));
+  return heads;
+}
+
+/// Every head is counted by one rank, and the others add zero. So the sums have the same bits
+/// however the heads are cut.
+void AttentionMixer::start_squares(const TensorView& q, const TensorView& k) {
+  const int64_t rows = q.rows(), num_heads = config_.num_heads, num_kv_heads = config_.num_kv_heads;
+  const TensorView both = squares_buffer_.tensor(DType::fp32, {rows * (num_heads + num_kv_heads)});
+  q_squares_ = both.slice_rows(0, rows * num_heads).reshape({rows, num_heads});
+  k_squares_ = both.slice_rows(rows * num_heads, rows * num_kv_heads).reshape({rows, num_kv_heads});
+  compute_.device.zero(both.data(), both.elements() * size_of(DType::fp32), compute_.stream);
+  const auto add = [&](const TensorView& heads, const TensorView& squares, CutUnit unit) {
+    const auto [count, index] = tensor_.cut();
+    const parallel::RowRange here = unit_part(config_, unit, {count, index});
+    const int64_t counted = index == 0 ? 0 : unit_part(config_, unit, {count, index - 1}).end;
+    const int64_t first = std::max(here.begin, counted) / config_.head_dim;
+    const int64_t own = here.end / config_.head_dim - first;
+    if (own <= 0) return;  // the rank before has the same head
+    PECIA_CHECK(own == heads.size(1), "{} of {} heads are counted", own, heads.size(1));
+    products_.square_sums(heads, squares.slice_columns(first, own));
+  };
+  add(q, q_squares_, CutUnit::query_heads);
+  add(k, k_squares_, CutUnit::kv_heads);
+  tensor_.start_sum_of_parts(both);
+}
+
+void AttentionMixer::finish(const TensorView& heads, const TensorView& norm_weight,
+                            const TensorView& squares, const RotationTables& tables) {
+  switch (config_.qk_norm) {
+    case QkNorm::none:
+      break;
+    case QkNorm::each_head: {
+      const TensorView each = heads.reshape({heads.rows() * heads.size(1), config_.head_dim});
+      products_.norm(each, norm_weight, each);
+      break;
+    }
+    case QkNorm::all_heads:
+      products_.norm_of_heads(flat(heads), norm_weight, squares);
+      break;
+  }
+  if (!tables.cos) return;
+  const ScopedSpan span(compute_.recorder, "rope", Kind::compute);
+  compute_.backend.rope({heads, tables.cos, tables.sin, config_.rope.pairs}, compute_.stream);
 }
 
 void AttentionMixer::project(int block, const Input& input, context::Attention& attention) {
-  const auto make = [&](const char* name, const LinearWeight& weight, const TensorView& all) {
-    const TensorView heads = tensor_.block_of(all, block);
-    products_.linear(name, input.rows, weight, flat(heads));
-    return heads;
-  };
-  const auto turn = [&](const TensorView& heads, const TensorView& norm_weight) {
-    const TensorView each = heads.reshape({heads.rows() * heads.size(1), config_.head_dim});
-    if (norm_weight) products_.norm(each, norm_weight, each);
-    const ScopedSpan span(compute_.recorder, "rope", Kind::compute);
-    compute_.backend.rope({heads, input.cos, input.sin, config_.rope.pairs}, compute_.stream);
-  };
-  turn(make("k_proj", weights_->k, k_), weights_->k_norm);
-  make("v_proj", weights_->v, v_);
+  const bool all_heads = config_.qk_norm == QkNorm::all_heads;
+  const TensorView k = multiply(block, input, "k_proj", weights_->k, k_);
+  TensorView q;
+  if (all_heads) {  // the sums travel beside v's product
+    q = multiply(block, input, "q_proj", weights_->q, q_);
+    start_squares(q, k);
+  }
+  multiply(block, input, "v_proj", weights_->v, v_);
+  if (all_heads) tensor_.wait_parts();
+  finish(k, k_norm_, k_squares_, input.tables);
   if (block + 1 == tensor_.num_blocks()) attention.start_keys(k_, v_);  // travels beside q
-  turn(make("q_proj", weights_->q, q_), weights_->q_norm);
+  if (!all_heads) q = multiply(block, input, "q_proj", weights_->q, q_);
+  finish(q, q_norm_, q_squares_, input.tables);
 }
 
 void AttentionMixer::mix(int64_t layer, context::Attention& attention) {
   attention.run(layer, q_, mixed_);
 }
 
-void AttentionMixer::project_output(int block, const TensorView& hidden) {
+void AttentionMixer::project_output(int block, const TensorView& hidden,
+                                    const TensorParallel::Change& change) {
   const TensorView x = tensor_.block_of(flat(mixed_), block);
-  tensor_.add_product(block, hidden, [&](const TensorView& to, Accumulate accumulate) {
+  const auto multiply = [&](const TensorView& to, Accumulate accumulate) {
     products_.linear("o_proj", x, weights_->o, to, accumulate,
                      products_.splits_of_part(tensor_.cut().count));
-  });
+  };
+  tensor_.add_product(block, hidden, multiply, change);
 }
 
 }  // namespace pecia::model

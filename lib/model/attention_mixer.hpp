@@ -4,6 +4,7 @@
 /// and projects the result.
 
 #include "lib/context/attention.hpp"
+#include "lib/model/layer_rotations.hpp"
 #include "lib/model/products.hpp"
 #include "lib/model/tensor_parallel.hpp"
 
@@ -17,8 +18,8 @@ class AttentionMixer {
 
   /// The rows of one block that the mixer reads.
   struct Input {
-    TensorView rows;      ///< [rows, hidden], normed, in Products::operand_type
-    TensorView cos, sin;  ///< [rows, rotary_dim / 2]
+    TensorView rows;        ///< [rows, hidden], as products take them
+    RotationTables tables;  ///< of the layer
   };
 
   /// Collective over the replica. Call these for each layer, in this order: begin; project for
@@ -26,19 +27,31 @@ class AttentionMixer {
   void begin(const AttentionWeights& weights, int64_t num_rows);
   void project(int block, const Input& input, context::Attention& attention);
   void mix(int64_t layer, context::Attention& attention);
-  /// Starts adding the output of the block's rows to `hidden` (TensorParallel::add_product).
-  void project_output(int block, const TensorView& hidden);
+  /// Starts adding the output of the block's rows to `hidden` (TensorParallel::add_product, which
+  /// also says what `change` is).
+  void project_output(int block, const TensorView& hidden, const TensorParallel::Change& change);
 
  private:
+  TensorView multiply(int block, const Input& input, const char* name, const LinearWeight& weight,
+                      const TensorView& all);
+  void start_squares(const TensorView& q, const TensorView& k);
+  /// Norms the heads and rotates them.
+  void finish(const TensorView& heads, const TensorView& norm_weight, const TensorView& squares,
+              const RotationTables& tables);
+
   const ModelConfig& config_;
   context::Compute compute_;
   Products& products_;
   TensorParallel& tensor_;
-  device::Buffer q_buffer_, k_buffer_, v_buffer_, mixed_buffer_;
+  device::Buffer q_buffer_, k_buffer_, v_buffer_, mixed_buffer_, squares_buffer_;
 
   // State of the current layer.
   const AttentionWeights* weights_ = nullptr;
   TensorView q_, k_, v_, mixed_;  ///< [rows, heads, head_dim] fp32
+  /// Sums of squares of all heads of the model, [rows of the block, heads], if these are normed
+  /// together.
+  TensorView q_squares_, k_squares_;
+  TensorView q_norm_, k_norm_;  ///< weights of the heads that are here
 };
 
 }  // namespace pecia::model

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "lib/core/fp8_vector.hpp"
 #include "lib/io/safetensors.hpp"
 #include "lib/io/sha256.hpp"
 #include "lib/model/config_json.hpp"
+#include "lib/model/config_layers.hpp"
 #include "lib/model/config_rope.hpp"
 #include "lib/model/family.hpp"
 
@@ -19,7 +21,6 @@ namespace {
 constexpr int64_t max_vocab = INT32_MAX;
 constexpr int64_t max_width = 1 << 20;
 constexpr int64_t max_ffn = 1 << 22;
-constexpr int64_t max_layers = 1 << 14;
 constexpr int64_t max_heads = 1 << 14;
 constexpr int64_t max_head_dim = 1 << 12;
 
@@ -45,11 +46,12 @@ const FamilyTraits& family_of(const JsonSection& file) {
 }
 
 /// Throws for options that change what a model computes and that are not implemented here.
-void refuse_unimplemented(const JsonSection& file) {
+void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
   struct Option {
     std::string_view key;
     double neutral;  ///< value with which the option changes nothing
     std::string_view what;
+    bool FamilyTraits::*read_by = nullptr;  ///< of families that have the option
   };
   constexpr std::array<Option, 19> options = {{
       {"quantization_config", 0, "quantized weights"},
@@ -61,39 +63,60 @@ void refuse_unimplemented(const JsonSection& file) {
       {"n_routed_experts", 0, "a mixture of experts"},
       {"moe_intermediate_size", 0, "a mixture of experts"},
       {"kv_lora_rank", 0, "latent attention"},
-      {"query_pre_attn_scalar", 0, "another attention scale"},
-      {"attention_multiplier", 0, "another attention scale"},
-      {"embedding_multiplier", 1, "scaled embeddings"},
-      {"residual_multiplier", 1, "scaled residuals"},
-      {"logits_scaling", 1, "scaled logits"},
+      {"query_pre_attn_scalar", 0, "another attention scale", &FamilyTraits::query_scalar},
+      {"attention_multiplier", 0, "another attention scale", &FamilyTraits::multipliers},
+      {"embedding_multiplier", 1, "scaled embeddings", &FamilyTraits::multipliers},
+      {"residual_multiplier", 1, "scaled residuals", &FamilyTraits::multipliers},
+      {"logits_scaling", 1, "scaled logits", &FamilyTraits::multipliers},
       {"logit_scale", 1, "scaled logits"},
       {"attention_chunk_size", 0, "chunked attention"},
       {"clip_qkv", 0, "clipped projections"},
       {"alibi", 0, "linear attention biases"},
-      {"no_rope_layers", 0, "layers without rotation"},
+      {"use_bidirectional_attention", 0, "attention to later tokens"},
   }};
   for (const Option& option : options) {
     const nlohmann::json* value = file.find(option.key);
     if (!value || *value == false || *value == option.neutral) continue;
+    if (option.read_by != nullptr && traits.*option.read_by) continue;
     file.refuse<Unsupported>(option.key, fmt::format("and {} is not implemented; use a model "
                                                      "without it",
                                                      option.what));
   }
+  if (file.find("no_rope_layers") && traits.unrotated_period == 0)
+    file.refuse<Unsupported>(
+        "no_rope_layers",
+        fmt::format("but all layers of {} rotate; use a model without it", traits.model_type));
+}
+
+void refuse_other_activations(const JsonSection& file, const FamilyTraits& traits) {
+  const bool silu = traits.activation == kernels::Activation::silu;
+  const std::array<std::string_view, 2> known =
+      silu ? std::array<std::string_view, 2>{"silu", "swish"}
+           : std::array<std::string_view, 2>{"gelu_pytorch_tanh", "gelu_pytorch_tanh"};
   for (const std::string_view key : {"hidden_act", "hidden_activation"}) {
     const auto name = file.text(key);
-    if (name && *name != "silu" && *name != "swish")
-      file.refuse<Unsupported>(key, "and only silu is implemented; use a model with it");
+    if (name && *name != known[0] && *name != known[1])
+      file.refuse<Unsupported>(key, fmt::format("and only {} is implemented for {}; use a model "
+                                                "with it",
+                                                known[0], traits.model_type));
   }
 }
 
+/// The size at `key`, which may be absent if the family has a default.
+int64_t size_of(const JsonSection& file, std::string_view key, int64_t max, int64_t by_default) {
+  if (by_default > 0) return file.integer(key, 1, max).value_or(by_default);
+  return file.required_integer(key, 1, max);
+}
+
 void read_sizes(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
-  config.vocab = file.required_integer("vocab_size", 1, max_vocab);
+  config.vocab = size_of(file, "vocab_size", max_vocab, traits.vocab);
   config.hidden = file.required_integer("hidden_size", 1, max_width);
   config.ffn = file.required_integer("intermediate_size", 1, max_ffn);
-  config.layers = file.required_integer("num_hidden_layers", 1, max_layers);
-  config.num_heads = file.required_integer("num_attention_heads", 1, max_heads);
-  config.num_kv_heads =
-      file.integer("num_key_value_heads", 1, max_heads).value_or(config.num_heads);
+  config.layers = file.required_integer("num_hidden_layers", 1, max_model_layers);
+  config.num_heads = size_of(file, "num_attention_heads", max_heads, traits.num_heads);
+  const bool absent = !file.names("num_key_value_heads") && traits.num_kv_heads > 0;
+  config.num_kv_heads = file.integer("num_key_value_heads", 1, max_heads)
+                            .value_or(absent ? traits.num_kv_heads : config.num_heads);
   if (config.num_heads % config.num_kv_heads != 0)
     file.refuse("num_attention_heads",
                 fmt::format("which num_key_value_heads = {} does not divide; correct one of them",
@@ -121,63 +144,31 @@ void read_biases(const JsonSection& file, const FamilyTraits& traits, ModelConfi
     config.attention_bias = file.flag(traits.bias_key).value_or(traits.bias_default);
   config.attention_output_bias = config.attention_bias && traits.bias_on_output;
   config.mlp_bias = traits.mlp_bias_configurable && file.flag("mlp_bias").value_or(false);
+}
+
+void read_norms(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
+  config.rms_norm_eps = file.number("rms_norm_eps", 0.0, 1.0).value_or(traits.rms_norm_eps);
   config.qk_norm = traits.qk_norm;
+  config.norm_before = !traits.names.attention_norm.empty();
+  config.norm_after = !traits.names.post_attention_norm.empty();
+  config.norm_weight_offset = traits.norm_weight_offset;
 }
 
-/// The window of layers that have one; 0: no window.
-int64_t read_window(const JsonSection& file, const FamilyTraits& traits, int64_t max_positions) {
-  auto window = file.integer("sliding_window", 1, max_model_positions);
-  switch (traits.windows) {
-    case WindowRule::never:
-      if (window && *window < max_positions)
-        file.refuse("sliding_window",
-                    fmt::format("but model type {} has none; set it to null if it is a leftover",
-                                traits.model_type));
-      return 0;
-    case WindowRule::by_layer:
-      if (!file.flag("use_sliding_window").value_or(false)) return 0;
-      break;
-    case WindowRule::every_layer:
-      break;
-  }
-  return window.value_or(file.names("sliding_window") ? 0 : traits.window_default);
-}
-
-std::vector<LayerConfig> read_pattern(const JsonSection& file, const FamilyTraits& traits,
-                                      int64_t layers, int64_t max_positions) {
-  const int64_t window = read_window(file, traits, max_positions);
-  std::vector<LayerConfig> pattern(layers, {.window = window});
-  const auto types = file.texts("layer_types");
-  if (!types) {
-    const int64_t full_layers = traits.windows == WindowRule::by_layer
-                                    ? file.integer("max_window_layers", 0, max_layers).value_or(28)
-                                    : 0;
-    std::fill_n(pattern.begin(), std::min(full_layers, layers), LayerConfig{});
-    return pattern;
-  }
-  if (static_cast<int64_t>(types->size()) != layers)
-    file.refuse("layer_types", fmt::format("with {} entries, but num_hidden_layers is {}; correct "
-                                           "one of them",
-                                           types->size(), layers));
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    const std::string& type = (*types)[layer];
-    const bool sliding = type == "sliding_attention";
-    if (!sliding && type != "full_attention")
-      file.refuse<Unsupported>("layer_types",
-                               fmt::format("and {} (layer {}) is not implemented; known are "
-                                           "full_attention and sliding_attention",
-                                           type, layer));
-    if (sliding && window == 0)
-      file.refuse("layer_types", fmt::format("but no sliding window is in use for layer {}; set "
-                                             "sliding_window (and use_sliding_window)",
-                                             layer));
-    if (!sliding && window > 0 && traits.windows == WindowRule::every_layer)
-      file.refuse<Unsupported>("layer_types",
-                               "but this model type has one window for all layers; "
-                               "remove layer_types or sliding_window");
-    if (!sliding) pattern[layer].window = 0;
-  }
-  return pattern;
+void read_scales(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
+  const auto factor = [&](std::string_view key, double by_default) {
+    return file.number(key, 1e-6, 1e6).value_or(by_default);
+  };
+  if (traits.query_scalar)
+    config.attention_scale =
+        static_cast<float>(1 / std::sqrt(factor("query_pre_attn_scalar", 256)));
+  // Not rounded to the type of the weights, as transformers does in that type.
+  if (traits.scales_embeddings)
+    config.embedding_scale = std::sqrt(static_cast<double>(config.hidden));
+  if (!traits.multipliers) return;
+  config.attention_scale = static_cast<float>(factor("attention_multiplier", 1));
+  config.embedding_scale = factor("embedding_multiplier", 1);
+  config.residual_scale = factor("residual_multiplier", 1);
+  config.logits_divisor = factor("logits_scaling", 1);
 }
 
 /// Dual chunk attention (Qwen2.5-1M) equals plain attention only within one chunk.
@@ -220,17 +211,37 @@ int64_t layer_matrix_elements(const ModelConfig& config) {
   return config.hidden * (2 * query_width + 2 * kv_width + 3 * config.ffn);
 }
 
-ModelConfig config_of(const JsonSection& file, const JsonSection* generation) {
+/// What the file says of a language model. A model with other parts has it in text_config, and some
+/// keys beside that.
+JsonSection of_language_model(const JsonSection& file) {
+  const auto type = file.text("model_type");
+  for (const FamilyTraits& traits : all_families()) {
+    if (!type || traits.outer_type.empty() || *type != traits.outer_type) continue;
+    auto inner = file.section("text_config");
+    if (!inner) file.missing("text_config");
+    inner->adopt(file, {"architectures", "compression_config", "dtype", "eos_token_id",
+                        "quantization_config", "tie_word_embeddings", "torch_dtype"});
+    return *inner;
+  }
+  return file;
+}
+
+ModelConfig config_of(const JsonSection& all, const JsonSection* generation) {
+  const JsonSection file = of_language_model(all);
   const FamilyTraits& traits = family_of(file);
-  refuse_unimplemented(file);
+  refuse_unimplemented(file, traits);
+  refuse_other_activations(file, traits);
 
   ModelConfig config;
   config.family = traits.family;
   read_sizes(file, traits, config);
-  config.rms_norm_eps = file.number("rms_norm_eps", 0.0, 1.0).value_or(traits.rms_norm_eps);
+  config.activation = traits.activation;
+  read_norms(file, traits, config);
+  read_scales(file, traits, config);
   read_biases(file, traits, config);
-  config.tied_embeddings = file.flag("tie_word_embeddings").value_or(false);
-  config.max_positions = file.required_integer("max_position_embeddings", 1, max_model_positions);
+  config.tied_embeddings = file.flag("tie_word_embeddings").value_or(traits.tied_embeddings);
+  config.max_positions =
+      size_of(file, "max_position_embeddings", max_model_positions, traits.max_positions);
   config.pattern = read_pattern(file, traits, config.layers, config.max_positions);
   read_rope(file, traits, config);
   limit_to_first_chunk(file, config);
@@ -269,11 +280,14 @@ std::vector<int64_t> ModelConfig::windows() const {
 
 int64_t ModelConfig::parameters() const {
   const int64_t query_width = num_heads * head_dim, kv_width = num_kv_heads * head_dim;
-  int64_t layer = layer_matrix_elements(*this) + 2 * hidden;
+  int64_t layer = layer_matrix_elements(*this);
+  if (norm_before) layer += 2 * hidden;
+  if (norm_after) layer += 2 * hidden;
   if (attention_bias) layer += query_width + 2 * kv_width;
   if (attention_output_bias) layer += hidden;
   if (mlp_bias) layer += 2 * ffn + hidden;
-  if (qk_norm) layer += 2 * head_dim;
+  if (qk_norm == QkNorm::each_head) layer += 2 * head_dim;
+  if (qk_norm == QkNorm::all_heads) layer += query_width + kv_width;
   return layers * layer + hidden + (tied_embeddings ? 1 : 2) * vocab * hidden;
 }
 

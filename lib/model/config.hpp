@@ -10,25 +10,39 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/api/gated_activation.hpp"
 #include "kernels/api/rope.hpp"
 #include "lib/core/dtype.hpp"
 
 namespace pecia::model {
 
-/// Families read from checkpoints. All are decoders of pre-norm blocks: attention, then a SwiGLU
-/// FFN.
-enum class Family { llama, mistral, qwen2, qwen3, glm, internlm2 };
+/// Families read from checkpoints. All are decoders whose layers are attention and a gated FFN.
+enum class Family {
+  llama,
+  mistral,
+  qwen2,
+  qwen3,
+  glm,
+  internlm2,
+  granite,
+  smollm3,
+  phi3,
+  olmo2,
+  olmo3,
+  gemma3
+};
 
 std::string_view name_of(Family family);
 
 /// rope_scaling kinds, as transformers' modeling_rope_utils defines them.
-enum class RopeScaling { none, linear, dynamic, llama3, yarn };
+enum class RopeScaling { none, linear, dynamic, llama3, yarn, longrope };
 
 /// The rope_type of the kind in config.json; "default" for none.
 std::string_view name_of(RopeScaling scaling);
 
 /// The most positions that a configuration may give a model.
 constexpr int64_t max_model_positions = int64_t{1} << 40;
+constexpr int64_t max_model_layers = 1 << 14;
 
 struct RopeConfig {
   double theta = 10000.0;
@@ -36,19 +50,32 @@ struct RopeConfig {
   kernels::RopePairs pairs = kernels::RopePairs::halves;
   RopeScaling scaling = RopeScaling::none;
   double factor = 1.0;
-  /// llama3, yarn: original_max_position_embeddings; linear, dynamic: max_position_embeddings.
+  /// llama3, yarn, longrope: original_max_position_embeddings; linear, dynamic:
+  /// max_position_embeddings.
   int64_t original_max_positions = 0;
   double low_freq_factor = 1.0, high_freq_factor = 4.0;            ///< llama3
   double beta_fast = 32.0, beta_slow = 1.0;                        ///< yarn
   std::optional<double> attention_factor, mscale, mscale_all_dim;  ///< yarn
   bool truncate = true;                                            ///< yarn
+  std::vector<double> short_factors, long_factors;                 ///< longrope, [rotary_dim/2]
 };
+
+/// How a layer rotates q and k: not at all, by ModelConfig::rope, or by its local_rope.
+enum class Rotation : uint8_t { none, main, local };
 
 /// What differs between layers. Each is attention and then a gated FFN.
 struct LayerConfig {
   int64_t window = 0;  ///< sliding window of the attention; 0: none
+  Rotation rotation = Rotation::main;
 
   bool operator==(const LayerConfig&) const = default;
+};
+
+/// RMS norm of q and k before the rotation.
+enum class QkNorm : uint8_t {
+  none,
+  each_head,  ///< one weight [head_dim] for all heads
+  all_heads   ///< the mean is over all heads together; the weights are [heads · head_dim]
 };
 
 struct ModelConfig {
@@ -62,11 +89,19 @@ struct ModelConfig {
   int64_t max_positions = 0;
   double rms_norm_eps = 1e-6;
   RopeConfig rope;
+  std::optional<RopeConfig> local_rope;  ///< of layers that have Rotation::local
   bool tied_embeddings = false;
   bool attention_bias = false;         ///< biases on q, k and v
   bool attention_output_bias = false;  ///< on the attention's output projection
   bool mlp_bias = false;
-  bool qk_norm = false;               ///< RMS norm over each head's q and k before the rotation
+  QkNorm qk_norm = QkNorm::none;
+  bool norm_before = true, norm_after = false;  ///< where a layer's two blocks have RMS norms
+  double norm_weight_offset = 0;  ///< what is added to stored weights of norms, in fp32
+  kernels::Activation activation = kernels::Activation::silu;
+  std::optional<float> attention_scale;  ///< what multiplies scores; absent: head_dim^-½
+  double embedding_scale = 1;            ///< what multiplies embeddings, but not a tied head
+  double residual_scale = 1;             ///< what multiplies what a block adds
+  double logits_divisor = 1;
   std::optional<DType> stored_dtype;  ///< type in config.json; the tensors' own types decide
   /// From eos_token_id of generation_config.json, else of config.json, else the family's default.
   std::vector<int32_t> stop_token_ids;

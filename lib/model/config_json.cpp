@@ -40,6 +40,12 @@ JsonSection JsonSection::parse(std::string_view text, const std::filesystem::pat
   return JsonSection(file.string(), "", std::move(object));
 }
 
+void JsonSection::adopt(const JsonSection& outer, std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys)
+    if (outer.names(key) && !names(key))
+      object_[std::string(key)] = outer.object_[std::string(key)];
+}
+
 bool JsonSection::names(std::string_view key) const {
   return object_.contains(key);
 }
@@ -113,6 +119,19 @@ std::optional<std::vector<int64_t>> JsonSection::integers(std::string_view key, 
     if (!is_integer_within(entry, min, max))
       refuse(key, fmt::format("but must be one or more integers of {} … {}; correct it", min, max));
     all.push_back(entry.get<int64_t>());
+  }
+  return all;
+}
+
+std::optional<std::vector<double>> JsonSection::numbers(std::string_view key, double min,
+                                                        double max) const {
+  const json* value = find(key);
+  if (!value) return {};
+  std::vector<double> all;
+  for (const json& entry : value->is_array() ? *value : json::array({*value})) {
+    if (!entry.is_number() || !(entry.get<double>() >= min && entry.get<double>() <= max))
+      refuse(key, fmt::format("but must be one or more numbers of {} … {}; correct it", min, max));
+    all.push_back(entry.get<double>());
   }
   return all;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -29,13 +30,17 @@ class JsonSection {
   std::optional<bool> flag(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
   std::optional<JsonSection> section(std::string_view key) const;
-  /// Reads a list; a single value counts as a list of one.
+  /// These read a list; a single value counts as a list of one.
   std::optional<std::vector<int64_t>> integers(std::string_view key, int64_t min,
                                                int64_t max) const;
+  std::optional<std::vector<double>> numbers(std::string_view key, double min, double max) const;
   std::optional<std::vector<std::string>> texts(std::string_view key) const;
 
   int64_t required_integer(std::string_view key, int64_t min, int64_t max) const;
   double required_number(std::string_view key, double min, double max) const;
+
+  /// Takes the values of those keys that only `outer` has.
+  void adopt(const JsonSection& outer, std::initializer_list<std::string_view> keys);
 
   bool names(std::string_view key) const;  ///< the key is present, even if null
   /// Pointer to the value; null if the key is absent.

@@ -16,8 +16,8 @@ struct RopeKind {
   std::vector<std::string_view> keys;  ///< keys with an effect, and keys that transformers ignores
 };
 
-const std::array<RopeKind, 5>& rope_kinds() {
-  static const std::array<RopeKind, 5> all = {{
+const std::array<RopeKind, 6>& rope_kinds() {
+  static const std::array<RopeKind, 6> all = {{
       {"default", RopeScaling::none, {}},
       {"linear", RopeScaling::linear, {"factor", "original_max_position_embeddings"}},
       {"dynamic", RopeScaling::dynamic, {"factor", "original_max_position_embeddings"}},
@@ -28,6 +28,10 @@ const std::array<RopeKind, 5>& rope_kinds() {
        RopeScaling::yarn,
        {"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow",
         "mscale", "mscale_all_dim", "truncate"}},
+      {"longrope",
+       RopeScaling::longrope,
+       {"short_factor", "long_factor", "factor", "original_max_position_embeddings",
+        "attention_factor"}},
   }};
   return all;
 }
@@ -37,12 +41,13 @@ const RopeKind& rope_kind_of(const JsonSection& rope) {
   if (old_style && new_style && *old_style != *new_style)
     rope.refuse("type", fmt::format("but {} is \"{}\"; remove one of them",
                                     rope.name_of("rope_type"), *new_style));
-  const std::string name = new_style ? *new_style : old_style.value_or("default");
+  std::string name = new_style ? *new_style : old_style.value_or("default");
+  if (name == "su") name = "longrope";  // as it was once called
   for (const RopeKind& kind : rope_kinds())
     if (kind.name == name) return kind;
   rope.refuse<Unsupported>(new_style ? "rope_type" : "type",
-                           "which is not implemented; known are default, linear, dynamic, llama3 "
-                           "and yarn");
+                           "which is not implemented; known are default, linear, dynamic, llama3, "
+                           "yarn and longrope");
 }
 
 /// Throws for unknown keys, because they would change the frequencies.
@@ -71,11 +76,27 @@ std::optional<double> number_of_either(const JsonSection& file, const JsonSectio
   return inner ? inner : outer;
 }
 
-std::optional<JsonSection> rope_section(const JsonSection& file) {
-  auto scaling = file.section("rope_scaling"), parameters = file.section("rope_parameters");
+/// The rope sections of a file: for all layers or for those without a window, and, if the file says
+/// so, for those with one.
+struct RopeSections {
+  std::optional<JsonSection> main, local;
+};
+
+RopeSections rope_sections(const JsonSection& file, const FamilyTraits& traits) {
+  const auto scaling = file.section("rope_scaling"), parameters = file.section("rope_parameters");
   if (scaling && parameters && scaling->object() != parameters->object())
     file.refuse("rope_scaling", "and rope_parameters says something else; remove one of them");
-  return parameters ? parameters : scaling;
+  if (!parameters) return {scaling, {}};
+  constexpr auto full = "full_attention", sliding = "sliding_attention";
+  if (!traits.local_rope || (!parameters->find(full) && !parameters->find(sliding)))
+    return {parameters, {}};
+  for (const auto& [key, value] : parameters->object().items())
+    if (key != full && key != sliding)
+      parameters->refuse(key, fmt::format("beside {} and {}; remove it", full, sliding));
+  RopeSections sections{parameters->section(full), parameters->section(sliding)};
+  if (!sections.main) parameters->missing(full);
+  if (!sections.local) parameters->missing(sliding);
+  return sections;
 }
 
 int64_t original_length(const JsonSection& file, const JsonSection& rope, int64_t fallback) {
@@ -123,6 +144,27 @@ void read_yarn(const JsonSection& file, const JsonSection& rope, int64_t max_pos
   config.truncate = rope.flag("truncate").value_or(true);
 }
 
+void read_longrope(const JsonSection& file, const JsonSection& rope, const FamilyTraits& traits,
+                   int64_t max_positions, RopeConfig& config) {
+  const auto factors = [&](std::string_view key) {
+    const auto listed = rope.numbers(key, 1e-6, max_factor);
+    if (!listed) rope.missing(key);
+    if (2 * static_cast<int64_t>(listed->size()) != config.rotary_dim)
+      rope.refuse(key,
+                  fmt::format("with {} entries, but {} dimensions of each head rotate in pairs",
+                              listed->size(), config.rotary_dim));
+    return *listed;
+  };
+  config.short_factors = factors("short_factor");
+  config.long_factors = factors("long_factor");
+  const int64_t known = traits.original_length > 0 ? traits.original_length : max_positions;
+  config.original_max_positions = original_length(file, rope, known);
+  // transformers takes the ratio of the lengths, whatever `factor` says.
+  config.factor =
+      static_cast<double>(max_positions) / static_cast<double>(config.original_max_positions);
+  config.attention_factor = rope.number("attention_factor", 1e-6, max_factor);
+}
+
 /// `length` multiplied by `factor`, bounded so that positions stay far from overflow.
 int64_t scaled_length(int64_t length, double factor) {
   const double scaled = static_cast<double>(length) * factor;
@@ -130,14 +172,47 @@ int64_t scaled_length(int64_t length, double factor) {
                                                            : max_model_positions;
 }
 
+/// Reads the scaling in `rope`, if there is one. `max_positions` becomes the scaled length.
+void read_scaling(const JsonSection& file, const JsonSection* rope, const FamilyTraits& traits,
+                  int64_t& max_positions, RopeConfig& config) {
+  if (!rope) return;
+  const RopeKind& kind = rope_kind_of(*rope);
+  refuse_unknown_keys(*rope, kind);
+  config.scaling = kind.scaling;
+  switch (kind.scaling) {
+    case RopeScaling::none:
+      return;
+    case RopeScaling::linear:
+    case RopeScaling::dynamic:
+      config.factor = rope->required_number("factor", 1.0, max_factor);
+      config.original_max_positions = max_positions;
+      if (!traits.length_is_scaled) max_positions = scaled_length(max_positions, config.factor);
+      break;
+    case RopeScaling::llama3:
+      read_llama3(file, *rope, config);
+      break;
+    case RopeScaling::yarn:
+      read_yarn(file, *rope, max_positions, config);
+      max_positions =
+          std::max(max_positions, scaled_length(config.original_max_positions, config.factor));
+      break;
+    case RopeScaling::longrope:
+      read_longrope(file, *rope, traits, max_positions, config);
+      break;
+  }
+  if (kind.scaling == RopeScaling::dynamic && config.rotary_dim == 2)
+    rope->refuse("factor", "but dynamic scaling needs more than 2 rotated dimensions");
+}
+
 }  // namespace
 
 void read_rope(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
-  const std::optional<JsonSection> section = rope_section(file);
-  const JsonSection* rope = section ? &*section : nullptr;
+  constexpr double least_theta = 1.0 + 1e-6, most_theta = 1e18;
+  const auto [main, local] = rope_sections(file, traits);
+  const JsonSection* rope = main ? &*main : nullptr;
   config.rope.pairs = traits.pairs;
-  config.rope.theta =
-      number_of_either(file, rope, "rope_theta", 1.0 + 1e-6, 1e18).value_or(10000.0);
+  config.rope.theta = number_of_either(file, rope, "rope_theta", least_theta, most_theta)
+                          .value_or(traits.rope_theta);
 
   const auto partial = number_of_either(file, rope, "partial_rotary_factor", 0.0, 1.0);
   if (partial && !traits.partial_rotation && *partial != 1.0)
@@ -152,32 +227,20 @@ void read_rope(const JsonSection& file, const FamilyTraits& traits, ModelConfig&
         "{}: {} of a head's {} dimensions rotate, which is not an even number above 0; "
         "correct head_dim or partial_rotary_factor",
         file.file(), config.rope.rotary_dim, config.head_dim);
-  if (!rope) return;
 
-  const RopeKind& kind = rope_kind_of(*rope);
-  refuse_unknown_keys(*rope, kind);
-  config.rope.scaling = kind.scaling;
-  const int64_t max_positions = config.max_positions;
-  switch (kind.scaling) {
-    case RopeScaling::none:
-      return;
-    case RopeScaling::linear:
-    case RopeScaling::dynamic:
-      config.rope.factor = rope->required_number("factor", 1.0, max_factor);
-      config.rope.original_max_positions = max_positions;
-      config.max_positions = scaled_length(max_positions, config.rope.factor);
-      break;
-    case RopeScaling::llama3:
-      read_llama3(file, *rope, config.rope);
-      break;
-    case RopeScaling::yarn:
-      read_yarn(file, *rope, max_positions, config.rope);
-      config.max_positions = std::max(
-          max_positions, scaled_length(config.rope.original_max_positions, config.rope.factor));
-      break;
+  if (traits.local_rope) {
+    config.local_rope = config.rope;
+    if (!traits.local_theta_key.empty())
+      config.local_rope->theta =
+          file.number(traits.local_theta_key, least_theta, most_theta).value_or(traits.local_theta);
+    if (local) {
+      config.local_rope->theta =
+          local->number("rope_theta", least_theta, most_theta).value_or(config.local_rope->theta);
+      int64_t ignored = config.max_positions;
+      read_scaling(file, &*local, traits, ignored, *config.local_rope);
+    }
   }
-  if (kind.scaling == RopeScaling::dynamic && config.rope.rotary_dim == 2)
-    rope->refuse("factor", "but dynamic scaling needs more than 2 rotated dimensions");
+  read_scaling(file, rope, traits, config.max_positions, config.rope);
 }
 
 void extend_context(ModelConfig& config, RopeScaling kind, double factor) {

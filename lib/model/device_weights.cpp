@@ -21,9 +21,7 @@ void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)
                      const std::function<void(LinearWeight::Part&, MatrixKind)>& of_matrix) {
   f(weights.embedding);
   for (LayerWeights& layer : weights.layers) {
-    for (TensorView* norm :
-         {&layer.attention_norm, &layer.ffn_norm, &layer.attention.q_norm, &layer.attention.k_norm})
-      f(*norm);
+    for (TensorView* norm : layer.norms()) f(*norm);
     for (const MatrixKind kind : layer_kinds)
       for (LinearWeight::Part& part : layer.matrix(kind).parts) of_matrix(part, kind), f(part.bias);
   }

@@ -7,8 +7,10 @@ using kernels::Accumulate;
 using report::Kind;
 using report::ScopedSpan;
 
-GatedFfn::GatedFfn(const context::Compute& compute, Products& products, TensorParallel& tensor)
-    : compute_(compute),
+GatedFfn::GatedFfn(const ModelConfig& config, const context::Compute& compute, Products& products,
+                   TensorParallel& tensor)
+    : activation_(config.activation),
+      compute_(compute),
       products_(products),
       tensor_(tensor),
       gate_(compute.buffer()),
@@ -16,7 +18,7 @@ GatedFfn::GatedFfn(const context::Compute& compute, Products& products, TensorPa
       activated_(compute.buffer()) {}
 
 void GatedFfn::run(const GatedFfnWeights& weights, int block, const TensorView& rows,
-                   const TensorView& hidden) {
+                   const TensorView& hidden, const TensorParallel::Change& change) {
   const TensorView gate = gate_.tensor(DType::fp32, {rows.rows(), weights.gate.out()});
   const TensorView up = up_.tensor(DType::fp32, {rows.rows(), weights.up.out()});
   products_.linear("gate_proj", rows, weights.gate, gate);
@@ -26,12 +28,13 @@ void GatedFfn::run(const GatedFfnWeights& weights, int block, const TensorView& 
       operand == DType::fp32 ? gate : activated_.tensor(operand, {rows.rows(), gate.size(1)});
   {
     const ScopedSpan span(compute_.recorder, "swiglu", Kind::compute);
-    compute_.backend.gated_activation({gate, up, activated}, compute_.stream);
+    compute_.backend.gated_activation({gate, up, activated, activation_}, compute_.stream);
   }
-  tensor_.add_product(block, hidden, [&](const TensorView& to, Accumulate accumulate) {
+  const auto multiply = [&](const TensorView& to, Accumulate accumulate) {
     products_.linear("down_proj", activated, weights.down, to, accumulate,
                      products_.splits_of_part(tensor_.cut().count));
-  });
+  };
+  tensor_.add_product(block, hidden, multiply, change);
 }
 
 }  // namespace pecia::model

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The feed-forward of a layer: down · (silu(gate · x) ∘ up · x).
+/// The feed-forward of a layer: down · (activation(gate · x) ∘ up · x).
 
 #include "lib/model/products.hpp"
 #include "lib/model/tensor_parallel.hpp"
@@ -10,14 +10,17 @@ namespace pecia::model {
 class GatedFfn {
  public:
   /// All references outlive this object.
-  GatedFfn(const context::Compute& compute, Products& products, TensorParallel& tensor);
+  GatedFfn(const ModelConfig& config, const context::Compute& compute, Products& products,
+           TensorParallel& tensor);
 
   /// Collective over the rank's block: starts adding the result of the block's rows to `hidden`
-  /// (TensorParallel::add_product). `rows` is [rows, hidden], normed, in Products::operand_type.
+  /// (TensorParallel::add_product, which also says what `change` is). `rows` is [rows, hidden], as
+  /// products take them.
   void run(const GatedFfnWeights& weights, int block, const TensorView& rows,
-           const TensorView& hidden);
+           const TensorView& hidden, const TensorParallel::Change& change);
 
  private:
+  kernels::Activation activation_;
   context::Compute compute_;
   Products& products_;
   TensorParallel& tensor_;

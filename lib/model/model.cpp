@@ -17,22 +17,17 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
     : config_(config),
       weights_(weights),
       compute_(compute),
-      rotary_(config),
+      rotations_(config, compute),
       tensor_(groups, compute, row_invariant),
       gather_(config, weights, groups, compute),
       products_(config, weights, compute, row_invariant, groups.tp->size()),
       mixer_(config, compute, products_, tensor_),
-      ffn_(compute, products_, tensor_),
+      ffn_(config, compute, products_, tensor_),
       norms_(norms_of(weights)),
       stays_on_stream_(context::stays_on_stream(groups)),
-      pinned_cos_(compute.device, device::Memory::pinned),
-      pinned_sin_(compute.device, device::Memory::pinned),
-      tables_sent_(compute.device.make_event()),
       marks_(compute.buffer()),
       hidden_(compute.buffer()),
       normed_(compute.buffer()),
-      cos_(compute.buffer()),
-      sin_(compute.buffer()),
       output_(compute.buffer()),
       logits_(compute.buffer()) {
   const parallel::WeightCut cut = weight_cut(parallel::Sharding::shift, groups.place);
@@ -45,14 +40,16 @@ std::vector<Model::LayerNorms> Model::norms_of(const WeightViews& weights) {
   std::vector<LayerNorms> norms;
   std::string before = "the embedding";
   int32_t mark = 0;
-  const auto norm = [&](const TensorView& weight, std::string next) {
-    return Norm{weight, ++mark, std::exchange(before, std::move(next))};
-  };
+  const auto norm = [&](const TensorView& weight) { return Norm{weight, ++mark, before}; };
   for (const LayerWeights& layer : weights.layers) {
     const size_t number = norms.size();
-    norms.push_back(
-        {.mixer = norm(layer.attention_norm, fmt::format("attention of layer {}", number)),
-         .feed_forward = norm(layer.ffn_norm, fmt::format("the FFN of layer {}", number))});
+    LayerNorms& of = norms.emplace_back();
+    of.mixer = norm(layer.attention_norm);
+    before = fmt::format("attention of layer {}", number);
+    of.after_mixer = norm(layer.post_attention_norm);
+    of.feed_forward = norm(layer.ffn_norm);
+    before = fmt::format("the FFN of layer {}", number);
+    of.after_feed_forward = norm(layer.post_ffn_norm);
   }
   return norms;
 }
@@ -60,9 +57,11 @@ std::vector<Model::LayerNorms> Model::norms_of(const WeightViews& weights) {
 int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
   const int64_t heads = 2 * config.num_heads + 2 * config.num_kv_heads;  // q, mixed, k, v
   const int64_t partial = config.num_heads * config.head_dim;  // the ring's partial output
+  const int64_t squares =
+      config.qk_norm == QkNorm::all_heads ? config.num_heads + config.num_kv_heads : 0;
   const int64_t rows = 3 * config.hidden;  // hidden states, normed rows, products to be summed
-  return size_of(DType::fp32) *
-         (rows + heads * config.head_dim + partial + 2 * config.ffn + config.rope.rotary_dim);
+  return size_of(DType::fp32) * (rows + heads * config.head_dim + partial + 2 * config.ffn +
+                                 LayerRotations::width(config) + squares);
 }
 
 void Model::forward(const Rows& rows, context::Attention& attention) {
@@ -78,14 +77,12 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
   if (gathered) gather_.begin_pass();
 
   const parallel::RowRange linear = tensor_.rows().linear;
-  const int64_t half = rotary_.rotary_dim() / 2;
   const PassTensors pass{attention,
                          hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden}),
                          marks_.tensor(DType::int32, {tensor_.rows().num_own()}),
-                         normed_.tensor(products_.operand_type(), {linear.size(), config_.hidden}),
-                         cos_.tensor(DType::fp32, {linear.size(), half}),
-                         sin_.tensor(DType::fp32, {linear.size(), half})};
-  make_tables(rows, pass);
+                         normed_.tensor(operand_type(), {linear.size(), config_.hidden})};
+  rotations_.make(std::span(attention.positions()).subspan(linear.begin, linear.size()),
+                  std::span(rows.rope_lengths).subspan(linear.begin, linear.size()));
 
   // When the host waits for transfers, work that is held back would begin late. So only small
   // passes that stay on the stream are held back as a step.
@@ -112,23 +109,11 @@ void Model::forward(const Rows& rows, context::Attention& attention) {
   compute_.recorder.set_layer(-1);
 }
 
-void Model::make_tables(const Rows& rows, const PassTensors& pass) {
-  const ScopedSpan span(compute_.recorder, "rope_tables", Kind::compute);
-  const parallel::RowRange linear = tensor_.rows().linear;
-  tables_sent_->synchronize();  // waits until the tables of the last pass are copied
-  const TensorView cos = pinned_cos_.tensor(DType::fp32, {linear.size(), pass.cos.size(1)});
-  const TensorView sin = pinned_sin_.tensor(DType::fp32, {linear.size(), pass.sin.size(1)});
-  if (compute_.device.has_contents())
-    rotary_.tables(std::span(pass.attention.positions()).subspan(linear.begin, linear.size()),
-                   std::span(rows.rope_lengths).subspan(linear.begin, linear.size()), cos, sin);
-  compute_.copy(cos, pass.cos);
-  compute_.copy(sin, pass.sin);
-  tables_sent_->record(compute_.stream);
-}
-
 void Model::embed(const Rows& rows, const TensorView& hidden) {
   const parallel::RowRange held = unit_part(config_, CutUnit::vocab, weights_.part);
   const parallel::RowRange part = vocab_range();
+  // Hidden states are held divided by the residual scale: then what blocks add needs no factor.
+  const auto scale = static_cast<float>(config_.embedding_scale / config_.residual_scale);
   tensor_.embed(hidden, [&](const TensorParallel::Rows& ranges, const TensorView& to) {
     const ScopedSpan span(compute_.recorder, "embedding", Kind::compute);
     int64_t begin = 0;
@@ -136,7 +121,7 @@ void Model::embed(const Rows& rows, const TensorView& hidden) {
       compute_.backend.embedding(
           {weights_.embedding.slice_rows(part.begin - held.begin, part.size()),
            std::span(rows.tokens).subspan(range.begin, range.size()),
-           to.slice_rows(begin, range.size()), part.begin},
+           to.slice_rows(begin, range.size()), part.begin, scale},
           compute_.stream);
       begin += range.size();
     }
@@ -162,7 +147,7 @@ Model::Outputs Model::outputs(std::span<const int64_t> rows) {
   const TensorView hidden = hidden_.tensor(DType::fp32, {tensor_.rows().num_own(), config_.hidden});
   const TensorView output = output_.tensor(DType::fp32, {count, config_.hidden});
   compute_.backend.embedding({hidden, own, output, 0}, compute_.stream);  // gathers rows of hidden
-  products_.norm(output, weights_.final_norm, output);
+  products_.norm_hidden(output, weights_.final_norm, output);
   outputs.hidden = tensor_.gather_outputs(output, counts);
   return outputs;
 }
@@ -173,7 +158,8 @@ const Model::Norm* Model::mixer_norm(int64_t layer) const {
 
 const std::string& Model::place_of(int32_t mark) const {
   for (const LayerNorms& layer : norms_)
-    for (const Norm* norm : {&layer.mixer, &layer.feed_forward})
+    for (const Norm* norm :
+         {&layer.mixer, &layer.after_mixer, &layer.feed_forward, &layer.after_feed_forward})
       if (norm->mark == mark) return norm->before;
   fail<InvalidArgument>("no norm has the mark {}", mark);
 }
@@ -199,29 +185,35 @@ void Model::layer(int64_t index, const LayerWeights& weights, const PassTensors&
     tensor_.wait_gather(block);
     return tensor_.block_of(pass.normed, block);
   };
+  const RotationTables all_tables = rotations_.of(config_.pattern[index].rotation);
+  const auto tables = [&](int block) {
+    if (!all_tables.cos) return RotationTables{};
+    return RotationTables{tensor_.block_of(all_tables.cos, block),
+                          tensor_.block_of(all_tables.sin, block)};
+  };
+  const LayerNorms& norms = norms_[index];
   // Only attention needs all rows at once. The stages before and after it go block by block.
   mixer_.begin(weights.attention, pass.normed.rows());
   for (int block = 0; block < blocks; ++block) {
     advance(block, mixer_norm(index), nullptr, pass);
-    mixer_.project(
-        block,
-        {normed(block), tensor_.block_of(pass.cos, block), tensor_.block_of(pass.sin, block)},
-        pass.attention);
+    mixer_.project(block, {normed(block), tables(block)}, pass.attention);
   }
   mixer_.mix(index, pass.attention);
   for (int block = 0; block < blocks; ++block) {
-    advance(block, nullptr, &norms_[index].feed_forward, pass);
-    mixer_.project_output(block, hidden(block));
+    advance(block, nullptr, &norms.feed_forward, pass);
+    mixer_.project_output(block, hidden(block), change_by(norms.after_mixer, block, pass));
   }
   for (int block = 0; block < blocks; ++block) {
-    advance(block, &norms_[index].feed_forward, mixer_norm(index + 1), pass);
-    ffn_.run(weights.ffn, block, normed(block), hidden(block));
+    advance(block, &norms.feed_forward, mixer_norm(index + 1), pass);
+    ffn_.run(weights.ffn, block, normed(block), hidden(block),
+             change_by(norms.after_feed_forward, block, pass));
   }
 }
 
 /// Called before each block's product in a stage (QKV, o_proj, FFN). It advances the block whose
 /// sum has had its share of products to hide behind: it waits for the sum, applies the norm of the
-/// block's next product, and starts gathering the result. With four blocks and two products before
+/// block's next product or copies the rows if there is none, and starts gathering the result. With
+/// four blocks and two products before
 /// a sum:
 ///
 ///     before block     0                        1             2             3
@@ -237,11 +229,21 @@ void Model::advance(int block, const Norm* own, const Norm* next, const PassTens
   const int taken = this_stage ? due : due + tensor_.num_blocks();
   tensor_.wait_sum(taken);
   const parallel::ShardedRows& rows = tensor_.rows();
-  products_.norm(
-      tensor_.own_of(pass.hidden, taken), of->weight,
-      pass.normed.slice_rows(rows.own[taken].begin - rows.linear.begin, rows.own[taken].size()),
-      tensor_.own_of(pass.marks, taken), of->mark);
+  const TensorView hidden = tensor_.own_of(pass.hidden, taken);
+  const TensorView input =
+      pass.normed.slice_rows(rows.own[taken].begin - rows.linear.begin, rows.own[taken].size());
+  if (of->weight)
+    products_.norm_hidden(hidden, of->weight, input, tensor_.own_of(pass.marks, taken), of->mark);
+  else
+    compute_.copy(hidden, input);
   tensor_.start_gather(taken, pass.normed);
+}
+
+TensorParallel::Change Model::change_by(const Norm& norm, int block, const PassTensors& pass) {
+  if (!norm.weight) return {};
+  return [this, &norm, marks = tensor_.own_of(pass.marks, block)](const TensorView& sum) {
+    products_.norm(sum, norm.weight, sum, marks, norm.mark);
+  };
 }
 
 void Model::logits(const TensorView& hidden, const TensorView& out) {

@@ -9,14 +9,13 @@
 #include "lib/model/attention_mixer.hpp"
 #include "lib/model/gated_ffn.hpp"
 #include "lib/model/layer_gather.hpp"
-#include "lib/model/rotary.hpp"
 
 namespace pecia::model {
 
 /// The rows of this rank's block, in the order of Attention::positions().
 struct Rows {
   std::vector<int32_t> tokens;
-  std::vector<int64_t> rope_lengths;  ///< see Rotary::tables
+  std::vector<int64_t> rope_lengths;  ///< see rope_length
 };
 
 class Model {
@@ -67,14 +66,22 @@ class Model {
     return tensor_.exchange_rows(rows, count);
   }
 
-  /// Type of the rows that are gathered for products.
-  DType operand_type() const { return products_.operand_type(); }
+  /// Type of the rows that are gathered for products. Rows that no norm precedes stay in fp32.
+  DType operand_type() const {
+    return config_.norm_before ? products_.operand_type() : DType::fp32;
+  }
 
   /// Advances the weights that travel ahead of their layer, and sums and gathers of rows. Call it
   /// in polls while computing.
   void progress() {
     gather_.progress();
     tensor_.progress();
+  }
+
+  /// The length by which the row at `position` is rotated. `prompt_end` is the position where its
+  /// turn's prompt ends, and `longest` is the most positions that its request may come to.
+  int64_t rope_length(int64_t position, int64_t prompt_end, int64_t longest) const {
+    return model::rope_length(config_.rope.scaling, position, prompt_end, longest);
   }
 
   /// Bytes of activations that forward needs per row when no heads are exchanged. An exchange needs
@@ -85,23 +92,23 @@ class Model {
   /// The tensors that the layers of a pass work on.
   struct PassTensors {
     context::Attention& attention;
-    TensorView hidden;    ///< [own rows, hidden]
-    TensorView marks;     ///< [own rows] int32: see kernels::RmsNormArgs
-    TensorView normed;    ///< [linear rows, hidden] operand_type: next product's input, by block
-    TensorView cos, sin;  ///< [linear rows, rotary_dim / 2]
+    TensorView hidden;  ///< [own rows, hidden]
+    TensorView marks;   ///< [own rows] int32: see kernels::RmsNormArgs
+    TensorView normed;  ///< [linear rows, hidden] operand_type: next product's input, by block
   };
 
-  void make_tables(const Rows& rows, const PassTensors& pass);
   void embed(const Rows& rows, const TensorView& hidden);
-  /// A norm of the hidden states, and the mark for rows that it finds broken.
+  /// A norm, and the mark for rows that it finds broken. Its weight may be absent: then rows go on
+  /// as they are.
   struct Norm {
     TensorView weight;
     int32_t mark;        ///< mark of rows that this norm is the first to find broken; 0: none yet
     std::string before;  ///< the part of the model that precedes the norm
   };
-  /// The norms of a layer: before its mixer and before its feed-forward.
+  /// The norms of a layer: before its mixer and its feed-forward, of the hidden states, and after
+  /// these, of what they add.
   struct LayerNorms {
-    Norm mixer, feed_forward;
+    Norm mixer, after_mixer, feed_forward, after_feed_forward;
   };
   static std::vector<LayerNorms> norms_of(const WeightViews& weights);
   /// The norm before the mixer of a layer; null after the last one.
@@ -110,12 +117,14 @@ class Model {
   const std::string& place_of(int32_t mark) const;
   void layer(int64_t index, const LayerWeights& weights, const PassTensors& pass);
   void advance(int block, const Norm* own, const Norm* next, const PassTensors& pass);
+  /// What happens to a block's sum before it is added to the hidden states; null: nothing.
+  TensorParallel::Change change_by(const Norm& norm, int block, const PassTensors& pass);
   LinearWeight head_part() const;
 
   const ModelConfig& config_;
   const WeightViews& weights_;
   context::Compute compute_;
-  Rotary rotary_;
+  LayerRotations rotations_;
   TensorParallel tensor_;
   LayerGather gather_;
   Products products_;
@@ -124,9 +133,7 @@ class Model {
   std::vector<LayerNorms> norms_;
   std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, if it differs
   bool stays_on_stream_;               ///< the host waits for no transfer between ops
-  device::Buffer pinned_cos_, pinned_sin_;
-  std::unique_ptr<device::Event> tables_sent_;
-  device::Buffer marks_, hidden_, normed_, cos_, sin_, output_, logits_;
+  device::Buffer marks_, hidden_, normed_, output_, logits_;
 };
 
 }  // namespace pecia::model

@@ -11,6 +11,9 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
   const auto vector = [&](int64_t size, DType type) {
     return memory_.emplace_back(device, device::Memory::device).tensor(type, {size});
   };
+  const auto norm = [&](int64_t size) {  // as Residence::norm makes them
+    return vector(size, config.norm_weight_offset == 0 ? stored : DType::fp32);
+  };
   const auto block = [&](int64_t rows, int64_t columns, DType type) {
     return memory_.emplace_back(device, device::Memory::device).tensor(type, {rows, columns});
   };
@@ -34,15 +37,19 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
   embedding = block(vocab, config.hidden, stored);
   for (int64_t index = 0; index < config.layers; ++index) {
     LayerWeights& layer = layers.emplace_back();
-    layer.attention_norm = vector(config.hidden, stored);
-    layer.ffn_norm = vector(config.hidden, stored);
-    if (config.qk_norm) {
-      layer.attention.q_norm = vector(config.head_dim, stored);
-      layer.attention.k_norm = vector(config.head_dim, stored);
+    if (config.norm_before) layer.attention_norm = norm(config.hidden);
+    if (config.norm_before) layer.ffn_norm = norm(config.hidden);
+    if (config.norm_after) layer.post_attention_norm = norm(config.hidden);
+    if (config.norm_after) layer.post_ffn_norm = norm(config.hidden);
+    if (config.qk_norm != QkNorm::none) {
+      const bool all = config.qk_norm == QkNorm::all_heads;
+      layer.attention.q_norm = norm((all ? config.num_heads : 1) * config.head_dim);
+      layer.attention.k_norm = norm((all ? config.num_kv_heads : 1) * config.head_dim);
     }
     for (const MatrixKind kind : layer_kinds) layer.matrix(kind) = matrix(kind);
   }
-  final_norm = vector(config.hidden, stored);
+  final_norm =
+      config.logits_divisor == 1 ? norm(config.hidden) : vector(config.hidden, DType::fp32);
   if (config.tied_embeddings && !type_of_matrix(quantize, MatrixKind::head))
     head.parts.push_back({embedding, TensorView()});
   else

@@ -33,6 +33,9 @@ Products::Products(const ModelConfig& config, const WeightViews& weights,
                   ? parallel::layout_splits(config.num_heads, config.ffn)
                   : 1),
       norm_eps_(static_cast<float>(config.rms_norm_eps)),
+      hidden_eps_(static_cast<float>(config.rms_norm_eps /
+                                     (config.residual_scale * config.residual_scale))),
+      head_dim_(config.head_dim),
       operand_(operand_of(weights, compute.backend)),
       part_sums_(compute.buffers(ranks)) {}
 
@@ -82,6 +85,29 @@ void Products::norm(const TensorView& x, const TensorView& weight, const TensorV
                     const TensorView& marks, int32_t mark) {
   const ScopedSpan span(compute_.recorder, "rms_norm", Kind::compute);
   compute_.backend.rms_norm({x, weight, norm_eps_, out, marks, mark}, compute_.stream);
+}
+
+void Products::norm_hidden(const TensorView& hidden, const TensorView& weight,
+                           const TensorView& out, const TensorView& marks, int32_t mark) {
+  const ScopedSpan span(compute_.recorder, "rms_norm", Kind::compute);
+  compute_.backend.rms_norm({hidden, weight, hidden_eps_, out, marks, mark}, compute_.stream);
+}
+
+void Products::norm_of_heads(const TensorView& x, const TensorView& weight,
+                             const TensorView& squares) {
+  const ScopedSpan span(compute_.recorder, "rms_norm", Kind::compute);
+  compute_.backend.rms_norm({.x = x,
+                             .weight = weight,
+                             .eps = norm_eps_,
+                             .out = x,
+                             .squares = squares,
+                             .whole_width = squares.size(1) * head_dim_},
+                            compute_.stream);
+}
+
+void Products::square_sums(const TensorView& x, const TensorView& sums) {
+  const ScopedSpan span(compute_.recorder, "square_sums", Kind::compute);
+  compute_.backend.square_sums({x, sums}, compute_.stream);
 }
 
 }  // namespace pecia::model

@@ -31,6 +31,15 @@ class Products {
   /// RMS norm of the rows. `marks` and `mark`: see kernels::RmsNormArgs.
   void norm(const TensorView& x, const TensorView& weight, const TensorView& out,
             const TensorView& marks = {}, int32_t mark = 0);
+  /// The same of hidden states, which are held divided by ModelConfig::residual_scale r. The norm
+  /// is the same with eps / r².
+  void norm_hidden(const TensorView& hidden, const TensorView& weight, const TensorView& out,
+                   const TensorView& marks = {}, int32_t mark = 0);
+  /// RMS norm, over all heads together, of the heads that are here: x [rows, heads · head_dim], in
+  /// place. `squares` [rows, all heads] has the sum of squares of every head.
+  void norm_of_heads(const TensorView& x, const TensorView& weight, const TensorView& squares);
+  /// Writes the sums of squares of the heads in x [rows, heads, head_dim] to `sums` [rows, heads].
+  void square_sums(const TensorView& x, const TensorView& sums);
 
   /// Type of the operands that the layers' weights multiply; fp32 when the weights have several
   /// types.
@@ -44,7 +53,8 @@ class Products {
   context::Compute compute_;
   kernels::RowInvariant row_invariant_;
   int splits_;  ///< for whole o and down; 1: sums may have any order
-  float norm_eps_;
+  float norm_eps_, hidden_eps_;
+  int64_t head_dim_;
   DType operand_;
   std::vector<device::Buffer> part_sums_;  ///< by recursion depth
 };

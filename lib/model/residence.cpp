@@ -6,8 +6,8 @@
 namespace pecia::model {
 
 Residence::Residence(const io::Checkpoint& checkpoint, std::optional<DType> dtype,
-                     device::ThreadPool& pool)
-    : checkpoint_(checkpoint), dtype_(dtype), pool_(pool) {
+                     double norm_weight_offset, device::ThreadPool& pool)
+    : checkpoint_(checkpoint), dtype_(dtype), norm_weight_offset_(norm_weight_offset), pool_(pool) {
   PECIA_CHECK(!dtype || is_float(*dtype), "weights resident as {}", name_of(*dtype));
 }
 
@@ -30,6 +30,19 @@ TensorView Residence::vector(const TensorView& stored) {
   return stored;
 }
 
+TensorView Residence::norm(const TensorView& stored, double divisor) {
+  if (!stored || (norm_weight_offset_ == 0 && divisor == 1)) return vector(stored);
+  device::Buffer& buffer = converted.emplace_back(stored.elements() * size_of(DType::fp32));
+  const TensorView made(buffer.data(), DType::fp32, {stored.elements()});
+  for (int64_t i = 0; i < stored.elements(); ++i) {
+    const float weight =
+        static_cast<float>(norm_weight_offset_) + load_as_float(stored.data(), stored.dtype(), i);
+    made.as<float>()[i] = weight / static_cast<float>(divisor);
+  }
+  converted_bytes += buffer.bytes();
+  return vector(made);
+}
+
 LinearWeight Residence::linear(const LinearWeight& stored) {
   LinearWeight weight = stored;
   for (LinearWeight::Part& part : weight.parts) part = {matrix(part.weight), vector(part.bias)};
@@ -38,9 +51,7 @@ LinearWeight Residence::linear(const LinearWeight& stored) {
 
 LayerWeights Residence::layer(const LayerWeights& stored) {
   LayerWeights layer = stored;
-  for (TensorView* norm :
-       {&layer.attention_norm, &layer.ffn_norm, &layer.attention.q_norm, &layer.attention.k_norm})
-    *norm = vector(*norm);
+  for (TensorView* of : layer.norms()) *of = norm(*of);
   for (const MatrixKind kind : layer_kinds) layer.matrix(kind) = linear(stored.matrix(kind));
   return layer;
 }

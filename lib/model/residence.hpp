@@ -16,13 +16,16 @@ namespace pecia::model {
 class Residence {
  public:
   /// `checkpoint` and `pool` outlive this object. Matrices are converted to `dtype` unless they are
-  /// stored in it.
-  Residence(const io::Checkpoint& checkpoint, std::optional<DType> dtype, device::ThreadPool& pool);
+  /// stored in it. `norm_weight_offset` is added to weights of norms, which then become fp32.
+  Residence(const io::Checkpoint& checkpoint, std::optional<DType> dtype, double norm_weight_offset,
+            device::ThreadPool& pool);
 
   /// The tensor to compute with in place of the stored one. Throws InputError naming file and
   /// tensor for a value that `dtype` cannot represent.
   TensorView matrix(const TensorView& stored);
   TensorView vector(const TensorView& stored);
+  /// The weight of a norm, with the offset and divided by `divisor`; in fp32 where these change it.
+  TensorView norm(const TensorView& stored, double divisor = 1);
   LayerWeights layer(const LayerWeights& stored);
 
   std::vector<device::Buffer> converted;
@@ -35,6 +38,7 @@ class Residence {
 
   const io::Checkpoint& checkpoint_;
   std::optional<DType> dtype_;
+  double norm_weight_offset_;
   device::ThreadPool& pool_;
 };
 

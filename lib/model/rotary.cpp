@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 namespace pecia::model {
 namespace {
@@ -84,11 +85,28 @@ float yarn_attention_factor(const RopeConfig& config) {
   return static_cast<float>(yarn_mscale(config.factor, 1.0));
 }
 
+/// longrope: 1 / (factor · wavelength).
+std::vector<float> stretched(const RopeConfig& config, const std::vector<double>& factors) {
+  std::vector<float> inverse(factors.size());
+  for (size_t i = 0; i < factors.size(); ++i)
+    inverse[i] =
+        1.0f / (static_cast<float>(factors[i]) * power(static_cast<float>(config.theta),
+                                                       static_cast<int64_t>(i), config.rotary_dim));
+  return inverse;
+}
+
+float longrope_attention_factor(const RopeConfig& config) {
+  if (config.attention_factor) return static_cast<float>(*config.attention_factor);
+  if (config.factor <= 1.0) return 1.0f;
+  const auto length = static_cast<double>(config.original_max_positions);
+  return static_cast<float>(std::sqrt(1 + std::log(config.factor) / std::log(length)));
+}
+
 }  // namespace
 
-Rotary::Rotary(const ModelConfig& config)
-    : config_(config.rope),
-      inverse_(plain_frequencies(static_cast<float>(config.rope.theta), config.rope.rotary_dim)) {
+Rotary::Rotary(RopeConfig config)
+    : config_(std::move(config)),
+      inverse_(plain_frequencies(static_cast<float>(config_.theta), config_.rotary_dim)) {
   switch (config_.scaling) {
     case RopeScaling::none:
     case RopeScaling::dynamic:
@@ -103,12 +121,18 @@ Rotary::Rotary(const ModelConfig& config)
       scale_yarn(config_, inverse_);
       attention_factor_ = yarn_attention_factor(config_);
       break;
+    case RopeScaling::longrope:
+      inverse_ = stretched(config_, config_.short_factors);
+      attention_factor_ = longrope_attention_factor(config_);
+      break;
   }
 }
 
 std::vector<float> Rotary::frequencies(int64_t length) const {
-  if (config_.scaling != RopeScaling::dynamic || length <= config_.original_max_positions)
-    return inverse_;
+  const bool by_length =
+      config_.scaling == RopeScaling::dynamic || config_.scaling == RopeScaling::longrope;
+  if (!by_length || length <= config_.original_max_positions) return inverse_;
+  if (config_.scaling == RopeScaling::longrope) return stretched(config_, config_.long_factors);
   const auto factor = static_cast<float>(config_.factor);
   const auto dim = static_cast<double>(config_.rotary_dim);
   const float stretch =
@@ -117,6 +141,11 @@ std::vector<float> Rotary::frequencies(int64_t length) const {
   const auto exponent = static_cast<float>(dim / (dim - 2));
   const auto growth = static_cast<float>(std::pow(double{stretch}, double{exponent}));
   return plain_frequencies(static_cast<float>(config_.theta) * growth, config_.rotary_dim);
+}
+
+int64_t rope_length(RopeScaling scaling, int64_t position, int64_t prompt_end, int64_t longest) {
+  const int64_t here = std::max(prompt_end, position + 1);
+  return scaling == RopeScaling::longrope ? std::max(longest, here) : here;
 }
 
 void Rotary::tables(std::span<const int64_t> positions, std::span<const int64_t> lengths,

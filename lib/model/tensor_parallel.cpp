@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/tensor_parallel.hpp"
 
+#include <utility>
+
 #include "lib/comm/server_map.hpp"
 #include "lib/parallel/heads.hpp"
 
@@ -94,19 +96,23 @@ int TensorParallel::products_before_sum() const {
   return gathers() ? num_blocks() / 2 : num_blocks() - 1;
 }
 
-void TensorParallel::add_product(int block, const TensorView& hidden, const Multiply& multiply) {
-  if (cut_.count == 1) return multiply(hidden, Accumulate::yes);
+void TensorParallel::add_product(int block, const TensorView& hidden, const Multiply& multiply,
+                                 const Change& change) {
+  if (cut_.count == 1 && !change) return multiply(hidden, Accumulate::yes);
   const TensorView partial =
       block_of(partial_.tensor(DType::fp32, {rows_.linear.size(), hidden.row_elements()}), block);
   const TensorView own = partial.slice_rows(rows_.own[block].begin - rows_.blocks[block].begin,
                                             rows_.own[block].size());
   multiply(partial, Accumulate::no);
-  if (rows_differ())
+  if (cut_.count == 1)
+    sums_[block] = {};
+  else if (rows_differ())
     start_scatter(block, partial, own);
   else
     start_sum(block, partial);
   sums_[block].sum = own;
   sums_[block].hidden = hidden;
+  sums_[block].change = change;
 }
 
 void TensorParallel::embed(const TensorView& hidden, const LookUp& look_up) {
@@ -138,8 +144,13 @@ void TensorParallel::embed(const TensorView& hidden, const LookUp& look_up) {
 }
 
 void TensorParallel::start_sum(int block, const TensorView& partial) {
-  comm::Collectives& group = sharding_ == Sharding::shift ? *block_ : *tp_;
-  sums_[block] = {group.start_all_reduce(floats_of(partial)), "all_reduce", bytes_of(partial)};
+  sums_[block] = {weight_group().start_all_reduce(floats_of(partial)), "all_reduce",
+                  bytes_of(partial)};
+}
+
+void TensorParallel::start_sum_of_parts(const TensorView& parts) {
+  if (cut_.count == 1) return;
+  parts_ = {weight_group().start_all_reduce(floats_of(parts)), "all_reduce", bytes_of(parts)};
 }
 
 void TensorParallel::start_scatter(int block, const TensorView& partial, const TensorView& own) {
@@ -162,11 +173,12 @@ void TensorParallel::start_gather(int block, const TensorView& all) {
 
 void TensorParallel::wait_sum(int block) {
   UnderWay& one = sums_[block];
-  if (one.transfer == nullptr) return;
   wait(one);
-  if (!one.hidden) return;
-  const ScopedSpan span(compute_.recorder, "add_sum", Kind::compute, bytes_of(one.sum));
-  compute_.backend.add({one.sum, one.hidden}, compute_.stream);
+  const TensorView sum = std::exchange(one.sum, {});
+  if (!sum) return;
+  if (one.change) one.change(sum);
+  const ScopedSpan span(compute_.recorder, "add_sum", Kind::compute, bytes_of(sum));
+  compute_.backend.add({sum, one.hidden}, compute_.stream);
 }
 
 void TensorParallel::wait_gather(int block) {

@@ -53,11 +53,19 @@ class TensorParallel {
   /// after wait_sum. `multiply` computes this rank's product of all the block's rows and writes it
   /// to `to`. Where the weights are whole, it adds the product there. `hidden` is [own rows of the
   /// block, width], fp32, dense, and untouched until wait_sum. If several ranks own a row, they get
-  /// the same bits.
+  /// the same bits. With `change`, wait_sum lets it change the sum of the own rows in place before
+  /// it adds them.
   using Multiply = std::function<void(const TensorView& to, kernels::Accumulate accumulate)>;
-  void add_product(int block, const TensorView& hidden, const Multiply& multiply);
-  /// Waits for the block's sum; returns at once when none is under way.
+  using Change = std::function<void(const TensorView& sum)>;
+  void add_product(int block, const TensorView& hidden, const Multiply& multiply,
+                   const Change& change = {});
+  /// Waits for the block's sum and adds it; returns at once when there is none.
   void wait_sum(int block);
+
+  /// Sums fp32 numbers over the ranks that have the other parts of the weights; done after
+  /// wait_parts. One such sum is under way at a time.
+  void start_sum_of_parts(const TensorView& parts);
+  void wait_parts() { wait(parts_); }
 
   /// Fills in the block's rows of `all` [linear rows, width], fp32, dense. It already contains this
   /// rank's own rows.
@@ -88,15 +96,19 @@ class TensorParallel {
   std::vector<std::vector<std::byte>> exchange_rows(std::span<const std::byte> rows, int64_t count);
 
  private:
+  comm::Collectives& weight_group() const {
+    return sharding_ == parallel::Sharding::shift ? *block_ : *tp_;
+  }
   bool rows_differ() const;  ///< whether ranks of the vocabulary group have different rows
   comm::Communicator& vocab_group() const;
-  /// A transfer under way, and how the wait for it is recorded. A sum of products is added to the
-  /// hidden states after the wait.
+  /// A transfer under way, and how the wait for it is recorded. After the wait, a sum of products is
+  /// changed and added to the hidden states. Where nothing travels, there may be a sum alone.
   struct UnderWay {
     std::unique_ptr<comm::Transfer> transfer;
     const char* name = nullptr;
     int64_t bytes = 0;
     TensorView sum = {}, hidden = {};
+    Change change = {};
   };
   void wait(UnderWay& one);
   bool gathers() const { return sharding_ == parallel::Sharding::sp_tp && cut_.count > 1; }
@@ -115,6 +127,7 @@ class TensorParallel {
   parallel::ShardedRows rows_;
   std::vector<parallel::ShardedRows> vocab_rows_;
   std::vector<UnderWay> sums_, gathers_;  ///< by block
+  UnderWay parts_;
 };
 
 }  // namespace pecia::model

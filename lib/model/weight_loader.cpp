@@ -16,7 +16,30 @@ std::vector<int64_t> shape_of(const TensorView& tensor) {
   return shape;
 }
 
+constexpr std::string_view model_prefix = "model.", head_prefix = "lm_head.";
+
 }  // namespace
+
+WeightLoader::WeightLoader(const io::Checkpoint& checkpoint)
+    : checkpoint_(checkpoint), model_(model_prefix), head_(head_prefix) {
+  for (const std::string& name : checkpoint.names()) {
+    if (name.starts_with("language_model.model.")) {  // as transformers 4 saved them
+      model_ = "language_model.model.";
+      head_ = "language_model.lm_head.";
+      return;
+    }
+    if (name.starts_with("model.language_model.")) {
+      model_ = "model.language_model.";
+      return;
+    }
+  }
+}
+
+std::string WeightLoader::stored_name(const std::string& name) const {
+  if (name.starts_with(model_prefix)) return model_ + name.substr(model_prefix.size());
+  if (name.starts_with(head_prefix)) return head_ + name.substr(head_prefix.size());
+  return name;
+}
 
 std::string WeightLoader::folder() const {
   const std::vector<std::string> names = checkpoint_.names();
@@ -24,7 +47,8 @@ std::string WeightLoader::folder() const {
                        : checkpoint_.file_of(names.front()).parent_path().string();
 }
 
-TensorView WeightLoader::stored(const std::string& name, std::initializer_list<int64_t> shape) {
+TensorView WeightLoader::stored(const std::string& asked, std::initializer_list<int64_t> shape) {
+  const std::string name = stored_name(asked);
   const std::vector<int64_t> expected = shape;
   if (!checkpoint_.contains(name))
     fail<InputError>(
@@ -58,8 +82,10 @@ TensorView WeightLoader::vector(const std::string& name, int64_t size) {
 
 void WeightLoader::refuse_left_over(int64_t layers) const {
   std::vector<std::string> left_over = checkpoint_.names();
-  std::erase_if(left_over,
-                [&](const std::string& name) { return used.contains(name) || is_harmless(name); });
+  const bool has_other_parts = model_ != model_prefix;
+  std::erase_if(left_over, [&](const std::string& name) {
+    return used.contains(name) || is_harmless(name) || (has_other_parts && is_of_images(name));
+  });
   if (left_over.empty()) return;
   const std::string& name = left_over.front();
   fail<InputError>(

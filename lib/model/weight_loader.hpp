@@ -10,11 +10,19 @@
 
 namespace pecia::model {
 
-/// Returns views of the checkpoint's mapped files.
+/// Returns views of the checkpoint's mapped files. Tensors are asked for as "model.…" and "lm_head.…".
+/// A model that has other parts beside the language model stores them under longer names; its other
+/// parts are then no left-overs.
 class WeightLoader {
  public:
   /// `checkpoint` must outlive the loader.
-  explicit WeightLoader(const io::Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  explicit WeightLoader(const io::Checkpoint& checkpoint);
+
+  /// The file that holds the tensor, for messages.
+  std::string file_of(const std::string& name) const {
+    return checkpoint_.file_of(stored_name(name)).string();
+  }
+  bool contains(const std::string& name) const { return checkpoint_.contains(stored_name(name)); }
 
   TensorView matrix(const std::string& name, int64_t rows, int64_t columns);
   TensorView vector(const std::string& name, int64_t size);
@@ -29,9 +37,11 @@ class WeightLoader {
   std::set<std::string> used;
 
  private:
-  TensorView stored(const std::string& name, std::initializer_list<int64_t> shape);
+  std::string stored_name(const std::string& name) const;
+  TensorView stored(const std::string& asked, std::initializer_list<int64_t> shape);
 
   const io::Checkpoint& checkpoint_;
+  std::string model_, head_;  ///< what names begin with in place of "model." and "lm_head."
 };
 
 }  // namespace pecia::model

@@ -12,14 +12,15 @@ namespace pecia::model {
 /// packs projections into one tensor, the pack has the name and the projections' own names are
 /// empty.
 struct WeightNames {
-  std::string_view embedding, final_norm, head;  ///< full names, without ".weight"
-  std::string_view attention_norm, ffn_norm;
-  std::string_view q_norm, k_norm;  ///< empty if the family has none
+  std::string_view embedding, final_norm, head;         ///< full names, without ".weight"
+  std::string_view attention_norm, ffn_norm;            ///< before the block; empty: none
+  std::string_view post_attention_norm, post_ffn_norm;  ///< after the block; empty: none
+  std::string_view q_norm, k_norm;                      ///< empty if the family has none
   std::string_view q, k, v;
-  std::string_view qkv;  ///< InternLM2: rows per KV head: its query heads, its key, its value
+  std::string_view qkv;  ///< rows as FamilyTraits::qkv_rows says
   std::string_view o;
   std::string_view gate, up;
-  std::string_view gate_up;  ///< GLM: rows of gate above rows of up
+  std::string_view gate_up;  ///< rows of gate above rows of up
   std::string_view down;
 };
 
@@ -28,5 +29,8 @@ std::string layer_name(int64_t layer, std::string_view name);
 
 /// Whether old checkpoints carry the tensor although it is computed here: rotary frequencies.
 bool is_harmless(std::string_view name);
+
+/// Whether the tensor is of the part of a model that reads images.
+bool is_of_images(std::string_view name);
 
 }  // namespace pecia::model

@@ -27,11 +27,17 @@ std::string bias(std::string_view name) {
 class LayerReader {
  public:
   LayerReader(const ModelConfig& config, WeightLoader& loader, int64_t layer)
-      : config_(config), names_(traits_of(config.family).names), loader_(loader), layer_(layer) {}
+      : config_(config),
+        names_(traits_of(config.family).names),
+        rows_(traits_of(config.family).qkv_rows),
+        loader_(loader),
+        layer_(layer) {}
 
   LayerWeights read() {
     return {.attention_norm = norm(names_.attention_norm, config_.hidden),
             .ffn_norm = norm(names_.ffn_norm, config_.hidden),
+            .post_attention_norm = norm(names_.post_attention_norm, config_.hidden),
+            .post_ffn_norm = norm(names_.post_ffn_norm, config_.hidden),
             .attention = attention(),
             .ffn = gated_ffn()};
   }
@@ -39,9 +45,10 @@ class LayerReader {
  private:
   AttentionWeights attention() {
     AttentionWeights weights;
-    if (config_.qk_norm) {
-      weights.q_norm = norm(names_.q_norm, config_.head_dim);
-      weights.k_norm = norm(names_.k_norm, config_.head_dim);
+    if (config_.qk_norm != QkNorm::none) {
+      const bool all = config_.qk_norm == QkNorm::all_heads;
+      weights.q_norm = norm(names_.q_norm, (all ? config_.num_heads : 1) * config_.head_dim);
+      weights.k_norm = norm(names_.k_norm, (all ? config_.num_kv_heads : 1) * config_.head_dim);
     }
     if (names_.qkv.empty()) {
       weights.q = matrix(names_.q, MatrixKind::q);
@@ -69,7 +76,9 @@ class LayerReader {
     return weights;
   }
 
+  /// Absent if the family has no such norm.
   TensorView norm(std::string_view name, int64_t size) {
+    if (name.empty()) return {};
     return loader_.vector(layer_name(layer_, weight(name)), size);
   }
 
@@ -85,8 +94,9 @@ class LayerReader {
     return linear(name, role.out(config_), role.in(config_), role.has_bias(config_));
   }
 
-  /// The tensor has, for each KV head, the rows of its query heads, its key head, its value head.
-  /// With 4 heads over 2 KV heads: q0 q1 k0 v0 q2 q3 k1 v1.
+  /// With 4 heads over 2 KV heads the rows are
+  ///     by_kv_head   q0 q1 k0 v0 q2 q3 k1 v1
+  ///     q_k_v        q0 q1 q2 q3 k0 k1 v0 v1
   void read_packed_qkv(AttentionWeights& weights) {
     const int64_t head = config_.head_dim;
     const int64_t group = config_.num_heads / config_.num_kv_heads;
@@ -95,6 +105,13 @@ class LayerReader {
     const auto append = [&](LinearWeight& to, int64_t begin, int64_t count) {
       to.parts.push_back(slice_rows(all, begin, count).parts.front());
     };
+    if (rows_ == QkvRows::q_k_v) {
+      const int64_t query = config_.num_heads * head, kv = config_.num_kv_heads * head;
+      weights.q = slice_rows(all, 0, query);
+      weights.k = slice_rows(all, query, kv);
+      weights.v = slice_rows(all, query + kv, kv);
+      return;
+    }
     for (int64_t kv_head = 0; kv_head < config_.num_kv_heads; ++kv_head) {
       const int64_t begin = kv_head * (group + 2) * head;
       append(weights.q, begin, group * head);
@@ -105,6 +122,7 @@ class LayerReader {
 
   const ModelConfig& config_;
   const WeightNames& names_;
+  QkvRows rows_;
   WeightLoader& loader_;
   int64_t layer_;
 };
@@ -115,20 +133,18 @@ bool same_bytes(const TensorView& a, const TensorView& b) {
 }
 
 /// The single matrix of tied embeddings. Checkpoints store it under either name or under both.
-TensorView tied_matrix(const ModelConfig& config, const io::Checkpoint& checkpoint,
-                       WeightLoader& loader) {
+TensorView tied_matrix(const ModelConfig& config, WeightLoader& loader) {
   const std::string embedding = weight(traits_of(config.family).names.embedding);
   const std::string head = weight(traits_of(config.family).names.head);
-  if (!checkpoint.contains(embedding) && checkpoint.contains(head))
+  if (!loader.contains(embedding) && loader.contains(head))
     return loader.matrix(head, config.vocab, config.hidden);
   const TensorView matrix = loader.matrix(embedding, config.vocab, config.hidden);
-  if (checkpoint.contains(head)) {
-    if (!same_bytes(checkpoint.tensor(embedding), checkpoint.tensor(head)))
+  if (loader.contains(head)) {
+    if (!same_bytes(matrix, loader.matrix(head, config.vocab, config.hidden)))
       fail<InputError>(
           "{}: tensors '{}' and '{}' differ, but config.json ties them; set "
           "tie_word_embeddings to false there",
-          checkpoint.file_of(head).string(), embedding, head);
-    loader.used.insert(head);
+          loader.file_of(head), embedding, head);
   }
   return matrix;
 }
@@ -146,20 +162,21 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
   part = cut;
   const WeightNames& names = traits_of(config.family).names;
   WeightLoader loader(checkpoint_);
-  Residence residence(checkpoint_, dtype, pool);
+  Residence residence(checkpoint_, dtype, config.norm_weight_offset, pool);
   const parallel::RowRange rows = unit_part(config, CutUnit::vocab, cut);
   const auto of_vocab = [&](const TensorView& matrix) {
     return residence.matrix(matrix.slice_rows(rows.begin, rows.size()));
   };
   if (config.tied_embeddings) {
-    embedding = of_vocab(tied_matrix(config, checkpoint_, loader));
+    embedding = of_vocab(tied_matrix(config, loader));
     head.parts.push_back({embedding, TensorView()});
   } else {
     embedding = of_vocab(loader.matrix(weight(names.embedding), config.vocab, config.hidden));
     head.parts.push_back(
         {of_vocab(loader.matrix(weight(names.head), config.vocab, config.hidden)), TensorView()});
   }
-  final_norm = residence.vector(loader.vector(weight(names.final_norm), config.hidden));
+  final_norm =
+      residence.norm(loader.vector(weight(names.final_norm), config.hidden), config.logits_divisor);
   for (int64_t layer = 0; layer < config.layers; ++layer)
     layers.push_back(residence.layer(
         cut_layer(LayerReader(config, loader, layer).read(), config, WeightCut{}, cut)));

@@ -19,7 +19,7 @@ namespace pecia::model {
 struct WeightViews {
   TensorView embedding;  ///< [unit_part of the vocabulary, hidden]
   std::vector<LayerWeights> layers;
-  TensorView final_norm;  ///< [hidden]
+  TensorView final_norm;  ///< [hidden]; divided by ModelConfig::logits_divisor
   LinearWeight head;      ///< like embedding; the same matrix when tied
   parallel::WeightCut part;
 
@@ -31,8 +31,8 @@ struct WeightViews {
 /// copies.
 class Weights : public WeightViews {
  public:
-  /// `dtype` is the resident type of matrices (fp32, bf16, fp16); absent, they stay as stored. Norm
-  /// weights and biases always stay as stored. `cut` is the part of every matrix that is resident;
+  /// `dtype` is the resident type of matrices (fp32, bf16, fp16); absent, they stay as stored. Biases
+  /// always stay as stored, and so do weights of norms unless the model changes them (Residence). `cut` is the part of every matrix that is resident;
   /// pages of the rest are never touched. The pool's threads do the conversion.
   ///
   /// Throws InputError naming file and tensor when a tensor is missing, misshaped, unknown (except

@@ -46,18 +46,19 @@ struct TurnStart {
 struct PlanItem {
   parallel::PassSequence rows;
   std::vector<int32_t> tokens;  ///< token ids, [rows.count]
-  int64_t prompt_end = 0;       ///< position where the turn's prompt ends; see Rotary::tables
+  int64_t prompt_end = 0;       ///< position where the turn's prompt ends
   int64_t sampled_index =
       -1;            ///< index in the answer of the token sampled after the last row; −1: none is
   int32_t team = 0;  ///< of the plan's: who works on it
   /// Who keeps its keys and values, as in parallel::Placement; empty: they stay with its rows.
   std::vector<parallel::KeptShare> kept = {};
   uint8_t gathers = 0;  ///< as in parallel::Placement
+  int64_t longest = 0;  ///< the most positions that the request may come to
 
   template <typename A>
   void visit(A& archive) {
-    archive(rows), archive(tokens), archive(prompt_end), archive(sampled_index), archive(team);
-    archive(kept), archive(gathers);
+    archive(rows), archive(tokens), archive(prompt_end), archive(longest);
+    archive(sampled_index), archive(team), archive(kept), archive(gathers);
   }
 };
 

@@ -112,6 +112,7 @@ void Scheduler::add(Request request, double since) {
   auto family = std::make_shared<Family>();
   family->ready = request.arrival_s.value_or(since);
   family->request = std::move(request);
+  family->longest = longest_of(family->request);
   if (!waits_least()) return waiting_.push_back(std::move(family));
   family->patience_s = due_s(0, limits_.team_times->prefill_s(1, 0, first_tokens(family->request),
                                                               limits_.max_batch_tokens));

@@ -31,6 +31,7 @@ bool Scheduler::restore(Plan& plan, double now) {
   item.tokens.assign(running.feed.begin() + running.fed,
                      running.feed.begin() + running.fed + count);
   item.prompt_end = running.answer_begin;
+  item.longest = running.family->longest;
   // If the save is damaged, the pass is computed in this way.
   parallel::Team& team = plan.teams.front();
   if (limits_.ring_size > 1) team.ring = limits_.ring.value_or(parallel::Ring::pass_kv);

@@ -182,6 +182,7 @@ void Scheduler::feed(Plan& plan, double now, const Selection& prompts) {
     item.tokens.assign(running.feed.begin() + running.fed,
                        running.feed.begin() + running.fed + count);
     item.prompt_end = running.answer_begin;
+    item.longest = running.family->longest;
     if (count == left && running.samples)
       item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
     if (limits_.elastic) {
@@ -236,6 +237,7 @@ void Scheduler::decode(Plan& plan, double now) {
                  deal(running, rows, plan.number), virtual_ranks_of_rows()};
     item.tokens = running.unfed;
     item.prompt_end = running.answer_begin;
+    item.longest = running.family->longest;
     item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
     cache(running, item, team);
     plan.items.push_back(std::move(item));

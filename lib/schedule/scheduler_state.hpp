@@ -3,6 +3,7 @@
 /// What a Scheduler knows of each request and each sequence. Only the scheduler's own sources
 /// include this header.
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -41,6 +42,7 @@ struct Scheduler::Family {
   double patience_s = 0;  ///< how long after that its first token is due, where it is by time
   std::optional<double> stem_answered;  ///< when the stem gave its first token, if it goes on
   int64_t stem = -1;                    ///< sequence of a fork's first turn
+  int64_t longest = 0;                  ///< longest_of the request
   int64_t live_branches = 0;
   size_t next_branch = 0;    ///< turn of the next branch to start
   Slots credit;              ///< slots for one branch at a time, so that a stem never waits
@@ -101,6 +103,18 @@ struct Scheduler::Running {
 /// Prompt tokens that a request begins with.
 inline int64_t first_tokens(const Request& request) {
   return static_cast<int64_t>(request.turns.front().tokens.size());
+}
+
+/// The most positions that a sequence of the request may come to: all turns of a chain with their
+/// answers, or a fork's first turn and its longest branch.
+inline int64_t longest_of(const Request& request) {
+  int64_t chain = 0, branch = 0;
+  for (const Turn& turn : request.turns) {
+    const int64_t tokens = std::ssize(turn.tokens) + turn.max_new_tokens;
+    chain += tokens;
+    branch = std::max(branch, tokens);
+  }
+  return request.followup == io::Followup::fork ? first_tokens(request) + branch : chain;
 }
 
 /// Answers under way on an instance, where teams change.

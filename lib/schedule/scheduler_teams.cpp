@@ -84,6 +84,7 @@ bool Scheduler::restore_for_team(Plan& plan, double now) {
   item.tokens.assign(running.feed.begin() + running.fed,
                      running.feed.begin() + running.fed + count);
   item.prompt_end = running.answer_begin;
+  item.longest = running.family->longest;
   team.sharding = limits_.modes.sharding(count, true);
   plan.restore = running.family->request.saved.folder;
   note_begin(running, now);
@@ -353,6 +354,7 @@ void Scheduler::add_token(Plan& plan, Running& running, int32_t master) {
                static_cast<int32_t>(team.index_of(master).value()), 0};
   item.tokens = running.unfed;
   item.prompt_end = running.answer_begin;
+  item.longest = running.family->longest;
   item.sampled_index = static_cast<int64_t>(running.result.tokens.size());
   introduce(plan, running);
   cache(running, item, team);

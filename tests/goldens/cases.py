@@ -14,22 +14,27 @@ class Case:
 
     name: str
     config: Config  # config.json, as a published checkpoint of the family would have it
-    oracle: Config | None = None  # the model for transformers 4.55, if it cannot read `config`
+    oracle: Config | None = None  # the model for transformers 4.57, if it cannot read `config`
     dtype: str = "bfloat16"
     shards: int = 1
     prompts: tuple[int, ...] = (1, 5, 37, 150)
     greedy_tokens: int = 24
     eos: int | tuple[int, ...] = 2  # of generation_config.json, which outranks config.json
     seed: int = 1
+    prefix: str = ""  # what names begin with where a model has other parts, too
 
     @property
     def oracle_config(self) -> Config:
         return self.oracle or self.config
 
 
+MODEL_TYPES = {"gemma3": "gemma3_text"}
+
+
 def config_of(architecture: str, **keys: Any) -> Config:
     """A config.json: the keys of every family, then the case's own; ABSENT drops a key."""
     model_type = architecture.removesuffix("ForCausalLM").lower()
+    model_type = MODEL_TYPES.get(model_type, model_type)
     every = {
         "architectures": [architecture],
         "model_type": model_type,
@@ -57,6 +62,25 @@ def llama(**keys: Any) -> Config:
 
 def internlm2(**keys: Any) -> Config:
     return config_of("InternLM2ForCausalLM", **keys)
+
+
+def gemma3(**keys: Any) -> Config:
+    """Three layers: two with a window and a base of their own, and a full one."""
+    own = dict(
+        hidden_act=ABSENT,
+        hidden_activation="gelu_pytorch_tanh",
+        num_hidden_layers=3,
+        head_dim=16,
+        query_pre_attn_scalar=24,
+        rope_theta=1000000.0,
+        rope_local_base_freq=10000.0,
+        sliding_window=16,
+        rms_norm_eps=0.05,  # norms after blocks hide a small one
+        tie_word_embeddings=True,
+        attn_logit_softcapping=None,
+        final_logit_softcapping=None,
+    )
+    return config_of("Gemma3ForCausalLM", **{**own, **keys})
 
 
 # Published Qwen2 models name a window too that use_sliding_window then forbids.
@@ -219,6 +243,115 @@ CASES = (
             pad_token_id=0,
             rope_theta=5000.0,
         ),
+    ),
+    Case(
+        "granite-multipliers",
+        config_of(
+            "GraniteForCausalLM",
+            head_dim=16,
+            rms_norm_eps=0.05,  # the embedding multiplier hides a small one
+            attention_multiplier=0.15,
+            embedding_multiplier=6.0,
+            residual_multiplier=0.4,
+            logits_scaling=2.0,
+        ),
+    ),
+    Case(
+        "smollm3-nope",
+        config_of(
+            "SmolLM3ForCausalLM",
+            head_dim=16,
+            num_hidden_layers=3,
+            pad_token_id=0,
+            no_rope_layers=[1, 0, 1],
+            no_rope_layer_interval=2,
+            use_sliding_window=False,
+            sliding_window=None,
+            tie_word_embeddings=ABSENT,
+        ),
+        oracle=config_of(
+            "SmolLM3ForCausalLM",
+            head_dim=16,
+            num_hidden_layers=3,
+            pad_token_id=0,
+            no_rope_layers=[1, 0, 1],
+            tie_word_embeddings=True,
+        ),
+    ),
+    # Prompts of 37 tokens and fewer stay within 64 positions, one of 150 is beyond them.
+    Case(
+        "phi3-longrope",
+        config_of(
+            "Phi3ForCausalLM",
+            hidden_size=64,
+            max_position_embeddings=512,
+            original_max_position_embeddings=64,
+            partial_rotary_factor=0.75,
+            sliding_window=262144,
+            rope_scaling={
+                "type": "longrope",
+                "short_factor": [1.0, 1.05, 1.15, 1.3, 1.6, 2.0],
+                "long_factor": [1.0, 1.4, 2.2, 4.0, 7.0, 8.0],
+            },
+            pad_token_id=0,
+        ),
+    ),
+    Case("olmo2-postnorm", config_of("Olmo2ForCausalLM", head_dim=16, pad_token_id=0)),
+    Case(
+        "olmo3-window-yarn",
+        config_of(
+            "Olmo3ForCausalLM",
+            head_dim=16,
+            num_hidden_layers=3,
+            layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+            sliding_window=16,
+            max_position_embeddings=256,
+            rope_scaling=YARN,
+            rope_theta=500000.0,
+            pad_token_id=0,
+        ),
+    ),
+    Case(
+        "gemma3-windows",
+        gemma3(sliding_window_pattern=3, tie_word_embeddings=ABSENT),
+        oracle=gemma3(layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
+        eos=(2, 3),
+    ),
+    # The text part of a model that reads images, in the keys of transformers 5.
+    Case(
+        "gemma3-text-part",
+        {
+            "architectures": ["Gemma3ForConditionalGeneration"],
+            "model_type": "gemma3",
+            "dtype": "bfloat16",
+            "eos_token_id": [2, 3],
+            "text_config": gemma3(
+                architectures=ABSENT,
+                eos_token_id=ABSENT,
+                torch_dtype=ABSENT,
+                tie_word_embeddings=ABSENT,
+                rope_theta=ABSENT,
+                rope_local_base_freq=ABSENT,
+                layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+                _sliding_window_pattern=6,
+                rope_parameters={
+                    "full_attention": {
+                        "rope_type": "linear",
+                        "rope_theta": 1000000.0,
+                        "factor": 8.0,
+                    },
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                },
+            ),
+            "vision_config": {"model_type": "siglip_vision_model"},
+        },
+        oracle=gemma3(
+            layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+            rope_scaling={"rope_type": "linear", "factor": 8.0},
+        ),
+        eos=(2, 3),
+        prefix="language_model.",
+        seed=7,
     ),
     # InternLM2 is Llama with other tensor names and q, k and v in one tensor.
     Case("internlm2", internlm2(bias=False, rope_scaling=None), oracle=llama()),

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make this folder's tiny random checkpoints and their goldens.
 
-    pip install torch==2.8.0 transformers==4.55.4 numpy==2.4.6 safetensors==0.8.0     (Python 3.11)
-    python make_goldens.py             writes every folder anew; two runs give the same bytes
+    pip install torch==2.8.0 transformers==4.57.1 numpy==2.4.6 safetensors==0.8.0     (Python 3.11)
+    python make_goldens.py [NAME ...]  writes all or these folders; two runs give the same bytes
     python make_goldens.py --verify    writes nothing, checks what is here (verify.py)
 
 README.md describes the files.
@@ -45,8 +45,8 @@ def random_weights(case: Case) -> Tensors:
     weights: Tensors = {}
     for name, parameter in sorted(model.named_parameters()):
         noise = torch.from_numpy(rng.standard_normal(tuple(parameter.shape), dtype=np.float32))
-        if "norm" in name:
-            noise = 1 + 0.2 * noise
+        if "norm" in name:  # Gemma stores what is added to 1
+            noise = (0 if "gemma" in case.name else 1) + 0.2 * noise
         elif name.endswith("bias"):
             noise = 0.3 * noise
         elif "embed" in name:  # small, or a tied model would only repeat its last token
@@ -108,7 +108,8 @@ def golden_record(case: Case, weights: Tensors, length: int) -> dict[str, Any]:
     """Of the first random prompt that goes on without close calls, special tokens or stutter."""
     for attempt in range(MAX_ATTEMPTS):
         rng = random_numbers(case, length, attempt)
-        prompt = rng.integers(SPECIAL_TOKENS, case.config["vocab_size"], length).tolist()
+        vocab = case.oracle_config["vocab_size"]
+        prompt = rng.integers(SPECIAL_TOKENS, vocab, length).tolist()
         model = oracle.with_weights(case.oracle_config, weights)
         record = oracle.run(model, prompt, case.greedy_tokens)
         greedy = record["greedy"]
@@ -128,6 +129,11 @@ def make(case: Case) -> None:
     weights = random_weights(case)
     if case.config["model_type"] == "internlm2":
         save_weights(folder, internlm2.pack(weights, case.config), case.shards)
+    elif case.prefix:
+        stored = {case.prefix + name: tensor for name, tensor in weights.items()}
+        stored["vision_tower.vision_model.post_layernorm.weight"] = torch.ones(8)
+        stored["multi_modal_projector.mm_soft_emb_norm.weight"] = torch.ones(8)
+        save_weights(folder, stored, case.shards)
     else:
         save_weights(folder, weights, case.shards)
     write_json(folder / "config.json", case.config)
@@ -148,12 +154,16 @@ def main() -> None:
     parser.add_argument(
         "--verify", action="store_true", help="check what is here instead of making it"
     )
+    parser.add_argument("names", nargs="*", help="make these folders only")
     torch.set_num_threads(1)
-    if parser.parse_args().verify:
+    arguments = parser.parse_args()
+    names = arguments.names
+    if arguments.verify:
         verify.verify_all(HERE)
         return
     for case in CASES:
-        make(case)
+        if not names or case.name in names:
+            make(case)
 
 
 if __name__ == "__main__":

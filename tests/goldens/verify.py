@@ -72,6 +72,9 @@ def read_weights(case: Case, folder: Path) -> Tensors:
         stored.update(load_file(file))
     if case.config["model_type"] == "internlm2":
         return internlm2.unpack(stored, case.config)
+    if case.prefix:
+        named = {n: tensor for n, tensor in stored.items() if n.startswith(case.prefix)}
+        return {name.removeprefix(case.prefix): tensor for name, tensor in named.items()}
     return stored
 
 

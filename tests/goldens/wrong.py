@@ -38,10 +38,30 @@ def models(case: Case, weights: Tensors) -> Iterator[tuple[str, Config, Tensors]
 def wrong_keys(config: Config) -> Iterator[tuple[str, Config]]:
     yield "rms_norm_eps 1e-6", {"rms_norm_eps": 1e-6}
     yield "rope_theta doubled", {"rope_theta": 2 * config["rope_theta"]}
-    if "partial_rotary_factor" in config:
+    lists = "short_factor" in (config.get("rope_scaling") or {})  # one factor for each pair
+    if "partial_rotary_factor" in config and not lists:
         yield "whole heads rotated", {"partial_rotary_factor": 1.0}
     yield from wrong_scalings(config)
     yield from wrong_windows(config)
+    yield from wrong_multipliers(config)
+
+
+def wrong_multipliers(config: Config) -> Iterator[tuple[str, Config]]:
+    others: Config = {
+        "attention_multiplier": 0.25,  # head_dim^-½
+        "embedding_multiplier": 1.0,
+        "residual_multiplier": 1.0,
+        "logits_scaling": 1.0,
+        "query_pre_attn_scalar": 16,
+        "rope_local_base_freq": 1000000.0,
+        "hidden_activation": "silu",
+    }
+    for key, value in others.items():
+        if key in config:
+            yield f"{key} {value}", {key: value}
+    if "no_rope_layers" in config:
+        opposite = [1 - rotated for rotated in config["no_rope_layers"]]
+        yield "rotated and other layers exchanged", {"no_rope_layers": opposite}
 
 
 def wrong_scalings(config: Config) -> Iterator[tuple[str, Config]]:
@@ -49,17 +69,22 @@ def wrong_scalings(config: Config) -> Iterator[tuple[str, Config]]:
     if scaling is None:
         return
     kind = scaling.get("rope_type") or scaling["type"]
+    if kind == "longrope":
+        short, long = scaling["short_factor"], scaling["long_factor"]
+        yield "short factors for all", {"rope_scaling": scaling | {"long_factor": short}}
+        yield "long factors for all", {"rope_scaling": scaling | {"short_factor": long}}
+        longer = 4 * config["max_position_embeddings"]
+        yield "another attention factor", {"max_position_embeddings": longer}
+        return
     for other, keys in SCALINGS.items():
         if other != kind:
             yield f"rope scaling {other}", {"rope_scaling": {"rope_type": other, **keys}}
     kept = {key: value for key, value in scaling.items() if key != "type"} | {"rope_type": kind}
-    changes: list[Config] = []
-    if kind != "yarn":  # transformers 4.55 derives yarn's factor from the two lengths
-        changes.append({"factor": scaling["factor"] + 1})
+    changes: list[Config] = [{"factor": scaling["factor"] + 1}]
     if kind == "llama3":
         changes += [{"low_freq_factor": 2.0}, {"high_freq_factor": 2.0}]
     if kind == "yarn":
-        changes += [{"attention_factor": 1.0}, {"original_max_position_embeddings": 128}]
+        changes += [{"attention_factor": 1.0}, {"original_max_position_embeddings": 1024}]
         defaults: Config = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
         defaults |= {"mscale": None, "attention_factor": None}
         changes += [{key: default} for key, default in defaults.items() if key in scaling]
@@ -70,6 +95,14 @@ def wrong_scalings(config: Config) -> Iterator[tuple[str, Config]]:
 def wrong_windows(config: Config) -> Iterator[tuple[str, Config]]:
     window = config.get("sliding_window")
     if window is None:
+        return
+    if window > config["max_position_embeddings"]:
+        return
+    if "layer_types" in config:
+        yield "no window", {"layer_types": ["full_attention"] * len(config["layer_types"])}
+        yield "layer types reversed", {"layer_types": config["layer_types"][::-1]}
+        yield "window one wider", {"sliding_window": window + 1}
+        yield "window one narrower", {"sliding_window": window - 1}
         return
     if config.get("use_sliding_window") is False:
         yield "the unused window used", {"use_sliding_window": True, "max_window_layers": 0}
@@ -84,7 +117,15 @@ def wrong_windows(config: Config) -> Iterator[tuple[str, Config]]:
 
 
 def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tensors]]:
-    for norm in ("input_layernorm", "post_attention_layernorm", "model.norm", "q_norm", "k_norm"):
+    for norm in (
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+        "model.norm",
+        "q_norm",
+        "k_norm",
+    ):
         if found := named(f"{norm}.weight", weights):
             yield f"{norm} of ones", {name: torch.ones_like(x) for name, x in found.items()}
     for projection in ("q", "k", "v", "o", "gate", "up", "down"):
@@ -102,7 +143,8 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
     rotated = keys | named("q_proj", weights) | named("q_norm", weights) | named("k_norm", weights)
     order = other_pairs(config)
     exchanged = {name: heads(x)[:, order].flatten(0, 1) for name, x in rotated.items()}
-    yield "rotated halves and neighbours exchanged", exchanged
+    if exchanged:
+        yield "rotated halves and neighbours exchanged", exchanged
 
 
 def named(part: str, weights: Tensors) -> Tensors:

@@ -168,11 +168,15 @@ INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
                          testing::Values("llama-gqa-fp32", "llama-mha-tied", "llama-mqa",
                                          "llama-biases", "qwen2-biases", "qwen3-qknorm-tied",
                                          "mistral-window16", "internlm2-dynamic-bias",
-                                         "glm-partial-rope"),
+                                         "glm-partial-rope", "granite-multipliers", "smollm3-nope",
+                                         "phi3-longrope", "olmo2-postnorm", "olmo3-window-yarn",
+                                         "gemma3-windows"),
                          name_of_model);
 
 INSTANTIATE_TEST_SUITE_P(Families, LongPasses,
-                         testing::Values("llama-gqa-fp32", "qwen3-qknorm-tied"), name_of_model);
+                         testing::Values("llama-gqa-fp32", "qwen3-qknorm-tied", "olmo3-window-yarn",
+                                         "gemma3-windows"),
+                         name_of_model);
 
 }  // namespace
 }  // namespace pecia::test

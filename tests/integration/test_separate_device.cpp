@@ -140,8 +140,8 @@ TEST(Times, AreTheDevices) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
-                         testing::Values("llama-gqa-fp32", "llama-biases",
-                                         "internlm2-dynamic-bias"),
+                         testing::Values("llama-gqa-fp32", "llama-biases", "internlm2-dynamic-bias",
+                                         "olmo3-window-yarn", "gemma3-windows"),
                          name_of_model);
 
 }  // namespace

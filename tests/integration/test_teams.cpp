@@ -207,7 +207,8 @@ INSTANTIATE_TEST_SUITE_P(All, ElasticFamilies,
                          testing::Values("glm-partial-rope", "internlm2-dynamic-bias", "llama-mqa",
                                          "llama-mha-tied", "llama-odd-sizes", "llama-rope-dynamic",
                                          "llama-rope-yarn", "mistral-window16", "qwen2-biases",
-                                         "qwen2-window-upper-layer", "qwen3-qknorm-tied"),
+                                         "qwen2-window-upper-layer", "qwen3-qknorm-tied",
+                                         "olmo3-window-yarn", "gemma3-windows", "phi3-longrope"),
                          name_of_model);
 
 }  // namespace

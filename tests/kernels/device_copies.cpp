@@ -116,10 +116,16 @@ class BackendOnCopies : public Backend {
       there.scales = copies.in(there.scales), there.square_sums = copies.in(there.square_sums);
     });
   }
+  void square_sums(const SquareSumsArgs& args, device::Stream&) override {
+    run(&Backend::square_sums, args, [](Copies& copies, SquareSumsArgs& there) {
+      there.x = copies.in(there.x), there.sums = copies.in(there.sums);
+    });
+  }
   void rms_norm(const RmsNormArgs& args, device::Stream&) override {
     run(&Backend::rms_norm, args, [](Copies& copies, RmsNormArgs& there) {
       there.x = copies.in(there.x), there.weight = copies.in(there.weight);
       there.out = copies.in(there.out), there.marks = copies.in(there.marks);
+      there.squares = copies.in(there.squares);
     });
   }
   void rope(const RopeArgs& args, device::Stream&) override {

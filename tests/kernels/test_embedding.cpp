@@ -49,6 +49,15 @@ TEST_P(Embedding, OfAPartOfTheVocabularyGivesNegativeZerosForOtherTokens) {
   for (const float value : out.values()) EXPECT_EQ(std::signbit(value), value == 0);
 }
 
+TEST_P(Embedding, IsMultipliedByTheScale) {
+  Tensor table({2, 3}, dtype_, {0.5f, -1.0f, 2.0f, 3.0f, 0.0f, 8.0f});
+  Tensor out = Tensor::filled({2, 3}, 9.0f);
+  const std::vector<int32_t> tokens = {1, 2};  // the second one is elsewhere
+  device_.backend->embedding({table.view(), tokens, out.view(), 0, 3.0f}, device_.stream);
+  EXPECT_EQ(out.values(), (std::vector<float>{9, 0, 24, 0, 0, 0}));
+  EXPECT_TRUE(std::signbit(out.values()[3]));
+}
+
 TEST_P(Embedding, OfNoTokensDoesNothing) {
   Tensor table({1, 2}, dtype_, {1.0f, 2.0f});
   Tensor out({0, 2}, DType::fp32, {});

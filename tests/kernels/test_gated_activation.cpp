@@ -24,6 +24,31 @@ TEST_P(GatedActivation, IsSiluOfTheGateTimesUp) {
   EXPECT_TRUE(all_close(gate.values(), expected, 1e-35, 5e-7));
 }
 
+TEST_P(GatedActivation, IsGeluByTanhOfTheGateTimesUp) {
+  // ½ g (1 + tanh(√(2/π) (g + 0.044715 g³))) in double.
+  std::vector<float> gates = {0, 1, -1, 3, -3, 20, -20, 1e10f, -1e10f, 0.1f};
+  std::vector<float> expected = {0,  1.68238387f, -0.31761613f, 5.99272522f, -0.00727478416f,
+                                 40, 0,           2e10f,        0,           0.107965502f};
+  Tensor gate({1, 10}, DType::fp32, gates), up = Tensor::filled({1, 10}, 2);
+  device_.backend->gated_activation(
+      {gate.view(), up.view(), gate.view(), kernels::Activation::gelu_tanh}, device_.stream);
+  EXPECT_TRUE(all_close(gate.values(), expected, 1e-8, 2e-6));
+}
+
+TEST_P(GatedActivation, GeluAgreesWithTheReference) {
+  Device oracle = make_device("reference");
+  for (const int64_t width : {1, 7, 17, 600}) {
+    Tensor gate = Tensor::random({9, width}, DType::fp32, 1), out = gate;
+    Tensor up = Tensor::random({9, width}, DType::fp32, 2);
+    Tensor expected = Tensor::filled({9, width}, 0);
+    constexpr auto gelu = kernels::Activation::gelu_tanh;
+    oracle.backend->gated_activation({gate.view(), up.view(), expected.view(), gelu},
+                                     oracle.stream);
+    device_.backend->gated_activation({gate.view(), up.view(), out.view(), gelu}, device_.stream);
+    EXPECT_TRUE(all_close(out.values(), expected.values(), 1e-7, 2e-6)) << width;
+  }
+}
+
 TEST_P(GatedActivation, AgreesWithTheReferenceWhereverItWrites) {
   Device oracle = make_device("reference");
   for (const int64_t width : {1, 7, 8, 16, 17, 31, 1536})

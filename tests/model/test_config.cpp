@@ -143,7 +143,7 @@ TEST(ReadConfig, Llama) {
     EXPECT_FALSE(config.attention_bias);
     EXPECT_FALSE(config.attention_output_bias);
     EXPECT_FALSE(config.mlp_bias);
-    EXPECT_FALSE(config.qk_norm);
+    EXPECT_EQ(config.qk_norm, QkNorm::none);
     EXPECT_EQ(config.stored_dtype, DType::bf16);
     EXPECT_THAT(config.stop_token_ids, ElementsAre(128001));
     EXPECT_EQ(config.kv_bytes_per_token(DType::bf16), 131072);  // 16 GiB for its 131072 tokens
@@ -181,7 +181,7 @@ TEST(ReadConfig, Qwen3) {
     const ModelConfig config = read(text);
     EXPECT_EQ(config.family, Family::qwen3);
     EXPECT_EQ(config.parameters(), 8'190'735'360);
-    EXPECT_TRUE(config.qk_norm);
+    EXPECT_EQ(config.qk_norm, QkNorm::each_head);
     EXPECT_FALSE(config.attention_bias);
     EXPECT_EQ(config.max_positions, 40960);
   }
@@ -392,9 +392,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Rope, EveryRefusal,
     testing::Values(
-        Refusal{qwen3_8b, R"({"rope_scaling": {"type": "longrope", "factor": 4}})", {"longrope"}},
         Refusal{
-            qwen3_8b, R"({"rope_scaling": {"type": "su", "factor": 4}})", {"rope_scaling.type"}},
+            qwen3_8b, R"({"rope_scaling": {"type": "ntk", "factor": 4}})", {"rope_scaling.type"}},
         Refusal{qwen3_8b,
                 R"({"rope_parameters": {"rope_type": "mrope"}})",
                 {"rope_parameters.rope_type", "mrope"}},

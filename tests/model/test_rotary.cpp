@@ -16,23 +16,23 @@ using test::all_close;
 constexpr double relative = 1e-6;
 
 /// Eight rotated dimensions and theta 10⁴: the plain frequencies are 1, 0.1, 0.01, 0.001.
-ModelConfig eight_dimensions(RopeScaling scaling, double factor, int64_t original) {
-  ModelConfig config;
-  config.rope.theta = 10000.0;
-  config.rope.rotary_dim = 8;
-  config.rope.scaling = scaling;
-  config.rope.factor = factor;
-  config.rope.original_max_positions = original;
+RopeConfig eight_dimensions(RopeScaling scaling, double factor, int64_t original) {
+  RopeConfig config;
+  config.theta = 10000.0;
+  config.rotary_dim = 8;
+  config.scaling = scaling;
+  config.factor = factor;
+  config.original_max_positions = original;
   return config;
 }
 
-testing::AssertionResult frequencies_are(const ModelConfig& config, int64_t length,
+testing::AssertionResult frequencies_are(const RopeConfig& config, int64_t length,
                                          std::vector<float> expected) {
   return all_close(Rotary(config).frequencies(length), expected, 0, relative);
 }
 
 TEST(RotaryFrequencies, Plain) {
-  const ModelConfig config = eight_dimensions(RopeScaling::none, 1, 0);
+  const RopeConfig config = eight_dimensions(RopeScaling::none, 1, 0);
   EXPECT_TRUE(frequencies_are(config, 1, {1, 0.1f, 0.01f, 0.001f}));
   EXPECT_TRUE(frequencies_are(config, 1'000'000, {1, 0.1f, 0.01f, 0.001f}));
   EXPECT_EQ(Rotary(config).attention_factor(), 1.0f);
@@ -44,45 +44,66 @@ TEST(RotaryFrequencies, Linear) {
 }
 
 TEST(RotaryFrequencies, DynamicGrowsTheBaseOnlyBeyondTheModelsLength) {
-  const ModelConfig config = eight_dimensions(RopeScaling::dynamic, 2, 512);
+  const RopeConfig config = eight_dimensions(RopeScaling::dynamic, 2, 512);
   EXPECT_TRUE(frequencies_are(config, 512, {1, 0.1f, 0.01f, 0.001f}));
   // 1024 tokens: theta · (2 · 1024 / 512 − 1)^(8/6) = 10⁴ · 3^(4/3) = 43267.487; its powers −i/4
   EXPECT_TRUE(frequencies_are(config, 1024, {1, 0.069336127f, 0.0048074986f, 0.00033333333f}));
 }
 
 TEST(RotaryFrequencies, Llama3HasThreeBands) {
-  ModelConfig config = eight_dimensions(RopeScaling::llama3, 8, 1024);
-  config.rope.low_freq_factor = 1;
-  config.rope.high_freq_factor = 4;
+  RopeConfig config = eight_dimensions(RopeScaling::llama3, 8, 1024);
+  config.low_freq_factor = 1;
+  config.high_freq_factor = 4;
   // Wavelengths 6.28, 62.8, 628 and 6283. Below 1024/4 kept, above 1024/1 divided by 8; between,
   // with s = (1024/628.32 − 1) / 3 = 0.20991554, 0.01 · ((1 − s)/8 + s).
   EXPECT_TRUE(frequencies_are(config, 1, {1, 0.1f, 0.003086761f, 0.000125f}));
 }
 
 TEST(RotaryFrequencies, YarnRampsBetweenTheCorrectionDimensions) {
-  ModelConfig config = eight_dimensions(RopeScaling::yarn, 4, 1024);
+  RopeConfig config = eight_dimensions(RopeScaling::yarn, 4, 1024);
   // 8 ln(1024 / 2π rotations) / (2 ln 10⁴) is 0.707 for 32 rotations and 2.212 for one: from 0 to
   // 3, so that a third and two thirds of the way are divided by 4.
   EXPECT_TRUE(frequencies_are(config, 1, {1, 0.075f, 0.005f, 0.00025f}));
   EXPECT_NEAR(Rotary(config).attention_factor(), 1.1386294, 1e-6);  // 0.1 ln 4 + 1
 
-  config.rope.truncate = false;
+  config.truncate = false;
   EXPECT_TRUE(frequencies_are(config, 1, {1, 0.085398637f, 0.0035569715f, 0.00025f}));
 }
 
 TEST(RotaryFrequencies, YarnWithoutRoomForARampStepsInstead) {
-  ModelConfig config = eight_dimensions(RopeScaling::yarn, 4, 4);
+  RopeConfig config = eight_dimensions(RopeScaling::yarn, 4, 4);
   // Both correction dimensions lie below 0 (−1.70 and −0.20): the ramp from 0 to 0 becomes a step.
   EXPECT_TRUE(frequencies_are(config, 1, {1, 0.025f, 0.0025f, 0.00025f}));
 }
 
+TEST(RotaryFrequencies, LongropeHasLongFactorsBeyondTheOriginalLength) {
+  RopeConfig config = eight_dimensions(RopeScaling::longrope, 4, 1024);
+  config.short_factors = {1, 1.25, 2, 4};
+  config.long_factors = {1, 2, 4, 8};
+  EXPECT_TRUE(frequencies_are(config, 1024, {1, 0.08f, 0.005f, 0.00025f}));
+  EXPECT_TRUE(frequencies_are(config, 1025, {1, 0.05f, 0.0025f, 0.000125f}));
+  EXPECT_NEAR(Rotary(config).attention_factor(), std::sqrt(1.2), 1e-6);  // ln 4 / ln 1024
+  config.factor = 1;
+  EXPECT_EQ(Rotary(config).attention_factor(), 1.0f);
+  config.attention_factor = 1.5;
+  EXPECT_EQ(Rotary(config).attention_factor(), 1.5f);
+}
+
+/// Rows of one request must not mix short and long factors, whatever was cached when.
+TEST(RotaryLength, IsOneForARequestWithLongrope) {
+  EXPECT_EQ(rope_length(RopeScaling::longrope, 3, 10, 50), 50);
+  EXPECT_EQ(rope_length(RopeScaling::longrope, 49, 10, 50), 50);
+  EXPECT_EQ(rope_length(RopeScaling::dynamic, 3, 10, 50), 10);
+  EXPECT_EQ(rope_length(RopeScaling::dynamic, 20, 10, 50), 21);
+}
+
 TEST(RotaryAttentionFactor, OfYarn) {
-  ModelConfig config = eight_dimensions(RopeScaling::yarn, 40, 1024);
-  config.rope.mscale = 0.707;
+  RopeConfig config = eight_dimensions(RopeScaling::yarn, 40, 1024);
+  config.mscale = 0.707;
   EXPECT_NEAR(Rotary(config).attention_factor(), 1.3688879, 1e-6);  // mscale alone is not used
-  config.rope.mscale_all_dim = 1.0;
+  config.mscale_all_dim = 1.0;
   EXPECT_NEAR(Rotary(config).attention_factor(), 0.92104236, 1e-6);
-  config.rope.attention_factor = 0.5;
+  config.attention_factor = 0.5;
   EXPECT_EQ(Rotary(config).attention_factor(), 0.5f);
 }
 
@@ -90,7 +111,7 @@ struct Tables {
   std::vector<float> cos, sin;
 };
 
-Tables tables_of(const ModelConfig& config, const std::vector<int64_t>& positions,
+Tables tables_of(const RopeConfig& config, const std::vector<int64_t>& positions,
                  const std::vector<int64_t>& lengths) {
   const Rotary rotary(config);
   const auto rows = static_cast<int64_t>(positions.size());
@@ -119,8 +140,8 @@ TEST(RotaryTables, AngleIsTheProductInFp32) {
 }
 
 TEST(RotaryTables, HoldTheAttentionFactor) {
-  ModelConfig config = eight_dimensions(RopeScaling::yarn, 4, 1024);
-  config.rope.attention_factor = 2.0;
+  RopeConfig config = eight_dimensions(RopeScaling::yarn, 4, 1024);
+  config.attention_factor = 2.0;
   const Tables tables = tables_of(config, {0, 1}, {2, 2});
   EXPECT_NEAR(tables.cos[0], 2.0, 1e-7);
   EXPECT_NEAR(tables.cos[4], 2 * 0.54030231, 1e-6);
@@ -128,7 +149,7 @@ TEST(RotaryTables, HoldTheAttentionFactor) {
 }
 
 TEST(RotaryTables, DynamicRowsTurnByTheirOwnLength) {
-  const ModelConfig config = eight_dimensions(RopeScaling::dynamic, 2, 512);
+  const RopeConfig config = eight_dimensions(RopeScaling::dynamic, 2, 512);
   const Tables mixed = tables_of(config, {7, 7, 7}, {100, 1024, 100});
   EXPECT_NEAR(mixed.sin[1], std::sin(0.7), 1e-6);
   EXPECT_NEAR(mixed.sin[5], std::sin(7 * 0.069336127), 1e-6);
@@ -136,7 +157,7 @@ TEST(RotaryTables, DynamicRowsTurnByTheirOwnLength) {
 }
 
 TEST(RotaryTables, DoNotDependOnHowRowsAreChunked) {
-  const ModelConfig config = eight_dimensions(RopeScaling::dynamic, 2, 16);
+  const RopeConfig config = eight_dimensions(RopeScaling::dynamic, 2, 16);
   std::vector<int64_t> positions(1000);
   for (size_t row = 0; row < positions.size(); ++row) positions[row] = static_cast<int64_t>(row);
   const std::vector<int64_t> lengths(positions.size(), 1000);

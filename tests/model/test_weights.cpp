@@ -95,7 +95,7 @@ TEST(Weights, Qwen2) {
 
 TEST(Weights, Qwen3) {
   ModelConfig config = small_model(Family::qwen3);
-  config.qk_norm = true;
+  config.qk_norm = QkNorm::each_head;
   CheckpointFile file = llama_file();
   for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
     file.add(layer + "self_attn.q_norm.weight", {2}, 30);
@@ -150,6 +150,79 @@ TEST(Weights, InternLm2PacksItsBiasesLikewise) {
   EXPECT_THAT(biases_of(layer.attention.k), ElementsAre(44, 45, 52, 53));
   EXPECT_THAT(biases_of(layer.attention.v), ElementsAre(46, 47, 54, 55));
   EXPECT_THAT(biases_of(layer.attention.o), ElementsAre(60, 61, 62, 63));
+}
+
+TEST(Weights, Phi3PacksAllQueriesThenKeysThenValues) {
+  CheckpointFile file = llama_file();
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                             "mlp.gate_proj", "mlp.up_proj"})
+      file.tensors.erase(layer + name + ".weight");
+    file.add(layer + "self_attn.qkv_proj.weight", {16, 4}, 100);
+    file.add(layer + "mlp.gate_up_proj.weight", {12, 4}, 10);
+  }
+  const Weights weights = load(small_model(Family::phi3), file);
+  const LayerWeights& layer = weights.layers[1];
+  // Eight rows of q, four of k, four of v; row r begins with 100 + 4 r.
+  EXPECT_THAT(first_of_parts(layer.attention.q), ElementsAre(100));
+  EXPECT_THAT(first_of_parts(layer.attention.k), ElementsAre(132));
+  EXPECT_THAT(first_of_parts(layer.attention.v), ElementsAre(148));
+  expect_shape(layer.attention.q, 8, 4);
+  expect_shape(layer.attention.v, 4, 4);
+  EXPECT_THAT(first_of_parts(layer.ffn.up), ElementsAre(10 + 6 * 4));
+}
+
+TEST(Weights, Olmo2HasNormsAfterBlocksAndOverAllHeads) {
+  ModelConfig config = small_model(Family::olmo2);
+  config.qk_norm = QkNorm::all_heads;
+  CheckpointFile file = llama_file();
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    file.tensors.erase(layer + "input_layernorm.weight");
+    file.add(layer + "post_feedforward_layernorm.weight", {4}, 30);
+    file.add(layer + "self_attn.q_norm.weight", {8}, 31);
+    file.add(layer + "self_attn.k_norm.weight", {4}, 32);
+  }
+  const Weights weights = load(config, file);
+  const LayerWeights& layer = weights.layers[0];
+  EXPECT_FALSE(layer.attention_norm || layer.ffn_norm);
+  EXPECT_EQ(first(layer.post_attention_norm), 5);
+  EXPECT_EQ(first(layer.post_ffn_norm), 30);
+  EXPECT_EQ(layer.attention.q_norm.rows(), 8);
+  EXPECT_EQ(layer.attention.k_norm.rows(), 4);
+}
+
+TEST(Weights, NormsGetTheOffsetAndTheFinalOneIsDivided) {
+  ModelConfig config = small_model(Family::llama);
+  config.norm_weight_offset = 1;
+  config.logits_divisor = 4;
+  const Weights weights = load(config, llama_file());
+  EXPECT_EQ(first(weights.layers[1].attention_norm), 5);
+  EXPECT_EQ(first(weights.layers[1].ffn_norm), 6);
+  EXPECT_EQ(first(weights.final_norm), 0.75f);
+  EXPECT_EQ(weights.final_norm.dtype(), DType::fp32);
+}
+
+TEST(Weights, OfAModelWithOtherPartsStandUnderLongerNames) {
+  for (const bool old : {true, false}) {
+    const CheckpointFile plain = llama_file();
+    CheckpointFile file;
+    for (const auto& [name, tensor] : plain.tensors) {
+      const bool head = name.starts_with("lm_head");
+      const std::string longer = old    ? "language_model." + name
+                                 : head ? name
+                                        : "model.language_model." + name.substr(6);
+      file.tensors[longer] = tensor;
+    }
+    file.add(old ? "vision_tower.a.weight" : "model.vision_tower.a.weight", {2, 2});
+    file.add(old ? "multi_modal_projector.b" : "model.multi_modal_projector.b", {2});
+    const Weights weights = load(small_model(Family::llama), file);
+    EXPECT_EQ(first(weights.embedding), 1);
+    EXPECT_THAT(first_of_parts(weights.head), ElementsAre(3));
+    EXPECT_EQ(first(weights.layers[1].ffn_norm), 5);
+  }
+  CheckpointFile file = llama_file();
+  file.add("vision_tower.a.weight", {2, 2});  // of no such model
+  EXPECT_THAT(error_of(small_model(Family::llama), file), HasSubstr("vision_tower.a.weight"));
 }
 
 TEST(Weights, TiedEmbeddingsStandUnderEitherNameOrBoth) {

@@ -134,6 +134,10 @@ std::vector<Outcome> FakeReplica::execute(const Plan& plan) {
               "a pass that is restored and asks for something");
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const auto& item = plan.items[i];
+    // All rows of a sequence are rotated by the same length, which no row is beyond.
+    const int64_t longest = longest_.try_emplace(item.rows.sequence, item.longest).first->second;
+    PECIA_CHECK(item.longest == longest && longest >= item.rows.first + item.rows.count,
+                "{} positions at most, and {} before", item.longest, longest);
     if (item.sampled_index < 0) continue;
     const auto& tokens = tokens_.at(item.rows.sequence);
     const auto& turn = turns_.at(item.rows.sequence);

@@ -49,6 +49,7 @@ class FakeReplica {
   parallel::KvMap map_;
   std::map<int64_t, std::vector<int32_t>> tokens_;  ///< by sequence
   std::map<int64_t, schedule::TurnStart> turns_;
+  std::map<int64_t, int64_t> longest_;  ///< by sequence
 };
 
 struct Served {

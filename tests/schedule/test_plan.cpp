@@ -18,6 +18,7 @@ TEST(Plan, TravelsWhole) {
   params.temperature = 0.5f, params.top_k = 3;
   plan.turns = {{7, params, 0xfedcba9876543210u, 12}};
   plan.items.push_back({{7, 12, 2, 1}, {5, 6}, 14, 0});
+  plan.items.back().longest = 99;
   plan.items.push_back({{8, 0, 0}, {}, 0, -1, 1});
   plan.targets = {{0, 6, 12}};
 
@@ -46,6 +47,7 @@ TEST(Plan, TravelsWhole) {
   EXPECT_EQ(copy.items[0].rows.owner, 1);
   EXPECT_EQ(copy.items[0].tokens, (std::vector<int32_t>{5, 6}));
   EXPECT_EQ(copy.items[0].prompt_end, 14);
+  EXPECT_EQ(copy.items[0].longest, 99);
   EXPECT_EQ(copy.items[0].sampled_index, 0);
   EXPECT_EQ(copy.items[0].team, 0);
   EXPECT_EQ(copy.items[1].team, 1);

@@ -273,6 +273,9 @@ class SeparateBackend : public kernels::Backend {
   void add(const kernels::AddArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->add(args, cpu_stream_); });
   }
+  void square_sums(const kernels::SquareSumsArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->square_sums(args, cpu_stream_); });
+  }
   void rms_norm(const kernels::RmsNormArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->rms_norm(args, cpu_stream_); });
   }

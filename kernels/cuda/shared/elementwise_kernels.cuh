@@ -3,6 +3,7 @@
 /// The ops that touch each element once. Grid x is the row, and grid y cuts it into pieces. A
 /// thread takes `Count` elements at a time.
 
+#include "kernels/api/gated_activation.hpp"
 #include "kernels/api/linear.hpp"
 #include "kernels/cuda/rope_pairs.hpp"
 #include "kernels/cuda/shared/matrix.hpp"
@@ -31,16 +32,23 @@ __global__ void convert_kernel(Matrix<const From> from, Matrix<To> to) {
   }
 }
 
+/// The s of g · sigmoid(s).
+__device__ __forceinline__ float slope_of(float gate, Activation activation) {
+  return activation == Activation::silu ? gate
+                                        : gelu_slope * (gate + gelu_cube * gate * gate * gate);
+}
+
 template <int Count, typename Out>
 __global__ void gated_activation_kernel(Matrix<const float> gate, Matrix<const float> up,
-                                        Matrix<Out> out) {
+                                        Matrix<Out> out, Activation activation) {
   const int64_t row = blockIdx.x;
   for (int64_t i = first_column<Count>(); i < out.columns; i += column_step<Count>()) {
     float gates[Count], ups[Count];
     load<Count>(gate.row(row) + i, gates);
     load<Count>(up.row(row) + i, ups);
 #pragma unroll
-    for (int j = 0; j < Count; ++j) gates[j] = gates[j] / (1.0f + expf(-gates[j])) * ups[j];
+    for (int j = 0; j < Count; ++j)
+      gates[j] = gates[j] / (1.0f + expf(-slope_of(gates[j], activation))) * ups[j];
     store<Count>(gates, out.row(row) + i);
   }
 }
@@ -60,7 +68,7 @@ __global__ void add_kernel(Matrix<const float> x, Matrix<float> y) {
 
 template <int Count, typename T>
 __global__ void embedding_kernel(Matrix<const T> table, const int32_t* tokens, int64_t first_token,
-                                 Matrix<float> out) {
+                                 float scale, Matrix<float> out) {
   const int64_t row = blockIdx.x, from = tokens[row] - first_token;
   const bool known = from >= 0 && from < table.rows;
   for (int64_t i = first_column<Count>(); i < out.columns; i += column_step<Count>()) {
@@ -68,6 +76,8 @@ __global__ void embedding_kernel(Matrix<const T> table, const int32_t* tokens, i
 #pragma unroll
     for (int j = 0; j < Count; ++j) values[j] = -0.0f;
     if (known) load<Count>(table.row(from) + i, values);
+#pragma unroll
+    for (int j = 0; j < Count; ++j) values[j] *= scale;
     store<Count>(values, out.row(row) + i);
   }
 }

@@ -13,5 +13,11 @@ FamilyTraits qwen2();
 FamilyTraits qwen3();
 FamilyTraits glm();
 FamilyTraits internlm2();
+FamilyTraits granite();
+FamilyTraits smollm3();
+FamilyTraits phi3();
+FamilyTraits olmo2();
+FamilyTraits olmo3();
+FamilyTraits gemma3();
 
 }  // namespace pecia::model::families

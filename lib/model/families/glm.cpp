@@ -8,6 +8,8 @@ FamilyTraits glm() {
   traits.family = Family::glm;
   traits.model_type = "glm";
   traits.architectures = {"GlmForCausalLM"};
+  traits.examples = "GLM-4-9B in the transformers format (`glm-4-9b-chat-hf`)";
+  traits.beyond = "half of each head rotated";
   traits.head_dim = 128;
   traits.rms_norm_eps = 1.5625e-07;
   traits.partial_rotary_factor = 0.5;

@@ -8,6 +8,8 @@ FamilyTraits internlm2() {
   traits.family = Family::internlm2;
   traits.model_type = "internlm2";
   traits.architectures = {"InternLM2ForCausalLM"};
+  traits.examples = "InternLM2, InternLM2.5";
+  traits.beyond = "packed `wqkv`";
   traits.bias_key = "bias";
   traits.bias_default = true;
   traits.mlp_bias_configurable = false;
@@ -16,6 +18,8 @@ FamilyTraits internlm2() {
                   .head = "output",
                   .attention_norm = "attention_norm",
                   .ffn_norm = "ffn_norm",
+                  .post_attention_norm = "",
+                  .post_ffn_norm = "",
                   .q_norm = "",
                   .k_norm = "",
                   .q = "",

@@ -8,6 +8,8 @@ FamilyTraits mistral() {
   traits.family = Family::mistral;
   traits.model_type = "mistral";
   traits.architectures = {"MistralForCausalLM"};
+  traits.examples = "Mistral 7B, Mistral Nemo";
+  traits.beyond = "sliding window";
   traits.bias_key = "";
   traits.bias_on_output = false;
   traits.mlp_bias_configurable = false;

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The rotary tables of a pass in device memory: one pair for each way in which layers rotate.
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lib/context/compute.hpp"
+#include "lib/model/rotary.hpp"
+
+namespace pecia::model {
+
+/// Tables of the same rows, each [rows, rotary_dim / 2] fp32; absent in a layer that does not
+/// rotate.
+struct RotationTables {
+  TensorView cos, sin;
+};
+
+class LayerRotations {
+ public:
+  LayerRotations(const ModelConfig& config, const context::Compute& compute);
+
+  /// Makes the tables of the rows at global `positions`; `lengths` as in Rotary::tables. They are
+  /// valid until the next call. Waits until the tables of the call before are copied.
+  void make(std::span<const int64_t> positions, std::span<const int64_t> lengths);
+  RotationTables of(Rotation rotation) const;
+
+  /// Elements of all tables together, for each row.
+  static int64_t width(const ModelConfig& config);
+
+ private:
+  struct One {
+    One(const RopeConfig& config, const context::Compute& compute);
+    Rotary rotary;
+    device::Buffer pinned_cos, pinned_sin, cos, sin;
+    RotationTables tables;
+  };
+
+  context::Compute compute_;
+  std::vector<One> all_;  ///< main, then local if there is one
+  std::unique_ptr<device::Event> sent_;
+};
+
+}  // namespace pecia::model
