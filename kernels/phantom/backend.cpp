@@ -20,12 +20,21 @@ int64_t kv_bytes(int64_t count, int64_t heads, int64_t head_dim, DType dtype) {
   return 2 * count * heads * vector_bytes(dtype, head_dim);
 }
 
-/// Pairs of a row of the item and a key that it sees.
+/// Pairs of a row of the item and a key that it sees. Most runs are seen by all rows or by none.
 double visible_pairs(const AttentionArgs& args, const AttentionItem& item) {
+  if (item.num_rows == 0) return 0;
+  const auto positions = args.query_positions.subspan(item.first_row, item.num_rows);
+  const auto [first, last] = std::ranges::minmax(positions);
   double pairs = 0;
-  for (const KeyRun& run : runs_of(args, item))
-    for (int64_t row = item.first_row; row < item.first_row + item.num_rows; ++row)
-      pairs += static_cast<double>(count_seen(run, args.query_positions[row], args.window));
+  for (const KeyRun& run : runs_of(args, item)) {
+    if (run.num_keys == 0 || run.position > last) continue;
+    if (args.window == 0 && run.position_of(run.num_keys - 1) <= first) {
+      pairs += static_cast<double>(item.num_rows) * static_cast<double>(run.num_keys);
+      continue;
+    }
+    for (const int64_t position : positions)
+      pairs += static_cast<double>(count_seen(run, position, args.window));
+  }
   return pairs;
 }
 
