@@ -2,10 +2,14 @@
 #include "lib/foresight/team_times.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <set>
 
 #include "lib/core/error.hpp"
+#include "lib/foresight/passes_of_teams.hpp"
 #include "lib/foresight/replay.hpp"
+#include "lib/foresight/settled_levels.hpp"
 #include "lib/schedule/plan.hpp"
 
 namespace pecia::foresight {
@@ -53,6 +57,15 @@ Between between_sizes(const std::vector<int64_t>& sizes, double value) {
 /// Keys that each of `rows` new tokens sees on average, with `before` tokens before the first.
 double mean_keys(PassKind kind, double rows, double before) {
   return kind == PassKind::prefill ? before + 0.5 * (rows + 1) : before + 1;
+}
+
+/// Rates that were fitted, where those of zero become very small, so that later passes can raise them.
+schedule::PassRates positive(const schedule::PassRates& rates,
+                             const schedule::PassRates& estimate) {
+  constexpr double least = 1e-6;
+  return {std::max(rates.pass_s, least * estimate.pass_s),
+          std::max(rates.row_s, least * estimate.row_s),
+          std::max(rates.pair_s, least * estimate.pair_s)};
 }
 
 }  // namespace
@@ -133,24 +146,109 @@ schedule::PassRates ForeseenPasses::fitted(PassKind kind, const schedule::PassRa
       const auto [prompts, answers] = schedule::busiest_work(plan_of(size, Ring::pass_kv));
       fit.add(prefills ? prompts : answers, played_s(size));
     }
-  constexpr double least = 1e-6;  // so that later passes can raise a rate that was fitted to zero
-  const schedule::PassRates found = fit.rates();
-  return {std::max(found.pass_s, least * estimate.pass_s),
-          std::max(found.row_s, least * estimate.row_s),
-          std::max(found.pair_s, least * estimate.pair_s)};
+  return positive(fit.rates(), estimate);
 }
+
+namespace {
+
+schedule::PassTimes estimated(const Replica& replica, const machines::Cluster& cluster) {
+  double peak_flops = 0;
+  for (const auto& [type, flops] : cluster.rank.flops) peak_flops = std::max(peak_flops, flops);
+  return resources::estimated_times(replica.config, replica.resources, replica.weights,
+                                    peak_flops * replica.ranks());
+}
+
+/// What teams send, over the links between all instances.
+schedule::TeamCosts costs_of(const Replica& replica, const machines::Cluster& cluster) {
+  const model::ModelConfig& config = replica.config;
+  const resources::Resources& resources = replica.resources;
+  const comm::LinkLevel level =
+      comm::link_level(cluster.place(0), cluster.place(replica.ranks() - 1));
+  // A query in fp32, and its partial output with the log-sum of each head.
+  const double query_bytes = 4.0 * static_cast<double>(config.layers * config.num_heads) *
+                             static_cast<double>(2 * config.head_dim + 1) /
+                             (resources.sp * resources.tp);
+  return {.message_s = 1e-6 * cluster.links[static_cast<size_t>(level)].us,
+          .bytes_per_second = all_to_all_bandwidth(cluster, replica.ranks()),
+          .kv_bytes_per_token = static_cast<double>(resources::kv_bytes_of_rank(config, resources)),
+          .query_bytes_per_row = query_bytes,
+          .layers = static_cast<int>(config.layers),
+          .hides_keys = cluster.rank.gpu};
+}
+
+/// Rates that come close to passes of a team. A fit follows the last ones most: the largest.
+schedule::PassRates rates_of_team(const Replica& replica, const machines::Cluster& cluster,
+                                  int64_t longest, int degree, PassKind kind,
+                                  const schedule::PassRates& estimate) {
+  resources::Resources resources = replica.resources;
+  resources.cp = degree;
+  const Replica team{replica.job, replica.config, resources, replica.weights, replica.operand_type};
+  schedule::RateFit fit(estimate);
+  const auto play = [&](const schedule::Plan& plan) {
+    const auto [prompts, answers] = schedule::busiest_work(plan);
+    fit.add(kind == PassKind::prefill ? prompts : answers,
+            replay(programs_of(team, cluster, plan), cluster).seconds);
+  };
+  const execute::TrialPasses passes = passes_of(team, Ring::pass_kv);
+  for (const int64_t before : {int64_t{0}, longest / 4, longest})
+    if (kind == PassKind::prefill)
+      for (const int64_t rows : {resources.max_batch_tokens / 16, resources.max_batch_tokens})
+        play(read_by_team(passes, std::max<int64_t>(rows, 1) * degree, before));
+    else
+      for (const int masters : std::set{1, degree})
+        for (const int64_t sequences : std::set<int64_t>{1, resources.max_sequences})
+          play(step_of_team(passes, masters, sequences, std::max<int64_t>(before, degree)));
+  return positive(fit.rates(), estimate);
+}
+
+/// 1, 2, 4, … and `most`.
+std::vector<int> played_degrees(int most) {
+  std::vector<int> degrees;
+  for (int degree = 1; degree < most; degree *= 2) degrees.push_back(degree);
+  degrees.push_back(most);
+  return degrees;
+}
+
+schedule::TeamTimes times_of_teams(const Replica& replica, const machines::Cluster& cluster,
+                                   int64_t longest) {
+  const int most = replica.resources.cp;
+  resources::Resources one = replica.resources;
+  one.cp = 1;
+  const schedule::PassTimes estimate =
+      estimated({replica.job, replica.config, one, replica.weights, replica.operand_type}, cluster);
+  const schedule::TeamCosts costs = costs_of(replica, cluster);
+  const schedule::TeamTimes expected(estimate, costs, most);
+  const auto rates = [&](int degree, PassKind kind) {
+    return rates_of_team(replica, cluster, longest, degree, kind, expected.rates(degree, kind));
+  };
+  schedule::TeamTimes times({schedule::RateFit(rates(1, PassKind::prefill)),
+                             schedule::RateFit(rates(1, PassKind::decode))},
+                            costs, most);
+  for (const PassKind kind : {PassKind::prefill, PassKind::decode}) {
+    int last = 1;
+    for (const int degree : played_degrees(most)) {
+      if (degree == 1) continue;
+      const schedule::PassRates from = times.rates(last, kind), to = rates(degree, kind);
+      for (int between = last + 1; between <= degree; ++between) {
+        const double way = static_cast<double>(between - last) / (degree - last);
+        times.begin_with(
+            between, kind,
+            {std::lerp(from.pass_s, to.pass_s, way), std::lerp(from.row_s, to.row_s, way),
+             std::lerp(from.pair_s, to.pair_s, way)});
+      }
+      last = degree;
+    }
+  }
+  return times;
+}
+
+}  // namespace
 
 schedule::TeamTimes team_times(const Replica& replica, const machines::Cluster& cluster,
                                int64_t longest) {
   const resources::Resources& resources = replica.resources;
-  if (resources.elastic)
-    fail<Unsupported>("times of teams that change are not foreseen; ask with another parallel.cp");
-  double peak_flops = 0;
-  for (const auto& [type, flops] : cluster.rank.flops) peak_flops = std::max(peak_flops, flops);
-  const schedule::PassTimes estimate = resources::estimated_times(
-      replica.config, resources, replica.weights, peak_flops * replica.ranks());
-  const machines::Link& link = cluster.links.front();
-  schedule::TeamTimes times(estimate, {.bytes_per_second = 1e9 * link.gbs}, resources.cp);
+  if (resources.elastic) return times_of_teams(replica, cluster, longest);
+  schedule::TeamTimes times(estimated(replica, cluster), costs_of(replica, cluster), resources.cp);
   ForeseenPasses passes(replica, cluster, longest);
   for (const PassKind kind : {PassKind::prefill, PassKind::decode})
     times.begin_with(resources.cp, kind, passes.fitted(kind, times.rates(resources.cp, kind)));

@@ -59,8 +59,11 @@ class ForeseenPasses {
   std::map<Size, double> played_;            ///< seconds
 };
 
-/// Times of the replica's passes for schedule::simulate, fitted to passes that are played: those of
-/// all its instances together. `longest` is as above.
+/// Times of the replica's passes for schedule::simulate, fitted to passes that are played. They are
+/// those of all its instances together, or, with teams that change, those of teams of 1, 2, 4, … and
+/// all instances; rates of other degrees lie on lines between theirs. There a team reads a prompt of
+/// which one instance keeps the keys, and makes tokens with one master or as many as it has
+/// instances, on which the keys lie evenly. `longest` is as above.
 schedule::TeamTimes team_times(const Replica& replica, const machines::Cluster& cluster,
                                int64_t longest);
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "lib/core/error.hpp"
+#include "lib/foresight/passes_of_teams.hpp"
 #include "lib/foresight/request_time.hpp"
 #include "lib/foresight/team_times.hpp"
 #include "lib/schedule/simulate.hpp"
@@ -81,6 +82,55 @@ TEST(TeamTimes, ComeCloseToThePassesThatWerePlayed) {
         << plan.items.size() << " items of " << plan.items[0].rows.count << " tokens after "
         << plan.items[0].rows.first;
   }
+}
+
+/// What a team takes that is played alone, by its rates. The degree 3 is not played.
+TEST(TeamTimes, OfTeamsThatChangeComeCloseToTheirPasses) {
+  SmallReplica small(4);
+  small.resources.elastic = true;
+  small.resources.ring = parallel::Ring::pass_kv;
+  small.resources.decode = parallel::DecodeMode::broadcast_q;
+  const schedule::TeamTimes times = team_times(small.replica(), small.cluster, longest);
+  ASSERT_EQ(times.degrees(), 4);
+  for (int degree = 1; degree <= 4; ++degree) {
+    SmallReplica alone = small;
+    alone.resources.cp = degree;
+    const execute::TrialPasses passes = passes_of(alone.replica(), parallel::Ring::pass_kv);
+    std::vector<schedule::Plan> plans{
+        read_by_team(passes, 256 * degree, 0), read_by_team(passes, 100 * degree, 600),
+        step_of_team(passes, 1, 1, 300), step_of_team(passes, degree, 12, 1000)};
+    for (const schedule::Plan& plan : plans) {
+      const double played =
+          replay(programs_of(alone.replica(), small.cluster, plan), small.cluster).seconds;
+      EXPECT_NEAR(expected_seconds(plan, times), played, 0.25 * played)
+          << degree << " instances, " << plan.items.size() << " × " << plan.items[0].rows.count;
+    }
+  }
+  // More instances read a long prompt sooner; a short answer is made by one.
+  EXPECT_LT(times.prefill_s(4, 0, 1024, 1024), times.prefill_s(2, 0, 1024, 512));
+  EXPECT_LT(times.prefill_s(2, 0, 1024, 512), times.prefill_s(1, 0, 1024, 256));
+  EXPECT_LT(times.decode_s(1, 1, 1, 100), times.decode_s(4, 1, 1, 100));
+}
+
+TEST(TeamTimes, PlayABatchOfTeamsThatChange) {
+  SmallReplica small(4);
+  small.resources.elastic = true;
+  small.resources.decode = parallel::DecodeMode::broadcast_q;
+  schedule::SchedulerLimits limits;
+  limits.ring_size = 4;
+  limits.elastic = true;
+  limits.kv_tokens = limits.max_positions = 4096;
+  limits.max_batch_tokens = 256;
+  limits.max_sequences = 12;
+  const schedule::TeamTimes times = team_times(small.replica(), small.cluster, longest);
+  limits.team_times = times;
+  const auto played =
+      simulate(limits, times, std::vector<schedule::SimulatedRequest>(9, {.turns = {{800, 20}}}));
+  EXPECT_EQ(played.answered, 9);
+  // Nine requests on four instances: more than two of them one after the other, less than three.
+  const double alone_s = times.prefill_s(1, 0, 800, 256) + 19 * times.decode_s(1, 1, 1, 810);
+  EXPECT_GT(played.seconds, 9.0 / 4 * 0.7 * alone_s);
+  EXPECT_LT(played.seconds, 3 * alone_s);
 }
 
 TEST(ForeseenPasses, AreThePassesOfABatch) {
