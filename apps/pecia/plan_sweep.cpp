@@ -253,9 +253,8 @@ std::string sweep_text(const Json& plan) {
                   report::format_count(batch["new_tokens"].get<double>()),
                   batch["longest_prompt"].get<int64_t>());
   text += fmt::format(
-      "  foreseen on {}: {} layouts, of which {} were played, {} cannot be faster, {} "
-      "do not fit\n",
-      plan["cluster"]["name"].get<std::string>(), plan["layouts"].get<int64_t>(),
+      "  foreseen on {}: {}, {} played, {} cannot be faster, {} too large\n",
+      plan["cluster"]["name"].get<std::string>(), plural(plan["layouts"].get<int64_t>(), "layout"),
       std::ranges::count_if(plans, [](const Json& each) { return each["fits"]; }),
       plan["left_out"]["slower"].get<int64_t>(), plan["left_out"]["too_large"].get<int64_t>());
   text += fmt::format("  {:>6}  {:<26} {:<30} {:>13} {:>10} {:>12} {:>10}  {}\n", "ranks", "grid",

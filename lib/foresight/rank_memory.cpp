@@ -23,14 +23,32 @@ std::string short_of(const std::string& what, int64_t needed, int64_t there,
                      rank.name, report::format_bytes(there));
 }
 
+/// What the first rank needs. Where all layers are alike, three of them say what all of them do.
+execute::RankNeeds needs_of(const PassSetting& setting, const resources::Resources& resources) {
+  const auto of_layers = [&](int64_t layers) {
+    model::ModelConfig config = setting.config;
+    config.layers = layers;
+    config.pattern.resize(layers);
+    return execute::needs_of_rank(0, setting.job, config, resources, setting.weights,
+                                  setting.operand_type);
+  };
+  constexpr int64_t few = 3;
+  const int64_t layers = setting.config.layers;
+  const auto& pattern = setting.config.pattern;
+  if (layers <= few || std::ranges::count(pattern, pattern.front()) != std::ssize(pattern))
+    return of_layers(layers);
+  execute::RankNeeds needs = of_layers(few);
+  needs.weight_bytes += (layers - few) * (needs.weight_bytes - of_layers(few - 1).weight_bytes);
+  return needs;
+}
+
 }  // namespace
 
 RankMemory rank_memory(const PassSetting& setting, const resources::Resources& resources,
                        const Batch& batch) {
   const machines::RankPeaks& rank = setting.cluster.rank;
   const auto all_bytes = static_cast<int64_t>(rank.memory_gib * 0x1p30);
-  const execute::RankNeeds needs = execute::needs_of_rank(0, setting.job, setting.config, resources,
-                                                          setting.weights, setting.operand_type);
+  const execute::RankNeeds needs = needs_of(setting, resources);
   RankMemory memory;
   memory.weight_bytes = needs.weight_bytes;
   memory.work_bytes = needs.work_bytes;

@@ -92,11 +92,12 @@ def end_figure(plan: dict[str, Any]) -> Figure:
     left.set_xscale("log")
     left.set_yscale("log")
     left.set_xticks(ranks, [str(number) for number in ranks])
+    ends = [each["end_s"] for each in best_by_ranks(plans).values()]
+    left.set_yticks(ends, [duration(end) for end in ends])
     left.minorticks_off()
-    right.set_xscale("log")
     if plan["knee"]:
         left.axvline(plan["knee"], color=LIGHT["muted"], linewidth=1, linestyle=":")
-    left.set_title("end of the batch in s over ranks; dotted: the knee")
+    left.set_title("end of the batch over ranks; dotted: the knee")
     right.set_title("GPU-hours over the end in s; line: nothing is better")
     left.legend(loc="best")
     return figure
@@ -104,7 +105,7 @@ def end_figure(plan: dict[str, Any]) -> Figure:
 
 def phases_figure(plan: dict[str, Any]) -> Figure:
     best = best_by_ranks(played(plan))
-    figure, (axis,) = axes(1.0 + 0.45 * len(best))
+    figure, (axis,) = axes(1.5 + 0.45 * len(best))
     names = [f"{ranks} ranks: {grid(each)}" for ranks, each in best.items()]
     begin = [0.0] * len(best)
     for label, colour, *keys in PARTS:
@@ -115,7 +116,7 @@ def phases_figure(plan: dict[str, Any]) -> Figure:
     axis.barh(names, idle, left=begin, height=0.6, color=LIGHT["line"], label="idle")
     axis.invert_yaxis()
     axis.set_xlabel("seconds of a replica")
-    legend_above(axis, columns=6)
+    legend_above(axis, columns=3)
     return figure
 
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "lib/core/error.hpp"
+#include "lib/execute/rank_needs.hpp"
 #include "lib/foresight/request_time.hpp"
 #include "lib/foresight/would_fit.hpp"
 #include "tests/foresight/small_cluster.hpp"
@@ -201,6 +202,23 @@ TEST(Sweep, SaysWhatDoesNotFitAndWhatWould) {
   const int ranks = std::stoi(change->substr(change->find(' ') + 1));
   EXPECT_FALSE(fits_somewhere(passes.setting(), batch, {}, ranks / 2));
   EXPECT_TRUE(fits_somewhere(passes.setting(), batch, {}, ranks));
+}
+
+TEST(RankMemory, IsThatOfAllLayers) {
+  const SmallJob small;
+  const Batch batch(requests_of({500, 300}, 4), small.config);
+  for (const job::Job::Parallel& parallel :
+       layouts_of(4, small.job.parallel, {}, resources::shape_of(small.config))) {
+    const auto resources = layout_resources(small.setting(), parallel, 4, batch);
+    const RankMemory memory = rank_memory(small.setting(), resources, batch);
+    const execute::RankNeeds needs =
+        execute::needs_of_rank(0, small.job, small.config, resources, DType::fp32, {});
+    EXPECT_EQ(memory.weight_bytes, needs.weight_bytes);
+    EXPECT_EQ(memory.work_bytes, needs.work_bytes);
+    EXPECT_FALSE(memory.why_not);
+    EXPECT_EQ(memory.weight_bytes + memory.kv_bytes + memory.work_bytes + memory.free_bytes,
+              int64_t{1} << 28);
+  }
 }
 
 TEST(Sweep, RefusesRanksThatNoGridFits) {

@@ -128,6 +128,19 @@ class CutToFitTest(RunTest):
                 self.assertEqual((sent["prefill_pass"], sent["decode_step"]), (0, 0))
                 self.assertEqual(sent["decode_sequences"], 3)
 
+    def test_a_plan_plays_the_batch_of_the_job_or_of_a_shard(self) -> None:
+        requests = self.requests[1:]  # those that fit
+        generation = {"max_new_tokens": ASKED}
+        job = self.write_job(requests, model={"path": str(self.model)}, generation=generation)
+        on_cluster = ("--cluster", "h100-gtt", "--ranks", "1,2", "--json")
+        own = json.loads(self.pecia("plan", job, *on_cluster))
+        self.assertEqual(own["batch"]["requests"], 2)
+        self.assertEqual(own["batch"]["prompt_tokens"], 20 + 464 + 12 + 15)
+        self.assertEqual([plan["refused_turns"] for plan in own["plans"]], [0] * len(own["plans"]))
+        self.assertEqual({plan["ranks"] for plan in own["plans"]}, {1, 2})
+        shared = json.loads(self.pecia("plan", job, "--requests", job.with_suffix(".h5"), *on_cluster))
+        self.assertEqual(shared["plans"], own["plans"])
+
 
 if __name__ == "__main__":
     unittest.main()
