@@ -35,8 +35,13 @@ bool is_folder(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
+bool is_model(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  return std::filesystem::exists(folder / "config.json", ignored);
+}
+
 nlohmann::ordered_json summarize(const std::filesystem::path& path) {
-  if (is_folder(path)) return summarize_run(path);
+  if (is_folder(path)) return is_model(path) ? summarize_model(path) : summarize_run(path);
   // A prompt shard need not name its schema; a results file does.
   const auto schema = io::Hdf5File::open(path).text_attribute("schema");
   if (schema && schema->starts_with("pecia.results/")) return summarize_results(path);
@@ -45,6 +50,7 @@ nlohmann::ordered_json summarize(const std::filesystem::path& path) {
 
 std::string text_of(const nlohmann::ordered_json& summary) {
   if (summary["kind"] == "run") return run_text(summary);
+  if (summary["kind"] == "model") return model_text(summary);
   return summary["kind"] == "results" ? results_text(summary) : prompts_text(summary);
 }
 
@@ -85,7 +91,7 @@ bool is_awaited(const std::filesystem::path& path) {
 
 /// Whether a run has begun. For a moment its new folder has neither a lock nor results.
 bool has_begun(const std::filesystem::path& path) {
-  if (!is_folder(path)) return is_there(path);
+  if (!is_folder(path) || is_model(path)) return is_there(path);
   return is_there(path / "results.h5") || io::run_holder(path).has_value();
 }
 
@@ -145,9 +151,11 @@ int inspect_command(const InspectOptions& options) {
 void add_inspect(CLI::App& app, Context& context) {
   const auto options = std::make_shared<InspectOptions>();
   CLI::App& inspect = command_line::add_command(
-      app, "inspect", "Says what is in a prompt shard, a results file or a run's folder.",
+      app, "inspect",
+      "Says what is in a prompt shard, a results file, a run's folder or a model's folder.",
       examples({
           "pecia inspect prompts/books.h5",
+          "pecia inspect models/Qwen3-8B               # its layers, KV cache and legal grids",
           "pecia inspect runs/books                    # how a run stands, and which requests "
           "failed",
           "pecia inspect runs/books --watch            # until it ends; it need not have begun",

@@ -28,6 +28,11 @@ std::string results_text(const nlohmann::ordered_json& summary);
 /// One line for a log: "38 of 64 turns done, 0 failed, 2 partial".
 std::string results_line(const nlohmann::ordered_json& summary);
 
+/// Summarises a model's folder by its configuration: sizes, what each layer is, bytes of KV cache,
+/// and the grids of 2, 4 and 8 ranks that are legal. Throws as model::read_config does.
+nlohmann::ordered_json summarize_model(const std::filesystem::path& folder);
+std::string model_text(const nlohmann::ordered_json& summary);
+
 /// Summarises a run's folder, at any moment. "state" is starting (no results yet), running, killed
 /// (its process has died), stopped (with turns left) or finished. Then come its holder, its
 /// results, progress.json with the age of its news, and the figures of report.json; missing parts

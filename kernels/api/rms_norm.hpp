@@ -9,9 +9,9 @@ namespace pecia::kernels {
 /// The mean is accumulated in fp32 or wider. `out` may be `x` if it is fp32. Norms of heads are the
 /// same op on a view of [rows · heads, head_dim].
 ///
-/// With squares, a row of x is a part of the row that is normed, and the mean is taken over the whole
-/// one: squares has the sums of squares of all its parts (square_sums.hpp), which are added in their
-/// order. So the result does not depend on which part is here.
+/// With squares, a row of x is a part of the row that is normed, and the mean is taken over the
+/// whole one: squares has the sums of squares of all its parts (square_sums.hpp), which are added
+/// in their order. So the result does not depend on which part is here.
 ///
 /// With marks, marks[t] becomes `mark` if the row's squares have no finite sum and marks[t] is 0.
 /// Over the norms of a model, marks[t] says which norm met NaN or infinity first.

@@ -21,8 +21,8 @@ class RingAttention {
  public:
   /// All references must outlive this object. `ranks` has this rank's counterparts in all instances
   /// of the replica, in their order. The stream's poll must make its transfers progress. `windows`
-  /// has each layer's sliding window, 0 for none. `scale` multiplies scores (HeadCounts). Ring::levels needs a `sparse` setting and the
-  /// ranks by whose places sequences are cut into parts.
+  /// has each layer's sliding window, 0 for none. Ring::levels needs a `sparse` setting and the
+  /// ranks by whose places sequences are cut into parts. `scale` is HeadCounts::scale.
   RingAttention(comm::Communicator& ranks, const Compute& compute, KvCache& cache,
                 int64_t num_heads, std::vector<int64_t> windows,
                 const std::optional<parallel::SparseSetting>& sparse = {},

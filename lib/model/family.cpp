@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/family.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
 
 #include "lib/model/families/families.hpp"
@@ -17,6 +19,14 @@ std::span<const FamilyTraits> all_families() {
 
 const FamilyTraits& traits_of(Family family) {
   return all_families()[static_cast<size_t>(family)];
+}
+
+std::string families_markdown() {
+  std::string table =
+      "| `model_type` | models, for example | beyond the common core |\n|---|---|---|\n";
+  for (const FamilyTraits& traits : all_families())
+    table += fmt::format("| `{}` | {} | {} |\n", traits.model_type, traits.examples, traits.beyond);
+  return table;
 }
 
 std::string_view name_of(Family family) {

@@ -3,6 +3,7 @@
 /// What a family is (families/ has one file for each).
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -77,5 +78,8 @@ struct FamilyTraits {
 std::span<const FamilyTraits> all_families();
 
 const FamilyTraits& traits_of(Family family);
+
+/// The table of supported models in README.md, in Markdown.
+std::string families_markdown();
 
 }  // namespace pecia::model

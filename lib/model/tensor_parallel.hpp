@@ -101,8 +101,8 @@ class TensorParallel {
   }
   bool rows_differ() const;  ///< whether ranks of the vocabulary group have different rows
   comm::Communicator& vocab_group() const;
-  /// A transfer under way, and how the wait for it is recorded. After the wait, a sum of products is
-  /// changed and added to the hidden states. Where nothing travels, there may be a sum alone.
+  /// A transfer under way, and how the wait for it is recorded. After the wait, a sum of products
+  /// is changed and added to the hidden states. Where nothing travels, there may be a sum alone.
   struct UnderWay {
     std::unique_ptr<comm::Transfer> transfer;
     const char* name = nullptr;

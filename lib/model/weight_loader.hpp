@@ -10,9 +10,9 @@
 
 namespace pecia::model {
 
-/// Returns views of the checkpoint's mapped files. Tensors are asked for as "model.…" and "lm_head.…".
-/// A model that has other parts beside the language model stores them under longer names; its other
-/// parts are then no left-overs.
+/// Returns views of the checkpoint's mapped files. Tensors are asked for as "model.…" and
+/// "lm_head.…". A model that has other parts beside the language model stores them under longer
+/// names; its other parts are then no left-overs.
 class WeightLoader {
  public:
   /// `checkpoint` must outlive the loader.

@@ -31,9 +31,10 @@ struct WeightViews {
 /// copies.
 class Weights : public WeightViews {
  public:
-  /// `dtype` is the resident type of matrices (fp32, bf16, fp16); absent, they stay as stored. Biases
-  /// always stay as stored, and so do weights of norms unless the model changes them (Residence). `cut` is the part of every matrix that is resident;
-  /// pages of the rest are never touched. The pool's threads do the conversion.
+  /// `dtype` is the resident type of matrices (fp32, bf16, fp16); absent, they stay as stored.
+  /// Biases always stay as stored, and so do weights of norms unless the model changes them
+  /// (Residence). `cut` is the part of every matrix that is resident; pages of the rest are never
+  /// touched. The pool's threads do the conversion.
   ///
   /// Throws InputError naming file and tensor when a tensor is missing, misshaped, unknown (except
   /// harmless ones such as rotary_emb.inv_freq), of a type that is not a float, or not

@@ -53,6 +53,29 @@ class Summaries : public testing::Test {
   std::filesystem::path folder_ = own_.path();
 };
 
+TEST_F(Summaries, OfAModelSayWhatItsLayersAre) {
+  std::ofstream(folder_ / "config.json") << R"({"model_type": "gemma3_text", "vocab_size": 1000,
+      "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 6, "head_dim": 16,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 512,
+      "max_position_embeddings": 4096, "torch_dtype": "bfloat16"})";
+  const auto summary = summarize_model(folder_);
+  EXPECT_EQ(summary["model_type"], "gemma3_text");
+  // Each layer has matrices of 64 × (2 · 64 + 2 · 32 + 3 · 96), norms of 4 · 64 and 2 · 16.
+  EXPECT_EQ(summary["parameters"], 6 * (64 * 480 + 288) + 64 + 1000 * 64);
+  ASSERT_EQ(summary["kinds_of_layers"].size(), 2u);
+  EXPECT_EQ(summary["kinds_of_layers"][0]["layers"], (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(summary["kinds_of_layers"][0]["window"], 512);
+  EXPECT_EQ(summary["kinds_of_layers"][0]["rotation"], "base 10000");
+  EXPECT_EQ(summary["kinds_of_layers"][1]["rotation"], "base 1000000");
+  EXPECT_EQ(summary["kv_bytes_per_token"]["bf16"], 6 * 2 * 2 * 16 * 2);
+  EXPECT_EQ(summary["legal_grids"]["2"], (std::vector<std::string>{"CP 2", "SP 2", "TP 2"}));
+  const std::string text = model_text(summary);
+  for (const char* words : {"gemma3_text", "in bf16", "5 × a window of 512, base 10000: layers 0 1",
+                            "1 × all tokens, base 1000000: layers 5", "768 B bf16",
+                            "grids of 4 ranks: CP 4", "norms before and after blocks"})
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+}
+
 TEST(Percentile, IsTheNearestRank) {
   std::vector<int64_t> hundred(100);
   std::iota(hundred.begin(), hundred.end(), 1);

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "lib/core/error.hpp"
 #include "lib/model/config.hpp"
@@ -44,6 +46,12 @@ constexpr auto none = Rotation::none, rotated = Rotation::main, local = Rotation
 TEST(Families, StandInTheOrderOfTheEnum) {
   for (size_t i = 0; i < all_families().size(); ++i)
     EXPECT_EQ(static_cast<size_t>(all_families()[i].family), i);
+}
+
+TEST(Families, AreTheTableOfTheReadme) {
+  std::stringstream readme;
+  readme << std::ifstream(PECIA_README).rdbuf();
+  EXPECT_THAT(readme.str(), HasSubstr(families_markdown())) << "put the table there";
 }
 
 TEST(Granite, HasMultipliersOfOneUnlessTheFileSaysOthers) {

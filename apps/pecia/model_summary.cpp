@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "apps/pecia/summaries.hpp"
+#include "lib/model/config.hpp"
+#include "lib/report/format.hpp"
+#include "lib/resources/resources.hpp"
+
+namespace pecia::app {
+namespace {
+
+using model::ModelConfig;
+
+std::string rope_words(const model::RopeConfig& rope) {
+  std::string words = fmt::format("base {}", rope.theta);
+  if (rope.scaling != model::RopeScaling::none)
+    words += fmt::format(", {} by {}", model::name_of(rope.scaling), rope.factor);
+  return words;
+}
+
+std::string rotation_words(const ModelConfig& config, model::Rotation rotation) {
+  switch (rotation) {
+    case model::Rotation::none:
+      return "not rotated";
+    case model::Rotation::main:
+      return rope_words(config.rope);
+    case model::Rotation::local:
+      return rope_words(config.local_rope.value());
+  }
+  return "";
+}
+
+/// Layers that are alike: their numbers, window and rotation, in the order of their first layers.
+nlohmann::ordered_json kinds_of_layers(const ModelConfig& config) {
+  auto kinds = nlohmann::ordered_json::array();
+  std::vector<model::LayerConfig> seen;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const model::LayerConfig& own = config.pattern[layer];
+    const auto found = std::ranges::find(seen, own);
+    const auto kind = static_cast<size_t>(found - seen.begin());
+    if (found == seen.end()) {
+      seen.push_back(own);
+      kinds.push_back({{"layers", nlohmann::json::array()},
+                       {"window", own.window},
+                       {"rotation", rotation_words(config, own.rotation)}});
+    }
+    kinds[kind]["layers"].push_back(layer);
+  }
+  return kinds;
+}
+
+std::string norm_words(const ModelConfig& config) {
+  std::string words = config.norm_before && config.norm_after ? "norms before and after blocks"
+                      : config.norm_before                    ? "norms before blocks"
+                                                              : "norms after blocks";
+  if (config.qk_norm == model::QkNorm::each_head) words += ", norms of each head's q and k";
+  if (config.qk_norm == model::QkNorm::all_heads) words += ", norms of q and k over all heads";
+  return words;
+}
+
+/// The grids on which a replica of so many ranks may run the model.
+std::vector<std::string> legal_grids(const ModelConfig& config, int ranks) {
+  std::vector<std::string> grids;
+  for (const parallel::ModePair& pair : parallel::legal_modes(ranks, resources::shape_of(config))) {
+    const std::string grid = parallel::to_string(pair.degrees);
+    if (std::ranges::find(grids, grid) == grids.end()) grids.push_back(grid);
+  }
+  return grids;
+}
+
+}  // namespace
+
+nlohmann::ordered_json summarize_model(const std::filesystem::path& folder) {
+  const ModelConfig config = model::read_config(folder);
+  nlohmann::ordered_json kv, grids;
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp8})
+    kv[std::string(name_of(dtype))] = config.kv_bytes_per_token(dtype);
+  for (const int ranks : {2, 4, 8}) grids[std::to_string(ranks)] = legal_grids(config, ranks);
+  const bool silu = config.activation == kernels::Activation::silu;
+  return {{"kind", "model"},
+          {"path", folder.string()},
+          {"model_type", model::name_of(config.family)},
+          {"parameters", config.parameters()},
+          {"stored_dtype", config.stored_dtype ? std::string(name_of(*config.stored_dtype)) : ""},
+          {"max_positions", config.max_positions},
+          {"vocab", config.vocab},
+          {"tied_embeddings", config.tied_embeddings},
+          {"hidden", config.hidden},
+          {"ffn", config.ffn},
+          {"activation", silu ? "silu" : "gelu_tanh"},
+          {"num_heads", config.num_heads},
+          {"num_kv_heads", config.num_kv_heads},
+          {"head_dim", config.head_dim},
+          {"norms", norm_words(config)},
+          {"layers", config.layers},
+          {"kinds_of_layers", kinds_of_layers(config)},
+          {"kv_bytes_per_token", kv},
+          {"legal_grids", grids}};
+}
+
+std::string model_text(const nlohmann::ordered_json& summary) {
+  const auto number = [&](const char* key) { return summary[key].get<int64_t>(); };
+  const auto word = [&](const char* key) { return summary[key].get<std::string>(); };
+  const std::string stored = word("stored_dtype");
+  std::string text =
+      fmt::format("{}: {}, {} parameters{}, {} positions, vocabulary {}{}\n", word("path"),
+                  word("model_type"), report::format_count(summary["parameters"].get<double>()),
+                  stored.empty() ? "" : " in " + stored, number("max_positions"), number("vocab"),
+                  summary["tied_embeddings"].get<bool>() ? " (tied)" : "");
+  text +=
+      fmt::format("  {} layers: hidden {}, {} heads over {} KV heads of {}, FFN {} ({})\n  {}\n",
+                  number("layers"), number("hidden"), number("num_heads"), number("num_kv_heads"),
+                  number("head_dim"), number("ffn"), word("activation"), word("norms"));
+  for (const auto& kind : summary["kinds_of_layers"]) {
+    const int64_t window = kind["window"].get<int64_t>();
+    const auto layers = kind["layers"].get<std::vector<int64_t>>();
+    text += fmt::format("  {} × {}, {}{}\n", layers.size(),
+                        window == 0 ? "all tokens" : fmt::format("a window of {}", window),
+                        kind["rotation"].get<std::string>(),
+                        std::ssize(layers) == number("layers")
+                            ? ""
+                            : fmt::format(": layers {}", fmt::join(layers, " ")));
+  }
+  text += "  KV cache per token:";
+  for (const auto& [dtype, bytes] : summary["kv_bytes_per_token"].items())
+    text += fmt::format(" {} {}", report::format_bytes(bytes.get<int64_t>()), dtype);
+  text += "\n";
+  for (const auto& [ranks, grids] : summary["legal_grids"].items())
+    text += fmt::format("  grids of {} ranks: {}\n", ranks,
+                        fmt::join(grids.get<std::vector<std::string>>(), ", "));
+  return text;
+}
+
+}  // namespace pecia::app
