@@ -33,7 +33,8 @@ double expected_s(const Setup& setup, const schedule::TeamTimes& times,
                                                            : found.seconds;
 }
 
-/// The job's requests that can run, in the order in which a run takes them.
+}  // namespace
+
 std::vector<schedule::SimulatedRequest> requests_of(const batch::Inputs& inputs,
                                                     const job::Job::Batch& batch) {
   const bool replays = batch.arrivals == job::Arrivals::replay;
@@ -58,8 +59,6 @@ std::vector<schedule::SimulatedRequest> requests_of(const batch::Inputs& inputs,
   }
   return requests;
 }
-
-}  // namespace
 
 std::vector<schedule::SimulatedRequest> part_of_a_replica(
     const std::vector<schedule::SimulatedRequest>& all, int replicas, size_t most) {

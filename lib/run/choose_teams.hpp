@@ -22,6 +22,10 @@ void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
                   const parallel::RingRates& rates, double product_flops,
                   const std::string& kept_measurement);
 
+/// The job's requests that can run, in the order in which a run takes them.
+std::vector<schedule::SimulatedRequest> requests_of(const batch::Inputs& inputs,
+                                                    const job::Job::Batch& batch);
+
 /// At most `most` of these requests, for a simulation of one of `replicas` replicas: every n-th, or,
 /// where they arrive one by one, the first ones of those that one replica has.
 std::vector<schedule::SimulatedRequest> part_of_a_replica(

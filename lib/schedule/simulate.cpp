@@ -50,6 +50,7 @@ struct Replica {
 
   Scheduler scheduler;
   std::vector<UnderWay> under_way;  ///< a heap
+  double prefill_s = 0, decode_s = 0;
 
   double first_end_s() const {
     return under_way.empty() ? std::numeric_limits<double>::infinity() : under_way.front().end_s;
@@ -84,6 +85,10 @@ class Play {
         end_pass(first);
       } else {
         PECIA_CHECK(next_ == requests_.size(), "request {} of the simulation cannot begin", next_);
+        for (const Replica& replica : replicas_) {
+          result_.prefill_s = std::max(result_.prefill_s, replica.prefill_s);
+          result_.decode_s = std::max(result_.decode_s, replica.decode_s);
+        }
         return std::move(result_);
       }
     }
@@ -130,7 +135,11 @@ class Play {
         if (!plan) continue;
         begins = true;
         ++result_.passes;
-        replica.under_way.push_back({now_ + expected_seconds(*plan, times_), std::move(*plan)});
+        const double seconds = expected_seconds(*plan, times_);
+        const bool reads = std::ranges::any_of(
+            plan->items, [](const PlanItem& item) { return item.rows.is_shared(); });
+        (reads ? replica.prefill_s : replica.decode_s) += seconds;
+        replica.under_way.push_back({now_ + seconds, std::move(*plan)});
         std::push_heap(replica.under_way.begin(), replica.under_way.end(), std::greater<>());
       }
     }
