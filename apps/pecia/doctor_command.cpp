@@ -20,6 +20,7 @@
 #include "lib/core/isa.hpp"
 #include "lib/core/json.hpp"
 #include "lib/io/hdf5.hpp"
+#include "lib/measure/deviations.hpp"
 
 namespace pecia::app {
 namespace {
@@ -39,6 +40,13 @@ std::string blas_version() {
     return dlsym(RTLD_DEFAULT, "sgemm_") == nullptr ? "none loaded: matrix products are pecia's own"
                                                     : "loaded, not OpenBLAS";
   return fmt::format("{} · core {}", config(), core());
+}
+
+Finding foresight_finding() {
+  const auto path = measure::deviations_path();
+  if (!path) return ok("foresight", "nothing is kept of past runs");
+  const std::string text = measure::deviations_text(measure::read_deviations(*path));
+  return ok("foresight", text.empty() ? "no run was foreseen yet" : text);
 }
 
 Finding isa_finding() {
@@ -113,6 +121,7 @@ std::vector<Finding> examine(const DoctorOptions& options, Context& context) {
       ok("hwloc", cluster::hwloc_version()),
       ok("cpu", cpu.model),
       isa_finding(),
+      foresight_finding(),
       judge_gpus(gpu_facts(), host),
       judge_launch(launch, context.world.size()),
       judge_slurm(launch, static_cast<double>(std::time(nullptr))),

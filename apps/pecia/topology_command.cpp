@@ -20,6 +20,7 @@
 #include "lib/foresight/step_time.hpp"
 #include "lib/job/job.hpp"
 #include "lib/measure/described_cluster.hpp"
+#include "lib/measure/kept_cluster.hpp"
 #include "lib/report/atomic_file.hpp"
 #include "lib/resources/compute_place.hpp"
 
@@ -95,8 +96,12 @@ void write_cluster_file(const std::string& path, const job::Job& job,
       world, places, {*place.device, *place.stream, *place.backend, recorder}, threads.cache_bytes,
       cluster::memory_facts().total_bytes);
   cluster.overhead.step_us = std::round(foresight::measure_step_us());
+  const std::string key =
+      measure::ranks_key(world, {*place.device, *place.stream, *place.backend, recorder});
   comm::together(world, [&] {
-    if (world.rank() == 0) report::write_atomically(path, to_yaml(cluster));
+    if (world.rank() != 0) return;
+    report::write_atomically(path, to_yaml(cluster));
+    measure::keep_cluster(key, cluster);
   });
 }
 

@@ -130,7 +130,7 @@ struct RunReport {
   std::vector<RankReport> ranks;
   std::vector<LinkReport> links;
   std::optional<PeakReport> peak = {};  ///< absent: the report gives no shares of peak
-  nlohmann::ordered_json predicted;     ///< the planner's numbers, or null
+  nlohmann::ordered_json predicted;     ///< what was foreseen, {"none": why}, or null
   std::vector<std::string> errors;
 };
 

@@ -2,6 +2,7 @@
 #include "lib/run/finish.hpp"
 
 #include "lib/cluster/launch.hpp"
+#include "lib/run/predict.hpp"
 
 namespace pecia::run {
 namespace {
@@ -61,7 +62,13 @@ void write_report(const Ended& ended, const execute::Worker& worker, report::Rec
   report->earlier = ended.earlier_starts;
   report->all_done = ended.left.done;
   report->all_failed = ended.left.failed;
+  report->predicted = ended.predicted;
   report::write_report(report_path(setup.job), *report);
+  if (ended.left.unfinished() == 0)
+    keep_deviation(*report,
+                   fmt::format("{} · {} ranks · {}", setup.job.model.path.filename().string(),
+                               setup.world().size(), resources::mode_name(setup.resources)),
+                   *setup.log);
   say_last_lines(ended, *report);
 }
 

@@ -20,7 +20,8 @@ struct Ended {
   StopReason reason = StopReason::none;
   report::PeakReport peak = {};
   std::vector<report::StartRecord> earlier_starts = {};
-  double seconds = 0;  ///< duration of the run
+  double seconds = 0;                     ///< duration of the run
+  nlohmann::ordered_json predicted = {};  ///< on the chief (predict.hpp)
 };
 
 /// Writes the report and the traces and says the last lines. Collective over all ranks.

@@ -11,6 +11,7 @@
 #include "lib/run/load_weights.hpp"
 #include "lib/run/open_results.hpp"
 #include "lib/run/planning.hpp"
+#include "lib/run/predict.hpp"
 #include "lib/run/read_inputs.hpp"
 #include "lib/run/settle.hpp"
 #include "lib/run/setup.hpp"
@@ -93,6 +94,12 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   const Start start = start_of(setup.resources, facts.compute);
   say_first_lines(facts, setup, inputs, results, start, product_flops);
 
+  begin_phase("foresee");
+  const nlohmann::ordered_json predicted = predict(
+      {setup, weights, inputs, results, measured, peak, product_flops, begin.seconds_since()},
+      rank.compute());
+  if (setup.chief()) setup.log->info("{}", prediction_line(predicted));
+
   begin_phase("schedule");
   Planning planning({setup, weights, inputs, results, measured, facts, start, product_flops}, begin,
                     signals, rank);
@@ -119,9 +126,9 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   const double seconds = begin.seconds_since();
   recorder.wait_for_times();
   measure::measure_peak_again(world, rank.compute(), held, peak);
-  write_report(
-      {setup, facts, begin, startup, totals, left, reason, peak, results.earlier_starts, seconds},
-      rank.worker(), recorder);
+  write_report({setup, facts, begin, startup, totals, left, reason, peak, results.earlier_starts,
+                seconds, predicted},
+               rank.worker(), recorder);
   return exit_code(left, reason);
 }
 

@@ -51,6 +51,7 @@ struct Replica {
   Scheduler scheduler;
   std::vector<UnderWay> under_way;  ///< a heap
   bool refuses = false;  ///< has no room for the next request, until its scheduler does something
+  double prefill_s = 0, decode_s = 0;
 
   double first_end_s() const {
     return under_way.empty() ? std::numeric_limits<double>::infinity() : under_way.front().end_s;
@@ -85,6 +86,10 @@ class Play {
         end_pass(first);
       } else {
         PECIA_CHECK(next_ == requests_.size(), "request {} of the simulation cannot begin", next_);
+        for (const Replica& replica : replicas_) {
+          result_.prefill_s = std::max(result_.prefill_s, replica.prefill_s);
+          result_.decode_s = std::max(result_.decode_s, replica.decode_s);
+        }
         return std::move(result_);
       }
     }
@@ -140,6 +145,9 @@ class Play {
         result_.prompts += prompts, result_.answers += answers;
         const double seconds = seconds_(*plan);
         result_.busy_s += seconds;
+        const bool reads = std::ranges::any_of(
+            plan->items, [](const PlanItem& item) { return item.rows.is_shared(); });
+        (reads ? replica.prefill_s : replica.decode_s) += seconds;
         replica.under_way.push_back({now_ + seconds, std::move(*plan)});
         std::push_heap(replica.under_way.begin(), replica.under_way.end(), std::greater<>());
       }

@@ -31,6 +31,8 @@ struct Simulation {
   /// all replicas together.
   PassWork prompts, answers;
   double busy_s = 0;
+  /// Of the passes of the busiest replica: with rows of prompts, and the others.
+  double prefill_s = 0, decode_s = 0;
   int64_t answered = 0, refused = 0;  ///< turns
   std::vector<double> ttft_s;     ///< by request: its first turn's; NaN where that was not answered
   std::vector<double> latency_s;  ///< by request: until its first turn's answer has ended

@@ -20,6 +20,7 @@ START = {
     "measure_s": "rates, from the cache of earlier runs",
     "open_results_s": "results file",
     "measure_peak_s": "measured peak",
+    "foresee_s": "foreseen time",
     "schedule_s": "queue of requests",
     "first_token_s": "first pass until the first token",
 }

@@ -204,6 +204,12 @@ class ReportTest(RunTest):
         self.assertEqual(report["phases"]["decode"]["tokens"], 48 - 6)
         for times in (report["ttft_s"], report["tbt_s"]):
             self.assertTrue(0 < times["p50"] <= times["p90"] <= times["p99"])
+        predicted = report["predicted"]
+        self.assertGreater(predicted["seconds"], 0)
+        self.assertEqual(list(predicted["phases"]), ["prefill", "decode"])
+        for phase in predicted["phases"].values():
+            self.assertGreater(phase["tokens_per_s"], 0)
+        self.assertGreater(predicted["ttft_s"]["p50"], 0)
         for rank in report["ranks"]:
             spent = rank["compute_s"] + rank["exposed_communication_s"] + rank["idle_s"]
             self.assertTrue(0 < spent <= report["seconds"])
@@ -224,6 +230,11 @@ class ReportTest(RunTest):
         self.assertEqual(progress["turns"], {"total": 6, "done": 6, "failed": 0})
         self.assertEqual(progress["output_tokens"], 48)
         self.assertEqual(progress["work_share"], 1)
+
+    def test_what_is_not_foreseen_has_a_reason(self) -> None:
+        job, _ = self.run_job_with(2, reproducible="layout")
+        reason = "reproducible: layout is not foreseen"
+        self.assertEqual(self.report(job)["predicted"], {"none": reason})
 
     def test_full_trace_has_a_track_per_rank(self) -> None:
         job, _ = self.run_job_with(4, parallel={"dp": 2}, report={"trace": "full"})

@@ -165,7 +165,7 @@ class Tables(ScriptTest):
             "| between passes | 10 | 5, 10, 15 |",
             "| MPI | 20 | 10, 20, 30 |",
             "| rates, where no earlier run measured them | 70 | 70 |",
-            "| mpirun until the first token | 200 | 100, 200, 300 |",
+            "| mpirun until the first token | 220 | 110, 220, 330 |",
             "| SIGTERM to all ranks until the end, code 75 | 0.20 | 0.10, 0.20, 0.30 |",
             "| SIGSTOP of a rank until it is named, limits.silence 3 s | 2.00 | 1.00, 2.00, 3.00 |",
             "| kill -9 | 500 | 80 | 40, 80, 120 | 8.0 % |",

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Descriptions of this machine that `pecia topology` measured, in the user's cache. A run foresees
+/// its time by the one of ranks like its own. Losing them costs only a new measurement.
+
+#include <optional>
+#include <string>
+
+#include "lib/comm/communicator.hpp"
+#include "lib/context/compute.hpp"
+#include "lib/machines/cluster.hpp"
+
+namespace pecia::measure {
+
+/// What a description depends on: device, CPU, instructions, threads, ranks and hosts. Rank 0's CPU
+/// stands for all. Collective over `world`; every rank gets the same.
+std::string ranks_key(comm::Communicator& world, const context::Compute& compute);
+
+/// Keeps the description in a file beside the rates (rates_cache.hpp), unless nothing is kept there.
+/// Throws SystemError where the file cannot be written.
+void keep_cluster(const std::string& key, const machines::Cluster& cluster);
+
+/// The description of these ranks. Absent where none was kept, where nothing is kept, and where the
+/// file is damaged.
+std::optional<machines::Cluster> kept_cluster(const std::string& key);
+
+}  // namespace pecia::measure

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/predict.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "lib/batch/simulated_requests.hpp"
+#include "lib/comm/agree.hpp"
+#include "lib/foresight/fitted_times.hpp"
+#include "lib/measure/calibration.hpp"
+#include "lib/measure/deviations.hpp"
+#include "lib/measure/kept_cluster.hpp"
+#include "lib/measure/rates_by_size.hpp"
+#include "lib/report/format.hpp"
+#include "lib/run/choose_teams.hpp"
+#include "lib/run/scheduler_limits.hpp"
+
+namespace pecia::run {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int most_ranks = 16;                  // of a replica: each is recorded and replayed
+constexpr int64_t most_answer_tokens = 20'000;  // that are played: some 0.1 s
+
+/// Why nothing is foreseen; "" if it is.
+std::string why_not(const PredictionInputs& from) {
+  const resources::Resources& resources = from.setup.resources;
+  if (resources.elastic) return "teams that change are not foreseen";
+  if (resources.sparse) return "attention.sparse: csa is not foreseen";
+  if (from.setup.job.reproducible == parallel::Reproducible::layout)
+    return "reproducible: layout is not foreseen";
+  if (from.setup.job.batch.arrivals == job::Arrivals::replay)
+    return "the end of replayed arrivals is not foreseen";
+  if (resources.gpus) return "passes on GPUs are not foreseen at a start";
+  if (from.results.found.done + from.results.found.partial > 0)
+    return "an earlier start has done a part of this run";
+  if (from.setup.ranks.replica->size() > most_ranks)
+    return fmt::format(
+        "replicas of more than {} ranks are not foreseen at a start; pecia plan does", most_ranks);
+  return "";
+}
+
+/// One share for all sizes: what this start has measured. Collective over all ranks.
+machines::Cluster cluster_of_rates(const PredictionInputs& from, const context::Compute& compute) {
+  const Setup& setup = from.setup;
+  const model::ModelConfig& config = setup.config;
+  const resources::Resources& resources = setup.resources;
+  const int64_t kv_heads = parallel::kv_heads_of_rank(resources.degrees(), config.num_kv_heads);
+  comm::Communicator& replica = *setup.ranks.replica;
+  // In a group of its own, so that the report counts the run's traffic alone.
+  const auto own = replica.split(0, replica.rank());
+  const parallel::RingRates rates =
+      measure::measure_rates(setup.world(), *own, compute,
+                             {kv_heads * (config.num_heads / config.num_kv_heads), kv_heads,
+                              config.head_dim, resources.kv_dtype});
+  const double ranks = setup.world().size();
+  const double products = from.product_flops / ranks;
+  const double peak = std::max({from.peak.start.best / ranks, products, rates.flops});
+  const double widest = std::max(rates.bandwidth, rates.all_to_all_bandwidth);
+  machines::Cluster cluster;
+  cluster.ranks_per_server = replica.size();
+  cluster.rank = {
+      "rates measured at the start", false, {}, 1e-9 * from.peak.bandwidth.best / ranks, 1};
+  cluster.rank.flops[compute.backend.operand_type(from.weights.held())] = peak;
+  cluster.links.fill({1e-9 * widest, 0, false});
+  cluster.efficiency = {{measure::share_of(products, peak)},
+                        {measure::share_of(rates.flops, peak)},
+                        {1},
+                        {measure::share_of(rates.bandwidth, widest)},
+                        {measure::share_of(rates.all_to_all_bandwidth, widest)}};
+  return cluster;
+}
+
+struct Tokens {
+  int64_t prompts = 0, answers = 0;
+};
+
+Tokens tokens_of(const std::vector<schedule::SimulatedRequest>& requests) {
+  Tokens tokens;
+  for (const schedule::SimulatedRequest& request : requests)
+    for (const schedule::SimulatedTurn& turn : request.turns)
+      tokens.prompts += turn.prompt_tokens, tokens.answers += turn.answer_tokens;
+  return tokens;
+}
+
+Json phase_of(double seconds, int64_t tokens) {
+  return {{"seconds", seconds}, {"tokens_per_s", static_cast<double>(tokens) / seconds}};
+}
+
+Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
+              const context::Compute& compute) {
+  const Setup& setup = from.setup;
+  const resources::Resources& resources = setup.resources;
+  const auto all = batch::simulated_requests(*from.inputs.inputs, setup.job.batch);
+  const Tokens of_all = tokens_of(all);
+  if (of_all.prompts == 0) return {{"none", "no request can run"}};
+  const auto requests = static_cast<int64_t>(all.size());
+  const int64_t most =
+      std::max(2 * resources.max_sequences,
+               most_answer_tokens * requests / std::max<int64_t>(1, of_all.answers));
+  const auto played = part_of_a_replica(all, resources.dp, static_cast<size_t>(most));
+  const Tokens of_played = tokens_of(played);
+  int64_t longest = 1;
+  for (const schedule::SimulatedRequest& request : played)
+    for (const schedule::SimulatedTurn& turn : request.turns)
+      longest = std::max(longest, turn.prompt_tokens);
+
+  schedule::TeamCosts costs = team_costs(setup.config, resources, from.measured.ring);
+  costs.bytes_per_second = 1e9 * cluster.links.front().gbs;  // it is 0 where no mode depends on it
+  schedule::TeamTimes times(
+      resources::estimated_times(setup.config, resources, from.weights.held(), from.product_flops),
+      costs, resources.cp);
+  foresight::fit_times({setup.job, setup.config, resources, from.weights.views().embedding.dtype(),
+                        [&](DType type) { return compute.backend.operand_type(type); }},
+                       cluster, longest, times);
+  const schedule::Simulation simulation =
+      schedule::simulate(scheduler_limits(setup, from.measured, {}, {}), times, played);
+  const double whole = static_cast<double>(of_all.prompts + of_all.answers) /
+                       static_cast<double>(of_played.prompts + of_played.answers) / resources.dp;
+  Json json{{"seconds", from.begun_s + whole * simulation.seconds},
+            {"phases", {{"prefill", phase_of(whole * simulation.prefill_s, of_all.prompts)}}}};
+  const int64_t steps = of_all.answers - requests;  // the first token comes out of the prompt
+  if (simulation.decode_s > 0 && steps > 0)
+    json["phases"]["decode"] = phase_of(whole * simulation.decode_s, steps);
+  if (const auto ttft = report::percentiles(simulation.ttft_s))
+    json["ttft_s"] = {{"p50", ttft->p50}};
+  json["by"] = cluster.rank.name;
+  return json;
+}
+
+}  // namespace
+
+Json predict(const PredictionInputs& from, const context::Compute& compute) {
+  const Setup& setup = from.setup;
+  const std::string key = measure::ranks_key(setup.world(), compute);
+  std::string why = why_not(from);
+  std::optional<machines::Cluster> cluster;
+  if (setup.chief()) cluster = measure::kept_cluster(key);
+  const bool measures = setup.world().all_reduce_max(setup.chief() && !cluster && why.empty()) > 0;
+  if (measures) {
+    const machines::Cluster measured = cluster_of_rates(from, compute);
+    if (setup.chief()) cluster = measured;
+  }
+  if (!setup.chief()) return nullptr;
+  if (!why.empty()) return {{"none", why}};
+  try {
+    Json json = foreseen(from, *cluster, compute);
+    if (json.contains("by"))
+      json["by"] = measures ? "rates measured at the start; pecia topology --measure "
+                              "--cluster-file on these ranks tells more"
+                            : "the cluster that pecia topology measured with such ranks";
+    return json;
+  } catch (const Error& error) {
+    return {{"none", error.what()}};
+  }
+}
+
+std::string prediction_line(const Json& predicted) {
+  if (predicted.contains("none"))
+    return fmt::format("nothing is foreseen: {}", predicted["none"].get<std::string>());
+  std::string line =
+      fmt::format("foreseen: {}", report::format_duration(predicted["seconds"].get<double>()));
+  for (const auto& [name, phase] : predicted["phases"].items())
+    line += fmt::format(", {} {} tok/s", name,
+                        report::format_count(phase["tokens_per_s"].get<double>()));
+  return line + fmt::format(", if answers have their full length; by {}",
+                            predicted["by"].get<std::string>());
+}
+
+void keep_deviation(const report::RunReport& report, const std::string& what, spdlog::logger& log) {
+  const auto path = measure::deviations_path();
+  if (!path || report.predicted.is_null() || report.predicted.contains("none")) return;
+  const auto off = [](double foreseen, double measured) { return foreseen / measured - 1; };
+  measure::Deviation deviation{report.began_unix_s,
+                               what,
+                               report.predicted["by"].get<std::string>(),
+                               off(report.predicted["seconds"].get<double>(), report.seconds),
+                               {},
+                               {}};
+  for (const report::PhaseReport& phase : report.phases) {
+    const Json& phases = report.predicted["phases"];
+    if (!phases.contains(phase.name) || phase.tokens == 0 || !(phase.seconds > 0)) continue;
+    (phase.name == "prefill" ? deviation.prefill : deviation.decode) =
+        off(phases[phase.name]["tokens_per_s"].get<double>(),
+            static_cast<double>(phase.tokens) / phase.seconds);
+  }
+  try {
+    measure::add_deviation(*path, deviation);
+  } catch (const SystemError& error) {
+    log.warn("how far off the prediction was is not kept: {}", error.what());
+  }
+}
+
+}  // namespace pecia::run
