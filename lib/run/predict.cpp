@@ -91,11 +91,12 @@ Json phase_of(double seconds, int64_t tokens) {
 Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
               const context::Compute& compute) {
   const Setup& setup = from.setup;
-  const resources::Resources& resources = setup.resources;
+  resources::Resources resources = setup.resources;
   const auto all = batch::simulated_requests(*from.inputs.inputs, setup.job.batch);
   const Tokens of_all = tokens_of(all);
   if (of_all.prompts == 0) return {{"none", "no request can run"}};
   const auto requests = static_cast<int64_t>(all.size());
+  resources.max_sequences = std::min(resources.max_sequences, requests);  // more never decode
   const int64_t most =
       std::max(2 * resources.max_sequences,
                most_answer_tokens * requests / std::max<int64_t>(1, of_all.answers));

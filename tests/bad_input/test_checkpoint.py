@@ -302,7 +302,7 @@ class Config(BadInputTest):
                     self.assert_refused(f"config.json: {key} is missing", "complete the file")
 
     def test_unsupported(self) -> None:
-        yarn = {"rope_type": "longrope", "factor": 4.0, "long_factor": [1.0], "short_factor": [1.0]}
+        longrope = {"rope_type": "longrope", "factor": 4.0, "long_factor": [1.0], "short_factor": [1.0]}
         for key, value in {
             "quantization_config": {"bits": 4, "quant_method": "gptq"},
             "attn_logit_softcapping": 50.0,
@@ -316,7 +316,9 @@ class Config(BadInputTest):
         }.items():
             with self.subTest(key=key):
                 self.refused_config(f"config.json: {key} is ", **{key: value})
-        self.refused_config('rope_scaling.rope_type is "longrope"', "not implemented", "yarn", rope_scaling=yarn)
+        ntk = {"rope_type": "ntk", "factor": 4.0}
+        self.refused_config('rope_scaling.rope_type is "ntk"', "not implemented", "yarn", rope_scaling=ntk)
+        self.refused_config("rope_scaling.short_factor is [1.0]", "with 1 entries", rope_scaling=longrope)
         self.refused_config("rope_scaling.factor is missing", rope_scaling={"rope_type": "yarn"})
         self.refused_config("rope_scaling.beta is 3", "remove it if it is a leftover",
                             rope_scaling={"rope_type": "yarn", "factor": 2.0, "beta": 3})  # fmt: skip
