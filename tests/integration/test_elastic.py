@@ -64,7 +64,7 @@ class ElasticTest(RunTest):
                 self.assertNotIn("elastic", self.run_job(job, 2))
 
     def test_auto_goes_on_as_it_began(self) -> None:
-        job = self.write("auto", 200, parallel={"cp": "auto"}, generation={"max_new_tokens": 100})
+        job = self.write("auto", 40, parallel={"cp": "auto"}, generation={"max_new_tokens": 100})
         launch = self.start(job, 2)
         wait_for_state(self.output(job) / "results.h5", 3, DONE)
         launch.signal_ranks(signal.SIGTERM)

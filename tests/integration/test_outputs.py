@@ -383,8 +383,11 @@ class TextTest(RunTest):
         ).groups()
         self.assertGreater(int(parts), 2)
         self.assertEqual(tokens, "750")
-        self.assertGreater(len(summary.split()), 0)
-        self.assertTrue(set(summary.split()) <= set(self.words))
+        words, cut, rest = summary.partition("\n\n[cut at the longest length]\n")
+        self.assertTrue(cut)  # answers go on to their longest length
+        self.assertEqual(rest, "")
+        self.assertGreater(len(words.split()), 0)
+        self.assertTrue(set(words.split()) <= set(self.words))
         rounds = sorted(path.name for path in (output / "rounds").iterdir())
         self.assertGreater(len(rounds), 1)
         written = {path: path.stat().st_mtime_ns for path in output.glob("rounds/*/run/results.h5")}
