@@ -182,6 +182,20 @@ foresight::Batch batch_of(const PlanQuestion& question, const job::Job& job,
   return {std::move(requests), config};
 }
 
+/// What every plan begins with.
+Json beginning_of(const Json& prompts, const job::Job& job, const model::ModelConfig& config,
+                  const resources::WeightFootprint& weights, const resources::KvFootprint& kv) {
+  return {
+      {"schema", "pecia.plan/1"},
+      {"model", json_of(config, job)},
+      {"prompts", prompts},
+      {"weights",
+       {{"dtype", std::string(name_of(weights.dtype))},
+        {"assumed", weights.assumed},
+        {"bytes", weights.bytes}}},
+      {"kv", {{"dtype", std::string(name_of(kv.dtype))}, {"bytes_per_token", kv.bytes_per_token}}}};
+}
+
 /// The part of a swept plan that follows from the layouts.
 Json sweep_of(const PlanQuestion& question, const job::Job& job, const model::ModelConfig& config,
               const machines::Cluster& cluster, const batch::Inputs* inputs,
@@ -233,19 +247,9 @@ Json plan_job(const PlanQuestion& question) {
   if (cluster && question.ranks.size() > 1 && !why_not_swept(job).empty())
     fail<InputError>("{}; name one number of --ranks", why_not_swept(job));
   if (cluster && why_not_swept(job).empty()) {
-    const auto weights = resources::weight_footprint(job, config);
-    const auto kv = resources::kv_footprint(job, config, nullptr, {});
-    Json plan{
-        {"schema", "pecia.plan/1"},
-        {"model", json_of(config, job)},
-        {"prompts", prompts},
-        {"weights",
-         {{"dtype", std::string(name_of(weights.dtype))},
-          {"assumed", weights.assumed},
-          {"bytes", weights.bytes}}},
-        {"kv",
-         {{"dtype", std::string(name_of(kv.dtype))}, {"bytes_per_token", kv.bytes_per_token}}},
-        {"cluster", {{"name", question.cluster}, {"file", to_yaml(*cluster)}}}};
+    Json plan = beginning_of(prompts, job, config, resources::weight_footprint(job, config),
+                             resources::kv_footprint(job, config, nullptr, {}));
+    plan["cluster"] = {{"name", question.cluster}, {"file", to_yaml(*cluster)}};
     const Json swept = sweep_of(question, job, config, *cluster, inputs ? &*inputs : nullptr,
                                 shapes_of(question, prompts, config.max_positions));
     plan.update(swept);
@@ -284,28 +288,19 @@ Json plan_job(const PlanQuestion& question) {
       times = times_of({job, config, resources, stored, operands_of(*cluster, job)}, *cluster,
                        shapes_of(question, prompts, config.max_positions), question.trace);
   }
-  Json plan{{"schema", "pecia.plan/1"},
-            {"model", json_of(config, job)},
-            {"prompts", prompts},
-            {"weights",
-             {{"dtype", std::string(name_of(weights.dtype))},
-              {"assumed", weights.assumed},
-              {"bytes", weights.bytes}}},
-            {"kv",
-             {{"dtype", std::string(name_of(kv.dtype))},
-              {"bytes_per_token", kv.bytes_per_token},
-              {"max_sequences", kv.max_sequences}}},
-            {"plans",
-             {{{"ranks", ranks},
-               {"cp_auto", !job.parallel.cp.degree.has_value()},
-               {"parallel", grid},
-               {"memory_bytes_per_rank",
-                {{"weights", weights_of_rank},
-                 {"kv_per_token", kv.bytes_per_token_of_rank},
-                 {"kv", inputs ? Json(kv.tokens_of_rank * kv.bytes_per_token_of_rank) : Json()},
-                 {"kv_allowed", job.kv.memory ? Json(*job.kv.memory) : Json()},
-                 {"work", work}}},
-               {"sent_bytes_per_rank", sent}}}}};
+  Json plan = beginning_of(prompts, job, config, weights, kv);
+  plan["kv"]["max_sequences"] = kv.max_sequences;
+  const Json only{{"ranks", ranks},
+                  {"cp_auto", !job.parallel.cp.degree.has_value()},
+                  {"parallel", grid},
+                  {"memory_bytes_per_rank",
+                   {{"weights", weights_of_rank},
+                    {"kv_per_token", kv.bytes_per_token_of_rank},
+                    {"kv", inputs ? Json(kv.tokens_of_rank * kv.bytes_per_token_of_rank) : Json()},
+                    {"kv_allowed", job.kv.memory ? Json(*job.kv.memory) : Json()},
+                    {"work", work}}},
+                  {"sent_bytes_per_rank", sent}};
+  plan["plans"] = Json::array({only});
   if (cluster) plan["cluster"] = {{"name", question.cluster}, {"file", to_yaml(*cluster)}};
   if (cluster) plan["not_swept"] = why_not_swept(job);
   for (const auto& [key, value] : times.items()) plan["plans"][0][key] = value;
