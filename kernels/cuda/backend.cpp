@@ -54,6 +54,8 @@ class CudaBackend : public Backend {
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     run(cuda::gated_activation, args, stream);
   }
+  void route(const RouteArgs&, device::Stream&) override { refuse_experts(); }
+  void experts(const ExpertsArgs&, device::Stream&) override { refuse_experts(); }
   void sample(const SamplingArgs& args, device::Stream& stream) override {
     run(cuda::sample, args, stream);
   }
@@ -65,6 +67,10 @@ class CudaBackend : public Backend {
   }
 
  private:
+  [[noreturn]] static void refuse_experts() {
+    fail<Unsupported>("mixtures of experts are not computed on GPUs; set backend: cpu");
+  }
+
   void begin_step(device::Stream& stream) override {
     context_.attention_calls.begin_step();
     context_.staging.begin_step();

@@ -29,7 +29,7 @@ double op_seconds(const kernels::OpWork& op, const Cluster& cluster) {
   double computing = 0;
   if (op.flops > 0) {
     const auto& shares = cluster.efficiency;
-    const Efficiency& share = op.name == "linear" ? shares.gemm : shares.attention;
+    const Efficiency& share = kernels::multiplies_weights(op) ? shares.gemm : shares.attention;
     computing = op.flops / (peak_of(op.operands, cluster.rank) *
                             share.of({.rows = static_cast<double>(op.rows),
                                       .depth = op.depth,

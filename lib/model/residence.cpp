@@ -52,7 +52,7 @@ LinearWeight Residence::linear(const LinearWeight& stored) {
 LayerWeights Residence::layer(const LayerWeights& stored) {
   LayerWeights layer = stored;
   for (TensorView* of : layer.norms()) *of = norm(*of);
-  for (const MatrixKind kind : layer_kinds) layer.matrix(kind) = linear(stored.matrix(kind));
+  layer.for_each_matrix([&](MatrixKind, LinearWeight& matrix) { matrix = linear(matrix); });
   return layer;
 }
 

@@ -39,10 +39,15 @@ class LayerReader {
             .post_attention_norm = norm(names_.post_attention_norm, config_.hidden),
             .post_ffn_norm = norm(names_.post_ffn_norm, config_.hidden),
             .attention = attention(),
-            .ffn = gated_ffn()};
+            .ffn = has_experts() ? GatedFfnWeights{} : gated_ffn(),
+            .mixture = has_experts() ? mixture() : MixtureWeights{}};
   }
 
  private:
+  bool has_experts() const {
+    return config_.feed_forward(layer_) == FeedForward::experts;
+  }
+
   AttentionWeights attention() {
     AttentionWeights weights;
     if (config_.qk_norm != QkNorm::none) {
@@ -73,6 +78,20 @@ class LayerReader {
       weights.up = slice_rows(both, config_.ffn, config_.ffn);
     }
     weights.down = matrix(names_.down, MatrixKind::down);
+    return weights;
+  }
+
+  MixtureWeights mixture() {
+    MixtureWeights weights;
+    weights.router = matrix(names_.router, MatrixKind::router);
+    for (int64_t expert = 0; expert < config_.experts.value().count; ++expert) {
+      const auto of_expert = [&](std::string_view name, MatrixKind kind) {
+        return matrix(fmt::format(fmt::runtime(name), expert), kind);
+      };
+      weights.experts.push_back({of_expert(names_.expert_gate, MatrixKind::expert_gate),
+                                 of_expert(names_.expert_up, MatrixKind::expert_up),
+                                 of_expert(names_.expert_down, MatrixKind::expert_down)});
+    }
     return weights;
   }
 

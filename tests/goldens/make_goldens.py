@@ -28,6 +28,7 @@ from oracle import Tensors
 
 HERE = Path(__file__).resolve().parent
 MIN_GREEDY_MARGIN = 0.02
+MIN_ROUTER_MARGIN = 2e-4  # of logits; rounding moves them by 1e-6
 MIN_GREEDY_DISTINCT = 6  # a model that repeats one token shows little
 SPECIAL_TOKENS = 5  # no prompt and no greedy continuation holds an id below
 MAX_ATTEMPTS = 500
@@ -115,6 +116,7 @@ def golden_record(case: Case, weights: Tensors, length: int) -> dict[str, Any]:
         greedy = record["greedy"]
         if (
             record["greedy_margin"] >= MIN_GREEDY_MARGIN
+            and record.get("router_margin", MIN_ROUTER_MARGIN) >= MIN_ROUTER_MARGIN
             and min(greedy) >= SPECIAL_TOKENS
             and len(set(greedy)) >= MIN_GREEDY_DISTINCT
         ):

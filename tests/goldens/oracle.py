@@ -5,7 +5,7 @@ import copy
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from cases import Config
 
@@ -39,6 +39,20 @@ def log_softmax(logits: torch.Tensor) -> torch.Tensor:
     return logits.double().log_softmax(-1)
 
 
+def num_experts_of(config: PretrainedConfig) -> int:
+    """0 where no layer is a mixture of experts."""
+    return getattr(config, "num_experts", 0) or getattr(config, "num_local_experts", 0)
+
+
+def router_margin_of(model: PreTrainedModel, out: Any) -> float:
+    """The least gap between a router's logits of the last expert taken and of the first left out."""
+    if not num_experts_of(model.config):
+        return float("inf")
+    taken = model.config.num_experts_per_tok
+    tops = [logits.topk(taken + 1).values for logits in out.router_logits]
+    return min((top[:, -2] - top[:, -1]).min().item() for top in tops)
+
+
 @torch.no_grad()
 def run(model: PreTrainedModel, prompt: list[int], greedy_tokens: int) -> dict[str, Any]:
     """The golden record of one prompt.
@@ -47,7 +61,9 @@ def run(model: PreTrainedModel, prompt: list[int], greedy_tokens: int) -> dict[s
     longest sequence it has met. So a prompt has the frequencies of its whole length, each generated
     token those of its position + 1, and cached keys stay as they were rotated.
     """
-    out = model(torch.tensor([prompt]), use_cache=True)
+    more = {"output_router_logits": True} if num_experts_of(model.config) else {}
+    out = model(torch.tensor([prompt]), use_cache=True, **more)
+    router_margin = router_margin_of(model, out)
     predicted = log_softmax(out.logits[0])
     record: dict[str, Any] = {
         "prompt": prompt,
@@ -64,9 +80,12 @@ def run(model: PreTrainedModel, prompt: list[int], greedy_tokens: int) -> dict[s
         margins.append(best - second)
         if len(greedy) == greedy_tokens:
             break
-        out = model(torch.tensor([[token]]), past_key_values=out.past_key_values, use_cache=True)
-    return record | {
+        past = out.past_key_values
+        out = model(torch.tensor([[token]]), past_key_values=past, use_cache=True, **more)
+        router_margin = min(router_margin, router_margin_of(model, out))
+    record |= {
         "greedy": greedy,
         "greedy_logprobs": greedy_logprobs,
         "greedy_margin": min(margins),
     }
+    return record | ({"router_margin": router_margin} if more else {})
