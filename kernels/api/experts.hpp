@@ -13,14 +13,15 @@ struct Expert {
   TensorView gate, up;  ///< [ffn, hidden]
   TensorView down;      ///< [hidden, ffn]
   TensorView gate_scales = {}, up_scales = {}, down_scales = {};  ///< of codes
+  TensorView gate_bias = {}, up_bias = {}, down_bias = {};        ///< or absent
 };
 
 /// Computes for each row the weighted sum of the experts that it chose.
 ///
-///     f_e(x)  = down_e · (activation(gate_e · x) ∘ up_e · x)
+///     f_e(x)  = down_e · activation(gate_e · x, up_e · x)        each product with its bias
 ///     y[t, :] = Σ_j weights[t, j] · f_e(x[t, :])        e = chosen[t, j]
 ///
-/// The three products of an expert are those of LinearArgs, and the activation is written in the
+/// The three products of an expert are those of LinearArgs. The activation may be rounded to the
 /// type that `down` takes. A row's terms are added in the order of the experts' numbers, in fp32.
 /// Backends multiply all rows of an expert together. So the matrices of experts that no row chose
 /// are not touched. Zero rows do nothing.

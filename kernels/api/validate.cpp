@@ -79,6 +79,12 @@ void check_weights(std::string_view name, const TensorView& weights, const Tenso
               narrow == DType::fp32 ? "" : fmt::format(" or {}", name_of(narrow)));
 }
 
+void check_bias(std::string_view name, const TensorView& bias, int64_t size) {
+  if (!bias) return;
+  check_float(name, bias.dtype());
+  check_shape(name, bias, {size});
+}
+
 void check_choice(const TensorView& chosen, const TensorView& weights, int64_t rows) {
   PECIA_CHECK(chosen.dtype() == DType::int32, "chosen is {}, expected int32",
               name_of(chosen.dtype()));
@@ -168,9 +174,7 @@ void validate(const LinearArgs& args) {
               "{} splits of a sum of {}", args.splits, args.x.size(1));
   PECIA_CHECK(args.splits == 1 || args.row_invariant == RowInvariant::yes,
               "{} splits without row invariance", args.splits);
-  if (!args.bias) return;
-  check_float("bias", args.bias.dtype());
-  check_shape("bias", args.bias, {args.weight.rows()});
+  check_bias("bias", args.bias, args.weight.rows());
 }
 
 void validate(const QuantizeRowsArgs& args) {
@@ -351,6 +355,9 @@ void validate(const ExpertsArgs& args) {
     check_weights("gate", expert.gate, expert.gate_scales, ffn, hidden, args.x.dtype());
     check_weights("up", expert.up, expert.up_scales, ffn, hidden, args.x.dtype());
     check_weights("down", expert.down, expert.down_scales, hidden, ffn, DType::fp32);
+    check_bias("gate_bias", expert.gate_bias, ffn);
+    check_bias("up_bias", expert.up_bias, ffn);
+    check_bias("down_bias", expert.down_bias, hidden);
   }
 }
 

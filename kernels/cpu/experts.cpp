@@ -83,10 +83,10 @@ void Experts::add_expert(const ExpertsArgs& args, const Expert& expert,
                          const Linear& linear, DType operand) {
   const auto count = static_cast<int64_t>(rows.size());
   const auto multiply = [&](const TensorView& x, const TensorView& weight, const TensorView& scales,
-                            const TensorView& y) {
+                            const TensorView& bias, const TensorView& y) {
     linear({.x = x,
             .weight = weight,
-            .bias = {},
+            .bias = bias,
             .y = y,
             .row_invariant = args.row_invariant,
             .weight_scales = scales});
@@ -94,13 +94,13 @@ void Experts::add_expert(const ExpertsArgs& args, const Expert& expert,
   const TensorView x = gathered(args, rows, stream, x_);
   const TensorView gate = gate_.tensor(DType::fp32, {count, expert.gate.rows()});
   const TensorView up = up_.tensor(DType::fp32, {count, expert.up.rows()});
-  multiply(x, expert.gate, expert.gate_scales, gate);
-  multiply(x, expert.up, expert.up_scales, up);
+  multiply(x, expert.gate, expert.gate_scales, expert.gate_bias, gate);
+  multiply(x, expert.up, expert.up_scales, expert.up_bias, up);
   const TensorView activated =
       operand == DType::fp32 ? gate : activated_.tensor(operand, {count, gate.size(1)});
   gated_activation({gate, up, activated, args.activation}, stream);
   const TensorView out = out_.tensor(DType::fp32, {count, args.y.size(1)});
-  multiply(activated, expert.down, expert.down_scales, out);
+  multiply(activated, expert.down, expert.down_scales, expert.down_bias, out);
   add_weighted(out, rows, args.y, stream);
 }
 

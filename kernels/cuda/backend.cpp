@@ -54,8 +54,12 @@ class CudaBackend : public Backend {
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     run(cuda::gated_activation, args, stream);
   }
-  void route(const RouteArgs&, device::Stream&) override { refuse_experts(); }
-  void experts(const ExpertsArgs&, device::Stream&) override { refuse_experts(); }
+  void route(const RouteArgs& args, device::Stream& stream) override {
+    run(cuda::route, args, stream);
+  }
+  void experts(const ExpertsArgs& args, device::Stream& stream) override {
+    run(cuda::experts, args, stream);
+  }
   void sample(const SamplingArgs& args, device::Stream& stream) override {
     run(cuda::sample, args, stream);
   }
@@ -67,10 +71,6 @@ class CudaBackend : public Backend {
   }
 
  private:
-  [[noreturn]] static void refuse_experts() {
-    fail<Unsupported>("mixtures of experts are not computed on GPUs; set backend: cpu");
-  }
-
   void begin_step(device::Stream& stream) override {
     context_.attention_calls.begin_step();
     context_.staging.begin_step();

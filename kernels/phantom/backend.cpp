@@ -17,7 +17,8 @@ int64_t bytes_of(const TensorView& tensor) {
 
 int64_t bytes_of(const Expert& expert) {
   return bytes_of(expert.gate) + bytes_of(expert.up) + bytes_of(expert.down) +
-         bytes_of(expert.gate_scales) + bytes_of(expert.up_scales) + bytes_of(expert.down_scales);
+         bytes_of(expert.gate_scales) + bytes_of(expert.up_scales) + bytes_of(expert.down_scales) +
+         bytes_of(expert.gate_bias) + bytes_of(expert.up_bias) + bytes_of(expert.down_bias);
 }
 
 /// Keys and values of `count` tokens.

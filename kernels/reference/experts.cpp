@@ -14,14 +14,18 @@ std::vector<float> of_expert(const ExpertsArgs& args, const Expert& expert, int6
   const TensorView gates(gate.data(), DType::fp32, {1, ffn}), ups(up.data(), DType::fp32, {1, ffn});
   linear({.x = x,
           .weight = expert.gate,
-          .bias = {},
+          .bias = expert.gate_bias,
           .y = gates,
           .weight_scales = expert.gate_scales});
-  linear({.x = x, .weight = expert.up, .bias = {}, .y = ups, .weight_scales = expert.up_scales});
+  linear({.x = x,
+          .weight = expert.up,
+          .bias = expert.up_bias,
+          .y = ups,
+          .weight_scales = expert.up_scales});
   gated_activation({gates, ups, gates, args.activation});
   linear({.x = gates,
           .weight = expert.down,
-          .bias = {},
+          .bias = expert.down_bias,
           .y = TensorView(out.data(), DType::fp32, {1, hidden}),
           .weight_scales = expert.down_scales});
   return out;

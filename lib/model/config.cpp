@@ -46,6 +46,21 @@ const FamilyTraits& family_of(const JsonSection& file) {
       fmt::format("an unknown architecture; known are {}: use a model of one", known));
 }
 
+bool is_mxfp4(const JsonSection& file) {
+  const auto section = file.section("quantization_config");
+  return section && section->text("quant_method") == "mxfp4";
+}
+
+/// Throws for other limits and slopes of a clamped activation than the one that is implemented.
+void refuse_other_clamps(const JsonSection& file) {
+  for (const auto& [key, known] : {std::pair{"swiglu_limit", 7.0}, {"swiglu_alpha", 1.702}}) {
+    const auto value = file.number(key, 0, 1e6);
+    if (value && *value != known)
+      file.refuse<Unsupported>(key, fmt::format("and only {} is implemented; use a model with it",
+                                                known));
+  }
+}
+
 /// Throws for options that change what a model computes and that are not implemented here.
 void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
   struct Option {
@@ -81,6 +96,7 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
     const nlohmann::json* value = file.find(option.key);
     if (!value || *value == false || *value == option.neutral) continue;
     if (option.read_by != nullptr && traits.*option.read_by) continue;
+    if (option.key == "quantization_config" && traits.packed_experts && is_mxfp4(file)) continue;
     file.refuse<Unsupported>(option.key, fmt::format("and {} is not implemented; use a model "
                                                      "without it",
                                                      option.what));
@@ -92,7 +108,7 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
 }
 
 void refuse_other_activations(const JsonSection& file, const FamilyTraits& traits) {
-  const bool silu = traits.activation == kernels::Activation::silu;
+  const bool silu = traits.activation != kernels::Activation::gelu_tanh;
   const std::array<std::string_view, 2> known =
       silu ? std::array<std::string_view, 2>{"silu", "swish"}
            : std::array<std::string_view, 2>{"gelu_pytorch_tanh", "gelu_pytorch_tanh"};
@@ -219,6 +235,13 @@ int64_t matrix_elements(const ModelConfig& config, int64_t experts) {
   return config.hidden * columns;
 }
 
+/// Biases of routers and of so many experts.
+int64_t expert_bias_elements(const ModelConfig& config, int64_t experts) {
+  if (!config.experts || !config.expert_bias) return 0;
+  return config.num_layers(FeedForward::experts) *
+         (config.experts->count + experts * (2 * config.experts->ffn + config.hidden));
+}
+
 /// The same with the experts that a token takes.
 int64_t active_elements(const ModelConfig& config) {
   return matrix_elements(config, config.experts ? config.experts->per_token : 0);
@@ -249,6 +272,11 @@ ModelConfig config_of(const JsonSection& all, const JsonSection* generation) {
   config.family = traits.family;
   read_sizes(file, traits, config);
   config.activation = traits.activation;
+  if (traits.activation == kernels::Activation::clamped) refuse_other_clamps(file);
+  config.expert_bias = traits.expert_bias;
+  config.attention_sinks = traits.attention_sinks;
+  if (traits.always_scaled && !file.find("rope_scaling") && !file.find("rope_parameters"))
+    file.missing("rope_scaling");
   read_norms(file, traits, config);
   read_scales(file, traits, config);
   read_biases(file, traits, config);
@@ -310,16 +338,19 @@ int64_t ModelConfig::parameters() const {
   if (norm_after) layer += 2 * hidden;
   if (attention_bias) layer += query_width + 2 * kv_width;
   if (attention_output_bias) layer += hidden;
-  if (mlp_bias) layer += 2 * ffn + hidden;  // no mixture has them
+  if (mlp_bias) layer += 2 * ffn + hidden;
+  if (attention_sinks) layer += num_heads;
   if (qk_norm == QkNorm::each_head) layer += 2 * head_dim;
   if (qk_norm == QkNorm::all_heads) layer += query_width + kv_width;
-  return matrix_elements(*this, experts ? experts->count : 0) + layers * layer + hidden +
+  const int64_t all = experts ? experts->count : 0;
+  return matrix_elements(*this, all) + expert_bias_elements(*this, all) + layers * layer + hidden +
          (tied_embeddings ? 1 : 2) * vocab * hidden;
 }
 
 int64_t ModelConfig::active_parameters() const {
-  return parameters() - matrix_elements(*this, experts ? experts->count : 0) +
-         active_elements(*this);
+  const int64_t all = experts ? experts->count : 0, taken = experts ? experts->per_token : 0;
+  return parameters() - matrix_elements(*this, all) - expert_bias_elements(*this, all) +
+         active_elements(*this) + expert_bias_elements(*this, taken);
 }
 
 double ModelConfig::flops_per_token() const {

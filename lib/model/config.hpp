@@ -34,7 +34,8 @@ enum class Family {
   gemma3,
   qwen3_moe,
   mixtral,
-  olmoe
+  olmoe,
+  gpt_oss
 };
 
 std::string_view name_of(Family family);
@@ -115,7 +116,9 @@ struct ModelConfig {
   bool tied_embeddings = false;
   bool attention_bias = false;         ///< biases on q, k and v
   bool attention_output_bias = false;  ///< on the attention's output projection
-  bool mlp_bias = false;
+  bool mlp_bias = false;         ///< of dense feed-forwards
+  bool expert_bias = false;      ///< on routers and experts
+  bool attention_sinks = false;  ///< each head has a sink (context::AttentionSteps)
   QkNorm qk_norm = QkNorm::none;
   bool norm_before = true, norm_after = false;  ///< where a layer's two blocks have RMS norms
   double norm_weight_offset = 0;  ///< what is added to stored weights of norms, in fp32

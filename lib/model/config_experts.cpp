@@ -33,9 +33,8 @@ void read_experts(const JsonSection& file, const FamilyTraits& traits, ModelConf
       file.integer("num_experts_per_tok", 1, max_experts).value_or(traits.experts_per_token);
   if (experts.per_token > experts.count)
     file.refuse("num_experts_per_tok",
-                fmt::format("which is more than the {} experts of a layer; correct num_experts, "
-                            "or the experts that a token takes",
-                            experts.count));
+                fmt::format("so a token takes {} of the {} experts of a layer; correct one of them",
+                            experts.per_token, experts.count));
   experts.ffn = traits.expert_ffn_key.empty()
                     ? config.ffn
                     : file.required_integer(traits.expert_ffn_key, 1, max_ffn_columns);

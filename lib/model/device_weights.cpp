@@ -22,6 +22,7 @@ void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)
   f(weights.embedding);
   for (LayerWeights& layer : weights.layers) {
     for (TensorView* norm : layer.norms()) f(*norm);
+    f(layer.attention.sinks);
     layer.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
       for (LinearWeight::Part& part : matrix.parts) of_matrix(part, kind), f(part.bias);
     });

@@ -73,6 +73,9 @@ struct FamilyTraits {
   kernels::Routing routing = kernels::Routing::of_all;
   bool routing_configurable = false;  ///< norm_topk_prob is respected
   bool mixes_dense_layers = false;    ///< by decoder_sparse_step and mlp_only_layers
+  bool packed_experts = false;        ///< see packed_experts.hpp
+  bool expert_bias = false, attention_sinks = false;
+  bool always_scaled = false;  ///< the file must say how rope is scaled
   /// model_type of checkpoints that hold such a model, in `text_config`, beside other parts.
   std::string_view outer_type = "";
 

@@ -24,6 +24,7 @@ struct AttentionWeights {
   /// Whole on every rank: [head_dim], [heads × head_dim] if all heads are normed together, or
   /// absent.
   TensorView q_norm, k_norm;
+  TensorView sinks;         ///< [heads], whole on every rank, or absent
   LinearWeight q, k, v, o;  ///< heads × head_dim rows in head order; o: [hidden, heads × head_dim]
 };
 
@@ -56,7 +57,7 @@ struct LayerWeights {
   void for_each_matrix(const F& f) {
     f(MatrixKind::q, attention.q), f(MatrixKind::k, attention.k), f(MatrixKind::v, attention.v);
     f(MatrixKind::o, attention.o);
-    if (mixture.experts.empty()) {
+    if (mixture.router.parts.empty()) {
       f(MatrixKind::gate, ffn.gate), f(MatrixKind::up, ffn.up), f(MatrixKind::down, ffn.down);
       return;
     }

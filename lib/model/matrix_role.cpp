@@ -27,10 +27,10 @@ const MatrixRole& role_of(MatrixKind kind) {
       {"gate", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
       {"up", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
       {"down", CutUnit::ffn, Side::inputs, &ModelConfig::mlp_bias},
-      {"router", CutUnit::experts, Side::outputs, nullptr},
-      {"expert gate", CutUnit::expert_ffn, Side::outputs, nullptr},
-      {"expert up", CutUnit::expert_ffn, Side::outputs, nullptr},
-      {"expert down", CutUnit::expert_ffn, Side::inputs, nullptr},
+      {"router", CutUnit::experts, Side::outputs, &ModelConfig::expert_bias},
+      {"expert gate", CutUnit::expert_ffn, Side::outputs, &ModelConfig::expert_bias},
+      {"expert up", CutUnit::expert_ffn, Side::outputs, &ModelConfig::expert_bias},
+      {"expert down", CutUnit::expert_ffn, Side::inputs, &ModelConfig::expert_bias},
       {"lm_head", CutUnit::vocab, Side::outputs, nullptr},
   }};
   return roles[static_cast<size_t>(kind)];

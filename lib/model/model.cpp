@@ -59,6 +59,7 @@ std::vector<Model::LayerNorms> Model::norms_of(const WeightViews& weights) {
 int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
   const int64_t heads = 2 * config.num_heads + 2 * config.num_kv_heads;  // q, mixed, k, v
   const int64_t partial = config.num_heads * config.head_dim;  // the ring's partial output
+  const int64_t sinks = config.attention_sinks ? config.num_heads * config.head_dim : 0;
   const int64_t squares =
       config.qk_norm == QkNorm::all_heads ? config.num_heads + config.num_kv_heads : 0;
   const int64_t rows = 3 * config.hidden;  // hidden states, normed rows, products to be summed
@@ -67,7 +68,7 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
       config.experts ? config.experts->count + 2 * config.experts->per_token + config.hidden : 0;
   return size_of(DType::fp32) * (rows + heads * config.head_dim + partial +
                                  std::max(dense, mixture) +
-                                 LayerRotations::width(config) + squares);
+                                 LayerRotations::width(config) + squares + sinks);
 }
 
 void Model::forward(const Rows& rows, context::Attention& attention) {

@@ -33,13 +33,15 @@ kernels::Expert part_of_expert(const GatedFfnWeights& expert, size_t block, int 
   const LinearWeight::Part &gate = expert.gate.parts[block], &up = expert.up.parts[block],
                            &down = expert.down.parts[block];
   if (count == 1)
-    return {gate.weight, up.weight, down.weight, gate.scales, up.scales, down.scales};
+    return {gate.weight, up.weight, down.weight, gate.scales, up.scales,
+            down.scales, gate.bias, up.bias,     down.bias};
   const int64_t columns = gate.weight.rows() / count;
   const auto rows = [&](const TensorView& tensor) {
     return tensor ? tensor.slice_rows(index * columns, columns) : tensor;
   };
   return {rows(gate.weight), rows(up.weight), down.weight.slice_columns(index * columns, columns),
-          rows(gate.scales), rows(up.scales), down.scales};
+          rows(gate.scales), rows(up.scales), down.scales,
+          rows(gate.bias), rows(up.bias), index == 0 ? down.bias : TensorView()};
 }
 
 /// The experts of each part, for experts whose columns are in one or several blocks of equal widths,

@@ -194,6 +194,8 @@ void require_room(const model::WeightViews& weights, model::Quantize quantize, i
 
 void require_fp8_widths(const model::ModelConfig& config, const Resources& resources) {
   constexpr int64_t unit = 16;  // cuBLASLt's
+  if (config.experts)
+    fail<Unsupported>("model.dtype: fp8 is not implemented for mixtures of experts; use bf16");
   const auto require = [&](int64_t width, const std::string& name) {
     if (width % unit != 0)
       fail<InputError>(

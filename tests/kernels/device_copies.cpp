@@ -182,7 +182,8 @@ class BackendOnCopies : public Backend {
       for (const Expert& expert : there.experts)
         experts.push_back({copies.in(expert.gate), copies.in(expert.up), copies.in(expert.down),
                            copies.in(expert.gate_scales), copies.in(expert.up_scales),
-                           copies.in(expert.down_scales)});
+                           copies.in(expert.down_scales), copies.in(expert.gate_bias),
+                           copies.in(expert.up_bias), copies.in(expert.down_bias)});
       there.experts = experts;
     });
   }

@@ -11,8 +11,8 @@ using kernels::Expert;
 
 /// Experts with random matrices, and the rows that choose them.
 struct Layer {
-  Layer(int64_t rows, int64_t hidden, int64_t ffn, int64_t count, int64_t k, DType stored)
-      : k(k), x(Tensor::random({rows, hidden}, DType::fp32, 1, 3)) {
+  Layer(int64_t rows, int64_t hidden, int64_t ffn, int64_t count, int64_t taken, DType stored)
+      : k(taken), x(Tensor::random({rows, hidden}, DType::fp32, 1, 3)) {
     for (int64_t e = 0; e < count; ++e) {
       const auto seed = static_cast<uint64_t>(10 * e);
       gates.push_back(Tensor::random({ffn, hidden}, stored, seed + 2));

@@ -22,5 +22,6 @@ FamilyTraits gemma3();
 FamilyTraits qwen3_moe();
 FamilyTraits mixtral();
 FamilyTraits olmoe();
+FamilyTraits gpt_oss();
 
 }  // namespace pecia::model::families
