@@ -21,6 +21,7 @@ class Case:
     greedy_tokens: int = 24
     eos: int | tuple[int, ...] = 2  # of generation_config.json, which outranks config.json
     seed: int = 1
+    mxfp4: bool = False  # experts are stored so
     prefix: str = ""  # what names begin with where a model has other parts, too
 
     @property
@@ -28,7 +29,7 @@ class Case:
         return self.oracle or self.config
 
 
-MODEL_TYPES = {"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe"}
+MODEL_TYPES = {"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "gptoss": "gpt_oss"}
 
 
 def config_of(architecture: str, **keys: Any) -> Config:
@@ -97,6 +98,25 @@ def qwen3moe(**keys: Any) -> Config:
         rope_theta=1000000.0,
     )
     return config_of("Qwen3MoeForCausalLM", **{**own, **keys})
+
+
+def gptoss(**keys: Any) -> Config:
+    own = dict(
+        num_attention_heads=8,
+        head_dim=8,
+        num_hidden_layers=3,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        sliding_window=16,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        attention_bias=True,
+        max_position_embeddings=256,
+        rope_theta=150000.0,
+        rope_scaling={"truncate": False, "beta_fast": 4.0, **YARN},
+        swiglu_limit=7.0,
+        pad_token_id=0,
+    )
+    return config_of("GptOssForCausalLM", **{**own, **keys})
 
 
 # Published Qwen2 models name a window too that use_sliding_window then forbids.
@@ -412,6 +432,22 @@ CASES = (
             clip_qkv=None,
             pad_token_id=0,
         ),
+    ),
+    # As many FFN columns as hidden ones: down_proj's shape cannot tell which axis is which.
+    Case("gptoss-bf16", gptoss(intermediate_size=32)),
+    Case(
+        "gptoss-mxfp4",
+        gptoss(
+            intermediate_size=64,
+            num_local_experts=6,
+            num_experts_per_tok=3,
+            quantization_config={
+                "quant_method": "mxfp4",
+                "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"],
+            },
+        ),
+        oracle=gptoss(intermediate_size=64, num_local_experts=6, num_experts_per_tok=3),
+        mxfp4=True,
     ),
     # InternLM2 is Llama with other tensor names and q, k and v in one tensor.
     Case("internlm2", internlm2(bias=False, rope_scaling=None), oracle=llama()),

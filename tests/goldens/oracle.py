@@ -5,7 +5,7 @@ import copy
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from cases import Config
 
@@ -39,18 +39,24 @@ def log_softmax(logits: torch.Tensor) -> torch.Tensor:
     return logits.double().log_softmax(-1)
 
 
-def num_experts_of(config: PretrainedConfig) -> int:
-    """0 where no layer is a mixture of experts."""
-    return getattr(config, "num_experts", 0) or getattr(config, "num_local_experts", 0)
+ROUTERS = (".mlp.gate", ".block_sparse_moe.gate", ".mlp.router")
 
 
-def router_margin_of(model: PreTrainedModel, out: Any) -> float:
-    """The least gap between a router's logits of the last expert taken and of the first left out."""
-    if not num_experts_of(model.config):
-        return float("inf")
-    taken = model.config.num_experts_per_tok
-    tops = [logits.topk(taken + 1).values for logits in out.router_logits]
-    return min((top[:, -2] - top[:, -1]).min().item() for top in tops)
+def watched_routers(model: PreTrainedModel) -> list[float]:
+    """A list that grows while the model runs: for each call of a router the least gap between its
+    logits of the last expert taken and of the first left out. It stays empty without routers."""
+    margins: list[float] = []
+
+    def look(router: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        rows = inputs[0].reshape(-1, router.weight.shape[1])
+        logits = torch.nn.functional.linear(rows, router.weight, router.bias)
+        top = logits.topk(model.config.num_experts_per_tok + 1).values
+        margins.append((top[:, -2] - top[:, -1]).min().item())
+
+    for name, module in model.named_modules():
+        if name.endswith(ROUTERS):
+            module.register_forward_pre_hook(look)
+    return margins
 
 
 @torch.no_grad()
@@ -61,9 +67,8 @@ def run(model: PreTrainedModel, prompt: list[int], greedy_tokens: int) -> dict[s
     longest sequence it has met. So a prompt has the frequencies of its whole length, each generated
     token those of its position + 1, and cached keys stay as they were rotated.
     """
-    more = {"output_router_logits": True} if num_experts_of(model.config) else {}
-    out = model(torch.tensor([prompt]), use_cache=True, **more)
-    router_margin = router_margin_of(model, out)
+    router_margins = watched_routers(model)
+    out = model(torch.tensor([prompt]), use_cache=True)
     predicted = log_softmax(out.logits[0])
     record: dict[str, Any] = {
         "prompt": prompt,
@@ -80,12 +85,10 @@ def run(model: PreTrainedModel, prompt: list[int], greedy_tokens: int) -> dict[s
         margins.append(best - second)
         if len(greedy) == greedy_tokens:
             break
-        past = out.past_key_values
-        out = model(torch.tensor([[token]]), past_key_values=past, use_cache=True, **more)
-        router_margin = min(router_margin, router_margin_of(model, out))
+        out = model(torch.tensor([[token]]), past_key_values=out.past_key_values, use_cache=True)
     record |= {
         "greedy": greedy,
         "greedy_logprobs": greedy_logprobs,
         "greedy_margin": min(margins),
     }
-    return record | ({"router_margin": router_margin} if more else {})
+    return record | ({"router_margin": min(router_margins)} if router_margins else {})
