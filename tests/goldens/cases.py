@@ -103,15 +103,15 @@ def qwen3moe(**keys: Any) -> Config:
 def gptoss(**keys: Any) -> Config:
     own = dict(
         num_attention_heads=8,
-        head_dim=8,
+        head_dim=16,
         num_hidden_layers=3,
-        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        layer_types=["sliding_attention", "full_attention", "full_attention"],
         sliding_window=16,
         num_local_experts=4,
         num_experts_per_tok=2,
         attention_bias=True,
         max_position_embeddings=256,
-        rope_theta=150000.0,
+        rope_theta=10000.0,  # so that yarn blends frequencies of so small heads
         rope_scaling={"truncate": False, "beta_fast": 4.0, **YARN},
         swiglu_limit=7.0,
         pad_token_id=0,
