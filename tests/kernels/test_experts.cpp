@@ -82,6 +82,31 @@ TEST_P(Experts, AddWeightedResultsOfTheChosenOnes) {
   EXPECT_TRUE(y.gaps_intact());
 }
 
+TEST_P(Experts, AddTheirBiasesBeforeTheWeight) {
+  // f(x) = 3 + silu(x + 1) · (x − 1), with weight ½.
+  Tensor one({1, 1}, dtype_, {1}), minus({1}, dtype_, {-1}), plus({1}, DType::fp32, {1});
+  Tensor three({1}, dtype_, {3});
+  const std::vector<Expert> experts = {{.gate = one.view(),
+                                        .up = one.view(),
+                                        .down = one.view(),
+                                        .gate_bias = plus.view(),
+                                        .up_bias = minus.view(),
+                                        .down_bias = three.view()}};
+  Tensor x({2, 1}, DType::fp32, {1, 3}), y = Tensor::filled({2, 1}, 7);
+  std::vector<int32_t> chosen = {0, 0};
+  std::vector<float> weights = {0.5f, 0.5f};
+  device_.backend->experts({.x = x.view(),
+                            .chosen = TensorView(chosen.data(), DType::int32, {2, 1}),
+                            .weights = TensorView(weights.data(), DType::fp32, {2, 1}),
+                            .experts = experts,
+                            .y = y.view()},
+                           device_.stream);
+  const auto silu = [](double g) { return g / (1 + std::exp(-g)); };
+  EXPECT_TRUE(all_close(y.values(),
+                        std::vector<float>{1.5f, static_cast<float>(1.5 + 0.5 * silu(4) * 2)}, 0,
+                        dtype_ == DType::fp32 ? 1e-6 : 0x1p-7));
+}
+
 TEST_P(Experts, AgreeWithTheReference) {
   Device oracle = make_device("reference");
   struct Shape {

@@ -85,6 +85,47 @@ TEST(Olmoe, NormsAllHeadsTogether) {
   EXPECT_TRUE(config.norm_before && !config.norm_after);
 }
 
+constexpr auto yarn_of_gpt_oss = R"({"rope_scaling": {"rope_type": "yarn", "factor": 32.0, "truncate": false,
+    "original_max_position_embeddings": 4096}})";
+
+ModelConfig gpt_oss(const std::string& keys = "{}") {
+  json all = json::parse(yarn_of_gpt_oss);
+  all.merge_patch(json::parse(keys));
+  return mixture("gpt_oss", all.dump());
+}
+
+TEST(GptOss, TakesTransformersDefaults) {
+  const ModelConfig config = gpt_oss();
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_EQ(config.rope.theta, 150000);
+  EXPECT_THAT(config.windows(), ElementsAre(128, 0, 128, 0));
+  EXPECT_TRUE(config.attention_bias && config.attention_output_bias && config.expert_bias);
+  EXPECT_TRUE(config.attention_sinks);
+  EXPECT_EQ(config.activation, kernels::Activation::clamped);
+  EXPECT_EQ(config.experts->count, 128);
+  EXPECT_EQ(config.experts->per_token, 4);
+  EXPECT_EQ(config.experts->ffn, 96);
+  EXPECT_EQ(config.experts->routing, Routing::of_chosen);
+}
+
+TEST(GptOss, HasAsManyParametersAsPublished) {
+  const auto billions = [](const char* keys) {
+    json all = json::parse(R"({"vocab_size": 201088, "hidden_size": 2880, "intermediate_size": 2880,
+        "num_attention_heads": 64, "num_key_value_heads": 8})");
+    all.merge_patch(json::parse(keys));
+    return gpt_oss(all.dump());
+  };
+  const ModelConfig small = billions(R"({"num_hidden_layers": 24, "num_local_experts": 32})");
+  EXPECT_NEAR(static_cast<double>(small.parameters()) / 20.91e9, 1, 0.001);
+  const ModelConfig large = billions(R"({"num_hidden_layers": 36})");
+  EXPECT_NEAR(static_cast<double>(large.parameters()) / 116.8e9, 1, 0.001);
+}
+
+TEST(GptOss, ReadsMxfp4AndRefusesOtherQuantization) {
+  EXPECT_NO_THROW(gpt_oss(R"({"quantization_config": {"quant_method": "mxfp4"}})"));
+  EXPECT_THROW(gpt_oss(R"({"quantization_config": {"quant_method": "gptq"}})"), Unsupported);
+}
+
 TEST(Parameters, AreThoseOfAllExpertsAndActiveOnesThoseThatATokenMeets) {
   const ModelConfig config = mixture(
       "qwen3_moe",
@@ -145,6 +186,16 @@ INSTANTIATE_TEST_SUITE_P(
                R"({"shared_expert_intermediate_size": 64})",
                {"shared_expert_intermediate_size", "share"}},
         Broken{"olmoe", R"({"clip_qkv": 8.0})", {"clip_qkv"}},
+        Broken{"gpt_oss", "{}", {"rope_scaling is missing"}},
+        Broken{"gpt_oss",
+               R"({"rope_scaling": {"rope_type": "default"}, "swiglu_limit": 5.0})",
+               {"swiglu_limit is 5.0", "7"}},
+        Broken{"gpt_oss",
+               R"({"rope_scaling": {"rope_type": "default"}, "layer_types": ["full_attention"]})",
+               {"layer_types", "1 entries"}},
+        Broken{"qwen3_moe",
+               R"({"quantization_config": {"quant_method": "mxfp4"}})",
+               {"quantization_config"}},
         Broken{"llama", R"({"num_local_experts": 8})", {"num_local_experts", "mixture"}}));
 
 }  // namespace
