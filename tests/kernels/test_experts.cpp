@@ -22,7 +22,7 @@ struct Layer {
     // Different experts for each row, of which the last is chosen by none.
     for (int64_t row = 0; row < rows; ++row)
       for (int64_t j = 0; j < k; ++j) {
-        chosen.push_back(static_cast<int32_t>((row * row + 3 * j) % std::max<int64_t>(1, count - 1)));
+        chosen.push_back(static_cast<int32_t>((row * row + j) % std::max<int64_t>(1, count - 1)));
         weights.push_back(0.25f + 0.5f * static_cast<float>((row + j) % 3));
       }
   }
