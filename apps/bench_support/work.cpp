@@ -66,10 +66,11 @@ double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cac
 double decode_bytes(const model::ModelConfig& config, const model::Weights& weights, int64_t batch,
                     int64_t cached, DType kv_dtype, int ranks, model::Quantize quantize) {
   const int64_t rank_rows = (batch + ranks - 1) / ranks;
-  const double touched = config.experts ? kernels::touched_experts(rank_rows, config.experts->per_token,
-                                                                   config.experts->count) /
-                                              static_cast<double>(config.experts->count)
-                                        : 0;
+  const double touched =
+      config.experts
+          ? kernels::touched_experts(rank_rows, config.experts->per_token, config.experts->count) /
+                static_cast<double>(config.experts->count)
+          : 0;
   double matrices = static_cast<double>(
       bytes_of(weights.head, type_of_matrix(quantize, model::MatrixKind::head)));
   for (const model::LayerWeights& layer : weights.layers)

@@ -47,9 +47,8 @@ nlohmann::ordered_json kinds_of_layers(const ModelConfig& config) {
       kinds.push_back({{"layers", nlohmann::json::array()},
                        {"window", own.window},
                        {"rotation", rotation_words(config, own.rotation)},
-                       {"feed_forward", own.feed_forward == model::FeedForward::experts
-                                            ? "experts"
-                                            : "dense"}});
+                       {"feed_forward",
+                        own.feed_forward == model::FeedForward::experts ? "experts" : "dense"}});
     }
     kinds[kind]["layers"].push_back(layer);
   }
@@ -134,15 +133,14 @@ std::string model_text(const nlohmann::ordered_json& summary) {
   const auto word = [&](const char* key) { return summary[key].get<std::string>(); };
   const std::string stored = word("stored_dtype");
   const bool mixture = !summary["experts"].is_null();
-  std::string text =
-      fmt::format("{}: {}, {} parameters{}{}, {} positions, vocabulary {}{}\n", word("path"),
-                  word("model_type"), report::format_count(summary["parameters"].get<double>()),
-                  mixture ? fmt::format(" ({} of them active)",
-                                        report::format_count(
-                                            summary["active_parameters"].get<double>()))
-                          : "",
-                  stored.empty() ? "" : " in " + stored, number("max_positions"), number("vocab"),
-                  summary["tied_embeddings"].get<bool>() ? " (tied)" : "");
+  std::string text = fmt::format(
+      "{}: {}, {} parameters{}{}, {} positions, vocabulary {}{}\n", word("path"),
+      word("model_type"), report::format_count(summary["parameters"].get<double>()),
+      mixture ? fmt::format(" ({} of them active)",
+                            report::format_count(summary["active_parameters"].get<double>()))
+              : "",
+      stored.empty() ? "" : " in " + stored, number("max_positions"), number("vocab"),
+      summary["tied_embeddings"].get<bool>() ? " (tied)" : "");
   text +=
       fmt::format("  {} layers: hidden {}, {} heads over {} KV heads of {}, FFN {} ({})\n  {}\n",
                   number("layers"), number("hidden"), number("num_heads"), number("num_kv_heads"),

@@ -10,8 +10,8 @@ namespace pecia::kernels {
 
 /// The matrices of one expert, as LinearArgs takes weights and their scales.
 struct Expert {
-  TensorView gate, up;  ///< [ffn, hidden]
-  TensorView down;      ///< [hidden, ffn]
+  TensorView gate, up;                                            ///< [ffn, hidden]
+  TensorView down;                                                ///< [hidden, ffn]
   TensorView gate_scales = {}, up_scales = {}, down_scales = {};  ///< of codes
   TensorView gate_bias = {}, up_bias = {}, down_bias = {};        ///< or absent
 };

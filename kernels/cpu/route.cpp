@@ -43,16 +43,15 @@ void weigh(const float* logits, int64_t experts, Routing routing, const int32_t*
 
 void route(const RouteArgs& args, const device::Stream& stream) {
   const int64_t experts = args.logits.size(1), k = args.chosen.size(1);
-  for_each_range(stream, args.logits.rows(), rows_per_task(16 * experts),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t t = begin; t < end; ++t) {
-                     const auto* const logits = static_cast<const float*>(args.logits.row(t));
-                     auto* const chosen = static_cast<int32_t*>(args.chosen.row(t));
-                     choose(logits, experts, chosen, k);
-                     weigh(logits, experts, args.routing, chosen, k,
-                           static_cast<float*>(args.weights.row(t)));
-                   }
-                 });
+  for_each_range(
+      stream, args.logits.rows(), rows_per_task(16 * experts), [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) {
+          const auto* const logits = static_cast<const float*>(args.logits.row(t));
+          auto* const chosen = static_cast<int32_t*>(args.chosen.row(t));
+          choose(logits, experts, chosen, k);
+          weigh(logits, experts, args.routing, chosen, k, static_cast<float*>(args.weights.row(t)));
+        }
+      });
 }
 
 }  // namespace pecia::kernels::cpu

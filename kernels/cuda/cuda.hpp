@@ -42,9 +42,10 @@ struct Context {
   std::string why_no_sdpa;
   device::Buffer operand{device, device::Memory::device};         ///< x of a product, in its type
   device::Buffer operand_scales{device, device::Memory::device};  ///< scales of its rows, in fp8
-  device::Buffer products{device, device::Memory::device};        ///< fp8 products; sums of splits; activations of experts
-  device::Buffer bias{device, device::Memory::device};            ///< bias of a product, in fp32
-  device::Buffer partials{device, device::Memory::device};        ///< partials of attention
+  device::Buffer products{
+      device, device::Memory::device};  ///< fp8 products; sums of splits; activations of experts
+  device::Buffer bias{device, device::Memory::device};       ///< bias of a product, in fp32
+  device::Buffer partials{device, device::Memory::device};   ///< partials of attention
   device::Buffer rounded_q{device, device::Memory::device};  ///< for the library, like the next two
   device::Buffer part_out{device, device::Memory::device};
   device::Buffer part_lse{device, device::Memory::device};

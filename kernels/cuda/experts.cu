@@ -91,9 +91,9 @@ __global__ void weighted_sum_kernel(Matrix<const float> activated, const int32_t
     const int64_t place = next_place(own, k, before);
     before = own[place];
     const ExpertMatrices<W> expert = experts[before];
-    const float product = warp_dot(activated.row(row * k + place),
-                                   expert.down + column * expert.down_stride, activated.columns,
-                                   lane);
+    const float product =
+        warp_dot(activated.row(row * k + place), expert.down + column * expert.down_stride,
+                 activated.columns, lane);
     sum += weights[row * k + place] * (product + bias_at(expert.down_bias, column));
   }
   if (lane == 0) y.row(row)[column] = sum;
@@ -115,9 +115,9 @@ const ExpertMatrices<W>* send_experts(const ExpertsArgs& args, Context& context,
   const auto bias_of = [](const TensorView& bias) { return Bias{bias.data(), bias.dtype()}; };
   for (const Expert& expert : args.experts)
     experts.push_back({rows_of(expert.gate), rows_of(expert.up), rows_of(expert.down),
-                       expert.gate.row_stride(), expert.up.row_stride(),
-                       expert.down.row_stride(), bias_of(expert.gate_bias),
-                       bias_of(expert.up_bias), bias_of(expert.down_bias)});
+                       expert.gate.row_stride(), expert.up.row_stride(), expert.down.row_stride(),
+                       bias_of(expert.gate_bias), bias_of(expert.up_bias),
+                       bias_of(expert.down_bias)});
   const std::span<const ExpertMatrices<W>> table = experts;
   context.staging.begin(Staging::bytes_of(table), stream);
   const ExpertMatrices<W>* const there = context.staging.add(table);
@@ -154,10 +154,10 @@ void experts(const ExpertsArgs& args, Context& context, device::Stream& stream) 
       const ExpertMatrices<W>* const table = send_experts<W>(args, context, stream);
       launch(stream, grid_of_warps(pairs, activated.columns), activated_kernel<X, W>,
              matrix<const X>(args.x), chosen, k, table, activated, args.activation);
-      launch(stream, grid_of_warps(args.x.rows(), y.columns), weighted_sum_kernel<W>,
-             Matrix<const float>{activated.data, activated.rows, activated.columns,
-                                 activated.stride},
-             chosen, args.weights.as<const float>(), k, table, y);
+      launch(
+          stream, grid_of_warps(args.x.rows(), y.columns), weighted_sum_kernel<W>,
+          Matrix<const float>{activated.data, activated.rows, activated.columns, activated.stride},
+          chosen, args.weights.as<const float>(), k, table, y);
     });
   });
 }

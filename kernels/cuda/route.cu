@@ -37,8 +37,7 @@ __global__ void route_kernel(Matrix<const float> logits, Matrix<int32_t> chosen,
   for (int64_t i = 0; i < terms; ++i)
     sum += expf(of[routing == Routing::of_all ? i : best[i]] - most);
   for (int64_t j = 0; j < k; ++j)
-    weights.row(row)[j] =
-        broken ? nanf("") : static_cast<float>(expf(of[best[j]] - most) / sum);
+    weights.row(row)[j] = broken ? nanf("") : static_cast<float>(expf(of[best[j]] - most) / sum);
 }
 
 }  // namespace

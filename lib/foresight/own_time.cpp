@@ -40,9 +40,9 @@ class Walk {
     const double seconds = machines::op_seconds(op, cluster_);
     const bool computes = seconds > machines::op_seconds(moving, cluster_);
     (computes ? own_.compute_s : own_.memory_s) += seconds;
-    (op.flops == 0         ? own_.times.other_s
+    (op.flops == 0                     ? own_.times.other_s
      : kernels::multiplies_weights(op) ? own_.times.gemm_s
-                           : own_.times.attention_s) += seconds;
+                                       : own_.times.attention_s) += seconds;
     now_ += seconds;
   }
 

@@ -56,8 +56,8 @@ void refuse_other_clamps(const JsonSection& file) {
   for (const auto& [key, known] : {std::pair{"swiglu_limit", 7.0}, {"swiglu_alpha", 1.702}}) {
     const auto value = file.number(key, 0, 1e6);
     if (value && *value != known)
-      file.refuse<Unsupported>(key, fmt::format("and only {} is implemented; use a model with it",
-                                                known));
+      file.refuse<Unsupported>(
+          key, fmt::format("and only {} is implemented; use a model with it", known));
   }
 }
 

@@ -104,7 +104,7 @@ struct ModelConfig {
   int64_t vocab = 0, hidden = 0, layers = 0;
   int64_t ffn = 0;                       ///< columns of a dense feed-forward
   std::optional<ExpertsConfig> experts;  ///< of layers that have FeedForward::experts
-  std::vector<LayerConfig> pattern;  ///< [layers]
+  std::vector<LayerConfig> pattern;      ///< [layers]
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   /// Context length that the model claims: max_position_embeddings, multiplied by the factor of
   /// linear and dynamic scaling; with yarn at least factor × original length. With Qwen2.5-1M's
@@ -116,9 +116,9 @@ struct ModelConfig {
   bool tied_embeddings = false;
   bool attention_bias = false;         ///< biases on q, k and v
   bool attention_output_bias = false;  ///< on the attention's output projection
-  bool mlp_bias = false;         ///< of dense feed-forwards
-  bool expert_bias = false;      ///< on routers and experts
-  bool attention_sinks = false;  ///< each head has a sink (context::AttentionSteps)
+  bool mlp_bias = false;               ///< of dense feed-forwards
+  bool expert_bias = false;            ///< on routers and experts
+  bool attention_sinks = false;        ///< each head has a sink (context::AttentionSteps)
   QkNorm qk_norm = QkNorm::none;
   bool norm_before = true, norm_after = false;  ///< where a layer's two blocks have RMS norms
   double norm_weight_offset = 0;  ///< what is added to stored weights of norms, in fp32
@@ -132,7 +132,7 @@ struct ModelConfig {
   std::vector<int32_t> stop_token_ids;
   std::string sha256;  ///< of the bytes of config.json
 
-  std::vector<int64_t> windows() const;           ///< by layer
+  std::vector<int64_t> windows() const;  ///< by layer
   FeedForward feed_forward(int64_t layer) const {
     return experts ? pattern[layer].feed_forward : FeedForward::dense;
   }

@@ -11,8 +11,8 @@ int64_t read_count(const JsonSection& file, const FamilyTraits& traits) {
   const auto count = file.integer("num_experts", 1, max_experts);
   const auto local = file.integer("num_local_experts", 1, max_experts);
   if (count && local && *count != *local)
-    file.refuse("num_experts", fmt::format("but num_local_experts is {}; remove one of them",
-                                           *local));
+    file.refuse("num_experts",
+                fmt::format("but num_local_experts is {}; remove one of them", *local));
   return count.value_or(local.value_or(traits.num_experts));
 }
 

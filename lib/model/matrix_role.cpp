@@ -52,8 +52,7 @@ int64_t num_matrices(const ModelConfig& config, MatrixKind kind) {
     case MatrixKind::expert_gate:
     case MatrixKind::expert_up:
     case MatrixKind::expert_down:
-      return config.num_layers(FeedForward::experts) *
-             (config.experts ? config.experts->count : 0);
+      return config.num_layers(FeedForward::experts) * (config.experts ? config.experts->count : 0);
     case MatrixKind::head:
       return 1;
   }

@@ -66,9 +66,9 @@ int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
   const int64_t dense = config.num_layers(FeedForward::dense) > 0 ? 2 * config.ffn : 0;
   const int64_t mixture =
       config.experts ? config.experts->count + 2 * config.experts->per_token + config.hidden : 0;
-  return size_of(DType::fp32) * (rows + heads * config.head_dim + partial +
-                                 std::max(dense, mixture) +
-                                 LayerRotations::width(config) + squares + sinks);
+  return size_of(DType::fp32) *
+         (rows + heads * config.head_dim + partial + std::max(dense, mixture) +
+          LayerRotations::width(config) + squares + sinks);
 }
 
 void Model::forward(const Rows& rows, context::Attention& attention) {

@@ -35,9 +35,10 @@ class PackedMatrices {
     const auto* const scale = scales_.as<const uint8_t>();
     for (int64_t i = 0; i < scales_.elements(); ++i)
       if (scale[i] == 255)
-        fail<InputError>("{}: tensor '{}_scales' holds 255, which stands for NaN, at element {}; "
-                         "download the file again",
-                         loader.file_of(blocks), name, i);
+        fail<InputError>(
+            "{}: tensor '{}_scales' holds 255, which stands for NaN, at element {}; "
+            "download the file again",
+            loader.file_of(blocks), name, i);
   }
 
   DType type() const { return blocks_ ? DType::bf16 : numbers_.dtype(); }
@@ -66,7 +67,7 @@ class PackedMatrices {
   }
 
   int64_t outputs_, inputs_;
-  TensorView numbers_;           ///< [experts, inputs, outputs], or absent
+  TensorView numbers_;          ///< [experts, inputs, outputs], or absent
   TensorView blocks_, scales_;  ///< of MXFP4, or absent
 };
 
@@ -132,8 +133,8 @@ std::vector<GatedFfnWeights> read_packed_experts(const ModelConfig& config, Weig
   std::vector<GatedFfnWeights> weights(experts.count);
   for (int64_t e = 0; e < experts.count; ++e) {
     GatedFfnWeights& of = weights[e];
-    of.gate.parts = {{reader.matrix(gate_up, e, gates, {0, hidden}),
-                      reader.bias(gate_up_bias, e, gates)}};
+    of.gate.parts = {
+        {reader.matrix(gate_up, e, gates, {0, hidden}), reader.bias(gate_up_bias, e, gates)}};
     of.up.parts = {
         {reader.matrix(gate_up, e, ups, {0, hidden}), reader.bias(gate_up_bias, e, ups)}};
     of.down.parts = {{reader.matrix(down, e, {0, hidden}, part), TensorView()}};

@@ -41,13 +41,13 @@ kernels::Expert part_of_expert(const GatedFfnWeights& expert, size_t block, int 
   };
   return {rows(gate.weight), rows(up.weight), down.weight.slice_columns(index * columns, columns),
           rows(gate.scales), rows(up.scales), down.scales,
-          rows(gate.bias), rows(up.bias), index == 0 ? down.bias : TensorView()};
+          rows(gate.bias),   rows(up.bias),   index == 0 ? down.bias : TensorView()};
 }
 
 /// The experts of each part, for experts whose columns are in one or several blocks of equal widths,
 /// each of which is cut into `count` parts.
-std::vector<std::vector<kernels::Expert>> parts_of_experts(
-    std::span<const GatedFfnWeights> experts, int count) {
+std::vector<std::vector<kernels::Expert>> parts_of_experts(std::span<const GatedFfnWeights> experts,
+                                                           int count) {
   std::vector<std::vector<kernels::Expert>> parts;
   const size_t blocks = experts.front().down.parts.size();
   for (size_t block = 0; block < blocks; ++block)
@@ -123,8 +123,8 @@ void Products::experts(const kernels::ExpertsArgs& args, std::span<const GatedFf
   const int64_t k = args.chosen.size(1), columns = weights.front().gate.out();
   const double pairs = static_cast<double>(args.x.rows()) * static_cast<double>(k);
   const double touched = kernels::touched_experts(args.x.rows(), k, std::ssize(weights));
-  const int64_t bytes = weights.front().gate.bytes() + weights.front().up.bytes() +
-                        weights.front().down.bytes();
+  const int64_t bytes =
+      weights.front().gate.bytes() + weights.front().up.bytes() + weights.front().down.bytes();
   const ScopedSpan span(
       compute_.recorder, "experts", Kind::compute,
       static_cast<int64_t>(touched * static_cast<double>(bytes)),
@@ -148,8 +148,7 @@ void Products::sum_experts(const kernels::ExpertsArgs& args,
     return compute_.backend.experts(own, compute_.stream);
   }
   const size_t left = std::bit_floor(parts.size() - 1);
-  const TensorView right =
-      expert_sums_[depth].tensor(DType::fp32, {args.y.rows(), args.y.size(1)});
+  const TensorView right = expert_sums_[depth].tensor(DType::fp32, {args.y.rows(), args.y.size(1)});
   sum_experts(args, parts.first(left), depth + 1);
   own.y = right;
   sum_experts(own, parts.subspan(left), depth + 1);

@@ -70,8 +70,9 @@ void Residence::refuse_value(const TensorView& stored, int64_t index) const {
         checkpoint_.file_of(name).string(), name, load_as_float(element, stored.dtype(), 0),
         offset / element_bytes, name_of(*dtype_));
   }
-  fail<InputError>("a matrix of an expert holds {}, which {} cannot hold; choose another model.dtype",
-                   load_as_float(element, stored.dtype(), 0), name_of(*dtype_));
+  fail<InputError>(
+      "a matrix of an expert holds {}, which {} cannot hold; choose another model.dtype",
+      load_as_float(element, stored.dtype(), 0), name_of(*dtype_));
 }
 
 }  // namespace pecia::model

@@ -47,8 +47,7 @@ std::string WeightLoader::folder() const {
                        : checkpoint_.file_of(names.front()).parent_path().string();
 }
 
-TensorView WeightLoader::of_shape(const std::string& asked,
-                                  std::initializer_list<int64_t> shape) {
+TensorView WeightLoader::of_shape(const std::string& asked, std::initializer_list<int64_t> shape) {
   const std::string name = stored_name(asked);
   const std::vector<int64_t> expected = shape;
   if (!checkpoint_.contains(name))

@@ -45,9 +45,7 @@ class LayerReader {
   }
 
  private:
-  bool has_experts() const {
-    return config_.feed_forward(layer_) == FeedForward::experts;
-  }
+  bool has_experts() const { return config_.feed_forward(layer_) == FeedForward::experts; }
 
   AttentionWeights attention() {
     AttentionWeights weights;
@@ -202,7 +200,8 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
   final_norm =
       residence.norm(loader.vector(weight(names.final_norm), config.hidden), config.logits_divisor);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    LayerWeights own = cut_layer(LayerReader(config, loader, layer).read(), config, WeightCut{}, cut);
+    LayerWeights own =
+        cut_layer(LayerReader(config, loader, layer).read(), config, WeightCut{}, cut);
     if (traits_of(config.family).packed_experts)
       own.mixture.experts =
           read_packed_experts(config, loader, layer, cut, pool, residence.converted);

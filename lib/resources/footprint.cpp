@@ -39,8 +39,7 @@ WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& 
     if (!type || count == 0 || kind == model::MatrixKind::head) continue;
     const model::MatrixRole& role = model::role_of(kind);
     const int64_t rows = role.out(config), columns = role.in(config);
-    found.bytes +=
-        count * (code_bytes(*type, rows, columns) - rows * columns * size_of(plain));
+    found.bytes += count * (code_bytes(*type, rows, columns) - rows * columns * size_of(plain));
   }
   if (const auto head = type_of_matrix(quantize, model::MatrixKind::head)) {
     found.bytes +=

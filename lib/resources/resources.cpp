@@ -130,8 +130,7 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
 
 parallel::ModelShape shape_of(const model::ModelConfig& config) {
   using model::FeedForward;
-  const int64_t of_experts =
-      config.experts ? config.experts->count * config.experts->ffn : 0;
+  const int64_t of_experts = config.experts ? config.experts->count * config.experts->ffn : 0;
   const int64_t all_ffn = config.num_layers(FeedForward::dense) * config.ffn +
                           config.num_layers(FeedForward::experts) * of_experts;
   return {config.num_heads, config.num_kv_heads, config.common_ffn(),

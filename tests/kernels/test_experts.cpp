@@ -121,10 +121,10 @@ TEST_P(Experts, AgreeWithTheReference) {
     layer.run(device_, y.view());
     // Products of standard normal numbers: gate and up are of size √hidden, their product of size
     // hidden, and a sum of ffn of these, k times.
-    const double size = static_cast<double>(shape.hidden) *
-                        std::sqrt(static_cast<double>(shape.ffn * shape.k));
-    const bool narrow = device_.rounding(dtype_) > 0 ||
-                        device_.backend->operand_type(dtype_) != DType::fp32;
+    const double size =
+        static_cast<double>(shape.hidden) * std::sqrt(static_cast<double>(shape.ffn * shape.k));
+    const bool narrow =
+        device_.rounding(dtype_) > 0 || device_.backend->operand_type(dtype_) != DType::fp32;
     const double rounding = narrow ? 0x1p-8 : sum_tolerance(shape.hidden + shape.ffn);
     EXPECT_TRUE(all_close(y.values(), expected.values(), 8 * rounding * size, 0))
         << shape.rows << " rows, " << shape.hidden << " × " << shape.ffn;

@@ -45,10 +45,9 @@ TEST_P(GatedActivation, ClampedIsSigmoidOfTheGateTimesBothWithinLimits) {
       {gate.view(), up.view(), gate.view(), kernels::Activation::clamped}, device_.stream);
   // g / (1 + exp(−1.702 g)) · (u + 1) in double, with g ≤ 7 and −7 ≤ u ≤ 7.
   const std::vector<float> found = gate.values();
-  EXPECT_TRUE(all_close(std::span(found).first(6),
-                        std::vector<float>{2.5373873f, 0, -0.4626127f, 55.9996254f, -41.9997191f,
-                                           0},
-                        1e-30, 2e-6));
+  EXPECT_TRUE(all_close(
+      std::span(found).first(6),
+      std::vector<float>{2.5373873f, 0, -0.4626127f, 55.9996254f, -41.9997191f, 0}, 1e-30, 2e-6));
   EXPECT_TRUE(std::isnan(found[6]) && std::isnan(found[7]));
 }
 

@@ -18,10 +18,9 @@ class Route : public testing::TestWithParam<std::string> {
 
   static Choice choose(Device& device, Tensor& logits, int64_t rows, int64_t k, Routing routing) {
     Choice choice{std::vector<int32_t>(rows * k, -1), std::vector<float>(rows * k, -1.0f)};
-    device.backend->route(
-        {logits.view(), TensorView(choice.chosen.data(), DType::int32, {rows, k}),
-         TensorView(choice.weights.data(), DType::fp32, {rows, k}), routing},
-        device.stream);
+    device.backend->route({logits.view(), TensorView(choice.chosen.data(), DType::int32, {rows, k}),
+                           TensorView(choice.weights.data(), DType::fp32, {rows, k}), routing},
+                          device.stream);
     return choice;
   }
 

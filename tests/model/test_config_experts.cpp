@@ -85,7 +85,8 @@ TEST(Olmoe, NormsAllHeadsTogether) {
   EXPECT_TRUE(config.norm_before && !config.norm_after);
 }
 
-constexpr auto yarn_of_gpt_oss = R"({"rope_scaling": {"rope_type": "yarn", "factor": 32.0, "truncate": false,
+constexpr auto yarn_of_gpt_oss =
+    R"({"rope_scaling": {"rope_type": "yarn", "factor": 32.0, "truncate": false,
     "original_max_position_embeddings": 4096}})";
 
 ModelConfig gpt_oss(const std::string& keys = "{}") {
@@ -115,12 +116,10 @@ TEST(GptOss, ReadsMxfp4AndRefusesOtherQuantization) {
 
 TEST(Parameters, AreThoseOfAllExpertsAndActiveOnesThoseThatATokenMeets) {
   const ModelConfig config = mixture(
-      "qwen3_moe",
-      R"({"num_experts": 6, "num_experts_per_tok": 2, "mlp_only_layers": [1]})");
+      "qwen3_moe", R"({"num_experts": 6, "num_experts_per_tok": 2, "mlp_only_layers": [1]})");
   const int64_t attention = 64 * (2 * 64 + 2 * 32) + 2 * 16 + 2 * 64;
   const int64_t expert = 3 * 64 * 40, dense = 3 * 64 * 96, rest = 64 + 2 * 100 * 64;
-  EXPECT_EQ(config.parameters(),
-            4 * attention + dense + 3 * (6 * 64 + 6 * expert) + rest);
+  EXPECT_EQ(config.parameters(), 4 * attention + dense + 3 * (6 * 64 + 6 * expert) + rest);
   EXPECT_EQ(config.active_parameters(), config.parameters() - 3 * 4 * expert);
   EXPECT_EQ(config.flops_per_token(),
             2.0 * (4 * 64 * (2 * 64 + 2 * 32) + dense + 3 * (6 * 64 + 2 * expert) + 100 * 64));

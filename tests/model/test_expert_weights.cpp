@@ -94,8 +94,7 @@ TEST(ExpertWeights, AreCutInEachExpertAndTheRouterStaysWhole) {
   expect_shape(mixture.router, 3, 4);
   expect_shape(mixture.experts[2].gate, 2, 4);
   EXPECT_THAT(first_of_parts(mixture.experts[2].gate), ElementsAre(42 + 8));
-  EXPECT_THAT(values_of(mixture.experts[2].down),
-              ElementsAre(64, 65, 68, 69, 72, 73, 76, 77));
+  EXPECT_THAT(values_of(mixture.experts[2].down), ElementsAre(64, 65, 68, 69, 72, 73, 76, 77));
 }
 
 TEST(ExpertWeights, ThatAreMissingAreNamed) {
@@ -193,8 +192,7 @@ TEST(PackedExperts, OfMxfp4AreCodesTimesPowersOfTwoAndGateAndUpTakeTurns) {
 }
 
 TEST(PackedExperts, AreUnpackedAsFarAsARankNeedsThem) {
-  const Weights half =
-      load(small_gpt_oss(), gpt_oss_file(), {}, {.count = 2, .index = 1});
+  const Weights half = load(small_gpt_oss(), gpt_oss_file(), {}, {.count = 2, .index = 1});
   const GatedFfnWeights& expert = half.layers[0].mixture.experts[0];
   expect_shape(expert.gate, 16, 32);
   expect_shape(expert.down, 32, 16);

@@ -54,8 +54,7 @@ __global__ void gated_activation_kernel(Matrix<const float> gate, Matrix<const f
     load<Count>(gate.row(row) + i, gates);
     load<Count>(up.row(row) + i, ups);
 #pragma unroll
-    for (int j = 0; j < Count; ++j)
-      gates[j] = activated(gates[j], ups[j], activation);
+    for (int j = 0; j < Count; ++j) gates[j] = activated(gates[j], ups[j], activation);
     store<Count>(gates, out.row(row) + i);
   }
 }
