@@ -96,10 +96,10 @@ ReplicaSettings replica_settings(const ModelOptions& options, const LoadedModel&
   const int shards = options.sp * options.tp;
   if (!parallel::can_shard_heads(model.config.num_heads, model.config.num_kv_heads, shards) ||
       !parallel::can_shard_heads(model.config.num_heads, model.config.num_kv_heads, options.tp) ||
-      model.config.ffn % shards != 0)
+      model.config.common_ffn() % shards != 0)
     fail<InputError>("--sp {} x --tp {} cannot cut {} heads over {} KV heads and {} FFN columns",
                      options.sp, options.tp, model.config.num_heads, model.config.num_kv_heads,
-                     model.config.ffn);
+                     model.config.common_ffn());
   ReplicaSettings settings;
   settings.sp = options.sp;
   settings.tp = options.tp;

@@ -65,13 +65,23 @@ double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cac
 
 double decode_bytes(const model::ModelConfig& config, const model::Weights& weights, int64_t batch,
                     int64_t cached, DType kv_dtype, int ranks, model::Quantize quantize) {
-  int64_t matrices = bytes_of(weights.head, type_of_matrix(quantize, model::MatrixKind::head));
+  const int64_t rank_rows = (batch + ranks - 1) / ranks;
+  const double touched =
+      config.experts
+          ? kernels::touched_experts(rank_rows, config.experts->per_token, config.experts->count) /
+                static_cast<double>(config.experts->count)
+          : 0;
+  double matrices = static_cast<double>(
+      bytes_of(weights.head, type_of_matrix(quantize, model::MatrixKind::head)));
   for (const model::LayerWeights& layer : weights.layers)
-    for (const model::MatrixKind kind : model::layer_kinds)
-      matrices += bytes_of(layer.matrix(kind), type_of_matrix(quantize, kind));
+    layer.for_each_matrix([&](model::MatrixKind kind, const model::LinearWeight& matrix) {
+      const bool of_experts = model::role_of(kind).unit == model::CutUnit::expert_ffn;
+      matrices += static_cast<double>(bytes_of(matrix, type_of_matrix(quantize, kind))) *
+                  (of_experts ? touched : 1);
+    });
   int64_t keys = 0;
   for (const model::LayerConfig& layer : config.pattern) keys += visible(cached, layer.window);
-  return static_cast<double>(matrices) * static_cast<double>(std::min<int64_t>(batch, ranks)) +
+  return matrices * static_cast<double>(std::min<int64_t>(batch, ranks)) +
          static_cast<double>(batch) * static_cast<double>(keys) *
              static_cast<double>(config.kv_bytes_per_token(kv_dtype) / config.layers);
 }

@@ -28,7 +28,7 @@ double prefill_flops(const model::ModelConfig& config, int64_t tokens, int64_t c
 double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cached);
 
 /// Bytes that this step has to read: the matrices once on each rank that has a row (at most
-/// `ranks`), and keys and values of all visible tokens once. `quantize`: the rounding of the
+/// `ranks`), of experts those that its rows touch if they choose at random, and keys and values of all visible tokens once. `quantize`: the rounding of the
 /// matrices at load.
 double decode_bytes(const model::ModelConfig& config, const model::Weights& weights, int64_t batch,
                     int64_t cached, DType kv_dtype, int ranks,

@@ -34,7 +34,7 @@ std::string rotation_words(const ModelConfig& config, model::Rotation rotation) 
   return "";
 }
 
-/// Layers that are alike: their numbers, window and rotation, in the order of their first layers.
+/// Layers that are alike: their numbers, window, rotation and feed-forward, in the order of their first layers.
 nlohmann::ordered_json kinds_of_layers(const ModelConfig& config) {
   auto kinds = nlohmann::ordered_json::array();
   std::vector<model::LayerConfig> seen;
@@ -46,7 +46,9 @@ nlohmann::ordered_json kinds_of_layers(const ModelConfig& config) {
       seen.push_back(own);
       kinds.push_back({{"layers", nlohmann::json::array()},
                        {"window", own.window},
-                       {"rotation", rotation_words(config, own.rotation)}});
+                       {"rotation", rotation_words(config, own.rotation)},
+                       {"feed_forward",
+                        own.feed_forward == model::FeedForward::experts ? "experts" : "dense"}});
     }
     kinds[kind]["layers"].push_back(layer);
   }
@@ -59,7 +61,30 @@ std::string norm_words(const ModelConfig& config) {
                                                               : "norms after blocks";
   if (config.qk_norm == model::QkNorm::each_head) words += ", norms of each head's q and k";
   if (config.qk_norm == model::QkNorm::all_heads) words += ", norms of q and k over all heads";
+  if (config.attention_sinks) words += ", attention sinks";
   return words;
+}
+
+std::string_view activation_word(kernels::Activation activation) {
+  switch (activation) {
+    case kernels::Activation::silu:
+      return "silu";
+    case kernels::Activation::gelu_tanh:
+      return "gelu_tanh";
+    case kernels::Activation::clamped:
+      return "clamped swiglu";
+  }
+  return "";
+}
+
+/// Null for a dense model.
+nlohmann::ordered_json json_of_experts(const ModelConfig& config) {
+  if (!config.experts) return nullptr;
+  const bool of_all = config.experts->routing == kernels::Routing::of_all;
+  return {{"count", config.experts->count},
+          {"per_token", config.experts->per_token},
+          {"ffn", config.experts->ffn},
+          {"weights", of_all ? "softmax over all" : "softmax over the chosen"}};
 }
 
 /// The grids on which a replica of so many ranks may run the model.
@@ -80,18 +105,19 @@ nlohmann::ordered_json summarize_model(const std::filesystem::path& folder) {
   for (const DType dtype : {DType::fp32, DType::bf16, DType::fp8})
     kv[std::string(name_of(dtype))] = config.kv_bytes_per_token(dtype);
   for (const int ranks : {2, 4, 8}) grids[std::to_string(ranks)] = legal_grids(config, ranks);
-  const bool silu = config.activation == kernels::Activation::silu;
   return {{"kind", "model"},
           {"path", folder.string()},
           {"model_type", model::name_of(config.family)},
           {"parameters", config.parameters()},
+          {"active_parameters", config.active_parameters()},
           {"stored_dtype", config.stored_dtype ? std::string(name_of(*config.stored_dtype)) : ""},
           {"max_positions", config.max_positions},
           {"vocab", config.vocab},
           {"tied_embeddings", config.tied_embeddings},
           {"hidden", config.hidden},
           {"ffn", config.ffn},
-          {"activation", silu ? "silu" : "gelu_tanh"},
+          {"experts", json_of_experts(config)},
+          {"activation", activation_word(config.activation)},
           {"num_heads", config.num_heads},
           {"num_kv_heads", config.num_kv_heads},
           {"head_dim", config.head_dim},
@@ -106,21 +132,32 @@ std::string model_text(const nlohmann::ordered_json& summary) {
   const auto number = [&](const char* key) { return summary[key].get<int64_t>(); };
   const auto word = [&](const char* key) { return summary[key].get<std::string>(); };
   const std::string stored = word("stored_dtype");
-  std::string text =
-      fmt::format("{}: {}, {} parameters{}, {} positions, vocabulary {}{}\n", word("path"),
-                  word("model_type"), report::format_count(summary["parameters"].get<double>()),
-                  stored.empty() ? "" : " in " + stored, number("max_positions"), number("vocab"),
-                  summary["tied_embeddings"].get<bool>() ? " (tied)" : "");
+  const bool mixture = !summary["experts"].is_null();
+  std::string text = fmt::format(
+      "{}: {}, {} parameters{}{}, {} positions, vocabulary {}{}\n", word("path"),
+      word("model_type"), report::format_count(summary["parameters"].get<double>()),
+      mixture ? fmt::format(" ({} of them active)",
+                            report::format_count(summary["active_parameters"].get<double>()))
+              : "",
+      stored.empty() ? "" : " in " + stored, number("max_positions"), number("vocab"),
+      summary["tied_embeddings"].get<bool>() ? " (tied)" : "");
   text +=
       fmt::format("  {} layers: hidden {}, {} heads over {} KV heads of {}, FFN {} ({})\n  {}\n",
                   number("layers"), number("hidden"), number("num_heads"), number("num_kv_heads"),
                   number("head_dim"), number("ffn"), word("activation"), word("norms"));
+  if (mixture) {
+    const auto& experts = summary["experts"];
+    text += fmt::format("  experts: {} of {} for each token, each with {} FFN columns, {}\n",
+                        experts["per_token"].get<int64_t>(), experts["count"].get<int64_t>(),
+                        experts["ffn"].get<int64_t>(), experts["weights"].get<std::string>());
+  }
   for (const auto& kind : summary["kinds_of_layers"]) {
     const int64_t window = kind["window"].get<int64_t>();
     const auto layers = kind["layers"].get<std::vector<int64_t>>();
-    text += fmt::format("  {} × {}, {}{}\n", layers.size(),
+    text += fmt::format("  {} × {}, {}{}{}\n", layers.size(),
                         window == 0 ? "all tokens" : fmt::format("a window of {}", window),
                         kind["rotation"].get<std::string>(),
+                        mixture ? ", " + kind["feed_forward"].get<std::string>() : "",
                         std::ssize(layers) == number("layers")
                             ? ""
                             : fmt::format(": layers {}", fmt::join(layers, " ")));

@@ -33,10 +33,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json json_of(const model::ModelConfig& config, const job::Job& job) {
-  return {{"path", job.model.path.string()},   {"family", std::string(name_of(config.family))},
-          {"parameters", config.parameters()}, {"layers", config.layers},
-          {"num_heads", config.num_heads},     {"num_kv_heads", config.num_kv_heads},
-          {"head_dim", config.head_dim},       {"vocab", config.vocab},
+  return {{"path", job.model.path.string()},
+          {"family", std::string(name_of(config.family))},
+          {"parameters", config.parameters()},
+          {"active_parameters", config.active_parameters()},
+          {"layers", config.layers},
+          {"num_heads", config.num_heads},
+          {"num_kv_heads", config.num_kv_heads},
+          {"head_dim", config.head_dim},
+          {"vocab", config.vocab},
           {"length", config.max_positions}};
 }
 
@@ -305,12 +310,16 @@ std::string plan_text(const Json& plan) {
     return report::format_bytes(of[key].get<int64_t>());
   };
   const Json &model = plan["model"], &weights = plan["weights"], &kv = plan["kv"];
-  std::string text =
-      fmt::format("{}: {}, {} parameters, {} layers, {} query and {} KV heads of {}, length {}\n",
-                  model["path"].get<std::string>(), model["family"].get<std::string>(),
-                  report::format_count(model["parameters"].get<double>()), number(model, "layers"),
-                  number(model, "num_heads"), number(model, "num_kv_heads"),
-                  number(model, "head_dim"), number(model, "length"));
+  std::string text = fmt::format(
+      "{}: {}, {} parameters{}, {} layers, {} query and {} KV heads of {}, length {}\n",
+      model["path"].get<std::string>(), model["family"].get<std::string>(),
+      report::format_count(model["parameters"].get<double>()),
+      number(model, "active_parameters") == number(model, "parameters")
+          ? ""
+          : fmt::format(" ({} of them active)",
+                        report::format_count(model["active_parameters"].get<double>())),
+      number(model, "layers"), number(model, "num_heads"), number(model, "num_kv_heads"),
+      number(model, "head_dim"), number(model, "length"));
   text += prompts_text(plan["prompts"], number(model, "length"));
   if (plan.contains("batch"))
     return text +

@@ -15,6 +15,7 @@
 #include "kernels/api/attention.hpp"
 #include "kernels/api/column_sums.hpp"
 #include "kernels/api/embedding.hpp"
+#include "kernels/api/experts.hpp"
 #include "kernels/api/gated_activation.hpp"
 #include "kernels/api/kv_store.hpp"
 #include "kernels/api/linear.hpp"
@@ -22,6 +23,7 @@
 #include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
+#include "kernels/api/route.hpp"
 #include "kernels/api/sampling.hpp"
 #include "kernels/api/shortlist.hpp"
 #include "kernels/api/square_sums.hpp"
@@ -55,6 +57,8 @@ class Backend {
   virtual void column_sums(const ColumnSumsArgs& args, device::Stream& stream) = 0;
   virtual void merge(const MergeArgs& args, device::Stream& stream) = 0;
   virtual void gated_activation(const GatedActivationArgs& args, device::Stream& stream) = 0;
+  virtual void route(const RouteArgs& args, device::Stream& stream) = 0;
+  virtual void experts(const ExpertsArgs& args, device::Stream& stream) = 0;
   virtual void sample(const SamplingArgs& args, device::Stream& stream) = 0;
   virtual void log_probs(const LogProbsArgs& args, device::Stream& stream) = 0;
   virtual void shortlist(const ShortlistArgs& args, device::Stream& stream) = 0;

@@ -63,6 +63,38 @@ void check_codes(std::string_view name, const TensorView& codes, const TensorVie
   check_dense("scales", scales);
 }
 
+/// Weights [rows, columns], or their codes, that multiply x of a type.
+void check_weights(std::string_view name, const TensorView& weights, const TensorView& scales,
+                   int64_t rows, int64_t columns, DType x) {
+  const DType type = weights.dtype();
+  if (is_code(type)) {
+    check_codes(name, weights, scales, rows, columns);
+  } else {
+    check_float(name, type);
+    check_shape(name, weights, {rows, columns});
+    PECIA_CHECK(!scales, "scales of {} weights", name_of(type));
+  }
+  const DType narrow = is_code(type) ? DType::bf16 : type;
+  PECIA_CHECK(x == DType::fp32 || x == narrow, "x is {}, expected fp32{}", name_of(x),
+              narrow == DType::fp32 ? "" : fmt::format(" or {}", name_of(narrow)));
+}
+
+void check_bias(std::string_view name, const TensorView& bias, int64_t size) {
+  if (!bias) return;
+  check_float(name, bias.dtype());
+  check_shape(name, bias, {size});
+}
+
+void check_choice(const TensorView& chosen, const TensorView& weights, int64_t rows) {
+  PECIA_CHECK(chosen.dtype() == DType::int32, "chosen is {}, expected int32",
+              name_of(chosen.dtype()));
+  check_shape("chosen", chosen, {rows, chosen.size(1)});
+  check_dense("chosen", chosen);
+  check_fp32("weights", weights);
+  check_shape("weights", weights, {rows, chosen.size(1)});
+  check_dense("weights", weights);
+}
+
 void check_size(std::string_view name, size_t size, int64_t expected) {
   PECIA_CHECK(static_cast<int64_t>(size) == expected, "{} has {} entries, expected {}", name, size,
               expected);
@@ -134,26 +166,15 @@ void validate(const LinearArgs& args) {
   check_rank("x", args.x, 2);
   check_rank("weight", args.weight, 2);
   check_fp32("y", args.y);
-  const DType x = args.x.dtype(), weight = args.weight.dtype();
-  if (is_code(weight)) {
-    check_codes("weights", args.weight, args.weight_scales, args.weight.rows(), args.x.size(1));
-  } else {
-    check_float("weight", weight);
-    check_shape("weight", args.weight, {args.weight.rows(), args.x.size(1)});
-    PECIA_CHECK(!args.weight_scales, "scales of {} weights", name_of(weight));
-  }
-  const DType narrow = is_code(weight) ? DType::bf16 : weight;
-  PECIA_CHECK(x == DType::fp32 || x == narrow, "x is {}, expected fp32{}", name_of(x),
-              narrow == DType::fp32 ? "" : fmt::format(" or {}", name_of(narrow)));
+  check_weights("weight", args.weight, args.weight_scales, args.weight.rows(), args.x.size(1),
+                args.x.dtype());
   check_shape("y", args.y, {args.x.rows(), args.weight.rows()});
   PECIA_CHECK(args.splits >= 1 && std::has_single_bit(static_cast<unsigned>(args.splits)) &&
                   args.x.size(1) % args.splits == 0,
               "{} splits of a sum of {}", args.splits, args.x.size(1));
   PECIA_CHECK(args.splits == 1 || args.row_invariant == RowInvariant::yes,
               "{} splits without row invariance", args.splits);
-  if (!args.bias) return;
-  check_float("bias", args.bias.dtype());
-  check_shape("bias", args.bias, {args.weight.rows()});
+  check_bias("bias", args.bias, args.weight.rows());
 }
 
 void validate(const QuantizeRowsArgs& args) {
@@ -308,6 +329,36 @@ void validate(const GatedActivationArgs& args) {
   check_float("out", args.out.dtype());
   check_shape("up", args.up, {args.gate.rows(), args.gate.size(1)});
   check_shape("out", args.out, {args.gate.rows(), args.gate.size(1)});
+}
+
+void validate(const RouteArgs& args) {
+  check_rank("logits", args.logits, 2);
+  check_fp32("logits", args.logits);
+  check_rank("chosen", args.chosen, 2);
+  const int64_t k = args.chosen.size(1);
+  PECIA_CHECK(k >= 1 && k <= args.logits.size(1), "{} of {} experts", k, args.logits.size(1));
+  check_choice(args.chosen, args.weights, args.logits.rows());
+}
+
+void validate(const ExpertsArgs& args) {
+  check_rank("x", args.x, 2);
+  check_rank("chosen", args.chosen, 2);
+  check_choice(args.chosen, args.weights, args.x.rows());
+  check_fp32("y", args.y);
+  check_shape("y", args.y, {args.x.rows(), args.x.size(1)});
+  PECIA_CHECK(args.chosen.size(1) <= std::ssize(args.experts), "{} of {} experts",
+              args.chosen.size(1), args.experts.size());
+  const int64_t hidden = args.x.size(1);
+  for (const Expert& expert : args.experts) {
+    check_rank("gate", expert.gate, 2);
+    const int64_t ffn = expert.gate.rows();
+    check_weights("gate", expert.gate, expert.gate_scales, ffn, hidden, args.x.dtype());
+    check_weights("up", expert.up, expert.up_scales, ffn, hidden, args.x.dtype());
+    check_weights("down", expert.down, expert.down_scales, hidden, ffn, DType::fp32);
+    check_bias("gate_bias", expert.gate_bias, ffn);
+    check_bias("up_bias", expert.up_bias, ffn);
+    check_bias("down_bias", expert.down_bias, hidden);
+  }
 }
 
 void validate(const SamplingArgs& args) {

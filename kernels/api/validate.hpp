@@ -9,6 +9,7 @@
 #include "kernels/api/attention.hpp"
 #include "kernels/api/column_sums.hpp"
 #include "kernels/api/embedding.hpp"
+#include "kernels/api/experts.hpp"
 #include "kernels/api/gated_activation.hpp"
 #include "kernels/api/kv_store.hpp"
 #include "kernels/api/linear.hpp"
@@ -16,6 +17,7 @@
 #include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
 #include "kernels/api/rope.hpp"
+#include "kernels/api/route.hpp"
 #include "kernels/api/sampling.hpp"
 #include "kernels/api/shortlist.hpp"
 #include "kernels/api/square_sums.hpp"
@@ -34,6 +36,8 @@ void validate(const AttentionArgs& args);
 void validate(const ColumnSumsArgs& args);
 void validate(const MergeArgs& args);
 void validate(const GatedActivationArgs& args);
+void validate(const RouteArgs& args);
+void validate(const ExpertsArgs& args);
 void validate(const SamplingArgs& args);
 void validate(const LogProbsArgs& args);
 void validate(const ShortlistArgs& args);

@@ -5,6 +5,7 @@
 
 #include "kernels/api/validate.hpp"
 #include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/experts.hpp"
 #include "kernels/cpu/products/amx_kernel.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
 #include "lib/core/isa.hpp"
@@ -29,11 +30,7 @@ class CpuBackend : public Backend {
   }
   void linear(const LinearArgs& args, device::Stream& stream) override {
     validate(args);
-    if (kernel_ != nullptr && of_bf16(args.weight.dtype()) &&
-        args.row_invariant == RowInvariant::no)
-      cpu::linear_bf16(*kernel_, args, stream, workspace_);
-    else
-      cpu::linear(args, stream, workspace_);
+    multiply(args, stream);
   }
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
     validate(args);
@@ -81,6 +78,17 @@ class CpuBackend : public Backend {
     takes(args.out);
     cpu::gated_activation(args, stream);
   }
+  void route(const RouteArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::route(args, stream);
+  }
+  void experts(const ExpertsArgs& args, device::Stream& stream) override {
+    validate(args);
+    const bool invariant = args.row_invariant == RowInvariant::yes;
+    experts_.run(
+        args, stream, [&](const LinearArgs& product) { multiply(product, stream); },
+        [&](DType weight) { return invariant ? DType::fp32 : operand_type(weight); });
+  }
   void sample(const SamplingArgs& args, device::Stream& stream) override {
     validate(args);
     cpu::sample(args, stream, workspace_);
@@ -95,6 +103,13 @@ class CpuBackend : public Backend {
   }
 
  private:
+  void multiply(const LinearArgs& args, device::Stream& stream) {
+    if (kernel_ != nullptr && of_bf16(args.weight.dtype()) &&
+        args.row_invariant == RowInvariant::no)
+      cpu::linear_bf16(*kernel_, args, stream, workspace_);
+    else
+      cpu::linear(args, stream, workspace_);
+  }
   /// Weights that can be multiplied as numbers of bf16.
   static bool of_bf16(DType weight) {
     return weight == DType::bf16 || weight == DType::int8 || weight == DType::int4;
@@ -107,6 +122,7 @@ class CpuBackend : public Backend {
   const cpu::Bf16Kernel* kernel_;
   cpu::Workspace workspace_;
   cpu::AttentionPlan plan_;
+  cpu::Experts experts_;
 };
 
 const cpu::Bf16Kernel* kernel_of(Products products) {

@@ -19,6 +19,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <Activation activation, class D, class V = hn::Vec<D>>
 HWY_INLINE V gated(D d, V gate, V up) {
   V slope = gate;
+  if constexpr (activation == Activation::clamped) {
+    const V limit = hn::Set(d, clamped_limit), low = hn::Set(d, -clamped_limit);
+    gate = hn::IfThenElse(hn::Gt(gate, limit), limit, gate);  // Min may lose NaN
+    up = hn::IfThenElse(hn::Gt(up, limit), limit, up);
+    up = hn::Add(hn::IfThenElse(hn::Lt(up, low), low, up), hn::Set(d, 1.0f));
+    slope = hn::Mul(gate, hn::Set(d, clamped_slope));
+  }
   if constexpr (activation == Activation::gelu_tanh) {
     const V cube = hn::Mul(hn::Mul(hn::Mul(gate, gate), gate), hn::Set(d, gelu_cube));
     slope = hn::Mul(hn::Add(gate, cube), hn::Set(d, gelu_slope));
@@ -75,6 +82,8 @@ void GateRows(const GatedActivationArgs& args, int64_t begin, int64_t end) {
       return gate_rows<Activation::silu>(args, begin, end);
     case Activation::gelu_tanh:
       return gate_rows<Activation::gelu_tanh>(args, begin, end);
+    case Activation::clamped:
+      return gate_rows<Activation::clamped>(args, begin, end);
   }
 }
 

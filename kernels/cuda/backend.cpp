@@ -54,6 +54,12 @@ class CudaBackend : public Backend {
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     run(cuda::gated_activation, args, stream);
   }
+  void route(const RouteArgs& args, device::Stream& stream) override {
+    run(cuda::route, args, stream);
+  }
+  void experts(const ExpertsArgs& args, device::Stream& stream) override {
+    run(cuda::experts, args, stream);
+  }
   void sample(const SamplingArgs& args, device::Stream& stream) override {
     run(cuda::sample, args, stream);
   }

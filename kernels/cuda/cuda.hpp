@@ -42,9 +42,10 @@ struct Context {
   std::string why_no_sdpa;
   device::Buffer operand{device, device::Memory::device};         ///< x of a product, in its type
   device::Buffer operand_scales{device, device::Memory::device};  ///< scales of its rows, in fp8
-  device::Buffer products{device, device::Memory::device};        ///< fp8 products; sums of splits
-  device::Buffer bias{device, device::Memory::device};            ///< bias of a product, in fp32
-  device::Buffer partials{device, device::Memory::device};        ///< partials of attention
+  device::Buffer products{
+      device, device::Memory::device};  ///< fp8 products; sums of splits; activations of experts
+  device::Buffer bias{device, device::Memory::device};       ///< bias of a product, in fp32
+  device::Buffer partials{device, device::Memory::device};   ///< partials of attention
   device::Buffer rounded_q{device, device::Memory::device};  ///< for the library, like the next two
   device::Buffer part_out{device, device::Memory::device};
   device::Buffer part_lse{device, device::Memory::device};
@@ -67,6 +68,8 @@ void kv_store(const KvStoreArgs& args, Context& context, device::Stream& stream)
 void attention(const AttentionArgs& args, Context& context, device::Stream& stream);
 void column_sums(const ColumnSumsArgs& args, Context& context, device::Stream& stream);
 void merge(const MergeArgs& args, Context& context, device::Stream& stream);
+void route(const RouteArgs& args, Context& context, device::Stream& stream);
+void experts(const ExpertsArgs& args, Context& context, device::Stream& stream);
 void gated_activation(const GatedActivationArgs& args, Context& context, device::Stream& stream);
 void sample(const SamplingArgs& args, Context& context, device::Stream& stream);
 void log_probs(const LogProbsArgs& args, Context& context, device::Stream& stream);

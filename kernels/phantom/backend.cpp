@@ -15,6 +15,12 @@ int64_t bytes_of(const TensorView& tensor) {
   return tensor ? tensor.elements() * size_of(tensor.dtype()) : 0;
 }
 
+int64_t bytes_of(const Expert& expert) {
+  return bytes_of(expert.gate) + bytes_of(expert.up) + bytes_of(expert.down) +
+         bytes_of(expert.gate_scales) + bytes_of(expert.up_scales) + bytes_of(expert.down_scales) +
+         bytes_of(expert.gate_bias) + bytes_of(expert.up_bias) + bytes_of(expert.down_bias);
+}
+
 /// Keys and values of `count` tokens.
 int64_t kv_bytes(int64_t count, int64_t heads, int64_t head_dim, DType dtype) {
   return 2 * count * heads * vector_bytes(dtype, head_dim);
@@ -75,7 +81,8 @@ class PhantomBackend : public Backend {
           2 * rows * static_cast<double>(args.x.size(1)) * static_cast<double>(args.y.size(1)),
           bytes_of(args.x) + bytes_of(args.weight) + bytes_of(args.weight_scales) +
               bytes_of(args.bias) + added,
-          bytes_of(args.y), operands_of(args), static_cast<double>(args.x.size(1)), args.y.size(1)},
+          bytes_of(args.y), operands_of(args.x.dtype(), args.weight.dtype(), args.row_invariant),
+          static_cast<double>(args.x.size(1)), args.y.size(1)},
          stream);
   }
   void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) override {
@@ -157,6 +164,29 @@ class PhantomBackend : public Backend {
           bytes_of(args.gate) + bytes_of(args.up), bytes_of(args.out)},
          stream);
   }
+  void route(const RouteArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"route", DType::fp32, args.logits.rows(), 0, bytes_of(args.logits),
+          bytes_of(args.chosen) + bytes_of(args.weights)},
+         stream);
+  }
+  /// As if each row chose its experts at random. The products' rows are those of one expert.
+  void experts(const ExpertsArgs& args, device::Stream& stream) override {
+    validate(args);
+    const int64_t rows = args.x.rows(), k = args.chosen.size(1);
+    const double touched = touched_experts(rows, k, std::ssize(args.experts));
+    const auto pairs = static_cast<double>(rows * k);
+    const Expert& each = args.experts.front();
+    const int64_t ffn = each.gate.rows(), hidden = args.x.size(1);
+    tell({"experts", each.gate.dtype(),
+          rows == 0 ? 0 : static_cast<int64_t>(std::ceil(pairs / touched)),
+          6 * pairs * static_cast<double>(hidden) * static_cast<double>(ffn),
+          bytes_of(args.x) + bytes_of(args.chosen) + bytes_of(args.weights) +
+              std::llround(touched * static_cast<double>(bytes_of(each))),
+          bytes_of(args.y), operands_of(args.x.dtype(), each.gate.dtype(), args.row_invariant),
+          static_cast<double>(hidden), ffn},
+         stream);
+  }
   void sample(const SamplingArgs& args, device::Stream& stream) override {
     validate(args);
     std::fill(args.tokens.begin(), args.tokens.end(), 0);
@@ -194,11 +224,9 @@ class PhantomBackend : public Backend {
   }
 
   /// Rows of fp32 are rounded to the type that the weights are multiplied as.
-  DType operands_of(const LinearArgs& args) const {
-    if (args.weight.dtype() == DType::fp8) return DType::fp8;
-    if (args.x.dtype() != DType::fp32 || args.row_invariant == RowInvariant::yes)
-      return args.x.dtype();
-    return operand_type(args.weight.dtype());
+  DType operands_of(DType x, DType weight, RowInvariant row_invariant) const {
+    if (weight == DType::fp8) return DType::fp8;
+    return x != DType::fp32 || row_invariant == RowInvariant::yes ? x : operand_type(weight);
   }
 
   /// The token where the part of the vocabulary has it.

@@ -22,6 +22,8 @@ class IdleBackend : public Backend {
   void column_sums(const ColumnSumsArgs&, device::Stream&) override {}
   void merge(const MergeArgs&, device::Stream&) override {}
   void gated_activation(const GatedActivationArgs&, device::Stream&) override {}
+  void route(const RouteArgs&, device::Stream&) override {}
+  void experts(const ExpertsArgs&, device::Stream&) override {}
   void sample(const SamplingArgs&, device::Stream&) override {}
   void log_probs(const LogProbsArgs&, device::Stream&) override {}
   void shortlist(const ShortlistArgs&, device::Stream&) override {}

@@ -15,10 +15,10 @@ namespace pecia::kernels {
 struct OpWork {
   std::string_view name;  ///< "linear", "attention", …: as Backend has it
   DType dtype;       ///< of weights, or of keys and values; of the tensor that is read elsewhere
-  int64_t rows = 0;  ///< of what is written
+  int64_t rows = 0;  ///< of what is written; of experts, the rows that one of them multiplies
   double flops = 0;  ///< of products alone: 2 for each multiplication with its addition
   /// Each tensor once, but for a table or a cache: of these the rows that are looked up or written,
-  /// and each key once for its item.
+  /// and each key once for its item. Of experts, those that are touched if rows choose at random.
   int64_t bytes_read = 0, bytes_written = 0;
   /// Of ops with FLOPs: the type of what is multiplied; the elements that are summed for a product,
   /// or the keys that a row sees on average; and the columns that are written, or query heads ×
@@ -30,6 +30,11 @@ struct OpWork {
 
   bool operator==(const OpWork&) const = default;
 };
+
+/// Whether the op multiplies rows with weights.
+inline bool multiplies_weights(const OpWork& op) {
+  return op.name == "linear" || op.name == "experts";
+}
 
 /// Checks arguments as the other backends do and tells `on_op` of every call; nothing is computed.
 /// What is written to the host's memory is as if all logits were equal: token 0, or the one that

@@ -48,6 +48,12 @@ class ReferenceBackend : public Backend {
   void gated_activation(const GatedActivationArgs& args, device::Stream& stream) override {
     run(reference::gated_activation, args, stream);
   }
+  void route(const RouteArgs& args, device::Stream& stream) override {
+    run(reference::route, args, stream);
+  }
+  void experts(const ExpertsArgs& args, device::Stream& stream) override {
+    run(reference::experts, args, stream);
+  }
   void sample(const SamplingArgs& args, device::Stream& stream) override {
     run(reference::sample, args, stream);
   }

@@ -7,14 +7,20 @@
 namespace pecia::kernels::reference {
 namespace {
 
-double activated(double gate, Activation activation) {
+double activated(double gate, double up, Activation activation) {
   switch (activation) {
     case Activation::silu:
-      return gate / (1 + std::exp(-gate));
+      return gate / (1 + std::exp(-gate)) * up;
     case Activation::gelu_tanh:
       return gate / 2 *
              (1 +
-              std::tanh(std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate)));
+              std::tanh(std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate))) *
+             up;
+    case Activation::clamped: {
+      // Compared so that NaN stays.
+      const double least = gate > 7 ? 7 : gate, bounded = up > 7 ? 7 : up < -7 ? -7 : up;
+      return least / (1 + std::exp(-1.702 * least)) * (bounded + 1);
+    }
   }
   fail<InvalidArgument>("activation of number {}", static_cast<int>(activation));
 }
@@ -25,8 +31,8 @@ void gated_activation(const GatedActivationArgs& args) {
   for (int64_t t = 0; t < args.out.rows(); ++t)
     for (int64_t i = 0; i < args.out.size(1); ++i)
       store_from_float(args.out.row(t), args.out.dtype(), i,
-                       static_cast<float>(activated(row_of(args.gate, t)[i], args.activation) *
-                                          row_of(args.up, t)[i]));
+                       static_cast<float>(activated(row_of(args.gate, t)[i], row_of(args.up, t)[i],
+                                                    args.activation)));
 }
 
 }  // namespace pecia::kernels::reference

@@ -20,6 +20,8 @@ void attention(const AttentionArgs& args);
 void column_sums(const ColumnSumsArgs& args);
 void merge(const MergeArgs& args);
 void gated_activation(const GatedActivationArgs& args);
+void route(const RouteArgs& args);
+void experts(const ExpertsArgs& args);
 void sample(const SamplingArgs& args);
 void log_probs(const LogProbsArgs& args);
 void shortlist(const ShortlistArgs& args);

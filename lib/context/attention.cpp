@@ -45,6 +45,14 @@ Attention::Attention(const ReplicaGroups& groups, HeadCounts heads, std::vector<
               held_heads(groups.place, heads).kv.size());
 }
 
+void Attention::set_sink_logits(const std::vector<TensorView>& logits) {
+  const parallel::HeadRange heads = held_heads(groups_.place, heads_).q;
+  std::vector<TensorView> held;
+  for (const TensorView& all : logits)
+    held.push_back(all.slice_rows(heads.begin, heads.end - heads.begin));
+  std::visit([&](auto& ring) { ring.set_sink_logits(std::move(held)); }, ring_);
+}
+
 void Attention::begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t number) {
   std::visit([&](auto& any) { any.begin_pass(teams, number); }, ring_);
   exchanges_ = false;

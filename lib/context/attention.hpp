@@ -31,6 +31,10 @@ class Attention {
             kernels::RowInvariant row_invariant = kernels::RowInvariant::no,
             const std::optional<parallel::SparseSetting>& sparse = {});
 
+  /// Sets each layer's sink logits (AttentionSteps::set_sink_logits), of all heads of the model. The
+  /// memory must outlive this object.
+  void set_sink_logits(const std::vector<TensorView>& logits);
+
   /// Returns the KV shard of this rank.
   static parallel::HeadShard held_heads(const parallel::BlockPlace& place, HeadCounts heads);
 

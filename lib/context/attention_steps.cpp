@@ -2,6 +2,7 @@
 #include "lib/context/attention_steps.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -30,6 +31,7 @@ AttentionSteps::AttentionSteps(const Compute& compute, KvCache& cache, int64_t n
       window_lengths_(windows_),
       row_invariant_(row_invariant),
       scale_(scale.value_or(1.0f / std::sqrt(static_cast<float>(head_dim())))),
+      sink_part_(compute),
       travelling_{compute.buffer(), compute.buffer()} {
   PECIA_CHECK(static_cast<int64_t>(windows_.size()) == cache.shape().layers,
               "{} windows for {} layers", windows_.size(), cache.shape().layers);
@@ -101,6 +103,25 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
                               .lse = to.lse,
                               .row_invariant = row_invariant_},
                              compute_.stream);
+}
+
+/// The sinks are a part over one key whose value is zero.
+void AttentionSteps::add_sinks(int64_t layer, const Partial& to) {
+  if (sink_logits_.empty() || to.out.rows() == 0) return;
+  static constexpr std::array<int32_t, 1024> first_row{};  // the logits as a table of one row
+  const int64_t rows = to.out.rows();
+  const Partial sinks = partial(sink_part_, rows);
+  compute_.device.zero(sinks.out.data(), sinks.out.elements() * size_of(DType::fp32),
+                       compute_.stream);
+  const TensorView table = sink_logits_[layer].reshape({1, num_heads_});
+  constexpr auto most = static_cast<int64_t>(first_row.size());
+  for (int64_t row = 0; row < rows; row += most) {
+    const int64_t count = std::min(most, rows - row);
+    compute_.backend.embedding(
+        {table, std::span(first_row).first(count), sinks.lse.slice_rows(row, count), 0},
+        compute_.stream);
+  }
+  merge(sinks, to);
 }
 
 void AttentionSteps::merge(const Partial& part, const Partial& into,

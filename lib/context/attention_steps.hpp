@@ -97,6 +97,13 @@ class AttentionSteps {
              std::span<const int64_t> slots);
   void attend(int64_t layer, const AttentionCall& call, const TensorView& q,
               const kernels::StoredKeys& keys, const Partial& to);
+  /// Sets each layer's sink logits: one number for each of this rank's heads, [num_heads] in a float
+  /// type. A sink competes with a row's keys for its attention and has no value. Empty: there are
+  /// none.
+  void set_sink_logits(std::vector<TensorView> logits) { sink_logits_ = std::move(logits); }
+  /// Merges the layer's sinks into results over all keys of the rows. Call it once for each row,
+  /// however its keys were divided.
+  void add_sinks(int64_t layer, const Partial& to);
   /// Merges a part into the rows `rows` of `into`. If `rows` is empty, the part has all rows.
   void merge(const Partial& part, const Partial& into, std::span<const int64_t> rows = {});
 
@@ -145,6 +152,8 @@ class AttentionSteps {
   std::vector<int64_t> window_lengths_;  ///< each window once
   kernels::RowInvariant row_invariant_;
   float scale_;
+  std::vector<TensorView> sink_logits_;  ///< by layer, or empty
+  Buffers sink_part_;
   std::vector<MessageBlock> blocks_;
   std::vector<int64_t> message_tokens_;        ///< by step
   std::vector<std::vector<KeptTokens>> kept_;  ///< by step; empty: nothing is kept

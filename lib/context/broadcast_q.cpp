@@ -88,6 +88,7 @@ void RingAttention::run_broadcast_q(int64_t layer, const TensorView& q, const Te
   steps_.send_home(away, home);
   for (int other = 0; other < size(); ++other)
     if (other != index_ && !leaving_[other].empty()) steps_.merge(home[other], to, leaving_[other]);
+  steps_.add_sinks(layer, to);
 }
 
 }  // namespace pecia::context

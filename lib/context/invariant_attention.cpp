@@ -183,6 +183,7 @@ void InvariantAttention::run(int64_t layer, const TensorView& q, const TensorVie
     pass_keys(layer, q, to);
   else
     pass_queries(layer, q, to);
+  steps_.add_sinks(layer, to);
 }
 
 /// The keys of one rank: the subtree of the virtual ranks that it plays.

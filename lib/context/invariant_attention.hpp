@@ -25,6 +25,10 @@ class InvariantAttention {
   /// The ledger's virtual ranks are the ones that this instance plays.
   KvLedger& ledger() { return ledger_; }
   const KvLedger& ledger() const { return ledger_; }
+  /// AttentionSteps::set_sink_logits.
+  void set_sink_logits(std::vector<TensorView> logits) {
+    steps_.set_sink_logits(std::move(logits));
+  }
 
   /// Begins a pass. Every PassSequence must have virtual_ranks = layout_ranks. With pass_kv the
   /// keys travel. Else the queries travel straight to all ranks, in one exchange. Throws

@@ -298,6 +298,7 @@ void RingAttention::attend_part(int64_t layer, size_t part, const TensorView& q,
   const auto of = [&](const TensorView& all) { return all.slice_rows(rows.begin, rows.size()); };
   steps_.attend(layer, parts_[part], of(q), steps_.cached(layer),
                 {of(out), steps_.lse(lse_, rows.size())});
+  steps_.add_sinks(layer, {of(out), steps_.lse(lse_, rows.size())});
 }
 
 void RingAttention::run(int64_t layer, const TensorView& q, const TensorView& k,
@@ -324,6 +325,7 @@ void RingAttention::run_pass_kv(int64_t layer, const TensorView& q, const Tensor
     steps_.attend(layer, visits_[step], q, keys, part);
     steps_.merge(part, to);
   });
+  steps_.add_sinks(layer, to);
 }
 
 void RingAttention::run_pass_q(int64_t layer, const TensorView& q, const TensorView& out) {
@@ -345,7 +347,7 @@ void RingAttention::run_pass_q(int64_t layer, const TensorView& q, const TensorV
     steps_.wait(*transfer, "ring_pass_q", static_cast<int64_t>(bytes_of(visiting_q).size()));
     visiting_q = coming;
   }
-  if (size() == 1) return;
+  if (size() == 1) return steps_.add_sinks(layer, to);
 
   std::vector<Partial> away, home;
   for (int other = 0; other < size(); ++other) {
@@ -355,6 +357,7 @@ void RingAttention::run_pass_q(int64_t layer, const TensorView& q, const TensorV
   steps_.send_home(away, home);
   for (int other = 0; other < size(); ++other)
     if (other != rank) steps_.merge(home[other], to);
+  steps_.add_sinks(layer, to);
 }
 
 }  // namespace pecia::context

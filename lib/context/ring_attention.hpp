@@ -32,6 +32,10 @@ class RingAttention {
 
   KvLedger& ledger() { return ledger_; }
   const KvLedger& ledger() const { return ledger_; }
+  /// AttentionSteps::set_sink_logits.
+  void set_sink_logits(std::vector<TensorView> logits) {
+    steps_.set_sink_logits(std::move(logits));
+  }
   /// What passes by levels have done; empty without a sparse setting.
   SparseTotals sparse_totals() const { return levels_ ? levels_->totals() : SparseTotals{}; }
 

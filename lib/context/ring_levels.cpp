@@ -108,6 +108,7 @@ void RingAttention::run_levels(int64_t layer, const TensorView& q, const TensorV
     steps_.attend(layer, levels_->at_home() ? within_parts_ : visits_[0], q, steps_.cached(layer),
                   to);
     levels_->finish(layer, q, to);
+    steps_.add_sinks(layer, to);
   }
   levels_->weigh(layer, windows_[layer], q, to);
 }

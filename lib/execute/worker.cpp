@@ -32,6 +32,11 @@ Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
       pass_runner_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,
                     settings.prompt_logprobs, settings.layout_invariant},
                    replica, model_, attention_, kv_files_, compute) {
+  if (config.attention_sinks) {
+    std::vector<TensorView> sinks;
+    for (const model::LayerWeights& layer : weights.layers) sinks.push_back(layer.attention.sinks);
+    attention_.set_sink_logits(sinks);
+  }
   if (replica.size() == 1) return;
   move_transfers_ = [this, &replica] {
     if (replica.progress()) model_.progress();

@@ -41,9 +41,9 @@ class Walk {
     const double seconds = machines::op_seconds(op, cluster_, no_others);
     const auto [computing, moving] = machines::parts_of(op, cluster_);
     (computing > moving ? own_.compute_s : own_.memory_s) += seconds;
-    (op.flops == 0         ? own_.times.other_s
-     : op.name == "linear" ? own_.times.gemm_s
-                           : own_.times.attention_s) += seconds;
+    (op.flops == 0                     ? own_.times.other_s
+     : kernels::multiplies_weights(op) ? own_.times.gemm_s
+                                       : own_.times.attention_s) += seconds;
     now_ += seconds;
   }
 

@@ -135,9 +135,9 @@ class Replay {
     while (const Step* step = next_step(index)) {
       if (const auto* op = std::get_if<kernels::OpWork>(&step->what)) {
         const double seconds = op_seconds(*op, cluster_, others_that_work(index));
-        double& sum = op->flops == 0         ? rank.times.other_s
-                      : op->name == "linear" ? rank.times.gemm_s
-                                             : rank.times.attention_s;
+        double& sum = op->flops == 0                     ? rank.times.other_s
+                      : kernels::multiplies_weights(*op) ? rank.times.gemm_s
+                                                         : rank.times.attention_s;
         spend(index, *step, seconds, sum, op->bytes_read + op->bytes_written);
       } else if (const auto* copy = std::get_if<Copy>(&step->what)) {
         spend(index, *step,

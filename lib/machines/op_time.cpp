@@ -35,7 +35,7 @@ OpParts parts_of(const kernels::OpWork& op, const Cluster& cluster) {
   const auto& shares = cluster.efficiency;
   const auto bytes = static_cast<double>(op.bytes_read + op.bytes_written);
   if (op.flops == 0) return {0, memory_seconds(bytes, shares.copy, cluster)};
-  const bool attends = op.name != "linear";
+  const bool attends = !kernels::multiplies_weights(op);
   const Efficiency& share = attends ? shares.attention : shares.gemm;
   const double rows = op.item_rows > 0 ? op.item_rows : static_cast<double>(op.rows);
   const double computing =

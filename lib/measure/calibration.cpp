@@ -230,8 +230,10 @@ parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DTy
   const Stopwatch all = [&](const std::function<void()>& work) {
     return seconds_of_all(world, work);
   };
-  const int64_t heads = 2 * (config.num_heads + config.num_kv_heads);  // of q, k, v and o
-  return {.layer_elements = config.hidden * (heads * config.head_dim + 3 * config.ffn),
+  // A step is of few tokens, so it reads little more of the experts than it multiplies.
+  const int64_t vocab = config.hidden * config.vocab;
+  return {.layer_elements =
+              (static_cast<int64_t>(config.flops_per_token() / 2) - vocab) / config.layers,
           .vocab_elements = config.hidden * config.vocab,
           .weight_bytes = size_of(weights),
           .layers = config.layers,

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "lib/core/fp8_vector.hpp"
 #include "lib/io/safetensors.hpp"
 #include "lib/io/sha256.hpp"
+#include "lib/model/config_experts.hpp"
 #include "lib/model/config_json.hpp"
 #include "lib/model/config_layers.hpp"
 #include "lib/model/config_rope.hpp"
@@ -20,7 +22,6 @@ namespace {
 // bytes within 63 bits.
 constexpr int64_t max_vocab = INT32_MAX;
 constexpr int64_t max_width = 1 << 20;
-constexpr int64_t max_ffn = 1 << 22;
 constexpr int64_t max_heads = 1 << 14;
 constexpr int64_t max_head_dim = 1 << 12;
 
@@ -45,6 +46,21 @@ const FamilyTraits& family_of(const JsonSection& file) {
       fmt::format("an unknown architecture; known are {}: use a model of one", known));
 }
 
+bool is_mxfp4(const JsonSection& file) {
+  const auto section = file.section("quantization_config");
+  return section && section->text("quant_method") == "mxfp4";
+}
+
+/// Throws for other limits and slopes of a clamped activation than the one that is implemented.
+void refuse_other_clamps(const JsonSection& file) {
+  for (const auto& [key, known] : {std::pair{"swiglu_limit", 7.0}, {"swiglu_alpha", 1.702}}) {
+    const auto value = file.number(key, 0, 1e6);
+    if (value && *value != known)
+      file.refuse<Unsupported>(
+          key, fmt::format("and only {} is implemented; use a model with it", known));
+  }
+}
+
 /// Throws for options that change what a model computes and that are not implemented here.
 void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
   struct Option {
@@ -53,15 +69,17 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
     std::string_view what;
     bool FamilyTraits::*read_by = nullptr;  ///< of families that have the option
   };
-  constexpr std::array<Option, 19> options = {{
+  constexpr std::array<Option, 21> options = {{
       {"quantization_config", 0, "quantized weights"},
       {"compression_config", 0, "compressed weights"},
       {"attn_logit_softcapping", 0, "capped attention scores"},
       {"final_logit_softcapping", 0, "capped logits"},
-      {"num_experts", 0, "a mixture of experts"},
-      {"num_local_experts", 0, "a mixture of experts"},
-      {"n_routed_experts", 0, "a mixture of experts"},
-      {"moe_intermediate_size", 0, "a mixture of experts"},
+      {"num_experts", 0, "such a mixture of experts", &FamilyTraits::has_experts},
+      {"num_local_experts", 0, "such a mixture of experts", &FamilyTraits::has_experts},
+      {"n_routed_experts", 0, "such a mixture of experts"},
+      {"moe_intermediate_size", 0, "such a mixture of experts", &FamilyTraits::has_experts},
+      {"shared_expert_intermediate_size", 0, "an expert that all tokens share"},
+      {"n_shared_experts", 0, "an expert that all tokens share"},
       {"kv_lora_rank", 0, "latent attention"},
       {"query_pre_attn_scalar", 0, "another attention scale", &FamilyTraits::query_scalar},
       {"attention_multiplier", 0, "another attention scale", &FamilyTraits::multipliers},
@@ -78,6 +96,7 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
     const nlohmann::json* value = file.find(option.key);
     if (!value || *value == false || *value == option.neutral) continue;
     if (option.read_by != nullptr && traits.*option.read_by) continue;
+    if (option.key == "quantization_config" && traits.packed_experts && is_mxfp4(file)) continue;
     file.refuse<Unsupported>(option.key, fmt::format("and {} is not implemented; use a model "
                                                      "without it",
                                                      option.what));
@@ -89,7 +108,7 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
 }
 
 void refuse_other_activations(const JsonSection& file, const FamilyTraits& traits) {
-  const bool silu = traits.activation == kernels::Activation::silu;
+  const bool silu = traits.activation != kernels::Activation::gelu_tanh;
   const std::array<std::string_view, 2> known =
       silu ? std::array<std::string_view, 2>{"silu", "swish"}
            : std::array<std::string_view, 2>{"gelu_pytorch_tanh", "gelu_pytorch_tanh"};
@@ -111,7 +130,7 @@ int64_t size_of(const JsonSection& file, std::string_view key, int64_t max, int6
 void read_sizes(const JsonSection& file, const FamilyTraits& traits, ModelConfig& config) {
   config.vocab = size_of(file, "vocab_size", max_vocab, traits.vocab);
   config.hidden = file.required_integer("hidden_size", 1, max_width);
-  config.ffn = file.required_integer("intermediate_size", 1, max_ffn);
+  config.ffn = file.required_integer("intermediate_size", 1, max_ffn_columns);
   config.layers = file.required_integer("num_hidden_layers", 1, max_model_layers);
   config.num_heads = size_of(file, "num_attention_heads", max_heads, traits.num_heads);
   const bool absent = !file.names("num_key_value_heads") && traits.num_kv_heads > 0;
@@ -204,11 +223,28 @@ std::optional<DType> read_stored_dtype(const JsonSection& file) {
   return {};
 }
 
-/// Number of elements in one layer's matrices.
-int64_t layer_matrix_elements(const ModelConfig& config) {
+/// Number of elements in the layers' matrices, with so many experts of each layer that has some.
+int64_t matrix_elements(const ModelConfig& config, int64_t experts) {
   const int64_t query_width = config.num_heads * config.head_dim;
   const int64_t kv_width = config.num_kv_heads * config.head_dim;
-  return config.hidden * (2 * query_width + 2 * kv_width + 3 * config.ffn);
+  int64_t columns = config.layers * (2 * query_width + 2 * kv_width) +
+                    config.num_layers(FeedForward::dense) * 3 * config.ffn;
+  if (config.experts)
+    columns += config.num_layers(FeedForward::experts) *
+               (config.experts->count + experts * 3 * config.experts->ffn);
+  return config.hidden * columns;
+}
+
+/// Biases of routers and of so many experts.
+int64_t expert_bias_elements(const ModelConfig& config, int64_t experts) {
+  if (!config.experts || !config.expert_bias) return 0;
+  return config.num_layers(FeedForward::experts) *
+         (config.experts->count + experts * (2 * config.experts->ffn + config.hidden));
+}
+
+/// The same with the experts that a token takes.
+int64_t active_elements(const ModelConfig& config) {
+  return matrix_elements(config, config.experts ? config.experts->per_token : 0);
 }
 
 /// What the file says of a language model. A model with other parts has it in text_config, and some
@@ -236,6 +272,11 @@ ModelConfig config_of(const JsonSection& all, const JsonSection* generation) {
   config.family = traits.family;
   read_sizes(file, traits, config);
   config.activation = traits.activation;
+  if (traits.activation == kernels::Activation::clamped) refuse_other_clamps(file);
+  config.expert_bias = traits.expert_bias;
+  config.attention_sinks = traits.attention_sinks;
+  if (traits.always_scaled && !file.find("rope_scaling") && !file.find("rope_parameters"))
+    file.missing("rope_scaling");
   read_norms(file, traits, config);
   read_scales(file, traits, config);
   read_biases(file, traits, config);
@@ -243,6 +284,7 @@ ModelConfig config_of(const JsonSection& all, const JsonSection* generation) {
   config.max_positions =
       size_of(file, "max_position_embeddings", max_model_positions, traits.max_positions);
   config.pattern = read_pattern(file, traits, config.layers, config.max_positions);
+  read_experts(file, traits, config);
   read_rope(file, traits, config);
   limit_to_first_chunk(file, config);
   config.stored_dtype = read_stored_dtype(file);
@@ -278,21 +320,41 @@ std::vector<int64_t> ModelConfig::windows() const {
   return windows;
 }
 
+int64_t ModelConfig::num_layers(FeedForward feed_forward) const {
+  if (!experts) return feed_forward == FeedForward::dense ? layers : 0;
+  return std::ranges::count(pattern, feed_forward, &LayerConfig::feed_forward);
+}
+
+int64_t ModelConfig::common_ffn() const {
+  if (!experts) return ffn;
+  return std::gcd(num_layers(FeedForward::dense) > 0 ? ffn : 0,
+                  num_layers(FeedForward::experts) > 0 ? experts->ffn : 0);
+}
+
 int64_t ModelConfig::parameters() const {
   const int64_t query_width = num_heads * head_dim, kv_width = num_kv_heads * head_dim;
-  int64_t layer = layer_matrix_elements(*this);
+  int64_t layer = 0;  // biases and norms
   if (norm_before) layer += 2 * hidden;
   if (norm_after) layer += 2 * hidden;
   if (attention_bias) layer += query_width + 2 * kv_width;
   if (attention_output_bias) layer += hidden;
   if (mlp_bias) layer += 2 * ffn + hidden;
+  if (attention_sinks) layer += num_heads;
   if (qk_norm == QkNorm::each_head) layer += 2 * head_dim;
   if (qk_norm == QkNorm::all_heads) layer += query_width + kv_width;
-  return layers * layer + hidden + (tied_embeddings ? 1 : 2) * vocab * hidden;
+  const int64_t all = experts ? experts->count : 0;
+  return matrix_elements(*this, all) + expert_bias_elements(*this, all) + layers * layer + hidden +
+         (tied_embeddings ? 1 : 2) * vocab * hidden;
+}
+
+int64_t ModelConfig::active_parameters() const {
+  const int64_t all = experts ? experts->count : 0, taken = experts ? experts->per_token : 0;
+  return parameters() - matrix_elements(*this, all) - expert_bias_elements(*this, all) +
+         active_elements(*this) + expert_bias_elements(*this, taken);
 }
 
 double ModelConfig::flops_per_token() const {
-  return 2.0 * (static_cast<double>(layers) * static_cast<double>(layer_matrix_elements(*this)) +
+  return 2.0 * (static_cast<double>(active_elements(*this)) +
                 static_cast<double>(vocab) * static_cast<double>(hidden));
 }
 

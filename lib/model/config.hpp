@@ -12,11 +12,13 @@
 
 #include "kernels/api/gated_activation.hpp"
 #include "kernels/api/rope.hpp"
+#include "kernels/api/route.hpp"
 #include "lib/core/dtype.hpp"
 
 namespace pecia::model {
 
-/// Families read from checkpoints. All are decoders whose layers are attention and a gated FFN.
+/// Families read from checkpoints. All are decoders whose layers are attention
+/// and either a gated FFN or a mixture of them.
 enum class Family {
   llama,
   mistral,
@@ -29,7 +31,11 @@ enum class Family {
   phi3,
   olmo2,
   olmo3,
-  gemma3
+  gemma3,
+  qwen3_moe,
+  mixtral,
+  olmoe,
+  gpt_oss
 };
 
 std::string_view name_of(Family family);
@@ -43,6 +49,7 @@ std::string_view name_of(RopeScaling scaling);
 /// The most positions that a configuration may give a model.
 constexpr int64_t max_model_positions = int64_t{1} << 40;
 constexpr int64_t max_model_layers = 1 << 14;
+constexpr int64_t max_ffn_columns = 1 << 22;
 
 struct RopeConfig {
   double theta = 10000.0;
@@ -63,10 +70,17 @@ struct RopeConfig {
 /// How a layer rotates q and k: not at all, by ModelConfig::rope, or by its local_rope.
 enum class Rotation : uint8_t { none, main, local };
 
-/// What differs between layers. Each is attention and then a gated FFN.
+/// What a layer has after its attention.
+enum class FeedForward : uint8_t {
+  dense,   ///< a gated FFN
+  experts  ///< a router, and several gated FFNs of which each token takes some
+};
+
+/// What differs between layers. Each is attention and then a feed-forward.
 struct LayerConfig {
   int64_t window = 0;  ///< sliding window of the attention; 0: none
   Rotation rotation = Rotation::main;
+  FeedForward feed_forward = FeedForward::dense;
 
   bool operator==(const LayerConfig&) const = default;
 };
@@ -78,10 +92,19 @@ enum class QkNorm : uint8_t {
   all_heads   ///< the mean is over all heads together; the weights are [heads · head_dim]
 };
 
+/// The experts of a layer that has some.
+struct ExpertsConfig {
+  int64_t count = 0, per_token = 0;
+  int64_t ffn = 0;  ///< columns of each
+  kernels::Routing routing = kernels::Routing::of_all;
+};
+
 struct ModelConfig {
   Family family = Family::llama;
-  int64_t vocab = 0, hidden = 0, ffn = 0, layers = 0;
-  std::vector<LayerConfig> pattern;  ///< [layers]
+  int64_t vocab = 0, hidden = 0, layers = 0;
+  int64_t ffn = 0;                       ///< columns of a dense feed-forward
+  std::optional<ExpertsConfig> experts;  ///< of layers that have FeedForward::experts
+  std::vector<LayerConfig> pattern;      ///< [layers]
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   /// Context length that the model claims: max_position_embeddings, multiplied by the factor of
   /// linear and dynamic scaling; with yarn at least factor × original length. With Qwen2.5-1M's
@@ -93,7 +116,9 @@ struct ModelConfig {
   bool tied_embeddings = false;
   bool attention_bias = false;         ///< biases on q, k and v
   bool attention_output_bias = false;  ///< on the attention's output projection
-  bool mlp_bias = false;
+  bool mlp_bias = false;               ///< of dense feed-forwards
+  bool expert_bias = false;            ///< on routers and experts
+  bool attention_sinks = false;        ///< each head has a sink (context::AttentionSteps)
   QkNorm qk_norm = QkNorm::none;
   bool norm_before = true, norm_after = false;  ///< where a layer's two blocks have RMS norms
   double norm_weight_offset = 0;  ///< what is added to stored weights of norms, in fp32
@@ -107,9 +132,17 @@ struct ModelConfig {
   std::vector<int32_t> stop_token_ids;
   std::string sha256;  ///< of the bytes of config.json
 
-  std::vector<int64_t> windows() const;           ///< by layer
-  int64_t parameters() const;                     ///< counts tied embeddings once
-  double flops_per_token() const;                 ///< 2 × weights of the layers and the head
+  std::vector<int64_t> windows() const;  ///< by layer
+  FeedForward feed_forward(int64_t layer) const {
+    return experts ? pattern[layer].feed_forward : FeedForward::dense;
+  }
+  int64_t num_layers(FeedForward feed_forward) const;
+  /// What the columns of all feed-forwards have in common: cuts that divide it divide each of them.
+  int64_t common_ffn() const;
+  int64_t parameters() const;  ///< counts tied embeddings once
+  /// The parameters that a token meets: of the experts, those that it takes.
+  int64_t active_parameters() const;
+  double flops_per_token() const;  ///< 2 × weights of the layers and the head that a token meets
   int64_t kv_bytes_per_token(DType dtype) const;  ///< K and V of all layers
 };
 
@@ -117,7 +150,7 @@ struct ModelConfig {
 /// file, not JSON, a required key missing, a value of wrong type or out of range, keys that
 /// contradict each other (heads not divisible by KV heads, …). Throws Unsupported naming an
 /// architecture or an option that would change the result and is not implemented (hidden_act other
-/// than silu, quantization_config, logit soft-capping, MoE, an unknown rope type, …).
+/// than silu, quantization_config, logit soft-capping, shared experts, an unknown rope type, …).
 ModelConfig read_config(const std::filesystem::path& folder);
 
 /// The same of the text of a config.json; `name` stands for the file in errors.

@@ -22,8 +22,10 @@ void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)
   f(weights.embedding);
   for (LayerWeights& layer : weights.layers) {
     for (TensorView* norm : layer.norms()) f(*norm);
-    for (const MatrixKind kind : layer_kinds)
-      for (LinearWeight::Part& part : layer.matrix(kind).parts) of_matrix(part, kind), f(part.bias);
+    f(layer.attention.sinks);
+    layer.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
+      for (LinearWeight::Part& part : matrix.parts) of_matrix(part, kind), f(part.bias);
+    });
   }
   f(weights.final_norm);
   for (LinearWeight::Part& part : weights.head.parts)
@@ -93,6 +95,7 @@ struct Layout {
 }  // namespace
 
 std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind) {
+  if (kind == MatrixKind::router) return {};
   switch (quantize) {
     case Quantize::nothing:
       break;
@@ -102,7 +105,8 @@ std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind) {
       return DType::int8;
     case Quantize::int4: {
       const bool suffers = kind == MatrixKind::k || kind == MatrixKind::v ||
-                           kind == MatrixKind::down || kind == MatrixKind::head;
+                           kind == MatrixKind::down || kind == MatrixKind::expert_down ||
+                           kind == MatrixKind::head;
       return suffers ? DType::int8 : DType::int4;
     }
   }

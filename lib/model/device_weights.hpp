@@ -13,7 +13,8 @@
 namespace pecia::model {
 
 /// Which matrices are converted to codes with scales (QuantizeRowsArgs) during the upload. Each
-/// rank converts the rows it holds. Embedding, norms and biases are never converted.
+/// rank converts the rows it holds. Experts are converted like dense matrices. Embedding, norms,
+/// biases and routers are never converted.
 enum class Quantize {
   nothing,
   fp8,   ///< the layers' matrices

@@ -67,6 +67,15 @@ struct FamilyTraits {
   bool multipliers = false;        ///< has granite's four multipliers
   bool query_scalar = false;       ///< query_pre_attn_scalar^-½ multiplies scores
   bool scales_embeddings = false;  ///< by sqrt(hidden)
+  bool has_experts = false;
+  int64_t num_experts = 0, experts_per_token = 0;  ///< when config.json omits them
+  std::string_view expert_ffn_key = "";            ///< empty: the key is intermediate_size
+  kernels::Routing routing = kernels::Routing::of_all;
+  bool routing_configurable = false;  ///< norm_topk_prob is respected
+  bool mixes_dense_layers = false;    ///< by decoder_sparse_step and mlp_only_layers
+  bool packed_experts = false;        ///< see packed_experts.hpp
+  bool expert_bias = false, attention_sinks = false;
+  bool always_scaled = false;  ///< the file must say how rope is scaled
   /// model_type of checkpoints that hold such a model, in `text_config`, beside other parts.
   std::string_view outer_type = "";
 

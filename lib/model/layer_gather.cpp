@@ -16,6 +16,10 @@ int64_t aligned(int64_t bytes) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
+bool is_cut(MatrixKind kind) {
+  return role_of(kind).unit != CutUnit::experts;
+}
+
 }  // namespace
 
 LayerGather::LayerGather(const ModelConfig& config, const WeightViews& weights,
@@ -35,18 +39,18 @@ LayerGather::LayerGather(const ModelConfig& config, const WeightViews& weights,
 std::vector<LayerGather::Piece> LayerGather::pieces(int64_t index, int64_t& block_bytes) const {
   std::vector<Piece> pieces;
   block_bytes = 0;
-  for (const MatrixKind kind : layer_kinds) {
-    const LinearWeight& weight = weights_.layers[index].matrix(kind);
+  weights_.layers[index].for_each_matrix([&](MatrixKind kind, const LinearWeight& weight) {
+    if (!is_cut(kind)) return;
     const DType dtype = weight.parts.front().weight.dtype();
     PECIA_CHECK(dtype != DType::int4, "a matrix of int4 is not gathered");
     const bool has_bias = role_of(kind).has_bias(config_);
-    Piece piece{kind, weight.out(), weight.in(), dtype, has_bias, block_bytes, 0, 0};
+    Piece piece{&weight, weight.out(), weight.in(), dtype, has_bias, block_bytes, 0, 0};
     const int64_t of_rows = aligned(piece.rows * size_of(DType::fp32));
     piece.bias_offset = piece.offset + aligned(piece.rows * piece.columns * size_of(dtype));
     piece.scales_offset = piece.bias_offset + (has_bias ? of_rows : 0);
     block_bytes = piece.scales_offset + (is_code(dtype) ? of_rows : 0);
     pieces.push_back(piece);
-  }
+  });
   return pieces;
 }
 
@@ -66,12 +70,11 @@ void LayerGather::pack_bias(const TensorView& bias, const TensorView& to) const 
                              compute_.stream);
 }
 
-void LayerGather::pack(const LayerWeights& layer, const std::vector<Piece>& pieces,
-                       std::byte* to) const {
+void LayerGather::pack(const std::vector<Piece>& pieces, std::byte* to) const {
   for (const Piece& piece : pieces) {
     const LinearWeight::Part packed = part_at(piece, to);
     int64_t row = 0;
-    for (const LinearWeight::Part& part : layer.matrix(piece.kind).parts) {
+    for (const LinearWeight::Part& part : piece.held->parts) {
       const int64_t rows = part.weight.rows();
       compute_.copy(part.weight, packed.weight.slice_rows(row, rows));
       if (piece.has_bias) pack_bias(part.bias, packed.bias.slice_rows(row, rows));
@@ -92,7 +95,7 @@ void LayerGather::start(int64_t index) {
     blocks.emplace_back(slot.memory.as<std::byte>() + rank * block_bytes, block_bytes);
   {
     const ScopedSpan span(compute_.recorder, "pack_weights", Kind::compute, block_bytes);
-    pack(weights_.layers[index], layout, blocks[group_.rank()].data());
+    pack(layout, blocks[group_.rank()].data());
   }
   slot.transfer = collectives_->start_all_gather(blocks);
 }
@@ -118,9 +121,12 @@ LayerWeights LayerGather::layer(int64_t index) {
     slot.transfer->wait();
   }
   int64_t block_bytes = 0;
-  LayerWeights whole = weights_.layers[index];  // supplies the norms
-  for (const Piece& piece : pieces(index, block_bytes)) {
-    const MatrixRole& role = role_of(piece.kind);
+  LayerWeights whole = weights_.layers[index];  // supplies what is not cut
+  const std::vector<Piece> layout = pieces(index, block_bytes);
+  auto piece = layout.begin();
+  whole.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
+    if (!is_cut(kind)) return;
+    const MatrixRole& role = role_of(kind);
     const bool adds = role.side == MatrixRole::Side::inputs;
     LinearWeight weight;
     if (adds) weight.blocks = LinearWeight::Blocks::columns;
@@ -129,11 +135,12 @@ LayerWeights LayerGather::layer(int64_t index) {
       const parallel::RowRange part = unit_part(config_, role.unit, {group_.size(), rank});
       if (part.begin < gathered) continue;
       gathered = part.end;
-      weight.parts.push_back(part_at(piece, slot.memory.as<std::byte>() + rank * block_bytes));
+      weight.parts.push_back(part_at(*piece, slot.memory.as<std::byte>() + rank * block_bytes));
       if (adds && rank > 0) weight.parts.back().bias = {};
     }
-    whole.matrix(piece.kind) = std::move(weight);
-  }
+    matrix = std::move(weight);
+    ++piece;
+  });
   return whole;
 }
 

@@ -33,10 +33,10 @@ class LayerGather {
   int64_t bytes_sent(int64_t index) const;
 
  private:
-  /// Where one matrix lies in the block that a rank sends. Its bias, in fp32, follows it; the
+  /// Where one matrix, of which the rank holds a part, lies in the block that a rank sends. Its bias, in fp32, follows it; the
   /// scales follow if the matrix is codes.
   struct Piece {
-    MatrixKind kind;
+    const LinearWeight* held;
     int64_t rows, columns;
     DType dtype;
     bool has_bias;
@@ -49,7 +49,7 @@ class LayerGather {
 
   std::vector<Piece> pieces(int64_t index, int64_t& block_bytes) const;
   void start(int64_t index);
-  void pack(const LayerWeights& layer, const std::vector<Piece>& pieces, std::byte* to) const;
+  void pack(const std::vector<Piece>& pieces, std::byte* to) const;
   void pack_bias(const TensorView& bias, const TensorView& to) const;
   static LinearWeight::Part part_at(const Piece& piece, std::byte* block);
 

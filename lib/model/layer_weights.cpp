@@ -23,18 +23,23 @@ const LinearWeight& LayerWeights::matrix(MatrixKind kind) const {
       return ffn.up;
     case MatrixKind::down:
       return ffn.down;
+    case MatrixKind::router:
+    case MatrixKind::expert_gate:
+    case MatrixKind::expert_up:
+    case MatrixKind::expert_down:
     case MatrixKind::head:
       break;
   }
-  fail<InvalidArgument>("a layer has no {}", role_of(kind).name);
+  fail<InvalidArgument>("a layer has no single {}", role_of(kind).name);
 }
 
 LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config, WeightCut held,
                        WeightCut cut) {
   if (held == cut) return layer;
   LayerWeights part = layer;
-  for (const MatrixKind kind : layer_kinds)
-    part.matrix(kind) = cut_matrix(layer.matrix(kind), kind, config, held, cut);
+  part.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
+    matrix = cut_matrix(matrix, kind, config, held, cut);
+  });
   return part;
 }
 

@@ -27,9 +27,36 @@ const MatrixRole& role_of(MatrixKind kind) {
       {"gate", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
       {"up", CutUnit::ffn, Side::outputs, &ModelConfig::mlp_bias},
       {"down", CutUnit::ffn, Side::inputs, &ModelConfig::mlp_bias},
+      {"router", CutUnit::experts, Side::outputs, &ModelConfig::expert_bias},
+      {"expert gate", CutUnit::expert_ffn, Side::outputs, &ModelConfig::expert_bias},
+      {"expert up", CutUnit::expert_ffn, Side::outputs, &ModelConfig::expert_bias},
+      {"expert down", CutUnit::expert_ffn, Side::inputs, &ModelConfig::expert_bias},
       {"lm_head", CutUnit::vocab, Side::outputs, nullptr},
   }};
   return roles[static_cast<size_t>(kind)];
+}
+
+int64_t num_matrices(const ModelConfig& config, MatrixKind kind) {
+  switch (kind) {
+    case MatrixKind::q:
+    case MatrixKind::k:
+    case MatrixKind::v:
+    case MatrixKind::o:
+      return config.layers;
+    case MatrixKind::gate:
+    case MatrixKind::up:
+    case MatrixKind::down:
+      return config.num_layers(FeedForward::dense);
+    case MatrixKind::router:
+      return config.num_layers(FeedForward::experts);
+    case MatrixKind::expert_gate:
+    case MatrixKind::expert_up:
+    case MatrixKind::expert_down:
+      return config.num_layers(FeedForward::experts) * (config.experts ? config.experts->count : 0);
+    case MatrixKind::head:
+      return 1;
+  }
+  fail<InvalidArgument>("a matrix of kind {}", static_cast<int>(kind));
 }
 
 int64_t MatrixRole::out(const ModelConfig& config) const {
@@ -47,6 +74,10 @@ RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut) {
   const auto shard = [&] {
     return parallel::head_shard(config.num_heads, config.num_kv_heads, cut.count, cut.index);
   };
+  const auto experts = [&] {
+    PECIA_CHECK(config.experts, "a model without experts");
+    return *config.experts;
+  };
   switch (unit) {
     case CutUnit::query_heads:
       return of_heads(shard().q);
@@ -54,6 +85,10 @@ RowRange unit_part(const ModelConfig& config, CutUnit unit, WeightCut cut) {
       return of_heads(shard().kv);
     case CutUnit::ffn:
       return parallel::row_part({0, config.ffn}, cut.count, cut.index);
+    case CutUnit::expert_ffn:
+      return parallel::row_part({0, experts().ffn}, cut.count, cut.index);
+    case CutUnit::experts:
+      return {0, experts().count};
     case CutUnit::vocab:
       return parallel::row_part({0, config.vocab}, cut.count, cut.index);
   }

@@ -13,17 +13,31 @@
 
 namespace pecia::model {
 
-enum class MatrixKind : uint8_t { q, k, v, o, gate, up, down, head };
+enum class MatrixKind : uint8_t {
+  q,
+  k,
+  v,
+  o,
+  gate,
+  up,
+  down,
+  router,
+  expert_gate,
+  expert_up,
+  expert_down,
+  head
+};
 
-/// The kinds of a layer, in the order in which it uses them.
+/// The kinds of a layer whose feed-forward is dense, in the order in which it uses them.
 inline constexpr std::array layer_kinds{MatrixKind::q,   MatrixKind::k,    MatrixKind::v,
                                         MatrixKind::o,   MatrixKind::gate, MatrixKind::up,
                                         MatrixKind::down};
-inline constexpr size_t num_matrix_kinds = layer_kinds.size() + 1;
+inline constexpr size_t num_matrix_kinds = static_cast<size_t>(MatrixKind::head) + 1;
 
-/// The unit that is divided over ranks: elements of the query heads, of the KV heads, of the FFN's
-/// width, or of the vocabulary.
-enum class CutUnit : uint8_t { query_heads, kv_heads, ffn, vocab };
+/// The unit that is divided over ranks: elements of the query heads, of the KV heads, of a dense
+/// feed-forward's width, of each expert's width, or of the vocabulary. The experts themselves are
+/// not divided: every rank has a part of each and the whole router.
+enum class CutUnit : uint8_t { query_heads, kv_heads, ffn, expert_ffn, experts, vocab };
 
 struct MatrixRole {
   std::string_view name;
@@ -40,6 +54,9 @@ struct MatrixRole {
 };
 
 const MatrixRole& role_of(MatrixKind kind);
+
+/// How many matrices of this kind the model has.
+int64_t num_matrices(const ModelConfig& config, MatrixKind kind);
 
 /// The range of the unit's elements that belongs to a cut. Parts of KV heads overlap when several
 /// ranks share a head.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/model.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -23,6 +24,7 @@ Model::Model(const ModelConfig& config, const WeightViews& weights,
       products_(config, weights, compute, row_invariant, groups.tp->size()),
       mixer_(config, compute, products_, tensor_),
       ffn_(config, compute, products_, tensor_),
+      mixture_(config, compute, products_, tensor_),
       norms_(norms_of(weights)),
       stays_on_stream_(context::stays_on_stream(groups)),
       marks_(compute.buffer()),
@@ -57,11 +59,16 @@ std::vector<Model::LayerNorms> Model::norms_of(const WeightViews& weights) {
 int64_t Model::activation_bytes_per_row(const ModelConfig& config) {
   const int64_t heads = 2 * config.num_heads + 2 * config.num_kv_heads;  // q, mixed, k, v
   const int64_t partial = config.num_heads * config.head_dim;  // the ring's partial output
+  const int64_t sinks = config.attention_sinks ? config.num_heads * config.head_dim : 0;
   const int64_t squares =
       config.qk_norm == QkNorm::all_heads ? config.num_heads + config.num_kv_heads : 0;
   const int64_t rows = 3 * config.hidden;  // hidden states, normed rows, products to be summed
-  return size_of(DType::fp32) * (rows + heads * config.head_dim + partial + 2 * config.ffn +
-                                 LayerRotations::width(config) + squares);
+  const int64_t dense = config.num_layers(FeedForward::dense) > 0 ? 2 * config.ffn : 0;
+  const int64_t mixture =
+      config.experts ? config.experts->count + 2 * config.experts->per_token + config.hidden : 0;
+  return size_of(DType::fp32) *
+         (rows + heads * config.head_dim + partial + std::max(dense, mixture) +
+          LayerRotations::width(config) + squares + sinks);
 }
 
 void Model::forward(const Rows& rows, context::Attention& attention) {
@@ -205,8 +212,11 @@ void Model::layer(int64_t index, const LayerWeights& weights, const PassTensors&
   }
   for (int block = 0; block < blocks; ++block) {
     advance(block, &norms.feed_forward, mixer_norm(index + 1), pass);
-    ffn_.run(weights.ffn, block, normed(block), hidden(block),
-             change_by(norms.after_feed_forward, block, pass));
+    const TensorParallel::Change change = change_by(norms.after_feed_forward, block, pass);
+    if (config_.feed_forward(index) == FeedForward::experts)
+      mixture_.run(weights.mixture, block, normed(block), hidden(block), change);
+    else
+      ffn_.run(weights.ffn, block, normed(block), hidden(block), change);
   }
 }
 

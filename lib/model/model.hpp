@@ -9,6 +9,7 @@
 #include "lib/model/attention_mixer.hpp"
 #include "lib/model/gated_ffn.hpp"
 #include "lib/model/layer_gather.hpp"
+#include "lib/model/mixture.hpp"
 
 namespace pecia::model {
 
@@ -130,6 +131,7 @@ class Model {
   Products products_;
   AttentionMixer mixer_;
   GatedFfn ffn_;
+  Mixture mixture_;
   std::vector<LayerNorms> norms_;
   std::vector<LayerWeights> shifted_;  ///< views for the shift configuration, if it differs
   bool stays_on_stream_;               ///< the host waits for no transfer between ops

@@ -46,7 +46,14 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
       layer.attention.q_norm = norm((all ? config.num_heads : 1) * config.head_dim);
       layer.attention.k_norm = norm((all ? config.num_kv_heads : 1) * config.head_dim);
     }
-    for (const MatrixKind kind : layer_kinds) layer.matrix(kind) = matrix(kind);
+    if (config.attention_sinks) layer.attention.sinks = vector(config.num_heads, stored);
+    if (config.feed_forward(index) == FeedForward::experts) {
+      layer.mixture.router = matrix(MatrixKind::router);
+      layer.mixture.experts.resize(config.experts.value().count);
+    }
+    layer.for_each_matrix([&](MatrixKind kind, LinearWeight& of_layer) {
+      if (kind != MatrixKind::router) of_layer = matrix(kind);
+    });
   }
   final_norm =
       config.logits_divisor == 1 ? norm(config.hidden) : vector(config.hidden, DType::fp32);

@@ -15,12 +15,48 @@ using report::ScopedSpan;
 namespace {
 
 DType operand_of(const WeightViews& weights, const kernels::Backend& backend) {
-  const DType first = weights.matrix_type();
+  const DType first = weights.matrix_type(), operand = backend.operand_type(first);
+  bool alike = true;
   for (const LayerWeights& layer : weights.layers)
-    for (const MatrixKind kind : layer_kinds)
-      for (const LinearWeight::Part& part : layer.matrix(kind).parts)
-        if (part.weight.dtype() != first) return DType::fp32;
-  return backend.operand_type(first);
+    layer.for_each_matrix([&](MatrixKind kind, const LinearWeight& matrix) {
+      for (const LinearWeight::Part& part : matrix.parts) {
+        const DType type = part.weight.dtype();
+        const bool takes_operand = kind == MatrixKind::router && type == operand;
+        alike = alike && (type == first || takes_operand);
+      }
+    });
+  return alike ? operand : DType::fp32;
+}
+
+/// Part `index` of `count` equal parts of an expert's columns that lie in one block.
+kernels::Expert part_of_expert(const GatedFfnWeights& expert, size_t block, int index, int count) {
+  const LinearWeight::Part &gate = expert.gate.parts[block], &up = expert.up.parts[block],
+                           &down = expert.down.parts[block];
+  if (count == 1)
+    return {gate.weight, up.weight, down.weight, gate.scales, up.scales,
+            down.scales, gate.bias, up.bias,     down.bias};
+  const int64_t columns = gate.weight.rows() / count;
+  const auto rows = [&](const TensorView& tensor) {
+    return tensor ? tensor.slice_rows(index * columns, columns) : tensor;
+  };
+  return {rows(gate.weight), rows(up.weight), down.weight.slice_columns(index * columns, columns),
+          rows(gate.scales), rows(up.scales), down.scales,
+          rows(gate.bias),   rows(up.bias),   index == 0 ? down.bias : TensorView()};
+}
+
+/// The experts of each part, for experts whose columns are in one or several blocks of equal widths,
+/// each of which is cut into `count` parts.
+std::vector<std::vector<kernels::Expert>> parts_of_experts(std::span<const GatedFfnWeights> experts,
+                                                           int count) {
+  std::vector<std::vector<kernels::Expert>> parts;
+  const size_t blocks = experts.front().down.parts.size();
+  for (size_t block = 0; block < blocks; ++block)
+    for (int index = 0; index < count; ++index) {
+      std::vector<kernels::Expert>& part = parts.emplace_back();
+      for (const GatedFfnWeights& expert : experts)
+        part.push_back(part_of_expert(expert, block, index, count));
+    }
+  return parts;
 }
 
 }  // namespace
@@ -30,14 +66,15 @@ Products::Products(const ModelConfig& config, const WeightViews& weights,
     : compute_(compute),
       row_invariant_(row_invariant),
       splits_(row_invariant == kernels::RowInvariant::yes
-                  ? parallel::layout_splits(config.num_heads, config.ffn)
+                  ? parallel::layout_splits(config.num_heads, config.common_ffn())
                   : 1),
       norm_eps_(static_cast<float>(config.rms_norm_eps)),
       hidden_eps_(static_cast<float>(config.rms_norm_eps /
                                      (config.residual_scale * config.residual_scale))),
       head_dim_(config.head_dim),
       operand_(operand_of(weights, compute.backend)),
-      part_sums_(compute.buffers(ranks)) {}
+      part_sums_(compute.buffers(ranks)),
+      expert_sums_(compute.buffers(ranks * splits_)) {}
 
 void Products::linear(const char* name, const TensorView& x, const LinearWeight& weight,
                       const TensorView& y, Accumulate accumulate, int splits) {
@@ -79,6 +116,43 @@ void Products::sum_columns(const TensorView& x, std::span<const LinearWeight::Pa
   sum_columns(x.slice_columns(column, x.size(1) - column), parts.subspan(left), splits, depth + 1,
               right);
   compute_.backend.add({right, y}, compute_.stream);
+}
+
+void Products::experts(const kernels::ExpertsArgs& args, std::span<const GatedFfnWeights> weights,
+                       Accumulate accumulate, int splits) {
+  const int64_t k = args.chosen.size(1), columns = weights.front().gate.out();
+  const double pairs = static_cast<double>(args.x.rows()) * static_cast<double>(k);
+  const double touched = kernels::touched_experts(args.x.rows(), k, std::ssize(weights));
+  const int64_t bytes =
+      weights.front().gate.bytes() + weights.front().up.bytes() + weights.front().down.bytes();
+  const ScopedSpan span(
+      compute_.recorder, "experts", Kind::compute,
+      static_cast<int64_t>(touched * static_cast<double>(bytes)),
+      6 * pairs * static_cast<double>(columns) * static_cast<double>(args.x.size(1)));
+  const auto ranks = static_cast<int>(weights.front().down.parts.size());
+  const auto parts = parts_of_experts(weights, share_of_splits(splits, ranks));
+  const bool adds = accumulate == Accumulate::yes;
+  kernels::ExpertsArgs whole = args;
+  whole.row_invariant = row_invariant_;
+  if (adds) whole.y = expert_sums_.back().tensor(DType::fp32, {args.y.rows(), args.y.size(1)});
+  sum_experts(whole, parts, 0);
+  if (adds) compute_.backend.add({whole.y, args.y}, compute_.stream);
+}
+
+/// The sums of parts are added in the order in which ranks would add them.
+void Products::sum_experts(const kernels::ExpertsArgs& args,
+                           std::span<const std::vector<kernels::Expert>> parts, size_t depth) {
+  kernels::ExpertsArgs own = args;
+  if (parts.size() == 1) {
+    own.experts = parts.front();
+    return compute_.backend.experts(own, compute_.stream);
+  }
+  const size_t left = std::bit_floor(parts.size() - 1);
+  const TensorView right = expert_sums_[depth].tensor(DType::fp32, {args.y.rows(), args.y.size(1)});
+  sum_experts(args, parts.first(left), depth + 1);
+  own.y = right;
+  sum_experts(own, parts.subspan(left), depth + 1);
+  compute_.backend.add({right, args.y}, compute_.stream);
 }
 
 void Products::norm(const TensorView& x, const TensorView& weight, const TensorView& out,

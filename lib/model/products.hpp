@@ -25,6 +25,12 @@ class Products {
               const TensorView& y, kernels::Accumulate accumulate = kernels::Accumulate::no,
               int splits = 1);
 
+  /// kernels::experts by `weights`, which `args` lacks; added to args.y if `accumulate` says so. The
+  /// experts' columns are cut into `splits` parts. Each part's results are summed over a row's
+  /// experts, and then the parts are added as LinearArgs::splits are.
+  void experts(const kernels::ExpertsArgs& args, std::span<const GatedFfnWeights> weights,
+               kernels::Accumulate accumulate, int splits);
+
   /// LinearArgs::splits for one rank's part of a product whose `parts` parts are added (o or down).
   int splits_of_part(int parts) const { return share_of_splits(splits_, parts); }
 
@@ -48,6 +54,8 @@ class Products {
  private:
   void sum_columns(const TensorView& x, std::span<const LinearWeight::Part> parts, int splits,
                    size_t depth, const TensorView& y);
+  void sum_experts(const kernels::ExpertsArgs& args,
+                   std::span<const std::vector<kernels::Expert>> parts, size_t depth);
   static int share_of_splits(int whole, int parts) { return std::max(1, whole / parts); }
 
   context::Compute compute_;
@@ -56,7 +64,8 @@ class Products {
   float norm_eps_, hidden_eps_;
   int64_t head_dim_;
   DType operand_;
-  std::vector<device::Buffer> part_sums_;  ///< by recursion depth
+  std::vector<device::Buffer> part_sums_;    ///< by recursion depth
+  std::vector<device::Buffer> expert_sums_;  ///< of parts of experts, by recursion depth
 };
 
 }  // namespace pecia::model

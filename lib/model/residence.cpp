@@ -19,7 +19,6 @@ TensorView Residence::matrix(const TensorView& stored) {
     convert(stored, tensor, pool_);
     if (const auto index = first_not_finite(tensor, 0, tensor.elements(), pool_))
       refuse_value(stored, *index);
-    converted_bytes += buffer.bytes();
   }
   resident_bytes += tensor.elements() * size_of(tensor.dtype());
   return tensor;
@@ -39,7 +38,6 @@ TensorView Residence::norm(const TensorView& stored, double divisor) {
         static_cast<float>(norm_weight_offset_) + load_as_float(stored.data(), stored.dtype(), i);
     made.as<float>()[i] = weight / static_cast<float>(divisor);
   }
-  converted_bytes += buffer.bytes();
   return vector(made);
 }
 
@@ -52,7 +50,8 @@ LinearWeight Residence::linear(const LinearWeight& stored) {
 LayerWeights Residence::layer(const LayerWeights& stored) {
   LayerWeights layer = stored;
   for (TensorView* of : layer.norms()) *of = norm(*of);
-  for (const MatrixKind kind : layer_kinds) layer.matrix(kind) = linear(stored.matrix(kind));
+  vector(layer.attention.sinks);
+  layer.for_each_matrix([&](MatrixKind, LinearWeight& matrix) { matrix = linear(matrix); });
   return layer;
 }
 
@@ -71,7 +70,9 @@ void Residence::refuse_value(const TensorView& stored, int64_t index) const {
         checkpoint_.file_of(name).string(), name, load_as_float(element, stored.dtype(), 0),
         offset / element_bytes, name_of(*dtype_));
   }
-  fail<InvalidArgument>("a weight lies in no tensor of the checkpoint");
+  fail<InputError>(
+      "a matrix of an expert holds {}, which {} cannot hold; choose another model.dtype",
+      load_as_float(element, stored.dtype(), 0), name_of(*dtype_));
 }
 
 }  // namespace pecia::model

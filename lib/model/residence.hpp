@@ -30,7 +30,6 @@ class Residence {
 
   std::vector<device::Buffer> converted;
   int64_t resident_bytes = 0;
-  int64_t converted_bytes = 0;
 
  private:
   LinearWeight linear(const LinearWeight& stored);

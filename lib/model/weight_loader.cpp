@@ -47,7 +47,7 @@ std::string WeightLoader::folder() const {
                        : checkpoint_.file_of(names.front()).parent_path().string();
 }
 
-TensorView WeightLoader::stored(const std::string& asked, std::initializer_list<int64_t> shape) {
+TensorView WeightLoader::of_shape(const std::string& asked, std::initializer_list<int64_t> shape) {
   const std::string name = stored_name(asked);
   const std::vector<int64_t> expected = shape;
   if (!checkpoint_.contains(name))
@@ -63,21 +63,34 @@ TensorView WeightLoader::stored(const std::string& asked, std::initializer_list<
         "to different models",
         checkpoint_.file_of(name).string(), name, fmt::join(found, ", "),
         fmt::join(expected, ", "));
-  if (!is_float(tensor.dtype()))
-    fail<InputError>(
-        "{}: tensor '{}' is of type {}, but weights must be fp32, bf16 or fp16; use a "
-        "model that is not quantized",
-        checkpoint_.file_of(name).string(), name, name_of(tensor.dtype()));
   used.insert(name);
   return tensor;
 }
 
+TensorView WeightLoader::tensor(const std::string& name, std::initializer_list<int64_t> shape) {
+  const TensorView tensor = of_shape(name, shape);
+  if (!is_float(tensor.dtype()))
+    fail<InputError>(
+        "{}: tensor '{}' is of type {}, but weights must be fp32, bf16 or fp16; use a "
+        "model that is not quantized",
+        file_of(name), stored_name(name), name_of(tensor.dtype()));
+  return tensor;
+}
+
+TensorView WeightLoader::codes(const std::string& name, std::initializer_list<int64_t> shape) {
+  const TensorView tensor = of_shape(name, shape);
+  if (tensor.dtype() != DType::uint8)
+    fail<InputError>("{}: tensor '{}' is of type {}, but codes of MXFP4 must be uint8",
+                     file_of(name), stored_name(name), name_of(tensor.dtype()));
+  return tensor;
+}
+
 TensorView WeightLoader::matrix(const std::string& name, int64_t rows, int64_t columns) {
-  return stored(name, {rows, columns});
+  return tensor(name, {rows, columns});
 }
 
 TensorView WeightLoader::vector(const std::string& name, int64_t size) {
-  return stored(name, {size});
+  return tensor(name, {size});
 }
 
 void WeightLoader::refuse_left_over(int64_t layers) const {

@@ -26,6 +26,9 @@ class WeightLoader {
 
   TensorView matrix(const std::string& name, int64_t rows, int64_t columns);
   TensorView vector(const std::string& name, int64_t size);
+  TensorView tensor(const std::string& name, std::initializer_list<int64_t> shape);
+  /// Bytes whose meaning the caller knows.
+  TensorView codes(const std::string& name, std::initializer_list<int64_t> shape);
 
   /// Throws InputError if the checkpoint holds a tensor that was not requested, except harmless
   /// ones.
@@ -38,7 +41,7 @@ class WeightLoader {
 
  private:
   std::string stored_name(const std::string& name) const;
-  TensorView stored(const std::string& asked, std::initializer_list<int64_t> shape);
+  TensorView of_shape(const std::string& asked, std::initializer_list<int64_t> shape);
 
   const io::Checkpoint& checkpoint_;
   std::string model_, head_;  ///< what names begin with in place of "model." and "lm_head."

@@ -6,6 +6,7 @@
 
 #include "lib/model/convert.hpp"
 #include "lib/model/family.hpp"
+#include "lib/model/packed_experts.hpp"
 #include "lib/model/residence.hpp"
 #include "lib/model/weight_loader.hpp"
 #include "lib/model/weight_names.hpp"
@@ -39,10 +40,13 @@ class LayerReader {
             .post_attention_norm = norm(names_.post_attention_norm, config_.hidden),
             .post_ffn_norm = norm(names_.post_ffn_norm, config_.hidden),
             .attention = attention(),
-            .ffn = gated_ffn()};
+            .ffn = has_experts() ? GatedFfnWeights{} : gated_ffn(),
+            .mixture = has_experts() ? mixture() : MixtureWeights{}};
   }
 
  private:
+  bool has_experts() const { return config_.feed_forward(layer_) == FeedForward::experts; }
+
   AttentionWeights attention() {
     AttentionWeights weights;
     if (config_.qk_norm != QkNorm::none) {
@@ -50,6 +54,8 @@ class LayerReader {
       weights.q_norm = norm(names_.q_norm, (all ? config_.num_heads : 1) * config_.head_dim);
       weights.k_norm = norm(names_.k_norm, (all ? config_.num_kv_heads : 1) * config_.head_dim);
     }
+    if (config_.attention_sinks)
+      weights.sinks = loader_.vector(layer_name(layer_, names_.sinks), config_.num_heads);
     if (names_.qkv.empty()) {
       weights.q = matrix(names_.q, MatrixKind::q);
       weights.k = matrix(names_.k, MatrixKind::k);
@@ -73,6 +79,22 @@ class LayerReader {
       weights.up = slice_rows(both, config_.ffn, config_.ffn);
     }
     weights.down = matrix(names_.down, MatrixKind::down);
+    return weights;
+  }
+
+  /// Packed experts are missing: only a part of them is ever unpacked.
+  MixtureWeights mixture() {
+    MixtureWeights weights;
+    weights.router = matrix(names_.router, MatrixKind::router);
+    if (traits_of(config_.family).packed_experts) return weights;
+    for (int64_t expert = 0; expert < config_.experts.value().count; ++expert) {
+      const auto of_expert = [&](std::string_view name, MatrixKind kind) {
+        return matrix(fmt::format(fmt::runtime(name), expert), kind);
+      };
+      weights.experts.push_back({of_expert(names_.expert_gate, MatrixKind::expert_gate),
+                                 of_expert(names_.expert_up, MatrixKind::expert_up),
+                                 of_expert(names_.expert_down, MatrixKind::expert_down)});
+    }
     return weights;
   }
 
@@ -177,15 +199,20 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
   }
   final_norm =
       residence.norm(loader.vector(weight(names.final_norm), config.hidden), config.logits_divisor);
-  for (int64_t layer = 0; layer < config.layers; ++layer)
-    layers.push_back(residence.layer(
-        cut_layer(LayerReader(config, loader, layer).read(), config, WeightCut{}, cut)));
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    LayerWeights own =
+        cut_layer(LayerReader(config, loader, layer).read(), config, WeightCut{}, cut);
+    if (traits_of(config.family).packed_experts)
+      own.mixture.experts =
+          read_packed_experts(config, loader, layer, cut, pool, residence.converted);
+    layers.push_back(residence.layer(own));
+  }
   loader.refuse_left_over(config.layers);
 
   used_.assign(loader.used.begin(), loader.used.end());
   converted_ = std::move(residence.converted);
   resident_bytes_ = residence.resident_bytes;
-  converted_bytes_ = residence.converted_bytes;
+  for (const device::Buffer& buffer : converted_) converted_bytes_ += buffer.bytes();
 }
 
 void Weights::check_finite(int share, int num_shares, device::ThreadPool& pool) const {
@@ -194,6 +221,7 @@ void Weights::check_finite(int share, int num_shares, device::ThreadPool& pool) 
   int64_t total = 0;
   for (const std::string& name : used_) {
     const TensorView tensor = checkpoint_.tensor(name);
+    if (!is_float(tensor.dtype())) continue;
     total += tensor.elements() * size_of(tensor.dtype());
   }
   const auto begin_of = [&](int64_t which) {
@@ -204,6 +232,7 @@ void Weights::check_finite(int share, int num_shares, device::ThreadPool& pool) 
   int64_t offset = 0;  // of the tensor's first byte among the bytes of all tensors
   for (const std::string& name : used_) {
     const TensorView tensor = checkpoint_.tensor(name);
+    if (!is_float(tensor.dtype())) continue;
     const int64_t element_bytes = size_of(tensor.dtype());
     // An element that a share's border cuts belongs to the share that holds its first byte.
     const auto element_at = [&](int64_t byte) {

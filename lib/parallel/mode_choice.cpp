@@ -78,7 +78,8 @@ bool gather_pays(const ModelShape& model, int tp, int64_t new_tokens) {
   PECIA_CHECK(tp >= 1 && new_tokens >= 0, "{} ranks, {} tokens", tp, new_tokens);
   // In floating point: the products leave 64 bits for long passes of wide models.
   const double tokens = static_cast<double>(new_tokens), ranks = tp;
-  const double hidden = static_cast<double>(model.hidden), ffn = static_cast<double>(model.ffn);
+  const double hidden = static_cast<double>(model.hidden);
+  const auto ffn = static_cast<double>(model.all_ffn > 0 ? model.all_ffn : model.ffn);
   const double head_dim = static_cast<double>(model.head_dim);
   const double heads = static_cast<double>(model.num_heads);
   const double kv_heads = static_cast<double>(model.num_kv_heads);

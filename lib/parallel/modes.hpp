@@ -54,11 +54,13 @@ struct Degrees {
 /// Returns the degrees above 1, such as "CP 2 × TP 4". The text is empty for one rank.
 std::string to_string(const Degrees& degrees);
 
-/// The sizes of a model that can be cut. The first three decide what is legal. All five decide what
-/// pays.
+/// The sizes of a model that can be cut. The first three decide what is legal. All decide what pays.
+/// Where a model has feed-forwards of several widths, ffn is what these have in common.
 struct ModelShape {
   int64_t num_heads = 1, num_kv_heads = 1, ffn = 1;
   int64_t hidden = 1, head_dim = 1;
+  /// Columns of the feed-forwards in an average layer, those of all experts; 0: as many as ffn.
+  int64_t all_ffn = 0;
 };
 
 /// A row of the table. It says which degrees are above 1 and which are 1. For such degrees, every

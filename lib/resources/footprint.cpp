@@ -32,11 +32,14 @@ WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& 
   if (quantize == model::Quantize::nothing) return found;
 
   found.dtype = dtype_of(*job.model.dtype);
-  for (const model::MatrixKind kind : model::layer_kinds) {
+  for (size_t i = 0; i < model::num_matrix_kinds; ++i) {
+    const auto kind = static_cast<model::MatrixKind>(i);
+    const std::optional<DType> type = type_of_matrix(quantize, kind);
+    const int64_t count = num_matrices(config, kind);
+    if (!type || count == 0 || kind == model::MatrixKind::head) continue;
     const model::MatrixRole& role = model::role_of(kind);
     const int64_t rows = role.out(config), columns = role.in(config);
-    found.bytes += config.layers * (code_bytes(*type_of_matrix(quantize, kind), rows, columns) -
-                                    rows * columns * size_of(plain));
+    found.bytes += count * (code_bytes(*type, rows, columns) - rows * columns * size_of(plain));
   }
   if (const auto head = type_of_matrix(quantize, model::MatrixKind::head)) {
     found.bytes +=

@@ -129,7 +129,12 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
 }
 
 parallel::ModelShape shape_of(const model::ModelConfig& config) {
-  return {config.num_heads, config.num_kv_heads, config.ffn, config.hidden, config.head_dim};
+  using model::FeedForward;
+  const int64_t of_experts = config.experts ? config.experts->count * config.experts->ffn : 0;
+  const int64_t all_ffn = config.num_layers(FeedForward::dense) * config.ffn +
+                          config.num_layers(FeedForward::experts) * of_experts;
+  return {config.num_heads, config.num_kv_heads, config.common_ffn(),
+          config.hidden,    config.head_dim,     all_ffn / std::max<int64_t>(1, config.layers)};
 }
 
 DType dtype_of(job::Precision precision) {
@@ -188,6 +193,8 @@ void require_room(const model::WeightViews& weights, model::Quantize quantize, i
 
 void require_fp8_widths(const model::ModelConfig& config, const Resources& resources) {
   constexpr int64_t unit = 16;  // cuBLASLt's
+  if (config.experts)
+    fail<Unsupported>("model.dtype: fp8 is not implemented for mixtures of experts; use bf16");
   const auto require = [&](int64_t width, const std::string& name) {
     if (width % unit != 0)
       fail<InputError>(
@@ -315,13 +322,15 @@ schedule::PassTimes estimated_times(const model::ModelConfig& config, const Reso
   const double weight_s =
       ring * static_cast<double>(row_elements(weights, config.parameters()) * size_of(weights)) /
       bandwidth;
+  const double active_s = weight_s * static_cast<double>(config.active_parameters()) /
+                          static_cast<double>(config.parameters());
   const double pair_flops =
       4.0 * static_cast<double>(config.num_heads * config.head_dim * config.layers);
   const auto kv_bytes = static_cast<double>(config.kv_bytes_per_token(resources.kv_dtype));
   return {schedule::RateFit({weight_s, config.flops_per_token() / (prefill_share * flops),
                              pair_flops / (attention_share * flops)}),
           schedule::RateFit(
-              {weight_s, config.flops_per_token() / (decode_share * flops), kv_bytes / bandwidth})};
+              {active_s, config.flops_per_token() / (decode_share * flops), kv_bytes / bandwidth})};
 }
 
 std::string mode_name(const Resources& resources, std::string_view ring) {

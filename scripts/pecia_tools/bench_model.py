@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""make-bench-model FOLDER: a Llama checkpoint of a given shape with random bf16 weights, for benchmarks alone.
+"""make-bench-model FOLDER: a Llama or Qwen3-MoE checkpoint of a given shape with random bf16 weights, for benchmarks alone.
 
 The same options give the same bytes. Nothing is done where the folder already holds that model. Needs Python alone: on a
 machine without this project's packages `python3 -m pecia_tools.bench_model`, in scripts, does too.
@@ -34,20 +34,39 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--head-dim", type=int, default=64)
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--ffn", type=int, default=2048)
+    parser.add_argument("--experts", type=int, default=0, help="of each layer; 0: a dense model")
+    parser.add_argument("--experts-per-token", type=int, default=1)
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--vocab", type=int, default=32768)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     shape = {name: value for name, value in vars(options).items() if name not in ("folder", "seed")}
     for name, value in shape.items():
-        if value < 1:
+        if value < 1 and name != "experts":
             raise UserError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
     if options.heads % options.kv_heads != 0:
         raise UserError(f"--kv-heads {options.kv_heads} does not divide --heads {options.heads}")
+    if options.experts and options.experts_per_token > options.experts:
+        raise UserError(f"--experts-per-token {options.experts_per_token} of --experts {options.experts}")
     return options
 
 
 def configuration(options: argparse.Namespace) -> dict[str, object]:
+    dense = dense_configuration(options)
+    if not options.experts:
+        return dense
+    return dense | {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "moe_intermediate_size": options.ffn,
+        "num_experts": options.experts,
+        "num_experts_per_tok": options.experts_per_token,
+        "norm_topk_prob": True,
+        "use_sliding_window": False,
+    }
+
+
+def dense_configuration(options: argparse.Namespace) -> dict[str, object]:
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -79,9 +98,13 @@ def matrices(options: argparse.Namespace) -> Iterator[tuple[str, tuple[int, int]
         yield f"{prefix}.self_attn.k_proj.weight", (keys, options.hidden)
         yield f"{prefix}.self_attn.v_proj.weight", (keys, options.hidden)
         yield f"{prefix}.self_attn.o_proj.weight", (options.hidden, queries)
-        yield f"{prefix}.mlp.gate_proj.weight", (options.ffn, options.hidden)
-        yield f"{prefix}.mlp.up_proj.weight", (options.ffn, options.hidden)
-        yield f"{prefix}.mlp.down_proj.weight", (options.hidden, options.ffn)
+        if options.experts:
+            yield f"{prefix}.mlp.gate.weight", (options.experts, options.hidden)
+        for expert in range(options.experts or 1):
+            mlp = f"{prefix}.mlp.experts.{expert}" if options.experts else f"{prefix}.mlp"
+            yield f"{mlp}.gate_proj.weight", (options.ffn, options.hidden)
+            yield f"{mlp}.up_proj.weight", (options.ffn, options.hidden)
+            yield f"{mlp}.down_proj.weight", (options.hidden, options.ffn)
 
 
 def shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
@@ -91,6 +114,9 @@ def shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
     for layer in range(options.layers):
         found[f"model.layers.{layer}.input_layernorm.weight"] = (options.hidden,)
         found[f"model.layers.{layer}.post_attention_layernorm.weight"] = (options.hidden,)
+        if options.experts:
+            found[f"model.layers.{layer}.self_attn.q_norm.weight"] = (options.head_dim,)
+            found[f"model.layers.{layer}.self_attn.k_norm.weight"] = (options.head_dim,)
     return found
 
 

@@ -76,6 +76,26 @@ TEST_F(Summaries, OfAModelSayWhatItsLayersAre) {
     EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
 }
 
+TEST_F(Summaries, OfAMixtureSayHowManyParametersATokenMeets) {
+  std::ofstream(folder_ / "config.json") << R"({"model_type": "qwen3_moe", "vocab_size": 1000,
+      "hidden_size": 64, "intermediate_size": 96, "moe_intermediate_size": 32,
+      "num_hidden_layers": 3, "head_dim": 16, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "num_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": [0],
+      "max_position_embeddings": 4096, "torch_dtype": "bfloat16"})";
+  const auto summary = summarize_model(folder_);
+  const int64_t all = summary["parameters"].get<int64_t>();
+  EXPECT_EQ(summary["active_parameters"], all - 2 * 6 * 3 * 64 * 32);
+  EXPECT_EQ(summary["experts"]["count"], 8);
+  EXPECT_EQ(summary["experts"]["per_token"], 2);
+  EXPECT_EQ(summary["kinds_of_layers"][0]["feed_forward"], "dense");
+  EXPECT_EQ(summary["kinds_of_layers"][1]["feed_forward"], "experts");
+  EXPECT_EQ(summary["kinds_of_layers"][1]["layers"], (std::vector<int>{1, 2}));
+  const std::string text = model_text(summary);
+  for (const char* words : {"of them active", "experts: 2 of 8 for each token, each with 32",
+                            "softmax over all", "2 × all tokens, base 10000, experts: layers 1 2"})
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+}
+
 TEST(Percentile, IsTheNearestRank) {
   std::vector<int64_t> hundred(100);
   std::iota(hundred.begin(), hundred.end(), 1);

@@ -84,6 +84,39 @@ TEST(PhantomRank, OfALargeGridSendsWhatThePapersSay) {
   }
 }
 
+/// Qwen3-30B-A3B, but for its number of layers.
+model::ModelConfig mixture() {
+  model::ModelConfig config;
+  config.vocab = 151936, config.hidden = 2048, config.ffn = 6144, config.layers = 4;
+  config.num_heads = 32, config.num_kv_heads = 4, config.head_dim = 128;
+  config.rope.rotary_dim = 128;
+  config.max_positions = 1 << 20;
+  config.experts = {.count = 128, .per_token = 8, .ffn = 768};
+  config.pattern.assign(config.layers, {.feed_forward = model::FeedForward::experts});
+  return config;
+}
+
+TEST(PhantomRank, CountsTheExpertsThatTokensTake) {
+  const model::ModelConfig config = mixture();
+  const double layer_products = config.flops_per_token() - 2.0 * config.vocab * config.hidden;
+  for (const int tp : {1, 4}) {
+    PhantomSettings settings = gpu_of(1, tp, 0, 8192);
+    settings.quantize = model::Quantize::nothing;
+    settings.weights = DType::bf16;
+    PhantomRank phantom(config, settings);
+    const double weights = 2.0 * static_cast<double>(config.parameters()) / tp;
+    EXPECT_GT(static_cast<double>(phantom.peak_bytes()), weights) << "all experts are there";
+
+    constexpr int64_t tokens = 1000;
+    phantom.execute(prefill(1, tokens, 8192, Ring::pass_kv));
+    const double attention =
+        4.0 * 0.5 * tokens * (tokens + 1.0) * config.layers * config.num_heads * config.head_dim;
+    const double router = 2.0 * config.layers * config.hidden * 128;  // whole on every rank
+    const double expected = ((layer_products - router) * tokens + attention) / tp + router * tokens;
+    EXPECT_NEAR(phantom.work().flops / expected, 1, 0.001);
+  }
+}
+
 TEST(PhantomRank, NeedsTheMemoryThatTheMachineHas) {
   const model::ModelConfig config = llama_405b();
   PhantomSettings settings = gpu_of(1, 8, 3, 100'000);

@@ -21,6 +21,7 @@ class Case:
     greedy_tokens: int = 24
     eos: int | tuple[int, ...] = 2  # of generation_config.json, which outranks config.json
     seed: int = 1
+    mxfp4: bool = False  # experts are stored so
     prefix: str = ""  # what names begin with where a model has other parts, too
 
     @property
@@ -28,7 +29,7 @@ class Case:
         return self.oracle or self.config
 
 
-MODEL_TYPES = {"gemma3": "gemma3_text"}
+MODEL_TYPES = {"gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "gptoss": "gpt_oss"}
 
 
 def config_of(architecture: str, **keys: Any) -> Config:
@@ -81,6 +82,41 @@ def gemma3(**keys: Any) -> Config:
         final_logit_softcapping=None,
     )
     return config_of("Gemma3ForCausalLM", **{**own, **keys})
+
+
+def qwen3moe(**keys: Any) -> Config:
+    own = dict(
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=8,
+        num_hidden_layers=3,
+        moe_intermediate_size=24,
+        num_experts_per_tok=2,
+        attention_bias=False,
+        use_sliding_window=False,
+        sliding_window=None,
+        rope_theta=1000000.0,
+    )
+    return config_of("Qwen3MoeForCausalLM", **{**own, **keys})
+
+
+def gptoss(**keys: Any) -> Config:
+    own = dict(
+        num_attention_heads=8,
+        head_dim=16,
+        num_hidden_layers=3,
+        layer_types=["sliding_attention", "full_attention", "full_attention"],
+        sliding_window=16,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        attention_bias=True,
+        max_position_embeddings=256,
+        rope_theta=10000.0,  # so that yarn blends frequencies of so small heads
+        rope_scaling={"truncate": False, "beta_fast": 4.0, **YARN},
+        swiglu_limit=7.0,
+        pad_token_id=0,
+    )
+    return config_of("GptOssForCausalLM", **{**own, **keys})
 
 
 # Published Qwen2 models name a window too that use_sliding_window then forbids.
@@ -352,6 +388,66 @@ CASES = (
         eos=(2, 3),
         prefix="language_model.",
         seed=7,
+    ),
+    Case(
+        "qwen3moe-norm-dense",
+        qwen3moe(num_experts=6, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[1]),
+    ),
+    # The keys of transformers 5; weights of the chosen experts stay below 1 by default.
+    Case(
+        "qwen3moe-raw-step2",
+        qwen3moe(
+            num_local_experts=8,
+            num_experts_per_tok=3,
+            decoder_sparse_step=2,
+            mlp_only_layers=[],
+            torch_dtype=ABSENT,
+            dtype="float32",
+            rope_theta=ABSENT,
+            rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+        ),
+        oracle=qwen3moe(
+            num_experts=8,
+            num_experts_per_tok=3,
+            norm_topk_prob=False,
+            decoder_sparse_step=2,
+            mlp_only_layers=[],
+        ),
+        dtype="float32",
+    ),
+    Case(
+        "mixtral-window16",
+        config_of(
+            "MixtralForCausalLM", num_local_experts=4, num_experts_per_tok=2, sliding_window=16
+        ),
+    ),
+    Case(
+        "olmoe-qknorm",
+        config_of(
+            "OlmoeForCausalLM",
+            intermediate_size=24,
+            num_experts=8,
+            num_experts_per_tok=3,
+            norm_topk_prob=False,
+            clip_qkv=None,
+            pad_token_id=0,
+        ),
+    ),
+    # As many FFN columns as hidden ones: down_proj's shape cannot tell which axis is which.
+    Case("gptoss-bf16", gptoss(intermediate_size=32)),
+    Case(
+        "gptoss-mxfp4",
+        gptoss(
+            intermediate_size=64,
+            num_local_experts=6,
+            num_experts_per_tok=3,
+            quantization_config={
+                "quant_method": "mxfp4",
+                "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"],
+            },
+        ),
+        oracle=gptoss(intermediate_size=64, num_local_experts=6, num_experts_per_tok=3),
+        mxfp4=True,
     ),
     # InternLM2 is Llama with other tensor names and q, k and v in one tensor.
     Case("internlm2", internlm2(bias=False, rope_scaling=None), oracle=llama()),

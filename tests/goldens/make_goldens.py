@@ -21,6 +21,7 @@ import torch
 from safetensors.torch import save_file
 
 import internlm2
+import mxfp4
 import oracle
 import verify
 from cases import CASES, Case
@@ -28,6 +29,7 @@ from oracle import Tensors
 
 HERE = Path(__file__).resolve().parent
 MIN_GREEDY_MARGIN = 0.02
+MIN_ROUTER_MARGIN = 2e-4  # of logits; rounding moves them by 1e-6
 MIN_GREEDY_DISTINCT = 6  # a model that repeats one token shows little
 SPECIAL_TOKENS = 5  # no prompt and no greedy continuation holds an id below
 MAX_ATTEMPTS = 500
@@ -49,12 +51,14 @@ def random_weights(case: Case) -> Tensors:
             noise = (0 if "gemma" in case.name else 1) + 0.2 * noise
         elif name.endswith("bias"):
             noise = 0.3 * noise
+        elif name.endswith("sinks"):
+            pass  # as large as logits
         elif "embed" in name:  # small, or a tied model would only repeat its last token
             noise = 0.1 * noise
         else:
             noise = noise * (1.3 / parameter.shape[1] ** 0.5)
         weights[name] = noise.to(getattr(torch, case.dtype))
-    return weights
+    return mxfp4.unpack(mxfp4.pack(weights)) if case.mxfp4 else weights
 
 
 def save_weights(folder: Path, tensors: Tensors, shards: int) -> None:
@@ -115,6 +119,7 @@ def golden_record(case: Case, weights: Tensors, length: int) -> dict[str, Any]:
         greedy = record["greedy"]
         if (
             record["greedy_margin"] >= MIN_GREEDY_MARGIN
+            and record.get("router_margin", MIN_ROUTER_MARGIN) >= MIN_ROUTER_MARGIN
             and min(greedy) >= SPECIAL_TOKENS
             and len(set(greedy)) >= MIN_GREEDY_DISTINCT
         ):
@@ -129,6 +134,8 @@ def make(case: Case) -> None:
     weights = random_weights(case)
     if case.config["model_type"] == "internlm2":
         save_weights(folder, internlm2.pack(weights, case.config), case.shards)
+    elif case.mxfp4:
+        save_weights(folder, mxfp4.pack(weights), case.shards)
     elif case.prefix:
         stored = {case.prefix + name: tensor for name, tensor in weights.items()}
         stored["vision_tower.vision_model.post_layernorm.weight"] = torch.ones(8)

@@ -39,6 +39,26 @@ def log_softmax(logits: torch.Tensor) -> torch.Tensor:
     return logits.double().log_softmax(-1)
 
 
+ROUTERS = (".mlp.gate", ".block_sparse_moe.gate", ".mlp.router")
+
+
+def watched_routers(model: PreTrainedModel) -> list[float]:
+    """A list that grows while the model runs: for each call of a router the least gap between its
+    logits of the last expert taken and of the first left out. It stays empty without routers."""
+    margins: list[float] = []
+
+    def look(router: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        rows = inputs[0].reshape(-1, router.weight.shape[1])
+        logits = torch.nn.functional.linear(rows, router.weight, router.bias)
+        top = logits.topk(model.config.num_experts_per_tok + 1).values
+        margins.append((top[:, -2] - top[:, -1]).min().item())
+
+    for name, module in model.named_modules():
+        if name.endswith(ROUTERS):
+            module.register_forward_pre_hook(look)
+    return margins
+
+
 @torch.no_grad()
 def run(model: PreTrainedModel, prompt: list[int], greedy_tokens: int) -> dict[str, Any]:
     """The golden record of one prompt.
@@ -47,6 +67,7 @@ def run(model: PreTrainedModel, prompt: list[int], greedy_tokens: int) -> dict[s
     longest sequence it has met. So a prompt has the frequencies of its whole length, each generated
     token those of its position + 1, and cached keys stay as they were rotated.
     """
+    router_margins = watched_routers(model)
     out = model(torch.tensor([prompt]), use_cache=True)
     predicted = log_softmax(out.logits[0])
     record: dict[str, Any] = {
@@ -65,8 +86,9 @@ def run(model: PreTrainedModel, prompt: list[int], greedy_tokens: int) -> dict[s
         if len(greedy) == greedy_tokens:
             break
         out = model(torch.tensor([[token]]), past_key_values=out.past_key_values, use_cache=True)
-    return record | {
+    record |= {
         "greedy": greedy,
         "greedy_logprobs": greedy_logprobs,
         "greedy_margin": min(margins),
     }
+    return record | ({"router_margin": min(router_margins)} if router_margins else {})

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 import internlm2
+import mxfp4
 import oracle
 import wrong
 from cases import CASES, Case, Config
@@ -72,6 +73,8 @@ def read_weights(case: Case, folder: Path) -> Tensors:
         stored.update(load_file(file))
     if case.config["model_type"] == "internlm2":
         return internlm2.unpack(stored, case.config)
+    if case.mxfp4:
+        return mxfp4.unpack(stored)
     if case.prefix:
         named = {n: tensor for n, tensor in stored.items() if n.startswith(case.prefix)}
         return {name.removeprefix(case.prefix): tensor for name, tensor in named.items()}

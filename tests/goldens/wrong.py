@@ -44,6 +44,7 @@ def wrong_keys(config: Config) -> Iterator[tuple[str, Config]]:
     yield from wrong_scalings(config)
     yield from wrong_windows(config)
     yield from wrong_multipliers(config)
+    yield from wrong_routers(config)
 
 
 def wrong_multipliers(config: Config) -> Iterator[tuple[str, Config]]:
@@ -62,6 +63,16 @@ def wrong_multipliers(config: Config) -> Iterator[tuple[str, Config]]:
     if "no_rope_layers" in config:
         opposite = [1 - rotated for rotated in config["no_rope_layers"]]
         yield "rotated and other layers exchanged", {"no_rope_layers": opposite}
+
+
+def wrong_routers(config: Config) -> Iterator[tuple[str, Config]]:
+    if "num_experts_per_tok" not in config:
+        return
+    taken = config["num_experts_per_tok"]
+    yield "one expert more", {"num_experts_per_tok": taken + 1}
+    yield "one expert less", {"num_experts_per_tok": taken - 1}
+    if "norm_topk_prob" in config:
+        yield "weights of the other sum", {"norm_topk_prob": not config["norm_topk_prob"]}
 
 
 def wrong_scalings(config: Config) -> Iterator[tuple[str, Config]]:
@@ -131,6 +142,14 @@ def wrong_weights(config: Config, weights: Tensors) -> Iterator[tuple[str, Tenso
     for projection in ("q", "k", "v", "o", "gate", "up", "down"):
         if found := named(f"{projection}_proj.bias", weights):
             yield f"no {projection} bias", {name: torch.zeros_like(x) for name, x in found.items()}
+    if sinks := named("self_attn.sinks", weights):
+        yield "no sinks", {name: torch.full_like(x, -1e4) for name, x in sinks.items()}
+        yield "sinks of other heads", {name: x.flip(0) for name, x in sinks.items()}
+    for bias in ("mlp.router.bias", "gate_up_proj_bias", "down_proj_bias"):
+        if found := named(bias, weights):
+            yield f"no {bias}", {name: torch.zeros_like(x) for name, x in found.items()}
+    if routers := named("mlp.gate.", weights) | named("block_sparse_moe.gate.", weights):
+        yield "experts reversed", {name: x.flip(0) for name, x in routers.items()}
     yield "gate and up exchanged", with_gate_and_up_exchanged(weights)
 
     def heads(tensor: torch.Tensor) -> torch.Tensor:
@@ -152,9 +171,12 @@ def named(part: str, weights: Tensors) -> Tensors:
 
 
 def with_gate_and_up_exchanged(weights: Tensors) -> Tensors:
-    exchanged = {n: torch.cat(x.chunk(2)[::-1]) for n, x in named("gate_up_proj", weights).items()}
-    for gate in named(".gate_proj", weights):
-        up = gate.replace("gate", "up")
+    packed = named("gate_up_proj", weights)
+    in_turn = {n: x for n, x in packed.items() if "experts" in n}
+    exchanged = {n: x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) for n, x in in_turn.items()}
+    exchanged |= {n: torch.cat(x.chunk(2)[::-1]) for n, x in packed.items() if n not in in_turn}
+    for gate in named(".gate_proj", weights) | named(".w1.", weights):
+        up = gate.replace("gate", "up").replace(".w1.", ".w3.")
         exchanged |= {gate: weights[up], up: weights[gate]}
     return exchanged
 

@@ -6,22 +6,24 @@ from __future__ import annotations
 
 import unittest
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from harness import DONE, REFUSED, RunTest, random_requests
+from harness import DONE, MODEL, REFUSED, RunTest, random_requests
 
 GENERATION: dict[str, Any] = {"max_new_tokens": 12, "ignore_eos": True, "logprobs": 1, "prompt_logprobs": 1}
 
 
 class IntegerWeightsTest(RunTest):
+    model: ClassVar[Path] = MODEL
+
     def job_of(self, name: str, dtype: str, **parallel: int) -> Path:
         return self.write_job(
             random_requests(6, 30, 90, seed=91),
             name,
             generation=GENERATION,
-            model={"dtype": dtype, "compute": "fp32"},
+            model={"path": str(self.model), "dtype": dtype, "compute": "fp32"},
             parallel=parallel,
         )
 
@@ -87,6 +89,18 @@ class IntegerWeightsTest(RunTest):
                 job = self.job_of("refused", dtype)
                 options = [part for setting in settings for part in ("--set", setting)]
                 self.assertIn(words, self.run_job(job, 2, *options, expect=REFUSED))
+
+
+class IntegerExpertsTest(IntegerWeightsTest):
+    """The same with mixtures of experts, whose router is not rounded."""
+
+    model = MODEL.parent / "qwen3moe-raw-step2"
+
+    def test_experts_are_rounded_and_routers_are_not(self) -> None:
+        job = self.job_of("experts", "int4")
+        words = self.run_job(job, 1)
+        self.assertRegex(words, r"expert gate [\d.]+ %, expert up [\d.]+ %, expert down [\d.]+ %")
+        self.assertNotIn("router", words)
 
 
 if __name__ == "__main__":

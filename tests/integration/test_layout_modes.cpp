@@ -116,7 +116,8 @@ INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
                                          "llama-biases", "qwen3-qknorm-tied", "mistral-window16",
                                          "internlm2-dynamic-bias", "glm-partial-rope",
                                          "granite-multipliers", "smollm3-nope", "phi3-longrope",
-                                         "olmo2-postnorm", "olmo3-window-yarn", "gemma3-windows"),
+                                         "olmo2-postnorm", "olmo3-window-yarn", "gemma3-windows",
+                                         "qwen3moe-norm-dense", "olmoe-qknorm", "gptoss-bf16"),
                          name_of_model);
 
 }  // namespace

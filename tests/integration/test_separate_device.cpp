@@ -141,7 +141,8 @@ TEST(Times, AreTheDevices) {
 
 INSTANTIATE_TEST_SUITE_P(Families, EveryModel,
                          testing::Values("llama-gqa-fp32", "llama-biases", "internlm2-dynamic-bias",
-                                         "olmo3-window-yarn", "gemma3-windows"),
+                                         "olmo3-window-yarn", "gemma3-windows",
+                                         "qwen3moe-norm-dense", "gptoss-bf16"),
                          name_of_model);
 
 }  // namespace

@@ -168,6 +168,25 @@ class BackendOnCopies : public Backend {
       there.out = copies.in(there.out);
     });
   }
+  void route(const RouteArgs& args, device::Stream&) override {
+    run(&Backend::route, args, [](Copies& copies, RouteArgs& there) {
+      there.logits = copies.in(there.logits);
+      there.chosen = copies.in(there.chosen), there.weights = copies.in(there.weights);
+    });
+  }
+  void experts(const ExpertsArgs& args, device::Stream&) override {
+    std::vector<Expert> experts;
+    run(&Backend::experts, args, [&](Copies& copies, ExpertsArgs& there) {
+      there.x = copies.in(there.x), there.y = copies.in(there.y);
+      there.chosen = copies.in(there.chosen), there.weights = copies.in(there.weights);
+      for (const Expert& expert : there.experts)
+        experts.push_back({copies.in(expert.gate), copies.in(expert.up), copies.in(expert.down),
+                           copies.in(expert.gate_scales), copies.in(expert.up_scales),
+                           copies.in(expert.down_scales), copies.in(expert.gate_bias),
+                           copies.in(expert.up_bias), copies.in(expert.down_bias)});
+      there.experts = experts;
+    });
+  }
   void sample(const SamplingArgs& args, device::Stream&) override {
     run(&Backend::sample, args,
         [](Copies& copies, SamplingArgs& there) { there.logits = copies.in(there.logits); });

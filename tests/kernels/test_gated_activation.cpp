@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
 #include "tests/kernels/tensors.hpp"
 
 namespace pecia::test {
@@ -35,18 +37,33 @@ TEST_P(GatedActivation, IsGeluByTanhOfTheGateTimesUp) {
   EXPECT_TRUE(all_close(gate.values(), expected, 1e-8, 2e-6));
 }
 
-TEST_P(GatedActivation, GeluAgreesWithTheReference) {
+TEST_P(GatedActivation, ClampedIsSigmoidOfTheGateTimesBothWithinLimits) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Tensor gate({1, 8}, DType::fp32, {1, 1, -1, 9, 7, -50, 2, nan});
+  Tensor up({1, 8}, DType::fp32, {2, -1, 2, 8, -9, 100, nan, 0});
+  device_.backend->gated_activation(
+      {gate.view(), up.view(), gate.view(), kernels::Activation::clamped}, device_.stream);
+  // g / (1 + exp(−1.702 g)) · (u + 1) in double, with g ≤ 7 and −7 ≤ u ≤ 7.
+  const std::vector<float> found = gate.values();
+  EXPECT_TRUE(all_close(
+      std::span(found).first(6),
+      std::vector<float>{2.5373873f, 0, -0.4626127f, 55.9996254f, -41.9997191f, 0}, 1e-30, 2e-6));
+  EXPECT_TRUE(std::isnan(found[6]) && std::isnan(found[7]));
+}
+
+TEST_P(GatedActivation, OthersAgreeWithTheReference) {
   Device oracle = make_device("reference");
-  for (const int64_t width : {1, 7, 17, 600}) {
-    Tensor gate = Tensor::random({9, width}, DType::fp32, 1), out = gate;
-    Tensor up = Tensor::random({9, width}, DType::fp32, 2);
-    Tensor expected = Tensor::filled({9, width}, 0);
-    constexpr auto gelu = kernels::Activation::gelu_tanh;
-    oracle.backend->gated_activation({gate.view(), up.view(), expected.view(), gelu},
-                                     oracle.stream);
-    device_.backend->gated_activation({gate.view(), up.view(), out.view(), gelu}, device_.stream);
-    EXPECT_TRUE(all_close(out.values(), expected.values(), 1e-7, 2e-6)) << width;
-  }
+  for (const auto activation : {kernels::Activation::gelu_tanh, kernels::Activation::clamped})
+    for (const int64_t width : {1, 7, 17, 600}) {
+      Tensor gate = Tensor::random({9, width}, DType::fp32, 1), out = gate;
+      Tensor up = Tensor::random({9, width}, DType::fp32, 2);
+      Tensor expected = Tensor::filled({9, width}, 0);
+      oracle.backend->gated_activation({gate.view(), up.view(), expected.view(), activation},
+                                       oracle.stream);
+      device_.backend->gated_activation({gate.view(), up.view(), out.view(), activation},
+                                        device_.stream);
+      EXPECT_TRUE(all_close(out.values(), expected.values(), 1e-7, 2e-6)) << width;
+    }
 }
 
 TEST_P(GatedActivation, AgreesWithTheReferenceWhereverItWrites) {

@@ -45,6 +45,9 @@ TEST(OpTime, DependsOnTheSizeWhereTheShareDoes) {
   kernels::OpWork attention = product(1e9, 0, DType::fp32);
   attention.name = "attention";
   EXPECT_DOUBLE_EQ(op_seconds(attention, made), 1e9 / (1e11 * 0.2) + 1e-6);
+  kernels::OpWork experts = product(1e9, 0, DType::fp32);
+  experts.name = "experts";
+  EXPECT_DOUBLE_EQ(op_seconds(experts, made), op_seconds(product(1e9, 0, DType::fp32), made));
 }
 
 TEST(OpTime, OfAttentionGoesByRowsAndKeysTogether) {

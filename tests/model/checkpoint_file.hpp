@@ -55,6 +55,12 @@ class CheckpointFile {
 
  private:
   static std::string bytes_of(const Tensor& tensor) {
+    if (tensor.dtype == DType::uint8) {
+      std::string bytes;
+      for (const float value : tensor.values)
+        bytes += static_cast<char>(static_cast<uint8_t>(value));
+      return bytes;
+    }
     if (!is_float(tensor.dtype))
       return std::string(tensor.values.size() * size_of(tensor.dtype), '\1');
     const std::vector<std::byte> bytes = stored_as(tensor.dtype, tensor.values);

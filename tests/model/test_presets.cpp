@@ -17,9 +17,11 @@ using testing::HasSubstr;
 /// 1e9 parameters, as the models' makers say.
 TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
   const std::map<std::string, double> billions{
-      {"llama-2-7b", 6.74},  {"llama-3-8b", 8.03},        {"llama-3.1-8b", 8.03},
-      {"llama-3-70b", 70.6}, {"llama-3-405b", 406},       {"qwen2.5-32b", 32.8},
-      {"glm-4-9b-1m", 9.48}, {"internlm2.5-7b-1m", 7.74}, {"smollm2-135m", 0.1345}};
+      {"llama-2-7b", 6.74},    {"llama-3-8b", 8.03},        {"llama-3.1-8b", 8.03},
+      {"llama-3-70b", 70.6},   {"llama-3-405b", 406},       {"qwen2.5-32b", 32.8},
+      {"glm-4-9b-1m", 9.48},   {"internlm2.5-7b-1m", 7.74}, {"smollm2-135m", 0.1345},
+      {"qwen3-30b-a3b", 30.5}, {"qwen3-235b-a22b", 235},    {"mixtral-8x7b", 46.7},
+      {"gpt-oss-20b", 20.9},   {"gpt-oss-120b", 116.8}};
   EXPECT_EQ(model_presets().size(), billions.size());
   for (const std::string& name : model_presets()) {
     const ModelConfig config = config_of_preset_or_folder(name);
@@ -28,6 +30,15 @@ TEST(ModelPresets, HaveAsManyParametersAsTheirNamesSay) {
     EXPECT_EQ(config.stored_dtype, DType::bf16);
     EXPECT_FALSE(config.stop_token_ids.empty());
   }
+  const auto active = [](const char* name) {
+    return static_cast<double>(config_of_preset_or_folder(name).active_parameters()) / 1e9;
+  };
+  EXPECT_NEAR(active("qwen3-30b-a3b") / 3.3, 1, 0.02);
+  EXPECT_NEAR(active("qwen3-235b-a22b") / 22, 1, 0.02);
+  EXPECT_NEAR(active("mixtral-8x7b") / 12.9, 1, 0.005);
+  // 3.6 and 5.1 as published, which leave out the embedding of 0.58.
+  EXPECT_NEAR(active("gpt-oss-20b") / (3.61 + 0.58), 1, 0.005);
+  EXPECT_NEAR(active("gpt-oss-120b") / (5.13 + 0.58), 1, 0.005);
   EXPECT_GE(config_of_preset_or_folder("glm-4-9b-1m").max_positions, 1'000'000);
 }
 

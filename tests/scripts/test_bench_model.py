@@ -54,6 +54,18 @@ class BenchModel(unittest.TestCase):
             )
             self.assertEqual(len(list(file.keys())), 2 + 2 * 9)
 
+    def test_experts_have_matrices_of_their_own_and_a_router(self) -> None:
+        main([str(self.folder / "a"), *SMALL, "--experts", "3", "--experts-per-token", "2"])
+        config = json.loads((self.folder / "a" / "config.json").read_text())
+        self.assertEqual(config["model_type"], "qwen3_moe")
+        self.assertEqual((config["num_experts"], config["num_experts_per_tok"]), (3, 2))
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            self.assertEqual(file.get_slice("model.layers.0.mlp.gate.weight").get_shape(), [3, 16])
+            expert = "model.layers.1.mlp.experts.2.down_proj.weight"
+            self.assertEqual(file.get_slice(expert).get_shape(), [16, 24])
+            # Projections, router, experts and norms of each layer.
+            self.assertEqual(len(list(file.keys())), 2 + 2 * (4 + 1 + 3 * 3 + 4))
+
     def test_numbers_are_of_the_size_of_one_over_the_root_of_the_inputs(self) -> None:
         main([str(self.folder / "a"), *SMALL])
         with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
@@ -76,6 +88,7 @@ class BenchModel(unittest.TestCase):
         for options, words in (
             (["--kv-heads", "3"], "--kv-heads 3"),
             (["--ffn", "0"], "--ffn is 0"),
+            (["--experts", "2", "--experts-per-token", "3"], "--experts-per-token 3"),
         ):
             with self.assertRaisesRegex(UserError, words):
                 main([str(self.folder / "a"), *options])

@@ -312,6 +312,15 @@ class SeparateBackend : public kernels::Backend {
   void gated_activation(const kernels::GatedActivationArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->gated_activation(args, cpu_stream_); });
   }
+  void route(const kernels::RouteArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, args] { cpu_->route(args, cpu_stream_); });
+  }
+  void experts(const kernels::ExpertsArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, later = args, matrices = kept(args.experts)]() mutable {
+      later.experts = matrices;
+      cpu_->experts(later, cpu_stream_);
+    });
+  }
   // Their answers are on the host.
   void sample(const kernels::SamplingArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->sample(args, cpu_stream_); });

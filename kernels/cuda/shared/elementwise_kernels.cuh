@@ -32,10 +32,17 @@ __global__ void convert_kernel(Matrix<const From> from, Matrix<To> to) {
   }
 }
 
-/// The s of g · sigmoid(s).
-__device__ __forceinline__ float slope_of(float gate, Activation activation) {
-  return activation == Activation::silu ? gate
-                                        : gelu_slope * (gate + gelu_cube * gate * gate * gate);
+/// g · sigmoid(s) · u.
+__device__ __forceinline__ float activated(float gate, float up, Activation activation) {
+  float slope = gate;
+  if (activation == Activation::gelu_tanh) {
+    slope = gelu_slope * (gate + gelu_cube * gate * gate * gate);
+  } else if (activation == Activation::clamped) {  // compared so that NaN stays
+    gate = gate > clamped_limit ? clamped_limit : gate;
+    up = 1.0f + (up > clamped_limit ? clamped_limit : up < -clamped_limit ? -clamped_limit : up);
+    slope = clamped_slope * gate;
+  }
+  return gate / (1.0f + expf(-slope)) * up;
 }
 
 template <int Count, typename Out>
@@ -47,8 +54,7 @@ __global__ void gated_activation_kernel(Matrix<const float> gate, Matrix<const f
     load<Count>(gate.row(row) + i, gates);
     load<Count>(up.row(row) + i, ups);
 #pragma unroll
-    for (int j = 0; j < Count; ++j)
-      gates[j] = gates[j] / (1.0f + expf(-slope_of(gates[j], activation))) * ups[j];
+    for (int j = 0; j < Count; ++j) gates[j] = activated(gates[j], ups[j], activation);
     store<Count>(gates, out.row(row) + i);
   }
 }

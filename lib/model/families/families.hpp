@@ -19,5 +19,9 @@ FamilyTraits phi3();
 FamilyTraits olmo2();
 FamilyTraits olmo3();
 FamilyTraits gemma3();
+FamilyTraits qwen3_moe();
+FamilyTraits mixtral();
+FamilyTraits olmoe();
+FamilyTraits gpt_oss();
 
 }  // namespace pecia::model::families

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Every row multiplies with its experts by itself, in two kernels. So weights are read once for
+/// each row that chose their expert, and a row's bits depend on nothing else.
+
+#include "kernels/cuda/cuda.hpp"
+#include "kernels/cuda/shared/elementwise_kernels.cuh"
+#include "kernels/cuda/shared/launch.cuh"
+#include "kernels/cuda/shared/warp.cuh"
+
+namespace pecia::kernels::cuda {
+namespace {
+
+constexpr int warps_per_block = 8;
+
+struct Bias {
+  const void* data;  ///< null: there is none
+  DType type;
+};
+
+template <typename W>
+struct ExpertMatrices {
+  const W *gate, *up, *down;
+  int64_t gate_stride, up_stride, down_stride;
+  Bias gate_bias, up_bias, down_bias;
+};
+
+__device__ __forceinline__ float bias_at(const Bias& bias, int64_t index) {
+  if (bias.data == nullptr) return 0;
+  float value[1];
+  if (bias.type == DType::fp32)
+    load<1>(static_cast<const float*>(bias.data) + index, value);
+  else if (bias.type == DType::bf16)
+    load<1>(static_cast<const Bf16*>(bias.data) + index, value);
+  else
+    load<1>(static_cast<const Fp16*>(bias.data) + index, value);
+  return value[0];
+}
+
+template <typename A, typename B>
+__device__ __forceinline__ float warp_dot(const A* a, const B* b, int64_t count, int lane) {
+  float sum = 0;
+  for (int64_t i = lane; i < count; i += warp_size) {
+    float left[1], right[1];
+    load<1>(a + i, left);
+    load<1>(b + i, right);
+    sum += left[0] * right[0];
+  }
+  return warp_sum(sum);
+}
+
+/// A warp computes one element of activated [rows · k, ffn]. Grid: (rows · k, ffn / warps_per_block,
+/// rounded up).
+template <typename X, typename W>
+__global__ void activated_kernel(Matrix<const X> x, const int32_t* chosen, int64_t k,
+                                 const ExpertMatrices<W>* experts, Matrix<float> out,
+                                 Activation activation) {
+  const int64_t pair = blockIdx.x;
+  const int64_t column = int64_t{blockIdx.y} * warps_per_block + threadIdx.x / warp_size;
+  if (column >= out.columns) return;  // a whole warp
+  const int lane = threadIdx.x % warp_size;
+  const ExpertMatrices<W> expert = experts[chosen[pair]];
+  const X* const row = x.row(pair / k);
+  const float gate = bias_at(expert.gate_bias, column) +
+                     warp_dot(row, expert.gate + column * expert.gate_stride, x.columns, lane);
+  const float up = bias_at(expert.up_bias, column) +
+                   warp_dot(row, expert.up + column * expert.up_stride, x.columns, lane);
+  if (lane == 0) out.row(pair)[column] = activated(gate, up, activation);
+}
+
+/// Returns the place of the smallest chosen expert above `before`.
+__device__ __forceinline__ int64_t next_place(const int32_t* chosen, int64_t k, int32_t before) {
+  int64_t next = -1;
+  for (int64_t j = 0; j < k; ++j)
+    if (chosen[j] > before && (next < 0 || chosen[j] < chosen[next])) next = j;
+  return next;
+}
+
+/// A warp computes one element of y. Grid: (rows, hidden / warps_per_block, rounded up).
+template <typename W>
+__global__ void weighted_sum_kernel(Matrix<const float> activated, const int32_t* chosen,
+                                    const float* weights, int64_t k,
+                                    const ExpertMatrices<W>* experts, Matrix<float> y) {
+  const int64_t row = blockIdx.x;
+  const int64_t column = int64_t{blockIdx.y} * warps_per_block + threadIdx.x / warp_size;
+  if (column >= y.columns) return;  // a whole warp
+  const int lane = threadIdx.x % warp_size;
+  const int32_t* const own = chosen + row * k;
+  float sum = 0;
+  int32_t before = -1;
+  for (int64_t taken = 0; taken < k; ++taken) {
+    const int64_t place = next_place(own, k, before);
+    before = own[place];
+    const ExpertMatrices<W> expert = experts[before];
+    const float product =
+        warp_dot(activated.row(row * k + place), expert.down + column * expert.down_stride,
+                 activated.columns, lane);
+    sum += weights[row * k + place] * (product + bias_at(expert.down_bias, column));
+  }
+  if (lane == 0) y.row(row)[column] = sum;
+}
+
+Grid grid_of_warps(int64_t rows, int64_t columns) {
+  return {.x = rows,
+          .y = (columns + warps_per_block - 1) / warps_per_block,
+          .threads = warps_per_block * warp_size};
+}
+
+template <typename W>
+const ExpertMatrices<W>* send_experts(const ExpertsArgs& args, Context& context,
+                                      device::Stream& stream) {
+  std::vector<ExpertMatrices<W>> experts;
+  const auto rows_of = [](const TensorView& weight) {
+    return static_cast<const W*>(weight.data());
+  };
+  const auto bias_of = [](const TensorView& bias) { return Bias{bias.data(), bias.dtype()}; };
+  for (const Expert& expert : args.experts)
+    experts.push_back({rows_of(expert.gate), rows_of(expert.up), rows_of(expert.down),
+                       expert.gate.row_stride(), expert.up.row_stride(), expert.down.row_stride(),
+                       bias_of(expert.gate_bias), bias_of(expert.up_bias),
+                       bias_of(expert.down_bias)});
+  const std::span<const ExpertMatrices<W>> table = experts;
+  context.staging.begin(Staging::bytes_of(table), stream);
+  const ExpertMatrices<W>* const there = context.staging.add(table);
+  context.staging.send(stream);
+  return there;
+}
+
+void refuse_other_types(const ExpertsArgs& args) {
+  const DType type = args.experts.front().gate.dtype();
+  for (const Expert& expert : args.experts)
+    for (const TensorView* weight : {&expert.gate, &expert.up, &expert.down})
+      if (!is_float(weight->dtype()) || weight->dtype() != type)
+        fail<Unsupported>(
+            "the CUDA backend multiplies experts whose matrices are all fp32, bf16 or fp16, not {} "
+            "and {}",
+            name_of(type), name_of(weight->dtype()));
+}
+
+}  // namespace
+
+void experts(const ExpertsArgs& args, Context& context, device::Stream& stream) {
+  refuse_other_types(args);
+  if (args.x.rows() == 0) return;
+  const Expert& first = args.experts.front();
+  const int64_t k = args.chosen.size(1), pairs = args.x.rows() * k;
+  const auto* const chosen = args.chosen.as<const int32_t>();
+  const auto activated =
+      matrix<float>(context.products.tensor(DType::fp32, {pairs, first.gate.rows()}));
+  const auto y = matrix<float>(args.y);
+  with_stored_type(first.gate.dtype(), [&](auto weight_type) {
+    with_stored_type(args.x.dtype(), [&](auto x_type) {
+      using W = decltype(weight_type);
+      using X = decltype(x_type);
+      const ExpertMatrices<W>* const table = send_experts<W>(args, context, stream);
+      launch(stream, grid_of_warps(pairs, activated.columns), activated_kernel<X, W>,
+             matrix<const X>(args.x), chosen, k, table, activated, args.activation);
+      launch(
+          stream, grid_of_warps(args.x.rows(), y.columns), weighted_sum_kernel<W>,
+          Matrix<const float>{activated.data, activated.rows, activated.columns, activated.stride},
+          chosen, args.weights.as<const float>(), k, table, y);
+    });
+  });
+}
+
+}  // namespace pecia::kernels::cuda

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The experts of gpt-oss. Its checkpoints hold all experts of a layer in a few tensors, in which
+/// rows of gate and up take turns:
+///
+///     bf16     mlp.experts.gate_up_proj [experts, hidden, 2 · ffn], down_proj [experts, ffn, hidden]:
+///              inputs first
+///     MXFP4    …_proj_blocks [experts, outputs, inputs / 32, 16] and …_proj_scales [experts, outputs,
+///              inputs / 32], both uint8. Byte b of a block holds inputs 2b (low half) and 2b + 1.
+///              An input is FP4[half] · 2^(scale − 127).
+///     biases   gate_up_proj_bias [experts, 2 · ffn], down_proj_bias [experts, hidden]
+
+#include <vector>
+
+#include "lib/device/buffer.hpp"
+#include "lib/device/thread_pool.hpp"
+#include "lib/model/layer_weights.hpp"
+#include "lib/model/weight_loader.hpp"
+
+namespace pecia::model {
+
+/// Reads the part `cut` of a layer's experts, and adds the memory that holds it to `memory`.
+/// Matrices of MXFP4 become bf16, which holds their numbers exactly; biases and matrices in other
+/// types keep their type. Throws InputError as WeightLoader does, and for a scale that stands for
+/// NaN.
+std::vector<GatedFfnWeights> read_packed_experts(const ModelConfig& config, WeightLoader& loader,
+                                                 int64_t layer, parallel::WeightCut cut,
+                                                 device::ThreadPool& pool,
+                                                 std::vector<device::Buffer>& memory);
+
+}  // namespace pecia::model
