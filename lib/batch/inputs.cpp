@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "lib/core/random.hpp"
 #include "lib/io/safetensors.hpp"
@@ -88,10 +89,58 @@ void Inputs::count() {
       length += static_cast<double>(prompt + answer_tokens(request, turn));
     }
     refused_requests_ += any_refused ? 1 : 0;
-    request.work = length * config_.flops_per_token() +
-                   2.0 * length * length *
-                       static_cast<double>(config_.num_heads * config_.head_dim * config_.layers);
+    request.work = flops_of(length);
   }
+  count_shared();
+}
+
+/// FLOPs of `length` tokens of one sequence.
+double Inputs::flops_of(double length) const {
+  return length * config_.flops_per_token() +
+         2.0 * length * length *
+             static_cast<double>(config_.num_heads * config_.head_dim * config_.layers);
+}
+
+/// The first request of a group that runs computes the beginning for the others.
+void Inputs::count_shared() {
+  shared_tokens_ = 0;
+  for (const SharedPrefix& prefix : shared_prefixes_) {
+    bool computed = false;
+    for (const int64_t index : prefix.requests) {
+      InputRequest& request = requests_.at(index);
+      if (!counts_[request.first_row]) continue;
+      if (std::exchange(computed, true)) {
+        shared_tokens_ += prefix.tokens;
+        request.work -= flops_of(static_cast<double>(prefix.tokens));
+      }
+    }
+  }
+}
+
+void Inputs::share(std::vector<SharedPrefix> prefixes) {
+  shared_prefixes_ = std::move(prefixes);
+  count();
+}
+
+std::vector<PromptPrefix> Inputs::prompt_prefixes(int64_t block) const {
+  std::vector<PromptPrefix> prompts;
+  for (size_t index = 0; index < requests_.size(); ++index) {
+    const InputRequest& request = requests_[index];
+    const EarlierTurn before = earlier(request, 0);
+    if (prompt(request).turns.size() > 1 || !counts_[request.first_row] || before.done() ||
+        before.failed())
+      continue;
+    PromptPrefix& found = prompts.emplace_back();
+    found.request = static_cast<int64_t>(index);
+    found.prompt_tokens = kept_tokens(request, 0);
+    found.answer_tokens = answer_tokens(request, 0);
+    // longrope rotates all tokens of a long request by other factors.
+    const bool is_long =
+        config_.rope.scaling == model::RopeScaling::longrope &&
+        found.prompt_tokens + found.answer_tokens > config_.rope.original_max_positions;
+    found.hashes = prefix_hashes(kept_prompt(request, 0), block, is_long ? 1 : 0);
+  }
+  return prompts;
 }
 
 bool Inputs::any_can_run() const {
@@ -112,11 +161,15 @@ std::vector<int64_t> Inputs::rows_with_bad_tokens() const {
   for (const InputRequest& request : requests_)
     for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn)
       if (counts_[row(request, turn)] && !earlier(request, turn).done() &&
-          !bad_token(shortened(shards_[request.shard].tokens(prompt(request).turns[turn]),
-                               kept_tokens(request, turn), job_.limits.over_length))
-               .empty())
+          !bad_token(kept_prompt(request, turn)).empty())
         rows.push_back(row(request, turn));
   return rows;
+}
+
+/// The tokens of a turn that is still to run, after limits.over_length.
+std::vector<int32_t> Inputs::kept_prompt(const InputRequest& request, size_t turn) const {
+  return shortened(shards_[request.shard].tokens(prompt(request).turns[turn]),
+                   kept_tokens(request, turn), job_.limits.over_length);
 }
 
 void Inputs::leave_out(const std::vector<int64_t>& rows) {

@@ -10,7 +10,7 @@
 namespace pecia::batch {
 
 /// The requests that can run, in the order in which a run takes them. They have arrival times where
-/// the job replays them.
+/// the job replays them. Requests that share a beginning are one fork.
 std::vector<schedule::SimulatedRequest> simulated_requests(const Inputs& inputs,
                                                            const job::Job::Batch& batch);
 

@@ -153,6 +153,7 @@ struct Job {
     Policy policy = Policy::prefill_first;
     Arrivals arrivals = Arrivals::ignore;
     std::optional<Objective> objective;  ///< auto: ttft where arrivals are replayed
+    bool prefix_sharing = true;
   } batch;
 
   struct Limits {

@@ -15,6 +15,7 @@
 #include "lib/run/read_inputs.hpp"
 #include "lib/run/settle.hpp"
 #include "lib/run/setup.hpp"
+#include "lib/run/share_prefixes.hpp"
 #include "lib/run/signals.hpp"
 #include "lib/run/watch_ranks.hpp"
 
@@ -60,6 +61,7 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
 
   begin_phase("read_inputs");
   RunInputs inputs = read_inputs(setup);
+  share_prefixes(setup, inputs);
   settle_memory(setup, weights, inputs);
 
   begin_phase("measure");

@@ -160,14 +160,18 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
     return;
   }
   running.result = turn.answer;
-  running.result.prompt_tokens = static_cast<int32_t>(turn.tokens.size());
+  running.result.prompt_tokens = turn.shared_tokens + static_cast<int32_t>(turn.tokens.size());
   running.result.truncated_tokens = turn.truncated_tokens;
-  running.result.cached_tokens = static_cast<int32_t>(running.prompt_begin);
+  running.result.cached_tokens = static_cast<int32_t>(running.prompt_begin) - turn.shared_tokens;
   running.max_new_tokens = std::min<int64_t>(turn.max_new_tokens, room);
   running.deal_limit = answer_slots(turn);
   running.dealt.assign(limits_.ring_size, 0);
-  if (limits_.layout_invariant)
+  if (limits_.layout_invariant) {
     running.deal_shift = std::accumulate(turn.tokens.begin(), turn.tokens.end(), int64_t{0});
+    if (turn.shared_tokens > 0)  // as of the whole prompt
+      running.deal_shift += std::accumulate(turns.front().tokens.begin(),
+                                            turns.front().tokens.end(), int64_t{0});
+  }
   running.earlier_decode_s = turn.answer.decode_s;
   running.stop_strings.reset();
   if (!turn.stop.empty()) {
@@ -200,6 +204,8 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
         restore_unit() * restore_unit();
   running.begun = true;
   running.timed = false;
+  sharing_.requests += turn.shared_tokens > 0;
+  sharing_.shared_tokens += turn.shared_tokens;
   if (const auto known = known_.find(running.sequence); known != known_.end())
     known->second.now.assign(limits_.ring_size, false);  // no instance knows of the turn yet
   if (running.samples)

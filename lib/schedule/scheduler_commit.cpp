@@ -164,6 +164,13 @@ void Scheduler::fail_turn(Running& running, const std::string& where, double now
 void Scheduler::finish_turn(Running& running, io::FinishReason reason, double now) {
   Turn& turn = running.current();
   running.begun = false;
+  if (turn.row == Turn::no_row) {  // the common beginning of joined requests, which wait since before
+    ++sharing_.prefixes;
+    sharing_.prefix_tokens += std::ssize(turn.tokens);
+    turn.finished = true;
+    running.result = {};
+    return;
+  }
   if (!running.is_branch()) running.family->ready = now;
   if (running.max_new_tokens > 0 && running.samples) {
     ++answered_turns_;
