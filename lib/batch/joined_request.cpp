@@ -36,7 +36,8 @@ std::optional<schedule::Request> joined(const std::vector<schedule::Request>& re
   const auto& first = requests.front().turns.front().tokens;
   PECIA_CHECK(std::ssize(first) > tokens, "{} of {} tokens are shared", tokens, first.size());
   const auto beginning = std::span(first).first(tokens);
-  all.turns.push_back({.row = schedule::Turn::no_row, .tokens = {beginning.begin(), beginning.end()}});
+  all.turns.emplace_back().row = schedule::Turn::no_row;
+  all.turns.front().tokens.assign(beginning.begin(), beginning.end());
   for (const schedule::Request& request : requests) {
     PECIA_CHECK(request.turns.size() == 1, "a joined request of {} turns", request.turns.size());
     schedule::Turn turn = request.turns.front();

@@ -30,7 +30,7 @@ BATCH: dict[str, Any] = {"max_batch_tokens": 32}
 def questions(seed: int = 3, shared: int = SHARED) -> list[Request]:
     """Questions about one book, and between them prompts that have nothing in common."""
     book = random_requests(1, shared, shared, seed)[0].turns[0]
-    requests = random_requests(QUESTIONS, 2, 9, seed + 1)
+    requests = random_requests(QUESTIONS, 30, 60, seed + 1)
     for request in requests:
         request.turns[0] = book + request.turns[0]
     others = random_requests(4, 20, 60, seed + 2)
@@ -138,7 +138,7 @@ class PrefixSharingTest(RunTest):
         self.assert_all_as(job, wanted)
 
     def test_a_drained_run_goes_on_with_partial_answers(self) -> None:
-        long = {"generation": {**GENERATION, "max_new_tokens": 60}}
+        long = {"generation": {**GENERATION, "max_new_tokens": 1500}}
         wanted = self.alone(**long)
         job = self.job("drained", batch={"max_sequences": 3}, **long)
         launch = self.start(job, 2)
