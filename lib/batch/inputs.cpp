@@ -108,11 +108,11 @@ void Inputs::count_shared() {
     bool computed = false;
     for (const int64_t index : prefix.requests) {
       InputRequest& request = requests_.at(index);
-      if (!counts_[request.first_row]) continue;
-      if (std::exchange(computed, true)) {
-        shared_tokens_ += prefix.tokens;
-        request.work -= flops_of(static_cast<double>(prefix.tokens));
-      }
+      request.spared_tokens = 0;
+      if (!counts_[request.first_row] || !std::exchange(computed, true)) continue;
+      request.spared_tokens = prefix.tokens;
+      request.work -= flops_of(static_cast<double>(prefix.tokens));
+      shared_tokens_ += prefix.tokens;
     }
   }
 }
@@ -238,7 +238,7 @@ int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
     // An earlier run's answer may be fed again, and so may the last token of the answer before.
     const int64_t answer =
         std::max(answer_tokens(request, turn), earlier(request, turn).output_tokens);
-    const int64_t fed = kept_tokens(request, turn) + answer + 1;
+    const int64_t fed = kept_tokens(request, turn) - request.spared_tokens + answer + 1;
     const int64_t chunks = fed / max_batch_tokens + 1;
     slots += fed / ring_size + 2 * (chunks + 1) + (answer + ring_size - 1) / ring_size;
   }

@@ -20,9 +20,10 @@ struct InputRequest {
   int32_t shard = 0;
   int64_t index = 0;  ///< index in the shard
   int64_t first_row = 0;
-  /// Estimated FLOPs of runnable turns; attention is quadratic. What another request computes for
-  /// it is left out.
+  /// Estimated FLOPs of runnable turns, without what another request computes for it; attention is
+  /// quadratic.
   double work = 0;
+  int64_t spared_tokens = 0;  ///< first tokens of its prompt that another request computes
 };
 
 class Inputs {
@@ -79,7 +80,8 @@ class Inputs {
   int32_t answer_tokens(const InputRequest& request, size_t turn) const;
   /// Tokens of the turn's prompt after limits.over_length.
   int64_t kept_tokens(const InputRequest& request, size_t turn) const;
-  /// Upper bound on the KV slots that the request needs on each of `ring_size` ranks.
+  /// Upper bound on the KV slots that the request needs on each of `ring_size` ranks, without those
+  /// of its spared tokens.
   int64_t max_slots(const InputRequest& request, int ring_size, int64_t max_batch_tokens) const;
 
   /// Loads the request with its tokens, ready to run. A problem of one turn alone (an empty turn, a
