@@ -26,11 +26,18 @@ schedule::SimulatedRequest simulated(const Inputs& inputs, const RequestGroup& g
 }  // namespace
 
 std::vector<schedule::SimulatedRequest> simulated_requests(const Inputs& inputs,
-                                                           const job::Job::Batch& batch) {
+                                                           const job::Job::Batch& batch,
+                                                           const IsOpen& is_open) {
   const bool replays = batch.arrivals == job::Arrivals::replay;
   std::vector<const InputRequest*> runnable;
+  const auto has_open_turn = [&](const InputRequest& request) {
+    const auto turns = static_cast<int64_t>(inputs.prompt(request).turns.size());
+    for (int64_t turn = 0; turn < turns; ++turn)
+      if (!is_open || is_open(request.first_row + turn)) return true;
+    return false;
+  };
   for (const InputRequest& request : inputs.requests())
-    if (request.work > 0) runnable.push_back(&request);
+    if (request.work > 0 && has_open_turn(request)) runnable.push_back(&request);
   std::vector<RequestGroup> all = grouped(inputs, runnable);
   const auto arrival = [&](const RequestGroup& group) {
     return inputs.prompt(*group.requests.front()).arrival_s.value_or(0);

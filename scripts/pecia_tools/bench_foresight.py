@@ -70,7 +70,8 @@ def launched(ranks: int, *command: object) -> str:
     )
     if done.returncode != 0:
         name = Path(str(command[0])).name
-        raise Failure(f"{name} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+        what = Refused if done.returncode == 2 else Failure  # wrong input
+        raise what(f"{name} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout
 
 
@@ -89,13 +90,11 @@ def foresee(cluster: Path, model: Path, ranks: int, mode: Mode, tokens: Sequence
     for count in tokens:
         command += ["--request", f"{count}:{2 * STEPS}"]
     plan: Line = json.loads(launched(1, *command, "--json"))["plans"][0]
-    if "refused" in plan["parallel"]:
-        raise Refused(plan["parallel"]["refused"])
     return plan
 
 
-class Refused(Exception):
-    """The model does not allow the mode."""
+class Refused(Failure):
+    """A program does not run with these options."""
 
 
 def bench(program: str, ranks: int, threads: int, model: Path, *options: object) -> list[Line]:
@@ -133,7 +132,7 @@ def compare(options: argparse.Namespace, cluster: Path, ranks: int, name: str) -
     mode = (ALONE | SHARED)[name]
     threads = max(1, options.threads // ranks)
     plan = foresee(cluster, options.model, ranks, mode, options.tokens)
-    pass_tokens = plan["sent_bytes_per_rank"]["prefill_tokens"]
+    pass_tokens = plan["max_batch_tokens"]
     prompts, steps = measured(ranks, threads, options.model, mode, options.tokens, pass_tokens)
     common = {"model": options.model.name, "ranks": ranks, "threads": threads, "mode": name}
     found: list[Line] = []
