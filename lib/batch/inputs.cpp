@@ -7,6 +7,7 @@
 
 #include "lib/core/random.hpp"
 #include "lib/io/safetensors.hpp"
+#include "lib/job/answer_shape.hpp"
 
 namespace pecia::batch {
 namespace {
@@ -24,7 +25,7 @@ std::vector<int32_t> shortened(std::vector<int32_t> tokens, int64_t kept, job::O
 
 Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
                std::vector<EarlierTurn> earlier)
-    : job_(job), config_(config), earlier_(std::move(earlier)) {
+    : job_(job), config_(config), earlier_(std::move(earlier)), shape_(job::answer_shape(job)) {
   const auto tokenizer = job.model.path / "tokenizer.json";
   std::string tokenizer_sha256;
   if (std::filesystem::exists(tokenizer)) tokenizer_sha256 = io::sha256_of_file(tokenizer);
@@ -57,6 +58,9 @@ Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
             path.string(), index, prompt.id);
       InputRequest request{static_cast<int32_t>(shards_.size() - 1), static_cast<int64_t>(index),
                            num_turns_, 0};
+      for (const io::PromptTurn& turn : prompt.turns)
+        if (const std::string& shape = turn.shape.value_or(shape_); !shape.empty())
+          shapes_.insert(shape);
       for (const io::PromptTurn& turn : prompt.turns)
         have_stop_strings_ = have_stop_strings_ || !turn.stop.value_or(job.generation.stop).empty();
       num_turns_ += static_cast<int64_t>(prompt.turns.size());
@@ -311,6 +315,7 @@ schedule::Request Inputs::load(const InputRequest& request) const {
     if (given.temperature) turn.params.temperature = *given.temperature;
     if (given.top_p) turn.params.top_p = *given.top_p;
     turn.stop = given.stop.value_or(job_.generation.stop);
+    turn.shape = given.shape.value_or(shape_);
     const uint64_t seed = given.seed ? mix(0, static_cast<uint64_t>(*given.seed))
                                      : mix(static_cast<uint64_t>(job_.generation.seed), from.id);
     turn.random_key = mix(seed, static_cast<uint64_t>(index));

@@ -2,6 +2,7 @@
 #pragma once
 /// The job's prompt shards as one list of requests, checked against the model.
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,8 @@ class Inputs {
   /// The tokenizer of the model's tokenizer.json, where any turn has stop strings; otherwise null.
   /// Throws InputError as Detokenizer does, and where the model has no such file.
   std::shared_ptr<const io::Detokenizer> detokenizer() const;
+  /// The shapes that answers must have, each once.
+  const std::set<std::string>& shapes() const { return shapes_; }
   /// Requests with a turn that is refused: it is too long, has no tokens, or is left out.
   int64_t refused_requests() const { return refused_requests_; }
   /// Whether any turn can run, or is done.
@@ -111,6 +114,8 @@ class Inputs {
   std::vector<SharedPrefix> shared_prefixes_;
   int64_t num_turns_ = 0, prompt_tokens_ = 0, refused_requests_ = 0, shared_tokens_ = 0;
   bool have_stop_strings_ = false;
+  std::string shape_;  ///< of answers whose turns say none; "": any
+  std::set<std::string> shapes_;
 };
 
 }  // namespace pecia::batch

@@ -41,9 +41,8 @@ std::optional<schedule::Request> joined(const std::vector<schedule::Request>& re
   for (const schedule::Request& request : requests) {
     PECIA_CHECK(request.turns.size() == 1, "a joined request of {} turns", request.turns.size());
     schedule::Turn turn = request.turns.front();
-    const bool begins_so =
-        std::ssize(turn.tokens) > tokens &&
-        std::ranges::equal(std::span(turn.tokens).first(tokens), beginning);
+    const bool begins_so = std::ssize(turn.tokens) > tokens &&
+                           std::ranges::equal(std::span(turn.tokens).first(tokens), beginning);
     if (!begins_so) return {};
     turn.tokens.erase(turn.tokens.begin(), turn.tokens.begin() + tokens);
     turn.shared_tokens = static_cast<int32_t>(tokens);

@@ -77,8 +77,7 @@ class Search {
     const int64_t tokens = node.blocks * rules_.block;
     const auto saved = static_cast<double>(tokens) * static_cast<double>(end - node.begin - 1);
     const auto all = static_cast<double>(tokens_before_[end] - tokens_before_[node.begin]);
-    if (saved < rules_.least_saved * all || saved <= node.below.saved)
-      return std::move(node.below);
+    if (saved < rules_.least_saved * all || saved <= node.below.saved) return std::move(node.below);
     return {saved, {{node.begin, end, tokens}}};
   }
 
@@ -154,8 +153,8 @@ std::vector<SharedPrefix> find_prefixes(std::vector<PromptPrefix> prompts,
     group.prefix.tokens = found.tokens;
     for (size_t i = found.begin; i < found.end; ++i) {
       group.prefix.requests.push_back(prompts[i].request);
-      group.own_tokens += static_cast<double>(prompts[i].prompt_tokens + prompts[i].answer_tokens -
-                                              found.tokens);
+      group.own_tokens +=
+          static_cast<double>(prompts[i].prompt_tokens + prompts[i].answer_tokens - found.tokens);
     }
     other -= group.own_tokens + group.shared() * group.requests();
     std::ranges::sort(group.prefix.requests);
@@ -165,11 +164,12 @@ std::vector<SharedPrefix> find_prefixes(std::vector<PromptPrefix> prompts,
   std::vector<SharedPrefix> found;
   for (const Group& group : groups) {
     const auto& requests = group.prefix.requests;
-    const auto needed =
-        (std::ssize(requests) + rules.most_requests - 1) / rules.most_requests;
+    const auto needed = (std::ssize(requests) + rules.most_requests - 1) / rules.most_requests;
     const int64_t parts = std::max<int64_t>(needed, std::llround(group.parts(most)));
     for (int64_t part = 0; part < parts; ++part) {
-      const auto at = [&](int64_t of) { return requests.begin() + of * std::ssize(requests) / parts; };
+      const auto at = [&](int64_t of) {
+        return requests.begin() + of * std::ssize(requests) / parts;
+      };
       if (at(part + 1) - at(part) > 1)
         found.push_back({group.prefix.tokens, {at(part), at(part + 1)}});
     }

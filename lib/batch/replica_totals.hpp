@@ -68,9 +68,9 @@ struct ReplicaTotals {
   double keep_s = 0;
   int64_t not_worth_keeping = 0;  ///< requests that are cheaper to read again
   schedule::Sharing sharing;
-  ElasticTotals elastic;          ///< empty unless teams change
-  std::vector<double> ttft_s;     ///< one for each turn
-  std::vector<double> tbt_s;      ///< one for each output token after a turn's first
+  ElasticTotals elastic;       ///< empty unless teams change
+  std::vector<double> ttft_s;  ///< one for each turn
+  std::vector<double> tbt_s;   ///< one for each output token after a turn's first
 
   template <typename A>
   void visit(A& archive) {

@@ -65,7 +65,10 @@ std::vector<schedule::Finished> refused_at_once(schedule::Request request,
 
 ListSource::ListSource(const Inputs& inputs, const io::ResultsFile& results, job::Order order,
                        comm::SharedCounter& counter)
-    : inputs_(inputs), results_(results), counter_(counter), open_(grouped(inputs, open_requests(inputs, results))) {
+    : inputs_(inputs),
+      results_(results),
+      counter_(counter),
+      open_(grouped(inputs, open_requests(inputs, results))) {
   if (order == job::Order::longest_first)
     std::ranges::stable_sort(open_, std::ranges::greater(), &RequestGroup::work);
   std::ranges::stable_partition(open_, [&](const RequestGroup& group) {
@@ -85,7 +88,8 @@ int64_t ListSource::passed_over() const {
   return requests;
 }
 
-schedule::Request ListSource::load(const RequestGroup& group, const schedule::Scheduler& scheduler) {
+schedule::Request ListSource::load(const RequestGroup& group,
+                                   const schedule::Scheduler& scheduler) {
   std::vector<schedule::Request> requests;
   for (const InputRequest* request : group.requests)
     requests.push_back(load_open(inputs_, results_, *request));

@@ -76,7 +76,7 @@ class ListSource : public Source {
   const Inputs& inputs_;
   const io::ResultsFile& results_;
   comm::SharedCounter& counter_;
-  std::vector<const RequestGroup*> passed_over_;  ///< by this replica
+  std::vector<const RequestGroup*> passed_over_;                      ///< by this replica
   double considered_at_s_ = std::numeric_limits<double>::infinity();  ///< see reconsider
   std::vector<RequestGroup> open_;
   std::deque<schedule::Request> apart_;  ///< the rest of a group whose requests come one by one

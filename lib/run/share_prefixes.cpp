@@ -57,9 +57,9 @@ void share_prefixes(const Setup& setup, RunInputs& inputs) {
   comm::together(setup.world(), [&] {
     if (!setup.chief()) return;
     const int64_t block = block_of(setup);
-    prefixes =
-        find_prefixes(inputs.inputs->prompt_prefixes(block),
-                      {.block = block, .parts = resources.dp * (resources.elastic ? resources.cp : 1)});
+    prefixes = find_prefixes(
+        inputs.inputs->prompt_prefixes(block),
+        {.block = block, .parts = resources.dp * (resources.elastic ? resources.cp : 1)});
   });
   std::vector<std::byte> bytes = packed(prefixes);
   setup.ranks.ordered->broadcast(bytes, 0);
@@ -72,10 +72,11 @@ std::string sharing_line(const batch::Inputs& inputs, const std::string& why_not
   if (prefixes.empty()) return "";
   int64_t requests = 0;
   for (const batch::SharedPrefix& prefix : prefixes) requests += std::ssize(prefix.requests);
-  return fmt::format("{} requests begin alike in {} group{}: {} of all prompt tokens are not "
-                     "computed again (batch.prefix_sharing)",
-                     requests, prefixes.size(), prefixes.size() == 1 ? "" : "s",
-                     report::format_count(static_cast<double>(inputs.shared_tokens())));
+  return fmt::format(
+      "{} requests begin alike in {} group{}: {} of all prompt tokens are not "
+      "computed again (batch.prefix_sharing)",
+      requests, prefixes.size(), prefixes.size() == 1 ? "" : "s",
+      report::format_count(static_cast<double>(inputs.shared_tokens())));
 }
 
 }  // namespace pecia::run

@@ -13,8 +13,8 @@ namespace pecia::schedule {
 
 bool Scheduler::Family::keeps_tokens() const {
   return std::any_of(request.turns.begin(), request.turns.end(), [](const Turn& turn) {
-    return turn.params.repetition_penalty != 1.0f || turn.params.presence_penalty != 0.0f ||
-           turn.params.frequency_penalty != 0.0f;
+    return !turn.shape.empty() || turn.params.repetition_penalty != 1.0f ||
+           turn.params.presence_penalty != 0.0f || turn.params.frequency_penalty != 0.0f;
   });
 }
 
@@ -49,8 +49,7 @@ void Scheduler::refuse(Turn& turn, const std::string& why) {
   Finished failed{turn.row, io::TurnState::failed, {}};
   failed.result.finish_reason = io::FinishReason::failed;
   failed.result.error = why;
-  failed.result.prompt_tokens =
-      turn.shared_tokens + static_cast<int32_t>(turn.tokens.size());
+  failed.result.prompt_tokens = turn.shared_tokens + static_cast<int32_t>(turn.tokens.size());
   failed.result.truncated_tokens = turn.truncated_tokens;
   finished_.push_back(std::move(failed));
 }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/grammar/grammars.hpp"
 #include "lib/io/detokenizer.hpp"
 #include "lib/io/prompts.hpp"
 #include "lib/io/results.hpp"
@@ -38,11 +39,12 @@ struct Turn {
   int64_t row = 0;  ///< in the results; no_row: the common beginning of joined requests
   std::vector<int32_t> tokens;
   int32_t truncated_tokens = 0;  ///< prompt tokens cut off, not in `tokens`
-  int32_t shared_tokens = 0;     ///< of a joined request: its prompt's tokens that the first turn has
+  int32_t shared_tokens = 0;  ///< of a joined request: its prompt's tokens that the first turn has
   int32_t max_new_tokens = 0;
   kernels::SamplingParams params;
   uint64_t random_key = 0;
   std::vector<std::string> stop;  ///< stop strings, which end its answer
+  std::string shape;              ///< that its answer must have (grammar::Grammars); "": any
   bool finished = false;          ///< done by an earlier run; only context for later turns
   std::string refused;            ///< why it cannot run; empty: it can
   bool recorded = false;          ///< finished or refused by an earlier run: its row is written
@@ -117,6 +119,7 @@ struct SchedulerLimits {
   std::vector<int32_t> stop_token_ids;
   /// Required where a turn has stop strings.
   std::shared_ptr<const io::Detokenizer> detokenizer = {};
+  std::shared_ptr<grammar::Grammars> grammars = {};  ///< required where a turn has a shape
   int logprobs = 0, prompt_logprobs = 0;
   int64_t vocab = 0;
   parallel::PassModes modes;
@@ -404,7 +407,7 @@ class Scheduler {
                     const std::vector<std::list<Running>::iterator>& of_item);
   bool stops(int32_t token) const;
   void answered(Running& running, int32_t token, double now);
-  void fail_turn(Running& running, const std::string& where, double now);
+  void fail_turn(Running& running, const std::string& why, double now);
   void finish_turn(Running& running, io::FinishReason reason, double now);
   void end(std::list<Running>::iterator running);
 

@@ -112,8 +112,8 @@ std::vector<KeepableKv> Scheduler::keepable() const {
     // What was kept under another row goes when that one has ended.
     const int64_t begin = family.request.is_joined() && saved.row != row ? 0 : saved.tokens;
     if (std::ssize(family.cached) <= begin) return;
-    found.push_back({row, sequence, family.cached, begin,
-                     family.computed_s, map_.holders(sequence)});
+    found.push_back(
+        {row, sequence, family.cached, begin, family.computed_s, map_.holders(sequence)});
   };
   for (const Running& running : running_)
     add(*running.family, running.family->is_fork() ? running.family->stem : running.sequence);

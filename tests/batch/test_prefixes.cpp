@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/batch/prefixes.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <random>
+
+#include "lib/batch/prefixes.hpp"
 
 namespace pecia::batch {
 namespace {
@@ -21,8 +21,8 @@ std::vector<int32_t> letters(std::string_view text) {
 std::vector<PromptPrefix> hashed(const Prompts& prompts, int64_t block, int64_t answer_tokens = 0) {
   std::vector<PromptPrefix> all;
   for (const auto& prompt : prompts)
-    all.push_back({std::ssize(all), std::ssize(prompt), answer_tokens,
-                   prefix_hashes(prompt, block, 0)});
+    all.push_back(
+        {std::ssize(all), std::ssize(prompt), answer_tokens, prefix_hashes(prompt, block, 0)});
   return all;
 }
 
@@ -108,8 +108,7 @@ TEST(Prefixes, ComeInPiecesThatASchedulerCanHold) {
 /// that have the beginning in common.
 int64_t most_saved(const Prompts& prompts, size_t length) {
   int64_t best = 0;
-  if (prompts.size() > 1)
-    best = static_cast<int64_t>((prompts.size() - 1) * length);
+  if (prompts.size() > 1) best = static_cast<int64_t>((prompts.size() - 1) * length);
   std::map<int32_t, Prompts> next;
   for (const auto& prompt : prompts)
     if (prompt.size() > length + 1) next[prompt[length]].push_back(prompt);

@@ -74,10 +74,10 @@ TEST_P(EveryModel, AnswersInEveryModeWhatARequestAloneGets) {
       of.policy = policy;
       of.max_batch_tokens = policy == job::Policy::chunked ? 4096 : 23;
       of.max_sequences = 3;
-      expect_wanted(of, fmt::format("CP {} × SP {} × TP {}, {} + {}", pair.degrees.cp,
-                                    pair.degrees.sp, pair.degrees.tp,
-                                    parallel::name_of(pair.prefill),
-                                    parallel::name_of(pair.decode)));
+      expect_wanted(of,
+                    fmt::format("CP {} × SP {} × TP {}, {} + {}", pair.degrees.cp, pair.degrees.sp,
+                                pair.degrees.tp, parallel::name_of(pair.prefill),
+                                parallel::name_of(pair.decode)));
     }
   ReplicaSettings elastic = settings;
   elastic.elastic = true;
@@ -97,8 +97,7 @@ TEST_P(EveryModel, AnswersWithTheBitsOfARequestAlone) {
   expect_same_bits(run_joined(requests, shared, settings), wanted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Goldens, EveryModel,
-                         testing::Values("llama-gqa-fp32", "mistral-window16"),
+INSTANTIATE_TEST_SUITE_P(Goldens, EveryModel, testing::Values("llama-gqa-fp32", "mistral-window16"),
                          [](const auto& param) {
                            std::string text = param.param;
                            std::replace(text.begin(), text.end(), '-', '_');

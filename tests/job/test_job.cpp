@@ -362,7 +362,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"max_tokens: 5",
             "job.yaml:4: unknown key max_tokens; did you mean generation.max_new_tokens?"},
         Bad{"batch: {enable_prefix_caching: false}",
-            "job.yaml:4: unknown key batch.enable_prefix_caching; did you mean batch.prefix_sharing?"},
+            "job.yaml:4: unknown key batch.enable_prefix_caching; did you mean "
+            "batch.prefix_sharing?"},
         Bad{"modle: {path: x}", "job.yaml:4: unknown key modle; did you mean model?"},
         Bad{"webhook: x",
             "job.yaml:4: unknown key webhook; pecia run --print-default shows all keys"},
