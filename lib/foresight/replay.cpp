@@ -134,13 +134,15 @@ class Replay {
     const double begin = rank.now;
     while (const Step* step = next_step(index)) {
       if (const auto* op = std::get_if<kernels::OpWork>(&step->what)) {
-        const double seconds = op_seconds(*op, cluster_);
+        const double seconds = op_seconds(*op, cluster_, others_that_work(index));
         double& sum = op->flops == 0         ? rank.times.other_s
                       : op->name == "linear" ? rank.times.gemm_s
                                              : rank.times.attention_s;
         spend(index, *step, seconds, sum, op->bytes_read + op->bytes_written);
       } else if (const auto* copy = std::get_if<Copy>(&step->what)) {
-        spend(index, *step, machines::copy_seconds(static_cast<double>(copy->bytes), cluster_),
+        spend(index, *step,
+              machines::copy_seconds(static_cast<double>(copy->bytes), cluster_,
+                                     others_that_work(index)),
               rank.times.other_s, 2 * copy->bytes);
       } else if (const auto* start = std::get_if<PhantomStart>(&step->what)) {
         if (rank.now > begin) return push_ready(index);
@@ -158,6 +160,38 @@ class Replay {
       pass_step(index);
     }
     rank.times.end_s = rank.now;
+  }
+
+  /// The share of the other ranks of its server that work when this one goes on. Ranks of other
+  /// replicas do.
+  double others_that_work(int index) const {
+    const int per_server = cluster_.ranks_per_server;
+    if (per_server == 1 || cluster_.rank.alone == 1) return 1;
+    const int first = index / per_server * per_server;
+    int idle = 0;
+    for (int other = first; other < std::min(size(), first + per_server); ++other)
+      idle += other != index && !works_at(other, ranks_[index].now);
+    return 1 - static_cast<double>(idle) / (per_server - 1);
+  }
+
+  /// Whether the rank is in an op at this time, or comes to one before it has to wait.
+  bool works_at(int index, double now) const {
+    const PlayedRank& rank = ranks_[index];
+    if (rank.waits_for >= 0 || next_step(index) == nullptr) return false;
+    if (rank.now > now) return true;
+    const std::vector<Step>& steps = programs_[index][rank.section].steps;
+    auto begun = static_cast<int64_t>(rank.started.size());
+    for (size_t i = rank.step; i < steps.size(); ++i) {
+      if (std::holds_alternative<PhantomStart>(steps[i].what)) {
+        ++begun;
+      } else if (const auto* wait = std::get_if<Wait>(&steps[i].what)) {
+        const int64_t number = begun - wait->starts_ago;
+        if (number >= std::ssize(rank.started) || !rank.started[number].done()) return false;
+      } else {
+        return true;
+      }
+    }
+    return true;
   }
 
   void spend(int index, const Step& step, double seconds, double& sum, int64_t bytes) {

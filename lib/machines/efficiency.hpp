@@ -9,7 +9,7 @@
 namespace pecia::machines {
 
 /// What a share may depend on. Products have rows, depth (elements that are summed) and width
-/// (columns that are written). Attention has rows of queries, depth (keys that a row sees on
+/// (columns that are written). Attention has rows of queries that read the same keys, depth (keys that a row sees on
 /// average) and width (query heads × head size). Copies and messages have bytes.
 enum class Axis { rows, depth, width, bytes };
 
@@ -39,10 +39,19 @@ struct Curve {
   bool operator==(const Curve&) const = default;
 };
 
-/// A share: `factor` times the curves' values. Without curves it is one number.
+/// A curve over rows for work of one depth.
+struct Slice {
+  double depth = 0;
+  Curve rows;
+  bool operator==(const Slice&) const = default;
+};
+
+/// A share: `factor` times the curves' values, and times the value of slices: linear in the logarithm
+/// of the depth between two of them, and constant beyond. Without curves it is one number.
 struct Efficiency {
   double factor = 1;
   std::vector<Curve> curves = {};
+  std::vector<Slice> slices = {};  ///< in ascending order of depths above 0
 
   double of(const Size& size) const;
   bool operator==(const Efficiency&) const = default;
