@@ -2,7 +2,6 @@
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -27,26 +26,43 @@ class XMatcher : public Matcher {
 
   int64_t allow(std::span<float> addends) override {
     PECIA_CHECK(std::ssize(addends) == vocab_, "{} addends for {} tokens", addends.size(), vocab_);
-    std::ranges::fill(addends, -std::numeric_limits<float>::infinity());
-    if (matcher_.IsTerminated()) return 0;
-    std::ranges::fill(words_, -1);  // a matcher that allows all tokens may write nothing
-    int64_t count = std::ssize(words_);
-    DLTensor mask{words_.data(), {kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(), &count, nullptr, 0};
-    matcher_.FillNextTokenBitmask(&mask);
-    int64_t allowed = 0;
-    for (int64_t word = 0; word < std::ssize(words_); ++word)
-      for (auto bits = static_cast<uint32_t>(words_[word]); bits != 0; bits &= bits - 1) {
-        const int64_t token = 32 * word + std::countr_zero(bits);
-        if (token >= vocab_) break;
-        addends[token] = 0;
-        ++allowed;
-      }
-    return allowed;
+    if (matcher_.IsTerminated()) {
+      std::ranges::fill(words_, 0);
+    } else {
+      std::ranges::fill(words_, -1);  // a matcher that allows all tokens may write nothing
+      int64_t count = std::ssize(words_);
+      DLTensor mask{
+          words_.data(), {kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(), &count, nullptr, 0};
+      matcher_.FillNextTokenBitmask(&mask);
+    }
+    return spread(addends);
   }
 
   bool is_complete() const override { return matcher_.IsTerminated() || matcher_.IsCompleted(); }
 
  private:
+  /// The addends of the bits. Most words are all zeros or all ones.
+  int64_t spread(std::span<float> addends) const {
+    constexpr float none = -std::numeric_limits<float>::infinity();
+    int64_t allowed = 0;
+    for (int64_t word = 0; word < std::ssize(words_); ++word) {
+      const auto bits = static_cast<uint32_t>(words_[word]);
+      const int64_t begin = 32 * word, count = std::min<int64_t>(32, vocab_ - begin);
+      float* const to = addends.data() + begin;
+      if (bits == 0 || bits == ~uint32_t{0}) {
+        std::fill_n(to, count, bits == 0 ? none : 0.0f);
+        allowed += bits == 0 ? 0 : count;
+        continue;
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        const uint32_t bit = bits >> i & 1;
+        to[i] = bit != 0 ? 0.0f : none;
+        allowed += bit;
+      }
+    }
+    return allowed;
+  }
+
   xgrammar::GrammarMatcher matcher_;
   int64_t vocab_;
   std::vector<int32_t> words_;
