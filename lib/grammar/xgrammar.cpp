@@ -31,8 +31,8 @@ class XMatcher : public Matcher {
     } else {
       std::ranges::fill(words_, -1);  // a matcher that allows all tokens may write nothing
       int64_t count = std::ssize(words_);
-      DLTensor mask{
-          words_.data(), {kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(), &count, nullptr, 0};
+      DLTensor mask{words_.data(), {kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(),
+                    &count,        nullptr,     0};
       matcher_.FillNextTokenBitmask(&mask);
     }
     return spread(addends);

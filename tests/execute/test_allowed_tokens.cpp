@@ -2,14 +2,13 @@
 /// Rows of answers with a shape keep the logits of allowed tokens alone, whatever part of the
 /// vocabulary they are of.
 
-#include "lib/execute/allowed_tokens.hpp"
-
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <numeric>
 
 #include "lib/device/device.hpp"
+#include "lib/execute/allowed_tokens.hpp"
 
 namespace pecia::execute {
 namespace {

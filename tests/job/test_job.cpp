@@ -303,7 +303,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"generation: [1]",
             "job.yaml:4: generation is a list; it is a section with the keys max_new_tokens, "
             "temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, "
-            "frequency_penalty, seed, stop_token_ids, stop, ignore_eos, logprobs, prompt_logprobs"},
+            "frequency_penalty, seed, stop_token_ids, stop, ignore_eos, schema, regex, choice, "
+            "logprobs, "
+            "prompt_logprobs"},
         Bad{"parallel: {dp: 0}",
             "job.yaml:4: parallel.dp is 0; it may be a whole number from 1 to 1048576"},
         Bad{"parallel: {dp: auto}",
