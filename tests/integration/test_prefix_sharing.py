@@ -138,9 +138,11 @@ class PrefixSharingTest(RunTest):
         self.assert_all_as(job, wanted)
 
     def test_a_drained_run_goes_on_with_partial_answers(self) -> None:
-        long = {"generation": {**GENERATION, "max_new_tokens": 1500}}
-        wanted = self.alone(**long)
-        job = self.job("drained", batch={"max_sequences": 3}, **long)
+        requests = questions()
+        for index, request in enumerate(requests):  # they do not end together
+            request.max_new_tokens = [800 + 150 * (index % 7)]
+        wanted = self.alone(requests=requests)
+        job = self.job("drained", batch={"max_sequences": 3}, requests=requests)
         launch = self.start(job, 2)
         wait_for("all ranks", lambda: len(launch.ranks()) == 2)
         wait_for_state(self.output(job) / "results.h5", 1, DONE)
