@@ -12,7 +12,7 @@
 # repository root.
 set -euo pipefail
 
-order="core device comm cluster watch report io parallel context model job machines schedule batch tune resources measure execute foresight run"
+order="core device comm cluster watch report io grammar parallel context model job machines schedule batch tune resources measure execute foresight run"
 
 check_tree() {
   local root=$1

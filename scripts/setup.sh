@@ -3,10 +3,11 @@
 # Installs what this machine lacks (Debian 12, Ubuntu 24.04) and makes the helpers' Python environment, .venv.
 # Does nothing, quickly, when all is there. Exit code 2: something has to be installed by someone else.
 #
-#   scripts/setup.sh [python|books|report|cuda|peers]    python: makes .venv, and nothing else; books: adds what
+#   scripts/setup.sh [python|books|report|cuda|grammar|peers]    python: makes .venv, and nothing else; books: adds what
 #                                                        pecia-pack reads PDF, EPUB, HTML, DOCX and tables with; report:
 #                                                        adds what pecia-report draws with; cuda: gets the headers of
-#                                                        cudnn-frontend, and nothing else; peers: makes build/peers,
+#                                                        cudnn-frontend, and nothing else; grammar: gets the sources
+#                                                        of XGrammar, for generation.schema; peers: makes build/peers,
 #                                                        what bench-peers measures
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -132,6 +133,20 @@ get_cudnn_frontend() {
   cp "$list" "$folder/unpacked"
 }
 
+# The C++ sources of XGrammar, out of its source distribution into build/xgrammar, unless those have been unpacked. pip
+# makes an environment for a moment to read the distribution's metadata, and builds nothing.
+get_xgrammar() {
+  local list="$root/scripts/requirements-grammar.txt" folder="$root/build/xgrammar"
+  if cmp -s "$list" "$folder/unpacked"; then return; fi
+  rm -rf "$folder"
+  step "getting the sources of XGrammar" "$root/.venv/bin/pip" download --disable-pip-version-check --no-input -q \
+    --no-deps --require-hashes --no-binary xgrammar -d "$folder/archive" -r "$list"
+  step "unpacking $(basename "$folder"/archive/*)" tar -xzf "$folder"/archive/xgrammar-*.tar.gz -C "$folder" \
+    --strip-components 1
+  rm -r "$folder/archive"
+  cp "$list" "$folder/unpacked"
+}
+
 # An environment of its own: 6 GB, most of it what torch is linked to, and some minutes of compiling llama.cpp.
 make_peers() {
   [[ -x $root/build/peers/bin/pip ]] ||
@@ -141,13 +156,13 @@ make_peers() {
 
 case "${1:-}" in
   "") install_packages ;;
-  python | books | report | cuda | peers) ;;
+  python | books | report | cuda | grammar | peers) ;;
   -h | --help)
     sed -n '1d; /^# SPDX-/d; /^set -/q; s/^# \{0,1\}//p' "$0"
     exit
     ;;
   *)
-    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'books', 'report', 'cuda' or 'peers'" >&2
+    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'books', 'report', 'cuda', 'grammar' or 'peers'" >&2
     exit 2
     ;;
 esac
@@ -156,5 +171,6 @@ case "${1:-}" in
   books) install_requirements requirements-books ;;
   report) install_requirements requirements-report ;;
   cuda) get_cudnn_frontend ;;
+  grammar) get_xgrammar ;;
   peers) make_peers ;;
 esac

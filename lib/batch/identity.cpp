@@ -6,6 +6,7 @@
 
 #include "lib/core/build_info.hpp"
 #include "lib/core/json.hpp"
+#include "lib/job/answer_shape.hpp"
 
 namespace pecia::batch {
 namespace {
@@ -91,6 +92,10 @@ std::string identity(const job::Job& job, const model::ModelConfig& config,
     if (std::find(std::begin(settings_keys), std::end(settings_keys), "generation." + key) ==
         std::end(settings_keys))
       id["generation"][key] = value;
+  // The schema itself counts, wherever its file lies.
+  id["generation"].erase("schema");
+  if (const std::string shape = job::answer_shape(job); !shape.empty())
+    id["generation"]["shape"] = shape;
   if (job.reproducible ==
       parallel::Reproducible::layout)  // its bits depend on where prompts are cut
     id["reproducible"] = {{"mode", "layout"},

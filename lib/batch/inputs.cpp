@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "lib/core/random.hpp"
 #include "lib/io/safetensors.hpp"
+#include "lib/job/answer_shape.hpp"
 
 namespace pecia::batch {
 namespace {
@@ -23,7 +25,7 @@ std::vector<int32_t> shortened(std::vector<int32_t> tokens, int64_t kept, job::O
 
 Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
                std::vector<EarlierTurn> earlier)
-    : job_(job), config_(config), earlier_(std::move(earlier)) {
+    : job_(job), config_(config), earlier_(std::move(earlier)), shape_(job::answer_shape(job)) {
   const auto tokenizer = job.model.path / "tokenizer.json";
   std::string tokenizer_sha256;
   if (std::filesystem::exists(tokenizer)) tokenizer_sha256 = io::sha256_of_file(tokenizer);
@@ -57,6 +59,9 @@ Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
       InputRequest request{static_cast<int32_t>(shards_.size() - 1), static_cast<int64_t>(index),
                            num_turns_, 0};
       for (const io::PromptTurn& turn : prompt.turns)
+        if (const std::string& shape = turn.shape.value_or(shape_); !shape.empty())
+          shapes_.insert(shape);
+      for (const io::PromptTurn& turn : prompt.turns)
         have_stop_strings_ = have_stop_strings_ || !turn.stop.value_or(job.generation.stop).empty();
       num_turns_ += static_cast<int64_t>(prompt.turns.size());
       requests_.push_back(request);
@@ -88,10 +93,58 @@ void Inputs::count() {
       length += static_cast<double>(prompt + answer_tokens(request, turn));
     }
     refused_requests_ += any_refused ? 1 : 0;
-    request.work = length * config_.flops_per_token() +
-                   2.0 * length * length *
-                       static_cast<double>(config_.num_heads * config_.head_dim * config_.layers);
+    request.work = flops_of(length);
   }
+  count_shared();
+}
+
+/// FLOPs of `length` tokens of one sequence.
+double Inputs::flops_of(double length) const {
+  return length * config_.flops_per_token() +
+         2.0 * length * length *
+             static_cast<double>(config_.num_heads * config_.head_dim * config_.layers);
+}
+
+/// The first request of a group that runs computes the beginning for the others.
+void Inputs::count_shared() {
+  shared_tokens_ = 0;
+  for (const SharedPrefix& prefix : shared_prefixes_) {
+    bool computed = false;
+    for (const int64_t index : prefix.requests) {
+      InputRequest& request = requests_.at(index);
+      request.spared_tokens = 0;
+      if (!counts_[request.first_row] || !std::exchange(computed, true)) continue;
+      request.spared_tokens = prefix.tokens;
+      request.work -= flops_of(static_cast<double>(prefix.tokens));
+      shared_tokens_ += prefix.tokens;
+    }
+  }
+}
+
+void Inputs::share(std::vector<SharedPrefix> prefixes) {
+  shared_prefixes_ = std::move(prefixes);
+  count();
+}
+
+std::vector<PromptPrefix> Inputs::prompt_prefixes(int64_t block) const {
+  std::vector<PromptPrefix> prompts;
+  for (size_t index = 0; index < requests_.size(); ++index) {
+    const InputRequest& request = requests_[index];
+    const EarlierTurn before = earlier(request, 0);
+    if (prompt(request).turns.size() > 1 || !counts_[request.first_row] || before.done() ||
+        before.failed())
+      continue;
+    PromptPrefix& found = prompts.emplace_back();
+    found.request = static_cast<int64_t>(index);
+    found.prompt_tokens = kept_tokens(request, 0);
+    found.answer_tokens = answer_tokens(request, 0);
+    // longrope rotates all tokens of a long request by other factors.
+    const bool is_long =
+        config_.rope.scaling == model::RopeScaling::longrope &&
+        found.prompt_tokens + found.answer_tokens > config_.rope.original_max_positions;
+    found.hashes = prefix_hashes(kept_prompt(request, 0), block, is_long ? 1 : 0);
+  }
+  return prompts;
 }
 
 bool Inputs::any_can_run() const {
@@ -112,11 +165,15 @@ std::vector<int64_t> Inputs::rows_with_bad_tokens() const {
   for (const InputRequest& request : requests_)
     for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn)
       if (counts_[row(request, turn)] && !earlier(request, turn).done() &&
-          !bad_token(shortened(shards_[request.shard].tokens(prompt(request).turns[turn]),
-                               kept_tokens(request, turn), job_.limits.over_length))
-               .empty())
+          !bad_token(kept_prompt(request, turn)).empty())
         rows.push_back(row(request, turn));
   return rows;
+}
+
+/// The tokens of a turn that is still to run, after limits.over_length.
+std::vector<int32_t> Inputs::kept_prompt(const InputRequest& request, size_t turn) const {
+  return shortened(shards_[request.shard].tokens(prompt(request).turns[turn]),
+                   kept_tokens(request, turn), job_.limits.over_length);
 }
 
 void Inputs::leave_out(const std::vector<int64_t>& rows) {
@@ -185,7 +242,7 @@ int64_t Inputs::max_slots(const InputRequest& request, int ring_size,
     // An earlier run's answer may be fed again, and so may the last token of the answer before.
     const int64_t answer =
         std::max(answer_tokens(request, turn), earlier(request, turn).output_tokens);
-    const int64_t fed = kept_tokens(request, turn) + answer + 1;
+    const int64_t fed = kept_tokens(request, turn) - request.spared_tokens + answer + 1;
     const int64_t chunks = fed / max_batch_tokens + 1;
     slots += fed / ring_size + 2 * (chunks + 1) + (answer + ring_size - 1) / ring_size;
   }
@@ -258,6 +315,7 @@ schedule::Request Inputs::load(const InputRequest& request) const {
     if (given.temperature) turn.params.temperature = *given.temperature;
     if (given.top_p) turn.params.top_p = *given.top_p;
     turn.stop = given.stop.value_or(job_.generation.stop);
+    turn.shape = given.shape.value_or(shape_);
     const uint64_t seed = given.seed ? mix(0, static_cast<uint64_t>(*given.seed))
                                      : mix(static_cast<uint64_t>(job_.generation.seed), from.id);
     turn.random_key = mix(seed, static_cast<uint64_t>(index));

@@ -2,10 +2,12 @@
 #pragma once
 /// The job's prompt shards as one list of requests, checked against the model.
 
+#include <set>
 #include <string>
 #include <vector>
 
 #include "lib/batch/earlier.hpp"
+#include "lib/batch/prefixes.hpp"
 #include "lib/io/prompts.hpp"
 #include "lib/io/results.hpp"
 #include "lib/job/job.hpp"
@@ -19,7 +21,10 @@ struct InputRequest {
   int32_t shard = 0;
   int64_t index = 0;  ///< index in the shard
   int64_t first_row = 0;
-  double work = 0;  ///< estimated FLOPs of runnable turns; attention is quadratic
+  /// Estimated FLOPs of runnable turns, without what another request computes for it; attention is
+  /// quadratic.
+  double work = 0;
+  int64_t spared_tokens = 0;  ///< first tokens of its prompt that another request computes
 };
 
 class Inputs {
@@ -44,6 +49,8 @@ class Inputs {
   /// The tokenizer of the model's tokenizer.json, where any turn has stop strings; otherwise null.
   /// Throws InputError as Detokenizer does, and where the model has no such file.
   std::shared_ptr<const io::Detokenizer> detokenizer() const;
+  /// The shapes that answers must have, each once.
+  const std::set<std::string>& shapes() const { return shapes_; }
   /// Requests with a turn that is refused: it is too long, has no tokens, or is left out.
   int64_t refused_requests() const { return refused_requests_; }
   /// Whether any turn can run, or is done.
@@ -57,6 +64,17 @@ class Inputs {
   /// Marks the turns of these rows as unable to run. All figures of this object then exclude them.
   void leave_out(const std::vector<int64_t>& rows);
 
+  /// The prompts that may share a beginning with others, with hashes of blocks of `block` tokens. It
+  /// reads all their tokens. Requests of several turns are not among them, and neither are those
+  /// that earlier starts have done.
+  std::vector<PromptPrefix> prompt_prefixes(int64_t block) const;
+  /// Notes which requests share a beginning. All figures of this object then count it once for
+  /// each group, and not for its other requests.
+  void share(std::vector<SharedPrefix> prefixes);
+  const std::vector<SharedPrefix>& shared_prefixes() const { return shared_prefixes_; }
+  /// Prompt tokens that another request of the group computes; prompt_tokens() has them, too.
+  int64_t shared_tokens() const { return shared_tokens_; }
+
   /// The rows of the results and the turns that they hold; the identity is left empty.
   io::ResultsLayout layout() const;
 
@@ -65,7 +83,8 @@ class Inputs {
   int32_t answer_tokens(const InputRequest& request, size_t turn) const;
   /// Tokens of the turn's prompt after limits.over_length.
   int64_t kept_tokens(const InputRequest& request, size_t turn) const;
-  /// Upper bound on the KV slots that the request needs on each of `ring_size` ranks.
+  /// Upper bound on the KV slots that the request needs on each of `ring_size` ranks, without those
+  /// of its spared tokens.
   int64_t max_slots(const InputRequest& request, int ring_size, int64_t max_batch_tokens) const;
 
   /// Loads the request with its tokens, ready to run. A problem of one turn alone (an empty turn, a
@@ -80,7 +99,10 @@ class Inputs {
   EarlierTurn earlier(const InputRequest& request, size_t turn) const;
   std::string bad_token(const std::vector<int32_t>& tokens) const;
   std::vector<std::string> refusals(const InputRequest& request) const;
+  std::vector<int32_t> kept_prompt(const InputRequest& request, size_t turn) const;
+  double flops_of(double length) const;
   void count();
+  void count_shared();
 
   const job::Job& job_;
   const model::ModelConfig& config_;
@@ -89,8 +111,11 @@ class Inputs {
   std::vector<EarlierTurn> earlier_;
   std::vector<bool> left_out_;  ///< by row
   std::vector<bool> counts_;    ///< by row: it is done, or it can run
-  int64_t num_turns_ = 0, prompt_tokens_ = 0, refused_requests_ = 0;
+  std::vector<SharedPrefix> shared_prefixes_;
+  int64_t num_turns_ = 0, prompt_tokens_ = 0, refused_requests_ = 0, shared_tokens_ = 0;
   bool have_stop_strings_ = false;
+  std::string shape_;  ///< of answers whose turns say none; "": any
+  std::set<std::string> shapes_;
 };
 
 }  // namespace pecia::batch

@@ -9,6 +9,7 @@
 #include "lib/batch/team_timeline.hpp"
 #include "lib/io/results.hpp"
 #include "lib/schedule/plan.hpp"
+#include "lib/schedule/scheduler.hpp"
 
 namespace pecia::batch {
 
@@ -66,9 +67,10 @@ struct ReplicaTotals {
   int64_t kept_requests = 0, kept_tokens = 0, kept_bytes = 0;
   double keep_s = 0;
   int64_t not_worth_keeping = 0;  ///< requests that are cheaper to read again
-  ElasticTotals elastic;          ///< empty unless teams change
-  std::vector<double> ttft_s;     ///< one for each turn
-  std::vector<double> tbt_s;      ///< one for each output token after a turn's first
+  schedule::Sharing sharing;
+  ElasticTotals elastic;       ///< empty unless teams change
+  std::vector<double> ttft_s;  ///< one for each turn
+  std::vector<double> tbt_s;   ///< one for each output token after a turn's first
 
   template <typename A>
   void visit(A& archive) {
@@ -80,6 +82,7 @@ struct ReplicaTotals {
     archive(restored_requests), archive(restored_tokens), archive(restore_s),
         archive(kept_requests), archive(kept_tokens), archive(kept_bytes), archive(keep_s),
         archive(not_worth_keeping);
+    sharing.visit(archive);
     elastic.visit(archive);
   }
 };

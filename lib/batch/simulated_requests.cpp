@@ -3,13 +3,33 @@
 
 #include <algorithm>
 
+#include "lib/batch/joined_request.hpp"
+
 namespace pecia::batch {
+namespace {
+
+schedule::SimulatedRequest simulated(const Inputs& inputs, const RequestGroup& group) {
+  schedule::SimulatedRequest request;
+  request.followup = inputs.followup(*group.requests.front());
+  if (group.requests.size() > 1) {
+    request.followup = io::Followup::fork;
+    request.turns.push_back({group.shared_tokens, 0});
+  }
+  const int64_t shared = group.requests.size() > 1 ? group.shared_tokens : 0;
+  for (const InputRequest* of : group.requests)
+    for (size_t turn = 0; turn < inputs.prompt(*of).turns.size(); ++turn)
+      request.turns.push_back({std::max<int64_t>(1, inputs.kept_tokens(*of, turn) - shared),
+                               inputs.answer_tokens(*of, turn)});
+  return request;
+}
+
+}  // namespace
 
 std::vector<schedule::SimulatedRequest> simulated_requests(const Inputs& inputs,
                                                            const job::Job::Batch& batch,
                                                            const IsOpen& is_open) {
   const bool replays = batch.arrivals == job::Arrivals::replay;
-  std::vector<const InputRequest*> all;
+  std::vector<const InputRequest*> runnable;
   const auto has_open_turn = [&](const InputRequest& request) {
     const auto turns = static_cast<int64_t>(inputs.prompt(request).turns.size());
     for (int64_t turn = 0; turn < turns; ++turn)
@@ -17,22 +37,19 @@ std::vector<schedule::SimulatedRequest> simulated_requests(const Inputs& inputs,
     return false;
   };
   for (const InputRequest& request : inputs.requests())
-    if (request.work > 0 && has_open_turn(request)) all.push_back(&request);
-  const auto arrival = [&](const InputRequest* request) {
-    return inputs.prompt(*request).arrival_s.value_or(0);
+    if (request.work > 0 && has_open_turn(request)) runnable.push_back(&request);
+  std::vector<RequestGroup> all = grouped(inputs, runnable);
+  const auto arrival = [&](const RequestGroup& group) {
+    return inputs.prompt(*group.requests.front()).arrival_s.value_or(0);
   };
   if (replays)
     std::ranges::stable_sort(all, {}, arrival);
   else if (batch.order == job::Order::longest_first)
-    std::ranges::stable_sort(all, std::ranges::greater(), &InputRequest::work);
+    std::ranges::stable_sort(all, std::ranges::greater(), &RequestGroup::work);
   std::vector<schedule::SimulatedRequest> requests;
-  for (const InputRequest* of : all) {
-    schedule::SimulatedRequest& request = requests.emplace_back();
-    request.followup = inputs.followup(*of);
-    for (size_t turn = 0; turn < inputs.prompt(*of).turns.size(); ++turn)
-      request.turns.push_back(
-          {std::max<int64_t>(1, inputs.kept_tokens(*of, turn)), inputs.answer_tokens(*of, turn)});
-    if (replays) request.arrival_s = arrival(of);
+  for (const RequestGroup& group : all) {
+    requests.push_back(simulated(inputs, group));
+    if (replays) requests.back().arrival_s = arrival(group);
   }
   return requests;
 }

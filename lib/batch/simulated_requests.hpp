@@ -14,8 +14,8 @@ namespace pecia::batch {
 using IsOpen = std::function<bool(int64_t row)>;
 
 /// The requests that can run, in the order in which a run takes them. They have arrival times where
-/// the job replays them. With `is_open`, those that have a turn left, with all their turns: earlier
-/// turns are read again.
+/// the job replays them. Requests that share a beginning are one fork. With `is_open`, those that have
+/// a turn left, with all their turns: earlier turns are read again.
 std::vector<schedule::SimulatedRequest> simulated_requests(const Inputs& inputs,
                                                            const job::Job::Batch& batch,
                                                            const IsOpen& is_open = {});

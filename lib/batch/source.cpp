@@ -2,6 +2,9 @@
 #include "lib/batch/source.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
+#include <utility>
 
 namespace pecia::batch {
 namespace {
@@ -43,7 +46,6 @@ schedule::Request load_open(const Inputs& inputs, const io::ResultsFile& results
   return loaded;
 }
 
-/// Lengths of the prompt and of the answer that the request begins with.
 std::pair<int64_t, int64_t> first_lengths(const Inputs& inputs, const InputRequest& request) {
   // The prompt of a fork's first turn is read for its questions, so the second turn's comes with
   // it.
@@ -63,30 +65,61 @@ std::vector<schedule::Finished> refused_at_once(schedule::Request request,
 
 ListSource::ListSource(const Inputs& inputs, const io::ResultsFile& results, job::Order order,
                        comm::SharedCounter& counter)
-    : inputs_(inputs), results_(results), counter_(counter), open_(open_requests(inputs, results)) {
+    : inputs_(inputs),
+      results_(results),
+      counter_(counter),
+      open_(grouped(inputs, open_requests(inputs, results))) {
   if (order == job::Order::longest_first)
-    std::stable_sort(open_.begin(), open_.end(), [](const InputRequest* a, const InputRequest* b) {
-      return a->work > b->work;
+    std::ranges::stable_sort(open_, std::ranges::greater(), &RequestGroup::work);
+  std::ranges::stable_partition(open_, [&](const RequestGroup& group) {
+    return std::ranges::any_of(group.requests, [&](const InputRequest* request) {
+      for (size_t turn = 0; turn < inputs.prompt(*request).turns.size(); ++turn)
+        if (results.state(request->first_row + static_cast<int64_t>(turn)) ==
+            io::TurnState::partial)
+          return true;
+      return false;
     });
-  std::stable_partition(open_.begin(), open_.end(), [&](const InputRequest* request) {
-    for (size_t turn = 0; turn < inputs.prompt(*request).turns.size(); ++turn)
-      if (results.state(request->first_row + static_cast<int64_t>(turn)) == io::TurnState::partial)
-        return true;
-    return false;
   });
+}
+
+int64_t ListSource::passed_over() const {
+  int64_t requests = 0;
+  for (const RequestGroup* group : passed_over_) requests += std::ssize(group->requests);
+  return requests;
+}
+
+schedule::Request ListSource::load(const RequestGroup& group,
+                                   const schedule::Scheduler& scheduler) {
+  std::vector<schedule::Request> requests;
+  for (const InputRequest* request : group.requests)
+    requests.push_back(load_open(inputs_, results_, *request));
+  if (requests.size() > 1)
+    if (auto together = joined(requests, group.shared_tokens);
+        together && scheduler.fits(*together))
+      return std::move(*together);
+  std::ranges::move(requests, std::back_inserter(apart_));
+  schedule::Request first = std::move(apart_.front());
+  apart_.pop_front();
+  return first;
 }
 
 std::optional<schedule::Request> ListSource::take(const schedule::Scheduler& scheduler,
                                                   double now) {
+  if (!apart_.empty() && scheduler.wants_more()) {
+    schedule::Request next = std::move(apart_.front());
+    apart_.pop_front();
+    return next;
+  }
   while (!exhausted_ && scheduler.wants_more()) {
     const int64_t index = counter_.next();
     exhausted_ = index >= static_cast<int64_t>(open_.size());
     if (exhausted_) break;
-    const auto [prompt, answer] = first_lengths(inputs_, *open_[index]);
+    const RequestGroup& group = open_[index];
+    const auto [prompt, answer] = first_lengths(inputs_, *group.requests.front());
     // A request that cannot run takes no time.
-    if (open_[index]->work == 0 || scheduler.could_finish(prompt, answer, now))
-      return load_open(inputs_, results_, *open_[index]);
-    passed_over_.push_back(open_[index]);
+    if (group.work == 0 || scheduler.could_finish(prompt, answer, now))
+      return load(group, scheduler);
+    passed_over_.push_back(&group);
   }
   if (!exhausted_ || passed_over_.empty()) return {};
   if (scheduler.wants_more())
@@ -95,7 +128,7 @@ std::optional<schedule::Request> ListSource::take(const schedule::Scheduler& sch
   return take_passed_over(scheduler);
 }
 
-/// Finds a passed-over request that would be answered in time after all. They are tried again
+/// Finds passed-over requests that would be answered in time after all. They are tried again
 /// whenever passes turn out to be faster than expected.
 std::optional<schedule::Request> ListSource::reconsider(const schedule::Scheduler& scheduler,
                                                         double now) {
@@ -103,29 +136,27 @@ std::optional<schedule::Request> ListSource::reconsider(const schedule::Schedule
   constexpr int64_t some_prompt = 1000, some_answer = 100;
   const double speed_s = scheduler.seconds_alone(some_prompt, some_answer);
   if (scheduler.limited() && speed_s > faster * considered_at_s_) return {};
-  const auto found =
-      std::find_if(passed_over_.begin(), passed_over_.end(), [&](const auto* request) {
-        const auto [prompt, answer] = first_lengths(inputs_, *request);
-        return scheduler.could_finish(prompt, answer, now);
-      });
+  const auto found = std::ranges::find_if(passed_over_, [&](const RequestGroup* group) {
+    const auto [prompt, answer] = first_lengths(inputs_, *group->requests.front());
+    return scheduler.could_finish(prompt, answer, now);
+  });
   if (found == passed_over_.end()) {
     considered_at_s_ = speed_s;
     return {};
   }
-  const InputRequest& request = **found;
+  const RequestGroup& group = **found;
   passed_over_.erase(found);
-  return load_open(inputs_, results_, request);
+  return load(group, scheduler);
 }
 
-/// Takes the first passed-over request where what is read of it is kept, else the quickest.
+/// Takes the first passed-over group where what is read of it is kept, else the quickest.
 schedule::Request ListSource::take_passed_over(const schedule::Scheduler& scheduler) {
   auto chosen = passed_over_.begin();
   if (!scheduler.keeps_kv())
-    chosen = std::min_element(chosen, passed_over_.end(),
-                              [](const auto* a, const auto* b) { return a->work < b->work; });
-  const InputRequest& request = **chosen;
+    chosen = std::ranges::min_element(passed_over_, {}, &RequestGroup::work);
+  const RequestGroup& group = **chosen;
   passed_over_.erase(chosen);
-  return load_open(inputs_, results_, request);
+  return load(group, scheduler);
 }
 
 }  // namespace pecia::batch

@@ -2,12 +2,13 @@
 #pragma once
 /// Chooses the request that a replica takes next, and adds what an earlier run already did of it.
 
+#include <deque>
 #include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "lib/batch/inputs.hpp"
+#include "lib/batch/joined_request.hpp"
 #include "lib/comm/communicator.hpp"
 
 namespace pecia::batch {
@@ -60,22 +61,25 @@ class ListSource : public Source {
 
   /// Gives a request as long as the scheduler wants more; requests that an earlier start began come
   /// first. A request that would not be answered in time is passed over, and taken only where the
-  /// scheduler begins it anyway.
+  /// scheduler begins it anyway. Requests that share a beginning come as one, as joined() makes
+  /// them, or one by one where the scheduler has too few slots for the two parts of their prompts.
   std::optional<schedule::Request> take(const schedule::Scheduler& scheduler, double now) override;
   std::optional<double> next_arrival() const override { return {}; }
   int64_t arrived_turns() const override { return inputs_.num_turns(); }
-  int64_t passed_over() const override { return static_cast<int64_t>(passed_over_.size()); }
+  int64_t passed_over() const override;
 
  private:
+  schedule::Request load(const RequestGroup& group, const schedule::Scheduler& scheduler);
   std::optional<schedule::Request> reconsider(const schedule::Scheduler& scheduler, double now);
   schedule::Request take_passed_over(const schedule::Scheduler& scheduler);
 
   const Inputs& inputs_;
   const io::ResultsFile& results_;
   comm::SharedCounter& counter_;
-  std::vector<const InputRequest*> passed_over_;  ///< requests that this replica passed over
+  std::vector<const RequestGroup*> passed_over_;                      ///< by this replica
   double considered_at_s_ = std::numeric_limits<double>::infinity();  ///< see reconsider
-  std::vector<const InputRequest*> open_;
+  std::vector<RequestGroup> open_;
+  std::deque<schedule::Request> apart_;  ///< the rest of a group whose requests come one by one
   bool exhausted_ = false;
 };
 

@@ -136,7 +136,7 @@ fs::path KvSaves::folder_of(int64_t row) const {
 }
 
 void KvSaves::find(schedule::Request& request) {
-  const int64_t row = request.turns.front().row;
+  const int64_t row = schedule::kept_row(request);
   const fs::path folder = folder_of(row);
   const auto reread = [&](const std::string& why) {
     settings_.warn(fmt::format("{}: {}; the prompt is read again", folder.string(), why));
@@ -149,7 +149,7 @@ void KvSaves::find(schedule::Request& request) {
     if (save->tokens > std::ssize(known) ||
         sha256_of(std::span(known).first(save->tokens)) != save->tokens_sha256)
       return reread("kept for other tokens");
-    request.saved = {folder.string(), save->tokens};
+    request.saved = {folder.string(), save->tokens, row};
     saves_.insert_or_assign(row, std::move(*save));
   } catch (const InputError& error) {
     reread(error.what());

@@ -17,6 +17,7 @@ void record(PassMaker& pass_maker, std::vector<schedule::Finished> finished,
       batch::count_done(turn.result, pass_maker.results.layout().turns[turn.row].slots, totals);
     updates.push_back({turn.row, turn.result, turn.state});
   }
+  totals.sharing = pass_maker.scheduler.sharing();
   if (updates.empty()) return;
   pass_maker.results.write_all(updates);
   if (pass_maker.saves != nullptr) pass_maker.saves->forget_settled();

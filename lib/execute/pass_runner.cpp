@@ -15,7 +15,9 @@ PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, mo
       kv_files_(kv_files),
       compute_(compute),
       logits_(compute.buffer()),
-      candidates_(compute.buffer()) {}
+      candidates_(compute.buffer()),
+      addends_(compute.buffer()),
+      allowed_(settings.vocab) {}
 
 void PassRunner::begin(const schedule::Plan& plan) {
   attention_.ledger().settle();
@@ -25,6 +27,7 @@ void PassRunner::begin(const schedule::Plan& plan) {
     attention_.ledger().remove(sequence);
     turns_.erase(sequence);
     histories_.erase(sequence);
+    allowed_.forget(sequence);
   }
   for (const schedule::NewSequence& added : plan.added) {
     attention_.ledger().set_state(added.sequence, added.state);
@@ -34,7 +37,13 @@ void PassRunner::begin(const schedule::Plan& plan) {
         added.state.length == 0 && added.state.parent != schedule::NewSequence::no_parent;
     history.tokens = begins_as_parent ? histories_.at(added.state.parent).tokens : added.tokens;
   }
-  for (const schedule::TurnStart& turn : plan.turns) turns_[turn.sequence] = turn;
+  for (const schedule::TurnStart& turn : plan.turns) {
+    turns_[turn.sequence] = turn;
+    allowed_.forget(turn.sequence);
+    if (turn.shape.empty()) continue;
+    PECIA_CHECK(settings_.grammars, "an answer with a shape, without grammars");
+    allowed_.begin(turn.sequence, settings_.grammars->matcher(turn.shape));
+  }
   for (const schedule::PlanItem& item : plan.items)
     if (const auto history = histories_.find(item.rows.sequence); history != histories_.end())
       history->second.tokens.insert(history->second.tokens.end(), item.tokens.begin(),
@@ -110,8 +119,13 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
   for (size_t i = 0; i < plan.targets.size(); ++i)
     ask(targets, i, plan.targets[i].item, plan.targets[i].position);
 
+  start_finding_tokens(plan, sampled);
   model_.forward(rows, attention_);
   compute_.recorder.take_times();  // meanwhile a GPU still computes
+  {
+    const report::ScopedSpan span(compute_.recorder, "allowed_tokens", report::Kind::idle);
+    allowed_.wait();
+  }
   outcome.sampled = sample(plan, sampled);
   outcome.targets = score(plan, targets);
   find_broken(sampled, outcome);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "lib/context/kv_files.hpp"
+#include "lib/execute/allowed_tokens.hpp"
 #include "lib/execute/shortlists.hpp"
 #include "lib/model/model.hpp"
 #include "lib/schedule/plan.hpp"
@@ -20,6 +21,7 @@ class PassRunner {
     int64_t vocab = 0;
     int logprobs = 0, prompt_logprobs = 0;  ///< as in job files
     bool whole_rows = false;  ///< log-sums of whole rows: no cut of the vocabulary affects bits
+    std::shared_ptr<grammar::Grammars> grammars = {};  ///< required where an answer has a shape
   };
 
   /// All references outlive this object. `replica`: the ranks that execute the same plans.
@@ -71,11 +73,15 @@ class PassRunner {
                              const Evaluate& evaluate);
   std::optional<ShortlistShape> short_shape(const kernels::SamplingParams& params,
                                             int64_t num_top) const;
+  void start_finding_tokens(const schedule::Plan& plan, const Asked& sampled);
+  void restrict(const schedule::Plan& plan, std::span<const int32_t> items,
+                const TensorView& logits, int64_t first_token);
   kernels::SamplingRow sampling_row(const schedule::Plan& plan, int32_t item) const;
   TensorView whole_logits(const TensorView& hidden, const Tile& tile);
   std::vector<Shortlists> shortlists(const TensorView& hidden, const ShortlistShape& shape,
                                      std::span<const kernels::SamplingRow> rows,
-                                     std::span<const int32_t> wanted);
+                                     std::span<const int32_t> wanted,
+                                     const std::function<void(const TensorView&)>& restrict = {});
   int64_t tile_rows() const;
 
   Settings settings_;
@@ -88,7 +94,8 @@ class PassRunner {
   std::map<int64_t, History> histories_;
   std::optional<std::pair<std::string, io::KvSave>> restored_;  ///< the last save read, by folder
   std::string team_;  ///< of the pass, for messages: "instance 4 in team 1 of …"; "": all instances
-  device::Buffer logits_, candidates_;
+  device::Buffer logits_, candidates_, addends_;
+  AllowedTokens allowed_;
 };
 
 }  // namespace pecia::execute

@@ -62,11 +62,12 @@ TensorView PassRunner::whole_logits(const TensorView& hidden, const Tile& tile) 
 
 /// Shortlists of the rows in this rank's share, by part of the vocabulary. Either `rows` or the
 /// tokens `wanted` are given, for all rows of the tile.
-std::vector<Shortlists> PassRunner::shortlists(const TensorView& hidden,
-                                               const ShortlistShape& shape,
-                                               std::span<const kernels::SamplingRow> rows,
-                                               std::span<const int32_t> wanted) {
+std::vector<Shortlists> PassRunner::shortlists(
+    const TensorView& hidden, const ShortlistShape& shape,
+    std::span<const kernels::SamplingRow> rows, std::span<const int32_t> wanted,
+    const std::function<void(const TensorView&)>& restrict) {
   const TensorView logits = model_.logits_part(hidden);
+  if (restrict) restrict(logits);
   Shortlists mine(shape, logits.rows());
   {
     const ScopedSpan span(compute_.recorder, "shortlist", Kind::compute);
@@ -103,7 +104,32 @@ kernels::SamplingRow PassRunner::sampling_row(const schedule::Plan& plan, int32_
     row.prompt = tokens.first(turn.answer_begin);
     row.output = tokens.subspan(turn.answer_begin);
   }
+  // Rounding may draw the last token of all, so only those that may come are drawn from.
+  const int64_t sequence = of.rows.sequence;
+  if (const int64_t most = allowed_.has(sequence) ? allowed_.count(sequence) : 0;
+      most > 0 && (row.params.top_k == 0 || row.params.top_k > most))
+    row.params.top_k = static_cast<int32_t>(most);
   return row;
+}
+
+/// Starts to find which tokens may come next in those answers that have a shape.
+void PassRunner::start_finding_tokens(const schedule::Plan& plan, const Asked& sampled) {
+  std::vector<AllowedTokens::Wanted> wanted;
+  for (const int32_t item : sampled.which) {
+    const int64_t sequence = plan.items[item].rows.sequence;
+    if (!allowed_.has(sequence)) continue;
+    const std::span<const int32_t> tokens = histories_.at(sequence).tokens;
+    wanted.push_back({sequence, tokens.subspan(turns_.at(sequence).answer_begin)});
+  }
+  allowed_.start(std::move(wanted));
+}
+
+/// Leaves the items' logits of only those tokens that may come next.
+void PassRunner::restrict(const schedule::Plan& plan, std::span<const int32_t> items,
+                          const TensorView& logits, int64_t first_token) {
+  std::vector<int64_t> sequences;
+  for (const int32_t item : items) sequences.push_back(plan.items[item].rows.sequence);
+  allowed_.restrict(logits, sequences, first_token, compute_, addends_);
 }
 
 schedule::LogProbs PassRunner::sample(const schedule::Plan& plan, const Asked& asked) {
@@ -125,6 +151,7 @@ schedule::LogProbs PassRunner::sample(const schedule::Plan& plan, const Asked& a
 schedule::LogProbs PassRunner::sample_whole(const schedule::Plan& plan, const Asked& asked) {
   const auto evaluate = [&](const TensorView& hidden, const Tile& tile) {
     const TensorView logits = whole_logits(hidden, tile);
+    restrict(plan, tile.found.which, logits, 0);
     std::vector<kernels::SamplingRow> rows;
     for (const int32_t item : tile.found.which) rows.push_back(sampling_row(plan, item));
     const ScopedSpan span(compute_.recorder, "sample", Kind::compute);
@@ -145,7 +172,9 @@ schedule::LogProbs PassRunner::sample_short(const schedule::Plan& plan, const As
   const auto evaluate = [&](const TensorView& hidden, const Tile& tile) {
     std::vector<kernels::SamplingRow> rows;
     for (const int32_t item : tile.all) rows.push_back(sampling_row(plan, item));
-    const auto parts = shortlists(hidden, shape, rows, {});
+    const auto parts = shortlists(hidden, shape, rows, {}, [&](const TensorView& logits) {
+      restrict(plan, tile.all, logits, model_.vocab_range().begin);
+    });
     const auto own = std::span(rows).subspan(tile.mine.begin, tile.mine.size());
     const ScopedSpan span(compute_.recorder, "sample", Kind::compute);
     execute::sample(parts, own, compute_, candidates_, tile.found);

@@ -30,7 +30,7 @@ Worker::Worker(comm::Communicator& replica, const model::ModelConfig& config,
       kv_files_(groups_, {config.num_heads, config.num_kv_heads}, attention_, cache_, compute),
       model_(config, weights, groups_, compute, row_invariant(settings)),
       pass_runner_({groups_.cp_index, groups_.cp, config.vocab, settings.logprobs,
-                    settings.prompt_logprobs, settings.layout_invariant},
+                    settings.prompt_logprobs, settings.layout_invariant, settings.grammars},
                    replica, model_, attention_, kv_files_, compute) {
   if (config.attention_sinks) {
     std::vector<TensorView> sinks;

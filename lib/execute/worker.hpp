@@ -16,6 +16,7 @@ class Worker {
     std::vector<comm::RackServerGpu> places = {};  ///< by rank of the replica; empty: on one server
     bool layout_invariant = false;  ///< bits depend on neither cp, sp and tp nor the batch
     std::optional<parallel::SparseSetting> sparse = {};  ///< for passes by levels
+    std::shared_ptr<grammar::Grammars> grammars = {};    ///< required where an answer has a shape
   };
 
   /// `replica`: the ranks that run a request together, in the order of ProcessGrid. `weights`: cut

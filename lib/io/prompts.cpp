@@ -173,6 +173,7 @@ struct PromptShard::Impl {
     const auto seed = read_optional(file, "/seed", read_int64, num_turns, "turns");
     const auto arrival = read_optional(file, "/arrival_s", read_double, num_requests, "requests");
     const auto stop = read_optional(file, "/stop", read_text, num_turns, "turns");
+    const auto shape = read_optional(file, "/shape", read_text, num_turns, "turns");
     check_values(path, "/max_new_tokens", max_new, "0 or more, or -1 where the job's holds",
                  [](int32_t n) { return n >= no_max_new_tokens; });
     check_values(path, "/temperature", temperature,
@@ -202,6 +203,7 @@ struct PromptShard::Impl {
         if (!top_p.empty() && !std::isnan(top_p[t])) turn.top_p = top_p[t];
         if (!seed.empty() && seed[t] != no_seed) turn.seed = seed[t];
         if (!stop.empty()) turn.stop = read_stop(path, t, stop[t]);
+        if (!shape.empty() && !shape[t].empty()) turn.shape = shape[t];
       }
     }
     check_ids(ids_dataset.where(), requests);

@@ -19,13 +19,16 @@ enum class Followup {
 
 /// One turn as the shard gives it. The job's value replaces an absent option. An option is absent
 /// when the shard has no dataset for it, or when the turn's value means absence: −1 in
-/// /max_new_tokens, NaN in /temperature and /top_p, the least int64 in /seed, "" in /stop.
+/// /max_new_tokens, NaN in /temperature and /top_p, the least int64 in /seed, "" in /stop
+/// and /shape.
 struct PromptTurn {
   int64_t token_begin = 0, token_end = 0;  ///< range in /tokens
   std::optional<int32_t> max_new_tokens;
   std::optional<float> temperature, top_p;
   std::optional<int64_t> seed;
   std::optional<std::vector<std::string>> stop;  ///< stop strings; the list may be empty
+  /// What the answer must look like: JSON, {"schema": …}, {"regex": "…"} or {"choice": […]}.
+  std::optional<std::string> shape = {};
 
   int64_t num_tokens() const { return token_end - token_begin; }
 };

@@ -185,6 +185,8 @@ Job read_job(const std::filesystem::path& path, const std::vector<std::string>& 
     job.kv.save.folder = (folder / job.kv.save.folder).lexically_normal();
   if (job.attention.drop && !job.attention.drop->file.empty())
     job.attention.drop->file = (folder / job.attention.drop->file).lexically_normal();
+  if (job.generation.schema)
+    job.generation.schema = (folder / *job.generation.schema).lexically_normal();
   if (job.topology) job.topology = (folder / *job.topology).lexically_normal();
   return job;
 }

@@ -138,6 +138,10 @@ struct Job {
     std::optional<std::vector<int32_t>> stop_token_ids;  ///< auto: the model's
     std::vector<std::string> stop;                       ///< texts that end an answer
     bool ignore_eos = false;
+    /// What every answer must look like; at most one of these is there.
+    std::optional<std::filesystem::path> schema;  ///< of JSON
+    std::optional<std::string> regex;
+    std::vector<std::string> choice;
     int32_t logprobs = 0, prompt_logprobs = 0;  ///< −1: the whole vocabulary
   } generation;
 
@@ -153,6 +157,7 @@ struct Job {
     Policy policy = Policy::prefill_first;
     Arrivals arrivals = Arrivals::ignore;
     std::optional<Objective> objective;  ///< auto: ttft where arrivals are replayed
+    bool prefix_sharing = true;
   } batch;
 
   struct Limits {

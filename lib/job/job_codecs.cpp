@@ -272,12 +272,18 @@ Codec<std::vector<int32_t>> token_ids() {
           [](const std::vector<int32_t>& values) -> nlohmann::ordered_json { return values; }};
 }
 
+Codec<std::string> text() {
+  return {"a text",
+          [](const YamlNode& node) -> std::optional<std::string> {
+            if (node.kind != YamlNode::Kind::scalar || node.text.empty() || !io::is_utf8(node.text))
+              return std::nullopt;
+            return node.text;
+          },
+          [](const std::string& value) -> nlohmann::ordered_json { return value; }};
+}
+
 Codec<std::vector<std::string>> texts() {
-  const auto read_text = [](const YamlNode& node) -> std::optional<std::string> {
-    if (node.kind != YamlNode::Kind::scalar || node.text.empty() || !io::is_utf8(node.text))
-      return std::nullopt;
-    return node.text;
-  };
+  const auto read_text = text().read;
   return {"a list of texts, none of them empty",
           [read_text](const YamlNode& node) { return read_list<std::string>(node, read_text); },
           [](const std::vector<std::string>& values) -> nlohmann::ordered_json {

@@ -43,6 +43,7 @@ Codec<double> duration(double lowest);
 Codec<std::filesystem::path> path();
 Codec<std::vector<std::filesystem::path>> paths();
 Codec<std::vector<int32_t>> token_ids();
+Codec<std::string> text();
 Codec<std::vector<std::string>> texts();
 Codec<RopeOverride> rope_override();
 Codec<KvSaving> kv_saving();
@@ -90,6 +91,23 @@ Codec<std::optional<T>> auto_or(Codec<T> codec) {
     return codec.write(*value);
   };
   return {"auto | " + codec.allowed, read, write};
+}
+
+/// The same for what is there or not.
+template <typename T>
+Codec<std::optional<T>> off_or(Codec<T> codec) {
+  const auto read = [codec](const YamlNode& node) -> std::optional<std::optional<T>> {
+    if (node.kind == YamlNode::Kind::scalar && node.text == "off" && !node.quoted)
+      return std::optional<T>();
+    std::optional<T> value = codec.read(node);
+    if (!value) return std::nullopt;
+    return value;
+  };
+  const auto write = [codec](const std::optional<T>& value) -> nlohmann::ordered_json {
+    if (!value) return "off";
+    return codec.write(*value);
+  };
+  return {"off | " + codec.allowed, read, write};
 }
 
 }  // namespace pecia::job

@@ -176,6 +176,12 @@ std::vector<Field> make_schema() {
             "Texts that end an answer, which is cut before them; as [\"\\n\\n\", \"User:\"]."),
       field("generation.ignore_eos", PECIA_MEMBER(generation.ignore_eos), boolean(),
             "Go on after the model's stop tokens, up to max_new_tokens or a text of stop."),
+      field("generation.schema", PECIA_MEMBER(generation.schema), off_or(path()),
+            "File with the JSON schema of every answer."),
+      field("generation.regex", PECIA_MEMBER(generation.regex), off_or(text()),
+            "Regular expression of every answer."),
+      field("generation.choice", PECIA_MEMBER(generation.choice), texts(),
+            "Texts of which every answer is one."),
       field("generation.logprobs", PECIA_MEMBER(generation.logprobs), whole32(-1),
             "Top log-probabilities kept per output token; -1: the whole vocabulary."),
       field("generation.prompt_logprobs", PECIA_MEMBER(generation.prompt_logprobs), whole32(-1),
@@ -213,6 +219,9 @@ std::vector<Field> make_schema() {
                 {{"throughput", Objective::throughput}, {"ttft", Objective::ttft}})),
             "With cp elastic: end the batch soon, or let no request wait long for its size; auto: "
             "ttft where arrivals are replayed."),
+      field("batch.prefix_sharing", PECIA_MEMBER(batch.prefix_sharing), boolean(),
+            "Compute what prompts of several requests begin with once (vLLM: "
+            "enable_prefix_caching); the text stays the same."),
 
       field("limits.over_length", PECIA_MEMBER(limits.over_length),
             word<OverLength>({{"fail", OverLength::fail},
@@ -279,6 +288,8 @@ std::string nearest_key(std::string_view unknown) {
     const size_t distance = 2 * edit_distance(typed, name) + (elsewhere ? 1 : 0);
     if (distance < best_distance) best_distance = distance, best = key;
   };
+  // What other programs call it is no misspelling, but it is meant all the same.
+  if (typed == "enable_prefix_caching" || typed == "prefix_caching") return "batch.prefix_sharing";
   for (const Field& field : schema()) {
     consider(field.key);
     if (!field.section().empty()) consider(field.section());

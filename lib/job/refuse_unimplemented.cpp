@@ -6,6 +6,7 @@
 #include "kernels/api/backend.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
+#include "lib/grammar/grammars.hpp"
 #include "lib/job/job.hpp"
 #include "lib/job/job_codecs.hpp"
 #include "lib/job/job_schema.hpp"
@@ -150,7 +151,32 @@ void refuse_on_cpus(const Job& job) {
         "model.dtype: fp8 is for GPUs in this version; use dtype: bf16, or backend: cuda");
 }
 
+namespace {
+
+/// Refuses what cannot be had together with a shape of answers.
+void refuse_beside_a_shape(const Job& job) {
+  const Job::Generation& generation = job.generation;
+  const int shapes =
+      generation.schema.has_value() + generation.regex.has_value() + !generation.choice.empty();
+  if (shapes == 0) return;
+  if (!grammar::why_none().empty())
+    fail<Unsupported>("generation.schema, regex and choice: {}", grammar::why_none());
+  if (shapes > 1)
+    fail<Unsupported>("generation has several of schema, regex and choice; use one of them");
+  if (generation.ignore_eos)
+    fail<Unsupported>(
+        "generation.ignore_eos with schema, regex or choice: a stop token ends such an answer; use "
+        "ignore_eos: false");
+  if (!generation.stop.empty())
+    fail<Unsupported>(
+        "generation.stop with schema, regex or choice: an answer that a text ends has not its "
+        "shape; leave stop out");
+}
+
+}  // namespace
+
 void refuse_unimplemented(const Job& job) {
+  refuse_beside_a_shape(job);
   const bool on_gpus = job.backend == BackendKind::cuda;
   if (on_gpus && !kernels::has_cuda())
     fail<Unsupported>(

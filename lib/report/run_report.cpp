@@ -269,6 +269,7 @@ Json to_json(const RunReport& report) {
       {"grid", report.grid},
       {"modes", report.modes},
       {"elastic", report.elastic},
+      {"prefix_sharing", report.prefix_sharing},
       {"sparse", report.sparse},
       {"counts", json_of(report.counts)},
       {"kv", json_of(report.kv)},

@@ -107,8 +107,9 @@ struct KvReport {
 struct RunReport {
   // These sections describe the run; the modules that know the facts write them.
   nlohmann::ordered_json job, model, machine, topology, grid, modes;
-  nlohmann::ordered_json elastic;  ///< what teams that change did, or null
-  nlohmann::ordered_json sparse;   ///< what attention by levels did, or null
+  nlohmann::ordered_json elastic;         ///< what teams that change did, or null
+  nlohmann::ordered_json prefix_sharing;  ///< what requests that begin alike were spared
+  nlohmann::ordered_json sparse;          ///< what attention by levels did, or null
 
   Counts counts;
   KvReport kv;

@@ -247,7 +247,7 @@ int64_t resolve_max_sequences(const job::Job& job, const model::ModelConfig& con
   int64_t sequences = 1;
   if (inputs != nullptr) {
     BatchWork all{.requests = static_cast<int64_t>(inputs->requests().size()),
-                  .prompt_tokens = inputs->prompt_tokens()};
+                  .prompt_tokens = inputs->prompt_tokens() - inputs->shared_tokens()};
     for (const batch::InputRequest& request : inputs->requests()) {
       all.flops += request.work;
       for (size_t turn = 0; turn < inputs->prompt(request).turns.size(); ++turn) {

@@ -3,6 +3,7 @@
 
 #include "lib/comm/agree.hpp"
 #include "lib/execute/kv_saves.hpp"
+#include "lib/run/share_prefixes.hpp"
 
 namespace pecia::run {
 
@@ -32,6 +33,8 @@ void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs&
                         inputs.inputs->prompt_tokens()));
     if (inputs.inputs->refused_requests() > 0)
       log.info("{} of them cannot run; the results say why", inputs.inputs->refused_requests());
+    const auto why_not = why_not_shared(job, setup.config, setup.resources);
+    if (const auto line = sharing_line(*inputs.inputs, why_not); !line.empty()) log.info(line);
   }
   comm::together(setup.world(), [&] {
     if (!chief) return;

@@ -165,6 +165,7 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
       schedule::TimeLimit{
           .end_s = start_s, .times = times, .keeps_kv = keeps_kv(job), .assumed = !stated},
       from.inputs.detokenizer);
+  limits.grammars = from.inputs.grammars;
   if (limits.team_times) begin_as_kept(job.output, from.start, *limits.team_times);
   scheduler_.emplace(limits);
   if (keeps_kv(job)) saves_.emplace(kv_settings(setup_, results), results);

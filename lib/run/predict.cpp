@@ -66,13 +66,15 @@ machines::Cluster cluster_of_rates(const PredictionInputs& from, const context::
 
 struct Tokens {
   int64_t prompts = 0, answers = 0;
+  int64_t answered = 0;  ///< turns with an answer
 };
 
 Tokens tokens_of(const std::vector<schedule::SimulatedRequest>& requests) {
   Tokens tokens;
   for (const schedule::SimulatedRequest& request : requests)
     for (const schedule::SimulatedTurn& turn : request.turns)
-      tokens.prompts += turn.prompt_tokens, tokens.answers += turn.answer_tokens;
+      tokens.prompts += turn.prompt_tokens, tokens.answers += turn.answer_tokens,
+          tokens.answered += turn.answer_tokens > 0;
   return tokens;
 }
 
@@ -92,7 +94,9 @@ Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
   const Tokens of_all = tokens_of(all);
   if (of_all.prompts == 0) return {{"none", "no request can run"}};
   const auto requests = static_cast<int64_t>(all.size());
-  resources.max_sequences = std::min(resources.max_sequences, requests);  // more never decode
+  // More never decode.
+  resources.max_sequences =
+      std::min(resources.max_sequences, std::max<int64_t>(1, of_all.answered));
   // A large batch is played in part, and its time is that of as many parts as it has.
   const bool in_part = of_all.answers > most_answer_tokens;
   if (in_part && setup.job.batch.arrivals == job::Arrivals::replay)
@@ -125,10 +129,13 @@ Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
       schedule::simulate(limits, times.teams(), played, resources.dp);
   Json json{{"seconds", from.begun_s + parts * simulation.seconds},
             {"phases", {{"prefill", phase_of(parts * simulation.prefill_s, of_all.prompts)}}}};
-  const int64_t steps = of_all.answers - requests;  // the first token comes out of the prompt
+  const int64_t steps = of_all.answers - of_all.answered;  // the first token comes with the prompt
   if (simulation.decode_s > 0 && steps > 0)
     json["phases"]["decode"] = phase_of(parts * simulation.decode_s, steps);
-  if (const auto ttft = report::percentiles(simulation.ttft_s))
+  const bool forks = std::ranges::any_of(played, [](const schedule::SimulatedRequest& request) {
+    return request.followup == io::Followup::fork;
+  });
+  if (const auto ttft = report::percentiles(simulation.ttft_s); ttft && !forks)
     json["ttft_s"] = {{"p50", ttft->p50}};
   json["by"] = cluster.rank.name;
   return json;

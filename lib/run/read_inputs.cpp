@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/run/read_inputs.hpp"
 
+#include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "lib/comm/agree.hpp"
@@ -23,6 +26,27 @@ batch::Earlier agreed_earlier(const Setup& setup) {
   return earlier;
 }
 
+/// The grammars of this rank. Those of `shapes` are compiled, to see that they can be.
+std::shared_ptr<grammar::Grammars> make_grammars(const Setup& setup,
+                                                 const std::set<std::string>& shapes) {
+  const job::Job& job = setup.job;
+  if (job.generation.ignore_eos)
+    fail<InputError>(
+        "generation.ignore_eos with answers that have a shape: a stop token ends such an answer");
+  const auto path = job.model.path / "tokenizer.json";
+  if (!std::filesystem::exists(path))
+    fail<InputError>(
+        "{} is not there, and the shape of answers is one of text; put it there from the model's "
+        "source",
+        path.string());
+  std::shared_ptr<grammar::Grammars> grammars =
+      grammar::make_grammars(io::Detokenizer(path), setup.config.vocab,
+                             job.generation.stop_token_ids.value_or(setup.config.stop_token_ids),
+                             setup.resources.threads.count);
+  for (const std::string& shape : shapes) grammars->matcher(shape);
+  return grammars;
+}
+
 /// Leaves out turns with tokens outside the vocabulary. One rank reads all tokens, for the ranks
 /// that have inputs.
 void leave_out_bad_tokens(const Setup& setup, batch::Inputs* inputs) {
@@ -42,13 +66,18 @@ void leave_out_bad_tokens(const Setup& setup, batch::Inputs* inputs) {
 }  // namespace
 
 RunInputs read_inputs(Setup& setup) {
-  RunInputs read{agreed_earlier(setup), {}, {}};
+  RunInputs read{agreed_earlier(setup), {}, {}, {}};
   batch::reorder_inputs(setup.job, read.earlier.order);
   comm::together(setup.world(), [&] {
     if (!setup.planning()) return;
     read.inputs.emplace(setup.job, setup.config, read.earlier.turns);
     read.detokenizer = read.inputs->detokenizer();
   });
+  const bool here = read.inputs && !read.inputs->shapes().empty();
+  if (setup.world().all_reduce_max(here ? 1 : 0) > 0)
+    comm::together(setup.world(), [&] {
+      read.grammars = make_grammars(setup, here ? read.inputs->shapes() : std::set<std::string>());
+    });
   leave_out_bad_tokens(setup, read.get());
   return read;
 }

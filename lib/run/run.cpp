@@ -15,6 +15,7 @@
 #include "lib/run/read_inputs.hpp"
 #include "lib/run/settle.hpp"
 #include "lib/run/setup.hpp"
+#include "lib/run/share_prefixes.hpp"
 #include "lib/run/signals.hpp"
 #include "lib/run/watch_ranks.hpp"
 
@@ -26,7 +27,7 @@ report::TraceDetail trace_detail(job::Trace trace) {
   return trace == job::Trace::off ? report::TraceDetail::off : report::TraceDetail::summary;
 }
 
-execute::Worker::Settings worker_settings(const Setup& setup) {
+execute::Worker::Settings worker_settings(const Setup& setup, const RunInputs& inputs) {
   const job::Job& job = setup.job;
   const resources::Resources& resources = setup.resources;
   return {.sp = resources.sp,
@@ -37,7 +38,8 @@ execute::Worker::Settings worker_settings(const Setup& setup) {
           .prompt_logprobs = job.generation.prompt_logprobs,
           .places = setup.ranks.replica_places(),
           .layout_invariant = job.reproducible == parallel::Reproducible::layout,
-          .sparse = resources.sparse};
+          .sparse = resources.sparse,
+          .grammars = inputs.grammars};
 }
 
 }  // namespace
@@ -60,6 +62,7 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
 
   begin_phase("read_inputs");
   RunInputs inputs = read_inputs(setup);
+  share_prefixes(setup, inputs);
   settle_memory(setup, weights, inputs);
 
   begin_phase("measure");
@@ -78,7 +81,7 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   choose_teams(setup, weights, inputs, rates, product_flops, kept);
   settle_levels(setup, weights, inputs, rates);
   execute::ReplicaRank rank(replica, std::move(tensors), setup.place, setup.config, weights.views(),
-                            recorder, worker_settings(setup));
+                            recorder, worker_settings(setup, inputs));
   if (!rank.tensors_by().empty() && replica.size() > 1)
     setup.log->info("tensors travel by {}", rank.tensors_by());
   const measure::Measured measured = settle_choices(setup, kept, rates, rank);

@@ -34,7 +34,7 @@ void RunProgress::show(const job::Job& job, const batch::Inputs& inputs,
                        const report::StartRecord& own) {
   totals_ = {.requests = static_cast<int64_t>(inputs.requests().size()),
              .turns = inputs.num_turns(),
-             .prompt_tokens = inputs.prompt_tokens(),
+             .prompt_tokens = inputs.prompt_tokens() - inputs.shared_tokens(),
              .earlier = std::move(earlier),
              .own = own};
   replays_ = job.batch.arrivals == job::Arrivals::replay;

@@ -12,6 +12,7 @@
 #include "lib/report/format.hpp"
 #include "lib/report/memory.hpp"
 #include "lib/report/trace.hpp"
+#include "lib/run/share_prefixes.hpp"
 #include "lib/run/sparse_summary.hpp"
 
 namespace pecia::run {
@@ -192,6 +193,18 @@ Json elastic_json(const std::vector<RankFacts>& ranks, size_t ranks_of_replica,
           {"timeline", {{"least_s", least_s}, {"spans", spans}}}};
 }
 
+/// What requests that begin alike were spared, or why they share nothing.
+Json sharing_json(const std::vector<RankFacts>& ranks, const std::string& why_not) {
+  if (!why_not.empty()) return {{"none", why_not}};
+  schedule::Sharing all;
+  for (const RankFacts& rank : ranks) all += rank.totals.sharing;
+  return {{"prefixes", all.prefixes},
+          {"prefix_tokens", all.prefix_tokens},
+          {"requests", all.requests},
+          {"shared_tokens", all.shared_tokens},
+          {"spared_tokens", all.shared_tokens - all.prefix_tokens}};
+}
+
 void add_totals(const std::vector<RankFacts>& ranks, job::Arrivals arrivals,
                 report::RunReport& report) {
   report::PhaseReport prefill{"prefill"}, decode{"decode"};
@@ -323,6 +336,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
     report.elastic =
         elastic_json(ranks, static_cast<size_t>(resources.cp) * resources.sp * resources.tp,
                      facts.config.kv_bytes_per_token(resources.kv_dtype));
+  report.prefix_sharing = sharing_json(ranks, why_not_shared(facts.job, facts.config, resources));
   if (resources.sparse) {
     std::vector<context::SparseTotals> sparse;
     for (const RankFacts& rank : ranks) sparse.push_back(rank.sparse);

@@ -40,6 +40,12 @@ struct TurnStart {
   kernels::SamplingParams params;
   uint64_t random_key = 0;   ///< made of (seed, request, turn); counter: the token's index
   int64_t answer_begin = 0;  ///< global position of the answer's first token
+  std::string shape = {};    ///< that the answer must have (grammar::Grammars); "": any
+
+  template <typename A>
+  void visit(A& archive) {
+    archive(sequence), archive(params), archive(random_key), archive(answer_begin), archive(shape);
+  }
 };
 
 /// One sequence's part of the pass.
@@ -108,7 +114,7 @@ struct Plan {
     visit_all(archive, teams);
     archive(removed);
     visit_all(archive, added);
-    archive(turns);
+    visit_all(archive, turns);
     visit_all(archive, items);
     archive(targets), archive(restore);
     save.visit(archive);

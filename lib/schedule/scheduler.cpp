@@ -13,8 +13,8 @@ namespace pecia::schedule {
 
 bool Scheduler::Family::keeps_tokens() const {
   return std::any_of(request.turns.begin(), request.turns.end(), [](const Turn& turn) {
-    return turn.params.repetition_penalty != 1.0f || turn.params.presence_penalty != 0.0f ||
-           turn.params.frequency_penalty != 0.0f;
+    return !turn.shape.empty() || turn.params.repetition_penalty != 1.0f ||
+           turn.params.presence_penalty != 0.0f || turn.params.frequency_penalty != 0.0f;
   });
 }
 
@@ -45,11 +45,11 @@ Scheduler::~Scheduler() = default;
 void Scheduler::refuse(Turn& turn, const std::string& why) {
   if (turn.finished) return;
   turn.refused = why;
-  if (std::exchange(turn.recorded, true)) return;
+  if (std::exchange(turn.recorded, true) || turn.row == Turn::no_row) return;
   Finished failed{turn.row, io::TurnState::failed, {}};
   failed.result.finish_reason = io::FinishReason::failed;
   failed.result.error = why;
-  failed.result.prompt_tokens = static_cast<int32_t>(turn.tokens.size());
+  failed.result.prompt_tokens = turn.shared_tokens + static_cast<int32_t>(turn.tokens.size());
   failed.result.truncated_tokens = turn.truncated_tokens;
   finished_.push_back(std::move(failed));
 }
@@ -78,9 +78,7 @@ void Scheduler::refuse_too_large(Request& request) {
     Turn& turn = request.turns[i];
     const bool whole = !fork || i == 0;
     if (!whole && settled(turn)) continue;
-    const int64_t needed =
-        !fork ? chain_slots(request)
-              : stem_slots(request) + (settled(turn) ? 0 : branch_slots(request, i));
+    const int64_t needed = slots_alone(request, i);
     if (needed <= limits_.most_slots()) continue;
     const std::string text = why(needed);
     if (!whole)
@@ -89,6 +87,12 @@ void Scheduler::refuse_too_large(Request& request) {
       for (Turn& each : request.turns)
         if (!settled(each)) refuse(each, text);
   }
+}
+
+bool Scheduler::fits(const Request& request) const {
+  for (size_t turn = 0; turn < request.turns.size(); ++turn)
+    if (slots_alone(request, turn) > limits_.most_slots()) return false;
+  return true;
 }
 
 void Scheduler::add(Request request, double since) {

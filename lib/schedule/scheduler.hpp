@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/grammar/grammars.hpp"
 #include "lib/io/detokenizer.hpp"
 #include "lib/io/prompts.hpp"
 #include "lib/io/results.hpp"
@@ -33,13 +34,17 @@ namespace pecia::schedule {
 /// A turn to run. `answer` holds the tokens that an earlier run has generated, which are not
 /// sampled again.
 struct Turn {
-  int64_t row = 0;  ///< in the results
+  static constexpr int64_t no_row = -1;
+
+  int64_t row = 0;  ///< in the results; no_row: the common beginning of joined requests
   std::vector<int32_t> tokens;
   int32_t truncated_tokens = 0;  ///< prompt tokens cut off, not in `tokens`
+  int32_t shared_tokens = 0;  ///< of a joined request: its prompt's tokens that the first turn has
   int32_t max_new_tokens = 0;
   kernels::SamplingParams params;
   uint64_t random_key = 0;
   std::vector<std::string> stop;  ///< stop strings, which end its answer
+  std::string shape;              ///< that its answer must have (grammar::Grammars); "": any
   bool finished = false;          ///< done by an earlier run; only context for later turns
   std::string refused;            ///< why it cannot run; empty: it can
   bool recorded = false;          ///< finished or refused by an earlier run: its row is written
@@ -50,6 +55,7 @@ struct Turn {
 struct SavedKv {
   std::string folder;
   int64_t tokens = 0;
+  int64_t row = Turn::no_row;  ///< kept_row of the request when it was found
 };
 
 struct Request {
@@ -60,6 +66,27 @@ struct Request {
   /// the answer before. Absent: ttft_s counts from the turn's first pass.
   std::optional<double> arrival_s = {};
   SavedKv saved = {};
+
+  /// Several requests that begin alike, as a fork of their common beginning.
+  bool is_joined() const { return turns.front().row == Turn::no_row; }
+};
+
+/// The row under which a request's keys and values are kept: of its first turn. Joined requests have
+/// the last row that is not settled, since that one is in the group for longest.
+int64_t kept_row(const Request& request);
+
+/// What joined requests were spared.
+struct Sharing {
+  int64_t prefixes = 0;       ///< common beginnings that were read
+  int64_t prefix_tokens = 0;  ///< of these
+  int64_t requests = 0;       ///< that began with one
+  int64_t shared_tokens = 0;  ///< of these requests' prompts; without sharing, all were computed
+
+  Sharing& operator+=(const Sharing& other);
+  template <typename A>
+  void visit(A& archive) {
+    archive(prefixes), archive(prefix_tokens), archive(requests), archive(shared_tokens);
+  }
 };
 
 /// When a start of the run has to be over, and how fast its passes are expected to be.
@@ -92,6 +119,7 @@ struct SchedulerLimits {
   std::vector<int32_t> stop_token_ids;
   /// Required where a turn has stop strings.
   std::shared_ptr<const io::Detokenizer> detokenizer = {};
+  std::shared_ptr<grammar::Grammars> grammars = {};  ///< required where a turn has a shape
   int logprobs = 0, prompt_logprobs = 0;
   int64_t vocab = 0;
   parallel::PassModes modes;
@@ -165,6 +193,9 @@ class Scheduler {
   /// leaves the others to replicas that have room.
   bool has_room_for(const Request& request) const;
 
+  /// Whether all its turns could run if the request had all slots to itself.
+  bool fits(const Request& request) const;
+
   /// The fewest KV slots on each rank with which the request can run.
   int64_t tokens_needed(const Request& request) const;
 
@@ -226,6 +257,8 @@ class Scheduler {
   /// What was decided for the last plan, where teams change.
   const std::vector<Decision>& decisions() const { return decisions_; }
 
+  const Sharing& sharing() const { return sharing_; }
+
   /// How often a team that decodes has grown.
   int64_t scale_ups() const { return scale_ups_; }
 
@@ -260,6 +293,7 @@ class Scheduler {
   int64_t feed_slots(int64_t tokens) const;
   int64_t answer_slots(const Turn& turn) const;
   int64_t chain_slots(const Request& request) const;
+  int64_t slots_alone(const Request& request, size_t turn) const;
   int64_t stem_slots(const Request& request) const;
   int64_t branch_slots(const Request& request, size_t turn) const;
   Slots free_slots() const;
@@ -373,7 +407,7 @@ class Scheduler {
                     const std::vector<std::list<Running>::iterator>& of_item);
   bool stops(int32_t token) const;
   void answered(Running& running, int32_t token, double now);
-  void fail_turn(Running& running, const std::string& where, double now);
+  void fail_turn(Running& running, const std::string& why, double now);
   void finish_turn(Running& running, io::FinishReason reason, double now);
   void end(std::list<Running>::iterator running);
 
@@ -402,6 +436,7 @@ class Scheduler {
   std::vector<Doing> doing_;        ///< by instance
   std::vector<double> busy_until_;  ///< by instance: when its pass should have ended
   int64_t scale_ups_ = 0;
+  Sharing sharing_;
   int64_t answered_turns_ = 0, answered_tokens_ = 0, allowed_tokens_ = 0;
 };
 

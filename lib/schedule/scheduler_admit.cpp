@@ -160,20 +160,30 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
     return;
   }
   running.result = turn.answer;
-  running.result.prompt_tokens = static_cast<int32_t>(turn.tokens.size());
+  running.result.prompt_tokens = turn.shared_tokens + static_cast<int32_t>(turn.tokens.size());
   running.result.truncated_tokens = turn.truncated_tokens;
-  running.result.cached_tokens = static_cast<int32_t>(running.prompt_begin);
+  running.result.cached_tokens = static_cast<int32_t>(running.prompt_begin) - turn.shared_tokens;
   running.max_new_tokens = std::min<int64_t>(turn.max_new_tokens, room);
   running.deal_limit = answer_slots(turn);
   running.dealt.assign(limits_.ring_size, 0);
-  if (limits_.layout_invariant)
+  if (limits_.layout_invariant) {
     running.deal_shift = std::accumulate(turn.tokens.begin(), turn.tokens.end(), int64_t{0});
+    if (turn.shared_tokens > 0)  // as of the whole prompt
+      running.deal_shift +=
+          std::accumulate(turns.front().tokens.begin(), turns.front().tokens.end(), int64_t{0});
+  }
   running.earlier_decode_s = turn.answer.decode_s;
   running.stop_strings.reset();
   if (!turn.stop.empty()) {
     PECIA_CHECK(limits_.detokenizer, "stop strings without a detokenizer");
     running.stop_strings.emplace(*limits_.detokenizer, turn.stop);
     for (const int32_t token : running.result.tokens) running.stop_strings->read(token);
+  }
+  running.shape.reset();
+  if (!turn.shape.empty()) {
+    PECIA_CHECK(limits_.grammars, "an answer with a shape, without grammars");
+    running.shape = limits_.grammars->matcher(turn.shape);
+    for (const int32_t token : running.result.tokens) running.shape->accept(token);
   }
   if (running.is_branch() && running.turn == 0) running.first_token = family.stem_answered;
   const auto given = static_cast<int64_t>(running.result.tokens.size());
@@ -200,10 +210,13 @@ void Scheduler::start_turn(Plan& plan, Running& running) {
         restore_unit() * restore_unit();
   running.begun = true;
   running.timed = false;
+  sharing_.requests += turn.shared_tokens > 0;
+  sharing_.shared_tokens += turn.shared_tokens;
   if (const auto known = known_.find(running.sequence); known != known_.end())
     known->second.now.assign(limits_.ring_size, false);  // no instance knows of the turn yet
   if (running.samples)
-    plan.turns.push_back({running.sequence, turn.params, turn.random_key, running.answer_begin});
+    plan.turns.push_back(
+        {running.sequence, turn.params, turn.random_key, running.answer_begin, turn.shape});
 }
 
 }  // namespace pecia::schedule

@@ -78,7 +78,12 @@ void Scheduler::commit(const Plan& plan, const std::vector<Outcome>& outcomes, d
     PECIA_CHECK(sampled[i].has_value() == (plan.items[i].sampled_index >= 0),
                 "sequence {} was {}sampled", running.sequence, sampled[i] ? "" : "not ");
     if (sampled[i] == kernels::no_token)
-      fail_turn(running, broken[i], now);
+      fail_turn(running,
+                fmt::format("the logits after {} tokens of the answer hold NaN or infinity, which "
+                            "came from {}: try kv.dtype fp32 or model.dtype fp32 in another output "
+                            "folder",
+                            running.result.tokens.size(), broken[i]),
+                now);
     else if (sampled[i])
       answered(running, *sampled[i], now);
     else
@@ -131,6 +136,21 @@ void Scheduler::answered(Running& running, int32_t token, double now) {
   const bool stopped = stops(token);
   if (!stopped && running.stop_strings)
     result.text_bytes = running.stop_strings->read(token).value_or(-1);
+  if (running.shape) {
+    const bool fits = running.shape->accept(token);
+    const bool ends = stopped || result.text_bytes >= 0 ||
+                      static_cast<int64_t>(result.tokens.size()) >= running.max_new_tokens;
+    if (!fits || (ends && !running.shape->is_complete()))
+      return fail_turn(
+          running,
+          fmt::format("after {} tokens the answer {}", result.tokens.size(),
+                      !fits ? "cannot go on in its shape with this model's tokens"
+                      : result.text_bytes >= 0
+                          ? "ended at a stop text, before its shape was complete"
+                          : "was as long as it may be, and its shape was not complete; raise "
+                            "max_new_tokens, then --retry-failed"),
+          now);
+  }
   if (stopped || result.text_bytes >= 0) {
     finish_turn(running, io::FinishReason::stop, now);
   } else if (static_cast<int64_t>(result.tokens.size()) >= running.max_new_tokens) {
@@ -142,14 +162,10 @@ void Scheduler::answered(Running& running, int32_t token, double now) {
   }
 }
 
-/// The model gave no distribution for the next token. This ends a chain; the branches of a stem go
-/// on.
-void Scheduler::fail_turn(Running& running, const std::string& where, double now) {
+/// There is no next token, or the answer has not its shape. This ends a chain; the branches of a
+/// stem go on.
+void Scheduler::fail_turn(Running& running, const std::string& why, double now) {
   auto& turns = running.family->request.turns;
-  const std::string why = fmt::format(
-      "the logits after {} tokens of the answer hold NaN or infinity, which came from {}: try "
-      "kv.dtype fp32 or model.dtype fp32 in another output folder",
-      running.result.tokens.size(), where);
   refuse(turns[running.turn], why);
   if (!running.family->is_fork()) {
     for (size_t later = running.turn + 1; later < turns.size(); ++later)
@@ -164,6 +180,14 @@ void Scheduler::fail_turn(Running& running, const std::string& where, double now
 void Scheduler::finish_turn(Running& running, io::FinishReason reason, double now) {
   Turn& turn = running.current();
   running.begun = false;
+  if (turn.row ==
+      Turn::no_row) {  // the common beginning of joined requests, which wait since before
+    ++sharing_.prefixes;
+    sharing_.prefix_tokens += std::ssize(turn.tokens);
+    turn.finished = true;
+    running.result = {};
+    return;
+  }
   if (!running.is_branch()) running.family->ready = now;
   if (running.max_new_tokens > 0 && running.samples) {
     ++answered_turns_;

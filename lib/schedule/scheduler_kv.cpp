@@ -82,6 +82,22 @@ void Scheduler::note_computed(const Plan& plan, const PlanItem& item, double sec
       seconds * static_cast<double>(item.rows.count) / static_cast<double>(tokens);
 }
 
+int64_t kept_row(const Request& request) {
+  if (!request.is_joined()) return request.turns.front().row;
+  int64_t row = Turn::no_row;
+  for (const Turn& turn : request.turns)
+    if (!settled(turn)) row = std::max(row, turn.row);
+  return row;
+}
+
+Sharing& Sharing::operator+=(const Sharing& other) {
+  prefixes += other.prefixes;
+  prefix_tokens += other.prefix_tokens;
+  requests += other.requests;
+  shared_tokens += other.shared_tokens;
+  return *this;
+}
+
 std::vector<KeepableKv> Scheduler::keepable() const {
   std::vector<KeepableKv> found;
   std::set<const Family*> seen;
@@ -90,10 +106,14 @@ std::vector<KeepableKv> Scheduler::keepable() const {
     PECIA_CHECK(map_.length(sequence) == std::ssize(family.cached),
                 "sequence {} has {} tokens cached, {} are known", sequence, map_.length(sequence),
                 family.cached.size());
-    const int64_t begin = family.request.saved.tokens;
+    const int64_t row = kept_row(family.request);
+    if (row == Turn::no_row) return;  // all of its turns have ended
+    const SavedKv& saved = family.request.saved;
+    // What was kept under another row goes when that one has ended.
+    const int64_t begin = family.request.is_joined() && saved.row != row ? 0 : saved.tokens;
     if (std::ssize(family.cached) <= begin) return;
-    found.push_back({family.request.turns.front().row, sequence, family.cached, begin,
-                     family.computed_s, map_.holders(sequence)});
+    found.push_back(
+        {row, sequence, family.cached, begin, family.computed_s, map_.holders(sequence)});
   };
   for (const Running& running : running_)
     add(*running.family, running.family->is_fork() ? running.family->stem : running.sequence);

@@ -85,6 +85,12 @@ int64_t Scheduler::branch_slots(const Request& request, size_t turn) const {
   return feed_slots(std::max<int64_t>(1, answered)) + answer_slots(branch);
 }
 
+/// Slots of a turn with what comes before it, if nothing else runs.
+int64_t Scheduler::slots_alone(const Request& request, size_t turn) const {
+  if (request.followup == io::Followup::chain) return chain_slots(request);
+  return stem_slots(request) + (settled(request.turns[turn]) ? 0 : branch_slots(request, turn));
+}
+
 int64_t Scheduler::tokens_needed(const Request& request) const {
   if (request.followup == io::Followup::chain) return chain_slots(request);
   int64_t most = 0;

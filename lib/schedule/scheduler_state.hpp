@@ -92,6 +92,7 @@ struct Scheduler::Running {
   std::optional<double> first_token;
   double earlier_decode_s = 0;              ///< decode_s of an earlier run
   std::optional<StopStrings> stop_strings;  ///< the turn's; they have read its answer so far
+  std::unique_ptr<grammar::Matcher> shape;  ///< likewise; null: the answer may have any
   io::TurnResult result;
 
   Turn& current() { return family->request.turns[turn]; }

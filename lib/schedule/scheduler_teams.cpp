@@ -483,8 +483,8 @@ void Scheduler::introduce(Plan& plan, const Running& running) {
     if (sequence == running.sequence) known.now.assign(limits_.ring_size, false);
     for (const int32_t instance : team.instances) known.ever[instance] = known.now[instance] = true;
     if (!told && sequence == running.sequence && running.samples)
-      plan.turns.push_back(
-          {sequence, running.current().params, running.current().random_key, running.answer_begin});
+      plan.turns.push_back({sequence, running.current().params, running.current().random_key,
+                            running.answer_begin, running.current().shape});
   }
 }
 

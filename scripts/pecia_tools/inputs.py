@@ -29,6 +29,7 @@ class Sampling:
     top_p: Optional[float] = None
     seed: Optional[int] = None
     stop: Optional[tuple[str, ...]] = None
+    shape: Optional[str] = None  # what the answer must look like, as /shape of a shard says it
 
     def over(self, defaults: Sampling) -> Sampling:
         """These, and where they are silent the defaults."""

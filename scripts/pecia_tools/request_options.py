@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from .answer_shape import SHAPE_KEYS, read_shape
 from .inputs import Sampling
 from .json_line import Line, Path, kind, name_of
 
 LENGTH_KEYS = ("max_new_tokens", "max_tokens", "max_completion_tokens")
-SAMPLING_KEYS = (*LENGTH_KEYS, "temperature", "top_p", "seed", "stop")
+SAMPLING_KEYS = (*LENGTH_KEYS, "temperature", "top_p", "seed", "stop", *SHAPE_KEYS)
 MOST_CHOICES = 1024
 LEAST_SEED = -(2**63) + 1  # one less stands for no seed in a shard
 LARGEST_TEMPERATURE = 1e6
@@ -41,6 +42,7 @@ def read_sampling(line: Line, container: dict[str, Any], path: Path) -> Sampling
             "seed", True, lambda v: LEAST_SEED <= v < 2**63, "a whole number of 64 bits above -2^63"
         ),
         stop=_stop(line, container.get("stop"), (*path, "stop")),
+        shape=read_shape(line, container, path),
     )
 
 

@@ -25,6 +25,7 @@ TURN_OPTIONS: dict[str, tuple[Any, Any]] = {
     "top_p": (np.float32, math.nan),
     "seed": (np.int64, LEAST_SEED - 1),
     "stop": (TEXT, ""),
+    "shape": (TEXT, ""),
 }
 
 

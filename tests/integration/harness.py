@@ -43,6 +43,7 @@ class Request:
     max_new_tokens: Optional[list[int]] = None  # by turn
     arrival_s: Optional[float] = None
     stop: Optional[list[str]] = None  # by turn, as the shard has it: a JSON array, or ""
+    shape: Optional[str] = None  # of every turn, as the shard has it
 
 
 def random_draw() -> random.Random:
@@ -86,6 +87,9 @@ def write_shard(path: Path, requests: Sequence[Request], followup: str = "chain"
                 text for request in requests for text in request.stop or [""] * len(request.turns)
             ]
             file.create_dataset("stop", data=stop, dtype=h5py.string_dtype("utf-8"))
+        if any(request.shape for request in requests):
+            shapes = [request.shape or "" for request in requests for _ in request.turns]
+            file.create_dataset("shape", data=shapes, dtype=h5py.string_dtype("utf-8"))
         if any(request.arrival_s is not None for request in requests):
             file["arrival_s"] = np.array([request.arrival_s for request in requests])
 

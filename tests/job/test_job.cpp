@@ -36,6 +36,7 @@ TEST(ParseJob, LeavesDefaultsWhereTheFileIsSilent) {
   EXPECT_EQ(job.attention.decode, SparseDecode::dense);
   EXPECT_EQ(job.generation.max_new_tokens, 256);
   EXPECT_EQ(job.generation.sampling.top_p, 1.0f);
+  EXPECT_TRUE(job.batch.prefix_sharing);
   EXPECT_EQ(job.limits.grace_s, 60);
   EXPECT_EQ(job.limits.silence_s, 120);
   EXPECT_EQ(job.limits.wait_s, 1800);
@@ -54,7 +55,7 @@ generation: {max_new_tokens: 7, temperature: 0.7, top_k: 40, top_p: 0.9, min_p: 
              repetition_penalty: 1.1, presence_penalty: -0.5, frequency_penalty: 2, seed: -3,
              stop_token_ids: [2, 32000], stop: ["\n\n", 'a "b"', User, 7], ignore_eos: true, logprobs: -1, prompt_logprobs: 5}
 kv: {dtype: fp16, memory: 12GiB}
-batch: {max_sequences: 8, max_batch_tokens: 4096, order: fcfs, policy: chunked, arrivals: replay}
+batch: {max_sequences: 8, max_batch_tokens: 4096, order: fcfs, policy: chunked, arrivals: replay, prefix_sharing: false}
 limits: {over_length: truncate_middle, wall_time: 1h30m, grace: 10min, silence: 1min, wait: 2h}
 report: {trace: full, progress: off}
 reproducible: layout
@@ -69,6 +70,7 @@ reproducible: layout
   EXPECT_EQ(job.input, (std::vector<std::filesystem::path>{"a.h5", "b*.h5"}));
   EXPECT_EQ(job.backend, BackendKind::cpu);
   EXPECT_EQ(job.topology, "hosts.txt");
+  EXPECT_FALSE(job.batch.prefix_sharing);
   EXPECT_EQ(job.parallel.dp, 2);
   EXPECT_EQ(job.parallel.cp.degree, 4);
   EXPECT_EQ(job.parallel.ring, RingMode::pass_q);
@@ -301,7 +303,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"generation: [1]",
             "job.yaml:4: generation is a list; it is a section with the keys max_new_tokens, "
             "temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, "
-            "frequency_penalty, seed, stop_token_ids, stop, ignore_eos, logprobs, prompt_logprobs"},
+            "frequency_penalty, seed, stop_token_ids, stop, ignore_eos, schema, regex, choice, "
+            "logprobs, "
+            "prompt_logprobs"},
         Bad{"parallel: {dp: 0}",
             "job.yaml:4: parallel.dp is 0; it may be a whole number from 1 to 1048576"},
         Bad{"parallel: {dp: auto}",
@@ -359,6 +363,9 @@ INSTANTIATE_TEST_SUITE_P(
             "job.yaml:6: unknown key generation.topp; did you mean generation.top_p?"},
         Bad{"max_tokens: 5",
             "job.yaml:4: unknown key max_tokens; did you mean generation.max_new_tokens?"},
+        Bad{"batch: {enable_prefix_caching: false}",
+            "job.yaml:4: unknown key batch.enable_prefix_caching; did you mean "
+            "batch.prefix_sharing?"},
         Bad{"modle: {path: x}", "job.yaml:4: unknown key modle; did you mean model?"},
         Bad{"webhook: x",
             "job.yaml:4: unknown key webhook; pecia run --print-default shows all keys"},

@@ -44,6 +44,48 @@ class PlainForm(unittest.TestCase):
         both = {"id": "a", "prompt": "x", "max_tokens": 7, "max_completion_tokens": 7}
         self.assertEqual(read(both).sampling, Sampling(7))
 
+    def test_shapes(self) -> None:
+        schema = {"type": "object", "properties": {"é": {"type": "null"}}}
+        for given, read_as in (
+            ({"response_format": None}, None),
+            ({"response_format": {"type": "text"}}, None),
+            ({"response_format": {"type": "json_object"}}, {"schema": {"type": "object"}}),
+            (
+                {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}},
+                {"schema": schema},
+            ),
+            ({"structured_outputs": {"json": schema}}, {"schema": schema}),
+            ({"structured_outputs": {"regex": "[0-9]+"}}, {"regex": "[0-9]+"}),
+            ({"structured_outputs": {"choice": ["ja", "nein"]}}, {"choice": ["ja", "nein"]}),
+        ):
+            with self.subTest(given):
+                for sampling in (
+                    read({"id": "a", "prompt": "x", **given}).sampling,
+                    read(batch(**given)).turns[0][1],
+                ):
+                    shape = sampling.shape
+                    self.assertEqual(None if shape is None else json.loads(shape), read_as)
+
+    def test_shapes_that_are_none(self) -> None:
+        for given, words in (
+            ({"response_format": {"type": "xml"}}, "text, json_object, json_schema"),
+            ({"response_format": "json_object"}, "text, json_object, json_schema"),
+            ({"response_format": {"type": "json_schema"}}, "must be a JSON schema"),
+            ({"structured_outputs": {"grammar": "root ::= x"}}, "a schema (json), a text"),
+            ({"structured_outputs": {"choice": []}}, "texts (choice)"),
+            ({"structured_outputs": {"json": {}, "regex": "a"}}, "must be one of"),
+            (
+                {
+                    "structured_outputs": {"regex": "a"},
+                    "response_format": {"type": "json_object"},
+                },
+                "leave one out",
+            ),
+        ):
+            with self.subTest(given), self.assertRaises(UserError) as caught:
+                read(batch(**given))
+            self.assertIn(words, str(caught.exception))
+
     def test_stop_strings(self) -> None:
         for given, read_as in (
             (None, None),

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Requests that begin alike, which a replica takes together, and as one for the scheduler.
+
+#include <optional>
+#include <vector>
+
+#include "lib/batch/inputs.hpp"
+
+namespace pecia::batch {
+
+/// Requests that a replica takes together: one, or several that share a beginning.
+struct RequestGroup {
+  std::vector<const InputRequest*> requests;
+  int64_t shared_tokens = 0;
+  double work = 0;
+};
+
+/// These requests of the inputs in groups, in the order of the groups' first requests.
+std::vector<RequestGroup> grouped(const Inputs& inputs,
+                                  const std::vector<const InputRequest*>& requests);
+
+/// A fork whose first turn is the common beginning of `tokens` tokens, and whose other turns are
+/// these requests, which have one turn each. Answers that an earlier start began come first. Absent
+/// where the requests do not begin with the same tokens after all.
+std::optional<schedule::Request> joined(const std::vector<schedule::Request>& requests,
+                                        int64_t tokens);
+
+}  // namespace pecia::batch

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/batch/prefixes.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <list>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "lib/core/random.hpp"
+
+namespace pecia::batch {
+namespace {
+
+/// Blocks that two prompts have in common.
+int64_t common_blocks(const PromptPrefix& a, const PromptPrefix& b) {
+  const auto [end, other] = std::ranges::mismatch(a.hashes, b.hashes);
+  return end - a.hashes.begin();
+}
+
+/// Neighbours in sorted order that begin alike.
+struct Interval {
+  size_t begin = 0, end = 0;
+  int64_t tokens = 0;
+};
+
+/// What to form below a node of the tree of beginnings, and the tokens that it saves.
+struct Choice {
+  double saved = 0;
+  std::list<Interval> groups;
+
+  void take(Choice&& other) {
+    saved += other.saved;
+    groups.splice(groups.end(), other.groups);
+  }
+};
+
+/// The tree of beginnings, visited from the leaves up without being stored: a node is an interval
+/// of the sorted prompts whose neighbours have so many blocks in common.
+class Search {
+ public:
+  Search(const std::vector<PromptPrefix>& sorted, const PrefixRules& rules)
+      : sorted_(sorted), rules_(rules), tokens_before_(sorted.size() + 1) {
+    for (size_t i = 0; i < sorted.size(); ++i)
+      tokens_before_[i + 1] = tokens_before_[i] + sorted[i].prompt_tokens;
+  }
+
+  Choice run() {
+    open_.push_back({});
+    for (size_t i = 1; i <= sorted_.size(); ++i) {
+      const int64_t common =
+          i < sorted_.size() ? common_blocks(sorted_[i - 1], sorted_[i]) : int64_t{0};
+      size_t begin = i - 1;
+      Choice below;
+      while (open_.back().blocks > common) {
+        open_.back().below.take(std::move(below));
+        begin = open_.back().begin;
+        below = better(open_.back(), i);
+        open_.pop_back();
+      }
+      if (open_.back().blocks < common) open_.push_back({common, begin, {}});
+      open_.back().below.take(std::move(below));
+    }
+    return std::move(open_.front().below);
+  }
+
+ private:
+  struct Node {
+    int64_t blocks = 0;
+    size_t begin = 0;
+    Choice below;
+  };
+
+  /// The node as one group, or what is chosen below it.
+  Choice better(Node& node, size_t end) const {
+    const int64_t tokens = node.blocks * rules_.block;
+    const auto saved = static_cast<double>(tokens) * static_cast<double>(end - node.begin - 1);
+    const auto all = static_cast<double>(tokens_before_[end] - tokens_before_[node.begin]);
+    if (saved < rules_.least_saved * all || saved <= node.below.saved) return std::move(node.below);
+    return {saved, {{node.begin, end, tokens}}};
+  }
+
+  const std::vector<PromptPrefix>& sorted_;
+  const PrefixRules& rules_;
+  std::vector<int64_t> tokens_before_;
+  std::vector<Node> open_;
+};
+
+/// A group with the tokens that each of its requests computes by itself.
+struct Group {
+  SharedPrefix prefix;
+  double own_tokens = 0;
+
+  auto shared() const { return static_cast<double>(prefix.tokens); }
+  auto requests() const { return static_cast<double>(prefix.requests.size()); }
+  /// Parts of which none has more than `most` tokens to compute; at most one for each request.
+  double parts(double most) const {
+    if (most <= shared()) return requests();
+    return std::clamp(std::ceil(own_tokens / (most - shared())), 1.0, requests());
+  }
+};
+
+/// The fewest tokens that the busiest replica must compute, if the groups are divided for it and all
+/// other work fills gaps.
+double busiest_tokens(const std::vector<Group>& groups, double other, int replicas) {
+  double least = 0, most = other;
+  for (const Group& group : groups) {
+    least = std::max(least, group.shared());
+    most += group.shared() + group.own_tokens;
+  }
+  const auto fits = [&](double tokens) {
+    double sum = other;
+    for (const Group& group : groups) {
+      const double parts = group.parts(tokens);
+      if (parts > replicas) return false;
+      sum += parts * group.shared() + group.own_tokens;
+    }
+    return sum <= replicas * tokens;
+  };
+  constexpr int halvings = 40;  // to a token
+  for (int i = 0; i < halvings; ++i) {
+    const double middle = 0.5 * (least + most);
+    (fits(middle) ? most : least) = middle;
+  }
+  return most;
+}
+
+}  // namespace
+
+std::vector<uint64_t> prefix_hashes(std::span<const int32_t> tokens, int64_t block, uint64_t kind) {
+  std::vector<uint64_t> hashes;
+  uint64_t hash = kind;
+  for (int64_t end = block; end < std::ssize(tokens); end += block) {
+    const auto bytes = std::as_bytes(tokens.subspan(end - block, block));
+    hash = mix(hash, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+    hashes.push_back(hash);
+  }
+  return hashes;
+}
+
+std::vector<SharedPrefix> find_prefixes(std::vector<PromptPrefix> prompts,
+                                        const PrefixRules& rules) {
+  std::ranges::sort(prompts, [](const PromptPrefix& a, const PromptPrefix& b) {
+    return std::tie(a.hashes, a.request) < std::tie(b.hashes, b.request);
+  });
+  std::vector<Group> groups;
+  double other = 0;
+  for (const PromptPrefix& prompt : prompts)
+    other += static_cast<double>(prompt.prompt_tokens + prompt.answer_tokens);
+  for (const Interval& found : Search(prompts, rules).run().groups) {
+    Group& group = groups.emplace_back();
+    group.prefix.tokens = found.tokens;
+    for (size_t i = found.begin; i < found.end; ++i) {
+      group.prefix.requests.push_back(prompts[i].request);
+      group.own_tokens +=
+          static_cast<double>(prompts[i].prompt_tokens + prompts[i].answer_tokens - found.tokens);
+    }
+    other -= group.own_tokens + group.shared() * group.requests();
+    std::ranges::sort(group.prefix.requests);
+  }
+
+  const double most = busiest_tokens(groups, other, rules.parts);
+  std::vector<SharedPrefix> found;
+  for (const Group& group : groups) {
+    const auto& requests = group.prefix.requests;
+    const auto needed = (std::ssize(requests) + rules.most_requests - 1) / rules.most_requests;
+    const int64_t parts = std::max<int64_t>(needed, std::llround(group.parts(most)));
+    for (int64_t part = 0; part < parts; ++part) {
+      const auto at = [&](int64_t of) {
+        return requests.begin() + of * std::ssize(requests) / parts;
+      };
+      if (at(part + 1) - at(part) > 1)
+        found.push_back({group.prefix.tokens, {at(part), at(part + 1)}});
+    }
+  }
+  std::ranges::sort(found, {}, [](const SharedPrefix& prefix) { return prefix.requests.front(); });
+  return found;
+}
+
+}  // namespace pecia::batch

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Finds prompts that begin alike, so that their common beginning is computed once. Prompts are
+/// compared in blocks of tokens, by a hash of all tokens up to the end of each block.
+///
+///     block of 2 tokens     ask   a b c d e      the first 4 tokens of all three are computed once:
+///                           ask   a b c d f g    saved are 2 · 4 tokens
+///                           ask   a b c d h
+///
+/// A prompt is in one group at most. Where a few prompts share more than the others, either all of
+/// them share the shorter beginning, or the few share the longer one, whichever saves more tokens.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace pecia::batch {
+
+/// Prompts with a common beginning of `tokens` tokens.
+struct SharedPrefix {
+  int64_t tokens = 0;
+  std::vector<int64_t> requests;  ///< indices into Inputs::requests(), ascending
+
+  bool operator==(const SharedPrefix&) const = default;
+};
+
+/// A prompt as the search sees it.
+struct PromptPrefix {
+  int64_t request = 0;
+  int64_t prompt_tokens = 0, answer_tokens = 0;
+  std::vector<uint64_t> hashes;  ///< of prefix_hashes
+};
+
+/// The hash of the first `block` tokens, of the first 2 · block tokens, and so on. The last token is
+/// in none of them: it is always computed, since the answer begins with its output. Prompts of
+/// different `kind` have no hash in common.
+std::vector<uint64_t> prefix_hashes(std::span<const int32_t> tokens, int64_t block, uint64_t kind);
+
+struct PrefixRules {
+  int64_t block = 16;
+  /// A group is formed only if it saves at least this share of its prompt tokens: its requests stay
+  /// on one replica and come one after the other, and that must be worth it.
+  double least_saved = 0.05;
+  int64_t most_requests = 4096;  ///< of a group, which a scheduler holds as a whole
+  int parts = 1;                 ///< replicas, or instances that work apart
+};
+
+/// The groups to form among these prompts. A group is divided where otherwise one replica would
+/// work on while others have nothing to do; each part then computes the beginning.
+std::vector<SharedPrefix> find_prefixes(std::vector<PromptPrefix> prompts,
+                                        const PrefixRules& rules);
+
+}  // namespace pecia::batch

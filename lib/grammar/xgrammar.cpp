@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <xgrammar/xgrammar.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "lib/core/error.hpp"
+#include "lib/core/json.hpp"
+#include "lib/grammar/grammars.hpp"
+
+namespace pecia::grammar {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class XMatcher : public Matcher {
+ public:
+  XMatcher(const xgrammar::CompiledGrammar& grammar, int64_t vocab)
+      : matcher_(grammar), vocab_(vocab), words_((vocab + 31) / 32) {}
+
+  bool accept(int32_t token) override {
+    return !matcher_.IsTerminated() && matcher_.AcceptToken(token);
+  }
+
+  int64_t allow(std::span<float> addends) override {
+    PECIA_CHECK(std::ssize(addends) == vocab_, "{} addends for {} tokens", addends.size(), vocab_);
+    if (matcher_.IsTerminated()) {
+      std::ranges::fill(words_, 0);
+    } else {
+      std::ranges::fill(words_, -1);  // a matcher that allows all tokens may write nothing
+      int64_t count = std::ssize(words_);
+      DLTensor mask{words_.data(), {kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(),
+                    &count,        nullptr,     0};
+      matcher_.FillNextTokenBitmask(&mask);
+    }
+    return spread(addends);
+  }
+
+  bool is_complete() const override { return matcher_.IsTerminated() || matcher_.IsCompleted(); }
+
+ private:
+  /// The addends of the bits. Most words are all zeros or all ones.
+  int64_t spread(std::span<float> addends) const {
+    constexpr float none = -std::numeric_limits<float>::infinity();
+    int64_t allowed = 0;
+    for (int64_t word = 0; word < std::ssize(words_); ++word) {
+      const auto bits = static_cast<uint32_t>(words_[word]);
+      const int64_t begin = 32 * word, count = std::min<int64_t>(32, vocab_ - begin);
+      float* const to = addends.data() + begin;
+      if (bits == 0 || bits == ~uint32_t{0}) {
+        std::fill_n(to, count, bits == 0 ? none : 0.0f);
+        allowed += bits == 0 ? 0 : count;
+        continue;
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        const uint32_t bit = bits >> i & 1;
+        to[i] = bit != 0 ? 0.0f : none;
+        allowed += bit;
+      }
+    }
+    return allowed;
+  }
+
+  xgrammar::GrammarMatcher matcher_;
+  int64_t vocab_;
+  std::vector<int32_t> words_;
+};
+
+/// A text as a JSON string, which is also how EBNF writes it.
+std::string quoted(const Json& text) {
+  return json_text(text);
+}
+
+class XGrammars : public Grammars {
+ public:
+  XGrammars(const io::Detokenizer& detokenizer, int64_t vocab,
+            const std::vector<int32_t>& stop_token_ids, int threads)
+      : vocab_(vocab), compiler_(tokenizer(detokenizer, vocab, stop_token_ids), threads) {}
+
+  std::unique_ptr<Matcher> matcher(const std::string& shape) override {
+    auto compiled = compiled_.find(shape);
+    if (compiled == compiled_.end()) compiled = compiled_.emplace(shape, compile(shape)).first;
+    return std::make_unique<XMatcher>(compiled->second, vocab_);
+  }
+
+ private:
+  static xgrammar::TokenizerInfo tokenizer(const io::Detokenizer& detokenizer, int64_t vocab,
+                                           const std::vector<int32_t>& stop_token_ids) {
+    std::vector<std::string> texts(vocab);  // XGrammar never allows a token without text
+    for (int32_t token = 0; token < vocab; ++token) texts[token] = detokenizer.piece(token).bytes;
+    return xgrammar::TokenizerInfo(texts, xgrammar::VocabType::RAW, static_cast<int>(vocab),
+                                   stop_token_ids);
+  }
+
+  /// JSON has no blanks beyond those that json.dumps writes, so that no answer is lost in blanks.
+  xgrammar::CompiledGrammar compile(const std::string& shape) {
+    const auto json = parse_json<Json>(shape);
+    try {
+      if (json.contains("schema"))
+        return compiler_.CompileJSONSchema(json_text(json["schema"]), /*any_whitespace=*/false);
+      if (json.contains("regex")) return compiler_.CompileRegex(json["regex"].get<std::string>());
+      std::string ebnf;
+      for (const Json& text : json.at("choice"))
+        ebnf += (ebnf.empty() ? "root ::= " : " | ") + quoted(text);
+      return compiler_.CompileGrammar(ebnf);
+    } catch (const std::exception& error) {
+      fail<InputError>("no grammar can be made of {:.200}: {}", shape, error.what());
+    }
+  }
+
+  int64_t vocab_;
+  xgrammar::GrammarCompiler compiler_;
+  std::map<std::string, xgrammar::CompiledGrammar> compiled_;
+};
+
+}  // namespace
+
+std::string_view why_none() {
+  return "";
+}
+
+std::unique_ptr<Grammars> make_grammars(const io::Detokenizer& detokenizer, int64_t vocab,
+                                        const std::vector<int32_t>& stop_token_ids, int threads) {
+  return std::make_unique<XGrammars>(detokenizer, vocab, stop_token_ids, threads);
+}
+
+}  // namespace pecia::grammar

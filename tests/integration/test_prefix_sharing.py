@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prompts that begin alike: the beginning is read once, and every answer is what it was without that."""
+
+from __future__ import annotations
+
+import signal
+import unittest
+from pathlib import Path
+from typing import Any
+
+from harness import (
+    DONE,
+    DRAINED,
+    PARTIAL,
+    Request,
+    Results,
+    RunTest,
+    random_requests,
+    wait_for,
+    wait_for_state,
+    write_shard,
+)
+
+SHARED = 160  # tokens of the book; a multiple of the block in which prompts are compared
+QUESTIONS = 12
+GENERATION: dict[str, Any] = {"max_new_tokens": 12, "ignore_eos": True, "logprobs": 2}
+BATCH: dict[str, Any] = {"max_batch_tokens": 32}
+
+
+def questions(seed: int = 3, shared: int = SHARED) -> list[Request]:
+    """Questions about one book, and between them prompts that have nothing in common."""
+    book = random_requests(1, shared, shared, seed)[0].turns[0]
+    requests = random_requests(QUESTIONS, 30, 60, seed + 1)
+    for request in requests:
+        request.turns[0] = book + request.turns[0]
+    others = random_requests(4, 20, 60, seed + 2)
+    for index, other in enumerate(others):
+        other.id = f"other-{index}"
+        requests.insert(3 * index, other)
+    return requests
+
+
+class PrefixSharingTest(RunTest):
+    def job(self, name: str, shares: bool = True, **sections: Any) -> Path:
+        batch = {**BATCH, "prefix_sharing": shares, **sections.pop("batch", {})}
+        return self.write_job(
+            sections.pop("requests", questions()),
+            name,
+            **{"generation": GENERATION, "batch": batch, **sections},
+        )
+
+    def alone(self, **sections: Any) -> Results:
+        """What independent requests give on one rank."""
+        job = self.job("alone", shares=False, **sections)
+        self.run_job(job, 1)
+        self.assertEqual(
+            self.report(job)["prefix_sharing"], {"none": "batch.prefix_sharing is false"}
+        )
+        return self.results(job)
+
+    def assert_shared(self, job: Path, prefixes: int) -> None:
+        sharing = self.report(job)["prefix_sharing"]
+        self.assertEqual(
+            sharing,
+            {
+                "prefixes": prefixes,
+                "prefix_tokens": prefixes * SHARED,
+                "requests": QUESTIONS,
+                "shared_tokens": QUESTIONS * SHARED,
+                "spared_tokens": (QUESTIONS - prefixes) * SHARED,
+            },
+        )
+        all_tokens = int(self.results(job)["prompt_tokens"].sum())
+        computed = self.report(job)["counts"]["prompt_tokens"]
+        self.assertEqual(computed, all_tokens - sharing["spared_tokens"])
+
+    def assert_all_as(self, job: Path, wanted: Results) -> None:
+        found = self.results(job)
+        self.assertEqual(found.rows(DONE), list(range(QUESTIONS + 4)))
+        self.assert_same_answers(found, wanted, found.rows(DONE))
+        for name in ("prompt_tokens", "cached_tokens", "request_id"):
+            self.assertEqual(found[name].tolist(), wanted[name].tolist())
+
+    def test_answers_are_the_same_on_every_layout(self) -> None:
+        wanted = self.alone()
+        self.assertGreater(len({t for row in wanted.rows(DONE) for t in wanted.tokens(row)}), 20)
+        cases: tuple[tuple[str, int, int, dict[str, Any]], ...] = (
+            ("one", 1, 1, {}),
+            ("ring", 3, 1, {}),
+            ("by-rule", 2, 1, {"parallel": {"cp": 2, "ring": "auto"}}),
+            ("heads", 2, 1, {"parallel": {"sp": 2, "cp": 1}}),
+            ("weights", 2, 1, {"parallel": {"tp": 2, "cp": 1}}),
+            ("shift", 2, 1, {"parallel": {"sp": 2, "cp": 1, "decode": "shift"}}),
+            ("chunked", 2, 1, {"batch": {"policy": "chunked"}}),
+            ("replicas", 2, 2, {"parallel": {"dp": 2}}),
+            ("teams", 2, 2, {"parallel": {"cp": "elastic"}}),
+        )
+        for name, ranks, parts, sections in cases:
+            with self.subTest(name):
+                job = self.job(name, **sections)
+                words = self.run_job(job, ranks)
+                self.assertRegex(words, rf"{QUESTIONS} requests begin alike in {parts} group")
+                self.assert_shared(job, parts)
+                self.assert_all_as(job, wanted)
+
+    def test_bits_are_the_same_where_layouts_must_not_matter(self) -> None:
+        layout = {"reproducible": "layout"}
+        wanted = self.alone(**layout)
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                job = self.job(f"bits-{ranks}", **layout)
+                self.run_job(job, ranks)
+                self.assert_shared(job, 1)
+                found = self.results(job)
+                for row in range(QUESTIONS + 4):
+                    for name in ("tokens", "token_logprob", "top_tokens", "top_logprobs"):
+                        self.assertEqual(
+                            found.slots(row, name).tobytes(), wanted.slots(row, name).tobytes()
+                        )
+
+    def test_files_share_too(self) -> None:
+        wanted = self.alone()
+        requests = questions()
+        job = self.job("files", input=["files.h5", "more.h5"], requests=requests[:7])
+        write_shard(self.folder / "more.h5", requests[7:])
+        self.run_job(job, 1)
+        self.assert_shared(job, 1)
+        self.assert_all_as(job, wanted)
+
+    def test_a_killed_run_goes_on(self) -> None:
+        wanted = self.alone()
+        job = self.job("killed", batch={"max_sequences": 2})
+        for row in (1, 8):
+            launch = self.start(job, 2)
+            wait_for_state(self.output(job) / "results.h5", row, DONE)
+            launch.kill()
+        self.run_job(job, 3)
+        self.assert_all_as(job, wanted)
+
+    def test_a_drained_run_goes_on_with_partial_answers(self) -> None:
+        requests = questions()
+        for index, request in enumerate(requests):  # they do not end together
+            request.max_new_tokens = [800 + 150 * (index % 7)]
+        wanted = self.alone(requests=requests)
+        job = self.job("drained", batch={"max_sequences": 3}, requests=requests)
+        launch = self.start(job, 2)
+        wait_for("all ranks", lambda: len(launch.ranks()) == 2)
+        wait_for_state(self.output(job) / "results.h5", 1, DONE)
+        launch.signal_ranks(signal.SIGTERM)
+        self.end(launch, DRAINED)
+        self.assertTrue(self.results(job).rows(PARTIAL))
+        self.run_job(job, 1)
+        self.assert_all_as(job, wanted)
+
+    def test_a_kept_beginning_is_read_from_its_file(self) -> None:
+        book = 12_000
+        sections: dict[str, Any] = {
+            "requests": questions(shared=book),
+            "model": {"rope_scaling": {"type": "linear", "factor": 8}},
+            "limits": {"grace": "40s"},
+            "batch": {"max_batch_tokens": 64},
+        }
+        wanted = self.alone(**dict(sections))
+        job = self.job("kept", **dict(sections))
+        launch = self.start(job, 1)
+        wait_for("the rank", lambda: len(launch.ranks()) == 1)
+        wait_for("its results", (self.output(job) / "results.h5").exists)
+        wait_for("some of the book", lambda: "begin alike" in launch.words())
+        launch.runs_for(1.0)
+        launch.signal_ranks(signal.SIGTERM)
+        self.end(launch, DRAINED)
+        kept = self.report(job)["kv"]
+        self.assertEqual(kept["kept_requests"], 1)
+        self.run_job(job, 2)
+        self.assertGreater(self.report(job)["kv"]["restored_tokens"], 0)
+        self.assert_all_as(job, wanted)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Requests that share a beginning: each gets the answer that it gets alone, and the beginning is
+/// computed once.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "lib/batch/joined_request.hpp"
+#include "tests/schedule/fake_replica.hpp"
+#include "tests/schedule/random_workload.hpp"
+
+namespace pecia::test {
+namespace {
+
+using batch::joined;
+using schedule::Request;
+using schedule::SchedulerLimits;
+
+/// Requests of one turn that begin with the same `shared` tokens.
+std::vector<Request> alike(Draw& draw, int64_t& row, int64_t shared) {
+  std::vector<int32_t> beginning(shared);
+  for (int32_t& token : beginning) token = static_cast<int32_t>(draw(5, 95));
+  std::vector<Request> requests(draw(2, 9));
+  for (Request& request : requests) {
+    request = ask(row++, draw(1, 20), static_cast<int32_t>(draw(0, 12)));
+    schedule::Turn& turn = request.turns.front();
+    turn.tokens.insert(turn.tokens.begin(), beginning.begin(), beginning.end());
+    turn.random_key = static_cast<uint64_t>(draw(0, 1 << 30));
+  }
+  return requests;
+}
+
+Request together(const std::vector<Request>& requests, int64_t shared) {
+  return requests.size() == 1 ? requests.front() : joined(requests, shared).value();
+}
+
+int64_t computed_tokens(const Served& served) {
+  int64_t tokens = 0;
+  for (const schedule::Plan& plan : served.plans) tokens += new_tokens(plan).prompt;
+  return tokens;
+}
+
+struct JoinedRequests : testing::TestWithParam<uint64_t> {
+  /// Room for the requests, and no wish for what sharing cannot give.
+  static SchedulerLimits limits_for(Draw& draw, const std::vector<Request>& requests) {
+    SchedulerLimits limits = random_limits(draw, requests);
+    limits.prompt_logprobs = 0;
+    limits.max_positions = draw.of<int64_t>({90, 100000});
+    return limits;
+  }
+};
+
+TEST_P(JoinedRequests, GetTheAnswersThatTheyGetAlone) {
+  Draw draw(GetParam());
+  int64_t row = 0;
+  const int64_t shared = draw(1, 60);
+  const auto some = alike(draw, row, shared), others = alike(draw, row, shared);
+  const std::vector<Request> asked = {together(some, shared), together(others, shared),
+                                      ask(row, draw(1, 50), 5)};
+  auto all = some;
+  all.insert(all.end(), others.begin(), others.end());
+  all.push_back(asked.back());
+  const auto limits = limits_for(draw, asked);
+  expect_same(serve(limits, asked).rows, expected(limits, all));
+}
+
+TEST_P(JoinedRequests, GoOnAfterAStop) {
+  Draw draw(GetParam());
+  int64_t row = 0;
+  const int64_t shared = draw(1, 60);
+  const std::vector<Request> requests = alike(draw, row, shared);
+  auto limits = limits_for(draw, {together(requests, shared)});
+  limits.kv_tokens *= 2;  // an answer that is read again takes other slots than a new one
+  std::map<int64_t, schedule::Finished> rows;
+  std::vector<Request> open = requests;
+  for (int64_t passes = 3; !open.empty(); passes *= 2) {
+    const auto served = serve(limits, {together(open, shared)}, passes);
+    for (const auto& [of, finished] : served.rows)
+      EXPECT_TRUE(rows.emplace(of, finished).second) << "row " << of << " is answered again";
+    open = resumed(std::move(open), served);
+    std::erase_if(open, [](const Request& request) { return request.turns.front().recorded; });
+  }
+  expect_same(rows, expected(limits, requests));
+}
+
+INSTANTIATE_TEST_SUITE_P(Random, JoinedRequests, testing::Range<uint64_t>(0, 60));
+
+TEST(Joined, ComputeTheirBeginningOnce) {
+  Draw draw(1);
+  int64_t row = 0;
+  const auto requests = alike(draw, row, 48);
+  int64_t own = 0;
+  for (const Request& request : requests) own += std::ssize(request.turns.front().tokens) - 48;
+  SchedulerLimits limits;
+  limits.kv_tokens = 10000, limits.max_positions = 10000;
+  limits.max_sequences = 64, limits.max_batch_tokens = 32;
+  limits.detokenizer = fake_detokenizer();
+  EXPECT_EQ(computed_tokens(serve(limits, {together(requests, 48)})), 48 + own);
+}
+
+TEST(Joined, AreKnownByTheirTokens) {
+  Draw draw(1);
+  int64_t row = 0;
+  auto requests = alike(draw, row, 48);
+  EXPECT_TRUE(joined(requests, 48));
+  requests.back().turns.front().tokens[47] ^= 1;
+  EXPECT_FALSE(joined(requests, 48)) << "equal hashes are no proof";
+  EXPECT_TRUE(joined(requests, 47));
+}
+
+TEST(Joined, BeginWithAnswersUnderWay) {
+  Draw draw(1);
+  int64_t row = 0;
+  auto requests = alike(draw, row, 48);
+  ASSERT_GE(requests.size(), 2u);
+  requests.back().turns.front().answer.tokens = {7};
+  const Request all = joined(requests, 48).value();
+  EXPECT_EQ(all.turns[1].row, requests.back().turns.front().row);
+  EXPECT_EQ(schedule::kept_row(all), requests.back().turns.front().row) << "the last row";
+}
+
+/// A beginning that was kept under a row stays known by it only as long as that row is open.
+TEST(Joined, KeepTheirBeginningUnderTheLastOpenRow) {
+  Draw draw(3);
+  int64_t row = 0;
+  std::vector<Request> requests = alike(draw, row, 48);
+  Request all = together(requests, 48);
+  EXPECT_EQ(schedule::kept_row(all), row - 1);
+  all.turns.back().finished = true;
+  EXPECT_EQ(schedule::kept_row(all), row - 2);
+  SchedulerLimits limits;
+  limits.kv_tokens = 10000, limits.max_positions = 10000, limits.max_batch_tokens = 16;
+  limits.detokenizer = fake_detokenizer();
+  const auto served = serve(limits, {together(requests, 48)}, 2);
+  ASSERT_EQ(served.keepable.size(), 1u);
+  EXPECT_EQ(served.keepable.front().row, row - 1);
+  EXPECT_EQ(std::ssize(served.keepable.front().tokens), 32);
+}
+
+}  // namespace
+}  // namespace pecia::test
