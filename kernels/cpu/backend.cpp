@@ -29,8 +29,7 @@ class CpuBackend : public Backend {
   }
   void linear(const LinearArgs& args, device::Stream& stream) override {
     validate(args);
-    if (kernel_ != nullptr && of_bf16(args.weight.dtype()) &&
-        args.row_invariant == RowInvariant::no)
+    if (kernel_ != nullptr && of_bf16(args.weight.dtype()))
       cpu::linear_bf16(*kernel_, args, stream, workspace_);
     else
       cpu::linear(args, stream, workspace_);
@@ -62,8 +61,7 @@ class CpuBackend : public Backend {
   }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     validate(args);
-    if (kernel_ != nullptr && args.kv_dtype == DType::bf16 &&
-        args.row_invariant == RowInvariant::no)
+    if (kernel_ != nullptr && args.kv_dtype == DType::bf16)
       cpu::attention_bf16(*kernel_, args, stream, workspace_, plan_);
     else
       cpu::attention(args, stream, workspace_, plan_);

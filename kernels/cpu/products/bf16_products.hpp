@@ -21,6 +21,9 @@ struct PackBf16Args {
   int64_t columns;
   int64_t depth;
   uint16_t* packed;  ///< [columns in whole panels · depth rounded up to even]
+  /// How many elements after an element of the rows that is read another one is asked for, so that
+  /// it is in the second cache when it is read. It need not exist.
+  int64_t ahead = 0;
 };
 void pack_bf16(const PackBf16Args& args);
 
