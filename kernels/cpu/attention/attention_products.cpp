@@ -134,8 +134,7 @@ void Bf16Products::set_queries(const float* from, float factor, int64_t first, i
 }
 
 bool Bf16Products::reads_in_place() const {
-  return shape_.rows <= few_rows_bf16 &&
-         (shape_.kernel->bits_of_few_rows || !shape_.row_invariant);
+  return shape_.rows <= few_rows_bf16 && (shape_.kernel->bits_of_few_rows || !shape_.row_invariant);
 }
 
 void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys) {

@@ -9,7 +9,7 @@
 #include "kernels/cpu/products/bf16_few_rows.hpp"
 #include "kernels/cpu/products/bf16_kernels.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
-#include "kernels/cpu/products/code_numbers.hpp"
+#include "kernels/cpu/products/lane_dot.hpp"
 #include "kernels/cpu/shared/parallel.hpp"
 #include "lib/core/codes.hpp"
 
@@ -31,6 +31,9 @@ constexpr int64_t tiles_per_poll = 6;
 // Rows of a task of many whose products are summed in splits: the sums that wait take 128 KiB each.
 constexpr int64_t most_split_rows = 256;
 
+/// Up to how many rows of bf16 weights sums over lanes are faster, with nothing to transpose.
+constexpr int64_t most_bf16_lane_rows = 2;
+static_assert(most_bf16_lane_rows <= most_lane_rows);
 /// Up to how many rows it pays that every task has all rows.
 constexpr int64_t few_rows = 64;
 
@@ -132,9 +135,7 @@ class Multiply {
 
  private:
   int64_t packed_elements() const { return kernel_.packed_depth(block_.depth) * block_.columns; }
-  int64_t numbers() const {
-    return is_code(args_.weight.dtype()) ? bf16_panel * block_.depth : 0;
-  }
+  int64_t numbers() const { return is_code(args_.weight.dtype()) ? bf16_panel * block_.depth : 0; }
 
   /// Elements [begin, begin + depth) of the weights of a piece. What is stored as codes goes through
   /// `numbers`, panel by panel.
@@ -168,17 +169,20 @@ class MultiplyInPlace {
   void operator()(const Piece& piece, const Target& to, std::nullptr_t, const Worker&) const {
     const TensorView& weight = args_.weight;
     put_bias(args_, piece, to);
-    dot_bf16({.a = x_.data + piece.row * x_.stride + piece.begin,
-              .a_stride = x_.stride,
-              .b = static_cast<const uint16_t*>(weight.row(piece.column)) + piece.begin,
-              .b_stride = weight.row_stride(),
-              .c = to.c,
-              .c_stride = to.stride,
-              .rows = piece.num_rows,
-              .columns = piece.num_columns,
-              .depth = piece.end - piece.begin,
-              .accumulate = to.begins_with_something(),
-              .ahead = ahead_of(piece)});
+    const bool by_lanes =
+        args_.row_invariant == RowInvariant::no && piece.num_rows <= most_bf16_lane_rows;
+    (by_lanes ? lane_dot_bf16 : dot_bf16)(
+        {.a = x_.data + piece.row * x_.stride + piece.begin,
+         .a_stride = x_.stride,
+         .b = static_cast<const uint16_t*>(weight.row(piece.column)) + piece.begin,
+         .b_stride = weight.row_stride(),
+         .c = to.c,
+         .c_stride = to.stride,
+         .rows = piece.num_rows,
+         .columns = piece.num_columns,
+         .depth = piece.end - piece.begin,
+         .accumulate = to.begins_with_something(),
+         .ahead = ahead_of(piece)});
   }
 
  private:
@@ -195,37 +199,49 @@ class MultiplyInPlace {
   const Operand& x_;
 };
 
-/// Codes, which become numbers a block at a time.
+/// Codes. For more than a few rows they become numbers, a block of 8 KiB at a time.
 class MultiplyCodes {
  public:
-  MultiplyCodes(const LinearArgs& args, const Operand& x)
-      : args_(args), x_(x), depth_(depth_of_block(args, for_few.depth)) {}
+  static constexpr int64_t columns = bf16_panel;
 
-  int64_t scratch_bytes() const { return Carver::bytes_of<uint16_t>(depth_ * for_few.columns); }
-  uint16_t* scratch(Carver& from) const { return from.take<uint16_t>(depth_ * for_few.columns); }
+  MultiplyCodes(const LinearArgs& args, const Operand& x) : args_(args), x_(x) {}
+
+  int64_t scratch_bytes() const { return Carver::bytes_of<uint16_t>(block_depth * columns); }
+  uint16_t* scratch(Carver& from) const { return from.take<uint16_t>(block_depth * columns); }
   void operator()(const Piece& piece, const Target& to, uint16_t* numbers, const Worker&) const {
     put_bias(args_, piece, to);
-    for (int64_t begin = piece.begin; begin == piece.begin || begin < piece.end; begin += depth_) {
-      const int64_t depth = std::min(depth_, piece.end - begin);
+    if (piece.num_rows <= most_lane_rows)
+      return lane_dot_codes({.a = x_.data + piece.row * x_.stride,
+                             .a_stride = x_.stride,
+                             .b = codes_of(args_, piece.column),
+                             .c = to.c,
+                             .c_stride = to.stride,
+                             .rows = piece.num_rows,
+                             .columns = piece.num_columns,
+                             .depth = piece.end,
+                             .accumulate = to.begins_with_something()});
+    for (int64_t begin = 0; begin == 0 || begin < piece.end; begin += block_depth) {
+      const int64_t depth = std::min(block_depth, piece.end - begin);
       codes_to_bf16(codes_of(args_, piece.column), piece.num_columns, begin, depth, numbers,
-                    depth_);
+                    block_depth);
       dot_bf16({.a = x_.data + piece.row * x_.stride + begin,
                 .a_stride = x_.stride,
                 .b = numbers,
-                .b_stride = depth_,
+                .b_stride = block_depth,
                 .c = to.c,
                 .c_stride = to.stride,
                 .rows = piece.num_rows,
                 .columns = piece.num_columns,
                 .depth = depth,
-                .accumulate = begin > piece.begin || to.begins_with_something()});
+                .accumulate = begin > 0 || to.begins_with_something()});
     }
   }
 
  private:
+  static constexpr int64_t block_depth = int4_group;
+
   const LinearArgs& args_;
   const Operand& x_;
-  int64_t depth_;
 };
 
 /// A task has all rows, so weights are read once. `columns`: of the pieces.
@@ -237,17 +253,14 @@ void few(const MultiplyFew& multiply, int64_t columns, const LinearArgs& args,
   const int64_t step = std::min(columns, grain);
   workspace.reserve_threads(stream.num_threads(),
                             multiply.scratch_bytes() + split_scratch_bytes(args, rows, step));
-  run_tasks<TaskShares>(
-      stream, (out + grain - 1) / grain, [&](int64_t task, const Worker& worker) {
-        Carver carver = workspace.of_thread(worker.thread);
-        const auto scratch = multiply.scratch(carver);
-        const int64_t end = std::min(out, (task + 1) * grain);
-        for (int64_t column = task * grain; column < end; column += step)
-          compute(args, whole_depth(args, 0, rows, column, std::min(step, end - column)), carver,
-                  [&](const Piece& piece, const Target& to) {
-                    multiply(piece, to, scratch, worker);
-                  });
-      });
+  run_tasks<TaskShares>(stream, (out + grain - 1) / grain, [&](int64_t task, const Worker& worker) {
+    Carver carver = workspace.of_thread(worker.thread);
+    const auto scratch = multiply.scratch(carver);
+    const int64_t end = std::min(out, (task + 1) * grain);
+    for (int64_t column = task * grain; column < end; column += step)
+      compute(args, whole_depth(args, 0, rows, column, std::min(step, end - column)), carver,
+              [&](const Piece& piece, const Target& to) { multiply(piece, to, scratch, worker); });
+  });
 }
 
 /// By the kernel only where its bits are wanted.
@@ -256,7 +269,9 @@ void few(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
   if (args.row_invariant == RowInvariant::yes && !kernel.bits_of_few_rows)
     return few(Multiply(kernel, args, x, for_few), for_few.columns, args, stream, workspace);
   if (is_code(args.weight.dtype()))
-    return few(MultiplyCodes(args, x), for_few.columns, args, stream, workspace);
+    return few(MultiplyCodes(args, x),
+               args.x.rows() <= most_lane_rows ? args.y.size(1) : MultiplyCodes::columns, args,
+               stream, workspace);
   few(MultiplyInPlace(args, x), args.splits == 1 ? args.y.size(1) : for_few.columns, args, stream,
       workspace);
 }
@@ -281,9 +296,8 @@ void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
     compute(args,
             whole_depth(args, row, std::min(tile.rows, rows - row), column,
                         std::min(tile.columns, out - column)),
-            carver, [&](const Piece& piece, const Target& to) {
-              multiply(piece, to, scratch, worker);
-            });
+            carver,
+            [&](const Piece& piece, const Target& to) { multiply(piece, to, scratch, worker); });
   });
 }
 

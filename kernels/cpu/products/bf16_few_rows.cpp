@@ -9,20 +9,22 @@ namespace {
 
 // So many rows of sums stay in registers beside 16 vectors of columns.
 constexpr int most_rows_in_registers = 8;
-// A panel of packed columns, 16 KiB, stays in the first cache.
-constexpr int64_t packed_depth = 256;
+// A panel of packed columns, 8 KiB.
+constexpr int64_t panel_depth = 128;
+// Columns are asked for so many elements before they are read.
+constexpr int64_t block_ahead = 256;
 constexpr int most_added_rows = 4;
 
 /// From element `begin` of panels of `columns` columns: as far ahead as one block of a panel.
 int64_t elements_ahead(const DotBf16Args& args, int64_t begin, int64_t columns) {
   if (args.ahead != 0) return args.ahead;
-  const int64_t block = std::min(packed_depth, args.depth);
+  const int64_t block = std::min(block_ahead, args.depth);
   return begin + block < args.depth ? block : columns * args.b_stride + block - args.depth;
 }
 
 PECIA_BF16_CODE inline __mmask16 lanes_of(int64_t count) {
-  return static_cast<__mmask16>(
-      count >= sum_lanes ? 0xffff : (1u << std::max<int64_t>(0, count)) - 1);
+  return static_cast<__mmask16>(count >= sum_lanes ? 0xffff
+                                                   : (1u << std::max<int64_t>(0, count)) - 1);
 }
 
 /// sums[r] += the products of a pair of each row with a pair of each column.
@@ -34,39 +36,42 @@ PECIA_BF16_CODE inline void add_pair(const uint16_t* a, int64_t a_stride, __m512
     sums[r] = _mm512_dpbf16_ps(sums[r], spread_pair(a + r * a_stride), (__m512bh)columns);
 }
 
-/// kRows rows with 16 · kPanels columns from `column` on, as far as they are there. Two panels side
-/// by side are two chains of additions, which do not wait for each other.
+/// kRows rows with 16 · kPanels columns from `column` on, of which the last panel may have fewer.
+/// Two panels side by side are two chains of additions, which do not wait for each other.
 template <int kRows, int kPanels>
 PECIA_BF16_CODE inline void dot_tile(const DotBf16Args& args, int64_t column) {
   __m512 sums[kPanels][kRows];
+  __m512i v[sum_lanes];
   float* const c = args.c + column;
-  const int64_t count = args.columns - column;
+  const uint16_t* const b = args.b + column * args.b_stride;
+  const int64_t count = args.columns - column, width = kPanels * sum_lanes;
 #pragma GCC unroll 2
   for (int p = 0; p < kPanels; ++p)
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
-      sums[p][r] = args.accumulate
-                       ? _mm512_maskz_loadu_ps(lanes_of(count - p * sum_lanes),
-                                               c + r * args.c_stride + p * sum_lanes)
-                       : _mm512_setzero_ps();
-  for (int64_t i = 0; i < args.depth; i += bf16_lanes) {
-    const int64_t pairs = std::min(sum_lanes, (args.depth - i + 1) / 2);
-    const int64_t ahead = elements_ahead(args, i, kPanels * sum_lanes);
+      sums[p][r] = args.accumulate ? _mm512_maskz_loadu_ps(lanes_of(count - p * sum_lanes),
+                                                           c + r * args.c_stride + p * sum_lanes)
+                                   : _mm512_setzero_ps();
+  int64_t i = 0;
+  for (; count >= width && i + bf16_lanes <= args.depth; i += bf16_lanes) {
+    const int64_t ahead = elements_ahead(args, i, width);
 #pragma GCC unroll 2
     for (int p = 0; p < kPanels; ++p) {
-      const int64_t first = column + p * sum_lanes;
-      __m512i v[sum_lanes];
-      load_transposed(args.b + first * args.b_stride, args.b_stride, count - p * sum_lanes, i,
-                      args.depth, ahead, v);
-      const uint16_t* const a = args.a + i;
-      if (pairs == sum_lanes) {
+      load_transposed(b + p * sum_lanes * args.b_stride + i, args.b_stride, ahead, v);
 #pragma GCC unroll 16
-        for (int64_t pair = 0; pair < sum_lanes; ++pair)
-          add_pair<kRows>(a + 2 * pair, args.a_stride, v[pair], sums[p]);
-      } else {
-        for (int64_t pair = 0; pair < pairs; ++pair)
-          add_pair<kRows>(a + 2 * pair, args.a_stride, v[pair], sums[p]);
-      }
+      for (int64_t pair = 0; pair < sum_lanes; ++pair)
+        add_pair<kRows>(args.a + i + 2 * pair, args.a_stride, v[pair], sums[p]);
+    }
+  }
+  for (; i < args.depth; i += bf16_lanes) {
+    const int64_t pairs = std::min(sum_lanes, (args.depth - i + 1) / 2);
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p) {
+      load_some_transposed(b + p * sum_lanes * args.b_stride + i, args.b_stride,
+                           count - p * sum_lanes, args.depth - i, v);
+#pragma GCC unroll 1
+      for (int64_t pair = 0; pair < pairs; ++pair)
+        add_pair<kRows>(args.a + i + 2 * pair, args.a_stride, v[pair], sums[p]);
     }
   }
   const __m512 factor = _mm512_set1_ps(args.accumulate ? 1.0f : args.factor);
@@ -84,28 +89,25 @@ PECIA_BF16_CODE void dot_in_registers(const DotBf16Args& args) {
     if constexpr (kRows > 1) dot_in_registers<kRows - 1>(args);
     return;
   }
-  constexpr int panels = kRows <= most_rows_in_registers / 2 ? 2 : 1;
-  for (int64_t column = 0; column < args.columns; column += panels * sum_lanes)
-    if (args.columns - column > (panels - 1) * sum_lanes)
-      dot_tile<kRows, panels>(args, column);
-    else
-      dot_tile<kRows, 1>(args, column);
+  constexpr int64_t panels = kRows <= 2 ? 2 : 1;
+  int64_t column = 0;
+  for (; column + panels * sum_lanes <= args.columns; column += panels * sum_lanes)
+    dot_tile<kRows, panels>(args, column);
+  for (; column < args.columns; column += sum_lanes) dot_tile<kRows, 1>(args, column);
 }
 
-/// More rows meet panels that are packed a moment before.
+/// More rows meet panels that are packed a moment before. While they do, the next panel is asked
+/// for. (Asked for all at once, it takes as long as if it were not asked for.)
 void dot_by_panels(const DotBf16Args& args) {
-  alignas(64) uint16_t packed[packed_depth * bf16_panel];
+  constexpr auto bytes = static_cast<int64_t>(sizeof(uint16_t));
+  alignas(64) uint16_t packed[panel_depth * bf16_panel];
   for (int64_t column = 0; column < args.columns; column += bf16_panel) {
     const int64_t columns = std::min(bf16_panel, args.columns - column);
+    const uint16_t* const b = args.b + column * args.b_stride;
     float* const c = args.c + column;
-    for (int64_t i = 0; i == 0 || i < args.depth; i += packed_depth) {
-      const int64_t depth = std::min(packed_depth, args.depth - i);
-      pack_bf16({.rows = args.b + column * args.b_stride + i,
-                 .row_stride = args.b_stride,
-                 .columns = columns,
-                 .depth = depth,
-                 .packed = packed,
-                 .ahead = elements_ahead(args, i, bf16_panel)});
+    for (int64_t i = 0; i == 0 || i < args.depth; i += panel_depth) {
+      const int64_t depth = std::min(panel_depth, args.depth - i);
+      pack_bf16({b + i, args.b_stride, columns, depth, packed});
       gemm_bf16({.a = args.a + i,
                  .a_stride = args.a_stride,
                  .b = packed,
@@ -114,7 +116,9 @@ void dot_by_panels(const DotBf16Args& args) {
                  .rows = args.rows,
                  .columns = columns,
                  .depth = depth,
-                 .accumulate = args.accumulate || i > 0});
+                 .accumulate = args.accumulate || i > 0,
+                 .coming = {b + i + elements_ahead(args, i, bf16_panel), args.b_stride * bytes,
+                            depth * bytes, columns}});
     }
     if (!args.accumulate && args.factor != 1)
       scale_sums(c, args.c_stride, args.rows, columns, args.factor);

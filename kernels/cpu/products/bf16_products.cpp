@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/products/bf16_vectors.hpp"
 #include "kernels/cpu/products/bf16_kernels.hpp"
+#include "kernels/cpu/products/bf16_vectors.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
@@ -20,26 +20,57 @@ constexpr int64_t in_units(int64_t depth, int64_t unit) {
 template <int64_t kUnit>
 PECIA_BF16_CODE void pack_columns(const uint16_t* rows, const PackBf16Args& args, int64_t count,
                                   uint16_t* packed) {
-  for (int64_t i = 0; i < args.depth; i += bf16_lanes) {
-    __m512i v[sum_lanes];
-    load_transposed(rows, args.row_stride, count, i, args.depth, args.ahead, v);
-    const int64_t pairs = std::min(sum_lanes, in_units(args.depth - i, kUnit) / 2);
-    if (pairs == sum_lanes) {
+  __m512i v[sum_lanes];
+  int64_t i = 0;
+  for (; count >= sum_lanes && i + bf16_lanes <= args.depth; i += bf16_lanes) {
+    load_transposed(rows + i, args.row_stride, args.ahead, v);
 #pragma GCC unroll 16
-      for (int64_t pair = 0; pair < sum_lanes; ++pair)
-        _mm512_storeu_si512(packed + (i / 2 + pair) * 2 * bf16_panel, v[pair]);
-    } else {
-      for (int64_t pair = 0; pair < pairs; ++pair)
-        _mm512_storeu_si512(packed + (i / 2 + pair) * 2 * bf16_panel, v[pair]);
-    }
+    for (int64_t pair = 0; pair < sum_lanes; ++pair)
+      _mm512_storeu_si512(packed + (i / 2 + pair) * 2 * bf16_panel, v[pair]);
+  }
+  for (; i < args.depth; i += bf16_lanes) {
+    load_some_transposed(rows + i, args.row_stride, count, args.depth - i, v);
+    const int64_t pairs = std::min(sum_lanes, in_units(args.depth - i, kUnit) / 2);
+    for (int64_t pair = 0; pair < pairs; ++pair)
+      _mm512_storeu_si512(packed + (i / 2 + pair) * 2 * bf16_panel, v[pair]);
   }
 }
 
-template <int kRows>
+/// Asks for the lines of some rows, a few with each step of a product.
+class LinesToAsk {
+ public:
+  /// The product has `steps` steps.
+  LinesToAsk(const ComingRows& rows, int64_t steps)
+      : rows_(rows),
+        line_(static_cast<const char*>(rows.first)),
+        row_lines_((rows.row_bytes + 63) / 64),
+        left_(row_lines_ * rows.rows),
+        each_(steps > 0 ? (left_ + steps - 1) / steps : 0) {}
+
+  void step() {
+    for (int64_t i = 0; i < each_ && left_ > 0; ++i, --left_) {
+      ask_for(line_ + in_row_ * 64, 0);
+      if (++in_row_ < row_lines_) continue;
+      in_row_ = 0;
+      line_ += rows_.stride_bytes;
+    }
+  }
+
+ private:
+  const ComingRows& rows_;
+  const char* line_;
+  int64_t row_lines_, left_, each_, in_row_ = 0;
+};
+
+struct NothingToAsk {
+  void step() {}
+};
+
+template <int kRows, class Lines>
 PECIA_BF16_CODE inline void multiply_tile(const uint16_t* __restrict a, int64_t a_stride,
                                           const uint16_t* __restrict b, int64_t num_pairs,
                                           float* __restrict c, int64_t c_stride, bool accumulate,
-                                          float factor) {
+                                          float factor, Lines& lines) {
   __m512 sums[kRows][2];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -47,6 +78,7 @@ PECIA_BF16_CODE inline void multiply_tile(const uint16_t* __restrict a, int64_t 
     sums[r][1] = accumulate ? _mm512_loadu_ps(c + r * c_stride + sum_lanes) : _mm512_setzero_ps();
   }
   for (int64_t pair = 0; pair < num_pairs; ++pair) {
+    lines.step();
     const __m512bh b0 = load_pairs(b + pair * 2 * bf16_panel);
     const __m512bh b1 = load_pairs(b + pair * 2 * bf16_panel + 2 * sum_lanes);
 #pragma GCC unroll 16
@@ -65,31 +97,42 @@ PECIA_BF16_CODE inline void multiply_tile(const uint16_t* __restrict a, int64_t 
 }
 
 /// The panels of one tile of rows; the last panel may be narrower and goes through a buffer.
-template <int kRows>
-PECIA_BF16_CODE void multiply_rows(const GemmBf16Args& args, const uint16_t* a, float* c) {
+template <int kRows, class Lines>
+PECIA_BF16_CODE void multiply_rows(const GemmBf16Args& args, const uint16_t* a, float* c,
+                                   Lines& lines) {
   const int64_t num_pairs = (args.depth + 1) / 2;
   for (int64_t column = 0; column < args.columns; column += bf16_panel) {
     const uint16_t* const b = args.b + column * 2 * num_pairs;
     const int64_t width = std::min(bf16_panel, args.columns - column);
     if (width == bf16_panel) {
       multiply_tile<kRows>(a, args.a_stride, b, num_pairs, c + column, args.c_stride,
-                           args.accumulate, args.factor);
+                           args.accumulate, args.factor, lines);
       continue;
     }
     alignas(64) float tile[kRows * bf16_panel] = {};
     for (int r = 0; args.accumulate && r < kRows; ++r)
       std::copy_n(c + r * args.c_stride + column, width, tile + r * bf16_panel);
     multiply_tile<kRows>(a, args.a_stride, b, num_pairs, tile, bf16_panel, args.accumulate,
-                         args.factor);
+                         args.factor, lines);
     for (int r = 0; r < kRows; ++r)
       std::copy_n(tile + r * bf16_panel, width, c + r * args.c_stride + column);
   }
 }
 
-template <int kRows>
-void multiply_some_rows(int64_t rows, const GemmBf16Args& args, const uint16_t* a, float* c) {
-  if (rows == kRows) return multiply_rows<kRows>(args, a, c);
-  if constexpr (kRows > 1) multiply_some_rows<kRows - 1>(rows, args, a, c);
+template <int kRows, class Lines>
+void multiply_some_rows(int64_t rows, const GemmBf16Args& args, const uint16_t* a, float* c,
+                        Lines& lines) {
+  if (rows == kRows) return multiply_rows<kRows>(args, a, c, lines);
+  if constexpr (kRows > 1) multiply_some_rows<kRows - 1>(rows, args, a, c, lines);
+}
+
+template <class Lines>
+void multiply_all_rows(const GemmBf16Args& args, int64_t num_tiles, Lines& lines) {
+  for (int64_t tile = 0; tile < num_tiles; ++tile) {
+    const int64_t begin = args.rows * tile / num_tiles, end = args.rows * (tile + 1) / num_tiles;
+    multiply_some_rows<max_tile_rows>(end - begin, args, args.a + begin * args.a_stride,
+                                      args.c + begin * args.c_stride, lines);
+  }
 }
 
 template <int64_t kUnit>
@@ -150,11 +193,13 @@ PECIA_BF16_CODE void scale_sums(float* c, int64_t stride, int64_t rows, int64_t 
 
 void gemm_bf16(const GemmBf16Args& args) {
   const int64_t num_tiles = (args.rows + max_tile_rows - 1) / max_tile_rows;
-  for (int64_t tile = 0; tile < num_tiles; ++tile) {
-    const int64_t begin = args.rows * tile / num_tiles, end = args.rows * (tile + 1) / num_tiles;
-    multiply_some_rows<max_tile_rows>(end - begin, args, args.a + begin * args.a_stride,
-                                      args.c + begin * args.c_stride);
+  if (args.coming.rows == 0) {
+    NothingToAsk nothing;
+    return multiply_all_rows(args, num_tiles, nothing);
   }
+  const int64_t panels = (args.columns + bf16_panel - 1) / bf16_panel;
+  LinesToAsk lines(args.coming, num_tiles * panels * ((args.depth + 1) / 2));
+  multiply_all_rows(args, num_tiles, lines);
 }
 
 const Bf16Kernel& bf16_vectors() {

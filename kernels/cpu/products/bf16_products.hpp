@@ -36,6 +36,13 @@ void pack_rows_bf16(const PackBf16Args& args);
 void pack_bf16_tiles(const PackBf16Args& args);
 void pack_rows_bf16_tiles(const PackBf16Args& args);
 
+/// Rows that are read after a product. They are asked for while it is made, line after line, so that
+/// memory works meanwhile. They need not exist.
+struct ComingRows {
+  const void* first = nullptr;
+  int64_t stride_bytes = 0, row_bytes = 0, rows = 0;
+};
+
 /// c[r, o] = factor · Σ_i a[r, i] · b[i, o], or c[r, o] += Σ_i a[r, i] · b[i, o]. pack_bf16 or
 /// pack_rows_bf16 makes b. If the depth is odd, a[r, depth] is read and must be finite.
 struct GemmBf16Args {
@@ -47,6 +54,7 @@ struct GemmBf16Args {
   int64_t rows, columns, depth;
   bool accumulate;
   float factor = 1;
+  ComingRows coming = {};
 };
 void gemm_bf16(const GemmBf16Args& args);
 

@@ -91,7 +91,7 @@ PECIA_BF16_CODE inline void transpose(__m512i (&v)[sum_lanes]) {
       v[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
       v[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
     }
-  // Now v[4·g + r] has in its block b the lanes 4·b + r of the rows 4·g … 4·g + 3.
+    // Now v[4·g + r] has in its block b the lanes 4·b + r of the rows 4·g … 4·g + 3.
 #pragma GCC unroll 4
   for (int r = 0; r < 4; ++r) {
     const __m512i low01 = _mm512_shuffle_i32x4(v[r], v[4 + r], 0x88);
@@ -107,24 +107,46 @@ PECIA_BF16_CODE inline void transpose(__m512i (&v)[sum_lanes]) {
   for (int i = 0; i < 16; ++i) v[i] = t[i];
 }
 
-/// The elements from `begin` on of 16 rows, transposed: result r has elements begin + 2 · r and
-/// begin + 2 · r + 1 of all rows. Elements from `depth` on and rows from `count` on are zero. The
-/// same elements `ahead` elements later are asked for meanwhile.
-PECIA_BF16_CODE inline void load_transposed(const uint16_t* rows, int64_t stride, int64_t count,
-                                            int64_t begin, int64_t depth, int64_t ahead,
-                                            __m512i (&v)[sum_lanes]) {
-  const uint16_t* const from = rows + begin;
-  if (count >= sum_lanes && begin + bf16_lanes <= depth) {
-#pragma GCC unroll 16
-    for (int64_t c = 0; c < sum_lanes; ++c) v[c] = (__m512i)load_pairs(from + c * stride);
-  } else {
-    for (int64_t c = 0; c < sum_lanes; ++c)
-      v[c] = c < count ? (__m512i)load_some(from + c * stride, depth - begin)
-                       : _mm512_setzero_si512();
+/// Loads 16 rows of 32 elements. Four rows at a time are asked for, too, `ahead` bytes later.
+template <bool kAsk>
+PECIA_BF16_CODE inline void load_rows(const uint16_t* rows, int64_t stride, int64_t ahead,
+                                      __m512i (&v)[sum_lanes]) {
+  const auto* from = reinterpret_cast<const char*>(rows);
+  int64_t step = stride * static_cast<int64_t>(sizeof(uint16_t));
+  // Else 16 addresses would be kept from step to step, for which there are no registers.
+  asm volatile("" : "+r"(step));
+#pragma GCC unroll 4
+  for (int c = 0; c < sum_lanes; c += 4, from += 4 * step) {
+    v[c] = _mm512_loadu_si512(from);
+    v[c + 1] = _mm512_loadu_si512(from + step);
+    v[c + 2] = _mm512_loadu_si512(from + 2 * step);
+    v[c + 3] = _mm512_loadu_si512(from + 3 * step);
+    if constexpr (kAsk) {
+      ask_for(from, ahead);
+      ask_for(from + step, ahead);
+      ask_for(from + 2 * step, ahead);
+      ask_for(from + 3 * step, ahead);
+    }
   }
-#pragma GCC unroll 16
+}
+
+/// Elements 0 … 31 of 16 rows, transposed: result r has the elements 2 · r and 2 · r + 1 of all
+/// rows. The same elements `ahead` elements later are asked for meanwhile, if it is not 0.
+PECIA_BF16_CODE inline void load_transposed(const uint16_t* rows, int64_t stride, int64_t ahead,
+                                            __m512i (&v)[sum_lanes]) {
+  if (ahead != 0)
+    load_rows<true>(rows, stride, ahead * static_cast<int64_t>(sizeof(uint16_t)), v);
+  else
+    load_rows<false>(rows, stride, 0, v);
+  transpose(v);
+}
+
+/// The first `depth` elements, 32 at most, of `count` rows, 16 at most, and zeros.
+PECIA_BF16_CODE inline void load_some_transposed(const uint16_t* rows, int64_t stride,
+                                                 int64_t count, int64_t depth,
+                                                 __m512i (&v)[sum_lanes]) {
   for (int64_t c = 0; c < sum_lanes; ++c)
-    ask_for(from + c * stride, ahead * static_cast<int64_t>(sizeof(uint16_t)));
+    v[c] = c < count ? (__m512i)load_some(rows + c * stride, depth) : _mm512_setzero_si512();
   transpose(v);
 }
 

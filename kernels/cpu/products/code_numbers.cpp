@@ -22,9 +22,8 @@ PECIA_BF16_CODE void int8_to_bf16(const int8_t* codes, float scale, int64_t coun
   for (int64_t i = 0; i < count; i += bf16_lanes) {
     ask_for(codes + i, ahead);
     const __m256i some = load_codes(codes + i, count - i);
-    const __m512bh numbers =
-        _mm512_cvtne2ps_pbh(scaled(_mm256_extracti128_si256(some, 1), factor),
-                            scaled(_mm256_castsi256_si128(some), factor));
+    const __m512bh numbers = _mm512_cvtne2ps_pbh(scaled(_mm256_extracti128_si256(some, 1), factor),
+                                                 scaled(_mm256_castsi256_si128(some), factor));
     _mm512_storeu_si512(to + i, (__m512i)numbers);
   }
 }
