@@ -33,9 +33,13 @@ constexpr int64_t most_split_rows = 256;
 
 /// Up to how many rows of bf16 weights sums over lanes are faster, with nothing to transpose.
 constexpr int64_t most_bf16_lane_rows = 2;
-static_assert(most_bf16_lane_rows <= most_lane_rows);
-/// Up to how many rows it pays that every task has all rows.
-constexpr int64_t few_rows = 64;
+/// Up to how many rows it pays that every task has all rows. For codes, packing pays earlier where
+/// rows of x are long. Measured, weights in memory: 64 rows of 576, 32 of 1536 and 20 of 4096 on Zen
+/// 5; on Zen 4 32 rows of 576 were faster so, 48 a tenth slower, 64 the same.
+int64_t few_rows(DType weight, int64_t depth) {
+  return is_code(weight) ? std::clamp<int64_t>(48 * 1024 / std::max<int64_t>(1, depth), 16, 64)
+                         : 64;
+}
 
 /// The depth of a piece is cut into equal blocks, of whole groups of codes, or of what a tile takes
 /// at once. Where the cuts are changes no bit (bf16_kernels.hpp).
@@ -199,47 +203,27 @@ class MultiplyInPlace {
   const Operand& x_;
 };
 
-/// Codes. For more than a few rows they become numbers, a block of 8 KiB at a time.
+/// Codes, which become numbers in registers.
 class MultiplyCodes {
  public:
-  static constexpr int64_t columns = bf16_panel;
-
   MultiplyCodes(const LinearArgs& args, const Operand& x) : args_(args), x_(x) {}
 
-  int64_t scratch_bytes() const { return Carver::bytes_of<uint16_t>(block_depth * columns); }
-  uint16_t* scratch(Carver& from) const { return from.take<uint16_t>(block_depth * columns); }
-  void operator()(const Piece& piece, const Target& to, uint16_t* numbers, const Worker&) const {
+  int64_t scratch_bytes() const { return 0; }
+  std::nullptr_t scratch(Carver&) const { return nullptr; }
+  void operator()(const Piece& piece, const Target& to, std::nullptr_t, const Worker&) const {
     put_bias(args_, piece, to);
-    if (piece.num_rows <= most_lane_rows)
-      return lane_dot_codes({.a = x_.data + piece.row * x_.stride,
-                             .a_stride = x_.stride,
-                             .b = codes_of(args_, piece.column),
-                             .c = to.c,
-                             .c_stride = to.stride,
-                             .rows = piece.num_rows,
-                             .columns = piece.num_columns,
-                             .depth = piece.end,
-                             .accumulate = to.begins_with_something()});
-    for (int64_t begin = 0; begin == 0 || begin < piece.end; begin += block_depth) {
-      const int64_t depth = std::min(block_depth, piece.end - begin);
-      codes_to_bf16(codes_of(args_, piece.column), piece.num_columns, begin, depth, numbers,
-                    block_depth);
-      dot_bf16({.a = x_.data + piece.row * x_.stride + begin,
-                .a_stride = x_.stride,
-                .b = numbers,
-                .b_stride = block_depth,
-                .c = to.c,
-                .c_stride = to.stride,
-                .rows = piece.num_rows,
-                .columns = piece.num_columns,
-                .depth = depth,
-                .accumulate = begin > 0 || to.begins_with_something()});
-    }
+    lane_dot_codes({.a = x_.data + piece.row * x_.stride,
+                    .a_stride = x_.stride,
+                    .b = codes_of(args_, piece.column),
+                    .c = to.c,
+                    .c_stride = to.stride,
+                    .rows = piece.num_rows,
+                    .columns = piece.num_columns,
+                    .depth = piece.end,
+                    .accumulate = to.begins_with_something()});
   }
 
  private:
-  static constexpr int64_t block_depth = int4_group;
-
   const LinearArgs& args_;
   const Operand& x_;
 };
@@ -269,9 +253,7 @@ void few(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
   if (args.row_invariant == RowInvariant::yes && !kernel.bits_of_few_rows)
     return few(Multiply(kernel, args, x, for_few), for_few.columns, args, stream, workspace);
   if (is_code(args.weight.dtype()))
-    return few(MultiplyCodes(args, x),
-               args.x.rows() <= most_lane_rows ? args.y.size(1) : MultiplyCodes::columns, args,
-               stream, workspace);
+    return few(MultiplyCodes(args, x), args.y.size(1), args, stream, workspace);
   few(MultiplyInPlace(args, x), args.splits == 1 ? args.y.size(1) : for_few.columns, args, stream,
       workspace);
 }
@@ -309,7 +291,7 @@ void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const device:
     fail<Unsupported>("weights of {} have no products that are the same for every cut of a row",
                       name_of(args.weight.dtype()));
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
-  const bool tiles = args.x.rows() > few_rows;
+  const bool tiles = args.x.rows() > few_rows(args.weight.dtype(), args.x.size(1));
   const Operand x = rounded(args.x, tiles, stream, workspace);
   if (tiles)
     many(kernel, args, x, stream, workspace);

@@ -96,23 +96,29 @@ PECIA_BF16_CODE void dot_in_registers(const DotBf16Args& args) {
   for (; column < args.columns; column += sum_lanes) dot_tile<kRows, 1>(args, column);
 }
 
-/// More rows meet panels that are packed a moment before. While they do, the next panel is asked
-/// for. (Asked for all at once, it takes as long as if it were not asked for.)
-void dot_by_panels(const DotBf16Args& args) {
+/// More rows, kMostRows at most, meet panels that are packed a moment before. While they do, the
+/// next panel is asked for. (Asked for all at once, it would come as late as without.) The sums are
+/// kept side by side until the last panel: rows of c may lie a multiple of 4 KiB apart, and would
+/// share one set of the first cache.
+template <int64_t kMostRows>
+PECIA_BF16_CODE void dot_by_panels(const DotBf16Args& args) {
   constexpr auto bytes = static_cast<int64_t>(sizeof(uint16_t));
   alignas(64) uint16_t packed[panel_depth * bf16_panel];
+  alignas(64) float sums[kMostRows * bf16_panel];
   for (int64_t column = 0; column < args.columns; column += bf16_panel) {
     const int64_t columns = std::min(bf16_panel, args.columns - column);
     const uint16_t* const b = args.b + column * args.b_stride;
     float* const c = args.c + column;
+    for (int64_t r = 0; args.accumulate && r < args.rows; ++r)
+      std::copy_n(c + r * args.c_stride, columns, sums + r * bf16_panel);
     for (int64_t i = 0; i == 0 || i < args.depth; i += panel_depth) {
       const int64_t depth = std::min(panel_depth, args.depth - i);
       pack_bf16({b + i, args.b_stride, columns, depth, packed});
       gemm_bf16({.a = args.a + i,
                  .a_stride = args.a_stride,
                  .b = packed,
-                 .c = c,
-                 .c_stride = args.c_stride,
+                 .c = sums,
+                 .c_stride = bf16_panel,
                  .rows = args.rows,
                  .columns = columns,
                  .depth = depth,
@@ -120,8 +126,11 @@ void dot_by_panels(const DotBf16Args& args) {
                  .coming = {b + i + elements_ahead(args, i, bf16_panel), args.b_stride * bytes,
                             depth * bytes, columns}});
     }
-    if (!args.accumulate && args.factor != 1)
-      scale_sums(c, args.c_stride, args.rows, columns, args.factor);
+    const __m512 factor = _mm512_set1_ps(args.accumulate ? 1.0f : args.factor);
+    for (int64_t r = 0; r < args.rows; ++r)
+      for (int64_t half = 0; half < columns; half += sum_lanes)
+        _mm512_mask_storeu_ps(c + r * args.c_stride + half, lanes_of(columns - half),
+                              _mm512_mul_ps(_mm512_load_ps(sums + r * bf16_panel + half), factor));
   }
 }
 
@@ -186,10 +195,15 @@ PECIA_BF16_CODE void add_some_rows(const AddRowsArgs& args) {
 }  // namespace
 
 void dot_bf16(const DotBf16Args& args) {
-  if (args.rows <= most_rows_in_registers)
-    dot_in_registers<most_rows_in_registers>(args);
-  else
-    dot_by_panels(args);
+  if (args.rows <= most_rows_in_registers) return dot_in_registers<most_rows_in_registers>(args);
+  constexpr int64_t most_rows = 64;
+  DotBf16Args some = args;
+  for (int64_t row = 0; row < args.rows; row += most_rows) {
+    some.a = args.a + row * args.a_stride;
+    some.c = args.c + row * args.c_stride;
+    some.rows = std::min(most_rows, args.rows - row);
+    dot_by_panels<most_rows>(some);
+  }
 }
 
 void add_rows_bf16(const AddRowsArgs& args) {
