@@ -19,6 +19,7 @@ class CpuBackend : public Backend {
   explicit CpuBackend(const cpu::Bf16Kernel* kernel) : kernel_(kernel) {}
 
   std::string_view name() const override { return "cpu"; }
+  bool merges_attention() const override { return true; }
   DType operand_type(DType weight) const override {
     return kernel_ != nullptr && of_bf16(weight) ? DType::bf16 : DType::fp32;
   }

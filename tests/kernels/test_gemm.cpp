@@ -81,7 +81,7 @@ TEST_P(DotRows, AgreesWithGemm) {
 }
 
 /// Random numbers of bf16, with one more after the last.
-std::vector<uint16_t> random_bf16(int64_t count, uint64_t seed) {
+std::vector<uint16_t> bf16_elements(int64_t count, uint64_t seed) {
   std::vector<uint16_t> numbers;
   for (const float number : random_floats(count + 1, seed))
     numbers.push_back(float_to_bf16(number));
@@ -120,7 +120,7 @@ TEST_F(FewRowsOfBf16, HaveTheBitsOfMany) {
     for (const int64_t columns : {1, 15, 16, 17, 32, 33, 70})
       for (const int64_t depth : {1, 2, 31, 32, 33, 64, 130, 300})
         for (const bool accumulate : {false, true}) {
-          const auto a = random_bf16(rows * depth, 1), b = random_bf16(columns * depth, 2);
+          const auto a = bf16_elements(rows * depth, 1), b = bf16_elements(columns * depth, 2);
           std::vector<float> c = random_floats(rows * columns, 3);
           DotBf16Args args{.a = a.data(),
                            .a_stride = depth,
@@ -143,7 +143,7 @@ TEST_F(FewRowsOfBf16, AddRowsWithTheBitsOfMany) {
   for (const int64_t rows : {1, 3, 4, 5, 9})
     for (const int64_t columns : {1, 16, 33, 64, 96})
       for (const int64_t depth : {1, 2, 63, 128}) {
-        const auto a = random_bf16(rows * depth, 1), b = random_bf16(columns * depth, 2);
+        const auto a = bf16_elements(rows * depth, 1), b = bf16_elements(columns * depth, 2);
         std::vector<float> c = random_floats(rows * columns, 3);
         const std::vector<float> expected = by_panels({.a = a.data(),
                                                        .a_stride = depth,
