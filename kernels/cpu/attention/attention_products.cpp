@@ -9,6 +9,7 @@
 #include "kernels/cpu/products/bf16_native.hpp"
 #include "kernels/cpu/products/dot.hpp"
 #include "kernels/cpu/products/gemm.hpp"
+#include "kernels/cpu/products/lane_dot.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
@@ -159,18 +160,18 @@ void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys) {
 void Bf16Products::multiply_keys(TileRows rows, float* scores) {
   const uint16_t* const q = q_ + rows.first * q_stride_;
   if (reads_in_place())
-    dot_bf16({.a = q,
-              .a_stride = q_stride_,
-              .b = k_,
-              .b_stride = shape_.head_dim,
-              .c = scores,
-              .c_stride = block_keys,
-              .rows = rows.count,
-              .columns = num_keys_,
-              .depth = shape_.head_dim,
-              .accumulate = false,
-              .factor = factor_,
-              .ahead = block_keys * shape_.head_dim});
+    (shape_.row_invariant ? dot_bf16 : lane_dot_bf16)({.a = q,
+                                                       .a_stride = q_stride_,
+                                                       .b = k_,
+                                                       .b_stride = shape_.head_dim,
+                                                       .c = scores,
+                                                       .c_stride = block_keys,
+                                                       .rows = rows.count,
+                                                       .columns = num_keys_,
+                                                       .depth = shape_.head_dim,
+                                                       .accumulate = false,
+                                                       .factor = factor_,
+                                                       .ahead = block_keys * shape_.head_dim});
   else
     shape_.kernel->multiply({.a = q,
                              .a_stride = q_stride_,

@@ -12,6 +12,7 @@ namespace {
 struct Bf16Column {
   static constexpr int together = 1;
   const uint16_t* numbers;
+  float scale;
   int64_t ahead;
 
   PECIA_BF16_CODE __m512bh next(int64_t i) const {
@@ -21,7 +22,7 @@ struct Bf16Column {
   PECIA_BF16_CODE __m512bh last(int64_t i, int64_t count) const {
     return load_some(numbers + i, count);
   }
-  float factor() const { return 1; }
+  float factor() const { return scale; }
 };
 
 PECIA_BF16_CODE inline __m512 widen(__m128i codes) {
@@ -250,11 +251,12 @@ PECIA_BF16_CODE void dot_few_rows(const Rows& args, const ColumnOf& column_of) {
 }  // namespace
 
 void lane_dot_bf16(const DotBf16Args& args) {
-  const int64_t ahead = bytes_ahead(args.b_stride * static_cast<int64_t>(sizeof(uint16_t)));
+  constexpr auto bytes = static_cast<int64_t>(sizeof(uint16_t));
+  const int64_t ahead = args.ahead != 0 ? args.ahead * bytes : bytes_ahead(args.b_stride * bytes);
   dot_few_rows({args.a, args.a_stride, args.c, args.c_stride, args.rows, args.columns, args.depth,
                 args.accumulate},
                [&](int64_t o) {
-                 return Bf16Column{args.b + o * args.b_stride, ahead};
+                 return Bf16Column{args.b + o * args.b_stride, args.factor, ahead};
                });
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 /// Matrix products of one thread from few rows of bf16, at the speed of memory. A sum is spread over
 /// the lanes of a vector, which are added at last. This needs no transposition, so it is faster than
-/// dot_bf16 for one or two rows, and for codes. But its bits are others. All functions require
+/// dot_bf16 for one or two rows, for keys, and for codes. But its bits are others. All functions require
 /// has_native_bf16().
 
 #include "kernels/cpu/products/bf16_few_rows.hpp"
@@ -10,7 +10,7 @@
 
 namespace pecia::kernels::cpu {
 
-/// Computes what dot_bf16 does, for factor 1.
+/// Computes what dot_bf16 does.
 void lane_dot_bf16(const DotBf16Args& args);
 
 /// c[r, o] (+)= Σ_i a[r, i] · b[o, i]. Codes of int8 are numbers of bf16, and the scale multiplies
