@@ -187,7 +187,8 @@ class Replay {
       } else if (const auto* wait = std::get_if<Wait>(&steps[i].what)) {
         const int64_t number = begun - wait->starts_ago;
         if (number >= std::ssize(rank.started) || !rank.started[number].done()) return false;
-      } else {
+      } else if (const auto* op = std::get_if<kernels::OpWork>(&steps[i].what);
+                 op == nullptr || op->rows > 0) {
         return true;
       }
     }

@@ -126,17 +126,17 @@ double OpTimer::product(int64_t rows, int64_t depth, int64_t width) const {
 }
 
 double OpTimer::gain_alone() const {
-  constexpr int stretches = 10;
+  constexpr int stretches = 200;
   const auto seconds = [&](int ranks) {
-    return seconds_of_product(1, 1024, 1024, stretches, ranks).best;
+    return seconds_of_product(1, 1024, 1024, stretches, ranks).usual;
   };
   return world_.size() == 1 ? 1 : std::max(1.0, seconds(world_.size()) / seconds(1));
 }
 
-double OpTimer::lasting_share() const {
-  constexpr double lasting_s = 2;
+double OpTimer::lasting_share(int64_t rows) const {
+  constexpr double lasting_s = 1;
   const Seconds seconds =
-      seconds_of_product(256, 512, 512, static_cast<int>(lasting_s / stretch_s), world_.size());
+      seconds_of_product(rows, 1024, 1024, static_cast<int>(lasting_s / stretch_s), world_.size());
   return std::min(1.0, seconds.best / seconds.usual);
 }
 
