@@ -60,6 +60,11 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
                                  .into = &options.seed,
                                  .help = "Of the random token ids",
                                  .show_default = true});
+  command_line::add_option(app, {.name = "--reproducible",
+                                 .into = &options.reproducible,
+                                 .help = "layout: the bits are the same on every layout",
+                                 .show_default = true,
+                                 .among = {"run", "layout"}});
   command_line::add_option(app, {.name = "--backend",
                                  .into = &options.backend,
                                  .help = "What computes",
@@ -82,6 +87,7 @@ job::Job ModelOptions::job() const {
   if (dtype == "fp8") job.model.dtype = job::Precision::fp8;
   if (dtype == "int8") job.model.dtype = job::Precision::int8;
   if (dtype == "int4") job.model.dtype = job::Precision::int4;
+  if (reproducible == "layout") job.reproducible = parallel::Reproducible::layout;
   job.parallel.sp = sp;
   job.parallel.tp = tp;
   if (batch_tokens > 0) job.batch.max_batch_tokens = batch_tokens;
@@ -128,8 +134,9 @@ void refuse_check_of_codes(const ModelOptions& options) {
 }
 
 std::string grid(const ModelOptions& options, int ranks) {
-  return fmt::format("CP {} × SP {} × TP {}, {}", ranks / (options.sp * options.tp), options.sp,
-                     options.tp, options.sharding);
+  return fmt::format("CP {} × SP {} × TP {}, {}{}", ranks / (options.sp * options.tp), options.sp,
+                     options.tp, options.sharding,
+                     options.reproducible == "layout" ? ", reproducible: layout" : "");
 }
 
 double logprob_tolerance(DType kv_dtype, DType operands) {

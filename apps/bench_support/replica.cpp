@@ -11,6 +11,7 @@
 #include "lib/execute/rank_needs.hpp"
 #include "lib/measure/calibration.hpp"
 #include "lib/parallel/ring.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
 #include "lib/resources/resources.hpp"
 
 namespace pecia::bench {
@@ -81,6 +82,7 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
              .kv_dtype = settings.kv_dtype,
              .kv_tokens = settings.kv_tokens,
              .logprobs = settings.logprobs,
+             .layout_invariant = settings.virtual_ranks() > 0,
              .sparse = settings.sparse}),
       phantom_(model.config,
                {.ranks = ring.size(),
@@ -94,11 +96,22 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
                            .kv_dtype = settings.kv_dtype,
                            .kv_tokens = settings.kv_tokens,
                            .logprobs = settings.logprobs,
+                           .layout_invariant = settings.virtual_ranks() > 0,
                            .sparse = settings.sparse}}) {}
+
+int ReplicaSettings::virtual_ranks() const {
+  return job.reproducible == parallel::Reproducible::layout ? parallel::layout_ranks : 0;
+}
 
 int64_t Replica::slots(const ReplicaSettings& settings, int num_ranks, int64_t tokens,
                        int64_t steps) {
-  const int ranks = num_ranks / (settings.sp * settings.tp);  // ranks that share the tokens
+  int ranks = num_ranks / (settings.sp * settings.tp);  // ranks that share the tokens
+  if (const int players = settings.virtual_ranks(); players > 0) {
+    ReplicaSettings of_player = settings;
+    of_player.job.reproducible = parallel::Reproducible::run;
+    of_player.sp = of_player.tp = 1;
+    return players / ranks * slots(of_player, players, tokens, steps);
+  }
   const int masters = settings.masters > 0 ? settings.masters : ranks;
   const int64_t chunk = settings.batch_tokens;
   return tokens / chunk * parallel::max_owned_tokens(chunk, ranks) +
@@ -131,10 +144,11 @@ Answer Replica::feed(SequenceId sequence, int64_t cached, std::span<const int32_
     const auto chunk = tokens.subspan(first, count);
     const int32_t owner =
         settings_.prefill_ring == Ring::levels ? PassSequence::contiguous : PassSequence::balanced;
-    plan.items.push_back({PassSequence{sequence, cached + first, count, owner},
-                          {chunk.begin(), chunk.end()},
-                          cached + length,
-                          first + count == length ? 0 : -1});
+    plan.items.push_back(
+        {PassSequence{sequence, cached + first, count, owner, settings_.virtual_ranks()},
+         {chunk.begin(), chunk.end()},
+         cached + length,
+         first + count == length ? 0 : -1});
     answer = execute(plan);
   }
   return answer;
@@ -212,16 +226,13 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
           .kv.begin;
   if (place_.on_gpu()) fill_cache();
   for (int64_t first = 0; first < tokens; first += settings_.batch_tokens) {
-    const context::KvLedger& ledger = worker_.attention().ledger();
-    const int64_t skipped = ledger.map().held(sequence, ledger.instance());
-    const PassSequence chunk{sequence, first, std::min(settings_.batch_tokens, tokens - first)};
+    const PassSequence chunk{sequence, first, std::min(settings_.batch_tokens, tokens - first),
+                             PassSequence::balanced, settings_.virtual_ranks()};
     on_both([=](execute::Worker& worker) {
       worker.attention().begin_pass({{parallel::team_of_all(worker.groups().cp), {chunk}}}, 0);
     });
     if (place_.on_gpu()) continue;
-    std::vector<int64_t> slots;
-    for (const parallel::SlotRange& range : worker_.cache().slots(sequence))
-      for (int64_t slot = range.begin; slot < range.end; ++slot) slots.push_back(slot);
+    const std::vector<int64_t>& slots = worker_.attention().slots();
     const std::vector<int64_t>& positions = worker_.attention().positions();
     for (int64_t layer = 0; layer < model_.config.layers; ++layer)
       for (const int tensor : {0, 1})
@@ -236,7 +247,7 @@ void Replica::fill(SequenceId sequence, int64_t tokens, int64_t later, uint64_t 
           const uint64_t key =
               mix(mix(seed, static_cast<uint64_t>(sequence)), static_cast<uint64_t>(which));
           for (size_t i = 0; i < positions.size(); ++i) {
-            const int64_t slot = slots[skipped + static_cast<int64_t>(i)];
+            const int64_t slot = slots[i];
             rows.copy(mix(key, static_cast<uint64_t>(positions[i])), of_head.row(slot));
             if (stored.scales) static_cast<float*>(stored.scales.row(head))[slot] = 1;
           }
@@ -251,9 +262,15 @@ Answer Replica::decode(std::span<const SequenceId> sequences, std::span<const in
   plan.teams.front().holders = cp - masters;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const int64_t length = worker_.attention().ledger().map().length(sequences[i]);
-    const auto owner = static_cast<int32_t>((static_cast<int64_t>(i) + plan.number) % masters);
+    const auto turn = static_cast<int64_t>(i);
+    const int32_t owner = settings_.virtual_ranks() > 0
+                              ? parallel::generated_owner(length, turn)
+                              : static_cast<int32_t>((turn + plan.number) % masters);
     const int32_t token = ring_.rank() == 0 ? tokens[i] : 0;
-    plan.items.push_back({PassSequence{sequences[i], length, 1, owner}, {token}, length + 1, 0});
+    plan.items.push_back({PassSequence{sequences[i], length, 1, owner, settings_.virtual_ranks()},
+                          {token},
+                          length + 1,
+                          0});
   }
   return execute(plan);
 }

@@ -31,7 +31,7 @@ std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
 struct ReplicaSettings {
   int sp = 1, tp = 1;  ///< cp takes the rest of the ranks
   parallel::Sharding sharding = parallel::Sharding::base;
-  job::Job job;  ///< read for backend, allow_gpu_sharing, and model.dtype fp8
+  job::Job job;  ///< read for backend, allow_gpu_sharing, reproducible, and model.dtype fp8
   int threads = 1;
   DType kv_dtype = DType::fp32;
   int64_t kv_tokens = 0;     ///< slots on each rank
@@ -41,6 +41,9 @@ struct ReplicaSettings {
   parallel::Ring decode_ring = parallel::Ring::pass_q;
   int masters = 0;   ///< instances with rows in a decode pass; 0: all
   int logprobs = 0;  ///< 0, or −1: the whole vocabulary's, for checks
+
+  /// The virtual ranks that all instances together play; 0 without reproducible: layout.
+  int virtual_ranks() const;
 };
 
 /// Makes the place where a rank of the replica computes. Collective.

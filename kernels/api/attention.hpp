@@ -36,7 +36,7 @@ struct KeyRun {
 
 /// The query rows of one sequence, and all the keys they may see in this call.
 struct AttentionItem {
-  int64_t first_row, num_rows;  ///< rows of q, out and lse; items do not share rows
+  int64_t first_row, num_rows;  ///< rows of q, out and lse; not shared, unless items are merged
   int64_t first_run, num_runs;  ///< entries of AttentionArgs::runs
 };
 
@@ -68,6 +68,14 @@ struct AttentionArgs {
   /// their order. They depend neither on how the keys are cut into runs nor on later keys that the
   /// row does not see.
   RowInvariant row_invariant = RowInvariant::no;
+  /// If it is more than 1, a power of two, items [i · merged, (i + 1) · merged) have the same rows.
+  /// Their results are merged as the leaves of a complete binary tree, each right one into the left
+  /// one as MergeArgs says, and only the whole is written:
+  ///
+  ///     merged 4     (item 0 ← item 1) ← (item 2 ← item 3)
+  ///
+  /// It is only for backends with merges_attention(), and with RowInvariant::yes.
+  int merged = 1;
 };
 
 /// Counts the bytes of device memory that a backend keeps for each row that it leaves to a library

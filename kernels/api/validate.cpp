@@ -250,6 +250,22 @@ void validate(const KvStoreArgs& args) {
   }
 }
 
+namespace {
+void check_merged(const AttentionArgs& args) {
+  if (args.merged == 1) return;
+  PECIA_CHECK(args.merged > 1 && std::has_single_bit(static_cast<unsigned>(args.merged)) &&
+                  args.items.size() % static_cast<size_t>(args.merged) == 0,
+              "{} items are merged by {}", args.items.size(), args.merged);
+  PECIA_CHECK(args.row_invariant == RowInvariant::yes, "items are merged without RowInvariant");
+  for (size_t i = 0; i < args.items.size(); ++i) {
+    const AttentionItem& first = args.items[i - i % static_cast<size_t>(args.merged)];
+    PECIA_CHECK(
+        args.items[i].first_row == first.first_row && args.items[i].num_rows == first.num_rows,
+        "items[{}] is merged with another one's rows", i);
+  }
+}
+}  // namespace
+
 void validate(const AttentionArgs& args) {
   check_rank("q", args.q, 3);
   const int64_t rows = args.q.rows(), num_heads = args.q.size(1);
@@ -277,6 +293,11 @@ void validate(const AttentionArgs& args) {
   }
   for (size_t i = 0; i < args.runs.size(); ++i)
     check_run(args.runs[i], args.keys, args.kv_dtype, args.q.size(2), i);
+  check_merged(args);
+}
+
+void refuse_merged(const AttentionArgs& args, std::string_view backend) {
+  if (args.merged != 1) fail<Unsupported>("the backend {} merges no results of attention", backend);
 }
 
 void validate(const ColumnSumsArgs& args) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <string_view>
 /// The one place where an op's arguments are checked against its header. Every backend calls it
 /// first, so that a contradiction throws InvalidArgument before anything is written. Checks that
 /// would take a pass over the data (token ids, distinct slots) are left to the caller, except if an
@@ -33,6 +34,8 @@ void validate(const RmsNormArgs& args);
 void validate(const RopeArgs& args);
 void validate(const KvStoreArgs& args);
 void validate(const AttentionArgs& args);
+/// Throws Unsupported for items that are merged, on behalf of a backend that does not merge.
+void refuse_merged(const AttentionArgs& args, std::string_view backend);
 void validate(const ColumnSumsArgs& args);
 void validate(const MergeArgs& args);
 void validate(const GatedActivationArgs& args);

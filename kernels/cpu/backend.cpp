@@ -20,6 +20,7 @@ class CpuBackend : public Backend {
   explicit CpuBackend(const cpu::Bf16Kernel* kernel) : kernel_(kernel) {}
 
   std::string_view name() const override { return "cpu"; }
+  bool merges_attention() const override { return true; }
   DType operand_type(DType weight) const override {
     return kernel_ != nullptr && of_bf16(weight) ? DType::bf16 : DType::fp32;
   }
@@ -59,8 +60,7 @@ class CpuBackend : public Backend {
   }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     validate(args);
-    if (kernel_ != nullptr && args.kv_dtype == DType::bf16 &&
-        args.row_invariant == RowInvariant::no)
+    if (kernel_ != nullptr && args.kv_dtype == DType::bf16)
       cpu::attention_bf16(*kernel_, args, stream, workspace_, plan_);
     else
       cpu::attention(args, stream, workspace_, plan_);
@@ -104,8 +104,7 @@ class CpuBackend : public Backend {
 
  private:
   void multiply(const LinearArgs& args, device::Stream& stream) {
-    if (kernel_ != nullptr && of_bf16(args.weight.dtype()) &&
-        args.row_invariant == RowInvariant::no)
+    if (kernel_ != nullptr && of_bf16(args.weight.dtype()))
       cpu::linear_bf16(*kernel_, args, stream, workspace_);
     else
       cpu::linear(args, stream, workspace_);

@@ -16,8 +16,7 @@ std::unique_ptr<Backend> make_backend(const Bf16Kernel* kernel);
 
 void embedding(const EmbeddingArgs& args, const device::Stream& stream);
 void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace);
-/// Computes `linear` for weights of bf16, int8 or int4, without RowInvariant. x may be bf16, too.
-/// Many rows are multiplied by the kernel. Requires has_native_bf16().
+/// Computes `linear` for weights of bf16, int8 or int4. x may be bf16, too. Many rows are multiplied by the kernel. Requires has_native_bf16().
 void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const device::Stream& stream,
                  Workspace& workspace);
 void quantize_rows(const QuantizeRowsArgs& args, const device::Stream& stream,
@@ -29,7 +28,7 @@ void rope(const RopeArgs& args, const device::Stream& stream);
 void kv_store(const KvStoreArgs& args, const device::Stream& stream);
 void attention(const AttentionArgs& args, const device::Stream& stream, Workspace& workspace,
                AttentionPlan& plan);
-/// Computes `attention` for bf16 keys, without RowInvariant (see Bf16Products). Many rows are
+/// Computes `attention` for bf16 keys (see Bf16Products). Many rows are
 /// multiplied by the kernel. Requires has_native_bf16().
 void attention_bf16(const Bf16Kernel& kernel, const AttentionArgs& args,
                     const device::Stream& stream, Workspace& workspace, AttentionPlan& plan);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/merge.hpp"
+
 #include <algorithm>
 #include <cmath>
 
@@ -54,12 +56,22 @@ void MergeRows(const MergeArgs& args, int64_t begin, int64_t end) {
   }
 }
 
+void MergeParts(const PartOfRows& into, const PartOfRows& part, int64_t rows, int64_t width) {
+  for (int64_t r = 0; r < rows; ++r)
+    merge_head(into.out + r * width, into.lse[r], part.out + r * width, part.lse[r], width);
+}
+
 }  // namespace pecia::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace pecia::kernels::cpu {
 HWY_EXPORT(MergeRows);
+HWY_EXPORT(MergeParts);
+
+void merge_parts(const PartOfRows& into, const PartOfRows& part, int64_t rows, int64_t width) {
+  HWY_DYNAMIC_DISPATCH(MergeParts)(into, part, rows, width);
+}
 
 void merge(const MergeArgs& args, const device::Stream& stream) {
   for_each_range(stream, args.part_out.rows(), rows_per_task(args.out.row_elements()),

@@ -43,6 +43,7 @@ class CudaBackend : public Backend {
     run(cuda::kv_store, args, stream);
   }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
+    refuse_merged(args, name());
     run(cuda::attention, args, stream);
   }
   void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {

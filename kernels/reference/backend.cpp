@@ -37,6 +37,7 @@ class ReferenceBackend : public Backend {
     run(reference::kv_store, args, stream);
   }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
+    refuse_merged(args, name());
     run(reference::attention, args, stream);
   }
   void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {

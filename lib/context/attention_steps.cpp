@@ -101,7 +101,8 @@ void AttentionSteps::attend(int64_t layer, const AttentionCall& call, const Tens
                               .window = window,
                               .out = to.out,
                               .lse = to.lse,
-                              .row_invariant = row_invariant_},
+                              .row_invariant = row_invariant_,
+                              .merged = call.merged},
                              compute_.stream);
 }
 

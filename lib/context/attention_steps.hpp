@@ -29,6 +29,7 @@ struct AttentionCall {
   std::vector<kernels::AttentionItem> items;
   std::vector<kernels::KeyRun> runs;
   std::map<int64_t, double> flops;  ///< by window
+  int merged = 1;                   ///< AttentionArgs::merged
 };
 
 /// Keys that travel together. They are the first `held` tokens of a part of a sequence in the

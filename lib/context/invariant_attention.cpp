@@ -146,29 +146,43 @@ void InvariantAttention::add_runs(std::vector<kernels::KeyRun>& runs, SequenceId
                   block * cache_.shape().num_kv_heads * head_dim, needed->padded_tokens * head_dim);
 }
 
-/// One more copy of the rows, against the keys of one of a rank's virtual ranks.
-void InvariantAttention::add_items(AttentionCall& call, const QueryRows& rows, int rank,
-                                   int virtual_rank, bool in_message) const {
-  const auto first_row = static_cast<int64_t>(call.positions.size());
-  call.positions.insert(call.positions.end(), rows.positions.begin(), rows.positions.end());
-  for (const QueryRows::Part& part : rows.parts) {
-    kernels::AttentionItem item{first_row + part.first_row, part.num_rows,
-                                static_cast<int64_t>(call.runs.size()), 0};
-    for (const SequenceId member : ledger_.map().lineage(part.sequence)) {
-      add_runs(call.runs, member, rank, virtual_rank, in_message);
-      steps_.count_flops(call, part.ranges, ledger_.map().ranges(member, rank, virtual_rank));
-    }
-    item.num_runs = static_cast<int64_t>(call.runs.size()) - item.first_run;
-    call.items.push_back(item);
+/// The rows of a sequence, from `first_row` of the call on, against the keys of one of a rank's
+/// virtual ranks.
+void InvariantAttention::add_item(AttentionCall& call, const QueryRows::Part& part,
+                                  int64_t first_row, int rank, int virtual_rank,
+                                  bool in_message) const {
+  kernels::AttentionItem item{first_row, part.num_rows, static_cast<int64_t>(call.runs.size()), 0};
+  for (const SequenceId member : ledger_.map().lineage(part.sequence)) {
+    add_runs(call.runs, member, rank, virtual_rank, in_message);
+    steps_.count_flops(call, part.ranges, ledger_.map().ranges(member, rank, virtual_rank));
   }
+  item.num_runs = static_cast<int64_t>(call.runs.size()) - item.first_run;
+  call.items.push_back(item);
 }
 
 InvariantAttention::Visit InvariantAttention::visit(const QueryRows& rows, int key_rank,
                                                     bool in_message) const {
-  Visit visit{{}, rows.count() <= most_stacked_rows};
+  using Calls = Visit::Calls;
+  Visit visit{compute_.backend.merges_attention() ? Calls::merged
+              : rows.count() <= most_stacked_rows ? Calls::stacked
+                                                  : Calls::leaves,
+              {}};
+  if (visit.kind == Calls::merged) {
+    AttentionCall& call = visit.calls.emplace_back();
+    call.positions = rows.positions;
+    call.merged = played();
+    for (const QueryRows::Part& part : rows.parts)
+      for (int i = 0; i < played(); ++i)
+        add_item(call, part, part.first_row, key_rank, i, in_message);
+    return visit;
+  }
   for (int i = 0; i < played(); ++i) {
-    if (i == 0 || !visit.stacked) visit.calls.emplace_back();
-    add_items(visit.calls.back(), rows, key_rank, i, in_message);
+    if (i == 0 || visit.kind == Calls::leaves) visit.calls.emplace_back();
+    AttentionCall& call = visit.calls.back();
+    const auto first_row = static_cast<int64_t>(call.positions.size());
+    call.positions.insert(call.positions.end(), rows.positions.begin(), rows.positions.end());
+    for (const QueryRows::Part& part : rows.parts)
+      add_item(call, part, first_row + part.first_row, key_rank, i, in_message);
   }
   return visit;
 }
@@ -189,10 +203,14 @@ void InvariantAttention::run(int64_t layer, const TensorView& q, const TensorVie
 /// The keys of one rank: the subtree of the virtual ranks that it plays.
 void InvariantAttention::attend_rank(int64_t layer, const Visit& visit, const TensorView& q,
                                      const kernels::StoredKeys& keys, const Partial& to) {
-  if (visit.stacked && played() > 1)
-    attend_stacked(layer, visit, q, keys, to);
-  else
-    attend_subtree(layer, visit, q, keys, 0, played(), 0, to);
+  switch (visit.kind) {
+    case Visit::Calls::merged:
+      return steps_.attend(layer, visit.calls[0], q, keys, to);
+    case Visit::Calls::stacked:
+      return attend_stacked(layer, visit, q, keys, to);
+    case Visit::Calls::leaves:
+      return attend_subtree(layer, visit, q, keys, 0, played(), 0, to);
+  }
 }
 
 /// Leaf by leaf, each merged as soon as its sibling is there: one result waits for each level.

@@ -61,11 +61,13 @@ class InvariantAttention {
     int64_t padded_tokens;
     int64_t offset;  ///< offset among the tokens of the message
   };
-  /// Queries against the keys of one rank. There is one call for each virtual rank. If `stacked`,
-  /// there is one call for all of them, with a copy of the queries for each.
+  /// Queries against the keys of one rank. `merged`: one call for all virtual ranks, of which the
+  /// backend merges the results. `stacked`: one call, with a copy of the queries for each virtual
+  /// rank. `leaves`: a call for each virtual rank.
   struct Visit {
+    enum class Calls { merged, stacked, leaves };
+    Calls kind;
     std::vector<AttentionCall> calls;
-    bool stacked;
   };
 
   // A virtual rank is counted among the virtual ranks of one rank.
@@ -76,8 +78,8 @@ class InvariantAttention {
   void plan_key_sequences(const Pass& pass);
   void add_runs(std::vector<kernels::KeyRun>& runs, parallel::SequenceId sequence, int rank,
                 int virtual_rank, bool in_message) const;
-  void add_items(AttentionCall& call, const QueryRows& rows, int rank, int virtual_rank,
-                 bool in_message) const;
+  void add_item(AttentionCall& call, const QueryRows::Part& part, int64_t first_row, int rank,
+                int virtual_rank, bool in_message) const;
   Visit visit(const QueryRows& rows, int key_rank, bool in_message) const;
 
   void attend_rank(int64_t layer, const Visit& visit, const TensorView& q,

@@ -141,10 +141,6 @@ void refuse_on_cpus(const Job& job) {
       fail<Unsupported>(
           "model.compute: bf16 multiplies weights of bf16, int8 and int4 alone on CPUs; use "
           "model.dtype: bf16, or compute: auto");
-    if (job.reproducible == Reproducible::layout)
-      fail<Unsupported>(
-          "model.compute: bf16 with reproducible: layout is not in this version on CPUs; use "
-          "compute: auto");
   }
   if (job.model.dtype == Precision::fp8)
     fail<Unsupported>(

@@ -2,9 +2,9 @@
 #pragma once
 /// With `reproducible: layout` the bits of a result depend neither on how a replica's ranks are
 /// laid out, CP × SP × TP in any modes, nor on what else is in a pass. They do depend on the model,
-/// on max_batch_tokens, by which long prompts are cut, on kv.dtype, and on the vector instructions
-/// or the kind of GPU. A turn that an earlier run left half answered is fed again as one piece,
-/// which may change its last bits.
+/// on max_batch_tokens, by which long prompts are cut, on kv.dtype, on model.compute, and on the
+/// vector instructions or the kind of GPU. A turn that an earlier run left half answered is fed
+/// again as one piece, which may change its last bits.
 ///
 /// CP: every pass is cut, and every sum over keys is made, as a ring of 8 virtual ranks would do
 /// it. N divides 8, and each of N real ranks plays 8/N of them:

@@ -57,9 +57,7 @@ kernels::Products products_of(const job::Job& job, comm::Communicator& world) {
     fail<Unsupported>(
         "model.compute: bf16 needs CPUs with AVX512-BF16, and not every rank has one; use compute: "
         "fp32");
-  if (job.model.compute == job::Precision::fp32 ||
-      job.reproducible == parallel::Reproducible::layout)
-    return kernels::Products::fp32;
+  if (job.model.compute == job::Precision::fp32) return kernels::Products::fp32;
   if (amx) return kernels::Products::amx;
   return bf16 ? kernels::Products::bf16 : kernels::Products::fp32;
 }

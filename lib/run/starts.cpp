@@ -97,6 +97,15 @@ std::optional<std::string> record_start(const std::filesystem::path& folder, con
     return !same && (narrow_cache || narrow_products(earlier));
   });
   std::optional<std::string> warning;
+  const auto multiplied = std::find_if(starts.begin(), starts.end(), [&](const Json& earlier) {
+    return earlier["products"] != now["products"];
+  });
+  if (multiplied != starts.end() && reproducible == parallel::Reproducible::layout)
+    warning = fmt::format(
+        "an earlier start of this run multiplied in {}, and this one multiplies in {}, so its bits "
+        "are others. Set model.compute to {} to continue with the same bits",
+        (*multiplied)["products"].get<std::string>(), name_of(start.products),
+        (*multiplied)["products"].get<std::string>());
   if (other != starts.end() && reproducible != parallel::Reproducible::layout) {
     const auto words = [](const Json& of) {
       return fmt::format("{}, products in {}", of["layout"].get<std::string>(),

@@ -24,8 +24,8 @@ Start start_of(const resources::Resources& resources, DType products);
 /// Adds the start to FOLDER/starts.json, which keeps one start of each kind. `has_answers`: whether
 /// the results have answers of earlier starts; if not, earlier starts are forgotten. Returns a
 /// warning where an earlier start had another layout and this one's text may differ for that
-/// reason. This is never so where all is fp32, nor with reproducible: layout. Throws InputError
-/// where the file is damaged.
+/// reason. This is never so where all is fp32. With reproducible: layout it is so where the products
+/// have another type. Throws InputError where the file is damaged.
 std::optional<std::string> record_start(const std::filesystem::path& folder, const Start& start,
                                         bool has_answers, parallel::Reproducible reproducible);
 

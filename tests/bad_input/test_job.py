@@ -143,11 +143,6 @@ class Absent(BadInputTest):
             "or compute: auto",
             arguments=self.set("model.compute=bf16", "model.dtype=fp32"),
         )
-        self.assert_refused(
-            "model.compute: bf16 with reproducible: layout",
-            "compute: auto",
-            arguments=self.set("model.compute=bf16", "reproducible=layout"),
-        )
 
     def test_fp8_weights_on_cpus(self) -> None:
         self.assert_refused(

@@ -147,6 +147,25 @@ TEST_P(Layouts, OfSampledTextGiveTheSameBits) {
   expect_same_in_every_batch(requests, settings(4096));
 }
 
+/// Prompts and steps of few and of many rows, on the instructions that this CPU has.
+TEST_P(Layouts, InProductsOfBf16GiveTheSameBits) {
+  std::vector<Request> requests;
+  for (const int64_t length : {1, 16, 37, 90, 300, 1100}) {
+    const auto row = static_cast<int64_t>(requests.size());
+    requests.push_back(
+        greedy_request(row, random_tokens(length, vocab, 200 + static_cast<uint64_t>(row)),
+                       static_cast<int32_t>(2 + row % 3 * 5)));
+  }
+  for (const auto products : {kernels::Products::bf16, kernels::Products::amx}) {
+    if (!kernels::why_no_products(products).empty()) continue;
+    for (const int64_t max_batch_tokens : {4096, 64}) {
+      ReplicaSettings settings = this->settings(max_batch_tokens);
+      settings.products = products;
+      expect_same_in_every_batch(requests, settings);
+    }
+  }
+}
+
 TEST_P(Layouts, AreTheSameWhateverMakesTheDecodingRing) {
   const std::vector<Request> requests = {greedy_request(0, random_tokens(40, vocab, 1), 20),
                                          greedy_request(1, random_tokens(7, vocab, 2), 30)};

@@ -37,6 +37,7 @@ struct Problem {
   DType dtype;
   int64_t window = 0;
   RowInvariant row_invariant = RowInvariant::no;
+  int merged = 1;
   bool hides_scales = false;
   int64_t skewed_bytes = 0;  ///< by which keys are not where a cache would begin
 
@@ -105,7 +106,8 @@ Result attend(Problem& p, Device& device) {
                              .window = p.window,
                              .out = out.view(),
                              .lse = lse.view(),
-                             .row_invariant = p.row_invariant},
+                             .row_invariant = p.row_invariant,
+                             .merged = p.merged},
                             device.stream);
   return {out.values(), lse.values()};
 }
@@ -469,6 +471,40 @@ TEST_P(AttentionRowInvariant, AgreesWithTheReference) {
         p.cut_runs({0, 1, 60, 190, 190, 201});
         expect_equal_to_reference(p, device_);
       }
+}
+
+/// The backend's own merging against the op `merge`, bit by bit: four leaves, of which one is empty
+/// for all rows and some are for a few.
+TEST_P(AttentionRowInvariant, MergesItemsAsTheOpDoes) {
+  if (!device_.backend->merges_attention()) return;
+  constexpr int leaves = 4;
+  for (const int64_t rows : {1, 5, 200}) {
+    const Heads shape{6, 2, 20};
+    Problem p(shape, rows, 4 * rows + 300, dtype_);
+    p.row_invariant = RowInvariant::yes;
+    const int64_t last = p.num_keys;
+    p.cut_runs({0, 7, 150, last});
+    const std::vector<AttentionItem> items = {
+        {0, rows, 0, 1}, {0, rows, 1, 1}, {0, rows, 2, 0}, {0, rows, 2, 1}};
+    p.items = items;
+    p.merged = leaves;
+    const Result whole = attend(p, device_);
+
+    p.merged = 1;
+    std::vector<Tensor> outs, lses;
+    for (const AttentionItem& item : items) {
+      p.items = {item};
+      const Result part = attend(p, device_);
+      outs.emplace_back(std::vector<int64_t>{rows, 6, 20}, DType::fp32, part.out);
+      lses.emplace_back(std::vector<int64_t>{rows, 6}, DType::fp32, part.lse);
+    }
+    for (const auto& [into, from] : {std::pair(0, 1), std::pair(2, 3), std::pair(0, 2)})
+      device_.backend->merge(
+          {outs[from].view(), lses[from].view(), {}, outs[into].view(), lses[into].view()},
+          device_.stream);
+    EXPECT_EQ(bits_of_row(whole, 0, 1), bits_of_row({outs[0].values(), lses[0].values()}, 0, 1))
+        << rows << " rows";
+  }
 }
 
 /// What the tensor cores' kernel cannot copy is not left to the other one, whose bits are others.

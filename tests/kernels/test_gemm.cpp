@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
+#include "kernels/cpu/products/bf16_few_rows.hpp"
+#include "kernels/cpu/products/bf16_native.hpp"
+#include "kernels/cpu/products/bf16_products.hpp"
 #include "kernels/cpu/products/dot.hpp"
 #include "kernels/cpu/products/gemm.hpp"
 #include "tests/kernels/tensors.hpp"
@@ -74,6 +77,96 @@ TEST_P(DotRows, AgreesWithGemm) {
         gemm({a.view().as<float>(), depth, aligned, panel_columns(), panel_columns() * depth,
               products.data(), columns, rows, columns, depth, true});
         EXPECT_TRUE(all_close(dots, products, sum_tolerance(depth), 0x1p-22));
+      }
+}
+
+/// Random numbers of bf16, with one more after the last.
+std::vector<uint16_t> bf16_elements(int64_t count, uint64_t seed) {
+  std::vector<uint16_t> numbers;
+  for (const float number : random_floats(count + 1, seed))
+    numbers.push_back(float_to_bf16(number));
+  return numbers;
+}
+
+/// On a CPU without the instructions there is nothing to test.
+class FewRowsOfBf16 : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_native_bf16()) GTEST_SKIP() << "this CPU has no AVX512-BF16";
+  }
+
+  /// c = factor · a · b, or c += a · b, by panels.
+  static std::vector<float> by_panels(const DotBf16Args& args, bool transposed,
+                                      std::vector<float> c) {
+    std::vector<uint16_t> packed((args.columns + bf16_panel) * (args.depth + 2));
+    const PackBf16Args pack{args.b, args.b_stride, args.columns, args.depth, packed.data()};
+    (transposed ? pack_bf16 : pack_rows_bf16)(pack);
+    gemm_bf16({.a = args.a,
+               .a_stride = args.a_stride,
+               .b = packed.data(),
+               .c = c.data(),
+               .c_stride = args.c_stride,
+               .rows = args.rows,
+               .columns = args.columns,
+               .depth = args.depth,
+               .accumulate = args.accumulate,
+               .factor = args.factor});
+    return c;
+  }
+};
+
+TEST_F(FewRowsOfBf16, HaveTheBitsOfMany) {
+  for (const int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 14, 15, 33, 64, 65})
+    for (const int64_t columns : {1, 15, 16, 17, 32, 33, 70})
+      for (const int64_t depth : {1, 2, 31, 32, 33, 64, 130, 300})
+        for (const bool accumulate : {false, true}) {
+          const auto a = bf16_elements(rows * depth, 1), b = bf16_elements(columns * depth, 2);
+          std::vector<float> c = random_floats(rows * columns, 3);
+          DotBf16Args args{.a = a.data(),
+                           .a_stride = depth,
+                           .b = b.data(),
+                           .b_stride = depth,
+                           .c = c.data(),
+                           .c_stride = columns,
+                           .rows = rows,
+                           .columns = columns,
+                           .depth = depth,
+                           .accumulate = accumulate,
+                           .factor = accumulate ? 1.0f : 0.3f};
+          const std::vector<float> expected = by_panels(args, true, c);
+          dot_bf16(args);
+          ASSERT_EQ(c, expected) << rows << " × " << columns << " × " << depth;
+        }
+}
+
+TEST_F(FewRowsOfBf16, AddRowsWithTheBitsOfMany) {
+  for (const int64_t rows : {1, 3, 4, 5, 9})
+    for (const int64_t columns : {1, 16, 33, 64, 96})
+      for (const int64_t depth : {1, 2, 63, 128}) {
+        const auto a = bf16_elements(rows * depth, 1), b = bf16_elements(columns * depth, 2);
+        std::vector<float> c = random_floats(rows * columns, 3);
+        const std::vector<float> expected = by_panels({.a = a.data(),
+                                                       .a_stride = depth,
+                                                       .b = b.data(),
+                                                       .b_stride = columns,
+                                                       .c = c.data(),
+                                                       .c_stride = columns,
+                                                       .rows = rows,
+                                                       .columns = columns,
+                                                       .depth = depth,
+                                                       .accumulate = true},
+                                                      false, c);
+        add_rows_bf16({.a = a.data(),
+                       .a_stride = depth,
+                       .b = b.data(),
+                       .b_stride = columns,
+                       .c = c.data(),
+                       .c_stride = columns,
+                       .rows = rows,
+                       .columns = columns,
+                       .depth = depth,
+                       .ahead = 0});
+        ASSERT_EQ(c, expected) << rows << " × " << columns << " × " << depth;
       }
 }
 

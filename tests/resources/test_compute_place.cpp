@@ -67,7 +67,7 @@ TEST(OnCpus, ProductsAreOfBf16WhereTheyCanBe) {
   job::Job job;
   EXPECT_EQ(operand(job), best);
   job.reproducible = parallel::Reproducible::layout;
-  EXPECT_EQ(operand(job), DType::fp32);
+  EXPECT_EQ(operand(job), best);
   job.reproducible = parallel::Reproducible::run;
   job.model.compute = job::Precision::fp32;
   EXPECT_EQ(operand(job), DType::fp32);

@@ -69,6 +69,9 @@ TEST_F(Starts, OnAMachineThatMultipliesOtherwiseAreWarnedOf) {
 TEST_F(Starts, ReproducibleByLayoutAreNotWarnedOf) {
   record(start(2, DType::bf16), false);
   EXPECT_EQ(record(start(1, DType::bf16), true, parallel::Reproducible::layout), "");
+  EXPECT_NE(record(start(1, DType::fp32), true, parallel::Reproducible::layout)
+                .find("multiplied in bf16, and this one multiplies in fp32"),
+            std::string::npos);
 }
 
 TEST_F(Starts, WithoutAnswersAreForgotten) {

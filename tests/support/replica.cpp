@@ -62,12 +62,12 @@ const Parts& parts_of(TestPlace place) {
                        [&](const Parts& parts) { return parts.place == place; });
 }
 
-resources::ComputePlace make_place(const Parts& parts) {
+resources::ComputePlace make_place(const Parts& parts, kernels::Products products) {
   resources::ComputePlace place;
   place.device = parts.device == Parts::host  ? device::make_host_device(1)
                  : parts.device == Parts::gpu ? kernels::make_cuda_device(0)
                                               : make_separate_device();
-  place.backend = parts.device == Parts::host        ? kernels::make_cpu_backend()
+  place.backend = parts.device == Parts::host        ? kernels::make_cpu_backend(products)
                   : parts.kernels == Parts::cuda     ? kernels::make_cuda_backend(*place.device)
                   : parts.kernels == Parts::emulated ? make_emulated_backend(*place.device)
                                                      : make_separate_backend();
@@ -110,7 +110,7 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
                                    ? std::nullopt
                                    : std::optional(DType::fp32),
                                execute::Worker::weight_cut(comm.rank(), settings.tp));
-  const resources::ComputePlace place = make_place(parts);
+  const resources::ComputePlace place = make_place(parts, settings.products);
   std::optional<model::DeviceWeights> there;
   if (parts.device != Parts::host)
     there.emplace(weights, *place.device, *place.stream, *place.backend, settings.quantize);

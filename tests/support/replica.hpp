@@ -58,7 +58,8 @@ struct ReplicaSettings {
   std::function<void(schedule::Plan&)> change_plan;    ///< what is executed instead
   device::GraphStream::GraphCounts* graphs = nullptr;  ///< set at the end, on a separate device
   bool layout_invariant = false;
-  model::Quantize quantize = model::Quantize::nothing;  ///< not where the CPU's kernels compute
+  kernels::Products products = kernels::Products::fp32;  ///< of the CPU backend
+  model::Quantize quantize = model::Quantize::nothing;   ///< not where the CPU's kernels compute
   /// With the CUDA backend weights are fp32, as products then; layout_invariant, as they are
   /// stored.
   TestPlace place = place_of_tests();

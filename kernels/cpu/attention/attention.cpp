@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "kernels/cpu/attention/attention_products.hpp"
 #include "kernels/cpu/attention/softmax.hpp"
 #include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/merge.hpp"
 #include "kernels/cpu/shared/parallel.hpp"
 
 namespace pecia::kernels::cpu {
@@ -78,6 +81,11 @@ class TileAttention {
       products_.set_queries(
           static_cast<const float*>(args.q.row(tile.first_row + t)) + kv_head * group_ * head_dim_,
           args.scale, t * group_, group_);
+    begin();
+  }
+
+  /// Begins with no keys.
+  void begin() {
     std::fill_n(out_, rows_ * head_dim_, 0.0f);
     std::fill_n(maxima_, rows_, empty_lse);
     std::fill_n(sums_, rows_, 0.0f);
@@ -198,8 +206,8 @@ Destination result_of(const AttentionArgs& args, const QueryTile& tile, int64_t 
 }
 
 /// Σ_p exp(lse_p − lse) · out_p of one query and head, over the parts of its tile.
-void merge_parts(const Partials& partials, int64_t first, int64_t num_parts, int64_t row,
-                 int64_t head_dim, float* out, float& lse) {
+void merge_row(const Partials& partials, int64_t first, int64_t num_parts, int64_t row,
+               int64_t head_dim, float* out, float& lse) {
   float maximum = empty_lse;
   for (int64_t p = first; p < first + num_parts; ++p)
     maximum = std::max(maximum, partials.lse(p)[row]);
@@ -224,8 +232,65 @@ void merge_tile(const AttentionArgs& args, const QueryTile& tile, int64_t kv_hea
   const Destination to = result_of(args, tile, kv_head);
   for (int64_t t = 0; t < tile.num_rows; ++t)
     for (int64_t g = 0; g < group; ++g)
-      merge_parts(partials, tile.partial(kv_head, 0), tile.num_parts, t * group + g, head_dim,
-                  to.out + t * to.row_stride + g * head_dim, to.lse[t * to.lse_stride + g]);
+      merge_row(partials, tile.partial(kv_head, 0), tile.num_parts, t * group + g, head_dim,
+                to.out + t * to.row_stride + g * head_dim, to.lse[t * to.lse_stride + g]);
+}
+
+/// Blocks [begin, end) of an item against the rows of a tile.
+struct Blocks {
+  int64_t item, begin, end;
+};
+
+template <typename Products>
+void add_blocks(TileAttention<Products>& work, const AttentionArgs& args, const QueryTile& tile,
+                const Blocks& blocks, const Worker& worker) {
+  if (blocks.begin >= blocks.end) return;
+  BlockWalk walk(args, args.items[blocks.item], blocks.begin);
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const KeyBlock block = walk.next();
+    const Sight sight = tile.sight(block, args.window);
+    if (sight == Sight::none) continue;
+    work.add(block, sight);
+    worker.poll();
+  }
+}
+
+/// The items whose results are merged, one after the other. A result waits for its sibling in the
+/// tree, so there is at most one for each level.
+template <typename Products>
+void attend_merged(TileAttention<Products>& work, const AttentionArgs& args, const QueryTile& tile,
+                   int64_t kv_head, Carver scratch, const Worker& worker) {
+  const int64_t group = args.q.size(1) / args.num_kv_heads, head_dim = args.q.size(2);
+  const int64_t rows = tile.num_rows * group;
+  std::vector<PartOfRows> waiting(std::bit_width(static_cast<unsigned>(args.merged)));
+  for (PartOfRows& part : waiting)
+    part = {scratch.take<float>(rows * head_dim), scratch.take<float>(rows)};
+  size_t count = 0;
+  for (int leaf = 0; leaf < args.merged; ++leaf) {
+    const int64_t item = tile.item + leaf;
+    const KeyRange seen = seen_keys(runs_of(args, args.items[item]), tile.min_position,
+                                    tile.max_position, args.window);
+    if (leaf > 0) work.begin();
+    add_blocks(work, args, tile,
+               {item, seen.begin / block_keys, (seen.end + block_keys - 1) / block_keys}, worker);
+    work.write({waiting[count].out, waiting[count].lse, group * head_dim, group});
+    ++count;
+    for (int done = leaf; done % 2 == 1; done /= 2, --count)
+      merge_parts(waiting[count - 2], waiting[count - 1], rows, head_dim);
+  }
+  const Destination to = result_of(args, tile, kv_head);
+  for (int64_t t = 0; t < tile.num_rows; ++t) {
+    std::copy_n(waiting[0].out + t * group * head_dim, group * head_dim,
+                to.out + t * to.row_stride);
+    std::copy_n(waiting[0].lse + t * group, group, to.lse + t * to.lse_stride);
+  }
+}
+
+int64_t merged_scratch_bytes(const AttentionArgs& args, int64_t tile_rows) {
+  if (args.merged == 1) return 0;
+  const int64_t rows = tile_rows * (args.q.size(1) / args.num_kv_heads);
+  return std::bit_width(static_cast<unsigned>(args.merged)) *
+         (Carver::bytes_of<float>(rows * args.q.size(2)) + Carver::bytes_of<float>(rows));
 }
 
 /// `kernel`: of Bf16Products, else null.
@@ -235,25 +300,22 @@ void attend(const Bf16Kernel* kernel, const AttentionArgs& args, const device::S
   plan.make(args);
   const int64_t head_dim = args.q.size(2), group = args.q.size(1) / args.num_kv_heads;
   const Partials partials(args, plan, workspace);
+  const int64_t tile_bytes = TileAttention<Products>::scratch_bytes(args, plan.tile_rows(), kernel);
   workspace.reserve_threads(stream.num_threads(),
-                            TileAttention<Products>::scratch_bytes(args, plan.tile_rows(), kernel));
+                            tile_bytes + merged_scratch_bytes(args, plan.tile_rows()));
 
   const auto num_tasks = static_cast<int64_t>(plan.tasks().size());
   for_each_task(stream, num_tasks, [&](int64_t index, const Worker& worker) {
     const AttentionTask& task = plan.tasks()[index];
     const QueryTile& tile = plan.tiles()[task.tile];
-    TileAttention<Products> work(args, tile, task.kv_head, kernel,
-                                 workspace.of_thread(worker.thread));
-    const int64_t first = tile.part_begin(task.part);
-    const int64_t num_blocks = tile.part_begin(task.part + 1) - first;
-    BlockWalk walk(args, args.items[tile.item], num_blocks > 0 ? first : 0);
-    for (int64_t b = 0; b < num_blocks; ++b) {
-      const KeyBlock block = walk.next();
-      const Sight sight = tile.sight(block, args.window);
-      if (sight == Sight::none) continue;
-      work.add(block, sight);
-      worker.poll();
+    Carver scratch = workspace.of_thread(worker.thread);
+    TileAttention<Products> work(args, tile, task.kv_head, kernel, scratch);
+    if (args.merged > 1) {
+      scratch.take<char>(tile_bytes);
+      return attend_merged(work, args, tile, task.kv_head, scratch, worker);
     }
+    add_blocks(work, args, tile,
+               {tile.item, tile.part_begin(task.part), tile.part_begin(task.part + 1)}, worker);
     const int64_t partial = tile.partial(task.kv_head, task.part);
     work.write(tile.num_parts == 1 ? result_of(args, tile, task.kv_head)
                                    : Destination{partials.out(partial), partials.lse(partial),

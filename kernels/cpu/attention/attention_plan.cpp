@@ -60,7 +60,7 @@ void AttentionPlan::cut_queries(const AttentionArgs& args) {
   tile_rows_ = 0;
   const int64_t group = args.q.size(1) / args.num_kv_heads;
   const int64_t most_rows = std::max<int64_t>(1, tile_matrix_rows / group);
-  for (size_t i = 0; i < args.items.size(); ++i) {
+  for (size_t i = 0; i < args.items.size(); i += static_cast<size_t>(args.merged)) {
     const AttentionItem& item = args.items[i];
     const int64_t num_tiles = (item.num_rows + most_rows - 1) / most_rows;
     for (int64_t t = 0; t < num_tiles; ++t) {

@@ -43,7 +43,8 @@ enum class Sight { none, some, all };
 
 /// Consecutive queries of one item, which share the passes over its keys.
 struct QueryTile {
-  int64_t item, first_row, num_rows;
+  int64_t item;  ///< the first of those that are merged
+  int64_t first_row, num_rows;
   int64_t min_position, max_position;
   /// Blocks of the item, from the first to the last of which a row sees a key.
   int64_t block_begin, block_end;

@@ -9,6 +9,7 @@
 #include "kernels/cpu/products/bf16_native.hpp"
 #include "kernels/cpu/products/dot.hpp"
 #include "kernels/cpu/products/gemm.hpp"
+#include "kernels/cpu/products/lane_dot.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
@@ -134,7 +135,7 @@ void Bf16Products::set_queries(const float* from, float factor, int64_t first, i
 }
 
 bool Bf16Products::reads_in_place() const {
-  return shape_.rows <= few_rows_bf16;
+  return shape_.rows <= few_rows_bf16 && (shape_.kernel->bits_of_few_rows || !shape_.row_invariant);
 }
 
 void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys) {
@@ -146,29 +147,31 @@ void Bf16Products::set_block(const char* k, const char* v, int64_t num_keys) {
                        .row_stride = shape_.head_dim,
                        .columns = num_keys,
                        .depth = shape_.head_dim,
-                       .packed = packed_k_});
+                       .packed = packed_k_,
+                       .ahead = block_keys * shape_.head_dim});
   shape_.kernel->pack_rows({.rows = v_,
                             .row_stride = shape_.head_dim,
                             .columns = shape_.head_dim,
                             .depth = num_keys,
-                            .packed = packed_v_});
+                            .packed = packed_v_,
+                            .ahead = block_keys * shape_.head_dim});
 }
 
 void Bf16Products::multiply_keys(TileRows rows, float* scores) {
   const uint16_t* const q = q_ + rows.first * q_stride_;
   if (reads_in_place())
-    dot_bf16({.a = q,
-              .a_stride = q_stride_,
-              .b = k_,
-              .b_stride = shape_.head_dim,
-              .c = scores,
-              .c_stride = block_keys,
-              .rows = rows.count,
-              .columns = num_keys_,
-              .depth = shape_.head_dim,
-              .accumulate = false,
-              .factor = factor_,
-              .rows_ahead = block_keys});
+    (shape_.row_invariant ? dot_bf16 : lane_dot_bf16)({.a = q,
+                                                       .a_stride = q_stride_,
+                                                       .b = k_,
+                                                       .b_stride = shape_.head_dim,
+                                                       .c = scores,
+                                                       .c_stride = block_keys,
+                                                       .rows = rows.count,
+                                                       .columns = num_keys_,
+                                                       .depth = shape_.head_dim,
+                                                       .accumulate = false,
+                                                       .factor = factor_,
+                                                       .ahead = block_keys * shape_.head_dim});
   else
     shape_.kernel->multiply({.a = q,
                              .a_stride = q_stride_,
@@ -196,7 +199,7 @@ void Bf16Products::add_values(const ScoreBlock& scores, const OnlineRows& state,
                           .rows = scores.rows,
                           .columns = shape_.head_dim,
                           .depth = num_keys_,
-                          .rows_ahead = block_keys});
+                          .ahead = block_keys * shape_.head_dim});
   shape_.kernel->multiply({.a = weights_,
                            .a_stride = block_keys,
                            .b = packed_v_,

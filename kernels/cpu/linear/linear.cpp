@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <bit>
-
 #include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/linear/linear_splits.hpp"
 #include "kernels/cpu/linear/linear_tiles.hpp"
 #include "kernels/cpu/products/code_rows.hpp"
 #include "kernels/cpu/products/dot.hpp"
@@ -24,31 +23,6 @@ constexpr int64_t rows_per_poll = 84;
 
 // Rows of a task whose products are summed in splits: the sums that wait take 256 KiB each.
 constexpr int64_t most_split_rows = 512;
-
-/// What one task computes: rows × columns of y, from elements [begin, end) of the depth.
-struct Piece {
-  int64_t row, num_rows, column, num_columns;
-  int64_t begin, end;
-};
-
-/// Where the sums of a piece go, and what they begin with.
-struct Target {
-  float* c;  ///< of the piece's first row and column
-  int64_t stride;
-  bool with_bias, with_c;
-
-  bool begins_with_something() const { return with_bias || with_c; }
-};
-
-Piece whole_depth(const LinearArgs& args, int64_t row, int64_t num_rows, int64_t column,
-                  int64_t num_columns) {
-  return {row, num_rows, column, num_columns, 0, args.x.size(1)};
-}
-
-Target result_of(const LinearArgs& args, const Piece& piece) {
-  return {static_cast<float*>(args.y.row(piece.row)) + piece.column, args.y.row_stride(),
-          static_cast<bool>(args.bias), args.accumulate == Accumulate::yes};
-}
 
 const float* x_of(const LinearArgs& args, const Piece& piece) {
   return static_cast<const float*>(args.x.row(piece.row)) + piece.begin;
@@ -91,16 +65,10 @@ Weights weights_of(const LinearArgs& args, const Piece& piece, int64_t first, in
   return {numbers + (piece.begin - begin), DType::fp32, stride};
 }
 
-/// What the target begins with, before the products are added.
-void put_bias(const LinearArgs& args, const Piece& piece, const Target& target) {
-  begin_with_bias(args.bias, piece.column, piece.num_rows, piece.num_columns, target.c,
-                  target.stride, target.with_c);
-}
-
 /// A product by `dot`, nothing packed.
 void multiply_few(const LinearArgs& args, const Piece& piece, const Target& target, float* numbers,
                   void (*dot)(const DotArgs&)) {
-  if (target.with_bias) put_bias(args, piece, target);
+  put_bias(args, piece, target);
   const int64_t chunk = columns_of_chunk(args, piece);
   for (int64_t o = 0; o < piece.num_columns; o += chunk) {
     const int64_t columns = std::min(chunk, piece.num_columns - o);
@@ -153,7 +121,7 @@ void multiply_many(const LinearArgs& args, const Piece& piece, const Target& tar
       part.num_rows = std::min(rows_per_poll, piece.num_rows - done);
       Target to = target;
       to.c += done * target.stride;
-      if (block == 0 && to.with_bias) put_bias(args, part, to);
+      if (block == 0) put_bias(args, part, to);
       gemm({.a = x_of(args, part),
             .a_stride = args.x.row_stride(),
             .b = packing.packed,
@@ -168,52 +136,6 @@ void multiply_many(const LinearArgs& args, const Piece& piece, const Target& tar
       worker.poll();
     }
   }
-}
-
-void add(const Piece& piece, const Target& from, const Target& to) {
-  for (int64_t r = 0; r < piece.num_rows; ++r)
-    for (int64_t o = 0; o < piece.num_columns; ++o)
-      to.c[r * to.stride + o] += from.c[r * from.stride + o];
-}
-
-/// Of `columns` at most in a piece of so many rows: one sum waits for each level of the tree.
-int64_t split_scratch_bytes(const LinearArgs& args, int64_t rows, int64_t columns) {
-  const int levels = std::bit_width(static_cast<unsigned>(args.splits));
-  return args.splits == 1 ? 0 : levels * Carver::bytes_of<float>(rows * columns);
-}
-
-Target waiting_sum(const Piece& piece, Carver& scratch) {
-  return {scratch.take<float>(piece.num_rows * piece.num_columns), piece.num_columns, false, false};
-}
-
-/// Splits [first, first + count) of the piece, each by `multiply`, summed in pairs.
-template <typename Multiply>
-void sum_splits(const LinearArgs& args, const Piece& piece, int first, int count, Target to,
-                Carver scratch, const Multiply& multiply) {
-  if (count == 1) {
-    const int64_t width = args.x.size(1) / args.splits;
-    Piece split = piece;
-    split.begin = first * width;
-    split.end = split.begin + width;
-    to.with_bias = first == 0 && args.bias;
-    return multiply(split, to);
-  }
-  const int half = count / 2;
-  sum_splits(args, piece, first, half, to, scratch, multiply);
-  const Target right = waiting_sum(piece, scratch);
-  sum_splits(args, piece, first + half, half, right, scratch, multiply);
-  add(piece, right, to);
-}
-
-/// The piece of y by `multiply`, in one or in splits.
-template <typename Multiply>
-void compute(const LinearArgs& args, const Piece& piece, Carver scratch, const Multiply& multiply) {
-  const Target y = result_of(args, piece);
-  if (args.splits == 1) return multiply(piece, y);
-  if (!y.with_c) return sum_splits(args, piece, 0, args.splits, y, scratch, multiply);
-  const Target sum = waiting_sum(piece, scratch);
-  sum_splits(args, piece, 0, args.splits, sum, scratch, multiply);
-  add(piece, sum, y);
 }
 
 /// The first `out` columns of y by `dot`, in tasks of whole multiples of `unit` columns.

@@ -1,40 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Linear in products of bf16 (bf16_kernels.hpp), of weights of bf16 or of codes: x is rounded once
-/// for the op, where it is not bf16 already.
+/// for the op, where it is not bf16 already. A sum's bits do not depend on the number of rows, by
+/// vectors in any case, by tiles with RowInvariant::yes.
 
 #include "kernels/cpu/cpu.hpp"
+#include "kernels/cpu/linear/linear_splits.hpp"
 #include "kernels/cpu/linear/linear_tiles.hpp"
 #include "kernels/cpu/products/bf16_few_rows.hpp"
 #include "kernels/cpu/products/bf16_kernels.hpp"
 #include "kernels/cpu/products/bf16_native.hpp"
-#include "kernels/cpu/products/code_products.hpp"
+#include "kernels/cpu/products/lane_dot.hpp"
 #include "kernels/cpu/shared/parallel.hpp"
 #include "lib/core/codes.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
 
-/// Up to how many rows packing does not pay; less where rows of x are long. Measured, weights in
-/// memory: 64 rows of 576, 32 of 1536 and 20 of 4096 on Zen 5; on Zen 4 32 rows of 576 were faster
-/// so, 48 a tenth slower, 64 the same.
-int64_t few_rows(int64_t depth) {
-  return std::clamp<int64_t>(48 * 1024 / std::max<int64_t>(1, depth), 16, 64);
-}
-// A packed block of weights, depth × columns, is 256 KiB: it lies in the second cache while all the
-// rows of a task meet it; a tile of 14 rows, 28 KiB, in the first.
-constexpr int64_t max_depth = 1024;
-constexpr int64_t max_columns = 128;
-// Codes of a panel of columns become numbers before they are packed.
-constexpr int64_t row_of_numbers = max_depth;
-static_assert(max_depth % int4_group == 0);
+/// How weights are packed: in blocks of at most so many elements of depth and columns.
+struct Packed {
+  int64_t depth, columns;
+};
+// Few rows meet a block of 24 KiB in the first cache, where it was packed a moment before.
+constexpr Packed for_few{384, bf16_panel};
+// Many rows meet a block of 256 KiB in the second cache, and a tile of 14 rows, 28 KiB, in the
+// first.
+constexpr Packed for_many{1024, 128};
+static_assert(for_few.depth % int4_group == 0 && for_many.depth % int4_group == 0);
 // Tiles of rows multiplied between two polls, in under 0.1 ms.
 constexpr int64_t tiles_per_poll = 6;
+// Rows of a task of many whose products are summed in splits: the sums that wait take 128 KiB each.
+constexpr int64_t most_split_rows = 256;
 
-/// The depth is cut into equal blocks of whole groups of codes.
-int64_t depth_of_block(int64_t depth) {
-  const int64_t groups = (depth + int4_group - 1) / int4_group;
-  const int64_t blocks = std::max<int64_t>(1, (depth + max_depth - 1) / max_depth);
-  return std::max<int64_t>(1, (groups + blocks - 1) / blocks) * int4_group;
+/// Up to how many rows of bf16 weights sums over lanes are faster, with nothing to transpose.
+constexpr int64_t most_bf16_lane_rows = 2;
+/// Up to how many rows it pays that every task has all rows. For codes, packing pays earlier where
+/// rows of x are long. Measured, weights in memory: 64 rows of 576, 32 of 1536 and 20 of 4096 on Zen
+/// 5; on Zen 4 32 rows of 576 were faster so, 48 a tenth slower, 64 the same.
+int64_t few_rows(DType weight, int64_t depth) {
+  return is_code(weight) ? std::clamp<int64_t>(48 * 1024 / std::max<int64_t>(1, depth), 16, 64)
+                         : 64;
+}
+
+/// The depth of a piece is cut into equal blocks, of whole groups of codes, or of what a tile takes
+/// at once. Where the cuts are changes no bit (bf16_kernels.hpp).
+int64_t depth_of_block(const LinearArgs& args, int64_t most) {
+  const int64_t depth = args.x.size(1) / args.splits;
+  const int64_t unit = is_code(args.weight.dtype()) ? int4_group : bf16_depth;
+  const int64_t units = (depth + unit - 1) / unit, most_units = most / unit;
+  const int64_t blocks = std::max<int64_t>(1, (units + most_units - 1) / most_units);
+  return std::max<int64_t>(1, (units + blocks - 1) / blocks) * unit;
 }
 
 /// Rows of bf16 that may be read one element past an odd end.
@@ -65,24 +79,6 @@ Operand rounded(const TensorView& x, bool tiles, const device::Stream& stream,
   return {to, stride};
 }
 
-const uint16_t* weights_of(const LinearArgs& args, int64_t column) {
-  return static_cast<const uint16_t*>(args.weight.row(column));
-}
-
-float* sums_of(const LinearArgs& args, int64_t row, int64_t column) {
-  return static_cast<float*>(args.y.row(row)) + column;
-}
-
-/// What is in a piece of y before the products are added; whether there is something.
-bool begin_piece(const LinearArgs& args, int64_t row, int64_t num_rows, int64_t column,
-                 int64_t num_columns) {
-  const bool adds = args.accumulate == Accumulate::yes;
-  if (!args.bias) return adds;
-  begin_with_bias(args.bias, column, num_rows, num_columns, sums_of(args, row, column),
-                  args.y.row_stride(), adds);
-  return true;
-}
-
 CodeRows codes_of(const LinearArgs& args, int64_t column) {
   const DType type = args.weight.dtype();
   const int64_t scales = row_scales(type, args.x.size(1));
@@ -90,92 +86,200 @@ CodeRows codes_of(const LinearArgs& args, int64_t column) {
           args.weight_scales.as<float>() + column * scales, scales};
 }
 
-/// Nothing packed: a task reads its columns' weights once.
-void few(const LinearArgs& args, const Operand& x, const device::Stream& stream) {
-  const int64_t rows = args.x.rows(), depth = args.x.size(1), out = args.y.size(1);
-  const int64_t grain = columns_of_few(out, depth, stream.num_threads(), 8);
-  for_each_range(stream, out, grain, [&](int64_t begin, int64_t end) {
-    const bool adds = begin_piece(args, 0, rows, begin, end - begin);
-    if (is_code(args.weight.dtype()))
-      return dot_codes({.a = x.data,
-                        .a_stride = x.stride,
-                        .b = codes_of(args, begin),
-                        .c = sums_of(args, 0, begin),
-                        .c_stride = args.y.row_stride(),
-                        .rows = rows,
-                        .columns = end - begin,
-                        .depth = depth,
-                        .accumulate = adds});
-    dot_bf16({.a = x.data,
-              .a_stride = x.stride,
-              .b = weights_of(args, begin),
-              .b_stride = args.weight.row_stride(),
-              .c = sums_of(args, 0, begin),
-              .c_stride = args.y.row_stride(),
-              .rows = rows,
-              .columns = end - begin,
-              .depth = depth,
-              .accumulate = adds});
-  });
-}
+/// Scratch of a thread.
+struct Scratch {
+  uint16_t *packed, *numbers;  ///< numbers: a panel of codes, before it is packed
+};
 
-/// Weights [column, column + num_columns) from element `begin` of their depth on. What is stored as
-/// codes goes through `numbers`, panel by panel.
-void pack(const Bf16Kernel& kernel, const LinearArgs& args, int64_t column, int64_t num_columns,
-          int64_t begin, int64_t depth, uint16_t* numbers, uint16_t* packed) {
-  if (!is_code(args.weight.dtype()))
-    return kernel.pack(
-        {weights_of(args, column) + begin, args.weight.row_stride(), num_columns, depth, packed});
-  for (int64_t done = 0; done < num_columns; done += bf16_panel) {
-    const int64_t width = std::min(bf16_panel, num_columns - done);
-    codes_to_bf16(codes_of(args, column + done), width, begin, depth, numbers, row_of_numbers);
-    kernel.pack(
-        {numbers, row_of_numbers, width, depth, packed + done * kernel.packed_depth(depth)});
+/// Multiplies pieces of one call, from weights packed block by block.
+class Multiply {
+ public:
+  Multiply(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x, const Packed& most)
+      : kernel_(kernel),
+        args_(args),
+        x_(x),
+        block_{depth_of_block(args, most.depth), most.columns} {}
+
+  int64_t scratch_bytes() const {
+    return Carver::bytes_of<uint16_t>(packed_elements()) + Carver::bytes_of<uint16_t>(numbers());
   }
-}
+  Scratch scratch(Carver& from) const {
+    return {from.take<uint16_t>(packed_elements()), from.take<uint16_t>(numbers())};
+  }
 
-/// From weights packed block by block of the depth.
-void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
-          const device::Stream& stream, Workspace& workspace) {
-  const int64_t rows = args.x.rows(), depth = args.x.size(1), out = args.y.size(1);
-  const LinearTile tile =
-      choose_tile(rows, out, stream.num_threads(), {rows, max_columns}, bf16_panel);
-  const int64_t row_tiles = (rows + tile.rows - 1) / tile.rows;
-  const int64_t column_tiles = (out + tile.columns - 1) / tile.columns;
-  const int64_t block_depth = depth_of_block(depth);
-  const int64_t packed_elements = kernel.packed_depth(block_depth) * max_columns;
-  const int64_t rows_per_poll = tiles_per_poll * kernel.tile_rows;
-  const int64_t number_elements = is_code(args.weight.dtype()) ? bf16_panel * row_of_numbers : 0;
-  workspace.reserve_threads(stream.num_threads(), Carver::bytes_of<uint16_t>(packed_elements) +
-                                                      Carver::bytes_of<uint16_t>(number_elements));
-
-  for_each_task(stream, row_tiles * column_tiles, [&](int64_t task, const Worker& worker) {
-    const int64_t first_row = task % row_tiles * tile.rows;
-    const int64_t end_row = std::min(rows, first_row + tile.rows);
-    const int64_t column = task / row_tiles * tile.columns;
-    const int64_t num_columns = std::min(tile.columns, out - column);
-    const InThread use(kernel);
-    Carver scratch = workspace.of_thread(worker.thread);
-    auto* const packed = scratch.take<uint16_t>(packed_elements);
-    auto* const numbers = scratch.take<uint16_t>(number_elements);
-    for (int64_t i = 0; i == 0 || i < depth; i += block_depth) {
-      const int64_t part = std::min(block_depth, depth - i);
-      pack(kernel, args, column, num_columns, i, part, numbers, packed);
-      for (int64_t row = first_row; row < end_row; row += rows_per_poll) {
-        const int64_t num_rows = std::min(rows_per_poll, end_row - row);
-        const bool adds = i > 0 || begin_piece(args, row, num_rows, column, num_columns);
-        kernel.multiply({.a = x.data + row * x.stride + i,
-                         .a_stride = x.stride,
-                         .b = packed,
-                         .c = sums_of(args, row, column),
-                         .c_stride = args.y.row_stride(),
-                         .rows = num_rows,
-                         .columns = num_columns,
-                         .depth = part,
-                         .accumulate = adds});
+  /// The piece has at most block_.columns columns.
+  void operator()(const Piece& piece, const Target& to, const Scratch& scratch,
+                  const Worker& worker) const {
+    const InThread use(kernel_);
+    const int64_t rows_per_poll = tiles_per_poll * kernel_.tile_rows;
+    for (int64_t begin = piece.begin; begin == piece.begin || begin < piece.end;
+         begin += block_.depth) {
+      const int64_t depth = std::min(block_.depth, piece.end - begin);
+      pack(piece, begin, depth, scratch);
+      for (int64_t done = 0; done < piece.num_rows; done += rows_per_poll) {
+        Piece part = piece;
+        part.row += done;
+        part.num_rows = std::min(rows_per_poll, piece.num_rows - done);
+        Target sums = to;
+        sums.c += done * to.stride;
+        if (begin == piece.begin) put_bias(args_, part, sums);
+        kernel_.multiply({.a = x_.data + part.row * x_.stride + begin,
+                          .a_stride = x_.stride,
+                          .b = scratch.packed,
+                          .c = sums.c,
+                          .c_stride = sums.stride,
+                          .rows = part.num_rows,
+                          .columns = piece.num_columns,
+                          .depth = depth,
+                          .accumulate = begin > piece.begin || to.begins_with_something()});
         worker.poll();
       }
     }
+  }
+
+ private:
+  int64_t packed_elements() const { return kernel_.packed_depth(block_.depth) * block_.columns; }
+  int64_t numbers() const { return is_code(args_.weight.dtype()) ? bf16_panel * block_.depth : 0; }
+
+  /// Elements [begin, begin + depth) of the weights of a piece. What is stored as codes goes through
+  /// `numbers`, panel by panel.
+  void pack(const Piece& piece, int64_t begin, int64_t depth, const Scratch& scratch) const {
+    const TensorView& weight = args_.weight;
+    if (!is_code(weight.dtype()))
+      return kernel_.pack({static_cast<const uint16_t*>(weight.row(piece.column)) + begin,
+                           weight.row_stride(), piece.num_columns, depth, scratch.packed});
+    for (int64_t done = 0; done < piece.num_columns; done += bf16_panel) {
+      const int64_t width = std::min(bf16_panel, piece.num_columns - done);
+      codes_to_bf16(codes_of(args_, piece.column + done), width, begin, depth, scratch.numbers,
+                    block_.depth);
+      kernel_.pack({scratch.numbers, block_.depth, width, depth,
+                    scratch.packed + done * kernel_.packed_depth(depth)});
+    }
+  }
+
+  const Bf16Kernel& kernel_;
+  const LinearArgs& args_;
+  const Operand& x_;
+  Packed block_;
+};
+
+/// Weights of bf16 by `dot_bf16`, in place.
+class MultiplyInPlace {
+ public:
+  MultiplyInPlace(const LinearArgs& args, const Operand& x) : args_(args), x_(x) {}
+
+  int64_t scratch_bytes() const { return 0; }
+  std::nullptr_t scratch(Carver&) const { return nullptr; }
+  void operator()(const Piece& piece, const Target& to, std::nullptr_t, const Worker&) const {
+    const TensorView& weight = args_.weight;
+    put_bias(args_, piece, to);
+    const bool by_lanes =
+        args_.row_invariant == RowInvariant::no && piece.num_rows <= most_bf16_lane_rows;
+    (by_lanes ? lane_dot_bf16 : dot_bf16)(
+        {.a = x_.data + piece.row * x_.stride + piece.begin,
+         .a_stride = x_.stride,
+         .b = static_cast<const uint16_t*>(weight.row(piece.column)) + piece.begin,
+         .b_stride = weight.row_stride(),
+         .c = to.c,
+         .c_stride = to.stride,
+         .rows = piece.num_rows,
+         .columns = piece.num_columns,
+         .depth = piece.end - piece.begin,
+         .accumulate = to.begins_with_something(),
+         .ahead = ahead_of(piece)});
+  }
+
+ private:
+  /// A split's columns are not read one after the other: the next split of the same columns comes
+  /// first. So the next columns are asked for, or the next split where they are too far away.
+  int64_t ahead_of(const Piece& piece) const {
+    if (args_.splits == 1) return 0;
+    constexpr int64_t most = 128 * 1024;
+    const int64_t columns = piece.num_columns * args_.weight.row_stride();
+    return columns <= most ? columns : piece.end - piece.begin;
+  }
+
+  const LinearArgs& args_;
+  const Operand& x_;
+};
+
+/// Codes, which become numbers in registers.
+class MultiplyCodes {
+ public:
+  MultiplyCodes(const LinearArgs& args, const Operand& x) : args_(args), x_(x) {}
+
+  int64_t scratch_bytes() const { return 0; }
+  std::nullptr_t scratch(Carver&) const { return nullptr; }
+  void operator()(const Piece& piece, const Target& to, std::nullptr_t, const Worker&) const {
+    put_bias(args_, piece, to);
+    lane_dot_codes({.a = x_.data + piece.row * x_.stride,
+                    .a_stride = x_.stride,
+                    .b = codes_of(args_, piece.column),
+                    .c = to.c,
+                    .c_stride = to.stride,
+                    .rows = piece.num_rows,
+                    .columns = piece.num_columns,
+                    .depth = piece.end,
+                    .accumulate = to.begins_with_something()});
+  }
+
+ private:
+  const LinearArgs& args_;
+  const Operand& x_;
+};
+
+/// A task has all rows, so weights are read once. `columns`: of the pieces.
+template <typename MultiplyFew>
+void few(const MultiplyFew& multiply, int64_t columns, const LinearArgs& args,
+         const device::Stream& stream, Workspace& workspace) {
+  const int64_t rows = args.x.rows(), out = args.y.size(1);
+  const int64_t grain = columns_of_few(out, args.x.size(1), stream.num_threads(), bf16_panel);
+  const int64_t step = std::min(columns, grain);
+  workspace.reserve_threads(stream.num_threads(),
+                            multiply.scratch_bytes() + split_scratch_bytes(args, rows, step));
+  run_tasks<TaskShares>(stream, (out + grain - 1) / grain, [&](int64_t task, const Worker& worker) {
+    Carver carver = workspace.of_thread(worker.thread);
+    const auto scratch = multiply.scratch(carver);
+    const int64_t end = std::min(out, (task + 1) * grain);
+    for (int64_t column = task * grain; column < end; column += step)
+      compute(args, whole_depth(args, 0, rows, column, std::min(step, end - column)), carver,
+              [&](const Piece& piece, const Target& to) { multiply(piece, to, scratch, worker); });
+  });
+}
+
+/// By the kernel only where its bits are wanted.
+void few(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
+         const device::Stream& stream, Workspace& workspace) {
+  if (args.row_invariant == RowInvariant::yes && !kernel.bits_of_few_rows)
+    return few(Multiply(kernel, args, x, for_few), for_few.columns, args, stream, workspace);
+  if (is_code(args.weight.dtype()))
+    return few(MultiplyCodes(args, x), args.y.size(1), args, stream, workspace);
+  few(MultiplyInPlace(args, x), args.splits == 1 ? args.y.size(1) : for_few.columns, args, stream,
+      workspace);
+}
+
+/// Tasks cut the rows, too, where they are enough for that.
+void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
+          const device::Stream& stream, Workspace& workspace) {
+  const int64_t rows = args.x.rows(), out = args.y.size(1);
+  const Multiply multiply(kernel, args, x, for_many);
+  const LinearTile most{args.splits == 1 ? rows : std::min(rows, most_split_rows),
+                        for_many.columns};
+  const LinearTile tile = choose_tile(rows, out, stream.num_threads(), most, bf16_panel);
+  const int64_t row_tiles = (rows + tile.rows - 1) / tile.rows;
+  const int64_t column_tiles = (out + tile.columns - 1) / tile.columns;
+  workspace.reserve_threads(
+      stream.num_threads(),
+      multiply.scratch_bytes() + split_scratch_bytes(args, tile.rows, tile.columns));
+  for_each_task(stream, row_tiles * column_tiles, [&](int64_t task, const Worker& worker) {
+    Carver carver = workspace.of_thread(worker.thread);
+    const Scratch scratch = multiply.scratch(carver);
+    const int64_t row = task % row_tiles * tile.rows, column = task / row_tiles * tile.columns;
+    compute(args,
+            whole_depth(args, row, std::min(tile.rows, rows - row), column,
+                        std::min(tile.columns, out - column)),
+            carver,
+            [&](const Piece& piece, const Target& to) { multiply(piece, to, scratch, worker); });
   });
 }
 
@@ -183,13 +287,16 @@ void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
 
 void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const device::Stream& stream,
                  Workspace& workspace) {
+  if (is_code(args.weight.dtype()) && args.row_invariant == RowInvariant::yes)
+    fail<Unsupported>("weights of {} have no products that are the same for every cut of a row",
+                      name_of(args.weight.dtype()));
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
-  const bool tiles = args.x.rows() > few_rows(args.x.size(1));
+  const bool tiles = args.x.rows() > few_rows(args.weight.dtype(), args.x.size(1));
   const Operand x = rounded(args.x, tiles, stream, workspace);
   if (tiles)
     many(kernel, args, x, stream, workspace);
   else
-    few(args, x, stream);
+    few(kernel, args, x, stream, workspace);
 }
 
 }  // namespace pecia::kernels::cpu

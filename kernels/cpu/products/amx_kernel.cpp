@@ -21,6 +21,7 @@ constexpr Bf16Kernel kernel_of(const char* instructions) {
           .pack = pack_bf16_tiles,
           .pack_rows = pack_rows_bf16_tiles,
           .multiply = gemm_tiles<Tiles>,
+          .bits_of_few_rows = false,
           .begin = Tiles::begin,
           .end = Tiles::end};
 }

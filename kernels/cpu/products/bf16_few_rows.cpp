@@ -1,43 +1,153 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/products/bf16_few_rows.hpp"
 
-#include "kernels/cpu/products/bf16_dot.hpp"
+#include "kernels/cpu/products/bf16_products.hpp"
+#include "kernels/cpu/products/bf16_vectors.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
 
-constexpr int64_t sum_lanes = 16;
+// So many rows of sums stay in registers beside 16 vectors of columns.
+constexpr int most_rows_in_registers = 8;
+// A panel of packed columns, 8 KiB.
+constexpr int64_t panel_depth = 128;
+// Columns are asked for so many elements before they are read.
+constexpr int64_t block_ahead = 256;
 constexpr int most_added_rows = 4;
 
-/// Of rows that lie `ahead` bytes before those to be read later, of which it asks for a line with
-/// each that it reads.
-struct Bf16Column {
-  static constexpr int together = 1;
-  const uint16_t* numbers;
-  float scale;
-  int64_t ahead;
+/// From element `begin` of panels of `columns` columns: as far ahead as one block of a panel.
+int64_t elements_ahead(const DotBf16Args& args, int64_t begin, int64_t columns) {
+  if (args.ahead != 0) return args.ahead;
+  const int64_t block = std::min(block_ahead, args.depth);
+  return begin + block < args.depth ? block : columns * args.b_stride + block - args.depth;
+}
 
-  PECIA_BF16_CODE __m512bh next(int64_t i) const {
-    ask_for(numbers + i, ahead);
-    return load_pairs(numbers + i);
+PECIA_BF16_CODE inline __mmask16 lanes_of(int64_t count) {
+  return static_cast<__mmask16>(count >= sum_lanes ? 0xffff
+                                                   : (1u << std::max<int64_t>(0, count)) - 1);
+}
+
+/// sums[r] += the products of a pair of each row with a pair of each column.
+template <int kRows>
+PECIA_BF16_CODE inline void add_pair(const uint16_t* a, int64_t a_stride, __m512i columns,
+                                     __m512 (&sums)[kRows]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+    sums[r] = _mm512_dpbf16_ps(sums[r], spread_pair(a + r * a_stride), (__m512bh)columns);
+}
+
+/// kRows rows with 16 · kPanels columns from `column` on, of which the last panel may have fewer.
+/// Two panels side by side are two chains of additions, which do not wait for each other.
+template <int kRows, int kPanels>
+PECIA_BF16_CODE inline void dot_tile(const DotBf16Args& args, int64_t column) {
+  __m512 sums[kPanels][kRows];
+  __m512i v[sum_lanes];
+  float* const c = args.c + column;
+  const uint16_t* const b = args.b + column * args.b_stride;
+  const int64_t count = args.columns - column, width = kPanels * sum_lanes;
+#pragma GCC unroll 2
+  for (int p = 0; p < kPanels; ++p)
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+      sums[p][r] = args.accumulate ? _mm512_maskz_loadu_ps(lanes_of(count - p * sum_lanes),
+                                                           c + r * args.c_stride + p * sum_lanes)
+                                   : _mm512_setzero_ps();
+  int64_t i = 0;
+  for (; count >= width && i + bf16_lanes <= args.depth; i += bf16_lanes) {
+    const int64_t ahead = elements_ahead(args, i, width);
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p) {
+      load_transposed(b + p * sum_lanes * args.b_stride + i, args.b_stride, ahead, v);
+#pragma GCC unroll 16
+      for (int64_t pair = 0; pair < sum_lanes; ++pair)
+        add_pair<kRows>(args.a + i + 2 * pair, args.a_stride, v[pair], sums[p]);
+    }
   }
-  PECIA_BF16_CODE __m512bh last(int64_t i, int64_t count) const {
-    return load_some(numbers + i, count);
+  for (; i < args.depth; i += bf16_lanes) {
+    const int64_t pairs = std::min(sum_lanes, (args.depth - i + 1) / 2);
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p) {
+      load_some_transposed(b + p * sum_lanes * args.b_stride + i, args.b_stride,
+                           count - p * sum_lanes, args.depth - i, v);
+#pragma GCC unroll 1
+      for (int64_t pair = 0; pair < pairs; ++pair)
+        add_pair<kRows>(args.a + i + 2 * pair, args.a_stride, v[pair], sums[p]);
+    }
   }
-  float factor() const { return scale; }
-};
+  const __m512 factor = _mm512_set1_ps(args.accumulate ? 1.0f : args.factor);
+#pragma GCC unroll 2
+  for (int p = 0; p < kPanels; ++p)
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+      _mm512_mask_storeu_ps(c + r * args.c_stride + p * sum_lanes, lanes_of(count - p * sum_lanes),
+                            _mm512_mul_ps(sums[p][r], factor));
+}
+
+template <int kRows>
+PECIA_BF16_CODE void dot_in_registers(const DotBf16Args& args) {
+  if (args.rows != kRows) {
+    if constexpr (kRows > 1) dot_in_registers<kRows - 1>(args);
+    return;
+  }
+  constexpr int64_t panels = kRows <= 2 ? 2 : 1;
+  int64_t column = 0;
+  for (; column + panels * sum_lanes <= args.columns; column += panels * sum_lanes)
+    dot_tile<kRows, panels>(args, column);
+  for (; column < args.columns; column += sum_lanes) dot_tile<kRows, 1>(args, column);
+}
+
+/// More rows, kMostRows at most, meet panels that are packed a moment before. While they do, the
+/// next panel is asked for. (Asked for all at once, it would come as late as without.) The sums are
+/// kept side by side until the last panel: rows of c may lie a multiple of 4 KiB apart, and would
+/// share one set of the first cache.
+template <int64_t kMostRows>
+PECIA_BF16_CODE void dot_by_panels(const DotBf16Args& args) {
+  constexpr auto bytes = static_cast<int64_t>(sizeof(uint16_t));
+  alignas(64) uint16_t packed[panel_depth * bf16_panel];
+  alignas(64) float sums[kMostRows * bf16_panel];
+  for (int64_t column = 0; column < args.columns; column += bf16_panel) {
+    const int64_t columns = std::min(bf16_panel, args.columns - column);
+    const uint16_t* const b = args.b + column * args.b_stride;
+    float* const c = args.c + column;
+    for (int64_t r = 0; args.accumulate && r < args.rows; ++r)
+      std::copy_n(c + r * args.c_stride, columns, sums + r * bf16_panel);
+    for (int64_t i = 0; i == 0 || i < args.depth; i += panel_depth) {
+      const int64_t depth = std::min(panel_depth, args.depth - i);
+      pack_bf16({b + i, args.b_stride, columns, depth, packed});
+      gemm_bf16({.a = args.a + i,
+                 .a_stride = args.a_stride,
+                 .b = packed,
+                 .c = sums,
+                 .c_stride = bf16_panel,
+                 .rows = args.rows,
+                 .columns = columns,
+                 .depth = depth,
+                 .accumulate = args.accumulate || i > 0,
+                 .coming = {b + i + elements_ahead(args, i, bf16_panel), args.b_stride * bytes,
+                            depth * bytes, columns}});
+    }
+    const __m512 factor = _mm512_set1_ps(args.accumulate ? 1.0f : args.factor);
+    for (int64_t r = 0; r < args.rows; ++r)
+      for (int64_t half = 0; half < columns; half += sum_lanes)
+        _mm512_mask_storeu_ps(c + r * args.c_stride + half, lanes_of(columns - half),
+                              _mm512_mul_ps(_mm512_load_ps(sums + r * bf16_panel + half), factor));
+  }
+}
 
 /// Columns [column, column + 32 · kVectors), as far as they are there.
 template <int kRows, int kVectors>
 PECIA_BF16_CODE inline void add_tile(const AddRowsArgs& args, int64_t column) {
   const PairsOfRows pairs;
   const int64_t count = args.columns - column;
-  const int64_t ahead = args.rows_ahead * args.b_stride * static_cast<int64_t>(sizeof(uint16_t));
+  const int64_t ahead = args.ahead * static_cast<int64_t>(sizeof(uint16_t));
   __m512 sums[kRows][2 * kVectors];
+  float* const c = args.c + column;
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < 2 * kVectors; ++v) sums[r][v] = _mm512_setzero_ps();
+    for (int v = 0; v < 2 * kVectors; ++v)
+      sums[r][v] = _mm512_maskz_loadu_ps(lanes_of(count - v * sum_lanes),
+                                         c + r * args.c_stride + v * sum_lanes);
   for (int64_t j = 0; j < args.depth; j += 2) {
     const uint16_t* const first = args.b + j * args.b_stride + column;
     const bool both = j + 1 < args.depth;
@@ -64,13 +174,9 @@ PECIA_BF16_CODE inline void add_tile(const AddRowsArgs& args, int64_t column) {
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < 2 * kVectors; ++v) {
-      const int64_t left = count - v * sum_lanes;
-      const auto mask = static_cast<__mmask16>(
-          left >= sum_lanes ? 0xffff : (1u << std::max<int64_t>(0, left)) - 1);
-      float* const to = args.c + r * args.c_stride + column + v * sum_lanes;
-      _mm512_mask_storeu_ps(to, mask, _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to), sums[r][v]));
-    }
+    for (int v = 0; v < 2 * kVectors; ++v)
+      _mm512_mask_storeu_ps(c + r * args.c_stride + v * sum_lanes, lanes_of(count - v * sum_lanes),
+                            sums[r][v]);
 }
 
 template <int kRows>
@@ -89,13 +195,15 @@ PECIA_BF16_CODE void add_some_rows(const AddRowsArgs& args) {
 }  // namespace
 
 void dot_bf16(const DotBf16Args& args) {
-  const int64_t row_bytes = args.b_stride * static_cast<int64_t>(sizeof(uint16_t));
-  const int64_t ahead = args.rows_ahead > 0 ? args.rows_ahead * row_bytes : bytes_ahead(row_bytes);
-  dot_few_rows({args.a, args.a_stride, args.c, args.c_stride, args.rows, args.columns, args.depth,
-                args.accumulate},
-               [&](int64_t o) {
-                 return Bf16Column{args.b + o * args.b_stride, args.factor, ahead};
-               });
+  if (args.rows <= most_rows_in_registers) return dot_in_registers<most_rows_in_registers>(args);
+  constexpr int64_t most_rows = 64;
+  DotBf16Args some = args;
+  for (int64_t row = 0; row < args.rows; row += most_rows) {
+    some.a = args.a + row * args.a_stride;
+    some.c = args.c + row * args.c_stride;
+    some.rows = std::min(most_rows, args.rows - row);
+    dot_by_panels<most_rows>(some);
+  }
 }
 
 void add_rows_bf16(const AddRowsArgs& args) {

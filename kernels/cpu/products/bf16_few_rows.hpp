@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Matrix products of one thread from few rows of bf16, at the speed of memory. The other matrix is
-/// read once, in place. All functions require has_native_bf16().
+/// read once, in place. The bits are those of pack_bf16 and gemm_bf16, since every sum is the same
+/// chain in order of depth. All functions require has_native_bf16().
 
 #include <cstdint>
 
 namespace pecia::kernels::cpu {
 
-/// c[r, o] (+)= factor · Σ_i a[r, i] · b[o, i]
+/// c[r, o] = factor · Σ_i a[r, i] · b[o, i], or c[r, o] += Σ_i a[r, i] · b[o, i]. If the depth is
+/// odd, a[r, depth] is read and must be finite.
 struct DotBf16Args {
   const uint16_t* a;
   int64_t a_stride;
@@ -18,9 +20,9 @@ struct DotBf16Args {
   int64_t rows, columns, depth;
   bool accumulate;
   float factor = 1;
-  /// The number of rows of b from the row that is read to the row that is asked for meanwhile. If
-  /// it is 0, the next rows are asked for.
-  int64_t rows_ahead = 0;
+  /// An element of b is asked for when the one so many elements before it is read. It need not
+  /// exist. If it is 0, the columns are taken to be read once, one after the other.
+  int64_t ahead = 0;
 };
 void dot_bf16(const DotBf16Args& args);
 
@@ -33,8 +35,7 @@ struct AddRowsArgs {
   float* c;
   int64_t c_stride;
   int64_t rows, columns, depth;
-  /// The number of rows of b from the row that is read to the row that is asked for meanwhile.
-  int64_t rows_ahead;
+  int64_t ahead;  ///< as in DotBf16Args
 };
 void add_rows_bf16(const AddRowsArgs& args);
 

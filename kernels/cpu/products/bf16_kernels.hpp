@@ -4,10 +4,15 @@
 /// that its registers hold, how it packs the right-hand side, and the product. A new instruction
 /// set is one file with its kernel, and one function below. Few rows are not here, since memory
 /// limits them (bf16_few_rows.hpp).
+///
+/// Every sum is one chain in order of depth. It may be cut at multiples of bf16_depth elements, and
+/// the bits are the same. They depend neither on the other rows nor on the other columns.
 
 #include "kernels/cpu/products/bf16_products.hpp"
 
 namespace pecia::kernels::cpu {
+
+inline constexpr int64_t bf16_depth = 32;
 
 struct Bf16Kernel {
   const char* instructions;
@@ -16,6 +21,7 @@ struct Bf16Kernel {
   void (*pack)(const PackBf16Args&);       ///< as pack_bf16
   void (*pack_rows)(const PackBf16Args&);  ///< as pack_rows_bf16
   void (*multiply)(const GemmBf16Args&);   ///< as gemm_bf16
+  bool bits_of_few_rows;                   ///< `multiply` has the bits of bf16_few_rows.hpp
   /// A thread calls `begin` before `multiply`, and `end` afterwards (InThread). Null: nothing to do.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;

@@ -3,40 +3,13 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/products/bf16_dot.hpp"
 #include "kernels/cpu/products/bf16_kernels.hpp"
+#include "kernels/cpu/products/bf16_vectors.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
 
-constexpr int64_t lanes = 16;
 constexpr int max_tile_rows = 14;  // 28 sums, of 32 registers
-
-/// Rows become columns: lane c of result r is lane r of v[c].
-PECIA_BF16_CODE inline void transpose(__m512i (&v)[16]) {
-  __m512i t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4)
-    for (int j = 0; j < 2; ++j) {
-      v[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
-      v[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
-    }
-  // Now v[4·g + r] has in its block b the lanes 4·b + r of the rows 4·g … 4·g + 3.
-  for (int r = 0; r < 4; ++r) {
-    const __m512i low01 = _mm512_shuffle_i32x4(v[r], v[4 + r], 0x88);
-    const __m512i low23 = _mm512_shuffle_i32x4(v[8 + r], v[12 + r], 0x88);
-    const __m512i high01 = _mm512_shuffle_i32x4(v[r], v[4 + r], 0xdd);
-    const __m512i high23 = _mm512_shuffle_i32x4(v[8 + r], v[12 + r], 0xdd);
-    t[r] = _mm512_shuffle_i32x4(low01, low23, 0x88);
-    t[8 + r] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
-    t[4 + r] = _mm512_shuffle_i32x4(high01, high23, 0x88);
-    t[12 + r] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
-  }
-  std::copy_n(t, 16, v);
-}
 
 constexpr int64_t in_units(int64_t depth, int64_t unit) {
   return (depth + unit - 1) / unit * unit;
@@ -45,34 +18,69 @@ constexpr int64_t in_units(int64_t depth, int64_t unit) {
 /// 16 columns of a panel, of which `count` are there. There are zeros from the depth up to a
 /// multiple of kUnit.
 template <int64_t kUnit>
-PECIA_BF16_CODE void pack_columns(const uint16_t* rows, int64_t row_stride, int64_t count,
-                                  int64_t depth, uint16_t* packed) {
-  for (int64_t i = 0; i < depth; i += 2 * lanes) {
-    __m512i v[lanes];
-    for (int64_t c = 0; c < lanes; ++c)
-      v[c] = c < count ? (__m512i)load_some(rows + c * row_stride + i, depth - i)
-                       : _mm512_setzero_si512();
-    transpose(v);
-    const int64_t pairs = std::min(lanes, in_units(depth - i, kUnit) / 2);
+PECIA_BF16_CODE void pack_columns(const uint16_t* rows, const PackBf16Args& args, int64_t count,
+                                  uint16_t* packed) {
+  __m512i v[sum_lanes];
+  int64_t i = 0;
+  for (; count >= sum_lanes && i + bf16_lanes <= args.depth; i += bf16_lanes) {
+    load_transposed(rows + i, args.row_stride, args.ahead, v);
+#pragma GCC unroll 16
+    for (int64_t pair = 0; pair < sum_lanes; ++pair)
+      _mm512_storeu_si512(packed + (i / 2 + pair) * 2 * bf16_panel, v[pair]);
+  }
+  for (; i < args.depth; i += bf16_lanes) {
+    load_some_transposed(rows + i, args.row_stride, count, args.depth - i, v);
+    const int64_t pairs = std::min(sum_lanes, in_units(args.depth - i, kUnit) / 2);
     for (int64_t pair = 0; pair < pairs; ++pair)
       _mm512_storeu_si512(packed + (i / 2 + pair) * 2 * bf16_panel, v[pair]);
   }
 }
 
-template <int kRows>
+/// Asks for the lines of some rows, a few with each step of a product.
+class LinesToAsk {
+ public:
+  /// The product has `steps` steps.
+  LinesToAsk(const ComingRows& rows, int64_t steps)
+      : rows_(rows),
+        line_(static_cast<const char*>(rows.first)),
+        row_lines_((rows.row_bytes + 63) / 64),
+        left_(row_lines_ * rows.rows),
+        each_(steps > 0 ? (left_ + steps - 1) / steps : 0) {}
+
+  void step() {
+    for (int64_t i = 0; i < each_ && left_ > 0; ++i, --left_) {
+      ask_for(line_ + in_row_ * 64, 0);
+      if (++in_row_ < row_lines_) continue;
+      in_row_ = 0;
+      line_ += rows_.stride_bytes;
+    }
+  }
+
+ private:
+  const ComingRows& rows_;
+  const char* line_;
+  int64_t row_lines_, left_, each_, in_row_ = 0;
+};
+
+struct NothingToAsk {
+  void step() {}
+};
+
+template <int kRows, class Lines>
 PECIA_BF16_CODE inline void multiply_tile(const uint16_t* __restrict a, int64_t a_stride,
                                           const uint16_t* __restrict b, int64_t num_pairs,
                                           float* __restrict c, int64_t c_stride, bool accumulate,
-                                          float factor) {
+                                          float factor, Lines& lines) {
   __m512 sums[kRows][2];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     sums[r][0] = accumulate ? _mm512_loadu_ps(c + r * c_stride) : _mm512_setzero_ps();
-    sums[r][1] = accumulate ? _mm512_loadu_ps(c + r * c_stride + lanes) : _mm512_setzero_ps();
+    sums[r][1] = accumulate ? _mm512_loadu_ps(c + r * c_stride + sum_lanes) : _mm512_setzero_ps();
   }
   for (int64_t pair = 0; pair < num_pairs; ++pair) {
+    lines.step();
     const __m512bh b0 = load_pairs(b + pair * 2 * bf16_panel);
-    const __m512bh b1 = load_pairs(b + pair * 2 * bf16_panel + 2 * lanes);
+    const __m512bh b1 = load_pairs(b + pair * 2 * bf16_panel + 2 * sum_lanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       const __m512bh factors = spread_pair(a + r * a_stride + 2 * pair);
@@ -84,45 +92,56 @@ PECIA_BF16_CODE inline void multiply_tile(const uint16_t* __restrict a, int64_t 
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     _mm512_storeu_ps(c + r * c_stride, _mm512_mul_ps(sums[r][0], factors));
-    _mm512_storeu_ps(c + r * c_stride + lanes, _mm512_mul_ps(sums[r][1], factors));
+    _mm512_storeu_ps(c + r * c_stride + sum_lanes, _mm512_mul_ps(sums[r][1], factors));
   }
 }
 
 /// The panels of one tile of rows; the last panel may be narrower and goes through a buffer.
-template <int kRows>
-PECIA_BF16_CODE void multiply_rows(const GemmBf16Args& args, const uint16_t* a, float* c) {
+template <int kRows, class Lines>
+PECIA_BF16_CODE void multiply_rows(const GemmBf16Args& args, const uint16_t* a, float* c,
+                                   Lines& lines) {
   const int64_t num_pairs = (args.depth + 1) / 2;
   for (int64_t column = 0; column < args.columns; column += bf16_panel) {
     const uint16_t* const b = args.b + column * 2 * num_pairs;
     const int64_t width = std::min(bf16_panel, args.columns - column);
     if (width == bf16_panel) {
       multiply_tile<kRows>(a, args.a_stride, b, num_pairs, c + column, args.c_stride,
-                           args.accumulate, args.factor);
+                           args.accumulate, args.factor, lines);
       continue;
     }
     alignas(64) float tile[kRows * bf16_panel] = {};
     for (int r = 0; args.accumulate && r < kRows; ++r)
       std::copy_n(c + r * args.c_stride + column, width, tile + r * bf16_panel);
     multiply_tile<kRows>(a, args.a_stride, b, num_pairs, tile, bf16_panel, args.accumulate,
-                         args.factor);
+                         args.factor, lines);
     for (int r = 0; r < kRows; ++r)
       std::copy_n(tile + r * bf16_panel, width, c + r * args.c_stride + column);
   }
 }
 
-template <int kRows>
-void multiply_some_rows(int64_t rows, const GemmBf16Args& args, const uint16_t* a, float* c) {
-  if (rows == kRows) return multiply_rows<kRows>(args, a, c);
-  if constexpr (kRows > 1) multiply_some_rows<kRows - 1>(rows, args, a, c);
+template <int kRows, class Lines>
+void multiply_some_rows(int64_t rows, const GemmBf16Args& args, const uint16_t* a, float* c,
+                        Lines& lines) {
+  if (rows == kRows) return multiply_rows<kRows>(args, a, c, lines);
+  if constexpr (kRows > 1) multiply_some_rows<kRows - 1>(rows, args, a, c, lines);
+}
+
+template <class Lines>
+void multiply_all_rows(const GemmBf16Args& args, int64_t num_tiles, Lines& lines) {
+  for (int64_t tile = 0; tile < num_tiles; ++tile) {
+    const int64_t begin = args.rows * tile / num_tiles, end = args.rows * (tile + 1) / num_tiles;
+    multiply_some_rows<max_tile_rows>(end - begin, args, args.a + begin * args.a_stride,
+                                      args.c + begin * args.c_stride, lines);
+  }
 }
 
 template <int64_t kUnit>
 void pack_panels(const PackBf16Args& args) {
   const int64_t packed_depth = in_units(args.depth, kUnit);
   for (int64_t column = 0; column < args.columns; column += bf16_panel)
-    for (const int64_t half : {int64_t{0}, lanes})
-      pack_columns<kUnit>(args.rows + (column + half) * args.row_stride, args.row_stride,
-                          args.columns - column - half, args.depth,
+    for (const int64_t half : {int64_t{0}, sum_lanes})
+      pack_columns<kUnit>(args.rows + (column + half) * args.row_stride, args,
+                          args.columns - column - half,
                           args.packed + column * packed_depth + 2 * half);
 }
 
@@ -130,11 +149,14 @@ template <int64_t kUnit>
 PECIA_BF16_CODE void pack_rows_of(const PackBf16Args& args) {
   const PairsOfRows pairs;
   const int64_t num_pairs = in_units(args.depth, kUnit) / 2;
+  const int64_t ahead = args.ahead * static_cast<int64_t>(sizeof(uint16_t));
   for (int64_t column = 0; column < args.columns; column += bf16_panel) {
     const int64_t count = args.columns - column;
     uint16_t* to = args.packed + column * 2 * num_pairs;
     for (int64_t i = 0; i < args.depth; i += 2, to += 2 * bf16_panel) {
       const uint16_t* const first = args.rows + i * args.row_stride + column;
+      ask_for(first, ahead);
+      ask_for(first + args.row_stride, ahead);
       const __m512i a = (__m512i)load_some(first, count);
       const __m512i b = i + 1 < args.depth ? (__m512i)load_some(first + args.row_stride, count)
                                            : _mm512_setzero_si512();
@@ -152,7 +174,7 @@ void pack_bf16(const PackBf16Args& args) {
 }
 
 void pack_bf16_tiles(const PackBf16Args& args) {
-  pack_panels<2 * lanes>(args);
+  pack_panels<2 * sum_lanes>(args);
 }
 
 void pack_rows_bf16(const PackBf16Args& args) {
@@ -160,7 +182,7 @@ void pack_rows_bf16(const PackBf16Args& args) {
 }
 
 void pack_rows_bf16_tiles(const PackBf16Args& args) {
-  pack_rows_of<2 * lanes>(args);
+  pack_rows_of<2 * sum_lanes>(args);
 }
 
 PECIA_BF16_CODE void scale_sums(float* c, int64_t stride, int64_t rows, int64_t columns,
@@ -171,11 +193,13 @@ PECIA_BF16_CODE void scale_sums(float* c, int64_t stride, int64_t rows, int64_t 
 
 void gemm_bf16(const GemmBf16Args& args) {
   const int64_t num_tiles = (args.rows + max_tile_rows - 1) / max_tile_rows;
-  for (int64_t tile = 0; tile < num_tiles; ++tile) {
-    const int64_t begin = args.rows * tile / num_tiles, end = args.rows * (tile + 1) / num_tiles;
-    multiply_some_rows<max_tile_rows>(end - begin, args, args.a + begin * args.a_stride,
-                                      args.c + begin * args.c_stride);
+  if (args.coming.rows == 0) {
+    NothingToAsk nothing;
+    return multiply_all_rows(args, num_tiles, nothing);
   }
+  const int64_t panels = (args.columns + bf16_panel - 1) / bf16_panel;
+  LinesToAsk lines(args.coming, num_tiles * panels * ((args.depth + 1) / 2));
+  multiply_all_rows(args, num_tiles, lines);
 }
 
 const Bf16Kernel& bf16_vectors() {
@@ -184,7 +208,8 @@ const Bf16Kernel& bf16_vectors() {
                                      .depth_unit = 2,
                                      .pack = pack_bf16,
                                      .pack_rows = pack_rows_bf16,
-                                     .multiply = gemm_bf16};
+                                     .multiply = gemm_bf16,
+                                     .bits_of_few_rows = true};
   return kernel;
 }
 

@@ -21,6 +21,9 @@ struct PackBf16Args {
   int64_t columns;
   int64_t depth;
   uint16_t* packed;  ///< [columns in whole panels · depth rounded up to even]
+  /// How many elements after an element of the rows that is read another one is asked for, so that
+  /// it is in the second cache when it is read. It need not exist.
+  int64_t ahead = 0;
 };
 void pack_bf16(const PackBf16Args& args);
 
@@ -33,6 +36,13 @@ void pack_rows_bf16(const PackBf16Args& args);
 void pack_bf16_tiles(const PackBf16Args& args);
 void pack_rows_bf16_tiles(const PackBf16Args& args);
 
+/// Rows that are read after a product. They are asked for while it is made, line after line, so that
+/// memory works meanwhile. They need not exist.
+struct ComingRows {
+  const void* first = nullptr;
+  int64_t stride_bytes = 0, row_bytes = 0, rows = 0;
+};
+
 /// c[r, o] = factor · Σ_i a[r, i] · b[i, o], or c[r, o] += Σ_i a[r, i] · b[i, o]. pack_bf16 or
 /// pack_rows_bf16 makes b. If the depth is odd, a[r, depth] is read and must be finite.
 struct GemmBf16Args {
@@ -44,6 +54,7 @@ struct GemmBf16Args {
   int64_t rows, columns, depth;
   bool accumulate;
   float factor = 1;
+  ComingRows coming = {};
 };
 void gemm_bf16(const GemmBf16Args& args);
 

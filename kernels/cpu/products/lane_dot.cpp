@@ -1,78 +1,98 @@
 // SPDX-License-Identifier: Apache-2.0
-#pragma once
-/// Products of few rows of bf16 with columns that come in vectors of bf16, however they are stored.
-/// The files that include it are compiled for AVX512-BF16 by PECIA_BF16_CODE.
+#include "kernels/cpu/products/lane_dot.hpp"
 
-#include <immintrin.h>
-
-#include <algorithm>
-#include <cstdint>
-
-// Highway 1.0 names neither the instruction nor a target that has it.
-#define PECIA_BF16_CODE __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
-
-// GCC 12 takes the undefined operands in its own headers for mistakes.
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include "kernels/cpu/products/bf16_vectors.hpp"
+#include "lib/core/codes.hpp"
 
 namespace pecia::kernels::cpu {
+namespace {
 
-constexpr int64_t bf16_lanes = 32;
+/// Rows are read one after the other, since the hardware follows few readers at a time (Zen 4:
+/// 30 GB/s of one row after the other, 18 of sixteen at once).
+struct Bf16Column {
+  static constexpr int together = 1;
+  const uint16_t* numbers;
+  float scale;
+  int64_t ahead;
 
-PECIA_BF16_CODE inline __m512bh load_pairs(const uint16_t* from) {
-  return (__m512bh)_mm512_loadu_si512(from);
-}
-
-/// Loads the elements below `count`, with zeros after them. `count` may be more than there are.
-PECIA_BF16_CODE inline __m512bh load_some(const uint16_t* from, int64_t count) {
-  const __mmask32 mask =
-      count >= 32 ? ~__mmask32{0} : (__mmask32{1} << std::max<int64_t>(0, count)) - 1;
-  return (__m512bh)_mm512_maskz_loadu_epi16(mask, from);
-}
-
-/// Loads two neighbours into all lanes.
-PECIA_BF16_CODE inline __m512bh spread_pair(const uint16_t* from) {
-  int pair;
-  __builtin_memcpy(&pair, from, sizeof pair);
-  return (__m512bh)_mm512_set1_epi32(pair);
-}
-
-/// Makes pairs of two rows. `low` pairs columns 0 … 15, and `high` pairs columns 16 … 31.
-class PairsOfRows {
- public:
-  PECIA_BF16_CODE PairsOfRows() {
-    // Indices below 32 are elements of the first row, the others are elements of the second.
-    alignas(64) uint16_t order[32];
-    for (uint16_t i = 0; i < 32; ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * 32);
-    low_ = _mm512_load_si512(order);
-    high_ = _mm512_add_epi16(low_, _mm512_set1_epi16(16));
+  PECIA_BF16_CODE __m512bh next(int64_t i) const {
+    ask_for(numbers + i, ahead);
+    return load_pairs(numbers + i);
   }
-  PECIA_BF16_CODE __m512i low(__m512i first, __m512i second) const {
-    return _mm512_permutex2var_epi16(first, low_, second);
+  PECIA_BF16_CODE __m512bh last(int64_t i, int64_t count) const {
+    return load_some(numbers + i, count);
   }
-  PECIA_BF16_CODE __m512i high(__m512i first, __m512i second) const {
-    return _mm512_permutex2var_epi16(first, high_, second);
-  }
-
- private:
-  __m512i low_, high_;
+  float factor() const { return scale; }
 };
 
-/// Begins to bring the line `ahead` bytes after `from` into the second cache. The line need not
-/// exist. Rows that are read once are asked for while the rows before them are multiplied, because
-/// the processor's own guesses end with a page. (Zen 4 has no room for them in the first cache: a
-/// step of four sequences of 8192 tokens takes 59 ms there against 45 ms.)
-inline void ask_for(const void* from, int64_t ahead) {
-  _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<intptr_t>(from) + ahead),
-               _MM_HINT_T1);
+PECIA_BF16_CODE inline __m512 widen(__m128i codes) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
 }
 
-/// Returns how many bytes to ask ahead by, in whole rows of `row_bytes`, if the rows after these
-/// are read next.
-inline int64_t bytes_ahead(int64_t row_bytes) {
-  constexpr int64_t enough = 8192;
-  return row_bytes > 0 ? (enough + row_bytes - 1) / row_bytes * row_bytes : 0;
-}
+/// Codes alone; the scale comes last, to the sum.
+struct Int8Column {
+  static constexpr int together = 1;
+  const int8_t* codes;
+  float scale;
+  int64_t ahead;
+
+  Int8Column() = default;
+  Int8Column(const CodeRows& rows, int64_t begin)
+      : codes(static_cast<const int8_t*>(rows.data) + begin),
+        scale(*rows.scales),
+        ahead(bytes_ahead(rows.row_stride)) {}
+
+  PECIA_BF16_CODE static __m512bh numbers(__m256i codes) {
+    return _mm512_cvtne2ps_pbh(widen(_mm256_extracti128_si256(codes, 1)),
+                               widen(_mm256_castsi256_si128(codes)));
+  }
+  PECIA_BF16_CODE __m512bh next(int64_t i) const {
+    ask_for(codes + i, ahead);
+    return numbers(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i)));
+  }
+  PECIA_BF16_CODE __m512bh last(int64_t i, int64_t count) const {
+    const auto mask = static_cast<__mmask32>((uint64_t{1} << std::min<int64_t>(count, 32)) - 1);
+    return numbers(_mm256_maskz_loadu_epi8(mask, codes + i));
+  }
+  float factor() const { return scale; }
+};
+
+/// The 16 numbers of a group are in a table, by which its words are replaced, four bits after four.
+struct Int4Column {
+  static constexpr int together = 4;
+  const __m512i* groups;
+  const float* scales;
+  int64_t ahead;
+  __m512i words = {}, table = {};
+
+  Int4Column() = default;
+  Int4Column(const CodeRows& rows, int64_t begin)
+      : groups(static_cast<const __m512i*>(rows.data) + begin / int4_group),
+        scales(rows.scales + begin / int4_group * 2),
+        ahead(bytes_ahead(rows.row_stride * static_cast<int64_t>(sizeof(__m512i)))) {}
+
+  PECIA_BF16_CODE __m512bh next(int64_t i) {
+    if (i % int4_group == 0) begin_group(i / int4_group);
+    // Of the five bits that count in an index, the highest belongs to the next number; the table
+    // is there twice.
+    const __m512i numbers = _mm512_permutexvar_epi16(words, table);
+    words = _mm512_srli_epi16(words, 4);
+    return (__m512bh)numbers;
+  }
+  PECIA_BF16_CODE __m512bh last(int64_t i, int64_t) { return next(i); }  // the group is whole
+  float factor() const { return 1; }
+
+ private:
+  PECIA_BF16_CODE void begin_group(int64_t group) {
+    const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512 numbers = _mm512_add_ps(_mm512_set1_ps(scales[2 * group + 1]),
+                                         _mm512_mul_ps(codes, _mm512_set1_ps(scales[2 * group])));
+    const auto half = (__m256i)_mm512_cvtneps_pbh(numbers);
+    table = _mm512_inserti64x4(_mm512_castsi256_si512(half), half, 1);
+    ask_for(groups + group, ahead);
+    words = _mm512_loadu_si512(groups + group);
+  }
+};
 
 /// Returns the sums of the lanes of sixteen vectors, each sum in its own lane. Each block of 128
 /// bits is summed as (a0 + a2) + (a1 + a3), and then the blocks as (b0 + b1) + (b2 + b3).
@@ -98,8 +118,8 @@ PECIA_BF16_CODE inline __m512 sums_of_lanes(const __m512 (&v)[16]) {
   return t[0];
 }
 
-/// c[r, o] = factor_o · Σ_i a[r, i] · b_o[i]. With `accumulate` this is added to c[r, o].
-struct FewRows {
+/// The arguments but the columns, which are of some type.
+struct Rows {
   const uint16_t* a;
   int64_t a_stride;
   float* c;
@@ -112,7 +132,7 @@ struct FewRows {
 /// its numbers from i on for i = 0, 32, 64 … It also has `last(i, count)`, which gives `count`
 /// numbers and then zeros.
 template <int kRows, int kTogether, class Column>
-PECIA_BF16_CODE inline void add_products(const FewRows& args, Column (&columns)[kTogether],
+PECIA_BF16_CODE inline void add_products(const Rows& args, Column (&columns)[kTogether],
                                          __m512 (&sums)[kTogether][kRows]) {
   int64_t i = 0;
   for (; i + bf16_lanes <= args.depth; i += bf16_lanes) {
@@ -141,7 +161,7 @@ PECIA_BF16_CODE inline void add_products(const FewRows& args, Column (&columns)[
 /// Makes up to sixteen sums, for all rows and `count` columns from `first` on. There are kRows
 /// rows. The columns are taken kTogether at a time, in kPasses passes.
 template <int kRows, int kTogether, int kPasses, class ColumnOf>
-PECIA_BF16_CODE inline void dot_tile(const FewRows& args, const ColumnOf& column_of, int64_t first,
+PECIA_BF16_CODE inline void dot_tile(const Rows& args, const ColumnOf& column_of, int64_t first,
                                      int64_t count) {
   static_assert(kRows * kTogether * kPasses <= 16);
   using Column = decltype(column_of(0));
@@ -187,7 +207,7 @@ constexpr int most_dot_rows = 8;
 enum class Columns { apart, near };
 
 template <int kRows, Columns kColumns, class ColumnOf>
-PECIA_BF16_CODE void dot_rows_of(const FewRows& args, const ColumnOf& column_of, int64_t begin,
+PECIA_BF16_CODE void dot_rows_of(const Rows& args, const ColumnOf& column_of, int64_t begin,
                                  int64_t end) {
   if (args.rows == kRows) {
     constexpr int most = 16 / kRows;
@@ -206,7 +226,7 @@ PECIA_BF16_CODE void dot_rows_of(const FewRows& args, const ColumnOf& column_of,
 /// has `factor()`. Where columns are apart, the column's `together` says how many are read at once.
 /// A sum's order of additions depends neither on its neighbours nor on the cuts.
 template <class ColumnOf>
-PECIA_BF16_CODE void dot_few_rows(const FewRows& args, const ColumnOf& column_of) {
+PECIA_BF16_CODE void dot_few_rows(const Rows& args, const ColumnOf& column_of) {
   constexpr int64_t first_cache = 24 * 1024, second_cache = 128 * 1024, few_lines = 256;
   const int64_t row_bytes = std::max<int64_t>(1, args.depth) * 2;
   const int64_t most_rows = std::clamp<int64_t>(first_cache / row_bytes, 4, most_dot_rows);
@@ -216,7 +236,7 @@ PECIA_BF16_CODE void dot_few_rows(const FewRows& args, const ColumnOf& column_of
   for (int64_t begin = 0; begin < args.columns; begin += panel)
     for (int64_t group = 0; group < groups; ++group) {
       const int64_t row = args.rows * group / groups;
-      FewRows part = args;
+      Rows part = args;
       part.rows = args.rows * (group + 1) / groups - row;
       part.a += row * args.a_stride;
       part.c += row * args.c_stride;
@@ -226,6 +246,27 @@ PECIA_BF16_CODE void dot_few_rows(const FewRows& args, const ColumnOf& column_of
       else
         dot_rows_of<most_dot_rows, Columns::near>(part, column_of, begin, end);
     }
+}
+
+}  // namespace
+
+void lane_dot_bf16(const DotBf16Args& args) {
+  constexpr auto bytes = static_cast<int64_t>(sizeof(uint16_t));
+  const int64_t ahead = args.ahead != 0 ? args.ahead * bytes : bytes_ahead(args.b_stride * bytes);
+  dot_few_rows({args.a, args.a_stride, args.c, args.c_stride, args.rows, args.columns, args.depth,
+                args.accumulate},
+               [&](int64_t o) {
+                 return Bf16Column{args.b + o * args.b_stride, args.factor, ahead};
+               });
+}
+
+void lane_dot_codes(const DotCodesArgs& args) {
+  const Rows rows{args.a,    args.a_stride, args.c,     args.c_stride,
+                  args.rows, args.columns,  args.depth, args.accumulate};
+  if (args.b.dtype == DType::int8)
+    dot_few_rows(rows, [&](int64_t o) { return Int8Column(args.b.from(o), 0); });
+  else
+    dot_few_rows(rows, [&](int64_t o) { return Int4Column(args.b.from(o), 0); });
 }
 
 }  // namespace pecia::kernels::cpu
