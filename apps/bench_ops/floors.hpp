@@ -18,8 +18,9 @@ Floors measure_floors(int num_threads, int runs);
 /// FLOP/s of the backend's own product of 2048³ with weights of bf16; the best run counts.
 double measure_product(const Place& place, int runs);
 
-/// Measures the backend's own product of 8192 × 8192 by 8192 × 16384 in bf16, including the
-/// rounding of its left side, and a copy of 2 GiB within the device (bytes read and written).
+/// Measures the floor of products that other benchmarks and runs have too
+/// (measure::measure_product_flops): 8192³ of random numbers of bf16, without any conversion. Also
+/// measures a copy of 2 GiB within the device (bytes read and written).
 Floors measure_gpu_floors(const Place& place, int runs);
 
 }  // namespace pecia::bench

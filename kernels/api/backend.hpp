@@ -130,8 +130,9 @@ int num_cuda_devices();
 /// code. Throws InputError for an index that no GPU has.
 std::unique_ptr<device::Device> make_cuda_device(int index);
 
-/// What computes large pieces of prefill attention: a library if one is found, or our own kernels.
-enum class AttentionBy { library, own_kernels };
+/// What computes large pieces of prefill attention: a library if one is found, the library by graphs
+/// of static shape alone (a benchmark compares these), or our own kernels.
+enum class AttentionBy { library, static_graphs, own_kernels };
 
 /// Makes the backend of a device that make_cuda_device made and that outlives it. Tensors must be
 /// in the device's memory, and the device must have made the streams. The backend takes one stream

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/device/graph_stream.hpp"
 
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "lib/core/error.hpp"
@@ -11,7 +13,17 @@ namespace {
 /// Launching a graph takes about as long as two kernels.
 constexpr size_t least_work_of_a_graph = 3;
 
+constexpr const char* variable = "PECIA_CUDA_GRAPHS";
+
 }  // namespace
+
+GraphStream::GraphStream() {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr || std::string_view(text) == "1") return;
+  if (std::string_view(text) != "0")
+    fail<InputError>("{} is '{}'; it is 0 (no graphs) or 1", variable, text);
+  counts_.why_not = std::string(variable) + "=0";
+}
 
 void GraphStream::begin_step() {
   PECIA_CHECK(!in_step_, "a step within a step");
@@ -41,13 +53,27 @@ void GraphStream::end_segment() {
   if (index == graphs_.size()) graphs_.emplace_back();
   Commands& known = graphs_[index];
   if (!ended_.same_as(known)) {
-    known.clear();  // if the graph cannot be made, its old contents must not be trusted
-    make_graph(index, ended_);
+    try {
+      make_graph(index, ended_);
+    } catch (const DeviceLost&) {
+      known.clear();  // its contents must not be trusted
+      throw;
+    } catch (const SystemError& error) {
+      give_up_graphs(error.what());
+      return ended_.enqueue();
+    }
     std::swap(known, ended_);
     ++counts_.made;
   }
   launch_graph(index);
   ++counts_.launched;
+}
+
+void GraphStream::give_up_graphs(const std::string& why) {
+  counts_.why_not = why;
+  next_ = 0;
+  graphs_.clear();
+  keep_graphs(0);
 }
 
 }  // namespace pecia::device

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 
 #include "lib/core/error.hpp"
@@ -12,10 +13,12 @@
 namespace pecia::device {
 namespace {
 
+enum class Failure { none, no_graph, lost };
+
 class LoggedStream : public GraphStream {
  public:
   std::string log;
-  bool fails = false;  ///< to make graphs
+  Failure fails = Failure::none;  ///< to make graphs
 
   /// Works named by letters; equal letters are equal work.
   void give(const std::string& works) {
@@ -41,7 +44,8 @@ class LoggedStream : public GraphStream {
 
  private:
   void make_graph(size_t index, const Commands& work) override {
-    if (fails) fail<SystemError>("no graph");
+    if (fails == Failure::no_graph) fail<SystemError>("no graph");
+    if (fails == Failure::lost) fail<DeviceLost>("lost");
     log += 'm';
     log += std::to_string(index);
     log += '(';
@@ -94,17 +98,39 @@ TEST(GraphStream, AStepThatIsDroppedLeavesTheGraphsAsTheyAre) {
   EXPECT_EQ(stream.step("abc|def"), "g0 |g1 ");
 }
 
-TEST(GraphStream, OfAGraphThatCouldNotBeMadeNothingIsKnown) {
+TEST(GraphStream, WithoutAGraphThatCannotBeMadeAllWorkIsDoneAllTheSame) {
   LoggedStream stream;
   stream.step("abc|def");
-  stream.fails = true;
+  stream.fails = Failure::no_graph;
+  EXPECT_EQ(stream.step("abc|xyz|def"), "g0 |keep 0xyz|def");
+  EXPECT_EQ(stream.graph_counts().why_not, "no graph");
+  stream.fails = Failure::none;
+  EXPECT_EQ(stream.step("abc|def"), "abc|def") << "nor is one tried again";
+}
+
+TEST(GraphStream, ALostDeviceEndsTheStepAndNothingOfTheGraphIsKnown) {
+  LoggedStream stream;
+  stream.step("abc|def");
+  stream.fails = Failure::lost;
   stream.begin_step();
   stream.give("xyz");
-  EXPECT_THROW(stream.end_segment(), SystemError);
+  EXPECT_THROW(stream.end_segment(), DeviceLost);
   stream.mark();  // as memory that is freed on the way out does
   stream.drop_step();
-  stream.fails = false;
+  stream.fails = Failure::none;
   EXPECT_EQ(stream.step("abc|def"), "m0(abc)g0 |g1 ");
+}
+
+TEST(GraphStream, MakesNoneWhereTheEnvironmentSaysSo) {
+  ASSERT_EQ(::setenv("PECIA_CUDA_GRAPHS", "0", 1), 0);
+  LoggedStream without;
+  ASSERT_EQ(::setenv("PECIA_CUDA_GRAPHS", "off", 1), 0);
+  EXPECT_THROW(LoggedStream(), InputError);
+  ASSERT_EQ(::unsetenv("PECIA_CUDA_GRAPHS"), 0);
+  EXPECT_EQ(without.step("abc|def"), "abc|def");
+  EXPECT_EQ(without.graph_counts().launched, 0);
+  EXPECT_EQ(without.graph_counts().why_not, "PECIA_CUDA_GRAPHS=0");
+  EXPECT_EQ(LoggedStream().step("abc"), "m0(abc)g0 ");
 }
 
 TEST(GraphStream, RefusesAStepWithinAStep) {

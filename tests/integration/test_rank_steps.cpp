@@ -33,7 +33,7 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
     settings.tp = pair.degrees.tp;
     settings.modes = parallel::pass_modes(pair, 6);
     settings.ring = parallel::Ring::pass_q;
-    device::GraphStream::GraphCounts one_by_one, as_graphs;
+    device::GraphCounts one_by_one, as_graphs;
     settings.place = TestPlace::emulated_staged;
     settings.graphs = &one_by_one;
     const auto wanted = run_requests(*all, model, requests, settings);

@@ -17,7 +17,6 @@ namespace pecia::test {
 namespace {
 
 using device::Buffer;
-using device::GraphStream;
 using device::Memory;
 
 /// A layer's beginning for one token after another: looked up, normed, multiplied, cached,
@@ -183,7 +182,7 @@ class Batch {
     stream_->synchronize();
   }
 
-  GraphStream::GraphCounts counts() const {
+  device::GraphCounts counts() const {
     return dynamic_cast<LateStream&>(*stream_).graph_counts();
   }
 

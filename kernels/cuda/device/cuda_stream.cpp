@@ -20,10 +20,12 @@ Capture capture(cudaStream_t stream, const device::Commands& work) {
   PECIA_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   try {
     work.enqueue();
-  } catch (...) {
+  } catch (const Error& error) {
     cudaStreamEndCapture(stream, &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);
-    throw;
+    // A library that may not be captured says that its call failed, as for a lost device.
+    if (is_sticky(cudaGetLastError())) throw;
+    fail<SystemError>("work could not be captured as a graph: {}", error.what());
   }
   PECIA_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
   return Capture(graph);
