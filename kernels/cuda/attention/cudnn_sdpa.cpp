@@ -196,7 +196,7 @@ class CudnnSdpa : public Sdpa {
     }
     if (may_be_dynamic()) {
       Plan plan = {make_graph(shape, settings_, true)};
-      const fe::error_t error = build(plan);
+      fe::error_t error = build(plan);
       if (error.is_good()) {
         ++num_dynamic_;
         return plan;
@@ -204,7 +204,7 @@ class CudnnSdpa : public Sdpa {
       if (why_static_.empty()) why_static_ = error.get_message();
     }
     Plan plan = {make_graph(shape, settings_, false)};
-    const fe::error_t error = build(plan);
+    fe::error_t error = build(plan);
     if (error.is_bad()) {
       note_refusal(shape, error.get_message());
       return std::nullopt;
