@@ -11,8 +11,11 @@ struct Floors {
   double bandwidth;  ///< B/s
 };
 
-/// Measures the BLAS's sgemm of 2048³ on `num_threads` threads, and reading an array far larger
-/// than the caches.
+/// FLOP/s of the BLAS's sgemm of 2048³ on `num_threads` threads; the best run counts. Throws
+/// Unsupported in a build without BLAS.
+double sgemm_flops(int num_threads, int runs);
+
+/// Measures sgemm_flops, and reading an array far larger than the caches.
 Floors measure_floors(int num_threads, int runs);
 
 /// FLOP/s of the backend's own product of 2048³ with weights of bf16; the best run counts.

@@ -22,11 +22,12 @@ namespace {
 using nlohmann::json;
 
 /// As in test_production_types: a number rounded to bf16 is off by 0.0015 in the mean square, eleven
-/// roundings of a layer add up, and norms and softmax magnify them to twice that. An oracle that
-/// computes in bf16 rounds what it adds, too: some twenty times more in a layer, which makes √3 of
-/// it, and twice that for the differences of two such models.
+/// roundings of a layer add up, and norms and softmax magnify them to at most three times that
+/// (llama-mha-tied to twice). An oracle that computes in bf16 rounds what it adds, too: some twenty
+/// times more in a layer, which makes √3 of it, and twice that for the difference of two such
+/// models.
 double tolerance(int64_t layers, bool oracle_is_bf16) {
-  const double own = 2 * std::sqrt(11.0 * static_cast<double>(layers)) * 0.0015;
+  const double own = 3 * std::sqrt(11.0 * static_cast<double>(layers)) * 0.0015;
   return oracle_is_bf16 ? 2 * std::sqrt(3.0) * own : own;
 }
 
