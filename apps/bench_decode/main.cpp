@@ -315,13 +315,17 @@ class Decode {
     if (options_.model.stages) print_stages(results_, taken);
     const int64_t launched = graphs.launched - graphs_before.launched;
     const int64_t made = graphs.made - graphs_before.made;
-    if (launched > 0 || !graphs.why_not.empty())
-      results_.line(fmt::format("    graphs: {} launched, {} of them made anew{}", launched, made,
+    const int64_t piecemeal = graphs.piecemeal - graphs_before.piecemeal;
+    if (launched + piecemeal > 0 || !graphs.why_not.empty())
+      results_.line(fmt::format("    graphs: {} launched, {} of them made for it, {} segments piece "
+                                "by piece{}",
+                                launched, made, piecemeal,
                                 graphs.why_not.empty() ? "" : "; then none: " + graphs.why_not));
     results_.write({{"context", one.context},
                     {"batch", one.batch()},
                     {"graphs_launched", launched},
                     {"graphs_made", made},
+                    {"graphs_piecemeal", piecemeal},
                     {"why_no_graphs", graphs.why_not},
                     {"masters", one.masters},
                     {"rule", rule},

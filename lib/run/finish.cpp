@@ -35,7 +35,10 @@ void add_gpu_facts(const Setup& setup, report::RunReport& report) {
   report.modes["attention_library"] = setup.place.backend->attention_library();
   if (const device::GraphCounts* graphs = graphs_of(setup))
     report.modes["graphs"] = {
-        {"launched", graphs->launched}, {"made", graphs->made}, {"why_not", graphs->why_not}};
+        {"launched", graphs->launched},
+        {"made", graphs->made},
+        {"piecemeal", graphs->piecemeal},
+        {"why_not", graphs->why_not}};
 }
 
 void say_what_the_gpu_did(const Setup& setup) {
