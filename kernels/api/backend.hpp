@@ -43,6 +43,9 @@ class Backend {
   /// of the given type. It is fp32, or a narrower type to which x is rounded in any case.
   virtual DType operand_type(DType) const { return DType::fp32; }
 
+  /// Whether one product takes less time than two of the same rows, as where launches cost.
+  virtual bool gains_by_joined_products() const { return false; }
+
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;
   virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;
   virtual void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) = 0;

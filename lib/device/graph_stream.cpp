@@ -46,6 +46,7 @@ void GraphStream::drop_step() {
 void GraphStream::end_segment() {
   if (segment_.empty()) return;
   std::swap(ended_, segment_);
+  counts_.pieces += static_cast<int64_t>(ended_.size());
   segment_.clear();  // work that fails is not tried again
   if (ended_.size() < least_work_of_a_graph) return ended_.enqueue();
   const size_t index = next_++;

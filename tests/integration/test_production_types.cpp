@@ -25,7 +25,7 @@ namespace {
 
 using Results = std::map<int64_t, schedule::Finished>;
 
-constexpr int64_t vocab = 96, layers = 2, hidden = 128, ffn = 192, num_heads = 4, num_kv_heads = 2;
+constexpr int64_t vocab = 96, few_layers = 2, hidden = 128, ffn = 192, num_heads = 4, num_kv_heads = 2;
 
 /// By how much log-probabilities may be off, as a share of their own deviation. A number rounded to
 /// bf16 is off by 2⁻⁸ of itself at most, in the mean square by 0.0015. In a layer the inputs of
@@ -42,7 +42,7 @@ NamedTensor random_matrix(const std::string& name, int64_t out, int64_t in, uint
 }
 
 /// A Llama of bf16 whose heads have `head_dim` elements.
-void write_model(const TempFolder& folder, int64_t head_dim) {
+void write_model(const TempFolder& folder, int64_t head_dim, int64_t layers = few_layers) {
   folder.write("config.json", nlohmann::json{{"model_type", "llama"},
                                              {"architectures", {"LlamaForCausalLM"}},
                                              {"vocab_size", vocab},
@@ -136,7 +136,7 @@ TEST_P(ProductionTypes, GiveWhatFp32GivesOnOneRank) {
   ReplicaSettings settings = of_production();
   expect_near(run_requests(*alone_, model_.path(), make_requests(lengths), settings), wanted);
   if (settings.place == TestPlace::emulated_staged) {
-    EXPECT_EQ(sdpa_.run.size(), static_cast<size_t>(layers));
+    EXPECT_EQ(sdpa_.run.size(), static_cast<size_t>(few_layers));
   }
   settings.max_batch_tokens = 150;  // pieces too small for the library
   sdpa_.run.clear();
@@ -164,6 +164,28 @@ TEST_P(ProductionTypes, GiveWhatFp32GivesInEveryMode) {
     expect_near(run_requests(*all_, model_.path(), make_requests(lengths), settings), wanted);
   }
   EXPECT_GT(number, 0);
+}
+
+/// The pieces of work that a layer of a decode step adds, on one rank after a long prompt. They are
+/// two norms, products for q, k, v, o, down, and gate with up, two rotations, two stores to the
+/// cache, attention and the combination of its parts, the rounding of its result, and the gated
+/// activation.
+TEST_P(ProductionTypes, ADecodeLayerHasFewPiecesOfWork) {
+  if (all_->size() > 1 || place_of_tests() != TestPlace::host) GTEST_SKIP() << "it is counted once";
+  constexpr int64_t new_tokens = 6, more_layers = 4;
+  const auto pieces = [&](int64_t layers) {
+    const TempFolder model;
+    write_model(model, GetParam(), layers);
+    device::GraphCounts counts;
+    ReplicaSettings settings = of_production();
+    settings.logprobs = settings.prompt_logprobs = 0;
+    settings.graphs = &counts;
+    run_requests(*alone_, model.path(),
+                 {greedy_request(0, random_tokens(400, vocab, 1), new_tokens)}, settings);
+    return counts.pieces;
+  };
+  constexpr int64_t steps = new_tokens - 1;  // the prompt has too many rows for a step
+  EXPECT_EQ(pieces(more_layers) - pieces(few_layers), 16 * steps * (more_layers - few_layers));
 }
 
 INSTANTIATE_TEST_SUITE_P(HeadsOf, ProductionTypes, testing::Values(64, 128),
