@@ -244,9 +244,7 @@ Json plan_job(const PlanQuestion& question) {
   std::optional<machines::Cluster> cluster;
   if (!question.cluster.empty()) cluster = cluster_of(question, job, ranks);
   if (cluster) take_backend(job, cluster->rank);
-  if (cluster && question.ranks.size() > 1 && !why_not_swept(job).empty())
-    fail<InputError>("{}; name one number of --ranks", why_not_swept(job));
-  if (cluster && why_not_swept(job).empty()) {
+  if (cluster) {
     Json plan = beginning_of(prompts, job, config, resources::weight_footprint(job, config),
                              resources::kv_footprint(job, config, nullptr, {}));
     plan["cluster"] = {{"name", question.cluster}, {"file", to_yaml(*cluster)}};
@@ -267,7 +265,7 @@ Json plan_job(const PlanQuestion& question) {
     }
   const auto weights = resources::weight_footprint(job, config);
   const auto kv = resources::kv_footprint(job, config, inputs ? &*inputs : nullptr, resources);
-  Json weights_of_rank, work, sent, times;
+  Json weights_of_rank, work, sent;
   if (!grid.contains("refused")) {
     resources.kv_dtype = kv.dtype;
     resources.max_sequences = kv.max_sequences;
@@ -284,9 +282,6 @@ Json plan_job(const PlanQuestion& question) {
             {"prefill_pass", needs.prefill_sent_bytes},
             {"decode_sequences", resources.max_sequences},
             {"decode_step", needs.decode_sent_bytes}};
-    if (cluster)
-      times = times_of({job, config, resources, stored, operands_of(*cluster, job)}, *cluster,
-                       shapes_of(question, prompts, config.max_positions), question.trace);
   }
   Json plan = beginning_of(prompts, job, config, weights, kv);
   plan["kv"]["max_sequences"] = kv.max_sequences;
@@ -301,9 +296,6 @@ Json plan_job(const PlanQuestion& question) {
                     {"work", work}}},
                   {"sent_bytes_per_rank", sent}};
   plan["plans"] = Json::array({only});
-  if (cluster) plan["cluster"] = {{"name", question.cluster}, {"file", to_yaml(*cluster)}};
-  if (cluster) plan["not_swept"] = why_not_swept(job);
-  for (const auto& [key, value] : times.items()) plan["plans"][0][key] = value;
   return plan;
 }
 
@@ -353,8 +345,6 @@ std::string plan_text(const Json& plan) {
   }
   text += fmt::format("\n  {}: {}", plural(number(chosen, "ranks"), "rank"),
                       outcome_text(chosen["parallel"]));
-  if (chosen.contains("requests")) text += times_text(plan);
-  if (plan.contains("not_swept")) text += "  " + plan["not_swept"].get<std::string>() + "\n";
   return text;
 }
 

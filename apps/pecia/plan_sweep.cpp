@@ -20,9 +20,7 @@ namespace pecia::app {
 namespace {
 
 using foresight::Foreseen;
-using foresight::PassFigures;
 using Json = nlohmann::ordered_json;
-using schedule::PassKind;
 
 /// Tells on stderr how far a sweep is, once it has taken two seconds: a line that is redrawn on a
 /// terminal, or a line every few seconds.
@@ -58,6 +56,7 @@ Json json_of(const job::Job::Parallel& parallel, const resources::Resources& res
   };
   Json json{{"dp", parallel.dp},
             {"cp", *parallel.cp.degree},
+            {"cp_elastic", resources.elastic},
             {"sp", parallel.sp},
             {"tp", parallel.tp},
             {"prefill", word(parallel.prefill)},
@@ -77,30 +76,27 @@ Json json_of(const foresight::RankMemory& memory, int64_t kv_per_token) {
           {"free", memory.free_bytes}};
 }
 
-Json parts_of(const PassFigures& figures, double divisor) {
-  return {{"gemm_s", figures.times.gemm_s / divisor},
-          {"attention_s", figures.times.attention_s / divisor},
-          {"exposed_comm_s", figures.times.exposed_comm_s / divisor},
-          {"other_s", figures.times.other_s / divisor}};
+Json parts_of(const foresight::RankTimes& times, double divisor) {
+  return {{"gemm_s", times.gemm_s / divisor},
+          {"attention_s", times.attention_s / divisor},
+          {"exposed_comm_s", times.exposed_comm_s / divisor},
+          {"other_s", times.other_s / divisor}};
 }
 
-Json request_of(const Foreseen& plan, const foresight::RequestShape& shape) {
-  const resources::Resources& resources = plan.resources;
-  const PassFigures prefill =
-      plan.times->of(PassKind::prefill,
-                     schedule::busiest_prefill(resources.cp, shape.cached_tokens,
-                                               shape.prompt_tokens, resources.max_batch_tokens));
-  const int64_t middle = shape.cached_tokens + shape.prompt_tokens + shape.new_tokens / 2;
+Json request_of(foresight::Passes& passes, const Foreseen& plan,
+                const foresight::RequestShape& shape) {
+  const foresight::RequestTime time = foresight::foresee(passes, plan.resources, shape);
   return {{"prompt_tokens", shape.prompt_tokens},
           {"cached_tokens", shape.cached_tokens},
           {"new_tokens", shape.new_tokens},
-          {"ttft_s", prefill.seconds},
-          {"tbt_s", plan.times->team().decode_s(resources.cp, 1, 1, middle)},
-          {"prefill", parts_of(prefill, 1)}};
+          {"ttft_s", time.ttft_s},
+          {"tbt_s", time.tbt_s},
+          {"prefill", parts_of(time.prefill, 1)}};
 }
 
-Json json_of(const Foreseen& plan, const std::vector<foresight::RequestShape>& shapes,
-             const foresight::PassSetting& setting) {
+Json json_of(foresight::Passes& passes, const Foreseen& plan,
+             const std::vector<foresight::RequestShape>& shapes) {
+  const foresight::PassSetting& setting = passes.setting();
   const int per_server = setting.cluster.ranks_per_server;
   Json json{{"ranks", plan.ranks},
             {"servers", (plan.ranks + per_server - 1) / per_server},
@@ -115,15 +111,15 @@ Json json_of(const Foreseen& plan, const std::vector<foresight::RequestShape>& s
   if (!plan.end) return json;
   const foresight::BatchEnd& end = *plan.end;
   for (const foresight::RequestShape& shape : shapes)
-    json["requests"].push_back(request_of(plan, shape));
+    json["requests"].push_back(request_of(passes, plan, shape));
   json["end_s"] = end.end_s;
   json["end_range_s"] = {end.soonest_s, end.latest_s};
   json["gpu_hours"] = plan.gpu_hours();
   json["busy"] = end.busy;
   json["refused_turns"] = end.refused;
   const double dp = plan.parallel.dp;
-  json["phases"] = {{"prefill", parts_of(end.prefill, dp)},
-                    {"decode", parts_of(end.decode, dp)},
+  json["phases"] = {{"prefill", parts_of(end.prefill.times, dp)},
+                    {"decode", parts_of(end.decode.times, dp)},
                     {"idle_s", (1 - end.busy) * end.end_s}};
   for (size_t level = 0; level < comm::num_link_levels; ++level)
     json["bytes_by_level"][comm::link_level_names[level]] =
@@ -161,9 +157,12 @@ std::string grid_text(const Json& parallel) {
 std::string job_line(const Json& parallel) {
   std::string line;
   for (const auto& [key, value] : parallel.items()) {
-    if (key == "mode" || key == "why" || value == "auto") continue;
+    if (key == "mode" || key == "why" || key == "cp_elastic" || value == "auto") continue;
+    const bool changes = key == "cp" && parallel["cp_elastic"].get<bool>();
     line += fmt::format("{}{}: {}", line.empty() ? "" : ", ", key,
-                        value.is_string() ? value.get<std::string>() : value.dump());
+                        changes             ? "elastic"
+                        : value.is_string() ? value.get<std::string>()
+                                            : value.dump());
   }
   return fmt::format("parallel: {{{}}}", line);
 }
@@ -201,16 +200,6 @@ std::string row_text(const Json& plan) {
 
 }  // namespace
 
-std::string why_not_swept(const job::Job& job) {
-  const auto sentence = [](const char* what) {
-    return fmt::format("{} is not swept yet: only the layout that the job names is foreseen", what);
-  };
-  if (job.attention.sparse == job::Sparse::csa) return sentence("attention.sparse: csa");
-  if (job.reproducible == parallel::Reproducible::layout) return sentence("reproducible: layout");
-  if (job.parallel.cp.elastic) return sentence("parallel.cp: elastic");
-  return "";
-}
-
 Json swept_plans(foresight::Passes& passes, const foresight::Batch& batch,
                  const foresight::SweepQuestion& asked,
                  const std::vector<foresight::RequestShape>& shapes,
@@ -220,12 +209,8 @@ Json swept_plans(foresight::Passes& passes, const foresight::Batch& batch,
   question.on_progress = [&](int64_t decided, int64_t all) { progress(decided, all); };
   const foresight::Sweep found = foresight::sweep(passes, batch, question);
   const foresight::PassSetting& setting = passes.setting();
-  if (const Foreseen& best = found.plans.front(); !trace.empty() && best.end) {
-    const foresight::Replica replica{setting.job, setting.config, best.resources, setting.weights,
-                                     setting.operand_type};
-    const parallel::Ring ring = foresight::foresee(replica, setting.cluster, shapes.back()).ring;
-    foresight::write_traces(replica, setting.cluster, shapes.back(), ring, trace);
-  }
+  if (const Foreseen& best = found.plans.front(); !trace.empty() && best.end)
+    foresight::write_traces(passes, best.resources, shapes.back(), trace);
   Json json{{"batch",
              {{"requests", batch.work().requests},
               {"prompt_tokens", batch.work().prompt_tokens},
@@ -233,7 +218,7 @@ Json swept_plans(foresight::Passes& passes, const foresight::Batch& batch,
               {"longest_prompt", batch.longest_prompt()}}},
             {"plans", Json::array()}};
   for (const Foreseen& plan : found.plans) {
-    Json& last = json["plans"].emplace_back(json_of(plan, shapes, setting));
+    Json& last = json["plans"].emplace_back(json_of(passes, plan, shapes));
     if (plan.end) continue;
     const auto change = foresight::would_fit(setting, batch, asked, plan.ranks);
     last["would_fit"] = change ? Json(*change) : Json();

@@ -11,9 +11,6 @@
 
 namespace pecia::app {
 
-/// Why the layouts of this job are not swept; empty: they are.
-std::string why_not_swept(const job::Job& job);
-
 /// {"batch", "plans": […], "knee", "left_out"} of a plan. `shapes`: the requests of which single
 /// times are told, at least one. Traces of the last of them in the best layout are written into
 /// `trace`, unless it is empty. Shows progress on stderr where it takes long.

@@ -20,13 +20,4 @@ std::string cluster_text(const nlohmann::ordered_json& plan);
 /// A line for each request of a plan, at most `most`.
 std::string requests_text(const nlohmann::ordered_json& chosen, size_t most);
 
-/// {"fits", "why_not", "requests": […]} of a plan. Traces of the last request are written into
-/// `trace`, unless it is empty.
-nlohmann::ordered_json times_of(const foresight::Replica& replica, const machines::Cluster& cluster,
-                                const std::vector<foresight::RequestShape>& shapes,
-                                const std::filesystem::path& trace);
-
-/// The lines of a plan that has them, with the shares and overheads that they rest on.
-std::string times_text(const nlohmann::ordered_json& plan);
-
 }  // namespace pecia::app

@@ -6,11 +6,18 @@
 namespace pecia::batch {
 
 std::vector<schedule::SimulatedRequest> simulated_requests(const Inputs& inputs,
-                                                           const job::Job::Batch& batch) {
+                                                           const job::Job::Batch& batch,
+                                                           const IsOpen& is_open) {
   const bool replays = batch.arrivals == job::Arrivals::replay;
   std::vector<const InputRequest*> all;
+  const auto has_open_turn = [&](const InputRequest& request) {
+    const auto turns = static_cast<int64_t>(inputs.prompt(request).turns.size());
+    for (int64_t turn = 0; turn < turns; ++turn)
+      if (!is_open || is_open(request.first_row + turn)) return true;
+    return false;
+  };
   for (const InputRequest& request : inputs.requests())
-    if (request.work > 0) all.push_back(&request);
+    if (request.work > 0 && has_open_turn(request)) all.push_back(&request);
   const auto arrival = [&](const InputRequest* request) {
     return inputs.prompt(*request).arrival_s.value_or(0);
   };

@@ -2,6 +2,7 @@
 #include "lib/foresight/batch_end.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "lib/core/error.hpp"
 
@@ -31,22 +32,6 @@ std::pair<PassWork, PassWork> work_of(const schedule::SimulatedTurn& turn, int64
   const auto rest = static_cast<double>(std::max<int64_t>(0, turn.answer_tokens - 1));
   return {schedule::work_of(first, prompt, static_cast<double>(batch_tokens)).shared(instances),
           schedule::work_of(first + prompt, rest, 1).shared(instances)};
-}
-
-schedule::SchedulerLimits limits_of(const Batch& batch, const job::Job& job,
-                                    const model::ModelConfig& config,
-                                    const resources::Resources& resources) {
-  schedule::SchedulerLimits limits;
-  limits.ring_size = resources.cp;
-  limits.kv_tokens = resources.kv_tokens;
-  limits.max_sequences = resources.max_sequences;
-  limits.max_batch_tokens = resources.max_batch_tokens;
-  limits.max_positions = std::max(config.max_positions, batch.cached().front() + 1);
-  limits.vocab = config.vocab;
-  limits.policy = job.batch.policy;
-  limits.modes = parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
-                                      resources.shift_threshold);
-  return limits;
 }
 
 }  // namespace
@@ -95,31 +80,39 @@ PassSpan span_of(const Batch& batch, const resources::Resources& resources) {
   const int64_t of_replica = (work.answers + resources.dp - 1) / resources.dp;
   int64_t sequences = 1;  // a power of two: many grids then ask for the same passes
   while (2 * sequences <= std::min(of_replica, resources.max_sequences)) sequences *= 2;
-  return {resources.max_batch_tokens, batch.longest_prompt(), sequences, batch.mean_context()};
+  return {batch.longest_prompt(), sequences, batch.mean_context()};
 }
 
 double least_end_s(const Batch& batch, const resources::Resources& resources,
                    const ReplicaTimes& times) {
-  const int cp = resources.cp;
-  const schedule::TeamTimes& team = times.team();
+  const schedule::TeamTimes& teams = times.teams();
+  // Teams that change waste least as instances alone, and read a request alone fastest as any team.
+  const int degree = resources.shares();
+  const double teams_at_once = static_cast<double>(resources.dp) * resources.cp / degree;
   PassWork prompts, answers;
   double longest_s = 0,
-         held = 0;  // held: slots of a rank, each as often as an answer's pass needs it
+         held = 0;  // held: slots of a team, each as often as an answer's pass needs it
   for (const SimulatedRequest& request : batch.requests()) {
-    PassWork own_prompts, own_answers;
-    int64_t most_steps = 0;
-    for_turns(request, [&](const schedule::SimulatedTurn& turn, int64_t before) {
-      const auto [prompt, answer] = work_of(turn, before, resources.max_batch_tokens, cp);
-      own_prompts += prompt, own_answers += answer;
-      held += answer.passes * static_cast<double>(before + turn.prompt_tokens) / cp;
-      most_steps = std::max(most_steps, turn.answer_tokens - 1);
-    });
-    prompts += own_prompts, answers += own_answers;
-    // A fork's branches may decode together.
-    if (request.followup == io::Followup::fork)
-      own_answers.passes = static_cast<double>(std::max<int64_t>(0, most_steps));
-    longest_s = std::max(longest_s, team.seconds(cp, PassKind::prefill, own_prompts) +
-                                        team.seconds(cp, PassKind::decode, own_answers));
+    double own_s = std::numeric_limits<double>::infinity();
+    for (int own = degree; own <= resources.cp; ++own) {
+      PassWork own_prompts, own_answers;
+      int64_t most_steps = 0;
+      for_turns(request, [&](const schedule::SimulatedTurn& turn, int64_t before) {
+        const int64_t batch_tokens = resources.max_batch_tokens * (resources.elastic ? own : 1);
+        const auto [prompt, answer] = work_of(turn, before, batch_tokens, own);
+        own_prompts += prompt, own_answers += answer;
+        most_steps = std::max(most_steps, turn.answer_tokens - 1);
+        if (own == degree)
+          held += answer.passes * static_cast<double>(before + turn.prompt_tokens) / degree;
+      });
+      if (own == degree) prompts += own_prompts, answers += own_answers;
+      // A fork's branches may decode together.
+      if (request.followup == io::Followup::fork)
+        own_answers.passes = static_cast<double>(std::max<int64_t>(0, most_steps));
+      own_s = std::min(own_s, teams.seconds(own, PassKind::prefill, own_prompts) +
+                                  teams.seconds(own, PassKind::decode, own_answers));
+    }
+    longest_s = std::max(longest_s, own_s);
   }
   // Prompts share passes up to max_batch_tokens, and answers up to max_sequences and kv_tokens.
   const auto batch_tokens = static_cast<double>(resources.max_batch_tokens);
@@ -127,15 +120,60 @@ double least_end_s(const Batch& batch, const resources::Resources& resources,
   answers.passes /= static_cast<double>(resources.max_sequences);
   if (resources.kv_tokens > 0)
     answers.passes = std::max(answers.passes, held / static_cast<double>(resources.kv_tokens));
-  const double all_s =
-      team.seconds(cp, PassKind::prefill, prompts) + team.seconds(cp, PassKind::decode, answers);
-  return std::max(longest_s, all_s / resources.dp);
+  const double all_s = teams.seconds(degree, PassKind::prefill, prompts) +
+                       teams.seconds(degree, PassKind::decode, answers);
+  return std::max(longest_s, all_s / teams_at_once);
 }
+
+schedule::SchedulerLimits limits_of(const Batch& batch, const job::Job& job,
+                                    const model::ModelConfig& config,
+                                    const resources::Resources& resources,
+                                    const schedule::TeamTimes& times) {
+  schedule::SchedulerLimits limits;
+  limits.ring_size = resources.cp;
+  limits.elastic = resources.elastic;
+  limits.objective = resources.objective;
+  limits.min_instances = resources.min_instances;
+  limits.max_instances = resources.max_instances;
+  if (resources.elastic) limits.team_times = times;
+  limits.kv_tokens = resources.kv_tokens;
+  limits.max_sequences = resources.max_sequences;
+  limits.max_batch_tokens = resources.max_batch_tokens;
+  limits.max_positions = std::max(config.max_positions, batch.cached().front() + 1);
+  limits.vocab = config.vocab;
+  limits.policy = job.batch.policy;
+  limits.levels_from = resources.levels_from();
+  limits.layout_invariant = job.reproducible == parallel::Reproducible::layout;
+  limits.modes = parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
+                                      resources.shift_threshold);
+  return limits;
+}
+
+namespace {
+
+/// A replica's instances share its time, so a team's passes count by its share of them.
+PassFigures all_of(const ReplicaTimes& times, PassKind kind, const std::vector<PassWork>& works) {
+  PassFigures sum;
+  const auto instances = static_cast<double>(works.size());
+  for (size_t i = 0; i < works.size(); ++i) {
+    const auto degree = static_cast<int>(i) + 1;
+    const PassFigures all = times.of(kind, degree, works[i]);
+    sum.work += works[i];
+    const auto sent = sum.sent_bytes;
+    sum.add(all, degree / instances);
+    for (size_t level = 0; level < sent.size(); ++level)
+      sum.sent_bytes[level] = sent[level] + all.sent_bytes[level];
+  }
+  return sum;
+}
+
+}  // namespace
 
 BatchEnd play(const Batch& batch, const job::Job& job, const model::ModelConfig& config,
               const resources::Resources& resources, const ReplicaTimes& times) {
-  const schedule::Simulation found = schedule::simulate(
-      limits_of(batch, job, config, resources), times.team(), batch.requests(), resources.dp);
+  const schedule::Simulation found =
+      schedule::simulate(limits_of(batch, job, config, resources, times.teams()), times.teams(),
+                         batch.requests(), resources.dp);
   BatchEnd end;
   end.end_s = found.seconds;
   const double soonest_s =
@@ -145,8 +183,8 @@ BatchEnd play(const Batch& batch, const job::Job& job, const model::ModelConfig&
   end.soonest_s = soonest_s / (1 + times.error());
   end.latest_s = found.seconds * (1 + times.error());
   end.busy = found.seconds > 0 ? found.busy_s / (resources.dp * found.seconds) : 0;
-  end.prefill = times.of(PassKind::prefill, found.prompts);
-  end.decode = times.of(PassKind::decode, found.answers);
+  end.prefill = all_of(times, PassKind::prefill, found.prompts);
+  end.decode = all_of(times, PassKind::decode, found.answers);
   end.refused = found.refused;
   return end;
 }

@@ -33,7 +33,8 @@ class Batch {
   std::vector<int64_t> cached_;
 };
 
-/// The passes that a replica of these resources has with the batch. `resources`: all but threads.
+/// The lengths of the passes that a replica of these resources has with the batch. `resources`: all
+/// but threads.
 PassSpan span_of(const Batch& batch, const resources::Resources& resources);
 
 /// Seconds before which no schedule of the batch ends, by these times: neither all work dealt evenly
@@ -47,10 +48,18 @@ struct BatchEnd {
   /// tokens that end them, and passes are as much faster as the fit of their times is off. At
   /// latest_s it ends if passes are as much slower.
   double soonest_s = 0, latest_s = 0;
-  double busy = 0;              ///< share of the replicas' time in which they are in a pass
-  PassFigures prefill, decode;  ///< all passes of all replicas
-  int64_t refused = 0;          ///< turns that never fit
+  double busy = 0;  ///< share of the instances' time in which they are in a pass
+  /// All passes of all replicas. A pass of a team counts as long as its share of the instances.
+  PassFigures prefill, decode;
+  int64_t refused = 0;  ///< turns that never fit
 };
+
+/// What a scheduler of these resources goes by, all but threads. `times`: what teams that change are
+/// expected to take.
+schedule::SchedulerLimits limits_of(const Batch& batch, const job::Job& job,
+                                    const model::ModelConfig& config,
+                                    const resources::Resources& resources,
+                                    const schedule::TeamTimes& times);
 
 /// Plays the batch in these resources, all but threads.
 BatchEnd play(const Batch& batch, const job::Job& job, const model::ModelConfig& config,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/foresight/layouts.hpp"
 
+#include <algorithm>
+
 #include "lib/core/error.hpp"
 
 namespace pecia::foresight {
@@ -24,43 +26,50 @@ std::vector<std::pair<int, parallel::Degrees>> grids_of(int ranks, const KeptDeg
   return grids;
 }
 
-parallel::Setting setting_of(const parallel::Degrees& degrees, const job::Job::Parallel& parallel) {
+parallel::Setting setting_of(const parallel::Degrees& degrees, const job::Job& job,
+                             const job::Job::Parallel& parallel) {
   return {degrees,
           parallel.prefill,
           parallel.ring,
           parallel.decode,
           parallel.shift_threshold,
-          parallel::Reproducible::run,
-          false};
+          job.reproducible,
+          parallel.cp.elastic};
 }
 
 }  // namespace
 
-std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job::Parallel& parallel,
-                                           const KeptDegrees& kept,
+std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const KeptDegrees& kept,
                                            const parallel::ModelShape& model) {
   PECIA_CHECK(ranks >= 1, "{} ranks", ranks);
+  const job::Job::Parallel& parallel = job.parallel;
+  const int most_instances = std::max(parallel.elastic.min, parallel.elastic.max.value_or(1));
+  const bool by_levels = job.attention.sparse == job::Sparse::csa;
   std::vector<job::Job::Parallel> layouts;
   for (const auto& [dp, degrees] : grids_of(ranks, kept)) {
-    const parallel::ModeRow& row = parallel::row_of(degrees);
+    if (by_levels && degrees.sp > 1 && !kept.sp) continue;
+    if (parallel.cp.elastic && most_instances > degrees.cp && degrees.cp > 1) continue;
+    const parallel::Degrees cut =
+        by_levels ? parallel::Degrees{degrees.cp * degrees.sp, 1, degrees.tp} : degrees;
+    const parallel::ModeRow& row = parallel::row_of(cut);
     for (const parallel::PrefillMode prefill : row.prefill)
       for (const parallel::DecodeMode decode : row.decode) {
         if (!is_kept(parallel.prefill, prefill) || !is_kept(parallel.decode, decode)) continue;
         job::Job::Parallel layout = parallel;
         layout.dp = dp, layout.sp = degrees.sp, layout.tp = degrees.tp;
-        layout.cp = {degrees.cp, false};
+        layout.cp = {degrees.cp, parallel.cp.elastic && degrees.cp > 1};
         if (degrees.ranks() > 1) layout.prefill = prefill, layout.decode = decode;
-        if (!parallel::refusal(setting_of(degrees, layout), model)) layouts.push_back(layout);
+        if (!parallel::refusal(setting_of(cut, job, layout), model)) layouts.push_back(layout);
       }
   }
   return layouts;
 }
 
-std::string why_no_layout(int ranks, const job::Job::Parallel& parallel, const KeptDegrees& kept,
+std::string why_no_layout(int ranks, const job::Job& job, const KeptDegrees& kept,
                           const parallel::ModelShape& model) {
   const auto grids = grids_of(ranks, kept);
   for (const auto& [dp, degrees] : grids)
-    if (const auto refused = parallel::refusal(setting_of(degrees, parallel), model))
+    if (const auto refused = parallel::refusal(setting_of(degrees, job, job.parallel), model))
       return refused->text();
   PECIA_CHECK(grids.empty(), "a legal grid of {} ranks has no layout", ranks);
   std::string given;

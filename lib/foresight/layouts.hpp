@@ -16,15 +16,16 @@ struct KeptDegrees {
 };
 
 /// A job's `parallel` for each grid DP × CP × SP × TP of `ranks` ranks and each legal pair of modes
-/// (parallel/modes.hpp), with the degrees and modes that are kept. More replicas come first, then
-/// more of CP and of SP. None: no grid of these ranks is legal for the model and what is kept.
-std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job::Parallel& parallel,
-                                           const KeptDegrees& kept,
+/// (parallel/modes.hpp), with the degrees and modes that are kept, and with what the job says of
+/// teams that change, of bits and of levels. More replicas come first, then more of CP and of SP.
+/// Levels take ranks of SP for ranks of CP, so such grids count once. None: no grid of these ranks is
+/// legal for the model and what is kept.
+std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const KeptDegrees& kept,
                                            const parallel::ModelShape& model);
 
 /// Why there is none, and the nearest that is legal: the words of the legality table. Requires that
 /// layouts_of is empty.
-std::string why_no_layout(int ranks, const job::Job::Parallel& parallel, const KeptDegrees& kept,
+std::string why_no_layout(int ranks, const job::Job& job, const KeptDegrees& kept,
                           const parallel::ModelShape& model);
 
 }  // namespace pecia::foresight

@@ -10,6 +10,9 @@
 namespace pecia::foresight {
 namespace {
 
+/// The bound holds whatever the other ranks do.
+constexpr double no_others = 0;
+
 using ByLevel = std::array<double, comm::num_link_levels>;
 
 /// Messages that started together: when they are done, and the level that takes longest.
@@ -35,11 +38,9 @@ class Walk {
 
  private:
   void take(const kernels::OpWork& op) {
-    kernels::OpWork moving = op;
-    moving.flops = 0;
-    const double seconds = machines::op_seconds(op, cluster_);
-    const bool computes = seconds > machines::op_seconds(moving, cluster_);
-    (computes ? own_.compute_s : own_.memory_s) += seconds;
+    const double seconds = machines::op_seconds(op, cluster_, no_others);
+    const auto [computing, moving] = machines::parts_of(op, cluster_);
+    (computing > moving ? own_.compute_s : own_.memory_s) += seconds;
     (op.flops == 0         ? own_.times.other_s
      : op.name == "linear" ? own_.times.gemm_s
                            : own_.times.attention_s) += seconds;
@@ -47,7 +48,8 @@ class Walk {
   }
 
   void take(const Copy& copy) {
-    const double seconds = machines::copy_seconds(static_cast<double>(copy.bytes), cluster_);
+    const double seconds =
+        machines::copy_seconds(static_cast<double>(copy.bytes), cluster_, no_others);
     own_.memory_s += seconds;
     own_.times.other_s += seconds;
     now_ += seconds;

@@ -1,57 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/foresight/passes.hpp"
 
-#include <limits>
 #include <numeric>
 
-#include "lib/foresight/replay.hpp"
-#include "lib/resources/resources.hpp"
+#include "lib/foresight/passes_of_teams.hpp"
 
 namespace pecia::foresight {
 namespace {
 
 using schedule::PassKind;
 
-execute::TrialPasses passes_of(const PassShape& shape) {
+resources::Resources resources_of(const PassSetting& setting, const PassShape& shape) {
+  resources::Resources resources;
+  resources.cp = shape.degrees.cp, resources.sp = shape.degrees.sp, resources.tp = shape.degrees.tp;
+  resources.kv_dtype = setting.kv;
+  resources.sparse = shape.levels;
+  return resources;
+}
+
+schedule::Plan plan_of(const Replica& replica, const PassShape& shape) {
   const bool prefills = shape.kind == PassKind::prefill;
-  return {.instances = shape.degrees.cp,
-          .virtual_ranks = shape.degrees.cp,
-          .modes = {.prefill = shape.sharding,
-                    .decode = shape.sharding,
-                    .decode_ring = prefills ? parallel::Ring::pass_q : shape.ring},
-          .prefill_ring = shape.ring};
-}
-
-schedule::Plan plan_of(const PassShape& shape) {
-  const execute::TrialPasses passes = passes_of(shape);
-  return shape.kind == PassKind::prefill
-             ? passes.feed(0, shape.sequences, shape.tokens, shape.cached)
-             : passes.step(0, shape.sequences, shape.cached, true);
-}
-
-Program program_of(const PassSetting& setting, const PassShape& shape, const schedule::Plan& plan,
-                   int rank) {
-  const execute::TrialPasses passes = passes_of(shape);
-  const auto ranks = static_cast<int>(shape.degrees.ranks());
-  const int64_t slots = passes.slots(shape.cached) +
-                        passes.slots(shape.tokens + passes.virtual_ranks) + passes.slots(1);
-  return record(setting.config,
-                {{.ranks = ranks,
-                  .rank = rank,
-                  .weights = setting.weights,
-                  .quantize = resources::quantize_of(setting.job),
-                  .memory_bytes = std::numeric_limits<int64_t>::max(),
-                  .operand_type = setting.operand_type,
-                  .worker = {.sp = shape.degrees.sp,
-                             .tp = shape.degrees.tp,
-                             .kv_dtype = setting.kv,
-                             .kv_tokens = shape.sequences * slots,
-                             .logprobs = setting.job.generation.logprobs,
-                             .prompt_logprobs = 0,
-                             .places = setting.cluster.places(ranks)}},
-                 {},
-                 plan},
-                Layers::folded);
+  const parallel::PassModes modes{.prefill = shape.sharding,
+                                  .decode = shape.sharding,
+                                  .decode_ring = prefills ? parallel::Ring::pass_q : shape.ring};
+  const execute::TrialPasses passes = passes_of(replica, modes, shape.ring, shape.tokens_per_pass);
+  if (shape.masters > 0)
+    return prefills ? read_by_team(passes, shape.tokens, shape.cached)
+                    : step_of_team(passes, shape.masters, shape.sequences, shape.cached);
+  return prefills ? passes.feed(0, shape.sequences, shape.tokens, shape.cached)
+                  : passes.step(0, shape.sequences, shape.cached, true);
 }
 
 schedule::PassWork work_of(const PassShape& shape, const schedule::Plan& plan) {
@@ -66,24 +43,49 @@ PassFigures figures_of(const schedule::PassWork& work, const OwnTime& own) {
 
 }  // namespace
 
+void PassFigures::add(const PassFigures& more, double times_of_it) {
+  const auto add = [&](double& sum, double each) { sum += times_of_it * each; };
+  add(seconds, more.seconds);
+  add(times.gemm_s, more.times.gemm_s);
+  add(times.attention_s, more.times.attention_s);
+  add(times.other_s, more.times.other_s);
+  add(times.exposed_comm_s, more.times.exposed_comm_s);
+  add(times.end_s, more.times.end_s);
+  add(compute_s, more.compute_s);
+  add(memory_s, more.memory_s);
+  for (size_t level = 0; level < waiting_s.size(); ++level) {
+    add(waiting_s[level], more.waiting_s[level]);
+    add(sent_bytes[level], more.sent_bytes[level]);
+  }
+}
+
 const PassFigures& Passes::at_least(const PassShape& shape) {
   const auto [at, is_new] = at_least_.try_emplace(shape.key());
   if (is_new) {
-    const schedule::Plan plan = plan_of(shape);
-    at->second = figures_of(work_of(shape, plan),
-                            own_time(program_of(setting_, shape, plan, 0), 0, setting_.cluster));
+    const resources::Resources resources = resources_of(setting_, shape);
+    const Replica replica = setting_.replica(resources);
+    const schedule::Plan plan = plan_of(replica, shape);
+    at->second =
+        figures_of(work_of(shape, plan),
+                   own_time(program_of(replica, setting_.cluster, plan, 0), 0, setting_.cluster));
   }
   return at->second;
+}
+
+std::vector<Program> Passes::programs(const PassShape& shape) const {
+  const resources::Resources resources = resources_of(setting_, shape);
+  const Replica replica = setting_.replica(resources);
+  return programs_of(replica, setting_.cluster, plan_of(replica, shape));
 }
 
 const PassFigures& Passes::played(const PassShape& shape) {
   const auto [at, is_new] = played_.try_emplace(shape.key());
   PassFigures& figures = at->second;
   if (!is_new) return figures;
-  const schedule::Plan plan = plan_of(shape);
-  std::vector<Program> programs;
-  for (int rank = 0; rank < shape.degrees.ranks(); ++rank)
-    programs.push_back(program_of(setting_, shape, plan, rank));
+  const resources::Resources resources = resources_of(setting_, shape);
+  const Replica replica = setting_.replica(resources);
+  const schedule::Plan plan = plan_of(replica, shape);
+  const std::vector<Program> programs = programs_of(replica, setting_.cluster, plan);
   const PassTime time = replay(programs, setting_.cluster);
 
   figures = figures_of(work_of(shape, plan), own_time(programs.front(), 0, setting_.cluster));

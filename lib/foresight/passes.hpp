@@ -6,11 +6,11 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <optional>
 #include <tuple>
 
-#include "lib/execute/trial_passes.hpp"
 #include "lib/foresight/own_time.hpp"
-#include "lib/job/job.hpp"
+#include "lib/foresight/replica_passes.hpp"
 #include "lib/schedule/team_times.hpp"
 
 namespace pecia::foresight {
@@ -23,9 +23,14 @@ struct PassSetting {
   DType weights = DType::bf16;  ///< type of tensors that are not codes
   DType kv = DType::bf16;
   std::function<DType(DType)> operand_type = {};  ///< Backend::operand_type of the ranks
+
+  /// A replica with such resources, which outlive it.
+  Replica replica(const resources::Resources& resources) const {
+    return {job, config, resources, weights, operand_type};
+  }
 };
 
-/// A pass of all instances of a replica: `sequences` sequences, each with `cached` tokens already.
+/// A pass of a replica's instances: `sequences` sequences, each with `cached` tokens already.
 struct PassShape {
   schedule::PassKind kind = schedule::PassKind::prefill;
   parallel::Degrees degrees;
@@ -34,14 +39,20 @@ struct PassShape {
   int64_t sequences = 1;
   int64_t tokens = 1;  ///< new ones of each sequence; 1 where they decode
   int64_t cached = 0;
+  /// Above 0: the instances are a team of several that change (passes_of_teams.hpp), with so many
+  /// masters.
+  int masters = 0;
+  /// Long prompts are attended by levels. The number of micro-partitions is given.
+  std::optional<parallel::SparseSetting> levels = {};
+  std::optional<int64_t> tokens_per_pass = {};  ///< as in execute::TrialPasses
 
   auto key() const {
     return std::tuple(kind, degrees.cp, degrees.sp, degrees.tp, ring, sharding, sequences, tokens,
-                      cached);
+                      cached, masters, levels ? levels->micro.value_or(1) : 0, tokens_per_pass);
   }
 };
 
-/// What a pass takes.
+/// What a pass takes, or many passes together.
 struct PassFigures {
   schedule::PassWork work;  ///< of the busiest instance
   double seconds = 0;
@@ -49,6 +60,9 @@ struct PassFigures {
   double compute_s = 0, memory_s = 0;                     ///< of its ops, as in OwnTime
   std::array<double, comm::num_link_levels> waiting_s{};  ///< as in OwnTime
   std::array<double, comm::num_link_levels> sent_bytes{};
+
+  /// Adds so many of these passes, but for their work.
+  void add(const PassFigures& more, double times);
 };
 
 class Passes {
@@ -63,6 +77,8 @@ class Passes {
   /// The pass as all ranks do it together. Ops are those of the busiest rank, and sent_bytes those of
   /// all ranks. Waits are divided by level as the first rank's own are.
   const PassFigures& played(const PassShape& shape);
+  /// The programs of all ranks.
+  std::vector<Program> programs(const PassShape& shape) const;
   /// How many passes were played.
   int64_t num_played() const { return static_cast<int64_t>(played_.size()); }
 

@@ -5,14 +5,16 @@
 #include <utility>
 
 #include "lib/execute/rank_needs.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
 #include "lib/report/format.hpp"
 
 namespace pecia::foresight {
 namespace {
 
-/// Slots on each rank for a sequence of so many tokens, dealt in passes.
-int64_t slots_of(int64_t tokens, const resources::Resources& resources) {
-  const int64_t unit = 2 * int64_t{resources.cp};
+/// Slots on each rank for a sequence of so many tokens, dealt in passes. Teams that change spread a
+/// sequence over as many instances as they need.
+int64_t slots_of(int64_t tokens, const resources::Resources& resources, bool is_layout) {
+  const int64_t unit = 2 * int64_t{is_layout ? parallel::layout_ranks : resources.cp};
   const int64_t passes = tokens / resources.max_batch_tokens + 2;  // each is rounded up by itself
   return (tokens + passes * unit) / resources.cp;
 }
@@ -60,13 +62,14 @@ RankMemory rank_memory(const PassSetting& setting, const resources::Resources& r
   const int64_t room =
       setting.job.kv.memory.value_or(static_cast<int64_t>(0.8 * static_cast<double>(left))) /
       per_token;
+  const bool is_layout = setting.job.reproducible == parallel::Reproducible::layout;
   for (size_t i = 0; i < batch.cached().size() && std::cmp_less(i, resources.max_sequences); ++i)
-    memory.kv_wanted += slots_of(batch.cached()[i], resources);
+    memory.kv_wanted += slots_of(batch.cached()[i], resources, is_layout);
   memory.kv_tokens = std::min(room, memory.kv_wanted);
   memory.kv_bytes = memory.kv_tokens * per_token;
   memory.free_bytes = all_bytes - memory.weight_bytes - memory.kv_bytes - memory.work_bytes;
 
-  const int64_t longest = slots_of(batch.cached().front(), resources) * per_token;
+  const int64_t longest = slots_of(batch.cached().front(), resources, is_layout) * per_token;
   if (memory.weight_bytes > all_bytes)
     memory.why_not = short_of("the model", memory.weight_bytes, all_bytes, rank);
   else if (memory.weight_bytes + memory.work_bytes > all_bytes)

@@ -134,13 +134,15 @@ class Replay {
     const double begin = rank.now;
     while (const Step* step = next_step(index)) {
       if (const auto* op = std::get_if<kernels::OpWork>(&step->what)) {
-        const double seconds = op_seconds(*op, cluster_);
+        const double seconds = op_seconds(*op, cluster_, others_that_work(index));
         double& sum = op->flops == 0         ? rank.times.other_s
                       : op->name == "linear" ? rank.times.gemm_s
                                              : rank.times.attention_s;
         spend(index, *step, seconds, sum, op->bytes_read + op->bytes_written);
       } else if (const auto* copy = std::get_if<Copy>(&step->what)) {
-        spend(index, *step, machines::copy_seconds(static_cast<double>(copy->bytes), cluster_),
+        spend(index, *step,
+              machines::copy_seconds(static_cast<double>(copy->bytes), cluster_,
+                                     others_that_work(index)),
               rank.times.other_s, 2 * copy->bytes);
       } else if (const auto* start = std::get_if<PhantomStart>(&step->what)) {
         if (rank.now > begin) return push_ready(index);
@@ -158,6 +160,26 @@ class Replay {
       pass_step(index);
     }
     rank.times.end_s = rank.now;
+  }
+
+  /// The share of the other ranks of its server that work when this one goes on. Ranks of other
+  /// replicas do.
+  double others_that_work(int index) const {
+    const int per_server = cluster_.ranks_per_server;
+    if (per_server == 1 || cluster_.rank.alone == 1) return 1;
+    const int first = index / per_server * per_server;
+    int idle = 0;
+    for (int other = first; other < std::min(size(), first + per_server); ++other)
+      idle += other != index && !works_at(other, ranks_[index].now);
+    return 1 - static_cast<double>(idle) / (per_server - 1);
+  }
+
+  bool works_at(int index, double now) const {
+    const PlayedRank& rank = ranks_[index];
+    const Step* const next = next_step(index);
+    const bool messages = next == nullptr || std::holds_alternative<PhantomStart>(next->what) ||
+                          std::holds_alternative<Wait>(next->what);
+    return rank.waits_for < 0 && (rank.now > now || !messages);
   }
 
   void spend(int index, const Step& step, double seconds, double& sum, int64_t bytes) {

@@ -9,8 +9,6 @@
 
 namespace pecia::foresight {
 
-using parallel::Ring;
-
 namespace {
 
 /// Slots that the sequences that begin in a pass reserve on a rank of the instance with most.
@@ -28,21 +26,16 @@ bool is_layout(const Replica& replica) {
 
 }  // namespace
 
-std::vector<Ring> rings_of(const resources::Resources& resources) {
-  if (resources.cp == 1 || resources.ring == Ring::pass_kv) return {Ring::pass_kv};
-  if (resources.ring == Ring::pass_q) return {Ring::pass_q};
-  return {Ring::pass_kv, Ring::pass_q};
-}
-
-execute::TrialPasses passes_of(const Replica& replica, Ring ring) {
+execute::TrialPasses passes_of(const Replica& replica, const parallel::PassModes& modes,
+                               parallel::Ring prefill_ring,
+                               std::optional<int64_t> tokens_per_pass) {
   const resources::Resources& resources = replica.resources;
   return {.instances = resources.cp,
           .virtual_ranks = is_layout(replica) ? parallel::layout_ranks : resources.cp,
-          .modes = parallel::pass_modes({resources.degrees(), resources.prefill, resources.decode},
-                                        resources.shift_threshold),
-          .prefill_ring = ring,
+          .modes = modes,
+          .prefill_ring = prefill_ring,
           .levels_from = resources.levels_from(),
-          .tokens_per_pass = resources.max_batch_tokens};
+          .tokens_per_pass = tokens_per_pass};
 }
 
 execute::PhantomSettings settings_of(const Replica& replica, const machines::Cluster& cluster,
@@ -66,17 +59,20 @@ execute::PhantomSettings settings_of(const Replica& replica, const machines::Clu
                      .sparse = settled_levels(replica, cluster)}};
 }
 
+Program program_of(const Replica& replica, const machines::Cluster& cluster,
+                   const schedule::Plan& pass, int rank) {
+  constexpr int64_t any_memory = std::numeric_limits<int64_t>::max();
+  const int64_t kv_tokens = reserved_slots(pass, replica.resources.cp);
+  return record(replica.config,
+                {settings_of(replica, cluster, rank, kv_tokens, any_memory), {}, pass},
+                Layers::folded);
+}
+
 std::vector<Program> programs_of(const Replica& replica, const machines::Cluster& cluster,
                                  const schedule::Plan& pass) {
-  const int64_t kv_tokens = reserved_slots(pass, replica.resources.cp);
   std::vector<Program> programs;
   for (int rank = 0; rank < replica.ranks(); ++rank)
-    programs.push_back(
-        record(replica.config,
-               {settings_of(replica, cluster, rank, kv_tokens, std::numeric_limits<int64_t>::max()),
-                {},
-                pass},
-               Layers::folded));
+    programs.push_back(program_of(replica, cluster, pass, rank));
   return programs;
 }
 

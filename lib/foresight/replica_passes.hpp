@@ -18,8 +18,7 @@ namespace pecia::foresight {
 struct Replica {
   const job::Job& job;
   const model::ModelConfig& config;
-  /// With degrees, modes, kv_dtype and max_batch_tokens. A ring that is chosen by rule is the faster
-  /// one of pass-KV and pass-Q here.
+  /// With degrees and kv_dtype, and with max_batch_tokens where micro-partitions are to be chosen.
   const resources::Resources& resources;
   DType weights;                                  ///< type of tensors that are not codes
   std::function<DType(DType)> operand_type = {};  ///< Backend::operand_type of the ranks
@@ -27,18 +26,20 @@ struct Replica {
   int ranks() const { return resources.cp * resources.sp * resources.tp; }
 };
 
-/// What may travel round the replica's ring when a prompt is read.
-std::vector<parallel::Ring> rings_of(const resources::Resources& resources);
-
-/// The replica's passes, as its scheduler makes them.
-execute::TrialPasses passes_of(const Replica& replica, parallel::Ring ring);
+/// The replica's passes with these modes, as its scheduler makes them. `tokens_per_pass`: as in
+/// TrialPasses.
+execute::TrialPasses passes_of(const Replica& replica, const parallel::PassModes& modes,
+                               parallel::Ring prefill_ring, std::optional<int64_t> tokens_per_pass);
 
 /// What a phantom of the replica's rank needs to execute passes that reserve `kv_tokens` slots on
 /// it.
 execute::PhantomSettings settings_of(const Replica& replica, const machines::Cluster& cluster,
                                      int rank, int64_t kv_tokens, int64_t memory_bytes);
 
-/// The programs of all the replica's ranks in a pass that begins all of its sequences.
+/// The program of a rank in a pass that begins all of its sequences.
+Program program_of(const Replica& replica, const machines::Cluster& cluster,
+                   const schedule::Plan& pass, int rank);
+/// Those of all the replica's ranks.
 std::vector<Program> programs_of(const Replica& replica, const machines::Cluster& cluster,
                                  const schedule::Plan& pass);
 

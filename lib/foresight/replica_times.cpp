@@ -3,60 +3,49 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "lib/core/error.hpp"
+#include "lib/foresight/settled_levels.hpp"
 
 namespace pecia::foresight {
 namespace {
 
-using parallel::Ring;
 using schedule::PassKind;
 using schedule::PassRates;
 using schedule::PassWork;
 
-/// sequences × tokens after cached.
-struct Lengths {
-  int64_t sequences, tokens, cached;
-  bool operator==(const Lengths&) const = default;
-};
-
 /// The first and the last chunk of the longest prompt, a short one, and a pass that several prompts
 /// fill.
-std::vector<Lengths> prefills_of(const PassSpan& span) {
-  const int64_t whole = std::min(span.batch_tokens, span.longest_prompt);
-  std::vector<Lengths> all{{1, whole, 0}};
-  if (span.longest_prompt > whole) all.push_back({1, whole, span.longest_prompt - whole});
-  if (const int64_t part = whole / 4; part > 0) all.push_back({1, part, 0});
-  if (const int64_t together = span.batch_tokens / whole; together > 1)
-    all.push_back({together, whole, 0});
+std::vector<PassFigures> prefills_of(const PassesOfReplica& passes, const PassSpan& span,
+                                     int degree, bool elastic) {
+  const int64_t batch = passes.batch_tokens(degree);
+  const int64_t whole = std::min(batch, span.longest_prompt);
+  std::vector<PassFigures> all;
+  const auto add = [&](int64_t sequences, int64_t tokens, int64_t cached) {
+    all.push_back(passes.figures(passes.prompts(degree, sequences, tokens, cached)));
+  };
+  add(1, whole, 0);
+  if (span.longest_prompt > whole) add(1, whole, span.longest_prompt - whole);
+  if (const int64_t part = whole / 4; part > 0) add(1, part, 0);
+  if (const int64_t together = batch / whole; together > 1 && !elastic) add(together, whole, 0);
   return all;
 }
 
-/// All sequences, all of them with half the context, and one. Contexts are multiples of 2 · CP, so that
-/// all instances hold equally many tokens.
-std::vector<Lengths> steps_of(const PassSpan& span, int cp) {
-  const auto rounded = [&](int64_t tokens) { return (tokens + 2 * cp - 1) / (2 * cp) * (2 * cp); };
-  const int64_t context = rounded(span.context), half = rounded(span.context / 2);
-  std::vector<Lengths> all{{span.sequences, 1, context}};
-  if (half > 0 && half < context) all.push_back({span.sequences, 1, half});
-  if (span.sequences > 1) all.push_back({1, 1, context});
-  return all;
-}
-
-const PassFigures& pass_of(Passes& passes, const PassShape& shape, HowFar how_far) {
-  return how_far == HowFar::played ? passes.played(shape) : passes.at_least(shape);
-}
-
-/// The prefill with the job's ring, or the one that takes less by itself.
-PassFigures prefill_of(Passes& passes, const resources::Resources& resources, PassShape shape,
-                       HowFar how_far) {
-  shape.ring = resources.ring.value_or(Ring::pass_kv);
-  if (resources.cp > 1 && !resources.ring) {
-    PassShape other = shape;
-    other.ring = Ring::pass_q;
-    if (passes.at_least(other).seconds < passes.at_least(shape).seconds) shape = other;
+/// All sequences, all of them with half the context, and one; of teams that change, with one master
+/// and with as many as instances.
+std::vector<PassFigures> steps_of(const PassesOfReplica& passes, const PassSpan& span, int degree,
+                                  bool elastic) {
+  std::vector<PassFigures> all;
+  for (const int masters : elastic ? std::set{degree, 1} : std::set{degree}) {
+    const auto add = [&](int64_t sequences, int64_t context) {
+      all.push_back(passes.figures(passes.step(degree, masters, sequences, context)));
+    };
+    add(span.sequences, span.context);
+    if (span.context > 1) add(span.sequences, span.context / 2);
+    if (span.sequences > 1) add(1, span.context);
   }
-  return pass_of(passes, shape, how_far);
+  return all;
 }
 
 PassRates fitted(const std::vector<PassFigures>& figures) {
@@ -72,69 +61,75 @@ PassRates fitted(const std::vector<PassFigures>& figures) {
           std::max(rates.pair_s, least)};
 }
 
-void add(PassFigures& sum, const PassFigures& more, double times) {
-  sum.seconds += times * more.seconds;
-  sum.times.gemm_s += times * more.times.gemm_s;
-  sum.times.attention_s += times * more.times.attention_s;
-  sum.times.other_s += times * more.times.other_s;
-  sum.times.exposed_comm_s += times * more.times.exposed_comm_s;
-  sum.times.end_s += times * more.times.end_s;
-  sum.compute_s += times * more.compute_s;
-  sum.memory_s += times * more.memory_s;
-  for (size_t level = 0; level < sum.waiting_s.size(); ++level) {
-    sum.waiting_s[level] += times * more.waiting_s[level];
-    sum.sent_bytes[level] += times * more.sent_bytes[level];
-  }
+/// What teams that change send, over the links between all instances.
+schedule::TeamCosts costs_of(const PassSetting& setting, const resources::Resources& resources) {
+  const model::ModelConfig& config = setting.config;
+  const auto ranks = static_cast<int>(resources.degrees().ranks());
+  if (ranks == 1) return {.bytes_per_second = 1};  // nothing is sent
+  const machines::Cluster& cluster = setting.cluster;
+  const comm::LinkLevel level = comm::link_level(cluster.place(0), cluster.place(ranks - 1));
+  // A query in fp32, and its partial output with the log-sum of each head.
+  const double query_bytes = 4.0 * static_cast<double>(config.layers * config.num_heads) *
+                             static_cast<double>(2 * config.head_dim + 1) /
+                             (resources.sp * resources.tp);
+  return {.message_s = 1e-6 * cluster.links[static_cast<size_t>(level)].us,
+          .bytes_per_second = all_to_all_bandwidth(cluster, ranks),
+          .kv_bytes_per_token = static_cast<double>(resources::kv_bytes_of_rank(config, resources)),
+          .query_bytes_per_row = query_bytes,
+          .layers = static_cast<int>(config.layers),
+          .hides_keys = cluster.rank.gpu};
+}
+
+PassRates between(const PassRates& from, const PassRates& to, double way) {
+  return {std::lerp(from.pass_s, to.pass_s, way), std::lerp(from.row_s, to.row_s, way),
+          std::lerp(from.pair_s, to.pair_s, way)};
 }
 
 }  // namespace
 
 ReplicaTimes::ReplicaTimes(Passes& passes, const resources::Resources& resources,
-                           const PassSpan& span, HowFar how_far)
-    : instances_(resources.cp) {
-  const parallel::ModePair modes{resources.degrees(), resources.prefill, resources.decode};
-  const parallel::PassModes sharded = parallel::pass_modes(modes, span.sequences);
-  for (const auto& [sequences, tokens, cached] : prefills_of(span))
-    prefill_.push_back(prefill_of(passes, resources,
-                                  {.kind = PassKind::prefill,
-                                   .degrees = modes.degrees,
-                                   .sharding = sharded.prefill,
-                                   .sequences = sequences,
-                                   .tokens = tokens,
-                                   .cached = cached},
-                                  how_far));
-  for (const auto& [sequences, tokens, cached] : steps_of(span, instances_))
-    decode_.push_back(pass_of(passes,
-                              {.kind = PassKind::decode,
-                               .degrees = modes.degrees,
-                               .ring = sharded.decode_ring,
-                               .sharding = sharded.sharding(sequences, false),
-                               .sequences = sequences,
-                               .tokens = tokens,
-                               .cached = cached},
-                              how_far));
-  const PassRates prefill = fitted(prefill_), decode = fitted(decode_);
-  team_.emplace(schedule::PassTimes{schedule::RateFit(prefill), schedule::RateFit(decode)},
-                schedule::TeamCosts{.bytes_per_second = 1}, instances_);
-  team_->begin_with(instances_, PassKind::prefill, prefill);
-  team_->begin_with(instances_, PassKind::decode, decode);
-  for (const PassKind kind : {PassKind::prefill, PassKind::decode})
-    for (const PassFigures& each : figures(kind))
-      error_ = std::max(error_,
-                        std::abs(team_->seconds(instances_, kind, each.work) / each.seconds - 1));
+                           const PassSpan& span, HowFar how_far) {
+  const PassesOfReplica of_replica(passes, resources, how_far);
+  const bool elastic = resources.elastic;
+  for (const int degree : of_replica.degrees())
+    played_[degree] = {prefills_of(of_replica, span, degree, elastic),
+                       steps_of(of_replica, span, degree, elastic)};
+
+  const Played& first = played_.begin()->second;
+  teams_.emplace(schedule::PassTimes{schedule::RateFit(fitted(first.prefill)),
+                                     schedule::RateFit(fitted(first.decode))},
+                 costs_of(passes.setting(), resources), resources.cp);
+  for (const PassKind kind : {PassKind::prefill, PassKind::decode}) {
+    int last = 0;
+    PassRates from;
+    for (const auto& [degree, played] : played_) {
+      const PassRates to = fitted(played.of(kind));
+      for (int each = last == 0 ? degree : last + 1; each <= degree; ++each)
+        teams_->begin_with(
+            each, kind,
+            each == degree ? to
+                           : between(from, to, static_cast<double>(each - last) / (degree - last)));
+      last = degree, from = to;
+      for (const PassFigures& pass : played.of(kind))
+        error_ =
+            std::max(error_, std::abs(teams_->seconds(degree, kind, pass.work) / pass.seconds - 1));
+    }
+  }
 }
 
-PassFigures ReplicaTimes::of(PassKind kind, const PassWork& work) const {
+PassFigures ReplicaTimes::of(PassKind kind, int degree, const PassWork& work) const {
   PassFigures sum;
   sum.work = work;
   if (work.passes == 0) return sum;
+  const auto above = played_.upper_bound(degree);
+  const Played& played = (above == played_.begin() ? above : std::prev(above))->second;
   std::vector<PassWork> works;
-  for (const PassFigures& each : figures(kind)) works.push_back(each.work);
+  for (const PassFigures& each : played.of(kind)) works.push_back(each.work);
   const std::vector<double> times = mix_of(works, work);
   PassFigures mixed;
-  for (size_t i = 0; i < times.size(); ++i) add(mixed, figures(kind)[i], times[i]);
+  for (size_t i = 0; i < times.size(); ++i) mixed.add(played.of(kind)[i], times[i]);
   PECIA_CHECK(mixed.seconds > 0, "no pass is like {} passes of {} rows", work.passes, work.rows);
-  add(sum, mixed, team_->seconds(instances_, kind, work) / mixed.seconds);
+  sum.add(mixed, teams_->seconds(degree, kind, work) / mixed.seconds);
   return sum;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "lib/core/error.hpp"
 #include "lib/foresight/trace.hpp"
@@ -10,41 +11,8 @@
 namespace pecia::foresight {
 namespace {
 
-using parallel::Ring;
-
 constexpr int64_t most_tokens = int64_t{1} << 40;
 constexpr int64_t most_chunks_played = 9;
-
-/// Slots of a rank for the whole request.
-int64_t slots_of(const execute::TrialPasses& passes, const RequestShape& shape) {
-  return passes.slots(shape.cached_tokens) +
-         passes.slots(shape.prompt_tokens + shape.new_tokens + passes.virtual_ranks);
-}
-
-/// The ranks in a step in the middle of the answer.
-std::vector<Program> step_of(const Replica& replica, const machines::Cluster& cluster,
-                             const RequestShape& shape) {
-  const execute::TrialPasses passes = passes_of(replica, Ring::pass_kv);
-  const int64_t middle = shape.cached_tokens + shape.prompt_tokens + shape.new_tokens / 2;
-  return programs_of(replica, cluster, passes.step(0, 1, middle, true));
-}
-
-/// The ranks in a chunk of the prompt.
-std::vector<Program> chunk_of(const Replica& replica, const machines::Cluster& cluster,
-                              const RequestShape& shape, Ring ring, int64_t begin, int64_t tokens) {
-  const execute::TrialPasses passes = passes_of(replica, ring);
-  const bool is_last = begin + tokens == shape.prompt_tokens;
-  return programs_of(replica, cluster,
-                     passes.feed(0, 1, tokens, shape.cached_tokens + begin, is_last));
-}
-
-void add(RankTimes& sum, const RankTimes& more, double times) {
-  sum.gemm_s += times * more.gemm_s;
-  sum.attention_s += times * more.attention_s;
-  sum.other_s += times * more.other_s;
-  sum.exposed_comm_s += times * more.exposed_comm_s;
-  sum.end_s += times * more.end_s;
-}
 
 /// How often each of `played` counts among `count` things whose times lie on lines between theirs.
 ///
@@ -71,23 +39,25 @@ std::vector<int64_t> spread(int64_t count) {
   return some;
 }
 
-/// The whole chunks of a prompt, and its rest.
-RequestTime prompt_time(const Replica& replica, const machines::Cluster& cluster,
-                        const RequestShape& shape, Ring ring) {
-  const int64_t chunk = std::min(replica.resources.max_batch_tokens, shape.prompt_tokens);
+/// The whole chunks of a prompt that a team reads, and its rest.
+RequestTime prompt_time(const PassesOfReplica& passes, int degree, const RequestShape& shape) {
+  const int64_t chunk = std::min(passes.batch_tokens(degree), shape.prompt_tokens);
   const int64_t whole = shape.prompt_tokens / chunk, rest = shape.prompt_tokens % chunk;
-  RequestTime time;
-  time.ring = ring;
-  const auto play = [&](int64_t begin, int64_t tokens, double times) {
-    const PassTime pass = replay(chunk_of(replica, cluster, shape, ring, begin, tokens), cluster);
-    time.ttft_s += times * pass.seconds;
-    add(time.prefill, pass.busiest(), times);
+  PassFigures sum;
+  const auto add = [&](int64_t begin, int64_t tokens, double times) {
+    sum.add(passes.figures(passes.prompts(degree, 1, tokens, shape.cached_tokens + begin)), times);
   };
   const std::vector<int64_t> played = spread(whole);
   const std::vector<double> weights = weights_of(played);
-  for (size_t i = 0; i < played.size(); ++i) play(played[i] * chunk, chunk, weights[i]);
-  if (rest > 0) play(whole * chunk, rest, 1);
-  return time;
+  for (size_t i = 0; i < played.size(); ++i) add(played[i] * chunk, chunk, weights[i]);
+  if (rest > 0) add(whole * chunk, rest, 1);
+  return {sum.seconds, 0, sum.times};
+}
+
+/// A step in the middle of the answer. Of a team that changes, one instance makes it.
+PassShape step_of(const PassesOfReplica& passes, int degree, const RequestShape& shape) {
+  const int64_t middle = shape.cached_tokens + shape.prompt_tokens + shape.new_tokens / 2;
+  return passes.step(degree, 1, 1, middle);
 }
 
 }  // namespace
@@ -120,37 +90,32 @@ RequestShape parse_shape(std::string_view text) {
   return shape;
 }
 
-RequestTime foresee(const Replica& replica, const machines::Cluster& cluster,
+RequestTime foresee(Passes& passes, const resources::Resources& resources,
                     const RequestShape& shape) {
+  const PassesOfReplica of(passes, resources, HowFar::played);
   std::optional<RequestTime> best;
-  for (const Ring ring : rings_of(replica.resources)) {
-    const RequestTime time = prompt_time(replica, cluster, shape, ring);
-    if (!best || time.ttft_s < best->ttft_s) best = time;
+  for (const int degree : of.degrees()) {
+    RequestTime time = prompt_time(of, degree, shape);
+    time.tbt_s = of.figures(step_of(of, degree, shape)).seconds;
+    if (!best) best = time;
+    const double tbt_s = std::min(best->tbt_s, time.tbt_s);  // an answer has a team of its own
+    if (time.ttft_s < best->ttft_s) best = time;
+    best->tbt_s = tbt_s;
   }
-  best->tbt_s = replay(step_of(replica, cluster, shape), cluster).seconds;
   return *best;
 }
 
-void write_traces(const Replica& replica, const machines::Cluster& cluster,
-                  const RequestShape& shape, Ring ring, const std::filesystem::path& folder) {
-  const int64_t chunk = std::min(replica.resources.max_batch_tokens, shape.prompt_tokens);
+void write_traces(Passes& passes, const resources::Resources& resources, const RequestShape& shape,
+                  const std::filesystem::path& folder) {
+  const PassesOfReplica of(passes, resources, HowFar::played);
+  const machines::Cluster& cluster = passes.setting().cluster;
+  const int degree = resources.cp;
+  const int64_t chunk = std::min(of.batch_tokens(degree), shape.prompt_tokens);
   const int64_t begin = (shape.prompt_tokens - 1) / chunk * chunk;
-  write_trace(chunk_of(replica, cluster, shape, ring, begin, shape.prompt_tokens - begin), cluster,
-              "prefill", folder / "prefill");
-  write_trace(step_of(replica, cluster, shape), cluster, "decode", folder / "decode");
-}
-
-std::optional<std::string> why_not(const Replica& replica, const machines::Cluster& cluster,
-                                   const RequestShape& shape) try {
-  const execute::TrialPasses passes = passes_of(replica, rings_of(replica.resources).back());
-  const int64_t chunk = std::min(replica.resources.max_batch_tokens, shape.prompt_tokens);
-  execute::PhantomRank rank(replica.config,
-                            settings_of(replica, cluster, 0, slots_of(passes, shape),
-                                        static_cast<int64_t>(cluster.rank.memory_gib * 0x1p30)));
-  rank.execute(passes.feed(0, 1, chunk, shape.cached_tokens + shape.prompt_tokens - chunk));
-  return {};
-} catch (const SystemError& error) {
-  return error.what();
+  write_trace(passes.programs(
+                  of.prompts(degree, 1, shape.prompt_tokens - begin, shape.cached_tokens + begin)),
+              cluster, "prefill", folder / "prefill");
+  write_trace(passes.programs(step_of(of, degree, shape)), cluster, "decode", folder / "decode");
 }
 
 }  // namespace pecia::foresight

@@ -3,12 +3,10 @@
 /// How long one request alone takes on a replica of a described cluster.
 
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 
-#include "lib/foresight/replay.hpp"
-#include "lib/foresight/replica_passes.hpp"
+#include "lib/foresight/passes_of_replica.hpp"
 
 namespace pecia::foresight {
 
@@ -25,29 +23,23 @@ struct RequestShape {
 RequestShape parse_shape(std::string_view text);
 
 struct RequestTime {
-  parallel::Ring ring = parallel::Ring::pass_kv;  ///< of the prompt: the job's, or the faster one
-  double ttft_s = 0;                              ///< all passes of the prompt
-  double tbt_s = 0;                               ///< a step in the middle of the answer
-  RankTimes prefill;                              ///< of the busiest rank in each pass, all passes
+  double ttft_s = 0;  ///< all passes of the prompt
+  double tbt_s = 0;   ///< a step in the middle of the answer
+  RankTimes prefill;  ///< of the busiest rank in each pass, all passes
 };
 
 /// Foresees the passes of a prompt in chunks of max_batch_tokens, and a step of its answer. Where
 /// there are many chunks, some are played, and those between take times on a line between theirs: a
 /// chunk's work grows by the same amount from the second on. Sparse attention by levels counts what
-/// levels keep, in whatever order the tokens lie.
-RequestTime foresee(const Replica& replica, const machines::Cluster& cluster,
+/// levels keep, in whatever order the tokens lie. Of teams that change, the fastest has the request.
+/// `resources`: as PassesOfReplica takes them.
+RequestTime foresee(Passes& passes, const resources::Resources& resources,
                     const RequestShape& shape);
 
 /// Writes what all ranks do in the prompt's last chunk, and in a step of the answer, as traces into
-/// `folder`/prefill and `folder`/decode. `ring`: of the prompt. Throws as foresee does, and
+/// `folder`/prefill and `folder`/decode. With teams that change, all instances are one. Throws
 /// SystemError where a file cannot be written.
-void write_traces(const Replica& replica, const machines::Cluster& cluster,
-                  const RequestShape& shape, parallel::Ring ring,
+void write_traces(Passes& passes, const resources::Resources& resources, const RequestShape& shape,
                   const std::filesystem::path& folder);
-
-/// Why a rank's memory is too small for the weights, the request's keys and values, and the work of
-/// its largest pass: the words of the allocator. Absent if it fits.
-std::optional<std::string> why_not(const Replica& replica, const machines::Cluster& cluster,
-                                   const RequestShape& shape);
 
 }  // namespace pecia::foresight

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lib/core/error.hpp"
+#include "lib/resources/tuned_setting.hpp"
 
 namespace pecia::foresight {
 namespace {
@@ -44,11 +45,10 @@ class Search {
   const PassSetting& setting() const { return passes_.setting(); }
 
   std::vector<job::Job::Parallel> legal(int ranks) const {
-    const job::Job::Parallel& parallel = setting().job.parallel;
+    const job::Job& job = setting().job;
     const auto shape = resources::shape_of(setting().config);
-    auto layouts = layouts_of(ranks, parallel, question_.kept, shape);
-    if (layouts.empty())
-      fail<InputError>("{}", why_no_layout(ranks, parallel, question_.kept, shape));
+    auto layouts = layouts_of(ranks, job, question_.kept, shape);
+    if (layouts.empty()) fail<InputError>("{}", why_no_layout(ranks, job, question_.kept, shape));
     return layouts;
   }
 
@@ -122,10 +122,14 @@ resources::Resources layout_resources(const PassSetting& setting,
   resources::Resources resources;
   resources.gpus = setting.cluster.rank.gpu;
   resources::resolve_grid(job, setting.config, ranks, resources);
+  resources::settle_tuned(job, setting.config,
+                          std::min(batch.longest_prompt(), setting.config.max_positions), {},
+                          resources);
   resources.kv_dtype = setting.kv;
+  parallel::Degrees team = resources.degrees();
+  if (resources.elastic) team.cp = 1;  // for each instance of a team
   resources.max_batch_tokens = resources::resolve_batch_tokens(
-      job, setting.config, parallel::row_ranks(resources.degrees(), resources.prefill),
-      resources.gpus);
+      job, setting.config, parallel::row_ranks(team, resources.prefill), resources.gpus);
   resources.max_sequences = job.batch.max_sequences.value_or(
       resources::sequences_for(batch.work(), setting.config, resources));
   return resources;

@@ -43,7 +43,7 @@ std::vector<Change> changes(const job::Job& job, const KeptDegrees& kept, int ra
 bool fits_somewhere(const PassSetting& setting, const Batch& batch, const KeptDegrees& kept,
                     int ranks) {
   for (const job::Job::Parallel& parallel :
-       layouts_of(ranks, setting.job.parallel, kept, resources::shape_of(setting.config)))
+       layouts_of(ranks, setting.job, kept, resources::shape_of(setting.config)))
     if (!rank_memory(setting, layout_resources(setting, parallel, ranks, batch), batch).why_not)
       return true;
   return false;

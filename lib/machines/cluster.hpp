@@ -22,8 +22,9 @@ struct RankPeaks {
   std::string name;
   bool gpu = false;
   std::map<DType, double> flops;  ///< FLOP/s of products, by the type of their operands
-  double memory_gbs = 0;          ///< 1e9 B/s
+  double memory_gbs = 0;          ///< 1e9 B/s, while all ranks of a server work
   double memory_gib = 0;          ///< 2^30 B
+  double alone = 1;  ///< how many times memory_gbs a rank has while the others of its server wait
 
   bool operator==(const RankPeaks&) const = default;
 };
@@ -43,9 +44,12 @@ struct Cluster {
   RankPeaks rank;
   std::array<Link, comm::num_link_levels> links;  ///< by LinkLevel
   /// Shares of the peaks above: of FLOP/s for products and attention, of memory_gbs for all that is
-  /// read and written, of a link's gbs for messages between two ranks and for those of collectives.
+  /// read and written (copy) and for what attention reads (stream: most of it are keys and values,
+  /// which lie beyond caches), of a link's gbs for messages between two ranks and for those of
+  /// collectives.
   struct Shares {
     Efficiency gemm, attention, copy, send, collective;
+    std::optional<Efficiency> stream = {};  ///< absent: as copy
     bool operator==(const Shares&) const = default;
   } efficiency;
   /// What work takes beside: for each op or copy, and for each pass.
@@ -61,7 +65,8 @@ struct Cluster {
   std::vector<comm::RackServerGpu> places(int ranks) const;
 };
 
-/// Reads a cluster file (YAML). Each key is required, so that no figure is hidden. Throws InputError
+/// Reads a cluster file (YAML). Each key is required, so that no figure is hidden, but for
+/// rank.alone (1) and efficiency.stream (as copy). Throws InputError
 /// naming the line and the key: no file, not YAML, an unknown key (with the nearest known one), a
 /// key that is missing, a rate that is zero or negative, a share outside (0, 1], sizes of a curve
 /// that do not ascend.

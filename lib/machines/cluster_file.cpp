@@ -129,11 +129,33 @@ Curve curve_of(const YamlNode& node, const std::string& key, Axis axis) {
   return curve;
 }
 
-/// A number, or a map from some of these axes to curves, with or without a `factor`.
+constexpr const char* slices_key = "rows_at_depth";
+
+std::vector<Slice> slices_of(const YamlNode& node, const std::string& key) {
+  std::vector<Slice> slices;
+  const auto refuse = [&](const YamlNode& where) {
+    fail<InputError>(
+        "{}: {} must be a list of [depth, [[rows, share], …]], in ascending order of "
+        "depths above 0",
+        where.where, key);
+  };
+  if (node.kind != YamlNode::Kind::list || node.children.empty()) refuse(node);
+  for (const YamlNode& pair : node.children) {
+    if (pair.kind != YamlNode::Kind::list || pair.children.size() != 2) refuse(pair);
+    const double depth = rate(pair.children[0], key);
+    if (!slices.empty() && depth <= slices.back().depth) refuse(pair);
+    slices.push_back({depth, curve_of(pair.children[1], key, Axis::rows)});
+  }
+  return slices;
+}
+
+/// A number, or a map from some of these axes to curves, with or without a `factor`. What has rows
+/// and depth may have slices.
 Efficiency efficiency_of(YamlNode& node, const std::string& key, const std::vector<Axis>& over) {
   if (node.kind != YamlNode::Kind::map) return {share(node, key)};
   std::vector<std::string> known{"factor"};
   for (const Axis axis : over) known.emplace_back(name_of(axis));
+  if (over.size() > 1) known.emplace_back(slices_key);
   Section section(node, key, std::move(known));
   Efficiency efficiency;
   if (const YamlNode* factor = section.find("factor"))
@@ -143,6 +165,9 @@ Efficiency efficiency_of(YamlNode& node, const std::string& key, const std::vect
     if (const YamlNode* curve = section.find(name))
       efficiency.curves.push_back(curve_of(*curve, section.name(name), axis));
   }
+  if (over.size() > 1)
+    if (const YamlNode* slices = section.find(slices_key))
+      efficiency.slices = slices_of(*slices, section.name(slices_key));
   return efficiency;
 }
 
@@ -152,6 +177,9 @@ RankPeaks rank_of(Section section) {
                  {},
                  section.get("memory_gbs", rate),
                  section.get("memory_gib", rate)};
+  if (const YamlNode* alone = section.find("alone"))
+    rank.alone = number(*alone, section.name("alone"), "a number from 1 on",
+                        [](double value) { return value >= 1; });
   Section flops = section.in("flops", {"fp32", "bf16", "fp8"});
   for (const DType type : {DType::fp32, DType::bf16, DType::fp8}) {
     const std::string name(name_of(type));
@@ -165,16 +193,25 @@ Link link_of(Section section) {
   return {section.get("gbs", rate), section.get("us", time), section.get("shared", flag)};
 }
 
+std::string text_of(const Curve& curve) {
+  std::vector<std::string> points;
+  for (const auto& [size, share] : curve.points)
+    points.push_back(fmt::format("[{}, {}]", size, share));
+  return fmt::format("[{}]", fmt::join(points, ", "));
+}
+
 std::string text_of(const Efficiency& efficiency) {
-  if (efficiency.curves.empty()) return fmt::format("{}", efficiency.factor);
+  if (efficiency.curves.empty() && efficiency.slices.empty())
+    return fmt::format("{}", efficiency.factor);
   std::vector<std::string> entries;
   if (efficiency.factor != 1) entries.push_back(fmt::format("factor: {}", efficiency.factor));
-  for (const Curve& curve : efficiency.curves) {
-    std::vector<std::string> points;
-    for (const auto& [size, share] : curve.points)
-      points.push_back(fmt::format("[{}, {}]", size, share));
-    entries.push_back(fmt::format("{}: [{}]", name_of(curve.axis), fmt::join(points, ", ")));
-  }
+  for (const Curve& curve : efficiency.curves)
+    entries.push_back(fmt::format("{}: {}", name_of(curve.axis), text_of(curve)));
+  std::vector<std::string> slices;
+  for (const auto& [depth, rows] : efficiency.slices)
+    slices.push_back(fmt::format("[{}, {}]", depth, text_of(rows)));
+  if (!slices.empty())
+    entries.push_back(fmt::format("{}: [{}]", slices_key, fmt::join(slices, ", ")));
   return fmt::format("{{{}}}", fmt::join(entries, ", "));
 }
 
@@ -196,14 +233,16 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
   Cluster cluster;
   cluster.ranks_per_server = file.get("ranks_per_server", count);
   cluster.servers_per_rack = file.get("servers_per_rack", count);
-  cluster.rank = rank_of(file.in("rank", {"name", "backend", "flops", "memory_gbs", "memory_gib"}));
+  cluster.rank =
+      rank_of(file.in("rank", {"name", "backend", "flops", "memory_gbs", "memory_gib", "alone"}));
 
   Section links = file.in("links", {comm::link_level_names.begin(), comm::link_level_names.end()});
   for (int level = 0; level < comm::num_link_levels; ++level)
     cluster.links[level] =
         link_of(links.in(comm::link_level_names[level], {"gbs", "us", "shared"}));
 
-  Section shares = file.in("efficiency", {"gemm", "attention", "copy", "send", "collective"});
+  Section shares =
+      file.in("efficiency", {"gemm", "attention", "copy", "stream", "send", "collective"});
   const auto over = [](std::vector<Axis> over_axes) {
     return [over_axes](YamlNode& node, const std::string& key) {
       return efficiency_of(node, key, over_axes);
@@ -213,6 +252,8 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
   cluster.efficiency = {shares.get("gemm", of_work), shares.get("attention", of_work),
                         shares.get("copy", of_bytes), shares.get("send", of_bytes),
                         shares.get("collective", of_bytes)};
+  cluster.efficiency.stream =
+      shares.find("stream") != nullptr ? shares.get("stream", of_bytes) : cluster.efficiency.copy;
 
   Section overhead = file.in("overhead", {"op_us", "step_us"});
   cluster.overhead = {overhead.get("op_us", time), overhead.get("step_us", time)};
@@ -236,10 +277,11 @@ std::string to_yaml(const Cluster& cluster) {
     flops.push_back(fmt::format("{}: {}", name_of(type), value));
   std::string yaml = fmt::format(
       "ranks_per_server: {}\nservers_per_rack: {}\n"
-      "rank: {{name: {}, backend: {}, flops: {{{}}}, memory_gbs: {}, memory_gib: {}}}\n"
+      "rank: {{name: {}, backend: {}, flops: {{{}}}, memory_gbs: {}, memory_gib: {}, alone: {}}}\n"
       "links:  # gbs: 1e9 B/s per rank and direction, or per server or rack where it is shared\n",
       cluster.ranks_per_server, cluster.servers_per_rack, quoted(rank.name),
-      rank.gpu ? "cuda" : "cpu", fmt::join(flops, ", "), rank.memory_gbs, rank.memory_gib);
+      rank.gpu ? "cuda" : "cpu", fmt::join(flops, ", "), rank.memory_gbs, rank.memory_gib,
+      rank.alone);
   for (int level = 0; level < comm::num_link_levels; ++level) {
     const Link& link = cluster.links[level];
     yaml += fmt::format("  {}: {{gbs: {}, us: {}, shared: {}}}\n", comm::link_level_names[level],
@@ -248,11 +290,12 @@ std::string to_yaml(const Cluster& cluster) {
   const Cluster::Shares& shares = cluster.efficiency;
   return yaml + fmt::format(
                     "efficiency:  # shares of these peaks: numbers, or curves of [size, share]\n"
-                    "  gemm: {}\n  attention: {}\n  copy: {}\n  send: {}\n  collective: {}\n"
+                    "  gemm: {}\n  attention: {}\n  copy: {}\n  stream: {}\n  send: {}\n"
+                    "  collective: {}\n"
                     "overhead: {{op_us: {}, step_us: {}}}\n",
                     text_of(shares.gemm), text_of(shares.attention), text_of(shares.copy),
-                    text_of(shares.send), text_of(shares.collective), cluster.overhead.op_us,
-                    cluster.overhead.step_us);
+                    text_of(shares.stream.value_or(shares.copy)), text_of(shares.send),
+                    text_of(shares.collective), cluster.overhead.op_us, cluster.overhead.step_us);
 }
 
 }  // namespace pecia::machines

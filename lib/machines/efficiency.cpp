@@ -36,19 +36,35 @@ double Size::along(Axis axis) const {
   return 0;
 }
 
+namespace {
+
+/// Linear in the logarithm of the size, which ascends over the list; constant beyond its ends.
+template <typename Each, typename SizeOf, typename ValueOf>
+double between(const std::vector<Each>& list, double size, SizeOf size_of, ValueOf value_of) {
+  const auto after = std::ranges::upper_bound(list, size, {}, size_of);
+  if (after == list.begin()) return value_of(list.front());
+  if (after == list.end()) return value_of(list.back());
+  const double low = size_of(*std::prev(after)), high = size_of(*after);
+  return std::lerp(value_of(*std::prev(after)), value_of(*after),
+                   std::log(size / low) / std::log(high / low));
+}
+
+}  // namespace
+
 double Curve::at(double size) const {
   PECIA_CHECK(!points.empty(), "a curve over {} has no point", name_of(axis));
-  const auto after = std::ranges::upper_bound(points, size, {}, &Point::size);
-  if (after == points.begin()) return points.front().share;
-  if (after == points.end()) return points.back().share;
-  const Point &low = *std::prev(after), &high = *after;
-  const double way = std::log(size / low.size) / std::log(high.size / low.size);
-  return low.share + way * (high.share - low.share);
+  return between(
+      points, size, [](const Point& point) { return point.size; },
+      [](const Point& point) { return point.share; });
 }
 
 double Efficiency::of(const Size& size) const {
   double share = factor;
   for (const Curve& curve : curves) share *= curve.at(size.along(curve.axis));
+  if (!slices.empty())
+    share *= between(
+        slices, size.depth, [](const Slice& slice) { return slice.depth; },
+        [&](const Slice& slice) { return slice.rows.at(size.rows); });
   return share;
 }
 

@@ -39,10 +39,19 @@ struct Curve {
   bool operator==(const Curve&) const = default;
 };
 
-/// A share: `factor` times the curves' values. Without curves it is one number.
+/// A curve over rows for work of one depth.
+struct Slice {
+  double depth = 0;
+  Curve rows;
+  bool operator==(const Slice&) const = default;
+};
+
+/// A share: `factor` times the curves' values, and times the value of slices: linear in the logarithm
+/// of the depth between two of them, and constant beyond. Without curves it is one number.
 struct Efficiency {
   double factor = 1;
   std::vector<Curve> curves = {};
+  std::vector<Slice> slices = {};  ///< in ascending order of depths above 0
 
   double of(const Size& size) const;
   bool operator==(const Efficiency&) const = default;

@@ -2,6 +2,7 @@
 #include "lib/machines/op_time.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lib/core/error.hpp"
 
@@ -19,29 +20,42 @@ double peak_of(DType operands, const RankPeaks& rank) {
   return rank.flops.at(*found);
 }
 
-double memory_seconds(double bytes, const Cluster& cluster) {
-  return bytes / (cluster.rank.memory_gbs * 1e9 * cluster.efficiency.copy.of({.bytes = bytes}));
+double memory_seconds(double bytes, const Efficiency& share, const Cluster& cluster) {
+  return bytes / (cluster.rank.memory_gbs * 1e9 * share.of({.bytes = bytes}));
+}
+
+/// How many times its part of the memory's rate a rank has.
+double gain(double others, const Cluster& cluster) {
+  return std::lerp(cluster.rank.alone, 1.0, others);
 }
 
 }  // namespace
 
-double op_seconds(const kernels::OpWork& op, const Cluster& cluster) {
-  double computing = 0;
-  if (op.flops > 0) {
-    const auto& shares = cluster.efficiency;
-    const Efficiency& share = op.name == "linear" ? shares.gemm : shares.attention;
-    computing = op.flops / (peak_of(op.operands, cluster.rank) *
-                            share.of({.rows = static_cast<double>(op.rows),
-                                      .depth = op.depth,
-                                      .width = static_cast<double>(op.width)}));
-  }
-  return std::max(computing,
-                  memory_seconds(static_cast<double>(op.bytes_read + op.bytes_written), cluster)) +
+OpParts parts_of(const kernels::OpWork& op, const Cluster& cluster) {
+  const auto& shares = cluster.efficiency;
+  const auto bytes = static_cast<double>(op.bytes_read + op.bytes_written);
+  if (op.flops == 0) return {0, memory_seconds(bytes, shares.copy, cluster)};
+  const bool attends = op.name != "linear";
+  const Efficiency& share = attends ? shares.attention : shares.gemm;
+  const double computing = op.flops / (peak_of(op.operands, cluster.rank) *
+                                       share.of({.rows = static_cast<double>(op.rows),
+                                                 .depth = op.depth,
+                                                 .width = static_cast<double>(op.width)}));
+  const Efficiency& moving = attends && shares.stream ? *shares.stream : shares.copy;
+  return {computing, memory_seconds(bytes, moving, cluster)};
+}
+
+double op_seconds(const kernels::OpWork& op, const Cluster& cluster, double others) {
+  const auto [computing, moving] = parts_of(op, cluster);
+  // Shares of products with few rows may tell what their weights take to be read.
+  const bool waits_for_memory = computing < 2 * moving;
+  return std::max(computing, moving) / (waits_for_memory ? gain(others, cluster) : 1) +
          1e-6 * cluster.overhead.op_us;
 }
 
-double copy_seconds(double bytes, const Cluster& cluster) {
-  return memory_seconds(2 * bytes, cluster) + 1e-6 * cluster.overhead.op_us;
+double copy_seconds(double bytes, const Cluster& cluster, double others) {
+  return memory_seconds(2 * bytes, cluster.efficiency.copy, cluster) / gain(others, cluster) +
+         1e-6 * cluster.overhead.op_us;
 }
 
 }  // namespace pecia::machines

@@ -7,16 +7,24 @@
 
 namespace pecia::machines {
 
+/// Seconds in which an op would compute if it moved nothing, and in which it reads and writes.
+struct OpParts {
+  double computing = 0, moving = 0;
+};
+OpParts parts_of(const kernels::OpWork& op, const Cluster& cluster);
+
 /// Seconds of an op: the longer of computing and reading and writing, and the overhead of an op.
 ///
-///     max(FLOPs / (peak · share of its size), bytes / (memory_gbs · share of copies)) + op_us
+///     max(FLOPs / (peak · share of its size), bytes / (memory_gbs · share of stream or copy)) + op_us
 ///
 /// The peak is that of the operands' type. Operands of a type without a peak are widened, from fp8
 /// to bf16 to fp32, and fp16 counts as bf16; where nothing wider has a peak, the next narrower one
 /// counts.
-double op_seconds(const kernels::OpWork& op, const Cluster& cluster);
+/// `others`: the share of the other ranks of its server that work meanwhile, from 0 to 1. An op that
+/// waits for memory (it takes less than twice the time of its bytes) is `alone` times as fast at 0.
+double op_seconds(const kernels::OpWork& op, const Cluster& cluster, double others = 1);
 
 /// Seconds of copying `bytes` within a rank's memory, which reads and writes them.
-double copy_seconds(double bytes, const Cluster& cluster);
+double copy_seconds(double bytes, const Cluster& cluster, double others = 1);
 
 }  // namespace pecia::machines

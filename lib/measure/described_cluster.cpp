@@ -44,7 +44,7 @@ class Describer {
   double lasting_share() const { return timer_.lasting_share(); }
 
   std::vector<RatesBySize> products() {
-    constexpr int64_t rows = 256, depth = 512, width = 512;
+    constexpr int64_t rows = 256, depth = 1024, width = 1024;
     const auto rate = [&](int64_t r, int64_t d, int64_t w) {
       const double seconds = best({'p', r, d, w}, [&] { return timer_.product(r, d, w); });
       return 2.0 * static_cast<double>(r * d * w) / beside_op(seconds);
@@ -60,29 +60,40 @@ class Describer {
              width}};
   }
 
-  /// Queries see all tokens before the new ones and half of these, as in a prompt; so few keys go
-  /// with few rows.
-  std::vector<RatesBySize> attention() {
-    constexpr int64_t rows = 16, depth = 1024;
-    const auto rate = [&](int64_t r, int64_t d) {
-      const int64_t cached = d - (r + 1) / 2;
-      const double seconds = best({'a', r, d}, [&] { return timer_.attention(heads_, r, cached); });
-      const double pairs = static_cast<double>(r) * (cached + 0.5 * (r + 1.0));
+  /// By rows, for some depths. Queries see all tokens before the new ones and half of these, as in a
+  /// prompt; so few keys go with few rows.
+  std::vector<machines::Slice> attention() {
+    const auto rate = [&](int64_t rows, int64_t depth) {
+      const int64_t cached = depth - (rows + 1) / 2;
+      const double seconds =
+          best({'a', rows, depth}, [&] { return timer_.attention(heads_, rows, cached); });
+      const double pairs = static_cast<double>(rows) * (cached + 0.5 * (rows + 1.0));
       return 4 * pairs * static_cast<double>(heads_.num_heads * heads_.head_dim) /
              beside_op(seconds);
     };
-    const RatesBySize by_rows{
-        curve(Axis::rows, {1, 2, 4, 8, 16, 64, 256}, [&](int64_t r) { return rate(r, depth); }),
-        rows};
-    return {by_rows,
-            {curve(Axis::depth, {8, 32, 128, 512, 1024, 4096, 8192},
-                   [&](int64_t d) {
-                     const int64_t r = std::min(rows, 2 * d - 1);
-                     return rate(r, d) * by_rows.at_reference() /
-                            by_rows.curve.at(static_cast<double>(r));
-                   }),
-             depth}};
+    std::vector<machines::Slice> slices;
+    for (const int64_t depth : {32, 128, 512, 2048, 8192}) {
+      Curve by_rows{Axis::rows, {}};
+      for (const int64_t rows : {1, 4, 16, 64, 256, 1024})
+        if (rows < 2 * depth) by_rows.points.push_back({1.0 * rows, rate(rows, depth)});
+      slices.push_back({1.0 * depth, std::move(by_rows)});
+    }
+    return slices;
   }
+
+  /// B/s of keys and values that no cache holds, by their bytes: one query of as many heads as theirs
+  /// computes little.
+  RatesBySize stream() {
+    const AttentionShape heads{4, 4, 64, heads_.kv_dtype};
+    const int64_t per_key = 2 * heads.num_kv_heads * heads.head_dim * size_of(heads.kv_dtype);
+    return {curve(Axis::bytes, {64 << 10, 512 << 10, 4 << 20, 12 << 20}, [&](int64_t bytes) {
+      const double seconds =
+          best({'s', bytes}, [&] { return timer_.attention(heads, 1, bytes / per_key - 1); });
+      return static_cast<double>(bytes) / beside_op(seconds);
+    })};
+  }
+
+  double gain_alone() const { return timer_.gain_alone(); }
 
   /// B/s.
   RatesBySize elementwise() {
@@ -123,15 +134,17 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, i
                    machines::Cluster& cluster) {
   constexpr int rounds = 4;
   const DType operands = compute.backend.operand_type(DType::bf16);
-  Describer describer(world, compute, cache_bytes, {4, 2, 64, operands});
-  std::vector<RatesBySize> products, attention;
-  RatesBySize copies;
+  Describer describer(world, compute, cache_bytes, {8, 2, 64, operands});
+  std::vector<RatesBySize> products;
+  std::vector<machines::Slice> attention;
+  RatesBySize copies, stream;
   double op_s = 0;
   for (int round = 0; round < rounds; ++round) {
     op_s = describer.smallest_op();
     products = describer.products();
     attention = describer.attention();
     copies = describer.elementwise();
+    stream = describer.stream();
   }
   const auto [fp32_flops, bandwidth] = peaks(world, compute, DType::fp32, cache_bytes);
   cluster.rank.flops[DType::fp32] = rounded(fp32_flops);
@@ -139,14 +152,19 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, i
   double& flops = cluster.rank.flops[operands];
   if (operands != DType::fp32) flops = peaks(world, compute, operands, cache_bytes).first;
   // On a shared machine the peak may have been measured at a worse moment.
-  for (const RatesBySize* rates : {&products[0], &attention[0]})
-    flops = std::max(flops, rates->most());
+  flops = std::max(flops, products[0].most());
+  for (const machines::Slice& slice : attention)
+    flops = std::max(flops, RatesBySize{slice.rows}.most());
   flops = rounded(flops);
-  const double memory = std::max(bandwidth, copies.most());
+  const double memory = std::max({bandwidth, copies.most(), stream.most()});
   cluster.rank.memory_gbs = rounded(1e-9 * memory);
+  cluster.rank.alone = rounded(describer.gain_alone());
   cluster.efficiency.gemm = shares_of(products, flops, lasting);
-  cluster.efficiency.attention = shares_of(attention, flops, lasting);
+  for (machines::Slice& slice : attention)
+    for (auto& [rows, share] : slice.rows.points) share = share_of(share, flops);
+  cluster.efficiency.attention = {lasting, {}, std::move(attention)};
   cluster.efficiency.copy = shares_of({copies}, memory, lasting);
+  cluster.efficiency.stream = shares_of({stream}, memory, lasting);
   cluster.overhead = {.op_us = rounded(1e6 * op_s), .step_us = 0};
 }
 

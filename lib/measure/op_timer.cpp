@@ -21,9 +21,9 @@ constexpr int64_t unit = int64_t{1} << 20;
 constexpr double stretch_s = 0.003;
 constexpr int few_stretches = 3;
 
-/// Twice the caches, so that little is cached when its turn comes again.
+/// Four times the caches, so that nothing is cached when its turn comes again.
 int64_t more_than_cached(int64_t cache_bytes) {
-  return std::max(16 * unit, (2 * cache_bytes + unit - 1) / unit * unit);
+  return std::max(16 * unit, (4 * cache_bytes + unit - 1) / unit * unit);
 }
 
 /// Goes round a piece of memory in steps of `bytes`.
@@ -72,6 +72,7 @@ SmallPages::~SmallPages() {
 OpTimer::OpTimer(comm::Communicator& world, const context::Compute& compute, int64_t cache_bytes)
     : world_(world),
       compute_(compute),
+      cache_bytes_(cache_bytes),
       weights_(more_than_cached(cache_bytes)),
       keys_(compute.buffer(more_than_cached(cache_bytes))) {
   fill(weights_.bytes());
@@ -79,12 +80,13 @@ OpTimer::OpTimer(comm::Communicator& world, const context::Compute& compute, int
   compute_.stream.synchronize();
 }
 
-OpTimer::Seconds OpTimer::seconds_of(const Call& call, int stretches) const {
+OpTimer::Seconds OpTimer::seconds_of(const Call& call, int stretches, int ranks) const {
+  const bool works = world_.rank() < ranks;
   double own_best = std::numeric_limits<double>::infinity(), sum = 0;
   const auto timed = [&](int64_t calls) {
     return seconds_of_all(world_, [&] {
       const double seconds = own_seconds([&] {
-        for (int64_t i = 0; i < calls; ++i) call();
+        for (int64_t i = 0; works && i < calls; ++i) call();
         compute_.stream.synchronize();
       });
       own_best = std::min(own_best, seconds / static_cast<double>(calls));
@@ -104,7 +106,7 @@ TensorView OpTimer::zeroed(device::Buffer& buffer, int64_t rows, int64_t columns
 }
 
 OpTimer::Seconds OpTimer::seconds_of_product(int64_t rows, int64_t depth, int64_t width,
-                                             int stretches) const {
+                                             int stretches, int ranks) const {
   auto buffers = compute_.buffers(2);
   const DType operands = compute_.backend.operand_type(DType::bf16);
   const TensorView x = buffers[0].tensor(operands, {rows, depth});
@@ -116,17 +118,25 @@ OpTimer::Seconds OpTimer::seconds_of_product(int64_t rows, int64_t depth, int64_
         args.weight = TensorView(weights.next(), DType::bf16, {width, depth});
         compute_.backend.linear(args, compute_.stream);
       },
-      stretches);
+      stretches, ranks);
 }
 
 double OpTimer::product(int64_t rows, int64_t depth, int64_t width) const {
-  return seconds_of_product(rows, depth, width, few_stretches).best;
+  return seconds_of_product(rows, depth, width, few_stretches, world_.size()).best;
+}
+
+double OpTimer::gain_alone() const {
+  constexpr int stretches = 10;
+  const auto seconds = [&](int ranks) {
+    return seconds_of_product(1, 1024, 1024, stretches, ranks).best;
+  };
+  return world_.size() == 1 ? 1 : std::max(1.0, seconds(world_.size()) / seconds(1));
 }
 
 double OpTimer::lasting_share() const {
   constexpr double lasting_s = 2;
   const Seconds seconds =
-      seconds_of_product(256, 512, 512, static_cast<int>(lasting_s / stretch_s));
+      seconds_of_product(256, 512, 512, static_cast<int>(lasting_s / stretch_s), world_.size());
   return std::min(1.0, seconds.best / seconds.usual);
 }
 
@@ -164,9 +174,18 @@ double OpTimer::elementwise(int64_t bytes) const {
   constexpr int64_t most_columns = 1024;
   const int64_t elements = bytes / (3 * size_of(DType::fp32));
   const int64_t columns = std::min(elements, most_columns), rows = elements / columns;
-  auto buffers = compute_.buffers(2);
-  const TensorView x = zeroed(buffers[0], rows, columns), y = zeroed(buffers[1], rows, columns);
-  return seconds_of([&] { compute_.backend.add({x, y}, compute_.stream); }, few_stretches).best;
+  const auto pairs = static_cast<size_t>(1 + cache_bytes_ / bytes);
+  auto buffers = compute_.buffers(2 * pairs);
+  std::vector<kernels::GatedActivationArgs> calls;
+  for (size_t i = 0; i < pairs; ++i) {
+    const TensorView gate = zeroed(buffers[2 * i], rows, columns);
+    calls.push_back({gate, zeroed(buffers[2 * i + 1], rows, columns), gate});
+  }
+  size_t next = 0;
+  return seconds_of(
+             [&] { compute_.backend.gated_activation(calls[next++ % pairs], compute_.stream); },
+             few_stretches)
+      .best;
 }
 
 }  // namespace pecia::measure

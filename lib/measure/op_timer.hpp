@@ -44,8 +44,12 @@ class OpTimer {
   /// `rows` queries after `cached` tokens, each of which sees all before it, each time with other
   /// keys.
   double attention(const AttentionShape& shape, int64_t rows, int64_t cached) const;
-  /// An op that reads two tensors and writes one, `bytes` in all, in the caches if they hold them.
+  /// The gated activation, on which passes spend most of the time that is neither for products nor
+  /// for attention. It reads two tensors and writes one, `bytes` in all. Each time they are others,
+  /// which were used as many bytes ago as the caches hold.
   double elementwise(int64_t bytes) const;
+  /// How many times as fast rank 0 reads weights while the other ranks wait. 1 for one rank.
+  double gain_alone() const;
   /// The share of the best rate of a product that all ranks together have in the mean, over two
   /// seconds in which they wait for each other often, as in a run.
   double lasting_share() const;
@@ -56,12 +60,18 @@ class OpTimer {
     double best;   ///< of one call, on the slowest rank
     double usual;  ///< of one call until all ranks are done, in the mean
   };
-  Seconds seconds_of(const Call& call, int stretches) const;
-  Seconds seconds_of_product(int64_t rows, int64_t depth, int64_t width, int stretches) const;
+  /// On the `ranks` first ranks; the others wait.
+  Seconds seconds_of(const Call& call, int stretches, int ranks) const;
+  Seconds seconds_of(const Call& call, int stretches) const {
+    return seconds_of(call, stretches, world_.size());
+  }
+  Seconds seconds_of_product(int64_t rows, int64_t depth, int64_t width, int stretches,
+                             int ranks) const;
   TensorView zeroed(device::Buffer& buffer, int64_t rows, int64_t columns) const;
 
   comm::Communicator& world_;
   context::Compute compute_;
+  int64_t cache_bytes_;
   SmallPages weights_;
   device::Buffer keys_;
 };

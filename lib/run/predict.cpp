@@ -6,7 +6,7 @@
 
 #include "lib/batch/simulated_requests.hpp"
 #include "lib/comm/agree.hpp"
-#include "lib/foresight/fitted_times.hpp"
+#include "lib/foresight/batch_end.hpp"
 #include "lib/measure/calibration.hpp"
 #include "lib/measure/deviations.hpp"
 #include "lib/measure/kept_cluster.hpp"
@@ -20,21 +20,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int most_ranks = 16;                  // of a replica: each is recorded and replayed
+constexpr int most_ranks = 64;                  // of a replica: each is recorded and replayed
 constexpr int64_t most_answer_tokens = 20'000;  // that are played: some 0.1 s
 
 /// Why nothing is foreseen; "" if it is.
 std::string why_not(const PredictionInputs& from) {
   const resources::Resources& resources = from.setup.resources;
-  if (resources.elastic) return "teams that change are not foreseen";
-  if (resources.sparse) return "attention.sparse: csa is not foreseen";
-  if (from.setup.job.reproducible == parallel::Reproducible::layout)
-    return "reproducible: layout is not foreseen";
-  if (from.setup.job.batch.arrivals == job::Arrivals::replay)
-    return "the end of replayed arrivals is not foreseen";
   if (resources.gpus) return "passes on GPUs are not foreseen at a start";
-  if (from.results.found.done + from.results.found.partial > 0)
-    return "an earlier start has done a part of this run";
   if (from.setup.ranks.replica->size() > most_ranks)
     return fmt::format(
         "replicas of more than {} ranks are not foreseen at a start; pecia plan does", most_ranks);
@@ -92,38 +84,50 @@ Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
               const context::Compute& compute) {
   const Setup& setup = from.setup;
   resources::Resources resources = setup.resources;
-  const auto all = batch::simulated_requests(*from.inputs.inputs, setup.job.batch);
+  const auto all =
+      batch::simulated_requests(*from.inputs.inputs, setup.job.batch, [&](int64_t row) {
+        const io::TurnState state = from.results.file->state(row);
+        return state == io::TurnState::open || state == io::TurnState::partial;
+      });
   const Tokens of_all = tokens_of(all);
   if (of_all.prompts == 0) return {{"none", "no request can run"}};
   const auto requests = static_cast<int64_t>(all.size());
   resources.max_sequences = std::min(resources.max_sequences, requests);  // more never decode
+  // A large batch is played in part, and its time is that of as many parts as it has.
+  const bool in_part = of_all.answers > most_answer_tokens;
+  if (in_part && setup.job.batch.arrivals == job::Arrivals::replay)
+    return {{"none", "arrivals are replayed, and they are too many to be played at a start"}};
   const int64_t most =
       std::max(2 * resources.max_sequences,
                most_answer_tokens * requests / std::max<int64_t>(1, of_all.answers));
-  const auto played = part_of_a_replica(all, resources.dp, static_cast<size_t>(most));
+  const auto played =
+      in_part ? part_of_a_replica(all, resources.dp, static_cast<size_t>(most)) : all;
   const Tokens of_played = tokens_of(played);
-  int64_t longest = 1;
-  for (const schedule::SimulatedRequest& request : played)
-    for (const schedule::SimulatedTurn& turn : request.turns)
-      longest = std::max(longest, turn.prompt_tokens);
+  if (in_part) resources.dp = 1;  // the requests are those of one replica
+  const double parts = static_cast<double>(of_all.prompts + of_all.answers) /
+                       static_cast<double>(of_played.prompts + of_played.answers) * resources.dp /
+                       setup.resources.dp;
 
-  schedule::TeamCosts costs = team_costs(setup.config, resources, from.measured.ring);
-  costs.bytes_per_second = 1e9 * cluster.links.front().gbs;  // it is 0 where no mode depends on it
-  schedule::TeamTimes times(
-      resources::estimated_times(setup.config, resources, from.weights.held(), from.product_flops),
-      costs, resources.cp);
-  foresight::fit_times({setup.job, setup.config, resources, from.weights.views().embedding.dtype(),
-                        [&](DType type) { return compute.backend.operand_type(type); }},
-                       cluster, longest, times);
+  foresight::Passes passes(
+      {.job = setup.job,
+       .config = setup.config,
+       .cluster = cluster,
+       .weights = from.weights.views().embedding.dtype(),
+       .kv = resources.kv_dtype,
+       .operand_type = [&](DType type) { return compute.backend.operand_type(type); }});
+  resources.shift_threshold = from.measured.shift_threshold;
+  const foresight::ReplicaTimes times(passes, resources,
+                                      foresight::span_of({played, setup.config}, resources),
+                                      foresight::HowFar::played);
+  schedule::SchedulerLimits limits = scheduler_limits(setup, from.measured, {}, {});
+  if (limits.elastic) limits.team_times = times.teams();
   const schedule::Simulation simulation =
-      schedule::simulate(scheduler_limits(setup, from.measured, {}, {}), times, played);
-  const double whole = static_cast<double>(of_all.prompts + of_all.answers) /
-                       static_cast<double>(of_played.prompts + of_played.answers) / resources.dp;
-  Json json{{"seconds", from.begun_s + whole * simulation.seconds},
-            {"phases", {{"prefill", phase_of(whole * simulation.prefill_s, of_all.prompts)}}}};
+      schedule::simulate(limits, times.teams(), played, resources.dp);
+  Json json{{"seconds", from.begun_s + parts * simulation.seconds},
+            {"phases", {{"prefill", phase_of(parts * simulation.prefill_s, of_all.prompts)}}}};
   const int64_t steps = of_all.answers - requests;  // the first token comes out of the prompt
   if (simulation.decode_s > 0 && steps > 0)
-    json["phases"]["decode"] = phase_of(whole * simulation.decode_s, steps);
+    json["phases"]["decode"] = phase_of(parts * simulation.decode_s, steps);
   if (const auto ttft = report::percentiles(simulation.ttft_s))
     json["ttft_s"] = {{"p50", ttft->p50}};
   json["by"] = cluster.rank.name;

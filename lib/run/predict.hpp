@@ -25,7 +25,7 @@ struct PredictionInputs {
 /// what: `seconds`, of phases their `seconds` and `tokens_per_s`, and `ttft_s`. {"none": why} where
 /// nothing is foreseen. On the chief; null elsewhere.
 ///
-/// Replays of some passes on a cluster (foresight/fitted_times.hpp) give the times of all passes, and
+/// Replays of some passes on a cluster (foresight/replica_times.hpp) give the times of all passes, and
 /// the scheduler plays the batch with them; of large batches it plays a part. All answers are taken
 /// to have their full length. The cluster is the one that `pecia topology` measured with ranks like
 /// these, or else one with the rates that the run has measured at its start. Collective over all

@@ -63,9 +63,14 @@ class Play {
  public:
   Play(const SchedulerLimits& limits, const PassSeconds& seconds,
        const std::vector<SimulatedRequest>& requests, int replicas, const Around& around)
-      : elastic_(limits.elastic), seconds_(seconds), requests_(requests), around_(around) {
+      : elastic_(limits.elastic),
+        ring_size_(limits.ring_size),
+        seconds_(seconds),
+        requests_(requests),
+        around_(around) {
     for (int i = 0; i < replicas; ++i) replicas_.emplace_back(limits);
     constexpr double never = std::numeric_limits<double>::quiet_NaN();
+    result_.prompts.resize(ring_size_), result_.answers.resize(ring_size_);
     result_.ttft_s.assign(requests.size(), never);
     result_.latency_s.assign(requests.size(), never);
     int64_t row = 0;
@@ -142,9 +147,10 @@ class Play {
         begins = true;
         ++result_.passes;
         const auto [prompts, answers] = busiest_work(*plan);
-        result_.prompts += prompts, result_.answers += answers;
+        const size_t degree = plan->teams.front().size();
+        result_.prompts[degree - 1] += prompts, result_.answers[degree - 1] += answers;
         const double seconds = seconds_(*plan);
-        result_.busy_s += seconds;
+        result_.busy_s += seconds * static_cast<double>(degree) / ring_size_;
         const bool reads = std::ranges::any_of(
             plan->items, [](const PlanItem& item) { return item.rows.is_shared(); });
         (reads ? replica.prefill_s : replica.decode_s) += seconds;
@@ -181,6 +187,7 @@ class Play {
   }
 
   bool elastic_;
+  int ring_size_;
   const PassSeconds& seconds_;
   const std::vector<SimulatedRequest>& requests_;
   const Around& around_;

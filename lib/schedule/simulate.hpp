@@ -27,9 +27,9 @@ struct SimulatedRequest {
 struct Simulation {
   double seconds = 0;  ///< until the last answer has ended
   int64_t passes = 0;
-  /// Work of all passes, as busiest_work counts it, and the seconds in which replicas were in a pass,
-  /// all replicas together.
-  PassWork prompts, answers;
+  /// [degree − 1] Work of all passes of teams of this degree, as busiest_work counts it.
+  std::vector<PassWork> prompts, answers;
+  /// Seconds in which instances were in a pass, over a replica's instances; all replicas together.
   double busy_s = 0;
   /// Of the passes of the busiest replica: with rows of prompts, and the others.
   double prefill_s = 0, decode_s = 0;

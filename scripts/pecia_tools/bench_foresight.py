@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """bench-foresight: what `pecia plan` foresees for this machine beside what it takes. For each number of ranks it writes
-the machine's cluster file, asks for the times of prompts and decode steps in every mode, and times them.
+the machine's cluster file, asks for the times of prompts and decode steps in every mode, and times them. With
+--batches it runs whole batches of mixed requests: their end by the plan and by the run's own first lines, and the
+memory of a rank.
 
 Prints tables with the error of each time, and their median. Other work on the machine moves the figures.
 """
@@ -38,6 +40,13 @@ class Mode:
     decode: str | None
 
 
+# Prompt tokens, answer tokens, and how many requests are like this.
+BATCHES = {
+    "short answers": [(1500, 16, 8), (300, 16, 16), (4000, 16, 2)],
+    "long answers": [(200, 128, 16), (1000, 96, 4)],
+    "all sizes": [(6000, 32, 1), (2500, 64, 3), (700, 64, 8), (80, 128, 12)],
+}
+
 ALONE = {"alone": Mode("", "", "")}
 SHARED = {
     "cp pass_kv": Mode("cp=N ring=pass_kv decode=pass_q", "--ring pass_kv", "--ring pass_q"),
@@ -70,7 +79,8 @@ def launched(ranks: int, *command: object) -> str:
     )
     if done.returncode != 0:
         name = Path(str(command[0])).name
-        raise Failure(f"{name} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+        what = Refused if done.returncode == 2 else Failure  # wrong input
+        raise what(f"{name} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout
 
 
@@ -89,13 +99,11 @@ def foresee(cluster: Path, model: Path, ranks: int, mode: Mode, tokens: Sequence
     for count in tokens:
         command += ["--request", f"{count}:{2 * STEPS}"]
     plan: Line = json.loads(launched(1, *command, "--json"))["plans"][0]
-    if "refused" in plan["parallel"]:
-        raise Refused(plan["parallel"]["refused"])
     return plan
 
 
-class Refused(Exception):
-    """The model does not allow the mode."""
+class Refused(Failure):
+    """A program does not run with these options."""
 
 
 def bench(program: str, ranks: int, threads: int, model: Path, *options: object) -> list[Line]:
@@ -133,7 +141,7 @@ def compare(options: argparse.Namespace, cluster: Path, ranks: int, name: str) -
     mode = (ALONE | SHARED)[name]
     threads = max(1, options.threads // ranks)
     plan = foresee(cluster, options.model, ranks, mode, options.tokens)
-    pass_tokens = plan["sent_bytes_per_rank"]["prefill_tokens"]
+    pass_tokens = plan["max_batch_tokens"]
     prompts, steps = measured(ranks, threads, options.model, mode, options.tokens, pass_tokens)
     common = {"model": options.model.name, "ranks": ranks, "threads": threads, "mode": name}
     found: list[Line] = []
@@ -149,6 +157,74 @@ def compare(options: argparse.Namespace, cluster: Path, ranks: int, name: str) -
                     line["parts"] = request["prefill"]
                 found.append({**common, **line, "off": foreseen / seconds - 1})
     return found
+
+
+def write_shard(file: Path, sizes: Sequence[tuple[int, int, int]], vocabulary: int) -> None:
+    import h5py
+    import numpy as np
+
+    requests = [(prompt, new) for prompt, new, count in sizes for _ in range(count)]
+    random = np.random.default_rng(1)
+    with h5py.File(file, "w") as shard:
+        shard.attrs["schema"] = "pecia.prompts/1"
+        shard.attrs["vocab_size"] = vocabulary
+        tokens = random.integers(0, vocabulary, sum(prompt for prompt, _ in requests))
+        shard["tokens"] = tokens.astype(np.int32)
+        shard["turn_offsets"] = np.cumsum([0] + [prompt for prompt, _ in requests])
+        shard["request_offsets"] = np.arange(len(requests) + 1)
+        ids = np.array([f"request-{number}".encode() for number in range(len(requests))])
+        shard["request_id"] = ids.astype(h5py.string_dtype("utf-8", ids.dtype.itemsize))
+        shard["max_new_tokens"] = np.array([new for _, new in requests], dtype=np.int32)
+
+
+def run_batch(ranks: int, threads: int, model: Path, cluster: Path, name: str) -> list[Line]:
+    """What the plan and the run say of a batch, beside what the run takes."""
+    shard, output, job = WORK / "batch.h5", WORK / "batch.run", WORK / "batch.yaml"
+    config = json.loads((model / "config.json").read_text())
+    write_shard(shard, BATCHES[name], config["vocab_size"])
+    values: Line = {"model": {"path": str(model)}, "input": [str(shard)], "output": str(output)}
+    values["generation"] = {"ignore_eos": True}
+    job.write_text(json.dumps(values), encoding="utf-8")  # JSON is YAML
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    asked = ["--ranks", ranks, "--cluster", cluster, "--set", "parallel.dp=1", "--json"]
+    kept = ["--set", f"parallel.cp={ranks}", "--set", "parallel.sp=1", "--set", "parallel.tp=1"]
+    plan = json.loads(launched(1, BIN / "pecia", "plan", job, *asked, *kept))["plans"][0]
+    launched(ranks, BIN / "pecia", "run", job, "--fresh")
+    report = json.loads((output / "report.json").read_text())
+    began = sum(value for key, value in report["startup"].items() if key.endswith("_s") and "unix" not in key)
+    began -= report["startup"]["mpi_s"]
+    memory = plan["memory_bytes_per_rank"]
+    pairs = {
+        "end by the plan": (plan["end_s"], report["seconds"] - began),
+        "end by the run": (report["predicted"]["seconds"], report["seconds"]),
+        "memory in GB": (
+            1e-9 * (memory["weights"] + memory["kv"] + memory["work"]),
+            1e-9 * max(rank["peak_rss_bytes"] for rank in report["ranks"]),
+        ),
+    }
+    common = {"model": model.name, "ranks": ranks, "threads": threads, "mode": name, "tokens": 0}
+    return [
+        {**common, "what": what, "foreseen_s": foreseen, "seconds": found, "off": foreseen / found - 1}
+        for what, (foreseen, found) in pairs.items()
+    ]
+
+
+def batch_table(lines: Sequence[Line]) -> None:
+    chosen = medians([line for line in lines if line["tokens"] == 0])
+    rows = [
+        [
+            line["model"],
+            f"{line['ranks']} × {line['threads']}",
+            line["mode"],
+            line["what"],
+            f"{line['foreseen_s']:.2f}",
+            f"{line['seconds']:.2f}",
+            f"{100 * line['off']:+.1f} %",
+        ]
+        for line in chosen
+    ]
+    heads = ("model", "ranks × threads", "batch", "what", "foreseen", "measured", "foreseen is off by")
+    show("Batches (ends in s)", heads, rows)
 
 
 def medians(lines: Sequence[Line]) -> list[Line]:
@@ -202,6 +278,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         type=Path,
         help="a cluster file of this machine with so many ranks (default: it is measured)",
     )
+    add("--batches", action="store_true", help="whole batches instead of single requests")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.modes if name not in ALONE | SHARED]
     if unknown:
@@ -221,7 +298,13 @@ def main(arguments: list[str]) -> int:
         for ranks in options.ranks:
             load = f"load {os.getloadavg()[0]:.2f}"
             note(PROGRAM, f"round {number} of {options.rounds}, {ranks} ranks, {load}")
-            cluster = options.cluster or describe(ranks, max(1, options.threads // ranks))
+            threads = max(1, options.threads // ranks)
+            cluster = options.cluster or describe(ranks, threads)
+            if options.batches:
+                for name in BATCHES:
+                    found = run_batch(ranks, threads, options.model, cluster, name)
+                    lines += keep(options.json, number, found)
+                continue
             for name in ALONE if ranks == 1 else SHARED:
                 if name not in options.modes:
                     continue
@@ -230,11 +313,19 @@ def main(arguments: list[str]) -> int:
                 except Refused as refused:
                     note(PROGRAM, f"{name} is left out: {refused}")
                     continue
-                lines += found
-                with options.json.open("a", encoding="utf-8") as file:
-                    file.writelines(json.dumps({"round": number, **line}) + "\n" for line in found)
-    tables(lines)
+                lines += keep(options.json, number, found)
+    if options.batches:
+        batch_table(lines)
+    else:
+        tables(lines)
     return 0
+
+
+def keep(file: Path, number: int, found: list[Line]) -> list[Line]:
+    """Appends the lines to the file."""
+    with file.open("a", encoding="utf-8") as stream:
+        stream.writelines(json.dumps({"round": number, **line}) + "\n" for line in found)
+    return found
 
 
 if __name__ == "__main__":

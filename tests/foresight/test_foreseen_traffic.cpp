@@ -33,7 +33,10 @@ class BothReplicas {
 
   foresight::Replica replica() const { return {job_, config_, resources_, DType::fp32}; }
   execute::TrialPasses passes() const {
-    return foresight::passes_of(replica(), parallel::Ring::pass_kv);
+    return foresight::passes_of(
+        replica(),
+        parallel::pass_modes({resources_.degrees(), resources_.prefill, resources_.decode}, {}),
+        parallel::Ring::pass_kv, resources_.max_batch_tokens);
   }
 
   /// Executes what is told apart from what it follows: the sequence is known here already.

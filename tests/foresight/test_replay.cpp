@@ -105,6 +105,21 @@ TEST(Replay, AddsTheOverheadOfOpsAndOfThePass) {
   EXPECT_DOUBLE_EQ(replay({program({op(1), op(2)})}, cluster).seconds, 8);
 }
 
+TEST(Replay, ReadsFasterWhileOthersOfTheServerWait) {
+  // Rank 0 reads for 6 s, or for 2 s alone, and then sends; rank 1 waits for it. The third rank of
+  // the server belongs to another replica, which works.
+  machines::Cluster cluster = slow_cluster();
+  cluster.ranks_per_server = 3;
+  cluster.rank.alone = 5;
+  cluster.rank.memory_gbs = 1;
+  const Step reads{"op", kernels::OpWork{.name = "add", .bytes_read = 6'000'000'000}};
+  const std::vector<Program> programs{program({reads, send_receive(1, 1, 1), wait(1), reads}),
+                                      program({send_receive(0, 0, 1), wait(1), reads})};
+  const PassTime time = replay(programs, cluster);
+  EXPECT_NEAR(time.ranks[1].exposed_comm_s, 2 + 1, 1e-6);
+  EXPECT_NEAR(time.seconds, 2 + 1 + 6, 1e-6) << "later both read";
+}
+
 TEST(Replay, SaysWhoWaitsInVainAndForWhat) {
   const auto why = [](const std::vector<Program>& programs) -> std::string {
     try {

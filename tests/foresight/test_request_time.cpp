@@ -16,10 +16,12 @@ namespace {
 
 using testing::HasSubstr;
 
-RequestTime time_of(const resources::Resources& resources, const RequestShape& shape) {
-  const job::Job job;
+RequestTime time_of(const resources::Resources& resources, const RequestShape& shape,
+                    const job::Job& job = {}) {
   const model::ModelConfig config = small_model(6);
-  return foresee({job, config, resources, DType::fp32}, small_cluster(), shape);
+  const machines::Cluster cluster = small_cluster();
+  Passes passes({job, config, cluster, DType::fp32, DType::fp32});
+  return foresee(passes, resources, shape);
 }
 
 TEST(RequestShape, IsReadAsTheCommandWritesIt) {
@@ -117,7 +119,8 @@ TEST(RequestTime, OfLevelsOverASlowLinkIsInTheMeasuredOrder) {
     resources::Resources resources = ring_of(2, 4096);
     resources.ring = parallel::Ring::pass_kv;
     if (drop) resources.sparse = {{parallel::Geometry::disjoint, *drop}, {}, micro};
-    return foresee({job, config, resources, DType::fp32}, cluster, {4096}).ttft_s;
+    Passes passes({job, config, cluster, DType::fp32, DType::fp32});
+    return foresee(passes, resources, {4096}).ttft_s;
   };
   const double ring = seconds({}, 1);
   EXPECT_GT(seconds(0, 1), ring);
@@ -131,26 +134,35 @@ TEST(RequestTime, OfLevelsOverASlowLinkIsInTheMeasuredOrder) {
 }
 
 TEST(RequestTime, OfTheSameBitsEverywhereIsLonger) {
-  job::Job job;
-  const model::ModelConfig config = small_model(6);
   const resources::Resources resources = ring_of(2, 256);
-  const auto time = [&] {
-    return foresee({job, config, resources, DType::fp32}, small_cluster(), {700, 300, 9});
-  };
-  const RequestTime run = time();
+  const RequestTime run = time_of(resources, {700, 300, 9});
+  job::Job job;
   job.reproducible = parallel::Reproducible::layout;
-  const RequestTime layout = time();
+  const RequestTime layout = time_of(resources, {700, 300, 9}, job);
   EXPECT_GT(layout.ttft_s, run.ttft_s);
   EXPECT_GT(layout.tbt_s, run.tbt_s);
+}
+
+TEST(RequestTime, OfTeamsThatChangeIsThatOfTheFastest) {
+  resources::Resources resources = ring_of(4, 256);
+  resources.elastic = true;
+  resources.ring = parallel::Ring::pass_kv;
+  resources.decode = parallel::DecodeMode::broadcast_q;
+  const RequestTime teams = time_of(resources, {1500, 0, 9});
+  const RequestTime alone = time_of(ring_of(1, 256), {1500, 0, 9});
+  EXPECT_LT(teams.ttft_s, 0.7 * alone.ttft_s);
+  EXPECT_LE(teams.tbt_s, alone.tbt_s);
 }
 
 TEST(RequestTraces, AreOfTheLastChunkAndOfAStep) {
   const job::Job job;
   const model::ModelConfig config = small_model(6);
-  const resources::Resources resources = ring_of(2, 64);
+  const machines::Cluster cluster = small_cluster();
+  resources::Resources resources = ring_of(2, 64);
+  resources.ring = parallel::Ring::pass_q;
   const test::TempFolder folder;
-  write_traces({job, config, resources, DType::fp32}, small_cluster(), {150, 0, 3},
-               parallel::Ring::pass_q, folder.path());
+  Passes passes({job, config, cluster, DType::fp32, DType::fp32});
+  write_traces(passes, resources, {150, 0, 3}, folder.path());
   const auto text_of = [&](const char* pass) {
     report::GzipLines lines(folder / pass / report::merged_trace_name);
     std::string text, line;
@@ -159,20 +171,6 @@ TEST(RequestTraces, AreOfTheLastChunkAndOfAStep) {
   };
   EXPECT_THAT(text_of("prefill"), HasSubstr("prefill/layer 5/ring_pass_q"));
   EXPECT_THAT(text_of("decode"), HasSubstr("decode/layer 5/attention"));
-}
-
-TEST(WhyNot, IsTheAllocatorsAnswer) {
-  const job::Job job;
-  const model::ModelConfig config = small_model(6);
-  const resources::Resources resources = ring_of(1, 64);
-  const Replica replica{job, config, resources, DType::fp32};
-  EXPECT_FALSE(why_not(replica, small_cluster(), {1000, 0, 10}));
-  // 2 · 6 layers · 4 heads · 8 · 4 bytes for each token, and a quarter of a GiB of memory.
-  const int64_t fits = (int64_t{1} << 28) / (2 * 6 * 4 * 8 * 4);
-  const auto why = why_not(replica, small_cluster(), {fits, 0, 10});
-  ASSERT_TRUE(why);
-  EXPECT_THAT(*why, HasSubstr("small: "));
-  EXPECT_THAT(*why, HasSubstr("of 268435456 are free"));
 }
 
 }  // namespace

@@ -76,29 +76,111 @@ TEST(Mix, AddsUpToTheWork) {
 TEST(ReplicaTimes, GiveARequestTheTimeOfItsOwnPasses) {
   const SmallJob small;
   Passes passes(small.setting());
-  resources::Resources resources;
-  resources.cp = 2, resources.max_batch_tokens = 256;
-  resources.prefill = parallel::PrefillMode::ring;
-  resources.decode = parallel::DecodeMode::pass_q;
-  const ReplicaTimes times(passes, resources, {256, 2000, 4, 1000}, HowFar::played);
+  resources::Resources resources = ring_of(2, 256);
+  const ReplicaTimes times(passes, resources, {2000, 4, 1000}, HowFar::played);
   EXPECT_LT(times.error(), 0.05);
   for (const RequestShape& shape : {RequestShape{2000, 0, 8}, RequestShape{900, 0, 200}}) {
-    const RequestTime alone =
-        foresee({small.job, small.config, resources, DType::fp32}, small.cluster, shape);
+    const RequestTime alone = foresee(passes, resources, shape);
     const PassFigures prefill =
-        times.of(PassKind::prefill, schedule::busiest_prefill(2, 0, shape.prompt_tokens, 256));
+        times.of(PassKind::prefill, 2, schedule::busiest_prefill(2, 0, shape.prompt_tokens, 256));
     EXPECT_NEAR(prefill.seconds, alone.ttft_s, 0.05 * alone.ttft_s);
     EXPECT_NEAR(prefill.times.attention_s, alone.prefill.attention_s,
                 0.15 * alone.prefill.attention_s);
-    EXPECT_NEAR(times.team().decode_s(2, 1, 1, shape.prompt_tokens + shape.new_tokens / 2),
+    EXPECT_NEAR(times.teams().decode_s(2, 1, 1, shape.prompt_tokens + shape.new_tokens / 2),
                 alone.tbt_s, 0.05 * alone.tbt_s);
   }
+}
+
+resources::Resources teams_of(int most) {
+  resources::Resources resources = ring_of(most, 256);
+  resources.elastic = true;
+  resources.max_instances = most;
+  resources.ring = parallel::Ring::pass_kv;
+  resources.decode = parallel::DecodeMode::broadcast_q;
+  resources.max_sequences = 12;
+  return resources;
+}
+
+/// The degree 3 is not played: its rates lie between its neighbours'.
+TEST(ReplicaTimes, OfTeamsThatChangeComeCloseToTheirPasses) {
+  const SmallJob small;
+  Passes passes(small.setting());
+  const resources::Resources resources = teams_of(4);
+  const ReplicaTimes times(passes, resources, {1024, 12, 600}, HowFar::played);
+  const schedule::TeamTimes& teams = times.teams();
+  ASSERT_EQ(teams.degrees(), 4);
+  const PassesOfReplica of(passes, resources, HowFar::played);
+  for (int degree = 1; degree <= 4; ++degree)
+    for (const PassShape& shape :
+         {of.prompts(degree, 1, 256 * degree, 0), of.prompts(degree, 1, 100 * degree, 600),
+          of.step(degree, 1, 1, 300), of.step(degree, degree, 12, 600)}) {
+      const PassFigures& played = of.figures(shape);
+      EXPECT_NEAR(teams.seconds(degree, shape.kind, played.work), played.seconds,
+                  0.25 * played.seconds)
+          << degree << " instances, " << shape.sequences << " × " << shape.tokens << " after "
+          << shape.cached;
+    }
+  // More instances read a long prompt sooner; a short answer is made by one.
+  EXPECT_LT(teams.prefill_s(4, 0, 1024, 1024), teams.prefill_s(2, 0, 1024, 512));
+  EXPECT_LT(teams.prefill_s(2, 0, 1024, 512), teams.prefill_s(1, 0, 1024, 256));
+  EXPECT_LT(teams.decode_s(1, 1, 1, 100), teams.decode_s(4, 1, 1, 100));
+}
+
+TEST(BatchEnd, OfTeamsThatChangeIsThatOfTheirWork) {
+  const SmallJob small;
+  Passes passes(small.setting());
+  resources::Resources resources = teams_of(4);
+  resources.kv_tokens = 4096;
+  const Batch batch(requests_of(std::vector<int64_t>(9, 800), 20), small.config);
+  const ReplicaTimes times(passes, resources, span_of(batch, resources), HowFar::played);
+  const BatchEnd end = play(batch, small.job, small.config, resources, times);
+  EXPECT_EQ(end.refused, 0);
+  // Nine requests on four instances: more than two of them one after the other, less than three.
+  const schedule::TeamTimes& teams = times.teams();
+  const double alone_s = teams.prefill_s(1, 0, 800, 256) + 19 * teams.decode_s(1, 1, 1, 810);
+  EXPECT_GT(end.end_s, 9.0 / 4 * 0.7 * alone_s);
+  EXPECT_LT(end.end_s, 3 * alone_s);
+  EXPECT_LE(least_end_s(batch, resources, times), end.end_s);
+  EXPECT_NEAR(end.prefill.seconds + end.decode.seconds, end.busy * end.end_s, 0.01 * end.end_s);
+  EXPECT_GT(end.busy, 0.5);
+  EXPECT_LE(end.busy, 1);
+}
+
+TEST(Sweep, CoversTeamsThatChangeLevelsAndTheSameBits) {
+  const auto best = [](const SmallJob& small, const std::vector<int64_t>& prompts) {
+    const Batch batch(requests_of(prompts, 10), small.config);
+    Passes passes(small.setting());
+    SweepQuestion question;
+    question.ranks = {4};
+    question.kept = {.dp = 1, .sp = 1, .tp = 1};
+    return sweep(passes, batch, question).plans.front();
+  };
+  SmallJob small;
+  small.job.batch.max_batch_tokens = 1024;  // enough for levels on four ranks
+  const double ring_s = best(small, {1500}).end->end_s;
+  small.job.attention.sparse = job::Sparse::csa;
+  small.job.attention.drop = job::DropSetting{0.5, {}};
+  const Foreseen sparse = best(small, {1500});
+  EXPECT_TRUE(sparse.resources.sparse);
+  EXPECT_LT(sparse.end->end_s, ring_s);
+
+  SmallJob layout;
+  layout.job.batch.max_batch_tokens = 1024;
+  layout.job.reproducible = parallel::Reproducible::layout;
+  EXPECT_GT(best(layout, {1500}).end->end_s, ring_s);
+
+  SmallJob teams;
+  teams.job.parallel.cp.elastic = true;
+  const std::vector<int64_t> mixed{1500, 60, 60, 60, 60, 60, 60, 60, 60, 60, 60, 60};
+  const Foreseen elastic = best(teams, mixed);
+  EXPECT_TRUE(elastic.resources.elastic);
+  EXPECT_LT(elastic.end->end_s, 2 * best(SmallJob(), mixed).end->end_s);
 }
 
 TEST(Layouts, AreAllLegalGridsOfTheRanks) {
   const SmallJob small;
   const auto shape = resources::shape_of(small.config);
-  const auto all = layouts_of(4, small.job.parallel, {}, shape);
+  const auto all = layouts_of(4, small.job, {}, shape);
   EXPECT_EQ(all.front().dp, 4);
   for (const job::Job::Parallel& each : all)
     EXPECT_EQ(each.dp * *each.cp.degree * each.sp * each.tp, 4);
@@ -110,16 +192,16 @@ TEST(Layouts, AreAllLegalGridsOfTheRanks) {
 TEST(Layouts, KeepWhatTheJobGives) {
   const SmallJob small;
   const auto shape = resources::shape_of(small.config);
-  for (const job::Job::Parallel& each : layouts_of(8, small.job.parallel, {.tp = 2}, shape))
+  for (const job::Job::Parallel& each : layouts_of(8, small.job, {.tp = 2}, shape))
     EXPECT_EQ(each.tp, 2);
-  job::Job::Parallel ring = small.job.parallel;
-  ring.prefill = parallel::PrefillMode::ring;
+  job::Job ring = small.job;
+  ring.parallel.prefill = parallel::PrefillMode::ring;
   for (const job::Job::Parallel& each : layouts_of(8, ring, {}, shape)) {
     EXPECT_GT(*each.cp.degree, 1);
-    EXPECT_EQ(each.prefill, ring.prefill);
+    EXPECT_EQ(each.prefill, ring.parallel.prefill);
   }
   EXPECT_TRUE(layouts_of(8, ring, {.cp = 1}, shape).empty());
-  EXPECT_TRUE(layouts_of(6, small.job.parallel, {.dp = 4}, shape).empty());
+  EXPECT_TRUE(layouts_of(6, small.job, {.dp = 4}, shape).empty());
 }
 
 TEST(Sweep, PruningKeepsTheBest) {
@@ -208,7 +290,7 @@ TEST(RankMemory, IsThatOfAllLayers) {
   const SmallJob small;
   const Batch batch(requests_of({500, 300}, 4), small.config);
   for (const job::Job::Parallel& parallel :
-       layouts_of(4, small.job.parallel, {}, resources::shape_of(small.config))) {
+       layouts_of(4, small.job, {}, resources::shape_of(small.config))) {
     const auto resources = layout_resources(small.setting(), parallel, 4, batch);
     const RankMemory memory = rank_memory(small.setting(), resources, batch);
     const execute::RankNeeds needs =
@@ -235,12 +317,12 @@ TEST(Sweep, RefusesRanksThatNoGridFits) {
 TEST(Layouts, SayWhyThereIsNone) {
   const SmallJob small;
   const auto shape = resources::shape_of(small.config);
-  EXPECT_THAT(why_no_layout(3, small.job.parallel, {.tp = 3}, shape),
+  EXPECT_THAT(why_no_layout(3, small.job, {.tp = 3}, shape),
               HasSubstr("parallel.tp 3 does not divide the 8 query heads"));
-  EXPECT_THAT(why_no_layout(6, small.job.parallel, {.dp = 4}, shape),
+  EXPECT_THAT(why_no_layout(6, small.job, {.dp = 4}, shape),
               HasSubstr("no grid of 6 ranks has parallel.dp 4"));
-  job::Job::Parallel ring = small.job.parallel;
-  ring.prefill = parallel::PrefillMode::ring;
+  job::Job ring = small.job;
+  ring.parallel.prefill = parallel::PrefillMode::ring;
   EXPECT_THAT(why_no_layout(8, ring, {.cp = 1}, shape),
               HasSubstr("parallel.prefill ring needs cp above 1"));
 }

@@ -231,10 +231,28 @@ class ReportTest(RunTest):
         self.assertEqual(progress["output_tokens"], 48)
         self.assertEqual(progress["work_share"], 1)
 
-    def test_what_is_not_foreseen_has_a_reason(self) -> None:
-        job, _ = self.run_job_with(2, reproducible="layout")
-        reason = "reproducible: layout is not foreseen"
-        self.assertEqual(self.report(job)["predicted"], {"none": reason})
+    def test_every_kind_of_run_is_foreseen(self) -> None:
+        sparse = {"sparse": "csa", "drop": 0.2}
+        for name, ranks, sections in (
+            ("layout", 2, {"reproducible": "layout"}),
+            ("elastic", 2, {"parallel": {"cp": "elastic"}}),
+            ("levels", 2, {"parallel": {"cp": 2}, "attention": sparse}),
+        ):
+            with self.subTest(name):
+                job, _ = self.run_job_with(ranks, output=name, **sections)
+                self.assertGreater(self.report(job)["predicted"]["seconds"], 0)
+
+    def test_a_continued_run_foresees_what_is_left(self) -> None:
+        requests = random_requests(6, 5, 60, seed=81)
+        job = self.write_job(requests, generation={"max_new_tokens": 8, "ignore_eos": True})
+        self.run_job(job, 1)
+        whole = self.report(job)["predicted"]["phases"]["prefill"]
+        file = self.output(job) / "results.h5"
+        with h5py.File(file, "r+") as results:
+            results["state"][2:] = 0
+        self.run_job(job, 1)
+        rest = self.report(job)["predicted"]["phases"]["prefill"]
+        self.assertLess(rest["seconds"], whole["seconds"])
 
     def test_full_trace_has_a_track_per_rank(self) -> None:
         job, _ = self.run_job_with(4, parallel={"dp": 2}, report={"trace": "full"})

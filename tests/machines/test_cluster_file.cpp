@@ -77,6 +77,24 @@ TEST(ClusterFile, IsWrittenSoThatItIsReadBack) {
   EXPECT_EQ(parse_cluster(to_yaml(odd), "written"), odd);
 }
 
+TEST(ClusterFile, MayHaveSlicesAndRatesOfWaitingServers) {
+  std::string text = replaced(small, "attention: 0.4",
+                              "attention: {rows_at_depth: [[16, [[1, 0.1], [4, 0.2]]], [64, [[1, "
+                              "0.3]]]]}\n  stream: {bytes: [[1024, 0.2]]}");
+  text = replaced(text, "memory_gib: 12", "memory_gib: 12\n  alone: 1.5");
+  const Cluster cluster = parse_cluster(text, "c.yaml");
+  EXPECT_EQ(cluster.rank.alone, 1.5);
+  ASSERT_EQ(cluster.efficiency.attention.slices.size(), 2u);
+  EXPECT_DOUBLE_EQ(cluster.efficiency.attention.of({.rows = 2, .depth = 16}), 0.15);
+  EXPECT_DOUBLE_EQ(cluster.efficiency.stream->of({.bytes = 5}), 0.2);
+  EXPECT_EQ(parse_cluster(to_yaml(cluster), "written"), cluster);
+  EXPECT_EQ(parse_cluster(small, "c.yaml").efficiency.stream, Efficiency{0.8}) << "as copy";
+
+  EXPECT_THAT(refusal(replaced(text, "[64, [[", "[16, [[")), HasSubstr("rows_at_depth must be"));
+  EXPECT_THAT(refusal(replaced(text, "[4, 0.2]", "[4, 1.1]")), HasSubstr("rows_at_depth is 1.1"));
+  EXPECT_THAT(refusal(replaced(text, "alone: 1.5", "alone: 0.5")), HasSubstr("rank.alone is 0.5"));
+}
+
 TEST(ClusterFile, ThatIsWrongIsRefusedWithTheLineAndTheKey) {
   const auto changed = [](const char* from, const char* to) {
     return refusal(replaced(small, from, to));

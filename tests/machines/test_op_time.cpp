@@ -47,5 +47,39 @@ TEST(OpTime, DependsOnTheSizeWhereTheShareDoes) {
   EXPECT_DOUBLE_EQ(op_seconds(attention, made), 1e9 / (1e11 * 0.2) + 1e-6);
 }
 
+TEST(OpTime, OfAttentionGoesByRowsAndKeysTogether) {
+  Cluster made = cluster();
+  const Curve few{Axis::rows, {{1, 0.1}, {100, 0.3}}}, many{Axis::rows, {{10, 0.5}}};
+  made.efficiency.attention = {0.5, {}, {{16, few}, {1024, many}}};
+  const auto share = [&](double rows, double depth) {
+    return made.efficiency.attention.of({.rows = rows, .depth = depth});
+  };
+  EXPECT_DOUBLE_EQ(share(10, 4), 0.5 * 0.2);
+  EXPECT_DOUBLE_EQ(share(1, 16), 0.5 * 0.1);
+  EXPECT_DOUBLE_EQ(share(1, 4096), 0.5 * 0.5);
+  EXPECT_NEAR(share(10, 128), 0.5 * 0.35, 1e-12);  // half way from 16 keys to 1024
+}
+
+TEST(OpTime, OfAttentionReadsKeysAtTheirOwnRate) {
+  Cluster made = cluster();
+  made.efficiency.stream = {0.1};
+  kernels::OpWork op = product(1e3, 1'000'000, DType::fp32);
+  EXPECT_DOUBLE_EQ(op_seconds(op, made), 1e6 / 5e9 + 1e-6);
+  op.name = "attention";
+  EXPECT_DOUBLE_EQ(op_seconds(op, made), 1e6 / 1e9 + 1e-6);
+}
+
+TEST(OpTime, IsShorterForMemoryWhileOthersWait) {
+  Cluster made = cluster();
+  made.rank.alone = 3;
+  const kernels::OpWork reads = product(1e3, 1'000'000, DType::fp32),
+                        computes = product(1e9, 1000, DType::fp32);
+  for (const auto& [others, gain] : {std::pair(1.0, 1.0), {0.5, 2.0}, {0.0, 3.0}}) {
+    EXPECT_DOUBLE_EQ(op_seconds(reads, made, others), 1e6 / 5e9 / gain + 1e-6);
+    EXPECT_DOUBLE_EQ(op_seconds(computes, made, others), op_seconds(computes, made));
+    EXPECT_DOUBLE_EQ(copy_seconds(1'000'000, made, others), 2e6 / 5e9 / gain + 1e-6);
+  }
+}
+
 }  // namespace
 }  // namespace pecia::machines

@@ -36,9 +36,13 @@ TEST(DescribedCluster, IsAFileOfThisMachine) {
   EXPECT_GT(cluster.overhead.op_us, 0.0);
   const machines::Cluster::Shares& shares = cluster.efficiency;
   EXPECT_EQ(shares.gemm.curves.size(), 3u) << "rows, depth and width";
-  EXPECT_EQ(shares.attention.curves.size(), 2u) << "rows and depth";
+  EXPECT_EQ(shares.attention.slices.size(), 5u) << "rows at some depths";
   EXPECT_EQ(shares.copy.curves.size(), 1u) << "bytes";
-  for (const machines::Efficiency* share : {&shares.gemm, &shares.attention, &shares.copy})
+  ASSERT_TRUE(shares.stream);
+  EXPECT_GE(cluster.rank.alone, 1);
+  if (world->size() == 1) EXPECT_EQ(cluster.rank.alone, 1);
+  for (const machines::Efficiency* share :
+       {&shares.gemm, &shares.attention, &shares.copy, &*shares.stream})
     EXPECT_EQ(share->factor, shares.gemm.factor) << "neighbours slow everything";
   EXPECT_EQ(cluster.links[0].us > 0, world->size() > 1);
 }

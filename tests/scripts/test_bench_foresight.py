@@ -43,9 +43,8 @@ class Foresight(ScriptTest):
         return ""
 
     def plan(self, words: list[str]) -> str:
-        parallel: dict[str, Any] = {"mode": "…"}
         if any(word.startswith("parallel.sp=") for word in words):
-            parallel = {"refused": "2 ranks of SP do not divide 3 heads"}
+            raise bench_foresight.Refused("2 ranks of SP do not divide 3 heads")
         asked = [words[i + 1] for i, word in enumerate(words) if word == "--request"]
         requests = [
             {
@@ -56,9 +55,7 @@ class Foresight(ScriptTest):
             }
             for one in asked
         ]
-        sent = {"prefill_tokens": 4096}
-        plan = {"parallel": parallel, "requests": requests, "sent_bytes_per_rank": sent}
-        return json.dumps({"plans": [plan]})
+        return json.dumps({"plans": [{"requests": requests, "max_batch_tokens": 4096}]})
 
     def test_each_mode_beside_what_was_foreseen(self) -> None:
         json_file = self.folder / "out.jsonl"
