@@ -54,9 +54,10 @@ void add_options(CLI::App& app, Options& options) {
                                  .help = "Numbers of sequences",
                                  .show_default = true,
                                  .sign = command_line::Sign::positive});
-  command_line::add_option(app, {.name = "--mixed",
-                                 .into = &options.mixed,
-                                 .help = "Random lengths, from half of --contexts to three halves"});
+  command_line::add_option(app,
+                           {.name = "--mixed",
+                            .into = &options.mixed,
+                            .help = "Random lengths, from half of --contexts to three halves"});
   command_line::add_option(app, {.name = "--ring",
                                  .into = &options.ring,
                                  .help = "What travels between context-parallel ranks",
@@ -88,9 +89,9 @@ std::vector<int64_t> lengths_of(int64_t context, int64_t batch, bool mixed, uint
   std::vector<int64_t> lengths(batch, context);
   if (!mixed) return lengths;
   for (int64_t i = 0; i < batch; ++i)
-    lengths[i] = std::max<int64_t>(1, static_cast<int64_t>(
-                                          static_cast<double>(context) *
-                                          (0.5 + uniform(seed, static_cast<uint64_t>(i)))));
+    lengths[i] =
+        std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(context) *
+                                                  (0.5 + uniform(seed, static_cast<uint64_t>(i)))));
   return lengths;
 }
 
@@ -191,8 +192,7 @@ class Decode {
 
   /// The lengths of the sequences, of which a GPU's memory may leave out the last.
   std::vector<int64_t> fitting_lengths(int64_t context, int64_t batch) const {
-    std::vector<int64_t> lengths =
-        lengths_of(context, batch, options_.mixed, options_.model.seed);
+    std::vector<int64_t> lengths = lengths_of(context, batch, options_.mixed, options_.model.seed);
     const resources::ComputePlace place = make_place(settings_, world_);
     if (!place.on_gpu()) return lengths;
     // Work memory of a pass of few rows, and what libraries keep, take less than a tenth.
@@ -204,7 +204,8 @@ class Decode {
     const int64_t slot_bytes = model_.config.kv_bytes_per_token(settings_.kv_dtype) /
                                (int64_t{settings_.sp} * settings_.tp);
     std::vector<int64_t> bytes;
-    for (const int64_t length : lengths) bytes.push_back(slots_of(settings_, {length}) * slot_bytes);
+    for (const int64_t length : lengths)
+      bytes.push_back(slots_of(settings_, {length}) * slot_bytes);
     const int64_t count = -world_.all_reduce_max(-sequences_that_fit(bytes, room));
     if (count < batch)
       results_.line(fmt::format("context {}, batch {}: the GPU's memory has room for {} sequences",
@@ -317,10 +318,11 @@ class Decode {
     const int64_t made = graphs.made - graphs_before.made;
     const int64_t piecemeal = graphs.piecemeal - graphs_before.piecemeal;
     if (launched + piecemeal > 0 || !graphs.why_not.empty())
-      results_.line(fmt::format("    graphs: {} launched, {} of them made for it, {} segments piece "
-                                "by piece{}",
-                                launched, made, piecemeal,
-                                graphs.why_not.empty() ? "" : "; then none: " + graphs.why_not));
+      results_.line(
+          fmt::format("    graphs: {} launched, {} of them made for it, {} segments piece "
+                      "by piece{}",
+                      launched, made, piecemeal,
+                      graphs.why_not.empty() ? "" : "; then none: " + graphs.why_not));
     results_.write({{"context", one.context},
                     {"batch", one.batch()},
                     {"graphs_launched", launched},
@@ -349,8 +351,7 @@ class Decode {
 
   /// Of nothing on a CPU, which has no graphs.
   static device::GraphCounts graphs_of(const Replica& replica) {
-    const auto* const stream =
-        dynamic_cast<const device::GraphStream*>(&replica.compute().stream);
+    const auto* const stream = dynamic_cast<const device::GraphStream*>(&replica.compute().stream);
     return stream == nullptr ? device::GraphCounts{} : stream->graph_counts();
   }
 

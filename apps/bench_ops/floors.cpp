@@ -48,8 +48,7 @@ Floors measure_gpu_floors(const Place& place, int runs) {
   double product_flops = 0;
   constexpr int most_products = 3;  // making their random numbers takes longer than multiplying
   for (int run = 0; run < std::min(runs, most_products); ++run)
-    product_flops =
-        std::max(product_flops, measure::measure_product_flops(compute, DType::bf16));
+    product_flops = std::max(product_flops, measure::measure_product_flops(compute, DType::bf16));
   constexpr int64_t copy_bytes = int64_t{2} << 30;
   const device::Buffer from(place.device, device::Memory::device, copy_bytes);
   const device::Buffer to(place.device, device::Memory::device, copy_bytes);

@@ -26,10 +26,10 @@ namespace pecia::device {
 /// What a device did with graphs.
 struct GraphCounts {
   int64_t launched = 0;
-  int64_t made = 0;      ///< of those launched: how many were made for it
-  int64_t pieces = 0;    ///< kernels, products and copies of all steps
-  int64_t piecemeal = 0; ///< segments as long as a graph that were launched piece by piece
-  std::string why_not;   ///< why no graphs are made any more; "" while they are made
+  int64_t made = 0;       ///< of those launched: how many were made for it
+  int64_t pieces = 0;     ///< kernels, products and copies of all steps
+  int64_t piecemeal = 0;  ///< segments as long as a graph that were launched piece by piece
+  std::string why_not;    ///< why no graphs are made any more; "" while they are made
 
   /// The share of long segments that took the host more than launching a graph.
   double slow_share() const {

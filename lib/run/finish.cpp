@@ -24,8 +24,7 @@ std::string code_text(int code) {
 }
 
 const device::GraphCounts* graphs_of(const Setup& setup) {
-  const auto* const stream =
-      dynamic_cast<const device::GraphStream*>(setup.place.stream.get());
+  const auto* const stream = dynamic_cast<const device::GraphStream*>(setup.place.stream.get());
   return stream == nullptr ? nullptr : &stream->graph_counts();
 }
 
@@ -34,11 +33,10 @@ void add_gpu_facts(const Setup& setup, report::RunReport& report) {
   if (!setup.resources.gpus) return;
   report.modes["attention_library"] = setup.place.backend->attention_library();
   if (const device::GraphCounts* graphs = graphs_of(setup))
-    report.modes["graphs"] = {
-        {"launched", graphs->launched},
-        {"made", graphs->made},
-        {"piecemeal", graphs->piecemeal},
-        {"why_not", graphs->why_not}};
+    report.modes["graphs"] = {{"launched", graphs->launched},
+                              {"made", graphs->made},
+                              {"piecemeal", graphs->piecemeal},
+                              {"why_not", graphs->why_not}};
 }
 
 void say_what_the_gpu_did(const Setup& setup) {

@@ -182,9 +182,7 @@ class Batch {
     stream_->synchronize();
   }
 
-  device::GraphCounts counts() const {
-    return dynamic_cast<LateStream&>(*stream_).graph_counts();
-  }
+  device::GraphCounts counts() const { return dynamic_cast<LateStream&>(*stream_).graph_counts(); }
 
   /// The outputs of the second layer.
   std::vector<float> decode(const std::vector<int64_t>& lengths, bool as_step) {

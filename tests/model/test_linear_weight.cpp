@@ -17,7 +17,7 @@ LinearWeight of_one(const TensorView& weight) {
 class Joined : public testing::Test {
  protected:
   std::array<float, 40> memory_{};
-  TensorView first_{memory_.data(), DType::fp32, {3, 4}};       // elements 0 … 11
+  TensorView first_{memory_.data(), DType::fp32, {3, 4}};        // elements 0 … 11
   TensorView second_{memory_.data() + 12, DType::fp32, {5, 4}};  // 12 … 31
 };
 

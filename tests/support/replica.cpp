@@ -111,12 +111,12 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
                                                    const ReplicaSettings& settings) {
   const model::ModelConfig config = model::read_config(folder);
   const Parts& parts = parts_of(settings.place);
-  const model::Weights weights(config, io::Checkpoint(folder),
-                               parts.kernels == Parts::cpu || settings.layout_invariant ||
-                                       settings.as_stored
-                                   ? std::nullopt
-                                   : std::optional(DType::fp32),
-                               execute::Worker::weight_cut(comm.rank(), settings.tp));
+  const model::Weights weights(
+      config, io::Checkpoint(folder),
+      parts.kernels == Parts::cpu || settings.layout_invariant || settings.as_stored
+          ? std::nullopt
+          : std::optional(DType::fp32),
+      execute::Worker::weight_cut(comm.rank(), settings.tp));
   const resources::ComputePlace place = make_place(parts, settings.sdpa);
   std::optional<model::DeviceWeights> there;
   if (parts.device != Parts::host)

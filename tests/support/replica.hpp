@@ -58,7 +58,7 @@ struct ReplicaSettings {
   std::optional<parallel::SparseSetting> sparse;
   std::function<void(const schedule::Plan&)> on_plan;  ///< sees every pass
   std::function<void(schedule::Plan&)> change_plan;    ///< what is executed instead
-  device::GraphCounts* graphs = nullptr;  ///< set at the end, on a separate device
+  device::GraphCounts* graphs = nullptr;               ///< set at the end, on a separate device
   bool layout_invariant = false;
   model::Quantize quantize = model::Quantize::nothing;  ///< not where the CPU's kernels compute
   /// With the CUDA backend weights are fp32, as products then; with layout_invariant or as_stored

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/attention/attention_by_library.hpp"
-
 #include <algorithm>
 
+#include "kernels/cuda/attention/attention_by_library.hpp"
 #include "kernels/cuda/attention/attention_fold_kernel.cuh"
 #include "kernels/cuda/shared/elementwise.cuh"
 #include "kernels/cuda/shared/elementwise_kernels.cuh"

@@ -33,7 +33,7 @@ using fe::graph::Graph;
 using fe::graph::Tensor_attributes;
 
 constexpr const char* library_file = "libcudnn.so.9";
-constexpr size_t oldest_version = 91000;   // the oldest that is still common
+constexpr size_t oldest_version = 91000;         // the oldest that is still common
 constexpr size_t first_dynamic_version = 91801;  // whose attention takes graphs of dynamic shape
 
 std::string version_name(size_t version) {
@@ -69,7 +69,7 @@ struct Plan {
 struct Settings {
   int compute_capability;
   SdpaGraphs graphs;
-  std::shared_ptr<fe::KernelCache> kernel_cache;  ///< of the graphs of dynamic shape
+  std::shared_ptr<fe::KernelCache> kernel_cache;     ///< of the graphs of dynamic shape
   std::shared_ptr<fe::DeviceProperties> properties;  ///< null where the GPU is present
 };
 

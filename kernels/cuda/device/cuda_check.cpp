@@ -36,7 +36,8 @@ std::string_view remedy(cudaError_t error) {
              "job's "
              "GPU request, or set backend: cpu.";
     case cudaErrorInsufficientDriver:
-      return "The NVIDIA driver is missing or older than this build's CUDA (CUDA 13 needs 580, CUDA "
+      return "The NVIDIA driver is missing or older than this build's CUDA (CUDA 13 needs 580, "
+             "CUDA "
              "12.9 needs 525): load or update it, build with an older CUDA, or set backend: cpu.";
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorInvalidDeviceFunction:

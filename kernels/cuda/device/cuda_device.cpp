@@ -93,7 +93,8 @@ class CudaDevice : public device::Device {
     PECIA_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
     int driver = 0;
     PECIA_CUDA_CHECK(cudaDriverGetVersion(&driver));
-    info_ = {properties.name, properties.major * 10 + properties.minor,
+    info_ = {properties.name,
+             properties.major * 10 + properties.minor,
              properties.multiProcessorCount,
              fmt::format("CUDA {}.{}", driver / 1000, driver % 1000 / 10),
              fmt::format("{:04x}:{:02x}:{:02x}", properties.pciDomainID, properties.pciBusID,

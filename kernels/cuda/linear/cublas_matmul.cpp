@@ -119,9 +119,9 @@ class CublasMatmul : public Matmul {
           args.x_scales != nullptr ? " with scales" : "", args.x.row_stride(),
           args.weight.row_stride(), args.y.row_stride());
     CudaStream& on = cuda_stream(stream);
-    on.submit([this, product = std::move(product), args,
-               &on] { enqueue(*product, args, on.get()); },
-              work_of(args));
+    on.submit(
+        [this, product = std::move(product), args, &on] { enqueue(*product, args, on.get()); },
+        work_of(args));
   }
 
  private:
