@@ -118,18 +118,21 @@ class PhantomBackend : public Backend {
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     validate(args);
     const int64_t heads = args.q.size(1), head_dim = args.q.size(2);
-    double pairs = 0;
+    double pairs = 0, item_rows = 0;
     int64_t keys = 0;
     for (const AttentionItem& item : args.items) {
       if (item.num_rows == 0) continue;
-      pairs += visible_pairs(args, item);
+      const double of_item = visible_pairs(args, item);
+      pairs += of_item;
+      item_rows += of_item * static_cast<double>(item.num_rows);
       keys += num_keys(runs_of(args, item));
     }
     tell({"attention", args.kv_dtype, args.q.rows(),
           4 * pairs * static_cast<double>(heads * head_dim),
           bytes_of(args.q) + kv_bytes(keys, args.num_kv_heads, head_dim, args.kv_dtype),
           bytes_of(args.out) + bytes_of(args.lse), args.kv_dtype,
-          pairs / static_cast<double>(std::max<int64_t>(1, args.q.rows())), heads * head_dim},
+          pairs / static_cast<double>(std::max<int64_t>(1, args.q.rows())), heads * head_dim,
+          pairs > 0 ? item_rows / pairs : 0},
          stream);
   }
   void column_sums(const ColumnSumsArgs& args, device::Stream& stream) override {
@@ -183,7 +186,9 @@ class PhantomBackend : public Backend {
   }
 
  private:
-  void tell(const OpWork& work, device::Stream& stream) {
+  /// An op without rows reads nothing.
+  void tell(OpWork work, device::Stream& stream) {
+    if (work.rows == 0) work.bytes_read = work.bytes_written = 0;
     if (on_op_) on_op_(work);
     stream.poll();
   }

@@ -26,6 +26,7 @@ struct OpWork {
   DType operands = DType::fp32;
   double depth = 0;
   int64_t width = 0;
+  double item_rows = 0;  ///< of attention: rows that read the same keys, in the mean over pairs
 
   bool operator==(const OpWork&) const = default;
 };

@@ -174,12 +174,25 @@ class Replay {
     return 1 - static_cast<double>(idle) / (per_server - 1);
   }
 
+  /// Whether the rank is in an op at this time, or comes to one before it has to wait.
   bool works_at(int index, double now) const {
     const PlayedRank& rank = ranks_[index];
-    const Step* const next = next_step(index);
-    const bool messages = next == nullptr || std::holds_alternative<PhantomStart>(next->what) ||
-                          std::holds_alternative<Wait>(next->what);
-    return rank.waits_for < 0 && (rank.now > now || !messages);
+    if (rank.waits_for >= 0 || next_step(index) == nullptr) return false;
+    if (rank.now > now) return true;
+    const std::vector<Step>& steps = programs_[index][rank.section].steps;
+    auto begun = static_cast<int64_t>(rank.started.size());
+    for (size_t i = rank.step; i < steps.size(); ++i) {
+      if (std::holds_alternative<PhantomStart>(steps[i].what)) {
+        ++begun;
+      } else if (const auto* wait = std::get_if<Wait>(&steps[i].what)) {
+        const int64_t number = begun - wait->starts_ago;
+        if (number >= std::ssize(rank.started) || !rank.started[number].done()) return false;
+      } else if (const auto* op = std::get_if<kernels::OpWork>(&steps[i].what);
+                 op == nullptr || op->rows > 0) {
+        return true;
+      }
+    }
+    return true;
   }
 
   void spend(int index, const Step& step, double seconds, double& sum, int64_t bytes) {

@@ -9,7 +9,7 @@
 namespace pecia::machines {
 
 /// What a share may depend on. Products have rows, depth (elements that are summed) and width
-/// (columns that are written). Attention has rows of queries, depth (keys that a row sees on
+/// (columns that are written). Attention has rows of queries that read the same keys, depth (keys that a row sees on
 /// average) and width (query heads × head size). Copies and messages have bytes.
 enum class Axis { rows, depth, width, bytes };
 

@@ -37,10 +37,11 @@ OpParts parts_of(const kernels::OpWork& op, const Cluster& cluster) {
   if (op.flops == 0) return {0, memory_seconds(bytes, shares.copy, cluster)};
   const bool attends = op.name != "linear";
   const Efficiency& share = attends ? shares.attention : shares.gemm;
-  const double computing = op.flops / (peak_of(op.operands, cluster.rank) *
-                                       share.of({.rows = static_cast<double>(op.rows),
-                                                 .depth = op.depth,
-                                                 .width = static_cast<double>(op.width)}));
+  const double rows = op.item_rows > 0 ? op.item_rows : static_cast<double>(op.rows);
+  const double computing =
+      op.flops /
+      (peak_of(op.operands, cluster.rank) *
+       share.of({.rows = rows, .depth = op.depth, .width = static_cast<double>(op.width)}));
   const Efficiency& moving = attends && shares.stream ? *shares.stream : shares.copy;
   return {computing, memory_seconds(bytes, moving, cluster)};
 }

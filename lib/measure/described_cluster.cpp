@@ -41,10 +41,10 @@ class Describer {
   /// Seconds of an op that has nothing to do.
   double smallest_op() { return elementwise_s(3 * 64 * size_of(DType::fp32)); }
 
-  double lasting_share() const { return timer_.lasting_share(); }
+  double lasting_share() const { return timer_.lasting_share(rows); }
+  double lasting_share_of_memory() const { return timer_.lasting_share(1); }
 
   std::vector<RatesBySize> products() {
-    constexpr int64_t rows = 256, depth = 1024, width = 1024;
     const auto rate = [&](int64_t r, int64_t d, int64_t w) {
       const double seconds = best({'p', r, d, w}, [&] { return timer_.product(r, d, w); });
       return 2.0 * static_cast<double>(r * d * w) / beside_op(seconds);
@@ -104,6 +104,7 @@ class Describer {
   }
 
  private:
+  static constexpr int64_t rows = 256, depth = 1024, width = 1024;  // of products along other axes
   using Key = std::vector<int64_t>;
 
   double best(const Key& key, const std::function<double()>& measure) {
@@ -129,6 +130,14 @@ class Describer {
   double smallest_s_ = smallest_op();
 };
 
+/// Scales the rates by rows of products that wait for memory: they read more than half of what the
+/// product with the fewest rows reads in the same time.
+void let_memory_last(Curve& by_rows, double factor) {
+  const auto [fewest, rate] = by_rows.points.front();
+  for (auto& [rows, share] : by_rows.points)
+    if (2 * share / rows > rate / fewest) share *= std::min(1.0, factor);
+}
+
 /// Describes what each rank does alone, into `rank`, `efficiency` and `overhead`.
 void describe_rank(comm::Communicator& world, const context::Compute& compute, int64_t cache_bytes,
                    machines::Cluster& cluster) {
@@ -148,7 +157,9 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, i
   }
   const auto [fp32_flops, bandwidth] = peaks(world, compute, DType::fp32, cache_bytes);
   cluster.rank.flops[DType::fp32] = rounded(fp32_flops);
-  const double lasting = rounded(describer.lasting_share());
+  const double lasting = rounded(describer.lasting_share()),
+               memory_lasts = rounded(describer.lasting_share_of_memory());
+  let_memory_last(products[0].curve, memory_lasts / lasting);
   double& flops = cluster.rank.flops[operands];
   if (operands != DType::fp32) flops = peaks(world, compute, operands, cache_bytes).first;
   // On a shared machine the peak may have been measured at a worse moment.
@@ -163,8 +174,8 @@ void describe_rank(comm::Communicator& world, const context::Compute& compute, i
   for (machines::Slice& slice : attention)
     for (auto& [rows, share] : slice.rows.points) share = share_of(share, flops);
   cluster.efficiency.attention = {lasting, {}, std::move(attention)};
-  cluster.efficiency.copy = shares_of({copies}, memory, lasting);
-  cluster.efficiency.stream = shares_of({stream}, memory, lasting);
+  cluster.efficiency.copy = shares_of({copies}, memory, memory_lasts);
+  cluster.efficiency.stream = shares_of({stream}, memory, memory_lasts);
   cluster.overhead = {.op_us = rounded(1e6 * op_s), .step_us = 0};
 }
 

@@ -133,10 +133,10 @@ double OpTimer::gain_alone() const {
   return world_.size() == 1 ? 1 : std::max(1.0, seconds(world_.size()) / seconds(1));
 }
 
-double OpTimer::lasting_share() const {
-  constexpr double lasting_s = 2;
+double OpTimer::lasting_share(int64_t rows) const {
+  constexpr double lasting_s = 1;
   const Seconds seconds =
-      seconds_of_product(256, 512, 512, static_cast<int>(lasting_s / stretch_s), world_.size());
+      seconds_of_product(rows, 1024, 1024, static_cast<int>(lasting_s / stretch_s), world_.size());
   return std::min(1.0, seconds.best / seconds.usual);
 }
 

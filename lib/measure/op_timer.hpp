@@ -50,9 +50,10 @@ class OpTimer {
   double elementwise(int64_t bytes) const;
   /// How many times as fast rank 0 reads weights while the other ranks wait. 1 for one rank.
   double gain_alone() const;
-  /// The share of the best rate of a product that all ranks together have in the mean, over two
-  /// seconds in which they wait for each other often, as in a run.
-  double lasting_share() const;
+  /// The share of the best rate of a product that all ranks together have in the mean, over a
+  /// second in which they wait for each other often, as in a run. A product of one row waits for
+  /// memory, which all programs of a host share.
+  double lasting_share(int64_t rows) const;
 
  private:
   using Call = std::function<void()>;

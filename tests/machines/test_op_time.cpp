@@ -60,6 +60,16 @@ TEST(OpTime, OfAttentionGoesByRowsAndKeysTogether) {
   EXPECT_NEAR(share(10, 128), 0.5 * 0.35, 1e-12);  // half way from 16 keys to 1024
 }
 
+TEST(OpTime, OfAttentionGoesByTheRowsThatReadTheSameKeys) {
+  Cluster made = cluster();
+  made.efficiency.attention = {1, {{Axis::rows, {{1, 0.1}, {64, 0.7}}}}};
+  kernels::OpWork steps = product(1e9, 0, DType::fp32);
+  steps.name = "attention";
+  EXPECT_DOUBLE_EQ(op_seconds(steps, made), 1e9 / (1e11 * 0.7) + 1e-6);
+  steps.item_rows = 1;
+  EXPECT_DOUBLE_EQ(op_seconds(steps, made), 1e9 / (1e11 * 0.1) + 1e-6);
+}
+
 TEST(OpTime, OfAttentionReadsKeysAtTheirOwnRate) {
   Cluster made = cluster();
   made.efficiency.stream = {0.1};

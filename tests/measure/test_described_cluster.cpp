@@ -41,9 +41,8 @@ TEST(DescribedCluster, IsAFileOfThisMachine) {
   ASSERT_TRUE(shares.stream);
   EXPECT_GE(cluster.rank.alone, 1);
   if (world->size() == 1) EXPECT_EQ(cluster.rank.alone, 1);
-  for (const machines::Efficiency* share :
-       {&shares.gemm, &shares.attention, &shares.copy, &*shares.stream})
-    EXPECT_EQ(share->factor, shares.gemm.factor) << "neighbours slow everything";
+  EXPECT_EQ(shares.attention.factor, shares.gemm.factor) << "neighbours slow all that computes";
+  EXPECT_EQ(shares.stream->factor, shares.copy.factor) << "neighbours share memory";
   EXPECT_EQ(cluster.links[0].us > 0, world->size() > 1);
 }
 
