@@ -140,8 +140,7 @@ void let_memory_last(Curve& by_rows, double factor) {
 
 /// Describes what each rank does alone, into `rank`, `efficiency` and `overhead`.
 void describe_rank(comm::Communicator& world, const context::Compute& compute, int64_t cache_bytes,
-                   machines::Cluster& cluster) {
-  constexpr int rounds = 4;
+                   int rounds, machines::Cluster& cluster) {
   const DType operands = compute.backend.operand_type(DType::bf16);
   Describer describer(world, compute, cache_bytes, {8, 2, 64, operands});
   std::vector<RatesBySize> products;
@@ -199,7 +198,7 @@ std::vector<cluster::PairFigures> best_of_pairs(comm::Communicator& world,
 machines::Cluster describe_cluster(comm::Communicator& world,
                                    const std::vector<comm::RackServerGpu>& places,
                                    const context::Compute& compute, int64_t cache_bytes,
-                                   int64_t memory_bytes) {
+                                   int64_t memory_bytes, int rounds) {
   if (compute.device.info().is_gpu())
     fail<Unsupported>("clusters of GPUs are not measured in this version; write the file by hand");
   machines::Cluster cluster;
@@ -214,7 +213,7 @@ machines::Cluster describe_cluster(comm::Communicator& world,
       fmt::format("{}, {} threads", cluster::cpu_facts().model, compute.stream.num_threads());
   cluster.rank.memory_gib =
       rounded(static_cast<double>(memory_bytes) / 0x1p30 / cluster.ranks_per_server);
-  describe_rank(world, compute, cache_bytes, cluster);
+  describe_rank(world, compute, cache_bytes, rounds, cluster);
 
   const parallel::RingRates rates = measure_rates(world, world, compute, {8, 2, 64, DType::fp32});
   cluster.links.fill({rounded(1e-9 * rates.bandwidth), 0, false});

@@ -22,11 +22,12 @@ namespace pecia::measure {
 ///   places        by rank: where the ranks are
 ///   cache_bytes   of the caches of this rank's threads
 ///   memory_bytes  of this rank's host
+///   rounds        how often each op is measured; the best counts
 /// Collective over `world`; every rank gets the same. Throws Unsupported on GPUs, where messages
 /// take other ways than these.
 machines::Cluster describe_cluster(comm::Communicator& world,
                                    const std::vector<comm::RackServerGpu>& places,
                                    const context::Compute& compute, int64_t cache_bytes,
-                                   int64_t memory_bytes);
+                                   int64_t memory_bytes, int rounds = 4);
 
 }  // namespace pecia::measure

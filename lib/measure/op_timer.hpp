@@ -48,7 +48,8 @@ class OpTimer {
   /// for attention. It reads two tensors and writes one, `bytes` in all. Each time they are others,
   /// which were used as many bytes ago as the caches hold.
   double elementwise(int64_t bytes) const;
-  /// How many times as fast rank 0 reads weights while the other ranks wait. 1 for one rank.
+  /// How many times as fast rank 0 reads weights in the mean while the other ranks wait. 1 for one
+  /// rank.
   double gain_alone() const;
   /// The share of the best rate of a product that all ranks together have in the mean, over a
   /// second in which they wait for each other often, as in a run. A product of one row waits for
