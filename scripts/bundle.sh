@@ -3,20 +3,29 @@
 # Packs programs of the cuda build with their small libraries, for a machine with a GPU and without this one's
 # packages. The large libraries (cuBLASLt, cuDNN, NCCL, nvrtc) stay out: the bundle's ./run finds that machine's.
 #
-#   scripts/bundle.sh [OUTPUT.tar.gz]     default build/pecia-cuda.tar.gz; at most 60 MiB
+#   scripts/bundle.sh [--build FOLDER] [OUTPUT.tar.xz]     default build/cuda and build/pecia-cuda.tar.xz
 #
-# There: tar xzf pecia-cuda.tar.gz && cd pecia-cuda && ./gpu-check.sh
+# It has at most 55 MiB; build for the GPU's own architecture alone (-DPECIA_CUDA_ARCHITECTURES=90a).
+# There: tar xJf pecia-cuda.tar.xz && cd pecia-cuda && ./gpu-check.sh A results
 # The C library is that machine's: it must not be older than the one here.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build="$root/build/cuda"
-output=$(realpath -m "${1:-$root/build/pecia-cuda.tar.gz}")
-most_bytes=$((60 << 20))
+if [[ ${1:-} == --build ]]; then
+  build=$(realpath "${2:?--build wants a folder}")
+  shift 2
+fi
+output=$(realpath -m "${1:-$root/build/pecia-cuda.tar.xz}")
+most_bytes=$((55 << 20))
 large='^lib(cublas|cublasLt|cudnn.*|nccl|nvrtc.*|cuda|nvidia-.*)\.so'
 of_the_system='^(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|resolv|util|nsl))\.so'
 
 shopt -s nullglob
-programs=("$build"/tests/test_*_cuda "$build"/tests/test_{fp8_weights,goldens,layout_modes,modes,requests} "$build"/bin/*)
+programs=()
+for name in fp8_weights goldens kernels_cuda layout_modes modes narrow_goldens production_types requests; do
+  programs+=("$build"/tests/test_"$name"*)
+done
+for name in pecia bench_comm bench_decode bench_ops bench_prefill; do programs+=("$build"/bin/"$name"*); done
 if ((${#programs[@]} == 0)); then
   echo "bundle: there are no programs in $build; build them: cmake --preset cuda && cmake --build --preset cuda" >&2
   exit 2
@@ -47,6 +56,17 @@ if linked "$bundle"/bin/* | grep -q '^libmpi\.so'; then
   for tool in mpirun orted orterun prterun prted; do
     if path=$(command -v "$tool"); then install -m 755 "$(realpath "$path")" "$bundle/openmpi/bin/$tool"; fi
   done
+  # PMIx, by which Open MPI starts ranks: its plugins and texts, in a folder that PMIX_PKGLIBDIR and others can move.
+  pmix=$(ldd "$bundle"/openmpi/lib/*/openmpi*/lib/openmpi*/mca_pmix_*.so "$bundle"/openmpi/lib/*/openmpi*/mca_pmix_*.so \
+    2>/dev/null | sed -nE 's/^[ \t]*libpmix\.so[^ ]* => ([^ ]+) .*/\1/p' | head -n 1)
+  if [[ -n $pmix ]]; then
+    from=$(dirname "$(realpath "$pmix")")
+    if [[ -d $from/pmix ]]; then
+      mkdir -p "$bundle/pmix/lib" "$bundle/pmix/share"
+      cp -rL "$from/pmix" "$bundle/pmix/lib/"
+      [[ ! -d $from/../share/pmix ]] || cp -rL "$from/../share/pmix" "$bundle/pmix/share/"
+    fi
+  fi
 fi
 
 mapfile -t binaries < <(find "$bundle" -type f \( -perm -u+x -o -name '*.so*' \))
@@ -62,16 +82,20 @@ done < <(linked "${binaries[@]}")
 
 # What a program loads by itself when it is there: cuDNN, and the compiler that it needs.
 cuda_major=$(sed -nE 's/^libcublasLt\.so\.([0-9]+)$/\1/p' "$bundle/large-libraries" | head -n 1)
-printf '%s\n' libcudnn.so.9 "libnvrtc.so.$cuda_major" >"$bundle/optional-libraries"
+: >"$bundle/optional-libraries"
+if [[ -n $cuda_major ]]; then
+  printf '%s\n' libcudnn.so.9 "libnvrtc.so.$cuda_major" >"$bundle/optional-libraries"
+fi
 
 cp -r "$root/tests/goldens" "$bundle/goldens"
 mkdir "$bundle/pecia_tools"
-cp "$root"/scripts/pecia_tools/{__init__,command,bench_model,bench_sdpa}.py "$bundle/pecia_tools/"
+cp "$root"/scripts/pecia_tools/{__init__,command,bench_model,bench_sdpa,gpu_goldens,gpu_table}.py "$bundle/pecia_tools/"
 install -m 755 "$root/tests/support/own_hostid.sh" "$root/scripts/pecia_tools/bundle_run.sh" "$bundle"
 mv "$bundle/bundle_run.sh" "$bundle/run"
 install -m 755 "$root/scripts/gpu-check.sh" "$bundle/gpu-check.sh"
 mkdir -p "$(dirname "$output")"
-tar -C "$work" -czf "$output" pecia-cuda
+# The programs hold much of the same code, which a dictionary of that size finds again.
+tar -C "$work" -cf - pecia-cuda | xz --lzma2=preset=1,dict=192MiB >"$output"
 bytes=$(stat -c %s "$output")
 echo "bundle: $output, $((bytes >> 20)) MiB, programs: $(cd "$bundle/bin" && echo *)" >&2
 if ((bytes > most_bytes)); then

@@ -1,171 +1,291 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# All that needs a GPU: tests, compute-sanitizer on the small ones, times of the ops and of a model of 8B against
-# what the GPU can do. Meant to take eight minutes; each step has a limit. In a repository it builds first; in an
-# unpacked bundle (scripts/bundle.sh) it does not.
+# All that needs a GPU, in phases with a deadline each, the most valuable first. A phase may be stopped at any time:
+# each step has said its line and kept its log by then, and the table is made of what was measured.
 #
-#   scripts/gpu-check.sh [RESULTS_FOLDER]    default apps/results, in a bundle results
+#   scripts/gpu-check.sh PHASE OUT      runs a phase; OUT is a folder that several phases share
+#   scripts/gpu-check.sh --list         prints all steps with their limits in seconds
 #
-# Writes RESULTS_FOLDER/<gpu>.jsonl. What could not be run is listed as not measured. Exit code 1: something failed;
-# 2: there is no GPU, or no build.
+#   A  240 s  doctor, some tests of ops, goldens, times of products and attention, prefill and decode of an 8B shape
+#   B  300 s  four layers of 8B's widths against transformers on this GPU; mixed lengths, graphs on and off, fp8
+#   C  420 s  every test of the ops; compute-sanitizer on our own kernels
+#   D  300 s  two ranks on this GPU by way of the host; a smoke test of NCCL
+#   E  200 s  profiles of six kernels by ncu; PyTorch's products and attention beside ours
+#
+# In a repository, build before: scripts/setup.sh cuda; cmake --preset cuda && cmake --build --preset cuda. In an
+# unpacked bundle (scripts/bundle.sh) everything is there. GPU_CHECK_PROGRAMS=FOLDER takes the programs from a folder,
+# GPU_CHECK_SECONDS=N sets another deadline. The model of 16 GB lies in /dev/shm or TMPDIR meanwhile.
+#
+# Writes OUT/steps.jsonl, OUT/results.jsonl, OUT/logs and OUT/table.md, which is printed last. Exit code 1: something
+# failed or did not end in time; 2: there is no GPU, or no build.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")" || exit 2
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+declare -A deadline_of=([A]=240 [B]=300 [C]=420 [D]=300 [E]=200)
 
-if [[ -x ./run ]]; then
-  results=${1:-results}
-  tests=(bin/test_*_cuda)
-  start() { if [[ $1 == ranks ]]; then "$@"; else ./run "$@" 2>>"$work/libraries"; fi; }
-  program() { echo "$1"; }
-else
-  cd .. || exit 2
-  results=${1:-apps/results}
-  if ! command -v nvidia-smi >/dev/null; then
-    echo "gpu-check: there is no nvidia-smi here, so no GPU; pack a bundle with scripts/bundle.sh and take it to one" >&2
-    exit 2
-  fi
-  scripts/setup.sh cuda || echo "gpu-check: going on without cudnn-frontend, so without attention by cuDNN" >&2
-  cmake --preset cuda >/dev/null && cmake --build --preset cuda || exit 2
-  tests=(build/cuda/tests/test_*_cuda)
-  start() { if [[ $1 == ranks ]]; then "$@"; else "$(program "$1")" "${@:2}"; fi; }
-  program() { if [[ $1 == test_* ]]; then echo "build/cuda/tests/$1"; else echo "build/cuda/bin/$1"; fi; }
-fi
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-if ! gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || [[ -z $gpu ]]; then
-  echo "gpu-check: nvidia-smi names no GPU; is the driver loaded, and the GPU visible to this job?" >&2
+usage() {
+  sed -n '4,8p' "$here/$(basename "${BASH_SOURCE[0]}")" >&2
   exit 2
+}
+
+list_only=
+if [[ ${1:-} == --list && $# == 1 ]]; then
+  list_only=1
+elif (($# != 2)) || [[ -z ${deadline_of[$1]:-} ]]; then
+  usage
 fi
-name=$(tr '[:upper:] ' '[:lower:]-' <<<"$gpu")
-echo "gpu-check: $gpu, driver $(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)"
 
-failed=()
-not_measured=()
-
-# step NAME LIMIT_S COMMAND…: runs it with its output kept; a failure is shown and counted.
-step() {
-  local what=$1 limit_s=$2 status=0 begin=$SECONDS
-  shift 2
-  export -f start program
-  export work
-  timeout --kill-after=10 "$limit_s" bash -c 'start "$@"' bash "$@" >"$work/log" 2>&1 || status=$?
-  printf '%-46s %s (%d s)\n' "$what" "$( ((status == 0)) && echo ok || echo "FAILED, exit code $status")" \
-    $((SECONDS - begin))
-  if ((status != 0)); then
-    failed+=("$what")
-    tail -n 40 "$work/log"
+# The command that starts a program, in words: `read -ra words <<<"$(program NAME)"`.
+program() {
+  if [[ -n ${GPU_CHECK_PROGRAMS:-} ]]; then
+    echo "$GPU_CHECK_PROGRAMS/$1"
+  elif [[ -x $here/run ]]; then
+    case $1 in
+      make-bench-model) echo "python3 -m pecia_tools.bench_model" ;;
+      bench-sdpa) echo "python3 -m pecia_tools.bench_sdpa" ;;
+      gpu-goldens) echo "python3 -m pecia_tools.gpu_goldens" ;;
+      mpirun) echo "$here/run mpirun" ;;
+      *) echo "$here/run $1" ;;
+    esac
+  else
+    case $1 in
+      make-bench-model) echo "python3 -m pecia_tools.bench_model" ;;
+      bench-sdpa) echo "python3 -m pecia_tools.bench_sdpa" ;;
+      gpu-goldens) echo "python3 -m pecia_tools.gpu_goldens" ;;
+      mpirun) echo mpirun ;;
+      test_*) echo "$here/../build/cuda/tests/$1" ;;
+      *) echo "$here/../build/cuda/bin/$1" ;;
+    esac
   fi
+}
+
+own_hostid=$here/own_hostid.sh
+[[ -x $own_hostid ]] || own_hostid=$here/../tests/support/own_hostid.sh
+export PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} PECIA_NO_CACHE=1
+
+phase=
+running=
+failures=0
+number=0
+
+now() { date +%s; }
+
+# say STATUS SECONDS NAME LOG: one line on the terminal, one in OUT/steps.jsonl.
+say() {
+  printf '%s %02d  %-52s %s (%d s)\n' "$phase" "$number" "$3" "$1" "$2"
+  printf '{"phase": "%s", "step": "%s", "status": "%s", "seconds": %d, "log": "%s"}\n' "$phase" "$3" "$1" "$2" "$4" \
+    >>"$out/steps.jsonl"
+}
+
+# step NAME LIMIT_S COMMAND…: runs it, at most until the phase's deadline. Exit code 77 means that something it needs is
+# not installed here; the last line of its log says what.
+step() {
+  local name=$1 limit_s=$2 status=0 begin left log
+  shift 2
+  number=$((number + 1))
+  if [[ -n $list_only ]]; then
+    printf '%s %d %s\n' "$phase" "$limit_s" "$name"
+    return 0
+  fi
+  begin=$(now)
+  left=$((deadline - begin - 3)) # what is killed has two seconds to end
+  log=$(printf 'logs/%s%02d-%s.log' "$phase" "$number" "${name//[^A-Za-z0-9]/-}")
+  if ((left < 2)); then
+    say "not run: no time was left" 0 "$name" ""
+    failures=$((failures + 1))
+    return 1
+  fi
+  if ((limit_s > left)); then limit_s=$left; fi
+  timeout --kill-after=2 "$limit_s" "$@" >"$out/$log" 2>&1 &
+  running=$!
+  wait "$running" || status=$? # a signal interrupts this, not the step itself
+  case $status in
+    0) say ok $(($(now) - begin)) "$name" "$log" ;;
+    77) say "not measured: $(tail -n 1 "$out/$log" | tr -d '\\"' | cut -c1-120)" $(($(now) - begin)) "$name" "$log" ;;
+    124 | 137) say "FAILED: stopped after $limit_s s" $(($(now) - begin)) "$name" "$log" ;;
+    *) say "FAILED: exit code $status" $(($(now) - begin)) "$name" "$log" ;;
+  esac
+  sed -n '/^{.*}$/p' "$out/$log" >>"$results" # what was measured, also before a step was stopped
+  if ((status != 0 && status != 77)); then failures=$((failures + 1)); fi
   return "$status"
 }
 
-for path in "${tests[@]}"; do
-  step "$(basename "$path")" 150 "$(basename "$path")"
-done
+# run PROGRAM ARGUMENT…: in place of this shell, so that the step's time limit reaches it.
+run() {
+  local words
+  read -ra words <<<"$(program "$1")"
+  exec "${words[@]}" "${@:2}"
+}
+# ranks NUMBER PLACE PROGRAM ARGUMENT…: on ranks that share the GPU.
+ranks() {
+  local mpirun words
+  read -ra mpirun <<<"$(program mpirun)"
+  read -ra words <<<"$(program "$3")"
+  export PECIA_TEST_PLACE=$2
+  exec "${mpirun[@]}" -n "$1" --bind-to none "$own_hostid" "${words[@]}" "${@:4}"
+}
+# alone PROGRAM ARGUMENT…: one rank, without mpirun or its daemon.
+alone() {
+  export PECIA_TEST_PLACE=cuda_staged OMPI_MCA_ess_singleton_isolated=1
+  run "$@"
+}
+has_python() { # MODULE…
+  python3 -c "import $(printf '%s,' "$@" | sed 's/,$//')" 2>/dev/null || {
+    echo "python3 has no $*"
+    exit 77
+  }
+}
+torch_beside() {
+  has_python torch
+  run bench-sdpa
+}
+sanitized() { # TOOL
+  local words
+  command -v compute-sanitizer >/dev/null || {
+    echo "compute-sanitizer is not installed"
+    exit 77
+  }
+  read -ra words <<<"$(program test_kernels_cuda)"
+  exec compute-sanitizer --tool "$1" --error-exitcode 86 --target-processes all "${words[@]}" --gtest_filter="$small"
+}
+profiles() {
+  local words op
+  command -v ncu >/dev/null || {
+    echo "ncu is not installed"
+    exit 77
+  }
+  read -ra words <<<"$(program bench_ops)"
+  for op in attention rms_norm rope kv_store gated_activation sample; do
+    ncu --set basic --target-processes all --kernel-name 'regex:_kernel' --launch-count 1 \
+      "${words[@]}" --backend cuda --runs 1 --op "$op"
+  done
+}
+# model_begin FOLDER ARGUMENT…: makes a model with random weights beside the next steps.
+model_begin() {
+  local words
+  if [[ -n $list_only ]]; then return; fi
+  read -ra words <<<"$(program make-bench-model)"
+  "${words[@]}" "$@" >"$1.log" 2>&1 &
+  model_pid=$!
+}
+model_ready() { # FOLDER PID
+  while kill -0 "$2" 2>/dev/null; do sleep 0.2; done
+  cat "$1.log"
+  [[ -f $1/config.json ]]
+}
+export -f program run ranks alone has_python torch_beside sanitized profiles model_ready
+# shellcheck disable=SC2016 # the inner shell expands it
+in_shell=(bash -c '"$@"' bash)
 
 # One small case of each op and type: the rest does the same with other sizes.
 small='Backends/*ByHand*:Backends/*TransposedWeight*:Backends/*Widened*:Backends/*RootMean*:Backends/*BelongTogether*'
-small+=':Backends/*ItsSlot*:Backends/*Exponentials*:Backends/*TimesUp*:Backends/*TopKKeeps*:Backends/*KeepsItemsApart*:Backends/*SeesExactly*bf16'
-if command -v compute-sanitizer >/dev/null; then
-  sanitized() { compute-sanitizer --tool "$1" --error-exitcode 86 "$(program test_kernels_cuda)" --gtest_filter="$small"; }
-  if [[ -x ./run ]]; then
-    sanitized() { compute-sanitizer --tool "$1" --error-exitcode 86 --target-processes all ./run test_kernels_cuda --gtest_filter="$small"; }
-  fi
-  for tool in memcheck racecheck initcheck; do
-    begin=$SECONDS
-    if (export -f sanitized program; export small; timeout 60 bash -c 'sanitized "$@"' bash "$tool") >"$work/log" 2>&1; then
-      printf '%-46s ok (%d s)\n' "compute-sanitizer $tool" $((SECONDS - begin))
-    else
-      printf '%-46s FAILED (%d s)\n' "compute-sanitizer $tool" $((SECONDS - begin))
-      failed+=("compute-sanitizer $tool")
-      tail -n 20 "$work/log"
-    fi
-  done
-else
-  not_measured+=("compute-sanitizer: not installed here")
-fi
+small+=':Backends/*ItsSlot*:Backends/*Exponentials*:Backends/*TimesUp*:Backends/*TopKKeeps*:Backends/*KeepsItemsApart*'
+small+=':Backends/*SeesExactly*bf16'
+export here own_hostid small
 
-# The whole of a replica on this one GPU: goldens, requests of every kind, a sample of all modes.
-ranks() { # NUMBER PLACE TEST
-  export PECIA_TEST_PLACE=$2 OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-  export OMPI_MCA_rmaps_base_oversubscribe=1
-  if [[ -x ./run ]]; then
-    ./run mpirun -n "$1" --bind-to none ./own_hostid.sh ./run "$3"
-  else
-    mpirun -n "$1" --bind-to none tests/support/own_hostid.sh "$(program "$3")"
+widths=(--heads 32 --kv-heads 8 --head-dim 128 --hidden 4096 --ffn 14336 --vocab 128256)
+
+phase_A() {
+  local whole=$work/llama-3-8b-random
+  model_begin "$whole" "${widths[@]}" --layers 32
+  step "doctor" 8 "${in_shell[@]}" run pecia doctor
+  step "some tests of the ops" 30 "${in_shell[@]}" run test_kernels_cuda --gtest_filter="$small"
+  step "goldens, 1 rank" 25 "${in_shell[@]}" alone test_goldens
+  step "whole models in bf16" 15 "${in_shell[@]}" alone test_production_types
+  local ops=(bench_ops --backend cuda --json --runs 3)
+  step "times of products" 30 "${in_shell[@]}" run "${ops[@]}" --op linear
+  step "times of attention" 30 "${in_shell[@]}" run "${ops[@]}" --op attention
+  step "a model of the 8B shape" 15 "${in_shell[@]}" model_ready "$whole" "${model_pid:-0}" || return
+  local model=(--backend cuda --model "$whole" --json "$results")
+  step "prefill of 8B, 8K and 32K" 42 "${in_shell[@]}" run bench_prefill "${model[@]}" --runs 2 --tokens 8192,32768
+  step "decode of 8B after 8K, batch 1, 16, 32" 42 "${in_shell[@]}" \
+    run bench_decode "${model[@]}" --runs 2 --contexts 8192 --batches 1,16,32
+}
+
+phase_B() {
+  local four=$work/llama-3-8b-4-layers
+  local model=(--backend cuda --model "$four" --json "$results" --runs 2)
+  model_begin "$four" "${widths[@]}" --layers 4
+  step "four layers of 8B's widths" 25 "${in_shell[@]}" model_ready "$four" "${model_pid:-0}" || return
+  step "decode of mixed lengths, batch 16 and 64" 40 "${in_shell[@]}" \
+    run bench_decode "${model[@]}" --contexts 8192 --batches 16,64 --mixed
+  step "the same without graphs" 40 env PECIA_CUDA_GRAPHS=0 "${in_shell[@]}" \
+    run bench_decode "${model[@]}" --contexts 8192 --batches 16,64 --mixed
+  step "decode in fp8, batch 1 and 16" 30 "${in_shell[@]}" \
+    run bench_decode "${model[@]}" --contexts 8192 --batches 1,16 --dtype fp8
+  step "prefill of 4K" 20 "${in_shell[@]}" run bench_prefill "${model[@]}" --tokens 4096
+  step "decode after 4K" 20 "${in_shell[@]}" run bench_decode "${model[@]}" --contexts 4096 --batches 1
+  if step "transformers on this GPU" 80 "${in_shell[@]}" run gpu-goldens "$four" "$out/goldens"; then
+    step "the same predictions as transformers" 35 env PECIA_GOLDENS_FOLDER="$out/goldens" \
+      "${in_shell[@]}" alone test_narrow_goldens
   fi
 }
-export -f ranks
-step "goldens, 1 rank" 60 ranks 1 cuda_staged test_goldens
-step "fp8 weights, 2 ranks" 60 ranks 2 cuda_staged test_fp8_weights
-for place in cuda_staged cuda_nccl; do
-  step "goldens, 2 ranks, $place" 60 ranks 2 "$place" test_goldens
-  step "requests, 2 ranks, $place" 60 ranks 2 "$place" test_requests
-  step "modes, 4 ranks, $place" 90 ranks 4 "$place" test_modes
-  step "layouts, 2 ranks, $place" 90 ranks 2 "$place" test_layout_modes
-done
 
-mkdir -p "$results"
-tools=$([[ -x ./run ]] && echo . || echo scripts)
-if step "bench_ops" 150 bench_ops --backend cuda --json; then
-  sed -n '/^{/p' "$work/log" >"$results/$name.jsonl"
-  if python3 -c 'import torch' 2>/dev/null; then
-    sdpa() { PYTHONPATH=$tools timeout 60 python3 -m pecia_tools.bench_sdpa; }
-    if sdpa >"$work/sdpa" 2>"$work/log"; then
-      cat "$work/sdpa" >>"$results/$name.jsonl"
-    else
-      not_measured+=("attention by PyTorch: $(tail -n 1 "$work/log")")
-    fi
-  else
-    not_measured+=("attention by PyTorch: it is not installed here")
-  fi
-  python3 - "$results/$name.jsonl" <<'PYTHON'
-import json, sys
-lines = [json.loads(line) for line in open(sys.argv[1])]
-floors = lines[0]
-print(f"bf16 product {floors['product_flops'] / 1e12:.0f} TFLOP/s, copy {floors['bandwidth'] / 1e12:.2f} TB/s")
-print(f"attention library: {floors['attention_library']}")
-for line in lines[1:]:
-    print(f"{line['op']:17} {line['shape']:52} {line['median_s'] * 1e3:9.3f} ms  floor/measured {line['share_of_floor']:.2f}")
-times = {(line["op"], line["shape"]): line["median_s"] for line in lines[1:]}
-for (op, shape), seconds in times.items():
-    if op == "attention (torch)" and ("attention", shape) in times:
-        print(f"{shape}: {seconds / times['attention', shape]:.2f} of the speed of PyTorch's cuDNN attention")
-PYTHON
-  echo "gpu-check: $results/$name.jsonl"
-else
-  not_measured+=("times of the ops")
+phase_C() {
+  step "every test of the ops" 150 "${in_shell[@]}" run test_kernels_cuda
+  for tool in memcheck racecheck; do
+    step "compute-sanitizer $tool" 130 "${in_shell[@]}" sanitized "$tool"
+  done
+}
+
+phase_D() {
+  local family='*llama_gqa*'
+  step "goldens, 2 ranks" 50 "${in_shell[@]}" ranks 2 cuda_staged test_goldens --gtest_filter="$family"
+  step "requests, 2 ranks" 60 "${in_shell[@]}" ranks 2 cuda_staged test_requests --gtest_filter="$family"
+  step "modes, 2 ranks" 60 "${in_shell[@]}" ranks 2 cuda_staged test_modes --gtest_filter="*EveryModel*llama_gqa*"
+  step "layouts, 2 ranks" 60 "${in_shell[@]}" ranks 2 cuda_staged test_layout_modes --gtest_filter="$family"
+  step "fp8 weights, 2 ranks" 40 "${in_shell[@]}" ranks 2 cuda_staged test_fp8_weights
+  # NCCL does not support several ranks on one GPU, so this may hang; with a GPU for each rank it must not.
+  step "NCCL, 2 ranks" 20 "${in_shell[@]}" ranks 2 cuda_nccl test_requests --gtest_filter="*RaggedBatch*llama_gqa*"
+}
+
+phase_E() {
+  step "products and attention of PyTorch" 80 "${in_shell[@]}" torch_beside
+  step "profiles of six kernels" 110 "${in_shell[@]}" profiles
+}
+
+if [[ -n $list_only ]]; then
+  out='' work='' results=''
+  for phase in A B C D E; do
+    number=0
+    "phase_$phase"
+  done
+  exit 0
 fi
 
-# The shape of Llama 3 8B, random weights.
-model=$work/llama-3-8b-random
-if (($(df --output=avail -B1G "$work" | tail -n 1) < 20)); then
-  not_measured+=("a model of 8B: there are no 20 GB of disk for it")
-elif PYTHONPATH=$tools python3 -m pecia_tools.bench_model "$model" --heads 32 --kv-heads 8 --head-dim 128 --hidden 4096 \
-  --ffn 14336 --layers 32 --vocab 128256; then
-  whole=(--backend cuda --model "$model" --runs 3 --json "$results/$name.jsonl")
-  if step "bench_prefill of 8B" 150 bench_prefill "${whole[@]}" --tokens 8192,32768; then
-    cat "$work/log"
-  else
-    not_measured+=("prefill of 8B")
-  fi
-  if step "bench_prefill of 8B, fp8" 150 bench_prefill "${whole[@]}" --dtype fp8 --tokens 32768; then
-    cat "$work/log"
-  else
-    not_measured+=("prefill of 8B in fp8")
-  fi
-  if step "bench_decode of 8B" 120 bench_decode "${whole[@]}" --contexts 8192 --batches 1,16,64; then
-    cat "$work/log"
-  else
-    not_measured+=("decode of 8B")
-  fi
-else
-  not_measured+=("a model of 8B: it could not be made")
+phase=$1
+mkdir -p "$2/logs" || exit 2
+out=$(cd "$2" && pwd)
+results=$out/results.jsonl
+deadline=$(($(now) + ${GPU_CHECK_SECONDS:-${deadline_of[$phase]}}))
+
+if ! gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1) || [[ -z $gpu ]]; then
+  echo "gpu-check: nvidia-smi is not here or names no GPU; pack a bundle with scripts/bundle.sh and take it to a GPU" >&2
+  exit 2
+fi
+read -ra words <<<"$(program pecia)"
+if ! command -v "${words[0]}" >/dev/null; then
+  echo "gpu-check: there is no ${words[0]}; build it: scripts/setup.sh cuda; cmake --preset cuda && cmake --build --preset cuda" >&2
+  exit 2
 fi
 
-if [[ -s $work/libraries ]]; then sort -u "$work/libraries"; fi
-for what in "${not_measured[@]}"; do echo "not measured: $what"; done
-if ((${#failed[@]} > 0)); then
-  echo "gpu-check: failed: ${failed[*]}"
+work=$(mktemp -d "$([[ -w /dev/shm && $(df --output=avail -B1G /dev/shm | tail -n 1) -ge 20 ]] && echo /dev/shm || echo "${TMPDIR:-/tmp}")/gpu-check.XXXXXX")
+finish() {
+  [[ -n ${model_pid:-} ]] && kill "$model_pid" 2>/dev/null
+  rm -rf "$work"
+  timeout 10 python3 -m pecia_tools.gpu_table "$out"
+}
+trap finish EXIT
+trap '[[ -n $running ]] && kill "$running" 2>/dev/null; exit 1' TERM INT
+
+driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
+printf '{"gpu": "%s", "driver": "%s", "phase": "%s", "began": "%s"}\n' "$gpu" "$driver" "$phase" "$(date -u +%FT%TZ)" \
+  >>"$out/steps.jsonl"
+echo "gpu-check: phase $phase on $gpu, driver $driver, at most ${GPU_CHECK_SECONDS:-${deadline_of[$phase]}} s"
+"phase_$phase"
+if ((failures > 0)); then
+  echo "gpu-check: phase $phase: $failures steps failed"
   exit 1
 fi
-echo "gpu-check: everything passed"
+echo "gpu-check: phase $phase passed"

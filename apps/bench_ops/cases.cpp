@@ -432,11 +432,6 @@ Case square_product() {
   return linear(Model{"square", 2048, 2048, 32, 32, 64, 2048}, 2048, 2048, 2048);
 }
 
-Case floor_product() {
-  const Model square{"square", 8192, 16384, 64, 64, 128, 8192};
-  return linear(square, 8192, square.ffn, square.hidden);
-}
-
 std::vector<Case> large_cases() {
   using kernels::RopePairs;
   return {
@@ -454,6 +449,7 @@ std::vector<Case> large_cases() {
       linear(llama, 8192, llama.ffn, llama.hidden, DType::fp8),
       linear(llama, 8192, llama.hidden, llama.ffn, DType::fp8),
       linear(llama, 16, llama.ffn, llama.hidden, DType::fp8),
+      linear(llama, 16, llama.hidden, llama.ffn, DType::fp8),
       quantize_rows(llama, 8192, llama.hidden),
       quantize_rows(llama, 8192, llama.ffn),
       attention(llama, 8192, 8192),

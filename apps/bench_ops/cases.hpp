@@ -32,9 +32,6 @@ std::vector<Case> all_cases();
 /// The product that is the floor for a CPU's products of bf16.
 Case square_product();
 
-/// The product that is the floor for a GPU.
-Case floor_product();
-
 /// Cases for a GPU: prefill of 8192 rows, attention of up to 131072, decode of long contexts.
 std::vector<Case> large_cases();
 

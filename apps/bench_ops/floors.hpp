@@ -11,15 +11,19 @@ struct Floors {
   double bandwidth;  ///< B/s
 };
 
-/// Measures the BLAS's sgemm of 2048³ on `num_threads` threads, and reading an array far larger
-/// than the caches.
+/// FLOP/s of the BLAS's sgemm of 2048³ on `num_threads` threads; the best run counts. Throws
+/// Unsupported in a build without BLAS.
+double sgemm_flops(int num_threads, int runs);
+
+/// Measures sgemm_flops, and reading an array far larger than the caches.
 Floors measure_floors(int num_threads, int runs);
 
 /// FLOP/s of the backend's own product of 2048³ with weights of bf16; the best run counts.
 double measure_product(const Place& place, int runs);
 
-/// Measures the backend's own product of 8192 × 8192 by 8192 × 16384 in bf16, including the
-/// rounding of its left side, and a copy of 2 GiB within the device (bytes read and written).
+/// Measures the floor of products that other benchmarks and runs have too
+/// (measure::measure_product_flops): 8192³ of random numbers of bf16, without any conversion. Also
+/// measures a copy of 2 GiB within the device (bytes read and written).
 Floors measure_gpu_floors(const Place& place, int runs);
 
 }  // namespace pecia::bench

@@ -41,8 +41,8 @@ struct Bench {
   std::unique_ptr<device::Device> device;
   std::unique_ptr<device::Stream> stream;
   std::unique_ptr<kernels::Backend> backend;
-  std::unique_ptr<kernels::Backend>
-      own_kernels;  ///< without a library for attention; null if it has none
+  /// Other ways to attention, by what they add to the op's name; none on a CPU.
+  std::vector<std::pair<std::string, std::unique_ptr<kernels::Backend>>> other_attention;
   std::string machine;
   Floors floors;
   std::string product_by = "the backend";  ///< what runs the floor's product
@@ -71,8 +71,11 @@ Bench make_bench(const Options& options) {
   bench.stream = bench.device->make_stream();
   if (on_gpu) {
     bench.backend = kernels::make_cuda_backend(*bench.device);
-    bench.own_kernels =
-        kernels::make_cuda_backend(*bench.device, kernels::AttentionBy::own_kernels);
+    const auto add = [&](const char* name, kernels::AttentionBy by) {
+      bench.other_attention.emplace_back(name, kernels::make_cuda_backend(*bench.device, by));
+    };
+    add("own", kernels::AttentionBy::own_kernels);
+    add("static", kernels::AttentionBy::static_graphs);
     bench.machine = bench.device->info().name;
     bench.floors = measure_gpu_floors(bench.place(), options.runs);
   } else {
@@ -108,19 +111,22 @@ void print_floors(const Options& options, const Bench& bench) {
   } else {
     fmt::print("{}: product {:.1f} GFLOP/s by {}, memory {:.1f} GB/s{}{}\n", bench.machine,
                bench.floors.flops * 1e-9, bench.product_by, bench.floors.bandwidth * 1e-9,
-               bench.own_kernels ? ", attention by " : "", bench.backend->attention_library());
+               bench.other_attention.empty() ? "" : ", attention by ",
+               bench.backend->attention_library());
   }
 }
 
-/// All measurements in order. With a library for attention, that op is also measured with our own
-/// kernels.
+/// All measurements in order. On a GPU attention is also measured with our own kernels, and by the
+/// library's graphs of static shape.
 std::vector<Measurement> measurements(std::vector<Case> cases, const Bench& bench) {
   std::vector<Measurement> found;
   for (Case& one : cases) {
     found.push_back({one, bench.place()});
-    if (one.op != "attention" || !bench.own_kernels) continue;
-    one.op = "attention (own)";
-    found.push_back({one, {*bench.own_kernels, *bench.device, *bench.stream}});
+    if (one.op != "attention") continue;
+    for (const auto& [name, backend] : bench.other_attention) {
+      one.op = fmt::format("attention ({})", name);
+      found.push_back({one, {*backend, *bench.device, *bench.stream}});
+    }
   }
   return found;
 }

@@ -63,6 +63,16 @@ double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cac
           head_flops_per_row(config));
 }
 
+int64_t sequences_that_fit(std::span<const int64_t> bytes_of_each, int64_t room_bytes) {
+  int64_t count = 0;
+  for (const int64_t bytes : bytes_of_each) {
+    if (bytes > room_bytes) break;
+    room_bytes -= bytes;
+    ++count;
+  }
+  return count;
+}
+
 double decode_bytes(const model::ModelConfig& config, const model::Weights& weights, int64_t batch,
                     int64_t cached, DType kv_dtype, int ranks, model::Quantize quantize) {
   const int64_t rank_rows = (batch + ranks - 1) / ranks;

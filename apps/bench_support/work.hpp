@@ -3,6 +3,7 @@
 /// The least work of a phase of a model: the numerators of "share of the floor".
 
 #include <cstdint>
+#include <span>
 
 #include "lib/core/dtype.hpp"
 #include "lib/model/config.hpp"
@@ -33,5 +34,8 @@ double decode_flops(const model::ModelConfig& config, int64_t batch, int64_t cac
 double decode_bytes(const model::ModelConfig& config, const model::Weights& weights, int64_t batch,
                     int64_t cached, DType kv_dtype, int ranks,
                     model::Quantize quantize = model::Quantize::nothing);
+
+/// The number of sequences, from the first on, whose caches together take at most `room_bytes`.
+int64_t sequences_that_fit(std::span<const int64_t> bytes_of_each, int64_t room_bytes);
 
 }  // namespace pecia::bench

@@ -48,6 +48,9 @@ class Backend {
   /// of the given type. It is fp32, or a narrower type to which x is rounded in any case.
   virtual DType operand_type(DType) const { return DType::fp32; }
 
+  /// Whether one product takes less time than two of the same rows, as where launches cost.
+  virtual bool gains_by_joined_products() const { return false; }
+
   virtual void embedding(const EmbeddingArgs& args, device::Stream& stream) = 0;
   virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;
   virtual void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) = 0;
@@ -137,8 +140,9 @@ int num_cuda_devices();
 /// code. Throws InputError for an index that no GPU has.
 std::unique_ptr<device::Device> make_cuda_device(int index);
 
-/// What computes large pieces of prefill attention: a library if one is found, or our own kernels.
-enum class AttentionBy { library, own_kernels };
+/// What computes large pieces of prefill attention: a library if one is found, the library by graphs
+/// of static shape alone (a benchmark compares these), or our own kernels.
+enum class AttentionBy { library, static_graphs, own_kernels };
 
 /// Makes the backend of a device that make_cuda_device made and that outlives it. Tensors must be
 /// in the device's memory, and the device must have made the streams. The backend takes one stream

@@ -20,6 +20,8 @@ class CudaBackend : public Backend {
     return context_.sdpa ? context_.sdpa->name() : "none: " + context_.why_no_sdpa;
   }
 
+  bool gains_by_joined_products() const override { return true; }
+
   void add(const AddArgs& args, device::Stream& stream) override { run(cuda::add, args, stream); }
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
     run(cuda::embedding, args, stream);

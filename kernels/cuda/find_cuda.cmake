@@ -11,8 +11,14 @@ endif()
 if(NOT CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_COMPILER ${PECIA_NVCC})
 endif()
-# Machine code alone: what the driver would compile at start has none of a GPU's own instructions.
+# Machine code for the GPUs that are named, which also runs on later ones of the same generation (80 on 8.6 and 8.9).
+# The last one's portable code (PTX) lets the driver compile for generations that are not known yet. Code for one kind of
+# GPU alone, such as 90a, cannot be portable.
 list(TRANSFORM PECIA_CUDA_ARCHITECTURES APPEND "-real" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
+list(GET PECIA_CUDA_ARCHITECTURES -1 last_architecture)
+if(last_architecture MATCHES "^[0-9]+$")
+  list(APPEND CMAKE_CUDA_ARCHITECTURES ${last_architecture}-virtual)
+endif()
 if(CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
 endif()

@@ -25,7 +25,8 @@ struct DeviceInfo {
   int compute_capability;  ///< 90 for 9.0; 0 on the host
   int multiprocessors;     ///< 1 on the host
   std::string driver;      ///< version that the driver supports; "" on the host
-  std::string address;     ///< PCI address, unique on a server; "" on the host
+  std::string address;     ///< PCI address; instances of one GPU (MIG) share it; "" on the host
+  std::string uuid = {};   ///< UUID of the GPU or of the instance; "" on the host
 
   bool is_gpu() const { return compute_capability > 0; }
 };

@@ -4,12 +4,18 @@
 /// by piece. This class decides when the graphs of a step (Stream::begin_step) are made, launched
 /// and given up. The device defines what a graph is.
 ///
-/// Work that is not enqueued by `submit` cuts a step into segments. The i-th segment that is long
-/// enough is launched as the i-th graph. The graph of the step before is used again if its work is
-/// the same.
+/// Work that is not enqueued by `submit` cuts a step into segments. For the i-th segment that is
+/// long enough, the last few works are known that stood there in earlier steps. Work that is new is
+/// launched piece by piece, since it may never come again, as that of a prompt. The second time a
+/// graph is made of it, and from then on the graph is launched. So a batch whose number of rows
+/// goes up and down by a few finds its graphs again.
+///
+/// Where a graph cannot be made, all work is launched piece by piece from then on.
+/// PECIA_CUDA_GRAPHS=0 in the environment does the same from the start.
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "lib/device/commands.hpp"
@@ -17,8 +23,24 @@
 
 namespace pecia::device {
 
+/// What a device did with graphs.
+struct GraphCounts {
+  int64_t launched = 0;
+  int64_t made = 0;       ///< of those launched: how many were made for it
+  int64_t pieces = 0;     ///< kernels, products and copies of all steps
+  int64_t piecemeal = 0;  ///< segments as long as a graph that were launched piece by piece
+  std::string why_not;    ///< why no graphs are made any more; "" while they are made
+
+  /// The share of long segments that took the host more than launching a graph.
+  double slow_share() const {
+    const auto all = static_cast<double>(launched + piecemeal);
+    return all > 0 ? static_cast<double>(made + piecemeal) / all : 0;
+  }
+};
+
 class GraphStream : public Stream {
  public:
+  GraphStream();
   void begin_step() override;
   void end_step() override;
   void drop_step() override;
@@ -28,7 +50,7 @@ class GraphStream : public Stream {
   /// its segment ends.
   template <typename... Parts>
   void submit(std::function<void()> work, const Parts&... parts) {
-    if (in_step_)
+    if (in_step_ && counts_.why_not.empty())
       segment_.add(std::move(work), parts...);
     else
       work();
@@ -37,24 +59,34 @@ class GraphStream : public Stream {
   /// waits, and before memory is freed. Does nothing outside a step.
   void end_segment();
 
-  struct GraphCounts {
-    int64_t launched = 0;
-    int64_t made = 0;  ///< graphs made anew; the others were kept from the step before
-  };
-  GraphCounts graph_counts() const { return counts_; }
+  const GraphCounts& graph_counts() const { return counts_; }
 
  protected:
-  /// Makes graph `index` do `work`. The index is one of the graphs made before, or the next one.
-  virtual void make_graph(size_t index, const Commands& work) = 0;
-  virtual void launch_graph(size_t index) = 0;
-  /// Graphs from index `count` on are not launched again.
-  virtual void keep_graphs(size_t count) = 0;
+  /// Makes graph `slot` do `work`, which is not done meanwhile. The slot may have a graph, which is
+  /// not launched again. Throws SystemError if the device cannot make it.
+  virtual void make_graph(size_t slot, const Commands& work) = 0;
+  virtual void launch_graph(size_t slot) = 0;
+  /// No graph is launched again.
+  virtual void drop_graphs() = 0;
 
  private:
+  /// A segment's work in an earlier step.
+  struct Known {
+    Commands work;
+    bool has_graph = false;
+    int64_t last_step = 0;  ///< in which it was launched
+  };
+  static constexpr size_t most_known = 8;
+
+  void run_as_graph(size_t slot, Known& known);
+  Known& place_for_new(std::vector<Known>& all);
+  void give_up_graphs(const std::string& why);
+
   bool in_step_ = false;
   Commands segment_, ended_;
-  size_t next_ = 0;               ///< index of the next graph in the step
-  std::vector<Commands> graphs_;  ///< the work of each graph
+  size_t next_ = 0;  ///< index of the next long segment in the step
+  int64_t step_ = 0;
+  std::vector<std::vector<Known>> known_;  ///< by the segment's index, at most most_known each
   GraphCounts counts_;
 };
 

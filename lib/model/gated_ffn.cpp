@@ -19,10 +19,18 @@ GatedFfn::GatedFfn(const ModelConfig& config, const context::Compute& compute, P
 
 void GatedFfn::run(const GatedFfnWeights& weights, int block, const TensorView& rows,
                    const TensorView& hidden, const TensorParallel::Change& change) {
-  const TensorView gate = gate_.tensor(DType::fp32, {rows.rows(), weights.gate.out()});
-  const TensorView up = up_.tensor(DType::fp32, {rows.rows(), weights.up.out()});
-  products_.linear("gate_proj", rows, weights.gate, gate);
-  products_.linear("up_proj", rows, weights.up, up);
+  const int64_t width = weights.gate.out();
+  TensorView gate, up;
+  if (const auto both = products_.joined(weights.gate, weights.up)) {
+    const TensorView products = gate_.tensor(DType::fp32, {rows.rows(), 2 * width});
+    gate = products.slice_columns(0, width), up = products.slice_columns(width, width);
+    products_.linear("gate_up_proj", rows, *both, products);
+  } else {
+    gate = gate_.tensor(DType::fp32, {rows.rows(), width});
+    up = up_.tensor(DType::fp32, {rows.rows(), width});
+    products_.linear("gate_proj", rows, weights.gate, gate);
+    products_.linear("up_proj", rows, weights.up, up);
+  }
   const DType operand = products_.operand_type();
   const TensorView activated =
       operand == DType::fp32 ? gate : activated_.tensor(operand, {rows.rows(), gate.size(1)});

@@ -46,6 +46,20 @@ LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count
   return slice;
 }
 
+std::optional<LinearWeight> joined(const LinearWeight& first, const LinearWeight& second) {
+  for (const LinearWeight* weight : {&first, &second})
+    if (weight->parts.size() != 1 || weight->parts.front().bias || weight->parts.front().scales ||
+        !weight->parts.front().weight.dense())
+      return std::nullopt;
+  const TensorView &a = first.parts.front().weight, &b = second.parts.front().weight;
+  const auto* const end =
+      static_cast<const std::byte*>(a.data()) + a.elements() * size_of(a.dtype());
+  if (a.dtype() != b.dtype() || a.size(1) != b.size(1) || b.data() != end) return std::nullopt;
+  LinearWeight both;
+  both.parts.push_back({TensorView(a.data(), a.dtype(), {a.rows() + b.rows(), a.size(1)}), {}});
+  return both;
+}
+
 LinearWeight slice_columns(const LinearWeight& weight, int64_t begin, int64_t count) {
   PECIA_CHECK(weight.parts.front().weight.dtype() != DType::int4, "columns of a matrix of int4");
   PECIA_CHECK(weight.blocks == LinearWeight::Blocks::rows, "columns of blocks of columns");

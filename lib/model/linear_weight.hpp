@@ -3,6 +3,7 @@
 /// A linear projection as views of stored matrices.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "lib/core/tensor_view.hpp"
@@ -34,6 +35,10 @@ struct LinearWeight {
 /// A view of rows [begin, begin + count), with their biases and scales. The weight must consist of
 /// blocks of rows.
 LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count);
+
+/// Both projections as one whose outputs are those of `first`, then those of `second`. Absent unless
+/// each is one dense matrix without bias and scales, and the second begins where the first ends.
+std::optional<LinearWeight> joined(const LinearWeight& first, const LinearWeight& second);
 
 /// A view of columns [begin, begin + count) of every block, without biases. The weight must consist
 /// of blocks of rows and must not be int4. A row keeps the scale of the whole row.

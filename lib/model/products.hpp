@@ -31,6 +31,12 @@ class Products {
   void experts(const kernels::ExpertsArgs& args, std::span<const GatedFfnWeights> weights,
                kernels::Accumulate accumulate, int splits);
 
+  /// Two projections of the same rows as one, if they lie in memory so and the backend gains by it.
+  std::optional<LinearWeight> joined(const LinearWeight& first, const LinearWeight& second) const {
+    if (!compute_.backend.gains_by_joined_products()) return std::nullopt;
+    return model::joined(first, second);
+  }
+
   /// LinearArgs::splits for one rank's part of a product whose `parts` parts are added (o or down).
   int splits_of_part(int parts) const { return share_of_splits(splits_, parts); }
 

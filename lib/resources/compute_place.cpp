@@ -12,12 +12,12 @@
 namespace pecia::resources {
 namespace {
 
-struct GpuAddress {
-  std::string host, address;
+struct TravellingGpu {
+  RankGpu gpu;
 
   template <typename A>
   void visit(A& archive) {
-    archive(host), archive(address);
+    archive(gpu.host), archive(gpu.address), archive(gpu.uuid);
   }
 };
 
@@ -32,16 +32,16 @@ int gpu_of_rank(int local_rank, int visible) {
   return local_rank % visible;
 }
 
-void refuse_shared_gpus(const std::vector<std::pair<std::string, std::string>>& by_rank) {
-  std::map<std::pair<std::string, std::string>, size_t> first;
+void refuse_shared_gpus(const std::vector<RankGpu>& by_rank) {
+  std::map<std::string, size_t> first;  // rank by UUID
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
-    const auto [other, is_new] = first.emplace(by_rank[rank], rank);
+    const auto [other, is_new] = first.emplace(by_rank[rank].uuid, rank);
     if (!is_new)
       fail<InputError>(
           "ranks {} and {} have the same GPU, {} of host {}: start as many ranks on a host as it "
           "has GPUs, or show each rank its own (srun --gpus-per-task=1); allow_gpu_sharing: true "
           "in the job file is for tests",
-          other->second, rank, by_rank[rank].second, by_rank[rank].first);
+          other->second, rank, by_rank[rank].address, by_rank[rank].host);
   }
 }
 
@@ -83,12 +83,11 @@ ComputePlace make_compute_place(const job::Job& job, bool gpus, const Threads& t
     place.stream = place.device->make_stream();
   });
   if (!gpus || job.allow_gpu_sharing) return place;
-  GpuAddress mine{cluster::host_name(), place.device->info().address};
-  std::vector<std::pair<std::string, std::string>> by_rank;
-  for (const auto& bytes : world.all_gather(to_bytes(mine))) {
-    const auto found = from_bytes<GpuAddress>(bytes);
-    by_rank.emplace_back(found.host, found.address);
-  }
+  const device::DeviceInfo& info = place.device->info();
+  std::vector<RankGpu> by_rank;
+  for (const auto& bytes :
+       world.all_gather(to_bytes(TravellingGpu{{cluster::host_name(), info.address, info.uuid}})))
+    by_rank.push_back(from_bytes<TravellingGpu>(bytes).gpu);
   comm::together(world, [&] { refuse_shared_gpus(by_rank); });
   return place;
 }

@@ -38,8 +38,13 @@ ComputePlace make_compute_place(const job::Job& job, bool gpus, const Threads& t
 std::unique_ptr<comm::Communicator> tensor_group(const job::Job& job, comm::Communicator& replica,
                                                  const ComputePlace& place);
 
-/// Throws InputError naming two ranks that share a GPU, if there are any. `by_rank`: host and PCI
-/// address of each rank's GPU.
-void refuse_shared_gpus(const std::vector<std::pair<std::string, std::string>>& by_rank);
+/// The GPU of a rank, or its instance of a GPU.
+struct RankGpu {
+  std::string host, address, uuid;
+};
+
+/// Throws InputError naming two ranks that share a GPU, if there are any. GPUs and instances of a
+/// GPU are told apart by their UUIDs.
+void refuse_shared_gpus(const std::vector<RankGpu>& by_rank);
 
 }  // namespace pecia::resources

@@ -2,6 +2,7 @@
 #include "lib/run/finish.hpp"
 
 #include "lib/cluster/launch.hpp"
+#include "lib/device/graph_stream.hpp"
 #include "lib/run/predict.hpp"
 
 namespace pecia::run {
@@ -22,9 +23,34 @@ std::string code_text(int code) {
   return fmt::format("exit code {}{}", code, by_mpirun ? ", which mpirun calls an error" : "");
 }
 
+const device::GraphCounts* graphs_of(const Setup& setup) {
+  const auto* const stream = dynamic_cast<const device::GraphStream*>(setup.place.stream.get());
+  return stream == nullptr ? nullptr : &stream->graph_counts();
+}
+
+/// What the GPU's libraries and graphs did is known at the end: they may refuse work at any time.
+void add_gpu_facts(const Setup& setup, report::RunReport& report) {
+  if (!setup.resources.gpus) return;
+  report.modes["attention_library"] = setup.place.backend->attention_library();
+  if (const device::GraphCounts* graphs = graphs_of(setup))
+    report.modes["graphs"] = {{"launched", graphs->launched},
+                              {"made", graphs->made},
+                              {"piecemeal", graphs->piecemeal},
+                              {"why_not", graphs->why_not}};
+}
+
+void say_what_the_gpu_did(const Setup& setup) {
+  if (!setup.resources.gpus) return;
+  setup.log->info("attention of prompts was by {}", setup.place.backend->attention_library());
+  const device::GraphCounts* const graphs = graphs_of(setup);
+  if (graphs != nullptr && !graphs->why_not.empty())
+    setup.log->warn("steps were launched without graphs: {}", graphs->why_not);
+}
+
 void say_last_lines(const Ended& ended, const report::RunReport& report) {
   const batch::TurnCounts& left = ended.left;
   spdlog::logger& log = *ended.setup.log;
+  say_what_the_gpu_did(ended.setup);
   const std::string keeping = report::kept_line(report.kv);
   if (!keeping.empty()) log.info(keeping);
   log.info(report::last_line(report, report_path(ended.setup.job)));
@@ -54,6 +80,7 @@ void write_report(const Ended& ended, const execute::Worker& worker, report::Rec
   if (setup.job.report.trace != job::Trace::off)
     write_traces(ordered, setup.job.output / "trace", setup.ranks.dp, recorder);
   if (!report) return;
+  add_gpu_facts(setup, *report);
   report->counts.partial = ended.left.partial;
   report->counts.open = ended.left.open;
   report->startup = ended.startup;

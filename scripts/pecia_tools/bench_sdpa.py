@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times cuDNN's attention as PyTorch calls it, causal: JSON lines like those of bench_ops.
+"""Times products and cuDNN's causal attention as PyTorch calls them: JSON lines like those of bench_ops.
 
-The floor is a product of 8192 × 8192 by 8192 × 16384 in bf16, measured here first.
+The floor is a product of 8192³ in bf16, measured here first.
 """
 
 import json
@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 32, 8, 128
 LENGTHS = (8192, 32768, 131072)
+SHAPES = ((8192, 4096, 4096), (8192, 14336, 4096), (8192, 4096, 14336), (1, 14336, 4096), (16, 14336, 4096))
 RUNS = 7
 
 
@@ -35,8 +36,24 @@ def random(*shape):
 
 def measure_product():
     """FLOP/s."""
-    x, weight = random(8192, 8192), random(8192, 16384)
-    return 2 * 8192 * 8192 * 16384 / sorted_seconds(lambda: x @ weight)[0]
+    x, weight = random(8192, 8192), random(8192, 8192)
+    return 2 * 8192**3 / sorted_seconds(lambda: x @ weight)[0]
+
+
+def measure_linear(rows, out, depth, product_flops):
+    x, weight = random(rows, depth), random(out, depth)
+    seconds = sorted_seconds(lambda: torch.nn.functional.linear(x, weight))
+    median = seconds[len(seconds) // 2]
+    flops = 2 * rows * out * depth
+    return {
+        "op": "linear (torch)",
+        "shape": f"{rows} rows × {out}×{depth} bf16, Llama-3.1-8B",
+        "median_s": median,
+        "best_s": seconds[0],
+        "flops": flops,
+        "share_of_floor": flops / product_flops / median,
+        "torch": torch.__version__,
+    }
 
 
 def measure_attention(length, product_flops):
@@ -67,6 +84,8 @@ def measure_attention(length, product_flops):
 
 def main():
     product_flops = measure_product()
+    for shape in SHAPES:
+        print(json.dumps(measure_linear(*shape, product_flops)), flush=True)
     for length in LENGTHS:
         print(json.dumps(measure_attention(length, product_flops)), flush=True)
 

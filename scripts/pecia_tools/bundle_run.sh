@@ -59,4 +59,7 @@ done <"$here/optional-libraries"
 
 export PECIA_GOLDENS_FOLDER="${PECIA_GOLDENS_FOLDER:-$here/goldens}"
 if [[ -d $here/openmpi ]]; then export OPAL_PREFIX="$here/openmpi"; fi
+if [[ -d $here/pmix ]]; then
+  export PMIX_INSTALL_PREFIX="$here/pmix" PMIX_PKGLIBDIR="$here/pmix/lib/pmix" PMIX_PKGDATADIR="$here/pmix/share/pmix"
+fi
 LD_LIBRARY_PATH="$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "$program" "${@:2}"

@@ -54,6 +54,15 @@ TEST(Work, APrefillIsTheSumOfItsParts) {
                  head_flops_per_row(config)));
 }
 
+TEST(SequencesThatFit, FillTheRoomAndNoMore) {
+  const std::vector<int64_t> bytes = {3, 4, 2};
+  EXPECT_EQ(sequences_that_fit(bytes, 9), 3);
+  EXPECT_EQ(sequences_that_fit(bytes, 8), 2);
+  EXPECT_EQ(sequences_that_fit(bytes, 7), 2);
+  EXPECT_EQ(sequences_that_fit(bytes, 2), 0) << "the last is not taken in place of the first";
+  EXPECT_EQ(sequences_that_fit(bytes, -5), 0) << "weights that do not fit themselves";
+}
+
 TEST(HeldOut, IsOffByWhatTheRatesDoNotExplain) {
   const auto timed = [](double rows, double factor) {
     const schedule::PassWork work{1, rows, rows * rows / 2};

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 
 #include "lib/core/error.hpp"
@@ -12,10 +13,12 @@
 namespace pecia::device {
 namespace {
 
+enum class Failure { none, no_graph, lost };
+
 class LoggedStream : public GraphStream {
  public:
   std::string log;
-  bool fails = false;  ///< to make graphs
+  Failure fails = Failure::none;  ///< to make graphs
 
   /// Works named by letters; equal letters are equal work.
   void give(const std::string& works) {
@@ -40,16 +43,17 @@ class LoggedStream : public GraphStream {
   }
 
  private:
-  void make_graph(size_t index, const Commands& work) override {
-    if (fails) fail<SystemError>("no graph");
+  void make_graph(size_t slot, const Commands& work) override {
+    if (fails == Failure::no_graph) fail<SystemError>("no graph");
+    if (fails == Failure::lost) fail<DeviceLost>("lost");
     log += 'm';
-    log += std::to_string(index);
+    log += std::to_string(slot);
     log += '(';
     work.enqueue();
     log += ')';
   }
-  void launch_graph(size_t index) override { log += 'g' + std::to_string(index) + ' '; }
-  void keep_graphs(size_t count) override { log += "keep " + std::to_string(count); }
+  void launch_graph(size_t slot) override { log += 'g' + std::to_string(slot) + ' '; }
+  void drop_graphs() override { log += "drop"; }
 };
 
 TEST(GraphStream, OutsideOfStepsWorkIsDoneAtOnce) {
@@ -59,52 +63,97 @@ TEST(GraphStream, OutsideOfStepsWorkIsDoneAtOnce) {
   EXPECT_EQ(stream.log, "abcd|");
 }
 
-TEST(GraphStream, EachSegmentIsHeldAgainstItsOwnOfTheStepBefore) {
+TEST(GraphStream, WorkIsAGraphFromItsSecondTimeOn) {
   LoggedStream stream;
-  EXPECT_EQ(stream.step("abc|defg|hij"), "m0(abc)g0 |m1(defg)g1 |m2(hij)g2 ");
-  EXPECT_EQ(stream.step("abc|defg|hij"), "g0 |g1 |g2 ");
-  EXPECT_EQ(stream.step("abc|dxfg|hij"), "g0 |m1(dxfg)g1 |g2 ");
-  EXPECT_EQ(stream.step("hij|abc|defg"), "m0(hij)g0 |m1(abc)g1 |m2(defg)g2 ");
-  EXPECT_EQ(stream.graph_counts().launched, 12);
-  EXPECT_EQ(stream.graph_counts().made, 7);
+  EXPECT_EQ(stream.step("abc|defg|hij"), "abc|defg|hij");
+  EXPECT_EQ(stream.step("abc|defg|hij"), "m0(abc)g0 |m8(defg)g8 |m16(hij)g16 ");
+  EXPECT_EQ(stream.step("abc|defg|hij"), "g0 |g8 |g16 ");
+  EXPECT_EQ(stream.step("abc|dxfg|hij"), "g0 |dxfg|g16 ");
+  EXPECT_EQ(stream.step("abc|defg|hij"), "g0 |g8 |g16 ") << "what comes between is not forgotten";
+  EXPECT_EQ(stream.step("abc|dxfg|hij"), "g0 |m9(dxfg)g9 |g16 ");
+  EXPECT_EQ(stream.graph_counts().launched, 14);
+  EXPECT_EQ(stream.graph_counts().made, 4);
+  EXPECT_EQ(stream.graph_counts().piecemeal, 4);
+  EXPECT_EQ(stream.graph_counts().slow_share(), 8.0 / 18);
+}
+
+TEST(GraphStream, EachSegmentIsHeldAgainstItsOwnOfEarlierSteps) {
+  LoggedStream stream;
+  stream.step("abc|defg|hij");
+  EXPECT_EQ(stream.step("hij|abc|defg"), "hij|abc|defg");
 }
 
 TEST(GraphStream, ShortSegmentsAreNoGraphs) {
   LoggedStream stream;
+  EXPECT_EQ(stream.step("ab||c|defg|"), "ab||c|defg|");
   EXPECT_EQ(stream.step("ab||c|defg|"), "ab||c|m0(defg)g0 |");
   EXPECT_EQ(stream.step("a|b|defg|c"), "a|b|g0 |c") << "and do not count";
 }
 
-TEST(GraphStream, KeepsAsManyGraphsAsTheLastStepHad) {
+/// As when a batch's number of rows goes up and down, with prompts between.
+TEST(GraphStream, AFewWorksOfASegmentAreKnownAndTheLongestUnusedIsForgotten) {
   LoggedStream stream;
-  stream.step("abc|def|ghi");
-  EXPECT_EQ(stream.step("abc"), "g0 keep 1");
-  EXPECT_EQ(stream.step("abc|def"), "g0 |m1(def)g1 ");
-  EXPECT_EQ(stream.step("a"), "akeep 0");
+  const std::string works[] = {"aaa", "bbb", "ccc", "ddd", "eee", "fff", "ggg", "hhh"};
+  for (int time = 0; time < 2; ++time)
+    for (const std::string& work : works) stream.step(work);
+  EXPECT_EQ(stream.graph_counts().made, 8);
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(stream.step(works[i]), "g" + std::to_string(i) + " ");
+  EXPECT_EQ(stream.step("xyz"), "xyz") << "in the place of aaa";
+  EXPECT_EQ(stream.step("xyz"), "m0(xyz)g0 ");
+  EXPECT_EQ(stream.step("bbb"), "g1 ");
+  EXPECT_EQ(stream.step("aaa"), "aaa") << "in the place of ccc";
+  EXPECT_EQ(stream.step("ccc"), "ccc");
 }
 
 TEST(GraphStream, AStepThatIsDroppedLeavesTheGraphsAsTheyAre) {
   LoggedStream stream;
+  stream.step("abc|def");
   stream.step("abc|def");
   stream.begin_step();
   stream.give("abc");
   stream.mark();
   stream.give("xyz");
   stream.drop_step();
-  EXPECT_EQ(stream.step("abc|def"), "g0 |g1 ");
+  EXPECT_EQ(stream.step("abc|def"), "g0 |g8 ");
 }
 
-TEST(GraphStream, OfAGraphThatCouldNotBeMadeNothingIsKnown) {
+TEST(GraphStream, WithoutAGraphThatCannotBeMadeAllWorkIsDoneAllTheSame) {
+  LoggedStream stream;
+  stream.step("abc|xyz|def");
+  stream.step("abc|uvw|def");
+  stream.fails = Failure::no_graph;
+  EXPECT_EQ(stream.step("abc|xyz|def"), "g0 |dropxyz|def");
+  EXPECT_EQ(stream.graph_counts().why_not, "no graph");
+  stream.fails = Failure::none;
+  EXPECT_EQ(stream.step("abc|def"), "abc|def") << "nor is one tried again";
+}
+
+TEST(GraphStream, ALostDeviceEndsTheStepAndNothingOfTheGraphIsKnown) {
   LoggedStream stream;
   stream.step("abc|def");
-  stream.fails = true;
+  stream.step("xyz|def");
+  stream.fails = Failure::lost;
   stream.begin_step();
   stream.give("xyz");
-  EXPECT_THROW(stream.end_segment(), SystemError);
+  EXPECT_THROW(stream.end_segment(), DeviceLost);
   stream.mark();  // as memory that is freed on the way out does
   stream.drop_step();
-  stream.fails = false;
-  EXPECT_EQ(stream.step("abc|def"), "m0(abc)g0 |g1 ");
+  stream.fails = Failure::none;
+  EXPECT_EQ(stream.step("xyz|def"), "m1(xyz)g1 |g8 ");
+}
+
+TEST(GraphStream, MakesNoneWhereTheEnvironmentSaysSo) {
+  ASSERT_EQ(::setenv("PECIA_CUDA_GRAPHS", "0", 1), 0);
+  LoggedStream without;
+  ASSERT_EQ(::setenv("PECIA_CUDA_GRAPHS", "off", 1), 0);
+  EXPECT_THROW(LoggedStream(), InputError);
+  ASSERT_EQ(::unsetenv("PECIA_CUDA_GRAPHS"), 0);
+  EXPECT_EQ(without.step("abc|def"), "abc|def");
+  EXPECT_EQ(without.graph_counts().launched, 0);
+  EXPECT_EQ(without.graph_counts().why_not, "PECIA_CUDA_GRAPHS=0");
+  LoggedStream with;
+  with.step("abc");
+  EXPECT_EQ(with.step("abc"), "m0(abc)g0 ");
 }
 
 TEST(GraphStream, RefusesAStepWithinAStep) {

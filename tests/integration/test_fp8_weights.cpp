@@ -13,6 +13,7 @@
 #include "lib/model/config.hpp"
 #include "lib/resources/resources.hpp"
 #include "tests/support/goldens.hpp"
+#include "tests/support/prediction_difference.hpp"
 #include "tests/support/replica.hpp"
 #include "tests/support/safetensors_writer.hpp"
 #include "tests/support/temp_folder.hpp"
@@ -47,40 +48,8 @@ std::vector<Request> make_requests() {
   return requests;
 }
 
-/// Rows of log-probabilities against those wanted.
-struct Difference {
-  double error = 0, deviation = 0;  ///< Σ of squares: from `wanted`, and of it from its means
-
-  void add(std::span<const float> found, std::span<const float> wanted) {
-    double mean = 0;
-    for (const float value : wanted) mean += value / static_cast<double>(wanted.size());
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      error += std::pow(double{found[i]} - wanted[i], 2);
-      deviation += std::pow(wanted[i] - mean, 2);
-    }
-  }
-};
-
-/// √(Σ error² / Σ deviation²) of all that was predicted from the same tokens.
 double difference(const Results& found, const Results& wanted) {
-  Difference sums;
-  const auto add = [&](std::span<const float> a, std::span<const float> b, size_t row) {
-    sums.add(a.subspan(row * vocab, vocab), b.subspan(row * vocab, vocab));
-  };
-  for (const auto& [row, want] : wanted) {
-    const io::TurnResult &a = found.at(row).result, &b = want.result;
-    EXPECT_EQ(found.at(row).state, io::TurnState::done) << a.error;
-    EXPECT_EQ(a.prompt_top_logprobs.size(), b.prompt_top_logprobs.size());
-    EXPECT_EQ(a.tokens.size(), b.tokens.size());
-    for (size_t i = 0; i < b.prompt_top_logprobs.size() / vocab; ++i)
-      if (!std::isnan(b.prompt_top_logprobs[i * vocab]))  // a first token has no prediction
-        add(a.prompt_top_logprobs, b.prompt_top_logprobs, i);
-    for (size_t i = 0; i < b.tokens.size(); ++i) {
-      add(a.top_logprobs, b.top_logprobs, i);
-      if (a.tokens[i] != b.tokens[i]) break;  // what follows is predicted from another
-    }
-  }
-  return std::sqrt(sums.error / sums.deviation);
+  return prediction_difference(found, wanted, vocab);
 }
 
 ReplicaSettings settings_on(TestPlace place) {

@@ -30,6 +30,9 @@ class LostGpuTest(RunTest):
         self.run_job(whole, 1)
         reference = self.results(whole)
         self.assertEqual(reference.rows(DONE), list(range(len(reference["state"]))))
+        modes = self.report(whole)["modes"]
+        self.assertEqual(modes["attention_library"], "none: a separate device has none")
+        self.assertEqual(modes["graphs"]["why_not"], "")
         for ranks, victim in ((1, 0), (2, 0), (2, 1)):
             with self.subTest(ranks=ranks, victim=victim):
                 job = self.new_job(f"lost-{ranks}-{victim}", ranks)

@@ -6,6 +6,7 @@
 #include <mpi.h>
 
 #include <filesystem>
+#include <random>
 
 #include "lib/comm/mpi_communicator.hpp"
 #include "lib/model/config.hpp"
@@ -33,7 +34,7 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
     settings.tp = pair.degrees.tp;
     settings.modes = parallel::pass_modes(pair, 6);
     settings.ring = parallel::Ring::pass_q;
-    device::GraphStream::GraphCounts one_by_one, as_graphs;
+    device::GraphCounts one_by_one, as_graphs;
     settings.place = TestPlace::emulated_staged;
     settings.graphs = &one_by_one;
     const auto wanted = run_requests(*all, model, requests, settings);
@@ -45,6 +46,32 @@ TEST(RankSteps, AreGraphsThatComeAgainAndGiveTheSameBits) {
     }
     EXPECT_GT(as_graphs.launched, 3 * as_graphs.made) << as_graphs.made;
   }
+}
+
+/// Prompts and answers of random lengths, so that sequences come and go at random times: of the
+/// segments that are long enough for a graph, at most a twentieth takes more than launching one.
+TEST(RankSteps, OfRandomLengthsAreGraphsOfBefore) {
+  const auto all = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
+  if (all->size() > 1) GTEST_SKIP() << "one rank takes ten seconds, and more take longer";
+  std::mt19937_64 random(7);
+  const auto draw = [&](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
+  std::vector<schedule::Request> requests;
+  for (int64_t row = 0; row < 8; ++row)
+    requests.push_back(greedy_request(row,
+                                      random_tokens(draw(1, 40), 96, static_cast<uint64_t>(row)),
+                                      static_cast<int32_t>(draw(40, 110))));
+  device::GraphCounts graphs;
+  ReplicaSettings settings;
+  settings.place = TestPlace::emulated_nccl;
+  settings.max_sequences = 2;
+  settings.graphs = &graphs;
+  const auto results = run_requests(*all, golden("llama-gqa-fp32"), requests, settings);
+  for (const auto& [row, finished] : results) EXPECT_EQ(finished.state, io::TurnState::done) << row;
+  EXPECT_GT(graphs.launched, 200);
+  EXPECT_LE(graphs.slow_share(), 0.05)
+      << graphs.made << " made of " << graphs.launched << ", " << graphs.piecemeal << " piecemeal";
 }
 
 }  // namespace

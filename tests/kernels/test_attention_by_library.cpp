@@ -79,6 +79,12 @@ TEST_F(AttentionByLibrary, LeavesToTheKernelsWhatItRefuses) {
   EXPECT_TRUE(calls_.run.empty());
 }
 
+TEST_F(AttentionByLibrary, LeavesToTheKernelsWhatItCannotStart) {
+  calls_.most_starts = 0;
+  EXPECT_EQ(attend(DType::bf16, *with_), attend(DType::bf16, *without_));
+  EXPECT_TRUE(calls_.run.empty());
+}
+
 TEST_F(AttentionByLibrary, GivesTheSameBitsEachTime) {
   EXPECT_EQ(attend(DType::bf16, *with_), attend(DType::bf16, *with_));
 }

@@ -50,8 +50,11 @@ SdpaShape shape(Mask mask, DType dtype, int64_t head_dim, int64_t rows, int64_t 
 /// driver takes them.
 class CudnnSdpa : public testing::TestWithParam<Gpu> {
  protected:
-  FoundSdpa found_ = find_cudnn_sdpa_without_gpu(GetParam().json(), GetParam().compute_capability);
+  FoundSdpa found_ = find(SdpaGraphs::any);
 
+  static FoundSdpa find(SdpaGraphs graphs) {
+    return find_cudnn_sdpa_without_gpu(GetParam().json(), GetParam().compute_capability, graphs);
+  }
   void expect_taken(const SdpaShape& shape) {
     ASSERT_NE(found_.sdpa, nullptr) << found_.why_not;
     EXPECT_TRUE(found_.sdpa->takes(shape)) << found_.sdpa->name();
@@ -70,6 +73,19 @@ TEST_P(CudnnSdpa, TakesTheHeadSizesOfModelsInBothTypes) {
   for (const int64_t head_dim : {64, 80, 96, 128, 256})
     for (const DType dtype : {DType::bf16, DType::fp16})
       expect_taken(shape(Mask::causal, dtype, head_dim, 2048, 4096));
+}
+
+TEST_P(CudnnSdpa, UsesGraphsOfDynamicShapeWhereItMay) {
+  expect_taken(shape(Mask::causal, DType::bf16, 128, 2048, 4096));
+  EXPECT_EQ(found_.sdpa->name().find("static"), std::string::npos) << found_.sdpa->name();
+}
+
+TEST_P(CudnnSdpa, TakesEveryMaskByGraphsOfStaticShapeAndSaysSo) {
+  found_ = find(SdpaGraphs::static_alone);
+  for (const Mask mask : {Mask::full, Mask::causal, Mask::band, Mask::mirror})
+    expect_taken(shape(mask, DType::bf16, 128, 777, 4001));
+  EXPECT_NE(found_.sdpa->name().find(" by graphs of static shape (4 of 4)"), std::string::npos)
+      << found_.sdpa->name();
 }
 
 TEST_P(CudnnSdpa, SaysWhatItRefusedFirst) {
@@ -93,7 +109,7 @@ std::string name_of_gpu(const testing::TestParamInfo<Gpu>& gpu) {
 INSTANTIATE_TEST_SUITE_P(Gpus, CudnnSdpa, testing::ValuesIn(gpus), name_of_gpu);
 
 TEST(CudnnSdpaDescription, ThatCannotBeReadIsSaid) {
-  const FoundSdpa found = find_cudnn_sdpa_without_gpu("{}", 90);
+  const FoundSdpa found = find_cudnn_sdpa_without_gpu("{}", 90, SdpaGraphs::any);
   EXPECT_EQ(found.sdpa, nullptr);
   EXPECT_FALSE(found.why_not.empty());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Both ways in which the CUDA backend makes products of fp8: with scales taken by the product, and
-/// by a kernel after it.
+/// by a kernel after it. A library that refuses scales for some shapes gets both.
 
 #include "tests/kernels/emulator/backend.hpp"
 #include "tests/kernels/tensors.hpp"
@@ -51,9 +51,18 @@ TEST_P(ScaledProducts, AreMadeSomeRowsAtATime) {
 }
 
 INSTANTIATE_TEST_SUITE_P(BothWays, ScaledProducts,
-                         testing::Values(Products::with_scales, Products::without_scales),
+                         testing::Values(Products::with_scales, Products::without_scales,
+                                         Products::with_scales_of_some_shapes),
                          [](const auto& way) {
-                           return way.param == Products::with_scales ? "InTheProduct" : "After";
+                           switch (way.param) {
+                             case Products::with_scales:
+                               return "InTheProduct";
+                             case Products::without_scales:
+                               return "After";
+                             case Products::with_scales_of_some_shapes:
+                               return "ByTheShape";
+                           }
+                           return "";
                          });
 
 }  // namespace

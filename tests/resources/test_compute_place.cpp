@@ -18,13 +18,19 @@ TEST(GpuOfRank, IsItsNumberOnTheHostOrTheOnlyOneItSees) {
 }
 
 TEST(SharedGpus, AreRefusedByTheNamesOfTwoRanks) {
-  EXPECT_NO_THROW(
-      refuse_shared_gpus({{"a", "0000:1b:00"}, {"a", "0000:43:00"}, {"b", "0000:1b:00"}}));
+  EXPECT_NO_THROW(refuse_shared_gpus(
+      {{"a", "0000:1b:00", "7d1"}, {"a", "0000:43:00", "7d2"}, {"b", "0000:1b:00", "7d3"}}));
   test::expect_error<InputError>(
       [] {
-        refuse_shared_gpus({{"a", "0000:1b:00"}, {"b", "0000:1b:00"}, {"b", "0000:1b:00"}});
+        refuse_shared_gpus(
+            {{"a", "0000:1b:00", "7d1"}, {"b", "0000:1b:00", "7d3"}, {"b", "0000:1b:00", "7d3"}});
       },
       {"ranks 1 and 2", "0000:1b:00 of host b", "--gpus-per-task=1", "allow_gpu_sharing: true"});
+}
+
+TEST(SharedGpus, AreNotInstancesOfOne) {
+  EXPECT_NO_THROW(
+      refuse_shared_gpus({{"a", "0000:1b:00", "instance 1"}, {"a", "0000:1b:00", "instance 2"}}));
 }
 
 TEST(ComputePlace, IsTheHostWithoutGpus) {

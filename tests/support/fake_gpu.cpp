@@ -42,7 +42,12 @@ int num_cuda_devices() {
 
 std::unique_ptr<device::Device> make_cuda_device(int index) {
   test::SeparateSettings settings;
-  settings.info = {"fake GPU", 90, 4, "CUDA 13.0", fmt::format("0000:{:02x}:00", index)};
+  settings.info = {"fake GPU",
+                   90,
+                   4,
+                   "CUDA 13.0",
+                   fmt::format("0000:{:02x}:00", index),
+                   fmt::format("00000000-0000-0000-0000-{:012x}", index)};
   settings.memory_bytes = int64_t{64} << 30;
   settings.before_work = loss_of(index);
   return test::make_separate_device(std::move(settings));

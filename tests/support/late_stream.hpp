@@ -23,17 +23,19 @@ class LateStream : public device::GraphStream {
     GraphStream::submit([this, work = std::move(work)] { put(work); }, parts...);
   }
 
-  size_t num_graphs() const { return graphs_.size(); }
+  size_t num_graphs() const {
+    return std::ranges::count_if(graphs_, [](const auto& graph) { return !graph.empty(); });
+  }
 
  private:
   virtual void put(std::function<void()> work) = 0;
 
-  void make_graph(size_t index, const device::Commands& work) override {
-    graphs_.resize(std::max(graphs_.size(), index + 1));
-    graphs_[index] = work;
+  void make_graph(size_t slot, const device::Commands& work) override {
+    graphs_.resize(std::max(graphs_.size(), slot + 1));
+    graphs_[slot] = work;
   }
-  void launch_graph(size_t index) override { graphs_[index].enqueue(); }
-  void keep_graphs(size_t count) override { graphs_.resize(count); }
+  void launch_graph(size_t slot) override { graphs_[slot].enqueue(); }
+  void drop_graphs() override { graphs_.clear(); }
 
   std::vector<device::Commands> graphs_;
 };

@@ -10,6 +10,7 @@
 #include "lib/core/random.hpp"
 #include "lib/execute/replica_rank.hpp"
 #include "tests/kernels/emulator/backend.hpp"
+#include "tests/kernels/emulator/plain_sdpa.hpp"
 #include "tests/support/fake_nccl.hpp"
 #include "tests/support/separate_device.hpp"
 
@@ -62,14 +63,20 @@ const Parts& parts_of(TestPlace place) {
                        [&](const Parts& parts) { return parts.place == place; });
 }
 
-resources::ComputePlace make_place(const Parts& parts, kernels::Products products) {
+std::unique_ptr<kernels::Backend> make_emulated(device::Device& device, SdpaCalls* sdpa) {
+  return sdpa == nullptr ? make_emulated_backend(device)
+                         : make_emulated_backend(device, make_plain_sdpa(*sdpa));
+}
+
+resources::ComputePlace make_place(const Parts& parts, kernels::Products products,
+                                   SdpaCalls* sdpa) {
   resources::ComputePlace place;
   place.device = parts.device == Parts::host  ? device::make_host_device(1)
                  : parts.device == Parts::gpu ? kernels::make_cuda_device(0)
                                               : make_separate_device();
   place.backend = parts.device == Parts::host        ? kernels::make_cpu_backend(products)
                   : parts.kernels == Parts::cuda     ? kernels::make_cuda_backend(*place.device)
-                  : parts.kernels == Parts::emulated ? make_emulated_backend(*place.device)
+                  : parts.kernels == Parts::emulated ? make_emulated(*place.device, sdpa)
                                                      : make_separate_backend();
   place.stream = place.device->make_stream();
   return place;
@@ -105,12 +112,13 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
                                                    const ReplicaSettings& settings) {
   const model::ModelConfig config = model::read_config(folder);
   const Parts& parts = parts_of(settings.place);
-  const model::Weights weights(config, io::Checkpoint(folder),
-                               parts.kernels == Parts::cpu || settings.layout_invariant
-                                   ? std::nullopt
-                                   : std::optional(DType::fp32),
-                               execute::Worker::weight_cut(comm.rank(), settings.tp));
-  const resources::ComputePlace place = make_place(parts, settings.products);
+  const model::Weights weights(
+      config, io::Checkpoint(folder),
+      parts.kernels == Parts::cpu || settings.layout_invariant || settings.as_stored
+          ? std::nullopt
+          : std::optional(DType::fp32),
+      execute::Worker::weight_cut(comm.rank(), settings.tp));
+  const resources::ComputePlace place = make_place(parts, settings.products, settings.sdpa);
   std::optional<model::DeviceWeights> there;
   if (parts.device != Parts::host)
     there.emplace(weights, *place.device, *place.stream, *place.backend, settings.quantize);

@@ -20,6 +20,8 @@
 
 namespace pecia::test {
 
+struct SdpaCalls;  // tests/kernels/emulator/plain_sdpa.hpp
+
 /// Where a replica of a test computes: on the host; on a separate device (separate_device.hpp), by
 /// the CPU's kernels or the CUDA backend's, emulated; or on GPUs. Tensors travel by the host or by
 /// NCCL.
@@ -56,13 +58,16 @@ struct ReplicaSettings {
   std::optional<parallel::SparseSetting> sparse;
   std::function<void(const schedule::Plan&)> on_plan;  ///< sees every pass
   std::function<void(schedule::Plan&)> change_plan;    ///< what is executed instead
-  device::GraphStream::GraphCounts* graphs = nullptr;  ///< set at the end, on a separate device
+  device::GraphCounts* graphs = nullptr;               ///< set at the end, on a separate device
   bool layout_invariant = false;
   kernels::Products products = kernels::Products::fp32;  ///< of the CPU backend
   model::Quantize quantize = model::Quantize::nothing;   ///< not where the CPU's kernels compute
-  /// With the CUDA backend weights are fp32, as products then; layout_invariant, as they are
-  /// stored.
+  /// With the CUDA backend weights are fp32, as products then; with layout_invariant or as_stored
+  /// they are as the checkpoint has them.
   TestPlace place = place_of_tests();
+  bool as_stored = false;
+  /// Counts the calls of the emulated kernels' attention library, which then exists.
+  SdpaCalls* sdpa = nullptr;
 };
 
 /// One turn, no sampling parameters: `tokens` in, `new_tokens` greedy tokens out, row `row`.

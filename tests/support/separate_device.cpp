@@ -256,6 +256,7 @@ class SeparateBackend : public kernels::Backend {
       : is_made_(std::move(is_made)) {}
 
   std::string_view name() const override { return "separate"; }
+  std::string attention_library() const override { return "none: a separate device has none"; }
 
   void embedding(const kernels::EmbeddingArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, later = args, tokens = kept(args.tokens)]() mutable {

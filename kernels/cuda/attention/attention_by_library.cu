@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "kernels/cuda/attention/attention_by_library.hpp"
 #include "kernels/cuda/attention/attention_fold_kernel.cuh"
 #include "kernels/cuda/shared/elementwise.cuh"
@@ -39,14 +41,17 @@ class Computer {
             .scale = args_.scale};
   }
 
-  void compute(const RectangleRows& rows) {
+  /// Returns false if the library could not start.
+  bool compute(const RectangleRows& rows) {
     for (const FoldRows& unseen : rows.unseen)
       launch(stream_, warps_for(unseen.num_rows), attention_empty_kernel, out(unseen.first_row),
              lse(unseen.first_row), unseen.num_rows * num_heads_, head_dim_);
-    if (rows.rectangles.empty()) return;
+    if (rows.rectangles.empty()) return true;
     const TensorView q = rounded_queries(rows);
-    for (const Rectangle& rectangle : rows.rectangles)
-      compute(rectangle, q.slice_rows(rectangle.first_row - rows.first_row, rectangle.num_rows));
+    return std::ranges::all_of(rows.rectangles, [&](const Rectangle& rectangle) {
+      return compute(rectangle,
+                     q.slice_rows(rectangle.first_row - rows.first_row, rectangle.num_rows));
+    });
   }
 
  private:
@@ -64,17 +69,18 @@ class Computer {
     return to;
   }
 
-  void compute(const Rectangle& rectangle, const TensorView& q) {
+  bool compute(const Rectangle& rectangle, const TensorView& q) {
     const KeyRun& run = args_.runs[rectangle.run];
     const int64_t offset = (run.offset + rectangle.first_key * head_dim_) * size_of(args_.kv_dtype);
     const int64_t rows = rectangle.num_rows;
     const TensorView part =
         context_.part_out.tensor(args_.kv_dtype, {rows, num_heads_ * head_dim_});
     const TensorView part_lse = context_.part_lse.tensor(DType::fp32, {num_heads_, rows});
-    context_.sdpa->run(
-        {shape_of(rectangle), q.data(), static_cast<const char*>(args_.keys.k) + offset,
-         static_cast<const char*>(args_.keys.v) + offset, part.data(), part_lse.as<float>()},
-        stream_);
+    if (!context_.sdpa->run(
+            {shape_of(rectangle), q.data(), static_cast<const char*>(args_.keys.k) + offset,
+             static_cast<const char*>(args_.keys.v) + offset, part.data(), part_lse.as<float>()},
+            stream_))
+      return false;
     for (const FoldRows& fold : rectangle.folds) {
       const int64_t first = fold.first_row - rectangle.first_row;
       const FoldParams params = {part.row(first),
@@ -94,6 +100,7 @@ class Computer {
                  params);
       });
     }
+    return true;
   }
 
   Grid warps_for(int64_t rows) const {
@@ -122,8 +129,9 @@ std::vector<AttentionItem> attention_by_library(const AttentionArgs& args, Conte
     for (const RectangleRows& rows : *rectangles)
       for (const Rectangle& rectangle : rows.rectangles)
         if (!context.sdpa->takes(computer.shape_of(rectangle))) return false;
-    for (const RectangleRows& rows : *rectangles) computer.compute(rows);
-    return true;
+    // What the library did before it failed is written anew by the kernels that get the item then.
+    return std::ranges::all_of(*rectangles,
+                               [&](const RectangleRows& rows) { return computer.compute(rows); });
   });
   return rest;
 }

@@ -5,7 +5,8 @@
 /// A graph is made of exact shapes and strides: no key outside a rectangle is read, whose bits
 /// might be NaN and would be multiplied by 0. Graphs are of dynamic shape and share a kernel cache,
 /// so that only the first of a mask, type and head size compiles a kernel; another length costs
-/// about 2 ms, once.
+/// about 2 ms, once. Where cuDNN refuses such a graph, or is too old for it, a graph of static shape
+/// is compiled for each length.
 
 #include <cudnn_frontend.h>
 #include <dlfcn.h>
@@ -32,7 +33,8 @@ using fe::graph::Graph;
 using fe::graph::Tensor_attributes;
 
 constexpr const char* library_file = "libcudnn.so.9";
-constexpr size_t oldest_version = 91801;  // the first whose attention takes graphs of dynamic shape
+constexpr size_t oldest_version = 91000;         // the oldest that is still common
+constexpr size_t first_dynamic_version = 91801;  // whose attention takes graphs of dynamic shape
 
 std::string version_name(size_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
@@ -66,17 +68,17 @@ struct Plan {
 /// What all graphs of one GPU have. Nodes copy it when they are made.
 struct Settings {
   int compute_capability;
-  std::shared_ptr<fe::KernelCache> kernel_cache;
+  SdpaGraphs graphs;
+  std::shared_ptr<fe::KernelCache> kernel_cache;     ///< of the graphs of dynamic shape
   std::shared_ptr<fe::DeviceProperties> properties;  ///< null where the GPU is present
 };
 
 /// Attention as a graph, batch 1. Axes are (batch, head, row, element) whatever the memory's order.
-std::shared_ptr<Graph> make_graph(const SdpaShape& s, const Settings& settings) {
+std::shared_ptr<Graph> make_graph(const SdpaShape& s, const Settings& settings, bool dynamic) {
   auto graph = std::make_shared<Graph>();
   graph->set_sm_version(settings.compute_capability)
-      .set_dynamic_shape_enabled(true)
-      .set_kernel_cache(settings.kernel_cache)
       .set_cuda_graph_retention(fe::CudaGraphRetention_t::NONE);  // never captured in a CUDA graph
+  if (dynamic) graph->set_dynamic_shape_enabled(true).set_kernel_cache(settings.kernel_cache);
   if (settings.properties) graph->set_device_properties(settings.properties);
   graph->set_io_data_type(s.dtype == DType::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
@@ -129,13 +131,16 @@ std::shared_ptr<Graph> make_graph(const SdpaShape& s, const Settings& settings) 
 
 class CudnnSdpa : public Sdpa {
  public:
-  explicit CudnnSdpa(device::Device& device)
-      : settings_{device.info().compute_capability, std::make_shared<fe::KernelCache>(), nullptr},
+  CudnnSdpa(device::Device& device, SdpaGraphs graphs)
+      : settings_{device.info().compute_capability, graphs, std::make_shared<fe::KernelCache>(),
+                  nullptr},
         workspace_(device, device::Memory::device) {
     check_status(fe::detail::create_handle(&handle_), "cudnnCreate");
   }
-  CudnnSdpa(std::shared_ptr<fe::DeviceProperties> properties, int compute_capability)
-      : settings_{compute_capability, std::make_shared<fe::KernelCache>(), std::move(properties)} {}
+  CudnnSdpa(std::shared_ptr<fe::DeviceProperties> properties, int compute_capability,
+            SdpaGraphs graphs)
+      : settings_{compute_capability, graphs, std::make_shared<fe::KernelCache>(),
+                  std::move(properties)} {}
   ~CudnnSdpa() override {
     plans_.clear();
     if (handle_ != nullptr) fe::detail::destroy_handle(handle_);
@@ -144,15 +149,20 @@ class CudnnSdpa : public Sdpa {
   CudnnSdpa& operator=(const CudnnSdpa&) = delete;
 
   std::string name() const override {
-    const std::string library = "cuDNN " + version_name(fe::detail::get_backend_version());
-    return refusal_.empty() ? library : library + ", which refused " + refusal_;
+    std::string text = "cuDNN " + version_name(fe::detail::get_backend_version());
+    if (num_static_ > 0)
+      text += fmt::format(" by graphs of static shape ({} of {}{})", num_static_,
+                          num_static_ + num_dynamic_,
+                          why_static_.empty() ? "" : "; dynamic shapes: " + why_static_);
+    return refusal_.empty() ? text : text + ", which refused " + refusal_;
   }
 
   bool takes(const SdpaShape& shape) override { return plan_for(shape).has_value(); }
 
-  void run(const SdpaArgs& args, device::Stream& stream) override {
+  bool run(const SdpaArgs& args, device::Stream& stream) override {
     const std::optional<Plan>& plan = plan_for(args.shape);
-    PECIA_CHECK(handle_ != nullptr && plan.has_value(), "a shape that cuDNN did not take");
+    PECIA_CHECK(handle_ != nullptr, "attention of cuDNN without a GPU");
+    if (!plan) return false;
     check_status(fe::detail::set_stream(handle_, native(stream)), "cudnnSetStream");
     workspace_.reserve(plan->workspace_bytes);
     std::unordered_map<int64_t, void*> tensors = {{uid_q, const_cast<void*>(args.q)},
@@ -161,9 +171,11 @@ class CudnnSdpa : public Sdpa {
                                                   {uid_out, args.out},
                                                   {uid_lse, args.lse}};
     fe::error_t error = plan->graph->execute(handle_, tensors, workspace_.data());
-    if (error.is_good()) return;
-    PECIA_CUDA_CHECK(cudaGetLastError());
-    fail<SystemError>("cuDNN's attention did not start: {}", error.get_message());
+    if (error.is_good()) return true;
+    if (const cudaError_t lost = cudaGetLastError(); is_sticky(lost)) PECIA_CUDA_CHECK(lost);
+    note_refusal(args.shape, "it did not start: " + error.get_message());
+    plans_[args.shape].reset();
+    return false;
   }
 
  private:
@@ -182,11 +194,28 @@ class CudnnSdpa : public Sdpa {
       note_refusal(shape, "more than 2³¹ elements");
       return std::nullopt;
     }
-    Plan plan = {make_graph(shape, settings_)};
+    if (may_be_dynamic()) {
+      Plan plan = {make_graph(shape, settings_, true)};
+      fe::error_t error = build(plan);
+      if (error.is_good()) {
+        ++num_dynamic_;
+        return plan;
+      }
+      if (why_static_.empty()) why_static_ = error.get_message();
+    }
+    Plan plan = {make_graph(shape, settings_, false)};
     fe::error_t error = build(plan);
-    if (error.is_good()) return plan;
-    note_refusal(shape, error.get_message());
-    return std::nullopt;
+    if (error.is_bad()) {
+      note_refusal(shape, error.get_message());
+      return std::nullopt;
+    }
+    ++num_static_;
+    return plan;
+  }
+
+  bool may_be_dynamic() const {
+    return settings_.graphs == SdpaGraphs::any &&
+           fe::detail::get_backend_version() >= first_dynamic_version;
   }
 
   void note_refusal(const SdpaShape& shape, const std::string& why) {
@@ -213,22 +242,25 @@ class CudnnSdpa : public Sdpa {
   device::Buffer workspace_;
   std::map<SdpaShape, std::optional<Plan>> plans_;  ///< nothing for what was refused
   std::string refusal_;                             ///< the first
+  int num_dynamic_ = 0, num_static_ = 0;            ///< graphs made
+  std::string why_static_;                          ///< why the first was not of dynamic shape
 };
 
 }  // namespace
 
-FoundSdpa find_cudnn_sdpa(device::Device& device) {
+FoundSdpa find_cudnn_sdpa(device::Device& device, SdpaGraphs graphs) {
   if (std::string why_not = load_cudnn(); !why_not.empty()) return {nullptr, std::move(why_not)};
-  return {std::make_unique<CudnnSdpa>(device), ""};
+  return {std::make_unique<CudnnSdpa>(device, graphs), ""};
 }
 
-FoundSdpa find_cudnn_sdpa_without_gpu(const std::string& device_json, int compute_capability) {
+FoundSdpa find_cudnn_sdpa_without_gpu(const std::string& device_json, int compute_capability,
+                                      SdpaGraphs graphs) {
   if (std::string why_not = load_cudnn(); !why_not.empty()) return {nullptr, std::move(why_not)};
   auto properties = std::make_shared<fe::DeviceProperties>();
   if (auto error = properties->deserialize({device_json.begin(), device_json.end()});
       error.is_bad())
     return {nullptr, error.get_message()};
-  return {std::make_unique<CudnnSdpa>(std::move(properties), compute_capability), ""};
+  return {std::make_unique<CudnnSdpa>(std::move(properties), compute_capability, graphs), ""};
 }
 
 }  // namespace pecia::kernels::cuda

@@ -12,11 +12,11 @@ FoundSdpa none() {
 
 }  // namespace
 
-FoundSdpa find_cudnn_sdpa(device::Device&) {
+FoundSdpa find_cudnn_sdpa(device::Device&, SdpaGraphs) {
   return none();
 }
 
-FoundSdpa find_cudnn_sdpa_without_gpu(const std::string&, int) {
+FoundSdpa find_cudnn_sdpa_without_gpu(const std::string&, int, SdpaGraphs) {
   return none();
 }
 

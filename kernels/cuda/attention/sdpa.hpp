@@ -36,14 +36,21 @@ class Sdpa {
  public:
   virtual ~Sdpa() = default;
 
-  /// Returns the name of the library, its version, and what it first refused, if anything.
+  /// Returns the name of the library, its version, which graphs it used so far, and what it first
+  /// refused, if anything.
   virtual std::string name() const = 0;
-  /// Tells whether run() will do this shape. The call takes a second for the first shape of its
-  /// kind and milliseconds for others. It takes no time for a shape that was asked for lately.
+  /// Tells whether run() may do this shape. The call takes a second for the first shape of its
+  /// kind and milliseconds for others; with static graphs it takes a second for each shape. It
+  /// takes no time for a shape that was asked for lately.
   virtual bool takes(const SdpaShape& shape) = 0;
-  /// Pointers are aligned to 16 bytes.
-  virtual void run(const SdpaArgs& args, device::Stream& stream) = 0;
+  /// Pointers are aligned to 16 bytes. Returns false if the library could not start; then nothing
+  /// was enqueued, and the shape is no longer taken.
+  [[nodiscard]] virtual bool run(const SdpaArgs& args, device::Stream& stream) = 0;
 };
+
+/// Graphs of dynamic shape share compiled kernels; graphs of static shape are compiled for each
+/// shape. With `any` a shape gets a static graph where the library refuses a dynamic one.
+enum class SdpaGraphs { any, static_alone };
 
 /// A library, or why there is none.
 struct FoundSdpa {
@@ -52,10 +59,11 @@ struct FoundSdpa {
 };
 
 /// Loads cuDNN and finds its attention for the GPU that is current.
-FoundSdpa find_cudnn_sdpa(device::Device& device);
+FoundSdpa find_cudnn_sdpa(device::Device& device, SdpaGraphs graphs);
 
 /// Finds cuDNN's attention for a GPU that is not present. cuDNN's JSON describes it. Only `takes`
 /// works.
-FoundSdpa find_cudnn_sdpa_without_gpu(const std::string& device_json, int compute_capability);
+FoundSdpa find_cudnn_sdpa_without_gpu(const std::string& device_json, int compute_capability,
+                                      SdpaGraphs graphs);
 
 }  // namespace pecia::kernels::cuda

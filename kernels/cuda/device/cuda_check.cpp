@@ -36,14 +36,13 @@ std::string_view remedy(cudaError_t error) {
              "job's "
              "GPU request, or set backend: cpu.";
     case cudaErrorInsufficientDriver:
-      return "The NVIDIA driver is missing or older than this build's CUDA: load or update it, "
-             "build "
-             "with an older CUDA, or set backend: cpu.";
+      return "The NVIDIA driver is missing or older than this build's CUDA (CUDA 13 needs 580, "
+             "CUDA "
+             "12.9 needs 525): load or update it, build with an older CUDA, or set backend: cpu.";
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorInvalidDeviceFunction:
       return "This build holds no code for this GPU: configure with PECIA_CUDA_ARCHITECTURES set "
-             "to "
-             "its compute capability.";
+             "to its compute capability.";
     case cudaErrorMemoryAllocation:
       return "The GPU's memory is full: see who else uses it with nvidia-smi, or lower kv.memory "
              "or "

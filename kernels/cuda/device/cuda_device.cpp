@@ -50,6 +50,26 @@ class CudaEvent : public device::Event {
   device::Stream* stream_ = nullptr;  ///< of the mark
 };
 
+/// The UUID as nvidia-smi spells it. An instance of a GPU (MIG) has its own, which only the driver
+/// tells. If it does not, this is the UUID of the whole GPU, and two instances count as one GPU.
+std::string uuid_of(int index, cudaUUID_t uuid) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  constexpr unsigned since = 11040;  // CUDA 11.4, the first that knows instances
+  if (cudaGetDriverEntryPointByVersion("cuDeviceGetUuid", &function, since, cudaEnableDefault,
+                                       &found) != cudaSuccess)
+    cudaGetLastError();
+  else if (found == cudaDriverEntryPointSuccess) {
+    cudaUUID_t own;
+    if (reinterpret_cast<int (*)(cudaUUID_t*, int)>(function)(&own, index) == 0) uuid = own;
+  }
+  std::string text;
+  for (int i = 0; i < 16; ++i)
+    text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                        static_cast<unsigned char>(uuid.bytes[i]));
+  return text;
+}
+
 /// Stands in the device's list of streams.
 class ListedStream : public CudaStream {
  public:
@@ -73,11 +93,13 @@ class CudaDevice : public device::Device {
     PECIA_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
     int driver = 0;
     PECIA_CUDA_CHECK(cudaDriverGetVersion(&driver));
-    info_ = {properties.name, properties.major * 10 + properties.minor,
+    info_ = {properties.name,
+             properties.major * 10 + properties.minor,
              properties.multiProcessorCount,
              fmt::format("CUDA {}.{}", driver / 1000, driver % 1000 / 10),
              fmt::format("{:04x}:{:02x}:{:02x}", properties.pciDomainID, properties.pciBusID,
-                         properties.pciDeviceID)};
+                         properties.pciDeviceID),
+             uuid_of(index, properties.uuid)};
     cudaFuncAttributes attributes;
     PECIA_CUDA_CHECK(cudaFuncGetAttributes(&attributes, cuda::any_kernel()));
   }
@@ -220,7 +242,16 @@ std::unique_ptr<Backend> make_cuda_backend(device::Device& device, AttentionBy a
   cuda::Libraries libraries = {cuda::make_cublas_matmul(device),
                                cuda::make_cub_row_sort(device),
                                {nullptr, "own kernels were asked for"}};
-  if (attention == AttentionBy::library) libraries.sdpa = cuda::find_cudnn_sdpa(device);
+  switch (attention) {
+    case AttentionBy::library:
+      libraries.sdpa = cuda::find_cudnn_sdpa(device, cuda::SdpaGraphs::any);
+      break;
+    case AttentionBy::static_graphs:
+      libraries.sdpa = cuda::find_cudnn_sdpa(device, cuda::SdpaGraphs::static_alone);
+      break;
+    case AttentionBy::own_kernels:
+      break;
+  }
   return cuda::make_backend(device, std::move(libraries));
 }
 

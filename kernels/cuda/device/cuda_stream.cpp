@@ -20,10 +20,12 @@ Capture capture(cudaStream_t stream, const device::Commands& work) {
   PECIA_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   try {
     work.enqueue();
-  } catch (...) {
+  } catch (const Error& error) {
     cudaStreamEndCapture(stream, &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);
-    throw;
+    // A library that may not be captured says that its call failed, as for a lost device.
+    if (is_sticky(cudaGetLastError())) throw;
+    fail<SystemError>("work could not be captured as a graph: {}", error.what());
   }
   PECIA_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
   return Capture(graph);
@@ -54,9 +56,9 @@ void CudaStream::synchronize() {
 
 /// The graph of before takes the new arguments where only those have changed; making another one
 /// costs several times as much.
-void CudaStream::make_graph(size_t index, const device::Commands& work) {
-  if (index == graphs_.size()) graphs_.push_back(nullptr);
-  cudaGraphExec_t& graph = graphs_[index];
+void CudaStream::make_graph(size_t slot, const device::Commands& work) {
+  if (slot >= graphs_.size()) graphs_.resize(slot + 1, nullptr);
+  cudaGraphExec_t& graph = graphs_[slot];
   const Capture captured = capture(stream_, work);
   cudaGraphExecUpdateResultInfo update;
   if (graph != nullptr && cudaGraphExecUpdate(graph, captured.get(), &update) != cudaSuccess) {
@@ -66,13 +68,13 @@ void CudaStream::make_graph(size_t index, const device::Commands& work) {
   if (graph == nullptr) PECIA_CUDA_CHECK(cudaGraphInstantiate(&graph, captured.get(), 0));
 }
 
-void CudaStream::launch_graph(size_t index) {
-  PECIA_CUDA_CHECK(cudaGraphLaunch(graphs_[index], stream_));
+void CudaStream::launch_graph(size_t slot) {
+  PECIA_CUDA_CHECK(cudaGraphLaunch(graphs_[slot], stream_));
 }
 
 /// Those that run do so to their end.
-void CudaStream::keep_graphs(size_t count) {
-  for (; graphs_.size() > count; graphs_.pop_back())
+void CudaStream::drop_graphs() {
+  for (; !graphs_.empty(); graphs_.pop_back())
     if (graphs_.back() != nullptr) PECIA_CUDA_CHECK(cudaGraphExecDestroy(graphs_.back()));
 }
 

@@ -6,7 +6,7 @@
 
 namespace pecia::kernels::cuda {
 
-/// Owns a CUDA stream that does not wait for the default stream, and the graphs of its last step.
+/// Owns a CUDA stream that does not wait for the default stream, and the graphs of its steps.
 class CudaStream : public device::GraphStream {
  public:
   /// Makes a stream of the device that is current.
@@ -17,12 +17,12 @@ class CudaStream : public device::GraphStream {
   void synchronize() override;
 
  private:
-  void make_graph(size_t index, const device::Commands& work) override;
-  void launch_graph(size_t index) override;
-  void keep_graphs(size_t count) override;
+  void make_graph(size_t slot, const device::Commands& work) override;
+  void launch_graph(size_t slot) override;
+  void drop_graphs() override;
 
   cudaStream_t stream_ = nullptr;
-  std::vector<cudaGraphExec_t> graphs_;  ///< null for a graph that could not be made
+  std::vector<cudaGraphExec_t> graphs_;  ///< by slot; null in a slot without a graph
 };
 
 /// Throws InvalidArgument for a stream of the CPU.

@@ -2,6 +2,7 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -104,12 +105,23 @@ class CublasMatmul : public Matmul {
   }
   ~CublasMatmul() override { cublasLtDestroy(handle_); }
 
-  bool scales_rows() const override { return scales_rows_; }
+  bool takes(const MatmulArgs& args) override {
+    if (args.x_scales != nullptr && !scales_rows_) return false;
+    return product_for(args) != nullptr;
+  }
 
   void run(const MatmulArgs& args, device::Stream& stream) override {
+    auto product = product_for(args);
+    if (product == nullptr)
+      fail<Unsupported>(
+          "cuBLASLt has no algorithm for {} rows × [{}, {}] of {}{} with row strides {}, {} and {}",
+          args.x.rows(), args.weight.rows(), args.x.size(1), name_of(args.weight.dtype()),
+          args.x_scales != nullptr ? " with scales" : "", args.x.row_stride(),
+          args.weight.row_stride(), args.y.row_stride());
     CudaStream& on = cuda_stream(stream);
-    on.submit([this, product = product_for(args), args, &on] { enqueue(*product, args, on.get()); },
-              work_of(args));
+    on.submit(
+        [this, product = std::move(product), args, &on] { enqueue(*product, args, on.get()); },
+        work_of(args));
   }
 
  private:
@@ -126,6 +138,7 @@ class CublasMatmul : public Matmul {
         product.y.get(), &product.algorithm, workspace_.data(), workspace_bytes, stream));
   }
 
+  /// Null if there is no algorithm.
   std::shared_ptr<const Product> product_for(const MatmulArgs& args) {
     const bool has_bias = args.bias != nullptr, adds = args.accumulate == Accumulate::yes;
     const Key key = {args.x.rows(),
@@ -144,12 +157,11 @@ class CublasMatmul : public Matmul {
     const auto known = products_.find(key);
     if (known != products_.end()) return known->second;
     if (products_.size() >= most_products) products_.clear();
-    auto made = std::make_shared<const Product>(make_product(args));
-    return products_.emplace(key, std::move(made)).first->second;
+    return products_.emplace(key, make_product(args)).first->second;
   }
 
   /// yᵀ[out × rows] = (weightᵀ[in × out])ᵀ · xᵀ[in × rows], by columns.
-  Product make_product(const MatmulArgs& args) {
+  std::shared_ptr<const Product> make_product(const MatmulArgs& args) {
     Product product;
     PECIA_CUBLAS_CHECK(
         cublasLtMatmulDescCreate(product.operation.address(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
@@ -173,19 +185,31 @@ class CublasMatmul : public Matmul {
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(args.x));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(args.y));
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(args.y));
-    cublasLtMatmulHeuristicResult_t found;
+    std::array<cublasLtMatmulHeuristicResult_t, 8> candidates;
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle_, product.operation.get(), product.weight.get(), product.x.get(), product.y.get(),
-        product.y.get(), preference.get(), 1, &found, &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || count == 0)
-      fail<Unsupported>(
-          "cuBLASLt has no algorithm for {} rows × [{}, {}] of {} with row strides {}, {} and {}",
-          args.x.rows(), args.weight.rows(), args.x.size(1), name_of(args.weight.dtype()),
-          args.x.row_stride(), args.weight.row_stride(), args.y.row_stride());
+        product.y.get(), preference.get(), static_cast<int>(candidates.size()), candidates.data(),
+        &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return nullptr;
     PECIA_CUBLAS_CHECK(status);
-    product.algorithm = found.algo;
-    return product;
+    for (int i = 0; i < count; ++i) {
+      if (!can_run(product, candidates[i])) continue;
+      product.algorithm = candidates[i].algo;
+      return std::make_shared<const Product>(std::move(product));
+    }
+    return nullptr;
+  }
+
+  /// What the heuristic names may still be refused when it is run, as products of fp8 with scales
+  /// of rows are. This asks before.
+  bool can_run(const Product& product, const cublasLtMatmulHeuristicResult_t& candidate) const {
+    cublasLtMatmulHeuristicResult_t checked;
+    return candidate.state == CUBLAS_STATUS_SUCCESS &&
+           cublasLtMatmulAlgoCheck(handle_, product.operation.get(), product.weight.get(),
+                                   product.x.get(), product.y.get(), product.y.get(),
+                                   &candidate.algo, &checked) == CUBLAS_STATUS_SUCCESS &&
+           checked.workspaceSize <= static_cast<size_t>(workspace_bytes);
   }
 
   static constexpr int64_t workspace_bytes = 32 << 20;  // what cuBLAS itself takes on Hopper

@@ -68,8 +68,8 @@ void scale_products(const TensorView& products, const float* x_scales, const Lin
          weight_scales, bias, args.accumulate, matrix<float>(y));
 }
 
-/// Rows of x are rounded to codes first. Where the product takes no scales, some rows of it at a
-/// time are made beside y, so few that the cache holds them, and scaled into it.
+/// Rows of x are rounded to codes first. Where the product of this shape takes no scales, some rows
+/// of it at a time are made beside y, so few that the cache holds them, and scaled into it.
 void fp8_linear(const LinearArgs& args, const float* bias, Context& context,
                 device::Stream& stream) {
   constexpr int64_t products_bytes = int64_t{32} << 20;
@@ -77,12 +77,16 @@ void fp8_linear(const LinearArgs& args, const float* bias, Context& context,
   const TensorView codes = room_for(args.x, DType::fp8, context.operand);
   const TensorView scales = context.operand_scales.tensor(DType::fp32, {rows});
   quantize_rows({args.x, codes, scales}, context, stream);
-  if (context.matmul->scales_rows()) {
+  const MatmulArgs scaled = {codes,
+                             args.weight,
+                             args.y,
+                             nullptr,
+                             bias != nullptr ? Accumulate::yes : args.accumulate,
+                             scales.as<const float>(),
+                             args.weight_scales.as<const float>()};
+  if (context.matmul->takes(scaled)) {
     if (bias != nullptr) add_bias(args, bias, stream);
-    return context.matmul->run(
-        {codes, args.weight, args.y, nullptr, bias != nullptr ? Accumulate::yes : args.accumulate,
-         scales.as<const float>(), args.weight_scales.as<const float>()},
-        stream);
+    return context.matmul->run(scaled, stream);
   }
   const int64_t most = std::max<int64_t>(16, products_bytes / (out * size_of(DType::fp32)));
   for (int64_t first = 0; first < rows; first += most) {

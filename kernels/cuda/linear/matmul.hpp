@@ -16,8 +16,8 @@ struct MatmulArgs {
   TensorView y;          ///< [rows, out] fp32; no view is empty
   const float* bias;     ///< [out], or null; null with fp8
   Accumulate accumulate;
-  const float* x_scales = nullptr;       ///< [rows], for fp8 if `scales_rows`
-  const float* weight_scales = nullptr;  ///< [out], for fp8 if `scales_rows`
+  const float* x_scales = nullptr;       ///< [rows], for fp8; null: no scales
+  const float* weight_scales = nullptr;  ///< [out], for fp8; null: no scales
 };
 
 /// Returns all that a product's work follows from, without padding.
@@ -45,14 +45,17 @@ inline std::array<int64_t, 14> work_of(const MatmulArgs& args) {
 class Matmul {
  public:
   virtual ~Matmul() = default;
-  /// Tells whether products of fp8 may be given scales. If not, the caller multiplies the sums.
-  virtual bool scales_rows() const = 0;
+  /// Tells whether run() will do this product. Products of fp8 with scales may be refused by their
+  /// shape; then the caller leaves the scales out and multiplies the sums. The answer for a shape
+  /// is always the same.
+  virtual bool takes(const MatmulArgs& args) = 0;
   virtual void run(const MatmulArgs& args, device::Stream& stream) = 0;
 };
 
 /// Makes a Matmul by cuBLASLt. The algorithm is asked for once per shape, layout and alignment. The
 /// workspace is allocated here. Only GPUs of compute capability 9.0 take scales (cuBLAS 13, table
-/// of scaling modes). fp8 itself is taken from 8.9 on.
+/// of scaling modes), and not for every shape: few rows of great depth are refused. fp8 itself is
+/// taken from 8.9 on.
 std::unique_ptr<Matmul> make_cublas_matmul(device::Device& device);
 
 }  // namespace pecia::kernels::cuda

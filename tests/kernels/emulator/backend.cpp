@@ -15,11 +15,15 @@ class PlainMatmul : public kernels::cuda::Matmul {
  public:
   explicit PlainMatmul(Products products) : products_(products) {}
 
-  bool scales_rows() const override { return products_ == Products::with_scales; }
+  bool takes(const kernels::cuda::MatmulArgs& args) override {
+    if (args.x_scales == nullptr) return true;
+    return products_ == Products::with_scales ||
+           (products_ == Products::with_scales_of_some_shapes &&
+            args.x.size(1) <= most_scaled_depth);
+  }
   void run(const kernels::cuda::MatmulArgs& args, device::Stream& stream) override {
-    PECIA_CHECK(
-        args.x.dtype() == args.weight.dtype() && (args.x_scales == nullptr || scales_rows()),
-        "{} by {}", name_of(args.x.dtype()), name_of(args.weight.dtype()));
+    PECIA_CHECK(args.x.dtype() == args.weight.dtype() && takes(args), "{} by {}, depth {}",
+                name_of(args.x.dtype()), name_of(args.weight.dtype()), args.x.size(1));
     submit(
         stream, [args] { multiply(args); }, kernels::cuda::work_of(args));
   }

@@ -9,9 +9,11 @@ namespace pecia::test {
 
 /// The CUDA backend's own code, its kernels run by the emulator and its libraries replaced by plain
 /// loops: on a device whose memory the CPU can touch when its streams run.
-/// `products`: whether those of fp8 take scales of rows, as on one kind of GPU, or not. Attention
-/// is done by the kernels alone unless a library is given (plain_sdpa.hpp).
-enum class Products { with_scales, without_scales };
+/// `products`: whether those of fp8 take scales of rows, as on one kind of GPU, or not, or only
+/// where a row has at most most_scaled_depth elements. Attention is done by the kernels alone
+/// unless a library is given (plain_sdpa.hpp).
+enum class Products { with_scales, without_scales, with_scales_of_some_shapes };
+inline constexpr int64_t most_scaled_depth = 16;
 std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device,
                                                         Products products = Products::with_scales);
 std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device,

@@ -63,7 +63,7 @@ class PlainSdpa : public Sdpa {
   bool takes(const SdpaShape& shape) override {
     return calls_.most_keys < 0 || shape.num_keys <= calls_.most_keys;
   }
-  void run(const SdpaArgs& args, device::Stream& stream) override {
+  bool run(const SdpaArgs& args, device::Stream& stream) override {
     const SdpaShape& s = args.shape;
     PECIA_CHECK(s.dtype != DType::fp32 && s.head_dim % 8 == 0 && s.kv_head_stride % 8 == 0,
                 "{}, heads of {}", name_of(s.dtype), s.head_dim);
@@ -72,8 +72,10 @@ class PlainSdpa : public Sdpa {
                 s.num_keys);
     for (const void* pointer : {args.q, args.k, args.v, static_cast<const void*>(args.out)})
       PECIA_CHECK(reinterpret_cast<uintptr_t>(pointer) % 16 == 0, "misaligned");
+    if (calls_.most_starts == static_cast<int64_t>(calls_.run.size())) return false;
     calls_.run.push_back(s);
     submit(stream, [args] { attend(args); });
+    return true;
   }
 
  private:

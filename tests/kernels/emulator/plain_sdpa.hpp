@@ -9,7 +9,8 @@ namespace pecia::test {
 /// What a PlainSdpa has been asked; outlives it.
 struct SdpaCalls {
   std::vector<kernels::cuda::SdpaShape> run;
-  int64_t most_keys = -1;  ///< shapes with more are refused; −1: none is
+  int64_t most_keys = -1;    ///< shapes with more are refused; −1: none is
+  int64_t most_starts = -1;  ///< runs after so many do not start; −1: all do
 };
 
 /// Attention as the contract of Sdpa says it, in plain loops. Throws InvalidArgument for a shape
