@@ -41,7 +41,7 @@ class Describer {
   /// Seconds of an op that has nothing to do.
   double smallest_op() { return elementwise_s(3 * 64 * size_of(DType::fp32)); }
 
-  double lasting_share() const { return timer_.lasting_share(rows); }
+  double lasting_share() const { return timer_.lasting_share(usual_rows); }
   double lasting_share_of_memory() const { return timer_.lasting_share(1); }
 
   std::vector<RatesBySize> products() {
@@ -50,14 +50,14 @@ class Describer {
       return 2.0 * static_cast<double>(r * d * w) / beside_op(seconds);
     };
     return {{curve(Axis::rows, {1, 2, 4, 8, 16, 32, 64, 128, 256, 512},
-                   [&](int64_t r) { return rate(r, depth, width); }),
-             rows},
+                   [&](int64_t r) { return rate(r, usual_depth, usual_width); }),
+             usual_rows},
             {curve(Axis::depth, {64, 128, 256, 512, 1024, 2048},
-                   [&](int64_t d) { return rate(rows, d, width); }),
-             depth},
+                   [&](int64_t d) { return rate(usual_rows, d, usual_width); }),
+             usual_depth},
             {curve(Axis::width, {32, 64, 128, 256, 512, 1024, 2048},
-                   [&](int64_t w) { return rate(rows, depth, w); }),
-             width}};
+                   [&](int64_t w) { return rate(usual_rows, usual_depth, w); }),
+             usual_width}};
   }
 
   /// By rows, for some depths. Queries see all tokens before the new ones and half of these, as in a
@@ -104,7 +104,8 @@ class Describer {
   }
 
  private:
-  static constexpr int64_t rows = 256, depth = 1024, width = 1024;  // of products along other axes
+  /// Sizes of products along the axes that are not measured just now.
+  static constexpr int64_t usual_rows = 256, usual_depth = 1024, usual_width = 1024;
   using Key = std::vector<int64_t>;
 
   double best(const Key& key, const std::function<double()>& measure) {
