@@ -112,7 +112,9 @@ TEST(Replay, ReadsFasterWhileOthersOfTheServerWait) {
   cluster.ranks_per_server = 3;
   cluster.rank.alone = 5;
   cluster.rank.memory_gbs = 1;
-  const Step reads{"op", kernels::OpWork{.name = "add", .rows = 1, .bytes_read = 6'000'000'000}};
+  const Step reads{
+      "op",
+      kernels::OpWork{.name = "add", .dtype = DType::fp32, .rows = 1, .bytes_read = 6'000'000'000}};
   const std::vector<Program> programs{program({reads, send_receive(1, 1, 1), wait(1), reads}),
                                       program({send_receive(0, 0, 1), wait(1), reads})};
   const PassTime time = replay(programs, cluster);

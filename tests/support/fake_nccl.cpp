@@ -75,11 +75,11 @@ class FakeNccl : public comm::Nccl {
 
   void send(std::span<const std::byte> bytes, int to, device::Stream& stream) override {
     on(stream);
-    messages_.push_back({{.sends = {{bytes, to}}}, ++sent_[to]});
+    messages_.push_back({{.sends = {{bytes, to}}, .receives = {}}, ++sent_[to]});
   }
   void receive(std::span<std::byte> bytes, int from, device::Stream& stream) override {
     on(stream);
-    messages_.push_back({{.receives = {{bytes, from}}}, ++received_[from]});
+    messages_.push_back({{.sends = {}, .receives = {{bytes, from}}}, ++received_[from]});
   }
   void broadcast(std::span<std::byte> bytes, int root, device::Stream& stream) override {
     on(stream);
