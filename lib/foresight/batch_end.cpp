@@ -80,7 +80,8 @@ PassSpan span_of(const Batch& batch, const resources::Resources& resources) {
   const int64_t of_replica = (work.answers + resources.dp - 1) / resources.dp;
   int64_t sequences = 1;  // a power of two: many grids then ask for the same passes
   while (2 * sequences <= std::min(of_replica, resources.max_sequences)) sequences *= 2;
-  return {batch.longest_prompt(), sequences, batch.mean_context()};
+  const int64_t prompts = (work.requests + resources.dp - 1) / resources.dp;
+  return {batch.longest_prompt(), prompts, sequences, batch.mean_context()};
 }
 
 double least_end_s(const Batch& batch, const resources::Resources& resources,
@@ -98,7 +99,7 @@ double least_end_s(const Batch& batch, const resources::Resources& resources,
       PassWork own_prompts, own_answers;
       int64_t most_steps = 0;
       for_turns(request, [&](const schedule::SimulatedTurn& turn, int64_t before) {
-        const int64_t batch_tokens = resources.max_batch_tokens * (resources.elastic ? own : 1);
+        const int64_t batch_tokens = resources.batch_tokens_of_team(own);
         const auto [prompt, answer] = work_of(turn, before, batch_tokens, own);
         own_prompts += prompt, own_answers += answer;
         most_steps = std::max(most_steps, turn.answer_tokens - 1);

@@ -35,10 +35,6 @@ std::vector<int> PassesOfReplica::degrees() const {
   return degrees;
 }
 
-int64_t PassesOfReplica::batch_tokens(int degree) const {
-  return resources_.max_batch_tokens * (resources_.elastic ? degree : 1);
-}
-
 PassShape PassesOfReplica::prompts(int degree, int64_t sequences, int64_t tokens,
                                    int64_t cached) const {
   PassShape shape = base_;

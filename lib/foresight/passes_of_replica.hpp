@@ -20,7 +20,7 @@ class PassesOfReplica {
   /// Degrees of teams: all instances; or, with teams that change, 1, 2, 4, … and all.
   std::vector<int> degrees() const;
   /// New tokens that a pass of such a team has at most.
-  int64_t batch_tokens(int degree) const;
+  int64_t batch_tokens(int degree) const { return resources_.batch_tokens_of_team(degree); }
   /// A pass with `tokens` new tokens of each of `sequences` sequences after `cached` ones. Teams that
   /// change read one sequence, and the first instance has its keys. A ring that is chosen by rule is
   /// the one that takes less by itself.

@@ -28,7 +28,8 @@ std::vector<PassFigures> prefills_of(const PassesOfReplica& passes, const PassSp
   add(1, whole, 0);
   if (span.longest_prompt > whole) add(1, whole, span.longest_prompt - whole);
   if (const int64_t part = whole / 4; part > 0) add(1, part, 0);
-  if (const int64_t together = batch / whole; together > 1 && !elastic) add(together, whole, 0);
+  if (const int64_t together = std::min(batch / whole, span.prompts); together > 1 && !elastic)
+    add(together, whole, 0);
   return all;
 }
 

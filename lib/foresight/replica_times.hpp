@@ -13,6 +13,7 @@ namespace pecia::foresight {
 /// The lengths between which the passes of a batch lie.
 struct PassSpan {
   int64_t longest_prompt = 1;  ///< tokens, with the cached ones
+  int64_t prompts = 1;         ///< of all requests of a replica
   int64_t sequences = 1;       ///< that decode together, at most
   int64_t context = 1;         ///< tokens of an answer's sequence, on average
 };

@@ -97,8 +97,7 @@ Codec<std::optional<T>> auto_or(Codec<T> codec) {
 template <typename T>
 Codec<std::optional<T>> off_or(Codec<T> codec) {
   const auto read = [codec](const YamlNode& node) -> std::optional<std::optional<T>> {
-    if (node.kind == YamlNode::Kind::scalar && node.text == "off" && !node.quoted)
-      return std::optional<T>();
+    if (node.kind == YamlNode::Kind::scalar && node.text == "off") return std::optional<T>();
     std::optional<T> value = codec.read(node);
     if (!value) return std::nullopt;
     return value;

@@ -2,6 +2,9 @@
 #pragma once
 /// What a run uses: every `auto` of the job is resolved from the model, the ranks and the machine.
 
+#include <algorithm>
+#include <limits>
+
 #include "lib/batch/inputs.hpp"
 #include "lib/comm/communicator.hpp"
 #include "lib/core/dtype.hpp"
@@ -35,6 +38,11 @@ struct Resources {
   parallel::Degrees degrees() const { return {cp, sp, tp}; }
   /// Instances that a sequence's tokens are shared out to in equal parts.
   int shares() const { return elastic ? 1 : cp; }
+  /// New tokens of a pass of `instances` instances, at most.
+  int64_t batch_tokens_of_team(int instances) const {
+    const int times = elastic ? instances : 1;
+    return std::min(max_batch_tokens, std::numeric_limits<int64_t>::max() / times) * times;
+  }
   int level_parts() const { return parallel::level_parts(cp, tp); }
   /// The places of the ranks by which levels cut a sequence, of the places of a replica's ranks.
   std::vector<comm::RackServerGpu> level_places(std::span<const comm::RackServerGpu> replica) const;

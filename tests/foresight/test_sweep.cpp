@@ -77,7 +77,7 @@ TEST(ReplicaTimes, GiveARequestTheTimeOfItsOwnPasses) {
   const SmallJob small;
   Passes passes(small.setting());
   resources::Resources resources = ring_of(2, 256);
-  const ReplicaTimes times(passes, resources, {2000, 4, 1000}, HowFar::played);
+  const ReplicaTimes times(passes, resources, {2000, 1, 4, 1000}, HowFar::played);
   EXPECT_LT(times.error(), 0.05);
   for (const RequestShape& shape : {RequestShape{2000, 0, 8}, RequestShape{900, 0, 200}}) {
     const RequestTime alone = foresee(passes, resources, shape);
@@ -89,6 +89,20 @@ TEST(ReplicaTimes, GiveARequestTheTimeOfItsOwnPasses) {
     EXPECT_NEAR(times.teams().decode_s(2, 1, 1, shape.prompt_tokens + shape.new_tokens / 2),
                 alone.tbt_s, 0.05 * alone.tbt_s);
   }
+}
+
+/// A job may ask for passes without bounds.
+TEST(ReplicaTimes, OfUnboundedPassesAreThoseOfTheBatch) {
+  const SmallJob small;
+  Passes passes(small.setting());
+  resources::Resources resources = ring_of(2, std::numeric_limits<int64_t>::max());
+  const ReplicaTimes times(passes, resources, {500, 3, 4, 300}, HowFar::played);
+  EXPECT_LT(times.error(), 0.2);
+  resources.elastic = true;
+  resources.ring = parallel::Ring::pass_kv;
+  resources.decode = parallel::DecodeMode::broadcast_q;
+  const ReplicaTimes teams(passes, resources, {500, 3, 4, 300}, HowFar::at_least);
+  EXPECT_EQ(teams.teams().degrees(), 2);
 }
 
 resources::Resources teams_of(int most) {
@@ -106,7 +120,7 @@ TEST(ReplicaTimes, OfTeamsThatChangeComeCloseToTheirPasses) {
   const SmallJob small;
   Passes passes(small.setting());
   const resources::Resources resources = teams_of(4);
-  const ReplicaTimes times(passes, resources, {1024, 12, 600}, HowFar::played);
+  const ReplicaTimes times(passes, resources, {1024, 1, 12, 600}, HowFar::played);
   const schedule::TeamTimes& teams = times.teams();
   ASSERT_EQ(teams.degrees(), 4);
   const PassesOfReplica of(passes, resources, HowFar::played);

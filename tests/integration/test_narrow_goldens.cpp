@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Every family in the types that runs have on GPUs against transformers, on the CUDA backend's own
+/// Every dense family in the types that runs have on GPUs against transformers, on the CUDA backend's own
 /// code: weights as they are stored, keys and values of bf16. The goldens are those of tests/goldens,
 /// or those that scripts/pecia_tools/gpu_goldens.py makes of a larger model on a GPU.
 
@@ -34,7 +34,8 @@ double tolerance(int64_t layers, bool oracle_is_bf16) {
 std::vector<std::string> names() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(goldens_folder()))
-    if (std::filesystem::exists(entry.path() / "golden.json"))
+    if (std::filesystem::exists(entry.path() / "golden.json") &&
+        !model::read_config(entry.path()).experts)  // rounding may choose other experts
       names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;
