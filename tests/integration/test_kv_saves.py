@@ -22,7 +22,7 @@ from harness import (
     wait_for_state,
 )
 
-LENGTH = 12_000  # tokens of the long prompt; seconds of work in small passes
+LENGTH = 16_000  # tokens of the long prompt; seconds of work in small passes
 SECTIONS: dict[str, Any] = {
     "model": {"rope_scaling": {"type": "linear", "factor": 8}},
     "generation": {"max_new_tokens": 6, "ignore_eos": True, "logprobs": 1},
