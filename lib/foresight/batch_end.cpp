@@ -126,6 +126,8 @@ double least_end_s(const Batch& batch, const resources::Resources& resources,
   return std::max(longest_s, all_s / teams_at_once);
 }
 
+namespace {
+
 schedule::SchedulerLimits limits_of(const Batch& batch, const job::Job& job,
                                     const model::ModelConfig& config,
                                     const resources::Resources& resources,
@@ -149,8 +151,6 @@ schedule::SchedulerLimits limits_of(const Batch& batch, const job::Job& job,
                                       resources.shift_threshold);
   return limits;
 }
-
-namespace {
 
 /// A replica's instances share its time, so a team's passes count by its share of them.
 PassFigures all_of(const ReplicaTimes& times, PassKind kind, const std::vector<PassWork>& works) {

@@ -54,13 +54,6 @@ struct BatchEnd {
   int64_t refused = 0;  ///< turns that never fit
 };
 
-/// What a scheduler of these resources goes by, all but threads. `times`: what teams that change are
-/// expected to take.
-schedule::SchedulerLimits limits_of(const Batch& batch, const job::Job& job,
-                                    const model::ModelConfig& config,
-                                    const resources::Resources& resources,
-                                    const schedule::TeamTimes& times);
-
 /// Plays the batch in these resources, all but threads.
 BatchEnd play(const Batch& batch, const job::Job& job, const model::ModelConfig& config,
               const resources::Resources& resources, const ReplicaTimes& times);
