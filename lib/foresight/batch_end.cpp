@@ -2,6 +2,7 @@
 #include "lib/foresight/batch_end.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "lib/core/error.hpp"
@@ -183,6 +184,10 @@ BatchEnd play(const Batch& batch, const job::Job& job, const model::ModelConfig&
           : std::min(found.seconds, least_end_s({batch.at_once(), config}, resources, times));
   end.soonest_s = soonest_s / (1 + times.error());
   end.latest_s = found.seconds * (1 + times.error());
+  double first_tokens = 0;
+  for (const double each : found.ttft_s)
+    if (!std::isnan(each)) end.mean_ttft_s += each, ++first_tokens;
+  end.mean_ttft_s /= std::max(1.0, first_tokens);
   end.busy = found.seconds > 0 ? found.busy_s / (resources.dp * found.seconds) : 0;
   end.prefill = all_of(times, PassKind::prefill, found.prompts);
   end.decode = all_of(times, PassKind::decode, found.answers);
