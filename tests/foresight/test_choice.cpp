@@ -23,9 +23,12 @@ SmallJob open_grid() {
   return small;
 }
 
-TEST(Choice, HasReplicasForManyShortRequests) {
-  const Choice choice = choice_of(open_grid(), requests_of(std::vector<int64_t>(16, 200), 5), 4);
-  EXPECT_EQ(choice.chosen.parallel.dp, 4);
+/// Replicas send nothing, and neither do teams of one instance each.
+TEST(Choice, LetsManyShortRequestsStayOnARankWhereLinksAreSlow) {
+  SmallJob small = open_grid();
+  for (machines::Link& link : small.cluster.links) link = {0.01, 50, false};
+  const Choice choice = choice_of(small, requests_of(std::vector<int64_t>(16, 200), 5), 4);
+  EXPECT_TRUE(choice.chosen.parallel.dp == 4 || choice.chosen.resources.elastic);
   EXPECT_EQ(choice.by_rule.parallel.cp.degree, 4);
   EXPECT_LT(choice.chosen.end->end_s, 0.95 * choice.by_rule.end->end_s);
   EXPECT_THAT(choice_text(choice), HasSubstr("by rule (cp 4, ring/auto+broadcast_q)"));
@@ -35,7 +38,9 @@ TEST(Choice, DividesTheOneLongRequest) {
   const Choice choice = choice_of(open_grid(), requests_of({2000}, 5), 4);
   EXPECT_EQ(choice.chosen.parallel.dp, 1);
   for (const Foreseen& other : choice.others)
-    if (other.parallel.dp == 4) EXPECT_GT(other.end->end_s, choice.chosen.end->end_s);
+    if (other.parallel.dp == 4) {
+      EXPECT_GT(other.end->end_s, choice.chosen.end->end_s);
+    }
 }
 
 /// A difference that foresight cannot tell leaves the rule's layout.
@@ -98,11 +103,13 @@ TEST(Choice, SaysUpToWhereStepsShift) {
     return passes.played(shape).seconds;
   };
   using parallel::Sharding;
-  if (*threshold > 1)
+  if (*threshold > 1) {
     EXPECT_LE(seconds(*threshold, Sharding::shift), seconds(*threshold, Sharding::base));
+  }
   const int64_t beyond = *threshold + std::max<int64_t>(1, *threshold / 8);
-  if (beyond < choice.chosen.resources.max_batch_tokens)
+  if (beyond < choice.chosen.resources.max_batch_tokens) {
     EXPECT_GT(seconds(beyond, Sharding::shift), seconds(beyond, Sharding::base));
+  }
 }
 
 TEST(Choice, IsNoneWhereNothingFits) {
