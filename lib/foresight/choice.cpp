@@ -92,7 +92,8 @@ std::optional<Choice> choose(Passes& passes, const Batch& batch, int ranks) {
   if (!found.plans.front().end) return {};
   choice.layouts = found.layouts, choice.slower = found.slower, choice.too_large = found.too_large;
   choice.by_rule = played_in(passes, batch, layout_by_rule(passes.setting(), ranks), ranks);
-  const bool gains = is_better(found.plans.front(), choice.by_rule, choice.aim);
+  const bool is_open = !job.parallel.dp || !job.parallel.sp || !job.parallel.tp;
+  const bool gains = is_open || is_better(found.plans.front(), choice.by_rule, choice.aim);
   choice.chosen = gains ? found.plans.front() : choice.by_rule;
   for (Foreseen& plan : found.plans)
     if (plan.end && layout_text(plan) != layout_text(choice.chosen))

@@ -10,8 +10,9 @@
 
 namespace pecia::foresight {
 
-/// What it takes to be preferred to the choice by rule, and to the tokens of a pass by rule: a
-/// smaller difference is less than what is foreseen may be off.
+/// What it takes to be preferred to the rule's modes, and to the tokens of a pass by rule: a smaller
+/// difference is less than what is foreseen may be off. No rule knows a better grid than the best one
+/// that is foreseen.
 inline constexpr double least_gain = 0.05;
 
 struct Choice {
@@ -29,7 +30,8 @@ KeptDegrees kept_degrees(const job::Job::Parallel& parallel);
 /// The layout that resources::resolve_grid gives the job, without foresight. Throws as that does.
 job::Job::Parallel layout_by_rule(const PassSetting& setting, int ranks);
 
-/// Plays the batch in every legal layout of these ranks that may be the best. Where requests arrive
+/// Plays the batch in every legal layout of these ranks that may be the best. Where the job gives the
+/// grid, or all but cp, other modes and teams that change have to gain `least_gain`. Where requests arrive
 /// one by one, the best is the one in which they wait least for their first token. Absent where the
 /// batch fits in no layout. Throws InputError where no layout is legal.
 std::optional<Choice> choose(Passes& passes, const Batch& batch, int ranks);
