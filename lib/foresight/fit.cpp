@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "lib/core/error.hpp"
 
@@ -33,6 +34,11 @@ std::vector<Equation> equations_of(const std::vector<Observation>& observations,
         all.push_back(equation);
   }
   return all;
+}
+
+/// To four digits: more would tell of nothing.
+double rounded(double factor) {
+  return std::stod(fmt::format("{:.4g}", factor));
 }
 
 /// How much longer than foreseen each kind of work takes: least squares of relative errors, by
@@ -73,7 +79,8 @@ FittedCluster fit_cluster(machines::Cluster cluster, const std::vector<Observati
     const PerFactor times = times_longer(equations_of(observations, cluster));
     const std::array factors{&shares.gemm.factor, &shares.attention.factor, &shares.stream->factor,
                              &shares.copy.factor};
-    for (size_t k = 0; k < num_factors; ++k) *factors[k] = std::min(1.0, *factors[k] / times[k]);
+    for (size_t k = 0; k < num_factors; ++k)
+      *factors[k] = std::min(1.0, rounded(*factors[k] / times[k]));
   }
   for (size_t i = 0; i < observations.size(); ++i)
     found.residuals[i].after_s = observations[i].foresee(cluster).all_s();
