@@ -91,10 +91,11 @@ nlohmann::ordered_json json_of_experts(const ModelConfig& config) {
 nlohmann::ordered_json json_of_codes(const ModelConfig& config) {
   if (!config.quantization) return nullptr;
   const auto code = config.quantization->code();
-  return {{"stored", name_of(config.quantization->form)},
-          {"matrices", config.quantization->form == model::StoredForm::mxfp4 ? "experts" : "layers"},
-          {"group", config.quantization->group},
-          {"resident", code ? std::string(name_of(*code)) : ""}};
+  return {
+      {"stored", name_of(config.quantization->form)},
+      {"matrices", config.quantization->form == model::StoredForm::mxfp4 ? "experts" : "layers"},
+      {"group", config.quantization->group},
+      {"resident", code ? std::string(name_of(*code)) : ""}};
 }
 
 /// The grids on which a replica of so many ranks may run the model.

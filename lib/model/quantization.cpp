@@ -69,8 +69,7 @@ StoredQuantization awq(const JsonSection& file) {
   require_text(file, "version", {"gemm", "GEMM"});
   return {.form = StoredForm::awq,
           .group = group_size(file, file.names("group_size") ? "group_size" : "q_group_size"),
-          .zeros = true,
-          .left_out = file.texts("modules_to_not_convert").value_or(std::vector<std::string>())};
+          .zeros = true};
 }
 
 /// The side lengths of fp8's blocks.
@@ -85,8 +84,6 @@ StoredQuantization fp8(const JsonSection& file) {
   require_text(file, "fmt", {"e4m3"});
   StoredQuantization found{.form = StoredForm::fp8};
   read_blocks(file, "weight_block_size", found);
-  for (const char* key : {"modules_to_not_convert", "ignored_layers"})
-    if (auto names = file.texts(key)) found.left_out = std::move(*names);
   return found;
 }
 
@@ -111,7 +108,6 @@ StoredQuantization compressed_tensors(const JsonSection& file) {
   const std::string format = file.text("format").value_or("");
   const std::string strategy = weights->text("strategy").value_or("tensor");
   StoredQuantization found;
-  found.left_out = file.texts("ignore").value_or(std::vector<std::string>());
   if (format == "pack-quantized") {
     found.form = StoredForm::packed;
     require_text(*weights, "type", {"int"});

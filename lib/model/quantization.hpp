@@ -4,8 +4,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <vector>
+#include <string_view>
 
 #include "lib/core/dtype.hpp"
 
@@ -38,7 +37,6 @@ struct StoredQuantization {
   bool zeros_less_one = false;
   bool reordered = false;                     ///< the numbers of a group are not neighbours
   int64_t block_rows = 0, block_columns = 0;  ///< of fp8 in blocks
-  std::vector<std::string> left_out = {};     ///< modules that are not quantized, or "re:PATTERN"
 
   /// The type of codes that holds the numbers; absent if none does.
   std::optional<DType> code() const;
@@ -46,8 +44,10 @@ struct StoredQuantization {
   int64_t shared_by() const;
 };
 
-/// Reads quantization_config or compression_config. Throws Unsupported naming the key and the value
-/// that are not implemented. `packs`: the family packs several projections or experts into a tensor.
+/// Reads quantization_config or compression_config. Lists of modules that are left out are not read,
+/// since the types of a module's tensors say whether it is. Throws Unsupported naming the key and the value
+/// that are not implemented. `packs`: the family packs several projections into a tensor.
+/// `packed_experts`: experts.
 std::optional<StoredQuantization> read_quantization(const JsonSection& file, bool packs,
                                                     bool packed_experts);
 

@@ -111,7 +111,8 @@ class StoredCodesTest(RunTest):
                 {"tp": 4},
             ):
                 with self.subTest(form=name, layout=layout):
-                    job = self.job_of(self.folder / name, f"{name}-{len(layout)}-{layout}", **layout)
+                    words = "-".join(f"{key}-{value}" for key, value in layout.items())
+                    job = self.job_of(self.folder / name, f"{name}-{words}", **layout)
                     ranks = layout.get("tp", 1) * layout.get("sp", 1) * layout.get("cp", 1)
                     said = self.run_job(job, ranks)
                     # Four parts of a row of 256 are half groups of int4.

@@ -84,12 +84,9 @@ TEST_P(Int4GroupsTest, OtherNumbersOfScalesAreRefused) {
   Groups weight(3, 256, 32);
   std::vector<float> scales(3 * 12, 1);
   const auto linear = [&](const TensorView& of) {
-    device_.backend->linear({.x = x.view(),
-                             .weight = weight.view(),
-                             .bias = {},
-                             .y = y.view(),
-                             .weight_scales = of},
-                            device_.stream);
+    device_.backend->linear(
+        {.x = x.view(), .weight = weight.view(), .bias = {}, .y = y.view(), .weight_scales = of},
+        device_.stream);
   };
   EXPECT_THROW(linear({scales.data(), DType::fp32, {3, 12}}), InvalidArgument);
   EXPECT_THROW(device_.backend->quantize_rows(

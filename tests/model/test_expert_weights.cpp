@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lib/core/error.hpp"
+#include "lib/model/phantom_weights.hpp"
 #include "tests/model/small_checkpoints.hpp"
 
 namespace pecia::model {
@@ -237,13 +238,33 @@ TEST(KeptExperts, AreMappedAndTakeFourBitsAndAByteForEach32) {
 }
 
 TEST(KeptExperts, WhoseBlocksACutDividesAreWidenedAlone) {
-  const Weights quarter =
-      load(small_gpt_oss(), gpt_oss_file(), {}, {.count = 4, .index = 2}, {.row_parts = 4});
-  const GatedFfnWeights& expert = quarter.layers[0].mixture.experts[0];
+  const Weights half =  // which passes cut in two again
+      load(small_gpt_oss(), gpt_oss_file(), {}, {.count = 2, .index = 1}, {.row_parts = 4});
+  const GatedFfnWeights& expert = half.layers[0].mixture.experts[0];
   EXPECT_EQ(expert.gate.parts[0].weight.dtype(), DType::mxfp4);
   EXPECT_EQ(expert.down.parts[0].weight.dtype(), DType::bf16);
   EXPECT_EQ(values_of(expert.down)[1], 4);
-  EXPECT_EQ(types_text(quarter), "fp32 with experts of mxfp4 and bf16");
+  EXPECT_EQ(types_text(half), "fp32 with experts of mxfp4 and bf16");
+}
+
+TEST(KeptExperts, AreForeseenInTheirTypesAndShapes) {
+  device::PhantomDevice device({"phantom", 0, 1, "", ""}, int64_t{1} << 30);
+  for (const CodeUse& use : {CodeUse{}, {.row_parts = 2}, {.row_parts = 4}, {.kept = false}}) {
+    const parallel::WeightCut cut{.count = 2, .index = 1};
+    const Weights real = load(small_gpt_oss(), gpt_oss_file(), {}, cut, use);
+    const PhantomWeights foreseen(small_gpt_oss(), DType::bf16, cut, device, {}, use);
+    const auto matrices_of = [](const WeightViews& weights) {
+      std::vector<std::vector<int64_t>> found;
+      weights.layers[0].for_each_matrix([&](MatrixKind kind, const LinearWeight& matrix) {
+        if (role_of(kind).unit != CutUnit::expert_ffn) return;
+        const LinearWeight::Part& part = matrix.parts.front();
+        found.push_back({static_cast<int64_t>(part.weight.dtype()), part.weight.rows(),
+                         part.weight.size(1), part.scales ? part.scales.elements() : 0});
+      });
+      return found;
+    };
+    EXPECT_EQ(matrices_of(foreseen), matrices_of(real)) << use.row_parts;
+  }
 }
 
 TEST(KeptExperts, BecomeTheTypeThatIsAskedFor) {

@@ -17,7 +17,9 @@ ModelConfig read(const std::string& model_type, const std::string& quantization)
   return parse_config(R"({"model_type": ")" + model_type + R"(", "hidden_size": 256,
       "intermediate_size": 640, "num_attention_heads": 8, "num_key_value_heads": 4,
       "num_hidden_layers": 2, "vocab_size": 100, "max_position_embeddings": 64,
-      "torch_dtype": "float16", "quantization_config": )" + quantization + "}", "config.json");
+      "torch_dtype": "float16", "quantization_config": )" +
+                          quantization + "}",
+                      "config.json");
 }
 
 std::string refusal(const std::string& quantization, const std::string& model_type = "llama") {
@@ -40,7 +42,8 @@ TEST(Quantization, OfGptqSaysGroupsZerosAndOrder) {
   EXPECT_EQ(plain.code(), DType::int4);
   const StoredQuantization other =
       *read("llama", R"({"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": true,
-                         "checkpoint_format": "gptq_v2"})").quantization;
+                         "checkpoint_format": "gptq_v2"})")
+           .quantization;
   EXPECT_EQ(other.group, 0);
   EXPECT_FALSE(other.zeros_less_one);
   EXPECT_EQ(other.code(), std::nullopt);
@@ -74,12 +77,14 @@ TEST(Quantization, RefusesWhatIsNotImplementedByName) {
 std::string compressed(const std::string& format, const std::string& weights,
                        const std::string& more = "") {
   return R"({"quant_method": "compressed-tensors", "format": ")" + format + R"(",
-      "config_groups": {"group_0": {"targets": ["Linear"], "weights": )" + weights + "}}" + more +
-         "}";
+      "config_groups": {"group_0": {"targets": ["Linear"], "weights": )" +
+         weights + "}}" + more + "}";
 }
 
 TEST(Quantization, OfCompressedTensorsHasThreeFormats) {
-  const auto form_of = [](const std::string& text) { return read("llama", text).quantization->form; };
+  const auto form_of = [](const std::string& text) {
+    return read("llama", text).quantization->form;
+  };
   EXPECT_EQ(form_of(compressed("pack-quantized", R"({"num_bits": 4, "type": "int",
                                "strategy": "group", "group_size": 32, "symmetric": false})")),
             StoredForm::packed);
@@ -122,7 +127,8 @@ TEST(CodeUse, CountsTheBytesThatCodesSave) {
   const int64_t rows = 2 * (256 + 128 + 128 + 256 + 640 + 640), of_down = 2 * 256;
   const auto saved = [](int64_t columns) { return columns * 2 - (columns / 2 + columns / 64 * 8); };
   EXPECT_EQ(bytes_by_codes(config, DType::fp16, {}), -(rows * saved(256) + of_down * saved(640)));
-  EXPECT_EQ(active_bytes_by_codes(config, DType::fp16, {}), bytes_by_codes(config, DType::fp16, {}));
+  EXPECT_EQ(active_bytes_by_codes(config, DType::fp16, {}),
+            bytes_by_codes(config, DType::fp16, {}));
   EXPECT_EQ(bytes_by_codes(config, DType::fp16, {.kept = false}), 0);
 }
 
