@@ -7,16 +7,12 @@
 #include "lib/core/codes.hpp"
 
 namespace pecia::resources {
-namespace {
 
-/// The type of tensors that are not rounded to codes.
 DType float_type(const job::Job& job, const model::ModelConfig& config) {
   if (job.model.dtype && quantize_of(job) == model::Quantize::nothing)
     return dtype_of(*job.model.dtype);
   return config.stored_dtype.value_or(DType::fp32);
 }
-
-}  // namespace
 
 WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& config) {
   const model::Quantize quantize = quantize_of(job);
