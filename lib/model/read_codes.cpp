@@ -39,6 +39,16 @@ std::string_view module_of(const WeightNames& names, MatrixKind kind) {
   return "";
 }
 
+/// Some programs write a bias of zeros for every module. It is no left-over.
+void pass_over_zeros(WeightLoader& loader, const std::string& name, int64_t size) {
+  if (!loader.contains(name)) return;
+  const TensorView bias = loader.vector(name, size);
+  for (int64_t i = 0; i < size; ++i)
+    if (load_as_float(bias.data(), bias.dtype(), i) != 0)
+      fail<InputError>("{}: tensor '{}' is not zero, but this family has no such bias",
+                       loader.file_of(name), name);
+}
+
 }  // namespace
 
 void read_codes(const ModelConfig& config, WeightLoader& loader, int64_t layer,
@@ -71,6 +81,8 @@ void read_codes(const ModelConfig& config, WeightLoader& loader, int64_t layer,
     if (role.has_bias(config)) {
       const TensorView bias = loader.vector(name + ".bias", out);
       if (outputs || cut.index == 0) made.bias = bias.slice_rows(rows.begin, rows.size());
+    } else {
+      pass_over_zeros(loader, name + ".bias", out);
     }
     matrix = {{made}};
   });

@@ -192,6 +192,8 @@ def write_model(
                 add(f"{prefix}{module}.weight", draw.normal(0, 1, (out, inputs)) / np.sqrt(inputs))
                 continue
             made, values = form(draw, out, inputs)
+            if "g_idx" in made:  # AutoGPTQ writes biases that the family does not have
+                made["bias"] = np.zeros(out, np.float16)
             tensors.update({f"{prefix}{module}.{end}": tensor for end, tensor in made.items()})
             plain[f"{prefix}{module}.weight"] = values
     write_safetensors(folder / "model.safetensors", tensors)
