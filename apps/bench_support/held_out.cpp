@@ -17,9 +17,9 @@ schedule::PassTimes expected_times(const LoadedModel& model, const ReplicaSettin
   resources.cp = ranks / (settings.sp * settings.tp);
   resources.sp = settings.sp, resources.tp = settings.tp;
   resources.kv_dtype = settings.kv_dtype;
-  return resources::estimated_times(model.config, resources,
-                                    model.config.stored_dtype.value_or(DType::fp32),
-                                    floors.peak.start.best);
+  return resources::estimated_times(
+      model.config, resources, model.config.stored_dtype.value_or(DType::fp32),
+      model::codes_kept(model.config, settings.sp * settings.tp, false), floors.peak.start.best);
 }
 
 std::vector<double> held_out_errors(const std::vector<TimedWork>& measured,

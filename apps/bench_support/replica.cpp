@@ -35,10 +35,20 @@ std::unique_ptr<LoadedModel> load_model(comm::Communicator& world,
 }
 
 namespace {
-std::optional<model::Weights> cut_weights(const LoadedModel& model, int rank, int tp) {
-  if (tp == 1) return {};
+model::CodeUse code_use_of(const model::ModelConfig& config, const ReplicaSettings& settings) {
+  return resources::code_use(settings.job, config, settings.sp * settings.tp,
+                             settings.job.backend == job::BackendKind::cuda);
+}
+
+/// Absent where the rank has the model's weights as they were loaded.
+std::optional<model::Weights> cut_weights(const LoadedModel& model, int rank,
+                                          const ReplicaSettings& settings) {
+  const model::CodeUse codes = code_use_of(model.config, settings);
+  const bool as_loaded = !model.config.quantization || codes == model::CodeUse{};
+  if (settings.tp == 1 && as_loaded) return {};
   return std::optional<model::Weights>(std::in_place, model.config, io::Checkpoint(model.folder),
-                                       std::nullopt, execute::Worker::weight_cut(rank, tp));
+                                       std::nullopt, execute::Worker::weight_cut(rank, settings.tp),
+                                       codes);
 }
 
 std::optional<model::DeviceWeights> copied(const model::WeightViews& weights, const job::Job& job,
@@ -72,7 +82,7 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
     : ring_(ring),
       model_(model),
       settings_(settings),
-      cut_(cut_weights(model, ring.rank(), settings.tp)),
+      cut_(cut_weights(model, ring.rank(), settings)),
       place_(make_place(settings, ring)),
       own_(copied(stored_weights(), settings.job, place_)),
       rank_(ring, resources::tensor_group(settings.job, ring, place_), place_, model.config,
@@ -288,7 +298,8 @@ int64_t Replica::measure_shift_threshold(int64_t limit) {
   const parallel::SentPerToken sent =
       execute::sent_per_token(model_.config, settings_.sp, settings_.tp);
   return parallel::shift_threshold(
-      measure::measure_shift_inputs(model_.config, type, settings_.sp, settings_.tp, sent, ring_,
+      measure::measure_shift_inputs(model_.config, type, code_use_of(model_.config, settings_),
+                                    settings_.sp, settings_.tp, sent, ring_,
                                     *worker_.groups().block, compute()),
       limit);
 }

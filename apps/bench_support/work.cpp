@@ -26,10 +26,10 @@ double pairs(int64_t first, int64_t count, int64_t window) {
 int64_t bytes_of(const model::LinearWeight& weight, std::optional<DType> dtype) {
   int64_t bytes = 0;
   for (const auto& part : weight.parts) {
-    const DType type = dtype.value_or(part.weight.dtype());
-    const int64_t columns = part.weight.size(1);
-    bytes += part.weight.rows() * (row_elements(type, columns) * size_of(type) +
-                                   row_scales(type, columns) * size_of(DType::fp32));
+    if (part.scales || !dtype)
+      bytes += part.bytes() - (part.bias ? part.bias.elements() * size_of(part.bias.dtype()) : 0);
+    else
+      bytes += part.weight.rows() * row_bytes(*dtype, part.in());
   }
   return bytes;
 }

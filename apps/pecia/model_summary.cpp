@@ -87,6 +87,17 @@ nlohmann::ordered_json json_of_experts(const ModelConfig& config) {
           {"weights", of_all ? "softmax over all" : "softmax over the chosen"}};
 }
 
+/// What is stored as codes, and what becomes of it on CPUs with one rank. Null where nothing is.
+nlohmann::ordered_json json_of_codes(const ModelConfig& config) {
+  if (!config.quantization) return nullptr;
+  const auto code = config.quantization->code();
+  return {
+      {"stored", name_of(config.quantization->form)},
+      {"matrices", config.quantization->form == model::StoredForm::mxfp4 ? "experts" : "layers"},
+      {"group", config.quantization->group},
+      {"resident", code ? std::string(name_of(*code)) : ""}};
+}
+
 /// The grids on which a replica of so many ranks may run the model.
 std::vector<std::string> legal_grids(const ModelConfig& config, int ranks) {
   std::vector<std::string> grids;
@@ -111,6 +122,7 @@ nlohmann::ordered_json summarize_model(const std::filesystem::path& folder) {
           {"parameters", config.parameters()},
           {"active_parameters", config.active_parameters()},
           {"stored_dtype", config.stored_dtype ? std::string(name_of(*config.stored_dtype)) : ""},
+          {"codes", json_of_codes(config)},
           {"max_positions", config.max_positions},
           {"vocab", config.vocab},
           {"tied_embeddings", config.tied_embeddings},
@@ -145,6 +157,15 @@ std::string model_text(const nlohmann::ordered_json& summary) {
       fmt::format("  {} layers: hidden {}, {} heads over {} KV heads of {}, FFN {} ({})\n  {}\n",
                   number("layers"), number("hidden"), number("num_heads"), number("num_kv_heads"),
                   number("head_dim"), number("ffn"), word("activation"), word("norms"));
+  if (const auto& codes = summary["codes"]; !codes.is_null()) {
+    const auto resident = codes["resident"].get<std::string>();
+    const int64_t group = codes["group"].get<int64_t>();
+    text += fmt::format("  codes: {} in {}{}; {}\n", codes["matrices"].get<std::string>(),
+                        codes["stored"].get<std::string>(),
+                        group > 0 ? fmt::format(" in groups of {}", group) : "",
+                        resident.empty() ? "widened when they are loaded"
+                                         : fmt::format("CPUs multiply them as {}", resident));
+  }
   if (mixture) {
     const auto& experts = summary["experts"];
     text += fmt::format("  experts: {} of {} for each token, each with {} FFN columns, {}\n",

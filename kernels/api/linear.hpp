@@ -12,8 +12,9 @@ enum class Accumulate { no, yes };
 /// Products and sums are fp32. Weights of a narrower type are widened exactly. Rows of `x`,
 /// `weight` and `y` may be strided (a slice of columns is a view). Zero rows do nothing.
 ///
-/// Weights of int8 and int4 are the numbers that lib/core/codes.hpp defines. They are multiplied
-/// like weights of bf16. Only the CPU backend has them, and only without RowInvariant::yes.
+/// Weights of int8, int4 and mxfp4 are the numbers that lib/core/codes.hpp defines. They are
+/// multiplied like weights of bf16. Only the CPU backend has them, int8 and int4 only without
+/// RowInvariant::yes. There a split of mxfp4 must be whole blocks.
 ///
 /// Weights may be fp8: weight[o, i] = code · weight_scales[o]. Then x is rounded, too. Each row
 /// becomes codes with a scale s[t], as QuantizeRowsArgs says, and
@@ -25,7 +26,7 @@ enum class Accumulate { no, yes };
 /// begin at multiples of 16 bytes. The CUDA backend refuses fp8 with RowInvariant::yes.
 struct LinearArgs {
   TensorView x;       ///< [rows, in] fp32, or the weights' type if bf16 or fp16, or bf16 with codes
-  TensorView weight;  ///< [out, in], fp32, bf16, fp16, fp8 or int8; [out, in / 128 rounded up] int4
+  TensorView weight;  ///< [out, row_elements(in)]: fp32, bf16, fp16, or codes (codes.hpp)
   TensorView bias;    ///< [out], fp32, bf16 or fp16, or absent
   TensorView y;       ///< [rows, out] fp32, written; added to with Accumulate::yes
   Accumulate accumulate = Accumulate::no;
@@ -40,8 +41,9 @@ struct LinearArgs {
   /// So a rank that has a subtree of the parts, and adds its sum to the sums of the other ranks,
   /// gets the same bits.
   int splits = 1;
-  /// The scales of weights that are codes: [out] fp32, or [out, row_scales] for int4, dense. They
-  /// are absent for other weights.
+  /// The scales of weights that are codes: [out] fp32, or [out, row_scales], fp32 for int4 and uint8
+  /// for mxfp4, whose rows may be strided. For int4 they may be twice or four times as many, for
+  /// groups of 64 or 32 (int4_shared_by). They are absent for other weights.
   TensorView weight_scales = {};
 };
 

@@ -51,16 +51,20 @@ void check_dense(std::string_view name, const TensorView& view) {
 /// Rows of so many numbers as codes, and what says what they stand for.
 void check_codes(std::string_view name, const TensorView& codes, const TensorView& scales,
                  int64_t rows, int64_t numbers) {
-  PECIA_CHECK(is_code(codes.dtype()), "{} are {}, expected fp8, int8 or int4", name,
-              name_of(codes.dtype()));
-  PECIA_CHECK(scales, "{} of {} without scales", name, name_of(codes.dtype()));
-  check_shape(name, codes, {rows, row_elements(codes.dtype(), numbers)});
-  check_fp32("scales", scales);
-  if (codes.dtype() == DType::int4)
-    check_shape("scales", scales, {rows, row_scales(codes.dtype(), numbers)});
+  const DType type = codes.dtype();
+  PECIA_CHECK(is_code(type), "{} are {}, expected fp8, int8, int4 or mxfp4", name, name_of(type));
+  PECIA_CHECK(scales, "{} of {} without scales", name, name_of(type));
+  check_shape(name, codes, {rows, row_elements(type, numbers)});
+  PECIA_CHECK(scales.dtype() == scale_type(type), "scales are {}, expected {}",
+              name_of(scales.dtype()), name_of(scale_type(type)));
+  if (type == DType::int4 && scales.rank() == 2 && scales.size(1) > 0 &&
+      (scales.size(1) == row_scales(type, numbers, 64) ||
+       scales.size(1) == row_scales(type, numbers, 32)))
+    check_shape("scales", scales, {rows, scales.size(1)});
+  else if (numbers_of(type) > 1)
+    check_shape("scales", scales, {rows, row_scales(type, numbers)});
   else
     check_shape("scales", scales, {rows});
-  check_dense("scales", scales);
 }
 
 /// Weights [rows, columns], or their codes, that multiply x of a type.
@@ -181,6 +185,11 @@ void validate(const QuantizeRowsArgs& args) {
   check_rank("x", args.x, 2);
   check_float("x", args.x.dtype());
   check_codes("codes", args.codes, args.scales, args.x.rows(), args.x.size(1));
+  PECIA_CHECK(args.codes.dtype() != DType::mxfp4, "numbers are not rounded to mxfp4");
+  PECIA_CHECK(args.codes.dtype() != DType::int4 ||
+                  args.scales.size(1) == row_scales(DType::int4, args.x.size(1)),
+              "numbers are rounded in groups of {} alone", int4_group);
+  check_dense("scales", args.scales);
   if (!args.square_sums) return;
   check_fp32("square_sums", args.square_sums);
   check_shape("square_sums", args.square_sums, {args.x.rows(), 2});

@@ -25,12 +25,12 @@ Operand operand(const LinearArgs& args, int64_t t) {
 double product(const LinearArgs& args, const Operand& x, int64_t o, int64_t begin, int64_t end,
                double before) {
   const DType type = args.weight.dtype();
-  const float* const scales =
-      args.weight_scales ? args.weight_scales.as<float>() + o * row_scales(type, args.x.size(1))
-                         : nullptr;
+  const void* const scales = args.weight_scales ? args.weight_scales.row(o) : nullptr;
+  const int64_t shared_by =
+      type == DType::int4 ? int4_shared_by(args.weight_scales.size(1), args.weight.size(1)) : 0;
   double sum = 0;
   for (int64_t i = begin; i < end; ++i)
-    sum += double{x.values[i]} * load_number(args.weight.row(o), type, scales, i);
+    sum += double{x.values[i]} * load_number(args.weight.row(o), type, scales, i, shared_by);
   return before + x.scale * sum;
 }
 

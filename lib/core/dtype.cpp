@@ -21,6 +21,8 @@ std::string_view name_of(DType dtype) {
       return "int8";
     case DType::int4:
       return "int4";
+    case DType::mxfp4:
+      return "mxfp4";
     case DType::int32:
       return "int32";
     case DType::int64:

@@ -13,9 +13,10 @@ enum class DType : uint8_t {
   fp32,
   bf16,
   fp16,
-  fp8,   ///< E4M3 without infinities (OCP FP8, §4), up to ±448; always with scales
-  int8,  ///< codes of 8 bits, see codes.hpp
-  int4,  ///< codes of 4 bits; one element is a group of 128 codes, see codes.hpp
+  fp8,    ///< E4M3 without infinities (OCP FP8, §4), up to ±448; always with scales
+  int8,   ///< codes of 8 bits, see codes.hpp
+  int4,   ///< codes of 4 bits; one element is a group of 128 codes, see codes.hpp
+  mxfp4,  ///< codes of 4 bits (OCP MXFP4); one element is a block of 32 codes, see codes.hpp
   int32,
   int64,
   uint8
@@ -37,6 +38,8 @@ constexpr int64_t size_of(DType dtype) {
       return 1;
     case DType::int4:
       return 64;
+    case DType::mxfp4:
+      return 16;
   }
   return 0;
 }

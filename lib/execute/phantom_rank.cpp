@@ -2,6 +2,15 @@
 #include "lib/execute/phantom_rank.hpp"
 
 namespace pecia::execute {
+namespace {
+
+model::CodeUse codes_of(const model::ModelConfig& config, const PhantomSettings& settings) {
+  const Worker::Settings& worker = settings.worker;
+  if (!settings.keeps_codes) return {.kept = false};
+  return model::codes_kept(config, worker.sp * worker.tp, worker.layout_invariant);
+}
+
+}  // namespace
 
 PhantomRank::PhantomRank(const model::ModelConfig& config, const PhantomSettings& settings)
     : watcher_(settings.watcher),
@@ -18,7 +27,7 @@ PhantomRank::PhantomRank(const model::ModelConfig& config, const PhantomSettings
           settings.operand_type)),
       replica_(comm::make_phantom_communicator(settings.rank, settings.ranks, this)),
       weights_(config, settings.weights, Worker::weight_cut(settings.rank, settings.worker.tp),
-               device_, settings.quantize),
+               device_, settings.quantize, codes_of(config, settings)),
       worker_(*replica_, config, weights_, {device_, *stream_, *backend_, recorder_},
               settings.worker) {
   recorder_.publish_to(activity_);

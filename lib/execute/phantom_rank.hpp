@@ -22,6 +22,7 @@ struct PhantomSettings {
   int ranks = 1, rank = 0;  ///< in the replica; worker.sp and worker.tp say how ranks are laid out
   DType weights = DType::bf16;  ///< type of tensors that are not codes
   model::Quantize quantize = model::Quantize::nothing;
+  bool keeps_codes = true;  ///< model::CodeUse::kept
   device::DeviceInfo device = {"phantom", 0, 1, "", ""};
   int64_t memory_bytes = 0;  ///< memory of the rank's device
   /// Backend::operand_type of the device; absent: fp32.

@@ -27,9 +27,11 @@ DType dtype_named(const std::string& where, const std::string& name) {
   if (name == "I32") return DType::int32;
   if (name == "I64") return DType::int64;
   if (name == "U8") return DType::uint8;
+  if (name == "I8") return DType::int8;
+  if (name == "F8_E4M3") return DType::fp8;
   fail<Unsupported>(
-      "{} has dtype {}; F32, BF16, F16, I32, I64 and U8 can be read. Save the checkpoint in one of "
-      "the first three",
+      "{} has dtype {}; F32, BF16, F16, F8_E4M3, I8, I32, I64 and U8 can be read. Save the "
+      "checkpoint in one of the first three",
       where, name);
 }
 

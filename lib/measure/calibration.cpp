@@ -8,6 +8,7 @@
 #include "lib/comm/collectives.hpp"
 #include "lib/core/archive.hpp"
 #include "lib/core/build_info.hpp"
+#include "lib/core/codes.hpp"
 #include "lib/core/isa.hpp"
 #include "lib/measure/product_rates.hpp"
 #include "lib/measure/rates_cache.hpp"
@@ -223,19 +224,25 @@ parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& rin
   return rates;
 }
 
-parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DType weights, int sp,
-                                           int tp, parallel::SentPerToken sent,
-                                           comm::Communicator& world, comm::Communicator& block,
+parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DType weights,
+                                           const model::CodeUse& codes, int sp, int tp,
+                                           parallel::SentPerToken sent, comm::Communicator& world,
+                                           comm::Communicator& block,
                                            const context::Compute& compute) {
   const Stopwatch all = [&](const std::function<void()>& work) {
     return seconds_of_all(world, work);
   };
   // A step is of few tokens, so it reads little more of the experts than it multiplies.
   const int64_t vocab = config.hidden * config.vocab;
-  return {.layer_elements =
-              (static_cast<int64_t>(config.flops_per_token() / 2) - vocab) / config.layers,
-          .vocab_elements = config.hidden * config.vocab,
-          .weight_bytes = size_of(weights),
+  const int64_t elements = static_cast<int64_t>(config.flops_per_token() / 2) - vocab;
+  const double element_bytes =
+      static_cast<double>(size_of(weights)) / static_cast<double>(numbers_of(weights));
+  return {.layer_elements = elements / config.layers,
+          .vocab_elements = vocab,
+          .weight_bytes =
+              element_bytes + static_cast<double>(active_bytes_by_codes(config, weights, codes)) /
+                                  static_cast<double>(elements),
+          .vocab_bytes = element_bytes,
           .layers = config.layers,
           .sp = sp,
           .tp = tp,

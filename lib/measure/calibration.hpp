@@ -10,6 +10,7 @@
 #include "lib/comm/communicator.hpp"
 #include "lib/context/compute.hpp"
 #include "lib/model/config.hpp"
+#include "lib/model/stored_codes.hpp"
 #include "lib/parallel/ring_rule.hpp"
 #include "lib/parallel/shift_rule.hpp"
 
@@ -51,9 +52,10 @@ parallel::RingRates calibrate(comm::Communicator& world, comm::Communicator& rin
 /// slowest rank of `world` while all ranks do the same; takes about 100 ms. Collective over
 /// `world`, which is one or several SP × TP blocks; every rank gets the same. `block` is the rank's
 /// own.
-parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DType weights, int sp,
-                                           int tp, parallel::SentPerToken sent,
-                                           comm::Communicator& world, comm::Communicator& block,
+parallel::ShiftInputs measure_shift_inputs(const model::ModelConfig& config, DType weights,
+                                           const model::CodeUse& codes, int sp, int tp,
+                                           parallel::SentPerToken sent, comm::Communicator& world,
+                                           comm::Communicator& block,
                                            const context::Compute& compute);
 
 }  // namespace pecia::measure

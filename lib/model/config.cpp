@@ -46,11 +46,6 @@ const FamilyTraits& family_of(const JsonSection& file) {
       fmt::format("an unknown architecture; known are {}: use a model of one", known));
 }
 
-bool is_mxfp4(const JsonSection& file) {
-  const auto section = file.section("quantization_config");
-  return section && section->text("quant_method") == "mxfp4";
-}
-
 /// Throws for other limits and slopes of a clamped activation than the one that is implemented.
 void refuse_other_clamps(const JsonSection& file) {
   for (const auto& [key, known] : {std::pair{"swiglu_limit", 7.0}, {"swiglu_alpha", 1.702}}) {
@@ -69,9 +64,7 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
     std::string_view what;
     bool FamilyTraits::*read_by = nullptr;  ///< of families that have the option
   };
-  constexpr std::array<Option, 21> options = {{
-      {"quantization_config", 0, "quantized weights"},
-      {"compression_config", 0, "compressed weights"},
+  constexpr std::array<Option, 19> options = {{
       {"attn_logit_softcapping", 0, "capped attention scores"},
       {"final_logit_softcapping", 0, "capped logits"},
       {"num_experts", 0, "such a mixture of experts", &FamilyTraits::has_experts},
@@ -96,7 +89,6 @@ void refuse_unimplemented(const JsonSection& file, const FamilyTraits& traits) {
     const nlohmann::json* value = file.find(option.key);
     if (!value || *value == false || *value == option.neutral) continue;
     if (option.read_by != nullptr && traits.*option.read_by) continue;
-    if (option.key == "quantization_config" && traits.packed_experts && is_mxfp4(file)) continue;
     file.refuse<Unsupported>(option.key, fmt::format("and {} is not implemented; use a model "
                                                      "without it",
                                                      option.what));
@@ -288,6 +280,8 @@ ModelConfig config_of(const JsonSection& all, const JsonSection* generation) {
   read_rope(file, traits, config);
   limit_to_first_chunk(file, config);
   config.stored_dtype = read_stored_dtype(file);
+  const bool packs = !traits.names.qkv.empty() || !traits.names.gate_up.empty();
+  config.quantization = read_quantization(file, packs, traits.packed_experts);
   config.stop_token_ids = read_stop_tokens(file, traits, generation, config.vocab);
   return config;
 }

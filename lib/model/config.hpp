@@ -14,6 +14,7 @@
 #include "kernels/api/rope.hpp"
 #include "kernels/api/route.hpp"
 #include "lib/core/dtype.hpp"
+#include "lib/model/quantization.hpp"
 
 namespace pecia::model {
 
@@ -128,6 +129,7 @@ struct ModelConfig {
   double residual_scale = 1;             ///< what multiplies what a block adds
   double logits_divisor = 1;
   std::optional<DType> stored_dtype;  ///< type in config.json; the tensors' own types decide
+  std::optional<StoredQuantization> quantization;  ///< of matrices that are stored as codes
   /// From eos_token_id of generation_config.json, else of config.json, else the family's default.
   std::vector<int32_t> stop_token_ids;
   std::string sha256;  ///< of the bytes of config.json

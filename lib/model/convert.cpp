@@ -62,6 +62,7 @@ void with_type(DType dtype, Visit&& visit) {
     case DType::fp8:
     case DType::int8:
     case DType::int4:
+    case DType::mxfp4:
     case DType::int32:
     case DType::int64:
     case DType::uint8:
@@ -152,6 +153,7 @@ std::optional<int64_t> first_not_finite(const TensorView& tensor, int64_t begin,
     case DType::fp8:
     case DType::int8:
     case DType::int4:
+    case DType::mxfp4:
     case DType::int32:
     case DType::int64:
     case DType::uint8:

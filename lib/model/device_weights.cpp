@@ -32,6 +32,12 @@ void for_each_tensor(WeightViews& weights, const std::function<void(TensorView&)
     of_matrix(part, MatrixKind::head), f(part.bias);
 }
 
+/// What type_of_matrix says, unless the part is codes already.
+std::optional<DType> type_of_part(Quantize quantize, MatrixKind kind,
+                                  const LinearWeight::Part& part) {
+  return part.scales ? std::nullopt : type_of_matrix(quantize, kind);
+}
+
 /// Views of the same host elements that are stored in the same type have the same key.
 using Key = std::tuple<const void*, int64_t, int64_t, int64_t, DType>;
 Key key_of(const TensorView& tensor, DType type) {
@@ -56,8 +62,8 @@ struct Layout {
         place->offset = take(tensor.elements(), tensor.dtype());
     };
     const auto of_matrix = [&](const LinearWeight::Part& part, MatrixKind kind) {
-      const std::optional<DType> type = type_of_matrix(quantize, kind);
-      if (!type) return copied(part.weight);
+      const std::optional<DType> type = type_of_part(quantize, kind, part);
+      if (!type) return copied(part.weight), copied(part.scales);
       Place* const place = add(part.weight, *type);
       if (place == nullptr) return;
       const int64_t rows = part.weight.rows(), columns = part.weight.size(1);
@@ -111,6 +117,12 @@ std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind) {
     }
   }
   return {};
+}
+
+DType resident_type(const ModelConfig& config, MatrixKind kind, DType stored, Quantize quantize,
+                    const CodeUse& codes) {
+  if (const auto kept = resident_code(config, kind, codes)) return *kept;
+  return type_of_matrix(quantize, kind).value_or(stored);
 }
 
 int64_t DeviceWeights::bytes_of(const WeightViews& weights, Quantize quantize) {
@@ -174,8 +186,8 @@ DeviceWeights::DeviceWeights(const WeightViews& host, device::Device& device,
                  : TensorView(data, tensor.dtype(), {tensor.size(0), tensor.size(1)});
   };
   const auto of_matrix = [&](LinearWeight::Part& matrix, MatrixKind kind) {
-    const std::optional<DType> type = type_of_matrix(quantize, kind);
-    if (!type) return copied(matrix.weight);
+    const std::optional<DType> type = type_of_part(quantize, kind, matrix);
+    if (!type) return copied(matrix.weight), copied(matrix.scales);
     const Layout::Place& place = layout.of(matrix.weight, *type);
     matrix.weight = codes_of(place);
     matrix.scales = scales_of(place);

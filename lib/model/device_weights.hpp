@@ -12,8 +12,8 @@
 
 namespace pecia::model {
 
-/// Which matrices are converted to codes with scales (QuantizeRowsArgs) during the upload. Each
-/// rank converts the rows it holds. Experts are converted like dense matrices. Embedding, norms,
+/// Which matrices are converted to codes with scales (QuantizeRowsArgs) during the upload, except
+/// those that are codes already. Each rank converts the rows it holds. Experts are converted like dense matrices. Embedding, norms,
 /// biases and routers are never converted.
 enum class Quantize {
   nothing,
@@ -24,6 +24,10 @@ enum class Quantize {
 
 /// The code type of a kind of matrix; absent if it is not converted.
 std::optional<DType> type_of_matrix(Quantize quantize, MatrixKind kind);
+
+/// The type in which a rank holds the matrices of a kind, if all that are not codes are `stored`.
+DType resident_type(const ModelConfig& config, MatrixKind kind, DType stored, Quantize quantize,
+                    const CodeUse& codes);
 
 /// Rounding error of matrices: Σ (rounded − stored)² and Σ stored² over all elements.
 struct SquareSums {

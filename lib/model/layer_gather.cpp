@@ -41,14 +41,16 @@ std::vector<LayerGather::Piece> LayerGather::pieces(int64_t index, int64_t& bloc
   block_bytes = 0;
   weights_.layers[index].for_each_matrix([&](MatrixKind kind, const LinearWeight& weight) {
     if (!is_cut(kind)) return;
-    const DType dtype = weight.parts.front().weight.dtype();
-    PECIA_CHECK(dtype != DType::int4, "a matrix of int4 is not gathered");
+    const LinearWeight::Part& first = weight.parts.front();
+    const DType dtype = first.weight.dtype();
     const bool has_bias = role_of(kind).has_bias(config_);
-    Piece piece{&weight, weight.out(), weight.in(), dtype, has_bias, block_bytes, 0, 0};
-    const int64_t of_rows = aligned(piece.rows * size_of(DType::fp32));
+    Piece piece{&weight, weight.out(), first.weight.size(1), dtype, has_bias, block_bytes, 0, 0};
+    if (first.scales) piece.row_scales = first.scales.row_elements();
     piece.bias_offset = piece.offset + aligned(piece.rows * piece.columns * size_of(dtype));
-    piece.scales_offset = piece.bias_offset + (has_bias ? of_rows : 0);
-    block_bytes = piece.scales_offset + (is_code(dtype) ? of_rows : 0);
+    piece.scales_offset =
+        piece.bias_offset + (has_bias ? aligned(piece.rows * size_of(DType::fp32)) : 0);
+    block_bytes =
+        piece.scales_offset + aligned(piece.rows * piece.row_scales * size_of(scale_type(dtype)));
     pieces.push_back(piece);
   });
   return pieces;
@@ -108,8 +110,11 @@ LinearWeight::Part LayerGather::part_at(const Piece& piece, std::byte* block) {
   LinearWeight::Part part;
   part.weight = TensorView(block + piece.offset, piece.dtype, {piece.rows, piece.columns});
   if (piece.has_bias) part.bias = TensorView(block + piece.bias_offset, DType::fp32, {piece.rows});
-  if (is_code(piece.dtype))
-    part.scales = TensorView(block + piece.scales_offset, DType::fp32, {piece.rows});
+  std::byte* const scales = block + piece.scales_offset;
+  if (numbers_of(piece.dtype) > 1)
+    part.scales = TensorView(scales, scale_type(piece.dtype), {piece.rows, piece.row_scales});
+  else if (is_code(piece.dtype))
+    part.scales = TensorView(scales, scale_type(piece.dtype), {piece.rows});
   return part;
 }
 

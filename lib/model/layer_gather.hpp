@@ -37,10 +37,11 @@ class LayerGather {
   /// scales follow if the matrix is codes.
   struct Piece {
     const LinearWeight* held;
-    int64_t rows, columns;
+    int64_t rows, columns;  ///< columns: elements
     DType dtype;
     bool has_bias;
     int64_t offset, bias_offset, scales_offset;
+    int64_t row_scales = 0;
   };
   struct Slot {
     device::Buffer memory;

@@ -38,7 +38,7 @@ LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config, Wei
   if (held == cut) return layer;
   LayerWeights part = layer;
   part.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
-    matrix = cut_matrix(matrix, kind, config, held, cut);
+    if (!matrix.parts.empty()) matrix = cut_matrix(matrix, kind, config, held, cut);
   });
   return part;
 }

@@ -81,7 +81,7 @@ struct LayerWeights {
 };
 
 /// Cuts a layer that is already a part: `layer` is the part `held` of the whole layer, and the
-/// result is its part `cut`. `held.count` divides `cut.count`, and part `held.index` contains part
+/// result is its part `cut`. Matrices without parts stay so. `held.count` divides `cut.count`, and part `held.index` contains part
 /// `cut.index`.
 LayerWeights cut_layer(const LayerWeights& layer, const ModelConfig& config,
                        parallel::WeightCut held, parallel::WeightCut cut);

@@ -3,12 +3,40 @@
 
 #include <algorithm>
 
+#include "lib/core/codes.hpp"
+
 namespace pecia::model {
+namespace {
+
+int64_t bytes_of(const TensorView& tensor) {
+  return tensor ? tensor.elements() * size_of(tensor.dtype()) : 0;
+}
+
+}  // namespace
+
+LinearWeight::Part LinearWeight::Part::columns(int64_t begin, int64_t count) const {
+  const int64_t unit = numbers_of(weight.dtype());
+  PECIA_CHECK(begin % unit == 0 && count % unit == 0, "columns [{}, {}) of {}", begin,
+              begin + count, name_of(weight.dtype()));
+  Part part{weight.slice_columns(begin / unit, count / unit), TensorView(), scales};
+  if (unit == 1) return part;
+  const int64_t of_each = scales.size(1) / weight.size(1);
+  part.scales = scales.slice_columns(begin / unit * of_each, count / unit * of_each);
+  return part;
+}
+
+int64_t LinearWeight::Part::in() const {
+  return weight.size(1) * numbers_of(weight.dtype());
+}
+
+int64_t LinearWeight::Part::bytes() const {
+  return bytes_of(weight) + bytes_of(bias) + bytes_of(scales);
+}
 
 int64_t LinearWeight::in() const {
   int64_t columns = 0;
-  if (blocks == Blocks::rows) return parts.front().weight.size(1);
-  for (const Part& part : parts) columns += part.weight.size(1);
+  if (blocks == Blocks::rows) return parts.front().in();
+  for (const Part& part : parts) columns += part.in();
   return columns;
 }
 
@@ -21,10 +49,7 @@ int64_t LinearWeight::out() const {
 
 int64_t LinearWeight::bytes() const {
   int64_t bytes = 0;
-  for (const Part& part : parts)
-    bytes += part.weight.elements() * size_of(part.weight.dtype()) +
-             (part.bias ? part.bias.elements() * size_of(part.bias.dtype()) : 0) +
-             (part.scales ? part.scales.elements() * size_of(part.scales.dtype()) : 0);
+  for (const Part& part : parts) bytes += part.bytes();
   return bytes;
 }
 
@@ -61,11 +86,10 @@ std::optional<LinearWeight> joined(const LinearWeight& first, const LinearWeight
 }
 
 LinearWeight slice_columns(const LinearWeight& weight, int64_t begin, int64_t count) {
-  PECIA_CHECK(weight.parts.front().weight.dtype() != DType::int4, "columns of a matrix of int4");
   PECIA_CHECK(weight.blocks == LinearWeight::Blocks::rows, "columns of blocks of columns");
   LinearWeight slice;
   for (const LinearWeight::Part& part : weight.parts)
-    slice.parts.push_back({part.weight.slice_columns(begin, count), TensorView(), part.scales});
+    slice.parts.push_back(part.columns(begin, count));
   return slice;
 }
 

@@ -15,7 +15,13 @@ struct LinearWeight {
   struct Part {
     TensorView weight;       ///< a block of the matrix; its rows may be strided
     TensorView bias;         ///< bias of the block's rows, or absent
-    TensorView scales = {};  ///< fp32 scales of the block's rows if the weight is codes (codes.hpp)
+    TensorView scales = {};  ///< scales of the block's rows if the weight is codes (codes.hpp)
+
+    /// A view of columns [begin, begin + count), which begin and end with groups or blocks of codes,
+    /// without the bias. Scales of whole rows stay.
+    Part columns(int64_t begin, int64_t count) const;
+    int64_t in() const;  ///< numbers in a row; of codes in groups or blocks, those of whole ones
+    int64_t bytes() const;
   };
   /// How the blocks form the matrix.
   enum class Blocks : uint8_t {
@@ -27,7 +33,7 @@ struct LinearWeight {
   std::vector<Part> parts;
   Blocks blocks = Blocks::rows;
 
-  int64_t in() const;  ///< elements of a row; for int4, groups
+  int64_t in() const;  ///< numbers in a row
   int64_t out() const;
   int64_t bytes() const;  ///< sum over weights, scales and biases
 };
@@ -40,8 +46,8 @@ LinearWeight slice_rows(const LinearWeight& weight, int64_t begin, int64_t count
 /// each is one dense matrix without bias and scales, and the second begins where the first ends.
 std::optional<LinearWeight> joined(const LinearWeight& first, const LinearWeight& second);
 
-/// A view of columns [begin, begin + count) of every block, without biases. The weight must consist
-/// of blocks of rows and must not be int4. A row keeps the scale of the whole row.
+/// A view of columns [begin, begin + count) of every block, as Part::columns gives them. The weight
+/// must consist of blocks of rows.
 LinearWeight slice_columns(const LinearWeight& weight, int64_t begin, int64_t count);
 
 }  // namespace pecia::model

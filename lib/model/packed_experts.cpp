@@ -2,9 +2,9 @@
 #include "lib/model/packed_experts.hpp"
 
 #include <atomic>
-#include <cmath>
 #include <cstring>
 
+#include "lib/core/codes.hpp"
 #include "lib/model/weight_names.hpp"
 
 namespace pecia::model {
@@ -12,8 +12,10 @@ namespace {
 
 using parallel::RowRange;
 
-constexpr int64_t block_inputs = 32, block_bytes = 16;
-constexpr float fp4[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+/// Outputs of a matrix: `count` of them from `first` on, `step` apart.
+struct Outputs {
+  int64_t first, count, step = 1;
+};
 
 /// One matrix of each expert, [outputs, inputs] as a product takes it, of one of the two ways to
 /// store them.
@@ -27,34 +29,39 @@ class PackedMatrices {
       numbers_ = loader.tensor(name, {experts, inputs, outputs});
       return;
     }
-    if (inputs % block_inputs != 0)
+    if (inputs % mxfp4_block != 0)
       fail<InputError>("{}: tensor '{}' has blocks of {} inputs, which do not divide its {} inputs",
-                       loader.file_of(blocks), blocks, block_inputs, inputs);
-    blocks_ = loader.codes(blocks, {experts, outputs, inputs / block_inputs, block_bytes});
-    scales_ = loader.codes(name + "_scales", {experts, outputs, inputs / block_inputs});
-    const auto* const scale = scales_.as<const uint8_t>();
-    for (int64_t i = 0; i < scales_.elements(); ++i)
-      if (scale[i] == 255)
-        fail<InputError>(
-            "{}: tensor '{}_scales' holds 255, which stands for NaN, at element {}; "
-            "download the file again",
-            loader.file_of(blocks), name, i);
+                       loader.file_of(blocks), blocks, mxfp4_block, inputs);
+    const int64_t row = inputs / mxfp4_block;
+    blocks_ = loader.mxfp4_codes(blocks, {experts, outputs, row, size_of(DType::mxfp4)});
+    scales_ = loader.mxfp4_scales_of(name + "_scales", {experts, outputs, row});
   }
 
+  bool has_codes() const { return static_cast<bool>(blocks_); }
   DType type() const { return blocks_ ? DType::bf16 : numbers_.dtype(); }
 
   /// Writes inputs [range) of one output of an expert, in `type()`.
   void read(int64_t expert, int64_t output, RowRange range, std::byte* to) const {
     if (!blocks_) return copy_column(expert, output, range, to);
     auto* const numbers = reinterpret_cast<uint16_t*>(to);
-    const int64_t row = (expert * outputs_ + output) * (inputs_ / block_inputs);
-    for (int64_t i = range.begin; i < range.end; ++i) {
-      const int64_t block = row + i / block_inputs;
-      const uint8_t pair = blocks_.as<const uint8_t>()[block * block_bytes + i % block_inputs / 2];
-      const int scale = scales_.as<const uint8_t>()[block] - 127;
+    const LinearWeight::Part row = codes(expert, {output, 1}, {0, inputs_});
+    for (int64_t i = range.begin; i < range.end; ++i)
       numbers[i - range.begin] =
-          float_to_bf16(std::ldexp(fp4[i % 2 == 0 ? pair & 15 : pair >> 4], scale));
-    }
+          float_to_bf16(load_number(row.weight.data(), DType::mxfp4, row.scales.data(), i));
+  }
+
+  /// A view of whole blocks of some outputs.
+  LinearWeight::Part codes(int64_t expert, Outputs outputs, RowRange inputs) const {
+    const int64_t blocks = inputs_ / mxfp4_block;
+    const auto rows = [&](const TensorView& tensor, DType type) {
+      const auto* const first = static_cast<const std::byte*>(tensor.row(expert)) +
+                                outputs.first * blocks * size_of(type);
+      // The step's rows side by side are one row of the view, of which it shows the first.
+      const TensorView steps(first, type, {outputs.count, outputs.step * blocks});
+      return steps.slice_columns(0, blocks);
+    };
+    const LinearWeight::Part all{rows(blocks_, DType::mxfp4), {}, rows(scales_, DType::uint8)};
+    return all.columns(inputs.begin, inputs.size());
   }
 
  private:
@@ -71,17 +78,15 @@ class PackedMatrices {
   TensorView blocks_, scales_;  ///< of MXFP4, or absent
 };
 
-/// Outputs of a matrix: `count` of them from `first` on, `step` apart.
-struct Outputs {
-  int64_t first, count, step = 1;
-};
-
 class Reader {
  public:
   Reader(device::ThreadPool& pool, std::vector<device::Buffer>& memory)
       : pool_(pool), memory_(memory) {}
 
-  TensorView matrix(const PackedMatrices& from, int64_t expert, Outputs outputs, RowRange inputs) {
+  /// The matrix without its bias, as codes if it is to stay them.
+  LinearWeight::Part matrix(const PackedMatrices& from, int64_t expert, Outputs outputs,
+                            RowRange inputs, bool stays_codes) {
+    if (stays_codes && from.has_codes()) return from.codes(expert, outputs, inputs);
     const int64_t row_bytes = inputs.size() * size_of(from.type());
     device::Buffer& buffer = memory_.emplace_back(outputs.count * row_bytes);
     std::atomic<int64_t> next{0};
@@ -92,7 +97,7 @@ class Reader {
                       buffer.as<std::byte>() + row * row_bytes);
         },
         [] {});
-    return TensorView(buffer.data(), from.type(), {outputs.count, inputs.size()});
+    return {TensorView(buffer.data(), from.type(), {outputs.count, inputs.size()}), {}};
   }
 
   TensorView bias(const TensorView& biases, int64_t expert, Outputs outputs) {
@@ -114,7 +119,7 @@ class Reader {
 
 std::vector<GatedFfnWeights> read_packed_experts(const ModelConfig& config, WeightLoader& loader,
                                                  int64_t layer, parallel::WeightCut cut,
-                                                 device::ThreadPool& pool,
+                                                 const CodeUse& codes, device::ThreadPool& pool,
                                                  std::vector<device::Buffer>& memory) {
   const ExpertsConfig& experts = config.experts.value();
   const int64_t hidden = config.hidden, ffn = experts.ffn;
@@ -129,16 +134,24 @@ std::vector<GatedFfnWeights> read_packed_experts(const ModelConfig& config, Weig
 
   const RowRange part = unit_part(config, CutUnit::expert_ffn, cut);
   const Outputs gates{2 * part.begin, part.size(), 2}, ups{2 * part.begin + 1, part.size(), 2};
+  const auto stays = [&](MatrixKind kind) {
+    return resident_code(config, kind, codes) == DType::mxfp4;
+  };
+  const bool rows_stay = stays(MatrixKind::expert_gate),
+             down_stays = stays(MatrixKind::expert_down);
   Reader reader(pool, memory);
   std::vector<GatedFfnWeights> weights(experts.count);
   for (int64_t e = 0; e < experts.count; ++e) {
-    GatedFfnWeights& of = weights[e];
-    of.gate.parts = {
-        {reader.matrix(gate_up, e, gates, {0, hidden}), reader.bias(gate_up_bias, e, gates)}};
-    of.up.parts = {
-        {reader.matrix(gate_up, e, ups, {0, hidden}), reader.bias(gate_up_bias, e, ups)}};
-    of.down.parts = {{reader.matrix(down, e, {0, hidden}, part), TensorView()}};
-    if (cut.index == 0) of.down.parts.front().bias = reader.bias(down_bias, e, {0, hidden});
+    const auto of_gate_up = [&](Outputs outputs) {
+      LinearWeight::Part made = reader.matrix(gate_up, e, outputs, {0, hidden}, rows_stay);
+      made.bias = reader.bias(gate_up_bias, e, outputs);
+      return LinearWeight{{made}};
+    };
+    weights[e].gate = of_gate_up(gates);
+    weights[e].up = of_gate_up(ups);
+    LinearWeight::Part made = reader.matrix(down, e, {0, hidden}, part, down_stays);
+    if (cut.index == 0) made.bias = reader.bias(down_bias, e, {0, hidden});
+    weights[e].down = {{made}};
   }
   return weights;
 }

@@ -15,17 +15,18 @@
 #include "lib/device/buffer.hpp"
 #include "lib/device/thread_pool.hpp"
 #include "lib/model/layer_weights.hpp"
+#include "lib/model/stored_codes.hpp"
 #include "lib/model/weight_loader.hpp"
 
 namespace pecia::model {
 
-/// Reads the part `cut` of a layer's experts, and adds the memory that holds it to `memory`.
-/// Matrices of MXFP4 become bf16, which holds their numbers exactly; biases and matrices in other
-/// types keep their type. Throws InputError as WeightLoader does, and for a scale that stands for
-/// NaN.
+/// Reads the part `cut` of a layer's experts. Matrices of MXFP4 that stay codes are views of the
+/// file, in which the rows of gate and up are two apart. Others become bf16, which holds their
+/// numbers exactly. Matrices in other types are copied, since they lie inputs first. The memory of
+/// copies is added to `memory`. Throws InputError as WeightLoader does.
 std::vector<GatedFfnWeights> read_packed_experts(const ModelConfig& config, WeightLoader& loader,
                                                  int64_t layer, parallel::WeightCut cut,
-                                                 device::ThreadPool& pool,
+                                                 const CodeUse& codes, device::ThreadPool& pool,
                                                  std::vector<device::Buffer>& memory);
 
 }  // namespace pecia::model

@@ -6,7 +6,8 @@
 namespace pecia::model {
 
 PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel::WeightCut cut,
-                               device::PhantomDevice& device, Quantize quantize) {
+                               device::PhantomDevice& device, Quantize quantize,
+                               const CodeUse& codes) {
   part = cut;
   const auto vector = [&](int64_t size, DType type) {
     return memory_.emplace_back(device, device::Memory::device).tensor(type, {size});
@@ -17,19 +18,23 @@ PhantomWeights::PhantomWeights(const ModelConfig& config, DType stored, parallel
   const auto block = [&](int64_t rows, int64_t columns, DType type) {
     return memory_.emplace_back(device, device::Memory::device).tensor(type, {rows, columns});
   };
+  const auto shared_by = [&](DType type) {
+    const bool stored_so = config.quantization && config.quantization->code() == type;
+    return stored_so ? config.quantization->shared_by() : int4_group;
+  };
   const auto matrix = [&](MatrixKind kind) {
     const MatrixRole& role = role_of(kind);
     const bool outputs = role.side == MatrixRole::Side::outputs;
     const int64_t width = unit_part(config, role.unit, cut).size();
     const int64_t rows = outputs ? width : config.hidden;
     const int64_t columns = outputs ? config.hidden : width;
-    const DType type = type_of_matrix(quantize, kind).value_or(stored);
+    const DType type = resident_type(config, kind, stored, quantize, codes);
     LinearWeight::Part made;
-    made.weight = block(rows, is_code(type) ? row_elements(type, columns) : columns, type);
-    if (type == DType::int4)
-      made.scales = block(rows, row_scales(type, columns), DType::fp32);
+    made.weight = block(rows, row_elements(type, columns), type);
+    if (numbers_of(type) > 1)
+      made.scales = block(rows, row_scales(type, columns, shared_by(type)), scale_type(type));
     else if (is_code(type))
-      made.scales = vector(rows, DType::fp32);
+      made.scales = vector(rows, scale_type(type));
     if (role.has_bias(config) && (outputs || cut.index == 0)) made.bias = vector(rows, stored);
     return LinearWeight{{made}};
   };

@@ -13,10 +13,11 @@ namespace pecia::model {
 /// it. Every matrix is one block of rows.
 class PhantomWeights : public WeightViews {
  public:
-  /// `stored` is the type of all tensors that `quantize` does not convert to codes. `device`
-  /// outlives this object. Throws SystemError when the weights exceed its memory.
+  /// `stored` is the type of all tensors that neither `quantize` converts to codes nor `codes` keeps
+  /// as such. `device` outlives this object. Throws SystemError when the weights exceed its memory.
   PhantomWeights(const ModelConfig& config, DType stored, parallel::WeightCut cut,
-                 device::PhantomDevice& device, Quantize quantize = Quantize::nothing);
+                 device::PhantomDevice& device, Quantize quantize = Quantize::nothing,
+                 const CodeUse& codes = {});
 
  private:
   std::vector<device::Buffer> memory_;

@@ -15,14 +15,14 @@ using report::ScopedSpan;
 namespace {
 
 DType operand_of(const WeightViews& weights, const kernels::Backend& backend) {
-  const DType first = weights.matrix_type(), operand = backend.operand_type(first);
+  const DType operand = backend.operand_type(weights.matrix_type());
   bool alike = true;
   for (const LayerWeights& layer : weights.layers)
     layer.for_each_matrix([&](MatrixKind kind, const LinearWeight& matrix) {
       for (const LinearWeight::Part& part : matrix.parts) {
         const DType type = part.weight.dtype();
         const bool takes_operand = kind == MatrixKind::router && type == operand;
-        alike = alike && (type == first || takes_operand);
+        alike = alike && (backend.operand_type(type) == operand || takes_operand);
       }
     });
   return alike ? operand : DType::fp32;
@@ -39,8 +39,9 @@ kernels::Expert part_of_expert(const GatedFfnWeights& expert, size_t block, int 
   const auto rows = [&](const TensorView& tensor) {
     return tensor ? tensor.slice_rows(index * columns, columns) : tensor;
   };
-  return {rows(gate.weight), rows(up.weight), down.weight.slice_columns(index * columns, columns),
-          rows(gate.scales), rows(up.scales), down.scales,
+  const LinearWeight::Part of_down = down.columns(index * columns, columns);
+  return {rows(gate.weight), rows(up.weight), of_down.weight,
+          rows(gate.scales), rows(up.scales), of_down.scales,
           rows(gate.bias),   rows(up.bias),   index == 0 ? down.bias : TensorView()};
 }
 
@@ -111,7 +112,7 @@ void Products::sum_columns(const TensorView& x, std::span<const LinearWeight::Pa
   }
   const size_t left = std::bit_floor(parts.size() - 1);
   const TensorView right = part_sums_[depth].tensor(DType::fp32, {y.rows(), y.size(1)});
-  const int64_t column = static_cast<int64_t>(left) * parts.front().weight.size(1);
+  const int64_t column = static_cast<int64_t>(left) * parts.front().in();
   sum_columns(x.slice_columns(0, column), parts.first(left), splits, depth + 1, y);
   sum_columns(x.slice_columns(column, x.size(1) - column), parts.subspan(left), splits, depth + 1,
               right);

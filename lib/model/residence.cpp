@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/residence.hpp"
 
+#include "lib/core/codes.hpp"
 #include "lib/model/convert.hpp"
 
 namespace pecia::model {
@@ -43,7 +44,10 @@ TensorView Residence::norm(const TensorView& stored, double divisor) {
 
 LinearWeight Residence::linear(const LinearWeight& stored) {
   LinearWeight weight = stored;
-  for (LinearWeight::Part& part : weight.parts) part = {matrix(part.weight), vector(part.bias)};
+  for (LinearWeight::Part& part : weight.parts)
+    part = is_code(part.weight.dtype())
+               ? LinearWeight::Part{vector(part.weight), vector(part.bias), vector(part.scales)}
+               : LinearWeight::Part{matrix(part.weight), vector(part.bias)};
   return weight;
 }
 

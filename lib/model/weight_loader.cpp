@@ -71,18 +71,49 @@ TensorView WeightLoader::tensor(const std::string& name, std::initializer_list<i
   const TensorView tensor = of_shape(name, shape);
   if (!is_float(tensor.dtype()))
     fail<InputError>(
-        "{}: tensor '{}' is of type {}, but weights must be fp32, bf16 or fp16; use a "
-        "model that is not quantized",
+        "{}: tensor '{}' is of type {}, but by config.json weights must be fp32, bf16 or fp16; "
+        "the two belong to different models",
         file_of(name), stored_name(name), name_of(tensor.dtype()));
   return tensor;
 }
 
-TensorView WeightLoader::codes(const std::string& name, std::initializer_list<int64_t> shape) {
+TensorView WeightLoader::typed(const std::string& name, DType type,
+                               std::initializer_list<int64_t> shape) {
+  const TensorView tensor = of_shape(name, shape);
+  if (tensor.dtype() != type)
+    fail<InputError>(
+        "{}: tensor '{}' is of type {}, but by quantization_config of config.json it must be {}",
+        file_of(name), stored_name(name), name_of(tensor.dtype()), name_of(type));
+  return tensor;
+}
+
+bool WeightLoader::has_numbers(const std::string& name) const {
+  return contains(name) && is_float(checkpoint_.tensor(stored_name(name)).dtype());
+}
+
+bool WeightLoader::has_shape(const std::string& name, std::initializer_list<int64_t> shape) const {
+  return contains(name) &&
+         shape_of(checkpoint_.tensor(stored_name(name))) == std::vector<int64_t>(shape);
+}
+
+void WeightLoader::ignore(const std::string& name) {
+  if (contains(name)) used.insert(stored_name(name));
+}
+
+TensorView WeightLoader::mxfp4_codes(const std::string& name,
+                                     std::initializer_list<int64_t> shape) {
   const TensorView tensor = of_shape(name, shape);
   if (tensor.dtype() != DType::uint8)
     fail<InputError>("{}: tensor '{}' is of type {}, but codes of MXFP4 must be uint8",
                      file_of(name), stored_name(name), name_of(tensor.dtype()));
   return tensor;
+}
+
+TensorView WeightLoader::mxfp4_scales_of(const std::string& name,
+                                         std::initializer_list<int64_t> shape) {
+  const TensorView scales = mxfp4_codes(name, shape);
+  mxfp4_scales.insert(stored_name(name));
+  return scales;
 }
 
 TensorView WeightLoader::matrix(const std::string& name, int64_t rows, int64_t columns) {

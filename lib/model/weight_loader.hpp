@@ -27,8 +27,16 @@ class WeightLoader {
   TensorView matrix(const std::string& name, int64_t rows, int64_t columns);
   TensorView vector(const std::string& name, int64_t size);
   TensorView tensor(const std::string& name, std::initializer_list<int64_t> shape);
-  /// Bytes whose meaning the caller knows.
-  TensorView codes(const std::string& name, std::initializer_list<int64_t> shape);
+  /// A tensor of another type than those of numbers.
+  TensorView typed(const std::string& name, DType type, std::initializer_list<int64_t> shape);
+  /// Whether there are numbers under this name, and not codes or nothing.
+  bool has_numbers(const std::string& name) const;
+  bool has_shape(const std::string& name, std::initializer_list<int64_t> shape) const;
+  /// The tensor is no left-over if it is there.
+  void ignore(const std::string& name);
+  /// Codes of mxfp4, or their scales (codes.hpp).
+  TensorView mxfp4_codes(const std::string& name, std::initializer_list<int64_t> shape);
+  TensorView mxfp4_scales_of(const std::string& name, std::initializer_list<int64_t> shape);
 
   /// Throws InputError if the checkpoint holds a tensor that was not requested, except harmless
   /// ones.
@@ -38,6 +46,7 @@ class WeightLoader {
   std::string folder() const;
 
   std::set<std::string> used;
+  std::set<std::string> mxfp4_scales;  ///< of `used`
 
  private:
   std::string stored_name(const std::string& name) const;

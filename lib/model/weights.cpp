@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lib/core/codes.hpp"
 #include "lib/model/convert.hpp"
 #include "lib/model/family.hpp"
 #include "lib/model/packed_experts.hpp"
+#include "lib/model/read_codes.hpp"
 #include "lib/model/residence.hpp"
 #include "lib/model/weight_loader.hpp"
 #include "lib/model/weight_names.hpp"
@@ -111,8 +113,11 @@ class LayerReader {
     return {{part}};
   }
 
+  /// Without parts if the matrix is stored as codes: only a part of it is ever read.
   LinearWeight matrix(std::string_view name, MatrixKind kind) {
     const MatrixRole& role = role_of(kind);
+    if (is_stored_as_codes(config_, kind) && !loader_.has_numbers(layer_name(layer_, weight(name))))
+      return {};
     return linear(name, role.out(config_), role.in(config_), role.has_bias(config_));
   }
 
@@ -173,15 +178,31 @@ TensorView tied_matrix(const ModelConfig& config, WeightLoader& loader) {
 
 }  // namespace
 
-Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
-                 WeightCut cut)
-    : Weights(config, std::move(checkpoint), dtype, cut, *std::make_unique<device::ThreadPool>(1)) {
+std::string types_text(const WeightViews& weights) {
+  std::vector<std::string_view> experts;  // without repetition, in order of use
+  for (const LayerWeights& layer : weights.layers)
+    layer.for_each_matrix([&](MatrixKind kind, const LinearWeight& matrix) {
+      const std::string_view type = name_of(matrix.parts.front().weight.dtype());
+      if (role_of(kind).unit == CutUnit::expert_ffn &&
+          std::ranges::find(experts, type) == experts.end())
+        experts.push_back(type);
+    });
+  const std::string_view first = name_of(weights.matrix_type());
+  if (experts.empty() || (experts.size() == 1 && experts.front() == first))
+    return std::string(first);
+  return fmt::format("{} with experts of {}", first, fmt::join(experts, " and "));
 }
 
 Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
-                 WeightCut cut, device::ThreadPool& pool)
+                 WeightCut cut, const CodeUse& codes)
+    : Weights(config, std::move(checkpoint), dtype, cut, *std::make_unique<device::ThreadPool>(1),
+              codes) {}
+
+Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
+                 WeightCut cut, device::ThreadPool& pool, const CodeUse& codes)
     : checkpoint_(std::move(checkpoint)) {
   part = cut;
+  const CodeUse use{codes.kept && !dtype, codes.row_parts};
   const WeightNames& names = traits_of(config.family).names;
   WeightLoader loader(checkpoint_);
   Residence residence(checkpoint_, dtype, config.norm_weight_offset, pool);
@@ -204,20 +225,39 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
         cut_layer(LayerReader(config, loader, layer).read(), config, WeightCut{}, cut);
     if (traits_of(config.family).packed_experts)
       own.mixture.experts =
-          read_packed_experts(config, loader, layer, cut, pool, residence.converted);
+          read_packed_experts(config, loader, layer, cut, use, pool, residence.converted);
+    else if (config.quantization)
+      read_codes(config, loader, layer, cut, use, dtype, pool, residence.converted, own);
     layers.push_back(residence.layer(own));
   }
   loader.refuse_left_over(config.layers);
 
   used_.assign(loader.used.begin(), loader.used.end());
+  mxfp4_scales_.assign(loader.mxfp4_scales.begin(), loader.mxfp4_scales.end());
   converted_ = std::move(residence.converted);
   resident_bytes_ = residence.resident_bytes;
   for (const device::Buffer& buffer : converted_) converted_bytes_ += buffer.bytes();
 }
 
+void Weights::check_scales(int share, int num_shares) const {
+  for (const std::string& name : mxfp4_scales_) {
+    const TensorView scales = checkpoint_.tensor(name);
+    const auto* const begin = scales.as<const uint8_t>();
+    const auto mine = parallel::row_part({0, scales.elements()}, num_shares, share);
+    const auto* const found = std::find_if(begin + mine.begin, begin + mine.end,
+                                           [](uint8_t scale) { return scale > most_mxfp4_scale; });
+    if (found != begin + mine.end)
+      fail<InputError>("{}: tensor '{}' holds {}, {}, at element {}; download the file again",
+                       checkpoint_.file_of(name).string(), name, *found,
+                       *found == 255 ? "which stands for NaN" : "with which numbers overflow",
+                       found - begin);
+  }
+}
+
 void Weights::check_finite(int share, int num_shares, device::ThreadPool& pool) const {
   PECIA_CHECK(num_shares >= 1 && share >= 0 && share < num_shares, "share {} of {}", share,
               num_shares);
+  check_scales(share, num_shares);
   int64_t total = 0;
   for (const std::string& name : used_) {
     const TensorView tensor = checkpoint_.tensor(name);

@@ -11,6 +11,7 @@
 #include "lib/device/thread_pool.hpp"
 #include "lib/io/safetensors.hpp"
 #include "lib/model/layer_weights.hpp"
+#include "lib/model/stored_codes.hpp"
 
 namespace pecia::model {
 
@@ -27,6 +28,9 @@ struct WeightViews {
   DType matrix_type() const { return layers.front().attention.q.parts.front().weight.dtype(); }
 };
 
+/// The types of the layers' matrices in words: "bf16", or "bf16 with experts of mxfp4".
+std::string types_text(const WeightViews& weights);
+
 /// Owns the mapped files. If `dtype` differs from the stored type, it also owns the converted
 /// copies.
 class Weights : public WeightViews {
@@ -34,31 +38,35 @@ class Weights : public WeightViews {
   /// `dtype` is the resident type of matrices (fp32, bf16, fp16); absent, they stay as stored.
   /// Biases always stay as stored, and so do weights of norms unless the model changes them
   /// (Residence). `cut` is the part of every matrix that is resident; pages of the rest are never
-  /// touched. The pool's threads do the conversion.
+  /// touched. The pool's threads do the conversion. Matrices stored as codes stay codes as `codes`
+  /// says, if `dtype` is absent.
   ///
   /// Throws InputError naming file and tensor when a tensor is missing, misshaped, unknown (except
   /// harmless ones such as rotary_emb.inv_freq), of a type that is not a float, or not
   /// representable in `dtype`, and when two tied embeddings differ.
   Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
-          parallel::WeightCut cut, device::ThreadPool& pool);
+          parallel::WeightCut cut, device::ThreadPool& pool, const CodeUse& codes = {});
   /// Does the same on the calling thread alone.
   Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::optional<DType> dtype,
-          parallel::WeightCut cut = {});
+          parallel::WeightCut cut = {}, const CodeUse& codes = {});
 
   /// Bytes of the views in use, mapped or converted, and bytes of the converted copies alone.
   int64_t resident_bytes() const { return resident_bytes_; }
   int64_t converted_bytes() const { return converted_bytes_; }
   const io::Checkpoint& checkpoint() const { return checkpoint_; }
 
-  /// Throws InputError naming the first tensor in share `share` of `num_shares` that holds a NaN or
-  /// infinity, with its index. The stored bytes of all tensors, in the order of their names, are
+  /// Throws InputError naming the first tensor in share `share` of `num_shares` that holds a NaN, an
+  /// infinity or a scale that stands for one, with its index. The stored bytes of all tensors, in the order of their names, are
   /// cut into equal shares, so that the ranks of a host divide the reading.
   void check_finite(int share, int num_shares, device::ThreadPool& pool) const;
 
  private:
   io::Checkpoint checkpoint_;
   std::vector<device::Buffer> converted_;
-  std::vector<std::string> used_;  ///< names of the checkpoint's tensors in use, sorted
+  void check_scales(int share, int num_shares) const;
+
+  std::vector<std::string> used_;          ///< names of the checkpoint's tensors in use, sorted
+  std::vector<std::string> mxfp4_scales_;  ///< those of them that are scales of mxfp4
   int64_t resident_bytes_ = 0;
   int64_t converted_bytes_ = 0;
 };

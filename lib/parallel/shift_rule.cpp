@@ -12,8 +12,8 @@ double step_seconds(const ShiftInputs& inputs, Sharding sharding, int64_t new_to
               static_cast<int>(sharding));
   const bool shift = sharding == Sharding::shift;
   const double ranks = inputs.sp * inputs.tp, cut = shift ? ranks : inputs.tp;
-  const auto product_s = [&](int64_t elements) {
-    const double read = static_cast<double>(elements * inputs.weight_bytes) / cut;
+  const auto product_s = [&](int64_t elements, double bytes) {
+    const double read = static_cast<double>(elements) * bytes / cut;
     const double flops =
         2 * static_cast<double>(elements) * static_cast<double>(new_tokens) / ranks;
     return std::max(read / inputs.read_bandwidth, flops / inputs.flops);
@@ -22,9 +22,10 @@ double step_seconds(const ShiftInputs& inputs, Sharding sharding, int64_t new_to
       static_cast<double>(new_tokens) * (shift ? inputs.sent.shift : inputs.sent.base);
   // To heads and back; two sums, each of a scatter and a gather.
   const int exchanges = (!shift && inputs.sp > 1 ? 2 : 0) + (shift || inputs.tp > 1 ? 4 : 0);
-  const double layer_s = product_s(inputs.layer_elements) + sent / inputs.link_bandwidth +
-                         exchanges * inputs.exchange_s;
-  return static_cast<double>(inputs.layers) * layer_s + product_s(inputs.vocab_elements);
+  const double layer_s = product_s(inputs.layer_elements, inputs.weight_bytes) +
+                         sent / inputs.link_bandwidth + exchanges * inputs.exchange_s;
+  return static_cast<double>(inputs.layers) * layer_s +
+         product_s(inputs.vocab_elements, inputs.vocab_bytes);
 }
 
 int64_t shift_threshold(const ShiftInputs& inputs, int64_t limit) {

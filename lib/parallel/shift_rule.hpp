@@ -26,7 +26,8 @@ struct SentPerToken {
 struct ShiftInputs {
   int64_t layer_elements = 0;  ///< weights of one layer
   int64_t vocab_elements = 0;  ///< weights of the vocabulary matrix
-  int64_t weight_bytes = 4;    ///< bytes of one element
+  double weight_bytes = 4;     ///< bytes of one element of a layer, on average
+  double vocab_bytes = 4;      ///< bytes of one element of the vocabulary matrix
   int64_t layers = 1;
   int sp = 1, tp = 1;
   SentPerToken sent;

@@ -7,14 +7,6 @@
 #include "lib/core/codes.hpp"
 
 namespace pecia::resources {
-namespace {
-
-int64_t code_bytes(DType type, int64_t rows, int64_t columns) {
-  return rows * (row_elements(type, columns) * size_of(type) +
-                 row_scales(type, columns) * size_of(DType::fp32));
-}
-
-}  // namespace
 
 DType float_type(const job::Job& job, const model::ModelConfig& config) {
   if (job.model.dtype && quantize_of(job) == model::Quantize::nothing)
@@ -28,22 +20,24 @@ WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& 
   WeightFootprint found{plain, false, config.parameters() * size_of(plain)};
   found.assumed =
       !config.stored_dtype && (!job.model.dtype || quantize != model::Quantize::nothing);
-  if (quantize == model::Quantize::nothing) return found;
-
-  found.dtype = dtype_of(*job.model.dtype);
+  if (quantize != model::Quantize::nothing) found.dtype = dtype_of(*job.model.dtype);
+  const int cut_ranks = job.parallel.sp.value_or(1) * job.parallel.tp.value_or(1);
+  const model::CodeUse codes =
+      code_use(job, config, cut_ranks, job.backend == job::BackendKind::cuda);
   for (size_t i = 0; i < model::num_matrix_kinds; ++i) {
     const auto kind = static_cast<model::MatrixKind>(i);
-    const std::optional<DType> type = type_of_matrix(quantize, kind);
     const int64_t count = num_matrices(config, kind);
-    if (!type || count == 0 || kind == model::MatrixKind::head) continue;
+    if (count == 0 || kind == model::MatrixKind::head) continue;
+    const DType type = resident_type(config, kind, plain, quantize, codes);
     const model::MatrixRole& role = model::role_of(kind);
-    const int64_t rows = role.out(config), columns = role.in(config);
-    found.bytes += count * (code_bytes(*type, rows, columns) - rows * columns * size_of(plain));
+    const int64_t columns = role.in(config);
+    found.bytes += count * role.out(config) *
+                   (resident_row_bytes(config, type, columns) - row_bytes(plain, columns));
   }
   if (const auto head = type_of_matrix(quantize, model::MatrixKind::head)) {
-    found.bytes +=
-        code_bytes(*head, config.vocab, config.hidden);  // beside a tied embedding, which stays
-    if (!config.tied_embeddings) found.bytes -= config.vocab * config.hidden * size_of(plain);
+    // beside a tied embedding, which stays
+    found.bytes += config.vocab * row_bytes(*head, config.hidden);
+    if (!config.tied_embeddings) found.bytes -= config.vocab * row_bytes(plain, config.hidden);
   }
   return found;
 }

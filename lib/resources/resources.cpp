@@ -184,6 +184,13 @@ model::Quantize quantize_of(const job::Job& job) {
   return model::Quantize::nothing;
 }
 
+model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config, int cut_ranks,
+                        bool gpus) {
+  if (gpus || (job.model.dtype && quantize_of(job) == model::Quantize::nothing))
+    return {.kept = false};
+  return model::codes_kept(config, cut_ranks, job.reproducible == parallel::Reproducible::layout);
+}
+
 void require_room(const model::WeightViews& weights, model::Quantize quantize, int64_t free_bytes,
                   bool gpu) {
   const int64_t needed = model::DeviceWeights::bytes_of(weights, quantize);
@@ -318,7 +325,7 @@ void resolve_memory(const job::Job& job, const model::ModelConfig& config,
 }
 
 schedule::PassTimes estimated_times(const model::ModelConfig& config, const Resources& resources,
-                                    DType weights, double peak_flops) {
+                                    DType weights, const model::CodeUse& codes, double peak_flops) {
   const double cpu_bandwidth = 8e9, gpu_bandwidth = 2e12;  // bytes per second of a rank
   const double prefill_share = 0.4, attention_share = 0.2, decode_share = 0.2;  // of the peak
   const int ring = resources.shares();  // elastic: one instance
@@ -326,11 +333,13 @@ schedule::PassTimes estimated_times(const model::ModelConfig& config, const Reso
   const double flops = peak_flops / resources.dp * ring / resources.cp;
   const double bandwidth = ranks * (resources.gpus ? gpu_bandwidth : cpu_bandwidth);
   // Each rank of a ring reads all weights; each rank of sp and tp reads a part.
-  const double weight_s =
-      ring * static_cast<double>(row_elements(weights, config.parameters()) * size_of(weights)) /
-      bandwidth;
-  const double active_s = weight_s * static_cast<double>(config.active_parameters()) /
-                          static_cast<double>(config.parameters());
+  const auto seconds_of = [&](int64_t parameters, int64_t more_bytes) {
+    const int64_t bytes = row_elements(weights, parameters) * size_of(weights) + more_bytes;
+    return ring * static_cast<double>(bytes) / bandwidth;
+  };
+  const double weight_s = seconds_of(config.parameters(), bytes_by_codes(config, weights, codes));
+  const double active_s =
+      seconds_of(config.active_parameters(), active_bytes_by_codes(config, weights, codes));
   const double pair_flops =
       4.0 * static_cast<double>(config.num_heads * config.head_dim * config.layers);
   const auto kv_bytes = static_cast<double>(config.kv_bytes_per_token(resources.kv_dtype));

@@ -92,6 +92,11 @@ int64_t kv_bytes_of_rank(const model::ModelConfig& config, const Resources& reso
 /// How the job's model.dtype rounds the layers' matrices at load.
 model::Quantize quantize_of(const job::Job& job);
 
+/// What becomes of matrices that the checkpoint stores as codes. They stay codes on CPUs, unless
+/// model.dtype names a type of numbers. `cut_ranks`: sp · tp.
+model::CodeUse code_use(const job::Job& job, const model::ModelConfig& config, int cut_ranks,
+                        bool gpus);
+
 /// Throws InputError where a rank lacks room for its own copy of the weights and a pass's
 /// activations. `free_bytes` is what it has free on its GPU, or its share of the host's memory. The
 /// message names the degree of tensor parallelism that would have room.
@@ -147,8 +152,8 @@ void resolve_memory(const job::Job& job, const model::ModelConfig& config,
 /// Estimates how long a replica's passes take, before any was measured. The model's operations and
 /// bytes are taken at shares of `peak_flops` (of all ranks) that such machines commonly reach. If
 /// elastic, the passes are those of one instance.
-/// `weights`: type of the layers' matrices.
+/// `weights`: type of the layers' matrices, but for those that `codes` keeps as codes.
 schedule::PassTimes estimated_times(const model::ModelConfig& config, const Resources& resources,
-                                    DType weights, double peak_flops);
+                                    DType weights, const model::CodeUse& codes, double peak_flops);
 
 }  // namespace pecia::resources

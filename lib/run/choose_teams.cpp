@@ -76,7 +76,8 @@ void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
   comm::together(setup.world(), [&] {
     if (!setup.chief()) return;
     const schedule::TeamTimes times(
-        resources::estimated_times(setup.config, setup.resources, weights.held(), product_flops),
+        resources::estimated_times(setup.config, setup.resources, weights.held(),
+                                   code_use_of(setup), product_flops),
         team_costs(setup.config, setup.resources, rates), setup.resources.cp);
     const auto requests = part_of_a_replica(
         batch::simulated_requests(*inputs.inputs, setup.job.batch), setup.resources.dp,

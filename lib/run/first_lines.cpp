@@ -20,7 +20,7 @@ RunFacts facts_of(const Setup& setup, const LoadedWeights& weights) {
           gpus ? place.device->info().name : "",
           place.backend->attention_library(),
           gpus ? held : place.backend->operand_type(held),
-          held,
+          types_text(weights.views()),
           weights.rounding};
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/run/load_weights.hpp"
 
+#include <fmt/ranges.h>
+
+#include <map>
 #include <utility>
 
 #include "lib/comm/agree.hpp"
@@ -8,6 +11,12 @@
 #include "lib/report/format.hpp"
 
 namespace pecia::run {
+
+model::CodeUse code_use_of(const Setup& setup) {
+  return resources::code_use(setup.job, setup.config, setup.resources.sp * setup.resources.tp,
+                             setup.resources.gpus);
+}
+
 namespace {
 
 model::Weights read_weights(const Setup& setup) {
@@ -20,7 +29,8 @@ model::Weights read_weights(const Setup& setup) {
     std::optional<DType> resident;  // absent: as stored; rounding to codes comes later
     if (job.model.dtype && resources::quantize_of(job) == model::Quantize::nothing)
       resident = resources::dtype_of(*job.model.dtype);
-    weights.emplace(setup.config, io::Checkpoint(job.model.path), resident, cut, pool);
+    weights.emplace(setup.config, io::Checkpoint(job.model.path), resident, cut, pool,
+                    code_use_of(setup));
   });
   const auto host = setup.world().split_by_host();
   comm::together(setup.world(), [&] { weights->check_finite(host->rank(), host->size(), pool); });
@@ -49,10 +59,26 @@ std::optional<model::DeviceWeights> copied(const Setup& setup, const model::Weig
   return there;
 }
 
+/// Says which matrices are wider in memory than in the checkpoint, and why.
+void say_what_is_widened(const Setup& setup) {
+  const model::CodeUse use = code_use_of(setup);
+  std::map<std::string, std::vector<std::string_view>> kinds;  // by reason
+  for (size_t i = 0; i < model::num_matrix_kinds; ++i) {
+    const auto kind = static_cast<model::MatrixKind>(i);
+    if (num_matrices(setup.config, kind) == 0) continue;
+    const std::string why = why_widened(setup.config, kind, use);
+    if (!why.empty()) kinds[why].push_back(role_of(kind).name);
+  }
+  for (const auto& [why, names] : kinds)
+    setup.log->info("weights of {} are stored as {} and widened: {}", fmt::join(names, ", "),
+                    name_of(setup.config.quantization->form), why);
+}
+
 }  // namespace
 
 LoadedWeights load_weights(const Setup& setup) {
   LoadedWeights weights{read_weights(setup), {}, {}};
+  if (setup.chief()) say_what_is_widened(setup);
   weights.own = copied(setup, weights.stored);
   const DType held = weights.held();
   if (setup.job.model.compute == job::Precision::bf16 &&

@@ -159,7 +159,7 @@ void Planning::plan(const PlanningInputs& from, const RunBegin& begin,
   const schedule::PassTimes times =
       kept_times(job.output, from.start,
                  resources::estimated_times(setup_.config, setup_.resources, from.weights.held(),
-                                            from.product_flops));
+                                            code_use_of(setup_), from.product_flops));
   schedule::SchedulerLimits limits = scheduler_limits(
       setup_, from.measured,
       schedule::TimeLimit{

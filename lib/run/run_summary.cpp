@@ -278,7 +278,7 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
       "{} {} {}{} · {} request{}, {} tokens · context {} · KV {} {} per rank · {} rank{} of {} on "
       "{} "
       "host{}{}{}{}",
-      facts.job.model.path.filename().string(), name_of(facts.weights),
+      facts.job.model.path.filename().string(), facts.weights,
       report::format_bytes(facts.weight_bytes), resources.tp > 1 ? " per rank" : "", requests,
       requests == 1 ? "" : "s", report::format_count(static_cast<double>(prompt_tokens)),
       facts.config.max_positions, name_of(resources.kv_dtype), report::format_bytes(kv_bytes),
@@ -303,10 +303,9 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
   report.cores = resources.threads.cores_of_job;
   report.gpus = num_gpus(facts);
   report.job = parse_json<Json>(to_json(facts.asked));
-  const std::string weights(name_of(facts.weights));
-  report.model = Json{{"weights", weights}, {"quantization", nullptr}};
+  report.model = Json{{"weights", facts.weights}, {"quantization", nullptr}};
   if (facts.rounding)
-    report.model["quantization"] = {{"dtype", weights}, {"error", to_json(*facts.rounding)}};
+    report.model["quantization"] = {{"dtype", facts.weights}, {"error", to_json(*facts.rounding)}};
   report.machine = Json{{"cpu", ranks[0].cpu},
                         {"cores_of_a_rank", ranks[0].cores},
                         {"memory_bytes_of_a_host", ranks[0].memory_bytes},

@@ -28,7 +28,7 @@ struct RunFacts {
   std::string gpu;                          ///< rank 0's GPU, "" where it computes on the CPU
   std::string attention_library = {};       ///< Backend::attention_library of rank 0
   DType compute = DType::fp32;              ///< type of the operands of matrix products
-  DType weights = DType::fp32;              ///< type of the layers' resident matrices
+  std::string weights = "fp32";             ///< model::types_text of what is resident
   std::optional<measure::WeightRounding> rounding = {};  ///< where they were rounded at load
 };
 

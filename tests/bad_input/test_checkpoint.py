@@ -126,7 +126,7 @@ class Safetensors(BadInputTest):
         self.refused_tensors("tensor 'extra' is no JSON object", AGAIN)
 
     def test_dtypes(self) -> None:
-        for dtype in ("F8_E4M3", "F8_E5M2", "F64", "BOOL", "Q4_K", "", "f32"):
+        for dtype in ("F8_E5M2", "F64", "BOOL", "Q4_K", "", "f32"):
             with self.subTest(dtype=dtype):
                 checkpoints.change_header(self.file, lambda h, d=dtype: h[NORM].update(dtype=d))
                 self.refused_tensors(f"tensor '{NORM}' has dtype {dtype}", "F32, BF16, F16")
@@ -137,7 +137,7 @@ class Safetensors(BadInputTest):
         data = bytes(32)
         checkpoints.without(self.file, NORM)
         checkpoints.with_tensor(self.file, NORM, "U8", [32], data)
-        self.refused_tensors(f"tensor '{NORM}' is of type uint8", "not quantized")
+        self.refused_tensors(f"tensor '{NORM}' is of type uint8", "weights must be fp32, bf16 or fp16")
 
     def test_missing_tensor(self) -> None:
         for tensor in (NORM, GATE, "lm_head.weight", "model.embed_tokens.weight"):
@@ -304,7 +304,7 @@ class Config(BadInputTest):
     def test_unsupported(self) -> None:
         longrope = {"rope_type": "longrope", "factor": 4.0, "long_factor": [1.0], "short_factor": [1.0]}
         for key, value in {
-            "quantization_config": {"bits": 4, "quant_method": "gptq"},
+            "quantization_config.quant_method": {"quant_method": "hqq"},
             "attn_logit_softcapping": 50.0,
             "final_logit_softcapping": 30.0,
             "hidden_act": "gelu",
@@ -315,7 +315,7 @@ class Config(BadInputTest):
             "layer_types": ["full_attention", "linear_attention"],
         }.items():
             with self.subTest(key=key):
-                self.refused_config(f"config.json: {key} is ", **{key: value})
+                self.refused_config(f"config.json: {key} is ", **{key.split(".")[0]: value})
         ntk = {"rope_type": "ntk", "factor": 4.0}
         self.refused_config('rope_scaling.rope_type is "ntk"', "not implemented", "yarn", rope_scaling=ntk)
         self.refused_config("rope_scaling.short_factor is [1.0]", "with 1 entries", rope_scaling=longrope)

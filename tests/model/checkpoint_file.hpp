@@ -79,6 +79,7 @@ class CheckpointFile {
       case DType::int8:
         return "I8";
       case DType::int4:
+      case DType::mxfp4:
         break;  // no type of safetensors
       case DType::int32:
         return "I32";

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/core/codes.hpp"
 #include "lib/model/weights.hpp"
 #include "tests/model/checkpoint_file.hpp"
 
@@ -85,10 +86,12 @@ inline CheckpointFile internlm2_file() {
 }
 
 inline Weights load(const ModelConfig& config, const CheckpointFile& file,
-                    std::optional<DType> dtype = {}, parallel::WeightCut cut = {}) {
+                    std::optional<DType> dtype = {}, parallel::WeightCut cut = {},
+                    const CodeUse& codes = {}) {
   const test::TempFolder folder;
   file.write(folder);
-  return {config, io::Checkpoint(folder.path()), dtype, cut};  // mapped files outlive the folder
+  // Mapped files outlive the folder.
+  return {config, io::Checkpoint(folder.path()), dtype, cut, codes};
 }
 
 /// First element, which tells the tensors of these files apart.
@@ -114,13 +117,14 @@ inline void expect_shape(const LinearWeight& linear, int64_t out, int64_t in) {
   EXPECT_EQ(linear.out(), out);
   EXPECT_EQ(linear.in(), in);
 }
-/// Every element of a projection in row order, blocks joined.
+/// Every number of a projection in row order, blocks joined.
 inline std::vector<float> values_of(const LinearWeight& linear) {
   std::vector<float> values;
   for (const LinearWeight::Part& part : linear.parts)
     for (int64_t row = 0; row < part.weight.rows(); ++row)
-      for (int64_t column = 0; column < part.weight.size(1); ++column)
-        values.push_back(load_as_float(part.weight.row(row), part.weight.dtype(), column));
+      for (int64_t column = 0; column < part.in(); ++column)
+        values.push_back(load_number(part.weight.row(row), part.weight.dtype(),
+                                     part.scales ? part.scales.row(row) : nullptr, column));
   return values;
 }
 

@@ -375,8 +375,8 @@ INSTANTIATE_TEST_SUITE_P(
     Options, EveryRefusal,
     testing::Values(
         Refusal{llama_3_1_8b,
-                R"({"quantization_config": {"quant_method": "awq"}})",
-                {"quantization_config", "awq", "quantized weights"}},
+                R"({"quantization_config": {"quant_method": "hqq"}})",
+                {"quantization_config.quant_method", "hqq", "awq"}},
         Refusal{llama_3_1_8b, R"({"hidden_act": "gelu"})", {"hidden_act", "gelu", "silu"}},
         Refusal{llama_3_1_8b, R"({"hidden_activation": "relu"})", {"hidden_activation", "relu"}},
         Refusal{

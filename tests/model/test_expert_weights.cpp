@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lib/core/error.hpp"
+#include "lib/model/phantom_weights.hpp"
 #include "tests/model/small_checkpoints.hpp"
 
 namespace pecia::model {
@@ -128,16 +129,17 @@ TEST(ExpertWeights, OfAnotherWidthAreNamed) {
               HasSubstr("'model.layers.1.mlp.experts.0.down_proj.weight' has shape [4, 6]"));
 }
 
-/// A layer of gpt-oss with two experts of 32 columns and 32 hidden ones, in MXFP4.
+/// A layer of gpt-oss with two experts of 64 columns and 32 hidden ones, in MXFP4.
 ModelConfig small_gpt_oss() {
   ModelConfig config;
   config.family = Family::gpt_oss;
-  config.vocab = 3, config.hidden = 32, config.ffn = 32, config.layers = 1;
+  config.vocab = 3, config.hidden = 32, config.ffn = 64, config.layers = 1;
   config.num_heads = 2, config.num_kv_heads = 1, config.head_dim = 4;
-  config.experts = {.count = 2, .per_token = 1, .ffn = 32};
+  config.experts = {.count = 2, .per_token = 1, .ffn = 64};
   config.pattern = {{.feed_forward = FeedForward::experts}};
   config.attention_bias = config.attention_output_bias = true;
   config.expert_bias = config.attention_sinks = true;
+  config.quantization = StoredQuantization{};
   return config;
 }
 
@@ -157,72 +159,157 @@ CheckpointFile gpt_oss_file() {
   }
   file.add(layer + "mlp.router.weight", {2, 32}, 9);
   file.add(layer + "mlp.router.bias", {2}, 10);
-  file.add(experts + "gate_up_proj_bias", {2, 64}, 20);
+  file.add(experts + "gate_up_proj_bias", {2, 128}, 20);
   file.add(experts + "down_proj_bias", {2, 32}, 30);
-  for (const auto& [name, rows] : {std::pair{"gate_up_proj", 64}, {"down_proj", 32}}) {
-    file.add(experts + name + "_blocks", {2, rows, 1, 16}, 0, DType::uint8);
-    file.add(experts + name + "_scales", {2, rows, 1}, 0, DType::uint8);
+  for (const auto& [name, rows, width] :
+       {std::tuple{"gate_up_proj", 128, 1}, {"down_proj", 32, 2}}) {
+    file.add(experts + name + "_blocks", {2, rows, width, 16}, 0, DType::uint8);
+    file.add(experts + name + "_scales", {2, rows, width}, 0, DType::uint8);
+    auto& blocks = file.tensors[experts + name + "_blocks"].values;
+    auto& scales = file.tensors[experts + name + "_scales"].values;
+    std::fill(blocks.begin(), blocks.end(), 0.0f);
+    std::fill(scales.begin(), scales.end(), 127.0f);
   }
-  // Every byte that is not set is 1: inputs 2b are ½ · 2^(1 − 127), inputs 2b + 1 are 0.
   auto& blocks = file.tensors[experts + "gate_up_proj_blocks"].values;
   auto& scales = file.tensors[experts + "gate_up_proj_scales"].values;
-  std::fill(blocks.begin(), blocks.end(), 0.0f);
-  std::fill(scales.begin(), scales.end(), 127.0f);
   blocks[0] = 0x72, blocks[16 + 15] = 0xF1;  // outputs 0 and 1 of the first expert
   scales[1] = 129;
-  blocks[(64 + 2) * 16] = 0x0B;  // output 2 of the second
-  scales[64 + 2] = 0;
+  blocks[(128 + 2) * 16] = 0x0B;  // output 2 of the second
+  scales[128 + 2] = 2;
+  auto& of_down = file.tensors[experts + "down_proj_blocks"].values;
+  of_down[16] = 0x43;  // inputs 32 and 33 of output 0
+  file.tensors[experts + "down_proj_scales"].values[1] = 128;
   return file;
 }
 
-TEST(PackedExperts, OfMxfp4AreCodesTimesPowersOfTwoAndGateAndUpTakeTurns) {
-  const Weights weights = load(small_gpt_oss(), gpt_oss_file());
+class PackedExperts : public testing::TestWithParam<bool> {
+ protected:
+  Weights load_part(parallel::WeightCut cut = {}, int row_parts = 1) {
+    return load(small_gpt_oss(), gpt_oss_file(), {}, cut,
+                {.kept = GetParam(), .row_parts = row_parts});
+  }
+  DType type() const { return GetParam() ? DType::mxfp4 : DType::bf16; }
+};
+INSTANTIATE_TEST_SUITE_P(KeptOrWidened, PackedExperts, testing::Bool());
+
+TEST_P(PackedExperts, OfMxfp4AreCodesTimesPowersOfTwoAndGateAndUpTakeTurns) {
+  const Weights weights = load_part();
   const MixtureWeights& mixture = weights.layers[0].mixture;
   const std::vector<float> gate = values_of(mixture.experts[0].gate);
   const std::vector<float> up = values_of(mixture.experts[0].up);
-  EXPECT_EQ(gate[0], 1);   // code 2, the low half of the first byte
-  EXPECT_EQ(gate[1], 6);   // code 7
-  EXPECT_EQ(up[30], 2);    // code 1, times 4
-  EXPECT_EQ(up[31], -24);  // code 15, times 4
-  EXPECT_EQ(values_of(mixture.experts[1].gate)[32], -1.5f * 0x1p-127f);  // code 11, scale 0
+  EXPECT_EQ(mixture.experts[0].gate.parts[0].weight.dtype(), type());
+  EXPECT_EQ(mixture.experts[0].down.parts[0].weight.dtype(), type());
+  expect_shape(mixture.experts[1].up, 64, 32);
+  expect_shape(mixture.experts[1].down, 32, 64);
+  EXPECT_EQ(gate[0], 1);  // code 2, the low half of the first byte
+  EXPECT_EQ(gate[1], 6);  // code 7
+  EXPECT_EQ(gate[2], 0);
+  EXPECT_EQ(up[30], 2);                                                  // code 1, times 4
+  EXPECT_EQ(up[31], -24);                                                // code 15, times 4
+  EXPECT_EQ(values_of(mixture.experts[1].gate)[32], -1.5f * 0x1p-125f);  // code 11, scale 2
+  EXPECT_EQ(values_of(mixture.experts[0].down)[32], 3);                  // code 3, times 2
+  EXPECT_EQ(values_of(mixture.experts[0].down)[33], 4);
   EXPECT_EQ(weights.layers[0].attention.sinks.rows(), 2);
-  EXPECT_EQ(first(mixture.experts[1].up.parts[0].bias), 20 + 64 + 1);
+  EXPECT_EQ(first(mixture.experts[1].up.parts[0].bias), 20 + 128 + 1);
   EXPECT_EQ(first(mixture.experts[1].down.parts[0].bias), 30 + 32);
   EXPECT_EQ(first(mixture.router.parts[0].bias), 10);
 }
 
-TEST(PackedExperts, AreUnpackedAsFarAsARankNeedsThem) {
-  const Weights half = load(small_gpt_oss(), gpt_oss_file(), {}, {.count = 2, .index = 1});
+TEST_P(PackedExperts, AreReadAsFarAsARankNeedsThem) {
+  const Weights half = load_part({.count = 2, .index = 1}, 2);
   const GatedFfnWeights& expert = half.layers[0].mixture.experts[0];
-  expect_shape(expert.gate, 16, 32);
-  expect_shape(expert.down, 32, 16);
-  EXPECT_EQ(first(expert.gate.parts[0].bias), 20 + 32);
+  EXPECT_EQ(expert.down.parts[0].weight.dtype(), type());
+  expect_shape(expert.gate, 32, 32);
+  expect_shape(expert.down, 32, 32);
+  EXPECT_EQ(first(expert.gate.parts[0].bias), 20 + 64);
   EXPECT_FALSE(expert.down.parts[0].bias);
+  EXPECT_EQ(values_of(expert.down)[1], 4);
 }
 
-TEST(PackedExperts, ThatAreDamagedAreNamed) {
+TEST(KeptExperts, AreMappedAndTakeFourBitsAndAByteForEach32) {
+  const Weights kept = load(small_gpt_oss(), gpt_oss_file());
+  const Weights widened = load(small_gpt_oss(), gpt_oss_file(), {}, {}, {.kept = false});
+  constexpr int64_t numbers = 2 * 3 * 32 * 64, biases = 2 * (2 * 64 + 32);
+  EXPECT_EQ(widened.resident_bytes() - kept.resident_bytes(), numbers * 2 - numbers / 32 * 17);
+  EXPECT_EQ(kept.converted_bytes(), biases * 4);
+  EXPECT_EQ(kept.layers[0].mixture.experts[0].gate.parts[0].weight.row_stride(), 2);
+  EXPECT_EQ(types_text(kept), "fp32 with experts of mxfp4");
+  EXPECT_EQ(types_text(widened), "fp32 with experts of bf16");
+}
+
+TEST(KeptExperts, WhoseBlocksACutDividesAreWidenedAlone) {
+  const Weights half =  // which passes cut in two again
+      load(small_gpt_oss(), gpt_oss_file(), {}, {.count = 2, .index = 1}, {.row_parts = 4});
+  const GatedFfnWeights& expert = half.layers[0].mixture.experts[0];
+  EXPECT_EQ(expert.gate.parts[0].weight.dtype(), DType::mxfp4);
+  EXPECT_EQ(expert.down.parts[0].weight.dtype(), DType::bf16);
+  EXPECT_EQ(values_of(expert.down)[1], 4);
+  EXPECT_EQ(types_text(half), "fp32 with experts of mxfp4 and bf16");
+}
+
+TEST(KeptExperts, AreForeseenInTheirTypesAndShapes) {
+  device::PhantomDevice device({"phantom", 0, 1, "", ""}, int64_t{1} << 30);
+  for (const CodeUse& use : {CodeUse{}, {.row_parts = 2}, {.row_parts = 4}, {.kept = false}}) {
+    const parallel::WeightCut cut{.count = 2, .index = 1};
+    const Weights real = load(small_gpt_oss(), gpt_oss_file(), {}, cut, use);
+    const PhantomWeights foreseen(small_gpt_oss(), DType::bf16, cut, device, {}, use);
+    const auto matrices_of = [](const WeightViews& weights) {
+      std::vector<std::vector<int64_t>> found;
+      weights.layers[0].for_each_matrix([&](MatrixKind kind, const LinearWeight& matrix) {
+        if (role_of(kind).unit != CutUnit::expert_ffn) return;
+        const LinearWeight::Part& part = matrix.parts.front();
+        found.push_back({static_cast<int64_t>(part.weight.dtype()), part.weight.rows(),
+                         part.weight.size(1), part.scales ? part.scales.elements() : 0});
+      });
+      return found;
+    };
+    EXPECT_EQ(matrices_of(foreseen), matrices_of(real)) << use.row_parts;
+  }
+}
+
+TEST(KeptExperts, BecomeTheTypeThatIsAskedFor) {
+  const Weights weights = load(small_gpt_oss(), gpt_oss_file(), DType::fp32);
+  EXPECT_EQ(types_text(weights), "fp32");
+  EXPECT_EQ(values_of(weights.layers[0].mixture.experts[0].up)[31], -24);
+}
+
+std::string damage(const CheckpointFile& file) {
+  device::ThreadPool one_thread(1);
+  try {
+    load(small_gpt_oss(), file).check_finite(0, 1, one_thread);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(KeptExperts, ThatAreDamagedAreNamed) {
   const std::string experts = "model.layers.0.mlp.experts.";
   CheckpointFile nan = gpt_oss_file();
   nan.tensors[experts + "gate_up_proj_scales"].values[5] = 255;
-  EXPECT_THAT(refusal(small_gpt_oss(), nan),
+  EXPECT_THAT(damage(nan),
               HasSubstr("gate_up_proj_scales' holds 255, which stands for NaN, at element 5"));
+  CheckpointFile large = gpt_oss_file();
+  large.tensors[experts + "down_proj_scales"].values[3] = 253;
+  EXPECT_THAT(damage(large), HasSubstr("down_proj_scales' holds 253, with which numbers overflow"));
+  EXPECT_EQ(damage(gpt_oss_file()), "accepted");
   CheckpointFile shape = gpt_oss_file();
   shape.tensors.erase(experts + "down_proj_scales");
-  shape.add(experts + "down_proj_scales", {2, 31, 1}, 0, DType::uint8);
-  EXPECT_THAT(refusal(small_gpt_oss(), shape), HasSubstr("down_proj_scales' has shape [2, 31, 1]"));
+  shape.add(experts + "down_proj_scales", {2, 31, 2}, 0, DType::uint8);
+  EXPECT_THAT(refusal(small_gpt_oss(), shape), HasSubstr("down_proj_scales' has shape [2, 31, 2]"));
   CheckpointFile missing = gpt_oss_file();
   missing.tensors.erase(experts + "down_proj_scales");
   EXPECT_THAT(refusal(small_gpt_oss(), missing), HasSubstr("down_proj_scales' is missing"));
   CheckpointFile type = gpt_oss_file();
   type.tensors.erase(experts + "down_proj_blocks");
-  type.add(experts + "down_proj_blocks", {2, 32, 1, 16});
+  type.add(experts + "down_proj_blocks", {2, 32, 2, 16});
   EXPECT_THAT(refusal(small_gpt_oss(), type), HasSubstr("codes of MXFP4 must be uint8"));
   CheckpointFile sinks = gpt_oss_file();
   sinks.tensors.erase("model.layers.0.self_attn.sinks");
   EXPECT_THAT(refusal(small_gpt_oss(), sinks), HasSubstr("self_attn.sinks' is missing"));
 }
 
-TEST(PackedExperts, DoNotHideASinkThatIsNaN) {
+TEST(KeptExperts, DoNotHideASinkThatIsNaN) {
   CheckpointFile file = gpt_oss_file();
   file.tensors["model.layers.0.self_attn.sinks"].values[1] = std::nanf("");
   const Weights weights = load(small_gpt_oss(), file);

@@ -14,6 +14,7 @@ constexpr double ulysses = (7.0 / 8) * (8 + 2 + 8) * 128 * 4, sums = 2 * (8192.0
 ShiftInputs eight_ranks(int sp, int tp) {
   return {.layer_elements = 8192 * (2 * (64 + 8) * 128 + 3 * 28672),
           .weight_bytes = 1,
+          .vocab_bytes = 1,
           .layers = 80,
           .sp = sp,
           .tp = tp,

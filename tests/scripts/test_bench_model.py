@@ -77,6 +77,23 @@ class BenchModel(unittest.TestCase):
             norms = file.get_tensor("model.layers.1.input_layernorm.weight").astype(np.float32)
             self.assertEqual(norms.tolist(), [1.0] * 16)
 
+    def test_experts_of_gpt_oss_are_mxfp4(self) -> None:
+        shape = [*SMALL, "--hidden", "64", "--ffn", "32", "--experts", "3", "--experts-per-token", "2"]
+        main([str(self.folder / "a"), *shape, "--gpt-oss"])
+        config = json.loads((self.folder / "a" / "config.json").read_text())
+        self.assertEqual((config["model_type"], config["num_local_experts"]), ("gpt_oss", 3))
+        with safe_open(self.folder / "a" / "model.safetensors", "numpy") as file:
+            experts = "model.layers.1.mlp.experts."
+            blocks = file.get_tensor(f"{experts}down_proj_blocks")
+            scales = file.get_tensor(f"{experts}down_proj_scales")
+            self.assertEqual((blocks.shape, scales.shape), ((3, 64, 1, 16), (3, 64, 1)))
+            numbers = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])[blocks & 7] * 2.0 ** (scales[..., None] - 127.0)
+            size = np.sqrt(np.mean(numbers**2) * 32)
+            self.assertTrue(2**-0.6 < size < 2**0.6, size)
+            self.assertEqual(file.get_slice(f"{experts}gate_up_proj_bias").get_shape(), [3, 64])
+            # Projections with biases, sinks, router, experts and norms of each layer.
+            self.assertEqual(len(list(file.keys())), 2 + 2 * (8 + 1 + 2 + 6 + 2))
+
     def test_another_model_is_kept(self) -> None:
         main([str(self.folder / "a"), *SMALL])
         before = (self.folder / "a" / "model.safetensors").read_bytes()
@@ -89,6 +106,7 @@ class BenchModel(unittest.TestCase):
             (["--kv-heads", "3"], "--kv-heads 3"),
             (["--ffn", "0"], "--ffn is 0"),
             (["--experts", "2", "--experts-per-token", "3"], "--experts-per-token 3"),
+            (["--gpt-oss"], "--gpt-oss needs --experts"),
         ):
             with self.assertRaisesRegex(UserError, words):
                 main([str(self.folder / "a"), *options])

@@ -117,7 +117,10 @@ std::map<int64_t, schedule::Finished> run_requests(comm::Communicator& comm,
       parts.kernels == Parts::cpu || settings.layout_invariant || settings.as_stored
           ? std::nullopt
           : std::optional(DType::fp32),
-      execute::Worker::weight_cut(comm.rank(), settings.tp));
+      execute::Worker::weight_cut(comm.rank(), settings.tp),
+      parts.kernels == Parts::cpu && !settings.widened
+          ? model::codes_kept(config, settings.sp * settings.tp, settings.layout_invariant)
+          : model::CodeUse{.kept = false});
   const resources::ComputePlace place = make_place(parts, settings.products, settings.sdpa);
   std::optional<model::DeviceWeights> there;
   if (parts.device != Parts::host)

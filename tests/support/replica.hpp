@@ -66,6 +66,7 @@ struct ReplicaSettings {
   /// they are as the checkpoint has them.
   TestPlace place = place_of_tests();
   bool as_stored = false;
+  bool widened = false;  ///< matrices that the checkpoint has as codes become numbers
   /// Counts the calls of the emulated kernels' attention library, which then exists.
   SdpaCalls* sdpa = nullptr;
 };

@@ -58,10 +58,11 @@ Weights weights_of(const LinearArgs& args, const Piece& piece, int64_t first, in
             weight.row_stride()};
   const int64_t begin = piece.begin / int4_group * int4_group;
   const int64_t stride = (piece.end - begin + int4_group - 1) / int4_group * int4_group;
-  const int64_t scales = row_scales(type, args.x.size(1));
+  const int64_t shared_by =
+      type == DType::int4 ? int4_shared_by(args.weight_scales.size(1), weight.size(1)) : int4_group;
   for (int64_t o = 0; o < count; ++o)
-    decode_row(weight.row(column + o), type, args.weight_scales.as<float>() + (column + o) * scales,
-               begin, piece.end - begin, numbers + o * stride);
+    decode_row(weight.row(column + o), type, args.weight_scales.row(column + o), begin,
+               piece.end - begin, numbers + o * stride, shared_by);
   return {numbers + (piece.begin - begin), DType::fp32, stride};
 }
 
@@ -222,12 +223,10 @@ void linear(const LinearArgs& args, const device::Stream& stream, Workspace& wor
   const DType type = args.weight.dtype();
   if (args.x.dtype() != DType::fp32 || type == DType::fp8)
     fail<Unsupported>(
-        "the CPU backend multiplies rows of fp32 with weights of fp32, bf16, fp16, int8 or int4, "
-        "not rows of {} with weights of {}",
+        "the CPU backend multiplies rows of fp32 with weights of fp32, bf16, fp16, int8, int4 or "
+        "mxfp4, not rows of {} with weights of {}",
         name_of(args.x.dtype()), name_of(type));
-  if (is_code(type) && args.row_invariant == RowInvariant::yes)
-    fail<Unsupported>("weights of {} have no products that are the same for every cut of a row",
-                      name_of(type));
+  require_row_invariant(args);
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
   if (args.row_invariant == RowInvariant::yes)
     row_invariant(args, stream, workspace);

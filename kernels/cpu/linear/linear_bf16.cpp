@@ -80,10 +80,12 @@ Operand rounded(const TensorView& x, bool tiles, const device::Stream& stream,
 }
 
 CodeRows codes_of(const LinearArgs& args, int64_t column) {
-  const DType type = args.weight.dtype();
-  const int64_t scales = row_scales(type, args.x.size(1));
-  return {args.weight.row(column), type, args.weight.row_stride(),
-          args.weight_scales.as<float>() + column * scales, scales};
+  const TensorView& scales = args.weight_scales;
+  CodeRows rows{args.weight.row(column), args.weight.dtype(), args.weight.row_stride(),
+                scales.row(column), scales.row_stride() * size_of(scales.dtype())};
+  if (rows.dtype == DType::int4)
+    rows.shared_by = int4_shared_by(scales.size(1), args.weight.size(1));
+  return rows;
 }
 
 /// Scratch of a thread.
@@ -247,10 +249,11 @@ void few(const MultiplyFew& multiply, int64_t columns, const LinearArgs& args,
   });
 }
 
-/// By the kernel only where its bits are wanted.
+/// By the kernel only where its bits are wanted, or the bits of one chain from codes.
 void few(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
          const device::Stream& stream, Workspace& workspace) {
-  if (args.row_invariant == RowInvariant::yes && !kernel.bits_of_few_rows)
+  if (args.row_invariant == RowInvariant::yes &&
+      (!kernel.bits_of_few_rows || is_code(args.weight.dtype())))
     return few(Multiply(kernel, args, x, for_few), for_few.columns, args, stream, workspace);
   if (is_code(args.weight.dtype()))
     return few(MultiplyCodes(args, x), args.y.size(1), args, stream, workspace);
@@ -287,9 +290,7 @@ void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
 
 void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const device::Stream& stream,
                  Workspace& workspace) {
-  if (is_code(args.weight.dtype()) && args.row_invariant == RowInvariant::yes)
-    fail<Unsupported>("weights of {} have no products that are the same for every cut of a row",
-                      name_of(args.weight.dtype()));
+  require_row_invariant(args);
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
   const bool tiles = args.x.rows() > few_rows(args.weight.dtype(), args.x.size(1));
   const Operand x = rounded(args.x, tiles, stream, workspace);

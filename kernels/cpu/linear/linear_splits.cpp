@@ -2,6 +2,7 @@
 #include "kernels/cpu/linear/linear_splits.hpp"
 
 #include "kernels/cpu/linear/linear_tiles.hpp"
+#include "lib/core/codes.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/linear/linear_splits.cpp"
@@ -30,6 +31,16 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace pecia::kernels::cpu {
+void require_row_invariant(const LinearArgs& args) {
+  const DType type = args.weight.dtype();
+  if (!is_code(type) || args.row_invariant == RowInvariant::no) return;
+  if (type != DType::mxfp4)
+    fail<Unsupported>("weights of {} have no products that are the same for every cut of a row",
+                      name_of(type));
+  PECIA_CHECK(args.splits == 1 || args.x.size(1) % (args.splits * mxfp4_block) == 0,
+              "{} splits of {} numbers in blocks of {}", args.splits, args.x.size(1), mxfp4_block);
+}
+
 HWY_EXPORT(AddPiece);
 
 void put_bias(const LinearArgs& args, const Piece& piece, const Target& target) {

@@ -30,6 +30,9 @@ inline Piece whole_depth(const LinearArgs& args, int64_t row, int64_t num_rows, 
   return {row, num_rows, column, num_columns, 0, args.x.size(1)};
 }
 
+/// Throws Unsupported for a row-invariant product with codes that have none.
+void require_row_invariant(const LinearArgs& args);
+
 /// Writes what the target begins with, before products are added to it, if it begins with a bias.
 void put_bias(const LinearArgs& args, const Piece& piece, const Target& target);
 

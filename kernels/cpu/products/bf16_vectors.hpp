@@ -74,6 +74,26 @@ inline int64_t bytes_ahead(int64_t row_bytes) {
   return row_bytes > 0 ? (enough + row_bytes - 1) / row_bytes * row_bytes : 0;
 }
 
+/// The 16 numbers of a group of int4, by step and least, twice over. Where words of codes are the
+/// indices, five bits count, of which the highest belongs to another code.
+PECIA_BF16_CODE inline __m512i int4_numbers_in_bf16(const float* scales) {
+  const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512 numbers =
+      _mm512_add_ps(_mm512_set1_ps(scales[1]), _mm512_mul_ps(codes, _mm512_set1_ps(scales[0])));
+  const auto half = (__m256i)_mm512_cvtneps_pbh(numbers);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(half), half, 1);
+}
+
+/// The 32 numbers of a block of mxfp4, whose 16 numbers are in the table twice. Each byte becomes
+/// two words, whose lowest four bits are a code. The fifth bit, which counts in an index, too, may be
+/// of another code.
+PECIA_BF16_CODE inline __m512i mxfp4_block_in_bf16(const uint8_t* block, const uint16_t* table) {
+  const __m512i bytes =
+      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block)));
+  return _mm512_permutexvar_epi16(_mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12)),
+                                  _mm512_load_si512(table));
+}
+
 constexpr int64_t sum_lanes = 16;
 
 /// Makes columns of rows of pairs. Lane c of result r is lane r of v[c].

@@ -29,26 +29,45 @@ PECIA_BF16_CODE void int8_to_bf16(const int8_t* codes, float scale, int64_t coun
 }
 
 /// The 16 numbers of a group are in a table, by which its words are replaced, four bits after four.
-PECIA_BF16_CODE void int4_to_bf16(const __m512i* groups, const float* scales, int64_t count,
-                                  int64_t ahead, uint16_t* to) {
-  const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  for (int64_t i = 0; i < count; ++groups, scales += 2) {
+PECIA_BF16_CODE void int4_to_bf16(const __m512i* groups, const float* scales, int64_t shared_by,
+                                  int64_t count, int64_t ahead, uint16_t* to) {
+  for (int64_t i = 0; i < count; ++groups) {
     ask_for(groups, ahead);
-    const __m512 numbers =
-        _mm512_add_ps(_mm512_set1_ps(scales[1]), _mm512_mul_ps(codes, _mm512_set1_ps(scales[0])));
-    const auto half = (__m256i)_mm512_cvtneps_pbh(numbers);
-    // Of the five bits that count in an index, the highest belongs to the next number; the table
-    // is there twice.
-    const __m512i table = _mm512_inserti64x4(_mm512_castsi256_si512(half), half, 1);
-    __m512i words = _mm512_loadu_si512(groups);
+    __m512i words = _mm512_loadu_si512(groups), table = {};
     for (const int64_t end = std::min(count, i + int4_group); i < end; i += bf16_lanes) {
+      if (i % shared_by == 0) table = int4_numbers_in_bf16(scales + i / shared_by * 2);
       _mm512_storeu_si512(to + i, _mm512_permutexvar_epi16(words, table));
       words = _mm512_srli_epi16(words, 4);
     }
   }
 }
 
+PECIA_BF16_CODE void mxfp4_to_bf16(const uint8_t* blocks, const uint8_t* scales, int64_t count,
+                                   int64_t ahead, uint16_t* to) {
+  const Mxfp4Numbers* const tables = mxfp4_numbers();
+  for (int64_t i = 0; i < count; i += mxfp4_block, blocks += mxfp4_block / 2, ++scales) {
+    if (i % int4_group == 0) ask_for(blocks, ahead);
+    _mm512_storeu_si512(to + i, mxfp4_block_in_bf16(blocks, tables[*scales]));
+  }
+}
+
+struct Mxfp4Tables {
+  alignas(64) Mxfp4Numbers of_scale[256];
+
+  Mxfp4Tables() {
+    for (int scale = 0; scale < 256; ++scale)
+      for (int i = 0; i < 32; ++i)
+        of_scale[scale][i] =
+            float_to_bf16(fp4_to_float(i % 16) * power_of_scale(static_cast<uint8_t>(scale)));
+  }
+};
+
 }  // namespace
+
+const Mxfp4Numbers* mxfp4_numbers() {
+  static const Mxfp4Tables tables;
+  return tables.of_scale;
+}
 
 void codes_to_bf16(const CodeRows& from, int64_t rows, int64_t begin, int64_t count, uint16_t* to,
                    int64_t to_stride) {
@@ -56,10 +75,14 @@ void codes_to_bf16(const CodeRows& from, int64_t rows, int64_t begin, int64_t co
   for (int64_t row = 0; row < rows; ++row, to += to_stride) {
     const CodeRows one = from.from(row);
     if (from.dtype == DType::int8)
-      int8_to_bf16(static_cast<const int8_t*>(one.data) + begin, *one.scales, count, ahead, to);
+      int8_to_bf16(static_cast<const int8_t*>(one.data) + begin, *one.factors(), count, ahead, to);
+    else if (from.dtype == DType::mxfp4)
+      mxfp4_to_bf16(static_cast<const uint8_t*>(one.data) + begin / 2,
+                    static_cast<const uint8_t*>(one.scales) + begin / mxfp4_block, count, ahead,
+                    to);
     else
       int4_to_bf16(static_cast<const __m512i*>(one.data) + begin / int4_group,
-                   one.scales + begin / int4_group * 2, count, ahead, to);
+                   one.factors() + begin / from.shared_by * 2, from.shared_by, count, ahead, to);
   }
 }
 

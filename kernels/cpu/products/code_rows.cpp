@@ -101,29 +101,60 @@ void decode_int8(const int8_t* codes, float scale, int64_t count, float* numbers
   for (; i < count; ++i) numbers[i] = static_cast<float>(codes[i]) * scale;
 }
 
-void decode_int4(const uint16_t* words, const float* scales, int64_t count, float* numbers) {
+void decode_int4(const uint16_t* words, const float* scales, int64_t shared_by, int64_t count,
+                 float* numbers) {
   const Wide d;
   const hn::Rebind<int32_t, Wide> di;
   const hn::Rebind<uint16_t, Wide> d16;
-  for (int64_t i = 0; i < count; i += int4_group, words += words_of_group, scales += 2) {
-    const Vector step = hn::Set(d, scales[0]), least = hn::Set(d, scales[1]);
+  const int64_t shares = int4_group / shared_by;
+  for (int64_t i = 0; i < count; i += int4_group, words += words_of_group, scales += 2 * shares) {
     for (int w = 0; w < words_of_group; w += lanes) {
       auto word = hn::PromoteTo(di, hn::LoadU(d16, words + w));
       for (int k = 0; k < 4; ++k, word = hn::ShiftRight<4>(word)) {
+        const float* const scale = scales + k * shares / 4 * 2;
         const auto code = hn::ConvertTo(d, hn::And(word, hn::Set(di, 15)));
-        hn::StoreU(hn::Add(least, hn::Mul(code, step)), d, numbers + i + 32 * k + w);
+        hn::StoreU(hn::Add(hn::Set(d, scale[1]), hn::Mul(code, hn::Set(d, scale[0]))), d,
+                   numbers + i + 32 * k + w);
       }
     }
   }
 }
 
-void DecodeRow(const void* codes, DType dtype, const float* scales, int64_t begin, int64_t count,
-               float* numbers) {
+/// The magnitudes lie in a table of eight; a code's highest bit is the sign.
+void decode_mxfp4(const uint8_t* blocks, const uint8_t* scales, int64_t count, float* numbers) {
+  constexpr int64_t block_bytes = mxfp4_block / 2;
+  alignas(64) static constexpr float magnitudes[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6,
+                                                     0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  const Wide d;
+  const hn::Rebind<int32_t, Wide> di;
+  const hn::Rebind<uint8_t, Wide> d8;
+  const Vector table = hn::Load(d, magnitudes);
+  const auto number = [&](auto codes, Vector factor) {
+    const auto index = hn::IndicesFromVec(d, hn::And(codes, hn::Set(di, 7)));
+    const auto sign = hn::ShiftLeft<28>(hn::And(codes, hn::Set(di, 8)));
+    return hn::Mul(hn::Or(hn::TableLookupLanes(table, index), hn::BitCast(d, sign)), factor);
+  };
+  for (int64_t i = 0; i < count; i += mxfp4_block, blocks += block_bytes, ++scales) {
+    const Vector factor = hn::Set(d, power_of_scale(*scales));
+    for (int64_t b = 0; b < block_bytes; b += lanes) {
+      const auto pairs = hn::PromoteTo(di, hn::LoadU(d8, blocks + b));
+      hn::StoreInterleaved2(number(pairs, factor), number(hn::ShiftRight<4>(pairs), factor), d,
+                            numbers + i + 2 * b);
+    }
+  }
+}
+
+void DecodeRow(const void* codes, DType dtype, const void* scales, int64_t begin, int64_t count,
+               float* numbers, int64_t shared_by) {
+  const auto* const factors = static_cast<const float*>(scales);
   if (dtype == DType::int8)
-    return decode_int8(static_cast<const int8_t*>(codes) + begin, *scales, count, numbers);
+    return decode_int8(static_cast<const int8_t*>(codes) + begin, *factors, count, numbers);
+  if (dtype == DType::mxfp4)
+    return decode_mxfp4(static_cast<const uint8_t*>(codes) + begin / 2,
+                        static_cast<const uint8_t*>(scales) + begin / mxfp4_block, count, numbers);
   const int64_t group = begin / int4_group;
-  decode_int4(static_cast<const uint16_t*>(codes) + group * words_of_group, scales + 2 * group,
-              count, numbers);
+  decode_int4(static_cast<const uint16_t*>(codes) + group * words_of_group,
+              factors + begin / shared_by * 2, shared_by, count, numbers);
 }
 
 }  // namespace pecia::kernels::cpu::HWY_NAMESPACE
@@ -138,9 +169,9 @@ void encode_row(const float* numbers, int64_t count, DType dtype, void* codes, f
   HWY_DYNAMIC_DISPATCH(EncodeRow)(numbers, count, dtype, codes, scales);
 }
 
-void decode_row(const void* codes, DType dtype, const float* scales, int64_t begin, int64_t count,
-                float* numbers) {
-  HWY_DYNAMIC_DISPATCH(DecodeRow)(codes, dtype, scales, begin, count, numbers);
+void decode_row(const void* codes, DType dtype, const void* scales, int64_t begin, int64_t count,
+                float* numbers, int64_t shared_by) {
+  HWY_DYNAMIC_DISPATCH(DecodeRow)(codes, dtype, scales, begin, count, numbers, shared_by);
 }
 
 }  // namespace pecia::kernels::cpu

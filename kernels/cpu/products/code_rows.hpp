@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Turns rows of numbers into int8 and int4 codes (lib/core/codes.hpp), and turns these into
-/// numbers again. All functions use one thread.
+/// Turns rows of numbers into int8 and int4 codes (lib/core/codes.hpp), and turns these and codes of
+/// mxfp4 into numbers. All functions use one thread.
 
 #include <cstdint>
 
-#include "lib/core/dtype.hpp"
+#include "lib/core/codes.hpp"
 
 namespace pecia::kernels::cpu {
 
@@ -13,8 +13,8 @@ namespace pecia::kernels::cpu {
 void encode_row(const float* numbers, int64_t count, DType dtype, void* codes, float* scales);
 
 /// Writes numbers [begin, begin + count) of a row. `begin` is a multiple of numbers_of(dtype).
-/// Numbers up to the next multiple of int4_group may be written.
-void decode_row(const void* codes, DType dtype, const float* scales, int64_t begin, int64_t count,
-                float* numbers);
+/// Numbers up to the next multiple of int4_group may be written. `shared_by` is for int4 alone.
+void decode_row(const void* codes, DType dtype, const void* scales, int64_t begin, int64_t count,
+                float* numbers, int64_t shared_by = int4_group);
 
 }  // namespace pecia::kernels::cpu

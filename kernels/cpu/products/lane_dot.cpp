@@ -39,7 +39,7 @@ struct Int8Column {
   Int8Column() = default;
   Int8Column(const CodeRows& rows, int64_t begin)
       : codes(static_cast<const int8_t*>(rows.data) + begin),
-        scale(*rows.scales),
+        scale(*rows.factors()),
         ahead(bytes_ahead(rows.row_stride)) {}
 
   PECIA_BF16_CODE static __m512bh numbers(__m256i codes) {
@@ -58,6 +58,8 @@ struct Int8Column {
 };
 
 /// The 16 numbers of a group are in a table, by which its words are replaced, four bits after four.
+/// A group of 128 may be of 2 or 4 groups that have tables of their own.
+template <int64_t kSharedBy>
 struct Int4Column {
   static constexpr int together = 4;
   const __m512i* groups;
@@ -66,32 +68,46 @@ struct Int4Column {
   __m512i words = {}, table = {};
 
   Int4Column() = default;
-  Int4Column(const CodeRows& rows, int64_t begin)
-      : groups(static_cast<const __m512i*>(rows.data) + begin / int4_group),
-        scales(rows.scales + begin / int4_group * 2),
+  explicit Int4Column(const CodeRows& rows)
+      : groups(static_cast<const __m512i*>(rows.data)),
+        scales(rows.factors()),
         ahead(bytes_ahead(rows.row_stride * static_cast<int64_t>(sizeof(__m512i)))) {}
 
   PECIA_BF16_CODE __m512bh next(int64_t i) {
-    if (i % int4_group == 0) begin_group(i / int4_group);
-    // Of the five bits that count in an index, the highest belongs to the next number; the table
-    // is there twice.
+    if (i % int4_group == 0) {
+      ask_for(groups + i / int4_group, ahead);
+      words = _mm512_loadu_si512(groups + i / int4_group);
+    }
+    if (i % kSharedBy == 0) table = int4_numbers_in_bf16(scales + i / kSharedBy * 2);
     const __m512i numbers = _mm512_permutexvar_epi16(words, table);
     words = _mm512_srli_epi16(words, 4);
     return (__m512bh)numbers;
   }
   PECIA_BF16_CODE __m512bh last(int64_t i, int64_t) { return next(i); }  // the group is whole
   float factor() const { return 1; }
+};
 
- private:
-  PECIA_BF16_CODE void begin_group(int64_t group) {
-    const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512 numbers = _mm512_add_ps(_mm512_set1_ps(scales[2 * group + 1]),
-                                         _mm512_mul_ps(codes, _mm512_set1_ps(scales[2 * group])));
-    const auto half = (__m256i)_mm512_cvtneps_pbh(numbers);
-    table = _mm512_inserti64x4(_mm512_castsi256_si512(half), half, 1);
-    ask_for(groups + group, ahead);
-    words = _mm512_loadu_si512(groups + group);
+/// A block's 16 numbers are in a table for each scale.
+struct Mxfp4Column {
+  static constexpr int together = 4;
+  const uint8_t* blocks;
+  const uint8_t* scales;
+  const Mxfp4Numbers* tables;
+  int64_t ahead;
+
+  Mxfp4Column() = default;
+  explicit Mxfp4Column(const CodeRows& rows)
+      : blocks(static_cast<const uint8_t*>(rows.data)),
+        scales(static_cast<const uint8_t*>(rows.scales)),
+        tables(mxfp4_numbers()),
+        ahead(bytes_ahead(rows.row_stride * size_of(DType::mxfp4))) {}
+
+  PECIA_BF16_CODE __m512bh next(int64_t i) const {
+    if (i % int4_group == 0) ask_for(blocks + i / 2, ahead);
+    return (__m512bh)mxfp4_block_in_bf16(blocks + i / 2, tables[scales[i / mxfp4_block]]);
   }
+  PECIA_BF16_CODE __m512bh last(int64_t i, int64_t) const { return next(i); }  // a whole block
+  float factor() const { return 1; }
 };
 
 /// Returns the sums of the lanes of sixteen vectors, each sum in its own lane. Each block of 128
@@ -265,8 +281,14 @@ void lane_dot_codes(const DotCodesArgs& args) {
                   args.rows, args.columns,  args.depth, args.accumulate};
   if (args.b.dtype == DType::int8)
     dot_few_rows(rows, [&](int64_t o) { return Int8Column(args.b.from(o), 0); });
+  else if (args.b.dtype == DType::mxfp4)
+    dot_few_rows(rows, [&](int64_t o) { return Mxfp4Column(args.b.from(o)); });
+  else if (args.b.shared_by == 32)
+    dot_few_rows(rows, [&](int64_t o) { return Int4Column<32>(args.b.from(o)); });
+  else if (args.b.shared_by == 64)
+    dot_few_rows(rows, [&](int64_t o) { return Int4Column<64>(args.b.from(o)); });
   else
-    dot_few_rows(rows, [&](int64_t o) { return Int4Column(args.b.from(o), 0); });
+    dot_few_rows(rows, [&](int64_t o) { return Int4Column<int4_group>(args.b.from(o)); });
 }
 
 }  // namespace pecia::kernels::cpu

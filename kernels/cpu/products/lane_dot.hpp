@@ -14,7 +14,8 @@ namespace pecia::kernels::cpu {
 void lane_dot_bf16(const DotBf16Args& args);
 
 /// c[r, o] (+)= Σ_i a[r, i] · b[o, i]. Codes of int8 are numbers of bf16, and the scale multiplies
-/// the sum. A group of int4 has 16 numbers, which are rounded to bf16.
+/// the sum. A group of int4 has 16 numbers, which are rounded to bf16. Numbers of mxfp4 are those of
+/// bf16, and so are the bits of the sums.
 struct DotCodesArgs {
   const uint16_t* a;
   int64_t a_stride;

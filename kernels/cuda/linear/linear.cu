@@ -104,7 +104,7 @@ void fp8_linear(const LinearArgs& args, const float* bias, Context& context,
 void linear(const LinearArgs& args, Context& context, device::Stream& stream) {
   const bool row_invariant = args.row_invariant == RowInvariant::yes;
   const DType type = args.weight.dtype();
-  if (type == DType::int8 || type == DType::int4)
+  if (type == DType::int8 || type == DType::int4 || type == DType::mxfp4)
     fail<Unsupported>("the CUDA backend has no weights of {}; use fp8 or bf16", name_of(type));
   if (row_invariant && args.weight.dtype() == DType::fp8)
     fail<Unsupported>(

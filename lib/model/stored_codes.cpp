@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/model/stored_codes.hpp"
+
+#include <algorithm>
+
+#include "lib/core/codes.hpp"
+#include "lib/parallel/virtual_ranks.hpp"
+
+namespace pecia::model {
+
+CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout) {
+  if (!layout) return {.kept = true, .row_parts = cut_ranks};
+  if (config.quantization && config.quantization->form != StoredForm::mxfp4)
+    return {.kept = false};  // LinearArgs: no row-invariant products
+  const int splits = parallel::layout_splits(config.num_heads, config.common_ffn());
+  return {.kept = true, .row_parts = std::max(cut_ranks, splits)};
+}
+
+bool is_stored_as_codes(const ModelConfig& config, MatrixKind kind) {
+  if (!config.quantization || kind == MatrixKind::router || kind == MatrixKind::head) return false;
+  return config.quantization->form != StoredForm::mxfp4 ||
+         role_of(kind).unit == CutUnit::expert_ffn;
+}
+
+std::optional<DType> resident_code(const ModelConfig& config, MatrixKind kind, const CodeUse& use) {
+  if (!is_stored_as_codes(config, kind) || !use.kept) return {};
+  const std::optional<DType> code = config.quantization->code();
+  const MatrixRole& role = role_of(kind);
+  const bool rows_are_cut = role.side == MatrixRole::Side::inputs && use.row_parts > 1;
+  if (code && rows_are_cut && role.in(config) % (use.row_parts * numbers_of(*code)) != 0) return {};
+  return code;
+}
+
+std::string why_widened(const ModelConfig& config, MatrixKind kind, const CodeUse& use) {
+  if (!is_stored_as_codes(config, kind) || resident_code(config, kind, use)) return "";
+  const StoredQuantization& quantization = *config.quantization;
+  if (quantization.form == StoredForm::fp8) return "no products on CPUs take codes of fp8";
+  if (quantization.reordered)
+    return "desc_act or actorder spread the numbers of a group over a row";
+  if (!use.kept)
+    return "products take codes on CPUs alone, with model.dtype auto, int8 or int4, and but for "
+           "mxfp4 with reproducible: run";
+  return fmt::format("{} parts of a row of {} do not begin with groups of codes", use.row_parts,
+                     role_of(kind).in(config));
+}
+
+int64_t resident_row_bytes(const ModelConfig& config, DType type, int64_t numbers) {
+  return row_bytes(type, numbers,
+                   config.quantization ? config.quantization->shared_by() : int4_group);
+}
+
+namespace {
+
+constexpr auto all_kinds = [] {
+  std::array<MatrixKind, num_matrix_kinds> kinds{};
+  for (size_t i = 0; i < num_matrix_kinds; ++i) kinds[i] = static_cast<MatrixKind>(i);
+  return kinds;
+}();
+
+/// What a matrix of the kind has more bytes as codes.
+int64_t more_bytes(const ModelConfig& config, MatrixKind kind, DType numbers, const CodeUse& use) {
+  const std::optional<DType> code = resident_code(config, kind, use);
+  if (!code) return 0;
+  const MatrixRole& role = role_of(kind);
+  return role.out(config) *
+         (resident_row_bytes(config, *code, role.in(config)) - row_bytes(numbers, role.in(config)));
+}
+
+}  // namespace
+
+int64_t bytes_by_codes(const ModelConfig& config, DType numbers, const CodeUse& use) {
+  int64_t bytes = 0;
+  for (const MatrixKind kind : all_kinds)
+    if (const int64_t count = num_matrices(config, kind); count > 0)
+      bytes += count * more_bytes(config, kind, numbers, use);
+  return bytes;
+}
+
+int64_t active_bytes_by_codes(const ModelConfig& config, DType numbers, const CodeUse& use) {
+  int64_t bytes = 0;
+  for (const MatrixKind kind : all_kinds) {
+    int64_t count = num_matrices(config, kind);
+    if (count == 0) continue;
+    if (role_of(kind).unit == CutUnit::expert_ffn)
+      count = count / config.experts->count * config.experts->per_token;
+    bytes += count * more_bytes(config, kind, numbers, use);
+  }
+  return bytes;
+}
+
+}  // namespace pecia::model

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small checkpoints whose matrices are stored as codes, in the forms that hubs have, and the numbers that these stand
+for, in plain numpy. Each form is a function of a random generator and the shape [out, in] of a matrix. It gives the
+tensors of the module, by the ends of their names, and the numbers in fp64."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Tensors = dict[str, np.ndarray]
+Form = Callable[[np.random.Generator, int, int], tuple[Tensors, np.ndarray]]
+
+HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, LAYERS, VOCAB = 256, 512, 8, 4, 32, 2, 96
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+
+
+@dataclass
+class Fp8:
+    """Codes of E4M3, which numpy lacks."""
+
+    codes: np.ndarray
+
+    def numbers(self) -> np.ndarray:
+        codes = self.codes.astype(np.int64)
+        exponent, fraction = codes >> 3 & 15, codes & 7
+        magnitude = np.where(exponent == 0, fraction / 512, (8 + fraction) / 8 * 2.0 ** (exponent - 7))
+        return np.where(codes & 128, -magnitude, magnitude)
+
+
+def words(nibbles: np.ndarray) -> np.ndarray:
+    """Eight numbers below 16 along the last axis become an int32, the first one in the lowest bits."""
+    groups = nibbles.astype(np.uint32).reshape(*nibbles.shape[:-1], -1, 8)
+    packed = np.zeros(groups.shape[:-1], np.uint32)
+    for place in range(8):
+        packed |= groups[..., place] << np.uint32(4 * place)
+    return np.ascontiguousarray(packed).view(np.int32)
+
+
+def int4(draw: np.random.Generator, out: int, inputs: int, group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Codes [out, in], zeros and scales [out, groups] that make numbers of about 1/sqrt(in)."""
+    groups = inputs // group
+    codes = draw.integers(0, 16, (out, inputs))
+    zeros = draw.integers(1, 16, (out, groups))
+    scales = (draw.uniform(0.1, 0.3, (out, groups)) / np.sqrt(inputs)).astype(np.float16)
+    return codes, zeros, scales
+
+
+def numbers(codes: np.ndarray, zeros: np.ndarray, scales: np.ndarray, group_of: np.ndarray) -> np.ndarray:
+    return (codes - zeros[:, group_of]) * scales.astype(np.float64)[:, group_of]
+
+
+def gptq(group: int, shuffled: bool = False, less_one: bool = True) -> Form:
+    def make(draw: np.random.Generator, out: int, inputs: int) -> tuple[Tensors, np.ndarray]:
+        size = inputs if group == -1 else group
+        codes, zeros, scales = int4(draw, out, inputs, size)
+        group_of = np.arange(inputs) // size
+        if shuffled:
+            draw.shuffle(group_of)
+        tensors = {
+            "qweight": np.ascontiguousarray(words(codes).T),
+            "qzeros": words(zeros.T - (1 if less_one else 0)),
+            "scales": np.ascontiguousarray(scales.T),
+            "g_idx": group_of.astype(np.int32),
+        }
+        return tensors, numbers(codes, zeros, scales, group_of)
+
+    return make
+
+
+def awq(group: int) -> Form:
+    def make(draw: np.random.Generator, out: int, inputs: int) -> tuple[Tensors, np.ndarray]:
+        codes, zeros, scales = int4(draw, out, inputs, group)
+
+        def in_order(values: np.ndarray) -> np.ndarray:
+            return words(values.reshape(values.shape[0], -1, 8)[:, :, AWQ_ORDER].reshape(values.shape))
+
+        tensors = {
+            "qweight": in_order(codes.T),
+            "qzeros": in_order(zeros.T),
+            "scales": np.ascontiguousarray(scales.T),
+        }
+        return tensors, numbers(codes, zeros, scales, np.arange(inputs) // group)
+
+    return make
+
+
+def packed(group: int, symmetric: bool = True) -> Form:
+    def make(draw: np.random.Generator, out: int, inputs: int) -> tuple[Tensors, np.ndarray]:
+        codes, zeros, scales = int4(draw, out, inputs, group)
+        if symmetric:
+            zeros = np.full_like(zeros, 8)
+        tensors = {
+            "weight_packed": words(codes),
+            "weight_scale": scales,
+            "weight_shape": np.array([out, inputs], np.int64),
+        }
+        if not symmetric:
+            tensors["weight_zero_point"] = np.ascontiguousarray(words(zeros.T).T)
+        return tensors, numbers(codes, zeros, scales, np.arange(inputs) // group)
+
+    return make
+
+
+def int8(of_tensor: bool = False) -> Form:
+    def make(draw: np.random.Generator, out: int, inputs: int) -> tuple[Tensors, np.ndarray]:
+        codes = draw.integers(-128, 128, (out, inputs)).astype(np.int8)
+        scales = draw.uniform(0.005, 0.02, (1,) if of_tensor else (out, 1)) / np.sqrt(inputs)
+        scales = scales.astype(np.float32)
+        return {"weight": codes, "weight_scale": scales}, codes * scales.astype(np.float64)
+
+    return make
+
+
+def fp8(block: int = 0, scale_name: str = "weight_scale") -> Form:
+    def make(draw: np.random.Generator, out: int, inputs: int) -> tuple[Tensors, np.ndarray]:
+        codes = draw.integers(0, 256, (out, inputs)).astype(np.uint8)
+        codes[(codes & 127) > 0x70] = 0x38  # neither NaN nor so large that nothing else counts
+        shape = (-(-out // block), -(-inputs // block)) if block else (out, 1)
+        scales = (draw.uniform(0.01, 0.04, shape) / np.sqrt(inputs)).astype(np.float32)
+        wide = scales.astype(np.float64)
+        if block:
+            wide = np.repeat(np.repeat(wide, block, 0)[:out], block, 1)[:, :inputs]
+        tensors: dict[str, Any] = {"weight": Fp8(codes), scale_name: scales}
+        return tensors, Fp8(codes).numbers() * wide
+
+    return make
+
+
+NAMES = {"float16": "F16", "float32": "F32", "int8": "I8", "int32": "I32", "int64": "I64"}
+
+
+def write_safetensors(path: Path, tensors: dict[str, Any]) -> None:
+    header, data = {}, b""
+    for name, values in sorted(tensors.items()):
+        stored = values.codes if isinstance(values, Fp8) else values
+        kind = "F8_E4M3" if isinstance(values, Fp8) else NAMES[str(values.dtype)]
+        raw = np.ascontiguousarray(stored).tobytes()
+        header[name] = {"dtype": kind, "shape": list(stored.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def compressed(fmt: str, weights: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "quant_method": "compressed-tensors",
+        "format": fmt,
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": None}},
+        "ignore": ["lm_head"],
+        **more,
+    }
+
+
+def write_model(
+    folder: Path, form: Form, quantization: dict[str, Any], left_out: str = "", seed: int = 5
+) -> dict[str, np.ndarray]:
+    """Writes a Llama whose layers' matrices are in a form, but for modules whose name ends with `left_out`. Returns
+    what they all stand for."""
+    draw = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    tensors: dict[str, Any] = {}
+    plain: dict[str, np.ndarray] = {}
+
+    def add(name: str, values: np.ndarray) -> None:
+        tensors[name] = values.astype(np.float16)
+        plain[name] = tensors[name].astype(np.float64)
+
+    add("model.embed_tokens.weight", draw.normal(0, 1, (VOCAB, HIDDEN)))
+    add("lm_head.weight", draw.normal(0, 0.2, (VOCAB, HIDDEN)))
+    add("model.norm.weight", draw.uniform(0.5, 1.5, HIDDEN))
+    for layer in range(LAYERS):
+        prefix = f"model.layers.{layer}."
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            add(f"{prefix}{norm}.weight", draw.uniform(0.5, 1.5, HIDDEN))
+        for module, out, inputs in (
+            ("self_attn.q_proj", HEADS * HEAD_DIM, HIDDEN),
+            ("self_attn.k_proj", KV_HEADS * HEAD_DIM, HIDDEN),
+            ("self_attn.v_proj", KV_HEADS * HEAD_DIM, HIDDEN),
+            ("self_attn.o_proj", HIDDEN, HEADS * HEAD_DIM),
+            ("mlp.gate_proj", FFN, HIDDEN),
+            ("mlp.up_proj", FFN, HIDDEN),
+            ("mlp.down_proj", HIDDEN, FFN),
+        ):
+            if left_out and module.endswith(left_out):
+                add(f"{prefix}{module}.weight", draw.normal(0, 1, (out, inputs)) / np.sqrt(inputs))
+                continue
+            made, values = form(draw, out, inputs)
+            if "g_idx" in made:  # AutoGPTQ writes biases that the family does not have
+                made["bias"] = np.zeros(out, np.float16)
+            tensors.update({f"{prefix}{module}.{end}": tensor for end, tensor in made.items()})
+            plain[f"{prefix}{module}.weight"] = values
+    write_safetensors(folder / "model.safetensors", tensors)
+    write_config(folder, "float16", quantization)
+    return plain
+
+
+def write_config(folder: Path, dtype: str, quantization: dict[str, Any] | None) -> None:
+    config: dict[str, Any] = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": HIDDEN,
+        "intermediate_size": FFN,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "num_hidden_layers": LAYERS,
+        "vocab_size": VOCAB,
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "torch_dtype": dtype,
+    }
+    if quantization is not None:
+        config["quantization_config"] = quantization
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def write_plain(folder: Path, plain: dict[str, np.ndarray], rounded: type = np.float32) -> None:
+    """The same model as numbers of fp32, which may have been rounded to a narrower type first."""
+    folder.mkdir(parents=True)
+    values = {name: numbers.astype(rounded).astype(np.float32) for name, numbers in plain.items()}
+    write_safetensors(folder / "model.safetensors", values)
+    write_config(folder, "float32", None)

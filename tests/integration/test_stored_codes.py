@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole runs of checkpoints that are stored as codes (GPTQ, AWQ, compressed-tensors, fp8), beside runs of the numbers
+that numpy makes of them: the same answers on every layout, what a run says of its weights, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import unittest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import stored_codes as forms
+
+from harness import DONE, REFUSED, RunTest, random_requests
+
+GENERATION: dict[str, Any] = {"max_new_tokens": 6, "ignore_eos": True, "logprobs": 1, "prompt_logprobs": 1}
+REQUESTS = 4
+INT8 = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
+INT4 = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 128}
+FP8 = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "channel"}
+
+
+def gptq_config(group: int, **more: Any) -> dict[str, Any]:
+    return {"quant_method": "gptq", "bits": 4, "group_size": group, "desc_act": False, **more}
+
+
+def awq_config(group: int) -> dict[str, Any]:
+    return {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True, "version": "gemm"}
+
+
+# What is kept as codes, and what numbers a wider form has.
+KEPT = {
+    "gptq-128": (forms.gptq(128), gptq_config(128), "int4"),
+    "gptq-64": (forms.gptq(64), gptq_config(64), "int4"),
+    "gptq-32-v2": (forms.gptq(32, less_one=False), gptq_config(32, checkpoint_format="gptq_v2"), "int4"),
+    "gptq-rows": (forms.gptq(-1), gptq_config(-1), "int4"),
+    "awq-128": (forms.awq(128), awq_config(128), "int4"),
+    "awq-32": (forms.awq(32), awq_config(32), "int4"),
+    "packed-128": (forms.packed(128), forms.compressed("pack-quantized", INT4), "int4"),
+    "packed-zeros": (
+        forms.packed(64, symmetric=False),
+        forms.compressed("pack-quantized", {**INT4, "group_size": 64, "symmetric": False}),
+        "int4",
+    ),
+    "int8": (forms.int8(), forms.compressed("int-quantized", INT8), "int8"),
+    "int8-tensor": (forms.int8(True), forms.compressed("int-quantized", {**INT8, "strategy": "tensor"}), "int8"),
+}
+WIDENED = {
+    "gptq-ordered": (forms.gptq(64, shuffled=True), gptq_config(64, desc_act=True), "desc_act"),
+    "fp8": (forms.fp8(), forms.compressed("float-quantized", FP8), "no products on CPUs take codes of fp8"),
+    "fp8-blocks": (
+        forms.fp8(128, "weight_scale_inv"),
+        {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
+        "no products on CPUs take codes of fp8",
+    ),
+}
+
+
+class StoredCodesTest(RunTest):
+    def job_of(self, model: Path, name: str, compute: str = "fp32", **parallel: Any) -> Path:
+        return self.write_job(
+            random_requests(REQUESTS, 20, 60, seed=92),
+            name,
+            generation=GENERATION,
+            model={"path": str(model), "compute": compute},
+            kv={"dtype": "fp32"},
+            parallel=parallel,
+        )
+
+    def logprobs(self, job: Path) -> np.ndarray:
+        found = self.results(job)
+        self.assertEqual(found.rows(DONE), list(range(REQUESTS)))
+        ends = found["prompt_slot_offsets"]
+        values = found["prompt_token_logprob"]
+        parts = [values[ends[row] + 1 : ends[row + 1]] for row in range(REQUESTS)]
+        return np.concatenate([*parts, found["token_logprob"]])
+
+    def expect_close(self, found: np.ndarray, wanted: np.ndarray, within: float = 1e-4) -> None:
+        self.assertTrue(np.isfinite(found).all())
+        self.assertLess(float(np.abs(found - wanted).max()), within)
+
+    def test_codes_give_the_answers_of_the_numbers_they_stand_for(self) -> None:
+        for name, (form, config, held) in KEPT.items():
+            with self.subTest(form=name):
+                plain = forms.write_model(self.folder / name, form, config)
+                forms.write_plain(self.folder / f"{name}-plain", plain)
+                wanted_job = self.job_of(self.folder / f"{name}-plain", f"{name}-wanted")
+                self.run_job(wanted_job, 1)
+                wanted = self.logprobs(wanted_job)
+                job = self.job_of(self.folder / name, f"{name}-alone")
+                said = self.run_job(job, 1)
+                self.assertIn(f"{name} {held} ", said)
+                self.assertNotIn("widened", said)
+                self.assertEqual(self.report(job)["model"]["weights"], held)
+                self.expect_close(self.logprobs(job), wanted)
+
+    def test_layouts_give_the_answers_of_one_rank(self) -> None:
+        for name in ("gptq-64", "int8"):
+            form, config, _ = KEPT[name]
+            plain = forms.write_model(self.folder / name, form, config)
+            forms.write_plain(self.folder / f"{name}-plain", plain)
+            wanted_job = self.job_of(self.folder / f"{name}-plain", f"{name}-wanted")
+            self.run_job(wanted_job, 1)
+            wanted = self.logprobs(wanted_job)
+            for layout in (
+                {"cp": 2},
+                {"tp": 2},
+                {"tp": 2, "prefill": "sp_tp"},
+                {"sp": 2, "decode": "shift", "shift_threshold": 8},
+                {"tp": 4},
+            ):
+                with self.subTest(form=name, layout=layout):
+                    words = "-".join(f"{key}-{value}" for key, value in layout.items())
+                    job = self.job_of(self.folder / name, f"{name}-{words}", **layout)
+                    ranks = layout.get("tp", 1) * layout.get("sp", 1) * layout.get("cp", 1)
+                    said = self.run_job(job, ranks)
+                    # Four parts of a row of 256 are half groups of int4.
+                    self.assertEqual("widened" in said, layout.get("tp") == 4 and name == "gptq-64")
+                    within = 0.02 if "widened" in said else 1e-4
+                    self.expect_close(self.logprobs(job), wanted, within)
+
+    def test_what_no_product_takes_is_widened_and_said(self) -> None:
+        for name, (form, config, why) in WIDENED.items():
+            with self.subTest(form=name):
+                plain = forms.write_model(self.folder / name, form, config)
+                forms.write_plain(self.folder / f"{name}-plain", plain, np.float16)
+                wanted_job = self.job_of(self.folder / f"{name}-plain", f"{name}-wanted")
+                self.run_job(wanted_job, 1)
+                job = self.job_of(self.folder / name, f"{name}-alone")
+                said = self.run_job(job, 1)
+                self.assertRegex(said, rf"weights of q, k, .*down are stored as .* and widened: .*{why}")
+                self.assertEqual(self.report(job)["model"]["weights"], "fp16")
+                self.expect_close(self.logprobs(job), self.logprobs(wanted_job))
+
+    def test_products_of_bf16_round_operands_alone(self) -> None:
+        form, config, _ = KEPT["awq-32"]
+        plain = forms.write_model(self.folder / "model", form, config)
+        forms.write_plain(self.folder / "plain", plain)
+        wanted_job = self.job_of(self.folder / "plain", "wanted")
+        self.run_job(wanted_job, 1)
+        job = self.job_of(self.folder / "model", "auto", compute="auto")
+        self.run_job(job, 1)
+        self.expect_close(self.logprobs(job), self.logprobs(wanted_job), 0.1)
+
+    def test_modules_that_are_left_out_stay_numbers(self) -> None:
+        form, config, _ = KEPT["awq-128"]
+        config = {**config, "modules_to_not_convert": ["down_proj"]}
+        plain = forms.write_model(self.folder / "model", form, config, left_out="down_proj")
+        forms.write_plain(self.folder / "plain", plain)
+        wanted_job = self.job_of(self.folder / "plain", "wanted")
+        self.run_job(wanted_job, 1)
+        job = self.job_of(self.folder / "model", "found")
+        self.run_job(job, 1)
+        self.expect_close(self.logprobs(job), self.logprobs(wanted_job))
+
+    def test_broken_checkpoints_are_refused_by_tensor(self) -> None:
+        def broken(name: str, change: str, words: str) -> None:
+            with self.subTest(form=name, change=change):
+                form, config, _ = {**KEPT, **WIDENED}[name]
+                folder = self.folder / f"{name} {change}"
+
+                def make(draw: np.random.Generator, out: int, inputs: int) -> Any:
+                    tensors, numbers = form(draw, out, inputs)
+                    if (out, inputs) == (forms.HIDDEN, forms.FFN):
+                        what, end = change.split(" ")
+                        if what == "without":
+                            del tensors[end]
+                        elif what == "short":
+                            tensors[end] = tensors[end][:-1]
+                        elif what == "typed":
+                            tensors[end] = tensors[end].astype(np.int64)
+                        else:
+                            tensors[end].reshape(-1)[3] = {"far": 99, "moved": 1, "nan": np.nan}[what]
+                    return tensors, numbers
+
+                forms.write_model(folder, make, config)
+                said = self.run_job(self.job_of(folder, "broken"), 1, expect=REFUSED)
+                self.assertIn("model.safetensors" if "missing" not in words else folder.name, said)
+                self.assertRegex(said, f"'model.layers.[01].mlp.down_proj.{change.split()[1]}' {words}")
+
+        broken("gptq-128", "without g_idx", "is missing")
+        broken("gptq-128", "without qzeros", "is missing")
+        broken("gptq-128", "short scales", r"has shape \[3, 256\]")
+        broken("gptq-128", "typed qweight", "is of type int64")
+        broken("gptq-128", "moved g_idx", "holds 1 at element 3, but without desc_act")
+        broken("gptq-ordered", "far g_idx", "holds 99 at element 3, but there are 8 groups")
+        broken("awq-32", "short qzeros", r"has shape \[15, 32\]")
+        broken("awq-128", "nan scales", "holds nan at element 3")
+        broken("packed-zeros", "without weight_zero_point", "is missing")
+        broken("int8", "short weight_scale", r"has shape \[255, 1\]")
+
+    def test_configurations_that_are_not_implemented_are_refused_before_work(self) -> None:
+        form, config, _ = KEPT["gptq-128"]
+        forms.write_model(self.folder / "model", form, config)
+        for changed, words in (
+            ({"bits": 8}, "quantization_config.bits is 8, and only 4 is implemented"),
+            ({"group_size": 48}, "quantization_config.group_size is 48"),
+            ({"lm_head": True}, "quantization_config.lm_head is true"),
+            ({"quant_method": "bitsandbytes"}, "quantization_config.quant_method is \"bitsandbytes\""),
+        ):
+            with self.subTest(changed=changed):
+                path = self.folder / "model" / "config.json"
+                whole = json.loads(path.read_text())
+                whole["quantization_config"] = {**config, **changed}
+                path.write_text(json.dumps(whole))
+                said = self.run_job(self.job_of(self.folder / "model", "refused"), 1, expect=REFUSED)
+                self.assertIn(words, said)
+
+
+if __name__ == "__main__":
+    unittest.main()

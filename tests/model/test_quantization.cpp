@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/// quantization_config of config.json, and which matrices stay codes where.
+
+#include <gmock/gmock.h>
+
+#include "lib/core/codes.hpp"
+#include "lib/core/error.hpp"
+#include "lib/model/config.hpp"
+#include "lib/model/stored_codes.hpp"
+
+namespace pecia::model {
+namespace {
+
+using testing::HasSubstr;
+
+ModelConfig read(const std::string& model_type, const std::string& quantization) {
+  return parse_config(R"({"model_type": ")" + model_type + R"(", "hidden_size": 256,
+      "intermediate_size": 640, "num_attention_heads": 8, "num_key_value_heads": 4,
+      "num_hidden_layers": 2, "vocab_size": 100, "max_position_embeddings": 64,
+      "torch_dtype": "float16", "quantization_config": )" +
+                          quantization + "}",
+                      "config.json");
+}
+
+std::string refusal(const std::string& quantization, const std::string& model_type = "llama") {
+  try {
+    read(model_type, quantization);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+const std::string gptq_64 = R"({"quant_method": "gptq", "bits": 4, "group_size": 64})";
+
+TEST(Quantization, OfGptqSaysGroupsZerosAndOrder) {
+  const StoredQuantization plain = read("llama", gptq_64).quantization.value();
+  EXPECT_EQ(plain.form, StoredForm::gptq);
+  EXPECT_EQ(plain.group, 64);
+  EXPECT_EQ(plain.shared_by(), 64);
+  EXPECT_TRUE(plain.zeros_less_one);
+  EXPECT_EQ(plain.code(), DType::int4);
+  const StoredQuantization other =
+      *read("llama", R"({"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": true,
+                         "checkpoint_format": "gptq_v2"})")
+           .quantization;
+  EXPECT_EQ(other.group, 0);
+  EXPECT_FALSE(other.zeros_less_one);
+  EXPECT_EQ(other.code(), std::nullopt);
+}
+
+TEST(Quantization, IsAbsentWhereNothingSaysSo) {
+  EXPECT_FALSE(read("llama", "null").quantization);
+  EXPECT_FALSE(read("llama", "false").quantization);
+}
+
+TEST(Quantization, RefusesWhatIsNotImplementedByName) {
+  EXPECT_THAT(refusal(R"({"quant_method": "hqq"})"), HasSubstr("quantization_config.quant_method"));
+  EXPECT_THAT(refusal(R"({"bits": 4})"), HasSubstr("quant_method"));
+  EXPECT_THAT(refusal(R"({"quant_method": "gptq", "bits": 3, "group_size": 64})"),
+              HasSubstr("quantization_config.bits is 3"));
+  EXPECT_THAT(refusal(R"({"quant_method": "gptq", "bits": 4, "group_size": 96})"),
+              HasSubstr("group_size is 96"));
+  EXPECT_THAT(refusal(R"({"quant_method": "gptq", "bits": 4, "group_size": 64,
+                          "checkpoint_format": "marlin"})"),
+              HasSubstr("checkpoint_format is \"marlin\""));
+  EXPECT_THAT(refusal(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*": {}}})"),
+              HasSubstr("dynamic"));
+  EXPECT_THAT(refusal(R"({"quant_method": "awq", "bits": 4, "version": "gemv"})"),
+              HasSubstr("version is \"gemv\""));
+  EXPECT_THAT(refusal(R"({"quant_method": "awq", "bits": 4, "zero_point": false})"),
+              HasSubstr("zero_point is false"));
+  EXPECT_THAT(refusal(R"({"quant_method": "fp8", "fmt": "e5m2"})"), HasSubstr("fmt is \"e5m2\""));
+  EXPECT_THAT(refusal(gptq_64, "phi3"), HasSubstr("packs projections"));
+}
+
+std::string compressed(const std::string& format, const std::string& weights,
+                       const std::string& more = "") {
+  return R"({"quant_method": "compressed-tensors", "format": ")" + format + R"(",
+      "config_groups": {"group_0": {"targets": ["Linear"], "weights": )" +
+         weights + "}}" + more + "}";
+}
+
+TEST(Quantization, OfCompressedTensorsHasThreeFormats) {
+  const auto form_of = [](const std::string& text) {
+    return read("llama", text).quantization->form;
+  };
+  EXPECT_EQ(form_of(compressed("pack-quantized", R"({"num_bits": 4, "type": "int",
+                               "strategy": "group", "group_size": 32, "symmetric": false})")),
+            StoredForm::packed);
+  EXPECT_EQ(form_of(compressed("int-quantized",
+                               R"({"num_bits": 8, "type": "int", "strategy": "channel"})")),
+            StoredForm::int8);
+  EXPECT_EQ(form_of(compressed("float-quantized",
+                               R"({"num_bits": 8, "type": "float", "strategy": "tensor"})")),
+            StoredForm::fp8);
+  EXPECT_THAT(refusal(compressed("nvfp4-pack-quantized", R"({"num_bits": 4})")),
+              HasSubstr("format is \"nvfp4-pack-quantized\""));
+  EXPECT_THAT(refusal(compressed("pack-quantized", R"({"num_bits": 8, "strategy": "group"})")),
+              HasSubstr("config_groups.group_0.weights.num_bits is 8"));
+  EXPECT_THAT(refusal(compressed("int-quantized", R"({"num_bits": 8, "symmetric": false})")),
+              HasSubstr("symmetric is false"));
+  EXPECT_THAT(refusal(compressed("int-quantized", R"({"num_bits": 8, "strategy": "channel"})",
+                                 R"(, "kv_cache_scheme": {"num_bits": 8})")),
+              HasSubstr("kv_cache_scheme"));
+}
+
+TEST(CodeUse, IsOfWholeGroupsInEveryPartOfARow) {
+  const ModelConfig config = read("llama", gptq_64);
+  const auto type = [&](MatrixKind kind, const CodeUse& use) {
+    return resident_code(config, kind, use);
+  };
+  EXPECT_EQ(type(MatrixKind::down, codes_kept(config, 1, false)), DType::int4);
+  EXPECT_EQ(type(MatrixKind::down, codes_kept(config, 2, false)), std::nullopt);  // 2 · 320
+  EXPECT_EQ(type(MatrixKind::o, codes_kept(config, 2, false)), DType::int4);      // 2 · 128
+  EXPECT_EQ(type(MatrixKind::gate, codes_kept(config, 4, false)), DType::int4);
+  EXPECT_EQ(type(MatrixKind::head, codes_kept(config, 1, false)), std::nullopt);
+  EXPECT_EQ(type(MatrixKind::q, codes_kept(config, 1, true)), std::nullopt);
+  EXPECT_EQ(type(MatrixKind::q, CodeUse{.kept = false}), std::nullopt);
+  EXPECT_EQ(why_widened(config, MatrixKind::o, codes_kept(config, 2, false)), "");
+  EXPECT_THAT(why_widened(config, MatrixKind::down, codes_kept(config, 2, false)),
+              HasSubstr("2 parts of a row of 640"));
+}
+
+TEST(CodeUse, CountsTheBytesThatCodesSave) {
+  const ModelConfig config = read("llama", gptq_64);
+  const int64_t rows = 2 * (256 + 128 + 128 + 256 + 640 + 640), of_down = 2 * 256;
+  const auto saved = [](int64_t columns) { return columns * 2 - (columns / 2 + columns / 64 * 8); };
+  EXPECT_EQ(bytes_by_codes(config, DType::fp16, {}), -(rows * saved(256) + of_down * saved(640)));
+  EXPECT_EQ(active_bytes_by_codes(config, DType::fp16, {}),
+            bytes_by_codes(config, DType::fp16, {}));
+  EXPECT_EQ(bytes_by_codes(config, DType::fp16, {.kept = false}), 0);
+}
+
+}  // namespace
+}  // namespace pecia::model
