@@ -38,22 +38,23 @@ class AllowedTokens {
 
   /// How many tokens may come next. 0: none fits the answer, and nothing is kept from it.
   int64_t count(int64_t sequence) const { return answers_.at(sequence).count; }
-  /// Adds −infinity to the logits of all other tokens. Row i of `logits` is of `sequences[i]`, with
+  /// Sets the logits of all other tokens to −infinity. Row i of `logits` is of `sequences[i]`, with
   /// the logits of the tokens from `first_token` on; rows of answers without a shape stay as they are.
   void restrict(const TensorView& logits, std::span<const int64_t> sequences, int64_t first_token,
-                const context::Compute& compute, device::Buffer& workspace);
+                const context::Compute& compute);
 
  private:
   struct Answer {
     std::unique_ptr<grammar::Matcher> matcher;
     int64_t accepted = 0;  ///< tokens of the answer that the matcher has taken in
     int64_t count = 0;
-    std::vector<float> addends;  ///< [vocab]
+    std::vector<uint32_t> words;  ///< a bit for each token that may come
   };
   void find(const Wanted& wanted);
 
   int64_t vocab_;
-  std::map<int64_t, Answer> answers_;  ///< by sequence
+  std::map<int64_t, Answer> answers_;    ///< by sequence
+  std::vector<uint32_t> words_of_rows_;  ///< of the last rows that were restricted
   std::future<void> under_way_;
 };
 

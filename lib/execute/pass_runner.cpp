@@ -16,7 +16,6 @@ PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, mo
       compute_(compute),
       logits_(compute.buffer()),
       candidates_(compute.buffer()),
-      addends_(compute.buffer()),
       allowed_(settings.vocab) {}
 
 void PassRunner::begin(const schedule::Plan& plan) {

@@ -129,7 +129,7 @@ void PassRunner::restrict(const schedule::Plan& plan, std::span<const int32_t> i
                           const TensorView& logits, int64_t first_token) {
   std::vector<int64_t> sequences;
   for (const int32_t item : items) sequences.push_back(plan.items[item].rows.sequence);
-  allowed_.restrict(logits, sequences, first_token, compute_, addends_);
+  allowed_.restrict(logits, sequences, first_token, compute_);
 }
 
 schedule::LogProbs PassRunner::sample(const schedule::Plan& plan, const Asked& asked) {

@@ -20,6 +20,7 @@ namespace pecia::measure {
 struct Measured {
   parallel::RingRates ring;                ///< used with cp above 1 and ring auto, or elastic
   std::optional<int64_t> shift_threshold;  ///< used with decode shift: the job's, or by rule
+  std::string products;                    ///< of CPUs, as products_text writes them; "": GPUs
 };
 
 /// Text for an attribute of the results. Parsing returns nothing for other degrees of parallelism,
@@ -27,6 +28,9 @@ struct Measured {
 std::string to_json(const Measured& measured, const resources::Resources& resources);
 std::optional<Measured> parse_measured(const std::string& text,
                                        const resources::Resources& resources);
+
+/// The products of the run that wrote the text, whatever its degrees were; "" where none are said.
+std::string kept_products_of_run(const std::string& text);
 
 /// Whether the run that wrote the text was elastic. Absent as for parse_measured.
 std::optional<bool> kept_elastic(const std::string& text, const resources::Resources& resources);

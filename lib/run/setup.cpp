@@ -10,7 +10,9 @@
 #include "lib/cluster/process_grid.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/core/build_info.hpp"
+#include "lib/io/results.hpp"
 #include "lib/job/job_model.hpp"
+#include "lib/measure/measured.hpp"
 #include "lib/report/log.hpp"
 #include "lib/resources/footprint.hpp"
 #include "lib/resources/tuned_setting.hpp"
@@ -67,6 +69,25 @@ std::optional<resources::TunedQuestion> settle_tuned(const model::ModelConfig& c
   return question;
 }
 
+/// The measurement of an earlier start with the same results; "" where there is none. Collective
+/// over all ranks; every rank gets it.
+std::string kept_measurement(const job::Job& job, bool fresh, comm::Communicator& world) {
+  const auto path = job.output / "results.h5";
+  std::vector<std::byte> bytes;
+  std::error_code unreachable;  // opening the results reports what is wrong with the folder
+  if (world.rank() == 0 && !fresh && std::filesystem::exists(path, unreachable)) {
+    try {
+      const std::string text = io::ResultsFile(path).layout().measured;
+      const auto* data = reinterpret_cast<const std::byte*>(text.data());
+      bytes.assign(data, data + text.size());
+    } catch (const Error&) {
+      // Opening the results for the run reports what is wrong with them.
+    }
+  }
+  world.broadcast(bytes, 0);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 }  // namespace
 
 std::vector<comm::RackServerGpu> Ranks::replica_places() const {
@@ -89,14 +110,25 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
       resources::require_fp8_widths(config, resources);
   });
   comm::together(world, [&] { resources.threads = resources::threads_of_rank(world); });
-  auto place = resources::make_compute_place(job, resources.gpus, resources.threads, world);
+  std::string kept = kept_measurement(job, options.fresh, world);
+  measure::ProductChoice products;
+  if (!resources.gpus)
+    products = measure::choose_products(job, resources::held_dtype(job, config), resources.threads,
+                                        world, measure::kept_products_of_run(kept));
+  auto place = resources::make_compute_place(job, resources.gpus, resources.threads, world,
+                                             products.products);
   Ranks ranks = make_ranks(job, resources, world);
   auto tuned = settle_tuned(config, ranks, resources, job);
   auto log = report::make_logger(ranks.ordered->rank(), world.size());
   if (options.quiet) log->set_level(std::max(log->level(), spdlog::level::warn));
   if (resources.gpus) log->info("attention of prompts by {}", place.backend->attention_library());
-  return {options, std::move(job),   std::move(config), std::move(resources), std::move(tuned),
-          drain_s, std::move(place), std::move(ranks),  std::move(log)};
+  if (products.is_new)
+    log->info("products of this machine, {}: {}", products.why,
+              measure::products_text(products.products));
+  if (!products.warning.empty()) log->warn("{}", products.warning);
+  return {options,          std::move(job),   std::move(config), std::move(resources),
+          std::move(tuned), drain_s,          std::move(kept),   std::move(products),
+          std::move(place), std::move(ranks), std::move(log)};
 }
 
 bool keeps_kv(const job::Job& job) {

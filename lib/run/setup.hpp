@@ -11,6 +11,7 @@
 
 #include "lib/comm/communicator.hpp"
 #include "lib/job/job.hpp"
+#include "lib/measure/product_choice.hpp"
 #include "lib/model/config.hpp"
 #include "lib/resources/compute_place.hpp"
 #include "lib/resources/resources.hpp"
@@ -41,6 +42,8 @@ struct Setup {
   resources::Resources resources;  ///< memory and measured choices are settled later
   std::optional<resources::TunedQuestion> tuned;
   std::optional<double> drain_s;  ///< seconds from the run's begin; absent: no stated limit
+  std::string kept;  ///< what an earlier start with the same results has measured (measured.hpp)
+  measure::ProductChoice products;  ///< of CPUs
   resources::ComputePlace place;
   Ranks ranks;
   std::shared_ptr<spdlog::logger> log;
