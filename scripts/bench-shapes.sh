@@ -3,7 +3,7 @@
 # bench-shapes.sh [ROUNDS]: what it costs that answers have a shape. 16 sequences make 160 tokens each, with
 # generation.schema (a list of books, each with three texts and a number) and without a shape, in turn, ROUNDS (5)
 # times, on one rank with all cores. The answers with a shape end before their list does, so these runs end with 3.
-# Prints tokens/s of decode of each, and the medians' ratio. Needs models/SmolLM2-135M-Instruct
+# Prints tokens/s of decode of each, and the median of what a round's shape costs. Needs models/SmolLM2-135M-Instruct
 # (scripts/quickstart.sh) and a build with XGrammar (scripts/setup.sh grammar). PECIA_PROGRAM names other programs,
 # "A B", which are measured in turn, too.
 set -euo pipefail
@@ -61,6 +61,6 @@ for which, program in enumerate(programs):
         reports = [json.load(open(f"{work}/{which}-{name}-{i}.json")) for i in range(rounds)]
         rates[name] = [report["phases"]["decode"]["tokens_per_s"] for report in reports]
         print(f"{program}, {name}: " + ", ".join(f"{rate:.0f}" for rate in rates[name]) + " tokens/s of decode")
-    shape, none = (statistics.median(rates[name]) for name in ("shape", "none"))
-    print(f"{program}: {shape:.0f} with a shape, {none:.0f} without: {100 * (1 - shape / none):+.1f} % cost")
+    cost = statistics.median(1 - shape / none for shape, none in zip(rates["shape"], rates["none"]))
+    print(f"{program}: a shape costs {100 * cost:.1f} %, the median of the rounds")
 PYTHON

@@ -2,6 +2,9 @@
 #include "lib/execute/allowed_tokens.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
+#include <utility>
 
 #include "lib/core/error.hpp"
 
@@ -21,17 +24,32 @@ void AllowedTokens::find(const Wanted& wanted) {
   answer.count = answer.matcher->allow(answer.words);
 }
 
-void AllowedTokens::start(std::vector<Wanted> wanted) {
-  PECIA_CHECK(!under_way_.valid(), "the tokens of the last pass are not yet found");
+void AllowedTokens::start(std::vector<Wanted> wanted, const context::Compute& compute) {
+  PECIA_CHECK(!under_way_.valid() && wanted_.empty(), "the tokens of the last pass are not found");
   std::erase_if(wanted, [&](const Wanted& each) { return !has(each.sequence); });
-  if (wanted.empty()) return;
-  under_way_ = std::async(std::launch::async, [this, wanted = std::move(wanted)] {
-    for (const Wanted& each : wanted) find(each);
+  wanted_ = std::move(wanted);
+  if (wanted_.empty() || !compute.device.info().is_gpu()) return;
+  under_way_ = std::async(std::launch::async, [this, beside = std::exchange(wanted_, {})] {
+    for (const Wanted& each : beside) find(each);
   });
 }
 
-void AllowedTokens::wait() {
+void AllowedTokens::wait(const context::Compute& compute) {
   if (under_way_.valid()) under_way_.get();
+  if (wanted_.empty()) return;
+  const std::vector<Wanted> wanted = std::exchange(wanted_, {});
+  std::vector<std::exception_ptr> failures(compute.stream.num_threads());
+  std::atomic<size_t> next = 0;
+  const auto find_some = [&](int thread) {
+    try {
+      for (size_t i = next++; i < wanted.size(); i = next++) find(wanted[i]);
+    } catch (...) {  // the pool's threads may not throw
+      failures[thread] = std::current_exception();
+    }
+  };
+  compute.stream.pool().run(find_some, [] {});
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
 }
 
 void AllowedTokens::restrict(const TensorView& logits, std::span<const int64_t> sequences,

@@ -121,7 +121,7 @@ void PassRunner::start_finding_tokens(const schedule::Plan& plan, const Asked& s
     const std::span<const int32_t> tokens = histories_.at(sequence).tokens;
     wanted.push_back({sequence, tokens.subspan(turns_.at(sequence).answer_begin)});
   }
-  allowed_.start(std::move(wanted));
+  allowed_.start(std::move(wanted), compute_);
 }
 
 /// Leaves the items' logits of only those tokens that may come next.
