@@ -24,6 +24,8 @@ std::string to_json(const Measured& measured, const resources::Resources& resour
             {"ring_bandwidth", measured.ring.bandwidth},
             {"all_to_all_bandwidth", measured.ring.all_to_all_bandwidth}};
   if (!measured.products.empty()) json["products"] = measured.products;
+  json["layout"] = {{"ranks", resources.dp * resources.degrees().ranks()},
+                    {"settings", measured.layout}};
   if (measured.shift_threshold) json["shift_threshold"] = *measured.shift_threshold;
   return json_text(json);
 }
@@ -46,6 +48,14 @@ std::optional<Measured> parse_measured(const std::string& text,
 
 std::string kept_products_of_run(const std::string& text) try {
   return parse_json<Json>(text).value("products", "");
+} catch (const nlohmann::json::exception&) {
+  return {};
+}
+
+std::optional<std::vector<std::string>> kept_layout(const std::string& text, int ranks) try {
+  const Json layout = parse_json<Json>(text).at("layout");
+  if (layout.at("ranks") != ranks) return {};
+  return layout.at("settings").get<std::vector<std::string>>();
 } catch (const nlohmann::json::exception&) {
   return {};
 }

@@ -13,7 +13,8 @@ namespace pecia::run {
 /// Makes the resources elastic where parallel.cp is auto, no mode of the ring is named, and the
 /// batch is expected to end more than 5 % sooner that way. Where arrivals are replayed, the mean
 /// time to the first token decides instead. Resources::why says what was expected. A continued run
-/// keeps what it chose first (`setup.kept`), on the same degrees.
+/// keeps what it chose first, on the same degrees. This is the rule where no times are foreseen
+/// (choose_layout.hpp).
 ///
 /// The expectation comes from playing a part of the batch both ways (schedule/simulate.hpp). The
 /// times of passes follow from `product_flops` (of all ranks) and from the ring's `rates`. Call it

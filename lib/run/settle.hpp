@@ -14,7 +14,7 @@ namespace pecia::run {
 /// modes have changed, before the cache is allocated. Collective over all ranks.
 void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs);
 
-/// The rates of the replica's rings in `setup.kept`, or else measured now, where a choice
+/// The rates of the replica's rings that an earlier start kept, or else measured now, where a choice
 /// depends on them. `tensors`: the ranks of the replica, for tensors where `compute` is. Collective
 /// over all ranks; the same on every rank.
 parallel::RingRates settle_rates(const Setup& setup, comm::Communicator& tensors,
