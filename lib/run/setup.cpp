@@ -87,25 +87,6 @@ std::optional<resources::TunedQuestion> settle_tuned(const model::ModelConfig& c
   return question;
 }
 
-/// The measurement of an earlier start with the same results; "" where there is none. Collective
-/// over all ranks; every rank gets it.
-std::string kept_measurement(const job::Job& job, bool fresh, comm::Communicator& world) {
-  const auto path = job.output / "results.h5";
-  std::vector<std::byte> bytes;
-  std::error_code unreachable;  // opening the results reports what is wrong with the folder
-  if (world.rank() == 0 && !fresh && std::filesystem::exists(path, unreachable)) {
-    try {
-      const std::string text = io::ResultsFile(path).layout().measured;
-      const auto* data = reinterpret_cast<const std::byte*>(text.data());
-      bytes.assign(data, data + text.size());
-    } catch (const Error&) {
-      // Opening the results for the run reports what is wrong with them.
-    }
-  }
-  world.broadcast(bytes, 0);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 }  // namespace
 
 std::vector<comm::RackServerGpu> Ranks::replica_places() const {
