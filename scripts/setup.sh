@@ -3,11 +3,13 @@
 # Installs what this machine lacks (Debian 12, Ubuntu 24.04) and makes the helpers' Python environment, .venv.
 # Does nothing, quickly, when all is there. Exit code 2: something has to be installed by someone else.
 #
-#   scripts/setup.sh [python|books|report|cuda|grammar|peers]    python: makes .venv, and nothing else; books: adds what
+#   scripts/setup.sh [python|books|report|cuda|grammar|peers|peers-openvino]
+#                                                        python: makes .venv, and nothing else; books: adds what
 #                                                        pecia-pack reads PDF, EPUB, HTML, DOCX and tables with; report:
 #                                                        adds what pecia-report draws with; cuda: gets the headers of
 #                                                        cudnn-frontend, and nothing else; grammar: gets the sources
-#                                                        of XGrammar, for generation.schema; peers: makes build/peers,
+#                                                        of XGrammar, for generation.schema; peers and
+#                                                        peers-openvino: make build/peers and build/peers-openvino,
 #                                                        what bench-peers measures
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -147,22 +149,23 @@ get_xgrammar() {
   cp "$list" "$folder/unpacked"
 }
 
-# An environment of its own: 6 GB, most of it what torch is linked to, and some minutes of compiling llama.cpp.
+# make_peers NAME: an environment of its own. 6 GB each, most of it what torch is linked to; peers also takes some minutes
+# of compiling llama.cpp.
 make_peers() {
-  [[ -x $root/build/peers/bin/pip ]] ||
-    step "making build/peers" "$root/.venv/bin/python" -m venv --clear "$root/build/peers"
-  install_requirements requirements-peers build/peers
+  [[ -x $root/build/$1/bin/pip ]] ||
+    step "making build/$1" "$root/.venv/bin/python" -m venv --clear "$root/build/$1"
+  install_requirements "requirements-$1" "build/$1"
 }
 
 case "${1:-}" in
   "") install_packages ;;
-  python | books | report | cuda | grammar | peers) ;;
+  python | books | report | cuda | grammar | peers | peers-openvino) ;;
   -h | --help)
     sed -n '1d; /^# SPDX-/d; /^set -/q; s/^# \{0,1\}//p' "$0"
     exit
     ;;
   *)
-    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'books', 'report', 'cuda', 'grammar' or 'peers'" >&2
+    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'books', 'report', 'cuda', 'grammar', 'peers' or 'peers-openvino'" >&2
     exit 2
     ;;
 esac
@@ -172,5 +175,5 @@ case "${1:-}" in
   report) install_requirements requirements-report ;;
   cuda) get_cudnn_frontend ;;
   grammar) get_xgrammar ;;
-  peers) make_peers ;;
+  peers | peers-openvino) make_peers "$1" ;;
 esac

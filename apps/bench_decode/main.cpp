@@ -149,8 +149,8 @@ class Decode {
     if (options_.ring == "pass_kv") settings_.decode_ring = parallel::Ring::pass_kv;
     check_masters();
     if (session_.options.check) refuse_check_of_codes(options_.model);
-    const Floors floors =
-        measure_floors(world_, make_place(settings_, world_), options_.model.product_type());
+    const Floors floors = measure_floors(world_, make_place(settings_, model_, world_),
+                                         options_.model.product_type());
     results_.line(
         fmt::format("floor of all ranks: reads {:.1f} GB/s, matrix product {:.1f} GFLOP/s",
                     floors.read_bandwidth * 1e-9, floors.flops * 1e-9));
@@ -193,7 +193,7 @@ class Decode {
   /// The lengths of the sequences, of which a GPU's memory may leave out the last.
   std::vector<int64_t> fitting_lengths(int64_t context, int64_t batch) const {
     std::vector<int64_t> lengths = lengths_of(context, batch, options_.mixed, options_.model.seed);
-    const resources::ComputePlace place = make_place(settings_, world_);
+    const resources::ComputePlace place = make_place(settings_, model_, world_);
     if (!place.on_gpu()) return lengths;
     // Work memory of a pass of few rows, and what libraries keep, take less than a tenth.
     constexpr double share_for_caches = 0.9;

@@ -10,6 +10,7 @@
 #include "lib/core/random.hpp"
 #include "lib/execute/rank_needs.hpp"
 #include "lib/measure/calibration.hpp"
+#include "lib/measure/product_choice.hpp"
 #include "lib/parallel/ring.hpp"
 #include "lib/parallel/virtual_ranks.hpp"
 #include "lib/resources/resources.hpp"
@@ -64,9 +65,16 @@ DType dtype_of_layers(const model::WeightViews& weights) {
 }
 }  // namespace
 
-resources::ComputePlace make_place(const ReplicaSettings& settings, comm::Communicator& ring) {
-  return resources::make_compute_place(
-      settings.job, resources::computes_on_gpus(settings.job, ring), {settings.threads, {}}, ring);
+resources::ComputePlace make_place(const ReplicaSettings& settings, const LoadedModel& model,
+                                   comm::Communicator& ring) {
+  const bool gpus = resources::computes_on_gpus(settings.job, ring);
+  const resources::Threads threads{settings.threads, {}};
+  std::optional<kernels::CpuProducts> products;
+  if (!gpus)
+    products = measure::choose_products(
+                   settings.job, resources::held_dtype(settings.job, model.config), threads, ring)
+                   .products;
+  return resources::make_compute_place(settings.job, gpus, threads, ring, products);
 }
 
 const model::WeightViews& Replica::stored_weights() const {
@@ -83,7 +91,7 @@ Replica::Replica(comm::Communicator& ring, const LoadedModel& model,
       model_(model),
       settings_(settings),
       cut_(cut_weights(model, ring.rank(), settings)),
-      place_(make_place(settings, ring)),
+      place_(make_place(settings, model, ring)),
       own_(copied(stored_weights(), settings.job, place_)),
       rank_(ring, resources::tensor_group(settings.job, ring, place_), place_, model.config,
             weights(), recorder_,

@@ -47,7 +47,8 @@ struct ReplicaSettings {
 };
 
 /// Makes the place where a rank of the replica computes. Collective.
-resources::ComputePlace make_place(const ReplicaSettings& settings, comm::Communicator& ring);
+resources::ComputePlace make_place(const ReplicaSettings& settings, const LoadedModel& model,
+                                   comm::Communicator& ring);
 
 /// Sampled tokens by sequence, in the order of the call. On rank 0; empty elsewhere.
 struct Answer {

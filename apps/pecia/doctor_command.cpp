@@ -21,6 +21,7 @@
 #include "lib/core/json.hpp"
 #include "lib/io/hdf5.hpp"
 #include "lib/measure/deviations.hpp"
+#include "lib/measure/product_choice.hpp"
 
 namespace pecia::app {
 namespace {
@@ -54,6 +55,25 @@ Finding isa_finding() {
     return {"isa", true, std::string(name_of(isa())), ""};
   } catch (const InputError& error) {
     return {"isa", false, error.what(), "run on an x86-64 CPU with AVX2; unset PECIA_MAX_ISA"};
+  }
+}
+
+/// What a run of as many ranks and threads would take, for weights of bf16. Collective.
+Finding products_finding(comm::Communicator& world) {
+  if (world.all_reduce_max(isa_finding().ok ? 0 : 1) > 0)
+    return ok("products", "not measured, as not every rank's CPU can compute");
+  try {
+    const measure::ProductChoice choice =
+        measure::choose_products(job::Job(), DType::bf16, resources::threads_of_rank(world), world);
+    if (!choice.warning.empty())
+      return {"products", false, choice.warning, "let XDG_CACHE_HOME name a folder of your own"};
+    return ok(
+        "products",
+        fmt::format("{} with weights of bf16, {}{}", measure::products_text(choice.products),
+                    choice.why,
+                    choice.times.empty() ? "" : fmt::format(" ({})", times_text(choice.times))));
+  } catch (const Error& error) {  // on all ranks together
+    return {"products", false, error.what(), "use a CPU that the CPU backend has code for"};
   }
 }
 
@@ -121,6 +141,7 @@ std::vector<Finding> examine(const DoctorOptions& options, Context& context) {
       ok("hwloc", cluster::hwloc_version()),
       ok("cpu", cpu.model),
       isa_finding(),
+      products_finding(context.world),
       foresight_finding(),
       judge_gpus(gpu_facts(), host),
       judge_launch(launch, context.world.size()),

@@ -8,6 +8,7 @@
 /// enqueued on the stream. On the CPU it is done when the call returns.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,7 @@
 #include "kernels/api/gated_activation.hpp"
 #include "kernels/api/kv_store.hpp"
 #include "kernels/api/linear.hpp"
+#include "kernels/api/mask_tokens.hpp"
 #include "kernels/api/merge.hpp"
 #include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
@@ -55,6 +57,7 @@ class Backend {
   virtual void linear(const LinearArgs& args, device::Stream& stream) = 0;
   virtual void quantize_rows(const QuantizeRowsArgs& args, device::Stream& stream) = 0;
   virtual void add(const AddArgs& args, device::Stream& stream) = 0;
+  virtual void mask_tokens(const MaskTokensArgs& args, device::Stream& stream) = 0;
   virtual void square_sums(const SquareSumsArgs& args, device::Stream& stream) = 0;
   virtual void rms_norm(const RmsNormArgs& args, device::Stream& stream) = 0;
   virtual void rope(const RopeArgs& args, device::Stream& stream) = 0;
@@ -116,6 +119,25 @@ enum class Products { fp32, bf16, amx };
 
 inline constexpr Products all_products[] = {Products::fp32, Products::bf16, Products::amx};
 
+/// Up to how many rows weights of 16 bits are read in place, and not packed. Measured crossovers: for
+/// fp32 48 rows with AVX-512 and 24 to 32 with AVX2, at depths 576 and 4096; for bf16 64 rows at
+/// depth 576, and 32 at 1536 (Zen 5).
+constexpr int64_t usual_most_few(Products products) {
+  return products == Products::fp32 ? 32 : 64;
+}
+
+/// Products by the number of rows. Other products have other bits, and so may packed weights.
+struct CpuProducts {
+  constexpr CpuProducts(Products all) : few(all), many(all) {}  // NOLINT: one kind for all rows
+  constexpr CpuProducts(Products of_few, Products of_many, int64_t most)
+      : few(of_few), many(of_many), most_few(most) {}
+  bool operator==(const CpuProducts&) const = default;
+
+  Products few;   ///< of few rows, which read weights in place; amx has vectors there
+  Products many;  ///< of more rows, and of RowInvariant::yes with any number of rows
+  std::optional<int64_t> most_few = {};  ///< how many rows are few; absent: usual_most_few
+};
+
 std::string_view name_of(Products products);
 
 /// Says why the CPU backend has no such products in this process, with pecia::isa(); "" if it has
@@ -127,7 +149,7 @@ bool cpu_has_bf16_products();
 
 /// Makes a vectorised backend with several threads. It uses the instructions of pecia::isa().
 /// Throws Unsupported for products that these lack.
-std::unique_ptr<Backend> make_cpu_backend(Products products = Products::fp32);
+std::unique_ptr<Backend> make_cpu_backend(const CpuProducts& products = Products::fp32);
 
 /// Tells whether this build has the CUDA backend.
 bool has_cuda();

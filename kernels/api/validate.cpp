@@ -203,6 +203,16 @@ void validate(const AddArgs& args) {
   check_shape("y", args.y, {args.x.rows(), args.x.size(1)});
 }
 
+void validate(const MaskTokensArgs& args) {
+  check_rank("logits", args.logits, 2);
+  check_fp32("logits", args.logits);
+  const int64_t end = args.first_token + args.logits.size(1), rows = args.logits.rows();
+  PECIA_CHECK(args.first_token >= 0, "first_token {}", args.first_token);
+  const auto words = static_cast<int64_t>(args.words.size());
+  PECIA_CHECK(rows == 0 ? words == 0 : words % rows == 0 && words / rows * 32 >= end,
+              "{} words for {} rows of tokens up to {}", words, rows, end);
+}
+
 void validate(const SquareSumsArgs& args) {
   check_rank("x", args.x, 3);
   check_fp32("x", args.x);

@@ -14,6 +14,7 @@
 #include "kernels/api/gated_activation.hpp"
 #include "kernels/api/kv_store.hpp"
 #include "kernels/api/linear.hpp"
+#include "kernels/api/mask_tokens.hpp"
 #include "kernels/api/merge.hpp"
 #include "kernels/api/quantize_rows.hpp"
 #include "kernels/api/rms_norm.hpp"
@@ -29,6 +30,7 @@ void validate(const EmbeddingArgs& args);
 void validate(const LinearArgs& args);
 void validate(const QuantizeRowsArgs& args);
 void validate(const AddArgs& args);
+void validate(const MaskTokensArgs& args);
 void validate(const SquareSumsArgs& args);
 void validate(const RmsNormArgs& args);
 void validate(const RopeArgs& args);

@@ -16,13 +16,13 @@ namespace {
 /// One op at a time: the scratch memory is shared by all of them.
 class CpuBackend : public Backend {
  public:
-  /// `kernel`: of products of bf16; null: products are fp32.
-  explicit CpuBackend(const cpu::Bf16Kernel* kernel) : kernel_(kernel) {}
+  explicit CpuBackend(const cpu::KernelsByRows& kernels) : kernels_(kernels) {}
 
   std::string_view name() const override { return "cpu"; }
   bool merges_attention() const override { return true; }
   DType operand_type(DType weight) const override {
-    return kernel_ != nullptr && of_bf16(weight) ? DType::bf16 : DType::fp32;
+    const bool always = kernels_.few != nullptr && kernels_.many != nullptr;
+    return always && of_bf16(weight) ? DType::bf16 : DType::fp32;
   }
 
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
@@ -40,6 +40,10 @@ class CpuBackend : public Backend {
   void add(const AddArgs& args, device::Stream& stream) override {
     validate(args);
     cpu::add(args, stream);
+  }
+  void mask_tokens(const MaskTokensArgs& args, device::Stream& stream) override {
+    validate(args);
+    cpu::mask_tokens(args, stream);
   }
   void square_sums(const SquareSumsArgs& args, device::Stream& stream) override {
     validate(args);
@@ -60,8 +64,9 @@ class CpuBackend : public Backend {
   }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     validate(args);
-    if (kernel_ != nullptr && args.kv_dtype == DType::bf16)
-      cpu::attention_bf16(*kernel_, args, stream, workspace_, plan_);
+    const cpu::Bf16Kernel* const kernel = kernel_for(args.q.rows(), args.row_invariant);
+    if (kernel != nullptr && args.kv_dtype == DType::bf16)
+      cpu::attention_bf16(*kernel, args, stream, workspace_, plan_);
     else
       cpu::attention(args, stream, workspace_, plan_);
   }
@@ -104,10 +109,17 @@ class CpuBackend : public Backend {
 
  private:
   void multiply(const LinearArgs& args, device::Stream& stream) {
-    if (kernel_ != nullptr && of_bf16(args.weight.dtype()))
-      cpu::linear_bf16(*kernel_, args, stream, workspace_);
+    const cpu::Bf16Kernel* const kernel = kernel_for(args.x.rows(), args.row_invariant);
+    if (kernel != nullptr && of_bf16(args.weight.dtype()))
+      cpu::linear_bf16(*kernel, args, stream, workspace_, kernels_.most_few);
     else
-      cpu::linear(args, stream, workspace_);
+      cpu::linear(args, stream, workspace_,
+                  kernels_.most_few.value_or(usual_most_few(Products::fp32)));
+  }
+  /// Null: products of fp32.
+  const cpu::Bf16Kernel* kernel_for(int64_t rows, RowInvariant row_invariant) const {
+    const int64_t most_few = kernels_.most_few.value_or(usual_most_few(Products::bf16));
+    return row_invariant == RowInvariant::yes || rows > most_few ? kernels_.many : kernels_.few;
   }
   /// Weights that can be multiplied as numbers of bf16.
   static bool of_bf16(DType weight) {
@@ -119,7 +131,7 @@ class CpuBackend : public Backend {
                 "an operand of {} for the CPU backend", name_of(operand.dtype()));
   }
 
-  const cpu::Bf16Kernel* kernel_;
+  cpu::KernelsByRows kernels_;
   cpu::Workspace workspace_;
   cpu::AttentionPlan plan_;
   cpu::Experts experts_;
@@ -141,8 +153,8 @@ const cpu::Bf16Kernel* kernel_of(Products products) {
 
 namespace cpu {
 
-std::unique_ptr<Backend> make_backend(const Bf16Kernel* kernel) {
-  return std::make_unique<CpuBackend>(kernel);
+std::unique_ptr<Backend> make_backend(const KernelsByRows& kernels) {
+  return std::make_unique<CpuBackend>(kernels);
 }
 
 }  // namespace cpu
@@ -177,15 +189,16 @@ bool cpu_has_bf16_products() {
   return cpu::has_native_bf16();
 }
 
-std::unique_ptr<Backend> make_cpu_backend(Products products) {
+std::unique_ptr<Backend> make_cpu_backend(const CpuProducts& products) {
   if (isa() == Isa::avx2) hwy::DisableTargets(HWY_AVX3);
   // Highway asks for more than AVX2 and FMA (BMI2, F16C, AES), which a virtual machine may hide.
   if ((hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3)) == 0)
     fail<Unsupported>(
         "the CPU backend needs AVX2 with FMA, BMI2, F16C, AES and PCLMULQDQ; this CPU hides one");
-  if (const std::string why = why_no_products(products); !why.empty())
-    fail<Unsupported>("this CPU has no products of {}: {}", name_of(products), why);
-  return cpu::make_backend(kernel_of(products));
+  for (const Products each : {products.few, products.many})
+    if (const std::string why = why_no_products(each); !why.empty())
+      fail<Unsupported>("this CPU has no products of {}: {}", name_of(each), why);
+  return cpu::make_backend({kernel_of(products.few), kernel_of(products.many), products.most_few});
 }
 
 }  // namespace pecia::kernels

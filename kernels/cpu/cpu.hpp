@@ -3,6 +3,8 @@
 /// The ops on the CPU, one file each. Arguments must be valid. The work is done when a call
 /// returns.
 
+#include <optional>
+
 #include "kernels/api/backend.hpp"
 #include "kernels/cpu/attention/attention_plan.hpp"
 #include "kernels/cpu/products/bf16_kernels.hpp"
@@ -10,18 +12,27 @@
 
 namespace pecia::kernels::cpu {
 
-/// Makes the backend with products of bf16 by the kernel, or with products of fp32 if it is null.
-/// The kernel outlives it.
-std::unique_ptr<Backend> make_backend(const Bf16Kernel* kernel);
+/// Which kernel multiplies bf16, by the number of rows (CpuProducts). Null: products are fp32. The
+/// kernels outlive the backend.
+struct KernelsByRows {
+  const Bf16Kernel *few, *many;
+  std::optional<int64_t> most_few = {};
+};
+std::unique_ptr<Backend> make_backend(const KernelsByRows& kernels);
 
 void embedding(const EmbeddingArgs& args, const device::Stream& stream);
-void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace);
-/// Computes `linear` for weights of bf16, int8 or int4. x may be bf16, too. Many rows are multiplied by the kernel. Requires has_native_bf16().
+/// Weights of fp32 or 16 bits are read in place for up to `most_few` rows, otherwise packed.
+void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace,
+            int64_t most_few);
+/// Computes `linear` for weights of bf16, int8 or int4. x may be bf16, too. Many rows are multiplied
+/// by the kernel. Weights of bf16 are read in place for up to `most_few` rows, otherwise packed.
+/// Requires has_native_bf16().
 void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const device::Stream& stream,
-                 Workspace& workspace);
+                 Workspace& workspace, std::optional<int64_t> most_few);
 void quantize_rows(const QuantizeRowsArgs& args, const device::Stream& stream,
                    Workspace& workspace);
 void add(const AddArgs& args, const device::Stream& stream);
+void mask_tokens(const MaskTokensArgs& args, const device::Stream& stream);
 void square_sums(const SquareSumsArgs& args, const device::Stream& stream);
 void rms_norm(const RmsNormArgs& args, const device::Stream& stream);
 void rope(const RopeArgs& args, const device::Stream& stream);

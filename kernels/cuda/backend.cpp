@@ -23,6 +23,9 @@ class CudaBackend : public Backend {
   bool gains_by_joined_products() const override { return true; }
 
   void add(const AddArgs& args, device::Stream& stream) override { run(cuda::add, args, stream); }
+  void mask_tokens(const MaskTokensArgs& args, device::Stream& stream) override {
+    run(cuda::mask_tokens, args, stream);
+  }
   void embedding(const EmbeddingArgs& args, device::Stream& stream) override {
     run(cuda::embedding, args, stream);
   }

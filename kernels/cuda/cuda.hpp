@@ -58,6 +58,7 @@ struct Context {
 };
 
 void add(const AddArgs& args, Context& context, device::Stream& stream);
+void mask_tokens(const MaskTokensArgs& args, Context& context, device::Stream& stream);
 void embedding(const EmbeddingArgs& args, Context& context, device::Stream& stream);
 void linear(const LinearArgs& args, Context& context, device::Stream& stream);
 void quantize_rows(const QuantizeRowsArgs& args, Context& context, device::Stream& stream);

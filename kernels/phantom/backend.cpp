@@ -97,6 +97,12 @@ class PhantomBackend : public Backend {
           bytes_of(args.y)},
          stream);
   }
+  void mask_tokens(const MaskTokensArgs& args, device::Stream& stream) override {
+    validate(args);
+    tell({"mask_tokens", args.logits.dtype(), args.logits.rows(), 0,
+          static_cast<int64_t>(args.words.size_bytes()), bytes_of(args.logits)},
+         stream);
+  }
   void square_sums(const SquareSumsArgs& args, device::Stream& stream) override {
     validate(args);
     tell({"square_sums", args.x.dtype(), args.x.rows(), 0, bytes_of(args.x), bytes_of(args.sums)},

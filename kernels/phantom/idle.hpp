@@ -14,6 +14,7 @@ class IdleBackend : public Backend {
   void linear(const LinearArgs&, device::Stream&) override {}
   void quantize_rows(const QuantizeRowsArgs&, device::Stream&) override {}
   void add(const AddArgs&, device::Stream&) override {}
+  void mask_tokens(const MaskTokensArgs&, device::Stream&) override {}
   void square_sums(const SquareSumsArgs&, device::Stream&) override {}
   void rms_norm(const RmsNormArgs&, device::Stream&) override {}
   void rope(const RopeArgs&, device::Stream&) override {}

@@ -24,6 +24,9 @@ class ReferenceBackend : public Backend {
   void add(const AddArgs& args, device::Stream& stream) override {
     run(reference::add, args, stream);
   }
+  void mask_tokens(const MaskTokensArgs& args, device::Stream& stream) override {
+    run(reference::mask_tokens, args, stream);
+  }
   void square_sums(const SquareSumsArgs& args, device::Stream& stream) override {
     run(reference::square_sums, args, stream);
   }

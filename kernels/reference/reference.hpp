@@ -12,6 +12,7 @@ void embedding(const EmbeddingArgs& args);
 void linear(const LinearArgs& args);
 void quantize_rows(const QuantizeRowsArgs& args);
 void add(const AddArgs& args);
+void mask_tokens(const MaskTokensArgs& args);
 void square_sums(const SquareSumsArgs& args);
 void rms_norm(const RmsNormArgs& args);
 void rope(const RopeArgs& args);

@@ -2,6 +2,9 @@
 #include "lib/execute/allowed_tokens.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
+#include <utility>
 
 #include "lib/core/error.hpp"
 
@@ -17,46 +20,51 @@ void AllowedTokens::find(const Wanted& wanted) {
   while (answer.accepted < std::ssize(wanted.answer) &&
          answer.matcher->accept(wanted.answer[answer.accepted]))
     ++answer.accepted;
-  answer.addends.resize(vocab_);
-  answer.count = answer.matcher->allow(answer.addends);
+  answer.words.resize(grammar::words_of(vocab_));
+  answer.count = answer.matcher->allow(answer.words);
 }
 
-void AllowedTokens::start(std::vector<Wanted> wanted) {
-  PECIA_CHECK(!under_way_.valid(), "the tokens of the last pass are not yet found");
+void AllowedTokens::start(std::vector<Wanted> wanted, const context::Compute& compute) {
+  PECIA_CHECK(!under_way_.valid() && wanted_.empty(), "the tokens of the last pass are not found");
   std::erase_if(wanted, [&](const Wanted& each) { return !has(each.sequence); });
-  if (wanted.empty()) return;
-  under_way_ = std::async(std::launch::async, [this, wanted = std::move(wanted)] {
-    for (const Wanted& each : wanted) find(each);
+  wanted_ = std::move(wanted);
+  if (wanted_.empty() || !compute.device.info().is_gpu()) return;
+  under_way_ = std::async(std::launch::async, [this, beside = std::exchange(wanted_, {})] {
+    for (const Wanted& each : beside) find(each);
   });
 }
 
-void AllowedTokens::wait() {
+void AllowedTokens::wait(const context::Compute& compute) {
   if (under_way_.valid()) under_way_.get();
+  if (wanted_.empty()) return;
+  const std::vector<Wanted> wanted = std::exchange(wanted_, {});
+  std::vector<std::exception_ptr> failures(compute.stream.num_threads());
+  std::atomic<size_t> next = 0;
+  const auto find_some = [&](int thread) {
+    try {
+      for (size_t i = next++; i < wanted.size(); i = next++) find(wanted[i]);
+    } catch (...) {  // the pool's threads may not throw
+      failures[thread] = std::current_exception();
+    }
+  };
+  compute.stream.pool().run(find_some, [] {});
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
 }
 
 void AllowedTokens::restrict(const TensorView& logits, std::span<const int64_t> sequences,
-                             int64_t first_token, const context::Compute& compute,
-                             device::Buffer& workspace) {
-  const int64_t width = logits.size(1);
+                             int64_t first_token, const context::Compute& compute) {
   const auto is_restricted = [&](int64_t sequence) {
     return has(sequence) && answers_.at(sequence).count > 0;
   };
-  for (size_t begin = 0; begin < sequences.size();) {
-    size_t end = begin;
-    while (end < sequences.size() && is_restricted(sequences[end])) ++end;
-    const auto rows = static_cast<int64_t>(end - begin);
-    if (rows > 0) {
-      const TensorView there = workspace.tensor(DType::fp32, {rows, width});
-      for (int64_t row = 0; row < rows; ++row) {
-        // Stays until the next pass, before which the tokens sampled here are known.
-        float* const here = answers_.at(sequences[begin + row]).addends.data() + first_token;
-        compute.copy({here, DType::fp32, {1, width}}, there.slice_rows(row, 1));
-      }
-      compute.backend.add({there, logits.slice_rows(static_cast<int64_t>(begin), rows)},
-                          compute.stream);
-    }
-    begin = std::max(end, begin + 1);
-  }
+  if (std::ranges::none_of(sequences, is_restricted)) return;
+  const int64_t words = grammar::words_of(vocab_);
+  words_of_rows_.assign(sequences.size() * words, ~uint32_t{0});
+  for (size_t row = 0; row < sequences.size(); ++row)
+    if (is_restricted(sequences[row]))
+      std::ranges::copy(answers_.at(sequences[row]).words,
+                        words_of_rows_.begin() + static_cast<int64_t>(row) * words);
+  compute.backend.mask_tokens({logits, first_token, words_of_rows_}, compute.stream);
 }
 
 }  // namespace pecia::execute

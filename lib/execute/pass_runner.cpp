@@ -16,7 +16,6 @@ PassRunner::PassRunner(const Settings& settings, comm::Communicator& replica, mo
       compute_(compute),
       logits_(compute.buffer()),
       candidates_(compute.buffer()),
-      addends_(compute.buffer()),
       allowed_(settings.vocab) {}
 
 void PassRunner::begin(const schedule::Plan& plan) {
@@ -123,8 +122,8 @@ void PassRunner::compute(const schedule::Plan& plan, int32_t own, schedule::Outc
   model_.forward(rows, attention_);
   compute_.recorder.take_times();  // meanwhile a GPU still computes
   {
-    const report::ScopedSpan span(compute_.recorder, "allowed_tokens", report::Kind::idle);
-    allowed_.wait();
+    const report::ScopedSpan span(compute_.recorder, "allowed_tokens", report::Kind::compute);
+    allowed_.wait(compute_);
   }
   outcome.sampled = sample(plan, sampled);
   outcome.targets = score(plan, targets);

@@ -121,7 +121,7 @@ void PassRunner::start_finding_tokens(const schedule::Plan& plan, const Asked& s
     const std::span<const int32_t> tokens = histories_.at(sequence).tokens;
     wanted.push_back({sequence, tokens.subspan(turns_.at(sequence).answer_begin)});
   }
-  allowed_.start(std::move(wanted));
+  allowed_.start(std::move(wanted), compute_);
 }
 
 /// Leaves the items' logits of only those tokens that may come next.
@@ -129,7 +129,7 @@ void PassRunner::restrict(const schedule::Plan& plan, std::span<const int32_t> i
                           const TensorView& logits, int64_t first_token) {
   std::vector<int64_t> sequences;
   for (const int32_t item : items) sequences.push_back(plan.items[item].rows.sequence);
-  allowed_.restrict(logits, sequences, first_token, compute_, addends_);
+  allowed_.restrict(logits, sequences, first_token, compute_);
 }
 
 schedule::LogProbs PassRunner::sample(const schedule::Plan& plan, const Asked& asked) {

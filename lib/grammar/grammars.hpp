@@ -23,6 +23,11 @@ std::string shape_of_schema(std::string_view json_schema);
 std::string shape_of_regex(const std::string& regex);
 std::string shape_of_choice(const std::vector<std::string>& texts);
 
+/// Words that hold a bit for each token.
+constexpr int64_t words_of(int64_t vocab) {
+  return (vocab + 31) / 32;
+}
+
 /// Where one answer is in its shape.
 class Matcher {
  public:
@@ -30,9 +35,9 @@ class Matcher {
 
   /// Takes in the answer's next token. Returns false if it does not fit; then nothing changes.
   virtual bool accept(int32_t token) = 0;
-  /// Sets addends[token] to 0 for each token that may come next, and to −infinity for the others.
+  /// Sets bit t % 32 of words[t / 32] for each token t that may come next, and clears all others.
   /// Stop tokens may come where the answer is complete. Returns how many tokens may come.
-  virtual int64_t allow(std::span<float> addends) = 0;
+  virtual int64_t allow(std::span<uint32_t> words) = 0;
   /// Whether the answer may end here.
   virtual bool is_complete() const = 0;
 };

@@ -2,7 +2,7 @@
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
-#include <limits>
+#include <bit>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -18,54 +18,33 @@ using Json = nlohmann::ordered_json;
 class XMatcher : public Matcher {
  public:
   XMatcher(const xgrammar::CompiledGrammar& grammar, int64_t vocab)
-      : matcher_(grammar), vocab_(vocab), words_((vocab + 31) / 32) {}
+      : matcher_(grammar), vocab_(vocab) {}
 
   bool accept(int32_t token) override {
     return !matcher_.IsTerminated() && matcher_.AcceptToken(token);
   }
 
-  int64_t allow(std::span<float> addends) override {
-    PECIA_CHECK(std::ssize(addends) == vocab_, "{} addends for {} tokens", addends.size(), vocab_);
+  int64_t allow(std::span<uint32_t> words) override {
+    int64_t count = words_of(vocab_);
+    PECIA_CHECK(std::ssize(words) == count, "{} words for {} tokens", words.size(), vocab_);
     if (matcher_.IsTerminated()) {
-      std::ranges::fill(words_, 0);
-    } else {
-      std::ranges::fill(words_, -1);  // a matcher that allows all tokens may write nothing
-      int64_t count = std::ssize(words_);
-      DLTensor mask{words_.data(), {kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(),
-                    &count,        nullptr,     0};
-      matcher_.FillNextTokenBitmask(&mask);
+      std::ranges::fill(words, 0);
+      return 0;
     }
-    return spread(addends);
+    std::ranges::fill(words, ~uint32_t{0});  // a matcher that allows all tokens may write nothing
+    DLTensor mask{words.data(), {kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(), &count, nullptr, 0};
+    matcher_.FillNextTokenBitmask(&mask);
+    if (vocab_ % 32 != 0) words.back() &= (uint32_t{1} << vocab_ % 32) - 1;
+    int64_t allowed = 0;
+    for (const uint32_t word : words) allowed += std::popcount(word);
+    return allowed;
   }
 
   bool is_complete() const override { return matcher_.IsTerminated() || matcher_.IsCompleted(); }
 
  private:
-  /// The addends of the bits. Most words are all zeros or all ones.
-  int64_t spread(std::span<float> addends) const {
-    constexpr float none = -std::numeric_limits<float>::infinity();
-    int64_t allowed = 0;
-    for (int64_t word = 0; word < std::ssize(words_); ++word) {
-      const auto bits = static_cast<uint32_t>(words_[word]);
-      const int64_t begin = 32 * word, count = std::min<int64_t>(32, vocab_ - begin);
-      float* const to = addends.data() + begin;
-      if (bits == 0 || bits == ~uint32_t{0}) {
-        std::fill_n(to, count, bits == 0 ? none : 0.0f);
-        allowed += bits == 0 ? 0 : count;
-        continue;
-      }
-      for (int64_t i = 0; i < count; ++i) {
-        const uint32_t bit = bits >> i & 1;
-        to[i] = bit != 0 ? 0.0f : none;
-        allowed += bit;
-      }
-    }
-    return allowed;
-  }
-
   xgrammar::GrammarMatcher matcher_;
   int64_t vocab_;
-  std::vector<int32_t> words_;
 };
 
 /// A text as a JSON string, which is also how EBNF writes it.

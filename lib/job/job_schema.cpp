@@ -71,7 +71,8 @@ std::vector<Field> make_schema() {
       field("model.compute", PECIA_MEMBER(model.compute),
             auto_or(word(only({Precision::fp32, Precision::bf16, Precision::fp8}))),
             "Matrix products; auto: the resident dtype where the hardware multiplies it natively, "
-            "else fp32."),
+            "else fp32; on CPUs what is fastest there, measured once, but with reproducible: "
+            "layout."),
       field("model.rope_scaling", PECIA_MEMBER(model.rope_scaling), auto_or(rope_override()),
             "Stretches the positions, for prompts longer than the model's own length; auto: as "
             "config.json says."),

@@ -23,6 +23,7 @@ std::string to_json(const Measured& measured, const resources::Resources& resour
             {"ring_flops", measured.ring.flops},
             {"ring_bandwidth", measured.ring.bandwidth},
             {"all_to_all_bandwidth", measured.ring.all_to_all_bandwidth}};
+  if (!measured.products.empty()) json["products"] = measured.products;
   json["layout"] = {{"ranks", resources.dp * resources.degrees().ranks()},
                     {"settings", measured.layout}};
   if (measured.shift_threshold) json["shift_threshold"] = *measured.shift_threshold;
@@ -39,7 +40,14 @@ std::optional<Measured> parse_measured(const std::string& text,
   if (resources.elastic && measured.ring.bandwidth <= 0) return {};  // it was not elastic then
   if (json.contains("shift_threshold"))
     measured.shift_threshold = json.at("shift_threshold").get<int64_t>();
+  measured.products = json.value("products", "");
   return measured;
+} catch (const nlohmann::json::exception&) {
+  return {};
+}
+
+std::string kept_products_of_run(const std::string& text) try {
+  return parse_json<Json>(text).value("products", "");
 } catch (const nlohmann::json::exception&) {
   return {};
 }
@@ -80,12 +88,11 @@ Measured measure_choices(const job::Job& job, const model::ModelConfig& config,
                          const std::function<parallel::SentPerToken()>& sent,
                          const parallel::RingRates& ring, comm::Communicator& world,
                          comm::Communicator& block, const context::Compute& compute) {
-  Measured measured{ring, {}};
+  Measured measured{ring, {}, {}};
   if (resources.decode == parallel::DecodeMode::shift) {
     measured.shift_threshold = resources.shift_threshold;
     if (!measured.shift_threshold) {
-      const DType weights = job.model.dtype ? resources::dtype_of(*job.model.dtype)
-                                            : config.stored_dtype.value_or(DType::fp32);
+      const DType weights = resources::held_dtype(job, config);
       // In a group of its own, so that the report counts the run's traffic alone.
       const auto own = block.split(0, block.rank());
       measured.shift_threshold = parallel::shift_threshold(

@@ -21,6 +21,7 @@ namespace pecia::measure {
 struct Measured {
   parallel::RingRates ring;                ///< used with cp above 1 and ring auto, or elastic
   std::optional<int64_t> shift_threshold;  ///< used with decode shift: the job's, or by rule
+  std::string products;                    ///< of CPUs, as products_text writes them; "": GPUs
   /// Settings of the job that were chosen by foreseen times, as "parallel.dp=2"; none: by rule.
   std::vector<std::string> layout = {};
 };
@@ -30,6 +31,9 @@ struct Measured {
 std::string to_json(const Measured& measured, const resources::Resources& resources);
 std::optional<Measured> parse_measured(const std::string& text,
                                        const resources::Resources& resources);
+
+/// The products of the run that wrote the text, whatever its degrees were; "" where none are said.
+std::string kept_products_of_run(const std::string& text);
 
 /// The settings of the layout in which a run on so many ranks began. Absent for other numbers of
 /// ranks, and for text of another form.

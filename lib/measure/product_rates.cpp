@@ -30,6 +30,22 @@ device::Buffer random_elements(DType dtype, int64_t count) {
 
 }  // namespace
 
+void fill_random(const context::Compute& compute, const TensorView& tensor) {
+  constexpr int64_t step = 61;  // elements between the beginnings of neighbouring rows
+  constexpr int64_t beginnings = 997;
+  const int64_t row_bytes = tensor.row_elements() * size_of(tensor.dtype());
+  const device::Buffer list =
+      random_elements(tensor.dtype(), tensor.row_elements() + step * beginnings);
+  device::Buffer buffer;
+  const TensorView values = buffer.tensor(tensor.dtype(), {tensor.rows(), tensor.row_elements()});
+  for (int64_t row = 0; row < values.rows(); ++row)
+    std::memcpy(values.row(row),
+                list.as<std::byte>() + row % beginnings * step * size_of(tensor.dtype()),
+                row_bytes);
+  compute.copy(values, tensor);
+  compute.stream.synchronize();  // before the values are freed
+}
+
 double own_seconds(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
   work();
@@ -48,11 +64,11 @@ RandomProduct::RandomProduct(const context::Compute& compute, int64_t rows, int6
             weight_.tensor(weights, {out, row_elements(weights, in)}),
             {},
             y_.tensor(DType::fp32, {rows, out})} {
-  fill(args_.x);
-  fill(args_.weight);
+  fill_random(compute, args_.x);
+  fill_random(compute, args_.weight);
   if (is_code(weights)) {
     const int64_t each = row_scales(weights, in);
-    fill(scales_.tensor(DType::fp32, {1, out * each}));
+    fill_random(compute, scales_.tensor(DType::fp32, {1, out * each}));
     args_.weight_scales = weights == DType::int4 ? scales_.tensor(DType::fp32, {out, each})
                                                  : scales_.tensor(DType::fp32, {out});
   }
@@ -62,23 +78,6 @@ RandomProduct::RandomProduct(const context::Compute& compute, int64_t rows, int6
 void RandomProduct::run(int times) {
   for (int time = 0; time < times; ++time) compute_.backend.linear(args_, compute_.stream);
   compute_.stream.synchronize();
-}
-
-/// Fills rows from different places of one list of random elements, which is quickly made.
-void RandomProduct::fill(const TensorView& tensor) {
-  constexpr int64_t step = 61;  // elements between the beginnings of neighbouring rows
-  constexpr int64_t beginnings = 997;
-  const int64_t row_bytes = tensor.row_elements() * size_of(tensor.dtype());
-  const device::Buffer list =
-      random_elements(tensor.dtype(), tensor.row_elements() + step * beginnings);
-  device::Buffer buffer;
-  const TensorView values = buffer.tensor(tensor.dtype(), {tensor.rows(), tensor.row_elements()});
-  for (int64_t row = 0; row < values.rows(); ++row)
-    std::memcpy(values.row(row),
-                list.as<std::byte>() + row % beginnings * step * size_of(tensor.dtype()),
-                row_bytes);
-  compute_.copy(values, tensor);
-  compute_.stream.synchronize();  // before the values are freed
 }
 
 double measure_product_flops(const context::Compute& compute, DType weights,

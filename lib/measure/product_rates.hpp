@@ -13,6 +13,10 @@ namespace pecia::measure {
 using Stopwatch = std::function<double(const std::function<void()>& work)>;
 double own_seconds(const std::function<void()>& work);
 
+/// Fills a tensor of the device with random numbers in [−0.5, 0.5), or with random codes. Rows are
+/// from different places of one list, which is quickly made.
+void fill_random(const context::Compute& compute, const TensorView& tensor);
+
 /// A product of random numbers. With equal numbers or zeros a GPU would use less power and run
 /// faster than with any model (zeros gained 13 %).
 class RandomProduct {
@@ -25,8 +29,6 @@ class RandomProduct {
   void run(int times);
 
  private:
-  void fill(const TensorView& tensor);
-
   context::Compute compute_;
   device::Buffer x_, weight_, y_, scales_;
   kernels::LinearArgs args_;

@@ -45,10 +45,7 @@ void refuse_shared_gpus(const std::vector<RankGpu>& by_rank) {
   }
 }
 
-namespace {
-
-/// The products of all ranks: bf16 where each of their CPUs multiplies it natively. Collective.
-kernels::Products products_of(const job::Job& job, comm::Communicator& world) {
+kernels::Products fixed_products(const job::Job& job, comm::Communicator& world) {
   const auto everywhere = [&](kernels::Products products) {
     return world.all_reduce_max(kernels::why_no_products(products).empty() ? 0 : 1) == 0;
   };
@@ -62,13 +59,14 @@ kernels::Products products_of(const job::Job& job, comm::Communicator& world) {
   return bf16 ? kernels::Products::bf16 : kernels::Products::fp32;
 }
 
-}  // namespace
-
 ComputePlace make_compute_place(const job::Job& job, bool gpus, const Threads& threads,
-                                comm::Communicator& world) {
+                                comm::Communicator& world,
+                                const std::optional<kernels::CpuProducts>& products) {
   ComputePlace place;
   const int local_rank = world.split_by_host()->rank();
-  const kernels::Products products = gpus ? kernels::Products::fp32 : products_of(job, world);
+  const kernels::CpuProducts taken = gpus       ? kernels::Products::fp32
+                                     : products ? *products
+                                                : kernels::CpuProducts(fixed_products(job, world));
   comm::together(world, [&] {
     if (gpus) {
       const int visible = kernels::num_cuda_devices();
@@ -78,7 +76,7 @@ ComputePlace make_compute_place(const job::Job& job, bool gpus, const Threads& t
     } else {
       job::refuse_on_cpus(job);
       place.device = device::make_host_device(threads.count, threads.cpus);
-      place.backend = kernels::make_cpu_backend(products);
+      place.backend = kernels::make_cpu_backend(taken);
     }
     place.stream = place.device->make_stream();
   });

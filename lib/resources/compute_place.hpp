@@ -2,6 +2,9 @@
 #pragma once
 /// The device, stream and backend of a rank, as the job's `backend` asks.
 
+#include <optional>
+
+#include "kernels/api/backend.hpp"
 #include "lib/comm/communicator.hpp"
 #include "lib/context/compute.hpp"
 #include "lib/job/job.hpp"
@@ -26,11 +29,18 @@ bool computes_on_gpus(const job::Job& job, comm::Communicator& world);
 /// that other ranks have too.
 int gpu_of_rank(int local_rank, int visible);
 
-/// Makes the place where this rank computes. Throws InputError where a rank sees no GPU, and naming
+/// The products of all ranks in a fixed order, without measuring: AMX where each of their CPUs has
+/// it, else bf16, else fp32; or what the job's model.compute names. Throws Unsupported for what not
+/// all of them have. Collective over `world`.
+kernels::Products fixed_products(const job::Job& job, comm::Communicator& world);
+
+/// Makes the place where this rank computes. CPUs multiply by `products`, which every rank has, or
+/// if they are absent by fixed_products. Throws InputError where a rank sees no GPU, and naming
 /// two ranks that have the same GPU where the job does not allow that. Collective over `world`;
 /// fails on all ranks together.
 ComputePlace make_compute_place(const job::Job& job, bool gpus, const Threads& threads,
-                                comm::Communicator& world);
+                                comm::Communicator& world,
+                                const std::optional<kernels::CpuProducts>& products = {});
 
 /// A communicator of the replica's ranks for tensors in a device's own memory. It uses NCCL, which
 /// needs a GPU for each rank, or stages through the host. Null where the replica's own transfers

@@ -162,6 +162,10 @@ DType dtype_of(job::Precision precision) {
   PECIA_CHECK(false, "precision {}", static_cast<int>(precision));
 }
 
+DType held_dtype(const job::Job& job, const model::ModelConfig& config) {
+  return job.model.dtype ? dtype_of(*job.model.dtype) : config.stored_dtype.value_or(DType::fp32);
+}
+
 int64_t activation_bytes(bool gpus) {
   return gpus ? int64_t{4} << 30 : int64_t{128} << 20;
 }

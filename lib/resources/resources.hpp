@@ -76,6 +76,9 @@ parallel::ModelShape shape_of(const model::ModelConfig& config);
 /// The element type that the job's word stands for.
 DType dtype_of(job::Precision precision);
 
+/// The type in which the layers' matrices are held: the job's, or as the model says it is stored.
+DType held_dtype(const job::Job& job, const model::ModelConfig& config);
+
 /// Bytes of a rank's activations in the largest pass, by which max_batch_tokens: auto is planned.
 /// On GPUs they include the buffers of a library for attention.
 int64_t activation_bytes(bool gpus);

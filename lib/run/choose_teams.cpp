@@ -70,7 +70,7 @@ void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
     return give_reason("cp elastic: as this run began");
   }
 
-  const measure::Measured measured{rates, ring.shift_threshold};
+  const measure::Measured measured{rates, ring.shift_threshold, {}};
   become_elastic();
   double ring_s = 0, elastic_s = 0;
   comm::together(setup.world(), [&] {

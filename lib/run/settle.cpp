@@ -98,6 +98,7 @@ measure::Measured settle_choices(Setup& setup, const parallel::RingRates& rates,
                                      setup.world(), *rank.worker().groups().block, rank.compute());
   measured.layout = setup.layout.settings;
   setup.resources.shift_threshold = measured.shift_threshold;
+  if (!setup.resources.gpus) measured.products = measure::products_text(setup.products.products);
   return measured;
 }
 

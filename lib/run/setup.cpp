@@ -12,6 +12,7 @@
 #include "lib/core/build_info.hpp"
 #include "lib/io/results.hpp"
 #include "lib/job/job_model.hpp"
+#include "lib/measure/measured.hpp"
 #include "lib/report/log.hpp"
 #include "lib/resources/footprint.hpp"
 #include "lib/resources/tuned_setting.hpp"
@@ -109,9 +110,14 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
       resources::require_fp8_widths(config, resources);
   });
   comm::together(world, [&] { resources.threads = resources::threads_of_rank(world); });
-  auto place = resources::make_compute_place(job, resources.gpus, resources.threads, world);
-  const auto places = cluster::find_places(world, job.topology);
   std::string kept = kept_measurement(job, options.fresh, world);
+  measure::ProductChoice products;
+  if (!resources.gpus)
+    products = measure::choose_products(job, resources::held_dtype(job, config), resources.threads,
+                                        world, measure::kept_products_of_run(kept));
+  auto place = resources::make_compute_place(job, resources.gpus, resources.threads, world,
+                                             products.products);
+  const auto places = cluster::find_places(world, job.topology);
   LayoutChoice layout;
   if (!options.by_rule)
     layout = choose_layout({job, config, kept, place, resources.threads, places}, world);
@@ -126,10 +132,23 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   auto log = report::make_logger(ranks.ordered->rank(), world.size());
   if (options.quiet) log->set_level(std::max(log->level(), spdlog::level::warn));
   if (resources.gpus) log->info("attention of prompts by {}", place.backend->attention_library());
-  return {
-      options,          asked,           std::move(job),    std::move(config), std::move(resources),
-      std::move(tuned), std::move(kept), std::move(layout), drain_s,           std::move(place),
-      std::move(ranks), std::move(log)};
+  if (products.is_new)
+    log->info("products of this machine, {}: {}", products.why,
+              measure::products_text(products.products));
+  if (!products.warning.empty()) log->warn("{}", products.warning);
+  return {options,
+          asked,
+          std::move(job),
+          std::move(config),
+          std::move(resources),
+          std::move(tuned),
+          std::move(kept),
+          std::move(layout),
+          drain_s,
+          std::move(products),
+          std::move(place),
+          std::move(ranks),
+          std::move(log)};
 }
 
 bool keeps_kv(const job::Job& job) {

@@ -11,6 +11,7 @@
 
 #include "lib/comm/communicator.hpp"
 #include "lib/job/job.hpp"
+#include "lib/measure/product_choice.hpp"
 #include "lib/model/config.hpp"
 #include "lib/resources/compute_place.hpp"
 #include "lib/resources/resources.hpp"
@@ -44,8 +45,9 @@ struct Setup {
   resources::Resources resources;  ///< memory and measured choices are settled later
   std::optional<resources::TunedQuestion> tuned;
   std::string kept;  ///< measurement of an earlier start with the same results; "": there is none
-  LayoutChoice layout;            ///< by foreseen times
-  std::optional<double> drain_s;  ///< seconds from the run's begin; absent: no stated limit
+  LayoutChoice layout;              ///< by foreseen times
+  std::optional<double> drain_s;    ///< seconds from the run's begin; absent: no stated limit
+  measure::ProductChoice products;  ///< of CPUs
   resources::ComputePlace place;
   Ranks ranks;
   std::shared_ptr<spdlog::logger> log;

@@ -11,9 +11,11 @@ import resource
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import h5py
 import numpy as np
 
 from . import demo_model
@@ -23,17 +25,23 @@ from .export_gguf import export_gguf
 from .model_folder import ModelFolder
 from .modes_report import Line
 from .peers_options import (
+    BATCH_NEW,
+    BATCH_PROMPT,
+    BATCHING,
     DTYPES,
     EXACT,
     GGUF_TYPES,
+    OPENVINO,
     OWN_OPTIONS,
     PROGRAM,
     Configuration,
     parse,
 )
+from .peer_process import batch_of
 from .peers_report import INTEGERS, OWN, PRODUCTS, tables
 
-PYTHON = ROOT / "build" / "peers" / "bin" / "python"
+ENVIRONMENTS = {"transformers": "peers", "llama.cpp": "peers", "openvino": "peers-openvino"}  # in build
+OWN_MODEL = {"auto": {}, "fp32": {"compute": "fp32"}, **{each: {"dtype": each} for each in INTEGERS}}
 LAST_WORDS = 2000  # characters of a log that an error shows
 
 
@@ -139,6 +147,7 @@ class Bench:
         self.work = ROOT / "runs" / "bench-peers"
         self.programs = ROOT / "build" / "release" / "bin"
         self.gguf = ROOT / "models" / f"{options.model.resolve().name}-gguf"
+        self.openvino = ROOT / "models" / f"{options.model.resolve().name}-openvino"
         self.lines: list[Line] = []
         self.failed: dict[str, str] = {}
         self.about = {
@@ -151,31 +160,77 @@ class Bench:
         }
 
     def prepare(self) -> None:
-        """What the chosen need: programs, environment, prompt, files of weights."""
+        """What the chosen need: programs, environments, prompt, files of weights. What cannot be had has failed."""
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir(parents=True)
         if self.options.model == MODEL:
             demo_model.main([str(MODEL)])
-        longest = max(self.options.prefill + self.options.decode, default=1)
+        lengths = self.options.prefill + self.options.decode
+        longest = max([*lengths, *(BATCH_PROMPT + each for each in self.options.batches)], default=1)
         np.save(self.work / "tokens.npy", prompt(self.options.model, self.options.text, longest))
         if any(one.peer == OWN for one in self.options.only):
-            build(PROGRAM, self.work / "build.log", "bench_prefill", "bench_decode", "bench_ops")
-        if any(one.peer != OWN for one in self.options.only):
-            run_script(
-                PROGRAM, self.work / "build.log", '"$0" peers', ROOT / "scripts" / "setup.sh"
+            build(
+                PROGRAM, self.work / "build.log", "bench_prefill", "bench_decode", "bench_ops", "pecia"
             )
-        wanted = {one.settings[0] for one in self.options.only if one.peer == "llama.cpp"}
-        for kind in GGUF_TYPES:
-            if kind in wanted:
-                self.make_gguf(kind)
+        peers = dict.fromkeys(one.peer for one in self.options.only if one.peer != OWN)
+        for name in dict.fromkeys(ENVIRONMENTS[peer] for peer in peers):
+            with self.failing(lambda one, name=name: ENVIRONMENTS.get(one.peer) == name):
+                run_script(
+                    PROGRAM, self.work / "build.log", f'"$0" {name}', ROOT / "scripts" / "setup.sh"
+                )
+        for peer, kinds, make in (
+            ("llama.cpp", GGUF_TYPES, self.make_gguf),
+            ("openvino", OPENVINO, self.make_openvino),
+        ):
+            for kind in kinds:
+
+                def needs(one: Configuration, peer: str = peer, kind: str = kind) -> bool:
+                    return one.peer == peer and one.settings[0] == kind
+
+                if any(needs(one) and one.name not in self.failed for one in self.options.only):
+                    with self.failing(needs):
+                        make(kind)
+
+    @contextmanager
+    def failing(self, concerns: Callable[[Configuration], bool]) -> Iterator[None]:
+        """A failure inside is told, and is that of all configurations that it concerns."""
+        try:
+            yield
+        except Failure as failure:
+            note(PROGRAM, str(failure))
+            for one in self.options.only:
+                if concerns(one):
+                    self.failed[one.name] = str(failure)
+
+    def sources(self) -> str:
+        """The checkpoint, as a text by which a change is seen."""
+        files = sorted(self.options.model.resolve().glob("*.safetensors"))
+        if not files:
+            raise UserError(f"{self.options.model}: holds no .safetensors")
+        return "".join(f"{file} {file.stat().st_mtime_ns}\n" for file in files)
+
+    def make_openvino(self, setting: str) -> Path:
+        """A folder with the weights for this setting, made anew as files of make_gguf are."""
+        folder = self.openvino / setting
+        made_of, source = self.openvino / f"{setting}.source", self.sources()
+        if made_of.is_file() and made_of.read_text("utf-8") == source:
+            return folder
+        note(PROGRAM, f"making {folder}")
+        shutil.rmtree(folder, ignore_errors=True)
+        self.openvino.mkdir(parents=True, exist_ok=True)
+        made_of.unlink(missing_ok=True)
+        export = ROOT / "build" / "peers-openvino" / "bin" / "optimum-cli"
+        command = [export, "export", "openvino", "-m", self.options.model.resolve()]
+        command += ["--task", "text-generation-with-past", "--weight-format", OPENVINO[setting]]
+        what = f"openvino-export-{setting}"
+        start([*command, folder], self.work / f"{what}.log", what, HF_HUB_OFFLINE="1")
+        made_of.write_text(source, encoding="utf-8")
+        return folder
 
     def make_gguf(self, kind: str) -> Path:
         """The weights in this type, made anew where the checkpoint is not the one they were made of."""
         path, made_of = self.gguf / f"{kind}.gguf", self.gguf / f"{kind}.source"
-        files = sorted(self.options.model.resolve().glob("*.safetensors"))
-        if not files:
-            raise UserError(f"{self.options.model}: holds no .safetensors")
-        source = "".join(f"{file} {file.stat().st_mtime_ns}\n" for file in files)
+        source = self.sources()
         if path.is_file() and made_of.is_file() and made_of.read_text("utf-8") == source:
             return path
         exact = None if kind == EXACT else self.make_gguf(EXACT)
@@ -189,9 +244,12 @@ class Bench:
         made_of.write_text(source, encoding="utf-8")
         return path
 
-    def peer(self, arguments: Sequence[object], what: str) -> float:
+    def peer(
+        self, arguments: Sequence[object], what: str, environment: str = "peers"
+    ) -> float:
         """A process of the others' environment."""
-        command = [PYTHON, "-m", "pecia_tools.peer_process", *arguments]
+        python = ROOT / "build" / environment / "bin" / "python"
+        command = [python, "-m", "pecia_tools.peer_process", *arguments]
         threads = str(self.options.threads)
         return start(
             command,
@@ -228,7 +286,31 @@ class Bench:
                 found.append({**line, "foreign_cpus": foreign})
         if options.products and one.settings[0] not in INTEGERS:
             found += self.measure_own_products(one)
-        return found
+        return found + [self.measure_own_batch(one, number) for number in options.batches]
+
+    def measure_own_batch(self, one: Configuration, number: int) -> Line:
+        """pecia run; the seconds of its passes and of all between them, without the start."""
+        output, prompts = self.work / "batch", self.work / "batch.h5"
+        tokens = np.load(self.work / "tokens.npy").tolist()
+        write_prompts(prompts, batch_of(tokens, number, BATCH_PROMPT))
+        shutil.rmtree(output, ignore_errors=True)
+        job = self.work / "batch.yaml"
+        model = {"path": str(self.options.model.resolve()), **OWN_MODEL[one.settings[0]]}
+        generation = {"max_new_tokens": BATCH_NEW, "ignore_eos": True}
+        facts = {"model": model, "input": [str(prompts)], "output": str(output)}
+        job.write_text(json.dumps({**facts, "generation": generation}), encoding="utf-8")
+        what = f"{one.name} (pecia run, {number} prompts)"
+        threads = str(self.options.threads)
+        foreign = start(
+            [self.programs / "pecia", "run", job],
+            self.work / "batch.log",
+            what,
+            OMP_NUM_THREADS=threads,
+        )
+        report = json.loads((output / "report.json").read_text("utf-8"))
+        seconds = seconds_after_start(report)
+        facts = {"what": "batch", "tokens": number, "seconds": seconds, "foreign_cpus": foreign}
+        return {**facts, "tokens_per_s": number * BATCH_NEW / seconds}
 
     def measure_own_products(self, one: Configuration) -> list[Line]:
         log, what = self.work / "bench_ops.log", f"{one.name} (bench_ops)"
@@ -247,6 +329,9 @@ class Bench:
             arguments = [options.model.resolve(), "--dtype", DTYPES[one.settings[0]]]
             for rows, (depth, columns) in products.items():
                 arguments += ["--product", rows, depth, columns]
+        elif one.peer == "openvino":
+            precision = "f32" if one.settings[0] == "fp32" else "bf16"
+            arguments = [self.openvino / one.settings[0], "--precision", precision]
         else:
             kind, attention, ubatch = one.settings
             arguments = [self.gguf / f"{kind}.gguf", "--ubatch", ubatch.removeprefix("ub-")]
@@ -254,9 +339,13 @@ class Bench:
         arguments += ["--tokens", self.work / "tokens.npy", "--threads", options.threads]
         arguments += ["--prefill", joined(options.prefill), "--decode", joined(options.decode)]
         arguments += ["--new", options.new, "--json", json_file]
+        batches = options.batches if one.peer in BATCHING else []
+        if batches:
+            arguments += ["--batches", joined(batches), "--batch-prompt", BATCH_PROMPT]
+            arguments += ["--batch-new", BATCH_NEW]
         json_file.unlink(missing_ok=True)
-        foreign = self.peer([one.peer, *arguments], one.name)
-        count = len(options.prefill) + len(options.decode) + len(products)
+        foreign = self.peer([one.peer, *arguments], one.name, ENVIRONMENTS[one.peer])
+        count = len(options.prefill) + len(options.decode) + len(products) + len(batches)
         return [
             {**line, "foreign_cpus": foreign} for line in read_lines(json_file, one.name, count)
         ]
@@ -284,6 +373,24 @@ class Bench:
                 except Failure as failure:
                     self.failed[one.name] = str(failure)
                     note(PROGRAM, str(failure))
+
+
+def write_prompts(path: Path, prompts: Sequence[Sequence[int]]) -> None:
+    """A shard of requests of one turn each."""
+    ends = np.cumsum([0, *map(len, prompts)])
+    with h5py.File(path, "w") as file:
+        file.attrs["schema"] = "pecia.prompts/1"
+        file["tokens"] = np.concatenate(prompts).astype(np.int32)
+        file["turn_offsets"] = ends.astype(np.int64)
+        file["request_offsets"] = np.arange(len(prompts) + 1, dtype=np.int64)
+        file["request_id"] = np.array([f"prompt-{i}" for i in range(len(prompts))], dtype="S16")
+
+
+def seconds_after_start(report: Line) -> float:
+    """Of a run's report: its seconds less those of the phases before its first pass."""
+    names = list(report["startup"])
+    phases = names[names.index("read_job_s") :]  # those before are of the process, not of the run
+    return report["seconds"] - sum(report["startup"][name] for name in phases)
 
 
 def joined(numbers: Sequence[int]) -> str:

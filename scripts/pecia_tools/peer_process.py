@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """peer_process transformers FOLDER --dtype bfloat16|float32 OPTIONS: what bench_peers times, in a process of its own.
 peer_process llama.cpp FILE --ubatch N --flash-attention on|off OPTIONS
+peer_process openvino FOLDER --precision bf16 OPTIONS
 peer_process quantize IN.gguf OUT.gguf --type TYPE --threads N
 
-Runs with the Python of build/peers, where this project's packages are not. Prefill: one prompt, an empty cache, logits
+Runs with the Python of build/peers or build/peers-openvino, where this project's packages are not. Prefill: one prompt, an empty cache, logits
 of its last token alone. Decode: greedy, one token at a time, after that prompt and as many steps untimed. A JSON line
-for each case is appended to --json. --product ROWS DEPTH COLUMNS also times such a product by torch, of random numbers.
+for each case is appended to --json. --batches N,… also times N prompts at once, --batch-prompt tokens and --batch-new answers each,
+which begin with different tokens. --product ROWS DEPTH COLUMNS also times such a product by torch, of random numbers.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import numpy as np
 BATCH = 2048  # tokens of one call of llama.cpp, which cuts them into ubatches: its programs' own default
 PRODUCT_RUNS = 7
 PADDING = 256  # of llama.cpp's context
+OPENVINO_BATCHED_TOKENS = 2048  # of one pass; its default of 256 is slower
 FLASH_ATTENTION = {"off": 0, "on": 1}  # llama_flash_attn_type
 FILE_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 7, "BF16": 32}  # llama_ftype
 
@@ -58,6 +61,18 @@ class Transformers:
         )
         self.cache = output.past_key_values
         return int(output.logits[0, -1].argmax())
+
+    def batch(self, prompts: list[list[int]], new: int) -> int:
+        """The last token of the first answer."""
+        ids = self.torch.tensor(prompts)
+        found = self.model.generate(
+            ids,
+            attention_mask=self.torch.ones_like(ids),
+            max_new_tokens=new,
+            min_new_tokens=new,
+            do_sample=False,
+        )
+        return int(found[0, -1])
 
     def seconds_of_product(self, rows: int, depth: int, columns: int) -> float:
         """Weights lie as in a checkpoint, [columns, depth]; the median."""
@@ -118,6 +133,65 @@ class LlamaCpp:
         return int(np.ctypeslib.as_array(logits, shape=(self.vocab_size,)).argmax())
 
 
+class OpenVino:
+    """Generates; it is not fed. Nothing is kept between two prompts."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        import openvino
+        import openvino_genai
+
+        self.openvino, self.genai = openvino, openvino_genai
+        scheduler = openvino_genai.SchedulerConfig()
+        scheduler.enable_prefix_caching = False
+        scheduler.max_num_batched_tokens = OPENVINO_BATCHED_TOKENS
+        self.pipeline = openvino_genai.LLMPipeline(
+            str(options.model),
+            "CPU",
+            scheduler_config=scheduler,
+            INFERENCE_NUM_THREADS=options.threads,
+            INFERENCE_PRECISION_HINT=options.precision,
+            KV_CACHE_PRECISION=options.precision,
+        )
+        self.versions = {
+            "openvino": openvino.__version__,
+            "openvino_genai": openvino_genai.__version__,
+        }
+
+    def _generate(self, prompts: list[list[int]], new: int, streamer: Any = None) -> Any:
+        ids = np.array(prompts, dtype=np.int64)
+        settings = self.genai.GenerationConfig()
+        settings.max_new_tokens = settings.min_new_tokens = new
+        settings.ignore_eos = True
+        inputs = self.genai.TokenizedInputs(
+            self.openvino.Tensor(ids), self.openvino.Tensor(np.ones_like(ids))
+        )
+        return self.pipeline.generate(inputs, settings, streamer)
+
+    def generate(self, tokens: list[int], new: int) -> tuple[list[float], int]:
+        """Seconds from the call to each new token, and the last one."""
+        seconds: list[float] = []
+        genai = self.genai
+
+        class Clock(genai.StreamerBase):  # type: ignore[misc, name-defined]
+            def write(self, found: Any) -> Any:
+                count = len(found) if isinstance(found, (list, tuple)) else 1
+                seconds.extend([time.perf_counter() - begun] * count)
+                return genai.StreamingStatus.RUNNING
+
+            def end(self) -> None:
+                pass
+
+        clock = Clock()
+        begun = time.perf_counter()
+        found = self._generate([tokens], new, clock)
+        if len(seconds) != new:
+            raise RuntimeError(f"OpenVINO GenAI told of {len(seconds)} of {new} tokens")
+        return seconds, int(found.tokens[0][-1])
+
+    def batch(self, prompts: list[list[int]], new: int) -> int:
+        return int(self._generate(prompts, new).tokens[0][-1])
+
+
 def measure(peer: Any, tokens: list[int], options: argparse.Namespace) -> None:
     """Every length once, the shortest first and then twice: its first time warms up."""
 
@@ -144,7 +218,23 @@ def measure(peer: Any, tokens: list[int], options: argparse.Namespace) -> None:
     for rows, depth, columns in options.product:
         seconds = peer.seconds_of_product(rows, depth, columns)
         put("product", rows, rows, seconds)
+    for number in options.batches:
+        prompts = batch_of(tokens, number, options.batch_prompt)
+        peer.batch(prompts[:2], 2)
+        begun = time.perf_counter()
+        token = peer.batch(prompts, options.batch_new)
+        put("batch", number, number * options.batch_new, time.perf_counter() - begun)
     lengths = sorted({*options.prefill, *options.decode})
+    if lengths and hasattr(peer, "generate"):
+        peer.generate(tokens[: lengths[0]], 2)
+        for length in lengths:
+            new = 2 * options.new if length in options.decode else 0
+            stamps, token = peer.generate(tokens[:length], 1 + new)
+            if length in options.prefill:
+                put("prefill", length, length, stamps[0])
+            if length in options.decode:
+                put("decode", length, options.new, stamps[new] - stamps[options.new])
+        return
     if lengths:
         peer.feed(tokens[: lengths[0]])
     for length in lengths:
@@ -158,6 +248,11 @@ def measure(peer: Any, tokens: list[int], options: argparse.Namespace) -> None:
             begun = time.perf_counter()
             token = steps(token)
             put("decode", length, options.new, time.perf_counter() - begun)
+
+
+def batch_of(tokens: list[int], number: int, length: int) -> list[list[int]]:
+    """Prompts that begin at different places of the text, which is repeated."""
+    return [[tokens[(place + i) % len(tokens)] for i in range(length)] for place in range(number)]
 
 
 def quantize(options: argparse.Namespace) -> None:
@@ -180,7 +275,7 @@ def lengths(text: str) -> list[int]:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="peer_process", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for kind in ("transformers", "llama.cpp"):
+    for kind in ("transformers", "llama.cpp", "openvino"):
         timed = kinds.add_parser(kind)
         timed.add_argument("model", type=Path)
         timed.add_argument("--tokens", type=Path, required=True, help="token ids, as .npy")
@@ -188,8 +283,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         timed.add_argument("--decode", type=lengths, required=True)
         timed.add_argument("--new", type=int, required=True)
         timed.add_argument("--json", type=Path, required=True)
+        timed.add_argument("--batches", type=lengths, default="")
+        timed.add_argument("--batch-prompt", type=int, default=512)
+        timed.add_argument("--batch-new", type=int, default=128)
         timed.add_argument("--product", type=int, nargs=3, action="append", default=[])
     kinds.choices["transformers"].add_argument("--dtype", required=True)
+    kinds.choices["openvino"].add_argument("--precision", required=True)
     kinds.choices["llama.cpp"].add_argument("--ubatch", type=int, required=True)
     kinds.choices["llama.cpp"].add_argument(
         "--flash-attention", choices=tuple(FLASH_ATTENTION), required=True
@@ -210,7 +309,11 @@ def main(arguments: list[str]) -> None:
         return
     tokens = np.load(options.tokens).tolist()
     longest = max(options.prefill + options.decode, default=0) + 2 * options.new
-    peer = Transformers(options) if options.kind == "transformers" else LlamaCpp(options, longest)
+    peer: Any
+    if options.kind == "llama.cpp":
+        peer = LlamaCpp(options, longest)
+    else:
+        peer = OpenVino(options) if options.kind == "openvino" else Transformers(options)
     measure(peer, tokens, options)
 
 

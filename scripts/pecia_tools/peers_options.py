@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench-peers: times pecia beside Hugging Face transformers and llama.cpp on this machine's CPUs, one prompt at a time:
-prefill with an empty cache, and greedy decode after a prompt. Every setting is a process of its own, all in turn, round
-after round (A B … A B …); prints tables.
+"""bench-peers: times pecia beside Hugging Face transformers, llama.cpp and OpenVINO GenAI on this machine's CPUs: prefill
+of one prompt with an empty cache, greedy decode after it, and whole batches of prompts (--batches). Every setting is a
+process of its own, all in turn, round after round (A B … A B …); prints tables. A program that cannot be had or ends
+with an error is named with that error, and the others go on.
 
-The first call makes build/peers, an environment with the others (scripts/setup.sh peers: 6 GB, ten minutes), and
-their files of the model's weights in models. Other work on the machine moves the figures: it is measured and printed.
+The first call makes the others' environments, build/peers and build/peers-openvino (scripts/setup.sh peers: 12 GB, ten
+minutes), and their files of the model's weights in models. Other work on the machine moves the figures: it is measured
+and printed.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ OWN_OPTIONS = {
 EXACT = "F32"  # the type that the other GGUF files are made from
 GGUF_TYPES = (EXACT, "BF16", "F16", "Q8_0", "Q4_0")
 UBATCHES = (512, 2048)
+OPENVINO = {"bf16": "fp16", "int8": "int8"}  # weights that optimum-cli writes for each setting
+BATCH_PROMPT, BATCH_NEW = 512, 128  # tokens of each prompt of a batch, and of each answer
+BATCHING = (OWN, "transformers", "openvino")  # those that --batches measures
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ def configurations() -> list[Configuration]:
             for attention in ("off", "on")
             for ubatch in UBATCHES
         ),
+        *(Configuration("openvino", (name,)) for name in OPENVINO),
     ]
 
 
@@ -72,6 +78,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--text", type=Path, default=TEXT, help="the prompt, repeated (default: %(default)s)")
     add("--prefill", type=lengths, default="512,2048,8192", help="tokens (default: %(default)s)")
     add("--decode", type=lengths, default="512,8192", help="tokens before (default: %(default)s)")
+    add(
+        "--batches",
+        type=lengths,
+        default="",
+        help=f"also this many prompts of {BATCH_PROMPT} tokens at once, {BATCH_NEW} new ones each: 16,64",
+    )
     add("--new", type=positive, default=64, help="tokens that are decoded (default: %(default)s)")
     add(
         "--products",
@@ -85,9 +97,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="these alone: pecia/auto, transformers/bf16, llama.cpp/Q8_0/fa-on/ub-512, or what a name begins with",
     )
     options = parser.parse_args(arguments)
-    if not (options.prefill or options.decode or options.products):
+    if not (options.prefill or options.decode or options.products or options.batches):
         raise UserError(
-            "neither --prefill nor --decode names a length, and there is no --products: nothing is to be measured"
+            "neither --prefill, --decode nor --batches names a number, and there is no --products: nothing is to be measured"
         )
     options.only = chosen(options.only)
     return options

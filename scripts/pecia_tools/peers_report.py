@@ -16,13 +16,13 @@ from .modes_report import Line, read, show
 PROGRAM = "peers-report"
 OWN = "pecia"
 INTEGERS = ("int8", "int4")  # its types of weights that are no 16 bits
-PEERS = ("transformers", "llama.cpp")
+PEERS = ("transformers", "llama.cpp", "openvino")
 
 PRODUCTS = {8192: (576, 1536), 2048: (2048, 2048)}  # rows: depth and columns
 
-# "prefill" and the prompt's tokens, "decode" and those before it, or "product" and its rows
+# "prefill" and the prompt's tokens, "decode" and those before it, "batch" and its prompts, or "product" and its rows
 Case = tuple[str, int]
-ORDER = ("product", "prefill", "decode")
+ORDER = ("product", "prefill", "decode", "batch")
 
 
 def cases(lines: Sequence[Line]) -> list[Case]:
@@ -34,7 +34,8 @@ def title(case: Case) -> str:
     if case[0] == "product":
         depth, columns = PRODUCTS[case[1]]
         return f"rows of [{case[1]} × {depth}] · [{depth} × {columns}]"
-    return f"prefill of {case[1]}" if case[0] == "prefill" else f"decode after {case[1]}"
+    words = {"prefill": "prefill of {}", "decode": "decode after {}", "batch": "{} prompts at once"}
+    return words[case[0]].format(case[1])
 
 
 class Rates:
@@ -82,7 +83,8 @@ def side_by_side(lines: Sequence[Line]) -> list[list[str]]:
             ratio(rates, rates.best([OWN], quantized), rates.best(PEERS, quantized))
             for quantized in (True, False)
         ]
-        row.append(f"{100 * rates.median(own, 'share_of_floor'):.0f} %" if own else "–")
+        floor = own and all("share_of_floor" in line for line in rates.lines[own])
+        row.append(f"{100 * rates.median(own, 'share_of_floor'):.0f} %" if own and floor else "–")
         rows.append(row)
     return rows
 
@@ -104,7 +106,7 @@ def each_setting(lines: Sequence[Line]) -> list[list[str]]:
 def tables(lines: Sequence[Line]) -> None:
     with_each = [word for peer in (OWN, *PEERS) for word in (f"{peer} tok/s", "with")]
     show(
-        "Pecia beside others, one prompt at a time",
+        "Pecia beside others",
         (
             "case",
             *with_each,

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "lib/core/error.hpp"
 #include "lib/device/device.hpp"
 #include "lib/execute/allowed_tokens.hpp"
 
@@ -24,11 +25,9 @@ class Counting : public grammar::Matcher {
     last_ = token;
     return true;
   }
-  int64_t allow(std::span<float> addends) override {
-    std::ranges::fill(addends, none);
-    if (last_ >= 7) return 0;
-    addends[last_ + 1] = addends[last_ + 2] = 0;
-    return 2;
+  int64_t allow(std::span<uint32_t> words) override {
+    words[0] = last_ >= 7 ? 0 : 0b11u << (last_ + 1);
+    return last_ >= 7 ? 0 : 2;
   }
   bool is_complete() const override { return false; }
 
@@ -41,8 +40,8 @@ struct AllowedRows : testing::Test {
     for (const int64_t sequence : {3, 5}) allowed.begin(sequence, std::make_unique<Counting>());
   }
   void find(int64_t sequence, const std::vector<int32_t>& answer) {
-    allowed.start({{sequence, answer}});
-    allowed.wait();
+    allowed.start({{sequence, answer}}, compute);
+    allowed.wait(compute);
   }
   /// Rows of these sequences with the logits of tokens from `first` on, restricted.
   std::vector<float> restricted(const std::vector<int64_t>& sequences, int64_t first,
@@ -50,16 +49,15 @@ struct AllowedRows : testing::Test {
     std::vector<float> logits(sequences.size() * width);
     std::iota(logits.begin(), logits.end(), 1.0f);
     allowed.restrict({logits.data(), DType::fp32, {std::ssize(sequences), width}}, sequences, first,
-                     compute, workspace);
+                     compute);
     return logits;
   }
 
-  std::unique_ptr<device::Device> device = device::make_host_device(1);
+  std::unique_ptr<device::Device> device = device::make_host_device(3);
   std::unique_ptr<device::Stream> stream = device->make_stream();
   std::unique_ptr<kernels::Backend> backend = kernels::make_reference_backend();
   report::Recorder recorder{report::TraceDetail::off};
   context::Compute compute{*device, *stream, *backend, recorder};
-  device::Buffer workspace = compute.buffer();
   AllowedTokens allowed{vocab};
 };
 
@@ -71,6 +69,28 @@ TEST_F(AllowedRows, KeepAllowedTokensAlone) {
             (std::vector<float>{none, 2,    3,    none, none, none, none, none, none, none,  //
                                 11,   12,   13,   14,   15,   16,   17,   18,   19,   20,    //
                                 none, none, none, none, none, 26,   27,   none, none, none}));
+}
+
+TEST_F(AllowedRows, AreOfSeveralAnswersAtOnce) {
+  const std::vector<int32_t> one = {1}, two = {2, 4};
+  allowed.start({{3, one}, {4, one}, {5, two}}, compute);
+  allowed.wait(compute);
+  EXPECT_EQ(restricted({3, 5}, 3, 3), (std::vector<float>{1, none, none, none, none, 6}));
+  EXPECT_NO_THROW(allowed.start({}, compute)) << "nothing of the last pass is left";
+}
+
+/// Fails on every thread that asks it.
+class Failing : public Counting {
+ public:
+  int64_t allow(std::span<uint32_t>) override { fail<InvalidArgument>("no words"); }
+};
+
+TEST_F(AllowedRows, ThatCannotBeFoundFailOnTheCallingThread) {
+  allowed.begin(5, std::make_unique<Failing>());
+  const std::vector<int32_t> answer = {1};
+  allowed.start({{3, answer}, {5, answer}}, compute);
+  EXPECT_THROW(allowed.wait(compute), InvalidArgument);
+  EXPECT_NO_THROW(allowed.start({{3, answer}}, compute)) << "nothing is left";
 }
 
 TEST_F(AllowedRows, MayHaveAPartOfTheVocabulary) {
@@ -96,8 +116,8 @@ TEST_F(AllowedRows, AreForgotten) {
   allowed.forget(3);
   EXPECT_FALSE(allowed.has(3));
   const std::vector<int32_t> answer = {1};
-  allowed.start({{3, answer}});
-  allowed.wait();
+  allowed.start({{3, answer}}, compute);
+  allowed.wait(compute);
   EXPECT_EQ(restricted({3}, 0, 2), (std::vector<float>{1, 2}));
 }
 

@@ -49,16 +49,13 @@ class Shapes : public testing::Test {
     return first_text + static_cast<int32_t>(found - texts_.begin());
   }
   std::vector<int32_t> allowed(Matcher& matcher) const {
-    std::vector<float> addends(vocab_, 7.0f);
-    const int64_t count = matcher.allow(addends);
+    std::vector<uint32_t> words(words_of(vocab_), 0xa5a5a5a5u);
+    const int64_t count = matcher.allow(words);
     std::vector<int32_t> tokens;
-    for (int32_t each = 0; each < vocab_; ++each) {
-      if (addends[each] == 0)
-        tokens.push_back(each);
-      else
-        EXPECT_EQ(addends[each], -std::numeric_limits<float>::infinity());
-    }
+    for (int32_t bit = 0; bit < 32 * std::ssize(words); ++bit)
+      if ((words[bit / 32] >> bit % 32 & 1) != 0) tokens.push_back(bit);
     EXPECT_EQ(count, std::ssize(tokens));
+    EXPECT_TRUE(tokens.empty() || tokens.back() < vocab_) << "bits beyond the vocabulary";
     return tokens;
   }
   bool accepts(Matcher& matcher, const std::string& text) const {

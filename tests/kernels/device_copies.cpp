@@ -116,6 +116,10 @@ class BackendOnCopies : public Backend {
       there.scales = copies.in(there.scales), there.square_sums = copies.in(there.square_sums);
     });
   }
+  void mask_tokens(const MaskTokensArgs& args, device::Stream&) override {
+    run(&Backend::mask_tokens, args,
+        [](Copies& copies, MaskTokensArgs& there) { there.logits = copies.in(there.logits); });
+  }
   void square_sums(const SquareSumsArgs& args, device::Stream&) override {
     run(&Backend::square_sums, args, [](Copies& copies, SquareSumsArgs& there) {
       there.x = copies.in(there.x), there.sums = copies.in(there.sums);

@@ -82,7 +82,9 @@ Device make_host_backend(const std::string& name) {
   if (name == "cpu_amx")
     return {kernels::make_cpu_backend(kernels::Products::amx), device::Stream(2), true};
   if (name == "cpu_amx_twin")
-    return {kernels::cpu::make_backend(&kernels::cpu::twin_kernel()), device::Stream(2), true};
+    return {
+        kernels::cpu::make_backend({&kernels::cpu::twin_kernel(), &kernels::cpu::twin_kernel()}),
+        device::Stream(2), true};
   return {kernels::make_cpu_backend(), device::Stream(name == "cpu" ? 1 : 3)};
 }
 

@@ -11,6 +11,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
+import h5py
 import ml_dtypes  # noqa: F401 - makes numpy know bfloat16
 import numpy as np
 from gguf import GGUFReader
@@ -20,6 +21,7 @@ from pecia_tools.export_gguf import export_gguf, pairs_from_halves
 from pecia_tools.gguf_model import GgufModel
 from pecia_tools.gguf_weights import halves_from_pairs, write_safetensors
 from pecia_tools.peers_options import Configuration, chosen, parse
+from pecia_tools.prompt_shard import PromptShard
 from safetensors import safe_open
 from support import PROSE, ScriptTest, make_model, quietly
 
@@ -41,7 +43,7 @@ def line(peer: str, settings: str, rate: float, **others: Any) -> dict[str, Any]
 
 class Choice(ScriptTest):
     def test_a_name_means_all_that_begins_with_its_parts(self) -> None:
-        self.assertEqual(len(chosen("")), 4 + 2 + 5 * 2 * 2)
+        self.assertEqual(len(chosen("")), 4 + 2 + 5 * 2 * 2 + 2)
         self.assertEqual(len(chosen("llama.cpp/F16")), 4)
         names = [one.name for one in chosen("llama.cpp/Q8_0/fa-on,pecia/auto")]
         self.assertEqual(
@@ -144,7 +146,7 @@ class Rounds(ScriptTest):
         for name in ("cpu", "cores", "threads", "commit", "model", "load", "peer", "settings"):
             self.assertIn(name, kept[0])
         self.assertIn(
-            "| prefill of 512 | 12.0 | auto | 13.0 | bf16 | – | – | 0.92 (transformers)", out
+            "| prefill of 512 | 12.0 | auto | 13.0 | bf16 | – | – | – | – | 0.92 (transformers)", out
         )
 
     def test_what_fails_is_named_left_out_and_told_by_the_exit_code(self) -> None:
@@ -164,6 +166,69 @@ class Rounds(ScriptTest):
         self.assertIn("transformers/fp32 ended with code 9", err)
         self.assertIn("failed: transformers/fp32", err)
         self.assertIn("| decode after 512 | – | – | 5.0 | bf16 |", out)
+
+
+class Environments(ScriptTest):
+    def prepared(self, only: str, failing: str) -> tuple[Bench, list[str], str]:
+        """A bench whose command lines with that word fail; the names of what was made."""
+        bench = Bench(parse(["--only", only, "--model", str(make_model(self.folder / "model"))]))
+        bench.work, made = self.folder / "work", []
+
+        def script(program: str, log: Path, command: str, *arguments: object) -> None:
+            made.append(command)
+            if failing in command:
+                raise Failure(f"{command}: no such package")
+
+        def kind(name: str) -> Path:
+            made.append(name)
+            if failing == name:
+                raise Failure(f"{name}: no room")
+            return Path(name)
+
+        original, bench_peers.run_script = bench_peers.run_script, script
+        self.addCleanup(setattr, bench_peers, "run_script", original)
+        bench.make_gguf = bench.make_openvino = kind
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            bench.options.text = self.write("text", PROSE)
+            bench.prepare()
+        return bench, made, said.getvalue()
+
+    def test_one_that_cannot_be_had_is_named_and_the_others_go_on(self) -> None:
+        bench, made, said = self.prepared("openvino,transformers/bf16", "peers-openvino")
+        self.assertEqual(made, ['"$0" peers', '"$0" peers-openvino'])
+        self.assertEqual(list(bench.failed), ["openvino/bf16", "openvino/int8"])
+        self.assertIn("no such package", said)
+
+    def test_weights_that_cannot_be_made_concern_their_settings(self) -> None:
+        bench, made, _ = self.prepared("openvino,llama.cpp/Q8_0/fa-on/ub-512", "int8")
+        self.assertEqual(made, ['"$0" peers', '"$0" peers-openvino', "Q8_0", "bf16", "int8"])
+        self.assertEqual(list(bench.failed), ["openvino/int8"])
+
+
+class Batches(ScriptTest):
+    def test_a_shard_has_a_request_for_each_prompt(self) -> None:
+        path = self.folder / "prompts.h5"
+        bench_peers.write_prompts(path, [[1, 2], [3, 4], [5, 6]])
+        shard = PromptShard(path)
+        self.assertEqual([shard.request_id(i) for i in range(3)], [f"prompt-{i}" for i in range(3)])
+        with h5py.File(path) as file:
+            self.assertEqual(file["tokens"][:].tolist(), [1, 2, 3, 4, 5, 6])
+            self.assertEqual(file["turn_offsets"][:].tolist(), [0, 2, 4, 6])
+
+    def test_a_run_s_start_does_not_count(self) -> None:
+        startup = {"main_unix_s": 1e9, "mpi_s": 5, "read_job_s": 1, "schedule_s": 2}
+        self.assertEqual(bench_peers.seconds_after_start({"seconds": 10, "startup": startup}), 7)
+
+    def test_are_a_case_after_the_others(self) -> None:
+        lines = [
+            line("pecia", "auto", 300, what="batch", tokens=16),
+            line("openvino", "bf16", 200, what="batch", tokens=16),
+            line("openvino", "bf16", 50),
+        ]
+        code, out, _ = quietly(peers_report.main, self.write_lines("lines", *lines))
+        self.assertEqual(code, 0)
+        self.assertIn("| 16 prompts at once | 300.0 | auto | – | – | – | – | 200.0 | bf16 | 1.50", out)
+        self.assertLess(out.index("prefill of 512"), out.index("16 prompts"))
 
 
 class OwnPrograms(ScriptTest):
@@ -222,7 +287,7 @@ class OtherProgram(ScriptTest):
                 return tokens[-1] + 1
 
         out = self.folder / "out"
-        options = argparse.Namespace(prefill=[2, 3], decode=[3], new=2, json=out, product=[])
+        options = argparse.Namespace(prefill=[2, 3], decode=[3], new=2, json=out, product=[], batches=[])
         peer_process.measure(Peer(), [10, 20, 30], options)
         steps = [f"token {token}" for token in (31, 32, 33, 34)]
         self.assertEqual(fed, ["2", "reset", "2", "reset", "3", *steps])
@@ -234,6 +299,49 @@ class OtherProgram(ScriptTest):
         for one, count in zip(lines, (2, 3, 2)):
             self.assertAlmostEqual(one["tokens_per_s"] * one["seconds"], count)
 
+    def test_what_a_process_generates_and_says(self) -> None:
+        asked: list[tuple[int, int]] = []
+
+        class Peer:
+            versions: dict[str, str] = {}  # noqa: RUF012 - read alone
+
+            def generate(self, tokens: list[int], new: int) -> tuple[list[float], int]:
+                asked.append((len(tokens), new))
+                return [4 + 0.5 * i for i in range(new)], tokens[-1]
+
+        out = self.folder / "out"
+        options = argparse.Namespace(
+            prefill=[2, 3], decode=[3], new=2, json=out, product=[], batches=[]
+        )
+        peer_process.measure(Peer(), [10, 20, 30], options)
+        self.assertEqual(asked, [(2, 2), (2, 1), (3, 5)])
+        self.assertEqual(
+            [(one["what"], one["tokens"], one["seconds"]) for one in read_lines(out, "it", 3)],
+            [("prefill", 2, 4), ("prefill", 3, 4), ("decode", 3, 1)],
+        )
+
+    def test_batches_of_prompts_that_begin_differently(self) -> None:
+        asked: list[tuple[list[list[int]], int]] = []
+
+        class Peer:
+            versions: dict[str, str] = {}  # noqa: RUF012 - read alone
+
+            def batch(self, prompts: list[list[int]], new: int) -> int:
+                asked.append((prompts, new))
+                return 7
+
+        out = self.folder / "out"
+        options = argparse.Namespace(
+            prefill=[], decode=[], new=2, json=out, product=[], batches=[3]
+        )
+        options.batch_prompt, options.batch_new = 2, 5
+        peer_process.measure(Peer(), [10, 20, 30], options)
+        prompts = [[10, 20], [20, 30], [30, 10]]
+        self.assertEqual(asked, [(prompts[:2], 2), (prompts, 5)])
+        (one,) = read_lines(out, "it", 1)
+        self.assertEqual((one["what"], one["tokens"], one["next_token"]), ("batch", 3, 7))
+        self.assertAlmostEqual(one["tokens_per_s"] * one["seconds"], 3 * 5)
+
     def test_products_alone(self) -> None:
         class Peer:
             versions: dict[str, str] = {}  # noqa: RUF012 - read alone
@@ -243,7 +351,9 @@ class OtherProgram(ScriptTest):
 
         out = self.folder / "out"
         shapes = [[8, 5, 10], [4, 2, 25]]
-        options = argparse.Namespace(prefill=[], decode=[], new=2, json=out, product=shapes)
+        options = argparse.Namespace(
+            prefill=[], decode=[], new=2, json=out, product=shapes, batches=[]
+        )
         peer_process.measure(Peer(), [], options)
         self.assertEqual(
             [
@@ -282,7 +392,7 @@ class Products(ScriptTest):
         code, out, _ = quietly(peers_report.main, self.write_lines("lines", *lines))
         self.assertEqual(code, 0)
         product = (
-            "| rows of [8192 × 576] · [576 × 1536] | 8192.0 | auto | 4096.0 | bf16 | – | – | 2.00"
+            "| rows of [8192 × 576] · [576 × 1536] | 8192.0 | auto | 4096.0 | bf16 | – | – | – | – | 2.00"
         )
         self.assertIn(product, out)
         self.assertLess(out.index("rows of"), out.index("prefill of 512"))
@@ -313,7 +423,7 @@ class Tables(ScriptTest):
         )
         self.assertIn(
             "| prefill of 512 | 150.0 | int4 | 25.0 | bf16 | 125.0 | Q4_0/fa-off/ub-512 "
-            "| 1.20 (llama.cpp) | 2.00 (llama.cpp) | 75 % |",
+            "| – | – | 1.20 (llama.cpp) | 2.00 (llama.cpp) | 75 % |",
             text,
         )
         self.assertIn("| llama.cpp | F16/fa-on/ub-512 | 50.0 (49.0–400.0) |", text)
@@ -326,7 +436,7 @@ class Tables(ScriptTest):
             line("transformers", "bf16", 8, what="decode"),
             line("transformers", "fp32", 4, what="decode"),
         )
-        self.assertIn("| prefill of 512 | – | – | 20.0 | fp32 | – | – | – | – | – |", text)
+        self.assertIn("| prefill of 512 | – | – | 20.0 | fp32 | – | – | – | – | – | – | – |", text)
         self.assertIn("| decode after 512 | – | – | 8.0 | bf16 |", text)
 
     def test_no_lines(self) -> None:

@@ -274,6 +274,12 @@ class SeparateBackend : public kernels::Backend {
   void add(const kernels::AddArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->add(args, cpu_stream_); });
   }
+  void mask_tokens(const kernels::MaskTokensArgs& args, device::Stream& stream) override {
+    own(stream).enqueue([this, later = args, words = kept(args.words)]() mutable {
+      later.words = words;
+      cpu_->mask_tokens(later, cpu_stream_);
+    });
+  }
   void square_sums(const kernels::SquareSumsArgs& args, device::Stream& stream) override {
     own(stream).enqueue([this, args] { cpu_->square_sums(args, cpu_stream_); });
   }

@@ -12,8 +12,6 @@
 namespace pecia::kernels::cpu {
 namespace {
 
-// Measured crossover at depths 576 and 4096: 48 rows with AVX-512, 24 to 32 with AVX2 (Zen 5).
-constexpr int64_t few_rows = 32;
 // A packed block of weights, depth × columns fp32, is 320 KiB: it lies in the second cache while
 // all the rows of a task meet it.
 constexpr int64_t max_depth = 640;
@@ -219,7 +217,8 @@ void row_invariant(const LinearArgs& args, const device::Stream& stream, Workspa
 
 }  // namespace
 
-void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace) {
+void linear(const LinearArgs& args, const device::Stream& stream, Workspace& workspace,
+            int64_t most_few) {
   const DType type = args.weight.dtype();
   if (args.x.dtype() != DType::fp32 || type == DType::fp8)
     fail<Unsupported>(
@@ -230,7 +229,7 @@ void linear(const LinearArgs& args, const device::Stream& stream, Workspace& wor
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
   if (args.row_invariant == RowInvariant::yes)
     row_invariant(args, stream, workspace);
-  else if (args.x.rows() <= few_rows)
+  else if (args.x.rows() <= most_few)
     few(args, stream, workspace, args.y.size(1), 8, dot_rows);
   else
     many(args, stream, workspace, 0);

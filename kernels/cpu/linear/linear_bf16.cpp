@@ -33,12 +33,11 @@ constexpr int64_t most_split_rows = 256;
 
 /// Up to how many rows of bf16 weights sums over lanes are faster, with nothing to transpose.
 constexpr int64_t most_bf16_lane_rows = 2;
-/// Up to how many rows it pays that every task has all rows. For codes, packing pays earlier where
+/// Up to how many rows it pays that every task has all rows of codes. Packing pays earlier where
 /// rows of x are long. Measured, weights in memory: 64 rows of 576, 32 of 1536 and 20 of 4096 on Zen
 /// 5; on Zen 4 32 rows of 576 were faster so, 48 a tenth slower, 64 the same.
-int64_t few_rows(DType weight, int64_t depth) {
-  return is_code(weight) ? std::clamp<int64_t>(48 * 1024 / std::max<int64_t>(1, depth), 16, 64)
-                         : 64;
+int64_t most_few_of_codes(int64_t depth) {
+  return std::clamp<int64_t>(48 * 1024 / std::max<int64_t>(1, depth), 16, 64);
 }
 
 /// The depth of a piece is cut into equal blocks, of whole groups of codes, or of what a tile takes
@@ -289,10 +288,12 @@ void many(const Bf16Kernel& kernel, const LinearArgs& args, const Operand& x,
 }  // namespace
 
 void linear_bf16(const Bf16Kernel& kernel, const LinearArgs& args, const device::Stream& stream,
-                 Workspace& workspace) {
+                 Workspace& workspace, std::optional<int64_t> most_few) {
   require_row_invariant(args);
   if (args.x.rows() == 0 || args.y.size(1) == 0) return;
-  const bool tiles = args.x.rows() > few_rows(args.weight.dtype(), args.x.size(1));
+  const bool tiles = args.x.rows() > (is_code(args.weight.dtype())
+                                          ? most_few_of_codes(args.x.size(1))
+                                          : most_few.value_or(usual_most_few(Products::bf16)));
   const Operand x = rounded(args.x, tiles, stream, workspace);
   if (tiles)
     many(kernel, args, x, stream, workspace);

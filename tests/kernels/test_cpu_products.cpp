@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Products of the CPU that differ by the number of rows.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "kernels/api/backend.hpp"
+#include "lib/core/random.hpp"
+#include "lib/device/buffer.hpp"
+
+namespace pecia::kernels {
+namespace {
+
+constexpr int64_t depth = 96, columns = 40;
+
+/// y of some rows, with numbers that bf16 does not hold.
+std::vector<float> product(const CpuProducts& products, int64_t rows,
+                           RowInvariant row_invariant = RowInvariant::no) {
+  device::Buffer x_buffer, weight_buffer, y_buffer;
+  const TensorView x = x_buffer.tensor(DType::fp32, {rows, depth});
+  const TensorView weight = weight_buffer.tensor(DType::bf16, {columns, depth});
+  const TensorView y = y_buffer.tensor(DType::fp32, {rows, columns});
+  for (int64_t i = 0; i < x.elements(); ++i)
+    x.as<float>()[i] = static_cast<float>(uniform(1, static_cast<uint64_t>(i))) - 0.5f;
+  for (int64_t i = 0; i < weight.elements(); ++i)
+    store_from_float(weight.data(), DType::bf16, i,
+                     static_cast<float>(uniform(2, static_cast<uint64_t>(i))) - 0.5f);
+  device::Stream stream(2);
+  LinearArgs args{x, weight, {}, y};
+  args.row_invariant = row_invariant;
+  make_cpu_backend(products)->linear(args, stream);
+  const auto* const values = y.as<float>();
+  return {values, values + y.elements()};
+}
+
+bool same_bits(const std::vector<float>& one, const std::vector<float>& other) {
+  return one.size() == other.size() &&
+         std::memcmp(one.data(), other.data(), one.size() * sizeof(float)) == 0;
+}
+
+TEST(CpuProducts, OfFewAndManyRowsAreThoseOfTheirKind) {
+  if (!cpu_has_bf16_products()) GTEST_SKIP() << why_no_products(Products::bf16);
+  const CpuProducts mixed(Products::bf16, Products::fp32, 20);
+  for (const int64_t rows : {int64_t{1}, int64_t{20}, int64_t{21}, int64_t{70}}) {
+    const Products kind = rows <= 20 ? mixed.few : mixed.many;
+    const CpuProducts alone(kind, kind, 20);
+    EXPECT_TRUE(same_bits(product(mixed, rows), product(alone, rows))) << rows << " rows";
+    const Products other = rows <= 20 ? mixed.many : mixed.few;
+    EXPECT_FALSE(same_bits(product(mixed, rows), product({other, other, 20}, rows)))
+        << rows << " rows: the kinds do not differ, so the test shows nothing";
+  }
+  EXPECT_TRUE(same_bits(product(mixed, 1, RowInvariant::yes),
+                        product(Products::fp32, 1, RowInvariant::yes)))
+      << "one kind for any number of rows";
+}
+
+TEST(CpuProducts, OfBothKindsTakeRowsOfFp32) {
+  if (!cpu_has_bf16_products()) GTEST_SKIP() << why_no_products(Products::bf16);
+  const auto operand = [](const CpuProducts& products) {
+    return make_cpu_backend(products)->operand_type(DType::bf16);
+  };
+  EXPECT_EQ(operand({Products::bf16, Products::fp32, 20}), DType::fp32);
+  EXPECT_EQ(operand({Products::fp32, Products::bf16, 20}), DType::fp32);
+  EXPECT_EQ(operand({Products::bf16, Products::bf16, 20}), DType::bf16);
+}
+
+TEST(CpuProducts, OfBf16AreTheSameInPlaceAndPacked) {
+  if (!cpu_has_bf16_products()) GTEST_SKIP() << why_no_products(Products::bf16);
+  for (const int64_t rows : {int64_t{3}, int64_t{65}, int64_t{130}})
+    EXPECT_TRUE(same_bits(product({Products::bf16, Products::bf16, 0}, rows),
+                          product({Products::bf16, Products::bf16, 512}, rows)))
+        << rows << " rows";
+}
+
+}  // namespace
+}  // namespace pecia::kernels
