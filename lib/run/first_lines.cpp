@@ -20,7 +20,8 @@ RunFacts facts_of(const Setup& setup, const LoadedWeights& weights) {
           place.backend->attention_library(),
           gpus ? held : place.backend->operand_type(held),
           held,
-          weights.rounding};
+          weights.rounding,
+          weights.read_bytes};
 }
 
 void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs& inputs,

@@ -47,6 +47,7 @@ NUMBERS = {
 WORDS = (
     "model.dtype",
     "model.compute",
+    "model.load",
     "model.replicate",
     "backend",
     "allow_gpu_sharing",
