@@ -17,8 +17,9 @@ process pack {
     tuple val(books.name), path("${books.name}.h5")
   script:
     """
-    ${launchDir}/scripts/pecia-pack --model ${launchDir}/${params.model} --output ${books.name}.h5 \
-      --split-tokens 1500 --instruction '${params.question}' ${books}
+    cd ${launchDir}
+    scripts/pecia-pack --model ${params.model} --output \$OLDPWD/${books.name}.h5 --split-tokens 1500 \
+      --instruction '${params.question}' \$OLDPWD/${books}
     """
 }
 
@@ -32,9 +33,9 @@ process answer {
     val shelf
   script:
     """
-    ${params.launcher} ${launchDir}/${params.pecia} run ${launchDir}/configs/one-node.yaml \
-      --set model.path=${launchDir}/${params.model} --set input=[\$(realpath ${prompts})] \
-      --set output=${launchDir}/runs/${shelf}
+    cd ${launchDir}
+    ${params.launcher} ${params.pecia} run configs/one-node.yaml --set model.path=\$(realpath ${params.model}) \
+      --set input=[\$OLDPWD/${prompts}] --set output=\$PWD/runs/${shelf}
     """
 }
 
@@ -43,8 +44,8 @@ process text {
     val shelf
   script:
     """
-    ${launchDir}/scripts/pecia-text ${launchDir}/runs/${shelf} --model ${launchDir}/${params.model} \
-      --output ${launchDir}/texts/${shelf} --force
+    cd ${launchDir}
+    scripts/pecia-text runs/${shelf} --model ${params.model} --output texts/${shelf} --force
     """
 }
 

@@ -13,8 +13,7 @@
 namespace pecia::io {
 
 MemoryFile::MemoryFile(int64_t bytes) : descriptor_(::memfd_create("pecia", MFD_CLOEXEC)) {
-  if (descriptor_ < 0)
-    fail<SystemError>("a file in memory cannot be made: {}", errno_text(errno));
+  if (descriptor_ < 0) fail<SystemError>("a file in memory cannot be made: {}", errno_text(errno));
   if (::ftruncate(descriptor_, bytes) == 0) return;
   const int error = errno;
   ::close(descriptor_);

@@ -263,8 +263,8 @@ std::span<const int32_t> PromptScan::tokens(const PromptTurn& turn) {
   constexpr int64_t ahead_tokens = 1 << 18;  // 1 MiB
   const PromptShard::Impl& shard = *shard_.impl_;
   if (turn.token_begin < begin_ || turn.token_end > begin_ + std::ssize(read_)) {
-    const int64_t end =
-        std::max(turn.token_end, std::min(turn.token_begin + ahead_tokens, shard.tokens.elements()));
+    const int64_t end = std::max(
+        turn.token_end, std::min(turn.token_begin + ahead_tokens, shard.tokens.elements()));
     read_ = shard.read_tokens(turn.token_begin, end);
     begin_ = turn.token_begin;
   }

@@ -83,8 +83,8 @@ LoadedWeights load_weights(const Setup& setup) {
   const Hosts hosts(setup.world());
   const std::optional<SpreadFiles> spread = spread_files(setup, hosts);
   LoadedWeights weights{read_weights(setup, hosts, spread), {}, {}, {}};
-  weights.read_bytes = hosts.of_each(spread ? spread->read_bytes()
-                                            : weights.stored.checkpoint().total_bytes());
+  weights.read_bytes =
+      hosts.of_each(spread ? spread->read_bytes() : weights.stored.checkpoint().total_bytes());
   weights.own = copied(setup, weights.stored);
   // All ranks have copies or none has. Those of the stored weights are not touched any more.
   if (weights.own && spread) spread->clear();

@@ -304,9 +304,8 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
   report.gpus = num_gpus(facts);
   report.job = parse_json<Json>(to_json(facts.job));
   const std::string weights(name_of(facts.weights));
-  report.model = Json{{"weights", weights},
-                      {"read_bytes_by_host", facts.read_bytes},
-                      {"quantization", nullptr}};
+  report.model = Json{
+      {"weights", weights}, {"read_bytes_by_host", facts.read_bytes}, {"quantization", nullptr}};
   if (facts.rounding)
     report.model["quantization"] = {{"dtype", weights}, {"error", to_json(*facts.rounding)}};
   report.machine = Json{{"cpu", ranks[0].cpu},

@@ -112,7 +112,14 @@ def measured(options: argparse.Namespace, case: str, ranks: int) -> list[Line]:
 
 def table(lines: Sequence[Line]) -> None:
     phases = list(dict.fromkeys(phase for line in lines for phase in line["startup"]))
-    heads = ("prompts", "ranks", "start", "s", "rank 0 MiB", *(p.removesuffix("_s") for p in phases))
+    heads = (
+        "prompts",
+        "ranks",
+        "start",
+        "s",
+        "rank 0 MiB",
+        *(p.removesuffix("_s") for p in phases),
+    )
     rows = [
         [
             line["case"],
@@ -138,7 +145,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--requests", type=positive, default=1_000_000, help="default: %(default)s")
     add("--prompt", type=positive, default=24, help="tokens of a prompt (default: %(default)s)")
-    add("--answer", type=positive, default=8, help="most tokens of an answer (default: %(default)s)")
+    add(
+        "--answer", type=positive, default=8, help="most tokens of an answer (default: %(default)s)"
+    )
     add("--ranks", type=lengths, default="1,2", help="replicas of one rank (default: %(default)s)")
     add(
         "--json",
@@ -163,7 +172,15 @@ def main(arguments: list[str]) -> int:
     WORK.mkdir(parents=True, exist_ok=True)
     set_environment()
     build(PROGRAM, WORK / "log", "pecia")
-    shape = {"layers": 1, "hidden": 32, "heads": 2, "kv-heads": 1, "head-dim": 16, "ffn": 64, "vocab": VOCAB}
+    shape = {
+        "layers": 1,
+        "hidden": 32,
+        "heads": 2,
+        "kv-heads": 1,
+        "head-dim": 16,
+        "ffn": 64,
+        "vocab": VOCAB,
+    }
     bench_model.main([str(WORK / "model"), *(f"--{key}={value}" for key, value in shape.items())])
     lines: list[Line] = []
     for case in CASES:

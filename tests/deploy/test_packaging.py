@@ -74,7 +74,12 @@ def project_version() -> str:
 def least_versions() -> dict[str, str]:
     """What setup.sh says that a cluster must have."""
     text = (SOURCE / "scripts/setup.sh").read_text()
-    patterns = {"cmake": r"CMake (\S+) or", "hdf5": r"HDF5 (\S+) or", "cli11": r"CLI11 (\d+)", "highway": r"Highway (\S+),"}
+    patterns = {
+        "cmake": r"CMake (\S+) or",
+        "hdf5": r"HDF5 (\S+) or",
+        "cli11": r"CLI11 (\d+)",
+        "highway": r"Highway (\S+),",
+    }
     return {name: re.search(pattern, text)[1] for name, pattern in patterns.items()}
 
 
@@ -92,7 +97,9 @@ class Spack:
             "license": self.licences.append,
             "when": self.when,
             **dict.fromkeys(("variant", "conflicts", "generator"), lambda *_, **__: None),
-            "CMakePackage": type("CMakePackage", (), {"define": staticmethod(lambda key, value: (key, value))}),
+            "CMakePackage": type(
+                "CMakePackage", (), {"define": staticmethod(lambda key, value: (key, value))}
+            ),
         }
         module = types.ModuleType("spack.package")
         module.__dict__.update(names, __all__=list(names))
@@ -128,12 +135,14 @@ class Recipes(unittest.TestCase):
         run = {name for name, of in spack.depends.items() if of["type"] == "run"}
         self.assertEqual(set(spack.depends) - run, wanted(SPACK) - {"python"} | {"c"})
         self.assertEqual(run, {"python", *(f"py-{name.replace('_', '-')}" for name in helpers())})
-        self.assertEqual({of["when"] for name, of in spack.depends.items() if name in run}, {"+helpers"})
+        self.assertEqual(
+            {of["when"] for name, of in spack.depends.items() if name in run}, {"+helpers"}
+        )
         self.assertEqual(spack.versions, [project_version()])
         self.assertEqual(spack.licences, ["Apache-2.0"])
         for name, least in least_versions().items():
             self.assertEqual(spack.depends[name]["version"], f"{least}:", name)
-        (key, value), = spack.recipe["Pecia"]().cmake_args()
+        ((key, value),) = spack.recipe["Pecia"]().cmake_args()
         self.assertIn(f"option({key} ", (SOURCE / "CMakeLists.txt").read_text())
         self.assertIs(value, False)
 
@@ -144,7 +153,10 @@ class Conda(RattlerBuild):
     def test_the_recipe_names_what_the_build_needs(self) -> None:
         found = self.conda("render", RECIPE)
         self.assertEqual((found["name"], found["version"]), ("pecia", project_version()))
-        names = {kind: {re.split(r"[ <>=]", spec)[0] for spec in found[kind]} for kind in ("build", "host", "run")}
+        names = {
+            kind: {re.split(r"[ <>=]", spec)[0] for spec in found[kind]}
+            for kind in ("build", "host", "run")
+        }
         compilers = {name for name in names["build"] if re.match(r"gcc_|gxx_|sysroot_", name)}
         self.assertEqual(len(compilers), 3)
         self.assertEqual(
@@ -170,12 +182,16 @@ class Modules(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="pecia-modules-")
         cls.addClassCleanup(folder.cleanup)
         made = Path(folder.name) / "made"
-        subprocess.run([CMAKE, "--install", BUILD, "--prefix", made], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [CMAKE, "--install", BUILD, "--prefix", made], check=True, stdout=subprocess.DEVNULL
+        )
         cls.tree = Path(folder.name) / "moved"
         made.rename(cls.tree)
 
     def module(self, *lines: str) -> str:
-        script = "\n".join((f"source {self.lmod}", f"module use {self.tree}/share/pecia/modulefiles", *lines))
+        script = "\n".join(
+            (f"source {self.lmod}", f"module use {self.tree}/share/pecia/modulefiles", *lines)
+        )
         ended = subprocess.run(
             ["bash", "-c", script],
             env={"PATH": "/usr/bin:/bin", "HOME": str(self.tree)},
@@ -189,13 +205,17 @@ class Modules(unittest.TestCase):
 
     def check(self) -> None:
         version = project_version()
-        words = self.module("module load pecia", "command -v pecia", "pecia --version", "echo home=$PECIA_HOME")
+        words = self.module(
+            "module load pecia", "command -v pecia", "pecia --version", "echo home=$PECIA_HOME"
+        )
         self.assertIn(f"{self.tree}/bin/pecia\n", words)
         self.assertIn(f"pecia {version}", words)
         self.assertIn(f"home={self.tree}\n", words)
         self.assertIn(f"pecia/{version}", self.module("module avail 2>&1"))
         self.assertIn("pecia doctor", self.module("module help pecia"))
-        gone = self.module("module load pecia", "module unload pecia", "command -v pecia || echo gone")
+        gone = self.module(
+            "module load pecia", "module unload pecia", "command -v pecia || echo gone"
+        )
         self.assertEqual(gone.splitlines()[-1], "gone")
 
     def test_lmod(self) -> None:
@@ -215,7 +235,11 @@ class Modules(unittest.TestCase):
                 copy = Path(folder) / f"pecia/1{suffix}"
                 copy.parent.mkdir()
                 shutil.copy(PACKAGING / "modulefiles" / path, copy)
-                words = self.module(f"module unuse {self.tree}/share/pecia/modulefiles", f"module use {folder}", "module load pecia")
+                words = self.module(
+                    f"module unuse {self.tree}/share/pecia/modulefiles",
+                    f"module use {folder}",
+                    "module load pecia",
+                )
                 self.assertIn("PREFIX/share/pecia/modulefiles/pecia", words)
 
 

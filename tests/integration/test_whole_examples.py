@@ -33,7 +33,9 @@ done
 
 def commands_of(path: Path) -> list[str]:
     """The indented lines of a file's comments; a line that ends with a backslash goes on in the next."""
-    text = "".join(f"{line[6:]}\n" for line in path.read_text().splitlines() if line.startswith("#     "))
+    text = "".join(
+        f"{line[6:]}\n" for line in path.read_text().splitlines() if line.startswith("#     ")
+    )
     return [line for line in text.replace("\\\n", " ").splitlines() if line]
 
 
@@ -115,7 +117,7 @@ class WholeExamples(Workplace):
         rows = [
             row
             for path in (self.folder / "runs/filings").glob("filings-*/answers.csv")
-            for row in csv.DictReader(path.open(encoding="utf-8"))
+            for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())
         ]
         self.assertEqual(len(rows), 120)
         whole = Results.read(self.folder / "runs/filings/results.h5")
@@ -133,8 +135,12 @@ class WholeExamples(Workplace):
         def words(name: str) -> list[list[str]]:
             text = (SOURCE / "configs/workflows" / name).read_text()
             text = re.sub(r"^(#|//).*$", "", text, flags=re.M)
-            found = [re.findall(r"--[a-z-]+(?: model\.path| input| output)?", part) for part in
-                     re.split(r"pecia-pack|pecia\S* run configs|PECIA} run|params.pecia} run|pecia-text", text)[1:]]
+            found = [
+                re.findall(r"--[a-z-]+(?: model\.path| input| output)?", part)
+                for part in re.split(
+                    r"pecia-pack|pecia\S* run configs|PECIA} run|params.pecia} run|pecia-text", text
+                )[1:]
+            ]
             return [sorted(set(part) - {"--force", "--bind-to"}) for part in found]
 
         self.assertEqual(words("main.nf"), words("Snakefile"))
