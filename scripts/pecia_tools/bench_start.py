@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """bench-start: what the start of a run with very many requests takes: seconds by phase, and memory of rank 0.
 
-Makes a tiny model and shards of tiny prompts. Each case is a first start, which is stopped when its first lines say that
-it begins, and the start that continues it. Cases: prompts that have nothing in common, and prompts that begin with one
-of a thousand instructions. Prints a table. Other work on the machine moves the figures.
+Makes a tiny model and shards of tiny prompts. Each case is a first start, which is stopped when its first lines say
+that it begins, and the start that continues it. Cases: prompts that have nothing in common, and prompts that begin with
+one of a thousand instructions. Prints a table. Other work on the machine moves the figures.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench-writers: what it costs that many replicas write results into one file. A simulation: processes make the system
-calls by which a replica writes rows (lib/io/results.cpp) into a file of columns, all into one file or each into its own.
+"""bench-writers: what it costs that many replicas write results into one file. A simulation: processes make the
+system calls by which a replica writes rows (lib/io/results.cpp) into a file of columns, all into one file or each into
+its own.
 
-A row is a pwrite for each column at the row's place, fdatasync, a pwrite of its state, and fdatasync. Each process writes
-rows that other processes' rows lie between, as replicas do that take requests from one list. Prints a table of rows per
-second. It says nothing of network file systems unless FOLDER is on one.
+A row is a pwrite for each column at the row's place, fdatasync, a pwrite of its state, and fdatasync. Each process
+writes rows that other processes' rows lie between, as replicas do that take requests from one list. Prints a table of
+rows per second. It says nothing of network file systems unless FOLDER is on one.
 """
 
 from __future__ import annotations

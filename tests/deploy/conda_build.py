@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""conda_build.py render RECIPE | build RECIPE FOLDER: what rattler-build makes of a recipe, as JSON on stdout. It runs with
-the Python that has py-rattler-build.
+"""conda_build.py render RECIPE | build RECIPE FOLDER: what rattler-build makes of a recipe, as JSON on stdout. It runs
+with the Python that has py-rattler-build.
 
 build needs no network: FOLDER becomes a channel of empty packages for all that the recipe asks for, so compilers and
 libraries are those of this machine, and the package that is built there.
