@@ -103,15 +103,27 @@ void SpreadFiles::spread(const std::filesystem::path& path, int64_t bytes, int64
   if (hosts_.is_first()) {
     comm::Communicator& firsts = *hosts_.firsts;
     std::optional<io::File> file;
+    // All hosts begin to read their next pieces while earlier ones of others travel.
+    const int64_t stride = piece_bytes * firsts.size();
+    const int64_t ahead =
+        (firsts.rank() - next_piece_ % firsts.size() + firsts.size()) % firsts.size();
+    try {
+      if (ahead * piece_bytes < bytes) {
+        file = io::File::open_input(path);
+        file->prefetch(ahead * piece_bytes, piece_bytes);
+      }
+    } catch (const std::exception&) {
+      error = std::current_exception();
+    }
     for (int64_t begin = 0; begin < bytes; begin += piece_bytes, ++next_piece_) {
       const int64_t count = std::min(piece_bytes, bytes - begin);
       const int reader = static_cast<int>(next_piece_ % firsts.size());
       std::vector<std::byte> piece;
       try {
         if (firsts.rank() == reader && !error) {
-          if (!file) file = io::File::open_input(path);
           piece.resize(count);
-          file->read_at(begin, piece);
+          file.value().read_at(begin, piece);
+          file->prefetch(begin + stride, piece_bytes);
           read_bytes_ += count;
         }
       } catch (const std::exception&) {
