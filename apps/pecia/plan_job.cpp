@@ -7,8 +7,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 
 #include "apps/pecia/plan_batch.hpp"
+#include "apps/pecia/plan_calibrate.hpp"
 #include "apps/pecia/plan_grid.hpp"
 #include "apps/pecia/plan_sweep.hpp"
 #include "apps/pecia/plan_times.hpp"
@@ -22,6 +24,7 @@
 #include "lib/job/job_model.hpp"
 #include "lib/measure/described_cluster.hpp"
 #include "lib/model/presets.hpp"
+#include "lib/report/atomic_file.hpp"
 #include "lib/report/format.hpp"
 #include "lib/resources/compute_place.hpp"
 #include "lib/resources/footprint.hpp"
@@ -55,13 +58,6 @@ Json json_of(const resources::PromptFootprint& prompts, const job::Job& job) {
           {"over_length", parse_json<Json>(to_json(job))["limits"]["over_length"]},
           {"over_length_turns", prompts.over_length},
           {"truncated_tokens", prompts.truncated_tokens}};
-}
-
-/// The type of tensors that are not codes.
-DType stored_type(const job::Job& job, const model::ModelConfig& config,
-                  const resources::WeightFootprint& weights) {
-  const bool rounds = resources::quantize_of(job) != model::Quantize::nothing;
-  return rounds ? config.stored_dtype.value_or(DType::fp32) : weights.dtype;
 }
 
 /// What the first rank of a replica needs and sends; its parts of what is cut are the largest.
@@ -112,6 +108,18 @@ machines::Cluster cluster_of(const PlanQuestion& question, const job::Job& job, 
                                 threads.cache_bytes, cluster::memory_facts().total_bytes);
   cluster.overhead.step_us = std::round(foresight::measure_step_us());
   return cluster;
+}
+
+/// The question's cluster, fitted to runs where it names some, and how.
+std::pair<machines::Cluster, Json> fitted_cluster(const PlanQuestion& question, const job::Job& job,
+                                                  int ranks) {
+  machines::Cluster cluster = cluster_of(question, job, ranks);
+  Json calibration;
+  if (!question.calibrate.empty())
+    calibration = calibrate({question.calibrate.begin(), question.calibrate.end()}, cluster);
+  if (!question.cluster_file.empty())
+    report::write_atomically(question.cluster_file, to_yaml(cluster));
+  return {std::move(cluster), std::move(calibration)};
 }
 
 /// A job that names no backend has that of the cluster.
@@ -166,8 +174,8 @@ job::Job job_of(const PlanQuestion& question) {
 foresight::KeptDegrees kept_degrees(const PlanQuestion& question, const job::Job& job) {
   const auto named = job::named_keys(question.job_file, question.overrides);
   const job::Job::Parallel& parallel = job.parallel;
-  const auto kept = [&](const char* key, int degree) {
-    return named.contains(key) ? std::optional(degree) : std::nullopt;
+  const auto kept = [&](const char* key, std::optional<int> degree) {
+    return named.contains(key) ? degree : std::nullopt;
   };
   return {kept("parallel.dp", parallel.dp), parallel.cp.degree, kept("parallel.sp", parallel.sp),
           kept("parallel.tp", parallel.tp)};
@@ -206,13 +214,12 @@ Json sweep_of(const PlanQuestion& question, const job::Job& job, const model::Mo
               const machines::Cluster& cluster, const batch::Inputs* inputs,
               const std::vector<foresight::RequestShape>& shapes) {
   const resources::KvFootprint kv = resources::kv_footprint(job, config, nullptr, {});
-  foresight::Passes passes(
-      {.job = job,
-       .config = config,
-       .cluster = cluster,
-       .weights = stored_type(job, config, resources::weight_footprint(job, config)),
-       .kv = kv.dtype,
-       .operand_type = operands_of(cluster, job)});
+  foresight::Passes passes({.job = job,
+                            .config = config,
+                            .cluster = cluster,
+                            .weights = resources::float_type(job, config),
+                            .kv = kv.dtype,
+                            .operand_type = operands_of(cluster, job)});
   foresight::SweepQuestion asked;
   asked.kept = kept_degrees(question, job);
   for (const int64_t ranks : question.ranks) asked.ranks.push_back(static_cast<int>(ranks));
@@ -247,12 +254,15 @@ Json plan_job(const PlanQuestion& question) {
   const int ranks = question.ranks.empty() ? fewest_ranks(job.parallel)
                                            : static_cast<int>(question.ranks.front());
   std::optional<machines::Cluster> cluster;
-  if (!question.cluster.empty()) cluster = cluster_of(question, job, ranks);
+  Json calibration;
+  if (!question.cluster.empty())
+    std::tie(cluster, calibration) = fitted_cluster(question, job, ranks);
   if (cluster) take_backend(job, cluster->rank);
   if (cluster) {
     Json plan = beginning_of(prompts, job, config, resources::weight_footprint(job, config),
                              resources::kv_footprint(job, config, nullptr, {}));
     plan["cluster"] = {{"name", question.cluster}, {"file", to_yaml(*cluster)}};
+    plan["calibration"] = calibration;
     const Json swept = sweep_of(question, job, config, *cluster, inputs ? &*inputs : nullptr,
                                 shapes_of(question, prompts, config.max_positions));
     plan.update(swept);
@@ -279,7 +289,7 @@ Json plan_job(const PlanQuestion& question) {
           std::clamp<int64_t>(static_cast<int64_t>(inputs->requests().size()), 1, kv.max_sequences);
     resources.max_batch_tokens = resources::resolve_batch_tokens(
         job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
-    const DType stored = stored_type(job, config, weights);
+    const DType stored = resources::float_type(job, config);
     const execute::RankNeeds needs = needs_of_first_rank(job, config, resources, stored);
     weights_of_rank = needs.weight_bytes;
     work = needs.work_bytes;
@@ -304,6 +314,18 @@ Json plan_job(const PlanQuestion& question) {
   return plan;
 }
 
+Json plan_calibration(const PlanQuestion& question) {
+  const auto [cluster, calibration] = fitted_cluster(question, {}, 1);
+  return {{"schema", "pecia.plan/1"},
+          {"cluster", {{"name", question.cluster}, {"file", to_yaml(cluster)}}},
+          {"calibration", calibration}};
+}
+
+std::string calibration_plan_text(const Json& plan) {
+  return plan["cluster"]["name"].get<std::string>() + "\n" + calibration_text(plan["calibration"]) +
+         cluster_text(plan);
+}
+
 std::string plan_text(const Json& plan) {
   const auto number = [](const Json& of, const char* key) { return of[key].get<int64_t>(); };
   const auto bytes = [](const Json& of, const char* key) {
@@ -326,6 +348,7 @@ std::string plan_text(const Json& plan) {
            fmt::format("  weights: {} {}; KV: {}, {} per token\n",
                        weights["dtype"].get<std::string>(), bytes(weights, "bytes"),
                        kv["dtype"].get<std::string>(), bytes(kv, "bytes_per_token")) +
+           (plan["calibration"].is_null() ? "" : calibration_text(plan["calibration"])) +
            sweep_text(plan);
   const Json &chosen = plan["plans"][0], &memory = chosen["memory_bytes_per_rank"];
   text += fmt::format(
