@@ -10,11 +10,6 @@
 
 namespace pecia::foresight {
 
-/// What it takes to be preferred to the rule's modes, and to the tokens of a pass by rule: a smaller
-/// difference is less than what is foreseen may be off. No rule knows a better grid than the best one
-/// that is foreseen.
-inline constexpr double least_gain = 0.05;
-
 struct Choice {
   Foreseen chosen;  ///< `parallel` has a threshold of shifts, where it shifts
   Foreseen by_rule;
@@ -31,7 +26,8 @@ KeptDegrees kept_degrees(const job::Job::Parallel& parallel);
 job::Job::Parallel layout_by_rule(const PassSetting& setting, int ranks);
 
 /// Plays the batch in every legal layout of these ranks that may be the best. Where the job gives the
-/// grid, or all but cp, other modes and teams that change have to gain `least_gain`. Where requests arrive
+/// grid, or all but cp, other modes and teams that change have to gain `least_gain`; no rule knows a
+/// better grid than the best one that is foreseen. Shorter passes have to gain it, too. Where requests arrive
 /// one by one, the best is the one in which they wait least for their first token. Absent where the
 /// batch fits in no layout. Throws InputError where no layout is legal.
 std::optional<Choice> choose(Passes& passes, const Batch& batch, int ranks);

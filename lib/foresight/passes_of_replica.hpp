@@ -18,6 +18,7 @@ class PassesOfReplica {
   PassesOfReplica(Passes& passes, const resources::Resources& resources, HowFar how_far);
 
   /// Degrees of teams: all instances; or, with teams that change, 1, 2, 4, … and all.
+  /// The least times of such teams are those of an instance alone, divided by the instances.
   std::vector<int> degrees() const;
   /// New tokens that a pass of such a team has at most.
   int64_t batch_tokens(int degree) const { return resources_.batch_tokens_of_team(degree); }

@@ -2,7 +2,9 @@
 #include "lib/foresight/sweep.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <set>
 
 #include "lib/core/error.hpp"
 #include "lib/resources/tuned_setting.hpp"
@@ -32,6 +34,10 @@ bool fit(Foreseen& plan, Passes& passes, const Batch& batch) {
   plan.times.emplace(times_of(plan.resources, passes, batch, HowFar::played));
   return true;
 }
+
+/// Teams that change have many passes. Once so many of the most promising ones gain too little, the
+/// others are not played.
+constexpr int most_teams_in_vain = 2;
 
 class Search {
  public:
@@ -66,7 +72,35 @@ class Search {
     return layouts;
   }
 
+  /// The best of a number of ranks so far.
+  struct Best {
+    double end_s = std::numeric_limits<double>::infinity();
+    std::optional<Foreseen> nearest;            ///< to fitting, while none fits
+    std::set<std::pair<int, int>> blocks = {};  ///< SP and TP of what was played
+  };
+
   void decide(int ranks, const std::vector<job::Job::Parallel>& layouts) {
+    const auto is_elastic = [](const job::Job::Parallel& layout) { return layout.cp.elastic; };
+    std::vector<job::Job::Parallel> rings, teams;
+    std::ranges::partition_copy(layouts, std::back_inserter(teams), std::back_inserter(rings),
+                                is_elastic);
+    Best best;
+    decide(ranks, rings, best);
+    // Passes of teams are many, so they are played where they may gain much. Blocks that are slow as
+    // rings are slow as teams.
+    if (!rings.empty() && question_.pruning == Pruning::bounds) {
+      const auto elsewhere = std::erase_if(teams, [&](const job::Job::Parallel& layout) {
+        return !best.blocks.contains({*layout.sp, *layout.tp});
+      });
+      found_.slower += static_cast<int64_t>(elsewhere);
+      decided_ += static_cast<int64_t>(elsewhere);
+    }
+    decide(ranks, teams, best);
+    if (best.nearest && best.end_s == std::numeric_limits<double>::infinity())
+      found_.plans.push_back(std::move(*best.nearest));
+  }
+
+  void decide(int ranks, const std::vector<job::Job::Parallel>& layouts, Best& best) {
     std::vector<Candidate> candidates;
     for (const job::Job::Parallel& parallel : layouts) {
       Candidate& candidate = candidates.emplace_back();
@@ -80,33 +114,37 @@ class Search {
       tell();
     }
     std::ranges::stable_sort(candidates, {}, &Candidate::least_s);
-    double best_s = std::numeric_limits<double>::infinity();
-    std::optional<Foreseen> nearest;  // to fitting
+    int teams_in_vain = 0;
     for (Candidate& candidate : candidates) {
       ++decided_;
-      if (slack * candidate.least_s > best_s) {
+      const bool is_open_team = question_.pruning == Pruning::bounds &&
+                                candidate.plan.resources.elastic && !best.blocks.empty();
+      const double target_s = (is_open_team ? 1 - least_gain : 1) * best.end_s;
+      if ((is_open_team ? 1 : slack) * candidate.least_s > target_s ||
+          teams_in_vain == most_teams_in_vain) {
         ++found_.slower;
         continue;
       }
       Foreseen& plan = candidate.plan;
       if (!fit(plan, passes_, batch_)) {
         ++found_.too_large;
-        if (!nearest || plan.memory.free_bytes > nearest->memory.free_bytes)
-          nearest = std::move(plan);
+        if (!best.nearest || plan.memory.free_bytes > best.nearest->memory.free_bytes)
+          best.nearest = std::move(plan);
         continue;
       }
       if (question_.pruning == Pruning::bounds &&
-          least_end_s(batch_, plan.resources, *plan.times) > best_s) {
+          least_end_s(batch_, plan.resources, *plan.times) > target_s) {
+        teams_in_vain += is_open_team;
         ++found_.slower;
         continue;
       }
       plan.end = play(batch_, setting().job, setting().config, plan.resources, *plan.times);
-      best_s = std::min(best_s, plan.end->end_s);
+      teams_in_vain += is_open_team && plan.end->end_s > target_s;
+      best.end_s = std::min(best.end_s, plan.end->end_s);
+      best.blocks.emplace(plan.resources.sp, plan.resources.tp);
       found_.plans.push_back(std::move(plan));
       tell();
     }
-    if (nearest && best_s == std::numeric_limits<double>::infinity())
-      found_.plans.push_back(std::move(*nearest));
   }
 
   void tell() const {

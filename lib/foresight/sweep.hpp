@@ -14,6 +14,10 @@ enum class Pruning {
   bounds  ///< a layout is left out once it cannot end before the best one
 };
 
+/// What it takes to be preferred to something simpler: a smaller difference is less than what is
+/// foreseen may be off.
+inline constexpr double least_gain = 0.05;
+
 /// What a layout is the best in.
 enum class Aim {
   batch_end,   ///< the batch ends first
@@ -38,7 +42,10 @@ struct Sweep {
   /// that lacks least comes at the end.
   std::vector<Foreseen> plans;
   int64_t layouts = 0;  ///< legal ones, on all numbers of ranks
-  int64_t slower = 0;   ///< left out since they cannot end before the best of their number of ranks
+  /// Left out since they cannot end before the best of their number of ranks. Where the job leaves
+  /// teams that change open, these are also left out if they cannot end `least_gain` before it, if of
+  /// their block (SP × TP) no ring was played, and once two of the most promising ones did not gain it.
+  int64_t slower = 0;
   int64_t too_large = 0;  ///< do not fit
   int64_t passes = 0;     ///< played
 };
