@@ -20,7 +20,7 @@ packages=(
   libspdlog-dev libfmt-dev libhwloc-dev libopenblas-openmp-dev libhwy-dev zlib1g-dev libgtest-dev libgmock-dev
   ninja-build cmake ccache pkg-config g++ git ca-certificates python3-venv
 )
-if [[ -n ${CI:-} ]]; then packages+=(clang-format shellcheck slurm-wlm munge qemu-user); fi
+if [[ -n ${CI:-} ]]; then packages+=(clang-format lmod shellcheck slurm-wlm munge qemu-user); fi
 
 # step WHAT COMMAND…: runs it with its output in the log; says WHAT, or shows the end of the log.
 step() {

@@ -23,10 +23,10 @@ Left read_left(const io::ResultsFile& results, bool retry_failed) {
     cut_left[i] = cuts_left(layout.settings[i]) ? 1 : 0;
   }
   Left left{input_hashes(layout.identity), {}};
+  const std::vector<io::TurnState> states = results.states();
   for (int64_t row = 0; row < results.num_turns(); ++row) {
     const io::ResultTurn& of = layout.turns[row];
-    EarlierTurn turn{results.state(row), cut_left[of.settings],
-                     static_cast<int32_t>(of.prompt_tokens)};
+    EarlierTurn turn{states[row], cut_left[of.settings], static_cast<int32_t>(of.prompt_tokens)};
     if (turn.failed() && retry_failed) turn.state = io::TurnState::open;
     if (turn.done()) turn.output_tokens = static_cast<int32_t>(results.output_tokens(row));
     left.turns.push_back(turn);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "lib/core/random.hpp"
@@ -11,6 +13,10 @@
 
 namespace pecia::batch {
 namespace {
+
+std::vector<io::PromptScan> scans_of(const std::vector<io::PromptShard>& shards) {
+  return {shards.begin(), shards.end()};
+}
 
 /// Cuts a prompt to `kept` tokens: truncate_left keeps its end, truncate_middle both ends.
 std::vector<int32_t> shortened(std::vector<int32_t> tokens, int64_t kept, job::OverLength way) {
@@ -29,7 +35,7 @@ Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
   const auto tokenizer = job.model.path / "tokenizer.json";
   std::string tokenizer_sha256;
   if (std::filesystem::exists(tokenizer)) tokenizer_sha256 = io::sha256_of_file(tokenizer);
-  std::set<std::string> ids;
+  std::unordered_set<std::string_view> ids;  // of all shards, each of which has unique ones
   for (const auto& path : job.input) {
     const io::PromptShard& shard = shards_.emplace_back(path);
     const std::string remedy =
@@ -43,6 +49,7 @@ Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
       fail<InputError>("{}: attribute tokenizer_sha256 is {:.12}…, {} has {:.12}…; {}",
                        path.string(), shard.tokenizer_sha256(), tokenizer.string(),
                        tokenizer_sha256, remedy);
+    requests_.reserve(requests_.size() + shard.requests().size());
     for (size_t index = 0; index < shard.requests().size(); ++index) {
       const io::PromptRequest& prompt = shard.requests()[index];
       if (job.batch.arrivals == job::Arrivals::replay && !prompt.arrival_s)
@@ -51,7 +58,7 @@ Inputs::Inputs(const job::Job& job, const model::ModelConfig& config,
             "arrival_s, "
             "or use arrivals: ignore",
             path.string());
-      if (!ids.insert(prompt.id).second)
+      if (job.input.size() > 1 && !ids.insert(prompt.id).second)
         fail<InputError>(
             "{}: /request_id[{}] is '{}', which an earlier input file has too; ids must be "
             "unique in a job",
@@ -128,6 +135,7 @@ void Inputs::share(std::vector<SharedPrefix> prefixes) {
 
 std::vector<PromptPrefix> Inputs::prompt_prefixes(int64_t block) const {
   std::vector<PromptPrefix> prompts;
+  std::vector<io::PromptScan> scans = scans_of(shards_);
   for (size_t index = 0; index < requests_.size(); ++index) {
     const InputRequest& request = requests_[index];
     const EarlierTurn before = earlier(request, 0);
@@ -142,7 +150,8 @@ std::vector<PromptPrefix> Inputs::prompt_prefixes(int64_t block) const {
     const bool is_long =
         config_.rope.scaling == model::RopeScaling::longrope &&
         found.prompt_tokens + found.answer_tokens > config_.rope.original_max_positions;
-    found.hashes = prefix_hashes(kept_prompt(request, 0), block, is_long ? 1 : 0);
+    found.hashes =
+        prefix_hashes(kept_prompt(request, 0, scans[request.shard]), block, is_long ? 1 : 0);
   }
   return prompts;
 }
@@ -162,18 +171,21 @@ int64_t Inputs::cut_prompts() const {
 
 std::vector<int64_t> Inputs::rows_with_bad_tokens() const {
   std::vector<int64_t> rows;
+  std::vector<io::PromptScan> scans = scans_of(shards_);
   for (const InputRequest& request : requests_)
     for (size_t turn = 0; turn < prompt(request).turns.size(); ++turn)
       if (counts_[row(request, turn)] && !earlier(request, turn).done() &&
-          !bad_token(kept_prompt(request, turn)).empty())
+          !bad_token(kept_prompt(request, turn, scans[request.shard])).empty())
         rows.push_back(row(request, turn));
   return rows;
 }
 
 /// The tokens of a turn that is still to run, after limits.over_length.
-std::vector<int32_t> Inputs::kept_prompt(const InputRequest& request, size_t turn) const {
-  return shortened(shards_[request.shard].tokens(prompt(request).turns[turn]),
-                   kept_tokens(request, turn), job_.limits.over_length);
+std::vector<int32_t> Inputs::kept_prompt(const InputRequest& request, size_t turn,
+                                         io::PromptScan& scan) const {
+  const std::span<const int32_t> tokens = scan.tokens(prompt(request).turns[turn]);
+  return shortened({tokens.begin(), tokens.end()}, kept_tokens(request, turn),
+                   job_.limits.over_length);
 }
 
 void Inputs::leave_out(const std::vector<int64_t>& rows) {

@@ -99,7 +99,8 @@ class Inputs {
   EarlierTurn earlier(const InputRequest& request, size_t turn) const;
   std::string bad_token(const std::vector<int32_t>& tokens) const;
   std::vector<std::string> refusals(const InputRequest& request) const;
-  std::vector<int32_t> kept_prompt(const InputRequest& request, size_t turn) const;
+  std::vector<int32_t> kept_prompt(const InputRequest& request, size_t turn,
+                                   io::PromptScan& scan) const;
   double flops_of(double length) const;
   void count();
   void count_shared();

@@ -18,11 +18,12 @@ bool settled(io::TurnState state) {
 std::vector<const InputRequest*> open_requests(const Inputs& inputs,
                                                const io::ResultsFile& results) {
   std::vector<const InputRequest*> open;
+  const std::vector<io::TurnState> states = results.states();
   for (const InputRequest& request : inputs.requests()) {
     const auto turns = static_cast<int64_t>(inputs.prompt(request).turns.size());
     bool done = true;
     for (int64_t turn = 0; turn < turns; ++turn)
-      done = done && settled(results.state(request.first_row + turn));
+      done = done && settled(states.at(request.first_row + turn));
     if (!done) open.push_back(&request);
   }
   return open;
@@ -71,12 +72,11 @@ ListSource::ListSource(const Inputs& inputs, const io::ResultsFile& results, job
       open_(grouped(inputs, open_requests(inputs, results))) {
   if (order == job::Order::longest_first)
     std::ranges::stable_sort(open_, std::ranges::greater(), &RequestGroup::work);
+  const std::vector<io::TurnState> states = results.states();
   std::ranges::stable_partition(open_, [&](const RequestGroup& group) {
     return std::ranges::any_of(group.requests, [&](const InputRequest* request) {
       for (size_t turn = 0; turn < inputs.prompt(*request).turns.size(); ++turn)
-        if (results.state(request->first_row + static_cast<int64_t>(turn)) ==
-            io::TurnState::partial)
-          return true;
+        if (states.at(request->first_row + turn) == io::TurnState::partial) return true;
       return false;
     });
   });

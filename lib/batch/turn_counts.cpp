@@ -5,7 +5,7 @@ namespace pecia::batch {
 
 TurnCounts count_turns(const io::ResultsFile& results) {
   TurnCounts found;
-  for (int64_t turn = 0; turn < results.num_turns(); ++turn) switch (results.state(turn)) {
+  for (const io::TurnState state : results.states()) switch (state) {
       case io::TurnState::open:
         ++found.open;
         break;

@@ -75,6 +75,10 @@ void File::read_at(int64_t offset, std::span<std::byte> out) const {
   }
 }
 
+void File::prefetch(int64_t offset, int64_t bytes) const {
+  ::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED);
+}
+
 void File::write_at(int64_t offset, std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {
     const ssize_t count = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);

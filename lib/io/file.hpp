@@ -36,6 +36,8 @@ class File {
 
   /// Fills `out` from `offset` on. It is an error if the file ends earlier.
   void read_at(int64_t offset, std::span<std::byte> out) const;
+  /// Asks the system to begin to read these bytes, which read_at will want. This is a hint alone.
+  void prefetch(int64_t offset, int64_t bytes) const;
   void write_at(int64_t offset, std::span<const std::byte> bytes) const;
 
   /// Returns when all writes to the file by any process of this host are on the disk.

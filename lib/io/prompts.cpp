@@ -209,6 +209,15 @@ struct PromptShard::Impl {
     check_ids(ids_dataset.where(), requests);
   }
 
+  std::vector<int32_t> read_tokens(int64_t begin, int64_t end) const {
+    PECIA_CHECK(0 <= begin && begin <= end && end <= tokens.elements(), "tokens [{}, {}) of {}",
+                begin, end, tokens.elements());
+    std::vector<int32_t> read(end - begin);
+    const FaultNote note(path);
+    tokens.read(begin, end - begin, H5T_NATIVE_INT32, read.data());
+    return read;
+  }
+
   std::filesystem::path path;
   Hdf5File file;
   Hdf5Dataset tokens;
@@ -247,14 +256,19 @@ std::string PromptShard::created_by() const {
 }
 
 std::vector<int32_t> PromptShard::tokens(const PromptTurn& turn) const {
-  const Hdf5Dataset& dataset = impl_->tokens;
-  PECIA_CHECK(0 <= turn.token_begin && turn.token_begin <= turn.token_end &&
-                  turn.token_end <= dataset.elements(),
-              "tokens [{}, {}) of {}", turn.token_begin, turn.token_end, dataset.elements());
-  std::vector<int32_t> tokens(turn.num_tokens());
-  const FaultNote note(impl_->path);
-  dataset.read(turn.token_begin, turn.num_tokens(), H5T_NATIVE_INT32, tokens.data());
-  return tokens;
+  return impl_->read_tokens(turn.token_begin, turn.token_end);
+}
+
+std::span<const int32_t> PromptScan::tokens(const PromptTurn& turn) {
+  constexpr int64_t ahead_tokens = 1 << 18;  // 1 MiB
+  const PromptShard::Impl& shard = *shard_.impl_;
+  if (turn.token_begin < begin_ || turn.token_end > begin_ + std::ssize(read_)) {
+    const int64_t end = std::max(
+        turn.token_end, std::min(turn.token_begin + ahead_tokens, shard.tokens.elements()));
+    read_ = shard.read_tokens(turn.token_begin, end);
+    begin_ = turn.token_begin;
+  }
+  return std::span(read_).subspan(turn.token_begin - begin_, turn.num_tokens());
 }
 
 }  // namespace pecia::io

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -67,8 +68,25 @@ class PromptShard {
   std::vector<int32_t> tokens(const PromptTurn& turn) const;
 
  private:
+  friend class PromptScan;
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+/// Reads the turns of a shard in about the order of the file. Many short turns take one read of the
+/// file together; PromptShard::tokens reads the file for each.
+class PromptScan {
+ public:
+  /// `shard` outlives this object.
+  explicit PromptScan(const PromptShard& shard) : shard_(shard) {}
+
+  /// The turn's token ids, as PromptShard::tokens gives them; valid until the next call.
+  std::span<const int32_t> tokens(const PromptTurn& turn);
+
+ private:
+  const PromptShard& shard_;
+  int64_t begin_ = 0;  ///< of the tokens read, in /tokens
+  std::vector<int32_t> read_;
 };
 
 /// A request of one turn.

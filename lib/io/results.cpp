@@ -153,6 +153,10 @@ TurnState ResultsFile::state(int64_t turn) const {
   return impl_->columns.state(turn);
 }
 
+std::vector<TurnState> ResultsFile::states() const {
+  return impl_->columns.states();
+}
+
 int64_t ResultsFile::output_tokens(int64_t turn) const {
   PECIA_CHECK(state(turn) != TurnState::open, "turn {} is open: it has no tokens", turn);
   return impl_->output_tokens(turn);

@@ -97,6 +97,8 @@ class ResultsFile {
   const ResultsLayout& layout() const;
   int64_t num_turns() const;
   TurnState state(int64_t turn) const;
+  /// The states of all turns as they are now, by one read of the file.
+  std::vector<TurnState> states() const;
   /// Number of output tokens of a finished, failed or partial turn.
   int64_t output_tokens(int64_t turn) const;
 

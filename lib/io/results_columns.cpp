@@ -153,7 +153,19 @@ int64_t ResultsColumns::offset_of(std::string_view dataset, int64_t index) const
 TurnState ResultsColumns::state(int64_t turn) const {
   PECIA_CHECK(turn >= 0 && turn < static_cast<int64_t>(layout_.turns.size()), "turn {} of {}", turn,
               layout_.turns.size());
-  const auto value = get<uint8_t>("/state", turn);
+  return checked_state(get<uint8_t>("/state", turn), turn);
+}
+
+std::vector<TurnState> ResultsColumns::states() const {
+  const auto values = get<uint8_t>("/state", 0, static_cast<int64_t>(layout_.turns.size()));
+  std::vector<TurnState> states;
+  states.reserve(values.size());
+  for (const uint8_t value : values)
+    states.push_back(checked_state(value, static_cast<int64_t>(states.size())));
+  return states;
+}
+
+TurnState ResultsColumns::checked_state(uint8_t value, int64_t turn) const {
   if (value > static_cast<uint8_t>(TurnState::failed))
     fail<InputError>("{}: /state[{}] is {}: the file is damaged", file_.path().string(), turn,
                      value);

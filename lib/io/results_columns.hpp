@@ -33,6 +33,7 @@ class ResultsColumns {
   bool has(std::string_view dataset) const { return places_.contains(dataset); }
 
   TurnState state(int64_t turn) const;
+  std::vector<TurnState> states() const;
 
   template <typename T>
   void put(std::string_view dataset, int64_t index, std::span<const T> values) const {
@@ -67,6 +68,7 @@ class ResultsColumns {
 
   ResultsColumns(const std::filesystem::path& path, Access access, const Hdf5File& hdf5);
   void locate(const Hdf5File& hdf5);
+  TurnState checked_state(uint8_t value, int64_t turn) const;
   const Place& place(std::string_view dataset) const;
   int64_t offset_of(std::string_view dataset, int64_t index) const;
 

@@ -51,6 +51,36 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   return shard_of;
 }
 
+struct Listing {
+  std::vector<fs::path> files;
+  std::map<std::string, std::string> shard_of;  ///< what the index says; empty without one
+};
+
+Listing list_files(const fs::path& folder) {
+  std::error_code ignored;  // files that cannot be examined count as absent
+  if (!fs::is_directory(folder, ignored))
+    fail<InputError>("{} is no folder; name the folder of a Hugging Face checkpoint",
+                     folder.string());
+  if (fs::exists(folder / single_name, ignored))  // first, as in transformers
+    return {{folder / single_name}, {}};
+  const fs::path index = folder / index_name;
+  if (!fs::exists(index, ignored))
+    fail<InputError>(
+        "{} holds neither {} nor {}; only safetensors checkpoints are read, so convert other "
+        "formats first",
+        folder.string(), single_name, index_name);
+  Listing listing{{}, read_index(index)};
+  std::set<std::string> named;
+  for (const auto& [tensor, shard] : listing.shard_of) {
+    if (!named.insert(shard).second) continue;
+    if (!fs::exists(folder / shard, ignored))
+      fail<InputError>("{}: tensor '{}' is said to be in {}, which is missing; download it",
+                       index.string(), tensor, shard);
+    listing.files.push_back(folder / shard);
+  }
+  return listing;
+}
+
 TensorView view_of(const void* data, const StoredTensor& tensor, const fs::path& path) {
   const std::vector<int64_t>& s = tensor.shape;
   switch (s.size()) {
@@ -81,35 +111,13 @@ struct Checkpoint::Impl {
     size_t shard = 0;
   };
 
-  explicit Impl(const fs::path& folder) {
-    std::error_code ignored;  // files that cannot be examined count as absent
-    if (!fs::is_directory(folder, ignored))
-      fail<InputError>("{} is no folder; name the folder of a Hugging Face checkpoint",
-                       folder.string());
-    const fs::path index = folder / index_name;
-    if (fs::exists(folder / single_name, ignored)) {  // first, as in transformers
-      add_shard(folder / single_name);
-    } else if (fs::exists(index, ignored)) {
-      add_indexed(folder, index);
-    } else {
-      fail<InputError>(
-          "{} holds neither {} nor {}; only safetensors checkpoints are read, so convert other "
-          "formats first",
-          folder.string(), single_name, index_name);
-    }
+  Impl(const fs::path& folder, const Place& place) {
+    const Listing listing = list_files(folder);
+    for (const fs::path& file : listing.files) add_shard(file, place(file));
+    check_index(folder / index_name, listing.shard_of);
   }
 
-  void add_indexed(const fs::path& folder, const fs::path& index) {
-    const auto shard_of = read_index(index);
-    std::set<std::string> shards_named;
-    for (const auto& [tensor, shard] : shard_of) {
-      if (!shards_named.insert(shard).second) continue;
-      std::error_code ignored;
-      if (!fs::exists(folder / shard, ignored))
-        fail<InputError>("{}: tensor '{}' is said to be in {}, which is missing; download it",
-                         index.string(), tensor, shard);
-      add_shard(folder / shard);
-    }
+  void check_index(const fs::path& index, const std::map<std::string, std::string>& shard_of) {
     for (const auto& [tensor, shard] : shard_of) {
       const auto found = entries.find(tensor);
       if (found == entries.end() || shards[found->second.shard].path.filename() != shard)
@@ -120,8 +128,9 @@ struct Checkpoint::Impl {
     }
   }
 
-  void add_shard(const fs::path& path) {
-    shards.push_back({path, MappedFile(path)});
+  /// `place` holds the content of `path`, which messages name.
+  void add_shard(const fs::path& path, const fs::path& place) {
+    shards.push_back({path, MappedFile(place)});
     for (StoredTensor& tensor : read_safetensors_header(path, shards.back().file.bytes())) {
       const std::string name = tensor.name;
       const auto [at, added] =
@@ -158,7 +167,14 @@ struct Checkpoint::Impl {
   std::map<std::string, std::vector<std::byte>> copies;
 };
 
-Checkpoint::Checkpoint(const fs::path& folder) : impl_(std::make_unique<Impl>(folder)) {}
+std::vector<fs::path> checkpoint_files(const fs::path& folder) {
+  return list_files(folder).files;
+}
+
+Checkpoint::Checkpoint(const fs::path& folder)
+    : Checkpoint(folder, [](const fs::path& file) { return file; }) {}
+Checkpoint::Checkpoint(const fs::path& folder, const Place& place)
+    : impl_(std::make_unique<Impl>(folder, place)) {}
 Checkpoint::~Checkpoint() = default;
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;

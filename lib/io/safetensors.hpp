@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,10 @@
 #include "lib/core/tensor_view.hpp"
 
 namespace pecia::io {
+
+/// The files that hold the tensors of the checkpoint in `folder`. Throws InputError as Checkpoint
+/// does.
+std::vector<std::filesystem::path> checkpoint_files(const std::filesystem::path& folder);
 
 /// model.safetensors, or the shards that model.safetensors.index.json names. Files are mapped
 /// read-only and shared: the ranks of a host share the pages, and only touched pages are read.
@@ -25,6 +30,9 @@ class Checkpoint {
   /// tensor that appears twice, an index that names a missing shard or a tensor that its shard
   /// lacks. Tensors that the index omits can still be used.
   explicit Checkpoint(const std::filesystem::path& folder);
+  /// Maps what `place(file)` names in place of each of checkpoint_files(folder): a copy of it.
+  using Place = std::function<std::filesystem::path(const std::filesystem::path& file)>;
+  Checkpoint(const std::filesystem::path& folder, const Place& place);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;

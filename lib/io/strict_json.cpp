@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int max_depth = 32;  // checkpoint files have up to 6
-constexpr const char* remedy = "download or save the checkpoint again";
+constexpr const char* json_remedy = "download or save the checkpoint again";
 
 }  // namespace
 
@@ -24,12 +24,12 @@ json parse_strict_json(const std::filesystem::path& path, std::string_view text,
   const auto check = [&](int depth, json::parse_event_t event, json& value) {
     if (depth > max_depth)
       fail<InputError>("{}: its JSON is nested deeper than {} levels: {}", path.string(), max_depth,
-                       remedy);
+                       json_remedy);
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
       fail<InputError>("{}: '{}' appears twice in its JSON: {}", path.string(),
-                       value.get<std::string>(), remedy);
+                       value.get<std::string>(), json_remedy);
     return left_out.empty() || event != json::parse_event_t::key ||
            value.get_ref<const std::string&>() != left_out;
   };
@@ -38,7 +38,7 @@ json parse_strict_json(const std::filesystem::path& path, std::string_view text,
   } catch (const json::exception& error) {
     // The library's message quotes the text it read last, which may be the whole file.
     fail<InputError>("{}: its JSON cannot be read ({:.200}): {}", path.string(), error.what(),
-                     remedy);
+                     json_remedy);
   }
 }
 

@@ -24,6 +24,9 @@ namespace pecia::job {
 
 enum class Precision { fp32, bf16, fp16, fp8, int8, int4 };
 enum class BackendKind { cpu, cuda };
+
+/// How weights come to the hosts: each host maps the files, or they read each byte once together.
+enum class Load { mapped, spread };
 using parallel::DecodeMode;
 using parallel::PrefillMode;
 using parallel::Reproducible;
@@ -98,6 +101,7 @@ struct Job {
     std::optional<Precision> dtype;    ///< type of the resident weights; auto: as stored
     std::optional<Precision> compute;  ///< type of the operands of matrix products
     std::optional<RopeOverride> rope_scaling;
+    Load load = Load::mapped;
     bool replicate = false;  ///< a copy of the weights for each rank, near its cores
   } model;
 

@@ -31,6 +31,7 @@ Field field(std::string key, Access access, Codec<T> codec, std::string help,
 const Words<Precision> precisions{{"fp32", Precision::fp32}, {"bf16", Precision::bf16},
                                   {"fp16", Precision::fp16}, {"fp8", Precision::fp8},
                                   {"int8", Precision::int8}, {"int4", Precision::int4}};
+const Words<Load> loads{{"mapped", Load::mapped}, {"spread", Load::spread}};
 const Words<BackendKind> backends{{"cpu", BackendKind::cpu}, {"cuda", BackendKind::cuda}};
 
 template <typename Modes>
@@ -76,6 +77,10 @@ std::vector<Field> make_schema() {
       field("model.rope_scaling", PECIA_MEMBER(model.rope_scaling), auto_or(rope_override()),
             "Stretches the positions, for prompts longer than the model's own length; auto: as "
             "config.json says."),
+      field("model.load", PECIA_MEMBER(model.load), word(loads),
+            "mapped: each host reads the files as it needs them; spread: the hosts read each byte "
+            "once and send it to each other, for many hosts on one file system. Each then has all "
+            "files in memory."),
       field(
           "model.replicate", PECIA_MEMBER(model.replicate), boolean(),
           "Each rank keeps weights of its own, near its cores, for hosts with several NUMA nodes; "

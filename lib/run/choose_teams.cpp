@@ -47,6 +47,14 @@ std::vector<schedule::SimulatedRequest> part_of_a_replica(
   return chosen;
 }
 
+size_t requests_of_turns(const std::vector<schedule::SimulatedRequest>& all, int64_t turns) {
+  int64_t of_all = 0;
+  for (const schedule::SimulatedRequest& request : all) of_all += std::ssize(request.turns);
+  if (of_all <= turns) return std::max<size_t>(1, all.size());
+  const auto share = static_cast<double>(turns) / static_cast<double>(of_all);
+  return static_cast<size_t>(std::ceil(share * static_cast<double>(all.size())));
+}
+
 void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
                   const parallel::RingRates& rates, double product_flops) {
   if (!resources::may_become_elastic(setup.job, setup.config, setup.resources)) return;
@@ -79,9 +87,12 @@ void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
         resources::estimated_times(setup.config, setup.resources, weights.held(),
                                    code_use_of(setup), product_flops),
         team_costs(setup.config, setup.resources, rates), setup.resources.cp);
-    const auto requests = part_of_a_replica(
-        batch::simulated_requests(*inputs.inputs, setup.job.batch), setup.resources.dp,
-        std::max<size_t>(512, 16 * static_cast<size_t>(setup.resources.cp)));
+    const auto all = batch::simulated_requests(*inputs.inputs, setup.job.batch);
+    const int instances = setup.resources.cp;
+    // Instances must have something to choose from, also where a request has many turns.
+    const size_t most = std::max<size_t>(requests_of_turns(all, std::max(512, 16 * instances)),
+                                         2 * static_cast<size_t>(instances));
+    const auto requests = part_of_a_replica(all, setup.resources.dp, most);
     elastic_s = expected_s(setup, times, measured, requests);
     const resources::Resources elastic = std::exchange(setup.resources, ring);
     ring_s = expected_s(setup, times, measured, requests);

@@ -21,7 +21,8 @@ RunFacts facts_of(const Setup& setup, const LoadedWeights& weights) {
           place.backend->attention_library(),
           gpus ? held : place.backend->operand_type(held),
           types_text(weights.views()),
-          weights.rounding};
+          weights.rounding,
+          weights.read_bytes};
 }
 
 void say_first_lines(const RunFacts& facts, const Setup& setup, const RunInputs& inputs,

@@ -3,12 +3,16 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <chrono>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "lib/comm/agree.hpp"
 #include "lib/execute/worker.hpp"
 #include "lib/report/format.hpp"
+#include "lib/run/spread_files.hpp"
 
 namespace pecia::run {
 
@@ -19,7 +23,28 @@ model::CodeUse code_use_of(const Setup& setup) {
 
 namespace {
 
-model::Weights read_weights(const Setup& setup) {
+/// With model.load: spread, the checkpoint's files in memory. Collective.
+std::optional<SpreadFiles> spread_files(const Setup& setup, const Hosts& hosts) {
+  std::optional<SpreadFiles> spread;
+  if (setup.job.model.load != job::Load::spread) return spread;
+  comm::Communicator& world = setup.world();
+  std::vector<std::filesystem::path> files;
+  comm::together(world, [&] {
+    if (world.rank() == 0) files = io::checkpoint_files(setup.job.model.path);
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  spread.emplace(hosts, files);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  const std::vector<int64_t> read = hosts.of_each(spread->read_bytes());
+  setup.log->info("weights: {} host{} read {} once, at most {} each, in {:.1f} s", read.size(),
+                  read.size() == 1 ? "" : "s",
+                  report::format_bytes(std::accumulate(read.begin(), read.end(), int64_t{0})),
+                  report::format_bytes(*std::ranges::max_element(read)), elapsed.count());
+  return spread;
+}
+
+model::Weights read_weights(const Setup& setup, const Hosts& hosts,
+                            const std::optional<SpreadFiles>& spread) {
   const job::Job& job = setup.job;
   std::optional<model::Weights> weights;
   device::ThreadPool pool(setup.resources.threads.count);
@@ -29,11 +54,14 @@ model::Weights read_weights(const Setup& setup) {
     std::optional<DType> resident;  // absent: as stored; rounding to codes comes later
     if (job.model.dtype && resources::quantize_of(job) == model::Quantize::nothing)
       resident = resources::dtype_of(*job.model.dtype);
-    weights.emplace(setup.config, io::Checkpoint(job.model.path), resident, cut, pool,
+    const auto place = [&](const std::filesystem::path& file) {
+      return spread ? spread->in_memory(file) : file;
+    };
+    weights.emplace(setup.config, io::Checkpoint(job.model.path, place), resident, cut, pool,
                     code_use_of(setup));
   });
-  const auto host = setup.world().split_by_host();
-  comm::together(setup.world(), [&] { weights->check_finite(host->rank(), host->size(), pool); });
+  comm::together(setup.world(),
+                 [&] { weights->check_finite(hosts.ranks->rank(), hosts.ranks->size(), pool); });
   return std::move(*weights);
 }
 
@@ -77,9 +105,15 @@ void say_what_is_widened(const Setup& setup) {
 }  // namespace
 
 LoadedWeights load_weights(const Setup& setup) {
-  LoadedWeights weights{read_weights(setup), {}, {}};
+  const Hosts hosts(setup.world());
+  const std::optional<SpreadFiles> spread = spread_files(setup, hosts);
+  LoadedWeights weights{read_weights(setup, hosts, spread), {}, {}, {}};
+  weights.read_bytes =
+      hosts.of_each(spread ? spread->read_bytes() : weights.stored.checkpoint().total_bytes());
   if (setup.chief()) say_what_is_widened(setup);
   weights.own = copied(setup, weights.stored);
+  // All ranks have copies or none has. Those of the stored weights are not touched any more.
+  if (weights.own && spread) spread->clear();
   const DType held = weights.held();
   if (setup.job.model.compute == job::Precision::bf16 &&
       setup.place.backend->operand_type(held) != DType::bf16)

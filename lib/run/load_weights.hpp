@@ -3,6 +3,7 @@
 /// Loads the model's weights to the place where this rank uses them.
 
 #include <optional>
+#include <vector>
 
 #include "lib/measure/rounding.hpp"
 #include "lib/model/device_weights.hpp"
@@ -17,6 +18,9 @@ struct LoadedWeights {
   /// weights are used, or converted ones, which are a copy already.
   std::optional<model::DeviceWeights> own;
   std::optional<measure::WeightRounding> rounding;  ///< present where weights were rounded at load
+  /// Bytes of the checkpoint's tensors that each host has read. Mapped files are read from the
+  /// host's page cache if it has them.
+  std::vector<int64_t> read_bytes;
 
   const model::WeightViews& views() const {
     return own ? *own : static_cast<const model::WeightViews&>(stored);

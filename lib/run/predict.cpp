@@ -86,14 +86,14 @@ Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
               const context::Compute& compute) {
   const Setup& setup = from.setup;
   resources::Resources resources = setup.resources;
+  const std::vector<io::TurnState> states = from.results.file->states();
   const auto all =
       batch::simulated_requests(*from.inputs.inputs, setup.job.batch, [&](int64_t row) {
-        const io::TurnState state = from.results.file->state(row);
+        const io::TurnState state = states.at(row);
         return state == io::TurnState::open || state == io::TurnState::partial;
       });
   const Tokens of_all = tokens_of(all);
   if (of_all.prompts == 0) return {{"none", "no request can run"}};
-  const auto requests = static_cast<int64_t>(all.size());
   // More never decode.
   resources.max_sequences =
       std::min(resources.max_sequences, std::max<int64_t>(1, of_all.answered));
@@ -101,11 +101,12 @@ Json foreseen(const PredictionInputs& from, const machines::Cluster& cluster,
   const bool in_part = of_all.answers > most_answer_tokens;
   if (in_part && setup.job.batch.arrivals == job::Arrivals::replay)
     return {{"none", "arrivals are replayed, and they are too many to be played at a start"}};
+  // Requests may have a thousand turns each where prompts begin alike, so turns are counted.
   const int64_t most =
       std::max(2 * resources.max_sequences,
-               most_answer_tokens * requests / std::max<int64_t>(1, of_all.answers));
+               most_answer_tokens * of_all.answered / std::max<int64_t>(1, of_all.answers));
   const auto played =
-      in_part ? part_of_a_replica(all, resources.dp, static_cast<size_t>(most)) : all;
+      in_part ? part_of_a_replica(all, resources.dp, requests_of_turns(all, most)) : all;
   const Tokens of_played = tokens_of(played);
   if (in_part) resources.dp = 1;  // the requests are those of one replica
   const double parts = static_cast<double>(of_all.prompts + of_all.answers) /

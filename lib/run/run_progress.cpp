@@ -38,6 +38,7 @@ void RunProgress::show(const job::Job& job, const batch::Inputs& inputs,
              .earlier = std::move(earlier),
              .own = own};
   replays_ = job.batch.arrivals == job::Arrivals::replay;
+  const std::vector<io::TurnState> states = results.states();
   for (const batch::InputRequest* request : batch::open_requests(inputs, results))
     if (replays_)
       totals_.last_arrival_s =
@@ -46,7 +47,7 @@ void RunProgress::show(const job::Job& job, const batch::Inputs& inputs,
     bool settled = true;
     const io::PromptRequest& prompt = inputs.prompt(request);
     for (size_t turn = 0; turn < prompt.turns.size(); ++turn) {
-      const auto state = results.state(request.first_row + static_cast<int64_t>(turn));
+      const io::TurnState state = states.at(request.first_row + turn);
       const bool finished = state == io::TurnState::done || state == io::TurnState::failed;
       if (finished) start_.prompt_tokens += prompt.turns[turn].num_tokens();
       settled = settled && finished;

@@ -303,7 +303,9 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
   report.cores = resources.threads.cores_of_job;
   report.gpus = num_gpus(facts);
   report.job = parse_json<Json>(to_json(facts.asked));
-  report.model = Json{{"weights", facts.weights}, {"quantization", nullptr}};
+  report.model = Json{{"weights", facts.weights},
+                      {"read_bytes_by_host", facts.read_bytes},
+                      {"quantization", nullptr}};
   if (facts.rounding)
     report.model["quantization"] = {{"dtype", facts.weights}, {"error", to_json(*facts.rounding)}};
   report.machine = Json{{"cpu", ranks[0].cpu},

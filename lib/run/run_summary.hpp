@@ -30,6 +30,7 @@ struct RunFacts {
   DType compute = DType::fp32;              ///< type of the operands of matrix products
   std::string weights = "fp32";             ///< model::types_text of what is resident
   std::optional<measure::WeightRounding> rounding = {};  ///< where they were rounded at load
+  std::vector<int64_t> read_bytes = {};                  ///< LoadedWeights::read_bytes
 };
 
 /// The number of GPUs that the ranks compute on; 0 where they compute on cores.

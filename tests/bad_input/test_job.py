@@ -13,7 +13,7 @@ from support import BadInputTest, prompt, write_shard
 
 # Values outside a key's range or of another type.
 NUMBERS = {
-    "parallel.dp": ("0", "-1", "1048577", "1.5", "auto", "two"),
+    "parallel.dp": ("0", "-1", "1048577", "1.5", "two"),
     "parallel.cp": ("0", "-1", "1048577", "9223372036854775808"),
     "parallel.sp": ("0", "-2", "true"),
     "parallel.tp": ("0", "-2", "[1]"),
@@ -47,6 +47,7 @@ NUMBERS = {
 WORDS = (
     "model.dtype",
     "model.compute",
+    "model.load",
     "model.replicate",
     "backend",
     "allow_gpu_sharing",

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Optional
 
-from harness import DONE, MODEL, MPIEXEC, SOURCE, VOCAB, RunTest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from harness import DONE, MPIEXEC, SOURCE, RunTest
+from word_model import make_word_model
 
 BUILD = Path(os.environ["PECIA_BUILD"])
 CMAKE = os.environ["PECIA_CMAKE"]
@@ -76,14 +76,7 @@ class InstalledTree(RunTest):
 
     def make_model(self) -> Path:
         """The tiny model with a tokenizer of whole words."""
-        model = self.folder / "model"
-        shutil.copytree(MODEL, model, ignore=shutil.ignore_patterns("golden.json"))
-        words = ["<unk>", "<s>", "</s>", *(f"word{number}" for number in range(VOCAB - 3))]
-        tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, "<unk>"))
-        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-        tokenizer.add_special_tokens(words[:3])
-        tokenizer.save(str(model / "tokenizer.json"))
-        return model
+        return make_word_model(self.folder / "model")
 
     def make_documents(self) -> Path:
         documents = self.folder / "documents"
@@ -157,7 +150,7 @@ class InstalledTree(RunTest):
     def test_job_files_are_those_of_the_repository(self) -> None:
         """All but quickstart's; only commands in their comments are adapted."""
         kept = {path.name for path in (SOURCE / "configs").glob("*.yaml")} - {"quickstart.yaml"}
-        names = {path.name for path in (self.tree / "share/pecia/configs").iterdir()}
+        names = {path.name for path in (self.tree / "share/pecia/configs").glob("*.yaml")}
         self.assertEqual(names, kept)
         for name in names:
             installed = (self.tree / "share/pecia/configs" / name).read_text()
@@ -168,6 +161,12 @@ class InstalledTree(RunTest):
                 for text in (installed, (SOURCE / "configs" / name).read_text())
             ]
             self.assertEqual(*settings)
+
+    def test_workflows_name_only_what_is_installed(self) -> None:
+        for path in (SOURCE / "configs/workflows").iterdir():
+            installed = (self.tree / "share/pecia/configs/workflows" / path.name).read_text()
+            self.assertNotRegex(installed, r"repository|build/|scripts/")
+            self.assertRegex(installed, r"(?m)^ +\"?pecia-pack --model")
 
     def test_batch_scripts_name_only_what_is_installed(self) -> None:
         scripts = self.tree / "share/pecia/jobs/slurm"

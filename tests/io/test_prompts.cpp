@@ -67,6 +67,25 @@ TEST_P(EveryStringKind, GivesBackWhatWasWritten) {
 INSTANTIATE_TEST_SUITE_P(OfH5py, EveryStringKind,
                          testing::Values(Strings::fixed_length, Strings::variable_length));
 
+TEST(PromptScan, GivesTheTokensOfAnyTurn) {
+  const test::TempFolder folder;
+  ShardContent content;
+  constexpr int32_t long_prompt = 300'000;  // more than a scan reads ahead
+  content.requests = {{"a", {{{1, 2}}}},
+                      {"long", {{test::ascending(long_prompt)}, {{}}}},
+                      {"b", {{{3}}, {{4, 5}}}},
+                      {"c", {{test::ascending(long_prompt)}}}};
+  write_shard(folder / "p.h5", content);
+  const PromptShard shard(folder / "p.h5");
+
+  PromptScan scan(shard);
+  for (const size_t row : {0, 1, 2, 3, 2, 0, 3, 1})
+    for (const PromptTurn& turn : shard.requests()[row].turns) {
+      const auto found = scan.tokens(turn);
+      EXPECT_EQ(std::vector<int32_t>(found.begin(), found.end()), shard.tokens(turn)) << row;
+    }
+}
+
 TEST(PromptShard, LeavesToTheJobWhatATurnDoesNotSay) {
   const test::TempFolder folder;
   ShardContent content = two_requests();

@@ -294,6 +294,13 @@ TEST(ResultsFile, WritesSeveralTurnsAtOnce) {
   const TurnUpdate bad[] = {{5, five, TurnState::done}, {2, too_long, TurnState::done}};
   EXPECT_THROW(file.write_all(bad), InvalidArgument);
   EXPECT_EQ(file.state(5), TurnState::open) << "checked before anything is written";
+
+  const std::vector<TurnState> states = file.states();
+  ASSERT_EQ(std::ssize(states), file.num_turns());
+  for (int64_t turn = 0; turn < file.num_turns(); ++turn)
+    EXPECT_EQ(states[turn], file.state(turn)) << turn;
+  EXPECT_EQ(states[1], TurnState::done);
+  EXPECT_EQ(states[7], TurnState::partial);
 }
 
 TEST(ResultsFile, RefusesWhatContradictsTheLayout) {

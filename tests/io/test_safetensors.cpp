@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "lib/core/error.hpp"
+#include "lib/io/file.hpp"
+#include "lib/io/memory_file.hpp"
 #include "lib/io/safetensors.hpp"
 #include "tests/io/expect_error.hpp"
 #include "tests/support/compare.hpp"
@@ -99,6 +101,24 @@ TEST(Checkpoint, ReadsTheShardsOfAnIndex) {
   EXPECT_EQ(checkpoint.file_of("b"), folder / "model-2.safetensors");
   EXPECT_EQ(checkpoint.tensor("b").as<float>()[0], 2);
   EXPECT_EQ(early.as<float>()[0], 1) << "views outlive a move of the owner";
+}
+
+TEST(Checkpoint, MapsACopyWhereItIsToldOfOne) {
+  const test::TempFolder folder;
+  const std::vector<float> one = {1};
+  const auto file = folder / "model.safetensors";
+  write_safetensors(file, {float_tensor("a", DType::fp32, {1}, one)});
+  EXPECT_EQ(checkpoint_files(folder.path()), std::vector{file});
+  const File source = File::open_input(file);
+  std::vector<std::byte> bytes(source.size());
+  source.read_at(0, bytes);
+  const MemoryFile memory(source.size());
+  memory.write_at(0, bytes);
+
+  const Checkpoint checkpoint(folder.path(), [&](const auto&) { return memory.path(); });
+  write_safetensors(file, {float_tensor("b", DType::fp32, {1}, one)});
+  EXPECT_EQ(checkpoint.tensor("a").as<float>()[0], 1);
+  EXPECT_EQ(checkpoint.file_of("a"), file) << "messages name the file that was copied";
 }
 
 TEST(Checkpoint, TakesTheSingleFileWhereAnIndexStandsBesideIt) {

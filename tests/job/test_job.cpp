@@ -44,7 +44,7 @@ TEST(ParseJob, LeavesDefaultsWhereTheFileIsSilent) {
 
 TEST(ParseJob, ReadsEverySection) {
   const Job job = parse_job(R"(
-model: {path: models/a b, dtype: bf16, compute: fp32, rope_scaling: {type: yarn, factor: 4}}
+model: {path: models/a b, dtype: bf16, compute: fp32, rope_scaling: {type: yarn, factor: 4}, load: spread}
 input: [a.h5, 'b*.h5']
 output: "runs/x"
 backend: cpu
@@ -64,6 +64,7 @@ reproducible: layout
   EXPECT_EQ(job.model.path, "models/a b");
   EXPECT_EQ(job.model.dtype, Precision::bf16);
   EXPECT_EQ(job.model.compute, Precision::fp32);
+  EXPECT_EQ(job.model.load, Load::spread);
   ASSERT_TRUE(job.model.rope_scaling);
   EXPECT_EQ(job.model.rope_scaling->kind, model::RopeScaling::yarn);
   EXPECT_EQ(job.model.rope_scaling->factor, 4);

@@ -41,5 +41,16 @@ TEST(PartOfAReplica, IsTheBeginningOfATrace) {
             (std::vector<int64_t>{1, 3, 5, 7}));
 }
 
+TEST(RequestsOfTurns, CountsTurns) {
+  auto all = requests(10, false);
+  EXPECT_EQ(requests_of_turns(all, 5), 5u);
+  EXPECT_EQ(requests_of_turns(all, 10), 10u);
+  EXPECT_EQ(requests_of_turns(all, 1000), 10u);
+  for (auto& request : all) request.turns.assign(1000, {1, 1});
+  EXPECT_EQ(requests_of_turns(all, 2500), 3u);
+  EXPECT_EQ(requests_of_turns(all, 500), 1u);
+  EXPECT_EQ(requests_of_turns({}, 5), 1u);
+}
+
 }  // namespace
 }  // namespace pecia::run

@@ -7,7 +7,7 @@ import json
 import unittest
 
 from cluster import GREEDY, NODES, RACKS, SlurmTest, batch, rank_map
-from harness import ALL_DONE, PROGRAM, REFUSED, random_requests
+from harness import ALL_DONE, MODEL, PROGRAM, REFUSED, random_requests
 from support import make_model, read_turns
 
 
@@ -47,6 +47,19 @@ class ResultsTest(SlurmTest):
         self.assertEqual(
             [grids[0][str(cp)][0] for cp in range(8)], [node for node in NODES for _ in range(2)]
         )
+
+    def test_hosts_read_weights_together(self) -> None:
+        """Four nodes of two ranks: each byte is read once, and the memory is that of a node's ranks."""
+        self.write_site(ranks_per_node=2)
+        files = sum(file.stat().st_size for file in MODEL.glob("*.safetensors"))
+        job = self.write_job(batch(20), generation=GREEDY, model={"load": "spread"})
+        reference = self.reference(job)
+        job_id = self.submit(job)
+        self.wait_for_end(job_id, ALL_DONE)
+        self.assertIn("weights: 4 hosts read", self.log(job_id))
+        read = self.report(job)["model"]["read_bytes_by_host"]
+        self.assertEqual((len(read), sum(read)), (4, files))
+        self.check_finished(job, reference)
 
     def test_links_are_measured_by_the_levels_that_slurm_tells(self) -> None:
         words = ("--nodes=4", "--ntasks=4", "--mpi=pmix", PROGRAM, "topology", "--measure", "--json")

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipes of package managers name what the build and the helpers need, and modules of an installed tree load it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from harness import SOURCE
+from rattler import RECIPE, RattlerBuild
+
+BUILD = Path(os.environ["PECIA_BUILD"])
+CMAKE = os.environ["PECIA_CMAKE"]
+PACKAGING = SOURCE / "scripts/packaging"
+LMOD = [Path(root) / "init/bash" for root in ("/usr/share/lmod/lmod", "/usr/share/lmod/8.6.19")]
+
+# What setup.sh installs by Debian's name, and the same for Spack and conda; None: the recipes need no such package.
+PACKAGES: dict[str, Any] = {
+    "openmpi-bin": None,  # comes with the next
+    "libopenmpi-dev": ("mpi", "openmpi"),
+    "libhdf5-dev": ("hdf5", "hdf5"),
+    "hdf5-tools": None,  # of the tests
+    "libcli11-dev": ("cli11", "cli11"),
+    "libyaml-cpp-dev": ("yaml-cpp", "yaml-cpp"),
+    "nlohmann-json3-dev": ("nlohmann-json", "nlohmann_json"),
+    "libspdlog-dev": ("spdlog", "spdlog"),
+    "libfmt-dev": ("fmt", "fmt"),
+    "libhwloc-dev": ("hwloc", "libhwloc"),
+    "libopenblas-openmp-dev": None,  # of a benchmark
+    "libhwy-dev": ("highway", "libhwy"),
+    "zlib1g-dev": ("zlib-api", "zlib"),
+    "libgtest-dev": None,
+    "libgmock-dev": None,
+    "ninja-build": ("ninja", "ninja"),
+    "cmake": ("cmake", "cmake"),
+    "ccache": None,
+    "pkg-config": ("pkgconfig", "pkg-config"),
+    "g++": ("cxx", "cxx"),
+    "git": None,
+    "ca-certificates": None,
+    "python3-venv": ("python", "python"),
+}
+SPACK, CONDA = 0, 1
+
+
+def packages_of_setup() -> list[str]:
+    text = (SOURCE / "scripts/setup.sh").read_text()
+    return re.search(r"^packages=\((.*?)\)", text, re.M | re.S)[1].split()
+
+
+def wanted(manager: int) -> set[str]:
+    return {PACKAGES[name][manager] for name in packages_of_setup() if PACKAGES[name]}
+
+
+def helpers() -> set[str]:
+    lines = (SOURCE / "scripts/requirements.txt").read_text().splitlines()
+    return {re.split(r"[=;\[]", line)[0] for line in lines if line and not line.startswith("#")}
+
+
+def project_version() -> str:
+    return re.search(r"project\(pecia VERSION (\S+)", (SOURCE / "CMakeLists.txt").read_text())[1]
+
+
+def least_versions() -> dict[str, str]:
+    """What setup.sh says that a cluster must have."""
+    text = (SOURCE / "scripts/setup.sh").read_text()
+    patterns = {
+        "cmake": r"CMake (\S+) or",
+        "hdf5": r"HDF5 (\S+) or",
+        "cli11": r"CLI11 (\d+)",
+        "highway": r"Highway (\S+),",
+    }
+    return {name: re.search(pattern, text)[1] for name, pattern in patterns.items()}
+
+
+class Spack:
+    """Runs the recipe with directives that write down what they are given. Spack itself is not on PyPI."""
+
+    def __init__(self) -> None:
+        self.depends: dict[str, dict[str, Any]] = {}
+        self.versions: list[str] = []
+        self.licences: list[str] = []
+        self.condition = ""
+        names = {
+            "depends_on": self.depends_on,
+            "version": lambda number, **_: self.versions.append(number),
+            "license": self.licences.append,
+            "when": self.when,
+            **dict.fromkeys(("variant", "conflicts", "generator"), lambda *_, **__: None),
+            "CMakePackage": type(
+                "CMakePackage", (), {"define": staticmethod(lambda key, value: (key, value))}
+            ),
+        }
+        module = types.ModuleType("spack.package")
+        module.__dict__.update(names, __all__=list(names))
+        old = {name: sys.modules.get(name) for name in ("spack", "spack.package")}
+        sys.modules.update({"spack": types.ModuleType("spack"), "spack.package": module})
+        try:
+            self.recipe: dict[str, Any] = {}
+            path = PACKAGING / "spack/packages/pecia/package.py"
+            exec(compile(path.read_text(), path, "exec"), self.recipe)
+        finally:
+            for name, value in old.items():
+                sys.modules.pop(name)
+                if value is not None:
+                    sys.modules[name] = value
+
+    def depends_on(self, spec: str, type: Any = ("build", "link")) -> None:
+        name, _, version = spec.partition("@")
+        self.depends[name] = {"version": version, "type": type, "when": self.condition}
+
+    @contextlib.contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        self.condition = condition
+        yield
+        self.condition = ""
+
+
+class Recipes(unittest.TestCase):
+    def test_setup_installs_nothing_that_is_not_weighed_here(self) -> None:
+        self.assertEqual(sorted(packages_of_setup()), sorted(PACKAGES))
+
+    def test_spack(self) -> None:
+        spack = Spack()
+        run = {name for name, of in spack.depends.items() if of["type"] == "run"}
+        self.assertEqual(set(spack.depends) - run, wanted(SPACK) - {"python"} | {"c"})
+        self.assertEqual(run, {"python", *(f"py-{name.replace('_', '-')}" for name in helpers())})
+        self.assertEqual(
+            {of["when"] for name, of in spack.depends.items() if name in run}, {"+helpers"}
+        )
+        self.assertEqual(spack.versions, [project_version()])
+        self.assertEqual(spack.licences, ["Apache-2.0"])
+        for name, least in least_versions().items():
+            self.assertEqual(spack.depends[name]["version"], f"{least}:", name)
+        ((key, value),) = spack.recipe["Pecia"]().cmake_args()
+        self.assertIn(f"option({key} ", (SOURCE / "CMakeLists.txt").read_text())
+        self.assertIs(value, False)
+
+
+class Conda(RattlerBuild):
+    """By rattler-build itself."""
+
+    def test_the_recipe_names_what_the_build_needs(self) -> None:
+        found = self.conda("render", RECIPE)
+        self.assertEqual((found["name"], found["version"]), ("pecia", project_version()))
+        names = {
+            kind: {re.split(r"[ <>=]", spec)[0] for spec in found[kind]}
+            for kind in ("build", "host", "run")
+        }
+        compilers = {name for name in names["build"] if re.match(r"gcc_|gxx_|sysroot_", name)}
+        self.assertEqual(len(compilers), 3)
+        self.assertEqual(
+            (names["build"] - compilers) | names["host"], wanted(CONDA) - {"python", "cxx"}
+        )
+        self.assertEqual(names["run"], {"openmpi", "python", *helpers()})
+        least = least_versions()
+        of_conda = {"cmake": "build", "hdf5": "host", "cli11": "host", "highway": "host"}
+        for name, kind in of_conda.items():
+            self.assertIn(f"{name.replace('highway', 'libhwy')} >={least[name]}", found[kind])
+
+
+class Modules(unittest.TestCase):
+    tree: ClassVar[Path]
+    lmod: ClassVar[Path]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        found = [path for path in LMOD if path.exists()]
+        if not found:
+            raise unittest.SkipTest("there is no Lmod (Debian: lmod)")
+        cls.lmod = found[0]
+        folder = tempfile.TemporaryDirectory(prefix="pecia-modules-")
+        cls.addClassCleanup(folder.cleanup)
+        made = Path(folder.name) / "made"
+        subprocess.run(
+            [CMAKE, "--install", BUILD, "--prefix", made], check=True, stdout=subprocess.DEVNULL
+        )
+        cls.tree = Path(folder.name) / "moved"
+        made.rename(cls.tree)
+
+    def module(self, *lines: str) -> str:
+        script = "\n".join(
+            (f"source {self.lmod}", f"module use {self.tree}/share/pecia/modulefiles", *lines)
+        )
+        ended = subprocess.run(
+            ["bash", "-c", script],
+            env={"PATH": "/usr/bin:/bin", "HOME": str(self.tree)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return ended.stdout
+
+    def check(self) -> None:
+        version = project_version()
+        words = self.module(
+            "module load pecia", "command -v pecia", "pecia --version", "echo home=$PECIA_HOME"
+        )
+        self.assertIn(f"{self.tree}/bin/pecia\n", words)
+        self.assertIn(f"pecia {version}", words)
+        self.assertIn(f"home={self.tree}\n", words)
+        self.assertIn(f"pecia/{version}", self.module("module avail 2>&1"))
+        self.assertIn("pecia doctor", self.module("module help pecia"))
+        gone = self.module(
+            "module load pecia", "module unload pecia", "command -v pecia || echo gone"
+        )
+        self.assertEqual(gone.splitlines()[-1], "gone")
+
+    def test_lmod(self) -> None:
+        self.check()
+
+    def test_environment_modules(self) -> None:
+        """Lmod reads Tcl modules, too, where there is no other."""
+        lua = self.tree / f"share/pecia/modulefiles/pecia/{project_version()}.lua"
+        hidden = lua.with_name(".hidden")
+        lua.rename(hidden)
+        self.addCleanup(hidden.rename, lua)
+        self.check()
+
+    def test_a_copy_in_another_place_says_where_it_belongs(self) -> None:
+        for suffix, path in ((".lua", "pecia.lua"), ("", "pecia.tcl")):
+            with tempfile.TemporaryDirectory() as folder:
+                copy = Path(folder) / f"pecia/1{suffix}"
+                copy.parent.mkdir()
+                shutil.copy(PACKAGING / "modulefiles" / path, copy)
+                words = self.module(
+                    f"module unuse {self.tree}/share/pecia/modulefiles",
+                    f"module use {folder}",
+                    "module load pecia",
+                )
+                self.assertIn("PREFIX/share/pecia/modulefiles/pecia", words)
+
+
+if __name__ == "__main__":
+    unittest.main()

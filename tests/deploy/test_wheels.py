@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The helpers of an installed tree on a machine without a network, from a folder of wheels: with pip, and without."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+import zipfile
+from pathlib import Path
+from typing import ClassVar
+
+from harness import SOURCE, RunTest
+from word_model import make_word_model, some_words
+
+BUILD = Path(os.environ["PECIA_BUILD"])
+CMAKE = os.environ["PECIA_CMAKE"]
+WHEELS = SOURCE / "scripts/packaging/wheels.sh"
+PYTHON = "/usr/bin/python3"
+
+
+def alone() -> list[str]:
+    """What keeps a command from the network; nothing where that takes other rights."""
+    command = ["unshare", "--net"]
+    tried = subprocess.run([*command, "true"], capture_output=True, check=False)
+    return command if tried.returncode == 0 else []
+
+
+class Wheels(RunTest):
+    workplace: ClassVar[Path]
+    wheels: ClassVar[Path]
+    tree: ClassVar[Path]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="pecia-wheels-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.workplace = Path(folder.name)
+        cls.wheels, cls.tree = cls.workplace / "wheels", cls.workplace / "tree"
+        got = subprocess.run([WHEELS, cls.wheels], capture_output=True, text=True, check=False)
+        if got.returncode != 0:
+            raise unittest.SkipTest(f"no wheels can be had: {got.stderr.strip()[-300:]}")
+        subprocess.run(
+            [CMAKE, "--install", BUILD, "--prefix", cls.tree], check=True, stdout=subprocess.DEVNULL
+        )
+
+    def run_alone(self, *words: object, **environment: str) -> None:
+        kept = {"PATH": f"{self.tree}/bin:/usr/bin:/bin", "HOME": str(self.folder)}
+        ended = subprocess.run(
+            [*alone(), *map(str, words)],
+            cwd=self.folder,
+            env={**kept, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(ended.returncode, 0, f"{words}\n{ended.stdout}{ended.stderr}")
+
+    def pack(self, **environment: str) -> None:
+        model = make_word_model(self.folder / "model")
+        (self.folder / "a.txt").write_text(some_words(20))
+        self.run_alone("pecia-pack", "--model", model, "--output", "a.h5", "a.txt", **environment)
+        self.assertTrue((self.folder / "a.h5").exists())
+
+    def test_with_pip(self) -> None:
+        self.addCleanup(shutil.rmtree, self.tree / "share/pecia/.venv")
+        self.run_alone("pecia-setup", PIP_NO_INDEX="1", PIP_FIND_LINKS=str(self.wheels))
+        self.pack()
+
+    def test_without_pip(self) -> None:
+        packages = self.folder / "packages"
+        for wheel in self.wheels.glob("*.whl"):
+            zipfile.ZipFile(wheel).extractall(packages)
+        self.pack(PECIA_PYTHON=PYTHON, PYTHONPATH=str(packages))
+
+
+if __name__ == "__main__":
+    unittest.main()
