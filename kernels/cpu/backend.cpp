@@ -60,6 +60,7 @@ class CpuBackend : public Backend {
   }
   void attention(const AttentionArgs& args, device::Stream& stream) override {
     validate(args);
+    refuse_rounded(args, name());
     if (kernel_ != nullptr && args.kv_dtype == DType::bf16)
       cpu::attention_bf16(*kernel_, args, stream, workspace_, plan_);
     else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include "kernels/cuda/attention/attention_output.cuh"
+#include "kernels/cuda/attention/attention_combine.cuh"
 #include "kernels/cuda/shared/fp8_pairs.cuh"
 #include "kernels/cuda/shared/fragments.hpp"
 #include "kernels/cuda/shared/online_softmax.hpp"
@@ -340,8 +340,8 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
       for (int block = 0; block < 2 * depth_steps; ++block)
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e)
-          to.out[out_column<Block>(lane, block, e)] =
-              empty ? 0.0f : out[block][e] / sum[half] + 0.0f;
+          to.put(out_column<Block>(lane, block, e),
+                 empty ? 0.0f : out[block][e] / sum[half] + 0.0f);
       if (lane % 4 == 0)
         *to.lse = empty ? minus_infinity : fmaf(maximum[half], ln_2, logf(sum[half]));
     }
@@ -377,10 +377,11 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
       }
       const OutputRow to = output_row(params, tile, kv_head, index, Block::tile_rows);
       const bool empty = total == 0;
-      to.out[column] = empty ? 0.0f : value / total;
+      to.put(column, empty ? 0.0f : value / total);
       if (column == 0) *to.lse = empty ? minus_infinity : raised * ln_2 + logf(total);
     }
   }
+  combine_if_last(params, tile, kv_head, Block::tile_rows);
 }
 
 }  // namespace pecia::kernels::cuda
