@@ -41,7 +41,7 @@ int only_ranks(const PlanOptions& options) {
 int modes_of_job(const PlanOptions& options) {
   const job::Job job = job::read_job(options.job_file, options.overrides);
   const model::ModelConfig config = job::read_model_config(job);
-  const int ranks = ranks_of(job.parallel, only_ranks(options)), dp = job.parallel.dp;
+  const int ranks = ranks_of(job.parallel, only_ranks(options)), dp = job.parallel.dp.value_or(1);
   if (ranks % dp != 0)
     fail<InputError>(
         "parallel.dp {} does not divide {} ranks: use a dp that does, or other --ranks", dp, ranks);

@@ -12,11 +12,12 @@ namespace pecia::app {
 
 int fewest_ranks(const job::Job::Parallel& parallel) {
   int product = 1;
-  for (const int degree : {parallel.dp, parallel.cp.degree.value_or(1), parallel.sp, parallel.tp})
+  const int dp = parallel.dp.value_or(1), cp = parallel.cp.degree.value_or(1);
+  const int sp = parallel.sp.value_or(1), tp = parallel.tp.value_or(1);
+  for (const int degree : {dp, cp, sp, tp})
     if (__builtin_mul_overflow(product, degree, &product) || product > max_ranks)
       fail<InputError>("parallel.dp {} × cp {} × sp {} × tp {} is more than {} ranks; lower one",
-                       parallel.dp, parallel.cp.degree.value_or(1), parallel.sp, parallel.tp,
-                       max_ranks);
+                       dp, cp, sp, tp, max_ranks);
   return product;
 }
 

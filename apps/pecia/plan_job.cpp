@@ -57,13 +57,6 @@ Json json_of(const resources::PromptFootprint& prompts, const job::Job& job) {
           {"truncated_tokens", prompts.truncated_tokens}};
 }
 
-/// The type of tensors that are not codes.
-DType stored_type(const job::Job& job, const model::ModelConfig& config,
-                  const resources::WeightFootprint& weights) {
-  const bool rounds = resources::quantize_of(job) != model::Quantize::nothing;
-  return rounds ? config.stored_dtype.value_or(DType::fp32) : weights.dtype;
-}
-
 /// What the first rank of a replica needs and sends; its parts of what is cut are the largest.
 execute::RankNeeds needs_of_first_rank(const job::Job& job, const model::ModelConfig& config,
                                        const resources::Resources& resources, DType stored) {
@@ -166,8 +159,8 @@ job::Job job_of(const PlanQuestion& question) {
 foresight::KeptDegrees kept_degrees(const PlanQuestion& question, const job::Job& job) {
   const auto named = job::named_keys(question.job_file, question.overrides);
   const job::Job::Parallel& parallel = job.parallel;
-  const auto kept = [&](const char* key, int degree) {
-    return named.contains(key) ? std::optional(degree) : std::nullopt;
+  const auto kept = [&](const char* key, std::optional<int> degree) {
+    return named.contains(key) ? degree : std::nullopt;
   };
   return {kept("parallel.dp", parallel.dp), parallel.cp.degree, kept("parallel.sp", parallel.sp),
           kept("parallel.tp", parallel.tp)};
@@ -210,7 +203,7 @@ Json sweep_of(const PlanQuestion& question, const job::Job& job, const model::Mo
       {.job = job,
        .config = config,
        .cluster = cluster,
-       .weights = stored_type(job, config, resources::weight_footprint(job, config)),
+       .weights = resources::float_type(job, config),
        .kv = kv.dtype,
        .operand_type = operands_of(cluster, job)});
   foresight::SweepQuestion asked;
@@ -279,7 +272,7 @@ Json plan_job(const PlanQuestion& question) {
           std::clamp<int64_t>(static_cast<int64_t>(inputs->requests().size()), 1, kv.max_sequences);
     resources.max_batch_tokens = resources::resolve_batch_tokens(
         job, config, parallel::row_ranks(resources.degrees(), resources.prefill), resources.gpus);
-    const DType stored = stored_type(job, config, weights);
+    const DType stored = resources::float_type(job, config);
     const execute::RankNeeds needs = needs_of_first_rank(job, config, resources, stored);
     weights_of_rank = needs.weight_bytes;
     work = needs.work_bytes;

@@ -54,11 +54,11 @@ Json json_of(const job::Job::Parallel& parallel, const resources::Resources& res
   const auto word = [](const auto& mode) {
     return mode ? std::string(job::name_of(*mode)) : std::string("auto");
   };
-  Json json{{"dp", parallel.dp},
+  Json json{{"dp", *parallel.dp},
             {"cp", *parallel.cp.degree},
             {"cp_elastic", resources.elastic},
-            {"sp", parallel.sp},
-            {"tp", parallel.tp},
+            {"sp", *parallel.sp},
+            {"tp", *parallel.tp},
             {"prefill", word(parallel.prefill)},
             {"ring", word(parallel.ring)},
             {"decode", word(parallel.decode)}};
@@ -117,7 +117,7 @@ Json json_of(foresight::Passes& passes, const Foreseen& plan,
   json["gpu_hours"] = plan.gpu_hours();
   json["busy"] = end.busy;
   json["refused_turns"] = end.refused;
-  const double dp = plan.parallel.dp;
+  const double dp = *plan.parallel.dp;
   json["phases"] = {{"prefill", parts_of(end.prefill.times, dp)},
                     {"decode", parts_of(end.decode.times, dp)},
                     {"idle_s", (1 - end.busy) * end.end_s}};

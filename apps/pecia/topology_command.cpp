@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,12 +16,10 @@
 #include "lib/comm/agree.hpp"
 #include "lib/core/error.hpp"
 #include "lib/core/json.hpp"
-#include "lib/foresight/step_time.hpp"
 #include "lib/job/job.hpp"
-#include "lib/measure/described_cluster.hpp"
-#include "lib/measure/kept_cluster.hpp"
 #include "lib/report/atomic_file.hpp"
 #include "lib/resources/compute_place.hpp"
+#include "lib/run/this_cluster.hpp"
 
 namespace pecia::app {
 namespace {
@@ -36,9 +33,9 @@ struct TopologyOptions {
 };
 
 cluster::GridShape shape_for(const TopologyOptions& options, const job::Job& job, int ranks) {
-  cluster::GridShape shape{options.dp.value_or(job.parallel.dp), 1,
-                           options.sp.value_or(job.parallel.sp),
-                           options.tp.value_or(job.parallel.tp)};
+  cluster::GridShape shape{options.dp.value_or(job.parallel.dp.value_or(1)), 1,
+                           options.sp.value_or(job.parallel.sp.value_or(1)),
+                           options.tp.value_or(job.parallel.tp.value_or(1))};
   const std::optional<int> cp = options.cp ? options.cp : job.parallel.cp.degree;
   shape.cp = cp.value_or(static_cast<int>(std::max<int64_t>(1, ranks / shape.ranks())));
   return shape;
@@ -92,16 +89,10 @@ void write_cluster_file(const std::string& path, const job::Job& job,
   const resources::ComputePlace place =
       resources::make_compute_place(job, resources::computes_on_gpus(job, world), threads, world);
   report::Recorder recorder;
-  machines::Cluster cluster = measure::describe_cluster(
-      world, places, {*place.device, *place.stream, *place.backend, recorder}, threads.cache_bytes,
-      cluster::memory_facts().total_bytes);
-  cluster.overhead.step_us = std::round(foresight::measure_step_us());
-  const std::string key =
-      measure::ranks_key(world, {*place.device, *place.stream, *place.backend, recorder});
+  const machines::Cluster cluster = run::measure_this_cluster(
+      world, places, {*place.device, *place.stream, *place.backend, recorder}, threads.cache_bytes);
   comm::together(world, [&] {
-    if (world.rank() != 0) return;
-    report::write_atomically(path, to_yaml(cluster));
-    measure::keep_cluster(key, cluster);
+    if (world.rank() == 0) report::write_atomically(path, to_yaml(cluster));
   });
 }
 

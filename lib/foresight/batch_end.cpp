@@ -2,6 +2,7 @@
 #include "lib/foresight/batch_end.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "lib/core/error.hpp"
@@ -42,6 +43,7 @@ Batch::Batch(std::vector<SimulatedRequest> requests, const model::ModelConfig& c
   const double pair_flops =
       2.0 * static_cast<double>(config.num_heads * config.head_dim * config.layers);
   double contexts = 0;
+  int64_t turns = 0;
   work_.requests = std::ssize(requests_);
   for (const SimulatedRequest& request : requests_) {
     int64_t cached = 0, prompt = 0;
@@ -57,11 +59,13 @@ Batch::Batch(std::vector<SimulatedRequest> requests, const model::ModelConfig& c
       contexts += static_cast<double>(turn.answer_tokens) *
                   static_cast<double>(before + turn.prompt_tokens + turn.answer_tokens / 2);
     });
+    turns += std::ssize(request.turns);
     work_.flops += length * config.flops_per_token() + pair_flops * length * length;
     longest_prompt_ = std::max(longest_prompt_, prompt);
     cached_.push_back(cached);
   }
   std::ranges::sort(cached_, std::greater());
+  mean_prompt_ = std::max<int64_t>(1, work_.prompt_tokens / turns);
   if (work_.answer_tokens > 0)
     mean_context_ = std::max<int64_t>(
         1, static_cast<int64_t>(contexts / static_cast<double>(work_.answer_tokens)));
@@ -81,7 +85,7 @@ PassSpan span_of(const Batch& batch, const resources::Resources& resources) {
   int64_t sequences = 1;  // a power of two: many grids then ask for the same passes
   while (2 * sequences <= std::min(of_replica, resources.max_sequences)) sequences *= 2;
   const int64_t prompts = (work.requests + resources.dp - 1) / resources.dp;
-  return {batch.longest_prompt(), prompts, sequences, batch.mean_context()};
+  return {batch.longest_prompt(), prompts, sequences, batch.mean_context(), batch.mean_prompt()};
 }
 
 double least_end_s(const Batch& batch, const resources::Resources& resources,
@@ -183,6 +187,10 @@ BatchEnd play(const Batch& batch, const job::Job& job, const model::ModelConfig&
           : std::min(found.seconds, least_end_s({batch.at_once(), config}, resources, times));
   end.soonest_s = soonest_s / (1 + times.error());
   end.latest_s = found.seconds * (1 + times.error());
+  double first_tokens = 0;
+  for (const double each : found.ttft_s)
+    if (!std::isnan(each)) end.mean_ttft_s += each, ++first_tokens;
+  end.mean_ttft_s /= std::max(1.0, first_tokens);
   end.busy = found.seconds > 0 ? found.busy_s / (resources.dp * found.seconds) : 0;
   end.prefill = all_of(times, PassKind::prefill, found.prompts);
   end.decode = all_of(times, PassKind::decode, found.answers);

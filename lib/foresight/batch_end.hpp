@@ -19,6 +19,8 @@ class Batch {
   const resources::BatchWork& work() const { return work_; }
   /// Tokens of the longest request's prompts, all turns that see each other.
   int64_t longest_prompt() const { return longest_prompt_; }
+  /// Tokens of a turn's prompt, on average.
+  int64_t mean_prompt() const { return mean_prompt_; }
   /// Tokens before an answer's token, on average.
   int64_t mean_context() const { return mean_context_; }
   /// Tokens that the requests have in the cache at most, in descending order.
@@ -29,7 +31,7 @@ class Batch {
  private:
   std::vector<schedule::SimulatedRequest> requests_;
   resources::BatchWork work_;
-  int64_t longest_prompt_ = 1, mean_context_ = 1;
+  int64_t longest_prompt_ = 1, mean_prompt_ = 1, mean_context_ = 1;
   std::vector<int64_t> cached_;
 };
 
@@ -48,6 +50,7 @@ struct BatchEnd {
   /// tokens that end them, and passes are as much faster as the fit of their times is off. At
   /// latest_s it ends if passes are as much slower.
   double soonest_s = 0, latest_s = 0;
+  double mean_ttft_s = 0;  ///< from a turn's arrival, or its request's start, to its first token
   double busy = 0;  ///< share of the instances' time in which they are in a pass
   /// All passes of all replicas. A pass of a team counts as long as its share of the instances.
   PassFigures prefill, decode;

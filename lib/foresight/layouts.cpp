@@ -37,6 +37,24 @@ parallel::Setting setting_of(const parallel::Degrees& degrees, const job::Job& j
           parallel.cp.elastic};
 }
 
+/// Whether this version runs the job in this layout.
+bool is_implemented(job::Job job, const job::Job::Parallel& layout) try {
+  job.parallel = layout;
+  job::refuse_unimplemented(job);
+  if (job.backend == job::BackendKind::cpu) job::refuse_on_cpus(job);
+  return true;
+} catch (const Unsupported&) {
+  return false;
+}
+
+/// Whether it is open if the instances of a replica are one ring, or teams that change.
+bool leaves_teams_open(const job::Job& job, const KeptDegrees& kept) {
+  const job::Job::Parallel& parallel = job.parallel;
+  return !kept.cp && !parallel.cp.degree && !parallel.cp.elastic && !parallel.prefill &&
+         !parallel.ring && !parallel.decode && !parallel.shift_threshold &&
+         job.attention.sparse == job::Sparse::off;
+}
+
 }  // namespace
 
 std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const KeptDegrees& kept,
@@ -45,6 +63,10 @@ std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const
   const job::Job::Parallel& parallel = job.parallel;
   const int most_instances = std::max(parallel.elastic.min, parallel.elastic.max.value_or(1));
   const bool by_levels = job.attention.sparse == job::Sparse::csa;
+  const std::vector<bool> elastic = leaves_teams_open(job, kept)
+                                        ? std::vector{false, true}
+                                        : std::vector<bool>{parallel.cp.elastic};
+  const bool any_implemented = is_implemented(job, parallel);
   std::vector<job::Job::Parallel> layouts;
   for (const auto& [dp, degrees] : grids_of(ranks, kept)) {
     if (by_levels && degrees.sp > 1 && !kept.sp) continue;
@@ -57,9 +79,14 @@ std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const
         if (!is_kept(parallel.prefill, prefill) || !is_kept(parallel.decode, decode)) continue;
         job::Job::Parallel layout = parallel;
         layout.dp = dp, layout.sp = degrees.sp, layout.tp = degrees.tp;
-        layout.cp = {degrees.cp, parallel.cp.elastic && degrees.cp > 1};
         if (degrees.ranks() > 1) layout.prefill = prefill, layout.decode = decode;
-        if (!parallel::refusal(setting_of(cut, job, layout), model)) layouts.push_back(layout);
+        for (const bool teams : elastic) {
+          if (teams && degrees.cp == 1 && elastic.size() > 1) continue;  // it is the other one
+          layout.cp = {degrees.cp, teams && degrees.cp > 1};
+          if (!parallel::refusal(setting_of(cut, job, layout), model) &&
+              (!any_implemented || is_implemented(job, layout)))
+            layouts.push_back(layout);
+        }
       }
   }
   return layouts;

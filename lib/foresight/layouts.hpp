@@ -17,9 +17,11 @@ struct KeptDegrees {
 
 /// A job's `parallel` for each grid DP × CP × SP × TP of `ranks` ranks and each legal pair of modes
 /// (parallel/modes.hpp), with the degrees and modes that are kept, and with what the job says of
-/// teams that change, of bits and of levels. More replicas come first, then more of CP and of SP.
-/// Levels take ranks of SP for ranks of CP, so such grids count once. None: no grid of these ranks is
-/// legal for the model and what is kept.
+/// teams that change, of bits and of levels. A job with cp: auto that names no mode has layouts of
+/// either kind, with and without such teams. More replicas come first, then more of CP and of SP.
+/// Levels take ranks of SP for ranks of CP, so such grids count once. What this version refuses
+/// of a job that it runs otherwise is left out. None: no grid of these ranks is legal for the model and
+/// what is kept.
 std::vector<job::Job::Parallel> layouts_of(int ranks, const job::Job& job, const KeptDegrees& kept,
                                            const parallel::ModelShape& model);
 

@@ -28,8 +28,9 @@ std::vector<PassFigures> prefills_of(const PassesOfReplica& passes, const PassSp
   add(1, whole, 0);
   if (span.longest_prompt > whole) add(1, whole, span.longest_prompt - whole);
   if (const int64_t part = whole / 4; part > 0) add(1, part, 0);
-  if (const int64_t together = std::min(batch / whole, span.prompts); together > 1 && !elastic)
-    add(together, whole, 0);
+  const int64_t usual = span.usual_prompt > 0 ? std::min(span.usual_prompt, whole) : whole;
+  if (const int64_t together = std::min(batch / usual, span.prompts); together > 1 && !elastic)
+    add(together, usual, 0);
   return all;
 }
 

@@ -16,6 +16,7 @@ struct PassSpan {
   int64_t prompts = 1;         ///< of all requests of a replica
   int64_t sequences = 1;       ///< that decode together, at most
   int64_t context = 1;         ///< tokens of an answer's sequence, on average
+  int64_t usual_prompt = 0;    ///< new tokens of a turn, on average; 0: those of the longest prompt
 };
 
 class ReplicaTimes {

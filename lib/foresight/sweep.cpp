@@ -19,6 +19,20 @@ struct Candidate {
 /// Times on a fitted line may be so much below those of the passes.
 constexpr double slack = 0.95;
 
+ReplicaTimes times_of(const resources::Resources& resources, Passes& passes, const Batch& batch,
+                      HowFar how_far) {
+  return {passes, resources, span_of(batch, resources), how_far};
+}
+
+/// Gives the plan its memory, and its times if it fits; whether it does.
+bool fit(Foreseen& plan, Passes& passes, const Batch& batch) {
+  plan.memory = rank_memory(passes.setting(), plan.resources, batch);
+  plan.resources.kv_tokens = plan.memory.kv_tokens;
+  if (plan.memory.why_not) return false;
+  plan.times.emplace(times_of(plan.resources, passes, batch, HowFar::played));
+  return true;
+}
+
 class Search {
  public:
   Search(Passes& passes, const Batch& batch, const SweepQuestion& question)
@@ -31,9 +45,9 @@ class Search {
       found_.layouts += std::ssize(layouts.back());
     }
     for (size_t i = 0; i < layouts.size(); ++i) decide(question_.ranks[i], layouts[i]);
-    const auto order = [](const Foreseen& plan) {
+    const auto order = [this](const Foreseen& plan) {
       constexpr double never = std::numeric_limits<double>::infinity();
-      return plan.end ? std::pair(plan.end->end_s, plan.gpu_hours())
+      return plan.end ? std::pair(plan.seconds(question_.aim), plan.gpu_hours())
                       : std::pair(never, static_cast<double>(-plan.memory.free_bytes));
     };
     std::ranges::stable_sort(found_.plans, {}, order);
@@ -60,8 +74,9 @@ class Search {
       candidate.plan.parallel = parallel;
       candidate.plan.resources = layout_resources(setting(), parallel, ranks, batch_);
       if (question_.pruning == Pruning::none) continue;
-      candidate.least_s = least_end_s(batch_, candidate.plan.resources,
-                                      times_of(candidate.plan.resources, HowFar::at_least));
+      candidate.least_s = least_end_s(
+          batch_, candidate.plan.resources,
+          times_of(candidate.plan.resources, passes_, batch_, HowFar::at_least));
       tell();
     }
     std::ranges::stable_sort(candidates, {}, &Candidate::least_s);
@@ -74,15 +89,12 @@ class Search {
         continue;
       }
       Foreseen& plan = candidate.plan;
-      plan.memory = rank_memory(setting(), plan.resources, batch_);
-      plan.resources.kv_tokens = plan.memory.kv_tokens;
-      if (plan.memory.why_not) {
+      if (!fit(plan, passes_, batch_)) {
         ++found_.too_large;
         if (!nearest || plan.memory.free_bytes > nearest->memory.free_bytes)
           nearest = std::move(plan);
         continue;
       }
-      plan.times.emplace(times_of(plan.resources, HowFar::played));
       if (question_.pruning == Pruning::bounds &&
           least_end_s(batch_, plan.resources, *plan.times) > best_s) {
         ++found_.slower;
@@ -95,10 +107,6 @@ class Search {
     }
     if (nearest && best_s == std::numeric_limits<double>::infinity())
       found_.plans.push_back(std::move(*nearest));
-  }
-
-  ReplicaTimes times_of(const resources::Resources& resources, HowFar how_far) {
-    return {passes_, resources, span_of(batch_, resources), how_far};
   }
 
   void tell() const {
@@ -135,7 +143,22 @@ resources::Resources layout_resources(const PassSetting& setting,
   return resources;
 }
 
+Foreseen played_in(Passes& passes, const Batch& batch, const job::Job::Parallel& parallel,
+                   int ranks, std::optional<int64_t> batch_tokens) {
+  const PassSetting& setting = passes.setting();
+  Foreseen plan;
+  plan.ranks = ranks;
+  plan.parallel = parallel;
+  plan.resources = layout_resources(setting, parallel, ranks, batch);
+  if (batch_tokens) plan.resources.max_batch_tokens = *batch_tokens;
+  if (fit(plan, passes, batch))
+    plan.end = play(batch, setting.job, setting.config, plan.resources, *plan.times);
+  return plan;
+}
+
 Sweep sweep(Passes& passes, const Batch& batch, const SweepQuestion& question) {
+  PECIA_CHECK(question.aim == Aim::batch_end || question.pruning == Pruning::none,
+              "bounds are of the batch's end alone");
   return Search(passes, batch, question).run();
 }
 

@@ -14,6 +14,12 @@ enum class Pruning {
   bounds  ///< a layout is left out once it cannot end before the best one
 };
 
+/// What a layout is the best in.
+enum class Aim {
+  batch_end,   ///< the batch ends first
+  first_token  ///< answers begin first after their arrival, on average
+};
+
 /// A layout in which the batch was played.
 struct Foreseen {
   int ranks = 1;
@@ -23,10 +29,12 @@ struct Foreseen {
   std::optional<BatchEnd> end;        ///< absent: it does not fit
   std::optional<ReplicaTimes> times;  ///< present with `end`
   double gpu_hours() const { return ranks * end->end_s / 3600; }
+  /// Seconds that the aim is about. Requires that it fits.
+  double seconds(Aim aim) const { return aim == Aim::batch_end ? end->end_s : end->mean_ttft_s; }
 };
 
 struct Sweep {
-  /// The best first: by end, then by GPU-hours. Where no layout of a number of ranks fits, the one
+  /// The best first: by the aim, then by GPU-hours. Where no layout of a number of ranks fits, the one
   /// that lacks least comes at the end.
   std::vector<Foreseen> plans;
   int64_t layouts = 0;  ///< legal ones, on all numbers of ranks
@@ -38,7 +46,8 @@ struct Sweep {
 struct SweepQuestion {
   std::vector<int> ranks;
   KeptDegrees kept;  ///< degrees that the job gives; its modes are kept where they are not auto
-  Pruning pruning = Pruning::bounds;
+  Aim aim = Aim::batch_end;
+  Pruning pruning = Pruning::bounds;  ///< bounds are of the batch's end alone
   /// Is told how many of the layouts are decided.
   std::function<void(int64_t decided, int64_t all)> on_progress = {};
 };
@@ -48,9 +57,14 @@ resources::Resources layout_resources(const PassSetting& setting,
                                       const job::Job::Parallel& parallel, int ranks,
                                       const Batch& batch);
 
+/// Plays the batch in this layout. `batch_tokens`: in place of those of layout_resources.
+Foreseen played_in(Passes& passes, const Batch& batch, const job::Job::Parallel& parallel, int ranks,
+                   std::optional<int64_t> batch_tokens = {});
+
 /// Asks for every number of ranks. Of layouts that are left out it is known that they end later than
 /// the best one, but for what the fit of pass times may be off (5 %). Throws InputError where a
-/// number of ranks has no legal layout, with the reason.
+/// number of ranks has no legal layout, with the reason. Requires Pruning::none with another aim than
+/// the batch's end.
 Sweep sweep(Passes& passes, const Batch& batch, const SweepQuestion& question);
 
 /// What limits a batch in a layout: "compute", "memory bandwidth", "link server", "link rack", "link

@@ -109,10 +109,10 @@ struct Job {
   std::optional<std::filesystem::path> topology;  ///< file that describes where hosts are
 
   struct Parallel {
-    int dp = 1;
+    std::optional<int> dp = 1;
     CpSetting cp;
     ElasticRange elastic;
-    int sp = 1, tp = 1;
+    std::optional<int> sp = 1, tp = 1;
     std::optional<PrefillMode> prefill;
     std::optional<RingMode> ring;
     std::optional<DecodeMode> decode;

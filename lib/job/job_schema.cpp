@@ -93,17 +93,18 @@ std::vector<Field> make_schema() {
             "File with HOST RACK [SERVER] per line; auto: what PECIA_TOPOLOGY_FILE names, else "
             "Slurm's topology address, else host names."),
 
-      field("parallel.dp", PECIA_MEMBER(parallel.dp), whole32(1, max_degree),
-            "Replicas, each running requests of its own."),
+      field("parallel.dp", PECIA_MEMBER(parallel.dp), auto_or(whole32(1, max_degree)),
+            "Replicas, each running requests of its own; auto, of dp, sp and tp: the grid in which "
+            "the batch should end first, by what pecia topology measured with these ranks."),
       field("parallel.cp", PECIA_MEMBER(parallel.cp), cp_setting(max_degree),
             "Ranks that share a sequence's tokens; auto: all ranks that dp, sp and tp leave, or "
             "elastic where no mode is named and the batch should end 5 % sooner; elastic: as many "
             "of them as each request needs, changing from pass to pass."),
       field("parallel.elastic", PECIA_MEMBER(parallel.elastic), elastic_range(max_degree),
             "With cp elastic, instances (SP × TP blocks) of a request; auto: all."),
-      field("parallel.sp", PECIA_MEMBER(parallel.sp), whole32(1, max_degree),
+      field("parallel.sp", PECIA_MEMBER(parallel.sp), auto_or(whole32(1, max_degree)),
             "Ranks that share a pass's rows and its heads (Ulysses)."),
-      field("parallel.tp", PECIA_MEMBER(parallel.tp), whole32(1, max_degree),
+      field("parallel.tp", PECIA_MEMBER(parallel.tp), auto_or(whole32(1, max_degree)),
             "Ranks that share the weights."),
       field("parallel.prefill", PECIA_MEMBER(parallel.prefill),
             auto_or(word(words_of(parallel::named_prefill_modes))), "How prompts are read."),

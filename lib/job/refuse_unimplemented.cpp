@@ -130,11 +130,12 @@ void refuse_on_cpus(const Job& job) {
         "reproducible: layout with model.dtype: {} is not in this version; use dtype: bf16, or "
         "reproducible: run",
         name_of(*job.model.dtype));
-  if (job.model.dtype == Precision::int4 && job.parallel.sp * job.parallel.tp > 1)
+  const int sp = job.parallel.sp.value_or(1), tp = job.parallel.tp.value_or(1);
+  if (job.model.dtype == Precision::int4 && sp * tp > 1)
     fail<Unsupported>(
         "model.dtype: int4 with parallel.sp {} and parallel.tp {} is not in this version: a group "
         "of 128 numbers is not cut; use cp and dp, or dtype: int8",
-        job.parallel.sp, job.parallel.tp);
+        sp, tp);
   if (job.model.compute == Precision::bf16) {
     const Precision held = job.model.dtype.value_or(Precision::bf16);
     if (held != Precision::bf16 && !is_integer(held))

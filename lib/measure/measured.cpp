@@ -23,6 +23,8 @@ std::string to_json(const Measured& measured, const resources::Resources& resour
             {"ring_flops", measured.ring.flops},
             {"ring_bandwidth", measured.ring.bandwidth},
             {"all_to_all_bandwidth", measured.ring.all_to_all_bandwidth}};
+  json["layout"] = {{"ranks", resources.dp * resources.degrees().ranks()},
+                    {"settings", measured.layout}};
   if (measured.shift_threshold) json["shift_threshold"] = *measured.shift_threshold;
   return json_text(json);
 }
@@ -38,6 +40,14 @@ std::optional<Measured> parse_measured(const std::string& text,
   if (json.contains("shift_threshold"))
     measured.shift_threshold = json.at("shift_threshold").get<int64_t>();
   return measured;
+} catch (const nlohmann::json::exception&) {
+  return {};
+}
+
+std::optional<std::vector<std::string>> kept_layout(const std::string& text, int ranks) try {
+  const Json layout = parse_json<Json>(text).at("layout");
+  if (layout.at("ranks") != ranks) return {};
+  return layout.at("settings").get<std::vector<std::string>>();
 } catch (const nlohmann::json::exception&) {
   return {};
 }

@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lib/comm/communicator.hpp"
 #include "lib/context/compute.hpp"
@@ -20,13 +21,19 @@ namespace pecia::measure {
 struct Measured {
   parallel::RingRates ring;                ///< used with cp above 1 and ring auto, or elastic
   std::optional<int64_t> shift_threshold;  ///< used with decode shift: the job's, or by rule
+  /// Settings of the job that were chosen by foreseen times, as "parallel.dp=2"; none: by rule.
+  std::vector<std::string> layout = {};
 };
 
 /// Text for an attribute of the results. Parsing returns nothing for other degrees of parallelism,
-/// and for text of another form.
+/// and for text of another form. The layout is not parsed; kept_layout has it.
 std::string to_json(const Measured& measured, const resources::Resources& resources);
 std::optional<Measured> parse_measured(const std::string& text,
                                        const resources::Resources& resources);
+
+/// The settings of the layout in which a run on so many ranks began. Absent for other numbers of
+/// ranks, and for text of another form.
+std::optional<std::vector<std::string>> kept_layout(const std::string& text, int ranks);
 
 /// Whether the run that wrote the text was elastic. Absent as for parse_measured.
 std::optional<bool> kept_elastic(const std::string& text, const resources::Resources& resources);

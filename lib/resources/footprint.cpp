@@ -14,14 +14,13 @@ int64_t code_bytes(DType type, int64_t rows, int64_t columns) {
                  row_scales(type, columns) * size_of(DType::fp32));
 }
 
-/// The type of tensors that are not rounded to codes.
+}  // namespace
+
 DType float_type(const job::Job& job, const model::ModelConfig& config) {
   if (job.model.dtype && quantize_of(job) == model::Quantize::nothing)
     return dtype_of(*job.model.dtype);
   return config.stored_dtype.value_or(DType::fp32);
 }
-
-}  // namespace
 
 WeightFootprint weight_footprint(const job::Job& job, const model::ModelConfig& config) {
   const model::Quantize quantize = quantize_of(job);

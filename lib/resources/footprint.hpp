@@ -13,6 +13,9 @@
 
 namespace pecia::resources {
 
+/// The type of weights that are not rounded to codes.
+DType float_type(const job::Job& job, const model::ModelConfig& config);
+
 /// Resident weights. `dtype` is the type of the layers' matrices; model.dtype int4 keeps some of
 /// them in int8.
 struct WeightFootprint {

@@ -25,16 +25,23 @@ std::optional<parallel::SparseSetting> sparse_setting(const job::Job::Attention&
                                  attention.selection};
 }
 
-/// Sets the degrees so that they fill the ranks; cp (auto) takes what the others leave.
+/// Sets the degrees so that they fill the ranks. The first of cp, dp, tp and sp that is auto takes
+/// what the given ones leave, and the others are 1.
 void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resources& resources) {
   // Each factor may be a million; beyond the number of ranks the exact product does not matter.
   int64_t ranks = 1;
-  for (const int degree : {parallel.dp, parallel.sp, parallel.tp, parallel.cp.degree.value_or(1)})
-    if (__builtin_mul_overflow(ranks, int64_t{degree}, &ranks)) ranks = INT64_MAX;
-  resources.dp = parallel.dp, resources.sp = parallel.sp, resources.tp = parallel.tp;
-  resources.cp =
-      parallel.cp.degree.value_or(static_cast<int>(std::max<int64_t>(1, num_ranks / ranks)));
-  if (!parallel.cp.degree) ranks *= resources.cp;
+  int* filling = nullptr;
+  const auto take = [&](const std::optional<int>& degree, int& into) {
+    into = degree.value_or(1);
+    if (!degree && filling == nullptr) filling = &into;
+    if (__builtin_mul_overflow(ranks, int64_t{into}, &ranks)) ranks = INT64_MAX;
+  };
+  take(parallel.cp.degree, resources.cp), take(parallel.dp, resources.dp);
+  take(parallel.tp, resources.tp), take(parallel.sp, resources.sp);
+  if (filling != nullptr) {
+    *filling = static_cast<int>(std::max<int64_t>(1, num_ranks / ranks));
+    ranks *= *filling;
+  }
   if (ranks != num_ranks)
     fail<InputError>(
         "parallel.dp {} × cp {} × sp {} × tp {} is not the number of ranks, {}: use cp auto and "

@@ -48,10 +48,9 @@ std::vector<schedule::SimulatedRequest> part_of_a_replica(
 }
 
 void choose_teams(Setup& setup, const LoadedWeights& weights, RunInputs& inputs,
-                  const parallel::RingRates& rates, double product_flops,
-                  const std::string& kept_measurement) {
+                  const parallel::RingRates& rates, double product_flops) {
   if (!resources::may_become_elastic(setup.job, setup.config, setup.resources)) return;
-  const auto kept = measure::kept_elastic(kept_measurement, setup.resources);
+  const auto kept = measure::kept_elastic(setup.kept, setup.resources);
   if (kept == false) return;
   const bool replays = setup.job.batch.arrivals == job::Arrivals::replay;
 

@@ -81,6 +81,7 @@ void write_report(const Ended& ended, const execute::Worker& worker, report::Rec
     write_traces(ordered, setup.job.output / "trace", setup.ranks.dp, recorder);
   if (!report) return;
   add_gpu_facts(setup, *report);
+  report->modes["expected"] = setup.layout.expected;
   report->counts.partial = ended.left.partial;
   report->counts.open = ended.left.open;
   report->startup = ended.startup;

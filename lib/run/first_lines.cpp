@@ -11,7 +11,8 @@ RunFacts facts_of(const Setup& setup, const LoadedWeights& weights) {
   const bool gpus = setup.resources.gpus;
   const DType held = weights.held();
   const resources::ComputePlace& place = setup.place;
-  return {setup.job,
+  return {setup.asked,
+          setup.job,
           setup.config,
           setup.resources,
           weights.bytes(),

@@ -75,16 +75,15 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   const double product_flops = world.all_reduce_sum(measure::measure_product_flops(compute, held));
   comm::Communicator& replica = *setup.ranks.replica;
   auto tensors = resources::tensor_group(setup.job, replica, setup.place);
-  const std::string kept = kept_measurement(setup);
   const parallel::RingRates rates =
-      settle_rates(setup, kept, tensors ? *tensors : replica, compute);
-  choose_teams(setup, weights, inputs, rates, product_flops, kept);
+      settle_rates(setup, tensors ? *tensors : replica, compute);
+  choose_teams(setup, weights, inputs, rates, product_flops);
   settle_levels(setup, weights, inputs, rates);
   execute::ReplicaRank rank(replica, std::move(tensors), setup.place, setup.config, weights.views(),
                             recorder, worker_settings(setup, inputs));
   if (!rank.tensors_by().empty() && replica.size() > 1)
     setup.log->info("tensors travel by {}", rank.tensors_by());
-  const measure::Measured measured = settle_choices(setup, kept, rates, rank);
+  const measure::Measured measured = settle_choices(setup, rates, rank);
 
   begin_phase("open_results");
   RunResults results = open_results(setup, weights, inputs, measured, board);

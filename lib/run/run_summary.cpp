@@ -302,7 +302,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
   report.seconds = seconds;
   report.cores = resources.threads.cores_of_job;
   report.gpus = num_gpus(facts);
-  report.job = parse_json<Json>(to_json(facts.job));
+  report.job = parse_json<Json>(to_json(facts.asked));
   const std::string weights(name_of(facts.weights));
   report.model = Json{{"weights", weights}, {"quantization", nullptr}};
   if (facts.rounding)

@@ -7,7 +7,6 @@
 
 #include "lib/comm/agree.hpp"
 #include "lib/execute/rank_needs.hpp"
-#include "lib/io/results.hpp"
 #include "lib/parallel/level_rule.hpp"
 #include "lib/report/format.hpp"
 #include "lib/run/scheduler_limits.hpp"
@@ -51,26 +50,9 @@ void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs
   if (setup.resources.gpus) make_room_for_passes(setup, weights, inputs, free_bytes);
 }
 
-std::string kept_measurement(const Setup& setup) {
-  const auto path = setup.job.output / "results.h5";
-  std::vector<std::byte> bytes;
-  std::error_code unreachable;  // opening the results reports what is wrong with the folder
-  if (setup.chief() && !setup.options.fresh && std::filesystem::exists(path, unreachable)) {
-    try {
-      const std::string text = io::ResultsFile(path).layout().measured;
-      const auto* data = reinterpret_cast<const std::byte*>(text.data());
-      bytes.assign(data, data + text.size());
-    } catch (const Error&) {
-      // Opening the results for the run reports what is wrong with them.
-    }
-  }
-  setup.ranks.ordered->broadcast(bytes, 0);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-parallel::RingRates settle_rates(const Setup& setup, const std::string& kept,
-                                 comm::Communicator& tensors, const context::Compute& compute) {
-  const auto known = measure::parse_measured(kept, setup.resources);
+parallel::RingRates settle_rates(const Setup& setup, comm::Communicator& tensors,
+                                 const context::Compute& compute) {
+  const auto known = measure::parse_measured(setup.kept, setup.resources);
   return known ? known->ring
                : measure::measure_ring(setup.config, setup.resources, setup.world(), tensors,
                                        compute, *setup.log);
@@ -103,17 +85,18 @@ void settle_levels(Setup& setup, const LoadedWeights& weights, RunInputs& inputs
                                report::format_count(rates.flops));
 }
 
-measure::Measured settle_choices(Setup& setup, const std::string& kept,
-                                 const parallel::RingRates& rates, execute::ReplicaRank& rank) {
-  const auto known = measure::parse_measured(kept, setup.resources);
+measure::Measured settle_choices(Setup& setup, const parallel::RingRates& rates,
+                                 execute::ReplicaRank& rank) {
+  const auto known = measure::parse_measured(setup.kept, setup.resources);
   const auto sent = [&] {
     return execute::sent_per_token(setup.config, setup.resources.sp, setup.resources.tp);
   };
-  const measure::Measured measured =
+  measure::Measured measured =
       known
           ? *known
           : measure::measure_choices(setup.job, setup.config, setup.resources, sent, rates,
                                      setup.world(), *rank.worker().groups().block, rank.compute());
+  measured.layout = setup.layout.settings;
   setup.resources.shift_threshold = measured.shift_threshold;
   return measured;
 }

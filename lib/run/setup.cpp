@@ -10,6 +10,7 @@
 #include "lib/cluster/process_grid.hpp"
 #include "lib/comm/agree.hpp"
 #include "lib/core/build_info.hpp"
+#include "lib/io/results.hpp"
 #include "lib/job/job_model.hpp"
 #include "lib/report/log.hpp"
 #include "lib/resources/footprint.hpp"
@@ -31,10 +32,28 @@ job::Job agreed_job(const RunOptions& options, comm::Communicator& world) {
   return std::move(*job);
 }
 
-Ranks make_ranks(const job::Job& job, const resources::Resources& resources,
-                 comm::Communicator& world) {
+/// What an earlier start with the same results has measured; "" where there is none. Collective over
+/// `world`; every rank gets it.
+std::string kept_measurement(const job::Job& job, bool fresh, comm::Communicator& world) {
+  const auto path = job.output / "results.h5";
+  std::vector<std::byte> bytes;
+  std::error_code unreachable;  // opening the results reports what is wrong with the folder
+  if (world.rank() == 0 && !fresh && std::filesystem::exists(path, unreachable)) {
+    try {
+      const std::string text = io::ResultsFile(path).layout().measured;
+      const auto* data = reinterpret_cast<const std::byte*>(text.data());
+      bytes.assign(data, data + text.size());
+    } catch (const Error&) {
+      // Opening the results for the run reports what is wrong with them.
+    }
+  }
+  world.broadcast(bytes, 0);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Ranks make_ranks(const std::vector<comm::RackServerGpu>& places,
+                 const resources::Resources& resources, comm::Communicator& world) {
   Ranks ranks{world, {}, {}, {}};
-  const auto places = cluster::find_places(world, job.topology);
   const cluster::ProcessGrid grid({resources.dp, resources.cp, resources.sp, resources.tp}, places);
   const cluster::GridCoordinates mine = grid.coordinates(world.rank());
   ranks.dp = mine.dp;
@@ -75,7 +94,8 @@ std::vector<comm::RackServerGpu> Ranks::replica_places() const {
 }
 
 Setup set_up(const RunOptions& options, comm::Communicator& world) {
-  job::Job job = agreed_job(options, world);
+  const job::Job asked = agreed_job(options, world);
+  job::Job job = asked;
   world.set_wait_timeout(std::chrono::seconds(std::llround(std::ceil(job.limits.wait_s))));
   model::ModelConfig config;
   resources::Resources resources;
@@ -90,13 +110,34 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   });
   comm::together(world, [&] { resources.threads = resources::threads_of_rank(world); });
   auto place = resources::make_compute_place(job, resources.gpus, resources.threads, world);
-  Ranks ranks = make_ranks(job, resources, world);
+  const auto places = cluster::find_places(world, job.topology);
+  std::string kept = kept_measurement(job, options.fresh, world);
+  LayoutChoice layout;
+  if (!options.by_rule)
+    layout = choose_layout({job, config, kept, place, resources.threads, places}, world);
+  if (!layout.settings.empty()) {
+    job = job::parse_job(to_yaml(job), "the job", layout.settings);
+    resources::resolve_grid(job, config, world.size(), resources);
+  }
+  if (!layout.why.empty())
+    resources.why = layout.why + (resources.why.empty() ? "" : "; ") + resources.why;
+  Ranks ranks = make_ranks(places, resources, world);
   auto tuned = settle_tuned(config, ranks, resources, job);
   auto log = report::make_logger(ranks.ordered->rank(), world.size());
   if (options.quiet) log->set_level(std::max(log->level(), spdlog::level::warn));
   if (resources.gpus) log->info("attention of prompts by {}", place.backend->attention_library());
-  return {options, std::move(job),   std::move(config), std::move(resources), std::move(tuned),
-          drain_s, std::move(place), std::move(ranks),  std::move(log)};
+  return {options,
+          asked,
+          std::move(job),
+          std::move(config),
+          std::move(resources),
+          std::move(tuned),
+          std::move(kept),
+          std::move(layout),
+          drain_s,
+          std::move(place),
+          std::move(ranks),
+          std::move(log)};
 }
 
 bool keeps_kv(const job::Job& job) {

@@ -15,6 +15,7 @@
 #include "lib/resources/compute_place.hpp"
 #include "lib/resources/resources.hpp"
 #include "lib/resources/tuned_setting.hpp"
+#include "lib/run/choose_layout.hpp"
 #include "lib/run/run.hpp"
 
 namespace pecia::run {
@@ -36,10 +37,14 @@ struct Ranks {
 
 struct Setup {
   const RunOptions& options;
-  job::Job job;  ///< the order of its inputs changes when they are read
+  job::Job asked;  ///< as its author has it
+  /// With the layout that was chosen. The order of its inputs changes when they are read.
+  job::Job job;
   model::ModelConfig config;
   resources::Resources resources;  ///< memory and measured choices are settled later
   std::optional<resources::TunedQuestion> tuned;
+  std::string kept;     ///< measurement of an earlier start with the same results; "": there is none
+  LayoutChoice layout;  ///< by foreseen times
   std::optional<double> drain_s;  ///< seconds from the run's begin; absent: no stated limit
   resources::ComputePlace place;
   Ranks ranks;

@@ -125,6 +125,7 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
   const TuneRun any{tune::Setting{0, fewest_levels}, false};
   const RunOptions of_run{.job_file = options.job_file,
                           .overrides = overrides_of(options, any, 0, work_folder(options)),
+                          .by_rule = true,
                           .quiet = true};
   const Setup setup = set_up(of_run, world);
   const resources::Resources& resources = setup.resources;
@@ -143,7 +144,7 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
         "tune measures with attention.first_tokens: auto and selection: importance; leave these "
         "keys out");
   Frame frame;
-  frame.cp = resources.cp / setup.job.parallel.sp;
+  frame.cp = resources.cp / setup.job.parallel.sp.value_or(1);
   tune::Tuned& facts = frame.facts;
   facts.version = build_info().version;
   facts.model_path = setup.job.model.path.string();
@@ -266,6 +267,7 @@ TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,
     const RunOptions of_run{.job_file = options.job_file,
                             .overrides = overrides_of(options, run, frame.cp, folder),
                             .fresh = true,
+                            .by_rule = true,
                             .quiet = true};
     const auto begin = std::chrono::steady_clock::now();
     int code = 0;

@@ -8,8 +8,7 @@
 #include "lib/execute/rank_needs.hpp"
 #include "lib/foresight/request_time.hpp"
 #include "lib/foresight/would_fit.hpp"
-#include "tests/foresight/small_cluster.hpp"
-#include "tests/foresight/small_grid.hpp"
+#include "tests/foresight/small_job.hpp"
 
 namespace pecia::foresight {
 namespace {
@@ -17,23 +16,6 @@ namespace {
 using schedule::PassKind;
 using schedule::SimulatedRequest;
 using testing::HasSubstr;
-
-/// A job of the small model, with what its passes refer to.
-struct SmallJob {
-  SmallJob() { job.batch.max_batch_tokens = 256; }
-
-  PassSetting setting() const { return {job, config, cluster, DType::fp32, DType::fp32}; }
-
-  job::Job job;
-  model::ModelConfig config = small_model(6);
-  machines::Cluster cluster = small_cluster();
-};
-
-std::vector<SimulatedRequest> requests_of(const std::vector<int64_t>& prompts, int64_t answers) {
-  std::vector<SimulatedRequest> requests;
-  for (const int64_t prompt : prompts) requests.push_back({.turns = {{prompt, answers}}});
-  return requests;
-}
 
 std::map<int, double> best_ends(const Sweep& found) {
   std::map<int, double> ends;
@@ -197,10 +179,38 @@ TEST(Layouts, AreAllLegalGridsOfTheRanks) {
   const auto all = layouts_of(4, small.job, {}, shape);
   EXPECT_EQ(all.front().dp, 4);
   for (const job::Job::Parallel& each : all)
-    EXPECT_EQ(each.dp * *each.cp.degree * each.sp * each.tp, 4);
-  size_t modes = 0;
-  for (const int dp : {1, 2, 4}) modes += parallel::legal_modes(4 / dp, shape).size();
-  EXPECT_EQ(all.size(), modes);
+    EXPECT_EQ(*each.dp * *each.cp.degree * *each.sp * *each.tp, 4);
+  std::ptrdiff_t modes = 0;
+  for (const int dp : {1, 2, 4}) modes += std::ssize(parallel::legal_modes(4 / dp, shape));
+  EXPECT_EQ(std::ranges::count(all, false, [](const auto& each) { return each.cp.elastic; }), modes);
+}
+
+TEST(Layouts, HaveTeamsThatChangeWhereTheJobLeavesThemOpen) {
+  const SmallJob small;
+  const auto shape = resources::shape_of(small.config);
+  const auto elastic = [&](const job::Job& job, const KeptDegrees& kept) {
+    std::vector<int> degrees;
+    for (const job::Job::Parallel& each : layouts_of(4, job, kept, shape))
+      if (each.cp.elastic) degrees.push_back(*each.cp.degree);
+    return degrees;
+  };
+  EXPECT_EQ(elastic(small.job, {.sp = 1, .tp = 1}), (std::vector{2, 4}));
+  EXPECT_TRUE(elastic(small.job, {.cp = 4}).empty());
+  job::Job ring = small.job;
+  ring.parallel.ring = parallel::Ring::pass_q;
+  EXPECT_TRUE(elastic(ring, {}).empty());
+  job::Job same_bits = small.job;
+  same_bits.reproducible = parallel::Reproducible::layout;
+  EXPECT_TRUE(elastic(same_bits, {}).empty());
+}
+
+TEST(Layouts, LeaveOutWhatThisVersionRefuses) {
+  SmallJob small;
+  small.job.backend = job::BackendKind::cpu;
+  small.job.model.dtype = job::Precision::int4;
+  const auto all = layouts_of(4, small.job, {}, resources::shape_of(small.config));
+  EXPECT_FALSE(all.empty());
+  for (const job::Job::Parallel& each : all) EXPECT_EQ(*each.sp * *each.tp, 1);
 }
 
 TEST(Layouts, KeepWhatTheJobGives) {

@@ -138,10 +138,12 @@ class KeyboardTest(RunTest):
     """Ctrl-C on a terminal."""
 
     def start_on_terminal(self, name: str) -> Terminal:
-        requests = random_requests(4, 3000, 3500, seed=7)
+        # One after the other, so that the last ones are far away when the first one is read.
+        requests = random_requests(16, 3000, 3500, seed=7)
         job = self.write_job(
             requests,
             name,
+            batch={"max_sequences": 1},
             generation={"max_new_tokens": 500, "ignore_eos": True},
             report={"trace": "off", "progress": "bar"},
         )

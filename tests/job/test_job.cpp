@@ -307,9 +307,7 @@ INSTANTIATE_TEST_SUITE_P(
             "logprobs, "
             "prompt_logprobs"},
         Bad{"parallel: {dp: 0}",
-            "job.yaml:4: parallel.dp is 0; it may be a whole number from 1 to 1048576"},
-        Bad{"parallel: {dp: auto}",
-            "job.yaml:4: parallel.dp is auto; it may be a whole number from 1 to 1048576"},
+            "job.yaml:4: parallel.dp is 0; it may be auto | a whole number from 1 to 1048576"},
         Bad{"parallel: {ring: pass_v}",
             "job.yaml:4: parallel.ring is pass_v; it may be auto | pass_kv | pass_q"},
         Bad{"attention: {sparse: on}", "job.yaml:4: attention.sparse is on; it may be off | csa"},

@@ -35,7 +35,7 @@ TEST(FirstLine, ShowsDegreesAboveOneAndTheMode) {
     std::vector<comm::RackServerGpu> places;
     for (int rank = 0; rank < resources.dp * resources.degrees().ranks(); ++rank)
       places.push_back({"rack", "server", rank});
-    const RunFacts facts{job, config, resources, 1 << 20, places, gpu};
+    const RunFacts facts{job, job, config, resources, 1 << 20, places, gpu};
     return first_line(facts, 1, 10);
   };
   EXPECT_NE(line(resolved({}, 1)).find("on 1 host · single"), std::string::npos);

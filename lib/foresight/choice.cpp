@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/foresight/choice.hpp"
+
+#include <algorithm>
+
+#include "lib/core/error.hpp"
+#include "lib/report/format.hpp"
+
+namespace pecia::foresight {
+namespace {
+
+/// The largest number of rows up to which a step that shifts takes no longer than one that does not.
+int64_t shift_threshold(Passes& passes, const Foreseen& plan, const Batch& batch) {
+  const PassesOfReplica of_replica(passes, plan.resources, HowFar::played);
+  const auto shifts = [&](int64_t rows) {
+    PassShape shape = of_replica.step(plan.resources.cp, 0, rows, batch.mean_context());
+    shape.sharding = parallel::Sharding::shift;
+    PassShape base = shape;
+    base.sharding = parallel::Sharding::base;
+    return passes.played(shape).seconds <= passes.played(base).seconds;
+  };
+  int64_t most = 1;  // shifts
+  while (2 * most <= plan.resources.max_batch_tokens && shifts(2 * most)) most *= 2;
+  int64_t beyond = std::min(2 * most, plan.resources.max_batch_tokens + 1);  // does not
+  while (beyond - most > std::max<int64_t>(1, most / 8)) {
+    const int64_t middle = most + (beyond - most) / 2;
+    (shifts(middle) ? most : beyond) = middle;
+  }
+  return most;
+}
+
+bool is_better(const Foreseen& plan, const Foreseen& than, Aim aim) {
+  return plan.end && (!than.end || plan.seconds(aim) < (1 - least_gain) * than.seconds(aim));
+}
+
+/// Fewer tokens in a pass, where that gains.
+void choose_batch_tokens(Passes& passes, const Batch& batch, Choice& choice) {
+  const job::Job& job = passes.setting().job;
+  if (job.batch.max_batch_tokens || job.reproducible == parallel::Reproducible::layout) return;
+  constexpr int64_t fewest = 128;
+  const int64_t by_rule = choice.chosen.resources.max_batch_tokens;
+  for (const int64_t divisor : {2, 4}) {
+    if (by_rule / divisor < fewest) return;
+    Foreseen fewer = played_in(passes, batch, choice.chosen.parallel, choice.chosen.ranks,
+                               by_rule / divisor);
+    if (!is_better(fewer, choice.chosen, choice.aim)) continue;
+    choice.chosen = std::move(fewer);
+    choice.tokens_by_rule = false;
+  }
+}
+
+void choose_shifts(Passes& passes, const Batch& batch, Choice& choice) {
+  Foreseen& chosen = choice.chosen;
+  if (chosen.resources.decode != parallel::DecodeMode::shift || chosen.parallel.shift_threshold)
+    return;
+  job::Job::Parallel parallel = chosen.parallel;
+  parallel.shift_threshold = shift_threshold(passes, chosen, batch);
+  chosen = played_in(passes, batch, parallel, chosen.ranks, chosen.resources.max_batch_tokens);
+}
+
+}  // namespace
+
+KeptDegrees kept_degrees(const job::Job::Parallel& parallel) {
+  return {parallel.dp, parallel.cp.degree, parallel.sp, parallel.tp};
+}
+
+job::Job::Parallel layout_by_rule(const PassSetting& setting, int ranks) {
+  resources::Resources resources;
+  resources.gpus = setting.cluster.rank.gpu;
+  resources::resolve_grid(setting.job, setting.config, ranks, resources);
+  job::Job::Parallel layout = setting.job.parallel;
+  // Levels take ranks of SP for ranks of CP; the job's grid has them where they were.
+  layout.sp = resources.sparse ? layout.sp.value_or(1) : resources.sp;
+  layout.dp = resources.dp, layout.tp = resources.tp;
+  layout.cp.degree = ranks / (resources.dp * *layout.sp * resources.tp);
+  if (resources.degrees().ranks() == 1) return layout;
+  if (!layout.prefill) layout.prefill = resources.prefill;
+  if (!layout.decode) layout.decode = resources.decode;
+  return layout;
+}
+
+std::optional<Choice> choose(Passes& passes, const Batch& batch, int ranks) {
+  Choice choice;
+  const job::Job& job = passes.setting().job;
+  const bool arrive = batch.requests().front().arrival_s.has_value();
+  choice.aim = arrive ? Aim::first_token : Aim::batch_end;
+  Sweep found = sweep(passes, batch,
+                      {.ranks = {ranks},
+                       .kept = kept_degrees(job.parallel),
+                       .aim = choice.aim,
+                       .pruning = arrive ? Pruning::none : Pruning::bounds});
+  if (!found.plans.front().end) return {};
+  choice.layouts = found.layouts, choice.slower = found.slower, choice.too_large = found.too_large;
+  choice.by_rule = played_in(passes, batch, layout_by_rule(passes.setting(), ranks), ranks);
+  const bool is_open = !job.parallel.dp || !job.parallel.sp || !job.parallel.tp;
+  const bool gains = is_open || is_better(found.plans.front(), choice.by_rule, choice.aim);
+  choice.chosen = gains ? found.plans.front() : choice.by_rule;
+  for (Foreseen& plan : found.plans)
+    if (plan.end && layout_text(plan) != layout_text(choice.chosen))
+      choice.others.push_back(std::move(plan));
+  choose_batch_tokens(passes, batch, choice);
+  choose_shifts(passes, batch, choice);
+  return choice;
+}
+
+std::string layout_text(const Foreseen& plan) {
+  const resources::Resources& resources = plan.resources;
+  std::string text;
+  for (const auto& [name, degree] : {std::pair("dp", resources.dp), std::pair("cp", resources.cp),
+                                     std::pair("sp", resources.sp), std::pair("tp", resources.tp)})
+    if (degree > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " × ", name, degree);
+  return fmt::format("{}{}{}", text, text.empty() ? "" : ", ", resources::mode_name(resources));
+}
+
+std::string choice_text(const Choice& choice) {
+  const auto seconds = [&](const Foreseen& plan) {
+    return plan.end ? report::format_duration(plan.seconds(choice.aim))
+                    : std::string("does not fit");
+  };
+  std::string text = fmt::format("{} foreseen {}", seconds(choice.chosen),
+                                 choice.aim == Aim::batch_end ? "for this batch"
+                                                              : "to a first token, on average");
+  if (layout_text(choice.by_rule) != layout_text(choice.chosen))
+    text += fmt::format(", by rule ({}) {}", layout_text(choice.by_rule), seconds(choice.by_rule));
+  if (!choice.others.empty())
+    text += fmt::format(", with {} {}", layout_text(choice.others.front()),
+                        seconds(choice.others.front()));
+  return text + fmt::format("; {} layouts", choice.layouts);
+}
+
+}  // namespace pecia::foresight

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a run takes for all that its job leaves open of the layout: grid, modes, teams that change,
+/// tokens of a pass, and the tokens up to which passes shift.
+
+#include <string>
+#include <vector>
+
+#include "lib/foresight/sweep.hpp"
+
+namespace pecia::foresight {
+
+/// What it takes to be preferred to the rule's modes, and to the tokens of a pass by rule: a smaller
+/// difference is less than what is foreseen may be off. No rule knows a better grid than the best one
+/// that is foreseen.
+inline constexpr double least_gain = 0.05;
+
+struct Choice {
+  Foreseen chosen;  ///< `parallel` has a threshold of shifts, where it shifts
+  Foreseen by_rule;
+  std::vector<Foreseen> others;  ///< the best of the other layouts that were played
+  bool tokens_by_rule = true;    ///< chosen.resources.max_batch_tokens are the automatic ones
+  Aim aim = Aim::batch_end;
+  int64_t layouts = 0, slower = 0, too_large = 0;  ///< as in Sweep
+};
+
+/// Degrees that the job gives; the others are to be found.
+KeptDegrees kept_degrees(const job::Job::Parallel& parallel);
+
+/// The layout that resources::resolve_grid gives the job, without foresight. Throws as that does.
+job::Job::Parallel layout_by_rule(const PassSetting& setting, int ranks);
+
+/// Plays the batch in every legal layout of these ranks that may be the best. Where the job gives the
+/// grid, or all but cp, other modes and teams that change have to gain `least_gain`. Where requests arrive
+/// one by one, the best is the one in which they wait least for their first token. Absent where the
+/// batch fits in no layout. Throws InputError where no layout is legal.
+std::optional<Choice> choose(Passes& passes, const Batch& batch, int ranks);
+
+/// "dp 4 × tp 2, tp+tp".
+std::string layout_text(const Foreseen& plan);
+
+/// "dp 2, single: 42 s foreseen, by rule (cp 2, …) 61 s", for people.
+std::string choice_text(const Choice& choice);
+
+}  // namespace pecia::foresight

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/choose_layout.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lib/batch/inputs.hpp"
+#include "lib/batch/simulated_requests.hpp"
+#include "lib/comm/agree.hpp"
+#include "lib/core/json.hpp"
+#include "lib/foresight/choice.hpp"
+#include "lib/measure/kept_cluster.hpp"
+#include "lib/measure/measured.hpp"
+#include "lib/resources/footprint.hpp"
+#include "lib/resources/tuned_setting.hpp"
+#include "lib/run/choose_teams.hpp"
+#include "lib/run/this_cluster.hpp"
+
+namespace pecia::run {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int most_ranks = 1024;
+constexpr int64_t most_answer_tokens = 50'000;  // that are played in a layout: some 0.25 s
+
+/// A part of the batch for which playing it in many layouts takes no long time.
+std::vector<schedule::SimulatedRequest> part_of(std::vector<schedule::SimulatedRequest> all,
+                                                int ranks) {
+  int64_t tokens = 0;
+  for (const schedule::SimulatedRequest& request : all)
+    for (const schedule::SimulatedTurn& turn : request.turns) tokens += turn.answer_tokens;
+  if (tokens <= most_answer_tokens) return all;
+  const auto requests = static_cast<int64_t>(all.size());
+  const int64_t most = std::max<int64_t>(4 * int64_t{ranks}, most_answer_tokens * requests / tokens);
+  return part_of_a_replica(all, 1, static_cast<size_t>(most));
+}
+
+Json json_of(const foresight::Foreseen& plan, foresight::Aim aim) {
+  const resources::Resources& resources = plan.resources;
+  Json json{{"dp", resources.dp},
+            {"cp", resources.cp},
+            {"sp", resources.sp},
+            {"tp", resources.tp},
+            {"cp_elastic", resources.elastic},
+            {"mode", resources::mode_name(resources)},
+            {"max_batch_tokens", resources.max_batch_tokens},
+            {"expected_s", plan.end ? Json(plan.seconds(aim)) : Json()}};
+  if (plan.memory.why_not) json["why_not"] = *plan.memory.why_not;
+  return json;
+}
+
+Json json_of(const foresight::Choice& choice) {
+  constexpr size_t most = 8;
+  Json json{{"by", "the cluster that pecia topology measured with such ranks"},
+            {"aim", choice.aim == foresight::Aim::batch_end ? "batch end" : "mean first token"},
+            {"chosen", json_of(choice.chosen, choice.aim)},
+            {"by_rule", json_of(choice.by_rule, choice.aim)},
+            {"alternatives", Json::array()},
+            {"layouts", choice.layouts},
+            {"slower", choice.slower},
+            {"too_large", choice.too_large}};
+  for (size_t i = 0; i < std::min(most, choice.others.size()); ++i)
+    json["alternatives"].push_back(json_of(choice.others[i], choice.aim));
+  return json;
+}
+
+/// The layout in the words of the job.
+std::vector<std::string> settings_of(const foresight::Choice& choice) {
+  const job::Job::Parallel& parallel = choice.chosen.parallel;
+  std::vector<std::string> settings;
+  const auto set = [&](const char* key, const auto& value) {
+    settings.push_back(fmt::format("{}={}", key, value));
+  };
+  set("parallel.dp", *parallel.dp), set("parallel.sp", *parallel.sp);
+  set("parallel.tp", *parallel.tp);
+  if (parallel.cp.elastic)
+    set("parallel.cp", "elastic");
+  else
+    set("parallel.cp", *parallel.cp.degree);
+  if (parallel.prefill) set("parallel.prefill", name_of(*parallel.prefill));
+  if (parallel.decode) set("parallel.decode", name_of(*parallel.decode));
+  if (parallel.shift_threshold) set("parallel.shift_threshold", *parallel.shift_threshold);
+  if (!choice.tokens_by_rule)
+    set("batch.max_batch_tokens", choice.chosen.resources.max_batch_tokens);
+  return settings;
+}
+
+LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion& question,
+                         int ranks) {
+  const job::Job& job = question.job;
+  const batch::Inputs inputs(job, question.config);
+  auto requests = part_of(batch::simulated_requests(inputs, job.batch), ranks);
+  if (requests.empty()) return {{}, "the layout is by rule: no request can run", {}};
+  const kernels::Backend& backend = *question.place.backend;
+  foresight::Passes passes(
+      {.job = job,
+       .config = question.config,
+       .cluster = cluster,
+       .weights = resources::float_type(job, question.config),
+       .kv = resources::kv_footprint(job, question.config, nullptr, {}).dtype,
+       .operand_type = [&](DType type) { return backend.operand_type(type); }});
+  const auto choice =
+      foresight::choose(passes, {std::move(requests), question.config}, ranks);
+  if (!choice) return {{}, "the layout is by rule: in none is the batch foreseen to fit", {}};
+  return {settings_of(*choice), foresight::choice_text(*choice), json_of(*choice)};
+}
+
+/// Sends rank 0's choice to all.
+LayoutChoice shared(const LayoutChoice& choice, comm::Communicator& world) {
+  std::vector<std::byte> bytes;
+  if (world.rank() == 0) {
+    const std::string text = json_text(Json{
+        {"settings", choice.settings}, {"why", choice.why}, {"expected", choice.expected}});
+    const auto* data = reinterpret_cast<const std::byte*>(text.data());
+    bytes.assign(data, data + text.size());
+  }
+  world.broadcast(bytes, 0);
+  const Json json = parse_json<Json>(
+      std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  return {json["settings"].get<std::vector<std::string>>(), json["why"].get<std::string>(),
+          json["expected"]};
+}
+
+}  // namespace
+
+LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& world) {
+  const job::Job::Parallel& parallel = question.job.parallel;
+  const int ranks = world.size();
+  if (ranks == 1) return {};
+  if (const auto kept = measure::kept_layout(question.kept, ranks)) {
+    if (kept->empty()) return {};
+    return {*kept, "the layout in which this run began", {}};
+  }
+  const bool is_open = foresight::layouts_of(ranks, question.job,
+                                             foresight::kept_degrees(parallel),
+                                             resources::shape_of(question.config))
+                           .size() > 1;
+  if (!is_open) return {};
+  const bool grid_is_open = !parallel.dp || !parallel.sp || !parallel.tp;
+  const auto by_rule = [&](const char* why) {
+    return LayoutChoice{{}, grid_is_open ? fmt::format("the grid is by rule: {}", why) : "", {}};
+  };
+  if (question.place.on_gpu()) return by_rule("GPUs cannot be measured yet");
+  if (resources::is_tuned(question.job)) return by_rule("a tuned file is of one layout");
+  if (ranks > most_ranks) return by_rule("pecia plan --cluster compares so many ranks");
+
+  report::Recorder recorder;
+  const context::Compute compute{*question.place.device, *question.place.stream,
+                                 *question.place.backend, recorder};
+  const std::string key = measure::ranks_key(world, compute);
+  std::optional<machines::Cluster> cluster;
+  if (world.rank() == 0) cluster = measure::kept_cluster(key);
+  const bool is_kept = world.all_reduce_max(cluster ? 1 : 0) > 0;
+  if (!is_kept && !grid_is_open) return {};
+  if (!is_kept) {
+    // In a group of its own, so that the report counts the run's traffic alone.
+    const auto own = world.split(0, world.rank());
+    cluster = measure_this_cluster(*own, question.places, compute, question.threads.cache_bytes);
+  }
+  LayoutChoice choice;
+  comm::together(world, [&] {
+    if (world.rank() == 0) choice = foreseen_on(*cluster, question, ranks);
+  });
+  return shared(choice, world);
+}
+
+}  // namespace pecia::run

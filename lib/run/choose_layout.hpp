@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Decides, by foreseen times, what a job leaves open of its layout.
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/comm/communicator.hpp"
+#include "lib/job/job.hpp"
+#include "lib/model/config.hpp"
+#include "lib/resources/compute_place.hpp"
+#include "lib/resources/threads.hpp"
+
+namespace pecia::run {
+
+/// What was decided. The default leaves all to the rules.
+struct LayoutChoice {
+  std::vector<std::string> settings;  ///< of the job, as "parallel.dp=2"
+  std::string why;                    ///< for people; may say why the rules decide
+  /// For report.json: {"by", "aim", "chosen", "by_rule", "alternatives", …}; null: by rule.
+  nlohmann::ordered_json expected;
+};
+
+/// What a run's measurements are kept with (measure::to_json), so that a continued run has the layout
+/// in which it began. `kept` is that text; "": the run begins.
+struct LayoutQuestion {
+  const job::Job& job;
+  const model::ModelConfig& config;
+  const std::string& kept;
+  const resources::ComputePlace& place;
+  const resources::Threads& threads;
+  const std::vector<comm::RackServerGpu>& places;  ///< by rank of the world
+};
+
+/// Chooses among all legal layouts of these ranks by foresight::choose, on the cluster that `pecia
+/// topology` measured with ranks like these. Where none is kept, a job that leaves parallel.dp, sp or
+/// tp open has it measured now, which takes some seconds, and kept; any other goes by rule. So do
+/// jobs on GPUs, those with a tuned file, and those on more than 1024 ranks. Of a large batch a part is played. Collective
+/// over `world`; the same on every rank.
+LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& world);
+
+}  // namespace pecia::run

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/run/this_cluster.hpp"
+
+#include <cmath>
+
+#include "lib/cluster/machine.hpp"
+#include "lib/comm/agree.hpp"
+#include "lib/foresight/step_time.hpp"
+#include "lib/measure/described_cluster.hpp"
+#include "lib/measure/kept_cluster.hpp"
+
+namespace pecia::run {
+
+machines::Cluster measure_this_cluster(comm::Communicator& world,
+                                       const std::vector<comm::RackServerGpu>& places,
+                                       const context::Compute& compute, int64_t cache_bytes) {
+  machines::Cluster cluster = measure::describe_cluster(world, places, compute, cache_bytes,
+                                                        cluster::memory_facts().total_bytes);
+  cluster.overhead.step_us = std::round(foresight::measure_step_us());
+  const std::string key = measure::ranks_key(world, compute);
+  comm::together(world, [&] {
+    if (world.rank() == 0) measure::keep_cluster(key, cluster);
+  });
+  return cluster;
+}
+
+}  // namespace pecia::run

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The description of the ranks that are here, as a cluster file has it.
+
+#include <vector>
+
+#include "lib/comm/communicator.hpp"
+#include "lib/context/compute.hpp"
+#include "lib/machines/cluster.hpp"
+
+namespace pecia::run {
+
+/// Measures these ranks with all that a cluster file says (measure/described_cluster.hpp), and keeps
+/// it for later runs with such ranks, where anything is kept. Collective over `world`; every rank gets
+/// the same. Throws Unsupported on GPUs.
+///   places       by rank: where the ranks are
+///   cache_bytes  of the caches of this rank's threads
+machines::Cluster measure_this_cluster(comm::Communicator& world,
+                                       const std::vector<comm::RackServerGpu>& places,
+                                       const context::Compute& compute, int64_t cache_bytes);
+
+}  // namespace pecia::run

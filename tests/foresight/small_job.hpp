@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A job of a small model on a small machine, and batches for it.
+
+#include <vector>
+
+#include "lib/foresight/passes.hpp"
+#include "lib/schedule/simulate.hpp"
+#include "tests/foresight/small_cluster.hpp"
+#include "tests/foresight/small_grid.hpp"
+
+namespace pecia::foresight {
+
+/// A job with what its passes refer to.
+struct SmallJob {
+  SmallJob() { job.batch.max_batch_tokens = 256; }
+
+  PassSetting setting() const { return {job, config, cluster, DType::fp32, DType::fp32}; }
+
+  job::Job job;
+  model::ModelConfig config = small_model(6);
+  machines::Cluster cluster = small_cluster();
+};
+
+inline std::vector<schedule::SimulatedRequest> requests_of(const std::vector<int64_t>& prompts,
+                                                           int64_t answers) {
+  std::vector<schedule::SimulatedRequest> requests;
+  for (const int64_t prompt : prompts) requests.push_back({.turns = {{prompt, answers}}});
+  return requests;
+}
+
+}  // namespace pecia::foresight
