@@ -44,10 +44,12 @@ __device__ __forceinline__ void combine_partials(const AttentionParams& params,
 
 /// Ends a block of attention, after it has written its results. If its query tile is divided, the
 /// block that arrives last combines the partial results. These have an order of their own, so the
-/// bits do not depend on which block that is. All threads of the block must call it.
-__device__ __forceinline__ void combine_if_last(const AttentionParams& params,
-                                                const QueryTile& tile, int kv_head, int tile_rows) {
+/// bits do not depend on which block that is. All threads of the block must call it. The tile is
+/// read again, so that it takes no registers in the loop over keys.
+__device__ __forceinline__ void combine_if_last(const AttentionParams& params, int tile_rows) {
+  const QueryTile& tile = params.query_tiles[blockIdx.x];
   if (tile.partial < 0) return;
+  const int kv_head = blockIdx.y;
   const PartialTile whole = params.partial_tiles[tile.partial_tile];
   __shared__ bool is_last;
   __threadfence();  // other blocks see this thread's partials before they see it counted

@@ -192,9 +192,10 @@ __device__ __forceinline__ int out_column(int lane, int block, int e) {
 /// while the other is used. Keys, values and their strides are aligned to 16 bytes. The steps are
 /// one function, because their fragments stay in registers from step to step; what dividing it
 /// costs has to be timed on a GPU first.
+/// A multiprocessor has room for three blocks of few rows, or two of many, by their registers.
 /// Grid: (query tiles, KV heads).
 template <typename T, int HeadDim, int WarpsM, int WarpsN>
-__global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
+__global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, WarpsN > 1 ? 3 : 2)
     attention_mma_kernel(AttentionParams params) {
   using Block = MmaBlock<T, HeadDim, WarpsM, WarpsN>;
   using Product = ProductOf<T>;
@@ -381,7 +382,7 @@ __global__ void __launch_bounds__(warp_size* WarpsM* WarpsN, 2)
       if (column == 0) *to.lse = empty ? minus_infinity : raised * ln_2 + logf(total);
     }
   }
-  combine_if_last(params, tile, kv_head, Block::tile_rows);
+  combine_if_last(params, Block::tile_rows);
 }
 
 }  // namespace pecia::kernels::cuda
