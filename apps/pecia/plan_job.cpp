@@ -199,13 +199,12 @@ Json sweep_of(const PlanQuestion& question, const job::Job& job, const model::Mo
               const machines::Cluster& cluster, const batch::Inputs* inputs,
               const std::vector<foresight::RequestShape>& shapes) {
   const resources::KvFootprint kv = resources::kv_footprint(job, config, nullptr, {});
-  foresight::Passes passes(
-      {.job = job,
-       .config = config,
-       .cluster = cluster,
-       .weights = resources::float_type(job, config),
-       .kv = kv.dtype,
-       .operand_type = operands_of(cluster, job)});
+  foresight::Passes passes({.job = job,
+                            .config = config,
+                            .cluster = cluster,
+                            .weights = resources::float_type(job, config),
+                            .kv = kv.dtype,
+                            .operand_type = operands_of(cluster, job)});
   foresight::SweepQuestion asked;
   asked.kept = kept_degrees(question, job);
   for (const int64_t ranks : question.ranks) asked.ranks.push_back(static_cast<int>(ranks));

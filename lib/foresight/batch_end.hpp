@@ -51,7 +51,7 @@ struct BatchEnd {
   /// latest_s it ends if passes are as much slower.
   double soonest_s = 0, latest_s = 0;
   double mean_ttft_s = 0;  ///< from a turn's arrival, or its request's start, to its first token
-  double busy = 0;  ///< share of the instances' time in which they are in a pass
+  double busy = 0;         ///< share of the instances' time in which they are in a pass
   /// All passes of all replicas. A pass of a team counts as long as its share of the instances.
   PassFigures prefill, decode;
   int64_t refused = 0;  ///< turns that never fit

@@ -41,8 +41,8 @@ void choose_batch_tokens(Passes& passes, const Batch& batch, Choice& choice) {
   const int64_t by_rule = choice.chosen.resources.max_batch_tokens;
   for (const int64_t divisor : {2, 4}) {
     if (by_rule / divisor < fewest) return;
-    Foreseen fewer = played_in(passes, batch, choice.chosen.parallel, choice.chosen.ranks,
-                               by_rule / divisor);
+    Foreseen fewer =
+        played_in(passes, batch, choice.chosen.parallel, choice.chosen.ranks, by_rule / divisor);
     if (!is_better(fewer, choice.chosen, choice.aim)) continue;
     choice.chosen = std::move(fewer);
     choice.tokens_by_rule = false;
@@ -117,9 +117,9 @@ std::string choice_text(const Choice& choice) {
     return plan.end ? report::format_duration(plan.seconds(choice.aim))
                     : std::string("does not fit");
   };
-  std::string text = fmt::format("{} foreseen {}", seconds(choice.chosen),
-                                 choice.aim == Aim::batch_end ? "for this batch"
-                                                              : "to a first token, on average");
+  std::string text =
+      fmt::format("{} foreseen {}", seconds(choice.chosen),
+                  choice.aim == Aim::batch_end ? "for this batch" : "to a first token, on average");
   if (layout_text(choice.by_rule) != layout_text(choice.chosen))
     text += fmt::format(", by rule ({}) {}", layout_text(choice.by_rule), seconds(choice.by_rule));
   if (!choice.others.empty())

@@ -74,9 +74,9 @@ class Search {
       candidate.plan.parallel = parallel;
       candidate.plan.resources = layout_resources(setting(), parallel, ranks, batch_);
       if (question_.pruning == Pruning::none) continue;
-      candidate.least_s = least_end_s(
-          batch_, candidate.plan.resources,
-          times_of(candidate.plan.resources, passes_, batch_, HowFar::at_least));
+      candidate.least_s =
+          least_end_s(batch_, candidate.plan.resources,
+                      times_of(candidate.plan.resources, passes_, batch_, HowFar::at_least));
       tell();
     }
     std::ranges::stable_sort(candidates, {}, &Candidate::least_s);

@@ -58,8 +58,8 @@ resources::Resources layout_resources(const PassSetting& setting,
                                       const Batch& batch);
 
 /// Plays the batch in this layout. `batch_tokens`: in place of those of layout_resources.
-Foreseen played_in(Passes& passes, const Batch& batch, const job::Job::Parallel& parallel, int ranks,
-                   std::optional<int64_t> batch_tokens = {});
+Foreseen played_in(Passes& passes, const Batch& batch, const job::Job::Parallel& parallel,
+                   int ranks, std::optional<int64_t> batch_tokens = {});
 
 /// Asks for every number of ranks. Of layouts that are left out it is known that they end later than
 /// the best one, but for what the fit of pass times may be off (5 %). Throws InputError where a

@@ -32,7 +32,8 @@ std::vector<schedule::SimulatedRequest> part_of(std::vector<schedule::SimulatedR
     for (const schedule::SimulatedTurn& turn : request.turns) tokens += turn.answer_tokens;
   if (tokens <= most_answer_tokens) return all;
   const auto requests = static_cast<int64_t>(all.size());
-  const int64_t most = std::max<int64_t>(4 * int64_t{ranks}, most_answer_tokens * requests / tokens);
+  const int64_t most =
+      std::max<int64_t>(4 * int64_t{ranks}, most_answer_tokens * requests / tokens);
   return part_of_a_replica(all, 1, static_cast<size_t>(most));
 }
 
@@ -100,8 +101,7 @@ LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion&
        .weights = resources::float_type(job, question.config),
        .kv = resources::kv_footprint(job, question.config, nullptr, {}).dtype,
        .operand_type = [&](DType type) { return backend.operand_type(type); }});
-  const auto choice =
-      foresight::choose(passes, {std::move(requests), question.config}, ranks);
+  const auto choice = foresight::choose(passes, {std::move(requests), question.config}, ranks);
   if (!choice) return {{}, "the layout is by rule: in none is the batch foreseen to fit", {}};
   return {settings_of(*choice), foresight::choice_text(*choice), json_of(*choice)};
 }
@@ -110,14 +110,14 @@ LayoutChoice foreseen_on(const machines::Cluster& cluster, const LayoutQuestion&
 LayoutChoice shared(const LayoutChoice& choice, comm::Communicator& world) {
   std::vector<std::byte> bytes;
   if (world.rank() == 0) {
-    const std::string text = json_text(Json{
-        {"settings", choice.settings}, {"why", choice.why}, {"expected", choice.expected}});
+    const std::string text = json_text(
+        Json{{"settings", choice.settings}, {"why", choice.why}, {"expected", choice.expected}});
     const auto* data = reinterpret_cast<const std::byte*>(text.data());
     bytes.assign(data, data + text.size());
   }
   world.broadcast(bytes, 0);
-  const Json json = parse_json<Json>(
-      std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  const Json json =
+      parse_json<Json>(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   return {json["settings"].get<std::vector<std::string>>(), json["why"].get<std::string>(),
           json["expected"]};
 }
@@ -132,8 +132,7 @@ LayoutChoice choose_layout(const LayoutQuestion& question, comm::Communicator& w
     if (kept->empty()) return {};
     return {*kept, "the layout in which this run began", {}};
   }
-  const bool is_open = foresight::layouts_of(ranks, question.job,
-                                             foresight::kept_degrees(parallel),
+  const bool is_open = foresight::layouts_of(ranks, question.job, foresight::kept_degrees(parallel),
                                              resources::shape_of(question.config))
                            .size() > 1;
   if (!is_open) return {};

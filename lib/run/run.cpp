@@ -75,8 +75,7 @@ int run_job(const RunOptions& options, comm::Communicator& world, watch::Watch& 
   const double product_flops = world.all_reduce_sum(measure::measure_product_flops(compute, held));
   comm::Communicator& replica = *setup.ranks.replica;
   auto tensors = resources::tensor_group(setup.job, replica, setup.place);
-  const parallel::RingRates rates =
-      settle_rates(setup, tensors ? *tensors : replica, compute);
+  const parallel::RingRates rates = settle_rates(setup, tensors ? *tensors : replica, compute);
   choose_teams(setup, weights, inputs, rates, product_flops);
   settle_levels(setup, weights, inputs, rates);
   execute::ReplicaRank rank(replica, std::move(tensors), setup.place, setup.config, weights.views(),

@@ -17,7 +17,7 @@ struct RunOptions {
   std::vector<std::string> overrides;  ///< "key.path=value"
   bool fresh = false;         ///< start over instead of continuing the run in the output folder
   bool retry_failed = false;  ///< run failed turns again
-  bool by_rule = false;  ///< nothing of the layout is chosen by foreseen times
+  bool by_rule = false;       ///< nothing of the layout is chosen by foreseen times
   bool quiet = false;         ///< log only warnings and errors
 };
 

@@ -17,7 +17,8 @@ void settle_memory(Setup& setup, const LoadedWeights& weights, RunInputs& inputs
 /// The rates of the replica's rings that an earlier start kept, or else measured now, where a choice
 /// depends on them. `tensors`: the ranks of the replica, for tensors where `compute` is. Collective
 /// over all ranks; the same on every rank.
-parallel::RingRates settle_rates(const Setup& setup, comm::Communicator& tensors, const context::Compute& compute);
+parallel::RingRates settle_rates(const Setup& setup, comm::Communicator& tensors,
+                                 const context::Compute& compute);
 
 /// Settles what sparse attention leaves to these rates. With a tuned file of a machine with other
 /// rates the setting is chosen again, and then the memory is settled anew. Otherwise, where the job
@@ -29,6 +30,7 @@ void settle_levels(Setup& setup, const LoadedWeights& weights, RunInputs& inputs
 
 /// What an earlier start has kept, or else a new measurement with these rates. Collective over all
 /// ranks; the same on every rank.
-measure::Measured settle_choices(Setup& setup, const parallel::RingRates& rates, execute::ReplicaRank& rank);
+measure::Measured settle_choices(Setup& setup, const parallel::RingRates& rates,
+                                 execute::ReplicaRank& rank);
 
 }  // namespace pecia::run

@@ -126,18 +126,10 @@ Setup set_up(const RunOptions& options, comm::Communicator& world) {
   auto log = report::make_logger(ranks.ordered->rank(), world.size());
   if (options.quiet) log->set_level(std::max(log->level(), spdlog::level::warn));
   if (resources.gpus) log->info("attention of prompts by {}", place.backend->attention_library());
-  return {options,
-          asked,
-          std::move(job),
-          std::move(config),
-          std::move(resources),
-          std::move(tuned),
-          std::move(kept),
-          std::move(layout),
-          drain_s,
-          std::move(place),
-          std::move(ranks),
-          std::move(log)};
+  return {
+      options,          asked,           std::move(job),    std::move(config), std::move(resources),
+      std::move(tuned), std::move(kept), std::move(layout), drain_s,           std::move(place),
+      std::move(ranks), std::move(log)};
 }
 
 bool keeps_kv(const job::Job& job) {

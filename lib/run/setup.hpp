@@ -43,8 +43,8 @@ struct Setup {
   model::ModelConfig config;
   resources::Resources resources;  ///< memory and measured choices are settled later
   std::optional<resources::TunedQuestion> tuned;
-  std::string kept;     ///< measurement of an earlier start with the same results; "": there is none
-  LayoutChoice layout;  ///< by foreseen times
+  std::string kept;  ///< measurement of an earlier start with the same results; "": there is none
+  LayoutChoice layout;            ///< by foreseen times
   std::optional<double> drain_s;  ///< seconds from the run's begin; absent: no stated limit
   resources::ComputePlace place;
   Ranks ranks;

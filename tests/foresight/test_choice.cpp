@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/foresight/choice.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lib/foresight/choice.hpp"
 #include "tests/foresight/small_job.hpp"
 
 namespace pecia::foresight {
@@ -77,14 +76,14 @@ TEST(Choice, KeepsWhatTheJobGives) {
 
 TEST(Choice, IsByTheFirstTokenWhereRequestsArrive) {
   auto requests = requests_of({1500, 60, 60, 60, 60, 60}, 20);
-  for (size_t i = 0; i < requests.size(); ++i) requests[i].arrival_s = 0.01 * static_cast<double>(i);
+  for (size_t i = 0; i < requests.size(); ++i)
+    requests[i].arrival_s = 0.01 * static_cast<double>(i);
   const Choice choice = choice_of(open_grid(), requests, 4);
   EXPECT_EQ(choice.aim, Aim::first_token);
   EXPECT_EQ(choice.slower, 0);
   for (const Foreseen& other : choice.others)
-    EXPECT_GE(other.end->mean_ttft_s,
-              std::min(choice.chosen.end->mean_ttft_s,
-                       (1 - least_gain) * choice.by_rule.end->mean_ttft_s));
+    EXPECT_GE(other.end->mean_ttft_s, std::min(choice.chosen.end->mean_ttft_s,
+                                               (1 - least_gain) * choice.by_rule.end->mean_ttft_s));
 }
 
 /// Up to the threshold a shifted step is faster, and beyond it is not.

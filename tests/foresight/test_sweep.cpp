@@ -182,7 +182,8 @@ TEST(Layouts, AreAllLegalGridsOfTheRanks) {
     EXPECT_EQ(*each.dp * *each.cp.degree * *each.sp * *each.tp, 4);
   std::ptrdiff_t modes = 0;
   for (const int dp : {1, 2, 4}) modes += std::ssize(parallel::legal_modes(4 / dp, shape));
-  EXPECT_EQ(std::ranges::count(all, false, [](const auto& each) { return each.cp.elastic; }), modes);
+  EXPECT_EQ(std::ranges::count(all, false, [](const auto& each) { return each.cp.elastic; }),
+            modes);
 }
 
 TEST(Layouts, HaveTeamsThatChangeWhereTheJobLeavesThemOpen) {
